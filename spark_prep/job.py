@@ -21,6 +21,7 @@ from mpi_match.arrays.strings import Strings
 from mpi_match.ingest.columns import needed_names
 from mpi_match.ingest.rows import PLAIN, EventForm, nothing_usable
 from mpi_match.storage import StorageError, check_output, kind_of_file
+from mpi_match.table.constraints import KIND_OF_PRESENCE
 from mpi_match.table.table import Table, load_vocabulary
 from spark_prep import (
     CompileOptions,
@@ -64,7 +65,7 @@ def compile_subscriptions(
     subscriptions.check_columns(source.columns)
     with PartSet(output, "table") as parts, _Held() as held, in_one_line():
         records = held.keep(subscriptions.parse(_spread(spark, source)))
-        n_rows, n_filters, n_constraints, n_bad = _totals(records)
+        n_rows, n_filters, n_constraints, n_bad, presence = _totals(records)
         table_writer.check_size(n_filters)
         bad_rows.settle(records, source, n_rows, n_bad, options.strict)
         if not n_filters:
@@ -76,9 +77,10 @@ def compile_subscriptions(
         cut = options.partitions or table_writer.partitions_for(
             n_constraints, table_writer.CONSTRAINTS_PER_PART, _cores(spark)
         )
-        named = (
-            table_writer.write_constraints(subscriptions.constraints(numbered), cut, parts.files) if n_constraints else []
-        )
+        named = []
+        if n_constraints:
+            rows = subscriptions.constraints(numbered)
+            named = table_writer.write_constraints(rows, cut, parts.files, presence=presence)
         filed = table_writer.write_filters(numbered, ranges, parts.files)
         written = [*named, *filed]
         if not named:
@@ -227,11 +229,12 @@ def _spread(spark: SparkSession, source: RowSource) -> DataFrame:
     return source.rows.repartition(4 * cores) if source.rows.rdd.getNumPartitions() < cores else source.rows
 
 
-def _totals(records: DataFrame) -> tuple[int, int, int, int]:
-    """Rows read, filters, constraints and bad rows."""
-    row = records.agg(F.sum("rows"), F.count("interface"), F.sum("size"), F.count("reason")).first()
-    rows, filters, constraints, bad = row or (0, 0, 0, 0)
-    return rows or 0, filters, constraints or 0, bad
+def _totals(records: DataFrame) -> tuple[int, int, int, int, bool]:
+    """Rows read, filters, constraints and bad rows; and does any constraint only ask for presence?"""
+    presence = F.max(F.exists("constraints", lambda each: each["kind"] == int(KIND_OF_PRESENCE)))
+    row = records.agg(F.sum("rows"), F.count("interface"), F.sum("size"), F.count("reason"), presence).first()
+    rows, filters, constraints, bad, asks = row or (0, 0, 0, 0, False)
+    return rows or 0, filters, constraints or 0, bad, bool(asks)
 
 
 def _agree(written: list[WrittenPart], expected: int, what: str) -> None:

@@ -67,19 +67,22 @@ def _write_filters(table: pa.Table, range_: FilterRange, files: PartFiles) -> Wr
     return files.write("filters", len(table), len(own), arrays)
 
 
-def write_constraints(constraints: DataFrame, partitions: int, files: PartFiles) -> list[WrittenPart]:
-    """Constraint parts of rows of filter, name, kind, numbers and strings (`subscriptions.constraints`)."""
+def write_constraints(constraints: DataFrame, partitions: int, files: PartFiles, *, presence: bool) -> list[WrittenPart]:
+    """Constraint parts of rows of filter, name, kind, numbers and strings (`subscriptions.constraints`).
+
+    `presence`: some of them only ask for presence, and all parts have the arrays of such rows, which are joined.
+    """
 
     def write(batches: Iterator[pa.RecordBatch], files: PartFiles) -> Iterator[WrittenPart]:
         if held := list(batches):
-            yield _write_constraints(held, files)
+            yield _write_constraints(held, files, presence)
 
     return write_parts(constraints.repartitionByRange(partitions, "name"), write, files)
 
 
-def _write_constraints(batches: list[pa.RecordBatch], files: PartFiles) -> WrittenPart:
+def _write_constraints(batches: list[pa.RecordBatch], files: PartFiles, presence: bool) -> WrittenPart:
     vocabulary, rows = encode(*ConstraintColumns.of(batches))
-    arrays = (*vocabulary_arrays(vocabulary), *constraint_arrays(rows))
+    arrays = (*vocabulary_arrays(vocabulary), *constraint_arrays(rows, presence=presence))
     return files.write("constraints", len(rows), vocabulary.n_names, arrays)
 
 

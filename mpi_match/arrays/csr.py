@@ -14,11 +14,22 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 
 
+class NamedArrays(dict[str, Array]):
+    """Arrays by name, as an `ArraySource`."""
+
+    def array(self, name: str) -> Array:
+        return self[name]
+
+
 class ArraySource(Protocol):
     """Source of arrays by name: a file's reader, or shared memory."""
 
     def array(self, name: str) -> Array:
         """The array of this name."""
+        ...
+
+    def __contains__(self, name: str) -> bool:
+        """Is there an array of this name?"""
         ...
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mpi_match.arrays.csr import Array
+from mpi_match.arrays.csr import Array, NamedArrays
 from mpi_match.arrays.strings import Strings
 from mpi_match.changes.changes import Changes
 from mpi_match.changes.live_table import Refusal, added_filters, columns_of
@@ -62,6 +62,8 @@ def _fit_their_kinds(content: Content) -> Fault:
     return None
 
 
+_ADDED = "added/"
+"""Where the table of the added filters is."""
 CHANGES = Schema(
     "changes",
     attributes=(digest("table"), count("n_changes", "changes"), count("n_moves", "moves"), count("n_added", "added")),
@@ -74,7 +76,7 @@ CHANGES = Schema(
         *pool("interfaces", "interfaces", are_text, are_distinct),
     ),
     rules=(_fit_their_kinds,),
-    inside={"added/": replace(TABLE, attributes=())},
+    inside={_ADDED: replace(TABLE, attributes=())},
     noun="file of changes",
     remedy="compile it again",
 )
@@ -199,7 +201,7 @@ class ChangeLog:
         yield from (("changes/before_event", self.before_event), ("changes/kind", self.kind))
         yield from (("changes/target", self.target), ("changes/area", self.area), ("changes/interface", self.interface))
         yield from self.labels.named("interfaces")
-        yield from ((f"added/{name}", array) for name, array in self.added.arrays())
+        yield from ((f"{_ADDED}{name}", array) for name, array in self.added.arrays())
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the log.  Raises StorageError."""
@@ -214,26 +216,20 @@ class ChangeLog:
     def load(cls, path: str | os.PathLike[str]) -> ChangeLog:
         """Read a log and check it.  Raises StorageError."""
         with Reader(path, CHANGES) as reader:
-            log = cls(
-                table_digest=str(reader.attribute("table")),
-                before_event=reader.array("changes/before_event"),
-                kind=reader.array("changes/kind"),
-                target=reader.array("changes/target"),
-                area=reader.array("changes/area"),
-                interface=reader.array("changes/interface"),
-                added=Table.from_arrays(_Added(reader)),
-                labels=Strings.read(reader, "interfaces"),
-            )
-            for fault in CHANGES.faults(dict(log.arrays()), reader.attributes):
+            table = (f"{_ADDED}{column.name}" for column in TABLE.columns)
+            names = [name for name in (*(column.name for column in CHANGES.columns), *table) if name in reader]
+            arrays = NamedArrays((name, reader.array(name)) for name in names)
+            for fault in CHANGES.faults(arrays, reader.attributes):
                 reader.refuse(fault)
-        return log
-
-
-class _Added:
-    """The arrays of the table in a file under `added/`."""
-
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-
-    def array(self, name: str) -> Array:
-        return self._reader.array(f"added/{name}")
+            return cls(
+                table_digest=str(reader.attribute("table")),
+                before_event=arrays["changes/before_event"],
+                kind=arrays["changes/kind"],
+                target=arrays["changes/target"],
+                area=arrays["changes/area"],
+                interface=arrays["changes/interface"],
+                added=Table.from_arrays(
+                    NamedArrays((n.removeprefix(_ADDED), a) for n, a in arrays.items() if n.startswith(_ADDED))
+                ),
+                labels=Strings.read(arrays, "interfaces"),
+            )

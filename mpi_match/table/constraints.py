@@ -10,6 +10,9 @@ follows from its kind (`type << 4 | op`), in the code space of its name (see `vo
     suffix  contains                      atom number lo (= hi) of that name
     exists  absent                        lo <= x <= hi is any code: the name is there, or is not
 
+Where all rows are `exists`, as in a table of tag sets, `kind`, `lo` and mostly `hi` are one number seen through an array
+without strides; files have only the filters of such rows (`split`, `joined`).
+
 `encode` turns the constraints of `Subscriptions` into this form for a *range of names*.  Names are independent, so Spark
 encodes each range in a task of its own, and joining the ranges is concatenation.
 """
@@ -17,7 +20,8 @@ encodes each range in a task of its own, and joining the ranges is concatenation
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -25,7 +29,7 @@ import numpy as np
 from mpi_match.arrays.csr import Array, offsets_of, owners, take_ranges
 from mpi_match.arrays.strings import Strings, sort_distinct
 from mpi_match.model import Constraint, Op, Operand, Type
-from mpi_match.table.subscriptions import KIND_SHIFT
+from mpi_match.table.subscriptions import KIND_SHIFT, kind_of
 from mpi_match.table.virtual_names import to_constraint
 from mpi_match.table.vocabulary import ATOM_OPS, Vocabulary
 
@@ -33,6 +37,8 @@ CODE = np.dtype(np.uint32)
 FILTER_ID = np.dtype(np.uint32)
 KIND = np.dtype(np.uint8)
 OP_MASK = (1 << KIND_SHIFT) - 1
+KIND_OF_PRESENCE = KIND.type(kind_of(Type.ANY, Op.EXISTS))
+"""The kind of a row that only asks for presence; no other kind sorts before it."""
 ENCODED_AT_ONCE = 2**17
 """Rows processed together: intermediate results stay in a core's cache and take no memory of the size of a column."""
 FEW = 2**12
@@ -75,6 +81,62 @@ class Constraints:
 
     def __len__(self) -> int:
         return len(self.kind)
+
+    @cached_property
+    def only_presence(self) -> bool:
+        """Do all rows only ask for presence?"""
+        kind = self.kind if any(self.kind.strides) else self.kind[:1]
+        return bool((kind == KIND_OF_PRESENCE).all())
+
+    @classmethod
+    def of_presence(cls, offsets: Array, filter_id: Array, n_codes: Array) -> Constraints:
+        """Rows that only ask for presence; `n_codes` i64[n_names] as in `Vocabulary`."""
+        none = np.zeros(len(offsets), np.int64)
+        return cls(
+            offsets=offsets,
+            kind=np.broadcast_to(KIND_OF_PRESENCE, len(filter_id)),
+            lo=np.broadcast_to(CODE.type(0), len(filter_id)),
+            hi=_last_codes(n_codes, offsets),
+            filter_id=filter_id,
+            set_offsets=none,
+            set_code_offsets=none[:1],
+            set_codes=np.zeros(0, CODE),
+        )
+
+    def split(self) -> tuple[Constraints, Array, Array]:
+        """The rows with a kind and an interval of their own; and of those that only ask for presence the offsets
+        i64[n_names + 1] of each name's, and their filters u32.
+        """
+        if self.only_presence:
+            nothing = {column: getattr(self, column)[:0] for column in ("kind", "lo", "hi", "filter_id")}
+            return replace(self, offsets=0 * self.offsets, **nothing), self.offsets, self.filter_id
+        asks = self.kind == KIND_OF_PRESENCE
+        if not asks.any():
+            return self, 0 * self.offsets, self.filter_id[:0]
+        offsets, rest = offsets_of(asks)[self.offsets], ~asks
+        columns = {column: getattr(self, column)[rest] for column in ("kind", "lo", "hi", "filter_id")}
+        return replace(self, offsets=self.offsets - offsets, **columns), offsets, self.filter_id[asks]
+
+    @classmethod
+    def joined(cls, others: Constraints, offsets: Array, filter_id: Array, n_codes: Array) -> Constraints:
+        """The inverse of `split`; `n_codes` i64[n_names] as in `Vocabulary`."""
+        presence = cls.of_presence(offsets, filter_id, n_codes)
+        if not len(others):
+            sets = {column: getattr(others, column) for column in ("set_offsets", "set_code_offsets", "set_codes")}
+            return replace(presence, **sets)
+        joint = others.offsets + offsets
+        asks = np.zeros(len(others) + len(filter_id), bool)
+        asks[take_ranges(joint[:-1], np.diff(offsets))] = True
+        columns: dict[str, Array] = {}
+        for column in ("kind", "lo", "hi", "filter_id"):
+            columns[column] = np.empty(len(asks), getattr(others, column).dtype)
+            columns[column][asks], columns[column][~asks] = getattr(presence, column), getattr(others, column)
+        return replace(others, offsets=joint, **columns)
+
+    def contiguous(self) -> tuple[Array, Array, Array]:
+        """`kind`, `lo` and `hi`, each in memory of its own, as compiled code expects them."""
+        kind, lo, hi = (np.ascontiguousarray(column) for column in (self.kind, self.lo, self.hi))
+        return kind, lo, hi
 
     @property
     def op(self) -> Array:
@@ -246,7 +308,18 @@ def encode(
     lo, hi = _intervals(vocabulary, name, kind, operand_offsets, code)
     lo[listed] = hi[listed] = set_index
     ordered = _sort_rows(n_names, name, kind, lo, hi, np.asarray(filter_id))
-    return vocabulary, Constraints(*ordered, set_offsets, set_code_offsets, set_codes)
+    encoded = Constraints(*ordered, set_offsets, set_code_offsets, set_codes)
+    if encoded.only_presence:
+        encoded = Constraints.of_presence(encoded.offsets, encoded.filter_id, vocabulary.n_codes)
+    return vocabulary, encoded
+
+
+def _last_codes(n_codes: Array, offsets: Array) -> Array:
+    """u32[c]: the last code of the name of each row."""
+    last = (n_codes - 1).astype(CODE)
+    if len(last) and (last == last[0]).all():
+        return np.broadcast_to(last[0], int(offsets[-1]))
+    return np.repeat(last, np.diff(offsets))
 
 
 def _blocks(n: int) -> Iterator[slice]:

@@ -20,6 +20,7 @@ import hashlib
 import os
 from collections.abc import Iterator
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -28,18 +29,20 @@ from mpi_match.arrays.strings import Strings
 from mpi_match.model import Op
 from mpi_match.storage import Reader
 from mpi_match.storage.schema import Content
-from mpi_match.table.constraints import CODE, FILTER_ID, KIND, OP_MASK, Constraints
+from mpi_match.table.constraints import CODE, FILTER_ID, KIND, KIND_OF_PRESENCE, OP_MASK, Constraints
 from mpi_match.table.filters import FilterColumns
 from mpi_match.table.recode import Recoding
 from mpi_match.table.schema import OUTLINE, TABLE, label_arrays, read_labels, read_vocabulary, vocabulary_arrays
 from mpi_match.table.table import Table
+from mpi_match.table.validate import names_of
 from mpi_match.table.vocabulary import Vocabulary
 
 READ_AT_ONCE = 2**20
 """Rows read at a time."""
 MOST_GRAINS = 2**18
 _COLUMNS = ("constraints/kind", "constraints/lo", "constraints/hi", "constraints/filter")
-_PER_CONSTRAINT = (*_COLUMNS, "sets/offsets", "sets/codes")
+_PRESENCE = "presence/filter"
+_PER_CONSTRAINT = (*_COLUMNS, _PRESENCE, "sets/offsets", "sets/codes")
 _PER_FILTER = ("filters/size", "filters/interface", "filters/area_filter", "filters/area")
 
 
@@ -59,10 +62,15 @@ class RangeReader:
             self._vocabulary = read_vocabulary(self._reader)
             self.labels = read_labels(self._reader)
             self.sizes = self._reader.array("filters/size")
-            self.name_offsets = self._reader.array("constraints/name_offsets")
+            self._others = self._reader.array("constraints/name_offsets")
+            has_presence = _PRESENCE in self._reader
+            self._presence = self._reader.array("presence/name_offsets") if has_presence else 0 * self._others
             self._set_offsets = self._reader.array("sets/name_offsets")
             self.area_filter = self._reader.array("filters/area_filter")
             self._check_outline()
+            self.name_offsets = self._others + self._presence
+            if self.sizes.sum(dtype=np.int64) != self.n_constraints:
+                self._reader.refuse("constraints do not add up to filters/size")
         except BaseException:
             self._reader.close()
             raise
@@ -142,21 +150,36 @@ class RangeReader:
     def digest(self) -> str:
         """`Table.digest` of the whole table."""
         digest = hashlib.sha256()
-        for name in (column.name for column in TABLE.columns):
+        for name in (column.name for column in TABLE.columns if column.name in self._reader):
             digest.update(b"%s %d;" % (name.encode(), self._reader.length(name)))
             for block in self._reader.blocks(name, READ_AT_ONCE):
                 digest.update(block.reshape(-1).view(np.uint8).data)
         return digest.hexdigest()
 
     def rows(self) -> Iterator[tuple[int, Array, Array, Array, Array]]:
-        """The constraints in the order of the file, in blocks: number of the first row, and kind, lo, hi and filter of all.
+        """The constraints in the order of `Constraints`, in blocks: number of the first row, and kind, lo, hi and filter of
+        all.
 
         They are verified only when the last block has been read.  Raises StorageError for damage.
         """
-        at = 0
-        for block in zip(*(self._reader.blocks(name, READ_AT_ONCE) for name in _COLUMNS), strict=True):
-            yield at, *block
-            at += len(block[0])
+        presence = _Rows(self._reader, _PRESENCE) if _PRESENCE in self._reader else None
+        others = [_Rows(self._reader, name) for name in _COLUMNS]
+        last_code = (self.n_codes - 1).astype(CODE)
+        for at in range(0, self.n_constraints, READ_AT_ONCE):
+            stop = min(at + READ_AT_ONCE, self.n_constraints)
+            if presence is None:
+                yield at, *(rows.take(stop - at) for rows in others)  # type: ignore[misc]
+                continue
+            name = names_of(self.name_offsets, slice(at, stop))
+            asks = np.arange(at, stop) < (self.name_offsets[:-1] + np.diff(self._presence))[name]
+            n = int(np.count_nonzero(asks))
+            of_presence = (KIND_OF_PRESENCE, CODE.type(0), last_code[name[asks]], presence.take(n))
+            yield (
+                at,
+                *(_merged(asks, each, rows.take(stop - at - n)) for each, rows in zip(of_presence, others, strict=True)),
+            )  # type: ignore[misc]
+        for rows in (*others, *((presence,) if presence is not None else ())):
+            rows.end()
 
     def part(self, start: int, stop: int) -> Table:
         """Filters `start` to `stop` as a table, checked.  One pass over the constraints.  Raises StorageError."""
@@ -178,7 +201,8 @@ class RangeReader:
     def _constraints(self, start: int, stop: int) -> Constraints:
         """The constraints of filters `start` to `stop`."""
         n = int(self.sizes[start:stop].sum(dtype=np.int64))
-        columns = [np.empty(n, dtype) for dtype in (KIND, CODE, CODE, FILTER_ID)]
+        only_presence = not self._others[-1]
+        columns = [np.empty(0 if only_presence else n, dtype) for dtype in (KIND, CODE, CODE)] + [np.empty(n, FILTER_ID)]
         offsets, filled = np.full(len(self.name_offsets), n), 0
         for at, *block in self.rows():
             mine = np.flatnonzero((block[-1] >= start) & (block[-1] < stop))
@@ -186,13 +210,17 @@ class RangeReader:
                 break  # the sizes are wrong, which the comparison below reports
             first, last = np.searchsorted(self.name_offsets, (at, at + len(block[-1])))
             offsets[first:last] = filled + np.searchsorted(mine, self.name_offsets[first:last] - at)
-            for column, values in zip(columns, block, strict=True):
+            for column, values in zip(
+                columns[-1:] if only_presence else columns, block[-1:] if only_presence else block, strict=True
+            ):
                 column[filled : filled + len(mine)] = values[mine]
             filled += len(mine)
         kind, lo, hi, filter_id = columns
         if filled != n:
             self._reader.refuse("constraints do not add up to filters/size")
         filter_id -= FILTER_ID.type(start)
+        if only_presence:
+            return Constraints.of_presence(offsets, filter_id, self.n_codes)
         return self._with_sets(offsets, kind, lo, hi, filter_id)
 
     def _with_sets(self, offsets: Array, kind: Array, lo: Array, hi: Array, filter_id: Array) -> Constraints:
@@ -233,14 +261,45 @@ class RangeReader:
         return some
 
     def _bytes_of(self, names: tuple[str, ...]) -> int:
-        return sum(self._reader.n_bytes(name) for name in names)
+        return sum(self._reader.n_bytes(name) for name in names if name in self._reader)
 
     def _check_outline(self) -> None:
         """Check the columns used before a range is read; `part` checks the rest of each range."""
         arrays = dict((*vocabulary_arrays(self._vocabulary), *label_arrays(self.labels)))
-        arrays |= {"constraints/name_offsets": self.name_offsets, "sets/name_offsets": self._set_offsets}
+        arrays |= {"constraints/name_offsets": self._others, "sets/name_offsets": self._set_offsets}
+        if _PRESENCE in self._reader:
+            arrays["presence/name_offsets"] = self._presence
         arrays |= {"filters/size": self.sizes, "filters/area_filter": self.area_filter}
         for fault in OUTLINE.faults(arrays, self._reader.attributes, self._reader.declared):
             self._reader.refuse(fault)
-        if self.sizes.sum(dtype=np.int64) != self.n_constraints:
-            self._reader.refuse("constraints do not add up to filters/size")
+
+
+class _Rows:
+    """The rows of a dataset in order, so many at a time as are asked for."""
+
+    def __init__(self, reader: Reader, name: str) -> None:
+        self._blocks = reader.blocks(name, READ_AT_ONCE)
+        self._rest = reader.array(name) if not reader.length(name) else next(self._blocks)
+
+    def take(self, n: int) -> Array:
+        """The next n rows, of which there must be as many."""
+        pieces = []
+        while n > len(self._rest):
+            pieces.append(self._rest)
+            n -= len(self._rest)
+            self._rest = next(self._blocks)
+        pieces.append(self._rest[:n])
+        self._rest = self._rest[n:]
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+    def end(self) -> None:
+        """Verify what was read.  Raises StorageError for damage."""
+        for _ in self._blocks:
+            pass
+
+
+def _merged(asks: Array, presence: Any, others: Array) -> Array:
+    """A column of rows, of which some only ask for presence."""
+    column = np.empty(len(asks), others.dtype)
+    column[asks], column[~asks] = presence, others
+    return column

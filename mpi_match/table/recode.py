@@ -93,6 +93,8 @@ class Recoding:
     def constraints(self, rows: Constraints) -> Constraints:
         """Constraints of `source` in the vocabulary `target`, in the same order."""
         per_name = np.diff(rows.offsets)
+        if rows.only_presence and not len(rows.set_codes):
+            return Constraints.of_presence(self._spread(per_name), rows.filter_id, self.target.n_codes)
         coded = _IS_CODED[rows.kind]
         first = np.repeat(self.code_offsets[:-1], per_name)
         if coded.all():

@@ -36,6 +36,9 @@ from mpi_match.table.filters import FilterColumns
 from mpi_match.table.validate import (
     atoms_are_sorted,
     circles_are_circles,
+    counts_add_up,
+    filters_are_sorted,
+    is_needed,
     lists_are_operands,
     names_are_names,
     numbers_are_plain,
@@ -50,7 +53,7 @@ TABLE = Schema(
     "table",
     attributes=(
         count("n_names", "names"),
-        count("n_constraints", "constraints"),
+        count("n_constraints", "all constraints"),
         count("n_filters", "filters"),
         count("n_interfaces", "interfaces"),
     ),
@@ -63,11 +66,13 @@ TABLE = Schema(
         Dataset("atoms/name_offsets", I8, ("names + 1",), (is_csr("atoms"),)),
         Dataset("atoms/op", U1, ("atoms",), (is_among(ATOM_OPS),)),
         *pool("atoms", "atoms", are_text, atoms_are_sorted),
-        Dataset("constraints/name_offsets", I8, ("names + 1",), (is_csr("constraints"),)),
+        Dataset("constraints/name_offsets", I8, ("names + 1",), (is_csr("constraints"), counts_add_up)),
         Dataset("constraints/kind", U1, ("constraints",)),
         Dataset("constraints/lo", U4, ("constraints",)),
         Dataset("constraints/hi", U4, ("constraints",)),
         Dataset("constraints/filter", U4, ("constraints",), (is_below("filters"),)),
+        Dataset("presence/name_offsets", I8, ("names + 1",), (is_csr("presences"), is_needed), optional=True),
+        Dataset("presence/filter", U4, ("presences",), (is_below("filters"), filters_are_sorted), optional=True),
         Dataset("sets/name_offsets", I8, ("names + 1",), (is_csr("sets"),)),
         Dataset("sets/offsets", I8, ("sets + 1",), (is_csr("codes of sets"),)),
         Dataset("sets/codes", U4, ("codes of sets",), (ascends_in("sets/offsets"),)),
@@ -86,6 +91,7 @@ TABLE = Schema(
         rows_say_what_operators_can,
         virtual_names_have_their_constraints,
     ),
+    together=(("presence/name_offsets", "presence/filter"),),
     parts="pieces",
     noun="table",
     remedy="compile it again",
@@ -105,10 +111,16 @@ def vocabulary_arrays(v: Vocabulary) -> Iterator[tuple[str, Array]]:
     yield from v.atoms.named("atoms")
 
 
-def constraint_arrays(c: Constraints) -> Iterator[tuple[str, Array]]:
-    """Datasets of the constraints (also of a range of names)."""
+def constraint_arrays(rows: Constraints, *, presence: bool = False) -> Iterator[tuple[str, Array]]:
+    """Datasets of the constraints (also of a range of names).
+
+    Those of rows that only ask for presence are left out if there are none, unless `presence` wants them.
+    """
+    c, offsets, filters = rows.split()
     yield from (("constraints/name_offsets", c.offsets), ("constraints/kind", c.kind), ("constraints/lo", c.lo))
     yield from (("constraints/hi", c.hi), ("constraints/filter", c.filter_id))
+    if presence or len(filters):
+        yield from (("presence/name_offsets", offsets), ("presence/filter", filters))
     yield from (("sets/name_offsets", c.set_offsets), ("sets/offsets", c.set_code_offsets), ("sets/codes", c.set_codes))
 
 
@@ -138,9 +150,9 @@ def read_vocabulary(reader: ArraySource) -> Vocabulary:
     )
 
 
-def read_constraints(reader: ArraySource) -> Constraints:
-    """The constraints, from the arrays of `constraint_arrays`."""
-    return Constraints(
+def read_constraints(reader: ArraySource, n_codes: Array) -> Constraints:
+    """The constraints, from the arrays of `constraint_arrays`; `n_codes` i64[n_names] as in `Vocabulary`."""
+    others = Constraints(
         offsets=reader.array("constraints/name_offsets"),
         kind=reader.array("constraints/kind"),
         lo=reader.array("constraints/lo"),
@@ -150,6 +162,9 @@ def read_constraints(reader: ArraySource) -> Constraints:
         set_code_offsets=reader.array("sets/offsets"),
         set_codes=reader.array("sets/codes"),
     )
+    if "presence/filter" not in reader:
+        return others
+    return Constraints.joined(others, reader.array("presence/name_offsets"), reader.array("presence/filter"), n_codes)
 
 
 def read_filters(reader: ArraySource) -> FilterColumns:

@@ -20,7 +20,7 @@ from typing import Protocol
 
 import numpy as np
 
-from mpi_match.arrays.csr import Array, ArraySource, offsets_of, places_in, take_ranges
+from mpi_match.arrays.csr import Array, ArraySource, NamedArrays, offsets_of, places_in, take_ranges
 from mpi_match.arrays.strings import Strings, sort_distinct
 from mpi_match.humanize import plural
 from mpi_match.model import Area, Filter, Op, Type
@@ -39,7 +39,7 @@ from mpi_match.table.schema import (
     read_vocabulary,
     vocabulary_arrays,
 )
-from mpi_match.table.subscriptions import Subscriptions, kind_of
+from mpi_match.table.subscriptions import Subscriptions
 from mpi_match.table.virtual_names import forms_of
 from mpi_match.table.vocabulary import Vocabulary
 
@@ -173,17 +173,18 @@ class Table:
     def load(cls, path: str | os.PathLike[str]) -> Table:
         """Read a table (one file, or an index and its parts) and check it.  Raises StorageError."""
         with Reader(path, TABLE) as reader:
-            table = cls.from_arrays(reader)
-            for fault in TABLE.faults(dict(table.arrays()), reader.attributes):
+            arrays = NamedArrays((c.name, reader.array(c.name)) for c in TABLE.columns if c.name in reader)
+            for fault in TABLE.faults(arrays, reader.attributes):
                 reader.refuse(fault)
-        return table
+        return cls.from_arrays(arrays)
 
     @classmethod
     def from_arrays(cls, reader: ArraySource) -> Table:
-        """Assemble a table from its arrays (`schema`)."""
+        """Assemble a table from its arrays (`schema`), which must be valid."""
+        vocabulary = read_vocabulary(reader)
         return cls(
-            read_vocabulary(reader),
-            read_constraints(reader),
+            vocabulary,
+            read_constraints(reader, vocabulary.n_codes),
             read_filters(reader),
             read_labels(reader),
         )
@@ -279,13 +280,15 @@ class Table:
     @cached_property
     def is_tag_table(self) -> bool:
         """Does every filter only ask for presence: of tags, or of attributes of any type?"""
-        return bool((self.constraints.kind == kind_of(Type.ANY, Op.EXISTS)).all()) and not self.has_areas
+        return self.constraints.only_presence and not self.has_areas
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Table):
             return NotImplemented
-        pairs = zip(self.arrays(), other.arrays(), strict=True)
-        return all(a.dtype == b.dtype and np.array_equal(a, b) for (_, a), (_, b) in pairs)
+        mine, others = dict(self.arrays()), dict(other.arrays())
+        return mine.keys() == others.keys() and all(
+            a.dtype == others[name].dtype and np.array_equal(a, others[name]) for name, a in mine.items()
+        )
 
     __hash__ = None  # type: ignore[assignment]
 

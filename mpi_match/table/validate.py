@@ -37,7 +37,8 @@ def _kinds(*ops: Op) -> Array:
     return found
 
 
-_KNOWN, _PREFIX, _LISTED, _ATOMIC = _kinds(*Op), _kinds(Op.PREFIX), _kinds(*LISTS), _kinds(*ATOMS)
+_KNOWN = _kinds(*(op for op in Op if op is not Op.EXISTS))
+_PREFIX, _LISTED, _ATOMIC = _kinds(Op.PREFIX), _kinds(*LISTS), _kinds(*ATOMS)
 _IS_INTERVAL = _KNOWN & ~_PREFIX & ~_LISTED & ~_ATOMIC
 _HAS_LO, _HAS_HI = _kinds(Op.EQ, Op.NE, Op.GE, Op.GT, Op.BETWEEN), _kinds(Op.EQ, Op.NE, Op.LE, Op.LT, Op.BETWEEN)
 _ABOVE, _BELOW = _kinds(Op.GT).astype(np.int64), _kinds(Op.LT).astype(np.int64)
@@ -72,11 +73,35 @@ def names_are_names(name: str, content: Content) -> Fault:
 def virtual_names_have_their_constraints(content: Content) -> Fault:
     """A virtual name has only constraints of its form."""
     kinds, offsets = content.arrays["constraints/kind"], content.arrays["constraints/name_offsets"]
+    presences = content.arrays.get("presence/name_offsets", np.zeros_like(offsets))
     for virtual, start, stop in forms_of(strings_of("names/offsets", content)):
-        found = np.unique(kinds[offsets[start] : offsets[stop]]).tolist()
-        if not set(found) <= {kind_of(*each) for each in virtual.kinds}:
+        allowed = {kind_of(*each) for each in virtual.kinds}
+        if not set(np.unique(kinds[offsets[start] : offsets[stop]]).tolist()) <= allowed:
             return "constraints/kind holds an operator that its virtual name does not have"
+        if presences[start] < presences[stop] and kind_of(Type.ANY, Op.EXISTS) not in allowed:
+            return "presence/name_offsets has rows of a virtual name that is not asked for presence"
     return None
+
+
+def counts_add_up(name: str, content: Content) -> Fault:
+    """The constraints with a kind and those that only ask for presence are as many as the file says."""
+    found = content.sizes["constraints"] + content.sizes.get("presences", 0)
+    expected = content.sizes.get("all constraints", found)
+    if found == expected:
+        return None
+    return f"has {found:,} rows with presence/name_offsets, expected {expected:,}, as the attribute n_constraints says"
+
+
+def is_needed(name: str, content: Content) -> Fault:
+    """There is no other way to write a table without such rows."""
+    return None if content.sizes["presences"] else "has no rows, so it must not be there"
+
+
+def filters_are_sorted(name: str, content: Content) -> Fault:
+    """Within each name."""
+    filters = content.arrays[name]
+    sorted_ = ascends_within(content.arrays["presence/name_offsets"], filters[:-1] <= filters[1:])
+    return None if sorted_ else "is not sorted within a name"
 
 
 def numbers_are_plain(name: str, content: Content) -> Fault:
@@ -114,10 +139,12 @@ def rows_are_sorted(content: Content) -> Fault:
 
 def sizes_add_up(content: Content) -> Fault:
     """Each filter's `size` is its number of constraints; counted in blocks, because `bincount` makes 64-bit copies."""
-    owner, size = content.arrays["constraints/filter"], content.arrays["filters/size"]
+    size = content.arrays["filters/size"]
     counts = np.zeros(len(size), np.int64)
-    for at in range(0, len(owner), VALIDATED_AT_ONCE):
-        np.add.at(counts, owner[at : at + VALIDATED_AT_ONCE], 1)
+    for column in ("constraints/filter", "presence/filter"):
+        owner = content.arrays.get(column, np.zeros(0, np.uint32))
+        for at in range(0, len(owner), VALIDATED_AT_ONCE):
+            np.add.at(counts, owner[at : at + VALIDATED_AT_ONCE], 1)
     return None if np.array_equal(counts, size) else "constraints do not add up to filters/size"
 
 
@@ -172,7 +199,7 @@ class _Codes:
         return True
 
 
-def _names_of(offsets: Array, rows: slice) -> Array:
+def names_of(offsets: Array, rows: slice) -> Array:
     """i64: the name of each of some rows."""
     first, stop = np.searchsorted(offsets, (rows.start, rows.stop), side="right") - 1
     bounds = np.clip(offsets[first : stop + 2], rows.start, rows.stop)
@@ -194,7 +221,7 @@ def lists_are_operands(content: Content) -> Fault:
     for lists in _blocks(len(lengths)):
         n = lengths[lists]
         code = values[bounds[lists.start] : bounds[lists.stop]].astype(np.int64)
-        name, type_ = np.repeat(_names_of(offsets, lists), n), np.repeat(type_of_list[lists], n)
+        name, type_ = np.repeat(names_of(offsets, lists), n), np.repeat(type_of_list[lists], n)
         if not codes.are_operands(code, type_, name).all():
             return "sets/codes holds a list of codes that are not operands of one type"
         if not codes.are_texts(code, type_, name):
@@ -218,10 +245,13 @@ def rows_say_what_operators_can(content: Content) -> Fault:
     arrays, codes = content.arrays, _Codes(content.arrays)
     type_of_list = _types_of_lists(arrays)
     for rows in _blocks(len(arrays["constraints/kind"])):
-        kind, name = arrays["constraints/kind"][rows], _names_of(arrays["constraints/name_offsets"], rows)
+        kind, name = arrays["constraints/kind"][rows], names_of(arrays["constraints/name_offsets"], rows)
         lo, hi = (arrays[f"constraints/{column}"][rows].astype(np.int64) for column in ("lo", "hi"))
         if not _KNOWN[kind].all():
-            return f"constraints/kind holds {int(kind[~_KNOWN[kind]][0])}, which is no type and operator"
+            unknown = int(kind[~_KNOWN[kind]][0])
+            is_presence = unknown == kind_of(Type.ANY, Op.EXISTS)
+            why = "whose rows belong to presence/filter" if is_presence else "which is no type and operator"
+            return f"constraints/kind holds {unknown}, {why}"
         if np.any(lo > hi) or np.any(_IS_ONE[kind] & (lo != hi)):
             return "constraints/lo and constraints/hi are not an interval of codes, a set or an atom"
         for which, check in ((_IS_INTERVAL, _interval_fault), (_PREFIX, _prefix_fault)):

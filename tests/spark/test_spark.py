@@ -316,7 +316,7 @@ def test_a_task_that_fails_after_writing_is_run_again_and_leaves_no_stray_part(
         numbered = subscriptions.numbered(ordered, ranges)
 
         def written_then_lost(batches: Iterator[pa.RecordBatch], files: PartFiles) -> Iterator[WrittenPart]:
-            written = table_writer._write_constraints(list(batches), files)
+            written = table_writer._write_constraints(list(batches), files, presence=True)
             if cast(TaskContext, TaskContext.get()).attemptNumber() == 0:
                 raise RuntimeError("lost after the part was written")
             yield written

@@ -255,6 +255,7 @@ TABLE_DATASETS = (
     *("strings/name_offsets", "strings/data", "strings/offsets"),
     *("atoms/name_offsets", "atoms/op", "atoms/data", "atoms/offsets"),
     *("constraints/name_offsets", "constraints/kind", "constraints/lo", "constraints/hi", "constraints/filter"),
+    *("presence/name_offsets", "presence/filter"),
     *("sets/name_offsets", "sets/offsets", "sets/codes"),
     *("filters/size", "filters/interface", "filters/area_filter", "filters/area"),
     *("filters/id_filter", "filters/id_data", "filters/id_offsets", "interfaces/data", "interfaces/offsets"),
@@ -269,6 +270,8 @@ def table(path: Path) -> TableContent:
         joined = {}
         for name in TABLE_DATASETS:
             pieces = [part.arrays[name] for part in parts if name in part.arrays]
+            if not pieces and name.startswith("presence/"):
+                continue
             demand(pieces, f"no dataset {name}")
             demand(len({(piece.dtype.str, piece.shape[1:]) for piece in pieces}) == 1, f"the parts of {name} differ")
             demand(all(piece.ndim for piece in pieces), f"{name} has no dimension")
@@ -349,21 +352,35 @@ def _table(whole: Content, stated: Sequence[int] | None) -> TableContent:
     demand(all(all(map(math.isfinite, area)) and area[2] >= 0 for area in areas), "filters/area")
 
     counts = [0] * n_filters
+    presences: list[int] = []
+    if "presence/name_offsets" in whole.arrays or "presence/filter" in whole.arrays:
+        presences = whole.column("presence/filter", "<u4", None)
+        demand(presences, "presence/filter without rows")
+        for name, (first, last) in enumerate(per_name("presence", len(presences))):
+            ascends(presences[first:last], "presence/filter", strictly=False)
+            demand(first == last or name not in virtual or virtual[name][1] not in OPS_OF_FORM, "presence of a virtual name")
+        for filter_id in presences:
+            demand(filter_id < n_filters, "presence/filter")
+            counts[filter_id] += 1
     for name, (first, last) in enumerate(per_name("constraints", rows)):
         ascends(list(zip(kind, lo, hi, owner, strict=True))[first:last], "constraints", strictly=False)
         for row in range(first, last):
             demand(owner[row] < n_filters, "constraints/filter")
             counts[owner[row]] += 1
+            demand(kind[row] != 12, "a row that only asks for presence")
             _interval(vocabulary, sets, name, kind[row], lo[row], hi[row])
             if name in virtual:
                 _, form, type_, _ = virtual[name]
-                allowed = [type_ * 16 + op for op in OPS_OF_FORM[form]] if form in OPS_OF_FORM else [12]
+                allowed = [type_ * 16 + op for op in OPS_OF_FORM.get(form, ())]
                 demand(kind[row] in allowed, "an operator that its virtual name does not have")
     demand(counts == size, "filters/size")
     if stated is not None:
-        demand(list(stated) == [n_names, rows, n_filters, len(labels)], "the attributes n_... are not those of the arrays")
+        demand(
+            list(stated) == [n_names, rows + len(presences), n_filters, len(labels)],
+            "the attributes n_... are not those of the arrays",
+        )
     sha = hashlib.sha256()
-    for dataset in TABLE_DATASETS:
+    for dataset in (name for name in TABLE_DATASETS if name in whole.arrays):
         sha.update(f"{dataset} {len(whole.arrays[dataset])};".encode() + whole.arrays[dataset].tobytes())
     return TableContent(vocabulary, n_filters, len(labels), set(area_filter), interface, labels, sha.hexdigest())
 

@@ -26,7 +26,6 @@ MAPPED = ("encoded/offsets", "encoded/attributes", "encoded/location")
 """Datasets that must be contiguous."""
 COUNTS = {
     "n_names": ("names/offsets", -1),
-    "n_constraints": ("constraints/kind", 0),
     "n_filters": ("filters/size", 0),
     "n_interfaces": ("interfaces/offsets", -1),
     "n_matches": ("matches/ids", 0),
@@ -38,6 +37,7 @@ COUNTS = {
 LISTS = {
     "numbers/name_offsets": "numbers/values",
     "constraints/name_offsets": "constraints/kind",
+    "presence/name_offsets": "presence/filter",
     "names/offsets": "names/data",
     "strings/offsets": "strings/data",
     "sets/offsets": "sets/codes",
@@ -180,11 +180,15 @@ class Arrays(dict[str, Any]):
         for name, (dataset, more) in COUNTS.items():
             if name in self.attributes and dataset in self.changed:
                 self.attributes[name] = np.int64(max(len(self[dataset]) + more, 0))
+        if "n_constraints" in self.attributes:
+            rows = [len(self[name]) for name in ("constraints/kind", "presence/filter") if name in self]
+            self.attributes["n_constraints"] = np.int64(sum(rows))
         for offsets, items in LISTS.items():
             if {offsets, items} & self.changed and len(self[offsets]) and self[offsets][-1] != len(self[items]):
                 self[offsets] = np.append(self[offsets][:-1], self[offsets].dtype.type(len(self[items])))
-        if {"filters/size", "constraints/filter"} & self.changed and self.rng.random() < 0.5 and "filters/size" in self:
-            n, owner = len(self["filters/size"]), self.get("constraints/filter", np.zeros(0, np.uint32))
+        owners = ("constraints/filter", "presence/filter")
+        if {"filters/size", *owners} & self.changed and self.rng.random() < 0.5 and "filters/size" in self:
+            n, owner = len(self["filters/size"]), np.concatenate([self.get(name, np.zeros(0, np.uint32)) for name in owners])
             self["filters/size"] = np.bincount(owner % 2**20, minlength=n)[:n].astype(np.uint32)
 
     def fix_block_checksums(self) -> None:

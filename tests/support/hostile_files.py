@@ -134,7 +134,9 @@ class Originals:
         arrays = dict(self.table.arrays())
         n_names, n_filters = self.table.vocabulary.n_names, self.table.n_filters
         of_names = [
-            name for name in arrays if name.split("/")[0] in ("names", "numbers", "strings", "atoms", "constraints", "sets")
+            name
+            for name in arrays
+            if name.split("/")[0] in ("names", "numbers", "strings", "atoms", "constraints", "presence", "sets")
         ]
         of_filters = [name for name in arrays if name.split("/")[0] == "filters"]
         pieces = [({name: _range_of_names(arrays, name, *r) for name in of_names}) for r in pairwise((0, 2, n_names))]

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from mpi_match.arrays.csr import Array
+from mpi_match.arrays.csr import Array, NamedArrays
 from mpi_match.changes.changes import Changes
 from mpi_match.engines.base import Engine, Pending
 from mpi_match.events.batch import EventBatch
@@ -185,18 +185,6 @@ class ShardPlace(NamedTuple):
     n_bytes: int
 
 
-class _Views:
-    """The arrays of a table as views of one memory; `Table.from_arrays` reads it like a file."""
-
-    def __init__(self, memory: Array, places: Sequence[ShardPlace]) -> None:
-        self._memory = memory
-        self._places = {place.name: place for place in places}
-
-    def array(self, name: str) -> Array:
-        place = self._places[name]
-        return self._memory[place.at : place.at + place.n_bytes].view(place.dtype).reshape(place.shape)
-
-
 def plan(table: Table) -> list[ShardPlace]:
     """The places of the arrays of a table, one after the other."""
     places, at = [], 0
@@ -208,7 +196,12 @@ def plan(table: Table) -> list[ShardPlace]:
 
 def laid_out(memory: Array, places: Sequence[ShardPlace]) -> Table:
     """The table whose arrays are views of `memory` u8, which must not change."""
-    return Table.from_arrays(_Views(memory, places))
+    return Table.from_arrays(
+        NamedArrays(
+            (place.name, memory[place.at : place.at + place.n_bytes].view(place.dtype).reshape(place.shape))
+            for place in places
+        )
+    )
 
 
 def packed(part: Shard, table: Table) -> Array:

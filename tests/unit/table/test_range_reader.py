@@ -49,7 +49,7 @@ def test_a_table_in_parts_is_read_as_one(tmp_path: Path, monkeypatch: pytest.Mon
     table, _ = saved(tmp_path, "every type")
     index = tmp_path / "index.h5"
     parts_directory(index).mkdir()
-    per_name = ("names/", "numbers/", "strings/", "atoms/", "constraints/", "sets/")
+    per_name = ("names/", "numbers/", "strings/", "atoms/", "constraints/", "presence/", "sets/")
     arrays = dict(table.arrays())
     n = table.vocabulary.n_names
     halves = [arrays_of_names(arrays, 0, n // 2), arrays_of_names(arrays, n // 2, n)]
@@ -84,6 +84,7 @@ def arrays_of_names(arrays: dict[str, np.ndarray], first: int, last: int) -> dic
     run("strings/offsets", "strings/data", bounds=run("strings/name_offsets"))
     run("atoms/offsets", "atoms/data", bounds=run("atoms/name_offsets", "atoms/op"))
     run("constraints/name_offsets", *(f"constraints/{name}" for name in ("kind", "lo", "hi", "filter")))
+    run("presence/name_offsets", "presence/filter")
     run("sets/offsets", "sets/codes", bounds=run("sets/name_offsets"))
     return found
 
@@ -102,6 +103,7 @@ def test_damage_is_found_by_whoever_reads_a_range(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("dataset", "row", "value", "fault"),
     [
+        ("presence/filter", 5, 400, "presence/filter holds 400|constraints do not add up"),
         ("constraints/filter", 5, 400, "constraints/filter holds 400|constraints do not add up"),
         ("constraints/lo", -1, 2**31, "are not an interval of codes|refer to more"),
         ("filters/size", 100, 9, "constraints do not add up to filters/size"),

@@ -329,6 +329,15 @@ def disorders(table: Table) -> dict[str, tuple[dict[str, Array], str]]:
         "code": ({"constraints/hi": with_first(c.hi, huge)}, "not an interval of codes"),
         "interval": ({"constraints/lo": with_first(c.lo, huge)}, "not an interval of codes, a set or an atom"),
         "set code": ({"sets/codes": np.array([1, huge], np.uint32)}, "a list of codes that are not operands of one type"),
+        "presence": (
+            {"constraints/kind": with_first(c.kind, 12)},
+            "constraints/kind holds 12, whose rows belong to presence/filter",
+        ),
+        "no presence": (
+            {"presence/name_offsets": 0 * c.offsets, "presence/filter": c.filter_id[:0]},
+            "presence/name_offsets has no rows, so it must not be there",
+        ),
+        "half of presence": ({"presence/name_offsets": 0 * c.offsets}, "must be there both or not at all"),
         "atom": ({"atoms/op": np.array([Op.EQ], np.uint8)}, "atoms/op holds 0, expected one of 10, 11"),
     }
 
@@ -340,6 +349,28 @@ def test_arrays_out_of_order_or_range_are_refused(what: str, saved: tuple[Table,
     rewrite(table, path, change)
     with pytest.raises(StorageError, match=f"is not a valid table: .*{re.escape(said)}"):
         Table.load(path)
+
+
+def test_constraints_that_only_ask_for_presence_have_no_kind_and_interval(table_path: Path) -> None:
+    filters = [make_filter(f"i{i}", [[f"tag-{(i * k) % 50}", "exists"] for k in (1, 2, 3, 4)]) for i in range(2000)]
+    table = Table.from_filters(filters)
+    table.save(table_path)
+    assert Table.load(table_path) == table
+    arrays = dict(table.arrays())
+    assert (len(arrays["constraints/kind"]), len(arrays["presence/filter"])) == (0, 8000)
+    texts = sum(arrays[name].nbytes for name in ("interfaces/data", "interfaces/offsets"))
+    assert (table.nbytes - texts) / table.n_filters < 26
+    again = Table.from_filters(
+        [*table.iter_filters(), make_filter("more", [["tag-1", ">", 3], ["tag-1", "exists"], ["z", "absent"]])]
+    )
+    _, offsets, owners = again.constraints.split()
+    assert (len(again.constraints), offsets[-1], len(owners)) == (8003, 8001, 8001)
+    again.save(table_path)
+    loaded = Table.load(table_path)
+    assert [getattr(loaded.constraints, name).tolist() for name in ("offsets", "kind", "lo", "hi", "filter_id")] == [
+        getattr(again.constraints, name).tolist() for name in ("offsets", "kind", "lo", "hi", "filter_id")
+    ]
+    assert not list(loaded.faults())
 
 
 # Parts.

@@ -138,7 +138,7 @@ class FilterRows:
         code_offsets = offsets_of(np.append(vocabulary.n_codes, np.ones(vocabulary.n_atoms, np.int64)))
         n_virtual, n_sets = len(code_offsets) - 1, len(constraints.set_code_offsets) - 1
         by_name, n = np.empty((len(constraints), 4), np.uint32), len(constraints)
-        rows = NamedRows(constraints.offsets, constraints.kind, constraints.lo, constraints.hi)
+        rows = NamedRows(constraints.offsets, *constraints.contiguous())
         numbers = OperandNumbers(vocabulary.atom_offsets, constraints.set_offsets)
         in_stretches(n, _compose, rows, numbers, by_name)
         sizes = n_virtual + int(code_offsets[-1]), n_sets, vocabulary.n_names

@@ -64,7 +64,8 @@ from mpi_match.cli.options import (
 from mpi_match.cli.plot import plot
 from mpi_match.cli.report import report
 from mpi_match.cli.supervise import supervise
-from mpi_match.cli.terminal import Progress, print_json, say
+from mpi_match.cli.terminal import Progress, compiling, print_json, say
+from mpi_match.compute import compile_notice
 from mpi_match.exit_codes import ExitCode
 from mpi_match.humanize import plural, rate, seconds
 from mpi_match.ingest.row_files import STDIN
@@ -85,6 +86,7 @@ def _print_version(ctx: click.Context, option: click.Parameter, wanted: bool) ->
 )
 def commands() -> None:
     """Content-based publish/subscribe matching: which interfaces must an event be delivered to?"""
+    compile_notice.show = compiling
 
 
 commands.add_command(compile_)

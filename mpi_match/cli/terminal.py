@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
 from types import TracebackType
 from typing import Any
 
@@ -13,6 +16,8 @@ import click
 
 PROGRESS_AFTER_S = 1.0
 """A bar appears when the work takes longer than this."""
+LOOK_S = 0.2
+"""How often it is looked how much is compiled."""
 
 
 def say(text: str) -> None:
@@ -23,6 +28,34 @@ def say(text: str) -> None:
 def print_json(summary: Mapping[str, Any]) -> None:
     """Print an object as JSON to standard output."""
     click.echo(json.dumps(summary, ensure_ascii=False, default=str))
+
+
+@contextmanager
+def compiling(done: Callable[[], int], total: int) -> Iterator[None]:
+    """Say that code is being compiled, if the body takes longer than `PROGRESS_AFTER_S`, and show how much of it is done."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        if ended.wait(PROGRESS_AFTER_S):
+            return
+        _say_compiling()
+        with Progress("compiling") as step:
+            while not ended.wait(LOOK_S):
+                step(min(done(), total), total)
+
+    watching = threading.Thread(target=watch, daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watching.join()
+
+
+@cache
+def _say_compiling() -> None:
+    """Say it once in a process."""
+    say("compiling for this machine, which takes some seconds, once")
 
 
 class Progress:

@@ -22,6 +22,7 @@ from mpi_match.changes.changes import Changes
 from mpi_match.changes.live_table import Refusal
 from mpi_match.changes.log import ChangeLog
 from mpi_match.changes.stream import ChangeStream
+from mpi_match.compute.compile_parts import Part, compile_ahead
 from mpi_match.engines import Engine, compile_s, open_engine
 from mpi_match.engines.registry import check_options
 from mpi_match.ingest.column_scanner import ColumnScanner
@@ -51,6 +52,11 @@ from mpi_match.storage import check_output
 from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary
 
+AHEAD = (
+    Part("scanner", "mpi_match.ingest.event_scanner:compile_scanner"),
+    Part("json-lines", "mpi_match.matches.json_lines:compile_lines"),
+)
+"""What is needed after the engine."""
 MATCHED_AT_ONCE, MATCHED_ON_GPU = 2**15, 2**20
 """Events matched at a time; they are read and encoded a block of the file at a time."""
 
@@ -141,6 +147,8 @@ def match_rows(
         check_output(output, inputs)  # before an hour of work, not after it
     if rejects is not None:
         check_output(rejects, [*inputs, *([output] if output is not None else [])], streamed=True)
+    if not are_columnar(files):
+        compile_ahead(AHEAD if output is None else AHEAD[:1])
     with RejectLog(rejects, options.strict) as log:
 
         def reader(engine: Engine, vocabulary: Vocabulary) -> AbstractContextManager[Iterator[ScannedEvents]]:

@@ -23,7 +23,8 @@ from typing import Any
 
 from mpi_match.arrays.strings import Strings
 from mpi_match.cluster.signals import SignalFlag, signals_recorded
-from mpi_match.commands.match import Counts, LocalSummary, MatchOptions, Prepared, answers_in, match_all, prepare
+from mpi_match.commands.match import AHEAD, Counts, LocalSummary, MatchOptions, Prepared, answers_in, match_all, prepare
+from mpi_match.compute.compile_parts import compile_ahead
 from mpi_match.engines import Engine
 from mpi_match.engines.registry import check_options
 from mpi_match.ingest.event_scanner import EventQueue, EventScanner, LineScanner
@@ -99,6 +100,8 @@ def match_stream(
         check_output(rejects, row_files(subscriptions), streamed=True)
     if changes is not None and is_address(source):
         raise ModelError("changes take effect before the event of a number, and every connection has its own numbers")
+
+    compile_ahead(AHEAD)
 
     def scanner(engine: Engine, vocabulary: Vocabulary) -> LineScanner:
         return engine.scanner(EventScanner(vocabulary, options.form, options.threads))

@@ -34,14 +34,16 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, TextIO, TypeVar, cast
 
 import llvmlite.binding
 import numba
+from numba.core.types import unliteral
 
+from mpi_match.compute import compile_notice
 from mpi_match.environment import source_digest
 
 log = logging.getLogger(__name__)
@@ -102,30 +104,66 @@ def cached(compiler: Callable[..., Any], **options: Any) -> Callable[[Callable[.
 
 
 @contextmanager
-def compile_once(what: str) -> Iterator[bool]:
+def compile_once(what: str, functions: int = 10) -> Iterator[bool]:
     """Whether `what` has still to be compiled, which the caller then does in the body.
 
     True in the first process that asks; the others wait for the end of its body and get False: they load what it compiled.
     Where code cannot be kept, all get True.  An error in the body leaves `what` to the next process.  Calls may be nested.
     What has the same name up to a hyphen is compiled by one process at a time, and other code by others meanwhile.
+    `functions` is about how many functions these are, for a progress bar.
     """
-    place = directory()
-    mark = None if place is None else place / f"{what}.compiled"
-    if mark is not None and mark.exists():
+    if is_compiled(what):
         yield False
         return
+    mark = _mark_of(what)
     with _compiling, _timed():
         if mark is None:
             yield True
             return
         with _locked(mark.parent / f"{what.partition('-')[0]}.lock"):
             missing = not mark.exists()
-            if missing:
-                _log_compiling()
-            yield missing
+            with _shown(functions) if missing else nullcontext():
+                yield missing
             if missing:
                 with suppress(OSError):
                     mark.touch()
+
+
+def is_compiled(what: str) -> bool:
+    """Has a process compiled `what` to the end?"""
+    mark = _mark_of(what)
+    return mark is not None and mark.exists()
+
+
+def _mark_of(what: str) -> Path | None:
+    place = directory()
+    return None if place is None else place / f"{what}.compiled"
+
+
+_shows = False
+
+
+@contextmanager
+def _shown(functions: int) -> Iterator[None]:
+    """Say that compiling takes place in the body; nested, the outer one has said it."""
+    global _shows
+    place = directory()
+    if _shows or place is None:
+        yield
+        return
+    _log_compiling()
+    before, show = _n_kept(place), compile_notice.show
+    _shows = True
+    try:
+        with nullcontext() if show is None else show(lambda: _n_kept(place) - before, functions):
+            yield
+    finally:
+        _shows = False
+
+
+def _n_kept(place: Path) -> int:
+    """Functions of which compiled code is kept."""
+    return sum(1 for _ in place.glob("*/*.nbc"))
 
 
 def compile_s() -> float:
@@ -166,7 +204,7 @@ def _remove_old(parent: Path) -> None:
             shutil.rmtree(place, ignore_errors=True)
 
 
-_holder: TextIO | None = None
+_held: dict[Path, TextIO] = {}
 
 
 @contextmanager
@@ -176,19 +214,17 @@ def _locked(path: Path) -> Iterator[None]:
     Without it after `COMPILE_WAIT_S` (the holder may be stopped), where files cannot be locked, and in the process that
     holds it already.
     """
-    global _holder
-    if _holder is not None:
+    if path in _held:
         yield
         return
     with suppress(OSError):
-        _holder = path.open("a")
-        _wait_for(_holder)
+        _held[path] = path.open("a")
+        _wait_for(_held[path])
     try:
         yield
     finally:
-        if _holder is not None:
-            _holder.close()
-            _holder = None
+        if path in _held:
+            _held.pop(path).close()
 
 
 def _wait_for(file: TextIO) -> None:
@@ -233,11 +269,30 @@ def nested_pipeline() -> dict[str, Any]:
     return {"pipeline_class": NestedCompiler}
 
 
-jit = cached(numba.njit, nogil=True)
+def partly(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Decorator of functions that are only parts of others, with options of Numba.
+
+    They are compiled for the types of their arguments, where Numba would compile them again for each literal number that
+    they are called with; LLVM passes these on.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        wrappers = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+        compiled = cast(Any, numba.njit)(**wrappers, **nested_pipeline(), **options)(function)
+        template_of = compiled.get_call_template
+
+        def of_types(args: Any, kws: Any) -> Any:
+            return template_of([unliteral(each) for each in args], {name: unliteral(each) for name, each in kws.items()})
+
+        compiled.get_call_template = of_types
+        return compiled
+
+    return decorate
+
+
+jit = cached(numba.njit, nogil=True, no_cfunc_wrapper=True)
 parallel_jit = cached(numba.njit, nogil=True, parallel=True)
-nested: Callable[[Function], Function] = cast(Any, numba.njit)(
-    no_cpython_wrapper=True, no_cfunc_wrapper=True, no_rewrites=True, **nested_pipeline()
-)
+nested: Callable[[Function], Function] = cast(Any, partly())
 """Compiled into the functions that call it and kept with them alone, which is quicker; it cannot be called from Python."""
-inlined = numba.njit(inline="always")
-"""Decorator of functions that are inlined into their callers, and cached with them."""
+inlined = partly(forceinline=True)
+"""The same, and LLVM puts it into the functions that call it, however long it is."""

@@ -15,7 +15,7 @@ from numba import _dynfunc  # type: ignore[attr-defined]
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder, _LowerResult
 from numba.core.compiler_machinery import register_pass
-from numba.core.typed_passes import NativeLowering
+from numba.core.typed_passes import NativeLowering, NopythonRewrites
 
 
 class _UnfinishedLibrary(JITCodeLibrary):
@@ -57,6 +57,10 @@ class NestedCompiler(CompilerBase):
     def define_pipelines(self) -> list[Any]:
         """See `numba.core.compiler.CompilerBase`."""
         passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
-        passes.passes = [(_NestedLowering if each is NativeLowering else each, about) for each, about in passes.passes]
+        passes.passes = [
+            (_NestedLowering if each is NativeLowering else each, about)
+            for each, about in passes.passes
+            if each is not NopythonRewrites  # of expressions of whole arrays, which there are none of
+        ]
         passes.finalize()
         return [passes]

@@ -30,7 +30,7 @@ import numba
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.compute.compile_cache import jit
+from mpi_match.compute.compile_cache import jit, nested
 
 DIGIT_BITS = 10
 T = TypeVar("T")
@@ -98,7 +98,7 @@ class NumberedKeys(NamedTuple):
     row: Array
 
 
-@jit
+@nested
 def stretch_of(n: int, stretch: int, n_stretches: int) -> range:
     """The rows of a stretch, out of n."""
     return range(stretch * n // n_stretches, (stretch + 1) * n // n_stretches)
@@ -232,7 +232,7 @@ def _find_bounds(stretch: int, n_stretches: int, owner: Array, bounds: Array) ->
             bounds[k] = i
 
 
-@jit
+@nested
 def owner_of(bounds: Array, row: int) -> int:
     """The last owner whose bound is not above the row."""
     left, right = 0, len(bounds)

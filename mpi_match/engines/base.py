@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar, 
 
 from mpi_match.arrays.csr import Array
 from mpi_match.changes.changes import Changes
+from mpi_match.compute.compile_parts import Part
 from mpi_match.engines.option import OptionValue
 from mpi_match.errors import EngineError
 from mpi_match.events.batch import EventBatch
@@ -61,6 +62,7 @@ class Engine(ABC):
     Of the class:
         takes_changes   can it be opened for a table that will change?
         compiles        is there code for the CPU that is compiled at the first call (`prewarm`)?
+        n_functions     about how many functions that compiles, for a progress bar
 
     Of each engine:
         name      its name in the registry
@@ -71,11 +73,17 @@ class Engine(ABC):
 
     takes_changes: ClassVar[bool] = False
     compiles: ClassVar[bool] = False
+    n_functions: ClassVar[int] = 10
 
     name: str
     device: str
     gpu: str | None = None
     options: Mapping[str, OptionValue] = {}
+
+    @classmethod
+    def compiled_apart(cls, packed: str) -> Sequence[Part]:
+        """What matching compiles besides building, for attributes of the packed type, so that both can be done at once."""
+        return ()
 
     @classmethod
     def serves(cls, table: Table) -> str | None:

@@ -24,6 +24,7 @@ import numpy as np
 from mpi_match.arrays.strings import Strings
 from mpi_match.changes.changes import Changes
 from mpi_match.compute.compile_cache import compile_once
+from mpi_match.compute.compile_parts import Part, compile_ahead
 from mpi_match.events.batch import EventBatch
 from mpi_match.model import Change
 from mpi_match.table.filters import FilterColumns
@@ -47,14 +48,17 @@ def prewarm(name: str, engine: type[Engine], open_: Callable[[Table], Engine], t
     what = f"{name}-{packed}" + ("-live" if live else "")
     if what in _prewarmed:
         return
-    with compile_once(what) as missing:
+    parts = engine.compiled_apart(str(packed))
+    with compile_once(what, engine.n_functions) as missing:
         if missing or live:
             small = _like(table)
             if engine.serves(small) is not None:  # for its area
                 small = replace(
                     small, filters=FilterColumns.of(small.filters.size, small.filters.interface, _NO_AREAS, None)
                 )
-            _play(open_, small, live=live)
+            if missing:
+                compile_ahead(parts)
+            _play(open_, small, parts, live=live)
     _prewarmed.add(what)
 
 
@@ -65,9 +69,11 @@ def load(engine: Engine, table: Table) -> None:
         engine.match(_empty_events(table, n))
 
 
-def _play(open_: Callable[[Table], Engine], small: Table, *, live: bool) -> None:
+def _play(open_: Callable[[Table], Engine], small: Table, parts: Sequence[Part], *, live: bool) -> None:
     """Match a block of events and several; apply all kinds of changes, each followed by an event."""
     engine, event = open_(small), _empty_events(small, 1)
+    for part in parts:
+        part.compile()
     load(engine, small)
     if not live:
         return

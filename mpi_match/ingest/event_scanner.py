@@ -23,10 +23,11 @@ from mpi_match.events.events import Events
 from mpi_match.ingest import scanner
 from mpi_match.ingest.atom_automaton import FOUND_HEADER
 from mpi_match.ingest.line_blocks import LineBlock
-from mpi_match.ingest.rows import EventForm, Reject, Rejects, event_of_row, parse_json, row_text, trimmed
+from mpi_match.ingest.rows import PLAIN, EventForm, Reject, Rejects, event_of_row, parse_json, row_text, trimmed
 from mpi_match.ingest.scanner_text import SCRATCH_BYTES
 from mpi_match.ingest.vocabulary_hash import hashed
 from mpi_match.model import Event, ModelError
+from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary
 
 LEAST_ROW_BYTES, LEAST_ATTRIBUTE_BYTES = 2, 2
@@ -84,6 +85,11 @@ class ThreadArrays(LineArrays):
         }
         super().__init__(n_bytes, scanner.N_COUNTS, arrays)
         self.arrays[scanner.SCAN_COUNTS][scanner.MOST_ATOMS] = most_atoms
+
+
+def compile_scanner() -> None:
+    """Have the functions compiled that scan lines for a vocabulary without `suffix` and `contains`."""
+    EventScanner(Table.from_filters(()).vocabulary, PLAIN)
 
 
 class ScannedEvents(NamedTuple):

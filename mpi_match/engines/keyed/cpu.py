@@ -13,6 +13,7 @@ that cannot wait for others, uses arrays that are made once and kept, and is mat
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import numba
@@ -21,6 +22,7 @@ import numpy as np
 from mpi_match.arrays.csr import Array
 from mpi_match.changes.changes import Changes
 from mpi_match.compute.array_pointers import PointerTable
+from mpi_match.compute.compile_parts import Part
 from mpi_match.engines.base import Engine, check_batch, check_changes, without_rejected
 from mpi_match.engines.keyed.answers import CPU_ANSWER_ROOM, AnswerBlocks
 from mpi_match.engines.keyed.bitmap.bins import Bins
@@ -63,6 +65,7 @@ from mpi_match.engines.keyed.cpu_search import (
     T64,
     TASK_EVENTS,
     VERIFIED,
+    compile_search,
     match_blocks,
     match_one_block,
 )
@@ -91,6 +94,7 @@ class Keyed(Engine):
 
     name = "keyed"
     takes_changes = compiles = True
+    n_functions = 50
 
     def __init__(
         self,
@@ -136,6 +140,11 @@ class Keyed(Engine):
         self._blocks = AnswerBlocks(TASK_EVENTS)
         self._bound: PointerTable | None = None
         self._serial = 1  # of the next event; 0 is that of no event
+
+    @classmethod
+    def compiled_apart(cls, packed: str) -> Sequence[Part]:
+        """See `Engine.compiled_apart`."""
+        return (Part(f"keyed_search-{packed}", f"{compile_search.__module__}:{compile_search.__name__}", packed),)
 
     @classmethod
     def serves(cls, table: Table) -> str | None:

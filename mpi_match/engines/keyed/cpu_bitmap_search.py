@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from mpi_match.compute.bits import popcount
-from mpi_match.compute.compile_cache import inlined
+from mpi_match.compute.compile_cache import inlined, nested
 from mpi_match.compute.lines import LINE_WORDS, meet, prefetch
 from mpi_match.engines.keyed.bitmap.bins import bin_of
 from mpi_match.engines.keyed.bitmap.rows import BLOCK_LINES, LINE_FILTERS, row_of
@@ -46,7 +45,7 @@ def enter_rows(attributes: Any, shift: Any, bins: Any, places: Any) -> None:
             places[own] = first_row[own] + bin_of(bounds, own, packed & ((np.int64(1) << shift) - 1))
 
 
-@numba.njit
+@nested
 def scan_bitmap(places: Any, n: Any, bitmap: Any, event: Any, structure: Any, given: Any, ids: Any, span: Any) -> Any:
     """Verify the filters of a bitmap that have a bit in each of the n rows `places`.
 

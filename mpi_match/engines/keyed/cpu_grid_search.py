@@ -9,11 +9,10 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-import numba
 import numpy as np
 
 from mpi_match.compute.circle import in_circle_of
-from mpi_match.compute.compile_cache import inlined
+from mpi_match.compute.compile_cache import inlined, nested
 from mpi_match.engines.keyed.cpu_verify import CPU_LOOKUPS, verify
 from mpi_match.engines.keyed.grid.geometry import (
     EVERYWHERE,
@@ -31,7 +30,8 @@ from mpi_match.engines.keyed.grid.geometry import (
 )
 from mpi_match.engines.keyed.grid.hash_grid import BLOCK_WORDS, SLOT_FILTER, SLOT_PLACE, SLOT_WORDS
 
-_in_circle = in_circle_of(numba.njit, operator.add, operator.mul)
+_in_circle = in_circle_of(nested, operator.add, operator.mul)
+_n_threes = nested(n_threes)
 _key_starts, _bucket_key_of = CPU_LOOKUPS.key_starts, CPU_LOOKUPS.bucket_key_of
 
 
@@ -55,7 +55,7 @@ def enter_bucket_keys(attributes: Any, sub_buckets: Any, keys: Any, index: Any) 
                 keys[n] = key
                 n += 1
     if len(sub_buckets) > no_key + 1:
-        if n_threes(len(attributes)) == N_GROUPS:
+        if _n_threes(len(attributes)) == N_GROUPS:
             for key in range(no_key + 1, len(sub_buckets)):
                 if sub_buckets[key] > 0:
                     keys[n] = key

@@ -46,10 +46,12 @@ from typing import Any
 
 import numba
 import numpy as np
+from numba import types
+from numba.np.numpy_support import from_dtype
 
 from mpi_match.compute.array_pointers import line, rows, sheets, unowned
 from mpi_match.compute.bits import popcount
-from mpi_match.compute.compile_cache import inlined, jit, parallel_jit
+from mpi_match.compute.compile_cache import compile_once, inlined, jit, nested, parallel_jit
 from mpi_match.compute.sort import sort_part
 from mpi_match.engines.keyed.cpu_bitmap_search import enter_rows, scan_bitmap
 from mpi_match.engines.keyed.cpu_grid_search import enter_bucket_keys, scan_cell
@@ -119,7 +121,18 @@ def match_one_block(serial: Any, filters: Any, offsets: Any, attributes: Any, lo
     return match_block(block, thread, serial, filters, (offsets, attributes, location), bound, answers)
 
 
-@jit
+def compile_search(packed: str) -> None:
+    """Have both compiled, for attributes of the packed type, by its name."""
+    with compile_once(f"keyed_search-{packed}", 2) as missing:
+        if missing:
+            ids, numbers, bound = types.uint32[::1], types.int64[::1], types.int64[:, ::1]
+            batch = (ids, from_dtype(np.dtype(packed))[::1], types.float64[:, ::1])
+            match_one_block.compile((types.int64, types.boolean, *batch, bound))
+            answers = types.Tuple((numbers, numbers, ids))
+            match_blocks.compile((numbers, types.int64, types.boolean, types.Tuple(batch), bound, answers))
+
+
+@nested
 def match_block(block: Any, thread: Any, serial: Any, filters: Any, batch: Any, bound: Any, answers: Any) -> Any:
     """Match a block of a batch; returns how many answers there are, those that do not fit among them.
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from mpi_match.compute.bits import popcount
-from mpi_match.compute.compile_cache import inlined
+from mpi_match.compute.compile_cache import inlined, nested
 from mpi_match.engines.keyed.index.lookup import lookups, verifier
 
 CPU_LOOKUPS = lookups(inlined, popcount)
@@ -34,4 +33,4 @@ def _attribute_of(event: Any, low: Any) -> Any:
     return np.int64(by_name[low >> shift])
 
 
-verify = verifier(numba.njit, _has, _attribute_of, long=True)
+verify = verifier(nested, _has, _attribute_of, long=True)

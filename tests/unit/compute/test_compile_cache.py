@@ -69,7 +69,12 @@ class Tiny:
         self.root, self.caches = root / "tree", root / "caches"
         (self.root / "mpi_match" / "compute").mkdir(parents=True)
         (self.root / "mpi_match" / "environment").mkdir()
-        for name in ("environment/source_digest.py", "compute/compile_cache.py", "compute/nested_compiler.py"):
+        for name in (
+            "environment/source_digest.py",
+            "compute/compile_cache.py",
+            "compute/compile_notice.py",
+            "compute/nested_compiler.py",
+        ):
             shutil.copy(repository / "mpi_match" / name, self.root / "mpi_match" / name)
         self.write("__init__", "")
         self.write("compute/__init__", "")

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.compute.compile_cache import inlined, jit
+from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.engines.keyed.index.filter_rows import (
     ABSENT,
     ATOMIC,
@@ -218,11 +218,5 @@ def mask_functions(compiled: Callable[..., Any]) -> SimpleNamespace:
     return SimpleNamespace(bin_of=bin_of, enter_masks=enter_masks)
 
 
-_on_cpu = mask_functions(inlined)
-bin_of, _enter_masks = _on_cpu.bin_of, _on_cpu.enter_masks
-
-
-@jit
-def enter_masks(at: Any, words: Array, shift: Any, bins: Bins, masks: Array) -> None:
-    """`mask_functions`' function on a CPU."""
-    _enter_masks(at, words, shift, bins, masks)
+_on_cpu = mask_functions(nested)
+bin_of, enter_masks = _on_cpu.bin_of, _on_cpu.enter_masks

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.compute.compile_cache import inlined, jit
+from mpi_match.compute.compile_cache import inlined, jit, nested
 from mpi_match.compute.parallel import ROW, in_stretches, stretch_of
 from mpi_match.engines.keyed.bitmap.bins import Bins
 from mpi_match.engines.keyed.bitmap.rows import Bitmap, chances
@@ -39,7 +39,7 @@ FEW_FILTERS = 8
 """Tables with so few filters, those that are opened to compile code, compile that for bitmaps."""
 PRUNED = 0.25
 """Share of the lines that an event looks into, of few filters."""
-_hash_of = jit(hash_of)
+_hash_of = nested(hash_of)
 
 
 class DividedFilters(NamedTuple):

@@ -30,7 +30,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of
 from mpi_match.compute.bits import popcount
-from mpi_match.compute.compile_cache import inlined, jit
+from mpi_match.compute.compile_cache import inlined, jit, nested
 from mpi_match.compute.lines import LINE_WORDS
 from mpi_match.compute.parallel import in_stretches, stable_order, stretch_of
 from mpi_match.engines.keyed.bitmap.bins import Bins, enter_masks
@@ -189,7 +189,7 @@ def row_of(line: Any, n_lines: Any, n_rows: Any) -> Any:
     return block * n_rows * BLOCK_LINES * LINE_WORDS + line % BLOCK_LINES * LINE_WORDS, stride
 
 
-@jit
+@nested
 def _transpose(square: Array) -> None:
     """Transpose 64 words of 64 bits, in place (Warren, Hacker's Delight, section 7-3)."""
     half, mask = 32, np.uint64(0x00000000FFFFFFFF)

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-import numba
 import numpy as np
 
+from mpi_match.compute.compile_cache import nested
 from mpi_match.engines.keyed.index.layout import hash_of
 
 EVERYWHERE = 2047
@@ -33,6 +33,11 @@ _2_40, _2_46 = 2.0**-40, 2.0**-46
 _STEPS = 128.0
 MIDDLE = 128
 _WIDEST = 255
+
+
+def n_threes(n: Any) -> Any:
+    """How many groups are looked into for an event of `n` attributes."""
+    return min(n * (n - 1) * (n - 2) // 6, N_GROUPS)
 
 
 def scalars(compiled: Callable[..., Any]) -> SimpleNamespace:  # noqa: C901  a dozen functions in one
@@ -90,11 +95,6 @@ def scalars(compiled: Callable[..., Any]) -> SimpleNamespace:  # noqa: C901  a d
         )
 
     @compiled
-    def n_threes(n: Any) -> Any:
-        """How many groups are looked into for an event of `n` attributes."""
-        return min(n * (n - 1) * (n - 2) // 6, N_GROUPS)
-
-    @compiled
     def hash_of_cell(level: Any, column: Any, row: Any) -> Any:
         """Hash of a cell, u64."""
         mixed = hashed(np.uint64(column))
@@ -145,7 +145,7 @@ def scalars(compiled: Callable[..., Any]) -> SimpleNamespace:  # noqa: C901  a d
         step_of=step_of,
         name_bit=name_bit,
         group_of=group_of,
-        n_threes=n_threes,
+        n_threes=compiled(n_threes),
         hash_of_cell=hash_of_cell,
         home_of=home_of,
         span_of=span_of,
@@ -154,8 +154,8 @@ def scalars(compiled: Callable[..., Any]) -> SimpleNamespace:  # noqa: C901  a d
     )
 
 
-_on_cpu = scalars(numba.njit)
+_on_cpu = scalars(nested)
 level_of, scale_of, cell_of, step_of = _on_cpu.level_of, _on_cpu.scale_of, _on_cpu.cell_of, _on_cpu.step_of
 hash_of_cell, home_of, may_hold, name_bit = _on_cpu.hash_of_cell, _on_cpu.home_of, _on_cpu.may_hold, _on_cpu.name_bit
 span_of, entry_of = _on_cpu.span_of, _on_cpu.entry_of
-group_of, n_threes = _on_cpu.group_of, _on_cpu.n_threes
+group_of = _on_cpu.group_of

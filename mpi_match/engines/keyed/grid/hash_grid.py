@@ -48,7 +48,7 @@ from typing import Any
 import numpy as np
 
 from mpi_match.arrays.csr import Array, with_room
-from mpi_match.compute.compile_cache import jit
+from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.engines.keyed.grid.geometry import IN_BITMAP, LOW, entry_of, hash_of_cell, home_of, span_of
 
 KEEP = np.uint64(1 << 32)
@@ -144,7 +144,7 @@ def enter_all(blocks: Array, slots: Array, keys: Array, sub_buckets: Array) -> N
         _change(slot, True, blocks, floats, records, keys, sub_buckets)
 
 
-@jit
+@nested
 def _change(
     slot: Any, entering: bool, blocks: Array, floats: Array, records: Array, keys: Array, sub_buckets: Array
 ) -> None:
@@ -168,7 +168,7 @@ def _change(
                 _leave(blocks, home, mask, entry)
 
 
-@jit
+@nested
 def _enter(blocks: Array, home: Any, mask: Any, entry: Any) -> None:
     """Write an entry to the first free word from its home on."""
     block, probe_length = home, np.uint64(0)
@@ -182,7 +182,7 @@ def _enter(blocks: Array, home: Any, mask: Any, entry: Any) -> None:
         probe_length += np.uint64(1)
 
 
-@jit
+@nested
 def _leave(blocks: Array, home: Any, mask: Any, entry: Any) -> None:
     """Clear the word of an entry."""
     for distance in range(np.int64(blocks[BLOCK_WORDS * home]) + 1):

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.compute.compile_cache import jit
+from mpi_match.compute.compile_cache import jit, nested
+from mpi_match.compute.parallel import ROW
 from mpi_match.engines.keyed.index.filter_rows import FilterRows
 from mpi_match.engines.keyed.index.postings import COUNT_BITS, HEADER, LONG_HEADER, MAX_CHECKS, Postings, fill_lists
 from mpi_match.errors import EngineError
@@ -47,7 +48,7 @@ class Added(NamedTuple):
         return cls(places, np.zeros(0, packed), lengths, keys, np.zeros((0, 3)))
 
 
-@jit
+@nested
 def _checks_at(at: Any, words: Array) -> tuple[int, int, range]:
     """The first word of the checks of the filter at a place, the end, and the words that refer to operand lists."""
     counts, first = np.int64(words[at + 1]), at + HEADER
@@ -72,7 +73,7 @@ def _whole_lengths(places: Array, words: Array) -> Array:
     return found
 
 
-@jit
+@nested
 def enter_checks(at: Any, words: Array, interface: Any, to: Any, target: Array) -> None:
     """Copy the filter at `words[at]` to `target[to]`, for an interface, and its operand lists behind it."""
     first, end, references = _checks_at(at, words)
@@ -98,8 +99,8 @@ def enter_checks(at: Any, words: Array, interface: Any, to: Any, target: Array) 
 def checks_of(table: Table, rows: FilterRows, filters: Array) -> tuple[Array, Array]:
     """Place of each filter's checks u32[n], none of which a key implies, and the words (`postings`)."""
     no_key, no_rank = np.empty((len(filters), 0), np.uint32), np.empty(0, np.uint32)
-    postings = Postings(filters, np.full(len(filters), -1), no_key, no_rank)
-    lists, words = fill_lists(table, rows, postings, np.arange(len(filters) + 1))
+    postings = Postings(filters.astype(ROW), np.full(len(filters), -1, np.int32), no_key, no_rank)
+    lists, words = fill_lists(table, rows, postings, np.arange(len(filters) + 1, dtype=ROW))
     if len(words) >= 2**31:
         raise EngineError("the filters with areas have 2^31 words of checks or more; engine 'counting' can serve the table")
     return (lists + np.uint64(1)).astype(np.uint32), words

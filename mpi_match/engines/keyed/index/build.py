@@ -80,7 +80,8 @@ def build_index(table: Table, rows: FilterRows, weight: Array, filters: Array | 
     sections[CODES][:], sections[FEATURES][:] = rows.code_offsets, trie.feature
     sections[FILTERS][:] = take(filter_id, trie.order)
     find_bounds(trie.node, sections[ENTRIES])
-    postings = Postings(sections[FILTERS], take(set_id, trie.order), take_rows(keys, trie.order), feature_rank)
+    sets = take(set_id.view(ROW), trie.order).view(np.int32)  # one type of array, so that there is one to compile for
+    postings = Postings(sections[FILTERS], sets, take_rows(keys, trie.order), feature_rank)
     lists, words = fill_lists(table, rows, postings, sections[ENTRIES])
     trie.write(lists, sections[NODES], sections[SLOTS], sections[BITS])
     return KeyedIndex(index, words, rows.n_virtual, depth)

@@ -63,7 +63,7 @@ def expand(filters: Array, chosen: Array, depth: int, rows: FilterRows) -> Expan
 
     It is made of the first `depth` features of `chosen`, i32[n_filters, K].  Raises EngineError for 2^32 keys.
     """
-    copies = np.empty(len(filters), np.int64)
+    copies = np.empty(len(filters), np.uint32)
     in_stretches(len(filters), _count_copies, filters, chosen, depth, rows.set_size, rows.n_features, copies)
     places = running_sum(copies)
     if places[-1] > MAX_ROWS:

@@ -27,8 +27,9 @@ from typing import NamedTuple
 import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of, take_ranges
-from mpi_match.compute.compile_cache import jit
+from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.compute.parallel import in_stretches, running_sum, stretch_of
+from mpi_match.compute.search import lower_bound
 from mpi_match.engines.keyed.index.features import NONE
 from mpi_match.engines.keyed.index.filter_rows import (
     ABSENT,
@@ -57,6 +58,7 @@ LONG_HEADER = 3
 _TYPED = 1 << NE | 1 << NOT_IN
 _NEGATIVE = 1 << NE | 1 << ABSENT
 NO_LIST = np.uint64(0xFFFFFFFFFFFFFFFF)
+_lower_bound = nested(lower_bound)
 
 
 def may_be_long(table: Table) -> bool:
@@ -195,7 +197,7 @@ def _fill(
     bits, depth = np.uint64(shift), keys.shape[1]
     for e in stretch_of(len(filter_id), stretch, n_stretches):
         f, at, set_ = filter_id[e], entry_words[e], np.int64(set_id[e])
-        nth = np.searchsorted(long_, e)
+        nth = _lower_bound(long_, 0, len(long_), e)
         is_long = nth < len(long_) and long_[nth] == e
         first = long_places[nth] + LONG_HEADER if is_long else at + HEADER
         n_positive = n_negative = n_sets = 0

@@ -151,8 +151,9 @@ def _shown(functions: int) -> Iterator[None]:
     if _shows or place is None:
         yield
         return
-    _log_compiling()
     before, show = _n_kept(place), compile_notice.show
+    if show is None:
+        _log_compiling()
     _shows = True
     try:
         with nullcontext() if show is None else show(lambda: _n_kept(place) - before, functions):

@@ -22,7 +22,7 @@ that the filter was expanded by) are left out.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -58,7 +58,7 @@ LONG_HEADER = 3
 _TYPED = 1 << NE | 1 << NOT_IN
 _NEGATIVE = 1 << NE | 1 << ABSENT
 NO_LIST = np.uint64(0xFFFFFFFFFFFFFFFF)
-_lower_bound = nested(lower_bound)
+_lower_bound: Any = nested(lower_bound)
 
 
 def may_be_long(table: Table) -> bool:

@@ -1,0 +1,59 @@
+"""`compute/compile_parts.py`: another process compiles what this one needs later."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from mpi_match.compute import compile_cache
+from mpi_match.compute.compile_parts import Part, compile_ahead
+
+MODULE = """
+import os
+import subprocess
+from pathlib import Path
+
+def note(path):
+    Path(path + ".new").write_text(str(os.getpid()))
+    os.rename(path + ".new", path)
+"""
+
+
+@pytest.fixture
+def part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Part:
+    """Notes which process compiles it in the file `argument`."""
+    (tmp_path / "noting.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(compile_cache, "directory", lambda: tmp_path)
+    return Part("noted", "noting:note", str(tmp_path / "noted"))
+
+
+def test_another_process_compiles_a_part(part: Part, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    compile_ahead([part])
+    noted, deadline = Path(part.argument), time.monotonic() + 60
+    while not noted.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert int(noted.read_text()) != os.getpid()
+
+
+def test_a_part_that_is_compiled_needs_no_process_nor_does_a_single_core(
+    part: Part, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[object] = []
+    monkeypatch.setattr(subprocess, "Popen", started.append)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    compile_ahead([part])
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    (tmp_path / "noted.compiled").touch()
+    compile_ahead([part])
+    assert not started
+
+
+def test_this_process_compiles_a_part_itself(part: Part) -> None:
+    part.compile()
+    assert int(Path(part.argument).read_text()) == os.getpid()

@@ -149,7 +149,10 @@ json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object with the summary on standard output."
 )
 engine_option = click.option(
-    "--engine", type=ENGINE, default="auto", help="Engine that matches; auto is the fastest that can run here."
+    "--engine",
+    type=ENGINE,
+    default="auto",
+    help="Engine that matches; auto is the fastest that can run here.",
 )
 
 

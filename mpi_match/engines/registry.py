@@ -1,4 +1,4 @@
-"""The registry of engines, which opens one by name, for a table, with options; or the first that can serve (`auto`).
+"""The registry of engines, which opens one by name, for a table, with options; or the fastest that can serve (`auto`).
 
 An engine is imported only when it is opened: those on a GPU load Numba's CUDA.
 """
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from mpi_match.engines.base import Engine, fixed_only
+from mpi_match.engines.fastest import FastestOf
 from mpi_match.engines.option import Option, OptionValue
 from mpi_match.errors import EngineError, OptionError
 from mpi_match.table.table import Table
@@ -83,6 +84,8 @@ REGISTRY = {
 }
 AUTO = ("keyed_cuda", "keyed")
 """Engines that `auto` tries, in order."""
+MOST_COMPARED = 1_000_000
+"""Of a table with more filters `auto` opens one engine only: a second index takes more memory and time than it saves."""
 LAST = "counting"
 """Engine that `auto` opens when a table that does not change is too large for all of these."""
 
@@ -156,12 +159,17 @@ def compile_s() -> float:
 
 
 def _open_auto(table: Table, device: int | None, threads: int | None, live: bool, options: Mapping[str, object]) -> Engine:
+    opened: list[Engine] = []
     for name in AUTO:
+        if opened and (live or table.n_filters > MOST_COMPARED):
+            break
         try:
-            return open_engine(name, table, device, threads, live=live, options=of_engine(name, options))
+            opened.append(open_engine(name, table, device, threads, live=live, options=of_engine(name, options)))
         except EngineError as error:
             log.info("engine %s passed over: %s", name, error)
             reason = error
+    if opened:
+        return opened[0] if len(opened) == 1 else FastestOf(opened)
     if live:
         raise reason
     log.warning("%s; engine %s matches, which is slow", reason, LAST)

@@ -1,0 +1,129 @@
+"""`auto` where several engines can serve a table: the fastest for each size of batch, by measurement.
+
+    events of a batch      1    2-3   4-7   ...   32,768-65,535
+    keyed_cuda            25     25    26             600 us
+    keyed                  3      5     9          30,000 us
+
+The first MEASURED_BATCHES of a size are matched by each engine; the one with the least time matches all later ones of that
+size.  An engine that is hopelessly slow is not asked a second time.  Answers are those of any of them: all are compared,
+and a difference is an error.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from mpi_match.arrays.csr import Array
+from mpi_match.engines.base import Engine, Pending
+from mpi_match.engines.option import OptionValue
+from mpi_match.errors import EngineError
+from mpi_match.events.batch import EventBatch
+from mpi_match.humanize import seconds
+from mpi_match.matches.matches import Matches
+
+if TYPE_CHECKING:
+    from mpi_match.ingest.event_scanner import LineScanner  # loads Numba
+
+log = logging.getLogger(__name__)
+
+MEASURED_BATCHES = 2
+"""Batches of a size that all engines match."""
+HOPELESS_S, HOPELESS_TIMES = 0.05, 8
+"""Slower than the fastest by so much and so many times: not measured again."""
+
+
+class SizeTimes(NamedTuple):
+    """Least seconds of each engine that is still measured for batches of one size, and how many batches were measured."""
+
+    least_s: dict[Engine, float]
+    n_batches: int
+
+
+class FastestOf(Engine):
+    """Several engines for one table that does not change; the first takes what is for one of them only (`scanner`)."""
+
+    def __init__(self, engines: Sequence[Engine]) -> None:
+        self._engines = tuple(engines)
+        self.name = " or ".join(engine.name for engine in engines)
+        self.device = " or ".join(engine.device for engine in engines)
+        self.gpu = next((engine.gpu for engine in engines if engine.gpu is not None), None)
+        self.options: Mapping[str, OptionValue] = {
+            f"{engine.name}.{key}": value for engine in engines for key, value in engine.options.items()
+        }
+        self._times: dict[int, SizeTimes] = {}
+        self._fastest: dict[int, Engine] = {}
+
+    def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
+        """See `Engine.match`."""
+        fastest = self._fastest.get(batch.n_events.bit_length())
+        return self._measured(batch, filters) if fastest is None else fastest.match(batch, filters=filters)
+
+    def begin(self, batch: EventBatch, *, filters: bool = False) -> Matches | Pending:
+        """See `Engine.begin`."""
+        fastest = self._fastest.get(batch.n_events.bit_length())
+        return self._measured(batch, filters) if fastest is None else fastest.begin(batch, filters=filters)
+
+    def _measured(self, batch: EventBatch, filters: bool) -> Matches:
+        """The answer to a batch of a size that is not decided."""
+        if not batch.n_events:
+            return self._engines[0].match(batch, filters=filters)
+        size = batch.n_events.bit_length()
+        before = self._times.get(size, SizeTimes(dict.fromkeys(self._engines, float("inf")), 0))
+        least_s, found = dict(before.least_s), list[Matches]()
+        for engine in least_s:
+            began = time.perf_counter()
+            found.append(engine.match(batch, filters=filters))
+            least_s[engine] = min(least_s[engine], time.perf_counter() - began)
+            if found[-1] != found[0]:
+                raise EngineError(f"{engine.name} and {self._engines[0].name} differ on a batch; name one with --engine")
+        best_s = min(least_s.values())
+        bound_s = max(HOPELESS_S, HOPELESS_TIMES * best_s)
+        self._times[size] = SizeTimes({e: s for e, s in least_s.items() if s < bound_s or s == best_s}, before.n_batches + 1)
+        if len(self._times[size].least_s) == 1 or self._times[size].n_batches == MEASURED_BATCHES:
+            self._fastest[size] = min(least_s, key=lambda engine: least_s[engine])
+            told = ", ".join(f"{engine.name} {seconds(s)}" for engine, s in least_s.items())
+            sizes = f"{1 << size - 1:,} to {(1 << size) - 1:,} events"
+            log.info("batches of %s: %s; %s matches them from here on", sizes, told, self._fastest[size].name)
+        return found[0]
+
+    @property
+    def nbytes(self) -> int:
+        """See `Engine.nbytes`."""
+        return sum(engine.nbytes for engine in self._engines)
+
+    def pin(self, memory: Sequence[Array]) -> None:
+        """See `Engine.pin`."""
+        for engine in self._engines:
+            engine.pin(memory)
+
+    def scanner(self, scanner: LineScanner) -> LineScanner:
+        """See `Engine.scanner`: other engines copy what is scanned on a GPU."""
+        return self._engines[0].scanner(scanner)
+
+    def warm_up(self, example: Callable[[], EventBatch | None], *, filters: bool = False) -> None:
+        """See `Engine.warm_up`: batches like the example are measured."""
+        for engine in self._engines:
+            engine.warm_up(example, filters=filters)
+        if (batch := example()) is not None:
+            with suppress(EngineError):
+                for _ in range(MEASURED_BATCHES):
+                    self.match(batch, filters=filters)
+
+    def time_steps(self) -> None:
+        """See `Engine.time_steps`."""
+        for engine in self._engines:
+            engine.time_steps()
+
+    @property
+    def steps_s(self) -> Mapping[str, float]:
+        """See `Engine.steps_s`."""
+        return {f"{engine.name}: {step}": spent for engine in self._engines for step, spent in engine.steps_s.items()}
+
+    @property
+    def kernel_s(self) -> float:
+        """See `Engine.kernel_s`."""
+        return sum(engine.kernel_s for engine in self._engines)

@@ -49,6 +49,8 @@ def random_changes(n: int) -> list[dict[str, Any]]:
                 row |= {"remove": f"id {generator.randrange(i + 1)}"}
             case 2 if i % 20 == 2:
                 row |= {"remove_interface": "mobile-2"}
+            case 2 if i % 20 == 3:
+                row |= {"consolidate": True}
             case _:
                 added = random_subscription(generator)
                 for place, item in enumerate(added.get("filters", [added])):

@@ -39,7 +39,10 @@ _STYLE: dict[str, Any] = {
     "pdf.fonttype": 42,  # TrueType, which publishers ask for
     "ps.fonttype": 42,
     "savefig.dpi": 300,
+    "svg.hashsalt": "mpi-match",  # else every drawing has other ids
 }
+_DATES = {"svg": ("Date",), "pdf": ("CreationDate",)}
+"""The metadata of each format that would differ from one drawing of the same numbers to the next."""
 _NOTE_SHARE = 0.035
 """Share of the width that the note in the margin takes."""
 
@@ -47,6 +50,7 @@ _NOTE_SHARE = 0.035
 @contextmanager
 def drawing(path: Path | BinaryIO, size: tuple[float, float] = COLUMN, note: str = "") -> Iterator[Any]:
     """A new matplotlib `Figure`, written to `path` at the end of the body: PNG, SVG or PDF by its ending, SVG to a stream.
+    The same drawing is the same bytes, with one version of matplotlib.
 
     `note` stands in the margin: machine, commit and date.  Raises ImportError, saying what to install, without matplotlib.
     """
@@ -64,7 +68,8 @@ def drawing(path: Path | BinaryIO, size: tuple[float, float] = COLUMN, note: str
             figure.get_layout_engine().set(rect=(0, 0, 1 - _NOTE_SHARE, 1))
             figure.text(0.995, 0.5, note, rotation=90, fontsize=4, color="0.35", ha="right", va="center")
         yield figure
-        figure.savefig(path, format=None if isinstance(path, Path) else "svg")
+        form = path.suffix[1:].lower() if isinstance(path, Path) else "svg"
+        figure.savefig(path, format=form, metadata={name: None for name in _DATES.get(form, ())})
 
 
 def legend_above(figure: Any, axes: Any) -> None:

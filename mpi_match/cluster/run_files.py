@@ -33,6 +33,7 @@ from mpi_match.ingest.column_files import ColumnFiles
 from mpi_match.ingest.line_files import LineFiles
 from mpi_match.ingest.open_events import open_events
 from mpi_match.ingest.reject_log import RejectLog
+from mpi_match.ingest.rows import nothing_usable
 from mpi_match.journal.reader import EventRange, RunIdentity, gaps
 from mpi_match.model import ModelError
 from mpi_match.monitor.status import RunStatus, Share
@@ -176,6 +177,8 @@ class RunFiles:
         directory = options.output.absolute().parent
         events = open_events(options.events, self.division.table.vocabulary, options.form, directory)
         try:
+            if isinstance(events, EventTable) and not events.n_events:  # of lines the scan log says so
+                raise ModelError(nothing_usable(str(options.events), "event", 0, None))
             if isinstance(events, EventTable) and (options.rejects is not None or options.strict):
                 raise ClusterError(
                     f"{options.events}: the bad rows of an event table were set aside when it was compiled; "

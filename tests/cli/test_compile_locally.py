@@ -10,6 +10,7 @@ import pytest
 from command_line import mpi_match, only_line
 
 from mpi_match.ingest.rows import subscription_filters
+from mpi_match.storage import FilePart, Writer, parts_directory, write_index
 from mpi_match.table.table import Table
 
 ROWS = [
@@ -59,6 +60,25 @@ def test_rejects_of_an_earlier_compile_are_replaced_and_nothing_else(inputs: Pat
     line = only_line(mpi_match("compile", "subscriptions", "--local", inputs, "-o", output, "--rejects", rejects, code=3))
     assert "not a rejects dataset" in line
     assert (rejects / "mine.txt").exists()
+
+
+def test_the_parts_of_a_table_that_is_replaced_are_removed(inputs: Path, tmp_path: Path) -> None:
+    """Spark's table is an index over parts beside it; a file that it does not name is not ours."""
+    output, table = tmp_path / "t.h5", Table.from_filters(item for row in ROWS for item in subscription_filters(row))
+    parts = parts_directory(output)
+    for strange in (False, True):
+        parts.mkdir()
+        with Writer(parts / "part.h5", "table-part") as writer:
+            writer.attribute("rows", table.n_filters)
+            for name, array in table.arrays():
+                writer.array(name, array)
+        write_index(output, "table", [FilePart("part.h5", table.n_filters, writer.digest)], table.counts())
+        if strange:
+            (parts / "mine").touch()
+        compiled(inputs, "-o", output)
+        assert Table.load(output) == table
+        assert [path.name for path in parts.glob("*")] == (["mine"] if strange else [])
+        assert parts.exists() is strange
 
 
 def test_refusals(inputs: Path, tmp_path: Path) -> None:

@@ -14,7 +14,10 @@ from command_line import SUBSCRIPTIONS, mpi_match, only_line
 from mpi_match import engines
 from mpi_match.cli.options import FORMS
 from mpi_match.commands import export
+from mpi_match.events.event_table import save_events
+from mpi_match.events.events import Events
 from mpi_match.matches.file import MatchesFile
+from mpi_match.model import constraint, make_filter
 from mpi_match.table.table import Table
 
 GOOD = {"subscriptions": json.dumps(SUBSCRIPTIONS[0]), "events": '{"temp": 31}'}
@@ -54,6 +57,16 @@ def test_an_input_without_a_good_row_is_one_line_and_writes_nothing(
     assert f"{what}.jsonl: holds no" in line
     assert said.format(what.removesuffix("s")) in line
     assert not (tmp_path / "m.h5").exists()
+
+
+def test_an_event_table_without_events_is_one_line_and_writes_nothing(tmp_path: Path) -> None:
+    table, events, output = (tmp_path / f"{name}.h5" for name in ("table", "events", "m"))
+    made = Table.from_filters([make_filter("a", [constraint("x", "=", 1)])])
+    made.save(table)
+    save_events(Events.of([]), events, made.vocabulary)
+    line = only_line(mpi_match("run", "--table", table, "--events", events, "-o", output, "--engine", "counting", code=3))
+    assert line.endswith("events.h5: holds no event")
+    assert not output.exists()
 
 
 def test_exchanged_arguments_are_guessed(files: list[Any], tmp_path: Path) -> None:

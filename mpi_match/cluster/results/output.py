@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -136,7 +137,7 @@ def _has(path: Path, n_bytes: int) -> bool:
     return path.is_file() and path.stat().st_size >= n_bytes
 
 
-class RunOutput:
+class RunOutput(ABC):
     """The output of one run, in one file or in parts; `labels` are the names of the ids.
 
     Within its block write or `set_aside` all events of `unanswered`, then call `finish` and `write_manifest`.
@@ -181,8 +182,9 @@ class RunOutput:
             self._put_in_place()
             self._finished = True
 
+    @abstractmethod
     def _put_in_place(self) -> None:
-        raise NotImplementedError
+        """Give the answers their final name, and set `digest` and `n_matches`."""
 
     def _say(self, state: str, **more: Any) -> None:
         write_outcome(self.path, state, self.identity, answered=self.n_answered, resumed=self.n_resumed, **more)

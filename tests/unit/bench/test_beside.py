@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from mpirun import TESTS
 
+from mpi_match.bench.adapters import cel
+from mpi_match.bench.adapters.protocol import Unsupported
 from mpi_match.bench.beside import Beside
 from mpi_match.bench.engines import BenchOptions, compare
 from mpi_match.bench.report import failures, measured_ones, text_table
@@ -75,6 +77,32 @@ def test_a_sweep_is_resumed_with_them() -> None:
     assert list(sweep.run(found)) == []
     other = Sweep("ccm", ("counting",), options=BenchOptions(**{**vars(options), "beside": (Beside("small", "true"),)}))
     assert len(list(other.run(found))) == 1, "it is another command"
+
+
+@pytest.mark.skipif(not find_spec("cel"), reason="the package common-expression-language is not installed")
+def test_cel_is_right_and_says_what_it_cannot() -> None:
+    command = shlex.join([sys.executable, "-m", "mpi_match.bench.adapters.cel"])
+    for scenario in ("ccm-10-names", "ccm-strings"):
+        _, found = with_others(Beside("cel", command), scenario=scenario)
+        assert found["checked"] == {"equal": 30}
+    _, areas = with_others(Beside("cel", command), scenario="clcb")
+    assert areas["failure"] == {"how": "errs", "step": "build", "why": "there are no areas"}
+
+
+def test_a_filter_as_an_expression_of_cel() -> None:
+    symbols: dict[str, str] = {}
+    row = {"constraints": [["a b", "!=", 3], ["s", "prefix", 'é"'], ["t", "absent"], ["u", "=", True]]}
+    there = {name: f"has(e.{name}) && type(e.{name}) == " for name in ("n0", "n1", "n3")}
+    assert cel.expression(row, symbols).split(" && ") == [
+        *f"{there['n0']}double && e.n0 != 3.0".split(" && "),
+        *f'{there["n1"]}string && e.n1.startsWith("é\\"")'.split(" && "),
+        "!has(e.n2)",
+        *f"{there['n3']}bool && e.n3 == true".split(" && "),
+    ]
+    assert symbols == {"a b": "n0", "s": "n1", "t": "n2", "u": "n3"}
+    for constraint in (["x", "in", [1, 2]], ["x", "between", [1, 2]]):
+        with pytest.raises(Unsupported, match="there is no"):
+            cel.expression({"constraints": [constraint]}, {})
 
 
 @pytest.mark.skipif(not find_spec("rule_engine"), reason="the package rule-engine is not installed")

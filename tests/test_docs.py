@@ -18,13 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import cli_reference
-import click
 import pytest
 from bench import bias, results
 from mpirun import TIMEOUT_S, needs_mpirun
 from pages import README, REPOSITORY, Block, Step, blocks_of, section_of, steps_of, without_chance
 
-from mpi_match.cli.errors import CliGroup
 from mpi_match.cli.main import commands
 from mpi_match.commands import doctor
 from mpi_match.engines import REGISTRY
@@ -140,15 +138,7 @@ def test_the_readme_is_short() -> None:
 # Commands and options
 
 
-def every_command(group: click.Group = commands, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
-    for name, command in group.commands.items():
-        if isinstance(command, CliGroup):
-            yield from every_command(command, (*path, name))
-        else:
-            yield " ".join((*path, name)), command
-
-
-COMMANDS = dict(every_command())
+COMMANDS = {" ".join(path[1:]): command for path, command in cli_reference.every_command(commands, ("mpi-match",))}
 
 
 def lines_with_commands() -> Iterator[tuple[str, list[str]]]:
@@ -161,7 +151,7 @@ def lines_with_commands() -> Iterator[tuple[str, list[str]]]:
                 words = shlex.split(command, comments=True)
                 if words[:1] == ["mpi-match"] or "mpi_match" in words:
                     words = words[words.index("mpi-match" if "mpi-match" in words else "mpi_match") + 1 :]
-                    size = 2 if words[0] == "compile" else 1
+                    size = 2 if " ".join(words[:2]) in COMMANDS else 1
                     yield " ".join(words[:size]), words[size:]
                 elif any(word.startswith("launch/") for word in words):
                     yield "run", words[next(i for i, word in enumerate(words) if word.startswith("launch/")) + 1 :]

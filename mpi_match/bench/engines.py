@@ -10,8 +10,9 @@
 * **Warm.**  Before any clock starts, the engine is built for a small table of the same scenario and matches a few events,
   so that code compiled on first use is compiled.  Then it matches batches with the real table for a second, not timed.
 * **Checked.**  The answers of the timed runs are the ones that are checked.  All repetitions (and all engines compared) must
-  agree on every event; a sample of events, half of them from those that matched, is judged by another, simple engine, and
-  by the naive matcher where the table is small.  One wrong answer raises WrongAnswer instead of a result.
+  agree on every event, and so must points of a sweep with one workload, as those of an engine's variants
+  (`sweep.check_agreement`).  A sample of events, half of them from those that matched, is judged by another, simple engine,
+  and by the naive matcher where the table is small.  One wrong answer raises WrongAnswer instead of a result.
 * **Side by side.**  Engines that are compared take turns, repetition by repetition, so that a machine that slows down slows
   all.
 
@@ -22,11 +23,11 @@ of a GPU engine includes the copies to and from the device.
 from __future__ import annotations
 
 import gc
+import hashlib
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import partial
 from itertools import takewhile
 from typing import Any
@@ -40,7 +41,7 @@ from mpi_match.bench.open_loop import Served, arrivals, serve
 from mpi_match.bench.workload import Source, Workload, WorkloadFiles
 from mpi_match.engines import Engine, match_all, open_engine
 from mpi_match.engines.registry import check_options, engine_class, of_engine
-from mpi_match.environment.machine import command, commit, machine, versions
+from mpi_match.environment.machine import origin
 from mpi_match.errors import EngineError, OptionError
 from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches
@@ -133,9 +134,10 @@ def compare(
     `encode_s`; `match_s` with median, min and max over the repetitions; with `steps`, `steps_s` of each phase in a
     repetition, the median), `events_per_s` and `us_per_event` of the median, `ratio` to the first engine's `events_per_s`,
     `latency_us` (p50, p99, p99.9, max; with batch 1, and with a `rate`, which is then there too), with `moves` what
-    `moves.measure_moves` says, of engines that take them; `matches`,
-    `matches_per_event`, `candidates_per_event` (filters verified, where the engine counts them), `engine_bytes`, `checked`
-    (judge: events judged), and what is needed to do it again: `seed`, `machine`, `versions`, `commit`, `command`, `date`.
+    `moves.measure_moves` says, of engines that take them; `matches`, `matches_per_event`, `answers_digest` (of all answers,
+    where the engine is exact), `candidates_per_event` (filters verified, where the engine counts them), `engine_bytes`,
+    `checked` (judge: events judged), and what is needed to do it again: `seed`, `machine`, `versions`, `commit`, `command`,
+    `date`.
 
     Raises KeyError for an unknown scenario, ValueError for a count below 1, EngineError, OptionError, WrongAnswer.
     """
@@ -181,7 +183,7 @@ def _beside(beside: Beside, workload: Workload, first: Contender, options: Bench
     result = measure_beside(beside, workload, first.answers, options.repetitions)
     ratio = {} if "failure" in result else {"ratio": statistics.median(first.runs_s) / result["match_s"]["median"]}
     events = {"n_events": len(workload.events), "batch": len(workload.events), "repetitions": options.repetitions}
-    return {"scenario": workload.name, **result, **ratio, **_table_of(workload), **events, **_origin()}
+    return {"scenario": workload.name, **result, **ratio, **_table_of(workload), **events, **origin()}
 
 
 def _build(workload: Workload, name: str, options: BenchOptions) -> Contender:
@@ -272,13 +274,24 @@ def _judge(workload: Workload, contender: Contender, check: int, *, by_model: bo
     sample = _sample(answers, check, workload.seed)
     if not len(sample):
         return
-    judge = "reference" if contender.engine.name == "counting" else "counting"
-    batch = EventBatch.concat([workload.events[i : i + 1] for i in sample.tolist()])
-    expected = open_engine(judge, table).match(batch).labels(table.labels)
-    _expect(contender, judge, sample, expected, table)
+    judges = ["reference" if contender.engine.name == "counting" else "counting"]
     if by_model and table.n_filters <= COVERS_FILTERS:
-        right = [match_naive(workload.filters, event) for event in workload.raw(sample.tolist())]
-        _expect(contender, "covers", sample, right, table)
+        judges.append("covers")
+    for judge in judges:
+        _expect(contender, judge, sample, _judged(workload, judge, sample.tolist()), table)
+
+
+def _judged(workload: Workload, judge: str, numbers: list[int]) -> list[list[str]]:
+    """What a judge says about some events, asked once: of engines and points that agree the sample is the same."""
+    key = judge, tuple(numbers)
+    if key not in workload.judged:
+        if judge == "covers":
+            found = [match_naive(workload.filters, event) for event in workload.raw(numbers)]
+        else:
+            batch = EventBatch.concat([workload.events[i : i + 1] for i in numbers])
+            found = open_engine(judge, workload.table).match(batch).labels(workload.table.labels)
+        workload.judged[key] = found
+    return workload.judged[key]
 
 
 def _move(workload: Workload, contenders: Sequence[Contender], options: BenchOptions) -> None:
@@ -294,7 +307,7 @@ def _move(workload: Workload, contenders: Sequence[Contender], options: BenchOpt
         except EngineError:
             continue
         able.append(Contender(contender.engine, 0.0, answers=contender.engine.match(workload.events)))
-    after = replace(workload, table=moved(moved(table, few), more))
+    after = replace(workload, table=moved(moved(table, few), more), judged={})
     for contender in able:
         if contender is not able[0]:
             _agree(able[0], contender)
@@ -356,24 +369,21 @@ def _result(workload: Workload, contender: Contender, first: Contender, batch: i
         "matches": answers.n_matches,
         "matches_per_event": answers.n_matches / n_events,
         **({} if contender.candidates is None else {"candidates_per_event": contender.candidates / n_events}),
+        **({"answers_digest": _digest(answers)} if contender.engine.exact else {}),
         "engine_bytes": contender.engine.nbytes,
         "checked": contender.checked,
-        **_origin(),
+        **origin(),
     }
+
+
+def _digest(answers: Matches) -> str:
+    """Of all answers, the same for all engines that are right."""
+    found = hashlib.sha256(np.ascontiguousarray(answers.counts, np.uint32).data)
+    found.update(np.ascontiguousarray(answers.ids, np.uint32).data)
+    return found.hexdigest()[:16]
 
 
 def _table_of(workload: Workload) -> dict[str, Any]:
     table = workload.table
     counts = {name: getattr(table, name) for name in ("n_filters", "n_constraints", "n_interfaces")}
     return {**counts, "seed": workload.seed}
-
-
-def _origin() -> dict[str, Any]:
-    """Where, with what and when."""
-    return {
-        "machine": machine(),
-        "versions": versions(),
-        "commit": commit(),
-        "command": command(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-    }

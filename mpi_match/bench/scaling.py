@@ -18,28 +18,27 @@ efficiency of 1 being linear.
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import mpi_match
 from mpi_match.bench.engines import WrongAnswer
 from mpi_match.environment import mpi_launcher
-from mpi_match.environment.machine import command, commit, machine, versions
+from mpi_match.environment.machine import origin
 from mpi_match.environment.mpi_launcher import LaunchError
+from mpi_match.journal.manifest import COMPLETE, read_manifest
 from mpi_match.matches.file import MatchesFile
 from mpi_match.matches.matches import Matches
 from mpi_match.verify.verify import VerifiedFiles, verify
-from mpi_match.workloads.files import repeat_events, write_workload
+from mpi_match.workloads.files import kept_workload, repeat_events
 from mpi_match.workloads.parameters import with_parameters
-from mpi_match.workloads.scenarios import SCENARIOS
+from mpi_match.workloads.scenarios import SCENARIOS, Scenario
 
 SCALINGS = ("strong", "weak")
 SOURCE_ROOT = Path(mpi_match.__file__).parents[1]
@@ -69,6 +68,12 @@ class ScalingPlan:
     under: str = "mpirun"
 
     @property
+    def drawn_from(self) -> Scenario:
+        """The scenario with the plan's parameters.  Raises OptionError."""
+        of_filters = {} if self.n_filters is None else {"filters": str(self.n_filters)}
+        return with_parameters(SCENARIOS[self.scenario], {**of_filters, **self.parameters})
+
+    @property
     def threads_each(self) -> int:
         """CPU threads of a worker."""
         return self.threads or max(len(os.sched_getaffinity(0)) // self.workers[-1], 1)
@@ -81,25 +86,30 @@ def launched(plan: ScalingPlan, workers: int, table: Path, events: Path, output:
     """Run one master and `workers` workers; the run's summary.  Raises LaunchError."""
     files = ["--table", str(table), "--events", str(events), "-o", str(output)]
     how = ["--batch", str(plan.batch), "--threads", str(plan.threads_each), *plan.how]
-    ranks, arguments, log = workers + 1, ["run", *files, *how, "--json"], output.with_suffix(".log")
+    ranks, arguments, log = workers + 1, ["run", *files, *how], output.with_suffix(".log")
     if plan.under == "sbatch":
         words = mpi_launcher.batch_command(ranks, plan.flags, arguments, log)
     elif plan.under == "srun":
         words = mpi_launcher.slurm_command(ranks, plan.flags, arguments)
     else:
         words = mpi_launcher.command(ranks, plan.flags, arguments)
-    here = {"PYTHONPATH": os.pathsep.join([str(SOURCE_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
     with mpi_launcher.own_shared_memory(wanted=plan.under == "mpirun" and not plan.flags) as shm:
-        done = subprocess.run(words, env={**os.environ, **here, **shm}, capture_output=True, text=True, check=False)
-    stdout, stderr = done.stdout, done.stderr
+        done = subprocess.run(words, env={**importing_this(), **shm}, capture_output=True, text=True, check=False)
+    stderr = done.stderr
     if plan.under == "sbatch" and log.exists():
-        stdout, stderr = log.read_text(encoding="utf-8"), log.with_name(f"{log.name}.err").read_text(encoding="utf-8")
-    summary = next((line for line in stdout.splitlines() if line.startswith("{")), None)
-    if done.returncode or summary is None:
+        stderr = log.with_name(f"{log.name}.err").read_text(encoding="utf-8")
+    manifest = read_manifest(output)  # a launcher may lose the last line of what a rank prints
+    if done.returncode or manifest is None or manifest["state"] != COMPLETE:
         said = [line for line in stderr.splitlines() if line.startswith("mpi-match")] or stderr.splitlines()
         raise LaunchError(f"a run of {workers} workers failed: {' '.join(said) or f'exit code {done.returncode}'}")
-    found: dict[str, Any] = json.loads(summary)
+    found: dict[str, Any] = manifest["run"]
     return found
+
+
+def importing_this() -> dict[str, str]:
+    """The environment of this process, for one whose Python is to import this package."""
+    path = os.pathsep.join([str(SOURCE_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**os.environ, "PYTHONPATH": path}
 
 
 def scale(plan: ScalingPlan, directory: Path, run: Run = launched) -> list[dict[str, Any]]:
@@ -112,14 +122,7 @@ def scale(plan: ScalingPlan, directory: Path, run: Run = launched) -> list[dict[
     `events_per_s_each`, `speed_up`, `efficiency`, `round_trip_us` (p50 and p99, medians), `matches`, `checked`, `machine`,
     `versions`, `commit`, `command`, `date`.  Raises WrongAnswer, LaunchError, StorageError, OSError.
     """
-    made = {
-        "mpi": mpi_launcher.version(),
-        "machine": machine(),
-        "versions": versions(),
-        "commit": commit(),
-        "command": command(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
+    made = {"mpi": mpi_launcher.version(), **origin()}
     written = _workload(plan, directory)
     table, judged = directory / "table.h5", None
     results = []
@@ -144,15 +147,7 @@ def scale(plan: ScalingPlan, directory: Path, run: Run = launched) -> list[dict[
 
 def _workload(plan: ScalingPlan, directory: Path) -> dict[str, Any]:
     """Write the files of a plan unless they exist; their summary."""
-    of_filters = {} if plan.n_filters is None else {"filters": str(plan.n_filters)}
-    scenario = with_parameters(SCENARIOS[plan.scenario], {**of_filters, **plan.parameters})
-    wanted = {"drawn_from": repr(scenario), "seed": plan.seed, "events": plan.n_events}
-    note = directory / "workload.json"
-    written: dict[str, Any] = json.loads(note.read_text(encoding="utf-8")) if note.exists() else {}
-    if not wanted.items() <= written.items():
-        note.unlink(missing_ok=True)  # until all is there again
-        written = {**write_workload(scenario, directory, plan.n_events, plan.seed, divided=True), **wanted}
-        note.write_text(json.dumps(written), encoding="utf-8")
+    written = kept_workload(plan.drawn_from, directory, plan.n_events, plan.seed)
     for times in plan.workers:
         if times > 1:
             repeat_events(_events(directory, 1), times, _events(directory, times))

@@ -16,12 +16,13 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
 
-from mpi_match.bench.engines import DEFAULT_OPTIONS, BenchOptions, compare
+from mpi_match.bench.engines import DEFAULT_OPTIONS, BenchOptions, WrongAnswer, compare
+from mpi_match.bench.report import engine_of
 from mpi_match.bench.workload import Source, Workload, WorkloadFiles
 from mpi_match.engines.registry import check_options, of_engine, read_options
 from mpi_match.environment.machine import commit, machine
@@ -143,7 +144,7 @@ class Sweep:
         Parameters: `have` records that exist, whose points are passed over; `tell` takes a line about each point.
         Raises what `points` and `compare` raise.
         """
-        done = {_identity(record) for record in have}
+        done, known = {_identity(record) for record in have}, self.earlier([dict(record) for record in have])
         rounds = [(point, self.options.seed + k) for point in self.points() for k in range(self.seeds)]
         workload: Workload | None = None
         made_last: tuple[Source, int, int] | None = None
@@ -161,7 +162,10 @@ class Sweep:
             more: dict[str, Any] = {"parameters": point.values} if point.values else {}
             more |= {"drawn_from": _drawn_from(point.scenario)}
             more |= {"moved": point.options.moves} if point.options.moves else {}
-            yield [{**record, **more} for record in records]
+            found = [{**record, **more} for record in records]
+            known += found
+            check_agreement(known)
+            yield found
 
     def earlier(self, have: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Of records that exist those of this sweep."""
@@ -195,6 +199,21 @@ class Sweep:
             "repetitions": point.options.repetitions,
             "seed": seed,
         }
+
+
+def check_agreement(records: Iterable[Mapping[str, Any]]) -> None:
+    """Raise WrongAnswer when two records of the same workload have different answers, as two variants of an engine might,
+    which are measured one after the other.
+    """
+    first: dict[tuple[Any, ...], Mapping[str, Any]] = {}
+    for record in records:
+        if "answers_digest" not in record:  # of an engine that is not exact, of others' matchers, of earlier versions
+            continue
+        workload = tuple(record.get(key) for key in ("scenario", "drawn_from", "n_events", "seed"))
+        other = first.setdefault(workload, record)
+        if other["answers_digest"] != record["answers_digest"]:
+            one, two = (f"{engine_of(dict(each))}, {each.get('parameters') or {}}," for each in (other, record))
+            raise WrongAnswer(f"{one} and {two} answer the same {record['n_events']:,} events of {workload[0]} differently")
 
 
 @cache

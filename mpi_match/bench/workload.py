@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import groupby
 from pathlib import Path
@@ -76,6 +76,7 @@ class Workload:
     encode_s  seconds of encoding the events; 0 for an event table that is encoded for this table
     small     makes a small table and its events, of the same kind, to compile an engine with
     raw       the events of some numbers as they were published; None for a rejected row
+    judged    what judges have said about events, by judge and numbers
     moves     the first n moves of interfaces, for a seed (`Scenario.moves`); None where nothing has an area
     """
 
@@ -88,6 +89,7 @@ class Workload:
     small: Callable[[], tuple[Table, EventBatch]]
     raw: Callable[[Sequence[int]], list[Event | None]]
     moves: Callable[[int, int], Moves] | None = None
+    judged: dict[tuple[str, tuple[int, ...]], list[list[str]]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, source: Source, n_events: int, seed: int) -> Workload:

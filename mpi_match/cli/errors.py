@@ -38,6 +38,7 @@ _CODES = (
     ("mpi_match.cluster", "ClusterError", ExitCode.FAILURE),
     ("mpi_match.bench.engines", "WrongAnswer", ExitCode.FAILURE),
     ("mpi_match.bench.revisions", "RevisionError", ExitCode.FAILURE),
+    ("mpi_match.bench.live.soak", "ChangeRefused", ExitCode.FAILURE),
     ("mpi_match.environment.mpi_launcher", "LaunchError", ExitCode.ENVIRONMENT),
     ("mpi_match.commands.export", "ExportError", ExitCode.ENVIRONMENT),
     ("spark_prep", "SparkPrepError", ExitCode.BAD_INPUT),
@@ -151,6 +152,38 @@ class CliCommand(click.Command):
             if code is None:
                 raise
             raise CliFailure(_line_of(error), code, quiet=getattr(error, "quiet", False)) from error
+
+
+class CommandWithSubcommands(CliCommand, click.Group):
+    """A command with arguments of its own, whose first word may instead be the name of a subcommand.
+
+    Options come behind the name, as everywhere.
+    """
+
+    allow_extra_args = False
+    allow_interspersed_args = True
+    command_class = CliCommand
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, invoke_without_command=True, subcommand_metavar="", **kwargs)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments; a subcommand's are left to it."""
+        if args and args[0] in self.commands:
+            ctx.args = args
+            return args
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command, or the subcommand that is named."""
+        if not ctx.args:
+            return super().invoke(ctx)
+        name, *rest = ctx.args
+        command = self.commands[name]
+        prefix = f"{ctx.auto_envvar_prefix}_{name.upper().replace('-', '_')}" if ctx.auto_envvar_prefix else None
+        path = f"{ctx.info_name} {name}"  # as a child of this context it would have this command's arguments in its usage
+        with command.make_context(path, rest, parent=ctx.parent, auto_envvar_prefix=prefix) as of_command:
+            return command.invoke(of_command)
 
 
 class CliGroup(click.Group):

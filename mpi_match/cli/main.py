@@ -20,7 +20,10 @@ import click
 
 import mpi_match
 from mpi_match import cluster
-from mpi_match.cli.bench import bench
+from mpi_match.cli.bench.end_to_end import end_to_end
+from mpi_match.cli.bench.kills import kills
+from mpi_match.cli.bench.live import growth, soak
+from mpi_match.cli.bench.scenarios import bench
 from mpi_match.cli.compare import compare
 from mpi_match.cli.compile import compile_
 from mpi_match.cli.engines import engines
@@ -94,6 +97,8 @@ commands.add_command(launch)
 commands.add_command(supervise)
 commands.add_command(plot)
 commands.add_command(bench)
+for _command in (end_to_end, soak, growth, kills):
+    bench.add_command(_command)
 commands.add_command(compare)
 commands.add_command(engines)
 commands.add_command(experiment)

@@ -10,6 +10,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,12 @@ def command() -> str:
     program = Path(sys.argv[0])
     name = f"python -m {program.parent.name}" if program.name == "__main__.py" else program.name
     return " ".join([name, *map(shlex.quote, sys.argv[1:])])
+
+
+def origin() -> dict[str, Any]:
+    """What a record of a measurement says of itself: `machine`, `versions`, `commit`, `command`, and the `date` in UTC."""
+    date = datetime.now(UTC).isoformat(timespec="seconds")
+    return {"machine": machine(), "versions": versions(), "commit": commit(), "command": command(), "date": date}
 
 
 def resident_bytes() -> int:

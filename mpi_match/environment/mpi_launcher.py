@@ -63,7 +63,10 @@ def find() -> str | None:
 
 @cache
 def version() -> str:
-    """The launcher's version, in one line.  Raises LaunchError when there is none, or it does not start."""
+    """The launcher's version: the first line of its description that has a number.
+
+    Raises LaunchError when there is none, or it does not start.
+    """
     launcher = find()
     if launcher is None:
         raise LaunchError("no mpirun beside this Python or in PATH; `mpi-match doctor` says how to get one")
@@ -71,18 +74,23 @@ def version() -> str:
         done = subprocess.run([launcher, "--version"], capture_output=True, text=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError) as error:
         raise LaunchError(f"{launcher} --version failed ({error}); set MPIRUN to a launcher that works") from error
-    return next((line.strip() for line in done.stdout.splitlines() if line.strip()), "unknown")
+    return next((line.strip() for line in done.stdout.splitlines() if any(map(str.isdigit, line))), "unknown")
 
 
-def command(n_ranks: int, flags: Sequence[str], arguments: Sequence[str]) -> list[str]:
+def is_open_mpi() -> bool:
+    """Is the launcher Open MPI's?  Raises LaunchError."""
+    return any(name in version() for name in _OPEN_MPI)
+
+
+def command(n_ranks: int, flags: Sequence[str], arguments: Sequence[str], *, local: bool = False) -> list[str]:
     """The command that starts `mpi-match` with `arguments` on `n_ranks` ranks; `flags` are for the launcher.
 
-    Without `flags`, those for one host are used.  Raises LaunchError.
+    Without `flags`, and before them when the run is `local`, those for one host are used.  Raises LaunchError.
     """
-    if any(name in version() for name in _OPEN_MPI):
-        used = [*(flags or _LOCAL_FLAGS), *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]
-    else:
-        used = list(flags or _LOCAL_FLAGS_OF_HYDRA)
+    of_this_host = _LOCAL_FLAGS if is_open_mpi() else _LOCAL_FLAGS_OF_HYDRA
+    used = [*(of_this_host if local or not flags else ()), *flags]
+    if is_open_mpi() and os.geteuid() == 0:
+        used.append("--allow-run-as-root")
     return [find() or "", *used, "-n", str(n_ranks), sys.executable, "-m", "mpi4py", "-m", "mpi_match", *arguments]
 
 
@@ -93,7 +101,7 @@ def slurm_command(n_ranks: int, flags: Sequence[str], arguments: Sequence[str]) 
     """
     if shutil.which("srun") is None:
         raise LaunchError("there is no srun in PATH")
-    pmi = "pmix" if any(name in version() for name in _OPEN_MPI) else "pmi2"
+    pmi = "pmix" if is_open_mpi() else "pmi2"
     used = flags or (f"--mpi={pmi}",)
     return ["srun", f"--ntasks={n_ranks}", *used, sys.executable, "-m", "mpi4py", "-m", "mpi_match", *arguments]
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from mpi_match.bench.engines import BenchOptions
 from mpi_match.bench.report import append_json, read_json
 from mpi_match.bench.scaling import ScalingPlan, scale
-from mpi_match.bench.sweep import Axis, Sweep
+from mpi_match.bench.sweep import Axis, Sweep, check_agreement
 from mpi_match.engines.registry import REGISTRY, engine_class, of_engine
 from mpi_match.environment.machine import commit, machine
 from mpi_match.errors import EngineError
@@ -101,6 +101,7 @@ def run(experiment: Experiment, plan: ExperimentPlan, path: Path, tell: Callable
         earlier = earlier + copied
         for records in sweep.run(earlier, tell):
             named = [{**record, "experiment": experiment.name, "scale": share} for record in records]
+            check_agreement([*found, *named])  # also with other sweeps of the experiment
             append_json(path, named)
             found += named
     for runs in experiment.ranks:

@@ -81,6 +81,18 @@ def write_workload(
     return {**summary, "events": n_events, **files, "wall_s": time.perf_counter() - started}
 
 
+def kept_workload(scenario: Scenario, directory: Path, n_events: int, seed: int = 0, format_: str = "h5") -> dict[str, Any]:
+    """As `write_workload`, divided, unless an earlier call wrote the same into `directory`, where it left a note of that."""
+    wanted = {"drawn_from": repr(scenario), "seed": seed, "events": n_events}
+    note = directory / "workload.json"
+    written: dict[str, Any] = json.loads(note.read_text(encoding="utf-8")) if note.exists() else {}
+    if not wanted.items() <= written.items():
+        note.unlink(missing_ok=True)  # until all is there again
+        written = {**write_workload(scenario, directory, n_events, seed, format_, divided=True), **wanted}
+        note.write_text(json.dumps(written), encoding="utf-8")
+    return written
+
+
 def _write_lines(path: Path, rows: Iterable[Mapping[str, Any] | None], tell: Callable[[int], None]) -> None:
     """Write JSON lines atomically."""
     with atomic_write(path) as temporary, temporary.open("w", encoding="utf-8") as handle:

@@ -12,13 +12,17 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numba
 import numpy as np
-from end_to_end import keep
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[i]) for i in (1, 2)]
+
+from bench.keeping import keep
 
 from mpi_match.arrays.strings import Strings
 from mpi_match.matches.arrow import BATCH_EVENTS

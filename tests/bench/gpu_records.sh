@@ -44,14 +44,14 @@ bench() { # bench FILE SCENARIO... and options
 run() { # run FILE SCENARIO EVENTS and options: end to end
     local directory=$to/work/$2-$3
     mkdir -p "$directory"
-    try "$python" "$here/end_to_end.py" "$2" --events "$3" --directory "$directory" "${@:4}" -o "$to/$1.jsonl"
+    try "$python" -m mpi_match bench end-to-end "$2" --events "$3" --directory "$directory" --credits 8 "${@:4}" -o "$to/$1.jsonl"
 }
 
 make_workloads() { # SCENARIO:EVENTS..., side by side: it takes longer than what is measured with them
     local each
     for each; do
-        [[ -e $to/work/${each/:/-}/events.h5 ]] ||
-            "$python" -m mpi_match generate "${each%:*}" --events "${each#*:}" -o "$to/work/${each/:/-}" --json >/dev/null &
+        "$python" -m mpi_match bench end-to-end "${each%:*}" --events "${each#*:}" --directory "$to/work/${each/:/-}" \
+            --only-generate &
     done
     wait
 }
@@ -81,10 +81,10 @@ stage_end_to_end() {
         for each in ccm:$more ccm-large:$more clcb:$more ccm-strings:$many ccm-zipf1:$many ccm-zipf2:$many \
             ccm-10-names:$many ccm-wide:$many many-interfaces:$many; do
             # shellcheck disable=SC2086
-            run end-to-end "${each%:*}" "${each#*:}" --sample 20 $journal
+            run end-to-end "${each%:*}" "${each#*:}" --check 20 $journal
         done
         # shellcheck disable=SC2086
-        run end-to-end debs2009 $((4 * million)) --batch 131072 --credits 4 --sample 4 $journal
+        run end-to-end debs2009 $((4 * million)) --batch 131072 --credits 4 --check 4 $journal
     done
 }
 
@@ -96,9 +96,9 @@ stage_one_event() {
 stage_hard() {
     local n_events=$((4 * million))
     make_workloads clcb-hard:$n_events
-    run hard clcb-hard $n_events --batch 16384 --sample 4
-    run hard clcb-hard $n_events --batch 16384 --sample 4 --feed shared --results local
-    run hard clcb-hard $n_events --batch 16384 --sample 4 --feed shared --results local --threads 16
+    run hard clcb-hard $n_events --batch 16384 --check 4
+    run hard clcb-hard $n_events --batch 16384 --check 4 --feed shared --results local
+    run hard clcb-hard $n_events --batch 16384 --check 4 --feed shared --results local --threads 16
 }
 
 stage_areas() {
@@ -108,9 +108,9 @@ stage_areas() {
 }
 
 stage_soak() {
-    try "$python" "$here/soak.py" --engine keyed_cuda --scenario clcb --filters 2500000 --batch-events 2500 --minutes 10 \
+    try "$python" -m mpi_match bench soak clcb --engine keyed_cuda --filters 2500000 --batch 2500 --minutes 10 \
         -o "$to/soak.jsonl"
-    try "$python" "$here/growth.py" --engine keyed_cuda -o "$to/growth.jsonl"
+    try "$python" -m mpi_match bench growth clcb --engine keyed_cuda -o "$to/growth.jsonl"
 }
 
 stage_scaling() {
@@ -122,7 +122,7 @@ stage_scaling() {
     make_workloads ccm:$((8 * million))
     for feed in shared file master; do
         run scaling ccm $((8 * million)) --times 96 --workers $all --feed $feed --results local --batch $million \
-            --repetitions 2 --sample 10
+            --repetitions 2 --check 10
     done
     try "$python" -m mpi_match bench ccm --scaling $all --events $((16 * million)) --batch 262144 --feed shared --results local \
         --directory "$to/work" ${MPIRUN_FLAGS:+"--mpirun-flags=$MPIRUN_FLAGS"} -o "$to/scaling.jsonl"

@@ -39,13 +39,13 @@ from typing import Any
 TESTS = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS.parent), str(TESTS), str(TESTS / "support")]
 
-from bench.survival import record, write
 from hosts.beowulf import Beowulf
 from hosts.inputs import SLOWLY, Inputs, wait_for_answers
 from hosts.namespaces import fresh_environment
 from mpirun import OPEN_MPI
 
-from mpi_match.journal.manifest import COMPLETE, read_manifest
+from mpi_match.bench.kills.disturbed_run import is_complete, record
+from mpi_match.bench.report import append_json, json_line
 
 N_EVENTS, BATCH = 600, 4
 """A fifth of a second for each batch: half a minute for one worker."""
@@ -59,11 +59,6 @@ def shell(flags: str) -> dict[str, str]:
     """The environment of people on these hosts: this Python, this tree, an engine that takes its time; mpirun's flags."""
     tree = {"MPI_MATCH_PYTHON": sys.executable, "PYTHONPATH": f"{SLOWLY}:{TESTS.parent}", "MPIRUN_FLAGS": flags}
     return {**fresh_environment(), **tree, "OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "vader,tcp,self"}
-
-
-def is_complete(output: Path) -> bool:
-    manifest = read_manifest(output)
-    return manifest is not None and manifest["state"] == COMPLETE
 
 
 @dataclass
@@ -182,7 +177,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="host-kills-") as directory:
         how = {"flags": options.flags, "seed": options.seed, "limit_s": options.limit}
         found = kill_hosts(options.kills, options.hosts, Path(directory), **how)
-    write(record("hosts killed", began, **found), options.output)
+    made = record("hosts killed", began, **found)
+    sys.stdout.write(json_line(made) + "\n")
+    if options.output is not None:
+        append_json(options.output, [made])
     sys.exit(not found["right"] or found["hangs"] > 0 or bool(found["failed"]))
 
 

@@ -34,9 +34,9 @@ from typing import Any, NamedTuple
 TESTS = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS.parent), str(TESTS), str(TESTS / "support")]
 
-from bench.run_of_ranks import Run
 from mpirun import FLAGS, MPIRUN, environment
 
+from mpi_match.bench.kills.disturbed_run import DisturbedRun
 from mpi_match.environment.machine import command, commit, machine
 from mpi_match.monitor.report import read_report
 from mpi_match.workloads.files import write_workload
@@ -69,7 +69,7 @@ class Look(NamedTuple):
     memory: dict[int, Memory]
 
 
-def watched(run: Run, report: Path, n_events: int, stop_s: float) -> list[Look]:
+def watched(run: DisturbedRun, report: Path, n_events: int, stop_s: float) -> list[Look]:
     """Look at a run until it ends, and stop a worker meanwhile."""
     run.begun(LIMIT_S)
     pids, looks, goes_on_at = run.pids(), list[Look](), None
@@ -124,7 +124,7 @@ def measure(n_events: int, stop_s: float, directory: Path) -> dict[str, Any]:
     expected, output, report = (directory / name for name in ("expected.h5", "matches.h5", "run.jsonl"))
     ranks = (sys.executable, "-m", "mpi4py", "-m", "mpi_match", "run", *files, "--batch", 1, "-o", output, "-v")
     more = ("--deadline", DEADLINE_S, "--report", report)
-    with Run((MPIRUN, *FLAGS, "-n", 1 + N_WORKERS, *ranks, *more), output) as run:
+    with DisturbedRun((MPIRUN, *FLAGS, "-n", 1 + N_WORKERS, *ranks, *more), output) as run:
         looks = watched(run, report, n_events, stop_s)
     alone = (sys.executable, "-m", "mpi_match", "run", *files, "-o", expected)
     subprocess.run([*map(str, alone)], check=True, env=environment(), capture_output=True)

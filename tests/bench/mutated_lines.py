@@ -20,7 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from end_to_end import keep
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[i]) for i in (1, 2)]
+
+from bench.keeping import keep
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 from event_lines import VOCABULARY, mutated_lines

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -19,7 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from end_to_end import PYTHON, keep, last_json
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[i]) for i in (1, 2)]
+
+from bench.keeping import PYTHON, keep, last_json
 
 from mpi_match import LiveMatcher, RowMatcher, make_batch, open_engine
 from mpi_match.ingest.rows import parse_json

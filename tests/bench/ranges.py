@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from end_to_end import keep
+sys.path[:0] = [str(Path(__file__).resolve().parents[i]) for i in (1, 2)]
+
+from bench.keeping import keep
 
 from mpi_match.bench.workload import Workload
 from mpi_match.engines import open_engine

@@ -34,18 +34,18 @@ BEGIN, END = "<!-- results: written by tests/bench/results.py -->\n", "<!-- end 
 HEAD = """# Results
 
 Written by `python tests/bench/results.py` from [records](records); do not edit. Each row names the commit that was
-measured; under each table stand the commands. Rates go from encoded events in memory to answers in memory unless the section
-says otherwise; median, and least to greatest where a row has them. The machines are shared: compare rows of one commit and
-one machine. Rows of commits before `8cee85f` have `debs2009` and the `clcb` scenarios with other parameters than now, see
-the changelog of 0.2.0. Records with `measured_before_merge` are of commits that came into the history only as part of the
-one they name: they are to be measured again.
+measured; under each table stand the commands, as they were then. Rates go from encoded events in memory to answers in
+memory unless the section says otherwise; median, and least to greatest where a row has them. The machines are shared:
+compare rows of one commit and one machine. Rows of commits before `8cee85f` have `debs2009` and the `clcb` scenarios with
+other parameters than now, see the changelog of 0.2.0. Records with `measured_before_merge` are of commits that came into
+the history only as part of the one they name: they are to be measured again.
 """
 
 KILLS = ("workers killed", "masters killed", "hosts killed")
 KILL_COLUMNS = "| what happened, at random moments | how often | what came of it | commit |"
 LAUNCHER_COLUMNS = "| launcher | worker killed | worker stopped for good | master killed | host lost | commit |"
 STAYS = ", mpirun stays"
-"""What `what_survives` says behind an outcome when the launcher had not ended in time."""
+"""What `bench kills outcomes` says behind an outcome when the launcher had not ended in time."""
 
 
 class Section(NamedTuple):
@@ -577,7 +577,7 @@ def version_of(found: Record) -> str:
 
 
 def launcher_rows(records: Iterable[Record]) -> Iterator[str]:
-    """The rows under LAUNCHER_COLUMNS: one for each record of `what_survives` and each set of flags."""
+    """The rows under LAUNCHER_COLUMNS: one for each record of `bench kills outcomes` and each set of flags."""
     records = list(records)
     for found in (each for each in records if each["what"] == "what survives"):
         for flags in dict.fromkeys(each["flags"] for each in found["outcomes"]):

@@ -12,13 +12,17 @@ the first lines must have the same digest, and no line may be left by the scanne
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from end_to_end import PYTHON, keep, last_json
 from scanned_events import Times
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[i]) for i in (1, 2)]
+
+from bench.keeping import PYTHON, keep, last_json
 
 from mpi_match.commands.compile_locally import compile_locally
 from mpi_match.compute.compile_cache import compile_s

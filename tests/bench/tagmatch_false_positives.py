@@ -11,11 +11,15 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from end_to_end import keep
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[i]) for i in (1, 2)]
+
+from bench.keeping import keep
 
 from mpi_match.arrays.csr import Array
 from mpi_match.bench.workload import Workload

@@ -11,11 +11,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from bench.run_of_ranks import Files, Run, is_running
-from bench.worker_kills import measure
 from clock import Clock
 from mpirun import DRIVER, FLAGS, MPIRUN, OPEN_MPI, TIMEOUT_S, ULFM, execute, has_ulfm, needs_mpirun, said
 
+from mpi_match.bench.kills.disturbed_run import DisturbedRun, Files, is_running
+from mpi_match.bench.kills.workers import measure
 from mpi_match.cluster.transport.backoff import Silence
 from mpi_match.cluster.transport.launcher import survives_deaths
 from mpi_match.cluster.transport.liveness import absent_of
@@ -33,9 +33,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 
 @pytest.fixture
-def two_workers(files: Files, ulfm: tuple[str, ...], tmp_path: Path) -> Iterator[tuple[Run, dict[int, int]]]:
+def two_workers(files: Files, ulfm: tuple[str, ...], tmp_path: Path) -> Iterator[tuple[DisturbedRun, dict[int, int]]]:
     """A run under ULFM that has just begun, and its processes."""
-    with Run.of(files, tmp_path / "matches.h5", 2) as run:
+    with DisturbedRun.of(files, tmp_path / "matches.h5", 2) as run:
         run.begun(TIMEOUT_S)
         pids = run.pids()
         assert sorted(pids) == [0, 1, 2], run.said
@@ -65,7 +65,7 @@ def wait_until(true: Callable[[], bool]) -> None:
 @needs_mpirun
 def test_observers_see_a_worker_die(files: Files, ulfm: tuple[str, ...], tmp_path: Path) -> None:
     report = tmp_path / "run.jsonl"
-    with Run.of(files, tmp_path / "matches.h5", 3, "--report", str(report)) as run:
+    with DisturbedRun.of(files, tmp_path / "matches.h5", 3, "--report", str(report)) as run:
         wait_until(lambda: report.exists() and report.stat().st_size > 0)  # its first line has been written
         wait_until(lambda: any(tick["written"] for tick in read_report(report)[0].ticks))
         os.kill(run.pids()[2], signal.SIGKILL)
@@ -96,7 +96,7 @@ def test_killed_and_stopped_workers_lose_no_answer(ulfm: tuple[str, ...], tmp_pa
 def test_answers_outlive_the_worker_that_wrote_them(feed: str, files: Files, ulfm: tuple[str, ...], tmp_path: Path) -> None:
     output = tmp_path / "matches.h5"
     part = parts_directory(output) / "1-rank-1.answers"
-    with Run.of(files, output, 3, "--feed", feed, "--results", "local", "--batch", "17") as run:
+    with DisturbedRun.of(files, output, 3, "--feed", feed, "--results", "local", "--batch", "17") as run:
         run.begun(TIMEOUT_S)
         pids = run.pids()
         deadline = time.monotonic() + TIMEOUT_S
@@ -114,7 +114,7 @@ def test_answers_outlive_the_worker_that_wrote_them(feed: str, files: Files, ulf
 
 @pytest.mark.mpi
 @needs_mpirun
-def test_a_run_that_loses_all_workers_is_incomplete(two_workers: tuple[Run, dict[int, int]]) -> None:
+def test_a_run_that_loses_all_workers_is_incomplete(two_workers: tuple[DisturbedRun, dict[int, int]]) -> None:
     run, pids = two_workers
     for rank in (1, 2):
         os.kill(pids[rank], signal.SIGKILL)
@@ -125,7 +125,7 @@ def test_a_run_that_loses_all_workers_is_incomplete(two_workers: tuple[Run, dict
 
 @pytest.mark.mpi
 @needs_mpirun
-def test_only_a_worker_that_is_terminated_is_lost(two_workers: tuple[Run, dict[int, int]], files: Files) -> None:
+def test_only_a_worker_that_is_terminated_is_lost(two_workers: tuple[DisturbedRun, dict[int, int]], files: Files) -> None:
     run, pids = two_workers
     os.kill(pids[2], signal.SIGTERM)
     assert run.wait(TIMEOUT_S)
@@ -137,7 +137,7 @@ def test_only_a_worker_that_is_terminated_is_lost(two_workers: tuple[Run, dict[i
 def test_the_end_of_a_run_does_not_wait_for_a_worker_that_is_stopped(
     files: Files, ulfm: tuple[str, ...], tmp_path: Path
 ) -> None:
-    with Run.of(files, tmp_path / "matches.h5", 2, "--deadline", "1") as run:
+    with DisturbedRun.of(files, tmp_path / "matches.h5", 2, "--deadline", "1") as run:
         run.begun(TIMEOUT_S)
         pids = run.pids()
         os.kill(pids[1], signal.SIGSTOP)
@@ -154,7 +154,7 @@ def test_the_end_of_a_run_does_not_wait_for_a_worker_that_is_stopped(
 
 @pytest.mark.mpi
 @needs_mpirun
-def test_workers_leave_when_the_master_is_killed(two_workers: tuple[Run, dict[int, int]]) -> None:
+def test_workers_leave_when_the_master_is_killed(two_workers: tuple[DisturbedRun, dict[int, int]]) -> None:
     run, pids = two_workers
     os.kill(pids[0], signal.SIGKILL)
     wait_until_gone([pids[1], pids[2]])
@@ -167,7 +167,7 @@ def test_workers_leave_when_the_master_is_killed(two_workers: tuple[Run, dict[in
 @needs_mpirun
 def test_another_master_goes_on_from_what_workers_wrote(files: Files, ulfm: tuple[str, ...], tmp_path: Path) -> None:
     output, how = tmp_path / "matches.h5", ("--feed", "shared", "--results", "local", "--batch", "17")
-    with Run.of(files, output, 2, *how) as run:
+    with DisturbedRun.of(files, output, 2, *how) as run:
         run.begun(TIMEOUT_S)
         pids = run.pids()
         deadline = time.monotonic() + TIMEOUT_S
@@ -178,7 +178,7 @@ def test_another_master_goes_on_from_what_workers_wrote(files: Files, ulfm: tupl
         wait_until_gone([pids[1], pids[2]])
         assert run.wait(TIMEOUT_S)
     assert not output.exists()
-    with Run.of(files, output, 2, *how, "--resume") as run:
+    with DisturbedRun.of(files, output, 2, *how, "--resume") as run:
         assert run.wait(TIMEOUT_S)
     assert run.process.returncode == 0, run.said
     assert MatchesFile.load(output).matches == MatchesFile.load(files.expected).matches
@@ -193,7 +193,7 @@ def test_workers_leave_when_the_master_is_silent(files: Files, tmp_path: Path) -
         pytest.skip("only Open MPI's launcher has --enable-recovery")
     arguments = (files.table, files.events, tmp_path / "matches.h5", "engine=slow", "batch=1", "silence=3")
     command = [MPIRUN, *FLAGS, "--enable-recovery", "-n", 3, sys.executable, "-m", "mpi4py", DRIVER, *arguments]
-    with Run(command, tmp_path / "matches.h5") as run:
+    with DisturbedRun(command, tmp_path / "matches.h5") as run:
         deadline = time.monotonic() + TIMEOUT_S
         while not list(tmp_path.glob("*matches.h5*")) and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -211,7 +211,7 @@ def test_workers_leave_when_the_master_is_silent(files: Files, tmp_path: Path) -
 def test_an_interrupted_run_ends_within_seconds(flags: tuple[str, ...], files: Files, tmp_path: Path) -> None:
     if flags and not has_ulfm():
         pytest.skip("this MPI has no fault tolerance (ULFM): Open MPI 5 has")
-    with Run.of(files, tmp_path / "matches.h5", 3, flags=flags) as run:
+    with DisturbedRun.of(files, tmp_path / "matches.h5", 3, flags=flags) as run:
         run.begun(TIMEOUT_S)
         pids = run.pids()
         os.kill(pids[0], signal.SIGTERM)
@@ -262,7 +262,7 @@ def test_a_rank_that_stalls_before_the_first_batch_ends_the_run(
         pytest.skip("this MPI has no fault tolerance (ULFM): Open MPI 5 has")
     output = tmp_path / "matches.h5"
     arguments = (files.table, files.events, output, "setup_limit=2", *how.split())
-    with Run((MPIRUN, *FLAGS, *flags, "-n", 4, sys.executable, "-m", "mpi4py", DRIVER, *arguments), output) as run:
+    with DisturbedRun((MPIRUN, *FLAGS, *flags, "-n", 4, sys.executable, "-m", "mpi4py", DRIVER, *arguments), output) as run:
         pids: dict[int, int] = {}
         while len(pids) < 4 and run.process.poll() is None:
             pids = run.pids()
@@ -286,7 +286,9 @@ def test_workers_that_get_sigterm_do_not_wait_for_a_stopped_master(
     if flags and not has_ulfm():
         pytest.skip("this MPI has no fault tolerance (ULFM): Open MPI 5 has")
     arguments = (files.table, files.events, tmp_path / "matches.h5", "engine=null", "master_stops=1")  # ten minutes' limit
-    with Run((MPIRUN, *FLAGS, *flags, "-n", 3, sys.executable, "-m", "mpi4py", DRIVER, *arguments), arguments[2]) as run:
+    with DisturbedRun(
+        (MPIRUN, *FLAGS, *flags, "-n", 3, sys.executable, "-m", "mpi4py", DRIVER, *arguments), arguments[2]
+    ) as run:
         pids: dict[int, int] = {}
         while len(pids) < 3 and run.process.poll() is None:
             pids = run.pids()

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench.run_of_ranks import Files, Run
 from mpirun import DRIVER, FLAGS, MPIRUN, TIMEOUT_S, alone, execute, launch, needs_mpirun, said
 from run_inputs import Changing, Inputs
 
+from mpi_match.bench.kills.disturbed_run import DisturbedRun, Files
 from mpi_match.cluster import ClusterError, RunOptions
 from mpi_match.cluster.distribution.partition import Division
 from mpi_match.engines.keyed.cpu import Keyed
@@ -145,7 +145,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 
 def test_other_groups_take_over_for_a_group_that_loses_a_member(files: Files, ulfm: tuple[str, ...], tmp_path: Path) -> None:
-    with Run.of(files, tmp_path / "matches.h5", 4, "--placement", "hybrid", "--groups", "2", flags=ulfm) as run:
+    with DisturbedRun.of(files, tmp_path / "matches.h5", 4, "--placement", "hybrid", "--groups", "2", flags=ulfm) as run:
         run.begun(TIMEOUT_S)
         os.kill(run.pids()[3], signal.SIGKILL)
         assert run.wait(TIMEOUT_S)
@@ -170,7 +170,7 @@ def test_shards_of_lost_members_are_loaded_by_others(
     ulfm: tuple[str, ...],
     tmp_path: Path,
 ) -> None:
-    with Run.of(files, tmp_path / "matches.h5", n_workers, *how, flags=ulfm) as run:
+    with DisturbedRun.of(files, tmp_path / "matches.h5", n_workers, *how, flags=ulfm) as run:
         run.begun(TIMEOUT_S)
         pids = run.pids()
         for rank in killed:
@@ -202,7 +202,7 @@ def test_when_no_worker_has_memory_for_a_lost_shard_the_run_is_incomplete_and_ca
     with RangeReader(files.table) as large:
         limit = large.outline_bytes + int(large.grain_bytes.sum()) * 3 // 4
     how = ("--placement", "shard", "--memory-limit", str(limit))
-    with Run.of(files, tmp_path / "matches.h5", 2, *how, flags=ulfm) as run:
+    with DisturbedRun.of(files, tmp_path / "matches.h5", 2, *how, flags=ulfm) as run:
         run.begun(TIMEOUT_S)
         os.kill(run.pids()[2], signal.SIGKILL)
         assert run.wait(TIMEOUT_S)

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from bench.run_of_ranks import Files
 from mpirun import DRIVER, FLAGS, MPIRUN, TESTS, TIMEOUT_S, environment, launch, needs_mpirun, said
+
+from mpi_match.bench.kills.disturbed_run import Files
 
 pytestmark = [pytest.mark.mpi, needs_mpirun]
 

@@ -12,11 +12,11 @@ import time
 from pathlib import Path
 
 import pytest
-from bench.master_kills import kill_masters
-from bench.run_of_ranks import Files, ranks_of
 from click.testing import CliRunner
 from mpirun import TIMEOUT_S, environment, launch, needs_mpirun
 
+from mpi_match.bench.kills.disturbed_run import Files, ranks_of
+from mpi_match.bench.kills.master import kill_masters
 from mpi_match.cli.main import commands
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster.supervise.hostfile import PROBE, Host, hosts_of, n_ranks, without

@@ -219,12 +219,12 @@ import json, os, pathlib, sys
 shm = pathlib.Path(os.environ["OMPI_MCA_btl_sm_backing_directory"])
 (shm / "sm_segment").touch()
 pathlib.Path(sys.argv[1]).write_text(str(shm))
-print(json.dumps({"events": 0}))
+pathlib.Path(sys.argv[2]).write_text(json.dumps({"state": "complete", "run": {"events": 0}}))
 """
 
 
 def test_shared_memory_of_killed_ranks_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = [sys.executable, "-c", LEFT, str(tmp_path / "where")]
+    words = [sys.executable, "-c", LEFT, str(tmp_path / "where"), str(tmp_path / "o.run.json")]
     monkeypatch.setattr(mpi_launcher, "command", lambda n_ranks, flags, arguments: words)
     assert launched(ScalingPlan("ccm", (1,), n_events=10), 1, *(tmp_path / name for name in "teo")) == {"events": 0}
     shm = Path((tmp_path / "where").read_text())

@@ -11,9 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from bench.run_of_ranks import Files, Run, is_running
 from mpirun import DRIVER, FLAGS, MPIRUN, ULFM, has_ulfm, needs_mpirun
 
+from mpi_match.bench.kills.disturbed_run import DisturbedRun, Files, is_running
 from mpi_match.cluster.transport import initialize
 from mpi_match.cluster.transport.launcher import LaunchedBy
 from mpi_match.cluster.transport.time_limit import time_limited
@@ -28,22 +28,22 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
     return Files.make(tmp_path_factory.mktemp("starts"), n_events=100)
 
 
-def start(files: Files, output: Path, flags: tuple[str, ...], rank: int, number: signal.Signals, when: str) -> Run:
+def start(files: Files, output: Path, flags: tuple[str, ...], rank: int, number: signal.Signals, when: str) -> DisturbedRun:
     """Three ranks, one of which gets a signal."""
     if flags and not has_ulfm():
         pytest.skip("this MPI has no fault tolerance (ULFM): Open MPI 5 has")
     faulty = (sys.executable, "-m", "mpi4py", FAULTY, rank, int(number), when)
-    return Run((MPIRUN, *FLAGS, *flags, "-n", 3, *faulty, *files.arguments(output), "--setup-limit", 1), output)
+    return DisturbedRun((MPIRUN, *FLAGS, *flags, "-n", 3, *faulty, *files.arguments(output), "--setup-limit", 1), output)
 
 
-def end(run: Run, rank: int) -> None:
+def end(run: DisturbedRun, rank: int) -> None:
     """Wait for the end of all ranks but one, and of the launcher."""
     end_of_ranks(run, rank)
     assert run.wait(SOON_S), run.said
     assert not run.output.exists()
 
 
-def end_of_ranks(run: Run, rank: int) -> None:
+def end_of_ranks(run: DisturbedRun, rank: int) -> None:
     """Wait for the end of all ranks but one."""
     deadline = time.monotonic() + SOON_S
     pids: dict[int, int] = {}
@@ -78,7 +78,7 @@ def test_ranks_do_not_wait_for_ever_for_one_that_does_not_start_mpi(
     assert [line for _, line in run.said if "MPI did not start within 1 s: rank " in line], run.said
 
 
-def end_of_childless_launcher(run: Run) -> None:
+def end_of_childless_launcher(run: DisturbedRun) -> None:
     """End a launcher that does not end by itself, although all its ranks have.
 
     That of Open MPI 5 with ULFM may lock itself up when ranks give up MPI_Init together; fault-tolerance.md says so.
@@ -113,7 +113,9 @@ def test_a_rank_that_gets_sigterm_in_mpi_init_ends(files: Files, tmp_path: Path)
     """Handlers of Python would run when MPI_Init returns."""
     output = tmp_path / "matches.h5"
     faulty = (sys.executable, "-m", "mpi4py", FAULTY, 1, int(signal.SIGSTOP), "before")
-    with Run((MPIRUN, *FLAGS, "-n", 3, *faulty, *files.arguments(output)), output) as run:  # the limit is ten minutes
+    with DisturbedRun(
+        (MPIRUN, *FLAGS, "-n", 3, *faulty, *files.arguments(output)), output
+    ) as run:  # the limit is ten minutes
         pids: dict[int, int] = {}
         while len(pids) < 3:
             pids = run.pids()

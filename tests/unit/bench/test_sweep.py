@@ -11,7 +11,7 @@ import pytest
 
 from mpi_match.bench import report, sweep
 from mpi_match.bench.comparison import comparison_table, verdict
-from mpi_match.bench.engines import BenchOptions
+from mpi_match.bench.engines import BenchOptions, WrongAnswer
 from mpi_match.bench.sweep import Axis, Sweep
 from mpi_match.bench.sweep_report import Measured, draw, lines, sweep_table, told_apart_by
 from mpi_match.errors import OptionError
@@ -42,6 +42,19 @@ def test_values_of_an_axis(text: str, values: tuple[str, ...]) -> None:
 def test_an_axis_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(OptionError):
         Axis.of(text)
+
+
+def test_variants_that_are_measured_one_after_the_other_must_agree() -> None:
+    """The points differ in a parameter of the measurement; the second one's answers are others."""
+    plan = Sweep("ccm-10-names", ("counting",), (Axis("batch", ("4", "8")),), None, QUICK)
+    first, second = (record for records in plan.run() for record in records)
+    assert first["answers_digest"] == second["answers_digest"]
+    wrong = {**second, "answers_digest": "0"}
+    sweep.check_agreement([first, {**wrong, "seed": 1}, second])
+    with pytest.raises(WrongAnswer, match="answer the same 20 events of ccm-10-names differently"):
+        sweep.check_agreement([first, wrong])
+    with pytest.raises(WrongAnswer, match="batch"):  # also one that a file has already
+        list(plan.run([wrong]))
 
 
 def test_every_combination_is_measured_with_every_engine_and_seed() -> None:

@@ -1,81 +1,70 @@
 """Kills the master of a run again and again, goes on with --resume, and compares the answers.
 
-    python tests/bench/master_kills.py [--kills 200] [--ranks 3] [--events 3000] [--seed 0] [--limit 300] [-o records.jsonl]
-
 Every start takes up what the one before has left.  At a random moment after it has begun to match, or (two times in three)
 after it has added to the journal, rank 0 gets a SIGKILL, and mpirun ends with it.  A run that comes to its end is compared,
 by SHA-256, with an undisturbed one, and begun anew, until there were as many kills as asked for.  The seed decides on
-moments, batch sizes and schedules.  With --ranks 1 it is a run of one process that is killed.  Ctrl-C ends it early, with
-the record of what was done until then: one JSON line.  The script ends with 1 if anything in it is not as it should be:
+moments, batch sizes and schedules.  With one rank it is a run of one process that is killed.  Ctrl-C ends it early, with the
+record of what was done until then:
 
     kills, starts  that met a living master; starts of the launcher
     runs           that were completed in these starts
     resumed        for each run, how many events its last start had from the journal
     digests        of the answers: one, that of the undisturbed run, if all is `right`
-    hangs          starts that had not ended `--limit` seconds later
+    hangs          starts that had not ended `limit_s` seconds later
     left           names of files that are there at the end
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import os
 import random
 import signal
 import sys
-import tempfile
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-TESTS = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(TESTS.parent), str(TESTS), str(TESTS / "support")]
-
-from bench.run_of_ranks import Files, Run, is_running
-from bench.survival import record, write
-
-from mpi_match.journal.manifest import COMPLETE, read_manifest
+from mpi_match.bench.kills.disturbed_run import DisturbedRun, Files, is_complete, is_running
+from mpi_match.journal.manifest import read_manifest
 from mpi_match.journal.reader import journal_of
 
-N_FILTERS = 600
-BATCHES = (7, 40, 600)
+_N_FILTERS = 600
+_BATCHES = (7, 40, 600)
 """The answers of the largest are so long that they go past the journal (`output.LONG_ANSWER_BYTES`)."""
-LONGEST_S = 1.5
+_LONGEST_S = 1.5
 """The last moment for a kill, in seconds after what it is counted from."""
-HEAD_BYTES = 400
+_HEAD_BYTES = 400
 """A journal that holds answers is longer."""
 
 
 def digest_of(path: Path) -> str:
+    """SHA-256 of a file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def is_complete(output: Path) -> bool:
-    manifest = read_manifest(output)
-    return manifest is not None and manifest["state"] == COMPLETE
-
-
-def start(files: Files, output: Path, ranks: int, rng: random.Random) -> Run:
+def start(files: Files, output: Path, ranks: int, rng: random.Random) -> DisturbedRun:
     """Go on with a run, with options that its answers do not depend on."""
-    how = ("--batch", str(rng.choice(BATCHES)), "--schedule", rng.choice(("dynamic", "static")), "--resume")
+    how = ("--batch", str(rng.choice(_BATCHES)), "--schedule", rng.choice(("dynamic", "static")), "--resume")
     if ranks > 1:
-        return Run.of(files, output, ranks - 1, *how, flags=())
-    return Run((sys.executable, "-m", "mpi_match", *files.arguments(output), "-v", *how), output)
+        return DisturbedRun.of(files, output, ranks - 1, *how, flags=())
+    return DisturbedRun((sys.executable, "-m", "mpi_match", *files.arguments(output), "-v", *how), output)
 
 
 def size_of(path: Path) -> int:
+    """Of a file; 0 where there is none."""
     try:
         return path.stat().st_size
     except OSError:
         return 0
 
 
-def kill_master(run: Run, after_s: float, limit_s: float, *, grown: bool) -> bool:
+def kill_master(run: DisturbedRun, after_s: float, limit_s: float, *, grown: bool) -> bool:
     """Kill rank 0 so long after matching has begun, or the journal has grown; was it still there, and not done?"""
     journal, end = journal_of(run.output), time.monotonic() + limit_s
-    before = max(size_of(journal), HEAD_BYTES)
+    before = max(size_of(journal), _HEAD_BYTES)
     run.begun(limit_s)
     master = run.pids().get(0, run.process.pid)
     while grown and size_of(journal) <= before and is_running(master) and time.monotonic() < end:
@@ -94,12 +83,13 @@ def kill_masters(
     *,
     n_events: int = 3000,
     seed: int = 0,
-    longest_s: float = LONGEST_S,
+    longest_s: float = _LONGEST_S,
     limit_s: float = 300.0,
+    tell: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
     """Do so; what came of it."""
     rng, output = random.Random(seed), directory / "matches.h5"
-    files = Files.make(directory, n_events, N_FILTERS)
+    files = Files.make(directory, n_events, _N_FILTERS)
     kills = starts = hangs = 0
     digests: list[str] = []
     resumed: list[int] = []
@@ -115,7 +105,7 @@ def kill_masters(
                 resumed.append((read_manifest(output) or {})["resumed"])
                 if kills < n_kills:
                     output.unlink()
-            sys.stderr.write(f"{kills} kills in {starts} starts, {hangs} of which hang, of {len(digests)} runs\n")
+            tell(f"{kills} kills in {starts} starts, {hangs} of which hang, of {len(digests)} runs")
     return {
         "ranks": ranks,
         "seed": seed,
@@ -128,24 +118,3 @@ def kill_masters(
         "hangs": hangs,
         "left": sorted(path.name for path in directory.iterdir() if path.name.startswith((".", output.name))),
     }
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=200)
-    parser.add_argument("--ranks", type=int, default=3)
-    parser.add_argument("--events", type=int, default=3000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--limit", type=float, default=300.0, help="seconds that a start may take")
-    parser.add_argument("-o", "--output", type=Path, help="append the record to this file too")
-    options = parser.parse_args()
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="master-kills-") as directory:
-        how = {"n_events": options.events, "seed": options.seed, "limit_s": options.limit}
-        found = kill_masters(options.kills, options.ranks, Path(directory), **how)
-    write(record("masters killed", began, **found), options.output)
-    sys.exit(not found["right"] or found["hangs"] > 0)
-
-
-if __name__ == "__main__":
-    main()

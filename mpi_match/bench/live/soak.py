@@ -1,23 +1,18 @@
 """A soak: events matched and subscriptions changed for minutes without end, with memory watched and answers judged.
 
-    python tests/bench/soak.py [--engine keyed] [--scenario clcb-zipf] [--filters 200000] [--minutes 10] [--changes 0.1]
-                               [--batch-events 10000] [--bound 0.02] [-o records.jsonl]
+Round after round, a batch of events is matched, then as many changes as a share of its events are entered into a `LiveTable`
+and the engine in one call, and one event is matched alone, as an event that arrives just then.  What changes is the `crowd`.
 
-Round after round, a batch of events is matched, then as many changes as `--changes` says, a share of the batch's events, are
-entered into a `LiveTable` and the engine in one call, and one event is matched alone, as an event that arrives just
-then.  What changes is the `crowd`.
-
-Now and then a sample of events, those with answers first, is judged (`live_judge`).  The clock of the soak stands still
+Now and then a sample of events, those with answers first, is judged (`judge`).  The clock of the soak stands still
 meanwhile; it starts after some rounds in which everything is compiled.  The arrays that the judge takes are larger than all
 changes: what it gave back goes back to the system (`malloc_trim`), else some tens of MiB stay after one sample or another.
 
 Also judged is memory: resident (VmRSS) and `engine.nbytes`, both noted every few seconds.  After a warm-up, the first half,
-a straight line is fitted; if it rises by more than `--bound`, a share of what there was after the warm-up, the soak has
-failed (exit 1), as it has with a wrong answer.  The warm-up is long because dictionaries are: what leaves one keeps its
-place until Python makes the dictionary anew, once larger and from then on as large; with 200,000 filters that takes 150,000
-new ids.
+a straight line is fitted; if it rises by more than a bound, a share of what there was after the warm-up, memory is not
+flat.  The warm-up is long because dictionaries are: what leaves one keeps its place until Python makes the dictionary anew,
+once larger and from then on as large; with 200,000 filters that takes 150,000 new ids.
 
-The record is one JSON line:
+A record:
 
     memory        for both: MiB after the warm-up and at the end, the most, MiB per hour, what the line rose by as a share
     pauses_ms     entering the changes into the table, `engine.update`, the event alone, a batch, and what is always the same
@@ -28,53 +23,43 @@ The record is one JSON line:
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import gc
-import json
-import sys
 import time
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import NamedTuple
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+from typing import Any, NamedTuple
 
 import numpy as np
-from bench.crowd import Crowd, identified
-from bench.live_judge import JUDGED, judge
-from bench.pauses import Pauses
 
 from mpi_match.arrays.csr import Array
+from mpi_match.bench.live.crowd import Crowd, identified
+from mpi_match.bench.live.judge import JUDGED_EVENTS, judge
+from mpi_match.bench.live.pauses import Pauses
 from mpi_match.changes.changes import Changes
 from mpi_match.changes.live_table import LiveTable, Refusal
 from mpi_match.engines import open_engine
-from mpi_match.environment.machine import command, commit, machine, versions
+from mpi_match.environment.machine import origin, resident_bytes
 from mpi_match.model import Change
 from mpi_match.table.table import Table
-from mpi_match.workloads.scenarios import SCENARIOS, Scenario
+from mpi_match.workloads.scenarios import Scenario
 
 WARM_UP = 0.5
 ROUNDS_BEFORE = 3
-BATCHES = 16
+_BATCHES = 16
 """Batches of different events, which come in turn."""
-PARTS = ("batch", "table", "update", "event")
+_PARTS = ("batch", "table", "update", "event")
 """Of a round."""
 MIB = 2**20
 
 
-def resident() -> int:
-    """Bytes of this process in memory (VmRSS)."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS:"))
-
-
-def give_back() -> None:
+def _give_back() -> None:
     """Have the C library return to the system what is free."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # not every one has it
     if trim is not None:
         trim(0)
+
+
+class ChangeRefused(Exception):
+    """The live table refused a change that it must take; the text has the change and the reason."""
 
 
 class Sample(NamedTuple):
@@ -110,10 +95,10 @@ class Soak:
         self.live = LiveTable(table)
         self.engine = open_engine(engine, self.live.table, live=True)
         self._crowd, self._rng = Crowd(table, scenario, 5), np.random.default_rng(6)
-        self._events = [scenario.event_range(i * batch_events, (i + 1) * batch_events) for i in range(BATCHES)]
+        self._events = [scenario.event_range(i * batch_events, (i + 1) * batch_events) for i in range(_BATCHES)]
         self._batches = [events.encode(table.vocabulary) for events in self._events]
         self._n_changes = round(changes * batch_events)
-        self.pauses = Pauses(*PARTS)
+        self.pauses = Pauses(*_PARTS)
         self.counts = dict.fromkeys(("events", "matches", "rows", *(kind.name.lower() for kind in Change)), 0)
         self.judged = {"events": 0, "answers": 0}
         self.samples: list[Sample] = []
@@ -127,7 +112,7 @@ class Soak:
         turn, spent, start = 0, 0.0, time.perf_counter()
         noted = judged = -np.inf
         while spent < seconds:
-            self._count(*self._round(turn % BATCHES))
+            self._count(*self._round(turn % _BATCHES))
             spent += time.perf_counter() - start
             self.pauses.keep(round(spent, 1))
             if spent >= noted + every or spent >= seconds:
@@ -135,10 +120,10 @@ class Soak:
                 self._note(spent)
             if spent >= judged + judge_every or spent >= seconds:
                 judged = spent
-                at = turn % BATCHES
+                at = turn % _BATCHES
                 self.judged["answers"] += judge(self.live, self.engine, self._events[at], self._batches[at], self._rng)
-                self.judged["events"] += min(JUDGED, len(self._batches[at]))
-                give_back()
+                self.judged["events"] += min(JUDGED_EVENTS, len(self._batches[at]))
+                _give_back()
             turn, start = turn + 1, time.perf_counter()
 
     def _round(self, which: int) -> tuple[int, Changes]:
@@ -152,7 +137,9 @@ class Soak:
         changes = self.live.apply(rows, refused)
         self.pauses.stop()
         if refused or changes is None:
-            raise SystemExit(f"{rows[refused[0].place]}: {refused[0].reason}" if refused else "the vocabulary was too small")
+            raise ChangeRefused(
+                f"{rows[refused[0].place]}: {refused[0].reason}" if refused else "the vocabulary was too small"
+            )
         self.engine.update(changes)
         self.pauses.stop()
         self.engine.match(batch[:1])
@@ -168,7 +155,9 @@ class Soak:
 
     def _note(self, spent: float) -> None:
         registry, there = self.live.registry, self._crowd.n_there
-        self.samples.append(Sample(spent, resident(), self.engine.nbytes, there, registry.n_filters, registry.n_interfaces))
+        self.samples.append(
+            Sample(spent, resident_bytes(), self.engine.nbytes, there, registry.n_filters, registry.n_interfaces)
+        )
 
     def memory(self) -> dict[str, dict[str, float]]:
         """Flatness after the warm-up of resident memory and of `engine.nbytes`."""
@@ -189,55 +178,48 @@ class Soak:
         }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--engine", default="keyed", help="one that takes changes")
-    parser.add_argument("--scenario", default="clcb-zipf", choices=sorted(n for n, s in SCENARIOS.items() if s.area))
-    parser.add_argument("--filters", type=int, default=200_000)
-    parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--changes", type=float, default=0.1, help="changes for each event")
-    parser.add_argument("--batch-events", type=int, default=10_000)
-    parser.add_argument("--bound", type=float, default=0.02, help="what memory may rise by, as a share")
-    parser.add_argument("--note-every", type=float, default=5.0, help="seconds")
-    parser.add_argument("--judge-every", type=float, default=100.0, help="seconds")
-    parser.add_argument("-o", "--output", type=Path)
-    options = parser.parse_args()
-    where = {"machine": machine(), "versions": versions(), "commit": commit(), "command": command()}
-    scenario = SCENARIOS[options.scenario].scaled(options.filters)
-    soak = Soak(scenario, options.engine, options.batch_events, options.changes)
-    with soak.pauses:
-        soak.run(options.minutes * 60, options.note_every, options.judge_every)
-    seconds, memory = soak.samples[-1].seconds, soak.memory()
-    flat = all(size["risen"] <= options.bound for size in memory.values())
-    record = {
+class SoakPlan(NamedTuple):
+    """How long, and with what load.
+
+    changes      for each event; batch_events of a round
+    bound        what memory may rise by after the warm-up, as a share
+    note_every   seconds between two looks at memory; judge_every between two samples of answers
+    """
+
+    minutes: float = 10.0
+    changes: float = 0.1
+    batch_events: int = 10_000
+    bound: float = 0.02
+    note_every: float = 5.0
+    judge_every: float = 100.0
+
+
+def soak(scenario: Scenario, engine: str, plan: SoakPlan) -> dict[str, Any]:
+    """Soak an engine with a scenario that has areas; the record, in which `flat` says whether memory was.
+
+    Raises EngineError, WrongAnswer, ChangeRefused.
+    """
+    found = Soak(scenario, engine, plan.batch_events, plan.changes)
+    with found.pauses:
+        found.run(plan.minutes * 60, plan.note_every, plan.judge_every)
+    seconds, memory = found.samples[-1].seconds, found.memory()
+    return {
         "what": "soak",
         "scenario": scenario.name,
         "n_filters": scenario.n_filters,
         "n_interfaces": scenario.n_interfaces,
-        "engine": soak.engine.name,
-        "device": soak.engine.device,
+        "engine": found.engine.name,
+        "device": found.engine.device,
         "minutes": round(seconds / 60, 2),
-        "flat": flat,
-        "bound": options.bound,
+        "flat": all(size["risen"] <= plan.bound for size in memory.values()),
+        "bound": plan.bound,
         "memory": memory,
-        "events_per_s": round(soak.counts["events"] / seconds),
-        "changes_per_s": round(soak.counts["rows"] / seconds),
-        "counts": soak.counts,
-        "pauses_ms": {part: soak.pauses.spread(part) for part in soak.pauses.parts},
-        "worst": {part: soak.pauses.longest(part) for part in soak.pauses.parts},
-        "checked": {"naive": soak.judged["events"], "answers": soak.judged["answers"]},
-        "over_time": soak.over_time(),
-        **where,
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "events_per_s": round(found.counts["events"] / seconds),
+        "changes_per_s": round(found.counts["rows"] / seconds),
+        "counts": found.counts,
+        "pauses_ms": {part: found.pauses.spread(part) for part in found.pauses.parts},
+        "worst": {part: found.pauses.longest(part) for part in found.pauses.parts},
+        "checked": {"naive": found.judged["events"], "answers": found.judged["answers"]},
+        "over_time": found.over_time(),
+        **origin(),
     }
-    line = json.dumps(record)
-    sys.stdout.write(line + "\n")
-    if options.output:
-        with options.output.open("a", encoding="utf-8") as handle:
-            handle.write(line + "\n")
-    if not flat:
-        raise SystemExit(f"memory is not flat: it rose by more than {options.bound:.1%}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""`bench`: engines compared in this process, or runs with increasing numbers of workers."""
+"""`bench SCENARIO...`: engines compared in this process, or runs with increasing numbers of workers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,22 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from mpi_match import cluster
-from mpi_match.cli.errors import CliCommand
+from mpi_match.cli.bench.options import (
+    Workers,
+    checked_output,
+    directory_option,
+    give,
+    mpirun_flags_option,
+    output_option,
+    under_option,
+    words_of,
+)
+from mpi_match.cli.errors import CommandWithSubcommands
 from mpi_match.cli.options import (
     ENGINE,
     FIGURE_OUT,
     FILE,
     MAX_FILTERS,
-    RESULTS_OUT,
     SCENARIO,
     STDOUT,
     axes_of,
@@ -40,7 +48,6 @@ from mpi_match.cli.options import (
 )
 from mpi_match.cli.plot import need_matplotlib
 from mpi_match.cli.terminal import say
-from mpi_match.environment import mpi_launcher
 
 if TYPE_CHECKING:
     from mpi_match.bench.beside import Beside
@@ -68,24 +75,6 @@ _OF_FILES = ("location", "id_")
 _OF_SCENARIOS = ("n_filters", "seeds", "moves")
 _SPELLED = {"parameters": "param", "axes": "vary", "n_filters": "filters", "id_": "id"}
 """Options that are called otherwise on the command line."""
-
-
-class Workers(click.ParamType[tuple[int, ...]]):
-    """Numbers of workers, as in `1,2,4,8`."""
-
-    name = "workers"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        """The numbers, ascending, each once."""
-        if isinstance(value, tuple):
-            return value
-        try:
-            found = tuple(sorted({int(each) for each in value.split(",")}))
-        except ValueError:
-            found = ()
-        if not found or found[0] < 1:
-            self.fail(f"{value!r} is no list of numbers of workers, such as 1,2,4,8", param, ctx)
-        return found
 
 
 class Engines(click.ParamType[tuple[str, ...]]):
@@ -132,7 +121,7 @@ def _list_parameters(names: Sequence[str]) -> None:
             click.echo(f"{key:<21}  {value:<18}  {says}")
 
 
-@click.command("bench", cls=CliCommand, short_help="Measure engines, or scaling, on the published workloads.")
+@click.command("bench", cls=CommandWithSubcommands, short_help="Measure engines, or scaling, on the published workloads.")
 @click.argument("scenarios", metavar="SCENARIO...", type=SCENARIO, nargs=-1)
 @click.option(
     "--engine",
@@ -210,15 +199,10 @@ def _list_parameters(names: Sequence[str]) -> None:
 @credits_option
 @journal_option
 @share_gpus_option
-@click.option("--mpirun-flags", envvar="MPIRUN_FLAGS", default="", metavar="FLAGS", help="Flags for the launcher.")
-@click.option(
-    "--under",
-    type=click.Choice(mpi_launcher.LAUNCHERS),
-    default="mpirun",
-    help="Who starts the ranks; srun and sbatch need Slurm, and a --directory that all hosts see.",
-)
-@click.option("--directory", type=FILE, help="Directory for the workload, which is reused.  [default: a temporary one]")
-@click.option("-o", "--output", type=RESULTS_OUT, help="Add the JSON lines to this file instead of printing them.")
+@mpirun_flags_option
+@under_option
+@directory_option
+@output_option
 @click.option(
     "--plot",
     type=FIGURE_OUT,
@@ -255,9 +239,9 @@ def bench(
 
     One JSON line for each result on standard output, with machine, commit and command; a table for people on standard error.
     A wrong answer is no result: exit code 1.
-    """
-    from mpi_match.storage import check_output
 
+    What else is measured has a command of its own, in the place of the SCENARIO.
+    """
     if listing:
         return _list_parameters(scenarios)
     given = {name for name in options if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
@@ -271,10 +255,8 @@ def bench(
         raise click.UsageError("--scaling is of a SCENARIO, not of files")
     if plot is not None:
         need_matplotlib("--plot")
-    output = None if output == STDOUT else output
-    for written in (output, plot):
-        if written is not None:
-            check_output(written, streamed=True)  # before the measuring, not after it
+    output = checked_output(output)
+    checked_output(plot)
     of_runs = {name: options.pop(name) for name in _OF_RUNS}
     for name in _OF_FILES:
         del options[name]
@@ -343,7 +325,7 @@ def _compare(
         measured = []
         for found in sweep.run(have, say if several else lambda text: None):
             measured += report.measured_ones(found)
-            _give(found, output)
+            give(found, output)
             for failure in report.failures(found):
                 say(failure)
         measured = report.measured_ones(sweep.earlier(have)) + measured
@@ -390,7 +372,7 @@ def _scale(
 
     flags, directory, given, under = (of_runs.pop(name) for name in ("mpirun_flags", "directory", "engine_options", "under"))
     check_options(engines, given)
-    same = [word for name, value in of_runs.items() for word in _words_of(name, value)]
+    same = [word for name, value in of_runs.items() for word in words_of(name, value)]
     results = []
     for scenario in scenarios:
         for engine in engines:
@@ -400,30 +382,8 @@ def _scale(
             with nullcontext(directory) if directory else tempfile.TemporaryDirectory(prefix="mpi-match-") as place:
                 found = scale(plan, Path(place) / scenario)
             results += found
-            _give(found, output)
+            give(found, output)
             say(scaling_table(found))
     if plot is not None:
         plot_scaling(results, plot)
         say(f"{plot} written")
-
-
-def _words_of(name: str, value: Any) -> list[str]:
-    """The command-line words of an option of `run`; none for a missing value or a flag at its default."""
-    option = name.replace("_", "-")
-    if value is None:
-        return []
-    if not isinstance(value, bool):
-        return [f"--{option}", str(value)]
-    if value is getattr(cluster.RunOptions, name):
-        return []
-    return [f"--{option}" if value else f"--no-{option}"]
-
-
-def _give(results: Sequence[dict[str, Any]], output: Path | None) -> None:
-    from mpi_match.bench import report
-
-    if output is None:
-        for result in results:
-            click.echo(report.json_line(result))
-    else:
-        report.append_json(output, results)

@@ -1,17 +1,13 @@
 """Runs whose workers are killed at random moments: does every event get its answer, once?
 
-    python tests/bench/worker_kills.py [--kills 500] [--stops 50] [--workers 2 5] [--seed 1] [--limit 120]
-                                         [--placement replicate] [-o records.jsonl]
+Run after run is started, as a user would, under `mpirun` with its flags for fault tolerance, with one master and a random
+number of workers.  From when matching begins until it would end undisturbed, 1 to W - 1 of the W workers are killed
+(SIGKILL), each at a moment of its own, drawn evenly; so some die with others, some twice in a row, some on the last batch.
+While there are stops to be done, another of more than two workers is stopped (SIGSTOP) for up to five seconds, long enough
+to be late (`--deadline 2`), and then goes on; one worker is left alone.
 
-Run after run is started, as a user would, under `mpirun --with-ft ulfm`, with one master and a random number of workers.
-From when matching begins until it would end undisturbed, 1 to W - 1 of the W workers are killed (SIGKILL), each at a moment
-of its own, drawn evenly; so some die with others, some twice in a row, some on the last batch.  While there are stops to be
-done, another of more than two workers is stopped (SIGSTOP) for up to five seconds, long enough to be late (`--deadline 2`),
-and then goes on; one worker is left alone.
-
-The answers must be the bytes of an undisturbed run of one process, and the exit code 0.  A run that has not ended `--limit`
-seconds after it was started hangs.  Ctrl-C ends it early, with the record of the runs until then.  The record is one JSON
-line; the script ends with 1 if anything in it is not as it should be:
+The answers must be the bytes of an undisturbed run of one process, and the exit code 0.  A run that has not ended `limit_s`
+seconds after it was started hangs.  Ctrl-C ends it early, with the record of the runs until then:
 
     kills, stops   that met a living worker while its run matched; later ones do not count
     runs           how many it took
@@ -23,30 +19,26 @@ line; the script ends with 1 if anything in it is not as it should be:
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import re
 import signal
-import sys
-import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-TESTS = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(TESTS.parent), str(TESTS), str(TESTS / "support")]
-
 import numpy as np
-from bench.run_of_ranks import Files, Run, is_running
-from bench.survival import record, write
 
+from mpi_match.bench.kills.disturbed_run import DisturbedRun, Files, is_running
+from mpi_match.environment.mpi_launcher import LaunchError
 from mpi_match.matches.file import MatchesFile
 
 LONGEST_STOP_S, DEADLINE_S = 5.0, 2.0
+COUNTED = ("kills", "stops", "runs", "lost", "doubled", "wrong", "hangs")
 How = tuple[str, ...]
 LOST = re.compile(r"rank (\d+) is lost")
 
@@ -61,9 +53,14 @@ class Tally:
 
     @property
     def good(self) -> bool:
+        """Is all as it should be?"""
         return not self.failed and not any(self.counts[what] for what in ("lost", "doubled", "wrong", "hangs"))
 
-    def judge(self, run: Run, files: Files, killed: dict[int, float], ended: bool) -> None:
+    def __str__(self) -> str:
+        numbers = ", ".join(f"{self.counts[name]} {name}" for name in COUNTED)
+        return f"{numbers}, {len(self.failed)} failed"
+
+    def judge(self, run: DisturbedRun, files: Files, killed: dict[int, float], ended: bool) -> None:
         """Count what a run has done, in which ranks were killed at these times."""
         self.counts["runs"] += 1
         said = [(at, LOST.search(line)) for at, line in run.said]
@@ -73,7 +70,6 @@ class Tally:
             self.counts["hangs"] += 1
         elif run.process.returncode:
             self.failed.append(f"exit code {run.process.returncode}: {run.said[-1][1] if run.said else 'nothing said'}")
-            sys.stderr.write("".join(f"    {at:.2f} {line}\n" for at, line in run.said))
         elif run.output.read_bytes() != files.expected.read_bytes():
             found, expected = (MatchesFile.load(path).matches for path in (run.output, files.expected))
             difference = len(found) - len(expected)
@@ -83,10 +79,10 @@ class Tally:
             self.counts["wrong"] += sum(not each for each in same)
 
     def record(self) -> dict[str, Any]:
-        names = ("kills", "stops", "runs", "lost", "doubled", "wrong", "hangs")
+        """For the record."""
         noticed_ms = 1e3 * np.percentile(self.noticed_s, (50, 99, 100)) if self.noticed_s else ()
         return {
-            **{name: self.counts[name] for name in names},
+            **{name: self.counts[name] for name in COUNTED},
             "failed": self.failed,
             "noticed_ms": dict(zip(("p50", "p99", "max"), (round(float(ms), 1) for ms in noticed_ms), strict=False)),
         }
@@ -99,7 +95,7 @@ def one_run(
     output = files.table.parent / f"matches-{tally.counts['runs']}.h5"
     more = (*how, "--deadline", str(DEADLINE_S)) if stop else how
     killed: dict[int, float] = {}
-    with Run.of(files, output, n_workers, *more) as run:
+    with DisturbedRun.of(files, output, n_workers, *more) as run:
         begun, pids = run.begun(limit_s), run.pids()
         spared = 2 if stop else 1  # one that is neither killed nor stopped
         victims = rng.sample(range(1, n_workers + 1), rng.randint(1, n_workers - spared))
@@ -126,19 +122,28 @@ def one_run(
 
 
 def undisturbed_s(files: Files, n_workers: int, limit_s: float, how: How) -> float:
-    """How long matching takes when no rank is killed; it must succeed."""
+    """How long matching takes when no rank is killed.  Raises LaunchError when such a run does not succeed."""
     output = files.table.parent / "undisturbed.h5"
-    with Run.of(files, output, n_workers, *how) as run:
+    with DisturbedRun.of(files, output, n_workers, *how) as run:
         begun = run.begun(limit_s)
         matched_s = run.ended(limit_s) - begun
-        assert run.wait(limit_s), "an undisturbed run hangs"
-    assert output.read_bytes() == files.expected.read_bytes(), run.said
+        ended = run.wait(limit_s)
+    if not ended or not output.exists() or output.read_bytes() != files.expected.read_bytes():
+        last = run.said[-1][1] if run.said else "nothing was said"
+        raise LaunchError(f"an undisturbed run of {n_workers} workers {'fails' if ended else 'hangs'}: {last}")
     output.unlink()
     return matched_s
 
 
 def measure(
-    n_kills: int, n_stops: int, workers: tuple[int, int], seed: int, limit_s: float, directory: Path, how: How = ()
+    n_kills: int,
+    n_stops: int,
+    workers: tuple[int, int],
+    seed: int,
+    limit_s: float,
+    directory: Path,
+    how: How = (),
+    tell: Callable[[str], None] = lambda text: None,
 ) -> Tally:
     """Runs with the options `how` until so many kills and stops have hit a rank, or Ctrl-C."""
     files, rng, tally = Files.make(directory), random.Random(seed), Tally()
@@ -152,29 +157,5 @@ def measure(
             stop, horizon_s = counts["stops"] < n_stops and n_workers > 2, horizons[n_workers]
             matched_s = one_run(files, tally, rng, n_workers, horizon_s, limit_s, how, stop=stop)
             horizons[n_workers] = min(horizon_s, matched_s)  # the machine may have been busy before
-            sys.stderr.write(f"{tally.record()}\n")
+            tell(str(tally))
     return tally
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--kills", type=int, default=500)
-    parser.add_argument("--stops", type=int, default=50)
-    parser.add_argument("--workers", type=int, nargs=2, default=(2, 5), metavar=("LEAST", "MOST"))
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--limit", type=float, default=120.0, help="seconds that a run may take")
-    parser.add_argument("--placement", default="replicate", help="that of the runs")
-    parser.add_argument("-o", "--output", type=Path, help="append the record to this file too")
-    options = parser.parse_args()
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="worker-kills-") as directory:
-        least, most = options.workers
-        placed = ("--placement", options.placement)
-        tally = measure(options.kills, options.stops, (least, most), options.seed, options.limit, Path(directory), placed)
-    how = {"workers": [least, most], "placement": options.placement, "seed": options.seed}
-    write(record("workers killed", began, **how, **tally.record()), options.output)
-    sys.exit(not tally.good)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,1 @@
+"""Runs whose ranks are killed: what becomes of their answers."""

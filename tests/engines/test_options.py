@@ -114,7 +114,9 @@ def test_options_are_refused_before_the_engine_is_built() -> None:
 
 
 def test_auto_hands_options_to_the_engine_that_they_are_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "AUTO", ("tuned", "keyed"))
+    monkeypatch.setattr(registry, "AUTO", ("tuned", "counting"))
+    assert open_engine("auto", TABLE, options={"tuned.depth": 5}).options["tuned.depth"] == 5
+    monkeypatch.setattr(registry, "AUTO", ("tuned",))
     assert open_engine("auto", TABLE, options={"tuned.depth": 5}).options["depth"] == 5
 
 

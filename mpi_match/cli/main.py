@@ -63,6 +63,7 @@ from mpi_match.cli.options import (
     stats_option,
     strict_option,
     threads_option,
+    with_rows_option,
 )
 from mpi_match.cli.plot import plot
 from mpi_match.cli.report import report
@@ -324,6 +325,14 @@ def _place_of_answers(events: Path | str, output: Path | None, as_json: bool) ->
     return output
 
 
+def _check_has_rows(output: Path) -> None:
+    """Refuse, with UsageError, an output whose form has no rows beside answers."""
+    from mpi_match.commands.export import has_rows
+
+    if output != STDOUT and not has_rows(output):
+        raise click.UsageError(f"{output}: rows are written beside answers in JSON lines only: -o - or -o OUT.jsonl")
+
+
 @commands.command(short_help="Match JSON lines on this machine, without Spark and MPI.")
 @click.argument("subscriptions", type=FILE)
 @click.argument("events", type=EVENTS_OR_STREAM)
@@ -342,6 +351,7 @@ def _place_of_answers(events: Path | str, output: Path | None, as_json: bool) ->
 @engine_option
 @set_option
 @filters_option
+@with_rows_option
 @threads_option
 @strict_option
 @rejects_option
@@ -383,6 +393,8 @@ def match(
 
     output = _place_of_answers(events, output, as_json)
     how = MatchOptions(EventForm.of(options.pop("location"), options.pop("id_"), options.pop("schema")), **options)
+    if how.with_rows and output is not None:
+        _check_has_rows(output)
     progress = Progress if sys.stderr.isatty() else None
     if isinstance(events, str) or output is None or (events == STDIN and output == STDOUT):
         from mpi_match.commands.match_streams import match_stream
@@ -396,11 +408,12 @@ def match(
         _say_table(summary, summary.build_s)
     elif says_form(output):
         others = (file for each in (subscriptions, changes) if each for file in row_files(each))
-        check_export(output, [*event_files(events, how.form), *others, *([rejects] if rejects else [])])
+        inputs = [*event_files(events, how.form), *others, *([rejects] if rejects else [])]
+        check_export(output, inputs)
         with tempfile.TemporaryDirectory(prefix="mpi-match-") as directory:
             found = Path(directory) / "matches.h5"
             summary = match_rows(subscriptions, events, found, how, changes=changes, rejects=rejects, progress=progress)
-            write(found, output)
+            write(found, output, events if how.with_rows else None, how.form, with_rows=how.with_rows)
         _say_table(summary, summary.build_s)
     else:
         summary = match_rows(subscriptions, events, output, how, changes=changes, rejects=rejects, progress=progress)
@@ -490,7 +503,8 @@ def verify(sample: int, seed: int, judge: str, as_json: bool, **given: Any) -> N
 
 @commands.command(short_help="Answers as JSON lines, CSV, Parquet or Arrow.")
 @click.argument("matches", type=FILE)
-@click.option("--events", type=FILE, help="The events of the run, for their ids (`match --id` keeps them).")
+@click.option("--events", type=FILE, help="The events of the run, for their ids (`match --id` keeps them) or rows.")
+@with_rows_option
 @id_option
 @schema_option
 @click.option(
@@ -500,7 +514,7 @@ def verify(sample: int, seed: int, judge: str, as_json: bool, **given: Any) -> N
     default="-",
     help="OUT.jsonl, OUT.jsonl.gz, OUT.csv, OUT.parquet or OUT.arrow; - is standard output.",
 )
-def export(matches: Path, events: Path | None, id_: str | None, schema: str | None, output: Path) -> None:
+def export(matches: Path, events: Path | None, with_rows: bool, id_: str | None, schema: str | None, output: Path) -> None:
     """Write MATCHES as JSON lines, Parquet or Arrow: one row for every event, with the labels of its interfaces.
 
     CSV has a row for every event and interface, and one without interface for an event without matches.
@@ -508,7 +522,12 @@ def export(matches: Path, events: Path | None, id_: str | None, schema: str | No
     from mpi_match.commands.export import export as write
     from mpi_match.ingest.rows import EventForm
 
-    done = write(matches, None if output == STDOUT else output, events, EventForm.of(None, id_, schema))
+    if with_rows:
+        if events is None:
+            raise click.UsageError("--with-rows: the rows of which events? Name them with --events")
+        _check_has_rows(output)
+    place = None if output == STDOUT else output
+    done = write(matches, place, events, EventForm.of(None, id_, schema), with_rows=with_rows)
     say(f"{plural(done['events'], 'event')}, {plural(done['matches'], 'match', 'matches')}")
 
 

@@ -256,6 +256,11 @@ share_gpus_option = click.option(
 filters_option = click.option(
     "--filters", is_flag=True, help="Answer with the matched filters (their numbers) instead of interfaces."
 )
+with_rows_option = click.option(
+    "--with-rows",
+    is_flag=True,
+    help='Write each event beside its answer: the bytes of its row, as "row" in JSON lines; null for a rejected row.',
+)
 rejects_option = click.option(
     "--rejects", type=JSON_LINES_OUT, help="Write bad rows to this JSON lines file, with reason, file and line."
 )

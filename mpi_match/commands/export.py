@@ -4,8 +4,8 @@
     {"event": 1, "id": "reading-44", "interfaces": []}            where events have ids
 
 Every event has a row, also one without matches; in CSV every match has one (`matches.csv_lines`).  A file of matched filters
-has `filters`, their numbers in the table, instead of `interfaces`.  Answers of `match --id` have the ids of events; those of
-a run are in its event table.
+has `filters`, their numbers in the table, instead of `interfaces`.  JSON lines have the events' rows if asked for.  Answers
+of `match --id` have the ids of events; those of a run are in its event table.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import gzip
 import sys
 from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
-from itertools import islice
+from itertools import islice, repeat
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
@@ -30,7 +30,8 @@ from mpi_match.storage import StorageError, atomic_write, check_output
 from mpi_match.table.table import Table
 
 PARQUET, ARROW_ENDINGS, CSV = ".parquet", (".arrow", ".feather"), ".csv"
-ENDINGS = (*LINE_ENDINGS, *(f"{ending}.gz" for ending in LINE_ENDINGS), CSV, PARQUET, *ARROW_ENDINGS)
+FORMS_WITH_ROWS = (*LINE_ENDINGS, *(f"{ending}.gz" for ending in LINE_ENDINGS))
+ENDINGS = (*FORMS_WITH_ROWS, CSV, PARQUET, *ARROW_ENDINGS)
 """Endings of an output's name, by which its form is chosen."""
 
 
@@ -38,19 +39,26 @@ class ExportError(Exception):
     """The answers cannot be written in this form on this machine; the text says what is missing."""
 
 
-def export(matches: Path, output: Path | None, events: Path | None = None, form: EventForm = PLAIN) -> dict[str, int]:
+def export(
+    matches: Path, output: Path | None, events: Path | None = None, form: EventForm = PLAIN, *, with_rows: bool = False
+) -> dict[str, int]:
     """Write the answers in `matches` to `output`, in the form of its name's ending (`ENDINGS`).
 
-    Without an `output` JSON lines go to standard output.  `events` is the event table, or files of rows of this `form`,
-    whose ids of events replace those in `matches`.  `output` is written atomically.  Returns counts.  Raises what
-    `check_export` does, OSError.
+    Without an `output` JSON lines go to standard output. `events` is the event table, or files of rows of this `form`, whose
+    ids of events replace those in `matches`, and whose rows are written beside answers `with_rows`. `output` is written
+    atomically. Returns counts. Raises what `check_export` does, OSError.
     """
     check_export(output, [each for each in (matches, events) if each])
     answers = MatchesFile.load(matches)
-    ids = answers.event_ids if events is None else _event_ids_in(_EventsNamed(events, form), answers, matches)
+    ids: EventIds | None = answers.event_ids
+    rows: Iterator[Strings | None] = repeat(None)
+    if events is not None and with_rows:
+        rows = _rows_of_lines(_EventsNamed(events, form), answers, matches)
+    if events is not None and (not with_rows or form.id is not None):
+        ids = _event_ids_in(_EventsNamed(events, form), answers, matches)
     if output is None:
         sys.stdout.flush()
-        _write_lines(sys.stdout.buffer, answers, ids)
+        _write_lines(sys.stdout.buffer, answers, ids, rows)
         sys.stdout.buffer.flush()  # before what is said on standard error
     else:
         with atomic_write(output) as temporary:
@@ -59,15 +67,15 @@ def export(matches: Path, output: Path | None, events: Path | None = None, form:
             else:
                 open_ = gzip.open if output.suffix.lower() == ".gz" else open
                 with open_(temporary, "wb") as file:
-                    _write_lines(cast(BinaryIO, file), answers, ids, is_csv=output.suffix.lower() == CSV)
+                    _write_lines(cast(BinaryIO, file), answers, ids, rows, is_csv=output.suffix.lower() == CSV)
     return {"events": answers.matches.n_events, "matches": answers.matches.n_matches}
 
 
 def check_export(output: Path | None, inputs: Iterable[Path]) -> None:
     """Refuse, before any work is done, an output that `export` could not write.
 
-    Raises ValueError for a name without one of ENDINGS, StorageError for a place that cannot be written or is an input,
-    ExportError.
+    Raises ValueError for a name without one of ENDINGS, StorageError for a place that cannot be
+    written or is an input, ExportError.
     """
     if output is None:
         return
@@ -132,6 +140,32 @@ def _ids_of_lines(events: _EventsNamed, answers: MatchesFile, matches: Path) -> 
     _check_events(n_events, events.path, answers, matches)
 
 
+def has_rows(output: Path) -> bool:
+    """Is it a name of a form in which rows stand beside answers?"""
+    return output.name.lower().endswith(FORMS_WITH_ROWS)
+
+
+def _rows_of_lines(events: _EventsNamed, answers: MatchesFile, matches: Path) -> Iterator[Strings]:
+    """The rows of all events, as many at a time as answers are written."""
+    from mpi_match.ingest.event_rows import RowKeeper, check_rows  # loads Numba
+    from mpi_match.ingest.event_scanner import EventQueue, EventScanner
+
+    check_rows(events.path, events.form)
+    blocks = read_blocks(event_files(events.path, events.form), events.form)
+    scanner = RowKeeper(EventScanner(Table.from_filters(()).vocabulary, events.form))
+    queue, n_events = EventQueue(scanner.scan(block, []) for block in blocks), 0
+    for _, stop in batch_bounds(answers.matches):
+        pieces: list[Strings] = []
+        while n_events < stop and (taken := queue.take(stop - n_events)):
+            assert taken[2] is not None
+            pieces.append(taken[2])
+            n_events += len(taken[2])
+        _check_events(n_events, events.path, answers, matches, so_far=n_events == stop)
+        yield Strings.concat(pieces)
+    n_events += 0 if queue.take(1) is None else 1
+    _check_events(n_events, events.path, answers, matches, so_far=True)
+
+
 def _check_events(n_events: int, events: Path, answers: MatchesFile, matches: Path, *, so_far: bool = False) -> None:
     expected = answers.matches.n_events
     if n_events > expected or (n_events < expected and not so_far):
@@ -139,19 +173,23 @@ def _check_events(n_events: int, events: Path, answers: MatchesFile, matches: Pa
         raise StorageError(f"{matches}: answers {expected:,} events, {events} holds {more}{n_events:,}")
 
 
-def _write_lines(file: BinaryIO, answers: MatchesFile, ids: EventIds | None, *, is_csv: bool = False) -> None:
+def _write_lines(
+    file: BinaryIO, answers: MatchesFile, ids: EventIds | None, rows: Iterator[Strings | None], *, is_csv: bool = False
+) -> None:
     from mpi_match.matches.csv_lines import CsvWriter  # loads Numba
     from mpi_match.matches.json_lines import LineWriter
 
     matches, unit = answers.matches, str(answers.attributes["unit"])
-    writer: CsvWriter | LineWriter = LineWriter(unit, answers.labels)
-    if is_csv:
-        writer = CsvWriter(unit, answers.labels)
-        file.write(writer.head(ids is not None))
+    csv = CsvWriter(unit, answers.labels) if is_csv else None
+    lines = LineWriter(unit, answers.labels)
+    if csv is not None:
+        file.write(csv.head(ids is not None))
     for start, stop in batch_bounds(matches):
-        for piece in writer.lines(start, matches[start:stop], _ids_between(ids, start, stop)):
+        of_batch, beside = matches[start:stop], _ids_between(ids, start, stop)
+        for piece in lines.lines(start, of_batch, beside, next(rows)) if csv is None else csv.lines(start, of_batch, beside):
             file.write(piece.data)
     _end(ids)
+    next(rows, None)  # as for ids
 
 
 def _ids_between(ids: EventIds | None, start: int, stop: int) -> Strings | None:

@@ -28,6 +28,7 @@ from mpi_match.engines.registry import check_options
 from mpi_match.ingest.column_scanner import ColumnScanner
 from mpi_match.ingest.columns import needed_names
 from mpi_match.ingest.csv_rows import compile_csv
+from mpi_match.ingest.event_rows import RowKeeper, check_rows
 from mpi_match.ingest.event_scanner import EventQueue, EventScanner, LineScanner, ScannedEvents
 from mpi_match.ingest.line_blocks import read_blocks
 from mpi_match.ingest.packed_files import is_packed
@@ -110,6 +111,7 @@ class MatchOptions:
     form                      names the location and id of events
     engine, engine_options, threads   as in `open_engine`
     filters                   answer with filters instead of interfaces
+    with_rows                 write the rows of events beside the answers, where these are lines
     strict                    stop at a bad row
     """
 
@@ -118,6 +120,7 @@ class MatchOptions:
     engine_options: Mapping[str, object] = field(default_factory=dict)
     threads: int | None = None
     filters: bool = False
+    with_rows: bool = False
     strict: bool = False
 
 
@@ -143,6 +146,8 @@ def match_rows(
     subscription_files, files = row_files(subscriptions), event_files(events, options.form)
     change_files = row_files(changes) if changes is not None else []
     inputs = [*subscription_files, *files, *change_files]
+    if options.with_rows:
+        check_rows(events, options.form)
     if output is not None:
         check_output(output, inputs)  # before an hour of work, not after it
     if rejects is not None:
@@ -158,7 +163,7 @@ def match_rows(
                 return nullcontext(_columns(files, vocabulary, options).scan_files(log))
             if any(map(is_csv, files)):
                 compile_csv()
-            lines = engine.scanner(EventScanner(vocabulary, options.form, options.threads))
+            lines = line_scanner(engine, vocabulary, options)
             return _scanned(files, options.form, lines, log, progress)
 
         prepared = prepare(subscriptions, changes, options, log, reader, progress, lambda: _exchanged(files))
@@ -177,6 +182,12 @@ def match_rows(
         return prepared.summary(
             Counts(writer.n_events, writer.n_matches, queue.n_flagged, queue.n_on_gpu), log, options, never_seen
         )
+
+
+def line_scanner(engine: Engine, vocabulary: Vocabulary, options: MatchOptions) -> LineScanner:
+    """The scanner of lines of events."""
+    scanner = engine.scanner(EventScanner(vocabulary, options.form, options.threads))
+    return RowKeeper(scanner) if options.with_rows else scanner
 
 
 class Counts(NamedTuple):
@@ -296,7 +307,7 @@ class AnswerWriter(Protocol):
 
     n_events: int
 
-    def append(self, matches: Matches, event_ids: Strings | None = None, /) -> None: ...
+    def append(self, matches: Matches, event_ids: Strings | None = None, event_rows: Strings | None = None, /) -> None: ...
 
 
 def match_all(prepared: Prepared[Any], events: EventQueue, writer: AnswerWriter, options: MatchOptions) -> None:
@@ -306,8 +317,8 @@ def match_all(prepared: Prepared[Any], events: EventQueue, writer: AnswerWriter,
         if changes is not None:
             prepared.engine.update(changes)
         while taken := events.take(at_once if end is None else min(at_once, end - writer.n_events)):
-            batch, ids = taken
-            writer.append(prepared.engine.match(batch, filters=options.filters), ids)
+            batch, *beside = taken
+            writer.append(prepared.engine.match(batch, filters=options.filters), *beside)
 
 
 def _columns(files: Sequence[Path], vocabulary: Vocabulary, options: MatchOptions) -> ColumnScanner:

@@ -23,11 +23,21 @@ from typing import Any
 
 from mpi_match.arrays.strings import Strings
 from mpi_match.cluster.signals import SignalFlag, signals_recorded
-from mpi_match.commands.match import AHEAD, Counts, LocalSummary, MatchOptions, Prepared, answers_in, match_all, prepare
+from mpi_match.commands.match import (
+    AHEAD,
+    Counts,
+    LocalSummary,
+    MatchOptions,
+    Prepared,
+    answers_in,
+    line_scanner,
+    match_all,
+    prepare,
+)
 from mpi_match.compute.compile_parts import compile_ahead
 from mpi_match.engines import Engine
 from mpi_match.engines.registry import check_options
-from mpi_match.ingest.event_scanner import EventQueue, EventScanner, LineScanner
+from mpi_match.ingest.event_scanner import EventQueue, LineScanner
 from mpi_match.ingest.line_blocks import READ_BYTES, LineBlock, LineCutter
 from mpi_match.ingest.line_streams import StreamStopped, read_stream
 from mpi_match.ingest.reject_log import RejectLog
@@ -104,7 +114,7 @@ def match_stream(
     compile_ahead(AHEAD)
 
     def scanner(engine: Engine, vocabulary: Vocabulary) -> LineScanner:
-        return engine.scanner(EventScanner(vocabulary, options.form, options.threads))
+        return line_scanner(engine, vocabulary, options)
 
     with _listener(source) as listener, RejectLog(rejects, options.strict) as log, _stopping() as stop:
         prepared = prepare(subscriptions, changes, options, log, scanner)

@@ -101,6 +101,7 @@ class ScannedEvents(NamedTuple):
     identified   has any event an id?
     n_flagged    rows that the scanner left to `rows`
     n_on_gpu     rows whose lines were scanned on a GPU
+    rows         the rows themselves, see `event_rows`; None where they are not kept
     """
 
     batch: EventBatch
@@ -109,6 +110,7 @@ class ScannedEvents(NamedTuple):
     identified: bool
     n_flagged: int
     n_on_gpu: int = 0
+    rows: Strings | None = None
 
 
 class LineScanner(Protocol):
@@ -297,9 +299,9 @@ class EventQueue:
         self.located = self.identified = False
         self.n_flagged = self.n_on_gpu = 0
 
-    def take(self, most: int) -> tuple[EventBatch, Strings | None] | None:
-        """The next events, at most `most`, up to the end of a block, and their ids; None without events or if `most`
-        is 0.
+    def take(self, most: int) -> tuple[EventBatch, Strings | None, Strings | None] | None:
+        """The next events, at most `most`, up to the end of a block, their ids and their rows; None without events or if
+        `most` is 0.
         """
         if not most:
             return None
@@ -311,10 +313,11 @@ class EventQueue:
             self.identified |= self._current.identified
             self.n_flagged += self._current.n_flagged
             self.n_on_gpu += self._current.n_on_gpu
-        batch, ids = self._current.batch, self._current.ids
+        batch, beside = self._current.batch, (self._current.ids, self._current.rows)
         start, stop = self._taken, min(self._taken + most, batch.n_events)
         self._taken = stop
-        return batch[start:stop], None if ids is None else ids.between(start, stop)
+        ids, rows = (None if each is None else each.between(start, stop) for each in beside)
+        return batch[start:stop], ids, rows
 
 
 def line_bounds(data: Array, n_stretches: int) -> Array:

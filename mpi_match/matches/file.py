@@ -77,8 +77,8 @@ class MatchesWriter:
         """Write everything to the disk."""
         self._writer.sync()
 
-    def append(self, matches: Matches, event_ids: Strings | None = None) -> None:
-        """The answers of the next events, and their ids (empty for an event without one) if the file has them."""
+    def append(self, matches: Matches, event_ids: Strings | None = None, event_rows: Strings | None = None) -> None:
+        """The answers of the next events, and their ids (empty for an event without one) if the file has them; no rows."""
         self.append_raw(matches.counts, matches.ids)
         if event_ids is not None:
             self._id_offsets.append(event_ids.offsets[1:] + self._id_data.n_rows)

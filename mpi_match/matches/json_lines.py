@@ -2,6 +2,7 @@
 
     {"event": 0, "interfaces": ["mobile-7", "mobile-8"]}
     {"event": 1, "id": "reading-44", "interfaces": []}
+    {"event": 2, "interfaces": [], "row": {"temp": 31}}       where rows are asked for: the row's own bytes, null if rejected
 
 Each thread writes the lines of a range of events into an array of its own.  Labels are written as JSON once.
 """
@@ -36,16 +37,20 @@ class LineWriter:
         names = Strings.of(json.dumps(label.decode(), ensure_ascii=False).encode() for label in labels)
         self._names = Strings(np.array(names.data), names.offsets)  # read-only arrays are another type to Numba
         key = f', "{unit}s": ['.encode()
-        self._texts = tuple(np.frombuffer(bytearray(text), np.uint8) for text in (b'{"event": ', b', "id": ', key))
+        texts = (b'{"event": ', b', "id": ', key, b', "row": ')
+        self._texts = tuple(np.frombuffer(bytearray(text), np.uint8) for text in texts)
 
-    def lines(self, first: int, matches: Matches, event_ids: Strings | None) -> Iterator[Array]:
+    def lines(
+        self, first: int, matches: Matches, event_ids: Strings | None, event_rows: Strings | None = None
+    ) -> Iterator[Array]:
         """The lines u8 of consecutive events, in pieces; the first event has the number `first`."""
         n, offsets = matches.n_events, matches.offsets
         bounds = [stretch * n // stretches_of(n) for stretch in range(stretches_of(n) + 1)]
         found = matches.ids.astype(np.uint32)  # of one type, so that there is one to compile for
-        ids = event_ids or Strings(np.zeros(0, np.uint8), np.zeros(1, np.int64))
-        pools = (np.array(ids.data), ids.offsets, self._names.data, self._names.offsets)
-        how = (self._is_number, self._quotes, event_ids is not None)
+        nothing = Strings(np.zeros(0, np.uint8), np.zeros(1, np.int64))
+        ids, rows = event_ids or nothing, event_rows or nothing
+        pools = (np.array(ids.data), ids.offsets, self._names.data, self._names.offsets, np.array(rows.data), rows.offsets)
+        how = (self._is_number, self._quotes, event_ids is not None, event_rows is not None)
 
         def fill(stretch: int, n_stretches: int) -> Array:
             start, stop = bounds[stretch], bounds[stretch + 1]
@@ -55,6 +60,8 @@ class LineWriter:
                 n_bytes += int(np.diff(self._names.offsets)[mine].sum())
             if event_ids is not None:
                 n_bytes += _ESCAPED_BYTES * int(ids.offsets[stop] - ids.offsets[start])
+            if event_rows is not None:
+                n_bytes += int(rows.offsets[stop] - rows.offsets[start])
             out = np.empty(n_bytes, np.uint8)
             return out[: _fill(out, (start, stop, first), offsets, found, pools, self._texts, how)]
 
@@ -75,9 +82,9 @@ class LinesOut:
         self._lines, self._write = lines, write
         self.n_events = self.n_matches = 0
 
-    def append(self, matches: Matches, event_ids: Strings | None = None) -> None:
+    def append(self, matches: Matches, event_ids: Strings | None = None, event_rows: Strings | None = None) -> None:
         """Write the answers of the next events."""
-        for piece in self._lines.lines(self.n_events, matches, event_ids):
+        for piece in self._lines.lines(self.n_events, matches, event_ids, event_rows):
             self._write(piece.data)
         self.n_events += matches.n_events
         self.n_matches += matches.n_matches
@@ -142,24 +149,31 @@ def _put_string(out: Array, at: int, data: Array, start: int, stop: int) -> int:
     return at + 1
 
 
+@nested
+def _put_null(out: Array, at: int) -> int:
+    """Append null; where it ends."""
+    out[at], out[at + 1], out[at + 2], out[at + 3] = 110, 117, 108, 108
+    return at + 4
+
+
 @jit
 def _fill(
     out: Array,
     events: tuple[int, int, int],
     offsets: Array,
     ids: Array,
-    pools: tuple[Array, Array, Array, Array],
-    texts: tuple[Array, Array, Array],
-    how: tuple[bool, bool, bool],
+    pools: tuple[Array, Array, Array, Array, Array, Array],
+    texts: tuple[Array, Array, Array, Array],
+    how: tuple[bool, bool, bool, bool],
 ) -> int:
     """Fill `out` with the lines of some events; how many bytes they are.
 
     `events`: the first, the one after the last, and the number of event 0.
     """
     start, stop, first = events
-    id_data, id_offsets, names, name_offsets = pools
-    head, id_key, key = texts
-    is_number, quotes, has_ids = how
+    id_data, id_offsets, names, name_offsets, rows, row_offsets = pools
+    head, id_key, key, row_key = texts
+    is_number, quotes, has_ids, has_rows = how
     at = 0
     for event in range(start, stop):
         at = put_integer(out, put(out, at, head, 0, len(head)), first + event)
@@ -167,8 +181,7 @@ def _fill(
             at = put(out, at, id_key, 0, len(id_key))
             begin, end = id_offsets[event], id_offsets[event + 1]
             if begin == end:
-                out[at], out[at + 1], out[at + 2], out[at + 3] = 110, 117, 108, 108
-                at += 4
+                at = _put_null(out, at)
             else:
                 at = _put_string(out, at, id_data, begin, end)
         at = put(out, at, key, 0, len(key))
@@ -186,6 +199,12 @@ def _fill(
                     at += 1
             else:
                 at = put(out, at, names, name_offsets[ids[k]], name_offsets[ids[k] + 1])
-        out[at], out[at + 1], out[at + 2] = 93, 125, 10
-        at += 3
+        out[at] = 93
+        at += 1
+        if has_rows:
+            at = put(out, at, row_key, 0, len(row_key))
+            begin, end = row_offsets[event], row_offsets[event + 1]
+            at = put(out, at, rows, begin, end) if begin < end else _put_null(out, at)
+        out[at], out[at + 1] = 125, 10
+        at += 2
     return at

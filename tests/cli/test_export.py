@@ -109,3 +109,34 @@ def test_export_without_pyarrow_names_the_package(workload: Path, tmp_path: Path
     line = only_line(mpi_match("export", workload / "matches.h5", "-o", tmp_path / "o.parquet", code=5))
     assert "pip install" in line
     assert list(tmp_path.iterdir()) == []
+
+
+def test_rows_stand_beside_answers_byte_for_byte(rows: list[Any], tmp_path: Path) -> None:
+    events = tmp_path / "events.jsonl"
+    second = json.dumps({"n": "\u00fc\n"}, ensure_ascii=False).encode()
+    kept = b'{"n":"e1", "temp": 31.50}', second, b'{"temp": 1e999}', b'{"temp" :40}'
+    events.write_bytes(b"\xef\xbb\xbf" + b"\n \n".join([kept[0] + b" \r", *kept[1:]]))
+    subscriptions, flags = rows[0], ["--engine", "counting"]
+    expected = [b'["hot"]', b"[]", b"[]", b'["hot"]']
+    lines = b"".join(
+        b'{"event": %d, "interfaces": %s, "row": %s}\n' % (i, found, b"null" if i == 2 else kept[i])
+        for i, found in enumerate(expected)
+    )
+    mpi_match("match", subscriptions, events, "-o", tmp_path / "m.h5", *flags)
+    mpi_match("match", subscriptions, events, "-o", tmp_path / "out.jsonl", "--with-rows", *flags)
+    assert (tmp_path / "out.jsonl").read_bytes() == lines
+    for words in (["match", subscriptions, events, *flags], ["export", tmp_path / "m.h5", "--events", events]):
+        done = mpi_match(*words, "-o", "-", "--with-rows")
+        assert done.stdout_bytes == lines
+    events.write_bytes(events.read_bytes() + b'\n{"temp": 1}\n')
+    done = mpi_match("export", tmp_path / "m.h5", "--events", events, "--with-rows", code=3)
+    assert "answers 4 events" in only_line(done)
+
+
+def test_rows_are_refused_where_there_are_none(rows: list[Any], workload: Path, tmp_path: Path) -> None:
+    matches, events = workload / "matches.h5", workload / "events.h5"
+    assert "holds columns" in only_line(mpi_match("export", matches, "--events", events, "--with-rows", code=3))
+    assert "--events" in mpi_match("export", matches, "--with-rows", code=2).stderr
+    flags = ("--events", rows[1], "-o", tmp_path / "a.csv", "--with-rows")
+    assert "JSON lines only" in mpi_match("export", matches, *flags, code=2).stderr
+    assert "JSON lines only" in mpi_match("match", *rows, "--with-rows", code=2).stderr

@@ -279,11 +279,11 @@ def test_events_are_taken_in_any_portions(tmp_path: Path) -> None:
         taken = []
         while portion := queue.take(most):
             taken.append(portion)
-        batch = EventBatch.concat([each for each, _ in taken])
+        batch = EventBatch.concat([each for each, *_ in taken])
         assert len(batch) == 2 * len(whole)
-        assert all(1 <= len(each) <= most for each, _ in taken)
+        assert all(1 <= len(each) <= most for each, *_ in taken)
         assert np.array_equal(batch.attributes, np.concatenate([whole.attributes, whole.attributes]))
-        ids = Strings.concat([each for _, each in taken if each is not None])
+        ids = Strings.concat([each for _, each, _ in taken if each is not None])
         assert list(ids)[: len(whole)] == list(ids)[len(whole) :]
         assert queue.located
         assert queue.identified

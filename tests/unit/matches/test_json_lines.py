@@ -17,32 +17,51 @@ from mpi_match.matches.matches import Matches
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 
 
-def expected(found: list[list[int]], unit: str, labels: list[str], ids: list[str] | None, first: int) -> bytes:
+Rows = list[dict[str, str] | None]
+
+
+def expected(
+    found: list[list[int]], unit: str, labels: list[str], ids: list[str] | None, first: int, rows: Rows | None = None
+) -> bytes:
     lines = []
     for number, each in enumerate(found):
         row: dict[str, object] = {"event": first + number}
         if ids is not None:
             row["id"] = ids[number] or None
         row[f"{unit}s"] = each if unit == "filter" else [labels[i] if labels else str(i) for i in each]
+        if rows is not None:
+            row["row"] = rows[number]
         lines.append(json.dumps(row, ensure_ascii=False) + "\n")
     return "".join(lines).encode()
 
 
-def written(found: list[list[int]], n_ids: int, unit: str, labels: list[str], ids: list[str] | None, first: int) -> bytes:
+def written(
+    found: list[list[int]],
+    n_ids: int,
+    unit: str,
+    labels: list[str],
+    ids: list[str] | None,
+    first: int,
+    rows: Rows | None = None,
+) -> bytes:
     packed = None if ids is None else Strings.of(each.encode() for each in ids)
+    texts_of = (b"" if each is None else json.dumps(each, ensure_ascii=False).encode() for each in rows or ())
+    beside = None if rows is None else Strings.of(texts_of)
     writer = LineWriter(unit, Strings.of(each.encode() for each in labels))
-    return b"".join(piece.tobytes() for piece in writer.lines(first, Matches.of(found, n_ids), packed))
+    return b"".join(piece.tobytes() for piece in writer.lines(first, Matches.of(found, n_ids), packed, beside))
 
 
 @given(data=st.data(), n_ids=st.sampled_from([1, 5, 300, 70_000]), unit=st.sampled_from(["interface", "filter", "bare"]))
 def test_lines_are_those_of_json(data: st.DataObject, n_ids: int, unit: str) -> None:
     found = data.draw(st.lists(st.sets(st.integers(0, n_ids - 1), max_size=6).map(sorted), max_size=6))
     ids = data.draw(st.none() | st.lists(texts, min_size=len(found), max_size=len(found)))
+    some = st.lists(st.none() | st.dictionaries(texts, texts, max_size=2), min_size=len(found), max_size=len(found))
+    rows = data.draw(st.none() | some)
     first = data.draw(st.sampled_from([0, 9, 99, 10**18]))
     drawn = data.draw(st.lists(texts, min_size=3, max_size=3))
     labels = [drawn[i % 3] for i in range(n_ids)] if unit == "interface" else []
     unit = "interface" if unit == "bare" else unit
-    assert written(found, n_ids, unit, labels, ids, first) == expected(found, unit, labels, ids, first)
+    assert written(found, n_ids, unit, labels, ids, first, rows) == expected(found, unit, labels, ids, first, rows)
 
 
 def test_every_byte_that_json_escapes() -> None:

@@ -48,7 +48,8 @@ _ARROW = pa.schema([pa.field("read", pa.int64()), *MANIFEST_ARROW, *REJECT_ARROW
 
 def ordered(rows: DataFrame, partitions: int) -> DataFrame:
     """Rows in the order in which they were written, divided into partitions."""
-    return rows.repartitionByRange(partitions, *in_order()).sortWithinPartitions(*in_order())
+    keys = in_order(rows.inputFiles())
+    return rows.repartitionByRange(partitions, *keys).sortWithinPartitions(*keys)
 
 
 def write_parts(

@@ -18,8 +18,10 @@ Lines end in \n and in nothing else: a lone \r would end a line for Spark by its
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
@@ -142,6 +144,19 @@ def path_of(address: Column) -> Column:
     return F.when(address.startswith("file:"), decoded).otherwise(address)
 
 
-def in_order() -> list[Column]:
-    """Sort keys that put rows in the order in which they were written, files by their paths, as `pathlib` sorts them."""
-    return [F.translate(path_of(F.col("file")), "/", "\0"), F.col("block"), F.col("position")]
+def in_order(addresses: Sequence[str] | None = None) -> list[Column]:
+    """Sort keys that put rows in the order in which they were written, files by their paths, as `pathlib` sorts them.
+
+    `addresses` are those of all files, where they are known.  Decoding the address of every row takes longer than sorting
+    the rows, and most addresses sort as their paths do.
+    """
+    file = F.col("file")
+    if addresses is None or sorted(addresses) != sorted(addresses, key=_path_key):
+        file = F.translate(path_of(file), "/", "\0")
+    return [file, F.col("block"), F.col("position")]
+
+
+def _path_key(address: str) -> str:
+    """What `in_order` sorts a file by; code points sort as their UTF-8 does."""
+    is_local, is_full = address.startswith("file:"), address.startswith("file:///")
+    return (unquote(address[7 if is_full else 5 :]) if is_local else address).replace("/", "\0")

@@ -283,6 +283,13 @@ def _encoded_columns(r: Record) -> Sequence[str]:
     return (f"`{r['scenario']}`", f"{r['filters']:,}", f"{r['columns']}, {r['shape']}", str(r["threads"]), rates, cpu)
 
 
+def _event_tables(r: Record) -> Sequence[str]:
+    compiled, rows = r["events_per_s"]["compiled"], r["events_per_s"]["rows"]
+    rates = f"{rate(compiled['median'])}, best {rate(compiled['max'])} ({compiled['median'] / rows['median']:.0f}×)"
+    cpu = f"{compiled['cpu_ns_per_line']:,.0f} / {rows['cpu_ns_per_line']:,.0f}"
+    return (f"`{r['scenario']}`", f"{r['filters']:,}", r["source"], str(r["threads"]), rates, cpu)
+
+
 def _one_row(r: Record) -> Sequence[str]:
     ways = (r["us"][way] for way in ("bytes", "dict", "live_bytes", "list_of_one_dict"))
     return (f"`{r['scenario']}`", f"{r['filters']:,}", *(f"{each['p50']:.1f} / {each['p99']:.1f}" for each in ways))
@@ -416,6 +423,15 @@ SECTIONS = (
         _encoded_columns,
         "In brackets how many times as fast as entry by entry, in one process and minute. "
         "`dense`: five columns without nulls; `sparse`: one for every name, most of it null.",
+    ),
+    Section(
+        "Event tables of lines and columns",
+        lambda r: r["what"] == "event tables",
+        "scenario | filters | rows | threads | warm file to event table, events/s | ns of a core, an event",
+        _event_tables,
+        "`compile events --local`, with both sets of columns written; in brackets how many times as fast as row by row, in "
+        "one process and minute. Columns are Parquet with one for every name, most of it null. Other programs used the two "
+        "cores for most of the time: the processor time says what they do when they are free.",
     ),
     Section(
         "From JSON lines to verified answers on disk",

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.spark
 import pyarrow as pa  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
 from pyspark.sql import SparkSession  # noqa: E402
+from pyspark.sql import functions as F  # noqa: E402
 from spark_inputs import assert_same_events, in_memory, names_in, read_rejects, write_lines  # noqa: E402
 
 from spark_prep import events as spark_events  # noqa: E402
@@ -59,6 +60,22 @@ def test_the_event_table_keeps_order_and_equals_the_encoding_in_memory(
     found = read_rejects(summary.rejects)
     assert [(Path(row["file"]).name, row["line"]) for row in found] == [("é.jsonl", n) for n in (52, 53, 54)]
     assert "the location needs both" in found[0]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("names", "is_plain"),
+    [(["a.jsonl", "b/c.jsonl", "b/d.jsonl"], True), (["a b.jsonl", "a!.jsonl"], False), (["b", "b+/a"], True)],
+)
+def test_addresses_are_decoded_only_where_they_do_not_sort_as_paths(
+    spark: SparkSession, tmp_path: Path, names: list[str], is_plain: bool
+) -> None:
+    """By path, `a b` comes before `a!`; by address, `a%20b` after it."""
+    paths = [write_lines(tmp_path / "in" / name, [{}]) for name in names]
+    source = sources.read(spark, list(map(str, paths)), "json")
+    keys = [str(key) for key in sources.in_order(source.rows.inputFiles())]
+    assert (keys == [str(F.col(name)) for name in ("file", "block", "position")]) == is_plain
+    found = spark_events.ordered(source.rows, 1).select(sources.path_of(F.col("file"))).collect()
+    assert [Path(row[0]) for row in found] == sorted(paths)
 
 
 def test_parts_of_events_are_bounded(spark: SparkSession, table: Path, tmp_path: Path) -> None:

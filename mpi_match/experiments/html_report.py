@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 from mpi_match.bench import report, scaling_report, sweep_report
 from mpi_match.bench.report import Result, engine_of, place_of
-from mpi_match.experiments.catalog import EXPERIMENTS, Experiment
+from mpi_match.experiments.catalog import BASELINES, EXPERIMENTS, Experiment
 from mpi_match.experiments.claims import Claim, claims
 from mpi_match.experiments.published import notes
 from mpi_match.storage import StorageError, atomic_write
@@ -42,6 +42,10 @@ _CANNOT = (
 )
 
 
+BASELINE_ENGINES = (*BASELINES.values(), "duckdb")
+_SIZES = ("n_filters", "n_constraints", "n_interfaces", "n_events", "batch", "repetitions", "seed")
+
+
 def write_report(records: Sequence[Result], path: Path) -> None:
     """Write the page.  Raises StorageError when there is nothing to show, ImportError without matplotlib, OSError."""
     if not records:
@@ -55,7 +59,7 @@ def write_report(records: Sequence[Result], path: Path) -> None:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<style>{_STYLE}</style></head><body>\n<h1>mpi-match: results</h1>\n<nav><ul>{links}</ul></nav>\n"
         f"<h2>What ran where</h2>\n{_places(records)}\n{bodies}\n"
-        f"<h2>What these numbers cannot show</h2>\n<ul>{cannot}</ul>\n</body></html>\n"
+        f"{_not_here(records)}<h2>What these numbers cannot show</h2>\n<ul>{cannot}</ul>\n</body></html>\n"
     )
     with atomic_write(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
@@ -76,6 +80,19 @@ def _sections(records: Sequence[Result]) -> Iterator[tuple[str, str]]:
         if scaled:
             drawn = _image(lambda stream, shown=scaled: scaling_report.plot_scaling(shown, stream), f"scaling of {scenario}")  # type: ignore[misc]
             yield f"{scenario}: scaling", drawn + f"<pre>{escape(scaling_report.scaling_table(scaled))}</pre>"
+
+
+def _not_here(records: Sequence[Result]) -> str:
+    """The experiments without results in this page, and why where they cannot be run again; nothing where none has any."""
+    have = {record.get("experiment") for record in records}
+    if have.isdisjoint(EXPERIMENTS):
+        return ""
+    rows = []
+    for name, each in EXPERIMENTS.items():
+        if name not in have:
+            why = each.not_rerun or ("no results in these files" if each.runs else "parameters, not measurements")
+            rows.append([name, each.title, why])
+    return f"<h2>Tables and figures that are not here</h2>\n{_table(['name', 'title', 'why'], rows)}" if rows else ""
 
 
 def _places(records: Sequence[Result]) -> str:
@@ -151,26 +168,63 @@ def _figure(records: Sequence[Result], x: str, y: str, title: str) -> str:
 
 
 def _records(records: Sequence[Result]) -> str:
-    """A line for each point and engine, with its ratio to the first engine of its point."""
+    """What was the same for all; a line for each point and engine, with its ratios to the first engine and to baselines."""
     keys = sweep_report.varied(records)
+    groups = sweep_report.together(records)
+    rates = [sweep_report.measured(group, "events_per_s") for group in groups]
+    at: dict[tuple[Any, str], float] = {}
+    for group, rate in zip(groups, rates, strict=True):
+        at.setdefault((_point(group[0]), group[0]["engine"]), rate.median)  # of an engine's variants the first
+    first_of = {record["engine"]: engine_of(record) for record in reversed(records)}
+    several = len(groups) > len({point for point, _ in at})
+    first, baselines = records[0]["engine"], [name for name in BASELINE_ENGINES if name in first_of]
+    beside = [first, *(each for each in baselines if each != first)] if several else []
     rows = []
-    for group in sweep_report.together(records):
-        first, rate = group[0], sweep_report.measured(group, "events_per_s")
-        checked = ", ".join(f"{n} by {judge}" for judge, n in first["checked"].items())
+    for group, rate in zip(groups, rates, strict=True):
+        found = group[0]
+        checked = ", ".join(f"{n} by {judge}" for judge, n in found["checked"].items())
+        others = (at.get((_point(found), name)) for name in beside)
         rows.append(
             [
-                engine_of(first),
-                *(str((first.get("parameters") or {}).get(key, "")) for key in keys),
-                f"{first['batch']:,}",
+                engine_of(found),
+                *(str((found.get("parameters") or {}).get(key, "")) for key in keys),
                 f"{rate.median:,.0f}",
                 f"{rate.least:,.0f} to {rate.most:,.0f}",
                 f"{1e6 / rate.median:.4g}",
-                f"{first['ratio']:.3g}",
+                *("-" if other is None else f"{rate.median / other:.3g}" for other in others),
                 checked,
             ]
         )
-    titles = ["engine", *keys, "batch", "events/s", "interval", "µs/event", "ratio to the first", "events judged"]
-    return _table(titles, rows)
+    titles = [
+        "engine",
+        *keys,
+        "events/s",
+        "interval",
+        "µs/event",
+        *(f"times {first_of[name]}" for name in beside),
+        "events judged",
+    ]
+    return _conditions(records, keys) + _table(titles, rows)
+
+
+def _point(record: Result) -> tuple[Any, ...]:
+    """What engines that are compared have in common; options of engines are no part of it."""
+    parameters = {key: value for key, value in (record.get("parameters") or {}).items() if "." not in key}
+    return record["n_events"], record["batch"], *sorted(parameters.items())
+
+
+def _conditions(records: Sequence[Result], keys: Sequence[str]) -> str:
+    """The parameters of a table in words: those that all records share, and the sizes that they have from least to most."""
+    given = {key: value for record in records for key, value in (record.get("parameters") or {}).items() if key not in keys}
+    words = [f"{name.removeprefix('n_')} {_span(records, name)}" for name in _SIZES if all(name in r for r in records)]
+    words += [f"{key}={value}" for key, value in given.items()]
+    named = ", ".join(dict.fromkeys(record["scenario"] for record in records))
+    return f'<p class="note">Scenario <code>{escape(named)}</code>: {escape(", ".join(words))}.</p>'
+
+
+def _span(records: Sequence[Result], name: str) -> str:
+    least, most = (pick(record[name] for record in records) for pick in (min, max))
+    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
 def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

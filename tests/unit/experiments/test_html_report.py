@@ -75,6 +75,23 @@ def test_a_page_has_every_figure_and_needs_nothing_else(records: list[dict[str, 
     assert "<!-- clcb -->" in third
 
 
+def test_a_table_says_what_was_the_same_and_how_engines_compare(records: list[dict[str, Any]], tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    as_sff = [{**each, "engine": "sff", "engine_options": {}} if each["engine"] == "reference" else each for each in records]
+    write_report(as_sff, path)
+    text = path.read_text(encoding="utf-8")
+    sizes = "filters 60, constraints 236 to 244, interfaces 10, events 20, batch 8, repetitions 1, seed 0"
+    assert re.search(rf"Scenario <code>ccm-strings</code>: {re.sub('236 to 244', '[0-9 to]+', sizes)}", text)
+    assert "<th>times counting</th><th>times sff</th>" in text, "the first engine, and the baseline"
+    rows = re.findall(r"<tr><td>(counting|sff)</td><td>[01]</td>(.*?)</tr>", text)
+    cells = {(name, i): re.findall("<td>(.*?)</td>", rest) for i, (name, rest) in enumerate(rows)}
+    assert len(cells) == 4
+    for (name, _), found in cells.items():
+        assert found[3 if name == "counting" else 4] == "1", "times itself"
+    assert "<td>ccm-figure-6</td>" in text, "what is not here is listed"
+    assert "it is of MongoDB alone" in text
+
+
 def test_printed_values_stand_beside_measured_ones(records: list[dict[str, Any]], tmp_path: Path) -> None:
     write_report(records, tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
@@ -82,7 +99,7 @@ def test_printed_values_stand_beside_measured_ones(records: list[dict[str, Any]]
     assert "280 of 10,000 pairs" in text, "contradictions stay visible"
     assert "With 0.01 of the paper" in text
     assert "What these numbers cannot show" in text
-    assert text.count("<h2") == 5, "places, three sections, limits"
+    assert text.count("<h2") == 6, "places, three sections, what is not here, limits"
 
 
 def test_no_results_are_an_error(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Blocks of lines scanned on a GPU, where their events stay for an engine on it: `ingest.event_scanner` with other means.
 
 Lines that the kernels flag are judged by `rows`, and the good ones inserted on the GPU.  A block with a bad line is put
-together on the host.  Short blocks, overlong lines and forms with an id are left to the scanner of the CPU.
+together on the host.  Ids are copied on the host, from where the kernels found them in the bytes.  Short blocks and overlong
+lines are left to the scanner of the CPU.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ class GpuEventScanner:
         rows = self._lines.scan(block.data, buffers)
         vocabulary = self._cpu.vocabulary
         found = judged_events(_flagged_lines(block, rows), self._cpu.form, block.file, rejects)
+        ids = None if self._cpu.form.id is None else self._lines.ids(rows, block.data, found, buffers)
+        identified = rows.id_bounds is not None or any(event is not None and event.id is not None for event in found)
         batch: EventBatch
         if None in found:
             on_host = self._lines.fetched(rows, buffers)
@@ -68,7 +71,7 @@ class GpuEventScanner:
                 rows = self._lines.with_judged(rows, Events.of(found).encode(vocabulary), buffers)
             events = EventsOnGpu(rows.n_rows, rows.offsets, rows.attributes, rows.location, lease)
             batch = GpuBatch(events, rows.widest, buffers.stream, vocabulary.fingerprint)
-        return ScannedEvents(batch, None, batch.has_location, False, len(found), rows.n_rows)
+        return ScannedEvents(batch, ids, batch.has_location, identified, len(found), rows.n_rows)
 
 
 def _flagged_lines(block: LineBlock, rows: GpuRows) -> list[tuple[bytes, int]]:

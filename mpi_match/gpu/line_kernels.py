@@ -37,9 +37,12 @@ from mpi_match.ingest.row_ends import STRETCH_BYTES, row_ends
 from mpi_match.ingest.scanner import (
     DECODED,
     DOTTED_NAME,
+    ID_BOUNDS,
+    ID_ROOM,
     MOST_ATOMS,
     MOST_DEPTH,
     N_COUNTS,
+    N_IDENTIFIED,
     N_LOCATED,
     NAME_HASHES_SEEN,
     NAME_ROOM,
@@ -76,11 +79,12 @@ _WORK_WORDS, _COUNT_WORDS, _ATOM_WORDS = DECODED + 1, N_COUNTS, FOUND_HEADER + 2
     FLAGGED_ROWS,
     WIDEST_ROW,
     LOCATED_ROWS,
+    IDENTIFIED_ROWS,
     N_GATHERED,
     N_STATE,
-) = range(10)
+) = range(11)
 """Words of the state.  Given: bytes, rows and attributes for which there is room.  Found: rows; attributes; flagged rows;
-attributes of the widest row; are there rows with a location; attributes that were gathered."""
+attributes of the widest row; are there rows with a location, with an id; attributes that were gathered."""
 
 
 class RowArrays(NamedTuple):
@@ -91,6 +95,8 @@ class RowArrays(NamedTuple):
     sources    u32: where those of each block of LINE_BLOCK rows begin in the arena
     flagged    u32: the flagged rows, in any order
     location   f64[2 ·]: x and y, NaN for a row without one; one item where the form names none
+    ids        i64[2 ·]: where the id begins and ends in the data, zeros for a row without one; one item where the form names
+               none
     """
 
     ends: Any
@@ -98,9 +104,10 @@ class RowArrays(NamedTuple):
     sources: Any
     flagged: Any
     location: Any
+    ids: Any
 
 
-_ROWS = "RowArrays(uint32[::1], uint32[::1], uint32[::1], uint32[::1], float64[::1])"
+_ROWS = "RowArrays(uint32[::1], uint32[::1], uint32[::1], uint32[::1], float64[::1], int64[::1])"
 
 
 @device_function
@@ -114,6 +121,15 @@ def _running_sums(part: Any, thread: Any, n: Any) -> None:
         part[thread] += before
         cuda.syncthreads()
         step *= 2
+
+
+@device_function
+def _put_pair(to: Any, row: Any, pair: Any, is_there: Any, state: Any, which: Any) -> None:
+    """Write the two numbers of a row, and note that there is a row with such."""
+    to[2 * row] = pair[0]
+    to[2 * row + 1] = pair[1]
+    if is_there > 0 and state[which] == 0:
+        state[which] = 1
 
 
 @kernel("void(int64, int64[::1], int64[::1])")
@@ -176,8 +192,9 @@ def sum_blocks_kernel(sums: Any, state: Any, of: Any, per_block: Any, total: Any
 
 
 @lru_cache
-def scan_rows_kernel(packed: str, located: bool) -> Kernel:
-    """The kernel for attributes of type `packed` ("uint32", "uint64"), and for forms that name a location or none."""
+def scan_rows_kernel(packed: str, located: bool, has_ids: bool) -> Kernel:
+    """The kernel for attributes of type `packed` ("uint32", "uint64"), and for forms that name a location or none, and an id
+    or none.  An id with escapes is flagged."""
     packed_type = np.uint32 if packed == "uint32" else np.uint64
 
     signature = f"void(int64, uint64[::1], int64, int64[::1], {_ROWS}, int64[::1], {packed}[::1])"
@@ -197,6 +214,7 @@ def scan_rows_kernel(packed: str, located: bool) -> Kernel:
         begin = cuda.shared.array(1, np.int64)
         work, counts = cuda.local.array(_WORK_WORDS, np.int64), cuda.local.array(_COUNT_WORDS, np.int64)
         attributes, location = cuda.local.array(_ATTRIBUTE_ROOM, np.uint64), cuda.local.array(2, np.float64)
+        ids = cuda.local.array(2, np.int64)
         seen, atoms = cuda.local.array(MOST_ROW_NAMES, np.uint64), cuda.local.array(_ATOM_WORDS, np.int64)
         prefix_ends = cuda.local.array(MOST_DEPTH, np.int64)
         prefix_hashes = cuda.local.array(MOST_DEPTH, np.uint64)
@@ -206,7 +224,8 @@ def scan_rows_kernel(packed: str, located: bool) -> Kernel:
         work[ROW_LOCATIONS], work[ROW_ATOMS] = address_of(location), address_of(atoms)
         work[NAME_HASHES_SEEN], work[PREFIX_ENDS] = address_of(seen), address_of(prefix_ends)
         work[PREFIX_HASHES], work[DOTTED_NAME] = address_of(prefix_hashes), address_of(dotted)
-        work[DECODED] = address_of(decoded)
+        work[DECODED], work[ID_BOUNDS] = address_of(decoded), address_of(ids)
+        counts[ID_ROOM] = 0
         counts[NAME_ROOM], counts[SCRATCH_ROOM] = MOST_ROW_NAMES, ROW_SCRATCH_BYTES
         counts[MOST_ATOMS] = atoms[FOUND_ROOM] = MOST_ROW_ATOMS
         thread, n_threads = np.int64(cuda.threadIdx.x), np.int64(cuda.blockDim.x)
@@ -229,15 +248,15 @@ def scan_rows_kernel(packed: str, located: bool) -> Kernel:
             if row < last:
                 at = np.int64(rows.ends[row - 1]) + 1 if row > 0 else np.int64(0)
                 n = np.int64(scan_single_row(text, at, tables, address_of(work)))
-                if located:
-                    is_certain = n >= 0
-                    rows.location[2 * row] = location[0] if is_certain else np.nan
-                    rows.location[2 * row + 1] = location[1] if is_certain else np.nan
-                    if is_certain and counts[N_LOCATED] > 0 and state[LOCATED_ROWS] == 0:
-                        state[LOCATED_ROWS] = 1
                 if n < 0:
                     rows.flagged[cuda.atomic.add(state, FLAGGED_ROWS, 1)] = row
                     n = np.int64(0)
+                    location[0] = location[1] = np.nan
+                    ids[0] = ids[1] = counts[N_LOCATED] = counts[N_IDENTIFIED] = 0
+                if located:
+                    _put_pair(rows.location, row, location, counts[N_LOCATED], state, LOCATED_ROWS)
+                if has_ids:
+                    _put_pair(rows.ids, row, ids, counts[N_IDENTIFIED], state, IDENTIFIED_ROWS)
                 cuda.atomic.max(widest, 0, n)
                 rows.counts[row] = n
             part[thread] = n

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mpi_match.arrays.csr import Array
+from mpi_match.arrays.strings import Strings
 from mpi_match.compute.parallel import copy
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu import line_kernels
@@ -23,6 +24,7 @@ from mpi_match.gpu.line_kernels import (
     ARENA_USED,
     DATA_BYTES,
     FLAGGED_ROWS,
+    IDENTIFIED_ROWS,
     LOCATED_ROWS,
     N_GATHERED,
     N_STATE,
@@ -33,9 +35,11 @@ from mpi_match.gpu.line_kernels import (
     PlacedRows,
     RowArrays,
 )
+from mpi_match.ingest.event_scanner import scanned_ids
 from mpi_match.ingest.row_ends import STRETCH_BYTES
 from mpi_match.ingest.rows import EventForm
 from mpi_match.ingest.vocabulary_hash import hashed
+from mpi_match.model import Event
 from mpi_match.table.vocabulary import Vocabulary
 
 SCAN_BLOCKS = 6
@@ -52,6 +56,8 @@ class GpuRows(NamedTuple):
 
     offsets, attributes   u32[n_rows + 1] and packed, as in an `EventBatch`
     location              f64[2 * n_rows]; None if no row has one
+    id_bounds             i64[2 * n_rows]: where the id of each begins and ends in the bytes, zeros for one without; None
+                          if no row has one
     widest                attributes of the widest row
     flagged, bounds       u32[m], ascending: the flagged rows; i64[m, 2]: their bytes, from the end of the row before on
     steps_s               device time of finding rows, of scanning them, and of putting them in order
@@ -61,6 +67,7 @@ class GpuRows(NamedTuple):
     offsets: DeviceArray
     attributes: DeviceArray
     location: DeviceArray | None
+    id_bounds: DeviceArray | None
     widest: int
     flagged: Array
     bounds: Array
@@ -77,25 +84,21 @@ class ScanBuffers:
         self.state, self.host_state = gpu.buffer(np.int64), PinnedBuffer(np.int64)
         self.words, self.byte_sums, self.row_sums = gpu.buffer(np.uint64), gpu.buffer(np.int64), gpu.buffer(np.int64)
         self.ends, self.counts, self.sources, self.flagged = (gpu.buffer(np.uint32) for _ in range(4))
-        self.location = gpu.buffer(np.float64)
+        self.location, self.ids = gpu.buffer(np.float64), gpu.buffer(np.int64)
         self.arena, self.offsets, self.attributes = gpu.buffer(packed), gpu.buffer(np.uint32), gpu.buffer(packed)
         self.more_offsets, self.more_attributes = gpu.buffer(np.uint32), gpu.buffer(packed)
 
 
 class GpuLineScanner:
-    """Scans lines into the code space of a vocabulary, in any threads, each with buffers of its own.
-
-    Raises ValueError for a form that names an id.
-    """
+    """Scans lines into the code space of a vocabulary, in any threads, each with buffers of its own."""
 
     def __init__(self, gpu: Gpu, vocabulary: Vocabulary, form: EventForm) -> None:
-        if form.id is not None:
-            raise ValueError("ids of events are scanned on the CPU")
         self._fingerprint = vocabulary.fingerprint
-        self._gpu, self._located, self._packed = gpu, form.location is not None, np.dtype(vocabulary.packed_dtype)
+        self._gpu, self._packed = gpu, np.dtype(vocabulary.packed_dtype)
+        self._located, self._has_ids = form.location is not None, form.id is not None
         self._arrays = [gpu.upload(array) for array in hashed(vocabulary, form).arrays]
         self._tables = gpu.upload(np.array([array.address for array in self._arrays], np.int64))
-        self._scan_rows = line_kernels.scan_rows_kernel(self._packed.name, self._located)
+        self._scan_rows = line_kernels.scan_rows_kernel(self._packed.name, self._located, self._has_ids)
         self._gather = line_kernels.gather_kernel(self._packed.name)
         self._n_blocks = gpu.info.n_multiprocessors * SCAN_BLOCKS
         self._rooms = 1, 1
@@ -139,6 +142,14 @@ class GpuLineScanner:
             widest=max(rows.widest, judged.widest),
         )
 
+    def ids(self, rows: GpuRows, data: Array, judged: list[Event | None], buffers: ScanBuffers) -> Strings:
+        """The ids of the rows of `data`, empty for one without, the flagged ones those of the events `judged`."""
+        bounds = np.zeros((rows.n_rows, 2), np.int64)
+        if rows.id_bounds is not None:
+            buffers.stream.copy_out(bounds, rows.id_bounds)
+            buffers.stream.synchronize()
+        return scanned_ids(data, [(bounds, np.zeros(0, np.uint8))], rows.flagged.astype(np.int64), judged)
+
     def fetched(self, rows: GpuRows, buffers: ScanBuffers) -> EventBatch:
         """The rows as a batch on the host."""
         offsets, attributes = np.empty(rows.n_rows + 1, np.uint32), np.empty(rows.attributes.size, self._packed)
@@ -172,6 +183,7 @@ class GpuLineScanner:
             sources=buffers.sources.array(-(-row_room // line_kernels.LINE_BLOCK)),
             flagged=buffers.flagged.array(row_room),
             location=buffers.location.array(2 * row_room if self._located else 1),
+            ids=buffers.ids.array(2 * row_room if self._has_ids else 1),
         )
         block, per_block = line_kernels.LINE_BLOCK, line_kernels.LINE_BLOCK * STRETCH_BYTES
         n_blocks = -(-n_bytes // per_block)
@@ -203,6 +215,7 @@ class GpuLineScanner:
             buffers.offsets.array(n + 1),
             buffers.attributes.array(n_attributes),
             buffers.location.array(2 * n) if state[LOCATED_ROWS] else None,
+            buffers.ids.array(2 * n) if state[IDENTIFIED_ROWS] else None,
             state[WIDEST_ROW],
             flagged,
             bounds,

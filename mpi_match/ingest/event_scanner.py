@@ -35,6 +35,8 @@ LEAST_ROW_BYTES, LEAST_ATTRIBUTE_BYTES = 2, 2
 _LINE_FEED = ord("\n")
 _SEARCHED_BYTES = 2**12
 """Bytes searched for a line feed at a time."""
+_ONE_FLAGGED = np.zeros((1, 2), np.int64), np.zeros(0, np.uint8)
+"""The ids of an overlong line, as `scanned_ids` takes them."""
 
 
 class LineArrays:
@@ -52,8 +54,8 @@ class LineArrays:
             scanner.SCAN_COUNTS: np.zeros(n_counts, np.int64),
             scanner.ATTRIBUTE_ENDS: np.empty(n_rows, np.int64),
             scanner.ROW_LOCATIONS: np.empty((n_rows, 2)),
+            scanner.ID_BOUNDS: np.empty((n_rows, 2), np.int64),
             scanner.ID_DATA: np.empty(n_bytes, np.uint8),
-            scanner.ID_ENDS: np.empty(n_rows, np.int64),
             scanner.FLAGGED: np.empty((n_rows, 4), np.int64),
             scanner.NAME_HASHES_SEEN: np.empty(scanner.MOST_NAMES, np.uint64),
             scanner.PREFIX_ENDS: np.empty(scanner.MOST_DEPTH, np.int64),
@@ -61,7 +63,7 @@ class LineArrays:
             scanner.DOTTED_NAME: np.empty(SCRATCH_BYTES, np.uint8),
             scanner.DECODED: np.empty(SCRATCH_BYTES, np.uint8),
         }
-        rooms = {scanner.NAME_ROOM: scanner.MOST_NAMES, scanner.SCRATCH_ROOM: SCRATCH_BYTES}
+        rooms = {scanner.NAME_ROOM: scanner.MOST_NAMES, scanner.SCRATCH_ROOM: SCRATCH_BYTES, scanner.ID_ROOM: n_bytes}
         every[scanner.SCAN_COUNTS][list(rooms)] = list(rooms.values())
         self._table = AddressTable(every[k] for k in range(len(every)))
         self.address, self.arrays = self._table.address, self._table.arrays
@@ -131,7 +133,7 @@ class EventScanner:
     def __init__(self, vocabulary: Vocabulary, form: EventForm, threads: int | None = None) -> None:
         self.vocabulary, self.form, self._most_threads = vocabulary, form, threads
         self._threads: list[ThreadArrays] = []
-        with compile_once("scanner-atoms" if vocabulary.n_atoms else "scanner"):
+        with compile_once(f"scanner{'-atoms' * bool(vocabulary.n_atoms)}{'-ids' * (form.id is not None)}"):
             self._tables = hashed(vocabulary, form)
             self.scan(LineBlock(np.frombuffer(bytearray(b"{}\n"), np.uint8), "", 1), [])
 
@@ -143,11 +145,11 @@ class EventScanner:
     def _scan(self, block: LineBlock, rejects: Rejects) -> ScannedEvents:
         if block.overlong:
             events = judged_events([(block.data.tobytes(), block.first_line)], self.form, block.file, rejects)
-            return self._joined([], 0, np.zeros(1, np.int64), events)
+            return self._joined([], block.data, np.zeros(1, np.int64), events)
         parts = self._scan_all(block.data)
         flagged, judged = flagged_rows(parts, block)
         events = judged_events(judged, self.form, block.file, rejects)
-        return self._joined(parts, len(block.data), flagged, events)
+        return self._joined(parts, block.data, flagged, events)
 
     def _scan_all(self, data: Array) -> list[ThreadArrays]:
         """The output of each thread for its range of the lines."""
@@ -173,12 +175,12 @@ class EventScanner:
                 return
             self._threads[stretch] = self._thread_arrays(part.n_bytes, part.count(scanner.N_ATOMS))
 
-    def _joined(self, parts: list[ThreadArrays], n_bytes: int, flagged: Array, judged: list[Event | None]) -> ScannedEvents:
-        """The rows of all threads, which scanned `n_bytes`, end to end; the judged ones at their positions `flagged`."""
-        batch = with_judged(self._collected(parts, n_bytes, len(flagged)), flagged, judged, self.vocabulary)
+    def _joined(self, parts: list[ThreadArrays], data: Array, flagged: Array, judged: list[Event | None]) -> ScannedEvents:
+        """The rows of all threads, which scanned `data`, end to end; the judged ones at their positions `flagged`."""
+        batch = with_judged(self._collected(parts, len(data), len(flagged)), flagged, judged, self.vocabulary)
         return ScannedEvents(
             batch,
-            None if self.form.id is None else ids_of(parts, flagged, judged),
+            None if self.form.id is None else ids_of(data, parts, flagged, judged),
             batch.location is not None,
             are_identified(parts, judged),
             len(flagged),
@@ -224,24 +226,39 @@ def flagged_rows(parts: Sequence[LineArrays], block: LineBlock) -> tuple[Array, 
     return np.array(flagged, np.int64), judged
 
 
-def ids_of(parts: Sequence[LineArrays], flagged: Array, judged: list[Event | None]) -> Strings:
+def ids_of(data: Array, parts: Sequence[LineArrays], flagged: Array, judged: list[Event | None]) -> Strings:
     """The ids of all rows, empty for those without one: of the rows that threads have scanned, and of the judged ones."""
-    ids = Strings.of(("" if event is None else event.id or "").encode() for event in judged)
-    if not parts:
-        return ids
-    lengths = np.concatenate([np.diff(part.filled(scanner.ID_ENDS, scanner.ROWS), prepend=0) for part in parts])
-    data = np.concatenate([part.filled(scanner.ID_DATA, scanner.ID_BYTES) for part in parts])
-    if len(ids.data):
-        of_judged = np.diff(ids.offsets)
-        data = np.insert(data, np.repeat(np.cumsum(lengths)[flagged], of_judged), ids.data)
-        lengths[flagged] = of_judged
-    return Strings(data, offsets_of(lengths))
+    found = [(part.filled(scanner.ID_BOUNDS, scanner.ROWS), part.arrays[scanner.ID_DATA]) for part in parts]
+    return scanned_ids(data, found or [_ONE_FLAGGED], flagged, judged)
 
 
 def are_identified(parts: Sequence[LineArrays], judged: list[Event | None]) -> bool:
     """Has any row an id?"""
     of_judged = any(event is not None and event.id is not None for event in judged)
     return of_judged or any(part.count(scanner.N_IDENTIFIED) for part in parts)
+
+
+def scanned_ids(data: Array, parts: Sequence[tuple[Array, Array]], flagged: Array, judged: list[Event | None]) -> Strings:
+    """The ids of scanned rows, empty for one without; those of judged rows at their positions `flagged`, i64 ascending.
+
+    Parameters: `data` u8 are the lines, `parts` the ID_BOUNDS and ID_DATA of all rows, one part after the other.
+    """
+    of_judged = [("" if event is None else event.id or "").encode() for event in judged]
+    lengths = np.concatenate([np.abs(bounds[:, 1] - bounds[:, 0]) for bounds, _ in parts])
+    lengths[flagged] = list(map(len, of_judged))
+    offsets = offsets_of(lengths)
+    found, first = np.empty(offsets[-1], np.uint8), 0
+    for bounds, decoded in parts:
+        addresses = [each.ctypes.data for each in (data, decoded, bounds, offsets[first:], found)]
+        in_stretches(len(bounds), _copy_ids, len(bounds), addresses)
+        first += len(bounds)
+    for row, id_ in zip(flagged.tolist(), of_judged, strict=True):
+        found[offsets[row] : offsets[row + 1]] = np.frombuffer(id_, np.uint8)
+    return Strings(found, offsets)
+
+
+def _copy_ids(stretch: int, n_stretches: int, n_rows: int, addresses: list[int]) -> None:
+    scanner.copy_ids(stretch * n_rows // n_stretches, (stretch + 1) * n_rows // n_stretches, *addresses)
 
 
 def judged_events(lines: list[tuple[bytes, int]], form: EventForm, file: str, rejects: Rejects) -> list[Event | None]:

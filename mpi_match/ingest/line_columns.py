@@ -100,6 +100,8 @@ class LineColumns:
         with compile_once("column-scanner"):
             self._tables = hashed(Table.from_filters([]).vocabulary, form)
             self.scan(LineBlock(np.frombuffer(bytearray(b"{}\n"), np.uint8), "", 1), [], JoinedEvents())
+            if form.id is not None:
+                scanner.copy_ids(0, 0, 0, 0, 0, 0, 0)
 
     def scan(self, block: LineBlock, rejects: Rejects, to: JoinedEvents) -> None:
         """Add the events of a block; rejected rows go to `rejects`, in the order of their lines."""
@@ -121,7 +123,7 @@ class LineColumns:
             ranges.append((piece, at, len(piece)))
             first += len(piece)
         to.add_rows(ranges if parts else [(events, 0, len(events))])
-        ids = ids_of(parts, flagged, judged) if are_identified(parts, judged) else None
+        ids = ids_of(block.data, parts, flagged, judged) if are_identified(parts, judged) else None
         rejected = None if events.rejected is None else flagged[events.rejected]
         to.add_places(first if parts else len(events), self._locations(parts, flagged, events), ids, rejected)
 

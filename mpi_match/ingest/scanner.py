@@ -53,6 +53,7 @@ from mpi_match.ingest.vocabulary_hash import (
     CODE_BITS,
     ELEMENT_SEEDS,
     ELEMENTS,
+    HAS_IDS,
     ID,
     JUDGED,
     LOCATED,
@@ -87,8 +88,8 @@ MOST_DEPTH = 16
     PACKED_ATTRIBUTES,
     ATTRIBUTE_ENDS,
     ROW_LOCATIONS,
+    ID_BOUNDS,
     ID_DATA,
-    ID_ENDS,
     ROW_ATOMS,
     FLAGGED,
     NAME_HASHES_SEEN,
@@ -103,7 +104,9 @@ MOST_DEPTH = 16
     PACKED_ATTRIBUTES                 u64: packed, of row after row, ascending in each
     ATTRIBUTE_ENDS             i64: of each row, the end of its attributes
     ROW_LOCATIONS                   f64[2 ·]: x and y of each row, NaN for one without; not written when no location is named
-    ID_DATA, ID_ENDS           u8, i64: ids end to end, and where that of each row ends
+    ID_BOUNDS                  i64[2 ·]: of each row, where its id begins and ends in the data, zeros for one without,
+                               or ~ of where it begins and ends in ID_DATA; not written when no id is named
+    ID_DATA                    u8: the ids that had escapes
     ROW_ATOMS                  i64: a set of atoms (`atom_automaton`), those of the row
     FLAGGED                    i64[4 ·]: flagged rows: row, line, start, end in the data, which is before the line feed
     NAME_HASHES_SEEN           u64[NAME_ROOM]: of the line
@@ -123,12 +126,14 @@ MOST_DEPTH = 16
     MOST_ATOMS,
     NAME_ROOM,
     SCRATCH_ROOM,
+    ID_ROOM,
     N_COUNTS,
-) = range(12)
-"""What counts count: rows; lines, blank ones too; attributes; bytes of ids; flagged rows; rows with an id, with a location;
-attributes for atoms.  The last three are given.  MOST_ATOMS: there is room for so many; if N_ATOMS is more in the end, the
-lines are to be scanned again with more room.  NAME_ROOM, SCRATCH_ROOM: sizes of NAME_HASHES_SEEN, and of DOTTED_NAME and
-DECODED, at most MOST_NAMES and SCRATCH_BYTES; a line that needs more is flagged."""
+) = range(13)
+"""What counts count: rows; lines, blank ones too; attributes; bytes of ids with escapes; flagged rows; rows with an id, with
+a location; attributes for atoms.  The last four are given.  MOST_ATOMS: there is room for so many; if N_ATOMS is more in
+the end, the lines are to be scanned again with more room.  NAME_ROOM, SCRATCH_ROOM, ID_ROOM: sizes of NAME_HASHES_SEEN, of
+DOTTED_NAME and DECODED, and of ID_DATA, the first two at most MOST_NAMES and SCRATCH_BYTES; a line that needs more is
+flagged."""
 _POINT, _LIST, _LIST_END, _NULL = 46, 91, 93, 110
 
 
@@ -150,11 +155,21 @@ def count(counts: int, which: int, n: int) -> None:
 
 
 @nested
-def keep_id(data: int, start: int, stop: int, work: int) -> None:
-    """The id of a row is data[start:stop]."""
+def keep_id(source: int, start: int, stop: int, data: int, work: int) -> bool:
+    """The id of the next row is source[start:stop], where `source` may be `data`; is there room?"""
     counts = load_i64(work, SCAN_COUNTS)
-    store_i64(counts, ID_BYTES, copied(data, start, stop, load_i64(work, ID_DATA), load_i64(counts, ID_BYTES)))
+    if source != data:
+        filled = load_i64(counts, ID_BYTES)
+        if filled + stop - start > load_i64(counts, ID_ROOM):
+            return False
+        end = copied(source, start, stop, load_i64(work, ID_DATA), filled)
+        store_i64(counts, ID_BYTES, end)
+        start, stop = ~filled, ~end
+    at = 2 * load_i64(counts, ROWS)
+    store_i64(load_i64(work, ID_BOUNDS), at, start)
+    store_i64(load_i64(work, ID_BOUNDS), at + 1, stop)
     count(counts, N_IDENTIFIED, 1)
+    return True
 
 
 @nested
@@ -180,7 +195,8 @@ def _scan_string_value(data: int, at: int, name: int, role: int, tables: int, wo
     if role != NO_ROLE:
         if role != ID:
             return FLAGGED_LINE, NOT_FOUND
-        keep_id(source, start, stop, work)
+        if not keep_id(source, start, stop, data, work):
+            return FLAGGED_LINE, NOT_FOUND
     if name == NOT_FOUND:
         return at, NOT_FOUND
     root = load_i64(constant_i64(tables, ATOM_ROOTS), name)
@@ -203,7 +219,7 @@ def _scan_value(data: int, at: int, name: int, role: int, tables: int, work: int
             if kind != INTEGER and kind != LARGE_INTEGER:
                 return FLAGGED_LINE, NOT_FOUND
             is_zero = kind == INTEGER and value == 0.0  # also as -0
-            keep_id(data, at - 1 if is_zero else start, at, work)
+            keep_id(data, at - 1 if is_zero else start, at, data, work)
             return at, NOT_FOUND
         if kind in (NOT_READ, LARGE_INTEGER):
             return FLAGGED_LINE, NOT_FOUND
@@ -486,11 +502,15 @@ def end_attributes(n_attributes: int, tables: int, work: int) -> None:
 
 
 @nested
-def set_nowhere(work: int) -> None:
-    """Set the location of the next row to NaN."""
-    at = 2 * load_i64(load_i64(work, SCAN_COUNTS), ROWS)
-    store_f64(load_i64(work, ROW_LOCATIONS), at, np.nan)
-    store_f64(load_i64(work, ROW_LOCATIONS), at + 1, np.nan)
+def clear_row(tables: int, work: int) -> None:
+    """The next row has no location and no id so far, where the form names these."""
+    scalars, at = constant_i64(tables, SCALARS), 2 * load_i64(load_i64(work, SCAN_COUNTS), ROWS)
+    if load_u64(scalars, LOCATED) != np.uint64(0):
+        store_f64(load_i64(work, ROW_LOCATIONS), at, np.nan)
+        store_f64(load_i64(work, ROW_LOCATIONS), at + 1, np.nan)
+    if load_u64(scalars, HAS_IDS) != np.uint64(0):
+        store_i64(load_i64(work, ID_BOUNDS), at, 0)
+        store_i64(load_i64(work, ID_BOUNDS), at + 1, 0)
 
 
 @nested
@@ -520,14 +540,12 @@ def _scan_row(data: int, at: int, tables: int, work: int) -> int:
     id_bytes, identified = load_i64(counts, ID_BYTES), load_i64(counts, N_IDENTIFIED)
     store_i64(load_i64(work, ROW_ATOMS), ATOMS_FOUND, 0)
     located = load_u64(constant_i64(tables, SCALARS), LOCATED) != np.uint64(0)
-    if located:
-        set_nowhere(work)
+    clear_row(tables, work)
     end, n_attributes = _scan_line(data, at, tables, work)
     if located and end != FLAGGED_LINE and not location_is_whole(work):
         end = FLAGGED_LINE
     if end == FLAGGED_LINE:
-        if located:
-            set_nowhere(work)
+        clear_row(tables, work)
         store_i64(counts, ID_BYTES, id_bytes)
         store_i64(counts, N_IDENTIFIED, identified)
         return FLAGGED_LINE
@@ -568,7 +586,6 @@ def scan_lines(data: int, start: int, stop: int, tables: int, work: int) -> None
                 end = next_line(data, at) - 1
                 flag(line, begin, end, work)
             store_i64(load_i64(work, ATTRIBUTE_ENDS), row, load_i64(counts, N_ATTRIBUTES))
-            store_i64(load_i64(work, ID_ENDS), row, load_i64(counts, ID_BYTES))
             store_i64(counts, ROWS, row + 1)
             at = end
         line += 1
@@ -589,6 +606,20 @@ def scan_single_row(data: int, at: int, tables: int, work: int) -> int:
     if _scan_row(data, at, tables, work) == FLAGGED_LINE or load_i64(counts, N_ATOMS) > load_i64(counts, MOST_ATOMS):
         return FLAGGED_LINE
     return load_i64(counts, N_ATTRIBUTES)
+
+
+@jit
+def copy_ids(first: int, last: int, data: int, decoded: int, bounds: int, offsets: int, to: int) -> None:
+    """Copy the ids of rows first to last, that of row r to u8 `to` from offsets[r] on, i64.
+
+    Their `bounds` (ID_BOUNDS) are places in `data`, or in `decoded` (ID_DATA).
+    """
+    for row in range(first, last):
+        start, stop, filled = load_i64(bounds, 2 * row), load_i64(bounds, 2 * row + 1), load_i64(offsets, row)
+        if start >= 0:
+            copied(data, start, stop, to, filled)
+        else:
+            copied(decoded, ~start, ~stop, to, filled)
 
 
 @jit

@@ -27,7 +27,6 @@ from mpi_match.ingest.scanner import (
     ATTRIBUTE_ENDS,
     DECODED,
     ID_BYTES,
-    ID_ENDS,
     LINES,
     N_ATTRIBUTES,
     N_COUNTS,
@@ -35,13 +34,13 @@ from mpi_match.ingest.scanner import (
     ROW_LOCATIONS,
     ROWS,
     SCAN_COUNTS,
+    clear_row,
     count,
     flag,
     keep_id,
     line_scanner,
     location_is_whole,
     row_begin,
-    set_nowhere,
 )
 from mpi_match.ingest.scanner_numbers import INTEGER, LARGE_INTEGER, NOT_READ, scan_number
 from mpi_match.ingest.scanner_text import FLAGGED_LINE, after_blanks, literal, next_line, text_at
@@ -92,8 +91,7 @@ def _scan_scalar(data: int, at: int, role: int, tables: int, work: int) -> tuple
         if at == FLAGGED_LINE or (role != NO_ROLE and role != ID):
             return FLAGGED_LINE, _NULL, 0.0, 0
         if role == ID:
-            keep_id(source, start, stop, work)
-            return at, _NULL, 0.0, 0
+            return (at if keep_id(source, start, stop, data, work) else FLAGGED_LINE), _NULL, 0.0, 0
         string = _numbered(STRINGS_POOL, source, start, stop, hash_, work)
         return (at if string != POOL_FULL else FLAGGED_LINE), _STRING, 0.0, string
     if byte == 45 or 48 <= byte <= 57:
@@ -103,7 +101,7 @@ def _scan_scalar(data: int, at: int, role: int, tables: int, work: int) -> tuple
             if kind != INTEGER and kind != LARGE_INTEGER:
                 return FLAGGED_LINE, _NULL, 0.0, 0
             is_zero = kind == INTEGER and value == 0.0  # also as -0
-            keep_id(data, at - 1 if is_zero else start, at, work)
+            keep_id(data, at - 1 if is_zero else start, at, data, work)
             return at, _NULL, 0.0, 0
         if kind in (NOT_READ, LARGE_INTEGER):
             return FLAGGED_LINE, _NULL, 0.0, 0
@@ -191,14 +189,12 @@ def _scan_row(data: int, at: int, tables: int, work: int) -> int:
     id_bytes, identified = load_i64(counts, ID_BYTES), load_i64(counts, N_IDENTIFIED)
     n_lists, n_elements = load_i64(counts, N_LISTS), load_i64(counts, N_ELEMENTS)
     located = load_u64(constant_i64(tables, SCALARS), LOCATED) != np.uint64(0)
-    if located:
-        set_nowhere(work)
+    clear_row(tables, work)
     end, n_attributes = _scan_line(data, at, tables, work)
     if end != FLAGGED_LINE and (not located or location_is_whole(work)):
         count(counts, N_ATTRIBUTES, n_attributes)
         return end
-    if located:
-        set_nowhere(work)
+    clear_row(tables, work)
     store_i64(counts, ID_BYTES, id_bytes)
     store_i64(counts, N_IDENTIFIED, identified)
     store_i64(counts, N_LISTS, n_lists)
@@ -228,7 +224,6 @@ def scan_columns(data: int, stop: int, tables: int, work: int) -> None:
                 end = next_line(data, at) - 1
                 flag(load_i64(counts, LINES), begin, end, work)
             store_i64(load_i64(work, ATTRIBUTE_ENDS), row, load_i64(counts, N_ATTRIBUTES))
-            store_i64(load_i64(work, ID_ENDS), row, load_i64(counts, ID_BYTES))
             store_i64(counts, ROWS, row + 1)
             at = end
         count(counts, LINES, 1)

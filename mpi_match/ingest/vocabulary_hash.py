@@ -74,11 +74,11 @@ _29, _32 = np.uint64(29), np.uint64(32)
     ELEMENT_SEEDS, ELEMENT_HEADS   u64[e, N_ELEMENT_TYPES], i64[e]: of an attribute with the role ELEMENTS, the hash that its
                                    names of `any =` begin with, for each type of elements, and the bytes before the element
     ELEMENT_OWNERS                 i64[e]: of such a name, N_ELEMENT_TYPES * the attribute's entry + type; else NOT_FOUND
-    SCALARS                        u64: NAME_MASK, STRING_MASK, CODE_BITS, LOCATED, VOCABULARY_SIZE
+    SCALARS                        u64: NAME_MASK, STRING_MASK, CODE_BITS, LOCATED, HAS_IDS, VOCABULARY_SIZE
 """
 TEXT_ELEMENT, NUMBER_ELEMENT, BOOLEAN_ELEMENT, N_ELEMENT_TYPES = range(4)
-NAME_MASK, STRING_MASK, CODE_BITS, LOCATED, VOCABULARY_SIZE = range(5)
-"""Masks for numbers of slots; bits of a code in a packed attribute; does the form name a location?; v."""
+NAME_MASK, STRING_MASK, CODE_BITS, LOCATED, HAS_IDS, VOCABULARY_SIZE = range(6)
+"""Masks for numbers of slots; bits of a code in a packed attribute; does the form name a location, an id?; v."""
 
 
 def hashed(vocabulary: Vocabulary, form: EventForm) -> AddressTable:
@@ -104,10 +104,8 @@ def hashed(vocabulary: Vocabulary, form: EventForm) -> AddressTable:
     string_slots, string_hashes = _hash_table(strings, seeds[owners(vocabulary.string_offsets)])
     low, scale = _bucket_widths(vocabulary)
     first = _bucket_first(vocabulary, low, scale)
-    located = form.location is not None
-    scalars = np.array(
-        [len(name_slots) - 1, len(string_slots) - 1, vocabulary.shift, located, vocabulary.n_names], np.uint64
-    )
+    named = form.location is not None, form.id is not None
+    scalars = np.array([len(name_slots) - 1, len(string_slots) - 1, vocabulary.shift, *named, vocabulary.n_names], np.uint64)
     numbers = (vocabulary.numbers, vocabulary.number_offsets, first, low, scale)
     texts = (string_slots, string_hashes, strings.data, strings.offsets, seeds, vocabulary.string_offsets)
     elements = _elements(vocabulary, entry, len(names))

@@ -149,8 +149,8 @@ LINE_KERNELS = (
     line_kernels.sum_blocks_kernel,
     line_kernels.gather_kernel("uint64"),
     line_kernels.insert_kernel("uint32"),
-    line_kernels.scan_rows_kernel("uint32", False),
-    line_kernels.scan_rows_kernel("uint64", True),
+    line_kernels.scan_rows_kernel("uint32", False, False),
+    line_kernels.scan_rows_kernel("uint64", True, True),
 )
 
 

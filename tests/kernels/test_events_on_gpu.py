@@ -37,10 +37,8 @@ TABLE = Table.from_filters(
         make_filter("near", [["temp", "exists"]], Area(9.0, 45.0, 1.0)),
     ]
 )
-FORM = EventForm(("x", "y"))
-WITHOUT_IDS = [line for line in GOOD if b'"id": 123' not in line]
-"""A number of 23 digits is good only as an id."""
-FLAGGED_AND_LOCATED = b'{"x": 9.5, "y": 45.25, "temp": 20, "city": "Milan", "wind": NaN}'
+FORM = EventForm(("x", "y"), "id")
+FLAGGED_AND_LOCATED = b'{"x": 9.5, "y": 45.25, "temp": 20, "id": "\\u0061b", "city": "Milan", "wind": NaN}'
 
 
 @pytest.fixture(scope="module")
@@ -61,10 +59,10 @@ def block(lines: list[bytes]) -> LineBlock:
 def test_answers_are_those_of_scanning_on_the_cpu(engine: Engine, filters: bool) -> None:
     on_cpu = EventScanner(TABLE.vocabulary, FORM)
     on_gpu = engine.scanner(on_cpu)
-    lines = WITHOUT_IDS
+    lines = GOOD
     found = on_gpu.scan(block(lines * 2), [])
     assert isinstance(found.batch, GpuBatch)
-    assert (found.n_flagged, found.n_on_gpu, found.located) == (0, 2 * len(lines), True)
+    assert (found.n_flagged, found.n_on_gpu, found.located, found.identified) == (0, 2 * len(lines), True, True)
     expected = engine.match(on_cpu.scan(block(lines * 2), []).batch, filters=filters)
     assert engine.match(found.batch, filters=filters) == expected
     pieces = [engine.match(found.batch[at : at + 5], filters=filters) for at in range(0, len(found.batch), 5)]
@@ -90,7 +88,7 @@ def test_memory_of_batches_in_use_is_not_used_again(engine: Engine) -> None:
 def test_flagged_lines_are_judged_and_rejects_say_where(bad: list[bytes], engine: Engine) -> None:
     on_cpu = EventScanner(TABLE.vocabulary, FORM)
     on_gpu = engine.scanner(on_cpu)
-    lines = [line for kind in (BLANK, WITHOUT_IDS, BLANK, bad, JUDGED_GOOD[:3], BLANK, WITHOUT_IDS, BLANK) for line in kind]
+    lines = [line for kind in (BLANK, GOOD, BLANK, bad, JUDGED_GOOD[:3], BLANK, GOOD, BLANK) for line in kind]
     rejects: list[Reject] = []
     expected_rejects: list[Reject] = []
     found, expected = on_gpu.scan(block(lines), rejects), on_cpu.scan(block(lines), expected_rejects)
@@ -98,7 +96,8 @@ def test_flagged_lines_are_judged_and_rejects_say_where(bad: list[bytes], engine
     assert (len(rejects) > 30) == (bad is BAD)
     assert isinstance(found.batch, GpuBatch) == (bad is not BAD)
     assert found.batch.widest == expected.batch.widest
-    assert (found.n_flagged, found.located) == (expected.n_flagged, expected.located)
+    assert (found.n_flagged, found.located, found.identified) == (expected.n_flagged, expected.located, expected.identified)
+    assert list(found.ids or ()) == list(expected.ids or ())
     for name in ("offsets", "attributes", "location", "rejected"):
         a, b = getattr(found.batch, name), getattr(expected.batch, name)
         assert (a is None) == (b is None), name
@@ -160,8 +159,6 @@ def test_matching_files_scans_on_the_gpu(files: tuple[Path, Path], tmp_path: Pat
 
 
 def test_what_stays_on_the_cpu(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    with_ids = EventScanner(TABLE.vocabulary, EventForm(None, "id"))
-    assert engine.scanner(with_ids) is with_ids
     on_gpu = engine.scanner(EventScanner(TABLE.vocabulary, PLAIN))
     overlong = LineBlock(np.frombuffer(bytearray(b'{"temp": 1'), np.uint8), "file", 1, overlong=True)
     assert on_gpu.scan(overlong, []).n_on_gpu == 0

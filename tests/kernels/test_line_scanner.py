@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 import pytest
-from event_lines import BAD, BLANK, GOOD, JUDGED_GOOD, VOCABULARY, mutated_lines
+from event_lines import BAD, BLANK, FORM, GOOD, JUDGED_GOOD, NAMED_LATER, VOCABULARY, mutated_lines
 
 from mpi_match.gpu import line_kernels, line_scanner
 from mpi_match.gpu.kernels import open_gpu
@@ -18,8 +18,6 @@ from mpi_match.model import make_filter
 from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary
 
-LOCATED = EventForm(("x", "y"))
-ELSEWHERE = EventForm(("position.x", "wind"))
 NUMERIC = Table.from_filters([make_filter("i", [["temp", "<", 3], ["wind", "=", 0.1], ["nested.a.b", ">", 1]])]).vocabulary
 
 
@@ -52,6 +50,10 @@ def scanned(lines: Iterable[bytes], form: EventForm, vocabulary: Vocabulary, mos
         located = batch.location.copy()
         located[is_flagged] = np.nan
         assert found.location.tobytes() == located.tobytes()
+    if expected.ids is not None:
+        ids = scanner.ids(rows, data, [None] * len(rows.flagged), buffers)
+        assert list(ids) == [b"" if flagged else id_ for id_, flagged in zip(expected.ids, is_flagged, strict=True)]
+        assert (rows.id_bounds is not None) == any(ids)
     for start, stop in rows.bounds.tolist():
         line = data[start:stop].tobytes().strip(b"\xef\xbb\xbf \t\r\n\x0b\x0c")
         assert b"\n" not in line
@@ -59,16 +61,16 @@ def scanned(lines: Iterable[bytes], form: EventForm, vocabulary: Vocabulary, mos
     return rows
 
 
-@pytest.mark.parametrize("form", [PLAIN, LOCATED, ELSEWHERE])
+@pytest.mark.parametrize("form", [PLAIN, FORM, NAMED_LATER])
 def test_every_kind_of_line(form: EventForm) -> None:
     kinds = (BLANK, GOOD, BLANK, BAD, BLANK, [JUDGED_GOOD[0]], GOOD, BLANK)
     rows = scanned([line for kind in kinds for line in kind], form, VOCABULARY, 0)
     assert rows.n_rows == 2 * len(GOOD) + len(BAD) + 1
 
 
-@pytest.mark.parametrize(("form", "vocabulary"), [(LOCATED, VOCABULARY), (ELSEWHERE, VOCABULARY), (PLAIN, NUMERIC)])
+@pytest.mark.parametrize(("form", "vocabulary"), [(FORM, VOCABULARY), (NAMED_LATER, VOCABULARY), (PLAIN, NUMERIC)])
 def test_mutated_lines(form: EventForm, vocabulary: Vocabulary) -> None:
-    assert len(scanned(mutated_lines(150, seed=7), form, vocabulary, 0).flagged) > 30
+    assert len(scanned(mutated_lines(150, seed=7), form, vocabulary, 0.02).flagged) > 30
 
 
 def test_lines_beyond_the_stage_are_read_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,6 +108,6 @@ def test_no_lines() -> None:
         assert (rows.n_rows, rows.offsets.memory.tolist(), rows.attributes.size) == (0, [0], 0)
 
 
-def test_ids_are_refused() -> None:
-    with pytest.raises(ValueError, match="ids"):
-        GpuLineScanner(open_gpu(), VOCABULARY, EventForm(None, "id"))
+def test_ids_with_escapes_are_flagged() -> None:
+    lines = [b'{"id": "a"}', b'{"id": "a\\u0062"}', '{"id": "é"}'.encode(), b'{"id": ""}', b'{"id": -0}', b'{"id": "\\n"}']
+    assert scanned(lines, EventForm(None, "id"), VOCABULARY, 1).flagged.tolist() == [1, 5]

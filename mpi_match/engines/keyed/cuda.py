@@ -150,8 +150,8 @@ class KeyedCuda(Engine):
                 log.debug("events are copied once more on their way to the GPU: %s", refusal)
 
     def scanner(self, scanner: LineScanner) -> LineScanner:
-        """See `Engine.scanner`: events with ids are scanned on the CPU."""
-        if not isinstance(scanner, EventScanner) or scanner.form.id is not None:
+        """See `Engine.scanner`."""
+        if not isinstance(scanner, EventScanner):
             return scanner
         self._gpu.make_current()
         return GpuEventScanner(self._gpu, scanner)

@@ -19,14 +19,15 @@ from mpi_match.engines import Engine, compile_s, match_all, open_engine
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.event_table import EventTable
 from mpi_match.ingest.batch_scanner import ScanReport
+from mpi_match.ingest.line_files import LineFiles
 from mpi_match.ingest.row_batch import RowBatch
 from mpi_match.ingest.row_offer import RowsOffer, Scanner
 from mpi_match.matches.matches import Matches
 
 log = logging.getLogger(__name__)
 
-BATCHES_AHEAD = 2
-"""Batches that are read ahead."""
+BATCHES_AHEAD, AHEAD_OF_GPU = 2, 8
+"""Batches that are read ahead; of lines for a GPU, read and scanned ahead, by as many threads if there are cores."""
 WRITE_S = 5e-3
 """Interval of writing answers to short batches."""
 ALONE = 0
@@ -56,6 +57,8 @@ def run_alone(options: RunOptions) -> RunSummary:
         if not isinstance(rows, EventTable):
             scanner = RowsOffer(rows.index, rows.form).scanner(files.division.table.vocabulary, options.threads)
             scanner.choose(engine.scanner)
+            if isinstance(rows, LineFiles):
+                rows.memory = engine.host_memory
         with files.watched({ALONE: opened}):
             files.begin()
             try:
@@ -69,6 +72,8 @@ def run_alone(options: RunOptions) -> RunSummary:
 def _match(files: RunFiles, engine: Engine, scanner: Scanner | None) -> None:
     """Match all events and write the answers; interruptions wait while this thread synchronises with others."""
     execution = execution_for(files.options)
+    is_on_gpu = scanner is not None and scanner.is_on_gpu
+    ahead, n_threads = (AHEAD_OF_GPU, n_readers(AHEAD_OF_GPU)) if is_on_gpu else (BATCHES_AHEAD, n_readers())
 
     def read(batch: int) -> _Read:
         found = files.events.read(batch)
@@ -79,12 +84,12 @@ def _match(files: RunFiles, engine: Engine, scanner: Scanner | None) -> None:
 
     with (
         held() as interruptions,
-        ReadAhead(read, execution.workers(n_readers())) as feed,
+        ReadAhead(read, execution.workers(n_threads)) as feed,
         execution.writer(lambda found: files.answers.write(found[0], found[1].counts, found[1].ids)) as answers,
         _JoinedAnswers(files, answers.put, WRITE_S if execution.joins else 0.0) as joined,
     ):
         with interruptions.heeded():
-            for batch, found in enumerate(_answers(files, engine, _batches(files, feed, scanner, interruptions))):
+            for batch, found in enumerate(_answers(files, engine, _batches(files, feed, ahead, scanner, interruptions))):
                 files.status.answered(ALONE, batch, len(found))
                 with interruptions.held():
                     joined.put(batch, found)
@@ -140,12 +145,12 @@ class _Read(NamedTuple):
 
 
 def _batches(
-    files: RunFiles, feed: ReadAhead[_Read], scanner: Scanner | None, interruptions: Interruptions
+    files: RunFiles, feed: ReadAhead[_Read], ahead: int, scanner: Scanner | None, interruptions: Interruptions
 ) -> Iterator[EventBatch]:
     """The batches in order, rows scanned."""
     for batch in range(files.events.n_batches):
         with interruptions.held():
-            feed.want(range(batch, min(batch + 1 + BATCHES_AHEAD, files.events.n_batches)))
+            feed.want(range(batch, min(batch + 1 + ahead, files.events.n_batches)))
             events, wire_bytes, report = feed.take(batch)
         files.status.sent(ALONE, batch, wire_bytes)
         if not isinstance(events, EventBatch):

@@ -31,9 +31,9 @@ READERS = 4
 """Threads that read, where there are as many cores."""
 
 
-def n_readers() -> int:
+def n_readers(most: int = READERS) -> int:
     """How many threads of this process may read."""
-    return min(READERS, len(os.sched_getaffinity(0)))
+    return min(most, len(os.sched_getaffinity(0)))
 
 
 class _Done(Generic[T]):

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -22,9 +24,12 @@ from mpi_match.changes.changes import Changes
 from mpi_match.changes.live_table import Refusal
 from mpi_match.changes.log import ChangeLog
 from mpi_match.changes.stream import ChangeStream
+from mpi_match.commands.scan_ahead import Progress, scanned_ahead
 from mpi_match.compute.compile_parts import Part, compile_ahead
 from mpi_match.engines import Engine, compile_s, open_engine
+from mpi_match.engines import match_all as match_batches
 from mpi_match.engines.registry import check_options
+from mpi_match.events.batch import EventBatch
 from mpi_match.ingest.column_scanner import ColumnScanner
 from mpi_match.ingest.columns import needed_names
 from mpi_match.ingest.csv_rows import compile_csv
@@ -33,7 +38,7 @@ from mpi_match.ingest.event_scanner import EventQueue, EventScanner, LineScanner
 from mpi_match.ingest.line_blocks import read_blocks
 from mpi_match.ingest.packed_files import is_packed
 from mpi_match.ingest.reject_log import RejectLog
-from mpi_match.ingest.row_files import are_columnar, event_files, is_csv, row_files
+from mpi_match.ingest.row_files import are_columnar, event_files, is_csv, is_plain, row_files
 from mpi_match.ingest.rows import (
     EventForm,
     Reject,
@@ -60,9 +65,6 @@ AHEAD = (
 """What is needed after the engine."""
 MATCHED_AT_ONCE, MATCHED_ON_GPU = 2**15, 2**20
 """Events matched at a time; they are read and encoded a block of the file at a time."""
-
-Progress = Callable[[str], AbstractContextManager[Callable[[int, int], None]]]
-"""`with progress("events") as step: step(done, total)`"""
 
 
 Reader = TypeVar("Reader")
@@ -164,6 +166,8 @@ def match_rows(
             if any(map(is_csv, files)):
                 compile_csv()
             lines = line_scanner(engine, vocabulary, options)
+            if not isinstance(lines, EventScanner | RowKeeper) and all(map(is_plain, files)):
+                return scanned_ahead(files, lines, engine.host_memory, log, progress)
             return _scanned(files, options.form, lines, log, progress)
 
         prepared = prepare(subscriptions, changes, options, log, reader, progress, lambda: _exchanged(files))
@@ -173,7 +177,7 @@ def match_rows(
             prepared.reader as blocks,
         ):
             queue = EventQueue(blocks)
-            match_all(prepared, queue, writer, options)
+            match_all(prepared, queue, writer, options, overlapped=prepared.engine.gpu is not None)
             never_seen = options.form.never_seen(queue.located, queue.identified)
             if log.all_bad(writer.n_events):
                 raise log.nothing_usable("event")
@@ -310,15 +314,33 @@ class AnswerWriter(Protocol):
     def append(self, matches: Matches, event_ids: Strings | None = None, event_rows: Strings | None = None, /) -> None: ...
 
 
-def match_all(prepared: Prepared[Any], events: EventQueue, writer: AnswerWriter, options: MatchOptions) -> None:
-    """Match all events; a batch ends where changes take effect."""
-    at_once = MATCHED_AT_ONCE if prepared.engine.gpu is None else MATCHED_ON_GPU
+def match_all(
+    prepared: Prepared[Any], events: EventQueue, writer: AnswerWriter, options: MatchOptions, *, overlapped: bool = False
+) -> None:
+    """Match all events; a batch ends where changes take effect.
+
+    Unless `overlapped`, every batch is answered before the next events are taken.
+    """
+    engine, at_once = prepared.engine, MATCHED_AT_ONCE if prepared.engine.gpu is None else MATCHED_ON_GPU
+    beside: deque[tuple[Strings | None, Strings | None]] = deque()
+    n_taken = writer.n_events
+
+    def batches(end: int | None) -> Iterator[EventBatch]:
+        nonlocal n_taken
+        while taken := events.take(at_once if end is None else min(at_once, end - n_taken)):
+            n_taken += len(taken[0])
+            beside.append(taken[1:])
+            yield taken[0]
+
     for changes, end in _change_batches(prepared.stream):
         if changes is not None:
-            prepared.engine.update(changes)
-        while taken := events.take(at_once if end is None else min(at_once, end - writer.n_events)):
-            batch, *beside = taken
-            writer.append(prepared.engine.match(batch, filters=options.filters), *beside)
+            engine.update(changes)
+        match_one = partial(engine.match, filters=options.filters)
+        answers = (
+            match_batches(engine, batches(end), filters=options.filters) if overlapped else map(match_one, batches(end))
+        )
+        for found in answers:
+            writer.append(found, *beside.popleft())
 
 
 def _columns(files: Sequence[Path], vocabulary: Vocabulary, options: MatchOptions) -> ColumnScanner:

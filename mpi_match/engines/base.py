@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
 
+import numpy as np
+
 from mpi_match.arrays.csr import Array
 from mpi_match.changes.changes import Changes
 from mpi_match.compute.compile_parts import Part
@@ -124,6 +126,14 @@ class Engine(ABC):
 
         An engine on a GPU can copy from them directly.
         """
+
+    def host_memory(self, n_bytes: int) -> Array:
+        """Memory u8 of any content for lines that its scanner will get; any thread may ask.
+
+        That of an engine on a GPU is pinned, as long as there is enough, and used again when no reference to it is left.
+        """
+        found: Array = np.empty(n_bytes, np.uint8)
+        return found
 
     def scanner(self, scanner: LineScanner) -> LineScanner:
         """What scans lines for it, instead of the CPU's `scanner` if it takes events on its GPU."""

@@ -20,8 +20,8 @@ from mpi_match.gpu.event_batch import EventsOnGpu, GpuBatch
 from mpi_match.gpu.kernels import Gpu
 from mpi_match.gpu.line_scanner import MOST_SCANNED_BYTES, GpuLineScanner, GpuRows, ScanBuffers
 from mpi_match.ingest.event_scanner import EventScanner, ScannedEvents, judged_events, with_judged
-from mpi_match.ingest.line_blocks import LineBlock
-from mpi_match.ingest.rows import Rejects
+from mpi_match.ingest.line_blocks import LINE_FEED, LineBlock
+from mpi_match.ingest.rows import Reject, Rejects
 
 LEAST_GPU_BYTES = 2**16
 """Fewer bytes take the CPU less time than the way to the GPU and back."""
@@ -58,7 +58,9 @@ class GpuEventScanner:
         weakref.finalize(lease, self._free.append, buffers).atexit = False
         rows = self._lines.scan(block.data, buffers)
         vocabulary = self._cpu.vocabulary
-        found = judged_events(_flagged_lines(block, rows), self._cpu.form, block.file, rejects)
+        bad: list[Reject] = []
+        found = judged_events(_flagged_lines(block, rows), self._cpu.form, block.file, bad)
+        _number(bad, block, rejects)
         ids = None if self._cpu.form.id is None else self._lines.ids(rows, block.data, found, buffers)
         identified = rows.id_bounds is not None or any(event is not None and event.id is not None for event in found)
         batch: EventBatch
@@ -75,19 +77,23 @@ class GpuEventScanner:
 
 
 def _flagged_lines(block: LineBlock, rows: GpuRows) -> list[tuple[bytes, int]]:
-    """The flagged lines, with their numbers."""
-    found, at, number = [], 0, block.first_line
+    """The flagged lines, and where they begin, since to know their numbers is to count line feeds."""
+    found = []
     for start, stop in rows.bounds.tolist():
         begin = start + _blank_bytes(block.data[start:stop])
-        number += int(np.count_nonzero(block.data[at:begin] == _LINE_FEED))
-        at = begin
-        found.append((block.data[begin : stop + 1].tobytes(), number))
+        found.append((block.data[begin : stop + 1].tobytes(), begin))
     return found
+
+
+def _number(bad: list[Reject], block: LineBlock, rejects: Rejects) -> None:
+    """Give rejected rows, which have the places where they begin, ascending, the numbers of their lines."""
+    at, number = 0, block.first_line
+    for each in bad:
+        number += int(np.count_nonzero(block.data[at : each.line] == LINE_FEED))
+        at = each.line
+        rejects.append(each._replace(line=number))
 
 
 def _blank_bytes(lines: Array) -> int:
     """Bytes of the blank lines before a line."""
     return lines.tobytes().rfind(b"\n") + 1
-
-
-_LINE_FEED = ord("\n")

@@ -19,6 +19,7 @@ arrays, a launch runs the kernel's Python, and a graph repeats what was recorded
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
@@ -231,6 +232,10 @@ def device_function(function: Callable[..., Any]) -> Any:
     return function if simulated else cuda.jit(device=True)(function)
 
 
+_simulating = threading.Lock()
+"""The simulator runs one kernel at a time, whichever thread launches it."""
+
+
 class KernelLaunch:
     """A kernel with its arguments.  An integer one may be changed between launches with `set`."""
 
@@ -267,7 +272,8 @@ class KernelLaunch:
         if 0 in self._grid:
             return
         if simulated:
-            self._kernel._dispatcher[self._grid, self._block](*self._simulated_args())
+            with _simulating:
+                self._kernel._dispatcher[self._grid, self._block](*self._simulated_args())
             return
         error = stream.intake.cuLaunchKernel(*self._shape, stream.handle, self._parameters, None)
         if error:

@@ -93,7 +93,7 @@ class RowArrays(NamedTuple):
     ends       u32: its line feed
     counts     u32: attributes; 0 where it is flagged
     sources    u32: where those of each block of LINE_BLOCK rows begin in the arena
-    flagged    u32: the flagged rows, in any order
+    flagged    u32[3 ·]: number, first byte and line feed of each flagged row, in any order; blank lines before it are in it
     location   f64[2 ·]: x and y, NaN for a row without one; one item where the form names none
     ids        i64[2 ·]: where the id begins and ends in the data, zeros for a row without one; one item where the form names
                none
@@ -249,7 +249,8 @@ def scan_rows_kernel(packed: str, located: bool, has_ids: bool) -> Kernel:
                 at = np.int64(rows.ends[row - 1]) + 1 if row > 0 else np.int64(0)
                 n = np.int64(scan_single_row(text, at, tables, address_of(work)))
                 if n < 0:
-                    rows.flagged[cuda.atomic.add(state, FLAGGED_ROWS, 1)] = row
+                    place = 3 * cuda.atomic.add(state, FLAGGED_ROWS, 1)
+                    rows.flagged[place], rows.flagged[place + 1], rows.flagged[place + 2] = row, at, rows.ends[row]
                     n = np.int64(0)
                     location[0] = location[1] = np.nan
                     ids[0] = ids[1] = counts[N_LOCATED] = counts[N_IDENTIFIED] = 0

@@ -46,7 +46,7 @@ SCAN_BLOCKS = 6
 """Blocks of `scan_rows` that run at once on one, by their registers."""
 ROW_BYTES, ATTRIBUTE_BYTES = 24, 8
 """Bytes for which there is room for a row, and for an attribute, at first."""
-SCAN_STEPS = ("rows", "scan", "order")
+SCAN_STEPS = ("copy", "rows", "scan", "order")
 MOST_SCANNED_BYTES = 2**32 - 2**16
 """Positions are 32-bit numbers."""
 
@@ -60,7 +60,7 @@ class GpuRows(NamedTuple):
                           if no row has one
     widest                attributes of the widest row
     flagged, bounds       u32[m], ascending: the flagged rows; i64[m, 2]: their bytes, from the end of the row before on
-    steps_s               device time of finding rows, of scanning them, and of putting them in order
+    steps_s               device time of copying the bytes, finding rows, scanning them, and putting them in order
     """
 
     n_rows: int
@@ -86,6 +86,7 @@ class ScanBuffers:
         self.ends, self.counts, self.sources, self.flagged = (gpu.buffer(np.uint32) for _ in range(4))
         self.location, self.ids = gpu.buffer(np.float64), gpu.buffer(np.int64)
         self.arena, self.offsets, self.attributes = gpu.buffer(packed), gpu.buffer(np.uint32), gpu.buffer(packed)
+        self.judged = gpu.buffer(np.uint32), gpu.buffer(np.uint32), gpu.buffer(packed), gpu.buffer(np.float64)
         self.more_offsets, self.more_attributes = gpu.buffer(np.uint32), gpu.buffer(packed)
 
 
@@ -111,6 +112,7 @@ class GpuLineScanner:
         """The rows of lines, u8, each with its line feed.  Raises ValueError for more than MOST_SCANNED_BYTES."""
         if len(data) > MOST_SCANNED_BYTES:
             raise ValueError(f"{len(data):,} bytes of lines are more than {MOST_SCANNED_BYTES:,}")
+        buffers.marks[0].record(buffers.stream)
         self._copy_in(data, buffers)
         row_room, arena_room = self._rooms
         row_room, arena_room = max(row_room, len(data) // ROW_BYTES), max(arena_room, len(data) // ATTRIBUTE_BYTES)
@@ -128,7 +130,9 @@ class GpuLineScanner:
         location = buffers.location.array(2 * n if self._located else 1)
         where = judged.location if judged.location is not None else np.full((len(judged), 2), np.nan)
         arrays = (rows.flagged, judged.offsets, judged.attributes, where.reshape(-1) if self._located else where[0, :1])
-        uploaded = JudgedArrays(*(self._gpu.upload(array) for array in arrays))
+        uploaded = JudgedArrays(*(to.array(max(len(array), 1)) for to, array in zip(buffers.judged, arrays, strict=True)))
+        for to, array in zip(uploaded, arrays, strict=True):
+            stream.copy_in(to, array)
         block = line_kernels.LINE_BLOCK
         insert = line_kernels.insert_kernel(self._packed.name)
         before = PlacedRows(rows.offsets, rows.attributes, location)
@@ -181,7 +185,7 @@ class GpuLineScanner:
             ends=buffers.ends.array(row_room),
             counts=buffers.counts.array(row_room),
             sources=buffers.sources.array(-(-row_room // line_kernels.LINE_BLOCK)),
-            flagged=buffers.flagged.array(row_room),
+            flagged=buffers.flagged.array(3 * row_room),
             location=buffers.location.array(2 * row_room if self._located else 1),
             ids=buffers.ids.array(2 * row_room if self._has_ids else 1),
         )
@@ -189,7 +193,7 @@ class GpuLineScanner:
         n_blocks = -(-n_bytes // per_block)
         byte_sums, row_sums = buffers.byte_sums.array(n_blocks), buffers.row_sums.array(-(-row_room // block))
         offsets, attributes = buffers.offsets.array(row_room + 1), buffers.attributes.array(arena_room)
-        marks = iter(buffers.marks)
+        marks = iter(buffers.marks[1:])
         next(marks).record(stream)
         line_kernels.count_rows_kernel.bind((n_blocks,), block, [words.address, state, byte_sums])(stream)
         sum_blocks = line_kernels.sum_blocks_kernel
@@ -209,7 +213,7 @@ class GpuLineScanner:
 
     def _rows(self, state: list[int], buffers: ScanBuffers) -> GpuRows:
         n, n_attributes, n_flagged = state[ROWS_FOUND], state[ARENA_USED], state[FLAGGED_ROWS]
-        flagged, bounds = self._flagged(n, n_flagged, buffers)
+        flagged, bounds = self._flagged(n_flagged, buffers)
         return GpuRows(
             n,
             buffers.offsets.array(n + 1),
@@ -225,17 +229,13 @@ class GpuLineScanner:
             },
         )
 
-    def _flagged(self, n_rows: int, n_flagged: int, buffers: ScanBuffers) -> tuple[Array, Array]:
-        flagged, bounds = np.empty(n_flagged, np.uint32), np.empty((n_flagged, 2), np.int64)
+    def _flagged(self, n_flagged: int, buffers: ScanBuffers) -> tuple[Array, Array]:
+        found = np.empty((n_flagged, 3), np.uint32)
         if n_flagged:
-            ends = np.empty(n_rows, np.uint32)
-            buffers.stream.copy_out(flagged, buffers.flagged.array(n_flagged))
-            buffers.stream.copy_out(ends, buffers.ends.array(n_rows))
+            buffers.stream.copy_out(found, buffers.flagged.array(3 * n_flagged))
             buffers.stream.synchronize()
-            flagged.sort()
-            before = np.where(flagged > 0, ends[flagged.astype(np.int64) - 1].astype(np.int64), -1)
-            bounds[:, 0], bounds[:, 1] = before + 1, ends[flagged]
-        return flagged, bounds
+            found = found[np.argsort(found[:, 0])]
+        return np.ascontiguousarray(found[:, 0]), found[:, 1:].astype(np.int64)
 
 
 def _words_of(n_bytes: int) -> int:

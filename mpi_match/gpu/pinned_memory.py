@@ -2,7 +2,7 @@
 
     PinnedBuffer   memory that is reused                 .array(n) -> NumPy array
     PinnedPool     arrays that are given away            .take(n, type) -> NumPy array, returned when no reference is left
-    PinnedRegions  memory allocated elsewhere            .hold(array), .holds(array)
+    PinnedRegions  all of it that is copied from         .hold(array), .holds(array)
 
 Under the simulator it is ordinary memory.
 """
@@ -13,6 +13,7 @@ import bisect
 import ctypes
 import mmap
 import sys
+import threading
 import weakref
 from collections import deque
 from typing import Any
@@ -60,21 +61,24 @@ class PinnedPool:
 
     The memory of an array returns to the pool when no reference to it or to a view of it is left, in any thread, and is
     given out again.  At most `most_bytes` are ever pinned; while arrays that use all of them are kept, `take` gives None.
+    Any thread may take.  Those of a pool with `regions` are known there as pinned.
     """
 
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
+    def __init__(self, most_bytes: int, regions: PinnedRegions | None = None) -> None:
+        self._most_bytes, self._regions = most_bytes, PinnedRegions() if regions is None else regions
         self._n_bytes = 0
+        self._taking = threading.Lock()
         self._free: list[Array] = []
         self._returned: deque[Array] = deque()  # appended to at any time, perhaps by the garbage collector
 
     def take(self, size: int, dtype: Any) -> Array | None:
         """An array of any content; None when there is no room."""
         n_bytes = size * np.dtype(dtype).itemsize
-        while self._returned:
-            self._free.append(self._returned.popleft())
-        fitting = [(len(memory), i) for i, memory in enumerate(self._free) if len(memory) >= n_bytes]
-        memory = self._free.pop(min(fitting)[1]) if fitting else self._grow(n_bytes)
+        with self._taking:
+            while self._returned:
+                self._free.append(self._returned.popleft())
+            fitting = [(len(memory), i) for i, memory in enumerate(self._free) if len(memory) >= n_bytes]
+            memory = self._free.pop(min(fitting)[1]) if fitting else self._grow(n_bytes)
         if memory is None:
             return None
         array = np.frombuffer(memory.data, dtype, size)
@@ -83,23 +87,26 @@ class PinnedPool:
 
     def _grow(self, n_bytes: int) -> Array | None:
         while self._free and self._n_bytes + n_bytes > self._most_bytes:
-            self._n_bytes -= len(self._free.pop())  # too small; the memory goes with it
+            dropped = self._free.pop()  # too small; the memory goes with it
+            self._regions.drop(dropped)
+            self._n_bytes -= len(dropped)
         n_bytes_left = self._most_bytes - self._n_bytes
         if n_bytes > n_bytes_left:
             return None
         memory = pinned(min(n_bytes + n_bytes // 8, n_bytes_left), np.uint8)
         self._n_bytes += len(memory)
+        self._regions.add(memory)
         return memory
 
 
 class PinnedRegions:
-    """Existing memory that is pinned in place, so that copies from it run at full speed.
+    """Pinned memory, from which copies run at full speed: that of pools, and memory allocated elsewhere, pinned in place.
 
-    It may be a mapped file, or memory shared with other processes: the GPU only reads it.
+    The latter may be a mapped file, or memory shared with other processes: the GPU only reads it.
     """
 
     def __init__(self) -> None:
-        self._regions: list[tuple[int, int]] = []  # ascending
+        self._regions: list[tuple[int, int]] = []  # ascending, never changed: other threads search it
         self._memory: list[Array] = []
 
     def hold(self, memory: Array) -> None:
@@ -116,14 +123,23 @@ class PinnedRegions:
             if error != 0:
                 raise EngineError(f"{memory.nbytes / 2**20:,.0f} MiB cannot be pinned where they lie: {error!r}")
             weakref.finalize(self, driver.cuMemHostUnregister, start).atexit = False
-        bisect.insort(self._regions, (first, last))
+        self.add(memory)
         self._memory.append(memory)
+
+    def add(self, memory: Array) -> None:
+        """Know an array that is pinned already."""
+        self._regions = sorted([*self._regions, _bounds(memory)])
+
+    def drop(self, memory: Array) -> None:
+        """Forget an array that was added, before it is freed."""
+        self._regions = [region for region in self._regions if region != _bounds(memory)]
 
     def holds(self, array: Array) -> bool:
         """Is all of an array in memory that is held?"""
         first, last = _bounds(array)
-        place = bisect.bisect(self._regions, (first, sys.maxsize)) - 1
-        return place >= 0 and last <= self._regions[place][1]
+        regions = self._regions
+        place = bisect.bisect(regions, (first, sys.maxsize)) - 1
+        return place >= 0 and last <= regions[place][1]
 
 
 _PORTABLE, _READ_ONLY = 1, 8

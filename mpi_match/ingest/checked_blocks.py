@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,14 @@ from mpi_match.storage import FileChanged
 
 _BLOCK_BYTES = 2**20
 _AGAIN = "put the old file back and go on, or start anew with the new one"
+
+Memory = Callable[[int], Array]
+"""Gives so many bytes of memory, u8, of any content."""
+
+
+def ordinary_memory(n_bytes: int) -> Array:
+    """Memory of the process, for no particular use."""
+    return np.empty(n_bytes, np.uint8)
 
 
 class Blocks(NamedTuple):
@@ -42,13 +51,13 @@ class Blocks(NamedTuple):
                 crc[k] = crc32(data.data)
         return cls(name, n_bytes, _BLOCK_BYTES, crc)
 
-    def read(self, source: Path, start: int, stop: int) -> Array:
-        """The bytes u8 of blocks `start` to `stop`, from another path to the file, perhaps.
+    def read(self, source: Path, start: int, stop: int, memory: Memory = ordinary_memory) -> Array:
+        """The bytes u8 of blocks `start` to `stop`, from another path to the file, perhaps, in memory that is asked for.
 
         Raises FileChanged when they are not what was indexed.
         """
         size = self.size
-        data = np.empty(min(stop * size, self.n_bytes) - start * size, np.uint8)
+        data = memory(min(stop * size, self.n_bytes) - start * size)
         try:
             with source.open("rb", buffering=0) as handle:
                 read_exactly(handle.fileno(), data, start * size, self.name)

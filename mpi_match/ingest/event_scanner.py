@@ -22,7 +22,7 @@ from mpi_match.events.batch import REJECTED, EventBatch
 from mpi_match.events.events import Events
 from mpi_match.ingest import scanner
 from mpi_match.ingest.atom_automaton import FOUND_HEADER
-from mpi_match.ingest.line_blocks import LineBlock
+from mpi_match.ingest.line_blocks import LineBlock, after_line_feed
 from mpi_match.ingest.rows import PLAIN, EventForm, Reject, Rejects, event_of_row, parse_json, row_text, trimmed
 from mpi_match.ingest.scanner_text import SCRATCH_BYTES
 from mpi_match.ingest.vocabulary_hash import hashed
@@ -32,9 +32,6 @@ from mpi_match.table.vocabulary import Vocabulary
 
 LEAST_ROW_BYTES, LEAST_ATTRIBUTE_BYTES = 2, 2
 """Fewest bytes of a row with its line feed, also of a flagged one, and of an attribute or an element of a list."""
-_LINE_FEED = ord("\n")
-_SEARCHED_BYTES = 2**12
-"""Bytes searched for a line feed at a time."""
 _ONE_FLAGGED = np.zeros((1, 2), np.int64), np.zeros(0, np.uint8)
 """The ids of an overlong line, as `scanned_ids` takes them."""
 
@@ -343,14 +340,5 @@ def line_bounds(data: Array, n_stretches: int) -> Array:
     bounds[-1] = len(data)
     for i in range(1, n_stretches):
         at = max(int(bounds[i - 1]), i * len(data) // n_stretches)
-        bounds[i] = _after_line_feed(data, at)
+        bounds[i] = after_line_feed(data, at)
     return bounds
-
-
-def _after_line_feed(data: Array, at: int) -> int:
-    """The position behind the next line feed at or after `at`; the end of the data if there is none."""
-    for start in range(at, len(data), _SEARCHED_BYTES):
-        found = np.flatnonzero(data[start : start + _SEARCHED_BYTES] == _LINE_FEED)
-        if len(found):
-            return start + int(found[0]) + 1
-    return len(data)

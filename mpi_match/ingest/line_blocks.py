@@ -17,6 +17,9 @@ from mpi_match.ingest.row_files import is_csv
 from mpi_match.ingest.rows import MAX_LINE_BYTES, PLAIN, EventForm
 from mpi_match.model import ModelError
 
+LINE_FEED = ord("\n")
+_SEARCHED_BYTES = 2**12
+"""Bytes searched for a line feed at a time."""
 READ_BYTES = 2**22
 """Bytes of a block, besides those of a line that began in the block before; at most MAX_LINE_BYTES."""
 
@@ -127,3 +130,12 @@ def _read(handle: BufferedReader, path: Path) -> tuple[bytes, ModelError | None]
     except DAMAGED as error:
         return b"".join(pieces), damaged(path, error)
     return b"".join(pieces), None
+
+
+def after_line_feed(data: Array, at: int) -> int:
+    """The position behind the next line feed at or after `at`; the end of the data if there is none."""
+    for start in range(at, len(data), _SEARCHED_BYTES):
+        found = np.flatnonzero(data[start : start + _SEARCHED_BYTES] == LINE_FEED)
+        if len(found):
+            return start + int(found[0]) + 1
+    return len(data)

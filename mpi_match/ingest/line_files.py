@@ -18,12 +18,12 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.ingest import line_index, rows
-from mpi_match.ingest.checked_blocks import Blocks
+from mpi_match.ingest.checked_blocks import Blocks, Memory, ordinary_memory
 from mpi_match.ingest.line_blocks import lines_in
 from mpi_match.ingest.line_index import LineIndex, count_line_feeds, find_row, index_lines
 from mpi_match.ingest.packed_files import is_packed
 from mpi_match.ingest.row_batch import LINES_EXTRA_BYTES, LINES_PIECE, RowBatch
-from mpi_match.ingest.row_files import STDIN, is_csv
+from mpi_match.ingest.row_files import STDIN, is_csv, is_plain
 from mpi_match.ingest.rows import EventForm, event_of_row, parse_json, trimmed
 from mpi_match.model import Event, ModelError
 from mpi_match.storage import StorageError
@@ -50,7 +50,7 @@ class _Found(NamedTuple):
 class LineFiles:
     """Indexed JSON lines files; a context manager.
 
-    `packed` says whether there is any file that other processes cannot read by its name.
+    `packed` says whether there is any file that other processes cannot read by its name; `memory` is for the lines.
     """
 
     def __init__(
@@ -58,6 +58,7 @@ class LineFiles:
     ) -> None:
         self.index, self.form, self.packed = index, form, packed
         self._sources = [Path(name) for name in index.files] if sources is None else list(sources)
+        self.memory: Memory = ordinary_memory
         self._stack = ExitStack()
         self._found: _Found | None = None
         self._block: tuple[int, Array] | None = None
@@ -69,7 +70,7 @@ class LineFiles:
         OSError.
         """
         paths = sorted(paths)
-        packed = not all(map(_is_plain, paths))
+        packed = not all(map(is_plain, paths))
         with ExitStack() as stack:
             sources = [_readable(path, form, directory, stack) for path in paths]
             names = [str(path.absolute()) for path in paths]
@@ -184,25 +185,20 @@ class LineFiles:
         start, stop = begin // size, -(-min(end, int(self.index.n_bytes[file])) // size)
         kept = self._block
         is_kept = kept is not None and stop == start + 1 and kept[0] == first + start
-        data = kept[1] if kept is not None and is_kept else self._blocks(file, start, stop)
+        data = kept[1] if kept is not None and is_kept else self._blocks(file, start, stop, self.memory)
         return data[begin - start * size : end - start * size]
 
-    def _blocks(self, file: int, start: int, stop: int) -> Array:
+    def _blocks(self, file: int, start: int, stop: int, memory: Memory = ordinary_memory) -> Array:
         """Blocks of a file, numbered from its own first.  Raises FileChanged when they are not what was indexed."""
         first, last = self.index.first_block[file : file + 2].tolist()
         crc, n_bytes = self.index.crc[first:last], int(self.index.n_bytes[file])
         blocks = Blocks(self.index.files[file], n_bytes, line_index.BLOCK_BYTES, crc)
-        return blocks.read(self._sources[file], start, stop)
-
-
-def _is_plain(path: Path) -> bool:
-    """Can any part of a file be read, any number of times, as it is?"""
-    return path != STDIN and not is_packed(path) and not is_csv(path) and path.is_file()
+        return blocks.read(self._sources[file], start, stop, memory)
 
 
 def _readable(path: Path, form: EventForm, directory: Path | None, stack: ExitStack) -> Path:
     """A path from which this process can read any part of a file: its own, or of a temporary file with what is in it."""
-    if _is_plain(path):
+    if is_plain(path):
         return path
     spool = stack.enter_context(cast(IO[bytes], tempfile.TemporaryFile(dir=directory)))  # noqa: SIM115  the stack's
     for piece in lines_in(path, form) if is_packed(path) or is_csv(path) else _content(path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from mpi_match.ingest.packed_files import PACKED_ENDINGS
+from mpi_match.ingest.packed_files import PACKED_ENDINGS, is_packed
 from mpi_match.ingest.rows import ROW_ENDINGS, EventForm
 from mpi_match.model import ModelError
 
@@ -39,6 +39,11 @@ def is_columnar(path: Path) -> bool:
         return False
     starts = (PARQUET_START, ARROW_START, FEATHER_1_START)
     return _start_of(path).startswith(starts) or path.name.lower().endswith(COLUMNAR_ENDINGS)
+
+
+def is_plain(path: Path) -> bool:
+    """Can any part of a file of lines be read, any number of times, as it is?"""
+    return path != STDIN and not is_packed(path) and not is_csv(path) and path.is_file()
 
 
 def row_files(path: Path) -> list[Path]:

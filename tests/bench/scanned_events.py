@@ -1,7 +1,7 @@
 """JSON lines to codes and to answers: the scanner beside the reader of single lines, in one process, answers compared.
 
     python tests/bench/scanned_events.py SCENARIO [--events N] [--lines-by-rows N] [--filters N] [--threads 1,2]
-                                         [--repetitions 5] [--gpu | --columns] [--directory DIR] [-o records.jsonl]
+                                         [--repetitions 5] [--columns] [--directory DIR] [-o records.jsonl]
 
 Makes the scenario's events as JSON lines with `mpi-match generate` where they are not there yet, and its table and engine
 (`keyed`) in memory.  A repetition measures, one after the other: `rows`, `Events.of` and `encode` on the first lines (what
@@ -9,10 +9,6 @@ Makes the scenario's events as JSON lines with `mpi-match generate` where they a
 file to the file of answers, as `match` does.  The answers to the first lines must be the same bytes, and no line may be left
 by the scanner.  One JSON line for each number of threads: lines per second (median, least, greatest), nanoseconds of
 processor time for a line, seconds that compiling took where the cache was empty.
-
-With `--gpu` the scanner on the GPU instead: device time of its kernels, and time with the copy of the bytes, from pinned
-memory, all lines at once; lines in pinned memory to answers of `keyed_cuda`, in blocks of LINES_AT_ONCE lines, two of them
-being scanned ahead by threads, `--times` over.  The events must be those of the CPU's scanner, the answers those to them.
 
 With `--columns` Arrow tables of the scenario's values instead, to codes: one with a column for every name, most of it null
 (`sparse`), and one of five columns without nulls, of integers and doubles in turns (`dense`); beside them entry by entry,
@@ -27,9 +23,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -43,22 +37,18 @@ from bench.keeping import PYTHON, keep, last_json
 
 from mpi_match.commands.match import MATCHED_AT_ONCE
 from mpi_match.compute.compile_cache import compile_s
-from mpi_match.engines import Engine, match_all, open_engine
+from mpi_match.engines import Engine, open_engine
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
 from mpi_match.ingest.columns import columns_of_frame, events_of_columns
-from mpi_match.ingest.event_scanner import EventQueue, EventScanner, ScannedEvents
+from mpi_match.ingest.event_scanner import EventQueue, EventScanner
 from mpi_match.ingest.frames import encode_arrow
-from mpi_match.ingest.line_blocks import LineBlock, read_blocks
+from mpi_match.ingest.line_blocks import read_blocks
 from mpi_match.ingest.rows import PLAIN, EventForm, event_of_row, read_rows
 from mpi_match.matches.file import MatchesWriter
-from mpi_match.matches.matches import Matches
 from mpi_match.table.table import Table
 from mpi_match.workloads.files import LOCATION
 from mpi_match.workloads.scenarios import SCENARIOS, Scenario
-
-LINES_AT_ONCE, SCANNED_AHEAD = 2**20, 2
-"""Lines of a block on a GPU, and blocks that are scanned ahead."""
 
 
 def by_rows(path: Path, form: EventForm, table: Table) -> Iterator[EventBatch]:
@@ -208,82 +198,6 @@ def of_columns(options: argparse.Namespace, directory: Path) -> Iterator[dict[st
             }
 
 
-def in_blocks(data: np.ndarray, n_lines: int) -> list[LineBlock]:
-    """Lines in blocks of about LINES_AT_ONCE."""
-    size, found, at = len(data) * LINES_AT_ONCE // n_lines, [], 0
-    while at < len(data):
-        end = min(at + size, len(data))
-        end += int(np.argmax(data[end - 1 :] == ord("\n")))
-        found.append(LineBlock(data[at:end], "", 1))
-        at = end
-    return found
-
-
-def on_gpu(options: argparse.Namespace, directory: Path) -> Iterator[dict[str, Any]]:
-    """The record of a scenario, of the scanner on a GPU: all lines at once."""
-    from mpi_match.gpu.kernels import open_gpu
-    from mpi_match.gpu.line_scanner import GpuLineScanner
-
-    table, form, path = prepared(options, directory)
-    gpu = open_gpu()
-    scanner = GpuLineScanner(gpu, table.vocabulary, form)
-    data, buffers = np.fromfile(path, np.uint8), scanner.buffers()
-    gpu.pinned_regions.hold(data)
-    rows = scanner.scan(data, buffers)
-    assert not len(rows.flagged), f"{len(rows.flagged)} lines were left to rows"
-    expected = EventScanner(table.vocabulary, form).scan(LineBlock(data, str(path), 1), []).batch
-    found = scanner.fetched(rows, buffers)
-    assert np.array_equal(found.offsets, expected.offsets)
-    assert np.array_equal(found.attributes, expected.attributes)
-    assert (found.location is None) == (expected.location is None)
-    if found.location is not None and expected.location is not None:
-        assert found.location.tobytes() == expected.location.tobytes()
-    engine = open_engine("keyed_cuda", table)
-    lines = data.copy()  # the other copy is pinned already
-    engine.pin([lines])
-    blocks = in_blocks(lines, rows.n_rows)
-    on_engine = engine.scanner(EventScanner(table.vocabulary, form))
-
-    def answers(times: int) -> Iterator[Matches]:
-        with ThreadPoolExecutor(2) as threads:
-            yield from match_all(engine, batches(threads, times))
-
-    def batches(threads: ThreadPoolExecutor, times: int) -> Iterator[EventBatch]:
-        ahead: deque[Future[ScannedEvents]] = deque()
-        for block in blocks * times:
-            ahead.append(threads.submit(on_engine.scan, block, []))
-            if len(ahead) > SCANNED_AHEAD:
-                yield ahead.popleft().result().batch
-        while ahead:
-            yield ahead.popleft().result().batch
-
-    at = 0
-    for found_matches in answers(1):
-        assert found_matches == engine.match(expected[at : at + len(found_matches)])
-        at += len(found_matches)
-    assert at == rows.n_rows
-    walls, answered, steps = Times(), Times(), []
-    for _ in range(options.repetitions):
-        walls.add(lambda: scanner.scan(data, buffers).n_rows)
-        answered.add(lambda: sum(map(len, answers(options.times))))
-        steps.append(scanner.scan(data, buffers).steps_s)
-    kernels = [rows.n_rows / sum(each.values()) for each in steps]
-    yield {
-        "what": "scanned events on a GPU",
-        "scenario": options.scenario,
-        "filters": table.n_filters,
-        "lines": rows.n_rows,
-        "bytes": len(data),
-        "runs": options.repetitions,
-        "lines_per_s": {
-            "kernels": {"median": statistics.median(kernels), "min": min(kernels), "max": max(kernels)},
-            "with_copy": walls.record(),
-            "answers": answered.record(),
-        },
-        "steps_s": {step: statistics.median(each[step] for each in steps) for step in steps[0]},
-    }
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("scenario")
@@ -292,15 +206,13 @@ def main() -> None:
     parser.add_argument("--filters", type=int)
     parser.add_argument("--threads", type=lambda text: [int(each) for each in text.split(",")], default=[1, 2])
     parser.add_argument("--repetitions", type=int, default=5)
-    parser.add_argument("--gpu", action="store_true")
     parser.add_argument("--columns", action="store_true")
-    parser.add_argument("--times", type=int, default=10)
     parser.add_argument("--directory", type=Path)
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     directory = options.directory or Path(tempfile.gettempdir()) / f"mpi-match-lines-{options.scenario}-{options.events}"
     directory.mkdir(parents=True, exist_ok=True)
-    for record in (on_gpu if options.gpu else of_columns if options.columns else measure)(options, directory):
+    for record in (of_columns if options.columns else measure)(options, directory):
         keep(record, options.output)
 
 

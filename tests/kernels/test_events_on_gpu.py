@@ -20,6 +20,7 @@ from mpi_match.engines.base import match_all
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu import event_scanner
 from mpi_match.gpu.event_batch import GpuBatch
+from mpi_match.ingest import line_ranges
 from mpi_match.ingest.batch_scanner import BatchScanner, ScanReport
 from mpi_match.ingest.event_scanner import EventScanner, LineScanner
 from mpi_match.ingest.line_blocks import LineBlock
@@ -136,7 +137,7 @@ def test_a_workers_source_scans_on_the_gpu_of_its_engine(of_order: bool, engine:
     batch = RowBatch(3 * len(GOOD) + 5, np.array([[0, 0, 3 * len(GOOD) + 5, len(lines), 0]]), lines)
     expected, report = scanner.scan(batch)
     lines_of = OrderSource(RowBatch.from_wire)
-    given: Any = lines_of if of_order else SimpleNamespace(expect=lines_of.expect)
+    given: Any = lines_of if of_order else SimpleNamespace(expect=lines_of.expect, open_for=lines_of.open_for)
     with ScannedSource(given, scanner, AtOnce()) as source:
         source.open_for(engine)
         awaited = source.expect(0, batch.to_wire())
@@ -146,7 +147,9 @@ def test_a_workers_source_scans_on_the_gpu_of_its_engine(of_order: bool, engine:
     assert engine.match(events) == engine.match(expected)
 
 
-def test_matching_files_scans_on_the_gpu(files: tuple[Path, Path], tmp_path: Path) -> None:
+def test_matching_files_scans_on_the_gpu(files: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranges of lines, read and scanned ahead by threads."""
+    monkeypatch.setattr(line_ranges, "RANGE_BYTES", 1500)
     subscriptions = tmp_path / "subscriptions.jsonl"
     subscriptions.write_text('{"interface": 1, "constraints": [["temp", ">", 3]]}\n')
     found = {}

@@ -116,13 +116,18 @@ class EventOffer(NamedTuple):
     rows: RowsOffer | None
 
 
-class FileSource(_Unscanned):
+class FileSource:
     """The events of an offer, opened by this rank, whose batches are read by `workers`."""
 
     def __init__(self, offer: EventOffer, vocabulary: Vocabulary, workers: Workers) -> None:
         table = _opened(offer, vocabulary) if offer.rows is None else _opened_rows(offer.rows)
         self._events = BatchedEvents(table, offer.ranges)
         self._workers = workers
+
+    def open_for(self, engine: Engine) -> None:
+        """See `EventSource.open_for`: lines are read into memory that it copies from."""
+        if isinstance(self._events.table, LineFiles):
+            self._events.table.memory = engine.host_memory
 
     def __enter__(self) -> FileSource:
         return self
@@ -174,6 +179,7 @@ class ScannedSource:
     def open_for(self, engine: Engine) -> None:
         """See `EventSource.open_for`."""
         self._scanner.choose(engine.scanner)
+        self._rows.open_for(engine)
 
     def first(self) -> EventBatch | None:
         """See `EventSource.first`."""

@@ -45,7 +45,7 @@ from mpi_match.engines.keyed.kernels.trie_thread import (
 from mpi_match.engines.keyed.kernels.trie_warp import WIDE_WIDTHS, wide_kernel
 from mpi_match.errors import EngineError
 from mpi_match.events.batch import EventBatch
-from mpi_match.gpu.event_scanner import GpuEventScanner
+from mpi_match.gpu.event_scanner import LEAST_GPU_BYTES, GpuEventScanner
 from mpi_match.gpu.kernels import PinnedPool, open_gpu
 from mpi_match.ingest.event_scanner import EventScanner, LineScanner
 from mpi_match.matches.matches import Matches, id_dtype
@@ -57,8 +57,8 @@ CPU_EVENTS, CPU_LINES = 64, 1024
 """A batch of fewer events is matched by the CPU, also if these have fewer lines of a bitmap to look into in all."""
 FEW_INTERFACES = 64
 """Up to so many interfaces an answer is a bit mask."""
-POOL_BYTES = 2**30
-"""Most host memory that is pinned for answers in use."""
+POOL_BYTES = LINE_POOL_BYTES = 2**30
+"""Most host memory that is pinned for answers in use, and for lines."""
 
 
 class KeyedCuda(Engine):
@@ -98,6 +98,7 @@ class KeyedCuda(Engine):
         else:
             self._cpu = Keyed(table, threads=threads, built=(self._host_index, self._live_filters, bitmap))
         self._pool = PinnedPool(POOL_BYTES)
+        self._line_pool = PinnedPool(LINE_POOL_BYTES, self._gpu.pinned_regions)
         self._pipeline_slots = [PipelineSlot(self._gpu, lists.dtype) for _ in range(PIPELINE_SLOTS)]
         self._batches = Batches(self._pipeline_slots)
         self._load_kernels()
@@ -148,6 +149,14 @@ class KeyedCuda(Engine):
                 self._gpu.pinned_regions.hold(each)
             except EngineError as refusal:
                 log.debug("events are copied once more on their way to the GPU: %s", refusal)
+
+    def host_memory(self, n_bytes: int) -> Array:
+        """See `Engine.host_memory`."""
+        if n_bytes < LEAST_GPU_BYTES:
+            return np.empty(n_bytes, np.uint8)
+        self._gpu.make_current()
+        found = self._line_pool.take(n_bytes, np.uint8)
+        return np.empty(n_bytes, np.uint8) if found is None else found
 
     def scanner(self, scanner: LineScanner) -> LineScanner:
         """See `Engine.scanner`."""

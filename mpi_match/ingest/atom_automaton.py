@@ -40,13 +40,15 @@ NO_ATOM = NO_STATE = -1
 """Places in the table of addresses, behind those of the numbers:
 
     ATOM_ROOTS                  i64[v]: of each name's trie; NO_STATE for a name without atoms
-    EDGES                       i64[slots, 2]: state * 256 + byte, or NO_STATE in a free slot; where the edge leads to
-    DENSE_ROWS                  i32[dense, classes]: the next state of the first states, for each class of bytes
+    EDGES                       i64[slots, 2]: state * 256 + byte, or NO_STATE in a free slot; where it leads to, *marked*
+    DENSE_ROWS                  i32[dense, classes]: the next state of the first states, for each class of bytes, marked
     BYTE_CLASSES                u8[256]
     AUTOMATON_SIZES             i64: EDGE_MASK, mask for numbers of slots; N_DENSE and N_CLASSES, of DENSE_ROWS
     FAILURE_LINKS               i64[states]: NO_STATE for a root
     CONTAINED, SUFFIXES         i64[states]: the atom that is this state, or NO_ATOM
     NEXT_CONTAINED, NEXT_SUFFIX i64[states]: the first state that is an atom, from here along failure links
+
+A marked state is 2 * state, and 1 more if it has a NEXT_CONTAINED, which is then not looked up for the others.
 """
 EDGE_MASK, N_DENSE, N_CLASSES = range(3)
 DENSE_BYTES = 2**22
@@ -86,6 +88,7 @@ def automaton(vocabulary: Vocabulary) -> tuple[Array, ...]:
     n_classes = int(classes.max()) + 1
     dense = np.full((min(n_states, DENSE_BYTES // (4 * n_classes)), n_classes), NO_STATE, np.int32)
     _link(edges, dense, classes, trie)
+    _mark(edges, dense, trie)
     sizes = np.array([len(edges) - 1, *dense.shape], np.int64)
     return roots, edges, dense, classes, sizes, *trie.T[_FAILURE : _NEXT_OF_SUFFIXES + 1]
 
@@ -143,6 +146,11 @@ def _insert(data: Array, atoms: Array, is_suffix: Array, edges: Array, trie: Arr
     return n_states
 
 
+@nested
+def _marked(state: int, trie: Array) -> int:
+    return 2 * state + (1 if trie[state, _NEXT_OF_CONTAINED] != NO_STATE else 0)
+
+
 @jit
 def _link(edges: Array, dense: Array, classes: Array, trie: Array) -> None:
     """Edges, failure links, dense rows, and from each state the next that is an atom.
@@ -175,15 +183,27 @@ def _link(edges: Array, dense: Array, classes: Array, trie: Array) -> None:
                 trie[state, following] = trie[link, following]
 
 
+@jit
+def _mark(edges: Array, dense: Array, trie: Array) -> None:
+    """Mark the states that edges and dense rows lead to."""
+    for slot in range(len(edges)):
+        if edges[slot, 0] != NO_STATE:
+            edges[slot, 1] = _marked(edges[slot, 1], trie)
+    for state in range(len(dense)):
+        for k in range(dense.shape[1]):
+            dense[state, k] = _marked(dense[state, k], trie)
+
+
 @nested
 def _next_state(state: int, byte: int, tables: int) -> int:
+    """The state after another byte, marked; a root that stays is not, since its atoms are those of the empty string."""
     sizes = constant_i64(tables, AUTOMATON_SIZES)
-    n_dense, mask = load_i64(sizes, N_DENSE), load_i64(sizes, EDGE_MASK)
+    n_dense, mask = constant_i64(sizes, N_DENSE), constant_i64(sizes, EDGE_MASK)
     edges, links = constant_i64(tables, EDGES), constant_i64(tables, FAILURE_LINKS)
     while True:
         if state < n_dense:
             column = load_u8(constant_i64(tables, BYTE_CLASSES), byte)
-            return load_i32(constant_i64(tables, DENSE_ROWS), state * load_i64(sizes, N_CLASSES) + column)
+            return load_i32(constant_i64(tables, DENSE_ROWS), state * constant_i64(sizes, N_CLASSES) + column)
         key = 256 * state + byte
         slot = np.int64(_slot(key, np.uint64(mask)))
         while True:
@@ -195,7 +215,7 @@ def _next_state(state: int, byte: int, tables: int) -> int:
             slot = (slot + 1) & mask
         link = load_i64(links, state)
         if link == NO_STATE:
-            return state
+            return 2 * state
         state = link
 
 
@@ -245,7 +265,8 @@ def find_atoms(root: int, data: int, start: int, stop: int, tables: int, found: 
     state = root
     _add_all(state, contained, following, links, found)
     for i in range(start, stop):
-        state = _next_state(state, load_u8(data, i), tables)
-        if load_i64(following, state) != NO_STATE:
+        marked = _next_state(state, load_u8(data, i), tables)
+        state = marked >> 1
+        if marked & 1:
             _add_all(state, contained, following, links, found)
     _add_all(state, constant_i64(tables, SUFFIXES), constant_i64(tables, NEXT_SUFFIX), links, found)

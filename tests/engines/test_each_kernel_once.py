@@ -74,7 +74,7 @@ def test_lines(filters: list[Filter], form: EventForm, launched: set[str], monke
 def test_bitmap(n_filters: int, of_filters: bool, launched: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "ENTERING_COST", -1e9)
     monkeypatch.setattr(choice, "ROW_COST", 0.0)
-    scenario = SCENARIOS["intervals-narrow"].scaled(n_filters)
+    scenario = SCENARIOS["intervals"].scaled(n_filters)
     table = Table.from_subscriptions(scenario.subscriptions())
     batch = scenario.events(70).encode(table.vocabulary)
     found = open_engine("keyed_cuda", table).match(batch, filters=of_filters)

@@ -100,6 +100,10 @@ class FastestOf(Engine):
         for engine in self._engines:
             engine.pin(memory)
 
+    def host_memory(self, n_bytes: int) -> Array:
+        """See `Engine.host_memory`."""
+        return self._engines[0].host_memory(n_bytes)
+
     def scanner(self, scanner: LineScanner) -> LineScanner:
         """See `Engine.scanner`: other engines copy what is scanned on a GPU."""
         return self._engines[0].scanner(scanner)

@@ -110,6 +110,10 @@ class ShardsEngine(Engine):
         counts, ids = self._merge([(each.counts, np.ascontiguousarray(each.ids)) for each in found])
         return Matches.from_counts(counts, ids, found[0].n_ids)
 
+    def host_memory(self, n_bytes: int) -> Array:
+        """See `Engine.host_memory`."""
+        return self._engines[0].host_memory(n_bytes)
+
     def scanner(self, scanner: LineScanner) -> LineScanner:
         """See `Engine.scanner`: their engines are on one GPU."""
         return self._engines[0].scanner(scanner)
@@ -148,6 +152,10 @@ class ShardEngine(Engine):
         if not filters:
             return found
         return Matches.from_counts(found.counts, self._part.to_global(found.ids), n_filters)
+
+    def host_memory(self, n_bytes: int) -> Array:
+        """See `Engine.host_memory`."""
+        return self._engine.host_memory(n_bytes)
 
     def scanner(self, scanner: LineScanner) -> LineScanner:
         """See `Engine.scanner`."""

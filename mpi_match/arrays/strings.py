@@ -42,6 +42,19 @@ class Strings:
         return cls(np.frombuffer(b"".join(items), np.uint8), offsets_of(lengths))
 
     @classmethod
+    def numbered(cls, prefix: bytes, n: int) -> Strings:
+        """The prefix with each number below n, as many digits wide as the last: they sort as the numbers do."""
+        width, head = len(str(n - 1)), len(prefix)
+        data = np.empty((n, head + width), np.uint8)
+        data[:, :head] = np.frombuffer(prefix, np.uint8)
+        for first in range(0, n, _BLOCK):
+            rest = np.arange(first, min(first + _BLOCK, n))
+            for place in range(head + width - 1, head - 1, -1):
+                rest, digit = np.divmod(rest, 10)
+                data[first : first + len(rest), place] = digit + ord("0")
+        return cls(data.reshape(-1), np.arange(n + 1) * (head + width))
+
+    @classmethod
     def read(cls, source: ArraySource, name: str) -> Strings:
         """The strings that `named` wrote under this name."""
         return cls(source.array(f"{name}/data"), source.array(f"{name}/offsets"))

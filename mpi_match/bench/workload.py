@@ -108,9 +108,9 @@ class Workload:
 
 def _drawn(scenario: Scenario, n_events: int, seed: int) -> Workload:
     """Of a scenario; only one chunk of raw events is in memory."""
-    subscriptions = scenario.subscriptions(seed)
+    make_table = scenario.drawn_table(seed)
     started = time.perf_counter()
-    table = Table.from_subscriptions(subscriptions)
+    table = make_table()
     table_s = time.perf_counter() - started
     encode_s, pieces = 0.0, []
     for chunk in scenario.event_chunks(n_events, seed):

@@ -162,7 +162,7 @@ class Events:
 
         String work is done once per distinct (name, string) pair.  `location` is None in the batch when no event has one.
         """
-        known = np.array([vocabulary.name_id(name) for name in self.names] or [-1], np.int64)
+        known = vocabulary.name_ids(self.names) if len(self.names) else np.array([-1])
         name, type_, number, string = known[self.name], self.type, self.number, self.string
         event: Array = np.repeat(np.arange(self.n_events, dtype=np.uint32), np.diff(self.offsets))
         of_elements, virtual = self._encode_elements(vocabulary, event)

@@ -45,6 +45,7 @@ from mpi_match.arrays.csr import Array, offsets_of, owners, smallest_unsigned
 from mpi_match.arrays.strings import Strings
 from mpi_match.model import Op, Type
 from mpi_match.table.element_names import ElementNames, element_names
+from mpi_match.table.name_lookup import NameLookup
 from mpi_match.table.virtual_names import MARK
 
 ATOM_OPS = (Op.SUFFIX, Op.CONTAINS)
@@ -128,6 +129,20 @@ class Vocabulary:
         packed: Array = np.asarray(name, np.uint64) << np.uint64(self.shift) | np.asarray(code, np.uint64)
         return packed.astype(self.packed_dtype)
 
+    @classmethod
+    def of_presence(cls, names: Strings) -> Vocabulary:
+        """Sorted names of which only presence is asked."""
+        none, nothing = np.zeros(len(names) + 1, np.int64), Strings.of(())
+        return cls(names, none, np.zeros(0), none, nothing, none, np.zeros(0, np.uint8), nothing)
+
+    def name_ids(self, names: Strings) -> Array:
+        """i64: ids of names, -1 of those that are not there."""
+        return self._lookup.find(names)
+
+    @cached_property
+    def _lookup(self) -> NameLookup:
+        return NameLookup(self.names)
+
     def name_id(self, name: bytes) -> int:
         """Id of a name; -1 if there is none."""
         if self._name_ids is not None:
@@ -172,6 +187,8 @@ class Vocabulary:
 
     def number_codes(self, name: Array, value: Array) -> Array:
         """Codes i64[k] of numbers f64[k] on names i64[k]."""
+        if not len(self.numbers):
+            return np.isnan(value).astype(np.int64)
         if self._classes is not None:
             values, codes_of = self._classes
             at = np.searchsorted(values, value)

@@ -24,6 +24,7 @@ from mpi_match.events.schema import EVENTS
 from mpi_match.ingest.format import event_rows, subscription_rows
 from mpi_match.ingest.rows import EventForm
 from mpi_match.storage import FilePart, Reader, StorageError, atomic_write, parts_directory, write_index
+from mpi_match.table.subscriptions import Subscriptions
 from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary
 from mpi_match.workloads.scenarios import CHUNK_EVENTS, Scenario
@@ -53,23 +54,17 @@ def write_workload(
     directory.mkdir(parents=True, exist_ok=True)
     total = scenario.n_filters + n_events
     tell = progress or (lambda done, total: None)
-    subscriptions = scenario.subscriptions(seed)
-    summary: dict[str, Any] = {
-        "scenario": scenario.name,
-        "seed": seed,
-        "filters": subscriptions.n_filters,
-        "constraints": subscriptions.n_constraints,
-    }
     chunks = scenario.event_chunks(n_events, seed, CHUNK_EVENTS)
     if format_ == "jsonl":
         paths = directory / "subscriptions.jsonl", directory / "events.jsonl"
+        drawn: Subscriptions | Table = (subscriptions := scenario.subscriptions(seed))
         _write_lines(paths[0], subscription_rows(subscriptions), lambda done: tell(done, total))
         form = EventForm(LOCATION) if scenario.area else None
         rows = (row for chunk in chunks for row in event_rows(chunk, form))
         _write_lines(paths[1], rows, lambda done: tell(scenario.n_filters + done, total))
     else:
         paths = directory / "table.h5", directory / "events.h5"
-        table = Table.from_subscriptions(subscriptions)
+        drawn = table = scenario.drawn_table(seed)()
         table.save(paths[0])
         tell(scenario.n_filters, total)
 
@@ -78,6 +73,12 @@ def write_workload(
 
         _write_events(paths[1], scenario, n_events, seed, table.vocabulary, told, divided)
     files = {"subscriptions": str(paths[0]), "event_file": str(paths[1])}
+    summary = {
+        "scenario": scenario.name,
+        "seed": seed,
+        "filters": drawn.n_filters,
+        "constraints": drawn.n_constraints,
+    }
     return {**summary, "events": n_events, **files, "wall_s": time.perf_counter() - started}
 
 

@@ -90,7 +90,7 @@ i is the same however many are made and however they are cut into chunks.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
@@ -107,6 +107,7 @@ from mpi_match.workloads.ranges import DrawnConstraints, Intervals, Packets, Ran
 from mpi_match.workloads.sampling import Moves, Sampler, Weighted, radius_of, stepped
 
 if TYPE_CHECKING:
+    from mpi_match.table.table import Table
     from mpi_match.workloads.ccm_generator import Drawn
 
 __all__ = ["CHUNK_EVENTS", "DRAWN_AT_ONCE", "SCENARIOS", "Scenario", "event_rows", "subscription_rows"]
@@ -216,6 +217,13 @@ class Scenario:
             number=number,
             string=string,
         )
+
+    def drawn_table(self, seed: int = 0) -> Callable[[], Table]:
+        """Draw the subscriptions; the function that is returned makes their table."""
+        from mpi_match.table.table import Table
+
+        subscriptions = self.subscriptions(seed)
+        return lambda: Table.from_subscriptions(subscriptions)
 
     def events(self, n: int, seed: int = 1) -> Events:
         """The first n events.  Event i depends on `seed` and i only."""
@@ -516,12 +524,10 @@ class TagScenario(Scenario):
 
     def subscriptions(self, seed: int = 0) -> Subscriptions:
         """See `Scenario.subscriptions`."""
-        blocks = [self._set_block(seed, at) for at in range(-(-self.n_filters // DRAWN_AT_ONCE))]
-        sizes = np.concatenate([sizes for sizes, _ in blocks])[: self.n_filters]
-        name = np.concatenate([rows[np.arange(rows.shape[1]) < sizes[:, None]] for sizes, rows in blocks])[: sizes.sum()]
+        sizes, name = self._drawn_sets(seed)
         return Subscriptions(
             labels=_numbered(b"interface-%0*d", self.n_interfaces),
-            names=_numbered(b"tag-%0*d", self.n_names),
+            names=list(self._tags),
             strings=[],
             interface=np.repeat(np.arange(self.n_interfaces), self._interface_sizes(seed)),
             constraint_offsets=offsets_of(sizes),
@@ -533,6 +539,44 @@ class TagScenario(Scenario):
             number=np.zeros(0),
             string=np.zeros(0, np.int64),
         )
+
+    def drawn_table(self, seed: int = 0) -> Callable[[], Table]:
+        """See `Scenario.drawn_table`: from arrays, if each filter has an interface of its own."""
+        if self.n_interfaces < self.n_filters:
+            return super().drawn_table(seed)
+        from mpi_match.table.tag_sets import TagSetColumns
+
+        sizes, name = self._drawn_sets(seed)
+        return TagSetColumns(Strings.numbered(b"interface-", self.n_interfaces), self._tags, sizes, name).table
+
+    def _drawn_sets(self, seed: int) -> tuple[Array, Array]:
+        """Sizes of all sets, in the narrowest unsigned type, and their names u32 end to end."""
+        from mpi_match.compute.parallel import in_stretches, running_sum
+
+        n_blocks = -(-self.n_filters // DRAWN_AT_ONCE)
+        sizes = np.empty(n_blocks * DRAWN_AT_ONCE, smallest_unsigned(self.filter_size[1] + 1))
+        in_stretches(n_blocks, self._draw_sizes, seed, sizes, least=1)
+        sizes = sizes[: self.n_filters]
+        offsets = running_sum(sizes)
+        name = np.empty(int(offsets[-1]), np.uint32)
+        in_stretches(n_blocks, self._draw_sets, seed, offsets, name, least=1)
+        return sizes, name
+
+    def _draw_sizes(self, stretch: int, n_stretches: int, seed: int, sizes: Array) -> None:
+        """Fill the sizes of a stretch of the blocks."""
+        for block in _stretch(len(sizes) // DRAWN_AT_ONCE, stretch, n_stretches):
+            drawn = self._sizes_of(_generator(seed, _FILTERS, block))
+            sizes[block * DRAWN_AT_ONCE : (block + 1) * DRAWN_AT_ONCE] = drawn
+
+    def _draw_sets(self, stretch: int, n_stretches: int, seed: int, offsets: Array, name: Array) -> None:
+        """Fill the names of a stretch of the blocks."""
+        for block in _stretch(-(-(len(offsets) - 1) // DRAWN_AT_ONCE), stretch, n_stretches):
+            sizes, rows = self._set_block(seed, block)
+            first, last = offsets[block * DRAWN_AT_ONCE], offsets[min((block + 1) * DRAWN_AT_ONCE, len(offsets) - 1)]
+            name[first:last] = rows[np.arange(rows.shape[1]) < sizes[:, None]][: last - first]
+
+    def _sizes_of(self, rng: np.random.Generator) -> Array:
+        return rng.integers(self.filter_size[0], self.filter_size[1] + 1, DRAWN_AT_ONCE)
 
     def event_range(self, start: int, stop: int, seed: int = 1) -> Events:
         """See `Scenario.event_range`: the names are those of a filter of `subscriptions(seed)`, and others."""
@@ -553,9 +597,7 @@ class TagScenario(Scenario):
     def _set_block(self, seed: int, block: int) -> tuple[Array, Array]:
         """Sizes of `DRAWN_AT_ONCE` sets, and as many names for each as the largest may have."""
         rng = _generator(seed, _FILTERS, block)
-        return rng.integers(self.filter_size[0], self.filter_size[1] + 1, DRAWN_AT_ONCE), self._draw_distinct(
-            rng, self.filter_size[1]
-        )
+        return self._sizes_of(rng), self._draw_distinct(rng, self.filter_size[1])
 
     def _query_block(self, seed: int, block: int) -> tuple[Array, Array]:
         """Sizes of `DRAWN_AT_ONCE` events, and their names end to end, distinct in each."""
@@ -573,7 +615,12 @@ class TagScenario(Scenario):
 
     @cached_property
     def _tags(self) -> Strings:
-        return Strings.of(_numbered(b"tag-%0*d", self.n_names))
+        return Strings.numbered(b"tag-", self.n_names)
+
+
+def _stretch(n: int, stretch: int, n_stretches: int) -> range:
+    """The blocks of a stretch, out of n."""
+    return range(stretch * n // n_stretches, (stretch + 1) * n // n_stretches)
 
 
 def _generator(seed: int, purpose: int, block: int) -> np.random.Generator:

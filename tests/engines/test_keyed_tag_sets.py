@@ -107,7 +107,7 @@ def test_a_set_takes_few_bytes() -> None:
     ]
     sets = index.TagSetIndex.of(Table.from_filters(filters))
     assert sets is not None
-    assert sets.nbytes - sets.tag.nbytes < 40 * len(filters)
+    assert sets.nbytes - sets.tag.nbytes < 29 * len(filters)
 
 
 def test_no_sets_and_no_tags() -> None:

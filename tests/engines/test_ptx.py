@@ -10,7 +10,7 @@ from mpi_match.engines.ccm.kernel import ccm_kernel
 from mpi_match.engines.clcb import kernels as clcb_kernel
 from mpi_match.engines.clcb import segment
 from mpi_match.engines.clcb.options import ClcbVariant
-from mpi_match.engines.keyed.kernels import bitmap, compact, tidy, trie_thread, trie_warp
+from mpi_match.engines.keyed.kernels import bitmap, compact, tag_sets, tidy, trie_thread, trie_warp
 from mpi_match.engines.keyed.kernels import grid as keyed_grid_kernel
 from mpi_match.engines.tagmatch.kernel import match_kernel as tagmatch_kernel
 from mpi_match.gpu import intrinsics, line_kernels, pinned_mailbox
@@ -133,6 +133,16 @@ def test_the_kernel_of_the_bitmap_compiles(packed: str, kind: int, long: bool) -
         assert "bar.sync" in compiled(tidy.tidy_kernel, compute_capability)
         assert "atom" in compiled(tidy.mark_kernel, compute_capability)
         assert "atom" in compiled(bitmap.enter_kernel(packed), compute_capability)
+
+
+@pytest.mark.parametrize(("width", "packed", "kind"), [(32, "uint64", 0), (256, "uint32", 1), (32, "uint64", 2)])
+def test_the_kernel_of_tag_sets_compiles(width: int, packed: str, kind: int) -> None:
+    """Its hashes are integers, and it keeps nothing in local memory."""
+    for compute_capability in ((8, 0), (9, 0)):
+        ptx = compiled(tag_sets.tag_set_kernel(width, packed, kind), compute_capability)
+        assert "mul.lo.s64" in ptx
+        assert "f64" not in ptx, "unsigned and signed words met"
+        assert "st.local" not in ptx
 
 
 @pytest.mark.parametrize(

@@ -104,12 +104,14 @@ class Keyed(Engine):
         *,
         live: bool = False,
         built: tuple[KeyedIndex, LiveFilters, Bitmap | None] | None = None,
+        sets: TagSetIndex | None = None,
     ) -> None:
         self._table, self._live = table, live
         self._threads = max(1, min(threads or len(os.sched_getaffinity(0)), _MOST_THREADS))
         self.device = f"cpu, {self._threads} thread{'s' if self._threads > 1 else ''}"
         self._n_filters, self._n_interfaces = table.n_filters, table.n_interfaces
-        sets = None if live or built is not None else TagSetIndex.of(table)
+        if not live and built is None and sets is None:
+            sets = TagSetIndex.of(table)
         self._tag_sets = None if sets is None else TagSetMatcher(sets, self._threads)
         if self._tag_sets is None:
             self._build(table, built or consolidated(table, live=live), live=live)

@@ -4,8 +4,10 @@ Batches are cut into slices that take turns on the GPU (`cuda_pipeline`), so tha
 another are fetched (`cuda_slot`, `cuda_results`): slices of one batch, and of several, if the next one is begun before the
 previous one is ended.
 
-Where all filters are in the trie, the engine also keeps the engine `keyed` on the same index.  The shortest way to a GPU and
-back takes as long as a CPU core takes for several events, so `keyed` matches small batches, and batches
+A large table of tag sets has an index of its own (`tag_sets.index`): a warp matches an event with it.
+
+Where all filters are in the trie, or are tag sets, the engine also keeps the engine `keyed` on the same index.  The shortest
+way to a GPU and back takes as long as a CPU core takes for several events, so `keyed` matches small batches, and batches
 with an event of more attributes than a warp has room for (256).  The grid, for filters with areas and for tables that
 change, is on the GPU alone, since keeping two would double the work of every change; all events are matched there.
 """
@@ -33,6 +35,7 @@ from mpi_match.engines.keyed.index.postings import may_be_long
 from mpi_match.engines.keyed.kernels.bitmap import bitmap_kernel
 from mpi_match.engines.keyed.kernels.compact import count_kernel, write_kernel
 from mpi_match.engines.keyed.kernels.grid import grid_kernel
+from mpi_match.engines.keyed.kernels.tag_sets import TAG_WIDTHS, TagSetArrays, tag_set_kernel
 from mpi_match.engines.keyed.kernels.trie_thread import (
     FILTER_IDS,
     INTERFACES,
@@ -43,10 +46,11 @@ from mpi_match.engines.keyed.kernels.trie_thread import (
     match_kernel,
 )
 from mpi_match.engines.keyed.kernels.trie_warp import WIDE_WIDTHS, wide_kernel
+from mpi_match.engines.keyed.tag_sets.index import TagSetIndex
 from mpi_match.errors import EngineError
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.event_scanner import LEAST_GPU_BYTES, GpuEventScanner
-from mpi_match.gpu.kernels import PinnedPool, open_gpu
+from mpi_match.gpu.kernels import Kernel, PinnedPool, open_gpu
 from mpi_match.ingest.event_scanner import EventScanner, LineScanner
 from mpi_match.matches.matches import Matches, id_dtype
 from mpi_match.table.table import Table
@@ -75,6 +79,31 @@ class KeyedCuda(Engine):
         self.device, self.gpu = self._gpu.info.name, self._gpu.info.uuid
         self._table, self._live = table, live
         self._n_filters, self._n_interfaces = table.n_filters, table.n_interfaces
+        self._pool = PinnedPool(POOL_BYTES)
+        self._line_pool = PinnedPool(LINE_POOL_BYTES, self._gpu.pinned_regions)
+        self._pipeline_slots = [PipelineSlot(self._gpu, table.vocabulary.packed_dtype) for _ in range(PIPELINE_SLOTS)]
+        self._batches = Batches(self._pipeline_slots)
+        self._grid: GridOnGpu | None = None
+        self._bitmap: BitmapOnGpu | None = None
+        self._cpu: Keyed | None = None
+        self._few, self._may_be_long = CPU_LINES, False
+        self._sets = None if live else self._tag_sets(table, threads)
+        if self._sets is None:
+            self._build(table, threads, live=live)
+        self._load_kernels()
+
+    def _tag_sets(self, table: Table, threads: int | None) -> TagSetArrays | None:
+        """The index of a large table of tag sets on the GPU, if it is one; the CPU keeps it, too."""
+        sets = TagSetIndex.of(table)
+        if sets is None:
+            return None
+        self._cpu = Keyed(table, threads=threads, sets=sets)
+        facts = np.array([sets.shortest[0], table.vocabulary.shift, len(sets.always), len(sets.interface)], np.int64)
+        arrays = (sets.tag, sets.records, sets.directory, sets.bits, sets.interface, sets.always, facts)
+        return TagSetArrays(*(self._gpu.upload(array) for array in arrays))
+
+    def _build(self, table: Table, threads: int | None, *, live: bool) -> None:
+        """The index, and all that it takes to search it."""
         self._host_index, self._live_filters, bitmap = consolidated(table, live=live)
         packed, lists = self._gpu.upload(self._host_index.table), self._gpu.upload(self._host_index.words)
         self._index = IndexArrays(packed.viewed(np.uint32), packed, lists)
@@ -84,8 +113,6 @@ class KeyedCuda(Engine):
         n_in_bitmap = 0 if bitmap is None else len(bitmap.filters)
         self._few = CPU_LINES // max(n_in_bitmap // LINE_FILTERS, 1)
         self._has_trie = len(table.filters.area) + n_in_bitmap < table.n_filters
-        self._grid: GridOnGpu | None = None
-        self._cpu: Keyed | None = None
         if live or not self._live_filters.is_empty:
             self._grid = GridOnGpu(
                 self._gpu,
@@ -97,11 +124,6 @@ class KeyedCuda(Engine):
             )
         else:
             self._cpu = Keyed(table, threads=threads, built=(self._host_index, self._live_filters, bitmap))
-        self._pool = PinnedPool(POOL_BYTES)
-        self._line_pool = PinnedPool(LINE_POOL_BYTES, self._gpu.pinned_regions)
-        self._pipeline_slots = [PipelineSlot(self._gpu, lists.dtype) for _ in range(PIPELINE_SLOTS)]
-        self._batches = Batches(self._pipeline_slots)
-        self._load_kernels()
 
     @classmethod
     def serves(cls, table: Table) -> str | None:
@@ -136,7 +158,7 @@ class KeyedCuda(Engine):
     def _load_kernels(self) -> None:
         """Load the kernels and allocate each slot's first memory, so that the first batch does not wait for it."""
         n = FIRST_EVENTS + (len(self._pipeline_slots) - 1) * SLICE_EVENTS
-        nothing = np.zeros(0, self._host_index.words.dtype)
+        nothing = np.zeros(0, self._table.vocabulary.packed_dtype)
         self.match(EventBatch(np.zeros(n + 1, np.uint32), nothing, None, self._table.vocabulary.fingerprint))
         for slot in self._pipeline_slots:
             slot.reserve(FIRST_EVENTS * WIDTHS[0] // 2)
@@ -195,22 +217,26 @@ class KeyedCuda(Engine):
         self._gpu.make_current()
         kind = FILTER_IDS if filters else MASKS if n_ids <= FEW_INTERFACES else INTERFACES
         widths = (*WIDTHS, *WIDE_WIDTHS, WIDEST)
-        variant = (next(w for w in widths if widest <= w), self._table.vocabulary.packed_dtype.name, kind, self._may_be_long)
-        is_wide = variant[0] in WIDE_WIDTHS
-        trie_kernel = wide_kernel if is_wide else match_kernel
+        packed = self._table.vocabulary.packed_dtype.name
+        variant = (next(w for w in widths if widest <= w), packed, kind, self._may_be_long)
+        is_wide = self._sets is not None or variant[0] in WIDE_WIDTHS
+        if self._sets is not None:
+            trie: Kernel | None = tag_set_kernel(next(w for w in TAG_WIDTHS if widest <= w), packed, kind)
+        else:
+            trie = (wide_kernel if is_wide else match_kernel)(*variant) if self._has_trie else None
         if self._grid is not None:
             self._grid.flush()
         answers = Answers(len(batch), n_ids, self._pool)
         plan = SlicePlan(
             kind,
-            trie_kernel(*variant) if self._has_trie else None,
+            trie,
             is_wide,
             None if self._bitmap is None else bitmap_kernel(*variant[1:]),
             None if self._grid is None else grid_kernel(*variant),
             count_kernel(kind == MASKS),
             write_kernel(kind == MASKS, answers.id_dtype.name),
             n_ids,
-            self._index,
+            self._index if self._sets is None else self._sets,
             self._bitmap,
             self._grid,
         )

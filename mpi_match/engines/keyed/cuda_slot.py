@@ -28,7 +28,7 @@ from mpi_match.engines.keyed.cuda_grid import GridOnGpu
 from mpi_match.engines.keyed.cuda_results import Answers
 from mpi_match.engines.keyed.kernels.compact import KEYED_BLOCK, SCAN_THREADS, count_dtype, scan_kernel
 from mpi_match.engines.keyed.kernels.tidy import MARK_THREADS, TIDIED_TOGETHER, mark_kernel, mark_shape, tidy_kernel
-from mpi_match.engines.keyed.kernels.trie_thread import MASKS, AnswerArrays, EventArrays, IndexArrays
+from mpi_match.engines.keyed.kernels.trie_thread import MASKS, AnswerArrays, EventArrays
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.event_batch import GpuBatch
 from mpi_match.gpu.intrinsics import WARP
@@ -39,7 +39,7 @@ class SlicePlan(NamedTuple):
     """How a batch is matched.
 
     kind           of answer: MASKS, INTERFACES or FILTER_IDS
-    trie_kernel    None where the trie has no filters; `is_wide`: it takes a warp for each event
+    trie_kernel    None where the trie has no filters, or that of tag sets; `is_wide`: it takes a warp for each event
     bitmap_kernel  None where no filter is in a bitmap
     grid_kernel    None where there is no grid
     n_ids          bound of the ids
@@ -53,7 +53,7 @@ class SlicePlan(NamedTuple):
     count_kernel: Kernel
     write_kernel: Kernel
     n_ids: int
-    index_arrays: IndexArrays
+    index_arrays: Any  # `IndexArrays`, or `TagSetArrays`
     bitmap: BitmapOnGpu | None
     grid: GridOnGpu | None
 

@@ -4,12 +4,15 @@ Tags are numbered by how many sets have them, the rarest first, and a set's tags
 three (all of a smaller set).  A hash of the key says in which bucket its record is; an event looks up the keys that it could
 have, and compares the tags of what it finds.
 
-    records      [hash, size] [filter] [interface] [tag] [tag] [tag] [tag]     end to end, in the order of their hashes
+    records      [hash, size] [filter] [tag] [tag] [tag] [tag]     end to end, bucket by bucket
     directory    bucket b has the words directory[b] to directory[b + 1] of them
     bits         a Bloom filter with one hash, of keys, and of the beginnings of keys, so that few of an event's triples are
                  formed and fewer are looked up
 
-A record of four tags has 28 bytes; with the directory and the bits, a set takes about 32.
+Beside directory and bits, which take four bytes a set, a record of four tags has 24.  Interfaces are kept apart, four bytes
+a set, unless every filter has one of its own, with its number.
+
+Every step of the making is shared out among threads, by filters or by words of the bits; no two write to one place.
 """
 
 from __future__ import annotations
@@ -19,42 +22,45 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.arrays.csr import Array, offsets_of
-from mpi_match.compute.compile_cache import inlined, jit, nested
+from mpi_match.arrays.csr import Array
+from mpi_match.compute.compile_cache import inlined, jit
+from mpi_match.compute.parallel import find_bounds, in_stretches, running_sum, stable_order, stretch_of, take
+from mpi_match.engines.keyed.tag_sets.keys import KEY_TAGS, key_functions
 from mpi_match.table.table import Table
 
-RECORD_HEAD = 3
+RECORD_HEAD = 2
 """Words of a record before its tags."""
 SIZE_BITS = 8
 MOST_TAGS = 2**SIZE_BITS - 1
 """Most tags of a set."""
 MANY_SETS = 2**20
 """Fewer sets are found as fast in the trie, and by events of many tags faster; its memory counts only for more."""
-KEY_TAGS = 3
-_BITS_OF_A_KEY = 8
-_SETS_IN_A_BUCKET = 2
-_FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
-_WHOLE = np.uint64(0x94D049BB133111EB)
-_ONE, _29, _32, _58 = (np.uint64(n) for n in (1, 29, 32, 58))
+SETS_IN_A_BUCKET = 2
+BITS_OF_A_SET = 16
+CPU_KEYS = key_functions(inlined)
+_longer, _whole, _place_of, _bit_of = CPU_KEYS.longer, CPU_KEYS.whole, CPU_KEYS.place_of, CPU_KEYS.bit_of
 
 
 @dataclass(frozen=True)
 class TagSetIndex:
     """n sets.
 
-    tag          u32[n_names]      number of each name: 0 has the fewest sets
+    tag          u32[names, atoms] number of each name: 0 has the fewest sets; atoms have numbers that no set has
     records      u32               see the module; and one word more
-    directory    u32[buckets + 1]  buckets are a power of two
-    bits         u64               words are a power of two
-    always, always_interface   u32 the filters that ask for nothing, and their interfaces
+    directory    u32[buckets + 1]
+    bits         u64
+    interface    u32[n_filters]    of each filter; empty where it is the filter's number
+    always       u32               the filters that ask for nothing
+    shortest     i64[1]            tags of the smallest set that has some, `KEY_TAGS` at most
     """
 
     tag: Array
     records: Array
     directory: Array
     bits: Array
+    interface: Array
     always: Array
-    always_interface: Array
+    shortest: Array
 
     @property
     def nbytes(self) -> int:
@@ -68,93 +74,120 @@ class TagSetIndex:
             table.n_filters < MANY_SETS
             or not table.is_tag_table
             or int(table.filters.size.max(initial=0)) > MOST_TAGS
-            or 8 * table.n_constraints >= 2**32
+            or RECORD_HEAD * table.n_filters + table.n_constraints >= 2**32
         ):
             return None
-        counts = np.diff(table.constraints.offsets)
-        tag = np.empty(table.vocabulary.n_names, np.uint32)
-        tag[np.argsort(counts, kind="stable")] = np.arange(len(tag), dtype=np.uint32)
-        offsets, tags = _sorted_tags(table, tag)
-        sizes = np.diff(offsets)
-        n_keys = max(int(np.count_nonzero(sizes)), 1)
-        hashes = np.zeros(len(sizes), np.uint64)
-        bits = np.zeros(1 << max(KEY_TAGS * _BITS_OF_A_KEY * n_keys // 64, 1).bit_length(), np.uint64)
-        _hash_keys(offsets, tags, hashes, bits)
-        order = np.argsort(hashes, kind="stable")
-        order = order[sizes[order] > 0]
-        n_buckets = 1 << (n_keys // _SETS_IN_A_BUCKET).bit_length()
-        places = offsets_of(sizes[order] + RECORD_HEAD)
+        n, constraints = table.n_filters, table.constraints
+        by_rarity = np.argsort(np.diff(constraints.offsets), kind="stable")
+        tag = np.arange(table.vocabulary.n_names + table.vocabulary.n_atoms, dtype=np.uint32)
+        tag[by_rarity] = np.arange(len(by_rarity), dtype=np.uint32)
+        offsets = running_sum(table.filters.size)
+        tags, sizes = np.empty(int(offsets[-1]), np.uint32), np.zeros(n, np.uint8)
+        in_stretches(n, _sort_tags, by_rarity, constraints.offsets, constraints.filter_id, offsets, (tags, sizes))
+        n_keys = max(n - int(np.count_nonzero(sizes == 0)), 1)
+        n_buckets = max(n_keys // SETS_IN_A_BUCKET, 1)
+        bits = np.zeros(max(n_keys * BITS_OF_A_SET // 64, 1), np.uint64)
+        heads, buckets = np.empty(n, np.uint32), np.empty(n, np.uint32)
+        in_stretches(n, _hash_keys, offsets, tags, sizes, n_buckets, (heads, buckets))
+        in_stretches(n, _enter_bits, offsets, tags, sizes, bits)
+        order = stable_order(buckets, n_buckets)[:n_keys]  # sets without tags have the bucket behind the last
+        ends = np.empty(n_buckets + 2, np.int64)
+        find_bounds(take(buckets, order), ends)
+        places = running_sum(take(sizes, order) + np.uint16(RECORD_HEAD))
         records = np.zeros(int(places[-1]) + 1, np.uint32)
-        _write_records(order, places, hashes, offsets, tags, table.filters.interface, records)
-        bounds = np.arange(n_buckets, dtype=np.uint64) << np.uint64(
-            64 - (n_buckets.bit_length() - 1) if n_buckets > 1 else 0
+        in_stretches(n_keys, _write_records, order, places, heads, offsets, (tags, sizes), records)
+        interface = table.filters.interface
+        is_number = table.n_interfaces == n and bool(np.array_equal(interface, np.arange(n, dtype=interface.dtype)))
+        there = sizes[sizes > 0] if n_keys < n else sizes
+        return cls(
+            tag,
+            records,
+            places[ends[: n_buckets + 1]].astype(np.uint32),
+            bits,
+            interface[:0] if is_number else interface,
+            np.flatnonzero(sizes == 0).astype(np.uint32),
+            np.array([min(int(there.min(initial=MOST_TAGS)), KEY_TAGS)], np.int64),
         )
-        directory = places[np.append(np.searchsorted(hashes[order], bounds), len(order))].astype(np.uint32)
-        always = np.flatnonzero(sizes == 0).astype(np.uint32)
-        return cls(tag, records, directory, bits, always, table.filters.interface[always].astype(np.uint32))
-
-
-def _sorted_tags(table: Table, tag: Array) -> tuple[Array, Array]:
-    """The distinct tags of each filter, ascending: offsets i64[n + 1], and tags u32."""
-    names = np.repeat(np.arange(len(tag)), np.diff(table.constraints.offsets))
-    pairs = table.constraints.filter_id.astype(np.uint64) << _32 | tag[names].astype(np.uint64)
-    pairs.sort()
-    pairs = pairs[np.append(True, pairs[1:] != pairs[:-1])[: len(pairs)]]
-    sizes = np.bincount((pairs >> _32).astype(np.int64), minlength=table.n_filters)
-    return offsets_of(sizes), (pairs & np.uint64(2**32 - 1)).astype(np.uint32)
-
-
-@inlined
-def longer(hash_: np.uint64, tag: Any) -> np.uint64:
-    """The hash of tags with one more behind them; that of none is 0."""
-    hash_ = (hash_ ^ (np.uint64(tag) + _ONE)) * _FIRST
-    hash_ ^= hash_ >> _32
-    hash_ *= _SECOND
-    return hash_ ^ (hash_ >> _29)
-
-
-@inlined
-def whole(hash_: np.uint64) -> np.uint64:
-    """The hash of a key, from that of its tags."""
-    hash_ *= _WHOLE
-    return hash_ ^ (hash_ >> _32)
-
-
-@inlined
-def may_have(bits: Array, hash_: np.uint64) -> bool:
-    """Is a hash perhaps in the Bloom filter?"""
-    word: np.uint64 = bits[(hash_ >> np.uint64(6)) & np.uint64(len(bits) - 1)]
-    return bool(word >> (hash_ >> _58) & _ONE)
-
-
-@nested
-def _enter(bits: Array, hash_: np.uint64) -> None:
-    bits[(hash_ >> np.uint64(6)) & np.uint64(len(bits) - 1)] |= _ONE << (hash_ >> _58)
 
 
 @jit
-def _hash_keys(offsets: Array, tags: Array, hashes: Array, bits: Array) -> None:
-    """Fill `hashes`, and enter keys and what they begin with into `bits`."""
-    for i in range(len(hashes)):
+def _sort_tags(
+    stretch: int,
+    n_stretches: int,
+    by_rarity: Array,
+    name_offsets: Array,
+    filter_id: Array,
+    offsets: Array,
+    to: tuple[Array, Array],
+) -> None:
+    """Write the distinct tags of a stretch of filters, from the rarest name to the most frequent, so that they ascend."""
+    tags, sizes = to
+    mine = stretch_of(len(sizes), stretch, n_stretches)
+    for number in range(len(by_rarity)):
+        name = by_rarity[number]
+        row, last = name_offsets[name], name_offsets[name + 1]
+        if mine.start > 0:
+            end = last
+            while row < end:
+                middle = (row + end) >> 1
+                if np.int64(filter_id[middle]) < mine.start:
+                    row = middle + 1
+                else:
+                    end = middle
+        while row < last and np.int64(filter_id[row]) < mine.stop:
+            owner = np.int64(filter_id[row])
+            place = offsets[owner] + np.int64(sizes[owner])
+            if sizes[owner] == 0 or tags[place - 1] != number:
+                tags[place] = number
+                sizes[owner] += 1
+            row += 1
+
+
+@jit
+def _hash_keys(
+    stretch: int, n_stretches: int, offsets: Array, tags: Array, sizes: Array, n_buckets: int, to: tuple[Array, Array]
+) -> None:
+    """Fill the first word of each set's record, and its bucket."""
+    heads, buckets = to
+    for i in stretch_of(len(sizes), stretch, n_stretches):
+        hash_, size = np.uint64(0), np.int64(sizes[i])
+        for k in range(offsets[i], offsets[i] + min(size, KEY_TAGS)):
+            hash_ = _longer(hash_, tags[k])
+        hash_ = _whole(hash_)
+        heads[i] = np.uint32(hash_ << np.uint64(SIZE_BITS)) | np.uint32(size)
+        buckets[i] = _place_of(hash_, n_buckets) if size > 0 else n_buckets
+
+
+@jit
+def _enter_bits(stretch: int, n_stretches: int, offsets: Array, tags: Array, sizes: Array, bits: Array) -> None:
+    """Enter keys and what they begin with into a stretch of the words: each thread looks at all sets."""
+    mine = stretch_of(len(bits), stretch, n_stretches)
+    for i in range(len(sizes)):
         hash_ = np.uint64(0)
-        last = min(offsets[i + 1], offsets[i] + KEY_TAGS)
-        for k in range(offsets[i], last):
-            hash_ = longer(hash_, tags[k])
-            if k + 1 < last:
-                _enter(bits, hash_)
-        hashes[i] = whole(hash_)
-        if last > offsets[i]:
-            _enter(bits, hashes[i])
+        size: Any = min(np.int64(sizes[i]), KEY_TAGS)
+        for k in range(size):
+            hash_ = _longer(hash_, tags[offsets[i] + k])
+            entered = hash_ if k + 1 < size else _whole(hash_)
+            word = _place_of(entered, len(bits))
+            if mine.start <= word and word < mine.stop:
+                bits[word] |= _bit_of(entered)
 
 
 @jit
 def _write_records(
-    order: Array, places: Array, hashes: Array, offsets: Array, tags: Array, interface: Array, records: Array
+    stretch: int,
+    n_stretches: int,
+    order: Array,
+    places: Array,
+    heads: Array,
+    offsets: Array,
+    sets: tuple[Array, Array],
+    records: Array,
 ) -> None:
-    for k in range(len(order)):
-        filter_id, at = order[k], places[k]
-        first, last = offsets[filter_id], offsets[filter_id + 1]
-        records[at] = np.uint32(hashes[filter_id] << np.uint64(SIZE_BITS)) | np.uint32(last - first)
-        records[at + 1], records[at + 2] = filter_id, interface[filter_id]
-        for t in range(first, last):
-            records[at + RECORD_HEAD + t - first] = tags[t]
+    tags, sizes = sets
+    for k in stretch_of(len(order), stretch, n_stretches):
+        filter_id, at = np.int64(order[k]), places[k]
+        records[at], records[at + 1] = heads[filter_id], filter_id
+        first = offsets[filter_id]
+        for t in range(np.int64(sizes[filter_id])):
+            records[at + RECORD_HEAD + t] = tags[first + t]

@@ -5,6 +5,9 @@ looked up.  A set's record is read once, and compared by merging: both lists of 
 
 An event of m tags has m³/6 triples, and forms only those that begin with a pair that begins a key.  Where even these are
 more than there are sets, all records are read one after the other instead.
+
+Whether a hash is in the bits is as good as random, so no branch depends on it where it is asked most: what is found goes to
+the end of a list, which then grows or does not.  So a core asks for several words of the bits at once.
 """
 
 from __future__ import annotations
@@ -15,9 +18,11 @@ import numba
 import numpy as np
 
 from mpi_match.arrays.csr import Array
+from mpi_match.compute.array_pointers import unowned
 from mpi_match.compute.compile_cache import inlined, nested, parallel_jit
 from mpi_match.compute.sort import sort_part
-from mpi_match.engines.keyed.tag_sets.index import KEY_TAGS, RECORD_HEAD, SIZE_BITS, longer, may_have, whole
+from mpi_match.engines.keyed.tag_sets.index import CPU_KEYS, RECORD_HEAD, SIZE_BITS
+from mpi_match.engines.keyed.tag_sets.keys import KEY_TAGS
 
 FEW_TAGS = 24
 """Of so many tags the triples are not counted before they are formed."""
@@ -25,9 +30,16 @@ KEYS_AT_ONCE = 128
 """Keys that are looked up together."""
 CANDIDATES, TOUCHED, N_TALLIES = range(3)
 """Words of a block's tally: sets that were compared; a word that keeps loads from being left out."""
-_SIZE_MASK = np.uint32(2**SIZE_BITS - 1)
+SIZE_MASK = np.uint32(2**SIZE_BITS - 1)
 _NONE = np.uint64(0)
 _sort = inlined(sort_part)
+_longer, _whole, _place_of, _may_have, _has_all = (
+    CPU_KEYS.longer,
+    CPU_KEYS.whole,
+    CPU_KEYS.place_of,
+    CPU_KEYS.may_have,
+    CPU_KEYS.has_all,
+)
 
 
 class SetArrays(NamedTuple):
@@ -37,8 +49,9 @@ class SetArrays(NamedTuple):
     records: Array
     directory: Array
     bits: Array
+    interface: Array
     always: Array
-    always_interface: Array
+    shortest: Array
 
 
 class SetAnswers(NamedTuple):
@@ -64,28 +77,40 @@ def match_tag_sets(todo: Any, block_events: Any, filters: Any, batch: Any, sets:
 @nested
 def _match_block(block: Any, block_events: Any, filters: Any, batch: Any, sets: Any, answers: Any) -> None:
     offsets, attributes, shift, widest = batch
+    of_tag, interface, always = unowned(sets.tag), unowned(sets.interface), unowned(sets.always)
+    given = unowned(sets.records), unowned(sets.directory), unowned(sets.bits), sets.shortest[0]
     answer, end = answers.places[block], answers.places[block + 1]
-    tags = np.empty(widest, np.uint32)
-    scratch = np.empty(KEYS_AT_ONCE + 2, np.uint64), np.empty(KEYS_AT_ONCE + 2, np.int64)
+    own = np.empty(widest, np.uint32), np.empty(widest, np.uint64), np.empty(widest, np.int64)
+    room = KEYS_AT_ONCE + 2 * widest + 2
+    lists = np.empty(room, np.uint64), np.empty(room, np.int64)
+    tags, scratch = unowned(own[0]), (unowned(own[1]), unowned(own[2]), unowned(lists[0]), unowned(lists[1]))
+    ids, tally = unowned(answers.ids), unowned(answers.tallies[block])
     for number in range(block * block_events, min((block + 1) * block_events, len(answers.counts))):
         first = np.int64(np.uint32(offsets[number] - offsets[0]))
         m = np.int64(np.uint32(offsets[number + 1] - offsets[number]))
         for k in range(m):
-            tags[k] = sets.tag[np.int64(attributes[first + k]) >> shift]
+            tags[k] = of_tag[np.int64(attributes[first + k]) >> shift]
         _sort(tags, 0, m)
         before = answer
-        to = (answers.ids, end, filters, answers.tallies[block])
-        for k in range(len(sets.always)):
-            answer = _answer(sets.always[k], sets.always_interface[k], answer, to)
-        if m > FEW_TAGS and _n_triples(tags, m, sets.bits) > len(sets.records) // (RECORD_HEAD + KEY_TAGS):
-            answer = _compare_all(tags, m, sets.records, answer, to)
+        to = (ids, end, filters, interface, tally)
+        for k in range(len(always)):
+            answer = _answer(always[k], answer, to)
+        if m > FEW_TAGS and _n_triples(tags, m, given[2]) > len(given[0]) // (RECORD_HEAD + KEY_TAGS):
+            answer = _compare_all(tags, m, given[0], answer, to)
         else:
-            answer = _look_up_all(tags, m, sets, scratch, answer, to)
+            answer = _look_up_all(tags, m, given, scratch, answer, to)
         if answer <= end:
-            _sort(answers.ids, before, answer)
-            answer = _distinct(answers.ids, before, answer)  # a filter, too, may be found by two keys with one hash
+            _sort(ids, before, answer)
+            answer = _distinct(ids, before, answer)  # a filter, too, may be found by two keys with one hash
         answers.counts[number] = answer - before
         answer = min(answer, end)
+    _keep_alive(own, lists)
+
+
+@nested
+def _keep_alive(own: Any, lists: Any) -> None:
+    """Use arrays that are used without their owners."""
+    own[0][:0], own[1][:0], own[2][:0], lists[0][:0], lists[1][:0] = 0, 0, 0, 0, 0
 
 
 @nested
@@ -93,10 +118,10 @@ def _n_triples(tags: Any, m: Any, bits: Any) -> Any:
     """How many triples of an event's tags begin with a pair that begins a key."""
     n = np.int64(0)
     for i in range(m):
-        one = longer(_NONE, tags[i])
-        if may_have(bits, one):
+        one = _longer(_NONE, tags[i])
+        if _may_have(bits, len(bits), one):
             for j in range(i + 1, m):
-                if may_have(bits, longer(one, tags[j])):
+                if _may_have(bits, len(bits), _longer(one, tags[j])):
                     n += m - j - 1
     return n
 
@@ -104,34 +129,36 @@ def _n_triples(tags: Any, m: Any, bits: Any) -> Any:
 @nested
 def _look_up_all(tags: Any, m: Any, sets: Any, scratch: Any, answer: Any, to: Any) -> Any:
     """Look up the keys that an event's tags can be; returns where the next answer goes."""
-    keys, buckets = scratch
-    bits, n, event = sets.bits, 0, (tags, m)
+    pairs, pair_ends, keys, buckets = scratch
+    bits, shortest, n = sets[2], sets[3], 0
+    n_words = len(bits)
     for i in range(m):
-        one = longer(_NONE, tags[i])
-        key = whole(one)
-        if may_have(bits, key):
-            keys[n] = key
-            n += 1
-        pairs_end = m if may_have(bits, one) else i
-        for j in range(i + 1, pairs_end):
-            two = longer(one, tags[j])
-            key = whole(two)
-            if may_have(bits, key):
+        one = _longer(_NONE, tags[i])
+        if shortest == 1:
+            keys[n] = _whole(one)
+            n += _may_have(bits, n_words, keys[n])
+        if not _may_have(bits, n_words, one):
+            continue
+        n_pairs = 0
+        for j in range(i + 1, m):
+            two = _longer(one, tags[j])
+            pairs[n_pairs], pair_ends[n_pairs] = two, j + 1
+            n_pairs += _may_have(bits, n_words, two)
+        if shortest <= 2:
+            for j in range(i + 1, m):
+                keys[n] = _whole(_longer(one, tags[j]))
+                n += _may_have(bits, n_words, keys[n])
+        for pair in range(n_pairs):
+            two = pairs[pair]
+            for k in range(pair_ends[pair], m):
+                key = _whole(_longer(two, tags[k]))
                 keys[n] = key
-                n += 1
-            triples_end = m if may_have(bits, two) else j
-            for k in range(j + 1, triples_end):
-                key = whole(longer(two, tags[k]))
-                if may_have(bits, key):
-                    keys[n] = key
-                    n += 1
-                    if n >= KEYS_AT_ONCE:
-                        answer, n = _look_up(keys, n, buckets, event, sets, answer, to), 0
+                n += _may_have(bits, n_words, key)
             if n >= KEYS_AT_ONCE:
-                answer, n = _look_up(keys, n, buckets, event, sets, answer, to), 0
+                answer, n = _look_up(keys, n, buckets, (tags, m), sets, answer, to), 0
         if n >= KEYS_AT_ONCE:
-            answer, n = _look_up(keys, n, buckets, event, sets, answer, to), 0
-    return _look_up(keys, n, buckets, event, sets, answer, to)
+            answer, n = _look_up(keys, n, buckets, (tags, m), sets, answer, to), 0
+    return _look_up(keys, n, buckets, (tags, m), sets, answer, to)
 
 
 @nested
@@ -140,24 +167,21 @@ def _look_up(keys: Any, n: Any, buckets: Any, event: Any, sets: Any, answer: Any
 
     The loads of all keys wait for memory together: first those of the directory, then the first words of the buckets.
     """
-    (tags, m), records, directory = event, sets.records, sets.directory
+    (tags, m), records, directory = event, sets[0], sets[1]
     n_buckets, touched = len(directory) - 1, np.uint32(0)
     for k in range(n):
-        bucket = np.int64(0)
-        if n_buckets > 1:
-            bucket = np.int64((keys[k] >> np.uint64(32)) * np.uint64(n_buckets) >> np.uint64(32))
-        buckets[k] = bucket
-        touched |= directory[bucket]
+        buckets[k] = _place_of(keys[k], n_buckets)
+        touched |= directory[buckets[k]]
     for k in range(n):
         touched |= records[directory[buckets[k]]]
-    to[3][TOUCHED] |= touched
+    to[4][TOUCHED] |= touched
     for k in range(n):
         at, stop = np.int64(directory[buckets[k]]), np.int64(directory[buckets[k] + 1])
         wanted = np.uint32(keys[k] << np.uint64(SIZE_BITS))
         while at < stop:
             head = records[at]
-            size = np.int64(head & _SIZE_MASK)
-            if head & ~_SIZE_MASK == wanted:
+            size = np.int64(head & SIZE_MASK)
+            if head & ~SIZE_MASK == wanted:
                 answer = _compare(records, at, size, tags, m, answer, to)
             at += RECORD_HEAD + size
     return answer
@@ -165,10 +189,10 @@ def _look_up(keys: Any, n: Any, buckets: Any, event: Any, sets: Any, answer: Any
 
 @nested
 def _compare_all(tags: Any, m: Any, records: Any, answer: Any, to: Any) -> Any:
-    """Compare all sets that have tags; the last word is of none."""
-    at = np.int64(0)
-    while at < len(records) - 1:
-        size = np.int64(records[at] & _SIZE_MASK)
+    """Compare all sets."""
+    at, stop = np.int64(0), len(records) - 1
+    while at < stop:
+        size = np.int64(records[at] & SIZE_MASK)
         answer = _compare(records, at, size, tags, m, answer, to)
         at += RECORD_HEAD + size
     return answer
@@ -177,32 +201,18 @@ def _compare_all(tags: Any, m: Any, records: Any, answer: Any, to: Any) -> Any:
 @nested
 def _compare(records: Any, at: Any, size: Any, tags: Any, m: Any, answer: Any, to: Any) -> Any:
     """Compare one set, whose record is at word `at`."""
-    to[3][CANDIDATES] += 1
-    if _has_all(records, at + RECORD_HEAD, size, tags, m):
-        answer = _answer(records[at + 1], records[at + 2], answer, to)
+    to[4][CANDIDATES] += 1
+    if _has_all(records, at + RECORD_HEAD, size, tags, np.int64(0), m):
+        answer = _answer(records[at + 1], answer, to)
     return answer
 
 
 @nested
-def _has_all(records: Any, at: Any, size: Any, tags: Any, m: Any) -> Any:
-    """Are records[at : at + size] all among the m tags?  Both ascend."""
-    place = 0
-    for k in range(at, at + size):
-        tag = records[k]
-        while place < m and tags[place] < tag:
-            place += 1
-        if place == m or tags[place] != tag:
-            return False
-        place += 1
-    return True
-
-
-@nested
-def _answer(filter_id: Any, interface: Any, answer: Any, to: Any) -> Any:
+def _answer(filter_id: Any, answer: Any, to: Any) -> Any:
     """Write an answer if there is room for it, and count it."""
-    ids, end, filters, _ = to
+    ids, end, filters, interface, _ = to
     if answer < end:
-        ids[answer] = filter_id if filters else interface
+        ids[answer] = filter_id if filters or len(interface) == 0 else interface[filter_id]
     return answer + 1
 
 

@@ -1,0 +1,67 @@
+"""Keys of tag sets: their hashes, where these lead to, and whether an event has all tags of a set.
+
+Scalar functions, compiled with the same lines for CPU threads and for GPUs (`key_functions`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+KEY_TAGS = 3
+_FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
+_WHOLE = np.uint64(0x94D049BB133111EB)
+_ONE, _63 = np.uint64(1), np.uint64(63)
+_24, _29, _32 = (np.uint64(n) for n in (24, 29, 32))
+
+
+def key_functions(compiled: Callable[..., Any]) -> SimpleNamespace:
+    """The functions, compiled with the decorator `compiled`."""
+
+    @compiled
+    def longer(hash_: Any, tag: Any) -> Any:
+        """The hash u64 of tags with one more behind them; that of none is 0."""
+        hash_ = (hash_ ^ (np.uint64(tag) + _ONE)) * _FIRST
+        hash_ ^= hash_ >> _32
+        hash_ *= _SECOND
+        return hash_ ^ (hash_ >> _29)
+
+    @compiled
+    def whole(hash_: Any) -> Any:
+        """The hash u64 of a key, from that of its tags."""
+        hash_ *= _WHOLE
+        return hash_ ^ (hash_ >> _32)
+
+    @compiled
+    def place_of(hash_: Any, n: Any) -> Any:
+        """Which of n < 2^32 places i64 a hash belongs to: its upper half, scaled."""
+        return np.int64(((hash_ >> _32) * np.uint64(n)) >> _32)
+
+    @compiled
+    def bit_of(hash_: Any) -> Any:
+        """The bit u64 of a hash in its word of the Bloom filter."""
+        return _ONE << ((hash_ >> _24) & _63)
+
+    @compiled
+    def may_have(bits: Any, n_words: Any, hash_: Any) -> Any:
+        """Is a hash perhaps in the Bloom filter?"""
+        return (bits[place_of(hash_, n_words)] & bit_of(hash_)) != np.uint64(0)
+
+    @compiled
+    def has_all(records: Any, at: Any, size: Any, tags: Any, first: Any, m: Any) -> Any:
+        """Are records[at : at + size] all among tags[first : first + m]?  Both ascend."""
+        place, last = first, first + m
+        k, found = at, True
+        while found and k < at + size:
+            tag = records[k]
+            while place < last and tags[place] < tag:
+                place += 1
+            found = place < last and tags[place] == tag
+            place += 1
+            k += 1
+        return found
+
+    return SimpleNamespace(longer=longer, whole=whole, place_of=place_of, bit_of=bit_of, may_have=may_have, has_all=has_all)

@@ -52,7 +52,7 @@ from mpi_match.workloads.scenarios import SCENARIOS
 COVERS_FILTERS = 20_000
 """The largest table that the naive matcher judges as well."""
 MAX_BUILDS, MAX_BUILD_S = 3, 3.0
-"""An index is built this often, or until that much time is spent; `build_s` is the median."""
+"""An index is built this often, at most as often as runs are repeated, or until so much time is spent; `build_s`: median."""
 
 
 class WrongAnswer(Exception):
@@ -187,7 +187,7 @@ def _beside(beside: Beside, workload: Workload, first: Contender, options: Bench
 
 
 def _build(workload: Workload, name: str, options: BenchOptions) -> Contender:
-    """Build an engine, warm, as often as `MAX_BUILDS` and `MAX_BUILD_S` allow; the last one stays."""
+    """Build an engine, warm, as often as `MAX_BUILDS`, `MAX_BUILD_S` and the repetitions allow; the last one stays."""
     table, events = workload.small()
     device, threads, own = options.device, options.threads, of_engine(name, options.engine_options)
     live = bool(options.moves) and (name == "auto" or engine_class(name).takes_changes)
@@ -197,7 +197,7 @@ def _build(workload: Workload, name: str, options: BenchOptions) -> Contender:
         started = time.perf_counter()
         engine = open_engine(name, workload.table, device, threads, live=live, options=own, measured=True)
         spent.append(time.perf_counter() - started)
-        if len(spent) == MAX_BUILDS or sum(spent) > MAX_BUILD_S:
+        if len(spent) == min(MAX_BUILDS, options.repetitions) or sum(spent) > MAX_BUILD_S:
             return Contender(engine, statistics.median(spent))
         del engine  # its memory, perhaps on a device, is free before the next one needs as much
 

@@ -55,7 +55,11 @@ def list_(as_json: bool) -> None:
     "--only", "only", multiple=True, metavar="KEY=VALUE,...", callback=axes_of, help="Measure only points with these values."
 )
 @click.option("--seeds", type=click.IntRange(1), default=1, help="Measure each point with so many seeds.")
-@click.option("--repetitions", type=click.IntRange(1), default=3, help="Timed runs over all events; the median counts.")
+@click.option(
+    "--repetitions",
+    type=click.IntRange(1),
+    help="Timed runs over all events; the median counts.  [default: 3; 1 with less than a tenth of the filters]",
+)
 @click.option("--format", "ending", type=click.Choice(["svg", "pdf", "png"]), default="svg", help="Form of the figures.")
 def run(
     names: tuple[str, ...],
@@ -63,7 +67,7 @@ def run(
     scale: float,
     only: tuple[Axis, ...],
     seeds: int,
-    repetitions: int,
+    repetitions: int | None,
     ending: str,
 ) -> None:
     """Run the experiments with these NAMEs, those of a system (`ccm`, `clcb`), or `all`.
@@ -75,11 +79,12 @@ def run(
     Printed values stand beside measured ones on standard output.
     """
     from mpi_match.experiments.catalog import EXPERIMENTS
-    from mpi_match.experiments.run import ExperimentPlan
+    from mpi_match.experiments.run import SMALL_SCALE, ExperimentPlan
     from mpi_match.experiments.run import run as measure
 
     chosen = _chosen(names)
     _check_points(chosen, only)
+    repetitions = repetitions or (1 if scale < SMALL_SCALE else 3)
     plan = ExperimentPlan(scale, seeds, repetitions, {axis.key: axis.values for axis in only})
     directory.mkdir(parents=True, exist_ok=True)
     for name in chosen:

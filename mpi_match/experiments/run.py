@@ -27,6 +27,8 @@ from mpi_match.workloads.scenarios import SCENARIOS
 SCALED = ("filters", PER_INTERFACE, "tagmatch.max_p")
 """Parameters that `scale` makes smaller; interfaces too where they are what is varied or have filters of their own."""
 LEAST_EVENTS = 50
+SMALL_SCALE = 0.1
+"""Below this share of the filters there are fewer events and repetitions: such a run shows that all works, not how fast."""
 LARGEST_SCALED = 10_000_000
 """Filters of the largest table of CLCB; TagMatch has 212 million, a hundredth of which takes minutes to make."""
 
@@ -251,7 +253,7 @@ def _scaled(each: Run, engines: tuple[str, ...], axes: tuple[Axis, ...], plan: E
         repetitions=plan.repetitions,
         steps=each.steps,
         moves=each.moves,
-        warm_up_s=1.0 if plan.scale == 1 else 0.1,
+        warm_up_s=1.0 if plan.scale == 1 else 0.1 if plan.scale >= SMALL_SCALE else 0.02,
     )
     return Sweep(each.scenario, engines, shrunk, fixed, options, plan.seeds)
 

@@ -1,32 +1,25 @@
-"""Columns of typed event sources (Parquet, DataFrames): which of them can be attributes.
+"""Columns of typed event sources (Parquet, DataFrames): which of them can be attributes (see `ingest.arrow_events`).
 
-An attribute is a number, a string, a boolean, or an array of these.  A column of another type (a date, an array of arrays,
-bytes, ...) is
+A column of a type that no attribute has (a date, an array of arrays, bytes, ...) is
 
 * an error before the job when a filter of the table names it, or when it is to hold the location or the id;
 * left out otherwise: no filter asks for it, and it must not make every event a bad row.
 
-The same holds for single values: an integer beyond 2^53 makes a bad row where a filter names its column, and is left out
-elsewhere.  What was left out is written into the event table (`left_out`), which then refuses to be read for a table or for
-changes that name it.
-
-A decimal is the number that its digits would be in JSON: exact if it is whole, else rounded as `float` rounds it.
+What was left out, columns and single values, is written into the event table (`left_out`), which then refuses to be read for
+a table or for changes that name it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from decimal import Decimal
-from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from mpi_match.ingest.columns import refused_type
-from mpi_match.ingest.rows import EventForm, event_of_row
-from mpi_match.model import Event, ModelError, attribute_of, decimal
+from mpi_match.ingest.rows import EventForm
 from spark_prep import SparkPrepError
 from spark_prep.sources import RowSource
 
@@ -107,40 +100,3 @@ def _without(struct: Column, fields: T.StructType, wrong: set[ColumnPath], path:
         elif at not in wrong:
             kept.append(column.alias(field.name))
     return F.when(struct.isNotNull(), F.struct(*kept))
-
-
-def event_of_columns(row: dict[str, Any], form: EventForm, needed: frozenset[str], left_out: set[str]) -> Event:
-    """The event of one row of a typed source.
-
-    Values that cannot be attributes and are not needed are left out, and their names added to `left_out`.  Raises
-    ModelError.
-    """
-    try:
-        return event_of_row(row, form)  # the usual case
-    except ModelError:
-        return event_of_row(_plain(row, needed, left_out), form)
-
-
-def _plain(row: dict[str, Any], needed: frozenset[str], left_out: set[str], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in row.items():
-        name = prefix + key
-        if isinstance(value, dict):
-            found[key] = _plain(value, needed, left_out, f"{name}.")
-        elif value is not None:
-            try:
-                found[key] = [*map(_number, value)] if isinstance(value, list) else _number(value)
-                attribute_of(found[key])
-            except ModelError as error:
-                if name in needed:
-                    raise ModelError(f"attribute {name!r}: {error}") from None
-                found.pop(key, None)
-                left_out.add(name)
-    return found
-
-
-def _number(value: Any) -> Any:
-    """A decimal as a number; anything else as it is."""
-    if not isinstance(value, Decimal):
-        return value
-    return int(value) if value == value.to_integral_value() else decimal(str(value))

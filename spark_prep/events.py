@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame
 
 from mpi_match.events.event_table import save_events
 from mpi_match.events.events import Events
+from mpi_match.ingest.arrow_events import all_columns, event_of_columns, events_of_batch
 from mpi_match.ingest.columns import needed_names
 from mpi_match.ingest.events_encoder import EventsEncoder
 from mpi_match.ingest.joined_events import JoinedEvents
@@ -36,7 +37,6 @@ from mpi_match.table.table import load_vocabulary
 from mpi_match.table.vocabulary import Vocabulary
 from spark_prep.arrow_lines import joined_lines
 from spark_prep.arrow_records import REJECT_ARROW, REJECT_SCHEMA, BadRow
-from spark_prep.event_columns import event_of_columns
 from spark_prep.part_files import MANIFEST_ARROW, MANIFEST_SCHEMA, PartFiles, WrittenPart, partition_id
 from spark_prep.sources import PLACE, in_order
 from spark_prep.subscriptions import FEW_ROWS, bad_row, contents
@@ -111,7 +111,7 @@ class _HeldEvents:
     """The events of batches of content, file, block and position, until they are written as a part.
 
     The first FEW_ROWS are judged row by row, before anything is compiled for them.  `left_out` is as in
-    `event_columns.event_of_columns`.
+    `arrow_events.event_of_columns`.
     """
 
     def __init__(
@@ -130,13 +130,26 @@ class _HeldEvents:
         if self._joined is None and len(self) + len(batch) > FEW_ROWS:
             self._joined = JoinedEvents()
             self._joined.add(Events.of(self._few))
-        lines = joined_lines(batch.column(0)) if self._joined is not None else None
-        if self._joined is None or lines is None:
+        if self._joined is None:
+            return self._judge(batch)
+        if pa.types.is_struct(batch.column(0).type):
+            return self._add_columns(batch, self._joined)
+        lines = joined_lines(batch.column(0))
+        if lines is None:
             return self._judge(batch)
         self._scanner = self._scanner or LineColumns(self._form, threads=1)
         rejects: list[Reject] = []
         self._scanner.scan(LineBlock(lines, "", 0), rejects, self._joined)
         return [bad_row(each.reason, each.row, batch, each.line) for each in rejects]
+
+    def _add_columns(self, batch: pa.RecordBatch, joined: JoinedEvents) -> list[BadRow]:
+        rows = pa.RecordBatch.from_struct_array(batch.column(0))
+        columns = all_columns(rows.schema)
+        if columns is None:
+            return self._judge(batch)
+        events, bad = events_of_batch(rows, columns, self._needed, self._form, self._left_out)
+        joined.add(events)
+        return [bad_row(reason, row_text(batch.column(0)[at].as_py()), batch, at) for at, reason in bad]
 
     def _judge(self, batch: pa.RecordBatch) -> list[BadRow]:
         events: list[Event | None] = []

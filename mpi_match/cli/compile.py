@@ -13,7 +13,17 @@ from typing import Any
 import click
 
 from mpi_match.cli.errors import CliFailure, CliGroup, run_as_program
-from mpi_match.cli.options import FILE, HDF5_OUT, Function, InputName, id_option, json_option, location_option, strict_option
+from mpi_match.cli.options import (
+    FILE,
+    HDF5_OUT,
+    Function,
+    InputName,
+    id_option,
+    json_option,
+    location_option,
+    schema_option,
+    strict_option,
+)
 from mpi_match.cli.terminal import print_json, say
 from mpi_match.exit_codes import ExitCode
 from mpi_match.humanize import plural, seconds
@@ -70,9 +80,7 @@ def compile_subscriptions(inputs: tuple[str, ...], output: Path, local: bool, as
     from spark_prep import CompileOptions
 
     if local:
-        of_spark = [name for name in ("format", "partitions", "master") if options.pop(name) not in (None, "json")]
-        if of_spark:
-            raise click.UsageError(f"--local is without Spark, and --{of_spark[0]} is for Spark")
+        _refuse_options_of_spark(options)
         from mpi_match.commands.compile_locally import compile_locally
 
         done: Any = compile_locally(list(inputs), output, **options)
@@ -89,19 +97,42 @@ def compile_subscriptions(inputs: tuple[str, ...], output: Path, local: bool, as
 @click.option(
     "-o", "--output", type=HDF5_OUT, required=True, help="The event table to write; its parts lie beside it in OUTPUT.parts."
 )
+@click.option(
+    "--local",
+    is_flag=True,
+    help="Compile JSON lines, CSV, Parquet or Arrow in this process, without Spark: the same events, in one file; they have "
+    "to fit into memory.",
+)
 @location_option
 @id_option
+@schema_option
 @input_options
 @spark_options
 def compile_events(
-    inputs: tuple[str, ...], table: Path, output: Path, location: str | None, id_: str | None, as_json: bool, **options: Any
+    inputs: tuple[str, ...],
+    table: Path,
+    output: Path,
+    local: bool,
+    location: str | None,
+    id_: str | None,
+    schema: str | None,
+    **options: Any,
 ) -> None:
     """Compile events IN... (files, directories, globs, gzip; JSON lines or Parquet) into an event table for one table."""
     from mpi_match.ingest.rows import EventForm
     from spark_prep import CompileOptions
 
-    form = EventForm.of(location, id_)
-    done = _spark_job().compile_events(list(inputs), table, output, form, CompileOptions(**options))
+    as_json = options.pop("as_json")
+    form = EventForm.of(location, id_, schema)
+    if local:
+        _refuse_options_of_spark(options)
+        from mpi_match.commands.compile_locally import compile_events_locally
+
+        done: Any = compile_events_locally(list(inputs), table, output, form, **options)
+    elif schema is not None:
+        raise click.UsageError("--schema is of CSV, which --local reads; Spark does not")
+    else:
+        done = _spark_job().compile_events(list(inputs), table, output, form, CompileOptions(**options))
     say(plural(done.events, "event"))
     _say_compiled(done, output, as_json)
 
@@ -121,6 +152,13 @@ def compile_changes(inputs: tuple[str, ...], table: Path, output: Path, as_json:
     done = _spark_job().compile_changes(list(inputs), table, output, **options)
     say(f"{plural(done.changes, 'change')}; {plural(done.filters, 'filter')} added")
     _say_compiled(done, output, as_json)
+
+
+def _refuse_options_of_spark(options: dict[str, Any]) -> None:
+    """Take the options out that --local does not have.  Raises UsageError for one that is given."""
+    given = [name for name in ("format", "partitions", "master") if options.pop(name) not in (None, "json")]
+    if given:
+        raise click.UsageError(f"--local is without Spark, and --{given[0]} is for Spark")
 
 
 def _spark_job() -> Any:

@@ -1,24 +1,29 @@
-"""Compiling subscriptions in this process, without Spark: the same arrays as Spark writes, in one file.
+"""Compiling subscriptions and events in this process, without Spark: the same arrays as Spark writes, in one file.
 
-The whole table is in memory, about 700 bytes for each filter of four constraints.
+All of it is in memory: about 700 bytes for each filter of four constraints, 250 for each event of five numbers.
 """
 
 from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from mpi_match.events.event_table import save_events
+from mpi_match.ingest.columns import needed_names
+from mpi_match.ingest.events_encoder import EventsEncoder
+from mpi_match.ingest.published_events import read_events
 from mpi_match.ingest.reject_log import RejectLog
-from mpi_match.ingest.row_files import row_files
+from mpi_match.ingest.row_files import event_files, is_columnar, is_compiled, is_csv, row_files
+from mpi_match.ingest.rows import PLAIN, EventForm
 from mpi_match.ingest.subscription_scanner import read_subscriptions
 from mpi_match.model import ModelError
 from mpi_match.storage import Reader, StorageError, check_output
 from mpi_match.table.schema import TABLE
-from mpi_match.table.table import Table
+from mpi_match.table.table import Table, load_vocabulary
 
 _PART = "part-00000.json"
 
@@ -35,6 +40,18 @@ class LocalCompile(NamedTuple):
     wall_s: float
 
 
+class LocalEvents(NamedTuple):
+    """The result of `compile_events_locally`; the fields are those of the Spark stage's summary."""
+
+    rows: int
+    events: int
+    rejected: int
+    rejects: Path | None
+    wall_s: float
+    never_seen: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
 def compile_locally(inputs: list[str], output: Path, *, rejects: Path | None = None, strict: bool = False) -> LocalCompile:
     """Compile subscriptions of JSON lines (files, directories, globs) into a table.
 
@@ -42,8 +59,8 @@ def compile_locally(inputs: list[str], output: Path, *, rejects: Path | None = N
     ModelError for inputs without a good row, and under `strict` for any bad row; StorageError, OSError.
     """
     started = time.perf_counter()
-    files = sorted({file for each in inputs for file in _files(each)})
-    place = rejects if rejects is not None else output.with_name(output.name + ".rejects")
+    files = sorted({file for each in inputs for file in _files(each, row_files)})
+    place = _rejects_of(output, rejects)
     check_output(output, files)
     with _rejects_in(place) as part, RejectLog(part, strict) as log:
         log.begin(Path(inputs[0]))
@@ -65,7 +82,52 @@ def compile_locally(inputs: list[str], output: Path, *, rejects: Path | None = N
     )
 
 
-def _files(name: str) -> Iterator[Path]:
+def compile_events_locally(
+    inputs: list[str],
+    table: Path,
+    output: Path,
+    form: EventForm = PLAIN,
+    *,
+    rejects: Path | None = None,
+    strict: bool = False,
+) -> LocalEvents:
+    """Compile events of JSON lines, CSV, Parquet and Arrow (files, directories, globs) into an event table for `table`.
+
+    Files are read in the order of their paths.  Bad rows, strict and errors as in `compile_locally`.
+    """
+    started = time.perf_counter()
+    files = sorted({file for each in inputs for file in _files(each, _event_files)})
+    if form.types and not any(map(is_csv, files)):
+        raise ModelError(f"{inputs[0]}: is no CSV; leave out --schema")
+    check_output(output, [*files, table])
+    vocabulary = load_vocabulary(table)
+    left_out: set[str] = set()
+    place = _rejects_of(output, rejects)
+    with _rejects_in(place) as part, RejectLog(part, strict) as log:
+        log.begin(Path(inputs[0]))
+        events = read_events(files, form, needed_names(vocabulary.attribute_names, form), log, left_out)
+        if log.all_bad(len(events)):
+            raise log.nothing_usable("event")
+        never_seen = form.never_seen(events.location is not None, events.ids is not None)
+        if strict and never_seen:
+            raise ModelError(f"no event has {' or '.join(map(repr, never_seen))}, and strict wants it")
+        save_events(events, output, vocabulary, left_out=left_out, batch=EventsEncoder(vocabulary).encode(events))
+    rejected = place if log.count else None
+    wall_s = time.perf_counter() - started
+    return LocalEvents(len(events), len(events), log.count, rejected, wall_s, never_seen, tuple(sorted(left_out)))
+
+
+def _event_files(path: Path) -> list[Path]:
+    if not is_columnar(path) and is_compiled(path):
+        raise ModelError(f"{path}: is compiled already, or another HDF5 file; rows are wanted here")
+    return event_files(path, PLAIN)
+
+
+def _rejects_of(output: Path, rejects: Path | None) -> Path:
+    return rejects if rejects is not None else output.with_name(output.name + ".rejects")
+
+
+def _files(name: str, files_of: Callable[[Path], list[Path]]) -> Iterator[Path]:
     """The files that Spark would read: those of a directory at any depth, without hidden ones."""
     paths = [Path(name)]
     if not paths[0].exists():
@@ -80,9 +142,9 @@ def _files(name: str) -> Iterator[Path]:
             found = [each for each in inner if not any(part.startswith(hidden) for part in each.relative_to(path).parts)]
             if not found:
                 raise ModelError(f"{path}: no files in this directory")
-            yield from (file for each in found for file in row_files(each))
+            yield from (file for each in found for file in files_of(each))
         else:
-            yield from row_files(path)
+            yield from files_of(path)
 
 
 @contextmanager

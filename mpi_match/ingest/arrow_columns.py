@@ -6,7 +6,7 @@
     dictionary of these                                               as their entries, which are encoded once
     struct                                                            its fields, under dotted names
     null                                                              absent in every event, as every null is
-    list, large_list, fixed_size_list of these                        lists; batches with such a column are read row by row
+    list, large_list, fixed_size_list of these                        lists
 
 Only the columns are looked at that are *needed*: those that constraints name, those of location and id.  A needed column of
 another type is an error.  A decimal is the number that its digits would be in JSON.  Needs pyarrow.
@@ -24,24 +24,20 @@ import pyarrow.compute as pc
 
 from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
-from mpi_match.events.events import Events
 from mpi_match.ingest.columns import refused_type
 from mpi_match.ingest.rows import EventForm, event_of_row
-from mpi_match.ingest.typed_columns import ColumnChunk, TypedColumn, Validity
-from mpi_match.model import MAX_EXACT_INTEGER, Event, ModelError, Type, decimal
+from mpi_match.ingest.typed_columns import ColumnChunk, ListColumn, TypedColumn, Validity
+from mpi_match.model import MAX_ELEMENTS, MAX_EXACT_INTEGER, ModelError, Type, decimal
 
 Path = tuple[str, ...]
 
 
 class NeededColumns(NamedTuple):
-    """The needed columns of a schema.
-
-    paths   where they are, in order, by dotted name: names of a column and of the fields of structs
-    lists   which of them are of lists
+    """The needed columns of a schema: where they are, in order, by dotted name (names of a column and of the fields of
+    structs).
     """
 
     paths: dict[str, Path]
-    lists: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, schema: pa.Schema, needed: Collection[str], form: EventForm) -> NeededColumns:
@@ -49,26 +45,23 @@ class NeededColumns(NamedTuple):
         there is no column for the location or the id.
         """
         paths: dict[str, Path] = {}
-        lists = set()
         every = []
         scalars = {*(form.location or ()), *((form.id,) if form.id is not None else ())}
-        for path, type_ in _leaves(schema):
+        for path, type_ in leaves(schema):
             name = ".".join(path)
             every.append(name)
             is_needed = name in needed
-            if not is_scalar(type_) and not (_is_list(type_) and name not in scalars):
+            if not is_scalar(type_) and not (is_list(type_) and name not in scalars):
                 if is_needed or any(each.startswith(f"{name}.") for each in needed):  # in a map, or in structs of a list
                     raise ModelError(refused_type(name, str(type_)))
             elif is_needed and name in paths:
                 raise ModelError(f"two columns have the name {name!r}")
             elif is_needed:
                 paths[name] = path
-                if _is_list(type_):
-                    lists.add(name)
         for name in (*(form.location or ()), *((form.id,) if form.id is not None else ())):
             if name not in paths:
                 raise ModelError(f"there is no column {name!r}; there are: {', '.join(map(repr, every))}")
-        return cls(paths, frozenset(lists))
+        return cls(paths)
 
     @property
     def top(self) -> list[str]:
@@ -103,40 +96,69 @@ class ReadColumns(NamedTuple):
 def read_columns(batch: pa.RecordBatch, needed: NeededColumns, form: EventForm) -> ReadColumns:
     """The needed columns of a batch.  Raises ModelError for strings that are not UTF-8."""
     arrays = needed.arrays(batch)
-    n = batch.num_rows
-    doubted = np.zeros(n, bool)
-    ids = None if form.id is None else _ids(arrays[form.id], doubted)
-    columns = {}
+    chunk, ids, wrong = typed_columns(arrays, batch.num_rows, form)
+    doubted = np.zeros(batch.num_rows, bool)
+    for mask in wrong.values():
+        doubted |= mask
+    chunk, ids = with_doubted(chunk, ids, doubted, form)
+    rows = [] if chunk.doubted is None else np.flatnonzero(chunk.doubted).tolist()
+    return ReadColumns(chunk, ids, [(row, _reason(arrays, row, form)) for row in rows])
+
+
+def typed_columns(
+    arrays: dict[str, pa.Array], n: int, form: EventForm
+) -> tuple[ColumnChunk, Strings | None, dict[str, Array]]:
+    """Arrays of n rows as columns, the ids, and bool[n] by name: which entries no attribute has, or no id.
+
+    Raises ModelError for strings that are not UTF-8.
+    """
+    columns: dict[str, TypedColumn] = {}
+    lists: dict[str, ListColumn] = {}
+    ids, wrong = None, {}
     for name, array in arrays.items():
-        if name != form.id:
-            try:
-                columns[name] = typed_column(array, doubted)
-            except pa.ArrowInvalid as error:
-                raise ModelError(f"column {name!r}: {error}") from error
+        bad = np.zeros(n, bool)
+        try:
+            if name == form.id:
+                ids = _ids(array, bad)
+            elif is_list(array.type):
+                lists[name] = _list_column(array, bad)
+            else:
+                columns[name] = typed_column(array, bad)
+        except pa.ArrowInvalid as error:
+            raise ModelError(f"column {name!r}: {error}") from error
+        if bad.any():
+            wrong[name] = bad
+    return ColumnChunk(n, columns, None, lists), ids, wrong
+
+
+def with_doubted(
+    chunk: ColumnChunk, ids: Strings | None, doubted: Array, form: EventForm
+) -> tuple[ColumnChunk, Strings | None]:
+    """The chunk and the ids without doubted rows, bool[n], and those without a location that is two numbers or none."""
     if form.location is not None:
-        x, y = (columns[name].numbers(n) for name in form.location)
-        is_there = [columns[name].is_present(n) for name in form.location]
-        doubted |= (is_there[0] != is_there[1]) | (is_there[0] & ~(np.isfinite(x) & np.isfinite(y)))
-    rows = np.flatnonzero(doubted).tolist()
-    if not rows:
-        return ReadColumns(ColumnChunk(n, columns), ids, [])
+        x, y = (chunk.columns[name].numbers(chunk.n_events) for name in form.location)
+        is_there = [chunk.columns[name].is_present(chunk.n_events) for name in form.location]
+        doubted = doubted | (is_there[0] != is_there[1]) | (is_there[0] & ~(np.isfinite(x) & np.isfinite(y)))
+    if not doubted.any():
+        return chunk, ids
     if ids is not None:
         ids = Strings.of(b"" if doubt else each for each, doubt in zip(ids, doubted.tolist(), strict=True))
-    return ReadColumns(ColumnChunk(n, columns, doubted), ids, [(row, _reason(arrays, row, form)) for row in rows])
+    return chunk._replace(doubted=doubted), ids
 
 
-def read_rows_of(batch: pa.RecordBatch, needed: NeededColumns, form: EventForm) -> tuple[Events, list[tuple[int, str]]]:
-    """The events of a batch, read row by row, and the rows that are none with the reason why."""
-    columns = {name: array.to_pylist() for name, array in needed.arrays(batch).items()}
-    events: list[Event | None] = []
-    bad = []
-    for row in range(batch.num_rows):
-        try:
-            events.append(event_of_row({name: json_value(values[row]) for name, values in columns.items()}, form))
-        except ModelError as error:
-            events.append(None)
-            bad.append((row, str(error)))
-    return Events.of(events), bad
+def _list_column(array: pa.Array, wrong: Array) -> ListColumn:
+    """An array of lists; rows with lists that no attribute has are marked in `wrong` bool[n]."""
+    array = array.cast(pa.large_list(array.type.value_type))
+    starts = np.frombuffer(array.buffers()[1] or bytes(8), np.int64)[array.offset : array.offset + len(array) + 1]
+    elements = array.values.slice(int(starts[0]), int(starts[-1] - starts[0]))
+    offsets = starts - starts[0]
+    bad = np.zeros(len(elements), bool)
+    column = typed_column(elements, bad)
+    bad |= ~column.is_present(len(elements))
+    before = np.append(0, np.cumsum(bad))
+    found = (before[offsets[1:]] > before[offsets[:-1]]) | (np.diff(offsets) > MAX_ELEMENTS)
+    wrong |= found & np.asarray(array.is_valid())
+    return ListColumn(offsets, column, _validity(array))
 
 
 def _reason(arrays: dict[str, pa.Array], row: int, form: EventForm) -> str:
@@ -158,10 +180,11 @@ def json_value(value: Any) -> Any:
     return value
 
 
-def _leaves(fields: Any, path: Path = ()) -> Iterator[tuple[Path, pa.DataType]]:
+def leaves(fields: Any, path: Path = ()) -> Iterator[tuple[Path, pa.DataType]]:
+    """The columns of a schema, and the fields of structs, each with its type."""
     for field in fields:
         if pa.types.is_struct(field.type):
-            yield from _leaves(field.type, (*path, field.name))
+            yield from leaves(field.type, (*path, field.name))
         else:
             yield (*path, field.name), field.type
 
@@ -181,10 +204,11 @@ def is_scalar(type_: pa.DataType) -> bool:
     )
 
 
-def _is_list(type_: pa.DataType) -> bool:
+def is_list(type_: pa.DataType) -> bool:
+    """Is it a type of lists of such values?"""
     types = pa.types
-    is_list = types.is_list(type_) or types.is_large_list(type_) or types.is_fixed_size_list(type_)
-    return bool(is_list and is_scalar(type_.value_type))
+    found = types.is_list(type_) or types.is_large_list(type_) or types.is_fixed_size_list(type_)
+    return bool(found and is_scalar(type_.value_type))
 
 
 def _is_text(type_: pa.DataType) -> bool:

@@ -1,4 +1,4 @@
-"""Record batches of Arrow in the code space of a vocabulary: by columns, and row by row where there are lists."""
+"""Record batches of Arrow in the code space of a vocabulary: by columns, and event by event where elements count."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import pyarrow as pa
 
 from mpi_match.arrays.strings import Strings
 from mpi_match.events.batch import REJECTED, EventBatch
-from mpi_match.ingest.arrow_columns import NeededColumns, read_columns, read_rows_of
+from mpi_match.ingest.arrow_columns import NeededColumns, read_columns
 from mpi_match.ingest.column_encoder import ColumnEncoder
+from mpi_match.ingest.column_events import events_of_chunk
+from mpi_match.ingest.events_encoder import EventsEncoder
 from mpi_match.ingest.rows import EventForm
 from mpi_match.ingest.typed_columns import ColumnChunk
 from mpi_match.table.vocabulary import Vocabulary
@@ -33,7 +35,8 @@ class ArrowEncoder:
     """Encodes record batches; compiles when it is created."""
 
     def __init__(self, vocabulary: Vocabulary, form: EventForm, threads: int | None = None) -> None:
-        self._vocabulary, self._form = vocabulary, form
+        self._vocabulary, self._form, self._threads = vocabulary, form, threads
+        self._events: EventsEncoder | None = None
         self._columns = ColumnEncoder(vocabulary, form.location, threads)
         self._of_lists = {name.decode() for name in vocabulary.element_names}
 
@@ -43,14 +46,12 @@ class ArrowEncoder:
 
     def encode(self, rows: pa.RecordBatch, needed: NeededColumns) -> EncodedRows:
         """The events of the needed columns.  Raises ModelError for strings that are not UTF-8."""
-        if needed.lists or not self._of_lists.isdisjoint(needed.paths):
-            events, bad = read_rows_of(rows, needed, self._form)
-            batch, ids = events.encode(self._vocabulary), events.ids
-            if ids is None and self._form.id is not None:
-                ids = Strings.of([b""] * len(batch))
+        chunk, ids, bad = read_columns(rows, needed, self._form)
+        if chunk.lists or not self._of_lists.isdisjoint(needed.paths):
+            self._events = self._events or EventsEncoder(self._vocabulary, self._threads)
+            batch = self._events.encode(events_of_chunk(chunk, list(needed.paths), self._form))
         else:
-            found = read_columns(rows, needed, self._form)
-            batch, ids, bad = self._columns.encode(found.chunk), found.ids, found.bad
+            batch = self._columns.encode(chunk)
         if bad:
             batch.rejected = np.array([row for row, _ in bad], REJECTED)
         arrays = needed.arrays(rows) if bad else {}

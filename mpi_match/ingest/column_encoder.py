@@ -98,7 +98,7 @@ class ColumnEncoder:
             _encode_events(bounds[stretch], bounds[stretch + 1], columns, how, work.addresses, first, to)
 
         in_stretches(n, encode)
-        return EventBatch(offsets, attributes, self._locations(chunk), self._vocabulary.fingerprint)
+        return EventBatch(offsets, attributes, chunk.locations(self._location), self._vocabulary.fingerprint)
 
     def _add(self, plan: _Plan, name: int, column: TypedColumn) -> None:
         """Add the column of a name, with the codes of a dictionary's entries, and with the atoms of strings."""
@@ -130,16 +130,6 @@ class ColumnEncoder:
         if len(atoms):
             in_stretches(n, find, (0, starts.ctypes.data, atoms.ctypes.data))
         return starts, atoms
-
-    def _locations(self, chunk: ColumnChunk) -> Array | None:
-        """f64[n, 2]; None when no event has one."""
-        if self._location is None or not chunk.n_events:
-            return None
-        columns = (chunk.columns[name] for name in self._location)
-        location = np.column_stack([column.numbers(chunk.n_events) for column in columns])
-        if chunk.doubted is not None:
-            location[chunk.doubted] = np.nan
-        return None if np.isnan(location[:, 0]).all() else location
 
 
 (

@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 
 
 class ColumnFile:
-    """A file, called `name` in errors, that `handle` reads; a context manager that closes it.
+    """A file, called `name` in errors, that `handle` reads; a context manager that closes it.  `schema` is all of it.
 
     Raises ModelError when it is none, for a needed column of a type that attributes do not have, and without pyarrow.
     """
 
     needed: NeededColumns
+    schema: pa.Schema
 
     def __init__(self, handle: BinaryIO, name: str, needed: frozenset[str], form: EventForm) -> None:
         try:
@@ -50,6 +51,7 @@ class ColumnFile:
                 else:
                     self._parquet = pq.ParquetFile(source)
                     schema, self.n_pieces = self._parquet.schema_arrow, self._parquet.metadata.num_row_groups
+            self.schema = schema
             try:
                 self.needed = NeededColumns.of(schema, needed, form)
             except ModelError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -48,13 +49,51 @@ class TypedColumn(NamedTuple):
             found[there] = self.values[entries]  # type: ignore[index]  # an array, as its type says
         return found + 0.0
 
+    def without(self, absent: Array) -> TypedColumn:
+        """The column with more entries, bool[n], that are not there."""
+        there = self.is_present(len(absent)) & ~absent
+        return self._replace(validity=Validity(np.packbits(there, bitorder="little"), 0))
+
+
+class ListColumn(NamedTuple):
+    """n lists: entry i has the elements offsets[i] to offsets[i + 1], all of them there.
+
+    offsets    i64[n + 1]
+    elements   of all lists, end to end
+    validity   as in `TypedColumn`
+    """
+
+    offsets: Array
+    elements: TypedColumn
+    validity: Validity | None = None
+
+    def is_present(self, n: int) -> Array:
+        """bool[n]: which entries are there."""
+        return TypedColumn(Type.NUMBER, self.offsets, None, self.validity).is_present(n)
+
+    def without(self, absent: Array) -> ListColumn:
+        """The column with more entries, bool[n], that are not there."""
+        there = self.is_present(len(absent)) & ~absent
+        return self._replace(validity=Validity(np.packbits(there, bitorder="little"), 0))
+
 
 class ColumnChunk(NamedTuple):
     """n events as columns by name.
 
     doubted   bool[n], rows that get no attributes and no location; None: no row
+    lists     columns of lists
     """
 
     n_events: int
     columns: Mapping[str, TypedColumn]
     doubted: Array | None = None
+    lists: Mapping[str, ListColumn] = MappingProxyType({})
+
+    def locations(self, names: tuple[str, str] | None) -> Array | None:
+        """f64[n, 2], from the columns of x and y; None when no event has one."""
+        if names is None or not self.n_events:
+            return None
+        location = np.column_stack([self.columns[name].numbers(self.n_events) for name in names])
+        if self.doubted is not None:
+            location[self.doubted] = np.nan
+        return None if np.isnan(location[:, 0]).all() else location

@@ -1,7 +1,7 @@
 """JSON lines to codes and to answers: the scanner beside the reader of single lines, in one process, answers compared.
 
     python tests/bench/scanned_events.py SCENARIO [--events N] [--lines-by-rows N] [--filters N] [--threads 1,2]
-                                         [--repetitions 5] [--columns] [--directory DIR] [-o records.jsonl]
+                                         [--repetitions 5] [--columns | --tables] [--directory DIR] [-o records.jsonl]
 
 Makes the scenario's events as JSON lines with `mpi-match generate` where they are not there yet, and its table and engine
 (`keyed`) in memory.  A repetition measures, one after the other: `rows`, `Events.of` and `encode` on the first lines (what
@@ -14,6 +14,10 @@ With `--columns` Arrow tables of the scenario's values instead, to codes: one wi
 (`sparse`), and one of five columns without nulls, of integers and doubles in turns (`dense`); beside them entry by entry,
 `events_of_columns` and `encode` of the first rows, as `make_batch` did before.  Codes of the first rows must be the same,
 and the answers to them.
+
+With `--tables` event tables, as `compile events --local` makes them, of JSON lines and of the same rows as Parquet: beside
+`rows`, `Events.of` and `save_events` on the first rows (what the Spark stage did in its tasks before).  Both tables of the
+first rows must have the same digest.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -35,12 +40,15 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[i]) for i in (1, 2)]
 
 from bench.keeping import PYTHON, keep, last_json
 
+from mpi_match.commands.compile_locally import compile_events_locally
 from mpi_match.commands.match import MATCHED_AT_ONCE
 from mpi_match.compute.compile_cache import compile_s
 from mpi_match.engines import Engine, open_engine
 from mpi_match.events.batch import EventBatch
+from mpi_match.events.event_table import EventTable, save_events
 from mpi_match.events.events import Events
-from mpi_match.ingest.columns import columns_of_frame, events_of_columns
+from mpi_match.ingest.arrow_events import event_of_columns
+from mpi_match.ingest.columns import columns_of_frame, events_of_columns, needed_names
 from mpi_match.ingest.event_scanner import EventQueue, EventScanner
 from mpi_match.ingest.frames import encode_arrow
 from mpi_match.ingest.line_blocks import read_blocks
@@ -198,6 +206,67 @@ def of_columns(options: argparse.Namespace, directory: Path) -> Iterator[dict[st
             }
 
 
+def tables(options: argparse.Namespace, directory: Path) -> Iterator[dict[str, Any]]:
+    """Records of event tables, one for each form of the rows and number of threads."""
+    import pyarrow as pa
+    import pyarrow.json
+    import pyarrow.parquet as pq
+
+    table, form, lines = prepared(options, directory)
+    vocabulary, output, compiled = table.vocabulary, directory / "compiled.h5", directory / "table.h5"
+    table.save(compiled)
+    required = needed_names(vocabulary.attribute_names, form)
+    columns = directory / "events.parquet"
+    pq.write_table(pa.json.read_json(lines), columns)
+    firsts = {"lines": directory / "first.jsonl", "columns": directory / "first.parquet"}
+    with lines.open("rb") as handle:
+        firsts["lines"].write_bytes(b"".join(islice(handle, options.lines_by_rows)))
+    pq.write_table(pq.read_table(columns).slice(0, options.lines_by_rows), firsts["columns"])
+
+    def rows_of(source: str) -> Iterator[Any]:
+        if source == "lines":
+            return iter(read_rows([firsts[source]], lambda row: event_of_row(row, form), []))
+        rows = pq.read_table(firsts[source]).to_pylist()
+        return (event_of_columns(row, form, required, set()) for row in rows)
+
+    def by_rows_to_table(source: str) -> int:
+        events = Events.of(rows_of(source))
+        save_events(events, output, vocabulary)
+        return len(events)
+
+    def compiled_to_table(path: Path) -> int:
+        done = compile_events_locally([str(path)], compiled, output, form)
+        assert done.rejected == 0
+        return done.events
+
+    def digest() -> str:
+        with EventTable(output, vocabulary) as found:
+            return found.digest
+
+    for source, whole in (("lines", lines), ("columns", columns)):
+        by_rows_to_table(source)
+        expected = digest()
+        compiled_to_table(firsts[source])
+        assert digest() == expected, "the event tables differ"
+        for threads in options.threads:
+            numba.set_num_threads(threads)
+            times = {what: Times() for what in ("rows", "compiled")}
+            for _ in range(options.repetitions):
+                times["rows"].add(partial(by_rows_to_table, source))
+                times["compiled"].add(partial(compiled_to_table, whole))
+            yield {
+                "what": "event tables",
+                "scenario": options.scenario,
+                "filters": table.n_filters,
+                "source": source,
+                "events": compiled_to_table(whole),
+                "bytes": whole.stat().st_size,
+                "threads": threads,
+                "runs": options.repetitions,
+                "events_per_s": {what: found.record() for what, found in times.items()},
+            }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("scenario")
@@ -207,12 +276,14 @@ def main() -> None:
     parser.add_argument("--threads", type=lambda text: [int(each) for each in text.split(",")], default=[1, 2])
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--columns", action="store_true")
+    parser.add_argument("--tables", action="store_true")
     parser.add_argument("--directory", type=Path)
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     directory = options.directory or Path(tempfile.gettempdir()) / f"mpi-match-lines-{options.scenario}-{options.events}"
     directory.mkdir(parents=True, exist_ok=True)
-    for record in (of_columns if options.columns else measure)(options, directory):
+    kinds = {"columns": of_columns, "tables": tables}
+    for record in next((kinds[kind] for kind in kinds if getattr(options, kind)), measure)(options, directory):
         keep(record, options.output)
 
 

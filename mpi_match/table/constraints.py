@@ -134,8 +134,14 @@ class Constraints:
         return replace(others, offsets=joint, **columns)
 
     def contiguous(self) -> tuple[Array, Array, Array]:
-        """`kind`, `lo` and `hi`, each in memory of its own, as compiled code expects them."""
-        kind, lo, hi = (np.ascontiguousarray(column) for column in (self.kind, self.lo, self.hi))
+        """`kind`, `lo` and `hi`, each in memory of its own, as compiled code expects them.
+
+        A column of one number is read-only, and contiguous if it has one row; then it is copied all the same: for read-only
+        arrays Numba would compile its callers once more.
+        """
+        kind, lo, hi = (
+            column.copy() if len(column) < 2 else np.ascontiguousarray(column) for column in (self.kind, self.lo, self.hi)
+        )
         return kind, lo, hi
 
     @property

@@ -16,7 +16,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent.parent
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 
 LINES_OF_CHANCE = (
-    (re.compile(r"^compiled for this machine in .*\n", re.MULTILINE), ""),
+    (re.compile(r"^compil(?:ed|ing) for this machine.*\n", re.MULTILINE), ""),
     (re.compile(r"\b\d[\d.,]* (µs|ms|s)\b"), "TIME"),
     (re.compile(r"\b\d[\d.,]* ([kMG] )?events/s"), "RATE"),
     (re.compile(r"; [a-z_]+ on .+, (?=\d+ workers?)"), "; ENGINE, "),

@@ -123,7 +123,8 @@ class RangeReader:
     @property
     def grain_bytes(self) -> Array:
         """i64: approximate number of bytes that each unit of filters adds to a range; lists and areas are spread evenly."""
-        per_constraint = self._bytes_of(_PER_CONSTRAINT) / max(self.n_constraints, 1)
+        left_out = int(self._presence[-1]) * (KIND.itemsize + 2 * CODE.itemsize) if self._others[-1] else 0
+        per_constraint = (self._bytes_of(_PER_CONSTRAINT) + left_out) / max(self.n_constraints, 1)
         per_filter = self._bytes_of(_PER_FILTER) / max(self.n_filters, 1)
         first = np.arange(0, self.n_filters, self.grain)
         sizes = np.add.reduceat(self.sizes, first, dtype=np.int64) if len(first) else first

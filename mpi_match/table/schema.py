@@ -111,12 +111,13 @@ def vocabulary_arrays(v: Vocabulary) -> Iterator[tuple[str, Array]]:
     yield from v.atoms.named("atoms")
 
 
-def constraint_arrays(rows: Constraints, *, presence: bool = False) -> Iterator[tuple[str, Array]]:
+def constraint_arrays(rows: Constraints, *, presence: bool = False, whole: bool = False) -> Iterator[tuple[str, Array]]:
     """Datasets of the constraints (also of a range of names).
 
-    Those of rows that only ask for presence are left out if there are none, unless `presence` wants them.
+    Those of rows that only ask for presence are left out if there are none, unless `presence` wants them.  `whole` keeps all
+    rows together unless all only ask for presence: so none of their columns has to be made again by those that share them.
     """
-    c, offsets, filters = rows.split()
+    c, offsets, filters = rows.split() if rows.only_presence or not whole else (rows, rows.offsets, rows.filter_id[:0])
     yield from (("constraints/name_offsets", c.offsets), ("constraints/kind", c.kind), ("constraints/lo", c.lo))
     yield from (("constraints/hi", c.hi), ("constraints/filter", c.filter_id))
     if presence or len(filters):

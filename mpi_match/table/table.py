@@ -92,7 +92,7 @@ class Table:
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays in memory."""
-        return sum(array.nbytes for _, array in self.arrays())
+        return sum(array.nbytes for _, array in self.arrays(in_memory=True))
 
     @classmethod
     def from_filters(cls, filters: Iterable[Filter]) -> Table:
@@ -141,10 +141,10 @@ class Table:
         columns = FilterColumns.of(sizes[order], interface[order], subscriptions.area[order], ids)
         return cls(vocabulary, constraints, columns, Strings.of(labels))
 
-    def arrays(self) -> Iterator[tuple[str, Array]]:
-        """Every array with the name of its dataset in the file."""
+    def arrays(self, *, in_memory: bool = False) -> Iterator[tuple[str, Array]]:
+        """Every array with the name of its dataset in the file; `in_memory`, as `from_arrays` takes them without a copy."""
         yield from vocabulary_arrays(self.vocabulary)
-        yield from constraint_arrays(self.constraints)
+        yield from constraint_arrays(self.constraints, whole=in_memory)
         yield from filter_arrays(self.filters)
         yield from label_arrays(self.labels)
 

@@ -14,6 +14,7 @@ from run_inputs import Inputs, leftovers, plain_events
 from mpi_match.cluster import FEEDS
 from mpi_match.events.event_table import EventTable, save_events
 from mpi_match.events.events import Events
+from mpi_match.exit_codes import ExitCode
 from mpi_match.matches.file import MatchesFile
 from mpi_match.model import make_filter, match_naive
 from mpi_match.table.table import Table
@@ -127,13 +128,13 @@ def _matches(content: bytes, directory: Path) -> Any:
 
 @pytest.mark.mpi
 @needs_mpirun
-@pytest.mark.parametrize("feed", FEEDS)
-def test_no_events_no_answers(feed: str, inputs: Inputs, tmp_path: Path) -> None:
+def test_no_events_are_refused(inputs: Inputs, tmp_path: Path) -> None:
     save_events(Events.of([]), tmp_path / "events.h5", Table.load(inputs.table).vocabulary)
     output = tmp_path / "matches.h5"
-    done = execute(launch(2, inputs.table, tmp_path / "events.h5", output, "engine=counting", f"feed={feed}"))
-    assert done.returncode == 0, done.stderr
-    assert MatchesFile.load(output).matches.n_events == 0
+    done = execute(launch(2, inputs.table, tmp_path / "events.h5", output, "engine=counting"))
+    assert done.returncode == ExitCode.BAD_INPUT
+    assert "events.h5: holds no event" in done.stderr
+    assert not output.exists()
 
 
 @pytest.mark.mpi

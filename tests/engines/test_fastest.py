@@ -42,7 +42,7 @@ class Timed(Engine):
 def test_each_size_is_matched_by_the_engine_that_was_faster(caplog: pytest.LogCaptureFixture) -> None:
     gpu, cpu = Timed("far", 0.02, 0.0), Timed("near", 0.0, 0.002)
     engine = FastestOf([gpu, cpu])
-    with caplog.at_level("INFO"):
+    with caplog.at_level("INFO", logger=FastestOf.__module__):
         for n in (1, 0, 32, 1, 40, 1, 33, 1):
             found = engine.begin(BATCH[:n])
             assert isinstance(found, Matches)

@@ -68,7 +68,7 @@ def share_table(topology: Topology, table: Table | None) -> Table | None:
     memory = on_host.map(n_bytes)
     if leaders is not None:
         if table is not None:
-            for place, (_, array) in zip(places, table.arrays(), strict=True):
+            for place, (_, array) in zip(places, table.arrays(in_memory=True), strict=True):
                 memory[place.at : place.at + place.n_bytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         leaders.copy(memory)
     crc = ranks.agree("checking the table", lambda: crc32(memory.data) if leaders is not None else None)

@@ -196,7 +196,7 @@ class ShardPlace(NamedTuple):
 def plan(table: Table) -> list[ShardPlace]:
     """The places of the arrays of a table, one after the other."""
     places, at = [], 0
-    for name, array in table.arrays():
+    for name, array in table.arrays(in_memory=True):
         places.append(ShardPlace(name, array.dtype.str, array.shape, at, array.nbytes))
         at += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
     return places
@@ -220,7 +220,7 @@ def packed(part: Shard, table: Table) -> Array:
     wire = np.zeros(start + max(place.at + place.n_bytes for place in places), np.uint8)
     wire[:8] = np.array([len(words)], np.int64).view(np.uint8)
     wire[8 : 8 + len(words)] = np.frombuffer(words, np.uint8)
-    for place, (_, array) in zip(places, table.arrays(), strict=True):
+    for place, (_, array) in zip(places, table.arrays(in_memory=True), strict=True):
         at = start + place.at
         wire[at : at + place.n_bytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     return wire

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from clock import Clock
 
-from mpi_match.engines import Engine, EngineError, open_engine, registry
+from mpi_match.engines import Engine, EngineError, fastest, open_engine, registry
 from mpi_match.engines.fastest import MEASURED_BATCHES, FastestOf
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
@@ -18,6 +19,12 @@ from mpi_match.table.table import Table
 TABLE = Table.from_filters([make_filter(str(i), [["a", ">", i]]) for i in range(20)])
 BATCH = Events.of([make_event({"a": i}) for i in range(40)]).encode(TABLE.vocabulary)
 EXPECTED = open_engine("counting", TABLE).match(BATCH)
+CLOCK = Clock()
+
+
+@pytest.fixture(autouse=True)
+def _clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fastest, "time", SimpleNamespace(perf_counter=CLOCK))
 
 
 class Timed(Engine):
@@ -31,7 +38,7 @@ class Timed(Engine):
 
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
         self.sizes.append(len(batch))
-        time.sleep(self._batch_s + self._event_s * len(batch))
+        CLOCK.now += self._batch_s + self._event_s * len(batch)
         return self._engine.match(batch[:0] if self._wrong else batch, filters=filters)
 
     @property

@@ -83,9 +83,10 @@ def test_observers_see_a_worker_die(files: Files, ulfm: tuple[str, ...], tmp_pat
 @pytest.mark.mpi
 @needs_mpirun
 def test_killed_and_stopped_workers_lose_no_answer(ulfm: tuple[str, ...], tmp_path: Path) -> None:
-    tally = measure(n_kills=8, n_stops=2, workers=(4, 5), seed=1, limit_s=TIMEOUT_S, directory=tmp_path)
+    # of three workers two are killed at most, and a batch that fewer than three died of is given to another
+    tally = measure(n_kills=6, n_stops=2, workers=(3, 3), seed=1, limit_s=TIMEOUT_S, directory=tmp_path)
     assert tally.good, tally.record()
-    assert tally.counts["kills"] >= 8
+    assert tally.counts["kills"] >= 6
     assert tally.counts["stops"] >= 2
     assert tally.noticed_s, "the master never said that a rank is lost"
 

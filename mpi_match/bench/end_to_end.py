@@ -26,7 +26,7 @@ from mpi_match.verify.verify import VerifiedFiles, verify
 from mpi_match.workloads.files import LOCATION, kept_workload, repeat_events
 
 LINES_FILTERS = 1000
-"""Of the subscriptions beside lines of events, which nobody reads."""
+"""Of the subscriptions beside lines of events: a run of lines does not read these."""
 
 
 class EndToEndFiles(NamedTuple):

@@ -1,4 +1,4 @@
-"""What engines are measured with: a table and encoded events, of a published scenario or of somebody's own files."""
+"""What engines are measured with: a table and encoded events, of a published scenario or in files."""
 
 from __future__ import annotations
 

@@ -13,28 +13,18 @@ import click
 from mpi_match.cli.bench.options import (
     Workers,
     checked_output,
-    directory_option,
     give,
-    mpirun_flags_option,
+    launch_options,
     output_option,
-    under_option,
     words_of,
 )
 from mpi_match.cli.errors import CliCommand
 from mpi_match.cli.options import (
     MAX_FILTERS,
     SCENARIO,
-    credits_option,
     engine_option,
-    feed_option,
-    groups_option,
-    journal_option,
     param_option,
-    placement_option,
-    results_option,
-    schedule_option,
     set_option,
-    share_gpus_option,
     threads_option,
 )
 from mpi_match.cli.terminal import say
@@ -60,17 +50,7 @@ _OF_PLAN = ("n_events", "n_filters", "batch", "repetitions", "seed", "check", "t
 @click.option("--seed", type=click.IntRange(0), default=0, help="Seed of filters and events.")
 @click.option("--check", type=click.IntRange(1), default=40, help="Events whose answers are judged by the naive matcher.")
 @threads_option
-@schedule_option
-@placement_option
-@groups_option
-@feed_option
-@results_option
-@credits_option
-@journal_option
-@share_gpus_option
-@mpirun_flags_option
-@under_option
-@directory_option
+@launch_options
 @click.option("--only-generate", is_flag=True, help="Only write the workload to --directory, for a later call.")
 @output_option
 def end_to_end(

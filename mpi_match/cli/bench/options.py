@@ -9,7 +9,20 @@ from typing import Any
 import click
 
 from mpi_match import cluster
-from mpi_match.cli.options import FILE, RESULTS_OUT, STDOUT
+from mpi_match.cli.options import (
+    FILE,
+    RESULTS_OUT,
+    STDOUT,
+    Function,
+    credits_option,
+    feed_option,
+    groups_option,
+    journal_option,
+    placement_option,
+    results_option,
+    schedule_option,
+    share_gpus_option,
+)
 from mpi_match.environment import mpi_launcher
 
 
@@ -46,6 +59,18 @@ directory_option = click.option(
 output_option = click.option(
     "-o", "--output", type=RESULTS_OUT, help="Add the JSON lines to this file instead of printing them."
 )
+
+_LAUNCH_OPTIONS = (
+    *(schedule_option, placement_option, groups_option, feed_option, results_option, credits_option, journal_option),
+    *(share_gpus_option, mpirun_flags_option, under_option, directory_option),
+)
+
+
+def launch_options(command: Function) -> Function:
+    """The options of a command that launches runs: those of `run`, how it is launched, and where its workload is."""
+    for option in reversed(_LAUNCH_OPTIONS):
+        command = option(command)
+    return command
 
 
 def checked_output(output: Path | None) -> Path | None:

@@ -16,11 +16,9 @@ from click.core import ParameterSource
 from mpi_match.cli.bench.options import (
     Workers,
     checked_output,
-    directory_option,
     give,
-    mpirun_flags_option,
+    launch_options,
     output_option,
-    under_option,
     words_of,
 )
 from mpi_match.cli.errors import CommandWithSubcommands
@@ -32,18 +30,10 @@ from mpi_match.cli.options import (
     SCENARIO,
     STDOUT,
     axes_of,
-    credits_option,
-    feed_option,
-    groups_option,
     id_option,
-    journal_option,
     location_option,
     param_option,
-    placement_option,
-    results_option,
-    schedule_option,
     set_option,
-    share_gpus_option,
     threads_option,
 )
 from mpi_match.cli.plot import need_matplotlib
@@ -191,17 +181,7 @@ def _list_parameters(names: Sequence[str]) -> None:
 @click.option("--check", type=click.IntRange(0), default=10, help="Events whose answers are judged by another engine.")
 @click.option("--steps", is_flag=True, help="Also show how long the engine's own phases take, which may make it slower.")
 @click.option("--scaling", type=Workers(), metavar="W,W,...", help="Measure runs with so many workers, strong and weak.")
-@schedule_option
-@placement_option
-@groups_option
-@feed_option
-@results_option
-@credits_option
-@journal_option
-@share_gpus_option
-@mpirun_flags_option
-@under_option
-@directory_option
+@launch_options
 @output_option
 @click.option(
     "--plot",

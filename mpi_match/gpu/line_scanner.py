@@ -166,11 +166,13 @@ class GpuLineScanner:
         return EventBatch(offsets, attributes, location, self._fingerprint)
 
     def _copy_in(self, data: Array, buffers: ScanBuffers) -> None:
-        words = buffers.words.array(_words_of(len(data)))
+        n_words, last = _words_of(len(data)), STRETCH_BYTES // 8
+        words = buffers.words.array(n_words)
         if not self._gpu.pinned_regions.holds(data):
             staged = buffers.staged.array(len(data))
             copy(staged, data)
             data = staged
+        buffers.stream.zero(words.part(n_words - last, n_words))  # a stretch is read whole, also behind the last byte
         buffers.stream.copy_in(words.viewed(np.uint8), data)
 
     def _launch(self, n_bytes: int, row_room: int, arena_room: int, buffers: ScanBuffers) -> list[int]:

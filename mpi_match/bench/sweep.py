@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from mpi_match.bench.engines import DEFAULT_OPTIONS, BenchOptions, WrongAnswer, compare
 from mpi_match.bench.report import engine_of
-from mpi_match.bench.workload import Source, Workload, WorkloadFiles
+from mpi_match.bench.workload import KeptWorkloads, Source, WorkloadFiles
 from mpi_match.engines.registry import check_options, of_engine, read_options
 from mpi_match.environment.machine import commit, machine
 from mpi_match.errors import OptionError
@@ -137,27 +137,27 @@ class Sweep:
                 )
 
     def run(
-        self, have: Sequence[Mapping[str, Any]] = (), tell: Callable[[str], None] = lambda text: None
+        self,
+        have: Sequence[Mapping[str, Any]] = (),
+        tell: Callable[[str], None] = lambda text: None,
+        workloads: KeptWorkloads | None = None,
     ) -> Iterator[list[dict[str, Any]]]:
         """Measure every point with every seed; the records of each in turn.
 
-        Parameters: `have` records that exist, whose points are passed over; `tell` takes a line about each point.
+        Parameters: `have` records that exist, whose points are passed over; `tell` takes a line about each point;
+        `workloads` of other sweeps too.
         Raises what `points` and `compare` raise.
         """
         done, known = {_identity(record) for record in have}, self.earlier([dict(record) for record in have])
         rounds = [(point, self.options.seed + k) for point in self.points() for k in range(self.seeds)]
-        workload: Workload | None = None
-        made_last: tuple[Source, int, int] | None = None
+        workloads = workloads or KeptWorkloads()
         for number, (point, seed) in enumerate(rounds, 1):
             what = f"{number} of {len(rounds)}: {point}" + (f" seed={seed}" if self.seeds > 1 else "")
             if done and all(identity in done for identity in self._identities(point, seed)):
                 tell(f"{what}: is there already")
                 continue
             tell(what)
-            made = point.scenario, point.options.n_events, seed
-            if made != made_last:
-                workload, made_last = None, made  # its memory is free before the next one needs as much
-                workload = Workload.of(*made)
+            workload = workloads.of(point.scenario, point.options.n_events, seed)
             records = compare(point.scenario, self.engines, replace(point.options, seed=seed), workload)
             more: dict[str, Any] = {"parameters": point.values} if point.values else {}
             more |= {"drawn_from": _drawn_from(point.scenario)}

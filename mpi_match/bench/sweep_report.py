@@ -149,6 +149,7 @@ def together(records: Sequence[Result]) -> list[list[Result]]:
 def sweep_table(records: Sequence[Result]) -> str:
     """Records of one scenario as text: a line for each point and engine, seeds together."""
     keys, groups = varied(records), together(records)
+    events = sorted({record["n_events"] for record in records})
     cells = []
     for group in groups:
         rate, first = measured(group, "events_per_s"), group[0]
@@ -156,12 +157,13 @@ def sweep_table(records: Sequence[Result]) -> str:
             [
                 *(str((first.get("parameters") or {}).get(key, "")) for key in keys),
                 engine_of(first),
+                *([f"{first['n_events']:,}"] if len(events) > 1 else []),
                 f"{rate.median:,.0f}",
                 f"{rate.least:,.0f} to {rate.most:,.0f}",
                 f"{measured(group, 'us_per_event').median:.4g}",
                 f"{measured(group, 'build_s').median:.3f}" if "build_s" in first else "-",
                 f"{measured(group, 'matches_per_event').median:.3f}",
-                f"{measured(group, 'ratio').median:.3g}",
+                f"{measured(group, 'ratio').median:.3g}" if "ratio" in first else "-",
             ]
         )
     percentiles = [name for name in ("p50", "p99", "p99.9") if any(quantity(record, name) is not None for record in records)]
@@ -169,13 +171,24 @@ def sweep_table(records: Sequence[Result]) -> str:
         row += [
             f"{measured(group, name).median:.1f}" if quantity(group[0], name) is not None else "-" for name in percentiles
         ]
-    titles = [*keys, "Engine", "Events/s", "Interval", "us/event", "Build (s)", "Matches/event", "Ratio"]
+    titles = [
+        *keys,
+        "Engine",
+        *(["Events"] if len(events) > 1 else []),
+        "Events/s",
+        "Interval",
+        "us/event",
+        "Build (s)",
+        "Matches/event",
+        "Ratio",
+    ]
     titles += [f"{name} (us)" for name in percentiles]
     seeds = sorted({record["seed"] for record in records})
     same = {key: value for key, value in (records[0].get("parameters") or {}).items() if key not in keys}
     head = [
         f"# mpi-match bench: {' '.join([records[0]['scenario'], *(f'{key}={value}' for key, value in same.items())])}",
-        f"# {plural(len(seeds), 'seed')} ({', '.join(map(str, seeds))}), {plural(records[0]['repetitions'], 'repetition')}; "
+        f"# {' to '.join(f'{n:,}' for n in dict.fromkeys((events[0], events[-1])))} events; "
+        f"{plural(len(seeds), 'seed')} ({', '.join(map(str, seeds))}), {plural(records[0]['repetitions'], 'repetition')}; "
         f"intervals have all {'seeds' if len(seeds) > 1 else 'repetitions'}",
         f"# {place_of(records[0])}",
     ]

@@ -27,6 +27,8 @@ from mpi_match.workloads.sampling import Moves
 from mpi_match.workloads.scenarios import DRAWN_AT_ONCE, Scenario, TagScenario
 
 WARM_UP_FILTERS, WARM_UP_EVENTS = 2_000, 200
+MOST_KEPT = 8
+"""Workloads: those of small tables have objects besides, for the naive matcher."""
 
 
 class WorkloadFiles(NamedTuple):
@@ -104,6 +106,32 @@ class Workload:
     def batches(self, size: int) -> list[EventBatch]:
         """All events in batches of `size`, sharing memory."""
         return [self.events[at : at + size] for at in range(0, len(self.events), size)]
+
+
+class KeptWorkloads:
+    """Workloads that are not made again while they are kept: the last ones used, `MOST_KEPT` of them.
+
+    While another one is made, those that are kept have at most `most_bytes`; with 0 there is one at a time.
+    """
+
+    def __init__(self, most_bytes: int = 0) -> None:
+        self._most_bytes = most_bytes
+        self._kept: dict[tuple[Source, int, int], Workload] = {}
+
+    def of(self, source: Source, n_events: int, seed: int) -> Workload:
+        """One that is kept, or a new one.  Raises what `Workload.of` raises."""
+        key = source, n_events, seed
+        found = self._kept.pop(key, None)
+        if found is None:
+            while len(self._kept) >= MOST_KEPT or self._nbytes > self._most_bytes:
+                del self._kept[next(iter(self._kept))]
+            found = Workload.of(*key)
+        self._kept[key] = found
+        return found
+
+    @property
+    def _nbytes(self) -> int:
+        return sum(workload.table.nbytes for workload in self._kept.values())
 
 
 def _drawn(scenario: Scenario, n_events: int, seed: int) -> Workload:

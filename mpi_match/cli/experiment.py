@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import time
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mpi_match.cli.errors import CliGroup
-from mpi_match.cli.options import FILE, axes_of
+from mpi_match.cli.options import ENGINES, FILE, axes_of, flat_engines
 from mpi_match.cli.terminal import print_json, say
 
 if TYPE_CHECKING:
@@ -40,6 +41,10 @@ def list_(as_json: bool) -> None:
         click.echo(f"{name:<20}  {each.title}" + (f" [not run: {each.not_rerun}]" if each.not_rerun else ""))
 
 
+KEPT_SHARE = 1 / 8
+"""Of the memory, what workloads may take that experiments share."""
+
+
 @experiment.command("run", short_help="Run experiments.")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @click.option(
@@ -54,6 +59,20 @@ def list_(as_json: bool) -> None:
 @click.option(
     "--only", "only", multiple=True, metavar="KEY=VALUE,...", callback=axes_of, help="Measure only points with these values."
 )
+@click.option(
+    "--engine",
+    "engines",
+    multiple=True,
+    type=ENGINES,
+    metavar="NAME[,NAME...]",
+    callback=flat_engines,
+    help="Measure only these engines, without what the experiments have of others.",
+)
+@click.option(
+    "--events",
+    type=click.IntRange(1),
+    help="Match so many events at the most; rates and times are of an event, with fewer of them less certain.",
+)
 @click.option("--seeds", type=click.IntRange(1), default=1, help="Measure each point with so many seeds.")
 @click.option(
     "--repetitions",
@@ -61,41 +80,41 @@ def list_(as_json: bool) -> None:
     help="Timed runs over all events; the median counts.  [default: 3; 1 with less than a tenth of the filters]",
 )
 @click.option("--format", "ending", type=click.Choice(["svg", "pdf", "png"]), default="svg", help="Form of the figures.")
-def run(
-    names: tuple[str, ...],
-    directory: Path,
-    scale: float,
-    only: tuple[Axis, ...],
-    seeds: int,
-    repetitions: int | None,
-    ending: str,
-) -> None:
+def run(names: tuple[str, ...], directory: Path, only: tuple[Axis, ...], ending: str, **how: Any) -> None:
     """Run the experiments with these NAMEs, those of a system (`ccm`, `clcb`), or `all`.
 
     Each is measured with the faithful engine, the paper's baselines and our own engines, as far as they run on this machine:
     an engine on a GPU that is not there is not run and never simulated.  Answers are checked in the same run.  What the
-    directory has already, of this commit and machine, is not measured again.
+    directory has already, of this commit and machine, is not measured again; each point is there as soon as it is measured.
+    So what was cut short goes on, and a slow engine may be measured by a command of its own, with fewer events.
 
-    Printed values stand beside measured ones on standard output.
+    Printed values stand beside measured ones on standard output, those that the directory had before among them.
     """
+    from mpi_match.bench.workload import KeptWorkloads
+    from mpi_match.environment.machine import machine
     from mpi_match.experiments.catalog import EXPERIMENTS
-    from mpi_match.experiments.run import SMALL_SCALE, ExperimentPlan
+    from mpi_match.experiments.run import SMALL_SCALE, ExperimentPlan, with_earlier
     from mpi_match.experiments.run import run as measure
 
     chosen = _chosen(names)
     _check_points(chosen, only)
-    repetitions = repetitions or (1 if scale < SMALL_SCALE else 3)
-    plan = ExperimentPlan(scale, seeds, repetitions, {axis.key: axis.values for axis in only})
+    _check_engines(chosen, how["engines"])
+    how["repetitions"] = how["repetitions"] or (1 if how["scale"] < SMALL_SCALE else 3)
+    plan = ExperimentPlan(**how, only={axis.key: axis.values for axis in only})
+    workloads = KeptWorkloads(int(machine()["memory_gib"] * 2**30 * KEPT_SHARE))
     directory.mkdir(parents=True, exist_ok=True)
     for name in chosen:
         each = EXPERIMENTS[name]
-        click.echo(f"# {name}: {each.title}" + (f"; here with {scale:g} of the filters" if scale < 1 and each.runs else ""))
+        share = f"; here with {plan.scale:g} of the filters" if plan.scale < 1 and each.runs else ""
+        click.echo(f"# {name}: {each.title}{share}")
         if each.not_rerun:
             click.echo(f"# not run: {each.not_rerun}\n")
             continue
-        path = directory / f"{name}.jsonl"
-        records = measure(each, plan, path, partial(_tell, name))
-        _show(name, records, directory / f"{name}.{ending}")
+        path, started = directory / f"{name}.jsonl", time.monotonic()
+        records = measure(each, plan, path, partial(_tell, name), workloads)
+        _show(name, with_earlier(records, path), directory / f"{name}.{ending}")
+        if each.runs:
+            _tell(name, f"done in {time.monotonic() - started:.0f} s")
 
 
 def _tell(name: str, text: str) -> None:
@@ -125,6 +144,18 @@ def _check_points(names: list[str], only: tuple[Axis, ...]) -> None:
         for value in axis.values:
             if (axis.key, value) not in have:
                 raise click.UsageError(f"no experiment of these has a point {axis.key}={value}")
+
+
+def _check_engines(names: list[str], engines: tuple[str, ...]) -> None:
+    """Refuse engines that none of some experiments measures."""
+    from mpi_match.experiments.catalog import EXPERIMENTS
+
+    have = {engine for name in names for run in EXPERIMENTS[name].runs for engine in run.engines}
+    for engine in engines:
+        if engine not in have:
+            raise click.UsageError(
+                f"no experiment of these measures the engine {engine!r}; they have: {', '.join(sorted(have)) or 'none'}"
+            )
 
 
 def _show(name: str, records: list[dict[str, Any]], figure: Path) -> None:

@@ -145,6 +145,28 @@ class ByteSize(click.ParamType[int]):
 ENGINE = NameOf("mpi_match.engines", "REGISTRY", "auto")
 SCENARIO = NameOf("mpi_match.workloads.scenarios", "SCENARIOS")
 
+
+class Engines(click.ParamType[tuple[str, ...]]):
+    """Engines by name, as in `ccm,keyed`."""
+
+    name = "engines"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        """The names, each of them in the registry."""
+        return value if isinstance(value, tuple) else tuple(ENGINE.convert(each, param, ctx) for each in value.split(","))
+
+
+ENGINES = Engines()
+
+
+def flat_engines(ctx: click.Context, option: click.Parameter, values: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
+    """Engines that are given in one option or in several, each once."""
+    names = [name for given in values for name in given]
+    if len(set(names)) < len(names):
+        raise click.BadParameter(f"an engine stands twice in {','.join(names)}")
+    return tuple(names)
+
+
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object with the summary on standard output."
 )

@@ -5,6 +5,7 @@ An engine on a GPU that is not there is not run, and never simulated: the result
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import tempfile
@@ -17,6 +18,7 @@ from mpi_match.bench.engines import BenchOptions
 from mpi_match.bench.report import append_json, read_json
 from mpi_match.bench.scaling import ScalingPlan, scale
 from mpi_match.bench.sweep import Axis, Sweep, check_agreement
+from mpi_match.bench.workload import KeptWorkloads
 from mpi_match.engines.registry import REGISTRY, engine_class, of_engine
 from mpi_match.environment.machine import commit, machine
 from mpi_match.errors import EngineError
@@ -34,13 +36,31 @@ LARGEST_SCALED = 10_000_000
 
 
 class ExperimentPlan(NamedTuple):
-    """How experiments are run: the share of the filters, the seeds, the timed repetitions, and of some parameters the only
-    values (those of the papers, not scaled)."""
+    """How experiments are run.
+
+    scale        share of the paper's filters
+    seeds        of each point
+    repetitions  timed runs over all events
+    only         of some parameters the only values (those of the papers, not scaled)
+    engines      the only engines; none: all
+    events       the most that are matched, where a run has more; not of points whose number of events is what varies
+    """
 
     scale: float = 1.0
     seeds: int = 1
     repetitions: int = 3
     only: Mapping[str, tuple[str, ...]] = {}
+    engines: tuple[str, ...] = ()
+    events: int | None = None
+
+    def n_events(self, of_run: int) -> int:
+        """How many of a run's events are matched."""
+        few = max(math.ceil(of_run * min(1.0, 10 * self.scale)), LEAST_EVENTS)
+        return few if self.events is None else min(few, self.events)
+
+    def has(self, engine: str) -> bool:
+        """Whether an engine is meant."""
+        return not self.engines or engine in self.engines
 
     def of(self, axis: Axis) -> Axis:
         """An axis with the values that are meant."""
@@ -86,23 +106,32 @@ def _n_gpus() -> int:
     return len(driver.visible_gpus())
 
 
-def run(experiment: Experiment, plan: ExperimentPlan, path: Path, tell: Callable[[str], None]) -> list[dict[str, Any]]:
+def run(
+    experiment: Experiment,
+    plan: ExperimentPlan,
+    path: Path,
+    tell: Callable[[str], None],
+    workloads: KeptWorkloads | None = None,
+) -> list[dict[str, Any]]:
     """Run an experiment and return its records, those that `path` has already of this commit and machine among them.
 
     Each is added to `path` as soon as it is measured.  What another experiment has measured, whose file is beside it, is
-    copied: figures of throughput and of time are of the same runs.  Raises what `bench.engines.compare` raises.
+    copied: figures of throughput and of time are of the same runs.  `workloads` are shared with other experiments.
+    Raises what `bench.engines.compare` raises.
     """
     have = read_json(path) if path.exists() else []
     others = [record for file in sorted(path.parent.glob("*.jsonl")) if file != path for record in read_json(file)]
     found: list[dict[str, Any]] = []
-    for sweep, share in _planned(experiment, plan):
+    for sweep, share, has_first in _planned(experiment, plan):
         earlier = sweep.earlier(have)
         copied = [{**record, "experiment": experiment.name} for record in sweep.earlier(others)] if not earlier else []
         append_json(path, copied)
         found += earlier + copied
         earlier = earlier + copied
-        for records in sweep.run(earlier, tell):
+        for records in sweep.run(earlier, tell, workloads):
             named = [{**record, "experiment": experiment.name, "scale": share} for record in records]
+            if not has_first:
+                named = [{key: value for key, value in record.items() if key != "ratio"} for record in named]
             check_agreement([*found, *named])  # also with other sweeps of the experiment
             append_json(path, named)
             found += named
@@ -110,6 +139,27 @@ def run(experiment: Experiment, plan: ExperimentPlan, path: Path, tell: Callable
         for point in rank_points(runs, plan):
             found += _of_ranks(experiment.name, point, plan, path, have, tell)
     return found
+
+
+def with_earlier(found: Sequence[dict[str, Any]], path: Path) -> list[dict[str, Any]]:
+    """Records, and what their file has besides, of the same commit, machine and scale: of other points and engines."""
+    if not path.exists():
+        return list(found)
+    shown = {_shown(record) for record in found}
+    made = {"commit": commit(), "machine": machine()}
+    scales = {record.get("scale") for record in found}
+    return list(found) + [
+        record
+        for record in read_json(path)
+        if _shown(record) not in shown
+        and all(record[key] == value for key, value in made.items())
+        and (not scales or record.get("scale") in scales)
+    ]
+
+
+def _shown(record: Mapping[str, Any]) -> str:
+    """Where a record is shown."""
+    return json.dumps([record.get(key) for key in ("what", "scenario", "parameters", "engine", "engine_options")])
 
 
 class RankPoint(NamedTuple):
@@ -122,20 +172,20 @@ class RankPoint(NamedTuple):
 
 def rank_points(runs: RanksRun, plan: ExperimentPlan) -> Iterator[RankPoint]:
     """The points of runs with ranks, with as many workers as can have what their engine needs; none where none can."""
-    if missing([runs.engine]):
+    if not plan.has(runs.engine) or missing([runs.engine]):
         return
     on_gpu = REGISTRY[runs.engine].says.startswith("GPU")
     workers = tuple(n for n in runs.workers if not on_gpu or n <= gpus())
     key, texts = plan.of(runs.axis) if runs.axis else ("", ("",))
     for text in texts if workers else ():
-        n_events = int(text) if key == "events" else runs.events
+        varied = max(round(int(text) * min(1.0, 10 * plan.scale)), LEAST_EVENTS) if key == "events" else None
         yield RankPoint(
             runs.engine,
             {key: text} if key else {},
             ScalingPlan(
                 runs.scenario,
                 workers,
-                max(round(n_events * min(1.0, 10 * plan.scale)), LEAST_EVENTS),
+                varied or plan.n_events(runs.events),
                 n_filters=max(round(SCENARIOS[runs.scenario].n_filters * plan.scale), 1),
                 repetitions=plan.repetitions,
                 batch=1,
@@ -201,18 +251,19 @@ def _flat(result: Mapping[str, Any], point: RankPoint, more: Mapping[str, Any]) 
 
 def sweeps(experiment: Experiment, plan: ExperimentPlan) -> Iterator[Sweep]:
     """The sweeps of an experiment, scaled, with the engines that can run here; none for a run of which no engine can."""
-    return (sweep for sweep, _ in _planned(experiment, plan))
+    return (sweep for sweep, *_ in _planned(experiment, plan))
 
 
-def _planned(experiment: Experiment, plan: ExperimentPlan) -> Iterator[tuple[Sweep, float]]:
-    """The same, each with its share of the filters."""
+def _planned(experiment: Experiment, plan: ExperimentPlan) -> Iterator[tuple[Sweep, float, bool]]:
+    """The same, each with its share of the filters, and whether it has the engine that ratios are to."""
     for each in experiment.runs:
         unable = missing(each.engines, each.fixed)
-        engines = tuple(name for name in each.engines if name not in unable)
+        able = [name for name in each.engines if name not in unable]
+        engines = tuple(name for name in able if plan.has(name))
         axes = tuple(plan.of(axis) for axis in each.axes if not _is_of(axis.key, unable))
         if engines and all(axis.values for axis in axes):
             share = _share(each, plan.scale)
-            yield _scaled(each, engines, axes, plan._replace(scale=share)), share
+            yield _scaled(each, engines, axes, plan._replace(scale=share)), share, engines[0] == able[0]
 
 
 def _share(each: Run, scale: float) -> float:
@@ -248,7 +299,7 @@ def _scaled(each: Run, engines: tuple[str, ...], axes: tuple[Axis, ...], plan: E
         n_filters = max(round(scenario.n_filters * plan.scale), 1)
     options = BenchOptions(
         n_filters=n_filters,
-        n_events=max(math.ceil(each.events * min(1.0, 10 * plan.scale)), LEAST_EVENTS),
+        n_events=plan.n_events(each.events),
         batch=each.batch,
         repetitions=plan.repetitions,
         steps=each.steps,

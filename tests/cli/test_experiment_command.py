@@ -44,5 +44,14 @@ def test_some_points_of_one_are_run(tmp_path: Path) -> None:
     mpi_match("experiment", "run", "ccm-figure-11", *quick, "--only", "string_share=0,0.5")
     records = [json.loads(line) for line in (tmp_path / "ccm-figure-11.jsonl").read_text().splitlines()]
     assert {record["parameters"]["string_share"] for record in records} == {"0", "0.5"}
+    fewer = ("--only", "string_share=0", "--engine", "keyed", "--events", 20)
+    shown = mpi_match("experiment", "run", "ccm-figure-11", *quick, *fewer)
+    assert "ccm-figure-11 done in " in shown.stderr
+    assert [line.split()[:3] for line in shown.stdout.splitlines() if line.startswith("0 ") and "keyed " in line] == [
+        ["0", "keyed", "20"]
+    ], "in the place of the one with more"
+    assert "\n0.5" in shown.stdout, "what the directory had before"
     refused = mpi_match("experiment", "run", "ccm-figure-11", *quick, "--only", "string_share=0.3", code=2)
     assert "no experiment of these has a point string_share=0.3" in refused.stderr
+    refused = mpi_match("experiment", "run", "ccm-figure-11", *quick, "--engine", "betree", code=2)
+    assert "no experiment of these measures the engine 'betree'; they have: ccm, keyed, keyed_cuda, sff" in refused.stderr

@@ -23,13 +23,14 @@ from mpi_match.cli.bench.options import (
 )
 from mpi_match.cli.errors import CommandWithSubcommands
 from mpi_match.cli.options import (
-    ENGINE,
+    ENGINES,
     FIGURE_OUT,
     FILE,
     MAX_FILTERS,
     SCENARIO,
     STDOUT,
     axes_of,
+    flat_engines,
     id_option,
     location_option,
     param_option,
@@ -67,16 +68,6 @@ _SPELLED = {"parameters": "param", "axes": "vary", "n_filters": "filters", "id_"
 """Options that are called otherwise on the command line."""
 
 
-class Engines(click.ParamType[tuple[str, ...]]):
-    """Engines by name, as in `ccm,keyed`."""
-
-    name = "engines"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
-        """The names, each of them in the registry."""
-        return value if isinstance(value, tuple) else tuple(ENGINE.convert(each, param, ctx) for each in value.split(","))
-
-
 class EventsOf(click.ParamType[int | Path]):
     """A number of events, or a file of them."""
 
@@ -91,13 +82,6 @@ class EventsOf(click.ParamType[int | Path]):
         if not int(value):
             self.fail("0 is not in the range x>=1", param, ctx)
         return int(value)
-
-
-def _flat(ctx: click.Context, option: click.Parameter, values: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
-    names = [name for given in values for name in given]
-    if len(set(names)) < len(names):
-        raise click.BadParameter(f"an engine stands twice in {','.join(names)}")
-    return tuple(names)
 
 
 def _list_parameters(names: Sequence[str]) -> None:
@@ -116,10 +100,10 @@ def _list_parameters(names: Sequence[str]) -> None:
 @click.option(
     "--engine",
     "engines",
-    type=Engines(),
+    type=ENGINES,
     multiple=True,
     default=["auto"],
-    callback=_flat,
+    callback=flat_engines,
     metavar="NAME[,NAME...]",
     help="Engine to measure; several, separated by commas or given again, are compared.",
 )

@@ -14,8 +14,10 @@ from mpi_match.bench.comparison import comparison_table, verdict
 from mpi_match.bench.engines import BenchOptions, WrongAnswer
 from mpi_match.bench.sweep import Axis, Sweep
 from mpi_match.bench.sweep_report import Measured, draw, lines, sweep_table, told_apart_by
+from mpi_match.bench.workload import KeptWorkloads
 from mpi_match.errors import OptionError
 from mpi_match.storage import StorageError
+from mpi_match.workloads.scenarios import SCENARIOS
 
 QUICK = BenchOptions(n_filters=60, n_events=20, batch=8, repetitions=1, check=1)
 NAMES = Axis("names", ("10", "20"))
@@ -55,6 +57,22 @@ def test_variants_that_are_measured_one_after_the_other_must_agree() -> None:
         sweep.check_agreement([first, wrong])
     with pytest.raises(WrongAnswer, match="batch"):  # also one that a file has already
         list(plan.run([wrong]))
+
+
+def test_workloads_are_kept_up_to_a_number_of_bytes() -> None:
+    few, more, most = (SCENARIOS["ccm"].scaled(n) for n in (60, 90, 5_000))
+    one_at_a_time, several = KeptWorkloads(), KeptWorkloads(100_000)
+    for kept, same in ((one_at_a_time, False), (several, True)):
+        first = kept.of(few, 5, 0)
+        assert kept.of(few, 5, 0) is first
+        assert kept.of(few, 5, 1) is not first
+        assert kept.of(more, 5, 0).table.n_filters == 90
+        assert (kept.of(few, 5, 0) is first) == same
+    assert several.of(most, 5, 0).table.nbytes > 100_000
+    assert several.of(few, 5, 0) is first, "what was there is dropped before the next one is made, not after it"
+    assert several.of(most, 5, 0) is several.of(most, 5, 0)
+    several.of(more, 5, 1)
+    assert several.of(few, 5, 0) is not first
 
 
 def test_every_combination_is_measured_with_every_engine_and_seed() -> None:
@@ -166,7 +184,7 @@ def test_lines_are_told_apart_by_what_differs() -> None:
 
 def test_a_table_has_a_line_for_each_point_with_its_seeds_together() -> None:
     shown = sweep_table([record(10, 100), record(10, 300, seed=1), record(20, 50), record(20, 70, seed=1)]).splitlines()
-    assert shown[1] == "# 2 seeds (0, 1), 3 repetitions; intervals have all seeds"
+    assert shown[1] == "# 100 events; 2 seeds (0, 1), 3 repetitions; intervals have all seeds"
     assert [line.split()[:6] for line in shown[-2:]] == [
         ["10", "keyed", "200", "100", "to", "300"],
         ["20", "keyed", "60", "50", "to", "70"],

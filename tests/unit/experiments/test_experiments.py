@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mpi_match.bench.report import read_json
+from mpi_match.bench.report import append_json, read_json
 from mpi_match.bench.scaling import ScalingPlan
 from mpi_match.bench.sweep_report import measured
 from mpi_match.engines import REGISTRY
@@ -17,7 +17,7 @@ from mpi_match.experiments import run as running
 from mpi_match.experiments.catalog import EXPERIMENTS, SYSTEMS, Experiment
 from mpi_match.experiments.claims import Claim, claims, of_experiment, parameters, table
 from mpi_match.experiments.published import notes, printed, titles
-from mpi_match.experiments.run import ExperimentPlan, missing, rank_points, run, sweeps
+from mpi_match.experiments.run import ExperimentPlan, missing, rank_points, run, sweeps, with_earlier
 from mpi_match.workloads.scenarios import Scenario
 
 EVERY = pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=EXPERIMENTS)
@@ -195,6 +195,19 @@ def test_what_another_experiment_measured_is_not_measured_again(tmp_path: Path) 
     assert {r["experiment"] for r in read_json(tmp_path / "ccm-figure-10.jsonl")} == {"ccm-figure-10"}
 
 
+def test_an_engine_may_be_measured_alone_with_fewer_events(tmp_path: Path) -> None:
+    path, experiment = tmp_path / "ccm-figure-11.jsonl", EXPERIMENTS["ccm-figure-11"]
+    plan = ExperimentPlan(0.0005, repetitions=1, only={"string_share": ("0",)})
+    (baseline,) = run(experiment, plan._replace(engines=("sff",)), path, lambda text: None)
+    ours = run(experiment, plan._replace(engines=("keyed",), events=7), path, lambda text: None)
+    assert [(r["engine"], r["n_events"]) for r in ours] == [("keyed", 7)]
+    assert "ratio" not in ours[0], "it is to the first engine, which was not there"
+    assert with_earlier(ours, path) == [*ours, baseline], "a figure has what was measured before"
+    append_json(path, [{**baseline, "commit": "another"}, {**baseline, "scale": 0.5}])
+    assert with_earlier(ours, path) == [*ours, baseline]
+    assert list(sweeps(experiment, plan._replace(engines=("betree",)))) == []
+
+
 @EVERY
 def test_every_printed_result_is_shown(experiment: Experiment) -> None:
     if experiment.runs:
@@ -251,6 +264,10 @@ def test_workers_are_as_many_as_there_are_gpus(monkeypatch: pytest.MonkeyPatch) 
     assert points[0].scaling.how == ("--engine", "ccm", "--credits", "1", "--feed", "master", "--set", "phases=3")
     (of_events,) = EXPERIMENTS["mpi-cuda-figure-4"].ranks
     assert [p.scaling.n_events for p in rank_points(of_events, ExperimentPlan())] == [100_000 * n for n in range(1, 6)]
+    (few,) = rank_points(of_events, ExperimentPlan(only={"events": ("100000",)}, events=300))
+    assert few.scaling.n_events == 100_000, "what is varied is not cut"
+    assert next(rank_points(runs, ExperimentPlan(events=300))).scaling.n_events == 300
+    assert list(rank_points(runs, ExperimentPlan(engines=("keyed",)))) == []
     monkeypatch.setattr(running, "gpus", lambda: 0)
     assert list(rank_points(runs, ExperimentPlan())) == []
     monkeypatch.setattr(running, "missing", lambda *_: {"ccm": "no GPU"})

@@ -23,6 +23,10 @@ _BLOCK = 2**15
 
 _DECODED = 2**20
 """Bytes decoded together."""
+_LAST_DIGITS = 4
+"""Digits of numbers that are written for a block of strings at once."""
+_NOT_ASCII = 0x80
+"""The least byte of a character of several."""
 _ALL_BYTES = np.uint64(2**64 - 1)
 _WORDS = 8
 """Comparing so many words takes about as long as comparing two strings directly."""
@@ -45,15 +49,18 @@ class Strings:
     @classmethod
     def numbered(cls, prefix: bytes, n: int) -> Strings:
         """The prefix with each number below n, as many digits wide as the last: they sort as the numbers do."""
-        width, head = len(str(n - 1)), len(prefix)
-        data = np.empty((n, head + width), np.uint8)
-        data[:, :head] = np.frombuffer(prefix, np.uint8)
-        for first in range(0, n, _BLOCK):
-            rest = np.arange(first, min(first + _BLOCK, n))
-            for place in range(head + width - 1, head - 1, -1):
-                rest, digit = np.divmod(rest, 10)
-                data[first : first + len(rest), place] = digit + ord("0")
-        return cls(data.reshape(-1), np.arange(n + 1) * (head + width))
+        digits = len(str(n - 1))
+        width, last = len(prefix) + digits, min(digits, _LAST_DIGITS)
+        data = np.empty((n, width), np.uint8)
+        block = np.empty((10**last, width), np.uint8)
+        block[:, width - last :] = np.frombuffer(b"".join(b"%0*d" % (last, i) for i in range(10**last)), np.uint8).reshape(
+            -1, last
+        )
+        for first in range(0, n, len(block)):  # blocks differ in what is before their last digits
+            begin = (prefix + b"%0*d" % (digits, first))[: width - last]
+            block[:, : width - last] = np.frombuffer(begin, np.uint8)
+            data[first : first + len(block)] = block[: n - first]
+        return cls(data.reshape(-1), np.arange(n + 1) * width)
 
     @classmethod
     def read(cls, source: ArraySource, name: str) -> Strings:
@@ -102,6 +109,8 @@ class Strings:
 
         All strings are UTF-8 exactly if their concatenation is and none begins in the middle of a character.
         """
+        if not len(self.data) or int(self.data.max()) < _NOT_ASCII:
+            return np.zeros(0, np.int64)
         starts = self.offsets[:-1][np.diff(self.offsets) > 0]
         if is_utf8(self.data.data) and not np.any(self.data[starts] & 0xC0 == 0x80):
             return np.zeros(0, np.int64)
@@ -113,8 +122,12 @@ class Strings:
         Each string's next eight bytes are compared as one big-endian word, padded with zeros; only the few pairs that are
         equal so far go on to the next word.  Words that differ decide; if all words are equal, the shorter string is the
         lesser.  Pairs that share _WORDS words are compared directly: continuing word by word for a few long ones would cost
-        a NumPy pass for every eight bytes.
+        a NumPy pass for every eight bytes.  Strings of one length, such as numbered ones, NumPy compares as its own.
         """
+        lengths = np.diff(self.offsets)
+        if len(lengths) and lengths[0] and bool((lengths == lengths[0]).all()):
+            items = np.ascontiguousarray(self.data[self.offsets[0] : self.offsets[-1]]).view(f"S{lengths[0]}")
+            return np.asarray(items[:-1] < items[1:])
         below = np.zeros(max(len(self) - 1, 0), bool)
         for first in range(0, len(below), _BLOCK):
             self._compare(np.arange(first, min(first + _BLOCK, len(below))), below)

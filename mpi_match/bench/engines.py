@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import logging
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -41,13 +42,16 @@ from mpi_match.bench.open_loop import Served, arrivals, serve
 from mpi_match.bench.workload import Source, Workload, WorkloadFiles
 from mpi_match.engines import Engine, match_all, open_engine
 from mpi_match.engines.registry import check_options, engine_class, of_engine
-from mpi_match.environment.machine import origin
+from mpi_match.environment.machine import origin, peak_bytes
 from mpi_match.errors import EngineError, OptionError
 from mpi_match.events.batch import EventBatch
+from mpi_match.humanize import plural
 from mpi_match.matches.matches import Matches
 from mpi_match.model import match_naive
 from mpi_match.table.table import Table
 from mpi_match.workloads.scenarios import SCENARIOS
+
+log = logging.getLogger(__name__)
 
 COVERS_FILTERS = 20_000
 """The largest table that the naive matcher judges as well."""
@@ -130,12 +134,13 @@ def compare(
     already.
 
     A result holds only plain values, for one line of JSON: `scenario`, `engine`, `engine_options`, `device`, counts
-    (`n_filters`, `n_constraints`, `n_interfaces`, `n_events`, `batch`, `repetitions`), seconds (`table_s`, `build_s`,
-    `encode_s`; `match_s` with median, min and max over the repetitions; with `steps`, `steps_s` of each phase in a
-    repetition, the median), `events_per_s` and `us_per_event` of the median, `ratio` to the first engine's `events_per_s`,
+    (`n_filters`, `n_constraints`, `n_interfaces`, `n_events`, `batch`, `repetitions`), seconds (`draw_s`, `table_s`,
+    `build_s`, `encode_s`; `match_s` with median, min and max over the repetitions; with `steps`, `steps_s` of each phase in
+    a repetition, the median), `events_per_s` and `us_per_event` of the median, `ratio` to the first engine's `events_per_s`,
     `latency_us` (p50, p99, p99.9, max; with batch 1, and with a `rate`, which is then there too), with `moves` what
     `moves.measure_moves` says, of engines that take them; `matches`, `matches_per_event`, `answers_digest` (of all answers,
     where the engine is exact), `candidates_per_event` (filters verified, where the engine counts them), `engine_bytes`,
+    `peak_bytes` (most resident memory of the process so far, with the workload),
     `checked` (judge: events judged), and what is needed to do it again: `seed`, `machine`, `versions`, `commit`, `command`,
     `date`.
 
@@ -170,6 +175,7 @@ def compare(
         if contender is not first and contender.engine.exact == first.engine.exact:
             _agree(first, contender)
         _judge(workload, contender, options.check)
+        log.info("%s judged: %s", contender.engine.name, contender.checked)
     if options.moves:
         _move(workload, contenders, options)
     more = {} if options.rate is None else {"rate": options.rate}
@@ -197,6 +203,7 @@ def _build(workload: Workload, name: str, options: BenchOptions) -> Contender:
         started = time.perf_counter()
         engine = open_engine(name, workload.table, device, threads, live=live, options=own, measured=True)
         spent.append(time.perf_counter() - started)
+        log.info("%s ready in %.2f s", name, spent[-1])
         if len(spent) == min(MAX_BUILDS, options.repetitions) or sum(spent) > MAX_BUILD_S:
             return Contender(engine, statistics.median(spent))
         del engine  # its memory, perhaps on a device, is free before the next one needs as much
@@ -218,6 +225,7 @@ def _repeat(contender: Contender, run: Callable[[Engine], Served]) -> None:
     finally:
         gc.enable()
     contender.runs_s.append(served.seconds)
+    log.info("%s: %s in %.3f s", engine.name, plural(len(served.answers), "event"), served.seconds)
     contender.kernel_s.append(engine.kernel_s - on_device_s)
     contender.steps_s.append({step: spent - steps_s.get(step, 0.0) for step, spent in engine.steps_s.items()})
     contender.latency_s.extend(served.latency_s.tolist())
@@ -355,6 +363,7 @@ def _result(workload: Workload, contender: Contender, first: Contender, batch: i
         "n_events": n_events,
         "batch": batch,
         "repetitions": len(contender.runs_s),
+        "draw_s": workload.draw_s,
         "table_s": workload.table_s,
         "build_s": contender.build_s,
         "encode_s": workload.encode_s,
@@ -371,6 +380,7 @@ def _result(workload: Workload, contender: Contender, first: Contender, batch: i
         **({} if contender.candidates is None else {"candidates_per_event": contender.candidates / n_events}),
         **({"answers_digest": _digest(answers)} if contender.engine.exact else {}),
         "engine_bytes": contender.engine.nbytes,
+        "peak_bytes": peak_bytes(),
         "checked": contender.checked,
         **origin(),
     }

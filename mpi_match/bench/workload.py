@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mpi_match.engines.keyed.tag_sets.index import MANY_SETS
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.event_table import EventTable
 from mpi_match.events.signatures import event_signatures
@@ -23,8 +25,11 @@ from mpi_match.model import Event, Filter
 from mpi_match.storage import Reader, StorageError
 from mpi_match.table.schema import TABLE
 from mpi_match.table.table import Table, load_vocabulary
+from mpi_match.table.tag_sets import first_sets
 from mpi_match.workloads.sampling import Moves
 from mpi_match.workloads.scenarios import DRAWN_AT_ONCE, Scenario, TagScenario
+
+log = logging.getLogger(__name__)
 
 WARM_UP_FILTERS, WARM_UP_EVENTS = 2_000, 200
 MOST_KEPT = 8
@@ -75,6 +80,7 @@ class Workload:
     """A table and encoded events.
 
     table_s   seconds of encoding the subscriptions, or of loading the table
+    draw_s    seconds of drawing the subscriptions; 0 for files
     encode_s  seconds of encoding the events; 0 for an event table that is encoded for this table
     small     makes a small table and its events, of the same kind, to compile an engine with
     raw       the events of some numbers as they were published; None for a rejected row
@@ -92,6 +98,7 @@ class Workload:
     raw: Callable[[Sequence[int]], list[Event | None]]
     moves: Callable[[int, int], Moves] | None = None
     judged: dict[tuple[str, tuple[int, ...]], list[list[str]]] = field(default_factory=dict)
+    draw_s: float = 0.0
 
     @classmethod
     def of(cls, source: Source, n_events: int, seed: int) -> Workload:
@@ -136,10 +143,15 @@ class KeptWorkloads:
 
 def _drawn(scenario: Scenario, n_events: int, seed: int) -> Workload:
     """Of a scenario; only one chunk of raw events is in memory."""
+    started = time.perf_counter()
     make_table = scenario.drawn_table(seed)
+    draw_s = time.perf_counter() - started
+    log.info("%s filters drawn in %.2f s", f"{scenario.n_filters:,}", draw_s)
     started = time.perf_counter()
     table = make_table()
     table_s = time.perf_counter() - started
+    del make_table  # and what it was made of
+    log.info("%s made in %.2f s", table, table_s)
     encode_s, pieces = 0.0, []
     for chunk in scenario.event_chunks(n_events, seed):
         started = time.perf_counter()
@@ -149,8 +161,9 @@ def _drawn(scenario: Scenario, n_events: int, seed: int) -> Workload:
             pieces[-1].signatures = event_signatures(chunk.offsets, chunk.name, chunk.names)
 
     def small() -> tuple[Table, EventBatch]:
-        few = scenario.scaled(min(WARM_UP_FILTERS, scenario.n_filters))
-        table = Table.from_subscriptions(few.subscriptions(seed))
+        n_few = MANY_SETS if isinstance(scenario, TagScenario) and scenario.n_filters >= MANY_SETS else WARM_UP_FILTERS
+        few = scenario.scaled(min(n_few, scenario.n_filters))
+        table = few.drawn_table(seed)()
         return table, few.events(WARM_UP_EVENTS, seed).encode(table.vocabulary)
 
     def raw(numbers: Sequence[int]) -> list[Event | None]:
@@ -165,7 +178,9 @@ def _drawn(scenario: Scenario, n_events: int, seed: int) -> Workload:
         return scenario.moves(n, of, subscriptions_seed=seed)
 
     events = EventBatch.concat(pieces)
-    return Workload(scenario.name, seed, table, table_s, events, encode_s, small, raw, moves if scenario.area else None)
+    log.info("%s events encoded in %.2f s", f"{len(events):,}", encode_s)
+    may_move = moves if scenario.area else None
+    return Workload(scenario.name, seed, table, table_s, events, encode_s, small, raw, may_move, draw_s=draw_s)
 
 
 def _of_files(files: WorkloadFiles, n_events: int, seed: int) -> Workload:
@@ -173,6 +188,7 @@ def _of_files(files: WorkloadFiles, n_events: int, seed: int) -> Workload:
     started = time.perf_counter()
     table = Table.load(files.table)
     table_s = time.perf_counter() - started
+    log.info("%s loaded in %.2f s", table, table_s)
     with open_events(files.events, table.vocabulary, files.form) as opened:
         n_events = min(n_events, len(opened))
         started = time.perf_counter()
@@ -186,6 +202,8 @@ def _of_files(files: WorkloadFiles, n_events: int, seed: int) -> Workload:
         events = EventBatch.concat([encoded])  # a copy: what is read may be the file's own memory
 
     def small() -> tuple[Table, EventBatch]:
+        if table.is_tag_table and table.n_filters >= MANY_SETS:
+            return first_sets(table, MANY_SETS), events[:WARM_UP_EVENTS]
         return table.take(np.arange(min(WARM_UP_FILTERS, table.n_filters))), events[:WARM_UP_EVENTS]
 
     def raw(numbers: Sequence[int]) -> list[Event | None]:

@@ -7,6 +7,9 @@ and loses one for each whose name the event has.
     naive       every constraint of every filter
     counting    the runs of the event's names; one byte-sized test for each constraint there, one pass over the filters
 
+In a table of tag sets every row of a name that the event has is satisfied.  Such tables may have a billion rows, so these
+are counted for a block of filters after the other, which no array is longer than.
+
 Simple enough to be checked by eye and fast enough (about a millisecond per event at 250,000 filters) to check the fast
 engines on tables that the reference cannot scan.
 """
@@ -15,14 +18,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpi_match.arrays.csr import Array
+from mpi_match.arrays.csr import Array, places_in
 from mpi_match.compute.circle import in_circles
 from mpi_match.engines.base import Engine, check_batch, without_rejected
 from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches
 from mpi_match.model import Op, Type
+from mpi_match.table.constraints import FILTER_ID
 from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import ATOM_OPS
+
+COUNTED_FILTERS = 2**20
+"""Tag sets that are counted together."""
 
 
 class Counting(Engine):
@@ -34,6 +41,9 @@ class Counting(Engine):
     def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:
         self._table = table
         constraints = table.constraints
+        self._start = self._atom_rows = self._atom_offsets = np.zeros(0, np.int64)
+        if table.is_tag_table:
+            return
         self._is_absent = constraints.op == Op.ABSENT
         self._start = np.bincount(constraints.filter_id[self._is_absent], minlength=table.n_filters).astype(np.int64)
         is_atom = np.isin(constraints.op, ATOM_OPS)
@@ -56,6 +66,10 @@ class Counting(Engine):
         bounds, found = batch.bounds, []
         for event in range(batch.n_events):
             packed = batch.attributes[bounds[event] : bounds[event + 1]].astype(np.int64)
+            if table.is_tag_table:
+                hits = self._sets_of(packed >> table.vocabulary.shift)
+                found.append((hits if filters else np.unique(table.filters.interface[hits])).tolist())
+                continue
             satisfied, lost = self._satisfied(packed)
             count = (
                 self._start
@@ -68,6 +82,18 @@ class Counting(Engine):
             hits = np.flatnonzero(matched)
             found.append((hits if filters else np.unique(table.filters.interface[hits])).tolist())
         return Matches.of(found, table.n_filters if filters else table.n_interfaces)
+
+    def _sets_of(self, names: Array) -> Array:
+        """i64, ascending: the filters of a table of tag sets all of whose rows are on these names."""
+        constraints, size = self._table.constraints, self._table.filters.size
+        runs = [constraints.filter_id[constraints.offsets[name] : constraints.offsets[name + 1]] for name in names.tolist()]
+        hits = [np.zeros(0, np.int64)]
+        for first in range(0, len(size), COUNTED_FILTERS):
+            sizes = size[first : first + COUNTED_FILTERS]
+            block = [run[slice(*places_in(run, (first, first + len(sizes))))] for run in runs]
+            rows = np.concatenate([np.zeros(0, FILTER_ID), *block]) - FILTER_ID.type(first)
+            hits.append(first + np.flatnonzero(np.bincount(rows, minlength=len(sizes)) == sizes))
+        return np.concatenate(hits)
 
     def _satisfied(self, packed: Array) -> tuple[Array, Array]:
         """Filter of every constraint that the attributes satisfy, and of every `absent` that they break."""

@@ -6,6 +6,7 @@ import csv
 import importlib.metadata
 import os
 import platform
+import resource
 import shlex
 import shutil
 import subprocess
@@ -74,6 +75,11 @@ def resident_bytes() -> int:
     except OSError:
         return 0
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def peak_bytes() -> int:
+    """The most resident memory that this process had so far, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def _cpu_model() -> str:

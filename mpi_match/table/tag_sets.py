@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpi_match.arrays.csr import Array, offsets_of
+from mpi_match.arrays.csr import Array, offsets_of, smallest_unsigned
 from mpi_match.arrays.strings import Strings
 from mpi_match.compute.compile_cache import jit
 from mpi_match.compute.parallel import in_stretches, owner_of, running_sum, stretch_of, stretches_of
@@ -91,3 +91,62 @@ def _distribute(stretch: int, n_stretches: int, offsets: Array, name: Array, row
         place = places[name[row]]
         filter_id[place] = owner
         places[name[row]] = place + 1
+
+
+def first_sets(table: Table, n: int) -> Table:
+    """The first n filters of a tag table, with its vocabulary and labels; as `Table.take`, without an index of all rows."""
+    rows = np.flatnonzero(table.constraints.filter_id < n)
+    offsets = np.searchsorted(rows, table.constraints.offsets)
+    constraints = Constraints.of_presence(offsets, table.constraints.filter_id[rows], table.vocabulary.n_codes)
+    size, interface = table.filters.size[:n], table.filters.interface[:n]
+    nothing = np.zeros(0, FILTER_ID)
+    filters = FilterColumns(size, interface, nothing, np.zeros((0, 3)), nothing, Strings.of(()))
+    return Table(table.vocabulary, constraints, filters, table.labels)
+
+
+def tags_of_filters(table: Table, order: Array) -> tuple[Array, Array, Array]:
+    """The distinct tags of every filter of a tag table (`Table.is_tag_table`): the inverse of `TagSetColumns.table`.
+
+    Parameters: `order` i64[n_names], a permutation of the names: the number of name `order[k]` is k.
+
+    Returns offsets i64[n + 1], tags u32, by number, and how many they are, in the narrowest unsigned type: filter i has
+    `sizes[i]` tags, which ascend, from offsets[i] on.  If it asks for a tag twice, there is room behind them.
+    """
+    constraints, offsets = table.constraints, running_sum(table.filters.size)
+    most = int(table.filters.size.max(initial=0))
+    tags, sizes = np.empty(int(offsets[-1]), np.uint32), np.zeros(table.n_filters, smallest_unsigned(most))
+    in_stretches(table.n_filters, _write_tags, order, constraints.offsets, constraints.filter_id, offsets, (tags, sizes))
+    return offsets, tags, sizes
+
+
+@jit
+def _write_tags(
+    stretch: int,
+    n_stretches: int,
+    order: Array,
+    name_offsets: Array,
+    filter_id: Array,
+    offsets: Array,
+    to: tuple[Array, Array],
+) -> None:
+    """Write the distinct tags of a stretch of filters, name by name, so that they ascend."""
+    tags, sizes = to
+    mine = stretch_of(len(sizes), stretch, n_stretches)
+    for number in range(len(order)):
+        name = order[number]
+        row, last = name_offsets[name], name_offsets[name + 1]
+        if mine.start > 0:
+            end = last
+            while row < end:
+                middle = (row + end) >> 1
+                if np.int64(filter_id[middle]) < mine.start:
+                    row = middle + 1
+                else:
+                    end = middle
+        while row < last and np.int64(filter_id[row]) < mine.stop:
+            owner = np.int64(filter_id[row])
+            place = offsets[owner] + np.int64(sizes[owner])
+            if sizes[owner] == 0 or tags[place - 1] != number:
+                tags[place] = number
+                sizes[owner] += 1
+            row += 1

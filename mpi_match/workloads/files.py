@@ -13,6 +13,7 @@ Events are made and written in chunks, so their number is bounded by the disk.  
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -28,6 +29,8 @@ from mpi_match.table.subscriptions import Subscriptions
 from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary
 from mpi_match.workloads.scenarios import CHUNK_EVENTS, Scenario
+
+log = logging.getLogger(__name__)
 
 WORKLOAD_FORMATS = ("h5", "jsonl")
 LOCATION = ("x", "y")
@@ -45,10 +48,12 @@ def write_workload(
 ) -> dict[str, Any]:
     """Write a workload's subscriptions and events into `directory`, which is created; returns what was written.
 
-    The same scenario, counts and seed give the same rows in either format.  `progress(done, total)` counts filters and
+    The same scenario, counts and seed give the same rows in either format.  Seconds are those of all, and of drawing, making
+    and writing a table.  `progress(done, total)` counts filters and
     events.  With `divided` an event table is an index over parts even if one file would do.  Raises StorageError, OSError.
     """
     started = time.perf_counter()
+    times: dict[str, float] = {}
     if directory.exists() and not directory.is_dir():
         raise StorageError(f"{directory}: is not a directory; name one for the workload's files")
     directory.mkdir(parents=True, exist_ok=True)
@@ -64,8 +69,16 @@ def write_workload(
         _write_lines(paths[1], rows, lambda done: tell(scenario.n_filters + done, total))
     else:
         paths = directory / "table.h5", directory / "events.h5"
-        drawn = table = scenario.drawn_table(seed)()
+        make_table = scenario.drawn_table(seed)
+        times["draw_s"] = time.perf_counter() - started
+        drawn = table = make_table()
+        del make_table  # and what it was made of
+        times["table_s"] = time.perf_counter() - started - times["draw_s"]
+        log.info("%s drawn in %.2f s, made in %.2f s", table, times["draw_s"], times["table_s"])
+        began = time.perf_counter()
         table.save(paths[0])
+        times["save_s"] = time.perf_counter() - began
+        log.info("%s written in %.2f s, %s bytes", paths[0], times["save_s"], f"{paths[0].stat().st_size:,}")
         tell(scenario.n_filters, total)
 
         def told(done: int) -> None:
@@ -79,7 +92,7 @@ def write_workload(
         "filters": drawn.n_filters,
         "constraints": drawn.n_constraints,
     }
-    return {**summary, "events": n_events, **files, "wall_s": time.perf_counter() - started}
+    return {**summary, "events": n_events, **files, **times, "wall_s": time.perf_counter() - started}
 
 
 def kept_workload(scenario: Scenario, directory: Path, n_events: int, seed: int = 0, format_: str = "h5") -> dict[str, Any]:

@@ -19,6 +19,7 @@ import numpy as np
 from mpi_match.arrays.csr import Array
 from mpi_match.compute.bits import popcount
 from mpi_match.compute.compile_cache import jit, nested
+from mpi_match.compute.parallel import in_stretches, stretch_of
 from mpi_match.events.signatures import SIGNATURE_BITS, SIGNATURE_WORDS
 
 FIRST_PARTITIONS = 64
@@ -47,7 +48,10 @@ def divide(signatures: Array, rows: Array, max_p: int, n_threads: int) -> Partit
 
     def split(part: tuple[int, int]) -> int:
         first, last = part
-        return int(_split(signatures, rows, first, last, max_p)) if last - first > least else first
+        if last - first <= least:
+            return first
+        counts = np.sum(in_stretches(last - first, _count_stretch, signatures, first, last), axis=0)
+        return int(_split(signatures, rows, first, last, counts, max_p))
 
     parts = [(0, len(rows))] if len(rows) else []
     with ThreadPoolExecutor(n_threads, "tagmatch-partition") as threads:
@@ -117,10 +121,16 @@ def _separate(signatures: Array, rows: Array, first: int, last: int, bit: int) -
 
 
 @jit
-def _split(signatures: Array, rows: Array, first: int, last: int, max_p: int) -> int:
+def _count_stretch(stretch: int, n_stretches: int, signatures: Array, first: int, last: int) -> Array:
+    """i64[192]: how many sets of a stretch of a part have each bit."""
+    counts, mine = np.empty(SIGNATURE_BITS, np.int64), stretch_of(last - first, stretch, n_stretches)
+    _count_bits(signatures, first + mine.start, first + mine.stop, counts)
+    return counts
+
+
+@jit
+def _split(signatures: Array, rows: Array, first: int, last: int, counts: Array, max_p: int) -> int:
     """Divide sets once; returns the first of the second part, or `first` when they are a partition."""
-    counts = np.empty(SIGNATURE_BITS, np.int64)
-    _count_bits(signatures, first, last, counts)
     pivot = _pivot(counts, last - first, max_p)
     return first if pivot < 0 else _separate(signatures, rows, first, last, pivot)
 

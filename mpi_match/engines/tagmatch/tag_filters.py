@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpi_match.arrays.csr import Array, first_rows, offsets_of, sums, take_ranges
+from mpi_match.arrays.csr import Array, offsets_of, take_ranges
 from mpi_match.compute.compile_cache import jit
 from mpi_match.compute.parallel import MAX_ROWS, in_stretches, stretch_of
 from mpi_match.events.signatures import tag_signatures
@@ -18,6 +18,7 @@ from mpi_match.model import Op, Type
 from mpi_match.table.constraints import OP_MASK
 from mpi_match.table.subscriptions import KIND_SHIFT
 from mpi_match.table.table import Table
+from mpi_match.table.tag_sets import tags_of_filters
 
 TAG = np.dtype(np.uint32)
 
@@ -38,12 +39,9 @@ class TagFilters(NamedTuple):
     @classmethod
     def of(cls, table: Table, id_: Array | None = None, interface: Array | None = None) -> TagFilters:
         """The filters of a tag table, under other ids and interfaces if given."""
-        offsets, rows = table.by_filter
-        tags = table.constraints.name_id[rows].astype(TAG)
-        in_stretches(table.n_filters, _sort_tags, offsets, tags)
-        is_new = np.append(True, tags[1:] != tags[:-1])[: len(tags)]
-        if not (is_new := is_new | first_rows(offsets)).all():  # a filter may name a tag twice
-            offsets, tags = offsets_of(sums(is_new.astype(np.int64), offsets)), tags[is_new]
+        offsets, tags, sizes = tags_of_filters(table, np.arange(table.vocabulary.n_names))
+        if int(sizes.sum()) < len(tags):  # a filter may name a tag twice
+            tags, offsets = tags[take_ranges(offsets[:-1], sizes)], offsets_of(sizes)
         return cls(
             np.arange(table.n_filters, dtype=np.uint32) if id_ is None else id_.astype(np.uint32),
             (table.filters.interface if interface is None else interface).astype(np.uint32),
@@ -57,9 +55,10 @@ class TagFilters(NamedTuple):
 
     def take(self, filters: Array) -> TagFilters:
         """Some of the filters, by position, in this order."""
-        sizes = np.diff(self.offsets)[filters]
-        tags = self.tags[take_ranges(self.offsets[filters], sizes)]
-        return TagFilters(self.id[filters], self.interface[filters], offsets_of(sizes), tags)
+        offsets = offsets_of(np.diff(self.offsets)[filters])
+        tags = np.empty(int(offsets[-1]), TAG)
+        in_stretches(len(filters), _take_tags, filters, self.offsets, self.tags, offsets, tags)
+        return TagFilters(self.id[filters], self.interface[filters], offsets, tags)
 
     @staticmethod
     def concat(parts: list[TagFilters]) -> TagFilters:
@@ -71,15 +70,14 @@ class TagFilters(NamedTuple):
 
 
 @jit
-def _sort_tags(stretch: int, n_stretches: int, offsets: Array, tags: Array) -> None:
-    """Sort the tags of each filter."""
-    for i in stretch_of(len(offsets) - 1, stretch, n_stretches):
-        for k in range(offsets[i] + 1, offsets[i + 1]):
-            tag, at = tags[k], k
-            while at > offsets[i] and tags[at - 1] > tag:
-                tags[at] = tags[at - 1]
-                at -= 1
-            tags[at] = tag
+def _take_tags(
+    stretch: int, n_stretches: int, filters: Array, offsets: Array, tags: Array, taken_offsets: Array, taken: Array
+) -> None:
+    """Fill the tags of a stretch of the filters that are taken."""
+    for i in stretch_of(len(filters), stretch, n_stretches):
+        first, to = offsets[filters[i]], taken_offsets[i]
+        for k in range(taken_offsets[i + 1] - to):
+            taken[to + k] = tags[first + k]
 
 
 def signatures_of_tags(table: Table) -> Array:

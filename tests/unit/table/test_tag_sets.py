@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
+
 import numpy as np
 import pytest
+from tag_tables import tag_filter
 
 from mpi_match.arrays.strings import Strings
+from mpi_match.engines import open_engine
 from mpi_match.table.name_lookup import NameLookup
 from mpi_match.table.table import Table
+from mpi_match.table.tag_sets import first_sets, tags_of_filters
 from mpi_match.workloads.scenarios import SCENARIOS, TagScenario
 
 
@@ -23,7 +29,41 @@ def test_the_table_of_arrays_is_that_of_subscriptions(n_filters: int) -> None:
 def test_strings_that_end_in_numbers_sort_as_these() -> None:
     assert list(Strings.numbered(b"tag-", 11)) == [b"tag-%02d" % i for i in range(11)]
     assert list(Strings.numbered(b"", 1)) == [b"0"]
-    assert Strings.numbered(b"x", 1000).is_sorted()
+    assert list(Strings.numbered(b"x", 20_001)) == [b"x%05d" % i for i in range(20_001)]
+    assert Strings.numbered(b"x", 20_001).is_sorted()
+
+
+@pytest.mark.parametrize(
+    "items", [[b"a\0", b"a\1"], [b"\x7f", b"\x80", b"\xff"], [b"ba", b"ab"], [b"a\0", b"a\0"], [b"", b""]]
+)
+def test_strings_of_one_length_compare_by_bytes(items: list[bytes]) -> None:
+    assert Strings.of(items).is_below_next().tolist() == [a < b for a, b in pairwise(items)]
+
+
+@pytest.mark.parametrize("n", [1, 7, 300])
+def test_the_first_sets_are_those_that_are_taken(n: int) -> None:
+    table = SCENARIOS["tagmatch"].scaled(300).drawn_table(2)()
+    assert first_sets(table, n) == table.take(np.arange(n))
+
+
+def test_tags_of_filters_are_distinct_and_ascend() -> None:
+    rows = [["c", "a", "a"], [], ["b"], ["c", "b", "a"]]
+    table = Table.from_filters(tag_filter(f"i{k}", names) for k, names in enumerate(rows))
+    offsets, tags, sizes = tags_of_filters(table, np.array([2, 0, 1]))  # c, a, b
+    assert offsets[-1] == 7
+    found = [tags[first : first + n].tolist() for first, n in zip(offsets[:-1], sizes, strict=True)]
+    assert found == [[0, 1], [], [2], [0, 1, 2]]
+
+
+def test_tag_sets_are_counted_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    scenario = replace(SCENARIOS["tagmatch"].scaled(300), n_names=20)
+    table = scenario.drawn_table(1)()
+    batch = scenario.events(40, 1).encode(table.vocabulary)
+    expected = open_engine("reference", table).match(batch, filters=True)
+    assert expected.n_matches > 100
+    for block in (1, 7, 2**20):
+        monkeypatch.setattr("mpi_match.engines.counting.COUNTED_FILTERS", block)
+        assert open_engine("counting", table).match(batch, filters=True) == expected
 
 
 def test_names_are_found_without_a_dict() -> None:

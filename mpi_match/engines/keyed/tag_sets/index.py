@@ -27,6 +27,7 @@ from mpi_match.compute.compile_cache import inlined, jit
 from mpi_match.compute.parallel import find_bounds, in_stretches, running_sum, stable_order, stretch_of, take
 from mpi_match.engines.keyed.tag_sets.keys import KEY_TAGS, key_functions
 from mpi_match.table.table import Table
+from mpi_match.table.tag_sets import tags_of_filters
 
 RECORD_HEAD = 2
 """Words of a record before its tags."""
@@ -81,9 +82,7 @@ class TagSetIndex:
         by_rarity = np.argsort(np.diff(constraints.offsets), kind="stable")
         tag = np.arange(table.vocabulary.n_names + table.vocabulary.n_atoms, dtype=np.uint32)
         tag[by_rarity] = np.arange(len(by_rarity), dtype=np.uint32)
-        offsets = running_sum(table.filters.size)
-        tags, sizes = np.empty(int(offsets[-1]), np.uint32), np.zeros(n, np.uint8)
-        in_stretches(n, _sort_tags, by_rarity, constraints.offsets, constraints.filter_id, offsets, (tags, sizes))
+        offsets, tags, sizes = tags_of_filters(table, by_rarity)
         n_keys = max(n - int(np.count_nonzero(sizes == 0)), 1)
         n_buckets = max(n_keys // SETS_IN_A_BUCKET, 1)
         bits = np.zeros(max(n_keys * BITS_OF_A_SET // 64, 1), np.uint64)
@@ -108,39 +107,6 @@ class TagSetIndex:
             np.flatnonzero(sizes == 0).astype(np.uint32),
             np.array([min(int(there.min(initial=MOST_TAGS)), KEY_TAGS)], np.int64),
         )
-
-
-@jit
-def _sort_tags(
-    stretch: int,
-    n_stretches: int,
-    by_rarity: Array,
-    name_offsets: Array,
-    filter_id: Array,
-    offsets: Array,
-    to: tuple[Array, Array],
-) -> None:
-    """Write the distinct tags of a stretch of filters, from the rarest name to the most frequent, so that they ascend."""
-    tags, sizes = to
-    mine = stretch_of(len(sizes), stretch, n_stretches)
-    for number in range(len(by_rarity)):
-        name = by_rarity[number]
-        row, last = name_offsets[name], name_offsets[name + 1]
-        if mine.start > 0:
-            end = last
-            while row < end:
-                middle = (row + end) >> 1
-                if np.int64(filter_id[middle]) < mine.start:
-                    row = middle + 1
-                else:
-                    end = middle
-        while row < last and np.int64(filter_id[row]) < mine.stop:
-            owner = np.int64(filter_id[row])
-            place = offsets[owner] + np.int64(sizes[owner])
-            if sizes[owner] == 0 or tags[place - 1] != number:
-                tags[place] = number
-                sizes[owner] += 1
-            row += 1
 
 
 @jit

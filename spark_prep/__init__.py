@@ -5,7 +5,9 @@
     arrow_lines    lines of Arrow batches as the scanners read them
     arrow_records  the columns of `Subscriptions` as Arrow batches, and back
     table_writer   sorted filters and constraints -> parts of a table
-    events         rows -> parts of an event table
+    splits         files that tasks read by themselves, and what each task reads of them
+    events         splits or rows -> parts of an event table
+    held_events    the events of a task until they are written
     event_columns  which columns of typed rows can be attributes
     changes        rows -> a change log, in the order in which they take effect
     part_files     parts written by tasks that may run twice, committed by the driver

@@ -1,49 +1,115 @@
 """Events to an event table, in the order in which they were written, each scanned once.
 
-Rows are sorted by (file, block, position) as raw bytes, which is native and cheap; a task then scans one range of them,
-encodes it with the table's vocabulary and writes it as parts.  So a single large `.gz`, which only one task can read, is
-scanned on all cores, by the compiled code of `compile events --local`.  A task holds at most `EVENTS_PER_PART` events; the
-vocabulary is loaded once for each Python worker.
+Where tasks can read the files by themselves, they do (`splits`): a task reads one range of the rows and writes it as parts.
+What Spark alone can read comes as rows.  A partition of them is a range of each file that it has rows of; where there are
+few such ranges, each is written as parts.  Only where there are many, or fewer than cores (a single large `.gz` of another
+file system), rows are first sorted by (file, block, position).
 
-    rows --ordered--> --write_parts--> parts written (`part_files.MANIFEST_SCHEMA`), and bad rows (`REJECT_SCHEMA`)
+    splits               --write_splits-->
+    rows, perhaps sorted --write_parts-->   parts written, with the place of their first row; bad rows; blocks of lines
 
-A bad row keeps its number among the events, as a rejected row.  Parts are written by the job that finds the bad rows, so
-under `strict` they may be written in vain; reading everything twice to avoid that would slow down the usual case.
+A part's place, (file, block, position), puts it among the others.  A bad row keeps its number among the events, as a
+rejected row.  Parts are written by the job that finds the bad rows, so under `strict` they may be written in vain; reading
+everything twice to avoid that would slow down the usual case.
+
+The compiled code is that of `compile events --local`.  A task holds at most `EVENTS_PER_PART` events, or those of one block
+of lines more; the vocabulary is loaded once for each Python worker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
-from mpi_match.events.event_table import save_events
-from mpi_match.events.events import Events
-from mpi_match.ingest.arrow_events import all_columns, event_of_columns, events_of_batch
+from mpi_match.ingest.arrow_events import all_columns
 from mpi_match.ingest.columns import needed_names
 from mpi_match.ingest.events_encoder import EventsEncoder
-from mpi_match.ingest.joined_events import JoinedEvents
 from mpi_match.ingest.line_blocks import LineBlock
-from mpi_match.ingest.line_columns import LineColumns
-from mpi_match.ingest.rows import EventForm, Reject, event_of_row, parse_json, row_text
-from mpi_match.model import Event, ModelError
+from mpi_match.ingest.published_events import PublishedColumns
+from mpi_match.ingest.rows import EventForm, row_text
 from mpi_match.storage import Reader
 from mpi_match.table.schema import TABLE
 from mpi_match.table.table import load_vocabulary
 from mpi_match.table.vocabulary import Vocabulary
 from spark_prep.arrow_lines import joined_lines
 from spark_prep.arrow_records import REJECT_ARROW, REJECT_SCHEMA, BadRow
-from spark_prep.part_files import MANIFEST_ARROW, MANIFEST_SCHEMA, PartFiles, WrittenPart, partition_id
-from spark_prep.sources import PLACE, in_order
-from spark_prep.subscriptions import FEW_ROWS, bad_row, contents
+from spark_prep.held_events import HeldEvents
+from spark_prep.part_files import MANIFEST_ARROW, MANIFEST_SCHEMA, PartFiles, WrittenPart
+from spark_prep.sources import PLACE, in_order, path_key
+from spark_prep.splits import Split
+from spark_prep.subscriptions import bad_row, contents
 
 EVENTS_PER_PART = 2**20
-EVENTS_SCHEMA = f"read bigint, {MANIFEST_SCHEMA}, {REJECT_SCHEMA}"
-_ARROW = pa.schema([pa.field("read", pa.int64()), *MANIFEST_ARROW, *REJECT_ARROW])
+EVENTS_SCHEMA = f"{MANIFEST_SCHEMA}, bad bigint, lines bigint, {REJECT_SCHEMA}"
+_ARROW = pa.schema([*MANIFEST_ARROW, pa.field("bad", pa.int64()), pa.field("lines", pa.int64()), *REJECT_ARROW])
+
+
+class EventTarget(NamedTuple):
+    """What events are compiled for, and where to.
+
+    `digest` is that of `table` (`table_digest`), so that no task uses another table that has replaced it.  `left_out` are
+    the columns that cannot be attributes (`event_columns`).
+    """
+
+    form: EventForm
+    table: Path
+    digest: str
+    files: PartFiles
+    left_out: tuple[str, ...] = ()
+    events_per_part: int = EVENTS_PER_PART
+
+
+class Place(NamedTuple):
+    """Where a row is from, see `sources`."""
+
+    file: str
+    block: int
+    position: int
+
+
+class WrittenEvents(NamedTuple):
+    """The parts of an event table, in the order of their events, and how many of these are bad rows."""
+
+    parts: list[WrittenPart]
+    n_bad: int
+
+    @classmethod
+    def of(cls, found: DataFrame) -> WrittenEvents:
+        """Those of `write_splits` and `write_parts`."""
+        columns = [*WrittenPart._fields, "bad", *PLACE]
+        rows = found.where("part is not null").select(columns).collect()
+        rows.sort(key=lambda row: (path_key(row["file"]), row["block"], row["position"]))
+        n_columns = len(WrittenPart._fields)
+        return cls([WrittenPart(*row[:n_columns]) for row in rows], sum(row["bad"] for row in rows))
+
+
+def blocks(found: DataFrame) -> DataFrame:
+    """The blocks of lines (`RowSource.blocks`) that `write_splits` has read."""
+    return found.where("lines is not null").select("file", "block", F.lit(0).alias("first"), F.col("lines").alias("n"))
+
+
+def write_splits(spark: SparkSession, tasks: list[list[Split]], lines: bool, target: EventTarget) -> DataFrame:
+    """Write the parts of an event table from the splits of each task, of `lines` or of columns; rows of `EVENTS_SCHEMA`.
+
+    Persist the result before use: computing it writes the parts.
+    """
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        writer = _PartWriter(target)
+        for batch in batches:
+            for task in batch.column(0).to_pylist():
+                for split in tasks[task]:
+                    yield from (writer.lines_of if lines else writer.columns_of)(split)
+        yield from writer.end()
+
+    return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(run, EVENTS_SCHEMA)
 
 
 def ordered(rows: DataFrame, partitions: int) -> DataFrame:
@@ -52,41 +118,41 @@ def ordered(rows: DataFrame, partitions: int) -> DataFrame:
     return rows.repartitionByRange(partitions, *keys).sortWithinPartitions(*keys)
 
 
-def write_parts(
-    ordered: DataFrame,
-    form: EventForm,
-    table: Path,
-    digest: str,
-    files: PartFiles,
-    left_out: Iterable[str] = (),
-    events_per_part: int = EVENTS_PER_PART,
-) -> DataFrame:
-    """Write the parts of an event table; a row of `EVENTS_SCHEMA` for each part, each bad row, and each batch `read`.
+def are_in_ranges(rows: DataFrame, cores: int) -> bool:
+    """Is there work for all cores in the partitions as they are, without many small ranges of files?"""
+    n = rows.rdd.getNumPartitions()
+    return n >= cores and len(rows.inputFiles()) <= 2 * n
 
-    `digest` is that of `table` (`table_digest`), so that no task uses another table that has replaced it.  `left_out` are
-    the columns that were removed from the rows (`event_columns`).  Persist the result before use: computing it writes the
-    parts.
-    """
-    content = "value" if "value" in ordered.columns else "row"
+
+def write_parts(rows: DataFrame, target: EventTarget, *, are_sorted: bool) -> DataFrame:
+    """As `write_splits`, from rows: those of `ordered`, or in partitions that are ranges of each file (see the module)."""
+    content = "value" if "value" in rows.columns else "row"
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        vocabulary = _vocabulary(str(table), digest)
-        needed = needed_names(vocabulary.attribute_names, form)
-        held = _HeldEvents(form, needed, set(left_out), lambda: _encoder(str(table), digest))
-        for batch in batches:
-            at = 0
-            while at < len(batch):
-                piece = batch.slice(at, events_per_part - len(held))
-                at += len(piece)
-                n_before = len(held)
-                bad = held.add(piece)
-                yield _records([{"read": len(held) - n_before}, *(item._asdict() for item in bad)])
-                if len(held) == events_per_part:
-                    yield _records([held.write(vocabulary, files)._asdict()])
-        if len(held):
-            yield _records([held.write(vocabulary, files)._asdict()])
+        writer = _PartWriter(target)
+        last: tuple[str, int] | None = None
+        for batch in filter(len, batches):
+            for piece in [batch] if are_sorted else _blocks_of(batch):
+                block = piece.column(1)[0].as_py(), piece.column(2)[0].as_py()
+                if not are_sorted and block != last:
+                    yield from writer.end()
+                last = block
+                yield from writer.rows(piece)
+        yield from writer.end()
 
-    return ordered.select(content, *PLACE).mapInArrow(run, EVENTS_SCHEMA)
+    return rows.select(content, *PLACE).mapInArrow(run, EVENTS_SCHEMA)
+
+
+def _blocks_of(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The rows of a batch, those of each file and block apart."""
+    file, block = batch.column(1), batch.column(2)
+    if (file[0], block[0]) == (file[len(batch) - 1], block[len(batch) - 1]):
+        yield batch
+        return
+    codes, start = file.dictionary_encode().indices.to_numpy(), 0
+    for stop in (*(np.flatnonzero(np.diff(codes) | np.diff(block.to_numpy())) + 1).tolist(), len(batch)):
+        yield batch.slice(start, stop - start)
+        start = stop
 
 
 def table_digest(table: Path) -> str:
@@ -107,79 +173,83 @@ def _encoder(table: str, digest: str) -> EventsEncoder:
     return EventsEncoder(_vocabulary(table, digest), threads=1)
 
 
-class _HeldEvents:
-    """The events of batches of content, file, block and position, until they are written as a part.
+class _PartWriter:
+    """Writes the events of a task; runs on executors.  Its methods yield records."""
 
-    The first FEW_ROWS are judged row by row, before anything is compiled for them.  `left_out` is as in
-    `arrow_events.event_of_columns`.
-    """
+    def __init__(self, target: EventTarget) -> None:
+        table = str(target.table), target.digest
+        self._target, self._vocabulary = target, _vocabulary(*table)
+        self._needed = needed_names(self._vocabulary.attribute_names, target.form)
+        self._left_out = set(target.left_out)
+        self._held = HeldEvents(target.form, self._needed, self._left_out, lambda: _encoder(*table))
+        self._first: Place | None = None
 
-    def __init__(
-        self, form: EventForm, needed: frozenset[str], left_out: set[str], encoder: Callable[[], EventsEncoder]
-    ) -> None:
-        self._form, self._needed, self._left_out, self._encoder = form, needed, left_out, encoder
-        self._few: list[Event | None] = []
-        self._scanner: LineColumns | None = None
-        self._joined: JoinedEvents | None = None
+    def lines_of(self, split: Split) -> Iterator[pa.RecordBatch]:
+        """Take the lines of a split."""
+        n_lines = 0
+        for found in split.lines():
+            for block in found.blocks:
+                place = Place(split.path, split.start, n_lines + block.first_line)
+                yield from self._make_room(place)
+                bad = self._held.add_lines(block._replace(first_line=place.position))
+                yield from _bad_records([BadRow(x.reason, split.path, split.start, x.line, x.row) for x in bad])
+            n_lines += found.n_lines
+        yield _records([{"file": split.path, "block": split.start, "lines": n_lines}])
 
-    def __len__(self) -> int:
-        return len(self._few) if self._joined is None else len(self._joined)
+    def columns_of(self, split: Split) -> Iterator[pa.RecordBatch]:
+        """Take the row groups of a split."""
+        with PublishedColumns(Path(split.path), self._target.form, self._needed) as file:
+            for row, batch in file.batches(split.pieces(file.n_pieces)):
+                yield from self._make_room(Place(split.path, 0, row))
+                for at, reason in self._held.add_columns(batch, file.usable):
+                    bad = file.reject(batch, row, at, reason)
+                    yield from _bad_records([BadRow(reason, split.path, 0, row + at, bad.row)])
 
-    def add(self, batch: pa.RecordBatch) -> list[BadRow]:
-        """Take the rows of a batch that are not blank; the bad ones, which are held as rejected rows."""
-        if self._joined is None and len(self) + len(batch) > FEW_ROWS:
-            self._joined = JoinedEvents()
-            self._joined.add(Events.of(self._few))
-        if self._joined is None:
-            return self._judge(batch)
-        if pa.types.is_struct(batch.column(0).type):
-            return self._add_columns(batch, self._joined)
-        lines = joined_lines(batch.column(0))
+    def rows(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Take rows of content, file, block and position."""
+        at = 0
+        while at < len(batch):
+            yield from self._make_room(Place(*(batch.column(i)[at].as_py() for i in (1, 2, 3))))
+            piece = batch.slice(at, self._target.events_per_part - len(self._held))
+            at += len(piece)
+            yield from _bad_records(list(self._add(piece)))
+
+    def _add(self, batch: pa.RecordBatch) -> Iterator[BadRow]:
+        content = batch.column(0)
+        if pa.types.is_struct(content.type):
+            rows = pa.RecordBatch.from_struct_array(content)
+            for at, reason in self._held.add_columns(rows, all_columns(rows.schema)):
+                yield bad_row(reason, row_text(content[at].as_py()), batch, at)
+            return
+        lines = joined_lines(content)
         if lines is None:
-            return self._judge(batch)
-        self._scanner = self._scanner or LineColumns(self._form, threads=1)
-        rejects: list[Reject] = []
-        self._scanner.scan(LineBlock(lines, "", 0), rejects, self._joined)
-        return [bad_row(each.reason, each.row, batch, each.line) for each in rejects]
+            each = dict(contents(batch))
+            for at, reason in self._held.add_each(iter(each.items())):
+                yield bad_row(reason, row_text(each[at]), batch, at)
+            return
+        for reject in self._held.add_lines(LineBlock(lines, "", 0)):
+            yield bad_row(reject.reason, reject.row, batch, reject.line)
 
-    def _add_columns(self, batch: pa.RecordBatch, joined: JoinedEvents) -> list[BadRow]:
-        rows = pa.RecordBatch.from_struct_array(batch.column(0))
-        columns = all_columns(rows.schema)
-        if columns is None:
-            return self._judge(batch)
-        events, bad = events_of_batch(rows, columns, self._needed, self._form, self._left_out)
-        joined.add(events)
-        return [bad_row(reason, row_text(batch.column(0)[at].as_py()), batch, at) for at, reason in bad]
+    def _make_room(self, place: Place) -> Iterator[pa.RecordBatch]:
+        """Write what is held if it is enough for a part; what comes next is from `place`."""
+        if len(self._held) >= self._target.events_per_part:
+            yield from self.end()
+        if not len(self._held):
+            self._first = place
 
-    def _judge(self, batch: pa.RecordBatch) -> list[BadRow]:
-        events: list[Event | None] = []
-        bad: list[BadRow] = []
-        for at, content in contents(batch):
-            try:
-                if isinstance(content, bytes):
-                    events.append(event_of_row(parse_json(content), self._form))
-                else:
-                    events.append(event_of_columns(content, self._form, self._needed, self._left_out))
-            except ModelError as error:
-                bad.append(bad_row(str(error), row_text(content), batch, at))
-                events.append(None)
-        if self._joined is None:
-            self._few += events
-        else:
-            self._joined.add(Events.of(events))
-        return bad
-
-    def write(self, vocabulary: Vocabulary, files: PartFiles) -> WrittenPart:
-        """Write what is held as a part, and hold nothing."""
-        events, batch = Events.of(self._few), None
-        if self._joined is not None:
-            events = self._joined.take()
-            batch = self._encoder().encode(events)
-        self._few = []
-        path = files.attempt("events")
-        digest = save_events(events, path, vocabulary, f"{files.kind}-part", self._left_out, batch)
-        return WrittenPart(path.name, partition_id(), len(events), digest, 0)
+    def end(self) -> Iterator[pa.RecordBatch]:
+        """Write what is held."""
+        if len(self._held):
+            assert self._first is not None
+            n_bad = self._held.n_bad
+            written = self._held.write(self._vocabulary, self._target.files)
+            yield _records([{**written._asdict(), "bad": n_bad, **self._first._asdict()}])
 
 
-def _records(rows: list[dict[str, Any]]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist(rows, schema=_ARROW)
+def _bad_records(bad: list[BadRow]) -> Iterator[pa.RecordBatch]:
+    if bad:
+        yield _records([item._asdict() for item in bad])
+
+
+def _records(rows: Iterable[dict[str, Any]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(list(rows), schema=_ARROW)

@@ -17,6 +17,8 @@ from spark_prep import SparkFailure, SparkPrepError
 
 READING = "FAILED_READ_FILE"
 """Spark's error class for a file that is damaged or of another format."""
+_OF_INPUT = (".ModelError", ".FileChanged")
+"""Errors of a task that say what is wrong with the input."""
 _FRAME = re.compile(r"^\s*\[[A-Z_.]+\]\s*|\s*SQLSTATE: \w+")
 
 
@@ -30,7 +32,9 @@ def in_one_line(doing: str = "") -> Iterator[None]:
         yield
     except PythonException as error:  # the traceback of a task's Python; its last line is the error
         lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith(("\t", " SQLSTATE"))]
-        raise SparkPrepError(f"{doing}a task failed: {lines[-1].strip() if lines else 'without a text'}") from error
+        text = lines[-1].strip() if lines else "without a text"
+        kind, _, said = text.partition(": ")
+        raise SparkPrepError(f"{doing}{said if kind.endswith(_OF_INPUT) else f'a task failed: {text}'}") from error
     except Py4JJavaError as error:
         messages = _messages(error)
         wrong_input = bool(doing) or any(READING in text for text in messages)

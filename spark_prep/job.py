@@ -11,6 +11,7 @@ they share.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from pyspark import StorageLevel
@@ -32,6 +33,7 @@ from spark_prep import (
     events,
     rejects,
     sources,
+    splits,
     subscriptions,
     table_writer,
 )
@@ -127,19 +129,14 @@ def compile_events(
     needed = needed_names(load_vocabulary(table).attribute_names, form)
     spark = session(options.master)
     source, unusable = event_columns.usable(_source(spark, inputs, options.format), needed, form)
-    cut = options.partitions or max(_cores(spark), source.rows.rdd.getNumPartitions())
     with PartSet(output, "events") as parts, _Held() as held, in_one_line():
-        rows = events.ordered(source.rows, cut)
-        found = held.keep(events.write_parts(rows, form, table, digest, parts.files, unusable))
-        columns = list(WrittenPart._fields)
-        written = sorted(
-            (WrittenPart(*row) for row in found.where("part is not null").select(columns).collect()), key=_partition
-        )
-        n_rows, n_bad = found.agg(F.coalesce(F.sum("read"), F.lit(0)), F.count("reason")).first() or (0, 0)
+        target = events.EventTarget(form, table, digest, parts.files, unusable)
+        found, source = _written_events(spark, source, target, options.partitions, held)
+        written, n_bad = events.WrittenEvents.of(found)
+        n_rows = sum(item.rows for item in written)
         bad_rows.settle(found, source, n_rows, n_bad, options.strict)
         if n_bad == n_rows:
             raise bad_rows.nothing_usable(found, source, n_bad, "event")
-        _agree(written, n_rows, "events")
         never_seen, left_out = _seen(parts, written, form)
         if options.strict and never_seen:
             raise SparkPrepError(f"no event has {' or '.join(map(repr, never_seen))}, and strict wants it")
@@ -191,6 +188,21 @@ def compile_changes(
         time.perf_counter() - start,
         len(log),
     )
+
+
+def _written_events(
+    spark: SparkSession, source: RowSource, target: events.EventTarget, partitions: int | None, held: _Held
+) -> tuple[DataFrame, RowSource]:
+    """The records of written parts of events, held, and the source that knows the lines of their bad rows."""
+    cores, files = _cores(spark), splits.local_files(source)
+    if files is not None:
+        tasks = splits.splits_of(files, partitions or splits.number_of_tasks(files, cores))
+        found = held.keep(events.write_splits(spark, tasks, source.format == "json", target))
+        return found, replace(source, blocks=events.blocks(found))
+    rows, in_ranges = source.rows, partitions is None and events.are_in_ranges(source.rows, cores)
+    if not in_ranges:
+        rows = events.ordered(rows, partitions or max(cores, rows.rdd.getNumPartitions()))
+    return held.keep(events.write_parts(rows, target, are_sorted=not in_ranges)), source
 
 
 def _source(spark: SparkSession, inputs: list[str] | DataFrame, format_: str | None) -> RowSource:

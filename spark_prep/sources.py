@@ -40,13 +40,15 @@ _PARQUET = b"PAR1"
 class RowSource:
     """Rows of one format ("json", "parquet" or "frame"): a DataFrame of content, file, block, position (see the module).
 
-    `name` is its name in messages.  `columns` are those of the input; for JSON lines, which have none, None.
+    `name` is its name in messages.  `columns` are those of the input; for JSON lines, which have none, None.  `blocks` are
+    the blocks of lines where they are known: file, block, position of the first line, and number of lines `n`.
     """
 
     rows: DataFrame
     format: str
     name: str
     columns: list[str] | None = None
+    blocks: DataFrame | None = None
 
     def with_lines(self, places: DataFrame) -> DataFrame:
         """`places` (with file, block, position) with `line`, counted from 1 in each file, instead of block and position."""
@@ -55,7 +57,9 @@ class RowSource:
         elif self.format == "parquet":
             lines = places.withColumn("line", F.col("position") + 1)
         else:
-            blocks = self.rows.groupBy("file", "block").agg(F.min("position").alias("first"), F.count("*").alias("n"))
+            blocks = self.blocks
+            if blocks is None:
+                blocks = self.rows.groupBy("file", "block").agg(F.min("position").alias("first"), F.count("*").alias("n"))
             earlier = Window.partitionBy("file").orderBy("block").rowsBetween(Window.unboundedPreceding, -1)
             starts = blocks.withColumn("before", F.coalesce(F.sum("n").over(earlier), F.lit(0))).drop("n")
             lines = places.join(starts, ["file", "block"], "left").withColumn(
@@ -151,12 +155,17 @@ def in_order(addresses: Sequence[str] | None = None) -> list[Column]:
     the rows, and most addresses sort as their paths do.
     """
     file = F.col("file")
-    if addresses is None or sorted(addresses) != sorted(addresses, key=_path_key):
+    if addresses is None or sorted(addresses) != sorted(addresses, key=path_key):
         file = F.translate(path_of(file), "/", "\0")
     return [file, F.col("block"), F.col("position")]
 
 
-def _path_key(address: str) -> str:
+def path_key(address: str) -> str:
     """What `in_order` sorts a file by; code points sort as their UTF-8 does."""
+    return local_path(address).replace("/", "\0")
+
+
+def local_path(address: str) -> str:
+    """As `path_of`."""
     is_local, is_full = address.startswith("file:"), address.startswith("file:///")
-    return (unquote(address[7 if is_full else 5 :]) if is_local else address).replace("/", "\0")
+    return unquote(address[7 if is_full else 5 :]) if is_local else address

@@ -37,11 +37,10 @@ from mpi_match.table.subscriptions import SubscriptionsBuilder
 from spark_prep import SparkPrepError
 from spark_prep.arrow_lines import joined_lines
 from spark_prep.arrow_records import RECORDS_SCHEMA, BadRow, bad_records, filter_records
+from spark_prep.held_events import FEW_ROWS
 
 ORDER = ("interface", "key_hi", "key_lo")
 COLUMNS = {"interface", "constraints", "tags", "predicate", "filters", "area", "id"}
-FEW_ROWS = 200
-"""So many rows of a task are judged before anything is compiled for them."""
 _ROW_BITS = 33
 """`monotonically_increasing_id` is the partition's number shifted by this, plus the row's position in its partition."""
 

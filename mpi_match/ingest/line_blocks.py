@@ -14,7 +14,7 @@ from mpi_match.arrays.csr import Array
 from mpi_match.ingest.csv_rows import CsvLines
 from mpi_match.ingest.packed_files import DAMAGED, damaged, open_bytes
 from mpi_match.ingest.row_files import is_csv
-from mpi_match.ingest.rows import MAX_LINE_BYTES, PLAIN, EventForm
+from mpi_match.ingest.rows import MAX_LINE_BYTES, PLAIN, EventForm, trimmed
 from mpi_match.model import ModelError
 
 LINE_FEED = ord("\n")
@@ -48,6 +48,12 @@ def read_blocks(paths: Iterable[Path], form: EventForm = PLAIN) -> Iterator[Line
     for path in sorted(paths):
         with _opened(path, form) as handle:
             yield from blocks_of(partial(_read, handle, path), str(path.absolute()))
+
+
+def rows_of_block(block: LineBlock) -> Iterator[tuple[int, bytes]]:
+    """The lines of a block that are not blank, numbered from 0, blank ones counted."""
+    lines = [block.data.tobytes()] if block.overlong else block.data.tobytes().split(b"\n")
+    return ((i, line) for i, line in enumerate(lines) if block.overlong or trimmed(line))
 
 
 def _opened(path: Path, form: EventForm) -> BufferedReader:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mpi_match.events.events import Events
 from mpi_match.ingest.column_file import ColumnFile
@@ -13,6 +14,9 @@ from mpi_match.ingest.line_columns import LineColumns
 from mpi_match.ingest.row_files import is_columnar
 from mpi_match.ingest.rows import EventForm, Reject, Rejects, row_text
 from mpi_match.model import ModelError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _ROWS_AT_ONCE = 2**16
 
@@ -39,21 +43,50 @@ def read_events(
 def _add_columns(
     file: Path, form: EventForm, required: frozenset[str], rejects: Rejects, left_out: set[str], to: JoinedEvents
 ) -> None:
-    with ColumnFile(file.open("rb"), str(file), required, form) as found:
-        from mpi_match.ingest.arrow_events import events_of_batch, usable_columns  # loads pyarrow
+    from mpi_match.ingest.arrow_events import events_of_batch  # loads pyarrow
 
-        try:
-            usable, others = usable_columns(found.schema, form)
-        except ModelError as error:
-            raise ModelError(f"{file}: {error}") from None
-    left_out.update(others)
-    row = 0
-    with ColumnFile(file.open("rb"), str(file), frozenset(usable.paths), form) as found:
-        for piece in range(found.n_pieces):
-            for batch in found.read(piece).to_batches(_ROWS_AT_ONCE):
-                events, bad = events_of_batch(batch, usable, required, form, left_out)
-                to.add(events)
-                for at, reason in bad:
-                    (shown,) = batch.slice(at, 1).to_pylist()
-                    rejects.append(Reject(reason, str(file.absolute()), row + at + 1, row_text(shown)))
+    with PublishedColumns(file, form, required) as found:
+        left_out.update(found.others)
+        for row, batch in found.batches(range(found.n_pieces)):
+            events, bad = events_of_batch(batch, found.usable, required, form, left_out)
+            to.add(events)
+            for at, reason in bad:
+                rejects.append(found.reject(batch, row, at, reason))
+
+
+class PublishedColumns:
+    """A Parquet or Arrow file of events with all columns that can be attributes: `usable`, without `others`.
+
+    A context manager.  `required` as in `arrow_events`.  Raises ModelError as `read_events` does, OSError.
+    """
+
+    def __init__(self, file: Path, form: EventForm, required: frozenset[str]) -> None:
+        from mpi_match.ingest.arrow_events import usable_columns  # loads pyarrow
+
+        self._name = str(file.absolute())
+        with ColumnFile(file.open("rb"), str(file), required, form) as found:
+            try:
+                self.usable, self.others = usable_columns(found.schema, form)
+            except ModelError as error:
+                raise ModelError(f"{file}: {error}") from None
+        self._file = ColumnFile(file.open("rb"), str(file), frozenset(self.usable.paths), form)
+        self.n_pieces = self._file.n_pieces
+
+    def __enter__(self) -> PublishedColumns:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.__exit__()
+
+    def batches(self, pieces: range) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The rows of pieces, and before each batch the number of rows of the file before it."""
+        row = sum(map(self._file.n_rows, range(pieces.start)))
+        for piece in pieces:
+            for batch in self._file.read(piece).to_batches(_ROWS_AT_ONCE):
+                yield row, batch
                 row += batch.num_rows
+
+    def reject(self, batch: pa.RecordBatch, row: int, at: int, reason: str) -> Reject:
+        """Row `at` of a batch that `row` rows are before, with what is wrong with it."""
+        (shown,) = batch.slice(at, 1).to_pylist()
+        return Reject(reason, self._name, row + at + 1, row_text(shown))

@@ -6,7 +6,7 @@ Filters have no order of their own, so those that these find stand behind the ot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ from mpi_match.arrays.strings import Strings
 from mpi_match.compute.compile_cache import compile_once
 from mpi_match.compute.memory import AddressTable
 from mpi_match.ingest import scanner_subscriptions as scanner
-from mpi_match.ingest.line_blocks import LineBlock, read_blocks
+from mpi_match.ingest.line_blocks import LineBlock, read_blocks, rows_of_block
 from mpi_match.ingest.rows import Reject, Rejects, parse_json, row_text, subscription_filters, trimmed
 from mpi_match.ingest.scanner_text import SCRATCH_BYTES
 from mpi_match.ingest.string_pool import StringPool
@@ -174,7 +174,7 @@ def read_subscriptions(
         if scanner_ is None and n_bytes > FEW_BYTES:
             scanner_ = SubscriptionScanner()
         is_scanned = scanner_ is not None and not block.overlong
-        for line, text in scanner_.scan(block.data) if scanner_ is not None and is_scanned else _to_judge(block):
+        for line, text in scanner_.scan(block.data) if scanner_ is not None and is_scanned else rows_of_block(block):
             _judge(text, block, line, judged, rejects)
             n_judged += not is_scanned
         n_lines += 1 if block.overlong else int(np.count_nonzero(block.data == _LINE_FEED))
@@ -189,12 +189,6 @@ def read_subscriptions(
 FEW_BYTES = 2**21
 """So many bytes are judged before anything is compiled for them."""
 _LINE_FEED = ord("\n")
-
-
-def _to_judge(block: LineBlock) -> Iterator[FlaggedLine]:
-    """All rows of a block."""
-    lines = [block.data.tobytes()] if block.overlong else block.data.tobytes().split(b"\n")
-    return (FlaggedLine(i, line) for i, line in enumerate(lines) if block.overlong or trimmed(line))
 
 
 def _judge(line: bytes, block: LineBlock, number: int, judged: SubscriptionsBuilder, rejects: Rejects) -> None:

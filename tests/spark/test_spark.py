@@ -36,6 +36,7 @@ from pyspark.sql import SparkSession  # noqa: E402
 from spark_inputs import assert_same_events, in_memory, names_in, read_rejects, write_lines  # noqa: E402
 
 from spark_prep import job, sources, subscriptions, table_writer  # noqa: E402
+from spark_prep.held_events import FEW_ROWS  # noqa: E402
 from spark_prep.java_errors import in_one_line  # noqa: E402
 from spark_prep.part_files import PartFiles, PartSet, WrittenPart, write_parts  # noqa: E402
 
@@ -72,7 +73,7 @@ def test_the_table_is_the_one_built_in_memory(
 
 def test_many_rows_are_scanned(spark: SparkSession, rows: list[dict[str, Any]], tmp_path: Path) -> None:
     many = rows * 4
-    assert len(many) > 8 * subscriptions.FEW_ROWS, "each of eight tasks should have more than it judges"
+    assert len(many) > 8 * FEW_ROWS, "each of eight tasks should have more than it judges"
     path = write_lines(tmp_path / "in.jsonl", [*many, {"interface": "i", "constraints": [["x", "?", 1]]}])
     summary = job.compile_subscriptions([str(path)], tmp_path / "table.h5")
     assert Table.load(tmp_path / "table.h5") == in_memory(many)

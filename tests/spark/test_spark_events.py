@@ -7,7 +7,8 @@ import json
 import random
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from random_rows import random_event
@@ -17,6 +18,7 @@ from mpi_match.events.events import Events
 from mpi_match.ingest.rows import PLAIN, EventForm, event_of_row
 from mpi_match.model import ModelError
 from mpi_match.storage import StorageError
+from mpi_match.table.table import load_vocabulary
 from spark_prep import CompileOptions, SparkPrepError
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
@@ -24,13 +26,14 @@ pytestmark = pytest.mark.spark
 
 import pyarrow as pa  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
-from pyspark.sql import SparkSession  # noqa: E402
+from pyspark.sql import DataFrame, SparkSession  # noqa: E402
 from pyspark.sql import functions as F  # noqa: E402
 from spark_inputs import assert_same_events, in_memory, names_in, read_rejects, write_lines  # noqa: E402
 
 from spark_prep import events as spark_events  # noqa: E402
-from spark_prep import job, sources  # noqa: E402
+from spark_prep import job, sources, splits  # noqa: E402
 from spark_prep.part_files import PartSet  # noqa: E402
+from spark_prep.splits import Split  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +43,20 @@ def table(spark: SparkSession, rows: list[dict[str, Any]], tmp_path_factory: pyt
     return path
 
 
+@pytest.mark.parametrize(
+    ("by_spark", "partitions"), [(False, 3), (True, 3), (True, None)], ids=["splits", "sorted", "ranges"]
+)
 def test_the_event_table_keeps_order_and_equals_the_encoding_in_memory(
-    spark: SparkSession, table: Path, tmp_path: Path, small_blocks: None
+    spark: SparkSession,
+    table: Path,
+    tmp_path: Path,
+    small_blocks: None,
+    monkeypatch: pytest.MonkeyPatch,
+    by_spark: bool,
+    partitions: int | None,
 ) -> None:
+    if by_spark:
+        monkeypatch.setattr(splits, "local_files", lambda _: None)
     generator = random.Random(5)
     published = [random_event(generator) for _ in range(400)]
     write_lines(tmp_path / "in" / "a b.jsonl", published[:150])  # in the order of the paths, not of their addresses
@@ -51,7 +65,11 @@ def test_the_event_table_keeps_order_and_equals_the_encoding_in_memory(
     third[50:50] = ["", '{"x": 1}', '{"a": 1, "a": 2}', '{"a": [null]}']
     (tmp_path / "in" / "é.jsonl").write_text("\n".join(third))
     summary = job.compile_events(
-        [str(tmp_path / "in")], table, tmp_path / "events.h5", EventForm.of("x,y", "id"), CompileOptions(partitions=3)
+        [str(tmp_path / "in")],
+        table,
+        tmp_path / "events.h5",
+        EventForm.of("x,y", "id"),
+        CompileOptions(partitions=partitions),
     )
     form = EventForm(("x", "y"), "id")
     expected = [event_of_row(row, form) for row in published]
@@ -60,6 +78,76 @@ def test_the_event_table_keeps_order_and_equals_the_encoding_in_memory(
     found = read_rejects(summary.rejects)
     assert [(Path(row["file"]).name, row["line"]) for row in found] == [("é.jsonl", n) for n in (52, 53, 54)]
     assert "the location needs both" in found[0]["reason"]
+
+
+@pytest.mark.parametrize("by_spark", [False, True], ids=["splits", "ranges"])
+def test_row_groups_are_read_in_their_order(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_spark: bool
+) -> None:
+    in_memory([{"interface": "i", "constraints": [["n", ">", 5]]}]).save(tmp_path / "table.h5")
+    rows = [{"n": 2**53 + 1 if i in (70, 330) else i, "on": None if i % 3 else True} for i in range(350)]
+    for name, part in (("a", rows[:240]), ("b", rows[240:])):
+        (tmp_path / "in").mkdir(exist_ok=True)
+        pq.write_table(pa.Table.from_pylist(part), tmp_path / "in" / f"{name}.parquet", row_group_size=40)
+    if by_spark:
+        monkeypatch.setattr(splits, "local_files", lambda _: None)
+    monkeypatch.setattr(splits, "UNDIVIDED_BYTES", 1000)
+    summary = job.compile_events([str(tmp_path / "in")], tmp_path / "table.h5", tmp_path / "events.h5")
+    with EventTable(tmp_path / "events.h5", load_vocabulary(tmp_path / "table.h5")) as made:
+        assert made.n_parts == 2
+    good = [None if i in (70, 330) else event_of_row(row) for i, row in enumerate(rows)]
+    assert_same_events(tmp_path / "events.h5", tmp_path / "table.h5", Events.of(good))
+    found = [(Path(row["file"]).name, row["line"]) for row in read_rejects(summary.rejects)]
+    assert found == [("a.parquet", 71), ("b.parquet", 91)]
+
+
+def test_splits_share_files_by_their_bytes(tmp_path: Path) -> None:
+    """Consecutive ranges of bytes, each in one task; a packed file is whole, and weighs more."""
+    sizes = {"a.jsonl": 1000, "b.jsonl.gz": 100, "c.jsonl": 0, "d.jsonl": 400}
+    for name, size in sizes.items():
+        (tmp_path / name).write_bytes(b"\n" * size)
+    files = [tmp_path / name for name in sizes]
+    found = [[(Path(each.path).name, each.start, each.stop) for each in task] for task in splits.splits_of(files, 4)]
+    assert found == [
+        [("a.jsonl", 0, 500)],
+        [("a.jsonl", 500, 1000)],
+        [("b.jsonl.gz", 0, 100)],
+        [("d.jsonl", 0, 400)],
+    ]
+    assert splits.splits_of(files[2:3], 3) == []
+    assert (splits.number_of_tasks(files, 2), splits.number_of_tasks(files[:0], 2)) == (1, 1)
+    pieces = [list(Split("x", start, stop, 10).pieces(3)) for start, stop in ((0, 3), (3, 4), (4, 6), (6, 10))]
+    assert pieces == [[0], [1], [], [2]]
+
+
+@pytest.mark.parametrize(
+    ("format_", "address", "is_found"),
+    [
+        ("json", "file://{}/a%20b.jsonl", True),
+        ("json", "hdfs://there/{}/a%20b.jsonl", False),
+        ("json", "file://{}/c.jsonl.bz2", False),
+        ("json", "file://{}/absent.jsonl", False),
+        ("parquet", "file://{}/a%20b.jsonl", True),
+        ("parquet", "file://{}/day=1/d.parquet", False),
+        ("frame", "file://{}/a%20b.jsonl", False),
+    ],
+)
+def test_tasks_read_files_that_they_see_and_understand(tmp_path: Path, format_: str, address: str, is_found: bool) -> None:
+    (tmp_path / "day=1").mkdir()
+    for name in ("a b.jsonl", "c.jsonl.bz2", "day=1/d.parquet"):
+        (tmp_path / name).touch()
+    rows = SimpleNamespace(inputFiles=lambda: [address.format(tmp_path)])
+    found = splits.local_files(sources.RowSource(cast(DataFrame, rows), format_, "it"))
+    assert found == ([tmp_path / "a b.jsonl"] if is_found else None)
+
+
+def test_a_damaged_file_of_events_is_one_line(spark: SparkSession, table: Path, tmp_path: Path) -> None:
+    whole = write_lines(tmp_path / "in.gz", [{"temp": i} for i in range(500)]).read_bytes()
+    (tmp_path / "in.jsonl.gz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(SparkPrepError, match=r"^/\S+/in\.jsonl\.gz: is not a whole gzip file: ") as caught:
+        job.compile_events([str(tmp_path / "in.jsonl.gz")], table, tmp_path / "events.h5")
+    assert (caught.value.exit_code, "\n" in str(caught.value)) == (3, False)
+    assert names_in(tmp_path / "any") == {"in.gz", "in.jsonl.gz"}
 
 
 @pytest.mark.parametrize(
@@ -84,7 +172,8 @@ def test_parts_of_events_are_bounded(spark: SparkSession, table: Path, tmp_path:
     with PartSet(tmp_path / "events.h5", "events") as parts:
         ordered = spark_events.ordered(source.rows, 1)
         digest = spark_events.table_digest(table)
-        found = spark_events.write_parts(ordered, EventForm(), table, digest, parts.files, events_per_part=30)
+        target = spark_events.EventTarget(EventForm(), table, digest, parts.files, events_per_part=30)
+        found = spark_events.write_parts(ordered, target, are_sorted=True)
         assert [row["rows"] for row in found.where("part is not null").collect()] == [30, 30, 30, 10]
 
 

@@ -22,10 +22,10 @@ pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 pa = pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
 from spark_prep import events as spark_events  # noqa: E402
-from spark_prep import subscriptions  # noqa: E402
+from spark_prep import held_events, subscriptions  # noqa: E402
 from spark_prep.arrow_lines import joined_lines  # noqa: E402
 from spark_prep.arrow_records import ConstraintColumns, filter_records  # noqa: E402
-from spark_prep.events import _HeldEvents  # noqa: E402
+from spark_prep.events import EventTarget, _PartWriter  # noqa: E402
 from spark_prep.part_files import PartFiles  # noqa: E402
 
 
@@ -96,15 +96,21 @@ def test_scanned_events_are_those_of_judged_rows(tmp_path: Path, monkeypatch: py
     lines = [*GOOD, *BLANK, *BAD, *JUDGED_GOOD, *mutated_lines(600)]
     batches = [lines[:300], [*lines[300:320], b'{"a": "' + b" " * 2**24 + b'"}'], lines[320:]]
     written, bad = [], []
+    monkeypatch.setattr(spark_events, "_vocabulary", lambda *_: VOCABULARY)
+    monkeypatch.setattr(spark_events, "_encoder", lambda *_: EventsEncoder(VOCABULARY, threads=1))
     for few_rows in (10**9, -1, 400):
-        monkeypatch.setattr(spark_events, "FEW_ROWS", few_rows)
-        held = _HeldEvents(FORM, frozenset(), set(), lambda: EventsEncoder(VOCABULARY, threads=1))
+        monkeypatch.setattr(held_events, "FEW_ROWS", few_rows)
+        target = EventTarget(FORM, tmp_path / "table.h5", "digest", PartFiles(str(tmp_path), "run", "events"))
+        writer = _PartWriter(target)
         found = []
         for i, part in enumerate(batches):
             columns = {"value": pa.array(part, pa.binary()), "file": ["f"] * len(part), "block": [i] * len(part)}
-            found += held.add(pa.RecordBatch.from_pydict(columns | {"position": range(len(part))}))
+            for records in writer.rows(pa.RecordBatch.from_pydict(columns | {"position": range(len(part))})):
+                found += records.to_pylist()
+        held = writer._held
         n = len(held)
-        made = held.write(VOCABULARY, PartFiles(str(tmp_path), "run", "events"))
+        assert held.n_bad == len(found)
+        made = held.write(VOCABULARY, target.files)
         assert made.rows == n > len(found) > 0
         assert len(held) == 0
         written.append((tmp_path / made.part).read_bytes())

@@ -1,0 +1,111 @@
+"""The events of a task, until they are written as a part of an event table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from mpi_match.events.event_table import save_events
+from mpi_match.events.events import Events
+from mpi_match.ingest.arrow_columns import NeededColumns
+from mpi_match.ingest.arrow_events import event_of_columns, events_of_batch
+from mpi_match.ingest.event_scanner import judged_events
+from mpi_match.ingest.events_encoder import EventsEncoder
+from mpi_match.ingest.joined_events import JoinedEvents
+from mpi_match.ingest.line_blocks import LineBlock, rows_of_block
+from mpi_match.ingest.line_columns import LineColumns
+from mpi_match.ingest.line_index import count_line_feeds
+from mpi_match.ingest.rows import EventForm, Reject, event_of_row, parse_json
+from mpi_match.model import Event, ModelError
+from mpi_match.table.vocabulary import Vocabulary
+from spark_prep.part_files import PartFiles, WrittenPart, partition_id
+
+FEW_ROWS = 200
+"""So many rows of a task are judged before anything is compiled for them."""
+
+
+class HeldEvents:
+    """Takes rows as lines, as columns or one by one; bad rows are held as rejected rows, and counted: `n_bad`.
+
+    `needed` and `left_out` are as in `arrow_events.events_of_batch`.  The encoder is asked for when there are more than
+    FEW_ROWS.
+    """
+
+    def __init__(
+        self, form: EventForm, needed: frozenset[str], left_out: set[str], encoder: Callable[[], EventsEncoder]
+    ) -> None:
+        self._form, self._needed, self._left_out, self._encoder = form, needed, left_out, encoder
+        self._few: list[Event | None] = []
+        self._scanner: LineColumns | None = None
+        self._joined: JoinedEvents | None = None
+        self.n_bad = 0
+
+    def __len__(self) -> int:
+        return len(self._few) if self._joined is None else len(self._joined)
+
+    def _compiled(self, n_rows: int) -> JoinedEvents | None:
+        """What takes so many more rows in compiled code; None where they are still few."""
+        if self._joined is None and len(self) + n_rows > FEW_ROWS:
+            self._joined = JoinedEvents()
+            self._joined.add(Events.of(self._few))
+            self._few = []
+        return self._joined
+
+    def add_lines(self, block: LineBlock) -> list[Reject]:
+        """Take the lines of a block that are not blank; the bad ones."""
+        rejects: list[Reject] = []
+        joined = self._joined or self._compiled(1 if block.overlong else int(count_line_feeds(block.data)))
+        if joined is None:
+            lines = [(text, block.first_line + at) for at, text in rows_of_block(block)]
+            self._few += judged_events(lines, self._form, block.file, rejects)
+        else:
+            self._scanner = self._scanner or LineColumns(self._form, threads=1)
+            self._scanner.scan(block, rejects, joined)
+        self.n_bad += len(rejects)
+        return rejects
+
+    def add_columns(self, rows: pa.RecordBatch, columns: NeededColumns | None) -> list[tuple[int, str]]:
+        """Take rows of the columns of a batch; the positions of the bad ones, and why they are bad.
+
+        Without `columns` rows are taken one by one.
+        """
+        joined = self._compiled(len(rows))
+        if columns is None or joined is None:
+            return self.add_each(enumerate(rows.to_pylist()))
+        events, bad = events_of_batch(rows, columns, self._needed, self._form, self._left_out)
+        joined.add(events)
+        self.n_bad += len(bad)
+        return bad
+
+    def add_each(self, rows: Iterator[tuple[int, bytes | dict[str, Any]]]) -> list[tuple[int, str]]:
+        """Take lines or rows of columns one by one, given with their positions; as `add_columns`."""
+        events: list[Event | None] = []
+        bad: list[tuple[int, str]] = []
+        for at, row in rows:
+            try:
+                if isinstance(row, bytes):
+                    events.append(event_of_row(parse_json(row), self._form))
+                else:
+                    events.append(event_of_columns(row, self._form, self._needed, self._left_out))
+            except ModelError as error:
+                bad.append((at, str(error)))
+                events.append(None)
+        if self._joined is None:
+            self._few += events
+        else:
+            self._joined.add(Events.of(events))
+        self.n_bad += len(bad)
+        return bad
+
+    def write(self, vocabulary: Vocabulary, files: PartFiles) -> WrittenPart:
+        """Write what is held as a part, and hold nothing."""
+        events, batch = Events.of(self._few), None
+        if self._joined is not None:
+            events = self._joined.take()
+            batch = self._encoder().encode(events)
+        self._few, self.n_bad = [], 0
+        path = files.attempt("events")
+        digest = save_events(events, path, vocabulary, f"{files.kind}-part", self._left_out, batch)
+        return WrittenPart(path.name, partition_id(), len(events), digest, 0)

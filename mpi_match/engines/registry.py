@@ -163,8 +163,11 @@ def _open_auto(table: Table, device: int | None, threads: int | None, live: bool
     for name in AUTO:
         if opened and (live or table.n_filters > MOST_COMPARED):
             break
+        own = of_engine(name, options)
         try:
-            opened.append(open_engine(name, table, device, threads, live=live, options=of_engine(name, options)))
+            if _entry(name).needs_gpu(own):
+                _require_gpu()
+            opened.append(open_engine(name, table, device, threads, live=live, options=own))
         except EngineError as error:
             log.info("engine %s passed over: %s", name, error)
             reason = error
@@ -174,6 +177,14 @@ def _open_auto(table: Table, device: int | None, threads: int | None, live: bool
         raise reason
     log.warning("%s; engine %s matches, which is slow", reason, LAST)
     return open_engine(LAST, table)
+
+
+def _require_gpu() -> None:
+    """Raise EngineError where there is no GPU, which the driver knows before Numba's CUDA is loaded: that takes as long as
+    all else that a small run does."""
+    from mpi_match.gpu.driver import visible_gpus
+
+    visible_gpus()
 
 
 # Options

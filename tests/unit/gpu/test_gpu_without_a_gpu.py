@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from mpi_match import engines
-from mpi_match.engines import EngineError, open_engine
+from mpi_match.engines import Engine, EngineError, open_engine, registry
 from mpi_match.environment.mpi_launcher import LOCAL_RANK_VARIABLES
 from mpi_match.events.events import Events
 from mpi_match.gpu import device_memory, driver
@@ -145,10 +145,20 @@ def test_without_a_gpu_the_error_is_one_line(name: str) -> None:
 
 
 @pytest.mark.usefixtures("no_gpu")
-def test_auto_takes_the_cpu_and_logs_why(caplog: pytest.LogCaptureFixture) -> None:
+def test_auto_takes_the_cpu_logs_why_and_loads_no_engine_of_a_gpu(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded, load = [], registry.engine_class
+
+    def noted(name: str) -> type[Engine]:
+        loaded.append(name)
+        return load(name)
+
+    monkeypatch.setattr(registry, "engine_class", noted)
     with caplog.at_level(logging.INFO, logger=engines.__name__):
         assert open_engine("auto", TABLE).name == "keyed"
     assert "keyed_cuda passed over: no usable GPU" in caplog.text
+    assert loaded == ["keyed"]
 
 
 def test_importing_the_package_asks_for_no_gpu() -> None:

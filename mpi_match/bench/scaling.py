@@ -5,7 +5,8 @@
 
 * **Timed** by the runs themselves: from the first batch read to the last answer on disk.  Starting, loading and building
   come before that.
-* **Warm.**  A round of runs, one for each number of workers, is made and not counted; it compiles and fills caches.
+* **Warm.**  A round of runs, one for each number of workers, is made and not counted; it compiles and fills caches.  What is
+  compiled already may go without (`warm_up`): files that were just written are cached.
 * **Side by side.**  Numbers of workers take turns, round by round, so that a machine that slows down slows all.
 * **Alike.**  A worker has the same CPU threads in every run, as many as it has in the largest.
 * **Checked.**  A sample of the first answers is judged (`verify`); every other run's answers are compared with these, event
@@ -66,6 +67,7 @@ class ScalingPlan:
     kinds: tuple[str, ...] = SCALINGS
     parameters: Mapping[str, str] = field(default_factory=dict)
     under: str = "mpirun"
+    warm_up: bool = True
 
     @property
     def drawn_from(self) -> Scenario:
@@ -128,7 +130,7 @@ def scale(plan: ScalingPlan, directory: Path, run: Run = launched) -> list[dict[
     results = []
     for kind in plan.kinds:
         runs: dict[int, list[dict[str, Any]]] = {workers: [] for workers in plan.workers}
-        for round_ in range(plan.repetitions + 1):
+        for round_ in range(0 if plan.warm_up else 1, plan.repetitions + 1):
             for workers in plan.workers:
                 times = 1 if kind == "strong" else workers
                 events = _events(directory, times)

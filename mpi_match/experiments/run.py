@@ -10,6 +10,7 @@ import math
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -135,9 +136,12 @@ def run(
             check_agreement([*found, *named])  # also with other sweeps of the experiment
             append_json(path, named)
             found += named
+    is_compiled = False
     for runs in experiment.ranks:
         for point in rank_points(runs, plan):
-            found += _of_ranks(experiment.name, point, plan, path, have, tell)
+            warm = point._replace(scaling=replace(point.scaling, warm_up=not is_compiled))
+            of_point, is_new = _of_ranks(experiment.name, warm, plan, path, have, tell)
+            found, is_compiled = found + of_point, is_compiled or is_new
     return found
 
 
@@ -204,8 +208,8 @@ def _of_ranks(
     path: Path,
     have: Sequence[Mapping[str, Any]],
     tell: Callable[[str], None],
-) -> list[dict[str, Any]]:
-    """The records of a point: those of the file, or new ones, which are added to it."""
+) -> tuple[list[dict[str, Any]], bool]:
+    """The records of a point, those of the file, or new ones, which are added to it; and whether they are new."""
     same = {"what": "ranks", "scale": plan.scale, "n_events": point.scaling.n_events}
     same |= {"commit": commit(), "machine": machine()}
     old = [
@@ -217,13 +221,13 @@ def _of_ranks(
     what = f"{where} with {', '.join(map(str, point.scaling.workers))} workers"
     if len(old) >= len(point.scaling.workers):
         tell(f"{what}: is there already")
-        return old
+        return old, False
     tell(what)
     with tempfile.TemporaryDirectory(prefix="mpi-match-") as directory:
         results = scale(point.scaling, Path(directory))
     records = [_flat(result, point, {**same, "experiment": name}) for result in results]
     append_json(path, records)
-    return records
+    return records, True
 
 
 def without_workers(record: Mapping[str, Any]) -> dict[str, str]:

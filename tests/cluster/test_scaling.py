@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,9 @@ def test_speed_up_and_efficiency_are_against_the_fewest_workers(tmp_path: Path) 
         assert result["checked"] == {"verify": 10, "equal": result["n_events"]}
         assert json.loads(json.dumps(result)) == result
     assert {path.name for path in tmp_path.glob("*") if "events" not in path.name} == {"table.h5", "workload.json"}
+    warm = MadeUp()
+    scale(replace(PLAN, warm_up=False), tmp_path, warm)
+    assert warm.order == [1, 2, 4] * 3 * 2, "every round counts"
 
 
 @pytest.mark.parametrize("kind", ["strong", "weak"])

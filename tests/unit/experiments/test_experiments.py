@@ -279,6 +279,7 @@ def test_runs_with_ranks_are_measured_once_and_set_beside_the_engine_alone(
 ) -> None:
     def made_up(plan: ScalingPlan, directory: Path) -> list[dict[str, Any]]:
         asked.append(dict(plan.parameters))
+        warm.append(plan.warm_up)
         rates = {1: 5_000.0, 2: 8_000.0}
         return [
             {
@@ -293,12 +294,14 @@ def test_runs_with_ranks_are_measured_once_and_set_beside_the_engine_alone(
         ]
 
     asked: list[dict[str, str]] = []
+    warm: list[bool] = []
     monkeypatch.setattr(running, "scale", made_up)
     monkeypatch.setattr(running, "missing", lambda *_: {})
     monkeypatch.setattr(running, "gpus", lambda: 2)
     experiment = MPI_CUDA._replace(runs=())
     found = run(experiment, ExperimentPlan(), tmp_path / "figure.jsonl", lambda text: None)
     assert asked == [{"attributes": str(n)} for n in range(1, 11)]
+    assert warm == [True] + 9 * [False], "the first has compiled what the others need"
     assert [(r["parameters"], r["us_per_event"]) for r in found[:2]] == [
         ({"attributes": "1", "workers": "1"}, 200.0),
         ({"attributes": "1", "workers": "2"}, 125.0),

@@ -25,6 +25,7 @@ from mpi_match.storage.integrity import (
     parts_directory,
     reason_of,
 )
+from mpi_match.storage.large_dataset import LARGE_BYTES, read_large
 from mpi_match.storage.schema import I8, TEXT, Dataset, Declared, Schema, are_file_names, attribute_faults, is_at_least
 from mpi_match.storage.structure import Stored, attributes_of, datasets_of, refuse_special, value_of
 
@@ -264,6 +265,10 @@ class Reader:
     def _read_piece(self, stored: Stored, at: int, piece: Array, crc: int) -> int:
         """Fill a contiguous array with the rows from `at`; returns the CRC of everything up to there."""
         try:
+            if piece.nbytes >= LARGE_BYTES and piece.shape == stored.shape:
+                found = read_large(stored, self._file.id.get_vfd_handle(), piece)
+                if found is not None:
+                    return found
             if piece.size and piece.shape == stored.shape:
                 stored.id.read(h5py.h5s.ALL, h5py.h5s.ALL, piece)
             elif piece.size:

@@ -25,6 +25,8 @@ from mpi_match.table.virtual_names import MARK, forms_of, parse
 
 VALIDATED_AT_ONCE = 2**14
 """Rows checked together where more than a flag for each is needed: intermediate results stay in a core's cache."""
+MANY_ROWS = 2**22
+"""So many rows are counted in compiled code."""
 CHECKED_BYTES = 2**20
 """Bytes of strings compared together."""
 ATOMS = (Op.SUFFIX, Op.CONTAINS)
@@ -138,11 +140,17 @@ def rows_are_sorted(content: Content) -> Fault:
 
 
 def sizes_add_up(content: Content) -> Fault:
-    """Each filter's `size` is its number of constraints; counted in blocks, because `bincount` makes 64-bit copies."""
+    """Each filter's `size` is its number of constraints; counted in blocks, because `bincount` makes 64-bit copies, and many
+    rows that only ask for presence, which ascend within a name, by all threads."""
     size = content.arrays["filters/size"]
     counts = np.zeros(len(size), np.int64)
     for column in ("constraints/filter", "presence/filter"):
         owner = content.arrays.get(column, np.zeros(0, np.uint32))
+        if column == "presence/filter" and len(owner) >= MANY_ROWS:
+            from mpi_match.table.row_counts import add_rows  # loads Numba
+
+            add_rows(content.arrays["presence/name_offsets"], owner, counts)
+            continue
         for at in range(0, len(owner), VALIDATED_AT_ONCE):
             np.add.at(counts, owner[at : at + VALIDATED_AT_ONCE], 1)
     return None if np.array_equal(counts, size) else "constraints do not add up to filters/size"

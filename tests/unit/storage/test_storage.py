@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from mpi_match.arrays.csr import Array
 from mpi_match.storage import FilePart, Reader, StorageError, Writer, kind_of_file, parts_directory, write_index
+from mpi_match.storage.large_dataset import read_large
 
 ARRAYS: dict[str, Array] = {
     "a/bytes": np.arange(7, dtype=np.uint8),
@@ -224,6 +225,33 @@ def test_changed_values_are_refused_when_read(path: Path) -> None:
         assert np.array_equal(reader.array("a/short"), ARRAYS["a/short"])
         with pytest.raises(StorageError, match=r"'a/words' is damaged: CRC-32 found [0-9a-f]{8}, expected [0-9a-f]{8}"):
             reader.array("a/words")
+
+
+def test_large_arrays_are_read_by_threads(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mpi_match.storage.reader.LARGE_BYTES", 1)
+    seen = []
+
+    def read(*args: Any) -> int | None:
+        seen.append(read_large(*args))
+        return seen[-1]
+
+    monkeypatch.setattr("mpi_match.storage.reader.read_large", read)
+    values = {"long": np.arange(700_001, dtype=np.uint32), "pairs": np.arange(300_000.0).reshape(-1, 2), "one": np.arange(1)}
+    with Writer(path, "table") as writer:
+        for name, array in values.items():
+            writer.array(name, array)
+        writer.array("flat", values["long"], contiguous=True)
+    with Reader(path, "table") as reader:
+        for name, array in values.items():
+            assert np.array_equal(reader.array(name), array)
+        assert seen == [zlib.crc32(array.tobytes()) for array in values.values()]
+        assert np.array_equal(reader.array("flat"), values["long"])
+        assert seen[-1] is None, "not in chunks"
+    damaged = bytearray(path.read_bytes())
+    damaged[damaged.index(np.uint32(600_000).tobytes() + np.uint32(600_001).tobytes())] ^= 1
+    path.write_bytes(damaged)
+    with Reader(path, "table") as reader, pytest.raises(StorageError, match=r"'long' is damaged: CRC-32 found"):
+        reader.array("long")
 
 
 def test_a_group_is_no_array_and_an_absent_one_is_named(path: Path) -> None:

@@ -55,6 +55,16 @@ def test_tags_of_filters_are_distinct_and_ascend() -> None:
     assert found == [[0, 1], [], [2], [0, 1, 2]]
 
 
+def test_rows_of_tag_sets_are_counted_by_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mpi_match.table.validate.MANY_ROWS", 1)
+    monkeypatch.setattr("mpi_match.compute.parallel.LEAST_ROWS", 1)
+    table = SCENARIOS["tagmatch"].scaled(3000).drawn_table(3)()
+    assert not list(table.faults())
+    table.filters.size[7] += 1
+    table.filters.size[8] -= 1
+    assert "constraints do not add up to filters/size" in list(table.faults())
+
+
 def test_tag_sets_are_counted_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
     scenario = replace(SCENARIOS["tagmatch"].scaled(300), n_names=20)
     table = scenario.drawn_table(1)()

@@ -1,0 +1,32 @@
+"""How many rows each filter has, counted by all threads."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array
+from mpi_match.compute.compile_cache import jit
+from mpi_match.compute.parallel import in_stretches, stretch_of
+
+
+def add_rows(offsets: Array, filter_id: Array, counts: Array) -> None:
+    """Add to `counts` i64[n] how many rows u32 each filter has; those of a name, by offsets i64[n_names + 1], ascend."""
+    in_stretches(len(counts), _add_rows, offsets, filter_id, counts)
+
+
+@jit
+def _add_rows(stretch: int, n_stretches: int, offsets: Array, filter_id: Array, counts: Array) -> None:
+    """Add the rows of a stretch of the filters to `counts`."""
+    mine = stretch_of(len(counts), stretch, n_stretches)
+    for name in range(len(offsets) - 1):
+        row, last = offsets[name], offsets[name + 1]
+        end = last
+        while row < end and mine.start > 0:
+            middle = (row + end) >> 1
+            if np.int64(filter_id[middle]) < mine.start:
+                row = middle + 1
+            else:
+                end = middle
+        while row < last and np.int64(filter_id[row]) < mine.stop:
+            counts[filter_id[row]] += 1
+            row += 1

@@ -290,6 +290,20 @@ def _event_tables(r: Record) -> Sequence[str]:
     return (f"`{r['scenario']}`", f"{r['filters']:,}", r["source"], str(r["threads"]), rates, cpu)
 
 
+def _spark_event_tables(r: Record) -> Sequence[str]:
+    found = r["events_per_s"]
+    splits = found["splits"]
+    cpu = (f"{each['cpu_ns_per_line']:,.0f}" for each in (splits, found["ranges"], found["sorted"], r["first"]))
+    return (
+        f"`{r['scenario']}`",
+        f"{r['filters']:,}",
+        r["source"],
+        f"{r['events']:,}",
+        f"{rate(splits['median'])}, best {rate(splits['max'])} ({splits['median'] / found['sorted']['median']:.1f}×)",
+        " / ".join(cpu),
+    )
+
+
 def _one_row(r: Record) -> Sequence[str]:
     ways = (r["us"][way] for way in ("bytes", "dict", "live_bytes", "list_of_one_dict"))
     return (f"`{r['scenario']}`", f"{r['filters']:,}", *(f"{each['p50']:.1f} / {each['p99']:.1f}" for each in ways))
@@ -432,6 +446,16 @@ SECTIONS = (
         "`compile events --local`, with both sets of columns written; in brackets how many times as fast as row by row, in "
         "one process and minute. Columns are Parquet with one for every name, most of it null. Other programs used the two "
         "cores for most of the time: the processor time says what they do when they are free.",
+    ),
+    Section(
+        "Event tables in Spark",
+        lambda r: r["what"] == "event tables in Spark",
+        "scenario | filters | rows | events | warm file to event table, events/s | ns of a core, an event",
+        _spark_event_tables,
+        "`compile events` in a session that has compiled before; in brackets how many times as fast as where Spark sorts "
+        "the rows, in turns. Processor time is that of Java and all Python: where tasks read files by themselves / where "
+        "Spark's rows stay in its partitions / where Spark sorts them / of the first compile of these rows in the session. "
+        "Other programs used the two cores for most of the time: the processor time says what they do when they are free.",
     ),
     Section(
         "From JSON lines to verified answers on disk",

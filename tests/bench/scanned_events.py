@@ -1,7 +1,8 @@
 """JSON lines to codes and to answers: the scanner beside the reader of single lines, in one process, answers compared.
 
     python tests/bench/scanned_events.py SCENARIO [--events N] [--lines-by-rows N] [--filters N] [--threads 1,2]
-                                         [--repetitions 5] [--columns | --tables] [--directory DIR] [-o records.jsonl]
+                                         [--repetitions 5] [--columns | --tables | --spark] [--directory DIR]
+                                         [-o records.jsonl]
 
 Makes the scenario's events as JSON lines with `mpi-match generate` where they are not there yet, and its table and engine
 (`keyed`) in memory.  A repetition measures, one after the other: `rows`, `Events.of` and `encode` on the first lines (what
@@ -18,20 +19,30 @@ and the answers to them.
 With `--tables` event tables, as `compile events --local` makes them, of JSON lines and of the same rows as Parquet: beside
 `rows`, `Events.of` and `save_events` on the first rows (what the Spark stage did in its tasks before).  Both tables of the
 first rows must have the same digest.
+
+With `--spark` event tables as `compile events` makes them in a Spark session that has made one before: of a file of JSON
+lines, of the same in one `.gz`, and as Parquet.  In turns: files that tasks read (`splits`), rows of Spark in the partitions
+that it makes (`ranges`), and rows that Spark sorts (`sorted`).  The processor time is that of this process, Java and all
+Python workers; the first compile of each file is given apart: in the first of all, Java and workers load their code.  The
+batches of all tables must be the same as those of `compile events --local`.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
+import os
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numba
 import numpy as np
@@ -83,18 +94,19 @@ def answer(batches: Iterator[EventBatch], engine: Engine, table: Table, output: 
 
 
 class Times:
-    """Rates of what is done several times: lines per second, and processor time."""
+    """Rates of what is done several times: lines per second, and processor time by a clock, seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.process_time) -> None:
+        self._clock = clock
         self.rates: list[float] = []
         self.cpu_ns: list[float] = []
 
     def add(self, work: Callable[[], int]) -> None:
         """Do `work`, which returns the number of its lines."""
-        wall, cpu = time.perf_counter(), time.process_time()
+        wall, cpu = time.perf_counter(), self._clock()
         n_lines = work()
         self.rates.append(n_lines / (time.perf_counter() - wall))
-        self.cpu_ns.append((time.process_time() - cpu) / n_lines * 1e9)
+        self.cpu_ns.append((self._clock() - cpu) / n_lines * 1e9)
 
     def record(self) -> dict[str, float]:
         """What is kept of them."""
@@ -267,6 +279,87 @@ def tables(options: argparse.Namespace, directory: Path) -> Iterator[dict[str, A
             }
 
 
+def cpu_of_all() -> float:
+    """Processor time of this process, of those that it started, of theirs, and so on, seconds."""
+    used: dict[int, int] = {}
+    started: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            fields = path.read_text().rpartition(")")[2].split()
+            used[int(path.parent.name)] = sum(map(int, fields[11:15]))
+            started.setdefault(int(fields[1]), []).append(int(path.parent.name))
+    found, total = [os.getpid()], 0
+    while found:
+        process = found.pop()
+        total += used.get(process, 0)
+        found += started.get(process, ())
+    return total / os.sysconf("SC_CLK_TCK")
+
+
+def in_spark(options: argparse.Namespace, directory: Path) -> Iterator[dict[str, Any]]:
+    """Records of event tables that Spark makes, one for each form of the rows."""
+    import pyarrow as pa
+    import pyarrow.json
+    import pyarrow.parquet as pq
+
+    from spark_prep import events as spark_events
+    from spark_prep import job, splits
+    from spark_prep.session import session
+
+    table, form, lines = prepared(options, directory)
+    compiled, expected, output = (directory / name for name in ("compiled.h5", "table.h5", "spark.h5"))
+    table.save(compiled)
+    sources = {"lines": lines, "lines in one .gz": directory / "packed.jsonl.gz", "columns": directory / "events.parquet"}
+    with gzip.open(sources["lines in one .gz"], "wb") as packed:
+        packed.write(lines.read_bytes())
+    pq.write_table(pa.json.read_json(lines), sources["columns"], row_group_size=2**16)
+    session().range(10).count()
+
+    def compile_(path: Path) -> int:
+        done = job.compile_events([str(path)], compiled, output, form)
+        assert done.rejected == 0
+        return done.events
+
+    def by_spark(path: Path, *, in_ranges: bool) -> int:
+        with (
+            patch.object(splits, "local_files", lambda _: None),
+            patch.object(spark_events, "are_in_ranges", lambda *_: in_ranges),
+        ):
+            return compile_(path)
+
+    def check() -> None:
+        with EventTable(output, table.vocabulary) as found, EventTable(expected, table.vocabulary) as wanted:
+            batches = found.batch(0, len(found)), wanted.batch(0, len(wanted))
+            assert all(map(np.array_equal, batches[0].columns, batches[1].columns)), "the batches differ"
+
+    for source, path in sources.items():
+        compile_events_locally([str(path)], compiled, expected, form)
+        ways = {
+            "splits": partial(compile_, path),
+            "ranges": partial(by_spark, path, in_ranges=True),
+            "sorted": partial(by_spark, path, in_ranges=False),
+        }
+        times = {way: Times(cpu_of_all) for way in ways}
+        first = Times(cpu_of_all)
+        for way, work in ways.items():
+            (first if way == "splits" else Times(cpu_of_all)).add(work)
+            check()
+        for _ in range(options.repetitions):
+            for way, work in ways.items():
+                times[way].add(work)
+        yield {
+            "what": "event tables in Spark",
+            "scenario": options.scenario,
+            "filters": table.n_filters,
+            "source": source,
+            "events": compile_(path),
+            "bytes": path.stat().st_size,
+            "runs": options.repetitions,
+            "first": first.record(),
+            "events_per_s": {way: found.record() for way, found in times.items()},
+        }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("scenario")
@@ -277,12 +370,13 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--columns", action="store_true")
     parser.add_argument("--tables", action="store_true")
+    parser.add_argument("--spark", action="store_true")
     parser.add_argument("--directory", type=Path)
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     directory = options.directory or Path(tempfile.gettempdir()) / f"mpi-match-lines-{options.scenario}-{options.events}"
     directory.mkdir(parents=True, exist_ok=True)
-    kinds = {"columns": of_columns, "tables": tables}
+    kinds = {"columns": of_columns, "tables": tables, "spark": in_spark}
     for record in next((kinds[kind] for kind in kinds if getattr(options, kind)), measure)(options, directory):
         keep(record, options.output)
 

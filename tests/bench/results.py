@@ -250,7 +250,8 @@ def _memory(r: Record) -> Sequence[str]:
 
 
 def _scanned_on_gpu(r: Record) -> Sequence[str]:
-    rates = [rate(r["lines_per_s"][what]["median"]) for what in ("kernels", "with_copy", "answers")]
+    ways = ("kernels", "with_copy", "answers", "file", "match", "run")
+    rates = [rate(r["lines_per_s"][way]["median"]) if way in r["lines_per_s"] else "" for way in ways]
     return f"`{r['scenario']}`", f"{r['filters']:,}", r["machine"]["gpus"][0]["name"], *rates
 
 
@@ -383,11 +384,11 @@ SECTIONS = (
         "and its candidates count twice.",
     ),
     Section(
-        "Before the tree was moved, and after",
+        "Two states by turns",
         lambda r: r["what"] == "before and after",
         "scenario | filters | engine | device | events/s | kernels alone | index built in",
         _bench,
-        "The two states by turns on one machine.",
+        "Before the tree was moved and after; before bitmaps on a GPU and after. On one machine each.",
     ),
     Section(
         "From an event table on disk to verified answers on disk",
@@ -418,10 +419,11 @@ SECTIONS = (
     Section(
         "JSON lines on a GPU",
         lambda r: r["what"] == "scanned events on a GPU",
-        "scenario | filters | device | kernels, lines/s | with the copy | lines in memory to answers",
+        "scenario | filters | device | kernels, lines/s | with the copy | lines in memory to answers | "
+        "lines of a file to answers | `match`, to a file of answers | `run`, likewise",
         _scanned_on_gpu,
-        "From pinned memory; events and answers are those of the CPU's scanner. Answers without writing them, two blocks of "
-        "lines scanned ahead.",
+        "From pinned memory, two blocks of lines scanned ahead, and from a file in memory; events and answers are those of "
+        "the CPU's scanner. Only the last two columns write their answers.",
     ),
     Section(
         "Mutated lines: scanner against line reader",

@@ -43,8 +43,12 @@ _STYLE: dict[str, Any] = {
 }
 _DATES = {"svg": ("Date",), "pdf": ("CreationDate",)}
 """The metadata of each format that would differ from one drawing of the same numbers to the next."""
-_NOTE_SHARE = 0.035
-"""Share of the width that the note in the margin takes."""
+_NOTE_POINTS = 4
+"""Size of the note in the margin, where it fits the height."""
+_LETTER = 0.55
+"""Width of a letter for its size, of most fonts at most."""
+_COLUMN_OF_LEGEND = 22
+"""Letters: with longer entries a legend has one column."""
 
 
 @contextmanager
@@ -52,7 +56,8 @@ def drawing(path: Path | BinaryIO, size: tuple[float, float] = COLUMN, note: str
     """A new matplotlib `Figure`, written to `path` at the end of the body: PNG, SVG or PDF by its ending, SVG to a stream.
     The same drawing is the same bytes, with one version of matplotlib.
 
-    `note` stands in the margin: machine, commit and date.  Raises ImportError, saying what to install, without matplotlib.
+    `note` stands in the margin, what is before its first semicolon on a line of its own: machine; commit and date.
+    Raises ImportError, saying what to install, without matplotlib.
     """
     try:
         import matplotlib
@@ -65,27 +70,36 @@ def drawing(path: Path | BinaryIO, size: tuple[float, float] = COLUMN, note: str
     with matplotlib.rc_context(style):
         figure: Any = Figure(figsize=size, layout="constrained")
         if note:
-            figure.get_layout_engine().set(rect=(0, 0, 1 - _NOTE_SHARE, 1))
-            figure.text(0.995, 0.5, note, rotation=90, fontsize=4, color="0.35", ha="right", va="center")
+            _write_note(figure, note.split("; ", 1), size)
         yield figure
         form = path.suffix[1:].lower() if isinstance(path, Path) else "svg"
         figure.savefig(path, format=form, metadata={name: None for name in _DATES.get(form, ())})
+
+
+def _write_note(figure: Any, lines: list[str], size: tuple[float, float]) -> None:
+    """Write lines into the margin, as large as lets the longest one be as long as the figure is high."""
+    width, height = (72 * inches for inches in size)
+    points = min(_NOTE_POINTS, height / (_LETTER * max(map(len, lines))))
+    figure.get_layout_engine().set(rect=(0, 0, 1 - (1.3 * len(lines) + 0.5) * points / width, 1))
+    figure.text(0.995, 0.5, "\n".join(lines), rotation=90, fontsize=points, color="0.35", ha="right", va="center")
 
 
 def legend_above(figure: Any, axes: Any) -> None:
     """The legend above the axes, where no data is; none for a single entry without a name."""
     handles, labels = axes.get_legend_handles_labels()
     if labels:
-        figure.legend(handles, labels, loc="outside upper center", ncols=2 if len(labels) > 1 else 1)
+        several = len(labels) > 1 and max(map(len, labels)) <= _COLUMN_OF_LEGEND
+        figure.legend(handles, labels, loc="outside upper center", ncols=2 if several else 1)
 
 
 def engineering(axis: Any) -> None:
-    """Tick labels as 1k, 10M, and some on every axis: a logarithmic one of less than a decade is divided evenly."""
-    from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter
+    """Tick labels as 0.5, 1k, 10M, and some on every axis: a logarithmic one of less than a decade is divided evenly."""
+    from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+    large = EngFormatter(sep="")
     low, high = axis.get_view_interval()
     if axis.get_scale() == "log":
         few, marks = high < 10 * low, (1.0,) if high > 1000 * low else (1.0, 2.0, 5.0)
         axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]) if few else LogLocator(subs=marks))
         axis.set_minor_formatter(NullFormatter())
-    axis.set_major_formatter(EngFormatter(sep=""))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: large(value) if abs(value) >= 1000 else f"{value:g}"))

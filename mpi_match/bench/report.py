@@ -106,6 +106,13 @@ def place_of(result: Result) -> str:
     return f"{place}; commit {result['commit'] or 'unknown'}; {result['date']}"
 
 
+def note_of(results: Sequence[Result]) -> str:
+    """`place_of` results of one machine, with all of their commits, and the last date."""
+    commits = dict.fromkeys(str(result["commit"] or "unknown") for result in results)
+    place = place_of(results[0]).partition("; ")[0]
+    return f"{place}; commit {', '.join(commits)}; {max(result['date'] for result in results)}"
+
+
 def _lines(results: Sequence[Result]) -> list[str]:
     columns = [column for column in _COLUMNS if not column[0].startswith("p") or any("latency_us" in r for r in results)]
     rows = [[str(value(result)) for _, value in columns] for result in results]
@@ -173,7 +180,7 @@ def plot(results: Sequence[Result], path: Path | BinaryIO) -> None:
     series = list(dict.fromkeys((engine_of(r), r["batch"]) for r in results))
     width = 0.8 / len(series)
     size = (max(COLUMN[0], 0.7 * len(scenarios) + 1), COLUMN[1])
-    with drawing(path, size, place_of(results[0])) as figure:
+    with drawing(path, size, note_of(results)) as figure:
         axes = figure.subplots()
         for k, (engine, batch) in enumerate(series):
             shown = [r for r in results if (engine_of(r), r["batch"]) == (engine, batch)]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from mpi_match.bench.report import Result, aligned, place_of
+from mpi_match.bench.report import Result, aligned, note_of, place_of
 from mpi_match.figure import drawing, engineering, legend_above
 
 _WORDS = {"strong": "the same {n:,} events for any number of workers", "weak": "{n:,} events for each worker"}
@@ -57,16 +57,18 @@ def plot_scaling(results: Sequence[Result], path: Path | BinaryIO) -> None:
 
     Whiskers show the fastest and the slowest repetition.  Raises ImportError, saying what to install, without matplotlib.
     """
-    with drawing(path, note=place_of(results[0])) as figure:
+    with drawing(path, note=note_of(results)) as figure:
         axes = figure.subplots()
-        series = dict.fromkeys((r["scenario"], r["kind"]) for r in results)
-        for scenario, kind in series:
-            shown = [r for r in results if (r["scenario"], r["kind"]) == (scenario, kind)]
+        series = dict.fromkeys((r["scenario"], r["kind"], r.get("how", "")) for r in results)
+        in_all = set[str].intersection(*(set(how.split()) for *_, how in series))
+        for scenario, kind, how in series:
+            shown = [r for r in results if (r["scenario"], r["kind"], r.get("how", "")) == (scenario, kind, how)]
             workers = [r["workers"] for r in shown]
             rates = [r["events_per_s"]["median"] for r in shown]
             below = [r["events_per_s"]["median"] - r["events_per_s"]["min"] for r in shown]
             above = [r["events_per_s"]["max"] - r["events_per_s"]["median"] for r in shown]
-            drawn = axes.errorbar(workers, rates, yerr=[below, above], label=f"{scenario}, {kind}")
+            own = [word for word in how.split() if word not in in_all]  # of the options of `run`
+            drawn = axes.errorbar(workers, rates, yerr=[below, above], label=", ".join([scenario, kind, *own]))
             linear = [rates[0] * n / workers[0] for n in workers]
             axes.plot(workers, linear, color=drawn.lines[0].get_color(), linestyle=":", marker="", alpha=0.6)
         ticks = sorted({r["workers"] for r in results})

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from mpi_match.bench.report import Result, aligned, engine_of, place_of, steps_of
-from mpi_match.figure import drawing, engineering, legend_above
+from mpi_match.bench.report import Result, aligned, engine_of, note_of, place_of, steps_of
+from mpi_match.figure import COLOURS, HATCHES, drawing, engineering, legend_above
 from mpi_match.humanize import plural
 from mpi_match.storage import StorageError
 
@@ -76,7 +76,7 @@ def lines(
         at = value_of(record, x)
         if at is None or quantity(record, y) is None:
             continue
-        name = ", ".join(_word(key, value_of(record, key)) for key in by)
+        name = _name(record, by, x)
         found.setdefault(name, {}).setdefault(at, []).append(record)
     for key in (x, y, *by):
         if not any(value_of(record, key) is not None or quantity(record, key) is not None for record in records):
@@ -100,9 +100,10 @@ def keys_of(records: Iterable[Result]) -> list[str]:
 
 
 def told_apart_by(records: Sequence[Result], x: str) -> list[str]:
-    """The keys that records differ in besides `x`: scenario, parameters, and always the engine."""
-    scenarios = {record["scenario"] for record in records}
-    return [*(["scenario"] if len(scenarios) > 1 else []), *(key for key in varied(records) if key != x), "engine"]
+    """The keys that records differ in besides `x`: scenario, parameters, engine; the engine where they differ in nothing."""
+    scenarios, engines = ({record[key] for record in records} for key in ("scenario", "engine"))
+    keys = [*(["scenario"] if len(scenarios) > 1 else []), *(key for key in varied(records) if key != x)]
+    return [*keys, "engine"] if len(engines) > 1 or not keys else keys
 
 
 def varied(records: Sequence[Result]) -> list[str]:
@@ -111,8 +112,16 @@ def varied(records: Sequence[Result]) -> list[str]:
     return [key for key in keys if len({(record.get("parameters") or {}).get(key) for record in records}) > 1]
 
 
+def _name(record: Result, by: Sequence[str], x: str = "") -> str:
+    """A record's values of some keys in words, without those that it lacks; an option is said once, or on the axis."""
+    values = {key: value_of(record, key) for key in by}
+    if "engine" in values and any("." in key for key in (x, *by)):
+        values["engine"] = record["engine"]
+    return ", ".join(_word(key, value) for key, value in values.items() if value is not None)
+
+
 def _word(key: str, value: Any) -> str:
-    return str(value) if key in ("engine", "scenario") else f"{key} {value}"
+    return str(value) if key in ("engine", "scenario") else f"{key.rpartition('.')[2].replace('_', ' ')} {value}"
 
 
 def _order(item: tuple[Any, list[Result]]) -> tuple[int, float, str]:
@@ -138,11 +147,12 @@ def measured(group: Sequence[Result], y: str, at: Any = None) -> Measured:
 
 
 def together(records: Sequence[Result]) -> list[list[Result]]:
-    """The records of each point, engine and batch, which differ in their seed only, in the order of the first ones."""
+    """The records of each point, engine and size, which differ in their seed only, in the order of the first ones."""
     keys, groups = varied(records), dict[str, list[Result]]()
     for record in records:
         at = [value_of(record, key) for key in keys]
-        groups.setdefault(repr([at, engine_of(record), record["batch"]]), []).append(record)
+        sizes = [record[key] for key in ("batch", "n_filters", "n_events")]
+        groups.setdefault(repr([at, engine_of(record), sizes]), []).append(record)
     return list(groups.values())
 
 
@@ -202,7 +212,7 @@ def draw(
     """Draw `lines` into a figure (see `figure.drawing`).  Raises StorageError, ImportError."""
     found = lines(records, x, by, y)
     words = [at for at in dict.fromkeys(point.x for line in found.values() for point in line) if isinstance(at, str)]
-    with drawing(path, note=place_of(records[0])) as figure:
+    with drawing(path, note=note_of(records)) as figure:
         axes = figure.subplots()
         for name, line in found.items():
             at = [words.index(point.x) if isinstance(point.x, str) else point.x for point in line]
@@ -213,7 +223,34 @@ def draw(
         if words:
             axes.set_xticks(range(len(words)), words)
         else:
-            _scale(axes, "x", [point.x for line in found.values() for point in line])
+            at = [point.x for line in found.values() for point in line]
+            _scale(axes, "x", at)
+            if axes.get_xscale() == "linear" and all(isinstance(each, int) for each in at):
+                axes.xaxis.get_major_locator().set_params(integer=True)
+        legend_above(figure, axes)
+
+
+def draw_steps(records: Sequence[Result], path: Path | BinaryIO) -> None:
+    """Draw the times of the engines' phases for an event, one on the other, a bar for each record that has them (see
+    `figure.drawing`).  Raises StorageError, ImportError.
+    """
+    shown = [record for record in records if record.get("steps_s")]
+    if not shown:
+        raise StorageError("no result has times of phases")
+    names = [_name(record, told_apart_by(shown, "")) for record in shown]
+    phases = dict.fromkeys(phase for record in shown for phase in record["steps_s"])
+    with drawing(path, note=note_of(shown)) as figure:
+        axes = figure.subplots()
+        base = [0.0] * len(shown)
+        for k, phase in enumerate(phases):
+            spent = [1e6 * record["steps_s"].get(phase, 0.0) / record["n_events"] for record in shown]
+            look = {"hatch": HATCHES[k % len(HATCHES)], "color": COLOURS[k % len(COLOURS)], "edgecolor": "white"}
+            axes.bar(range(len(shown)), spent, 0.6, bottom=base, label=phase, **look)
+            base = [below + each for below, each in zip(base, spent, strict=True)]
+        axes.set_xticks(range(len(shown)), [name.replace(", ", "\n") for name in names])
+        axes.set_ylabel(QUANTITIES["us_per_event"])
+        axes.grid(visible=False, axis="x")
+        engineering(axes.yaxis)
         legend_above(figure, axes)
 
 

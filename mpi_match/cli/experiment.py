@@ -159,7 +159,7 @@ def _check_engines(names: list[str], engines: tuple[str, ...]) -> None:
 
 
 def _show(name: str, records: list[dict[str, Any]], figure: Path) -> None:
-    from mpi_match.bench.sweep_report import draw, sweep_table, told_apart_by
+    from mpi_match.bench.sweep_report import draw, draw_steps, sweep_table, told_apart_by
     from mpi_match.experiments.catalog import EXPERIMENTS
     from mpi_match.experiments.claims import table
     from mpi_match.experiments.run import missing
@@ -177,4 +177,8 @@ def _show(name: str, records: list[dict[str, Any]], figure: Path) -> None:
     if each.x and records and importlib.util.find_spec("matplotlib"):
         draw(records, figure, each.x, told_apart_by(records, each.x), each.y)
         say(f"{figure} written")
+    if any(record.get("steps_s") for record in records) and importlib.util.find_spec("matplotlib"):
+        phases = figure.with_stem(f"{name}-phases") if each.x else figure
+        draw_steps(records, phases)
+        say(f"{phases} written")
     click.echo()

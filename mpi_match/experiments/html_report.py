@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -24,12 +26,13 @@ from mpi_match.experiments.published import notes
 from mpi_match.storage import StorageError, atomic_write
 
 _STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #1f2328; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
+body { font: 15px/1.5 system-ui, sans-serif; color: #1f2328; max-width: 70rem; margin: 2rem auto; padding: 0 1rem }
 h1, h2 { line-height: 1.2 } h2 { margin-top: 3rem; border-top: 1px solid #d0d7de; padding-top: 1rem }
 table { border-collapse: collapse; font-size: 13px; margin: 1rem 0; font-variant-numeric: tabular-nums }
 th, td { padding: .2rem .7rem; border-bottom: 1px solid #d0d7de; text-align: right } th { background: #f6f8fa }
 th:first-child, td:first-child { text-align: left } td.text { text-align: left }
 img { max-width: 34rem; width: 100%; display: block; margin: 1rem 0 } code { font-size: 12px } .note { color: #57606a }
+.numbers td { white-space: nowrap }
 nav { columns: 3; font-size: 13px } .scroll { overflow-x: auto }
 """
 _CANNOT = (
@@ -38,6 +41,8 @@ _CANNOT = (
     "Rates of engines go from encoded events in memory to answers in memory; reading, encoding and writing are apart.",
     "Published values are of other processors and GPUs: a ratio to them is of two machines as much as of two programs.",
     "The baselines are our own programs of published algorithms, not the programs that the papers measured.",
+    "Other people's matchers are timed from outside, all events together, through adapters that we wrote: whoever knows one "
+    "better may ask it better.",
     "The interval of a value contains all its repetitions or seeds; on a machine that others use, all of them may be slow.",
 )
 
@@ -69,7 +74,7 @@ def _sections(records: Sequence[Result]) -> Iterator[tuple[str, str]]:
     """Title and body of each section."""
     for name, experiment in EXPERIMENTS.items():
         if mine := [record for record in records if record.get("experiment") == name]:
-            yield f"{name}: {experiment.title}", _experiment(experiment, mine)
+            yield f"{name}: {experiment.title}", _of_each_machine(mine, partial(_experiment, experiment))
     rest = [record for record in records if record.get("experiment") not in EXPERIMENTS]
     for scenario in dict.fromkeys(record["scenario"] for record in rest):
         mine = [record for record in rest if record["scenario"] == scenario]
@@ -80,6 +85,28 @@ def _sections(records: Sequence[Result]) -> Iterator[tuple[str, str]]:
         if scaled:
             drawn = _image(lambda stream, shown=scaled: scaling_report.plot_scaling(shown, stream), f"scaling of {scenario}")  # type: ignore[misc]
             yield f"{scenario}: scaling", drawn + f"<pre>{escape(scaling_report.scaling_table(scaled))}</pre>"
+
+
+def _of_each_machine(records: Sequence[Result], show: Callable[[Sequence[Result]], str]) -> str:
+    """What is shown of each machine's records, the last of each point: numbers of two machines are no ratio."""
+    of_machine: dict[str, dict[str, Result]] = {}
+    for record in records:
+        point = json.dumps([record.get(key) for key in _SAME_POINT])
+        points = of_machine.setdefault(json.dumps(record["machine"]), {})
+        if point not in points or points[point]["date"] <= record["date"]:
+            points[point] = record
+    parts = []
+    for points in of_machine.values():
+        mine = list(points.values())
+        title = f"<h3>{escape(place_of(mine[0]).partition(';')[0])}</h3>\n" if len(of_machine) > 1 else ""
+        parts.append(title + show(mine))
+    return "\n".join(parts)
+
+
+_SAME_POINT = (
+    *("what", "scenario", "parameters", "engine", "engine_options", "beside", "n_filters", "n_events", "batch", "rate"),
+    *("moved", "seed", "workers", "scale"),
+)
 
 
 def _not_here(records: Sequence[Result]) -> str:
@@ -117,6 +144,8 @@ def _experiment(experiment: Experiment, records: Sequence[Result]) -> str:
     ]
     if experiment.x:
         parts.append(_figure(records, experiment.x, experiment.y, experiment.title))
+    if any(record.get("steps_s") for record in records):
+        parts.append(_image(lambda stream: sweep_report.draw_steps(records, stream), f"{experiment.title}: times of phases"))
     parts += [
         _records([r for r in records if r["scenario"] == each]) for each in dict.fromkeys(r["scenario"] for r in records)
     ]
@@ -130,9 +159,9 @@ def _claims(found: Sequence[Claim]) -> str:
             f"{each.printed.subject}: {each.printed.metric.replace('_', ' ')}",
             each.printed.where or "-",
             each.printed.text,
-            each.why if each.measured is None else f"{each.measured:.3g}",
+            each.why if each.measured is None else _short(each.measured),
             _times(each),
-            ", ".join(f"{name} {value:.3g}" for name, value in each.ours.items()) or "-",
+            ", ".join(f"{name} {_short(value)}" for name, value in each.ours.items()) or "-",
             each.printed.note,
         ]
         for each in found
@@ -144,14 +173,14 @@ def _claims(found: Sequence[Claim]) -> str:
 def _times(claim: Claim) -> str:
     printed = claim.printed.value
     is_number = isinstance(printed, (int, float)) and printed
-    return f"{claim.measured / printed:.3g}" if is_number and claim.measured is not None else "-"
+    return _short(claim.measured / printed) if is_number and claim.measured is not None else "-"
 
 
 def _engines(records: Sequence[Result]) -> str:
     failed = "".join(f"<li>{escape(line)}</li>" for line in report.failures(records))
     shown = f"<p>Not measured:</p><ul>{failed}</ul>" if failed else ""
     records = report.measured_ones(records)
-    return _measured_engines(records) + shown if records else shown
+    return _of_each_machine(records, _measured_engines) + shown
 
 
 def _measured_engines(records: Sequence[Result]) -> str:
@@ -168,49 +197,98 @@ def _figure(records: Sequence[Result], x: str, y: str, title: str) -> str:
 
 
 def _records(records: Sequence[Result]) -> str:
-    """What was the same for all; a line for each point and engine, with its ratios to the first engine and to baselines."""
+    """What was the same for all; a line for each point and engine, with its ratios to the first engine, to baselines and to
+    other people's matchers.
+    """
     keys = sweep_report.varied(records)
     groups = sweep_report.together(records)
     rates = [sweep_report.measured(group, "events_per_s") for group in groups]
-    at: dict[tuple[Any, str], float] = {}
-    for group, rate in zip(groups, rates, strict=True):
-        at.setdefault((_point(group[0]), group[0]["engine"]), rate.median)  # of an engine's variants the first
-    first_of = {record["engine"]: engine_of(record) for record in reversed(records)}
-    several = len(groups) > len({point for point, _ in at})
-    first, baselines = records[0]["engine"], [name for name in BASELINE_ENGINES if name in first_of]
-    beside = [first, *(each for each in baselines if each != first)] if several else []
+    rate_of = _Rates((group[0], rate.median) for group, rate in zip(groups, rates, strict=True))
+    beside = _compared_with(records)
+    own = {title: show for title, show in _OWN.items() if any(show(record) != "-" for record in records)}
+    sizes = {"events": "n_events"} | ({} if keys else {"filters": "n_filters"})
+    sizes = {title: key for title, key in sizes.items() if len({record[key] for record in records}) > 1}
     rows = []
     for group, rate in zip(groups, rates, strict=True):
         found = group[0]
         checked = ", ".join(f"{n} by {judge}" for judge, n in found["checked"].items())
-        others = (at.get((_point(found), name)) for name in beside)
+        others = (rate_of.beside(found, name) for name in beside)
         rows.append(
             [
                 engine_of(found),
                 *(str((found.get("parameters") or {}).get(key, "")) for key in keys),
+                *(f"{found[key]:,}" for key in sizes.values()),
                 f"{rate.median:,.0f}",
                 f"{rate.least:,.0f} to {rate.most:,.0f}",
-                f"{1e6 / rate.median:.4g}",
-                *("-" if other is None else f"{rate.median / other:.3g}" for other in others),
+                _short(1e6 / rate.median, 4),
+                *("-" if other is None else _short(rate.median / other) for other in others),
+                *(show(found) for show in own.values()),
                 checked,
             ]
         )
     titles = [
-        "engine",
-        *keys,
-        "events/s",
-        "interval",
-        "µs/event",
-        *(f"times {first_of[name]}" for name in beside),
-        "events judged",
+        *("engine", *keys, *sizes, "events/s", "interval", "µs/event"),
+        *(f"times {beside[name]}" for name in beside),
+        *(*own, "events judged"),
     ]
-    return _conditions(records, keys) + _table(titles, rows)
+    return _conditions(records, keys) + _table(titles, rows, "numbers") + _commands_of_others(records)
 
 
-def _point(record: Result) -> tuple[Any, ...]:
-    """What engines that are compared have in common; options of engines are no part of it."""
-    parameters = {key: value for key, value in (record.get("parameters") or {}).items() if "." not in key}
-    return record["n_events"], record["batch"], *sorted(parameters.items())
+_OWN: dict[str, Callable[[Result], str]] = {
+    "build (s)": lambda record: f"{record['build_s']:.3g}" if "build_s" in record else "-",
+    "memory (MB)": lambda record: f"{record['engine_bytes'] / 1e6:,.3g}" if record.get("engine_bytes") else "-",
+}
+"""What is shown besides rates, where records have it."""
+
+
+def _compared_with(records: Sequence[Result]) -> dict[str, str]:
+    """What ratios are to, by engine, with the name that is shown: the first engine, baselines, other people's matchers.
+    Empty where there is one engine.
+    """
+    shown = {record["engine"]: engine_of(record) for record in reversed(records)}
+    if len({engine_of(record) for record in records}) == 1:
+        return {}
+    first, others = records[0]["engine"], (record["engine"] for record in records if record.get("beside"))
+    return {name: shown[name] for name in dict.fromkeys([first, *BASELINE_ENGINES, *others]) if name in shown}
+
+
+class _Rates:
+    """Rates by engine and point, of an engine's variants the first.
+
+    A point is the filters, the parameters without options of engines, and the batch.  Other people's matchers get all events
+    at once, and stand beside an engine's first batch.  How many events there were makes no other point: rates are of an
+    event.
+    """
+
+    def __init__(self, rates: Iterable[tuple[Result, float]]) -> None:
+        self._at: dict[tuple[str, str, int], float] = {}
+        self._first: dict[tuple[str, str], float] = {}
+        self._others: set[str] = set()
+        for record, rate in rates:
+            name, where = record["engine"], self._where(record)
+            self._at.setdefault((name, where, record["batch"]), rate)
+            self._first.setdefault((name, where), rate)
+            self._others |= {name} if record.get("beside") else set()
+
+    def beside(self, record: Result, name: str) -> float | None:
+        """The rate of an engine at a record's point; None where it has none."""
+        where = self._where(record)
+        if name in self._others or record.get("beside"):
+            return self._first.get((name, where))
+        return self._at.get((name, where, record["batch"]))
+
+    @staticmethod
+    def _where(record: Result) -> str:
+        given = {key: value for key, value in (record.get("parameters") or {}).items() if "." not in key}
+        return repr([record["n_filters"], sorted(given.items())])
+
+
+def _commands_of_others(records: Sequence[Result]) -> str:
+    """The commands of other people's matchers; nothing where there are none."""
+    commands = dict.fromkeys((record["engine"], record["beside"]) for record in records if record.get("beside"))
+    words = ", ".join(f"{escape(name)} is <code>{escape(command)}</code>" for name, command in commands)
+    text = "Other people's matchers, which get all events at once and answer them through a pipe"
+    return f'<p class="note">{text}: {words}.</p>' if words else ""
 
 
 def _conditions(records: Sequence[Result], keys: Sequence[str]) -> str:
@@ -227,10 +305,17 @@ def _span(records: Sequence[Result], name: str) -> str:
     return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
-def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def _short(number: float, digits: int = 3) -> str:
+    """A number with so many digits, and never with a power of ten where it is large."""
+    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.{digits}g}"
+
+
+def _table(titles: Sequence[str], rows: Iterable[Sequence[str]], style: str = "words") -> str:
     head = "".join(f"<th>{escape(title)}</th>" for title in titles)
     body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>\n" for row in rows)
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table></div>\n'
+    return (
+        f'<div class="scroll"><table class="{style}"><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table></div>\n'
+    )
 
 
 def _image(draw: Callable[[BinaryIO], Any], words: str) -> str:

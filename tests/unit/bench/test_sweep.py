@@ -13,7 +13,7 @@ from mpi_match.bench import report, sweep
 from mpi_match.bench.comparison import comparison_table, verdict
 from mpi_match.bench.engines import BenchOptions, WrongAnswer
 from mpi_match.bench.sweep import Axis, Sweep
-from mpi_match.bench.sweep_report import Measured, draw, lines, sweep_table, told_apart_by
+from mpi_match.bench.sweep_report import Measured, draw, draw_steps, lines, sweep_table, told_apart_by
 from mpi_match.bench.workload import KeptWorkloads
 from mpi_match.errors import OptionError
 from mpi_match.storage import StorageError
@@ -182,6 +182,34 @@ def test_lines_are_told_apart_by_what_differs() -> None:
         lines(found, "what")
 
 
+def test_a_legend_says_an_option_once_and_nothing_that_all_have(tmp_path: Path) -> None:
+    ways = ("static", "lock")
+    found = [
+        {
+            **record(names, 9, "twophase"),
+            "parameters": {"names": str(names), "twophase.synchronization": way},
+            "engine_options": {"technique": "me-ip", "synchronization": way},
+            "steps_s": {"phase 1": 1e-3, "waiting": 2e-3},
+        }
+        for names in (10, 20)
+        for way in ways
+    ]
+    by = told_apart_by(found, "names")
+    assert by == ["twophase.synchronization"], "there is one engine"
+    assert set(lines(found, "names", by)) == {"synchronization static", "synchronization lock"}
+    assert set(lines(found, "twophase.synchronization", ["engine"])) == {"twophase"}
+    pytest.importorskip("matplotlib", reason="plots need matplotlib (extra `plot`)")
+    draw_steps(found, tmp_path / "steps.svg")
+    drawn = (tmp_path / "steps.svg").read_text(encoding="utf-8")
+    assert all(f"<!-- {word} -->" in drawn for word in ("phase 1", "waiting", "time of an event (µs)", "names 10"))
+    with pytest.raises(StorageError, match="no result has times of phases"):
+        draw_steps([record(10, 9)], tmp_path / "none.svg")
+    shares = [{**record(10, rate), "parameters": {"share": share}} for share, rate in (("0", 9), ("0.5", 10))]
+    draw(shares, tmp_path / "shares.svg", "share")
+    drawn = (tmp_path / "shares.svg").read_text(encoding="utf-8")
+    assert "<!-- 0.2 -->" in drawn, "not 200m"
+
+
 def test_a_table_has_a_line_for_each_point_with_its_seeds_together() -> None:
     shown = sweep_table([record(10, 100), record(10, 300, seed=1), record(20, 50), record(20, 70, seed=1)]).splitlines()
     assert shown[1] == "# 100 events; 2 seeds (0, 1), 3 repetitions; intervals have all seeds"
@@ -210,7 +238,8 @@ def test_a_figure_fits_a_paper(tmp_path: Path) -> None:
         "events per second",
         "100",
         "10k",
-        "a processor, 2 cores; commit 0123456789ab; 2026-01-01",
+        "a processor, 2 cores",
+        "commit 0123456789ab; 2026-01-01",
     ):
         assert f"<!-- {word} -->" in drawn, word
     document = (tmp_path / "names.pdf").read_bytes()

@@ -92,6 +92,44 @@ def test_a_table_says_what_was_the_same_and_how_engines_compare(records: list[di
     assert "it is of MongoDB alone" in text
 
 
+def at_rate(record: dict[str, Any], events_per_s: float) -> dict[str, Any]:
+    """The record with another rate in all repetitions."""
+    seconds = record["n_events"] / events_per_s
+    return {**record, "events_per_s": events_per_s, "match_s": dict.fromkeys(("median", "min", "max"), seconds)}
+
+
+def test_other_peoples_matchers_stand_beside_engines(records: list[dict[str, Any]], tmp_path: Path) -> None:
+    ours = [record for record in records if record["scenario"] == "ccm"]
+    program = {
+        "engine": "theirs",
+        "beside": "./their <matcher>",
+        "batch": 20,
+        "engine_options": {},
+        "checked": {"equal": 20},
+    }
+    theirs = [at_rate({**record, **program}, record["events_per_s"] / 4) for record in ours]
+    failed = {**theirs[0], "engine": "worse", "failure": {"how": "dies", "step": "build", "why": "it ended"}}
+    write_report([*ours, *theirs, failed], tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "<th>times counting</th><th>times theirs</th><th>build (s)</th><th>memory (MB)</th>" in text
+    rows = [re.findall("<td>(.*?)</td>", row) for row in re.findall("<tr>(.*?)</tr>", text)]
+    assert [row[5:7] for row in rows if row and row[0] == "counting"] == 2 * [["1", "4"]]
+    assert [row[5:7] for row in rows if row and row[0] == "theirs"] == 2 * [["0.25", "1"]]
+    assert "theirs is <code>./their &lt;matcher&gt;</code>" in text
+    assert "worse dies at build on ccm: it ended" in text
+
+
+def test_machines_are_apart_and_of_a_point_the_last_result_is_shown(records: list[dict[str, Any]], tmp_path: Path) -> None:
+    plain = records[-1]
+    later = at_rate({**plain, "date": "2999-01-01T00:00:00+00:00"}, 123_456.0)
+    elsewhere = at_rate({**plain, "machine": {**plain["machine"], "cpu": "Another CPU", "cores": 3}}, 654_321.0)
+    write_report([later, plain, elsewhere], tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "<h3>Another CPU, 3 cores" in text
+    assert len(Page(text).images()) == 2
+    assert ("<td>123,456</td>" in text, "<td>654,321</td>" in text, text.count("<td>counting</td>")) == (True, True, 2)
+
+
 def test_printed_values_stand_beside_measured_ones(records: list[dict[str, Any]], tmp_path: Path) -> None:
     write_report(records, tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text(encoding="utf-8")

@@ -34,7 +34,7 @@ RECORD_HEAD = 2
 SIZE_BITS = 8
 MOST_TAGS = 2**SIZE_BITS - 1
 """Most tags of a set."""
-MANY_SETS = 2**20
+MANY_SETS = 10**6
 """Fewer sets are found as fast in the trie, and by events of many tags faster; its memory counts only for more."""
 SETS_IN_A_BUCKET = 2
 BITS_OF_A_SET = 16

@@ -1,7 +1,8 @@
 """The tag sets that an event has all tags of (`tag_sets.index`).
 
 An event's tags are put in order.  For each tag, pair and triple of them that begins some key, the sets with that key are
-looked up.  A set's record is read once, and compared by merging: both lists of tags ascend.
+looked up.  A set's record is read once: its first tags must be those that were asked for, so that it is found once only,
+and the others are compared by merging, since both lists of tags ascend.
 
 An event of m tags has m³/6 triples, and forms only those that begin with a pair that begins a key.  Where even these are
 more than there are sets, all records are read one after the other instead.
@@ -30,6 +31,8 @@ KEYS_AT_ONCE = 128
 """Keys that are looked up together."""
 CANDIDATES, TOUCHED, N_TALLIES = range(3)
 """Words of a block's tally: sets that were compared; a word that keeps loads from being left out."""
+LAST_PLACE = 2**21 - 1
+"""An event has fewer tags: a name has at most a few bits less than a packed attribute."""
 SIZE_MASK = np.uint32(2**SIZE_BITS - 1)
 _NONE = np.uint64(0)
 _sort = inlined(sort_part)
@@ -82,8 +85,9 @@ def _match_block(block: Any, block_events: Any, filters: Any, batch: Any, sets: 
     answer, end = answers.places[block], answers.places[block + 1]
     own = np.empty(widest, np.uint32), np.empty(widest, np.uint64), np.empty(widest, np.int64)
     room = KEYS_AT_ONCE + 2 * widest + 2
-    lists = np.empty(room, np.uint64), np.empty(room, np.int64)
-    tags, scratch = unowned(own[0]), (unowned(own[1]), unowned(own[2]), unowned(lists[0]), unowned(lists[1]))
+    lists = np.empty(room, np.uint64), np.empty(room, np.int64), np.empty(room, np.int64)
+    found = unowned(lists[0]), unowned(lists[1]), unowned(lists[2])
+    tags, scratch = unowned(own[0]), (unowned(own[1]), unowned(own[2]), found)
     ids, tally = unowned(answers.ids), unowned(answers.tallies[block])
     for number in range(block * block_events, min((block + 1) * block_events, len(answers.counts))):
         first = np.int64(np.uint32(offsets[number] - offsets[0]))
@@ -101,7 +105,8 @@ def _match_block(block: Any, block_events: Any, filters: Any, batch: Any, sets: 
             answer = _look_up_all(tags, m, given, scratch, answer, to)
         if answer <= end:
             _sort(ids, before, answer)
-            answer = _distinct(ids, before, answer)  # a filter, too, may be found by two keys with one hash
+            if not filters and len(interface) > 0:
+                answer = _distinct(ids, before, answer)
         answers.counts[number] = answer - before
         answer = min(answer, end)
     _keep_alive(own, lists)
@@ -110,7 +115,8 @@ def _match_block(block: Any, block_events: Any, filters: Any, batch: Any, sets: 
 @nested
 def _keep_alive(own: Any, lists: Any) -> None:
     """Use arrays that are used without their owners."""
-    own[0][:0], own[1][:0], own[2][:0], lists[0][:0], lists[1][:0] = 0, 0, 0, 0, 0
+    own[0][:0], own[1][:0], own[2][:0] = 0, 0, 0
+    lists[0][:0], lists[1][:0], lists[2][:0] = 0, 0, 0
 
 
 @nested
@@ -129,45 +135,47 @@ def _n_triples(tags: Any, m: Any, bits: Any) -> Any:
 @nested
 def _look_up_all(tags: Any, m: Any, sets: Any, scratch: Any, answer: Any, to: Any) -> Any:
     """Look up the keys that an event's tags can be; returns where the next answer goes."""
-    pairs, pair_ends, keys, buckets = scratch
+    pairs, seconds, found = scratch
+    keys, places, _ = found
     bits, shortest, n = sets[2], sets[3], 0
     n_words = len(bits)
     for i in range(m):
         one = _longer(_NONE, tags[i])
         if shortest == 1:
-            keys[n] = _whole(one)
+            keys[n], places[n] = _whole(one), _places_of(i, i, i)
             n += _may_have(bits, n_words, keys[n])
         if not _may_have(bits, n_words, one):
             continue
         n_pairs = 0
         for j in range(i + 1, m):
             two = _longer(one, tags[j])
-            pairs[n_pairs], pair_ends[n_pairs] = two, j + 1
+            pairs[n_pairs], seconds[n_pairs] = two, j
             n_pairs += _may_have(bits, n_words, two)
         if shortest <= 2:
             for j in range(i + 1, m):
-                keys[n] = _whole(_longer(one, tags[j]))
+                keys[n], places[n] = _whole(_longer(one, tags[j])), _places_of(i, j, j)
                 n += _may_have(bits, n_words, keys[n])
         for pair in range(n_pairs):
-            two = pairs[pair]
-            for k in range(pair_ends[pair], m):
+            two, j = pairs[pair], seconds[pair]
+            for k in range(j + 1, m):
                 key = _whole(_longer(two, tags[k]))
-                keys[n] = key
+                keys[n], places[n] = key, _places_of(i, j, k)
                 n += _may_have(bits, n_words, key)
             if n >= KEYS_AT_ONCE:
-                answer, n = _look_up(keys, n, buckets, (tags, m), sets, answer, to), 0
+                answer, n = _look_up(found, n, (tags, m), sets, answer, to), 0
         if n >= KEYS_AT_ONCE:
-            answer, n = _look_up(keys, n, buckets, (tags, m), sets, answer, to), 0
-    return _look_up(keys, n, buckets, (tags, m), sets, answer, to)
+            answer, n = _look_up(found, n, (tags, m), sets, answer, to), 0
+    return _look_up(found, n, (tags, m), sets, answer, to)
 
 
 @nested
-def _look_up(keys: Any, n: Any, buckets: Any, event: Any, sets: Any, answer: Any, to: Any) -> Any:
-    """Compare the sets with one of n keys, given by their hashes.
+def _look_up(found: Any, n: Any, event: Any, sets: Any, answer: Any, to: Any) -> Any:
+    """Compare the sets with one of n keys, given by their hashes, and the places of their tags among the event's.
 
     The loads of all keys wait for memory together: first those of the directory, then the first words of the buckets.
     """
     (tags, m), records, directory = event, sets[0], sets[1]
+    keys, places, buckets = found
     n_buckets, touched = len(directory) - 1, np.uint32(0)
     for k in range(n):
         buckets[k] = _place_of(keys[k], n_buckets)
@@ -182,9 +190,32 @@ def _look_up(keys: Any, n: Any, buckets: Any, event: Any, sets: Any, answer: Any
             head = records[at]
             size = np.int64(head & SIZE_MASK)
             if head & ~SIZE_MASK == wanted:
-                answer = _compare(records, at, size, tags, m, answer, to)
+                to[4][CANDIDATES] += 1
+                if _has_key_and_rest(records, at + RECORD_HEAD, size, tags, m, places[k]):
+                    answer = _answer(records[at + 1], answer, to)
             at += RECORD_HEAD + size
     return answer
+
+
+@nested
+def _places_of(i: Any, j: Any, k: Any) -> Any:
+    """The places of a key's tags among an event's, i <= j <= k, as one number; a shorter key repeats its last."""
+    return (np.int64(i) << 42) | (np.int64(j) << 21) | np.int64(k)
+
+
+@nested
+def _has_key_and_rest(records: Any, first: Any, size: Any, tags: Any, m: Any, places: Any) -> Any:
+    """Are a set's tags, from word `first`, those of a key at some places of an event's, and all others behind them?"""
+    i, j, k = places >> 42, (places >> 21) & LAST_PLACE, places & LAST_PLACE
+    n_key = 1 + (j > i) + (k > j)
+    if min(size, KEY_TAGS) != n_key:
+        return False
+    right = records[first] == tags[i]
+    if n_key > 1:
+        right &= records[first + 1] == tags[j]
+    if n_key > 2:
+        right &= records[first + 2] == tags[k]
+    return right and _has_all(records, first + n_key, size - n_key, tags, k + 1, m - k - 1)
 
 
 @nested

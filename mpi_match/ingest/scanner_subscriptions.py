@@ -41,10 +41,11 @@ from mpi_match.ingest.scanner_text import (
     scan_string,
     text_at,
 )
-from mpi_match.ingest.string_pool import POOL_FULL, is_below, number_of
+from mpi_match.ingest.string_pool import POOL_BOUNDS, POOL_FULL, POOLED_BYTES, is_below, number_of
 from mpi_match.ingest.vocabulary_hash import NOT_FOUND, SEED, equal
-from mpi_match.model import OPS_OF_TYPE, Op, Type
+from mpi_match.model import HAS, OPS_OF_TYPE, Op, Type
 from mpi_match.table.subscriptions import KIND_SHIFT
+from mpi_match.table.virtual_names import ATOM_FORMS, MARK, TYPE_LETTERS
 
 (
     SUBSCRIPTION_COUNTS,
@@ -100,24 +101,29 @@ KEY_BYTES, KEY_BOUNDS, SYMBOLS, OPS_ALLOWED = range(N_NUMBER_TABLES, N_NUMBER_TA
 """Places in the table of addresses, behind those of numbers:
 
     KEY_BYTES, KEY_BOUNDS   u8, i64: the names of members, by their numbers
-    SYMBOLS                 u64[n_ops]: the bytes of an operator's symbol, the first the lowest
+    SYMBOLS                 u64[n symbols]: the bytes of an operator's symbol, the first the lowest
     OPS_ALLOWED             i64[n types]: a bit for each operator of a type
 """
-_KEYS = (b"interface", b"constraints", b"area", b"id", b"filters")
-_INTERFACE, _CONSTRAINTS, _AREA, _ID, _FILTERS = range(len(_KEYS))
+_KEYS = (b"interface", b"constraints", b"area", b"id", b"filters", b"tags")
+_INTERFACE, _CONSTRAINTS, _AREA, _ID, _FILTERS, _TAGS = range(len(_KEYS))
+_N_KEYS = len(_KEYS)
+_ASKS = 1 << _CONSTRAINTS | 1 << _AREA | 1 << _TAGS
+"""Members of which a filter has one."""
 _OPS = tuple(op for op in Op if op <= Op.ABSENT)
-"""The operators that are read here; a line with another is flagged."""
+_SYMBOLS = (*(op.symbol for op in _OPS), HAS, f"any {Op.EQ.symbol}")
+"""The operators that are read here, those of a tag last; a line with another is flagged."""
 _TYPES = (Type.ANY, Type.NUMBER, Type.STRING, Type.BOOLEAN)
 _ANY, _NUMBER, _STRING, _BOOLEAN = map(int, _TYPES)
 _IN, _NOT_IN, _BETWEEN, _PREFIX, _EXISTS, _ABSENT = (
     int(op) for op in (Op.IN, Op.NOT_IN, Op.BETWEEN, Op.PREFIX, Op.EXISTS, Op.ABSENT)
 )
-_N_OPS = len(_OPS)
+_N_OPS, _N_SYMBOLS = len(_OPS), len(_SYMBOLS)
+_MARK, _FORM_OF_TAG, _TEXT_OF_TAG = (ord(each) for each in (MARK, ATOM_FORMS[Op.EQ], TYPE_LETTERS[Type.STRING]))
 
 
 def _tables() -> AddressTable:
     bounds = np.cumsum([0, *map(len, _KEYS)])
-    symbols = [int.from_bytes(op.symbol.encode(), "little") for op in _OPS]
+    symbols = [int.from_bytes(symbol.encode(), "little") for symbol in _SYMBOLS]
     allowed = [sum(1 << op for op in OPS_OF_TYPE[type_] if op in _OPS) for type_ in _TYPES]
     keys: Array = np.frombuffer(b"".join(_KEYS), np.uint8)
     return AddressTable((*NUMBER_TABLES, keys, bounds, np.array(symbols, np.uint64), np.array(allowed, np.int64)))
@@ -185,7 +191,7 @@ def _label(data: int, at: int, scratch: int, tables: int) -> tuple[int, int, int
 
 @nested
 def _symbol(data: int, at: int, tables: int) -> tuple[int, int]:
-    """The operator at a quote: where it ends, and its number."""
+    """The operator at a quote: where it ends, and its number, `_N_OPS` or more for one of a tag."""
     if load_u8(data, at) != 34:
         return FLAGGED_LINE, NOT_FOUND
     at += 1
@@ -198,7 +204,7 @@ def _symbol(data: int, at: int, tables: int) -> tuple[int, int]:
         n += np.uint64(8)
         at += 1
     symbols = load_i64(tables, SYMBOLS)
-    for op in range(_N_OPS):
+    for op in range(_N_SYMBOLS):
         if load_u64(symbols, op) == symbol:
             return at + 1, op
     return FLAGGED_LINE, NOT_FOUND
@@ -341,6 +347,68 @@ def _scan_operands(data: int, at: int, op: int, tables: int, work: int) -> tuple
 
 
 @nested
+def _put_constraint(name: int, kind: int, work: int) -> None:
+    """Write a constraint, whose operands are written."""
+    counts = load_i64(work, SUBSCRIPTION_COUNTS)
+    n = load_i64(counts, N_SCANNED_CONSTRAINTS)
+    store_i64(load_i64(work, CONSTRAINT_NAME), n, name)
+    store_u8(load_i64(work, CONSTRAINT_KIND), n, kind)
+    store_i64(load_i64(work, CONSTRAINT_END), n, load_i64(counts, N_OPERANDS))
+    store_i64(counts, N_SCANNED_CONSTRAINTS, n + 1)
+
+
+@nested
+def _scan_tag(data: int, at: int, base: tuple[int, int, int], work: int) -> int:
+    """Write the constraint that a list has the text that begins here as an element (`virtual_names`): where the text ends.
+
+    `base` are the address, start and end of the list's name.
+    """
+    source, start, stop = base
+    scratch = load_i64(work, BOUND_SCRATCH)
+    at, text, text_start, text_stop, _ = text_at(data, at, load_i64(work, TEXT_SCRATCH))
+    if at == FLAGGED_LINE or stop - start + text_stop - text_start + 4 > SCRATCH_BYTES:
+        return FLAGGED_LINE
+    store_u8(scratch, 0, _MARK)
+    n = copied(source, start, stop, scratch, 1)
+    store_u8(scratch, n, _MARK)
+    store_u8(scratch, n + 1, _FORM_OF_TAG)
+    store_u8(scratch, n + 2, _TEXT_OF_TAG)
+    n = copied(text, text_start, text_stop, scratch, n + 3)
+    name = _numbered(NAME_POOL, scratch, 0, n, hash_of(scratch, 0, n, SEED), work)
+    if name == POOL_FULL:
+        return FLAGGED_LINE
+    _put_constraint(name, _ANY << KIND_SHIFT | _EXISTS, work)
+    return at
+
+
+@nested
+def _scan_has(data: int, at: int, name: int, work: int) -> int:
+    """Write the constraint with an operator of tags on a name, by number, before its operand: where its list ends."""
+    at = after_blanks(data, at)
+    if load_u8(data, at) != 44:
+        return FLAGGED_LINE
+    pool = load_i64(load_i64(work, POOLS), NAME_POOL)
+    bounds = load_i64(pool, POOL_BOUNDS)
+    base = (load_i64(pool, POOLED_BYTES), load_i64(bounds, name), load_i64(bounds, name + 1))
+    at = _scan_tag(data, after_blanks(data, at + 1), base, work)
+    if at == FLAGGED_LINE:
+        return FLAGGED_LINE
+    at = after_blanks(data, at)
+    return at + 1 if load_u8(data, at) == 93 else FLAGGED_LINE
+
+
+@nested
+def _scan_tags(data: int, at: int, tables: int, work: int) -> int:
+    """Write the constraints of a list of tags: where it ends."""
+    bounds = load_i64(tables, KEY_BOUNDS)
+    base = (load_i64(tables, KEY_BYTES), load_i64(bounds, _TAGS), load_i64(bounds, _TAGS + 1))
+    at = _first_item(data, at)
+    while _is_item(data, at, 93):
+        at = _next_item(data, _scan_tag(data, at, base, work), 93)
+    return at + 1 if at != FLAGGED_LINE else FLAGGED_LINE
+
+
+@nested
 def _scan_constraint(data: int, at: int, tables: int, work: int) -> int:
     """Write the constraint whose list begins here: where it ends."""
     if load_u8(data, at) != 91:
@@ -355,15 +423,12 @@ def _scan_constraint(data: int, at: int, tables: int, work: int) -> int:
     at, op = _symbol(data, after_blanks(data, at + 1), tables)
     if at == FLAGGED_LINE:
         return FLAGGED_LINE
+    if op >= _N_OPS:
+        return _scan_has(data, at, name, work)
     at, type_ = _scan_operands(data, at, op, tables, work)
     if at == FLAGGED_LINE or load_i64(load_i64(tables, OPS_ALLOWED), type_) >> op & 1 == 0:
         return FLAGGED_LINE
-    counts = load_i64(work, SUBSCRIPTION_COUNTS)
-    n = load_i64(counts, N_SCANNED_CONSTRAINTS)
-    store_i64(load_i64(work, CONSTRAINT_NAME), n, name)
-    store_u8(load_i64(work, CONSTRAINT_KIND), n, type_ << KIND_SHIFT | op)
-    store_i64(load_i64(work, CONSTRAINT_END), n, load_i64(counts, N_OPERANDS))
-    store_i64(counts, N_SCANNED_CONSTRAINTS, n + 1)
+    _put_constraint(name, type_ << KIND_SHIFT | op, work)
     return at + 1
 
 
@@ -417,7 +482,7 @@ def _key(data: int, at: int, tables: int) -> tuple[int, int]:
     if load_u8(data, at) != 34:
         return FLAGGED_LINE, NOT_FOUND
     bounds, found = load_i64(tables, KEY_BOUNDS), NOT_FOUND
-    for key in range(_FILTERS + 1):
+    for key in range(_N_KEYS):
         if equal(data, start, at, load_i64(tables, KEY_BYTES), load_i64(bounds, key), load_i64(bounds, key + 1)):
             found = key
     at = after_blanks(data, at + 1)
@@ -438,6 +503,8 @@ def _scan_part(data: int, at: int, key: int, tables: int, work: int) -> tuple[in
         return _scan_constraints(data, at, tables, work), True
     if key == _AREA:
         return _scan_area(data, at, tables, work), True
+    if key == _TAGS:
+        return _scan_tags(data, at, tables, work), True
     return _scan_id(data, at, tables, work), True
 
 
@@ -480,7 +547,7 @@ def _scan_filter(data: int, at: int, tables: int, work: int) -> int:
         at = _next_item(data, at, 125)
         if at == FLAGGED_LINE:
             return FLAGGED_LINE
-    if given & (1 << _CONSTRAINTS | 1 << _AREA) == 0:
+    if given & _ASKS == 0:
         return FLAGGED_LINE
     _end_filter(work)
     return at + 1
@@ -527,7 +594,7 @@ def _scan_members(data: int, at: int, tables: int, work: int) -> tuple[int, int,
     if members >> _FILTERS & 1:
         is_whole = members == (1 << _FILTERS | 1 << _INTERFACE)
     else:
-        is_whole = members >> _INTERFACE & 1 != 0 and given & (1 << _CONSTRAINTS | 1 << _AREA) != 0
+        is_whole = members >> _INTERFACE & 1 != 0 and given & _ASKS != 0
         _end_filter(work)
     return (at + 1 if is_whole else FLAGGED_LINE), label, label_start, label_stop, label_hash
 

@@ -24,8 +24,8 @@ from mpi_match.ingest.string_pool import StringPool
 from mpi_match.model import ModelError
 from mpi_match.table.subscriptions import Subscriptions, SubscriptionsBuilder
 
-_LEAST_LINE_BYTES, _LEAST_FILTER_BYTES, _LEAST_CONSTRAINT_BYTES, _LEAST_OPERAND_BYTES = 2, 15, 11, 2
-"""Fewest bytes of a line, filter, constraint and operand, with the comma or line feed behind it."""
+_LEAST_LINE_BYTES, _LEAST_FILTER_BYTES, _LEAST_CONSTRAINT_BYTES, _LEAST_OPERAND_BYTES = 2, 15, 3, 2
+"""Fewest bytes of a line, filter, constraint (a tag) and operand, with the comma or line feed behind it."""
 _FIRST_BYTES = 2**16
 _COLUMNS = {
     scanner.FILTER_ROW: scanner.N_SCANNED_FILTERS,

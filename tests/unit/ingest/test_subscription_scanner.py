@@ -69,6 +69,10 @@ GOOD = [
     b'{"interface": "a", "constraints": [ [ "x" , "exists" ] , [ "y" , "absent" ] ] , "area" : [ 1 , 2 , 3 ] }',
     b'{"interface": "a", "constraints": [["s", "suffix", "an"], ["s", "contains", "\xf0\x9f\xa6\x80"], ["x", ">=", 0.1]]}',
     b'{"interface":\r0, "constraints": []}\x0b\x0c',
+    b'{"tags": ["gpu", "\\u00e9", "", "gpu"], "interface": "t", "constraints": [["x", "=", "gpu"]], "id": "i"}',
+    b'{"interface": "t", "tags":[], "area": [1, 2, 3]}',
+    b'{"interface": "t", "filters": [{"tags": ["a" , "b"]}, {"tags": null, "constraints": [["tags", "any =", "a"]]}]}',
+    b'{"interface": "t", "constraints": [["t\\u00e9", "has" , "\\n" ], ["x", "any =", ""]]}',
 ]
 JUDGED_GOOD = [
     b'{"interface": "a", "predicate": "x > 1 or y exists"}',
@@ -76,6 +80,9 @@ JUDGED_GOOD = [
     b'{"\\u0069nterface": "a", "constraints": []}',
     b'{"interface": "' + b"\\n" * 70_000 + b'", "constraints": []}',
     b'{"interface": "a", "constraints": [["x", "\\u003d", 1]]}',
+    b'{"interface": "a", "tags": ["a", 7, true]}',
+    b'{"interface": "a", "constraints": [["x", "any =", 1], ["x", "any in", ["a"]], ["x", "any <", 3]]}',
+    b'{"interface": "a", "tags": ["' + b"x" * 70_000 + b'"]}',
 ]
 BAD = [
     b'{"interface": "a"}',
@@ -87,6 +94,14 @@ BAD = [
     b'{"interface": "a", "constraints": [], "constraints": []}',
     b'{"interface": "a", "constraints": [], "filters": [{"constraints": []}]}',
     b'{"interface": "a", "constraints": null, "filters": [{"constraints": []}]}',
+    b'{"interface": "a", "tags": null}',
+    b'{"interface": "a", "tags": "a"}',
+    b'{"interface": "a", "tags": ["a", null]}',
+    b'{"interface": "a", "tags": ["a",]}',
+    b'{"interface": "a", "tags": ["a"], "filters": [{"constraints": []}]}',
+    b'{"interface": "a", "constraints": [["x", "has"]]}',
+    b'{"interface": "a", "constraints": [["x", "has", "a", "b"]]}',
+    b'{"interface": "a", "constraints": [["x", "has", ["a"]]]}',
     b'{"interface": "a", "filters": []}',
     b'{"interface": "a", "filters": null}',
     b'{"interface": "a", "filters": [{}]}',

@@ -2,6 +2,7 @@
 
     sources        JSON lines and Parquet as rows with their file and position
     subscriptions  rows -> filters, as a DataFrame; their order; their constraints
+    column_lines   subscriptions in columns as lines for the scanner
     arrow_lines    lines of Arrow batches as the scanners read them
     arrow_records  the columns of `Subscriptions` as Arrow batches, and back
     table_writer   sorted filters and constraints -> parts of a table

@@ -37,6 +37,7 @@ from mpi_match.table.subscriptions import SubscriptionsBuilder
 from spark_prep import SparkPrepError
 from spark_prep.arrow_lines import joined_lines
 from spark_prep.arrow_records import RECORDS_SCHEMA, BadRow, bad_records, filter_records
+from spark_prep.column_lines import lines_of_columns
 from spark_prep.held_events import FEW_ROWS
 
 ORDER = ("interface", "key_hi", "key_lo")
@@ -133,7 +134,11 @@ def _parse_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
     n_rows = 0
     for batch in batches:
         n_rows += len(batch)
-        lines = joined_lines(batch.column(0)) if n_rows > FEW_ROWS else None
+        rows = batch.column(0)
+        is_typed = pa.types.is_struct(rows.type)
+        lines = None
+        if n_rows > FEW_ROWS:
+            lines = joined_lines(lines_of_columns(rows) if is_typed else rows)
         if lines is None:
             yield from _judged(contents(batch), batch)
             continue
@@ -142,7 +147,7 @@ def _parse_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
         subscriptions, row = scanner.take()
         if subscriptions.n_filters:
             yield filter_records(subscriptions, np.diff(row, prepend=-1) > 0)
-        yield from _judged(((at, trimmed(text)) for at, text in flagged), batch)
+        yield from _judged(((at, rows[at].as_py() if is_typed else trimmed(text)) for at, text in flagged), batch)
 
 
 def _judged(rows: Iterable[tuple[int, Any]], batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -305,6 +305,13 @@ def _spark_event_tables(r: Record) -> Sequence[str]:
     )
 
 
+def _spark_subscriptions(r: Record) -> Sequence[str]:
+    compiled, parsed, judged = (r["rows_per_s"][way] for way in ("compiled", "parsed", "judged"))
+    seconds = compiled["cpu_ns_per_line"] * r["filters"] / 1e9
+    step = f"{parsed['cpu_ns_per_line']:,.0f} / {judged['cpu_ns_per_line']:,.0f}"
+    return (f"`{r['scenario']}`", r["source"], f"{r['filters']:,}", rate(compiled["median"]), f"{seconds:.1f} s", step)
+
+
 def _one_row(r: Record) -> Sequence[str]:
     ways = (r["us"][way] for way in ("bytes", "dict", "live_bytes", "list_of_one_dict"))
     return (f"`{r['scenario']}`", f"{r['filters']:,}", *(f"{each['p50']:.1f} / {each['p99']:.1f}" for each in ways))
@@ -457,6 +464,15 @@ SECTIONS = (
         "`compile events` in a session that has compiled before; in brackets how many times as fast as where Spark sorts "
         "the rows, in turns. Processor time is that of Java and all Python: where tasks read files by themselves / where "
         "Spark's rows stay in its partitions / where Spark sorts them / of the first compile of these rows in the session. "
+        "Other programs used the two cores for most of the time: the processor time says what they do when they are free.",
+    ),
+    Section(
+        "Subscriptions in Spark",
+        lambda r: r["what"] == "subscriptions in Spark",
+        "scenario | rows | filters | warm file to table, rows/s | processor time of it | ns of a core, a row, to parse",
+        _spark_subscriptions,
+        "`compile subscriptions` in a session that has compiled before. The processor time is that of Java and all Python. "
+        "The last column is its first step: scanned / every row judged by itself. "
         "Other programs used the two cores for most of the time: the processor time says what they do when they are free.",
     ),
     Section(

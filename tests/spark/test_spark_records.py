@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from strategies import filters
 
 from mpi_match.ingest.events_encoder import EventsEncoder
+from mpi_match.ingest.subscription_scanner import SubscriptionScanner
 from mpi_match.model import Filter
 from mpi_match.table.constraints import encode
 from mpi_match.table.subscriptions import Subscriptions
@@ -25,6 +26,7 @@ from spark_prep import events as spark_events  # noqa: E402
 from spark_prep import held_events, subscriptions  # noqa: E402
 from spark_prep.arrow_lines import joined_lines  # noqa: E402
 from spark_prep.arrow_records import ConstraintColumns, filter_records  # noqa: E402
+from spark_prep.column_lines import lines_of_columns  # noqa: E402
 from spark_prep.events import EventTarget, _PartWriter  # noqa: E402
 from spark_prep.part_files import PartFiles  # noqa: E402
 
@@ -58,6 +60,7 @@ def test_records_sort_as_the_table_does_and_hold_everything(found: list[Filter])
         assert Table(vocabulary, constraints, table.filters, table.labels) == table
 
 
+LINE = pa.binary()
 LINES = [
     b'{"interface": "a", "filters": [{"constraints": [["x", "=", 1]]}, {"area": [0, 0, 1], "id": 7}]}',
     b"",
@@ -69,14 +72,14 @@ LINES = [
 ]
 
 
-def records_of(lines: list[bytes], few_rows: int, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """The records of lines in two batches, in an order of their own."""
+def records_of(rows: list[Any], few_rows: int, monkeypatch: pytest.MonkeyPatch, type_: Any = LINE) -> list[dict[str, Any]]:
+    """The records of lines, or of rows of columns, in two batches, in an order of their own."""
     monkeypatch.setattr(subscriptions, "FEW_ROWS", few_rows)
     batches = [
         pa.RecordBatch.from_pydict(
-            {"value": pa.array(part, pa.binary()), "file": ["f"] * len(part), "block": [0] * len(part), "position": place}
+            {"value": pa.array(part, type_), "file": ["f"] * len(part), "block": [0] * len(part), "position": place}
         )
-        for part, place in ((lines, range(len(lines))), (lines[::-1], range(50, 50 + len(lines))))
+        for part, place in ((rows, range(len(rows))), (rows[::-1], range(50, 50 + len(rows))))
     ]
     found = [row for batch in subscriptions._parse_batches(iter(batches)) for row in batch.to_pylist()]
     return sorted(found, key=repr)
@@ -89,6 +92,72 @@ def test_scanned_records_are_those_of_judged_rows(monkeypatch: pytest.MonkeyPatc
     assert records_of([*LINES, b"{" + b" " * 2**24 + b"}"], -1, monkeypatch) == records_of(
         [*LINES, b"{" + b" " * 2**24 + b"}"], 10**9, monkeypatch
     )
+
+
+OPERANDS = {
+    **{"number": pa.float64(), "single": pa.float32(), "whole": pa.int64(), "text": pa.string(), "flag": pa.bool_()},
+    **{"texts": pa.list_(pa.string()), "numbers": pa.list_(pa.float64()), "when": pa.timestamp("us"), "nothing": pa.null()},
+}
+CONSTRAINTS = pa.list_(pa.struct([("name", pa.string()), ("op", pa.string()), *OPERANDS.items()]))
+CIRCLE = pa.struct([("x", pa.float64()), ("y", pa.float64()), ("r", pa.float64())])
+FILTER = pa.struct([("constraints", CONSTRAINTS), ("area", pa.list_(pa.float64())), ("tags", pa.list_(pa.string()))])
+COLUMNS = pa.struct(
+    [
+        *(("interface", pa.string()), ("constraints", CONSTRAINTS), ("area", CIRCLE), ("id", pa.int64())),
+        *(("tags", pa.list_(pa.string())), ("predicate", pa.string()), ("filters", pa.list_(FILTER))),
+    ]
+)
+
+
+def constraints_of(*found: tuple[str | None, str | None, dict[str, Any]] | None) -> list[dict[str, Any] | None]:
+    return [None if each is None else {"name": each[0], "op": each[1], **each[2]} for each in found]
+
+
+SCANNED_COLUMNS: list[list[Any]] = [
+    [("n", ">", {"number": 30.0}), ("s", "in", {"texts": ["b", 'a"\n\\\t\r', "é"]}), ("y", "exists", {})],
+    [("s", "prefix", {"text": "M"}), ("s", "suffix", {"text": "n"}), ("s", "contains", {"text": ""})],
+    [("n", "between", {"numbers": [-1.5, 1e20]}), ("w", "=", {"whole": 2**53 - 1}), ("f", "=", {"single": 0.1})],
+    [("n", "=", {"number": -0.0}), ("n", "!=", {"number": 5e-324}), ("b", "=", {"flag": True}), ("t", "has", {"text": "a"})],
+]
+JUDGED_COLUMNS: list[list[Any]] = [
+    [(None, "n", {"text": "exists"})],
+    [("n", None, {"number": 1.0})],
+    [("n", "=", {"number": float("nan")})],
+    [("n", "=", {"number": 1.0, "text": "a"})],
+    [("n", "=", {"whole": 2**53 + 1})],
+    [("n", "in", {"texts": ["a", None]})],
+    [("n", "=", {"when": 1})],
+    [("a\x01", "exists", {})],
+    [("n", "=", {})],
+    [None],
+]
+
+
+FILTERS_JUDGED: list[list[Any]] = [[], [None], [{}], [{"area": [1.0]}], [{"area": None}]]
+
+
+def test_rows_of_columns_are_scanned_as_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain: list[dict[str, Any]] = [
+        {"interface": f"i{i}", "constraints": constraints_of(*each)} for i, each in enumerate(SCANNED_COLUMNS)
+    ]
+    plain += [
+        {"interface": "a", "id": 7, "area": {"x": 1.0, "y": -0.0, "r": 1e-7}},
+        {"interface": 'b"', "tags": ["gpu", "é", "\n"], "constraints": []},
+        {"interface": "c", "filters": [{"area": [0.0, 0.0, 1.0]}, {"constraints": plain[0]["constraints"], "tags": ["x"]}]},
+    ]
+    odd: list[dict[str, Any]] = [{"interface": "z", "constraints": constraints_of(*each)} for each in JUDGED_COLUMNS]
+    odd += [
+        *({"interface": None, "constraints": []}, {"interface": "z"}, {"interface": "z", "predicate": "n > 3"}),
+        *({"interface": "z", "filters": found} for found in FILTERS_JUDGED),
+        *({"interface": "z", "area": {"x": x, "y": 1.0, "r": -1.0}} for x in (None, 1.0)),
+        {"interface": "z", "tags": ["a", None]},
+        {"interface": "z", "id": 1, "filters": [{"constraints": []}]},
+    ]
+    assert records_of([*plain, *odd], -1, monkeypatch, COLUMNS) == records_of([*plain, *odd], 10**9, monkeypatch, COLUMNS)
+    for rows, is_judged in ((plain, False), (odd, True)):
+        lines = lines_of_columns(pa.array(rows, COLUMNS)).to_pylist()
+        flagged = SubscriptionScanner().scan(np.frombuffer(b"".join(line + b"\n" for line in lines), np.uint8))
+        assert [line for line, _ in flagged] == list(range(len(rows)) if is_judged else [])
 
 
 def test_scanned_events_are_those_of_judged_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

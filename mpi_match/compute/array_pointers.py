@@ -19,16 +19,16 @@ it exists, and checks once that every array has the type that the compiled funct
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Any
 
-import numba
 import numpy as np
 from numba.core import cgutils, types
 from numba.extending import intrinsic
+from numba.np.arrayobj import make_array, populate_array
 
 from mpi_match.arrays.csr import Array
-from mpi_match.compute.compile_cache import inlined
 
 MOST_DIMENSIONS = 3
 
@@ -41,8 +41,18 @@ class PointerTable:
     """
 
     def __init__(self, arrays: Mapping[int, tuple[Array, Any]]) -> None:
-        self._kept = [arrays[k][0] for k in range(len(arrays))]
+        self._kept: list[object] = [arrays[k][0] for k in range(len(arrays))]
         self.table = np.ones((len(arrays), 1 + MOST_DIMENSIONS), np.int64)
+        self._enter(arrays)
+
+    def replaced(self, arrays: Mapping[int, tuple[Array, Any]]) -> PointerTable:
+        """A table with other arrays in the place of some, which keeps all of them."""
+        other = copy(self)
+        other._kept, other.table = [self, *(array for array, _ in arrays.values())], self.table.copy()
+        other._enter(arrays)
+        return other
+
+    def _enter(self, arrays: Mapping[int, tuple[Array, Any]]) -> None:
         for k, (array, dtype) in arrays.items():
             if array.dtype != dtype or array.ndim > MOST_DIMENSIONS or not array.flags.c_contiguous:
                 raise TypeError(f"array {k} is {array.dtype}{list(array.shape)}, expected contiguous {np.dtype(dtype)}")
@@ -50,39 +60,54 @@ class PointerTable:
             self.table[k, 1 : 1 + array.ndim] = array.shape
 
 
+def _made(context: Any, builder: Any, array: Any, address: Any, lengths: Sequence[Any]) -> Any:
+    """The array of this type at an address, without an owner."""
+    made, itemsize = make_array(array)(context, builder), context.get_abi_sizeof(context.get_data_type(array.dtype))
+    strides = [context.get_constant(types.intp, itemsize)]
+    for length in reversed(lengths[1:]):
+        strides.insert(0, builder.mul(length, strides[0]))
+    pointer = builder.bitcast(address, context.get_data_type(array.dtype).as_pointer())
+    populate_array(made, data=pointer, shape=lengths, strides=strides, itemsize=itemsize, meminfo=None)
+    return made._getvalue()
+
+
+def _of_table(n_dimensions: int) -> Any:
+    """`(table, k, dtype)`: array k of a table, which has so many dimensions."""
+
+    def typed(_: Any, table: Any, k: Any, dtype: Any) -> Any:
+        array = types.Array(dtype.dtype, n_dimensions, "C")
+
+        def generate(context: Any, builder: Any, __: Any, values: Any) -> Any:
+            first = builder.gep(
+                make_array(table)(context, builder, values[0]).data,
+                [builder.mul(values[1], context.get_constant(types.int64, 1 + MOST_DIMENSIONS))],
+            )
+            words = [
+                builder.load(builder.gep(first, [context.get_constant(types.int64, i)])) for i in range(1 + n_dimensions)
+            ]
+            return _made(context, builder, array, builder.inttoptr(words[0], cgutils.voidptr_t), words[1:])
+
+        return array(table, types.int64, dtype), generate
+
+    return intrinsic(typed)
+
+
+line, rows, sheets = _of_table(1), _of_table(2), _of_table(3)
+"""`(table, k, dtype)` in compiled code: array k, of one, two or three dimensions.
+
+These make no function that Numba would have to compile for each type; neither does `unowned`.
+"""
+
+
 @intrinsic
-def _pointer_at(_: Any, address: Any) -> Any:
-    """An address as a pointer that `numba.carray` accepts."""
+def _unowned(_: Any, array: Any) -> Any:
+    def generate(context: Any, builder: Any, __: Any, values: Any) -> Any:
+        given = make_array(array)(context, builder, values[0])
+        return _made(context, builder, bare, given.data, cgutils.unpack_tuple(builder, given.shape))
 
-    def generate(__: Any, builder: Any, ___: Any, values: Any) -> Any:
-        return builder.inttoptr(values[0], cgutils.voidptr_t)
-
-    return types.voidptr(address), generate
-
-
-_pointer: Any = _pointer_at  # Numba passes the first argument
-_carray: Any = vars(numba)["carray"]
+    bare = types.Array(array.dtype, 1, "C")
+    return bare(array), generate
 
 
-@inlined
-def line(table: Any, k: Any, dtype: Any) -> Any:
-    """Array k, of one dimension."""
-    return _carray(_pointer(table[k, 0]), table[k, 1], dtype)
-
-
-@inlined
-def rows(table: Any, k: Any, dtype: Any) -> Any:
-    """Array k, of two dimensions."""
-    return _carray(_pointer(table[k, 0]), (table[k, 1], table[k, 2]), dtype)
-
-
-@inlined
-def sheets(table: Any, k: Any, dtype: Any) -> Any:
-    """Array k, of three dimensions."""
-    return _carray(_pointer(table[k, 0]), (table[k, 1], table[k, 2], table[k, 3]), dtype)
-
-
-@inlined
-def unowned(array: Any) -> Any:
-    """The same one-dimensional array without its owner, which must keep it alive."""
-    return _carray(_pointer(array.ctypes.data), len(array), array.dtype)
+unowned: Any = _unowned
+"""`(array)` in compiled code: the same one-dimensional array without its owner, which must keep it alive."""

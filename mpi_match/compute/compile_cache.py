@@ -25,6 +25,7 @@ moment only: functions of the program that imports this package are cached as be
 from __future__ import annotations
 
 import fcntl
+import gc
 import logging
 import os
 import platform
@@ -122,7 +123,7 @@ def compile_once(what: str, functions: int = 10) -> Iterator[bool]:
             return
         with _locked(mark.parent / f"{what.partition('-')[0]}.lock"):
             missing = not mark.exists()
-            with _shown(functions) if missing else nullcontext():
+            with _shown(functions) if missing else nullcontext(), _uncollected() if missing else nullcontext():
                 yield missing
             if missing:
                 with suppress(OSError):
@@ -138,6 +139,18 @@ def is_compiled(what: str) -> bool:
 def _mark_of(what: str) -> Path | None:
     place = directory()
     return None if place is None else place / f"{what}.compiled"
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Collect no garbage in the body: compiling makes much that stays, which would be gone through again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 _shows = False

@@ -4,7 +4,7 @@ Numba compiles one function at a time in a process.  What one process compiles t
 (`compile_cache`), where a lock for each part decides which of them compiles it: so nothing depends on the other process, and
 where it does not start, or fails, this one compiles everything.
 
-    python -m mpi_match.compute.compile_parts MODULE:FUNCTION=ARGUMENT...      what the other process runs
+    python -m mpi_match.compute.compile_parts      the other process, which reads lines MODULE:FUNCTION=ARGUMENT
 """
 
 from __future__ import annotations
@@ -12,13 +12,19 @@ from __future__ import annotations
 import atexit
 import importlib
 import os
+import select
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import mpi_match
+
+IDLE_S = 10.0
+"""The other process ends when it is asked for nothing for so long."""
 
 
 class Part(NamedTuple):
@@ -41,26 +47,35 @@ class Part(NamedTuple):
 
 
 def compile_ahead(parts: Sequence[Part]) -> None:
-    """Have another process compile those of the parts that are not compiled; where there is only one core, do nothing."""
+    """Have another process compile those of the parts that are not compiled; where there is only one core, do nothing.
+
+    It is one process, which compiles what later calls ask for after that: this one, which compiles too, needs a core.
+    """
     from mpi_match.compute.compile_cache import is_compiled  # loads Numba
 
     missing = [part for part in parts if not is_compiled(part.what)]
     if not missing or not sys.executable or len(os.sched_getaffinity(0)) < 2:
         return
+    with suppress(OSError):  # no memory, no more processes, or it has ended
+        asked: Any = _other_process().stdin
+        asked.write("".join(f"{part.function}={part.argument}\n" for part in missing).encode())
+
+
+@cache
+def _other_process() -> subprocess.Popen[bytes]:
+    """The process that compiles what is written to it, a line for each part."""
     paths = [path for path in sys.path if path]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([*paths, str(Path(mpi_match.__file__).parent.parent)])}
-    named = [f"{part.function}={part.argument}" for part in missing]
-    try:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", __name__, *named],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-    except OSError:  # no memory, no more processes
-        return
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", __name__],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        bufsize=0,
+    )
     atexit.register(_end, process)
+    return process
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -68,12 +83,14 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def main(named: Sequence[str]) -> None:
-    """Compile the parts that a command line names."""
-    for each in named:
-        function, _, argument = each.partition("=")
-        Part("", function, argument).compile()
+def main() -> None:
+    """Compile what lines of the standard input name, until none comes for `IDLE_S` or they end."""
+    asked = sys.stdin.fileno()
+    while select.select([asked], [], [], IDLE_S)[0] and (lines := os.read(asked, 2**16)):
+        for line in lines.decode().splitlines():
+            function, _, argument = line.partition("=")
+            Part("", function, argument).compile()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

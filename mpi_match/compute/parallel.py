@@ -67,9 +67,16 @@ def in_stretches(n: int, kernel: Callable[..., T], *arguments: Any, least: int |
     `least` rows are worth another thread, `LEAST_ROWS` if not given.
     """
     n_stretches = stretches_of(n, least)
-    if n_stretches == 1:
-        return [kernel(0, 1, *arguments)]
-    return list(_threads().map(lambda stretch: kernel(stretch, n_stretches, *arguments), range(n_stretches)))
+    return by_threads(n_stretches, lambda stretch: kernel(stretch, n_stretches, *arguments))
+
+
+def by_threads(n: int, work: Callable[[int], T]) -> list[T]:
+    """The results of `work(thread)` for each of n threads, of which the calling one is the first.
+
+    With fewer cores some work one after the other, so none may wait for another.
+    """
+    others = [_threads().submit(work, thread) for thread in range(1, n)]
+    return [work(0), *(other.result() for other in others)]
 
 
 @cache

@@ -1,4 +1,4 @@
-"""`keyed` on CPU threads: one index of the table; numba's threads match blocks of events with it (`cpu_search`).
+"""`keyed` on CPU threads: one index of the table; threads match blocks of events with it (`cpu_search`).
 
 Each block has room for some answers, in one array for all: as many as blocks of the last batch had, and some more.  The
 answers of a block are always *counted*; a block with more than it has room for is matched again with the room it needs:
@@ -23,6 +23,7 @@ from mpi_match.arrays.csr import Array
 from mpi_match.changes.changes import Changes
 from mpi_match.compute.array_pointers import PointerTable
 from mpi_match.compute.compile_parts import Part
+from mpi_match.compute.parallel import by_threads
 from mpi_match.engines.base import Engine, check_batch, check_changes, without_rejected
 from mpi_match.engines.keyed.answers import CPU_ANSWER_ROOM, AnswerBlocks
 from mpi_match.engines.keyed.bitmap.bins import Bins
@@ -46,7 +47,9 @@ from mpi_match.engines.keyed.cpu_search import (
     LATER_POSITIONS,
     LATER_SUMMARY,
     LEVELS,
+    MARKS,
     N_BINS,
+    N_TAKEN,
     N_WORDS,
     PLACES,
     POSITION_BITS,
@@ -64,10 +67,10 @@ from mpi_match.engines.keyed.cpu_search import (
     T32,
     T64,
     TASK_EVENTS,
+    TODO,
     VERIFIED,
     compile_search,
     match_blocks,
-    match_one_block,
 )
 from mpi_match.engines.keyed.grid.geometry import n_threes
 from mpi_match.engines.keyed.grid.hash_grid import Grid
@@ -85,6 +88,7 @@ from mpi_match.table.table import Table
 
 APART = 16
 """Words between the rows of two threads, so that these do not write to the same cache line."""
+_ONE_BLOCK = np.zeros(1, np.int64)
 _NOWHERE = np.full((1, 2), np.nan)
 _MOST_THREADS: int = vars(numba.config)["NUMBA_NUM_THREADS"]
 
@@ -132,6 +136,7 @@ class Keyed(Engine):
         self._by_name = np.full((self._threads, self.index.n_virtual + 1), absent, self.index.words.dtype)
         self._rows = np.zeros((self._threads, scratch_words(len(self.bitmap.bins.n_bins)) + APART), np.int64)
         self._verified = np.zeros((self._threads, APART), np.int64)
+        self._marks = self._no_marks()
         self._widest = -1
         self._sparse = self._stack = np.empty(0, np.int64)
         self._places, self._ids = (
@@ -172,13 +177,19 @@ class Keyed(Engine):
         self._n_filters, self._n_interfaces = changes.n_filters, changes.n_interfaces
         if changes.n_interfaces > self._seen.shape[1]:
             self._seen = np.zeros((self._threads, 2 * changes.n_interfaces), np.int64)
+        if 64 * self._marks.shape[1] < max(changes.n_filters, changes.n_interfaces):
+            self._marks = self._no_marks()
+
+    def _no_marks(self) -> Array:
+        """Scratch with a bit for each id, and for as many that are added."""
+        return np.zeros((self._threads, max(self._n_filters, self._n_interfaces) // 32 + APART), np.uint64)
 
     @property
     def nbytes(self) -> int:
         """See `Engine.nbytes`."""
         if self._tag_sets is not None:
             return self._tag_sets.sets.nbytes
-        own = (self._seen, self._rows, self._by_name, self._sparse, self._stack, self._ids)
+        own = (self._seen, self._marks, self._rows, self._by_name, self._sparse, self._stack, self._ids)
         return (
             self.index.nbytes
             + self.bitmap.nbytes
@@ -213,7 +224,7 @@ class Keyed(Engine):
     def _match_block(self, n: int, given: tuple[Any, ...], bound: PointerTable) -> tuple[Array, Array]:
         """Counts and ids of n events that are one block, valid until the next block."""
         while True:
-            found = match_one_block(self._serial, *given, bound.table)
+            found = match_blocks(0, self._serial, *given, bound.table)
             self._serial += n
             if found <= len(self._ids):
                 return self._counts[:n], self._ids[:found]
@@ -222,25 +233,23 @@ class Keyed(Engine):
 
     def _match_blocks(self, n: int, given: tuple[Any, ...], bound: PointerTable) -> tuple[Array, Array]:
         """Counts and ids of n events that are several blocks."""
-        filters, *batch = given
 
-        def match(todo: Array, *answers: Array) -> None:
-            self._share_out(todo, self._serial, filters, tuple(batch), bound.table, answers)
+        def match(todo: Array, places: Array, counts: Array, ids: Array) -> None:
+            answers = {
+                TODO: (todo, np.int64),
+                N_TAKEN: (np.zeros(1, np.int64), np.int64),
+                PLACES: (places, np.int64),
+                COUNTS: (counts, np.int64),
+                IDS: (ids, np.uint32),
+            }
+            serial, arrays = self._serial, bound.replaced(answers)
+            by_threads(
+                min(self._threads, len(todo)),
+                lambda thread: match_blocks(thread, serial, *given, arrays.table),
+            )
             self._serial += n
 
         return self._blocks.match(n, match)
-
-    def _share_out(self, todo: Array, *given: Any) -> None:
-        """Match blocks with as many threads as this engine may have (`match_blocks`)."""
-        threads_of_others = numba.get_num_threads()  # this also starts them: `get_thread_id` needs that
-        threads = min(self._threads, len(todo))
-        if threads != threads_of_others:
-            numba.set_num_threads(threads)
-        try:
-            match_blocks(todo, *given)
-        finally:
-            if threads != threads_of_others:
-                numba.set_num_threads(threads_of_others)
 
     def _bind(self, widest: int) -> PointerTable:
         """The arrays of `match_blocks` that stay the same until an update, a wider event or a block with more answers."""
@@ -283,6 +292,9 @@ class Keyed(Engine):
                 LATER_FILTERS: (later.filters, np.uint32),
                 LATER_INTERFACES: (later.interfaces, np.uint32),
                 VERIFIED: (self._verified, np.int64),
+                MARKS: (self._marks, np.uint64),
+                TODO: (_ONE_BLOCK, np.int64),
+                N_TAKEN: (_ONE_BLOCK, np.int64),
                 PLACES: (self._places, np.int64),
                 COUNTS: (self._counts, np.int64),
                 IDS: (self._ids, np.uint32),

@@ -26,9 +26,9 @@ A stack instead of nested loops makes keys of any length the same code, with one
 overflow: a visited node leaves at most one entry for each feature of the event, and stands at most `depth` below the root.
 An entry also says where the node's list is.  The walk mostly waits for memory, and the loads of a push wait together.
 
-A block of events is matched by one compiled function.  A single block is given to it as it is, several are shared out among
-threads by a parallel loop around it: to begin that takes longer than to match an event.  Arrays that stay from one batch to
-the next come as addresses (`array_pointers`), so that calling takes less than matching too, and have no owners to count.
+Events are matched in blocks by one compiled function, which takes one after the other until none is left.  Several threads
+call it for one batch, and one alone for a single block: to begin with threads takes longer than to match an event.  Arrays
+come as addresses (`array_pointers`), so that calling takes less than matching too, and have no owners to count.
 
 Finding out that an array has none still takes as long as matching when it is done at every call, so the functions here are
 put into each other before they are compiled (`inline="always"`).  What travels together is a tuple of such arrays, which is
@@ -44,15 +44,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 from numba import types
 from numba.np.numpy_support import from_dtype
 
 from mpi_match.compute.array_pointers import line, rows, sheets, unowned
 from mpi_match.compute.bits import popcount
-from mpi_match.compute.compile_cache import compile_once, inlined, jit, nested, parallel_jit
-from mpi_match.compute.sort import sort_part
+from mpi_match.compute.compile_cache import compile_once, inlined, jit, nested
+from mpi_match.compute.sort import sort_ids
+from mpi_match.compute.synchronization import atomic_add
 from mpi_match.engines.keyed.cpu_bitmap_search import enter_rows, scan_bitmap
 from mpi_match.engines.keyed.cpu_grid_search import enter_bucket_keys, scan_cell
 from mpi_match.engines.keyed.cpu_verify import CPU_LOOKUPS, verify
@@ -73,7 +73,6 @@ TASK_EVENTS = 512
 """Events a thread takes at a time."""
 
 _ONE = np.uint64(1)
-_sort = inlined(sort_part)
 _NODE, _LIST, _LAST_FEATURE = range(3)
 """An entry of the stack: a node, its word in NODES that says where its list is, and the last feature of its key (-1 for the
 root), which is set only where sparse children may follow."""
@@ -83,9 +82,9 @@ COLUMN_OF_NAME, BOUNDS, N_BINS, FIRST_ROW, ROW_PLACES = range(SEEN + 1, SEEN + 6
 POSITION_BITS, POSITION_SUMMARY, POSITIONS = range(ROW_PLACES + 1, ROW_PLACES + 4)
 POSITION_FILTERS, POSITION_INTERFACES, POSITION_WORDS = range(POSITIONS + 1, POSITIONS + 4)
 LATER_BITS, LATER_SUMMARY, LATER_POSITIONS, LATER_FILTERS, LATER_INTERFACES = range(POSITION_WORDS + 1, POSITION_WORDS + 6)
-VERIFIED = LATER_INTERFACES + 1
-PLACES, COUNTS, IDS = range(VERIFIED + 1, VERIFIED + 4)
-"""What is bound for `match_block`:
+VERIFIED, MARKS = range(LATER_INTERFACES + 1, LATER_INTERFACES + 3)
+TODO, N_TAKEN, PLACES, COUNTS, IDS = range(MARKS + 1, MARKS + 6)
+"""What is bound for `match_blocks`:
 
     t32, t64, words                       `KeyedIndex.views` and `.words`
     blocks, circles, records, sub_buckets   `Grid`; its slots as f64 and as u32
@@ -96,57 +95,57 @@ PLACES, COUNTS, IDS = range(VERIFIED + 1, VERIFIED + 4)
     position_bits to position_words       `Bitmap`
     later_bits to later_interfaces        `LiveBitmap`; its checks are `checks`
     verified                              a row for each thread, of which the first word counts candidates
-
-and for `match_one_block` besides where its answers go, `places`, `counts` and `ids` of that.
+    marks                                 scratch, a row for each thread: a bit for each id, 0 between events (`sort_ids`)
+    todo, n_taken                         i64: numbers of the blocks to match; how many of them are taken, 0 at first
+    places, counts, ids                   where their answers go (`AnswerBlocks`)
 """
 
 _feature_starts, _feature_of, _n_above = CPU_LOOKUPS.feature_starts, CPU_LOOKUPS.feature_of, CPU_LOOKUPS.n_above
 _probe, _entry_words = CPU_LOOKUPS.probe, CPU_LOOKUPS.entry_words
-_thread_id: Any = vars(numba)["get_thread_id"]
-
-
-@parallel_jit
-def match_blocks(todo: Any, serial: Any, filters: Any, batch: Any, bound: Any, answers: Any) -> None:
-    """Match several blocks of a batch, `todo` i64: their numbers.  All else is as for `match_block`."""
-    for i in numba.prange(len(todo)):
-        match_block(todo[i], _thread_id(), serial, filters, batch, bound, answers)
 
 
 @jit
-def match_one_block(serial: Any, filters: Any, offsets: Any, attributes: Any, location: Any, bound: Any) -> Any:
-    """Match a batch that is one block, with the first row of the scratch: `match_block` with answers to what is bound."""
-    counts = line(bound, COUNTS, np.int64)[: len(offsets) - 1]
-    answers = (line(bound, PLACES, np.int64), counts, line(bound, IDS, np.uint32))
-    block = thread = np.int64(0)  # a bare 0 would be a type of its own, for which all is compiled once more
-    return match_block(block, thread, serial, filters, (offsets, attributes, location), bound, answers)
+def match_blocks(thread: Any, serial: Any, filters: Any, offsets: Any, attributes: Any, location: Any, bound: Any) -> Any:
+    """Match blocks of a batch that no other thread takes, until there is none left; returns how many answers they have.
+
+    thread                   which row of the scratch to use
+    serial                   a number for the batch's first event that no earlier event had: what `seen` is marked with
+    filters                  answers are filters, not interfaces
+    offsets ... location     `EventBatch`; one location, of NaN, when none matters
+    bound                    i64[n, 4]: the arrays from T32 to IDS, as addresses (`PointerTable.table`); words have the type
+                             of attributes
+    """
+    todo, counts = line(bound, TODO, np.int64), line(bound, COUNTS, np.int64)[: len(offsets) - 1]
+    answers, batch = (line(bound, PLACES, np.int64), counts, line(bound, IDS, np.uint32)), (offsets, attributes, location)
+    found, is_alone, taken = np.int64(0), len(todo) == 1, np.int64(0)
+    if not is_alone:
+        taken = atomic_add(bound[N_TAKEN, 0], 1)
+    while taken < len(todo):
+        found += _match_block(todo[taken], thread, serial, filters, batch, bound, answers)
+        taken = np.int64(1) if is_alone else atomic_add(bound[N_TAKEN, 0], 1)
+    return found
 
 
 def compile_search(packed: str) -> None:
-    """Have both compiled, for attributes of the packed type, by its name."""
-    with compile_once(f"keyed_search-{packed}", 2) as missing:
+    """Have it compiled, for attributes of the packed type, by its name."""
+    with compile_once(f"keyed_search-{packed}", 1) as missing:
         if missing:
-            ids, numbers, bound = types.uint32[::1], types.int64[::1], types.int64[:, ::1]
-            batch = (ids, from_dtype(np.dtype(packed))[::1], types.float64[:, ::1])
-            match_one_block.compile((types.int64, types.boolean, *batch, bound))
-            answers = types.Tuple((numbers, numbers, ids))
-            match_blocks.compile((numbers, types.int64, types.boolean, types.Tuple(batch), bound, answers))
+            attributes = from_dtype(np.dtype(packed))[::1]
+            batch = (types.uint32[::1], attributes, types.float64[:, ::1])
+            match_blocks.compile((types.int64, types.int64, types.boolean, *batch, types.int64[:, ::1]))
 
 
 @nested
-def match_block(block: Any, thread: Any, serial: Any, filters: Any, batch: Any, bound: Any, answers: Any) -> Any:
+def _match_block(block: Any, thread: Any, serial: Any, filters: Any, batch: Any, bound: Any, answers: Any) -> Any:
     """Match a block of a batch; returns how many answers there are, those that do not fit among them.
 
     block     its number: it has the events from block * TASK_EVENTS on
-    thread    which row of the scratch to use
-    serial    a number for the batch's first event that no earlier event had: what `seen` is marked with
-    filters   answers are filters, not interfaces
-    batch     offsets, attributes, location (`EventBatch`); one location, of NaN, when none matters
-    bound     i64[n, 4]: the arrays from T32 to SEEN, as addresses (`PointerTable.table`); words have the type of attributes
+    batch     offsets, attributes, location
     answers   places i64, counts i64 and ids u32: the answers go end to end to ids[places[block]] and on, those that fit
               before ids[places[block + 1]]; counts, out: how many answers each event of the batch has, always complete
     """
     offsets, attributes, location = batch[0], unowned(batch[1]), batch[2]
-    places, counts, ids = answers[0], answers[1], unowned(answers[2])
+    places, counts, ids = answers
     t64, words = line(bound, T64, np.uint64), line(bound, N_WORDS, attributes.dtype)
     index = (line(bound, T32, np.uint32), t64, words)
     blocks, circles = line(bound, BLOCKS, np.uint64), line(bound, CIRCLES, np.float64)
@@ -159,7 +158,7 @@ def match_block(block: Any, thread: Any, serial: Any, filters: Any, batch: Any, 
     bins, bitmap, places_of_rows = _bins_of(bound), _bitmap_of(bound, words), rows(bound, ROW_PLACES, np.int64)[thread]
     later = _later_of(bound, checks)
     has_bitmap = len(bitmap[1]) + len(later[1]) > 0
-    verified = rows(bound, VERIFIED, np.int64)[thread]
+    verified, marks = rows(bound, VERIFIED, np.int64)[thread], rows(bound, MARKS, np.uint64)[thread]
     event, absent = (by_name, np.int64(t64[SHIFT])), by_name[len(by_name) - 1]
     answer, end, every = places[block], places[block + 1], np.int64(-1) if filters else np.int64(len(seen))
     found = np.int64(0)
@@ -194,7 +193,7 @@ def match_block(block: Any, thread: Any, serial: Any, filters: Any, batch: Any, 
         counts[number] = answer - before
         found += answer - before
         answer = min(answer, end)
-        _sort(ids, before, answer)
+        sort_ids(ids, before, answer, marks)
     return found
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import time
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from mpi_match.compute import compile_cache
+from mpi_match.compute import compile_cache, compile_parts
 from mpi_match.compute.compile_parts import Part, compile_ahead
 
 MODULE = """
@@ -29,6 +30,7 @@ def part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Part:
     (tmp_path / "noting.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(compile_cache, "directory", lambda: tmp_path)
+    monkeypatch.setattr(compile_parts, "_other_process", cache(compile_parts._other_process.__wrapped__))
     return Part("noted", "noting:note", str(tmp_path / "noted"))
 
 
@@ -38,7 +40,13 @@ def test_another_process_compiles_a_part(part: Part, monkeypatch: pytest.MonkeyP
     noted, deadline = Path(part.argument), time.monotonic() + 60
     while not noted.exists() and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert int(noted.read_text()) != os.getpid()
+    other = int(noted.read_text())
+    assert other != os.getpid()
+    noted.unlink()
+    compile_ahead([part._replace(what="more")])
+    while not noted.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert int(noted.read_text()) == other, "the same process"
 
 
 def test_a_part_that_is_compiled_needs_no_process_nor_does_a_single_core(

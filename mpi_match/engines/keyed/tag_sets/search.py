@@ -20,7 +20,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.compute.array_pointers import unowned
-from mpi_match.compute.compile_cache import inlined, nested, parallel_jit
+from mpi_match.compute.compile_cache import nested, parallel_jit
 from mpi_match.compute.sort import sort_part
 from mpi_match.engines.keyed.tag_sets.index import CPU_KEYS, RECORD_HEAD, SIZE_BITS
 from mpi_match.engines.keyed.tag_sets.keys import KEY_TAGS
@@ -35,7 +35,6 @@ LAST_PLACE = 2**21 - 1
 """An event has fewer tags: a name has at most a few bits less than a packed attribute."""
 SIZE_MASK = np.uint32(2**SIZE_BITS - 1)
 _NONE = np.uint64(0)
-_sort = inlined(sort_part)
 _longer, _whole, _place_of, _may_have, _has_all = (
     CPU_KEYS.longer,
     CPU_KEYS.whole,
@@ -94,7 +93,7 @@ def _match_block(block: Any, block_events: Any, filters: Any, batch: Any, sets: 
         m = np.int64(np.uint32(offsets[number + 1] - offsets[number]))
         for k in range(m):
             tags[k] = of_tag[np.int64(attributes[first + k]) >> shift]
-        _sort(tags, 0, m)
+        sort_part(tags, 0, m)
         before = answer
         to = (ids, end, filters, interface, tally)
         for k in range(len(always)):
@@ -104,7 +103,7 @@ def _match_block(block: Any, block_events: Any, filters: Any, batch: Any, sets: 
         else:
             answer = _look_up_all(tags, m, given, scratch, answer, to)
         if answer <= end:
-            _sort(ids, before, answer)
+            sort_part(ids, before, answer)
             if not filters and len(interface) > 0:
                 answer = _distinct(ids, before, answer)
         answers.counts[number] = answer - before

@@ -12,7 +12,7 @@ import numpy as np
 from mpi_match.compute.bits import popcount
 from mpi_match.compute.compile_cache import nested
 
-FEW = 64
+MOST_INSERTED = 64
 """So many values are sorted by insertion, more as a heap."""
 WORDS_PER_ID = 8
 """Ids are marked instead, where there are at most so many words of marks for each of them."""
@@ -25,7 +25,7 @@ def sort_ids(ids: Any, first: Any, last: Any, marks: Any) -> None:
 
     `marks` u64 has a bit for each id that there can be; all are 0, before and afterwards.
     """
-    if last - first <= FEW or len(marks) > WORDS_PER_ID * (last - first):
+    if last - first <= MOST_INSERTED or len(marks) > WORDS_PER_ID * (last - first):
         sort_part(ids, first, last)
         return
     for i in range(first, last):
@@ -43,7 +43,7 @@ def sort_ids(ids: Any, first: Any, last: Any, marks: Any) -> None:
 @nested
 def sort_part(values: Any, first: Any, last: Any) -> None:
     """Sort values[first:last] in place."""
-    if last - first > FEW:
+    if last - first > MOST_INSERTED:
         _sort_heap(values[first:last])
         return
     for i in range(first + 1, last):

@@ -82,8 +82,8 @@ COLUMN_OF_NAME, BOUNDS, N_BINS, FIRST_ROW, ROW_PLACES = range(SEEN + 1, SEEN + 6
 POSITION_BITS, POSITION_SUMMARY, POSITIONS = range(ROW_PLACES + 1, ROW_PLACES + 4)
 POSITION_FILTERS, POSITION_INTERFACES, POSITION_WORDS = range(POSITIONS + 1, POSITIONS + 4)
 LATER_BITS, LATER_SUMMARY, LATER_POSITIONS, LATER_FILTERS, LATER_INTERFACES = range(POSITION_WORDS + 1, POSITION_WORDS + 6)
-VERIFIED, MARKS = range(LATER_INTERFACES + 1, LATER_INTERFACES + 3)
-TODO, N_TAKEN, PLACES, COUNTS, IDS = range(MARKS + 1, MARKS + 6)
+VERIFIED, ID_MARKS = range(LATER_INTERFACES + 1, LATER_INTERFACES + 3)
+TODO, N_TAKEN, PLACES, COUNTS, IDS = range(ID_MARKS + 1, ID_MARKS + 6)
 """What is bound for `match_blocks`:
 
     t32, t64, words                       `KeyedIndex.views` and `.words`
@@ -158,7 +158,7 @@ def _match_block(block: Any, thread: Any, serial: Any, filters: Any, batch: Any,
     bins, bitmap, places_of_rows = _bins_of(bound), _bitmap_of(bound, words), rows(bound, ROW_PLACES, np.int64)[thread]
     later = _later_of(bound, checks)
     has_bitmap = len(bitmap[1]) + len(later[1]) > 0
-    verified, marks = rows(bound, VERIFIED, np.int64)[thread], rows(bound, MARKS, np.uint64)[thread]
+    verified, marks = rows(bound, VERIFIED, np.int64)[thread], rows(bound, ID_MARKS, np.uint64)[thread]
     event, absent = (by_name, np.int64(t64[SHIFT])), by_name[len(by_name) - 1]
     answer, end, every = places[block], places[block + 1], np.int64(-1) if filters else np.int64(len(seen))
     found = np.int64(0)

@@ -16,7 +16,7 @@ from mpi_match.ingest.events_encoder import EventsEncoder
 from mpi_match.ingest.joined_events import JoinedEvents
 from mpi_match.ingest.line_blocks import LineBlock, rows_of_block
 from mpi_match.ingest.line_columns import LineColumns
-from mpi_match.ingest.line_index import count_line_feeds
+from mpi_match.ingest.line_pass import count_line_feeds
 from mpi_match.ingest.rows import EventForm, Reject, event_of_row, parse_json
 from mpi_match.model import Event, ModelError
 from mpi_match.table.vocabulary import Vocabulary

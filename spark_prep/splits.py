@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from mpi_match.ingest.checked_blocks import ordinary_memory
 from mpi_match.ingest.line_blocks import read_blocks
-from mpi_match.ingest.line_index import count_line_feeds
+from mpi_match.ingest.line_pass import count_line_feeds
 from mpi_match.ingest.line_ranges import LineRange, RangeLines
 from mpi_match.ingest.packed_files import is_packed
 from spark_prep.session import SPLIT_BYTES

@@ -110,7 +110,7 @@ class Expected(NamedTuple, Generic[T]):
     """A value that has arrived or will: `get` waits for it, once, from any thread; `is_here` says whether it need not wait.
 
     `confirm` raises when the value may have changed since `get`.  `report`, after `get`: what a batch's reading has found
-    besides its events, u8, as it travels (`batch_scanner.ScanReport`); empty for none.
+    besides its events, u8, as it travels (`scan_report.ScanReport`); empty for none.
     """
 
     get: Callable[[], T]

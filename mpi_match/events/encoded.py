@@ -17,6 +17,7 @@ from isal.isal_zlib import crc32
 from mpi_match.arrays.csr import Array, offsets_of
 from mpi_match.events import schema
 from mpi_match.events.batch import EventBatch, unmarked, within
+from mpi_match.events.encoded_check import Sound
 from mpi_match.events.schema import EVENTS
 from mpi_match.storage import Reader, StorageError
 from mpi_match.table.vocabulary import Vocabulary
@@ -47,8 +48,6 @@ class EncodedColumns:
     """The encoded columns of one file, mapped; blocks are checked when first used."""
 
     def __init__(self, reader: Reader, n_events: int, vocabulary: Vocabulary) -> None:
-        from mpi_match.events.encoded_check import Sound  # loads Numba
-
         self._path, self.n_events = reader.path, n_events
         self._fingerprint, self._sound = vocabulary.fingerprint, Sound(vocabulary)
         # as plain arrays, which are sliced six times as fast

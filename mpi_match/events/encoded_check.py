@@ -1,8 +1,8 @@
-"""Validation of a block of encoded events.  Compiled: two billion attributes a second on one core.
+"""Validation of a block of encoded events.
 
-The loops over attributes have no branches, so that compilers vectorise them.  Within an event, an attribute's name is
-greater than that of the one before it; so the number of neighbours that do not ascend must equal the number of those at
-borders of events.
+Within an event, an attribute's name is greater than that of the one before it; so the number of neighbours that do not
+ascend must equal the number of those at borders of events.  Large blocks are checked by compiled code (`encoded_loops`),
+which takes longer to load than NumPy takes for a small file.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.compute.compile_cache import jit
 from mpi_match.table.vocabulary import Vocabulary
+
+FEW_ATTRIBUTES = 2**16
+"""So many attributes are checked with NumPy; a block that is full has more."""
 
 
 class Sound:
@@ -37,28 +39,21 @@ class Sound:
         if not self._names:
             return len(attributes) == 0 and not np.any(offsets != offsets[0])
         shift, mask = self._dtype.type(self._shift), self._dtype.type(2**self._shift - 1)
-        return bool(_ascends(offsets, attributes, mask) and _are_known(attributes, shift, self._limits))
+        if len(attributes) <= FEW_ATTRIBUTES:
+            return _few_ascend(offsets, attributes, mask) and _few_are_known(attributes, shift, self._limits)
+        from mpi_match.events.encoded_loops import are_known, ascends  # loads Numba
+
+        return bool(ascends(offsets, attributes, mask) and are_known(attributes, shift, self._limits))
 
 
-@jit
-def _are_known(attributes: Array, shift: int, limits: Array) -> bool:
-    most, unknown = np.uint64(len(limits) - 1), np.uint32(0)
-    for i in range(len(attributes)):
-        attribute = attributes[i]
-        unknown |= np.uint32(attribute > limits[min(np.uint64(attribute >> shift), most)])
-    return bool(unknown == 0)
+def _few_are_known(attributes: Array, shift: int, limits: Array) -> bool:
+    return not np.any(attributes > limits[np.minimum(attributes >> shift, len(limits) - 1)])
 
 
-@jit
-def _ascends(offsets: Array, attributes: Array, mask: int) -> bool:
-    n, first = len(attributes), offsets[0]
-    descents, allowed, backwards, before = np.uint32(0), np.uint32(0), np.uint32(0), np.uint32(0)
-    for i in range(1, n):
-        descents += np.uint32(attributes[i] <= (attributes[i - 1] | mask))
-    for i in range(1, len(offsets)):
-        at = np.uint32(offsets[i] - first)
-        backwards |= np.uint32(at < before)
-        if before < at < n:
-            allowed += np.uint32(attributes[at] <= (attributes[at - np.uint32(1)] | mask))
-        before = at
-    return bool(backwards == 0 and before == n and descents == allowed)
+def _few_ascend(offsets: Array, attributes: Array, mask: int) -> bool:
+    ends, n = offsets - offsets[0], len(attributes)  # modulo 2^32
+    if ends[-1] != n or np.any(ends[1:] < ends[:-1]):
+        return False
+    descends = attributes[1:] <= (attributes[:-1] | mask)
+    borders = np.unique(ends[(ends > 0) & (ends < n)])
+    return int(np.count_nonzero(descends)) == int(np.count_nonzero(descends[borders - 1]))

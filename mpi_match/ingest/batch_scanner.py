@@ -1,10 +1,8 @@
-"""Scanning of `RowBatch`es of lines: their events in a vocabulary, and a report for who keeps the account of a whole run."""
+"""Scanning of `RowBatch`es of lines: their events in a vocabulary, and a report of each batch (`scan_report`)."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -14,29 +12,9 @@ from mpi_match.ingest.event_scanner import EventScanner, LineScanner, ScannedEve
 from mpi_match.ingest.line_blocks import LineBlock
 from mpi_match.ingest.row_batch import RowBatch
 from mpi_match.ingest.rows import EventForm, Reject
+from mpi_match.ingest.scan_report import ScanReport
 from mpi_match.storage import StorageError
 from mpi_match.table.vocabulary import Vocabulary
-
-
-class ScanReport(NamedTuple):
-    """What a batch's scan has found besides events: rows that the scanner flagged, and those whose lines a GPU scanned;
-    whether any event has a location, and an id; and the rejected rows."""
-
-    n_flagged: int
-    n_on_gpu: int
-    located: bool
-    identified: bool
-    rejects: list[Reject]
-
-    def to_wire(self) -> Array:
-        """As u8."""
-        return np.frombuffer(json.dumps(self).encode(), np.uint8)
-
-    @classmethod
-    def from_wire(cls, wire: Array) -> ScanReport:
-        """The report that was sent."""
-        n_flagged, n_on_gpu, located, identified, rejects = json.loads(wire.tobytes())
-        return cls(n_flagged, n_on_gpu, located, identified, [Reject(*each) for each in rejects])
 
 
 class BatchScanner:

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mpi_match.events.batch import EventBatch
-from mpi_match.ingest.batch_scanner import ScanReport
 from mpi_match.ingest.column_batch import tables_of
 from mpi_match.ingest.column_file import ColumnFile
 from mpi_match.ingest.event_scanner import ScannedEvents
 from mpi_match.ingest.row_batch import RowBatch
 from mpi_match.ingest.rows import EventForm, Reject, Rejects, row_text
+from mpi_match.ingest.scan_report import ScanReport
 from mpi_match.table.vocabulary import Vocabulary
 
 if TYPE_CHECKING:

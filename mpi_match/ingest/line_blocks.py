@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.ingest.csv_rows import CsvLines
 from mpi_match.ingest.packed_files import DAMAGED, damaged, open_bytes
 from mpi_match.ingest.row_files import is_csv
 from mpi_match.ingest.rows import MAX_LINE_BYTES, PLAIN, EventForm, trimmed
@@ -59,7 +58,11 @@ def rows_of_block(block: LineBlock) -> Iterator[tuple[int, bytes]]:
 def _opened(path: Path, form: EventForm) -> BufferedReader:
     """The lines of a file."""
     handle = open_bytes(path)
-    return BufferedReader(CsvLines(handle, path, dict(form.types))) if is_csv(path) else handle
+    if not is_csv(path):
+        return handle
+    from mpi_match.ingest.csv_rows import CsvLines  # loads Numba
+
+    return BufferedReader(CsvLines(handle, path, dict(form.types)))
 
 
 def lines_in(path: Path, form: EventForm) -> Iterator[bytes]:

@@ -20,7 +20,7 @@ from mpi_match.arrays.csr import Array
 from mpi_match.ingest import line_index, rows
 from mpi_match.ingest.checked_blocks import Blocks, Memory, ordinary_memory
 from mpi_match.ingest.line_blocks import lines_in
-from mpi_match.ingest.line_index import LineIndex, count_line_feeds, find_row, index_lines
+from mpi_match.ingest.line_index import LineIndex, index_lines
 from mpi_match.ingest.packed_files import is_packed
 from mpi_match.ingest.row_batch import LINES_EXTRA_BYTES, LINES_PIECE, RowBatch
 from mpi_match.ingest.row_files import STDIN, is_csv, is_plain
@@ -105,6 +105,8 @@ class LineFiles:
         """Rows `start` to `stop`, and blank lines between.  Raises FileChanged when they are not what was indexed."""
         if not 0 <= start <= stop <= self.n_events:
             raise IndexError(f"rows {start} to {stop} of {self.n_events}")
+        from mpi_match.ingest.line_pass import count_line_feeds  # loads Numba
+
         pieces: list[tuple[int, int, int, int, bool]] = []
         data: list[Array] = []
         if start < stop:
@@ -153,6 +155,8 @@ class LineFiles:
 
     def _place(self, row: int) -> _Place:
         """Where a row begins; the end of the last file for the number of rows."""
+        from mpi_match.ingest.line_pass import find_row
+
         index = self.index
         if row == index.n_rows:
             return _Place(len(index.files) - 1, int(index.n_bytes[-1]), 0)

@@ -18,7 +18,7 @@ from mpi_match.arrays.csr import Array
 from mpi_match.ingest import rows
 from mpi_match.ingest.checked_blocks import Memory, read_exactly
 from mpi_match.ingest.line_blocks import LINE_FEED, LineBlock, after_line_feed
-from mpi_match.ingest.line_index import count_line_feeds
+from mpi_match.ingest.line_pass import count_line_feeds
 
 RANGE_BYTES = 2**24
 """Bytes of a range; at most `MAX_LINE_BYTES`, so that no line but the last can be overlong."""

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from mpi_match.ingest.batch_scanner import BatchScanner
 from mpi_match.ingest.column_files import ColumnFiles, ColumnIndex
-from mpi_match.ingest.column_scanner import ColumnScanner
 from mpi_match.ingest.line_files import LineFiles
 from mpi_match.ingest.line_index import LineIndex
 from mpi_match.ingest.rows import EventForm
 from mpi_match.table.vocabulary import Vocabulary
 
-Scanner = BatchScanner | ColumnScanner
+if TYPE_CHECKING:
+    from mpi_match.ingest.batch_scanner import BatchScanner
+    from mpi_match.ingest.column_scanner import ColumnScanner
+
+Scanner: TypeAlias = "BatchScanner | ColumnScanner"
 
 
 class RowsOffer(NamedTuple):
@@ -30,5 +32,9 @@ class RowsOffer(NamedTuple):
     def scanner(self, vocabulary: Vocabulary, threads: int | None = None) -> Scanner:
         """A scanner of batches; compiles when it is made."""
         if isinstance(self.content, LineIndex):
+            from mpi_match.ingest.batch_scanner import BatchScanner  # loads Numba
+
             return BatchScanner(vocabulary, self.form, self.content.files, threads)
+        from mpi_match.ingest.column_scanner import ColumnScanner
+
         return ColumnScanner(vocabulary, self.form, self.content.needed, self.content.files, threads)

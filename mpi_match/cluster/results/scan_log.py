@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from mpi_match.arrays.csr import Array
-from mpi_match.ingest.batch_scanner import ScanReport
 from mpi_match.ingest.column_files import ColumnFiles
 from mpi_match.ingest.line_files import LineFiles
 from mpi_match.ingest.reject_log import RejectLog
 from mpi_match.ingest.row_offer import RowsOffer
+from mpi_match.ingest.scan_report import ScanReport
 from mpi_match.journal.reader import EventRange
 from mpi_match.table.table import Table
 

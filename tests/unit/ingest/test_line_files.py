@@ -17,7 +17,7 @@ from random_rows import random_event, random_subscription
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
 from mpi_match.ingest import line_index, rows
-from mpi_match.ingest.batch_scanner import BatchScanner, ScanReport
+from mpi_match.ingest.batch_scanner import BatchScanner
 from mpi_match.ingest.line_files import LineFiles
 from mpi_match.ingest.row_batch import RowBatch
 from mpi_match.ingest.rows import (
@@ -30,6 +30,7 @@ from mpi_match.ingest.rows import (
     subscription_filters,
     trimmed,
 )
+from mpi_match.ingest.scan_report import ScanReport
 from mpi_match.model import ModelError
 from mpi_match.storage import FileChanged
 from mpi_match.table.table import Table

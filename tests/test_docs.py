@@ -245,13 +245,14 @@ def test_the_pages_of_results_are_those_of_the_records() -> None:
 def test_a_loss_is_a_point_where_another_is_better_and_not_by_noise() -> None:
     def record(engine: str, us: float, parameters: dict[str, str], spread: float = 0.01) -> dict[str, Any]:
         times = {"median": us, "min": us * (1 - spread), "max": us * (1 + spread)}
-        same = {"experiment": "e", "scenario": "s", "commit": "c", "machine": {"cpu": "x"}, "parameters": parameters}
-        return {**same, "engine": engine, "us_per_event": us, "match_s": times}
+        same = {"experiment": "e", "scenario": "s", "commit": "c", "machine": {"cpu": "x"}, "repetitions": 3}
+        return {**same, "parameters": parameters, "engine": engine, "us_per_event": us, "match_s": times}
 
     here, there = {"names": "1"}, {"names": "2", "ccm.reset": "kernel"}
     found, compared = bias.losses(
         [
             *(record("keyed", 10, here), record("ccm", 5, here), record("sff", 9.95, here)),
+            {**record("betree", 2, here), "repetitions": 1},
             *(record("keyed", 10, there), record("ccm", 11, there), record("sff", 5, there, spread=0.99)),
         ]
     )

@@ -140,6 +140,7 @@ def _experiment(experiment: Experiment, records: Sequence[Result]) -> str:
     parts = [
         f"<p>Kept: {escape(experiment.kept)}.<br>Different: {escape(experiment.differs)}.</p>",
         *(f"<p><b>With {each:g} of the paper's filters.</b></p>" for each in scale),
+        *(f"<p><b>Not measured here: {escape(each)}.</b></p>" for each in _left_out(experiment, records)),
         _claims(claims(experiment, records)),
     ]
     if experiment.x:
@@ -150,6 +151,30 @@ def _experiment(experiment: Experiment, records: Sequence[Result]) -> str:
         _records([r for r in records if r["scenario"] == each]) for each in dict.fromkeys(r["scenario"] for r in records)
     ]
     return "\n".join(parts)
+
+
+def _left_out(experiment: Experiment, records: Sequence[Result]) -> Iterator[str]:
+    """The engines of an experiment, its workers, and the values of its parameters at full size, that no record has."""
+    engines = {name: None for run in experiment.runs for name in run.engines}
+    if left := [name for name in engines if all(record["engine"] != name for record in records)]:
+        yield f"the engines {', '.join(left)}" if len(left) > 1 else f"the engine {left[0]}"
+    with_ranks = {record["workers"] for record in records if record.get("what") == "ranks"}
+    if left := [str(n) for n in sorted({n for runs in experiment.ranks for n in runs.workers} - with_ranks)]:
+        yield f"runs with {','.join(left)} workers, which need as many GPUs"
+    most = {"threads": max(record["machine"]["cores"] for record in records)}
+    for key, values in _axes_of(experiment).items() if all(r.get("scale", 1.0) == 1 for r in records) else ():
+        seen = {str((record.get("parameters") or {}).get(key)) for record in records}
+        own = [value for value in values if key not in most or int(value) <= most[key]]
+        if left := [value for value in own if value not in seen]:
+            yield f"{key}={','.join(left)}"
+
+
+def _axes_of(experiment: Experiment) -> dict[str, list[str]]:
+    """All values of each parameter that an experiment varies."""
+    found: dict[str, dict[str, None]] = {}
+    for axis in (*(axis for run in experiment.runs for axis in run.axes), *(r.axis for r in experiment.ranks if r.axis)):
+        found.setdefault(axis.key, {}).update(dict.fromkeys(axis.values))
+    return {key: list(values) for key, values in found.items()}
 
 
 def _claims(found: Sequence[Claim]) -> str:

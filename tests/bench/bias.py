@@ -18,6 +18,8 @@ PAGE = Path(__file__).resolve().parents[2] / "mpi_match" / "docs" / "bias.md"
 BEGIN, END = "<!-- losses: written by tests/bench/results.py -->\n", "<!-- end of losses -->\n"
 COMPARED = ("us_per_event", "build_s", "engine_bytes", "one_move_us")
 """Less is better, of each of these."""
+_OF_REPETITIONS = ("us_per_event",)
+"""Whose interval is that of the repetitions: one of them has none."""
 
 
 class Loss(NamedTuple):
@@ -49,7 +51,8 @@ def losses(records: Sequence[Record]) -> tuple[list[Loss], dict[tuple[str, str, 
         experiment, _, own, *_ = json.loads(point)
         where = " ".join([experiment, *(f"{key}={value}" for key, value in own.items())])
         for key in COMPARED:
-            values = {engine_of(r): measured([r], key) for r in group if quantity(r, key) is not None}
+            sure = [r for r in group if key not in _OF_REPETITIONS or r["repetitions"] > 1]
+            values = {engine_of(r): measured([r], key) for r in sure if quantity(r, key) is not None}
             for ours in (name for name in OURS if name in values):
                 for other, value in values.items():
                     if other not in OURS:

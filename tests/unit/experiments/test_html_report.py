@@ -119,6 +119,17 @@ def test_other_peoples_matchers_stand_beside_engines(records: list[dict[str, Any
     assert "worse dies at build on ccm: it ended" in text
 
 
+def test_what_is_not_measured_of_an_experiment_is_said(records: list[dict[str, Any]], tmp_path: Path) -> None:
+    def left_out(records: list[dict[str, Any]]) -> list[str]:
+        write_report(records, tmp_path / "report.html")
+        return re.findall("Not measured here: (.*?)\\.</b>", (tmp_path / "report.html").read_text(encoding="utf-8"))
+
+    assert left_out(records) == ["the engines ccm, sff, keyed, keyed_cuda"], "values are of tables of another size"
+    engines = ("ccm", "sff", "keyed")
+    full = [{**record, "engine": engine, "scale": 1.0} for engine in engines for record in records[:4]]
+    assert left_out(full) == ["the engine keyed_cuda", "string_share=0.25,0.5,0.75"]
+
+
 def test_machines_are_apart_and_of_a_point_the_last_result_is_shown(records: list[dict[str, Any]], tmp_path: Path) -> None:
     plain = records[-1]
     later = at_rate({**plain, "date": "2999-01-01T00:00:00+00:00"}, 123_456.0)

@@ -1,5 +1,5 @@
-"""Write every number of the project from its records: RESULTS.md beside this file, the five rows on the README, and where
-we lose (`bias`).
+"""Write every number of the project from its records: RESULTS.md beside this file, the rows on the README, with those of
+the published systems (`systems`), and where we lose (`bias`).
 
     python tests/bench/results.py            writes all; tests/test_docs.py compares them with the records
 
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parents[1])]
 
-from bench import bias
+from bench import bias, systems
 
 Record = dict[str, Any]
 
@@ -671,19 +671,12 @@ def page(records: Sequence[Record]) -> str:
 
 
 def highlights(records: Sequence[Record]) -> str:
-    """The five rows of the README: the best of one engine, one core pair, one GPU, several GPUs, one event."""
+    """The rows of the README: the best of one engine, one core pair, one GPU, several GPUs; and the published systems."""
     bench = [r for r in records if r["what"] == "bench" and r["scenario"] == "ccm"]
     runs = [r for r in records if r["what"] == "end to end" and r["scenario"] == "ccm" and r.get("results") == "local"]
     gpu = max((r for r in bench if r["engine"] == "keyed_cuda"), key=lambda r: r["events_per_s"])
     cores = max((r for r in bench if r["engine"] == "keyed" and r["machine"]["cores"] == 2), key=lambda r: r["events_per_s"])
     one, most = (max((r for r in runs if r["workers"] == n), key=_middle) for n in (1, max(r["workers"] for r in runs)))
-    alone = [
-        r
-        for r in records
-        if r["what"] == "experiment" and (r["scenario"], r["engine"], r["batch"], r["scale"]) == ("ccm", "ccm", 1, 1.0)
-        if not set(r.get("parameters") or ()) - {"ccm.phases"}  # a point of a figure is another workload
-    ]
-    single = min((r for r in alone if "latency_us" in r), key=lambda r: r["latency_us"]["p50"])
     rows = (
         (
             "`keyed`, encoded events in memory to answers in memory",
@@ -694,16 +687,11 @@ def highlights(records: Sequence[Record]) -> str:
         ("`keyed_cuda`, the same", gpu["device"], f"{rate(gpu['events_per_s'])} events/s", gpu),
         ("`run`, event table to answers on disk", one["device"], f"{rate(_middle(one))} events/s", one),
         ("`run`, the same", most["device"], f"{rate(_middle(most))} events/s", most),
-        (
-            "`ccm` as published, one event at a time",
-            single["device"],
-            f"{single['latency_us']['p50']:.1f} µs an event",
-            single,
-        ),
     )
     lines = [f"| {what} | {where} | {value} | `{record['commit'][:12]}` |" for what, where, value, record in rows]
     head = "| CCM's default workload, 250,000 filters | on | median | commit |"
-    return "\n".join([head, re.sub(r"[^|]+", "---", head), *lines]) + "\n"
+    best = "\n".join([head, re.sub(r"[^|]+", "---", head), *lines])
+    return f"{best}\n\n{systems.systems_table(records, device_of)}"
 
 
 def _middle(record: Record) -> float:

@@ -1,0 +1,186 @@
+"""The five published systems on the README: what each paper prints, and what was measured here by the same system's command.
+
+A row takes the latest record that measures what it says; without one it is "not measured".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from mpi_match.experiments.published import Printed, printed
+
+Record = dict[str, Any]
+
+
+class System(NamedTuple):
+    """A row.
+
+    name, how   the system and its paper; the command that measures it here
+    published   system, artifact, subject, metric of what the paper prints, and some of its parameters
+    on          hardware of the paper
+    takes       is a record one of this row?
+    value       what it measured, in words
+    better      the greater the better: among records of one commit the best one counts
+    """
+
+    name: str
+    how: str
+    published: tuple[str, str, str, str]
+    parameters: Mapping[str, Any]
+    on: str
+    takes: Callable[[Record], bool]
+    value: Callable[[Record], str]
+    better: Callable[[Record], float]
+
+
+def _matches(record: Record, **wanted: Any) -> bool:
+    return all(record.get(key) == value for key, value in wanted.items())
+
+
+def _options(record: Record, **wanted: Any) -> bool:
+    return _matches(record.get("engine_options") or {}, **wanted)
+
+
+def _is_default(record: Record, **allowed: str | None) -> bool:
+    """Is it of the whole default workload?  Points of figures have parameters; some may be there, with one value or any."""
+    given: Mapping[str, str] = record.get("parameters") or {}
+    others = {key for key, value in given.items() if "." not in key and allowed.get(key, "") not in (None, value)}
+    return record.get("scale", 1.0) == 1.0 and not others
+
+
+def _is_mode_of_mpi_cuda(record: Record) -> bool:
+    how = f"{record.get('command', '')} {record.get('how', '')}"
+    mode = ("--credits 1", "--feed master")
+    is_one = _matches(record, scenario="ccm", engine="ccm", workers=1, batch=1)
+    return is_one and _is_default(record, workers=None, events=None) and all(each in how for each in mode)
+
+
+def _rate(record: Record) -> float:
+    """Events a second; of several runs the median."""
+    found = record["events_per_s"]
+    return float(found["median"] if isinstance(found, dict) else found)
+
+
+def _us(record: Record) -> str:
+    return f"{record['latency_us']['p50']:.1f} µs an event, median"
+
+
+def _us_of_rate(record: Record) -> str:
+    return f"{1e6 / _rate(record):.0f} µs an event"
+
+
+def _per_second(what: str) -> Callable[[Record], str]:
+    def text(record: Record) -> str:
+        rate = _rate(record)
+        return f"{rate / 1e3:,.1f} k {what}/s" if rate >= 1e4 else f"{rate:,.0f} {what}/s"
+
+    return text
+
+
+def _fast(record: Record) -> float:
+    return -float(record["latency_us"]["p50"])
+
+
+SYSTEMS = (
+    System(
+        "CCM (DEBS 2011)",
+        "`bench ccm --engine ccm --batch 1`",
+        ("ccm", "table 2", "CCM", "processing_time"),
+        {"scenario": "default"},
+        "GTX 460",
+        lambda r: _matches(r, scenario="ccm", engine="ccm", batch=1) and _is_default(r) and "latency_us" in r,
+        _us,
+        _fast,
+    ),
+    System(
+        "MPI-CUDA (IJCSE 2017)",
+        "[a mode of `run`](mpi_match/docs/cluster.md#mpi-cuda-as-published)",
+        ("mpi-cuda", "table 2", "CCM", "processing_time"),
+        {"gpus": 1},
+        "one K600",
+        _is_mode_of_mpi_cuda,
+        _us_of_rate,
+        _rate,
+    ),
+    System(
+        "CLCB (Middleware 2012)",
+        "`bench clcb --engine clcb --batch 1`",
+        ("clcb", "table 2, text", "CLCB", "processing_time"),
+        {"location": True},
+        "GTX 460",
+        lambda r: (
+            _matches(r, scenario="clcb", engine="clcb", batch=1) and _is_default(r, area="0.0001") and "latency_us" in r
+        ),
+        _us,
+        _fast,
+    ),
+    System(
+        "TagMatch (EuroSys 2017)",
+        "`bench tagmatch --engine tagmatch`, 212 M sets",
+        ("tagmatch", "table 1", "TagMatch", "throughput"),
+        {"sets": 212_000_000},
+        "two TITAN X",
+        lambda r: _matches(r, engine="tagmatch", n_filters=212_000_000) and _options(r, variant="hybrid", exact=True),
+        _per_second("queries"),
+        _rate,
+    ),
+    System(
+        "Farroukh et al. (DEBS 2009)",
+        "`bench debs2009 --engine twophase --threads 1`",
+        ("farroukh", "figure 5", "ME-IP", "throughput"),
+        {"threads": 1},
+        "a thread",
+        lambda r: (
+            _matches(r, scenario="debs2009", engine="twophase", n_filters=6_000_000)
+            and _is_default(r, threads=None)
+            and _options(r, technique="me-ip")
+            and r["device"].endswith(" 1 thread")
+        ),
+        _per_second("events"),
+        _rate,
+    ),
+)
+
+
+def _printed(system: System) -> Printed:
+    """The paper's value.  Raises ValueError where there is not exactly one."""
+    name, artifact, subject, metric = system.published
+    (found,) = {
+        (each.text, each.where): each
+        for each in printed()
+        if (each.system, each.artifact, each.subject, each.metric) == (name, artifact, subject, metric)
+        and each.kind == "result"
+        and system.parameters.items() <= dict(each.parameters).items()
+        and each.relation == "="
+    }.values()
+    return found
+
+
+def published_text(system: System) -> str:
+    """The paper's value; milliseconds as microseconds."""
+    found = _printed(system)
+    if found.unit == "ms":
+        return f"{found.value * 1e3:.0f} µs an event"
+    if found.unit.startswith("thousand "):
+        return f"{found.value} k {found.unit.removeprefix('thousand ')}"
+    return found.text
+
+
+def systems_table(records: Iterable[Record], device_of: Callable[[Record], str]) -> str:
+    """The table as Markdown; `device_of` says what a record was measured on."""
+    records = list(records)
+    head = "| published system | here | published | measured | on | commit |"
+    lines = [head, "|---|---|---|---|---|---|"]
+    for system in SYSTEMS:
+        mine: Sequence[Record] = [record for record in records if system.takes(record)]
+        measured, device, commit = "not measured", "", ""
+        if mine:
+            latest = max(record["date"] for record in mine)
+            (last,) = {record["commit"] for record in mine if record["date"] == latest}
+            best = max((record for record in mine if record["commit"] == last), key=system.better)
+            measured, commit = system.value(best), f"`{best['commit'][:12]}`"
+            device = device_of(best)
+        published = f"{published_text(system)}, {system.on}"
+        lines.append(f"| {system.name} | {system.how} | {published} | {measured} | {device} | {commit} |")
+    return "\n".join(lines) + "\n"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from mpi_match.bench.report import Result, aligned, engine_of, place_of
+from mpi_match.bench.report import Result, aligned, engine_of
 from mpi_match.bench.sweep_report import Measured, measured
+from mpi_match.environment.machine import place_of
 from mpi_match.storage import StorageError
 
 _SAME = ("scenario", "n_filters", "n_interfaces", "n_events", "batch", "parameters")

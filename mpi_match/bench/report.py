@@ -7,12 +7,12 @@ ready to be pasted into a mail or read by `awk`.  Results that were measured und
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from mpi_match.engines.registry import options_of
+from mpi_match.environment.machine import place_of
 from mpi_match.figure import COLUMN, HATCHES, drawing, engineering, legend_above
 from mpi_match.storage import StorageError
 
@@ -96,14 +96,6 @@ def _head(result: Result) -> list[str]:
         f"# {result['n_events']:,} events, {result['repetitions']} repetitions",
         f"# {place_of(result)}",
     ]
-
-
-def place_of(result: Result) -> str:
-    """Where a result was measured, with what and when, in words."""
-    gpus = Counter(f"{gpu['name']} (driver {gpu['driver']})" for gpu in result["machine"]["gpus"])
-    cards = [f"{count} x {gpu}" if count > 1 else gpu for gpu, count in gpus.items()]
-    place = ", ".join([f"{result['machine']['cpu']}, {result['machine']['cores']} cores", *cards])
-    return f"{place}; commit {result['commit'] or 'unknown'}; {result['date']}"
 
 
 def note_of(results: Sequence[Result]) -> str:

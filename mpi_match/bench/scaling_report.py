@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from mpi_match.bench.report import Result, aligned, note_of, place_of
+from mpi_match.bench.report import Result, aligned, note_of
+from mpi_match.environment.machine import place_of
 from mpi_match.figure import drawing, engineering, legend_above
 
 _WORDS = {"strong": "the same {n:,} events for any number of workers", "weak": "{n:,} events for each worker"}

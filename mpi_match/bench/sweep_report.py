@@ -12,7 +12,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from mpi_match.bench.report import Result, aligned, engine_of, note_of, place_of, steps_of
+from mpi_match.bench.report import Result, aligned, engine_of, note_of, steps_of
+from mpi_match.environment.machine import place_of
 from mpi_match.figure import COLOURS, HATCHES, drawing, engineering, legend_above
 from mpi_match.humanize import plural
 from mpi_match.storage import StorageError

@@ -11,6 +11,8 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -66,6 +68,14 @@ def origin() -> dict[str, Any]:
     """What a record of a measurement says of itself: `machine`, `versions`, `commit`, `command`, and the `date` in UTC."""
     date = datetime.now(UTC).isoformat(timespec="seconds")
     return {"machine": machine(), "versions": versions(), "commit": commit(), "command": command(), "date": date}
+
+
+def place_of(record: Mapping[str, Any]) -> str:
+    """The `machine`, `commit` and `date` of a record in words."""
+    gpus = Counter(f"{gpu['name']} (driver {gpu['driver']})" for gpu in record["machine"]["gpus"])
+    cards = [f"{count} x {gpu}" if count > 1 else gpu for gpu, count in gpus.items()]
+    place = ", ".join([f"{record['machine']['cpu']}, {record['machine']['cores']} cores", *cards])
+    return f"{place}; commit {record['commit'] or 'unknown'}; {record['date']}"
 
 
 def resident_bytes() -> int:

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from mpi_match.bench import report, scaling_report, sweep_report
-from mpi_match.bench.report import Result, engine_of, place_of
+from mpi_match.bench.report import Result, engine_of
+from mpi_match.environment.machine import place_of
 from mpi_match.experiments.catalog import BASELINES, EXPERIMENTS, Experiment
 from mpi_match.experiments.claims import Claim, claims
 from mpi_match.experiments.published import notes

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from mpi_match.arrays.csr import Array
+from mpi_match.environment.machine import place_of
 from mpi_match.figure import COLOURS, HATCHES, PAGE, drawing, engineering
 from mpi_match.humanize import plural
 from mpi_match.monitor.report import Recorded
@@ -56,7 +57,7 @@ def draw(recorded: Recorded, path: Path) -> None:
     workers = recorded.run["workers"]
     total = answered.sum(axis=0)
     shares = np.divide(answered, total, out=np.zeros_like(answered), where=total > 0)
-    with drawing(path, PAGE) as figure:
+    with drawing(path, PAGE, place_of(recorded.run)) as figure:
         above, below = figure.subplots(2, 1, sharex=True)
         above.stairs(written, bounds, fill=True, color="#54aeff66")
         above.stairs(written, bounds, baseline=None, color="#0969da")
@@ -64,7 +65,8 @@ def draw(recorded: Recorded, path: Path) -> None:
         engineering(above.yaxis)
         base = np.zeros(len(total))
         for number, (worker, share) in enumerate(zip(workers, shares, strict=True)):
-            look = {"color": _colour(number, len(workers)), "hatch": HATCHES[number // len(COLOURS) % len(HATCHES)]}
+            hatch = HATCHES[(number + number // len(COLOURS)) % len(HATCHES)]  # in grey too, neighbours are told apart
+            look = {"facecolor": _colour(number, len(workers)), "edgecolor": "white", "linewidth": 0, "hatch": hatch}
             below.stairs(base + share, bounds, baseline=base, fill=True, label=f"worker {worker['rank']}", **look)
             base = base + share
         below.set(ylabel="share of the events answered", xlabel="seconds", ylim=(0, 1), xlim=(bounds[0], bounds[-1]))

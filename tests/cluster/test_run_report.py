@@ -15,6 +15,7 @@ from clock import Clock
 from mpirun import TIMEOUT_S, execute, launch, needs_mpirun
 from run_inputs import Inputs, plain_events
 
+from mpi_match.environment.machine import place_of
 from mpi_match.events.event_table import save_events
 from mpi_match.events.schema import BLOCK_EVENTS
 from mpi_match.monitor import plot
@@ -249,8 +250,12 @@ def test_large_batches_are_drawn_in_longer_intervals(path: Path, clock: Clock) -
 
 def test_the_figure_has_workers_and_incidents(path: Path, clock: Clock, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="plots need matplotlib (extra `plot`)")
-    plot.draw(recorded(path, clock), tmp_path / "run.svg")
+    found = recorded(path, clock)
+    plot.draw(found, tmp_path / "run.svg")
     drawn = (tmp_path / "run.svg").read_text(encoding="utf-8")
+    place, _, made = place_of(found.run).partition("; ")
+    assert f"<!-- {place} -->" in drawn
+    assert f"<!-- {made} -->" in drawn
     assert all(f"<!-- {word} -->" in drawn for word in ("worker 1", "worker 2", "lost", "events per second"))
     assert "<!-- overdue -->" not in drawn
     done = execute([sys.executable, "-m", "mpi_match", "plot", str(path)])

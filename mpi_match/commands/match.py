@@ -35,7 +35,7 @@ from mpi_match.ingest.columns import needed_names
 from mpi_match.ingest.csv_rows import compile_csv
 from mpi_match.ingest.event_rows import RowKeeper, check_rows
 from mpi_match.ingest.event_scanner import EventQueue, EventScanner, LineScanner, ScannedEvents
-from mpi_match.ingest.line_blocks import read_blocks
+from mpi_match.ingest.line_blocks import LINE_FEED, read_blocks
 from mpi_match.ingest.packed_files import is_packed
 from mpi_match.ingest.reject_log import RejectLog
 from mpi_match.ingest.row_files import are_columnar, event_files, is_csv, is_plain, row_files
@@ -403,14 +403,11 @@ def _scanned(
             done = 0
             for block in blocks:
                 yield scanner.scan(block, rejects)
-                done += int(np.count_nonzero(block.data == _LINE_FEED))
+                done += int(np.count_nonzero(block.data == LINE_FEED))
                 step(min(done, total), total)
 
         yield counted()
         step(total, total)
-
-
-_LINE_FEED = ord("\n")
 
 
 def _total_lines(files: Sequence[Path]) -> int | None:

@@ -61,7 +61,7 @@ class GpuEventScanner:
         bad: list[Reject] = []
         found = judged_events(_flagged_lines(block, rows), self._cpu.form, block.file, bad)
         _number(bad, block, rejects)
-        ids = None if self._cpu.form.id is None else self._lines.ids(rows, block.data, found, buffers)
+        ids = self._lines.ids(rows, block.data, found, buffers) if self._cpu.keeps_ids else None
         identified = rows.id_bounds is not None or any(event is not None and event.id is not None for event in found)
         batch: EventBatch
         if None in found:

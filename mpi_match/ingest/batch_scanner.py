@@ -18,10 +18,10 @@ from mpi_match.table.vocabulary import Vocabulary
 
 
 class BatchScanner:
-    """Scans batches of lines of `files` into the code space of a vocabulary; compiles when it is created."""
+    """Scans batches of lines of `files` into the code space of a vocabulary, without ids; compiles when it is created."""
 
     def __init__(self, vocabulary: Vocabulary, form: EventForm, files: Sequence[str], threads: int | None = None) -> None:
-        self._on_cpu = EventScanner(vocabulary, form, threads)
+        self._on_cpu = EventScanner(vocabulary, form, threads, with_ids=False)
         self._scanner: LineScanner = self._on_cpu
         self._files = files
 

@@ -95,7 +95,7 @@ class ScannedEvents(NamedTuple):
     """The events of a block.
 
     batch        with the rejected rows
-    ids          of every event, empty for one without; None if the form names none
+    ids          of every event, empty for one without; None if the form names none, or they are not kept
     located      has any event a location?
     identified   has any event an id?
     n_flagged    rows that the scanner left to `rows`
@@ -124,11 +124,14 @@ class EventScanner:
     """Scans blocks of lines into the code space of a vocabulary.
 
     Compiles its functions when it is created (`compile_cache.compile_s` counts that).  Keeps arrays of about the size of the
-    largest block, for every thread; results do not share them.
+    largest block, for every thread; results do not share them.  Unless `with_ids`, ids are judged, and not kept.
     """
 
-    def __init__(self, vocabulary: Vocabulary, form: EventForm, threads: int | None = None) -> None:
+    def __init__(
+        self, vocabulary: Vocabulary, form: EventForm, threads: int | None = None, *, with_ids: bool = True
+    ) -> None:
         self.vocabulary, self.form, self._most_threads = vocabulary, form, threads
+        self.keeps_ids = with_ids and form.id is not None
         self._threads: list[ThreadArrays] = []
         with compile_once(f"scanner{'-atoms' * bool(vocabulary.n_atoms)}{'-ids' * (form.id is not None)}"):
             self._tables = hashed(vocabulary, form)
@@ -177,7 +180,7 @@ class EventScanner:
         batch = with_judged(self._collected(parts, len(data), len(flagged)), flagged, judged, self.vocabulary)
         return ScannedEvents(
             batch,
-            None if self.form.id is None else ids_of(data, parts, flagged, judged),
+            ids_of(data, parts, flagged, judged) if self.keeps_ids else None,
             batch.location is not None,
             are_identified(parts, judged),
             len(flagged),

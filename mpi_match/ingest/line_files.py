@@ -19,7 +19,7 @@ import numpy as np
 from mpi_match.arrays.csr import Array
 from mpi_match.ingest import line_index, rows
 from mpi_match.ingest.checked_blocks import Blocks, Memory, ordinary_memory
-from mpi_match.ingest.line_blocks import lines_in
+from mpi_match.ingest.line_blocks import LINE_FEED, lines_in
 from mpi_match.ingest.line_index import LineIndex, index_lines
 from mpi_match.ingest.packed_files import is_packed
 from mpi_match.ingest.row_batch import LINES_EXTRA_BYTES, LINES_PIECE, RowBatch
@@ -28,7 +28,7 @@ from mpi_match.ingest.rows import EventForm, event_of_row, parse_json, trimmed
 from mpi_match.model import Event, ModelError
 from mpi_match.storage import StorageError
 
-_LINE_FEED = np.array([10], np.uint8)
+_END = np.array([LINE_FEED], np.uint8)
 
 
 class _Place(NamedTuple):
@@ -113,13 +113,13 @@ class LineFiles:
             for file, begin, end, line in self._ranges(self._place(start), self._place(stop)):
                 for first, last, is_overlong in self._cut(file, begin, end):
                     read = self._read(file, first, last)
-                    if not is_overlong and read[-1] != _LINE_FEED[0]:
-                        read = np.concatenate([read, _LINE_FEED])  # the last line of a file
+                    if not is_overlong and read[-1] != LINE_FEED:
+                        read = np.concatenate([read, _END])  # the last line of a file
                     n_lines = 1 if is_overlong else count_line_feeds(read)
                     pieces.append((file, line, n_lines, len(read), is_overlong))
                     data.append(read)
                     line += n_lines
-        joined = data[0] if len(data) == 1 else np.concatenate([*data, _LINE_FEED[:0]])
+        joined = data[0] if len(data) == 1 else np.concatenate([*data, _END[:0]])
         return RowBatch(stop - start, np.array(pieces, np.int64).reshape(-1, LINES_PIECE), joined)
 
     def check_unchanged(self, start: int, stop: int) -> None:

@@ -17,7 +17,7 @@ from mpi_match.arrays.strings import Strings
 from mpi_match.compute.compile_cache import compile_once
 from mpi_match.compute.memory import AddressTable
 from mpi_match.ingest import scanner_subscriptions as scanner
-from mpi_match.ingest.line_blocks import LineBlock, read_blocks, rows_of_block
+from mpi_match.ingest.line_blocks import LINE_FEED, LineBlock, read_blocks, rows_of_block
 from mpi_match.ingest.rows import Reject, Rejects, parse_json, row_text, subscription_filters, trimmed
 from mpi_match.ingest.scanner_text import SCRATCH_BYTES
 from mpi_match.ingest.string_pool import StringPool
@@ -177,7 +177,7 @@ def read_subscriptions(
         for line, text in scanner_.scan(block.data) if scanner_ is not None and is_scanned else rows_of_block(block):
             _judge(text, block, line, judged, rejects)
             n_judged += not is_scanned
-        n_lines += 1 if block.overlong else int(np.count_nonzero(block.data == _LINE_FEED))
+        n_lines += 1 if block.overlong else int(np.count_nonzero(block.data == LINE_FEED))
         if progress is not None:
             progress(n_lines)
     if scanner_ is None:
@@ -188,7 +188,6 @@ def read_subscriptions(
 
 FEW_BYTES = 2**21
 """So many bytes are judged before anything is compiled for them."""
-_LINE_FEED = ord("\n")
 
 
 def _judge(line: bytes, block: LineBlock, number: int, judged: SubscriptionsBuilder, rejects: Rejects) -> None:

@@ -298,6 +298,18 @@ def test_no_block_shares_memory_with_the_next(tmp_path: Path) -> None:
     assert np.array_equal(first.batch.attributes, kept)
 
 
+def test_ids_that_nobody_wants_are_judged_and_not_kept() -> None:
+    block = LineBlock(np.frombuffer(bytearray(b'{"id": "one"}\n{"id": [1]}\n{}\n'), np.uint8), "x", 1)
+    form = EventForm(None, "id")
+    found = []
+    for with_ids in (True, False):
+        rejects: list[Reject] = []
+        scanned = EventScanner(VOCABULARY, form, 1, with_ids=with_ids).scan(block, rejects)
+        assert (scanned.identified, [each.line for each in rejects]) == (True, [2])
+        found.append(None if scanned.ids is None else list(scanned.ids))
+    assert found == [[b"one", b"", b""], None]
+
+
 @pytest.mark.skipif(numba.get_num_threads() < 2, reason="one core: there are no threads to leave alone")
 def test_a_scanner_uses_no_more_threads_than_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     used: list[int] = []

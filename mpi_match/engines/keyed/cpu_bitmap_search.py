@@ -18,6 +18,7 @@ from mpi_match.compute.lines import LINE_WORDS, meet, prefetch
 from mpi_match.engines.keyed.bitmap.bins import bin_of
 from mpi_match.engines.keyed.bitmap.rows import BLOCK_LINES, LINE_FILTERS, row_of
 from mpi_match.engines.keyed.cpu_verify import verify
+from mpi_match.engines.keyed.index.postings import HEADER, MAX_CHECKS
 
 _ONE = np.uint64(1)
 WAITING = 1024
@@ -94,7 +95,12 @@ def scan_bitmap(places: Any, n: Any, bitmap: Any, event: Any, structure: Any, gi
                 if not filters and seen[interface] == stamp:
                     continue
                 verified[0] += 1
-                if verify(at, np.int64(words[at + 1]), event, index):
+                counts = np.int64(words[at + 1])
+                if words[at + 2] != 0 or counts > MAX_CHECKS:
+                    satisfied = verify(at, counts, event, index)
+                else:
+                    satisfied = _has_all(at + HEADER, counts, event, words)
+                if satisfied:
                     if answer < end:
                         ids[answer] = filter_of[position] if filters else np.uint32(interface)
                     answer += 1
@@ -102,6 +108,19 @@ def scan_bitmap(places: Any, n: Any, bitmap: Any, event: Any, structure: Any, gi
                     if answer - before == every:
                         return answer
     return answer
+
+
+@inlined
+def _has_all(place: Any, n: Any, event: Any, words: Any) -> Any:
+    """Has the event an attribute in each of the n intervals from word `place` on?  All are looked at: most candidates match,
+    and a wrong guess of where one fails costs more than the rest of its checks."""
+    by_name, shift = event
+    missed = np.int64(0)
+    for check in range(n):
+        low, high = words[place + 2 * check], words[place + 2 * check + 1]
+        value = by_name[low >> shift]
+        missed += np.int64(value < low) + np.int64(value > high)
+    return missed == 0
 
 
 @inlined

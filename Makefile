@@ -37,15 +37,17 @@ cli-reference: env ## Write mpi_match/docs/cli.md, which is what --help says
 
 # Tests that start ranks mostly wait, so there are more processes than cores; who does what is in tests/support/schedule.py.
 # They start some hundred processes, each of which would compile the sources again where Python may not keep what it compiled.
-# The kernels' tests want numba to be imported as the CUDA simulator, so they have processes of their own.  Unit tests come
-# first and alone: of them coverage is measured, on the packages of data, whose floor is in pyproject.toml.
+# The kernels' tests want numba to be imported as the CUDA simulator, so they have processes of their own.  Unit tests of the
+# packages of data come first and alone: of them coverage is measured, whose floor is in pyproject.toml; other tests would
+# only be slower for it.
+covered := $(wildcard $(addprefix tests/unit/,arrays changes events ingest matches storage table test_*.py))
 test test-simulator: export PYTHONDONTWRITEBYTECODE =
 # All parts also when one fails, so that one run tells everything.
 test: env ## Run the tests
 	@failed=0; \
 	$(python) tests/support/compile_code.py || failed=1; \
-	$(python) -m pytest --numprocesses 3 --dist loadfile --cov --cov-report=term:skip-covered tests/unit || failed=1; \
-	$(python) -m pytest --numprocesses 4 --dist loadfile --ignore=tests/kernels --ignore=tests/unit || failed=1; \
+	$(python) -m pytest --numprocesses 3 --dist loadfile --cov --cov-report=term:skip-covered $(covered) || failed=1; \
+	$(python) -m pytest --numprocesses 4 --dist loadfile --ignore=tests/kernels $(addprefix --ignore=,$(covered)) || failed=1; \
 	if [ -d tests/kernels ]; then $(MAKE) --no-print-directory test-simulator || failed=1; fi; \
 	exit $$failed
 

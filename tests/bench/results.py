@@ -158,7 +158,7 @@ def _twophase(r: Record) -> Sequence[str]:
 
 def _tagmatch(r: Record) -> Sequence[str]:
     chosen, n_events = r["engine_options"], r["n_events"]
-    steps = " / ".join(f"{seconds / n_events * 1e6:.2g}" for seconds in r["steps_s"].values())
+    steps = " / ".join(f"{seconds / n_events * 1e6:.2g}" for seconds in r.get("steps_s", {}).values())
     how = (f"`{chosen['variant']}`", f"{chosen['max_p']:,}", f"{chosen['launch']}", device_of(r))
     kernels = r.get("kernel_events_per_s")
     return (f"{r['n_filters']:,}", *how, rate(r["events_per_s"]), rate(kernels) if kernels else "", steps)

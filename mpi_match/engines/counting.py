@@ -86,6 +86,7 @@ class Counting(Engine):
     def _sets_of(self, names: Array) -> Array:
         """i64, ascending: the filters of a table of tag sets all of whose rows are on these names."""
         constraints, size = self._table.constraints, self._table.filters.size
+        names = names[names < self._table.vocabulary.n_names]  # behind them are atoms, those of a larger table's other parts
         runs = [constraints.filter_id[constraints.offsets[name] : constraints.offsets[name + 1]] for name in names.tolist()]
         hits = [np.zeros(0, np.int64)]
         for first in range(0, len(size), COUNTED_FILTERS):

@@ -18,6 +18,9 @@ _STATE, _LINE_AT, _LINE_BLOCK, N_OVERLONG, N_KEPT = range(5)
 """What the pass keeps from block to block: a state, where the line began, in which block, how many overlong ones there
 were."""
 
+_COUNTED_BYTES = 128
+"""Bytes of which line feeds are counted in eight bits, so that vectors hold many counts: three times as fast as in 64."""
+
 
 def compile_pass() -> None:
     """Have all functions compiled that read lines."""
@@ -199,9 +202,14 @@ def find_row(data: Array, at: int, n_rows: int) -> tuple[int, int]:
 
 
 @jit
-def count_line_feeds(data: Array) -> int:
+def count_line_feeds(data: Array) -> np.int64:
     """How many line feeds there are in u8."""
-    n = 0
-    for byte in data:
-        n += byte == 10
+    n, whole = np.int64(0), len(data) // _COUNTED_BYTES * _COUNTED_BYTES
+    for first in range(0, whole, _COUNTED_BYTES):
+        some = np.uint8(0)
+        for at in range(first, first + _COUNTED_BYTES):
+            some = np.uint8(some + np.uint8(data[at] == 10))
+        n += some
+    for at in range(whole, len(data)):
+        n += data[at] == 10
     return n

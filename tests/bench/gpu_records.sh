@@ -11,9 +11,13 @@
 #   one-event    one event at a time to a worker and back                                    1
 #   hard         250 answers an event, by master and by the workers                          2
 #   areas        an R*-tree on the CPU beside clcb, keyed and keyed_cuda                     4
+#   ranges       workloads of ranges and packets                                             3
+#   lines        JSON lines in memory and of a file to answers, and each part of the way     3
+#   tags         212 million tag sets: keyed_cuda and TagMatch; 110 GiB of memory            7
+#   one-gpu      MPI-CUDA's mode: 500,000 events, one at a time, a master and one worker     3
 #   soak         changes without end at 2.5 M filters, and filters that come: memory, pauses 14
 #   scaling      1, 2, 4, ... workers, a GPU each, as many as there are                      2 for each number
-#   experiments  the tables and figures of the papers at full size; only when it is named    more than an hour
+#   experiments  the tables and figures of the papers, dear ones with fewer points; only when it is named   25
 #
 # Needs an environment with the project and MPI (`make env`); MPIRUN_FLAGS are for mpirun.  Times are those of an H200 with 16
 # cores.  DIRECTORY gets a file of records for each stage and the workloads, which are used again.  A stage that fails is
@@ -57,7 +61,7 @@ make_workloads() { # SCENARIO:EVENTS..., side by side: it takes longer than what
 }
 
 stage_tests() {
-    try "$python" -m pytest -q -m gpu tests/engines/test_engines.py tests/engines/test_live.py tests/unit/gpu/test_gpu_without_a_gpu.py
+    try "$python" -m pytest -q -m gpu tests/engines tests/unit/gpu
 }
 
 stage_engines() {
@@ -107,6 +111,40 @@ stage_areas() {
         --engine clcb,rtree,keyed,keyed_cuda -o "$to/areas.jsonl"
 }
 
+stage_ranges() {
+    bench ranges packets --events $((8 * million)) --batch $million --repetitions 5 --check 5
+    bench ranges intervals --events $million --batch 262144 --repetitions 5 --check 5
+    bench ranges intervals-narrow --events $((2 * million)) --batch 262144 --repetitions 5 --check 5
+    bench ranges intervals-narrow --filters 1000000 --events 524288 --batch 262144 --repetitions 5 --check 5
+    bench ranges intervals-large --events 65536 --batch 32768 --repetitions 5 --check 3
+}
+
+stage_lines() {
+    local each
+    for each in "ccm --times 32 --on-disk" "contains --times 16" "ccm-strings --times 16" "clcb --times 16 --filters 250000"; do
+        # shellcheck disable=SC2086
+        try "$python" tests/bench/lines_on_gpu.py $each --directory "$to" -o "$to/lines.jsonl"
+    done
+    try "$python" tests/bench/mutated_lines.py --gpu -o "$to/lines.jsonl"
+}
+
+stage_tags() { # a query of this law has one answer; an index is built anew for each engine
+    local law=(--param constraints=3-5 --param name_exponent=0.5) directory=$to/work/tags
+    try "$python" -m mpi_match generate tagmatch -v "${law[@]}" --filters 212000000 --events $((4 * million)) -o "$directory"
+    bench tags -v --table "$directory/table.h5" --events "$directory/events.h5" --batch $((2 * million)) --check 8
+    rm -rf "$directory"
+    try "$python" -m mpi_match bench tagmatch -v "${law[@]}" --filters 212000000 --events 262144 --batch 65536 --engine tagmatch \
+        --set launch=64 --check 1 --repetitions 3 -o "$to/tags.jsonl"
+    bench tags tagmatch -v "${law[@]}" --filters 10000000 --events $((4 * million)) --batch $((2 * million)) --check 8
+}
+
+stage_one_gpu() {
+    local phases
+    for phases in 2 3; do
+        run one-gpu ccm 500000 --engine ccm --set phases=$phases --batch 1 --credits 1 --feed master --check 20 --repetitions 1
+    done
+}
+
 stage_soak() {
     try "$python" -m mpi_match bench soak clcb --engine keyed_cuda --filters 2500000 --batch 2500 --minutes 10 \
         -o "$to/soak.jsonl"
@@ -128,14 +166,33 @@ stage_scaling() {
         --directory "$to/work" ${MPIRUN_FLAGS:+"--mpirun-flags=$MPIRUN_FLAGS"} -o "$to/scaling.jsonl"
 }
 
-stage_experiments() { # what is there already is not measured again
-    try "$python" -m mpi_match experiment run all -o "$to/experiments"
+stage_experiments() { # what is there already is not measured again; what is missing at full size first
+    local to_keep=(-o "$to/experiments")
+    experiment() {
+        try "$python" -m mpi_match experiment run "$@" "${to_keep[@]}"
+    }
+    experiment clcb-figure-6
+    experiment mpi-cuda-table-2 mpi-cuda-figure-5 --repetitions 2
+    experiment mpi-cuda-figure-3 --only attributes=1,3,5,7,10 --repetitions 2
+    experiment mpi-cuda-figure-4 --only events=100000 --repetitions 1
+    experiment clcb-table-2 --engine clcb,betree,rtree,keyed,keyed_cuda
+    experiment farroukh-figure-{5,6,7,8,9,10,11,12} --events 1000 --repetitions 2 --only threads=1,2,4,8
+    experiment clcb-figure-7 clcb-figure-5 --only interfaces=100,1000,10000,100000,250000 --repetitions 2
+    experiment clcb-figure-3 clcb-figure-4 --only interfaces=100,1000,10000,100000 --repetitions 2
+    experiment ccm-figure-8 ccm-figure-9
+    experiment clcb-table-2 --engine sff,duckdb --events 20 --repetitions 1
+    experiment ccm-table-2 --engine duckdb --events 20 --repetitions 1
+    experiment farroukh-figure-13 --events 1000 --repetitions 2 --only twophase.access_block=1,5,12,50,200,1430
+    experiment farroukh-figure-14 farroukh-figure-15 --events 1000 --repetitions 2 --only filters=1000000,3000000,5000000
+    experiment tagmatch-figure-8 tagmatch-figure-9 --only filters=5000000 --repetitions 2
+    experiment tagmatch-figure-10 --only filters=1000000,5000000 --repetitions 2
+    experiment tagmatch-table-3 --only filters=20000000 --repetitions 2
     cat "$to"/experiments/*.jsonl >"$to/experiments.jsonl"
 }
 
 failed=()
 stages=("$@")
-((${#stages[@]})) || stages=(tests engines published end-to-end one-event hard areas soak scaling)
+((${#stages[@]})) || stages=(tests engines published end-to-end one-event hard areas ranges lines tags one-gpu soak scaling)
 for stage in "${stages[@]}"; do
     function=stage_${stage//-/_}
     if ! declare -F "$function" >/dev/null; then

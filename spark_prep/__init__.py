@@ -57,6 +57,7 @@ class CompileOptions:
     rejects      directory of the bad rows; by default `<output>.rejects`
     strict       any bad row is an error, and nothing is written
     partitions   parts of each kind, at least 1; by default as many as the rows need
+    number       column of a DataFrame of events with each event's number: integers from 0 to one less than there are rows
     master       Spark master if there is no session yet; by default all cores of this machine
     """
 
@@ -64,6 +65,7 @@ class CompileOptions:
     rejects: Path | None = None
     strict: bool = False
     partitions: int | None = None
+    number: str | None = None
     master: str | None = None
 
 

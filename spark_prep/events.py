@@ -3,7 +3,7 @@
 Where tasks can read the files by themselves, they do (`splits`): a task reads one range of the rows and writes it as parts.
 What Spark alone can read comes as rows.  A partition of them is a range of each file that it has rows of; where there are
 few such ranges, each is written as parts.  Only where there are many, or fewer than cores (a single large `.gz` of another
-file system), rows are first sorted by (file, block, position).
+file system), or where a column of a DataFrame numbers them, rows are first sorted by (file, block, position).
 
     splits               --write_splits-->
     rows, perhaps sorted --write_parts-->   parts written, with the place of their first row; bad rows; blocks of lines
@@ -34,10 +34,12 @@ from mpi_match.ingest.events_encoder import EventsEncoder
 from mpi_match.ingest.line_blocks import LineBlock
 from mpi_match.ingest.published_events import PublishedColumns
 from mpi_match.ingest.rows import EventForm, row_text
+from mpi_match.model import ModelError
 from mpi_match.storage import Reader
 from mpi_match.table.schema import TABLE
 from mpi_match.table.table import load_vocabulary
 from mpi_match.table.vocabulary import Vocabulary
+from spark_prep import SparkPrepError
 from spark_prep.arrow_lines import joined_lines
 from spark_prep.arrow_records import REJECT_ARROW, REJECT_SCHEMA, BadRow
 from spark_prep.held_events import HeldEvents
@@ -55,7 +57,8 @@ class EventTarget(NamedTuple):
     """What events are compiled for, and where to.
 
     `digest` is that of `table` (`table_digest`), so that no task uses another table that has replaced it.  `left_out` are
-    the columns that cannot be attributes (`event_columns`).
+    the columns that cannot be attributes (`event_columns`).  `number` is the column that positions are from
+    (`RowSource.number`): they are then the events' numbers.
     """
 
     form: EventForm
@@ -64,6 +67,7 @@ class EventTarget(NamedTuple):
     files: PartFiles
     left_out: tuple[str, ...] = ()
     events_per_part: int = EVENTS_PER_PART
+    number: str | None = None
 
 
 class Place(NamedTuple):
@@ -81,11 +85,17 @@ class WrittenEvents(NamedTuple):
     n_bad: int
 
     @classmethod
-    def of(cls, found: DataFrame) -> WrittenEvents:
-        """Those of `write_splits` and `write_parts`."""
+    def of(cls, found: DataFrame, number: str | None = None) -> WrittenEvents:
+        """Those of `write_splits` and `write_parts`.  Raises SparkPrepError if a `number` (`EventTarget`) is missing."""
         columns = [*WrittenPart._fields, "bad", *PLACE]
         rows = found.where("part is not null").select(columns).collect()
         rows.sort(key=lambda row: (path_key(row["file"]), row["block"], row["position"]))
+        if number is not None:
+            n_before = 0
+            for row in rows:
+                if row["position"] != n_before:
+                    raise SparkPrepError(_misnumbered(number, n_before, row["position"]))
+                n_before += row["rows"]
         n_columns = len(WrittenPart._fields)
         return cls([WrittenPart(*row[:n_columns]) for row in rows], sum(row["bad"] for row in rows))
 
@@ -125,13 +135,19 @@ def are_in_ranges(rows: DataFrame, cores: int) -> bool:
 
 
 def write_parts(rows: DataFrame, target: EventTarget, *, are_sorted: bool) -> DataFrame:
-    """As `write_splits`, from rows: those of `ordered`, or in partitions that are ranges of each file (see the module)."""
+    """As `write_splits`, from rows: those of `ordered`, or in partitions that are ranges of each file (see the module).
+
+    Tasks raise ModelError for numbers (`EventTarget.number`) that do not follow each other.
+    """
     content = "value" if "value" in rows.columns else "row"
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         writer = _PartWriter(target)
         last: tuple[str, int] | None = None
+        following: int | None = None
         for batch in filter(len, batches):
+            if target.number is not None:
+                following = _checked_numbers(target.number, batch.column(3), following)
             for piece in [batch] if are_sorted else _blocks_of(batch):
                 block = piece.column(1)[0].as_py(), piece.column(2)[0].as_py()
                 if not are_sorted and block != last:
@@ -141,6 +157,30 @@ def write_parts(rows: DataFrame, target: EventTarget, *, are_sorted: bool) -> Da
         yield from writer.end()
 
     return rows.select(content, *PLACE).mapInArrow(run, EVENTS_SCHEMA)
+
+
+def _checked_numbers(column: str, numbers: pa.Array, following: int | None) -> int:
+    """The number after those of a batch; `following` is the one after the batch before it.  Raises ModelError."""
+    if numbers.null_count:
+        raise ModelError(f"the column {column!r} numbers the events, and is null in a row; every row needs its number")
+    found = numbers.to_numpy()
+    first = int(found[0]) if following is None else following
+    wrong = np.flatnonzero(found != first + np.arange(len(found)))
+    if first < 0:
+        raise ModelError(f"the column {column!r} numbers the events, from 0 on; it holds {first}")
+    if len(wrong):
+        raise ModelError(_misnumbered(column, first + int(wrong[0]), int(found[wrong[0]])))
+    return first + len(found)
+
+
+def _misnumbered(column: str, expected: int, found: int) -> str:
+    """What is wrong with a number, in ascending order, that is not the expected one."""
+    if found < expected:
+        return f"the column {column!r} numbers the events, and {found} stands twice; each number is of one row"
+    return (
+        f"the column {column!r} numbers the events, from 0 on without gaps, and {expected} is missing (next is {found}); "
+        f"number the rows anew: F.row_number().over(Window.orderBy({column!r})) - 1"
+    )
 
 
 def _blocks_of(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -56,14 +56,16 @@ def compile_subscriptions(
     """Compile subscriptions to a table: `output`, an index, and its parts in the directory beside it.
 
     `inputs` are files, directories, globs (JSON lines, also .gz, or Parquet), or a DataFrame with the columns of Parquet.
-    Raises SparkPrepError, StorageError.
+    Subscriptions have no numbers, so `options.number` is not for them.  Raises SparkPrepError, StorageError.
     """
     start = time.perf_counter()
     _check_files(output, inputs)
     _check_partitions(options.partitions)
     bad_rows = _RejectPath(output, options.rejects)
+    if options.number is not None:
+        raise SparkPrepError(f"subscriptions are not numbered by a column ({options.number!r}); events of a DataFrame are")
     spark = session(options.master)
-    source = _source(spark, inputs, options.format)
+    source = _source(spark, inputs, options)
     subscriptions.check_columns(source.columns)
     with PartSet(output, "table") as parts, _Held() as held, in_one_line():
         records = held.keep(subscriptions.parse(_spread(spark, source)))
@@ -118,7 +120,12 @@ def compile_events(
     """Compile events to an event table, encoded for `table`: `output`, an index, and its parts in the directory beside it.
 
     `form` names the attributes that hold an event's coordinates and its id, which is then no attribute; `inputs` as in
-    `compile_subscriptions`.  Raises SparkPrepError, StorageError, ModelError.
+    `compile_subscriptions`.
+
+    An event's number is its row's number in the input, rejected rows included.  A DataFrame has no order: name the column
+    that numbers its rows, `options.number`, which is then no attribute.  Without one its events are numbered along its
+    partitions as Spark has them in this run, and another run may number them otherwise; give them an id to know them by.
+    Raises SparkPrepError, StorageError, ModelError.
     """
     start = time.perf_counter()
     table = table.absolute()
@@ -127,12 +134,13 @@ def compile_events(
     _check_partitions(options.partitions)
     bad_rows = _RejectPath(output, options.rejects)
     needed = needed_names(load_vocabulary(table).attribute_names, form)
+    _check_number(options.number, inputs, needed)
     spark = session(options.master)
-    source, unusable = event_columns.usable(_source(spark, inputs, options.format), needed, form)
+    source, unusable = event_columns.usable(_source(spark, inputs, options), needed, form)
     with PartSet(output, "events") as parts, _Held() as held, in_one_line():
-        target = events.EventTarget(form, table, digest, parts.files, unusable)
+        target = events.EventTarget(form, table, digest, parts.files, unusable, number=options.number)
         found, source = _written_events(spark, source, target, options.partitions, held)
-        written, n_bad = events.WrittenEvents.of(found)
+        written, n_bad = events.WrittenEvents.of(found, options.number)
         n_rows = sum(item.rows for item in written)
         bad_rows.settle(found, source, n_rows, n_bad, options.strict)
         if n_bad == n_rows:
@@ -199,14 +207,30 @@ def _written_events(
         tasks = splits.splits_of(files, partitions or splits.number_of_tasks(files, cores))
         found = held.keep(events.write_splits(spark, tasks, source.format == "json", target))
         return found, replace(source, blocks=events.blocks(found))
-    rows, in_ranges = source.rows, partitions is None and events.are_in_ranges(source.rows, cores)
+    rows, as_they_are = source.rows, partitions is None and source.number is None
+    in_ranges = as_they_are and events.are_in_ranges(rows, cores)
     if not in_ranges:
         rows = events.ordered(rows, partitions or max(cores, rows.rdd.getNumPartitions()))
     return held.keep(events.write_parts(rows, target, are_sorted=not in_ranges)), source
 
 
-def _source(spark: SparkSession, inputs: list[str] | DataFrame, format_: str | None) -> RowSource:
-    return sources.of_frame(inputs) if isinstance(inputs, DataFrame) else sources.read(spark, inputs, format_)
+def _source(spark: SparkSession, inputs: list[str] | DataFrame, options: CompileOptions) -> RowSource:
+    if isinstance(inputs, DataFrame):
+        return sources.of_frame(inputs, options.number)
+    return sources.read(spark, inputs, options.format)
+
+
+def _check_number(column: str | None, inputs: list[str] | DataFrame, needed: frozenset[str]) -> None:
+    """Refuse a column of numbers that is not of a DataFrame, or wanted as an attribute too.  Raises SparkPrepError."""
+    if column is not None and not isinstance(inputs, DataFrame):
+        raise SparkPrepError(
+            f"events in files are numbered by their rows; a column ({column!r}) numbers those of a DataFrame"
+        )
+    if column in needed:
+        raise SparkPrepError(
+            f"the column {column!r} numbers the events and is no attribute, but a filter, the location or the id names it; "
+            f"number by a copy of it: withColumn('number', F.col({column!r}))"
+        )
 
 
 def _check_files(output: Path, inputs: list[str] | DataFrame, *read: Path) -> None:

@@ -11,7 +11,8 @@ A row is (content, file, block, position):
 line number in a file is computed only for bad rows: one native pass counts the lines of every block (`with_lines`).  That
 pass uses the very rows that were parsed, because another reading might be split into other blocks.
 
-A user's own DataFrame is a source too (`of_frame`): its rows have neither file nor line.
+A user's own DataFrame is a source too (`of_frame`): its rows have no file.  It has no order of its own, so a column may say
+which row is which; its row 0 is line 1, and without such a column rows have no line.
 
 Lines end in \n and in nothing else: a lone \r would end a line for Spark by itself, but not for other readers of JSON lines.
 """
@@ -25,6 +26,7 @@ from urllib.parse import unquote
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from mpi_match.ingest.rows import MAX_LINE_BYTES
 from spark_prep import SparkPrepError
@@ -32,6 +34,7 @@ from spark_prep.java_errors import in_one_line
 
 FORMATS = ("json", "parquet")
 PLACE = ("file", "block", "position")
+_INTEGERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 _PARQUET = b"PAR1"
 """First bytes of a Parquet file."""
 
@@ -41,7 +44,8 @@ class RowSource:
     """Rows of one format ("json", "parquet" or "frame"): a DataFrame of content, file, block, position (see the module).
 
     `name` is its name in messages.  `columns` are those of the input; for JSON lines, which have none, None.  `blocks` are
-    the blocks of lines where they are known: file, block, position of the first line, and number of lines `n`.
+    the blocks of lines where they are known: file, block, position of the first line, and number of lines `n`.  `number` is
+    the column of a frame that positions are from.
     """
 
     rows: DataFrame
@@ -49,12 +53,13 @@ class RowSource:
     name: str
     columns: list[str] | None = None
     blocks: DataFrame | None = None
+    number: str | None = None
 
     def with_lines(self, places: DataFrame) -> DataFrame:
         """`places` (with file, block, position) with `line`, counted from 1 in each file, instead of block and position."""
-        if self.format == "frame":
+        if self.format == "frame" and self.number is None:
             lines = places.withColumn("line", F.lit(0).cast("bigint"))
-        elif self.format == "parquet":
+        elif self.format in ("frame", "parquet"):
             lines = places.withColumn("line", F.col("position") + 1)
         else:
             blocks = self.blocks
@@ -112,15 +117,37 @@ def _parquet(spark: SparkSession, inputs: list[str]) -> RowSource:
     return RowSource(rows, "parquet", ", ".join(inputs), table.columns)
 
 
-def of_frame(frame: DataFrame) -> RowSource:
-    """The rows of a DataFrame with the columns of a Parquet file."""
+def of_frame(frame: DataFrame, number: str | None = None) -> RowSource:
+    """The rows of a DataFrame with the columns of a Parquet file.
+
+    `number` is the column of their positions, which is then no column of the rows; without one, positions ascend along the
+    partitions as Spark happens to have them.  Raises SparkPrepError if it is no column of integers, or the only column.
+    """
+    columns = [name for name in frame.columns if name != number]
+    position = F.monotonically_increasing_id() if number is None else _numbers(frame, number)
     rows = frame.select(
-        _all_columns(frame),
+        F.struct(*[frame[_quoted(name)] for name in columns]).alias("row"),
         F.lit("").alias("file"),
         F.lit(0).cast("bigint").alias("block"),
-        F.monotonically_increasing_id().alias("position"),
+        position.alias("position"),
     )
-    return RowSource(rows, "frame", "the DataFrame", frame.columns)
+    return RowSource(rows, "frame", "the DataFrame", columns, number=number)
+
+
+def _numbers(frame: DataFrame, column: str) -> Column:
+    """A column of integers.  Raises SparkPrepError."""
+    if column not in frame.columns:
+        has = ", ".join(map(repr, frame.columns))
+        raise SparkPrepError(f"there is no column {column!r} to number the rows by; there are: {has}")
+    if len(frame.columns) == 1:
+        raise SparkPrepError(f"the DataFrame has no column but {column!r}, which only numbers its rows")
+    dtype = frame.schema[column].dataType
+    if not isinstance(dtype, _INTEGERS):
+        raise SparkPrepError(
+            f"the column {column!r} numbers the rows and must hold integers, found {dtype.simpleString()}; "
+            f"cast it: F.col({column!r}).cast('bigint')"
+        )
+    return frame[_quoted(column)].cast("bigint")
 
 
 def _all_columns(frame: DataFrame) -> Column:

@@ -279,6 +279,56 @@ def test_a_frame_without_a_usable_column_is_refused(spark: SparkSession, table: 
         job.compile_events(frame, table, tmp_path / "events.h5")
 
 
+def test_a_column_numbers_the_events_of_a_frame(spark: SparkSession, table: Path, tmp_path: Path) -> None:
+    temps = [25, None, 2**53 + 1, *range(300)]
+    rows = [(number, temp, "Milan") for number, temp in enumerate(temps)]
+    random.Random(3).shuffle(rows)
+    frame = spark.createDataFrame(rows, "n long, temp long, city string")
+    options = CompileOptions(number="n", partitions=3)
+    summary = job.compile_events(frame.repartition(4), table, tmp_path / "events.h5", options=options)
+    published = [({} if temp is None else {"temp": temp}) | {"city": "Milan"} for temp in temps]
+    expected = Events.of(None if number == 2 else event_of_row(row) for number, row in enumerate(published))
+    assert_same_events(tmp_path / "events.h5", table, expected)
+    (reject,) = read_rejects(summary.rejects)
+    assert (reject["file"], reject["line"], json.loads(reject["row"])["city"]) == ("", 3, "Milan")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [
+        ([0, 1, None], "is null in a row"),
+        ([0, 1, -1], "from 0 on; it holds -1"),
+        ([2, 1, 0, 1], "1 stands twice"),
+        ([0, 1, 3], r"2 is missing \(next is 3\)"),
+        ([1, 2], r"0 is missing \(next is 1\)"),
+        ([0.0, 1.0], "must hold integers, found double"),
+    ],
+)
+def test_numbers_of_events_that_are_none_are_refused(
+    spark: SparkSession, table: Path, tmp_path: Path, numbers: list[Any], said: str
+) -> None:
+    of = "double" if isinstance(numbers[0], float) else "int"
+    frame = spark.createDataFrame([(number, 3) for number in numbers], f"n {of}, temp int").coalesce(1)
+    with pytest.raises(SparkPrepError, match=f"^the column 'n' numbers the (events|rows).*{said}[^\n]*$"):
+        job.compile_events(frame, table, tmp_path / "events.h5", options=CompileOptions(number="n", partitions=1))
+    assert names_in(tmp_path / "any") == set()
+
+
+def test_a_column_of_numbers_is_of_a_frame_and_no_attribute(spark: SparkSession, table: Path, tmp_path: Path) -> None:
+    frame = spark.createDataFrame([(0, 3.0)], "n int, temp double")
+    path = str(write_lines(tmp_path / "in.jsonl", [{"temp": 1}]))
+    for inputs, number, said in (
+        (frame, "m", "there is no column 'm' to number the rows by; there are: 'n', 'temp'"),
+        (frame, "temp", "the column 'temp' numbers the events and is no attribute, but a filter"),
+        (frame.select("n"), "n", "no column but 'n'"),
+        ([path], "n", "events in files are numbered by their rows"),
+    ):
+        with pytest.raises(SparkPrepError, match=said):
+            job.compile_events(inputs, table, tmp_path / "events.h5", options=CompileOptions(number=number))
+    with pytest.raises(SparkPrepError, match="subscriptions are not numbered by a column"):
+        job.compile_subscriptions([path], tmp_path / "table.h5", CompileOptions(number="n"))
+
+
 def test_events_from_parquet_flatten_structs_and_leave_out_nulls(spark: SparkSession, table: Path, tmp_path: Path) -> None:
     published = [
         {"temp": 25, "position": {"x": 1.5, "y": None}, "city": "Milan", "on": True},

@@ -5,15 +5,17 @@ a function of `cpu_search` has those of `cpu_verify` inlined, and after an upgra
 would load the old checks.  Therefore each state of the sources has a cache directory of its own:
 
     ~/.cache/mpi-match/                       $XDG_CACHE_HOME/mpi-match where set; NUMBA_CACHE_DIR as it is where set
-      3f0c…91-znver4-py3.11-numba0.68.1/      digest of all sources (`source_digest`), processor, compiler
-        keyed_5b…/                            Numba's, named after the installation's path
+      3f0c…91-znver4-py3.11-numba0.68.1-…/    digest of all sources (`source_digest`), processor, compiler and its libraries
+        mpi_match.engines.keyed/              Numba's, named after the folder in the package
         keyed.lock                            held by the process that compiles any `keyed-...`
         keyed-uint32.compiled                 marks what a process has compiled to the end
 
-The processor is part of the name because hosts of several kinds may share a home directory.  Where the directory cannot be
-written, nothing is kept and every process compiles; Numba itself would fall back to `__pycache__`, which may hold code of
-other sources.  Making a new directory removes those that no process began to use for a month; a process that still uses one
-compiles what it misses and makes the directory again.
+The processor is part of the name because hosts of several kinds may share a home directory. Folders are named by their
+place in the package (`PackageLocator`), not on the disk, so installations of the same sources compile once for all of them;
+but CUDA kernels, which have Numba's own names, once for each. Where the directory cannot be written, nothing is kept and
+every process compiles; Numba itself would fall back to `__pycache__`, which may hold code of other sources. Making a new
+directory removes those that no process began to use for a month; a process that still uses one compiles what it misses and
+makes the directory again.
 
 With `compile_once` one process compiles the code of an engine while the others, such as the ranks of a host, wait and then
 load it.  Code compiled outside it is kept as well, but processes may compile it at the same time.
@@ -40,10 +42,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TextIO, TypeVar, cast
 
+import llvmlite
 import llvmlite.binding
 import numba
+import numpy
+from numba.core.caching import UserProvidedCacheLocator
 from numba.core.types import unliteral
 
+import mpi_match
 from mpi_match.compute import compile_notice
 from mpi_match.environment import source_digest
 
@@ -61,6 +67,7 @@ NESTED_VERSION = "0.68."
 """Versions of Numba that `nested_compiler` was written for."""
 POLL_S = 0.02
 
+_PACKAGE = Path(mpi_match.__file__).absolute().parent
 _NAME = re.compile(r"[0-9a-f]{64}-[^/]+")
 _settings = threading.Lock()
 _compiling = threading.RLock()
@@ -70,7 +77,8 @@ _compiling = threading.RLock()
 def directory() -> Path | None:
     """Where the compiled code of these sources is kept, made if need be; None where it cannot be written."""
     python = ".".join(platform.python_version_tuple()[:2])
-    name = f"{source_digest.digest()}-{llvmlite.binding.get_host_cpu_name()}-py{python}-numba{numba.__version__}"
+    compiler = "-".join(f"{each.__name__}{each.__version__}" for each in (numba, llvmlite, numpy))
+    name = f"{source_digest.digest()}-{llvmlite.binding.get_host_cpu_name()}-py{python}-{compiler}"
     try:
         place = _parent() / name
         if not place.exists():
@@ -83,6 +91,19 @@ def directory() -> Path | None:
         log.debug("compiled code is not kept: %s", error)
         return None
     return place
+
+
+class PackageLocator(UserProvidedCacheLocator):
+    """Numba's for a directory, with folders named by a file's place in this package; those of other files are its own."""
+
+    @classmethod
+    def get_suitable_cache_subpath(cls, py_file: str) -> str:
+        """Such as `mpi_match.engines.keyed` for a file of that folder."""
+        try:
+            folder = Path(py_file).absolute().parent.relative_to(_PACKAGE)
+        except ValueError:  # a function of another program
+            return str(super().get_suitable_cache_subpath(py_file))  # type: ignore[no-untyped-call]
+        return ".".join((_PACKAGE.name, *folder.parts))
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -266,7 +287,7 @@ def _log_compiling() -> None:
 def _cache_in(place: Path) -> Iterator[None]:
     """Let Numba cache functions decorated in the body below `place` and nowhere else."""
     before = _config.CACHE_DIR, _config.CACHE_LOCATOR_CLASSES
-    _config.CACHE_DIR, _config.CACHE_LOCATOR_CLASSES = str(place), "UserProvidedCacheLocator"
+    _config.CACHE_DIR, _config.CACHE_LOCATOR_CLASSES = str(place), f"{__name__}.{PackageLocator.__name__}"
     try:
         yield
     finally:

@@ -34,7 +34,10 @@ def wheel() -> Path:
 
 
 class Installation:
-    """An environment with only the wheel and its dependencies; commands run beside it, with an empty home."""
+    """An environment with only the wheel and its dependencies; commands run beside it, with an empty home.
+
+    Compiled code is that of the tree, whose sources it has.
+    """
 
     def __init__(self, place: Path, python: str, requirement: str) -> None:
         self._home, self._work, binaries = place / "home", place / "work", place / "env" / "bin"
@@ -43,7 +46,8 @@ class Installation:
         own = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", *LAUNCHERS))}
         self._run([python, "-m", "venv", str(place / "env")], own)
         self._run([str(binaries / "pip"), "install", "--quiet", "--no-compile", requirement], own)
-        kept: dict[str, str] = {name: own[name] for name in ("TMPDIR", "LANG") if name in own}
+        kept: dict[str, str] = {name: own[name] for name in ("TMPDIR", "LANG", "NUMBA_CACHE_DIR") if name in own}
+        kept["XDG_CACHE_HOME"] = own.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))
         as_root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "PYTHONUNBUFFERED": "1"}
         self._environment = {**kept, **as_root, "HOME": str(self._home), "PATH": f"{binaries}:/usr/bin:/bin"}
 

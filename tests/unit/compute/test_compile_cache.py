@@ -129,6 +129,14 @@ def test_what_is_compiled_is_found_again(tiny: Tiny) -> None:
     assert len(tiny.directories()) == 1
 
 
+def test_an_installation_elsewhere_of_the_same_sources_finds_it(tiny: Tiny, tmp_path: Path) -> None:
+    tiny.ask()
+    tiny.root = shutil.copytree(tiny.root, tmp_path / "elsewhere")
+    assert tiny.ask() == "1 loaded ''"
+    tiny.write("callee", CALLEE.format(answer=2))
+    assert tiny.ask() == "2 compiled ''"
+
+
 def test_a_process_that_compiles_logs_it_once_and_one_that_loads_does_not(tiny: Tiny) -> None:
     said = tiny.ask(LOGGED="INFO").splitlines()
     (place,) = tiny.directories()

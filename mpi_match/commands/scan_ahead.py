@@ -15,8 +15,9 @@ from mpi_match.ingest.event_scanner import LineScanner, ScannedEvents
 from mpi_match.ingest.line_ranges import LineRange, ranges_of
 from mpi_match.ingest.rows import Reject, Rejects
 
-SCANNED_AHEAD = 8
-"""Ranges that are read and scanned ahead, by as many threads if there are cores."""
+READING_THREADS, SCANNED_AHEAD = 8, 20
+"""Threads that read and scan, if there are cores for them, and ranges that they may be ahead: more than twice as many, so
+that no thread waits for the one with the oldest range.  A range that is scanned has no more memory of the host."""
 
 Progress = Callable[[str], AbstractContextManager[Callable[[int, int], None]]]
 """`with progress("events") as step: step(done, total)`"""
@@ -49,7 +50,7 @@ def scanned_ahead(
         ahead: deque[Future[_Scanned]] = deque()
         n_asked = first_line = done = 0
         for lines in ranges:
-            while n_asked < len(ranges) and len(ahead) <= SCANNED_AHEAD:
+            while n_asked < len(ranges) and len(ahead) < SCANNED_AHEAD:
                 ahead.append(threads.submit(scan, ranges[n_asked]))
                 n_asked += 1
             found = ahead.popleft().result()
@@ -61,7 +62,7 @@ def scanned_ahead(
             done += lines.stop - lines.start
             step(done >> 20, total >> 20)
 
-    threads = ThreadPoolExecutor(min(SCANNED_AHEAD, len(os.sched_getaffinity(0))), "scan")
+    threads = ThreadPoolExecutor(min(READING_THREADS, len(os.sched_getaffinity(0))), "scan")
     try:
         with progress("MiB of events") if progress is not None else nullcontext(lambda *_: None) as step:
             yield numbered(step)

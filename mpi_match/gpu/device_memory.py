@@ -11,6 +11,7 @@ Under the simulator device memory is NumPy arrays, and every copy has ended when
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import time
 import weakref
@@ -141,12 +142,19 @@ class Stream:
 
     def __init__(self, *, urgent: bool = False, keeps_lock: bool = False) -> None:
         self.handle, self.intake = 0, _INTAKES[keeps_lock]
+        self._same: Stream | None = None  # the one whose handle this is, which is destroyed with it
         if not simulated:
             flags = int(driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
             priority = call(driver.cuCtxGetStreamPriorityRange)[1] if urgent else 0
             self.handle = int(call(driver.cuStreamCreateWithPriority, flags, priority))
             weakref.finalize(self, driver.cuStreamDestroy, self.handle).atexit = False
             self._synchronize = partial(driver.cuStreamSynchronize, driver.CUstream(self.handle))
+
+    def releasing_lock(self) -> Stream:
+        """The same stream, whose calls release Python's lock: for copies from and to memory that is not pinned."""
+        same = copy.copy(self)
+        same.intake, same._same = _INTAKES[False], self
+        return same
 
     def copy_in(self, to: DeviceArray, source: Array) -> None:
         """Host to device: all of `source` (contiguous) to the start of `to`."""

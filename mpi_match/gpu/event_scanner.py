@@ -72,7 +72,7 @@ class GpuEventScanner:
             if found:
                 rows = self._lines.with_judged(rows, Events.of(found).encode(vocabulary), buffers)
             events = EventsOnGpu(rows.n_rows, rows.offsets, rows.attributes, rows.location, lease)
-            batch = GpuBatch(events, rows.widest, buffers.stream, vocabulary.fingerprint)
+            batch = GpuBatch(events, rows.widest, buffers.unpinned, vocabulary.fingerprint)
         return ScannedEvents(batch, ids, batch.has_location, identified, len(found), rows.n_rows)
 
 

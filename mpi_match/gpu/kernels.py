@@ -119,8 +119,9 @@ class Gpu:
 
     def make_current(self) -> None:
         """Let the calling thread use this GPU."""
-        if not simulated:
+        if not simulated and getattr(_chosen, "index", None) != self.info.index:
             cuda.select_device(self.info.index)
+            _chosen.index = self.info.index
 
     @property
     def n_bytes(self) -> int:
@@ -142,6 +143,10 @@ class Gpu:
     def stream(self, *, urgent: bool = False, keeps_lock: bool = False) -> Stream:
         """A new stream; kernels of an `urgent` one go before those of others; `keeps_lock`: see `Stream`."""
         return Stream(urgent=urgent, keeps_lock=keeps_lock)
+
+
+_chosen = threading.local()
+"""`index` of the GPU that a thread uses: Numba takes a lock of all threads to be told the same again."""
 
 
 Argument: TypeAlias = "DeviceArray | int | tuple[DeviceArray | int, ...]"

@@ -75,10 +75,14 @@ class GpuRows(NamedTuple):
 
 
 class ScanBuffers:
-    """Memory for one block of lines and its rows."""
+    """Memory for one block of lines and its rows, and their stream; `unpinned` is that stream for the host's other memory.
+
+    Launches keep Python's lock: threads that read and scan would otherwise take it from one another at each of them.
+    """
 
     def __init__(self, gpu: Gpu, packed: np.dtype) -> None:
-        self.stream = gpu.stream()
+        self.stream = gpu.stream(keeps_lock=True)
+        self.unpinned = self.stream.releasing_lock()
         self.marks = [Mark() for _ in range(len(SCAN_STEPS) + 1)]
         self.staged = PinnedBuffer(np.uint8)
         self.state, self.host_state = gpu.buffer(np.int64), PinnedBuffer(np.int64)
@@ -125,7 +129,7 @@ class GpuLineScanner:
 
     def with_judged(self, rows: GpuRows, judged: EventBatch, buffers: ScanBuffers) -> GpuRows:
         """The rows with the flagged ones as the events `judged`."""
-        stream, n, n_attributes = buffers.stream, rows.n_rows, rows.attributes.size + judged.n_attributes
+        stream, n, n_attributes = buffers.unpinned, rows.n_rows, rows.attributes.size + judged.n_attributes
         offsets, attributes = buffers.more_offsets.array(n + 1), buffers.more_attributes.array(max(n_attributes, 1))
         location = buffers.location.array(2 * n if self._located else 1)
         where = judged.location if judged.location is not None else np.full((len(judged), 2), np.nan)
@@ -150,19 +154,19 @@ class GpuLineScanner:
         """The ids of the rows of `data`, empty for one without, the flagged ones those of the events `judged`."""
         bounds = np.zeros((rows.n_rows, 2), np.int64)
         if rows.id_bounds is not None:
-            buffers.stream.copy_out(bounds, rows.id_bounds)
-            buffers.stream.synchronize()
+            buffers.unpinned.copy_out(bounds, rows.id_bounds)
+            buffers.unpinned.synchronize()
         return scanned_ids(data, [(bounds, np.zeros(0, np.uint8))], rows.flagged.astype(np.int64), judged)
 
     def fetched(self, rows: GpuRows, buffers: ScanBuffers) -> EventBatch:
         """The rows as a batch on the host."""
         offsets, attributes = np.empty(rows.n_rows + 1, np.uint32), np.empty(rows.attributes.size, self._packed)
         location = None if rows.location is None else np.empty((rows.n_rows, 2))
-        buffers.stream.copy_out(offsets, rows.offsets)
-        buffers.stream.copy_out(attributes, rows.attributes)
+        buffers.unpinned.copy_out(offsets, rows.offsets)
+        buffers.unpinned.copy_out(attributes, rows.attributes)
         if location is not None and rows.location is not None:
-            buffers.stream.copy_out(location, rows.location)
-        buffers.stream.synchronize()
+            buffers.unpinned.copy_out(location, rows.location)
+        buffers.unpinned.synchronize()
         return EventBatch(offsets, attributes, location, self._fingerprint)
 
     def _copy_in(self, data: Array, buffers: ScanBuffers) -> None:
@@ -234,8 +238,8 @@ class GpuLineScanner:
     def _flagged(self, n_flagged: int, buffers: ScanBuffers) -> tuple[Array, Array]:
         found = np.empty((n_flagged, 3), np.uint32)
         if n_flagged:
-            buffers.stream.copy_out(found, buffers.flagged.array(3 * n_flagged))
-            buffers.stream.synchronize()
+            buffers.unpinned.copy_out(found, buffers.flagged.array(3 * n_flagged))
+            buffers.unpinned.synchronize()
             found = found[np.argsort(found[:, 0])]
         return np.ascontiguousarray(found[:, 0]), found[:, 1:].astype(np.int64)
 

@@ -46,7 +46,7 @@ from mpi_match.arrays.csr import Array
 from mpi_match.cluster import run
 from mpi_match.cluster.options import RunOptions
 from mpi_match.commands.match import MatchOptions, match_rows
-from mpi_match.commands.scan_ahead import SCANNED_AHEAD, scanned_ahead
+from mpi_match.commands.scan_ahead import READING_THREADS, scanned_ahead
 from mpi_match.engines import Engine, match_all, open_engine
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import open_gpu
@@ -130,7 +130,7 @@ def answers_of_file(engine: Engine, scanner: LineScanner, path: Path) -> int:
 
 def read_all(engine: Engine, path: Path) -> int:
     """Read a file as `scanned_ahead` does; its lines."""
-    with ThreadPoolExecutor(min(SCANNED_AHEAD, len(os.sched_getaffinity(0)))) as threads:
+    with ThreadPoolExecutor(min(READING_THREADS, len(os.sched_getaffinity(0)))) as threads:
         return sum(threads.map(lambda each: each.read(engine.host_memory).n_lines, ranges_of(path)))
 
 

@@ -121,6 +121,7 @@ _MEMBERS: dict[str, Callable[[pa.Array], pa.Array]] = {
     "interface": _label,
     "constraints": _constraints,
     "tags": _tags,
+    "predicate": _text,
     "area": _area,
     "id": _label,
 }

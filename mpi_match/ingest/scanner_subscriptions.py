@@ -3,8 +3,8 @@
 `scan_subscriptions` reads a line once, from left to right, and writes each filter, constraint and operand where it meets it;
 names, strings and labels become numbers (`string_pool`).  As the scanner of events does, it never rejects a row: it *flags*
 a line that it cannot judge with certainty, takes back what it has written for it, and leaves it to `ingest.rows`.  Flagged
-are texts that are not JSON or not UTF-8, predicates as text, members, operators and operands that are not those below, and
-lines that exceed the scratch arrays.
+are texts that are not JSON or not UTF-8, members, operators and operands that are not those below, predicates that
+`scanner_predicates` cannot read, and lines that exceed the scratch arrays.
 
 A pool may lack room in the midst of a line.  Then the line is taken back, and the scan ends before it.
 
@@ -18,17 +18,48 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.compute.compile_cache import jit, nested
-from mpi_match.compute.memory import (
-    AddressTable,
-    load_f64,
-    load_i64,
-    load_u8,
-    load_u64,
-    store_f64,
-    store_i64,
-    store_u8,
+from mpi_match.compute.memory import AddressTable, load_i64, load_u8, load_u64, store_f64, store_i64, store_u8
+from mpi_match.ingest.scanner_constraints import (
+    ANY,
+    BOOLEAN,
+    FILTER_AREA,
+    FILTER_HAS_ID,
+    FILTER_ID_BYTES,
+    FILTER_LABEL,
+    FLAGGED_LINES,
+    LABEL_POOL,
+    LABEL_SCRATCH,
+    LACKING_POOL,
+    N_ALTERNATIVES,
+    N_FLAGGED_LINES,
+    N_ID_BYTES,
+    N_OPERANDS,
+    N_SCANNED_CONSTRAINTS,
+    N_SCANNED_FILTERS,
+    NAME_POOL,
+    NUMBER,
+    OPS_ALLOWED,
+    PREDICATE_SCRATCH,
+    SCANNED_LINES,
+    SCANNED_ROWS,
+    SCANNED_TO,
+    STRING,
+    SUBSCRIPTION_COUNTS,
+    TEXT_SCRATCH,
+    TYPES,
+    begin_filter,
+    end_filter,
+    end_list,
+    is_allowed,
+    numbered,
+    pooled_name,
+    put_constraint,
+    put_operand,
+    put_tag,
+    put_text,
 )
-from mpi_match.ingest.scanner_numbers import INTEGER, LARGE_INTEGER, N_NUMBER_TABLES, NOT_READ, NUMBER_TABLES, scan_number
+from mpi_match.ingest.scanner_numbers import INTEGER, LARGE_INTEGER, NOT_READ, NUMBER_TABLES, scan_number
+from mpi_match.ingest.scanner_predicates import put_alternatives, scan_predicate
 from mpi_match.ingest.scanner_text import (
     FLAGGED_LINE,
     SCRATCH_BYTES,
@@ -41,92 +72,37 @@ from mpi_match.ingest.scanner_text import (
     scan_string,
     text_at,
 )
-from mpi_match.ingest.string_pool import POOL_BOUNDS, POOL_FULL, POOLED_BYTES, is_below, number_of
+from mpi_match.ingest.string_pool import POOL_FULL
 from mpi_match.ingest.vocabulary_hash import NOT_FOUND, SEED, equal
-from mpi_match.model import HAS, OPS_OF_TYPE, Op, Type
+from mpi_match.model import HAS, OPS_OF_TYPE, Op
 from mpi_match.table.subscriptions import KIND_SHIFT
-from mpi_match.table.virtual_names import ATOM_FORMS, MARK, TYPE_LETTERS
 
-(
-    SUBSCRIPTION_COUNTS,
-    FILTER_ROW,
-    FILTER_LABEL,
-    FILTER_END,
-    FILTER_AREA,
-    FILTER_HAS_ID,
-    FILTER_ID_END,
-    FILTER_ID_BYTES,
-    CONSTRAINT_NAME,
-    CONSTRAINT_KIND,
-    CONSTRAINT_END,
-    OPERAND_NUMBER,
-    OPERAND_STRING,
-    FLAGGED_LINES,
-    TEXT_SCRATCH,
-    LABEL_SCRATCH,
-    BOUND_SCRATCH,
-    POOLS,
-) = range(18)
-"""Places in the table of addresses of what is written:
-
-    SUBSCRIPTION_COUNTS       i64[N_SUBSCRIPTION_COUNTS]: how much of each array is filled
-    FILTER_ROW, FILTER_LABEL  i64: of each filter the row that it is from, and its interface, by number
-    FILTER_END                i64: where its constraints end
-    FILTER_AREA               f64[3 ·]: NaN for one without
-    FILTER_HAS_ID             u8
-    FILTER_ID_END, FILTER_ID_BYTES   i64, u8: the ids end to end
-    CONSTRAINT_NAME, CONSTRAINT_KIND, CONSTRAINT_END   i64, u8, i64: name, by number, kind, and where its operands end
-    OPERAND_NUMBER, OPERAND_STRING   f64, i64: as `Subscriptions.number` and `.string`
-    FLAGGED_LINES             i64[3 ·]: line, start, end in the data, which is before the line feed
-    TEXT_SCRATCH, LABEL_SCRATCH, BOUND_SCRATCH   u8[SCRATCH_BYTES]: a string and a label without escapes; a `prefix_bound`
-    POOLS                     i64[3]: the addresses of the pools LABEL_POOL, NAME_POOL and STRING_POOL
-"""
-(
-    SCANNED_ROWS,
-    SCANNED_LINES,
-    SCANNED_TO,
-    N_SCANNED_FILTERS,
-    N_SCANNED_CONSTRAINTS,
-    N_OPERANDS,
-    N_ID_BYTES,
-    N_FLAGGED_LINES,
-    LACKING_POOL,
-    N_SUBSCRIPTION_COUNTS,
-) = range(10)
-"""What counts count: rows, also flagged ones; lines, blank ones too; where the next line begins; filters, constraints,
-operands, bytes of ids, flagged lines.  LACKING_POOL is the pool without room, or NOT_FOUND."""
-LABEL_POOL, NAME_POOL, STRING_POOL = range(3)
-
-KEY_BYTES, KEY_BOUNDS, SYMBOLS, OPS_ALLOWED = range(N_NUMBER_TABLES, N_NUMBER_TABLES + 4)
-"""Places in the table of addresses, behind those of numbers:
+KEY_BYTES, KEY_BOUNDS, SYMBOLS = range(OPS_ALLOWED + 1, OPS_ALLOWED + 4)
+"""Places in the table of addresses, behind those of numbers and constraints:
 
     KEY_BYTES, KEY_BOUNDS   u8, i64: the names of members, by their numbers
     SYMBOLS                 u64[n symbols]: the bytes of an operator's symbol, the first the lowest
-    OPS_ALLOWED             i64[n types]: a bit for each operator of a type
 """
-_KEYS = (b"interface", b"constraints", b"area", b"id", b"filters", b"tags")
-_INTERFACE, _CONSTRAINTS, _AREA, _ID, _FILTERS, _TAGS = range(len(_KEYS))
+_KEYS = (b"interface", b"constraints", b"area", b"id", b"filters", b"tags", b"predicate")
+_INTERFACE, _CONSTRAINTS, _AREA, _ID, _FILTERS, _TAGS, _PREDICATE = range(len(_KEYS))
 _N_KEYS = len(_KEYS)
 _ASKS = 1 << _CONSTRAINTS | 1 << _AREA | 1 << _TAGS
 """Members of which a filter has one."""
+_BESIDE_PREDICATE = 1 << _AREA | 1 << _ID
+"""Members that a row with a predicate may have, or null for them."""
 _OPS = tuple(op for op in Op if op <= Op.ABSENT)
 _SYMBOLS = (*(op.symbol for op in _OPS), HAS, f"any {Op.EQ.symbol}")
 """The operators that are read here, those of a tag last; a line with another is flagged."""
-_TYPES = (Type.ANY, Type.NUMBER, Type.STRING, Type.BOOLEAN)
-_ANY, _NUMBER, _STRING, _BOOLEAN = map(int, _TYPES)
-_IN, _NOT_IN, _BETWEEN, _PREFIX, _EXISTS, _ABSENT = (
-    int(op) for op in (Op.IN, Op.NOT_IN, Op.BETWEEN, Op.PREFIX, Op.EXISTS, Op.ABSENT)
-)
+_IN, _NOT_IN, _BETWEEN, _EXISTS, _ABSENT = (int(op) for op in (Op.IN, Op.NOT_IN, Op.BETWEEN, Op.EXISTS, Op.ABSENT))
 _N_OPS, _N_SYMBOLS = len(_OPS), len(_SYMBOLS)
-_MARK, _FORM_OF_TAG, _TEXT_OF_TAG = (ord(each) for each in (MARK, ATOM_FORMS[Op.EQ], TYPE_LETTERS[Type.STRING]))
 
 
 def _tables() -> AddressTable:
     bounds = np.cumsum([0, *map(len, _KEYS)])
     symbols = [int.from_bytes(symbol.encode(), "little") for symbol in _SYMBOLS]
-    allowed = [sum(1 << op for op in OPS_OF_TYPE[type_] if op in _OPS) for type_ in _TYPES]
+    allowed = [sum(1 << op for op in OPS_OF_TYPE[type_] if op in _OPS) for type_ in TYPES]
     keys: Array = np.frombuffer(b"".join(_KEYS), np.uint8)
-    return AddressTable((*NUMBER_TABLES, keys, bounds, np.array(symbols, np.uint64), np.array(allowed, np.int64)))
+    return AddressTable((*NUMBER_TABLES, np.array(allowed, np.int64), keys, bounds, np.array(symbols, np.uint64)))
 
 
 TABLES = _tables()
@@ -166,15 +142,6 @@ def _next_item(data: int, at: int, closing: int) -> int:
 
 
 @nested
-def _numbered(pool: int, source: int, start: int, stop: int, hash_: np.uint64, work: int) -> int:
-    """The number of a string in a pool; POOL_FULL, which is noted, where it lacks room."""
-    found = number_of(load_i64(load_i64(work, POOLS), pool), source, start, stop, hash_)
-    if found == POOL_FULL:
-        store_i64(load_i64(work, SUBSCRIPTION_COUNTS), LACKING_POOL, pool)
-    return found
-
-
-@nested
 def _label(data: int, at: int, scratch: int, tables: int) -> tuple[int, int, int, int, np.uint64]:
     """As `text_at`, of a string or an integer, whose text its digits are."""
     byte = load_u8(data, at)
@@ -211,93 +178,27 @@ def _symbol(data: int, at: int, tables: int) -> tuple[int, int]:
 
 
 @nested
-def _put_operand(number: float, string: int, work: int) -> None:
-    counts = load_i64(work, SUBSCRIPTION_COUNTS)
-    n = load_i64(counts, N_OPERANDS)
-    store_f64(load_i64(work, OPERAND_NUMBER), n, number)
-    store_i64(load_i64(work, OPERAND_STRING), n, string)
-    store_i64(counts, N_OPERANDS, n + 1)
-
-
-@nested
-def _put_prefix_bound(source: int, start: int, stop: int, work: int) -> bool:
-    """Write the operand `prefix_bound` of a prefix; is there room?"""
-    scratch = load_i64(work, BOUND_SCRATCH)
-    if stop - start > SCRATCH_BYTES:
-        return False
-    n = copied(source, start, stop, scratch, 0)
-    store_u8(scratch, n - 1, load_u8(scratch, n - 1) + 1)
-    bound = _numbered(STRING_POOL, scratch, 0, n, hash_of(scratch, 0, n, SEED), work)
-    _put_operand(0.0, bound, work)
-    return bound != POOL_FULL
-
-
-@nested
 def _scan_operand(data: int, at: int, op: int, tables: int, work: int) -> tuple[int, int]:
     """Write the value that begins here as an operand: where it ends, and its type."""
     byte = load_u8(data, at)
     if byte == 34:
         at, source, start, stop, hash_ = text_at(data, at, load_i64(work, TEXT_SCRATCH))
         if at == FLAGGED_LINE:
-            return FLAGGED_LINE, _STRING
-        string = _numbered(STRING_POOL, source, start, stop, hash_, work)
-        if string == POOL_FULL:
-            return FLAGGED_LINE, _STRING
-        _put_operand(0.0, string, work)
-        if op == _PREFIX and stop > start and not _put_prefix_bound(source, start, stop, work):
-            return FLAGGED_LINE, _STRING
-        return at, _STRING
+            return FLAGGED_LINE, STRING
+        if not put_text(source, start, stop, hash_, op, work):
+            return FLAGGED_LINE, STRING
+        return at, STRING
     if byte == 45 or 48 <= byte <= 57:
         at, kind, value = scan_number(data, at, tables)
         if kind in (NOT_READ, LARGE_INTEGER):
-            return FLAGGED_LINE, _NUMBER
-        _put_operand(value, NOT_FOUND, work)
-        return at, _NUMBER
+            return FLAGGED_LINE, NUMBER
+        put_operand(value, NOT_FOUND, work)
+        return at, NUMBER
     found, at = literal(data, at)
     if found < 0 or found == 2:
-        return FLAGGED_LINE, _BOOLEAN
-    _put_operand(np.float64(found), NOT_FOUND, work)
-    return at, _BOOLEAN
-
-
-@nested
-def _sort_operands(first: int, n: int, is_text: bool, work: int) -> None:
-    """Sort operands in place by Shell's method: insertion sort for few, decreasing gaps for many."""
-    numbers, strings = load_i64(work, OPERAND_NUMBER) + 8 * first, load_i64(work, OPERAND_STRING) + 8 * first
-    pool = load_i64(load_i64(work, POOLS), STRING_POOL)
-    gap = 1
-    while 9 * gap < n:
-        gap = 3 * gap + 1
-    while gap > 0:
-        for i in range(gap, n):
-            number, string, k = load_f64(numbers, i), load_i64(strings, i), i
-            while k >= gap:
-                if is_text:
-                    if not is_below(pool, string, load_i64(strings, k - gap)):
-                        break
-                elif not number < load_f64(numbers, k - gap):
-                    break
-                store_f64(numbers, k, load_f64(numbers, k - gap))
-                store_i64(strings, k, load_i64(strings, k - gap))
-                k -= gap
-            store_f64(numbers, k, number)
-            store_i64(strings, k, string)
-        gap //= 3
-
-
-@nested
-def _make_distinct(first: int, work: int) -> None:
-    """Leave out operands that are the same as the one before, from `first` on."""
-    counts = load_i64(work, SUBSCRIPTION_COUNTS)
-    numbers, strings = load_i64(work, OPERAND_NUMBER), load_i64(work, OPERAND_STRING)
-    kept = first
-    for i in range(first, load_i64(counts, N_OPERANDS)):
-        number, string = load_f64(numbers, i), load_i64(strings, i)
-        if i == first or number != load_f64(numbers, kept - 1) or string != load_i64(strings, kept - 1):
-            store_f64(numbers, kept, number)
-            store_i64(strings, kept, string)
-            kept += 1
-    store_i64(counts, N_OPERANDS, kept)
+        return FLAGGED_LINE, BOOLEAN
+    put_operand(np.float64(found), NOT_FOUND, work)
+    return at, BOOLEAN
 
 
 @nested
@@ -305,25 +206,15 @@ def _scan_list(data: int, at: int, op: int, tables: int, work: int) -> tuple[int
     """Write the values of the list that begins here as operands: where it ends, and the type of all of them."""
     at = _first_item(data, at)
     counts = load_i64(work, SUBSCRIPTION_COUNTS)
-    first, of_first = load_i64(counts, N_OPERANDS), _ANY
+    first, of_first = load_i64(counts, N_OPERANDS), ANY
     while _is_item(data, at, 93):
         at, type_ = _scan_operand(data, at, op, tables, work)
-        if of_first != _ANY and type_ != of_first:
-            return FLAGGED_LINE, _ANY
+        if of_first != ANY and type_ != of_first:
+            return FLAGGED_LINE, ANY
         of_first = type_
         at = _next_item(data, at, 93)
-    if at == FLAGGED_LINE:
-        return FLAGGED_LINE, _ANY
-    n = load_i64(counts, N_OPERANDS) - first
-    if op == _BETWEEN:
-        numbers = load_i64(work, OPERAND_NUMBER) + 8 * first
-        if n != 2 or load_f64(numbers, 0) > load_f64(numbers, 1):
-            return FLAGGED_LINE, _ANY
-    else:
-        if n == 0:
-            return FLAGGED_LINE, _ANY
-        _sort_operands(first, n, of_first == _STRING, work)
-        _make_distinct(first, work)
+    if at == FLAGGED_LINE or not end_list(first, of_first, op, work):
+        return FLAGGED_LINE, ANY
     return at + 1, of_first
 
 
@@ -332,53 +223,25 @@ def _scan_operands(data: int, at: int, op: int, tables: int, work: int) -> tuple
     """Write what follows an operator: where the constraint's list ends, and the type of its operands."""
     at = after_blanks(data, at)
     if op in (_EXISTS, _ABSENT):
-        return (at if load_u8(data, at) == 93 else FLAGGED_LINE), _ANY
+        return (at if load_u8(data, at) == 93 else FLAGGED_LINE), ANY
     if load_u8(data, at) != 44:
-        return FLAGGED_LINE, _ANY
+        return FLAGGED_LINE, ANY
     at = after_blanks(data, at + 1)
     if op in (_IN, _NOT_IN, _BETWEEN):
         at, type_ = _scan_list(data, at, op, tables, work)
     else:
         at, type_ = _scan_operand(data, at, op, tables, work)
     if at == FLAGGED_LINE:
-        return FLAGGED_LINE, _ANY
+        return FLAGGED_LINE, ANY
     at = after_blanks(data, at)
     return (at if load_u8(data, at) == 93 else FLAGGED_LINE), type_
 
 
 @nested
-def _put_constraint(name: int, kind: int, work: int) -> None:
-    """Write a constraint, whose operands are written."""
-    counts = load_i64(work, SUBSCRIPTION_COUNTS)
-    n = load_i64(counts, N_SCANNED_CONSTRAINTS)
-    store_i64(load_i64(work, CONSTRAINT_NAME), n, name)
-    store_u8(load_i64(work, CONSTRAINT_KIND), n, kind)
-    store_i64(load_i64(work, CONSTRAINT_END), n, load_i64(counts, N_OPERANDS))
-    store_i64(counts, N_SCANNED_CONSTRAINTS, n + 1)
-
-
-@nested
 def _scan_tag(data: int, at: int, base: tuple[int, int, int], work: int) -> int:
-    """Write the constraint that a list has the text that begins here as an element (`virtual_names`): where the text ends.
-
-    `base` are the address, start and end of the list's name.
-    """
-    source, start, stop = base
-    scratch = load_i64(work, BOUND_SCRATCH)
-    at, text, text_start, text_stop, _ = text_at(data, at, load_i64(work, TEXT_SCRATCH))
-    if at == FLAGGED_LINE or stop - start + text_stop - text_start + 4 > SCRATCH_BYTES:
-        return FLAGGED_LINE
-    store_u8(scratch, 0, _MARK)
-    n = copied(source, start, stop, scratch, 1)
-    store_u8(scratch, n, _MARK)
-    store_u8(scratch, n + 1, _FORM_OF_TAG)
-    store_u8(scratch, n + 2, _TEXT_OF_TAG)
-    n = copied(text, text_start, text_stop, scratch, n + 3)
-    name = _numbered(NAME_POOL, scratch, 0, n, hash_of(scratch, 0, n, SEED), work)
-    if name == POOL_FULL:
-        return FLAGGED_LINE
-    _put_constraint(name, _ANY << KIND_SHIFT | _EXISTS, work)
-    return at
+    """Write the constraint `put_tag` of the text that begins here: where the text ends."""
+    at, text, start, stop, _ = text_at(data, at, load_i64(work, TEXT_SCRATCH))
+    return at if at != FLAGGED_LINE and put_tag(base, text, start, stop, work) else FLAGGED_LINE
 
 
 @nested
@@ -387,10 +250,7 @@ def _scan_has(data: int, at: int, name: int, work: int) -> int:
     at = after_blanks(data, at)
     if load_u8(data, at) != 44:
         return FLAGGED_LINE
-    pool = load_i64(load_i64(work, POOLS), NAME_POOL)
-    bounds = load_i64(pool, POOL_BOUNDS)
-    base = (load_i64(pool, POOLED_BYTES), load_i64(bounds, name), load_i64(bounds, name + 1))
-    at = _scan_tag(data, after_blanks(data, at + 1), base, work)
+    at = _scan_tag(data, after_blanks(data, at + 1), pooled_name(name, work), work)
     if at == FLAGGED_LINE:
         return FLAGGED_LINE
     at = after_blanks(data, at)
@@ -416,7 +276,7 @@ def _scan_constraint(data: int, at: int, tables: int, work: int) -> int:
     at, source, start, stop, hash_ = text_at(data, after_blanks(data, at + 1), load_i64(work, TEXT_SCRATCH))
     if at == FLAGGED_LINE:
         return FLAGGED_LINE
-    name = _numbered(NAME_POOL, source, start, stop, hash_, work)
+    name = numbered(NAME_POOL, source, start, stop, hash_, work)
     at = after_blanks(data, at)
     if name == POOL_FULL or load_u8(data, at) != 44:
         return FLAGGED_LINE
@@ -426,9 +286,9 @@ def _scan_constraint(data: int, at: int, tables: int, work: int) -> int:
     if op >= _N_OPS:
         return _scan_has(data, at, name, work)
     at, type_ = _scan_operands(data, at, op, tables, work)
-    if at == FLAGGED_LINE or load_i64(load_i64(tables, OPS_ALLOWED), type_) >> op & 1 == 0:
+    if at == FLAGGED_LINE or not is_allowed(op, type_, tables):
         return FLAGGED_LINE
-    _put_constraint(name, type_ << KIND_SHIFT | op, work)
+    put_constraint(name, type_ << KIND_SHIFT | op, work)
     return at + 1
 
 
@@ -494,7 +354,7 @@ def _key(data: int, at: int, tables: int) -> tuple[int, int]:
 @nested
 def _scan_part(data: int, at: int, key: int, tables: int, work: int) -> tuple[int, bool]:
     """Write a member of a filter: where it ends, and whether it is more than null."""
-    if key in (_INTERFACE, _FILTERS):
+    if key in (_INTERFACE, _FILTERS, _PREDICATE):
         return FLAGGED_LINE, False
     if load_u8(data, at) == 110:
         found, at = literal(data, at)
@@ -509,29 +369,11 @@ def _scan_part(data: int, at: int, key: int, tables: int, work: int) -> tuple[in
 
 
 @nested
-def _begin_filter(work: int) -> None:
-    n = load_i64(load_i64(work, SUBSCRIPTION_COUNTS), N_SCANNED_FILTERS)
-    for i in range(3):
-        store_f64(load_i64(work, FILTER_AREA), 3 * n + i, np.nan)
-    store_u8(load_i64(work, FILTER_HAS_ID), n, 0)
-
-
-@nested
-def _end_filter(work: int) -> None:
-    counts = load_i64(work, SUBSCRIPTION_COUNTS)
-    n = load_i64(counts, N_SCANNED_FILTERS)
-    store_i64(load_i64(work, FILTER_ROW), n, load_i64(counts, SCANNED_ROWS))
-    store_i64(load_i64(work, FILTER_END), n, load_i64(counts, N_SCANNED_CONSTRAINTS))
-    store_i64(load_i64(work, FILTER_ID_END), n, load_i64(counts, N_ID_BYTES))
-    store_i64(counts, N_SCANNED_FILTERS, n + 1)
-
-
-@nested
 def _scan_filter(data: int, at: int, tables: int, work: int) -> int:
     """Write the filter whose object begins here: where it ends."""
     if load_u8(data, at) != 123:
         return FLAGGED_LINE
-    _begin_filter(work)
+    begin_filter(work)
     at = after_blanks(data, at + 1)
     members, given = 0, 0
     while load_u8(data, at) != 125:
@@ -549,7 +391,7 @@ def _scan_filter(data: int, at: int, tables: int, work: int) -> int:
             return FLAGGED_LINE
     if given & _ASKS == 0:
         return FLAGGED_LINE
-    _end_filter(work)
+    end_filter(work)
     return at + 1
 
 
@@ -565,10 +407,26 @@ def _scan_filters(data: int, at: int, tables: int, work: int) -> int:
 
 
 @nested
+def _scan_text_of_predicate(data: int, at: int, tables: int, work: int) -> int:
+    """Write the terms of the predicate whose string begins here: where the string ends."""
+    scratch = load_i64(work, PREDICATE_SCRATCH)
+    at, source, start, stop, _ = text_at(data, at, scratch)
+    if at == FLAGGED_LINE:
+        return FLAGGED_LINE
+    if source == scratch:
+        if stop == SCRATCH_BYTES:
+            return FLAGGED_LINE
+        store_u8(scratch, stop, 10)
+    n = scan_predicate(source, start, stop, tables, work)
+    store_i64(load_i64(work, SUBSCRIPTION_COUNTS), N_ALTERNATIVES, n)
+    return at if n else FLAGGED_LINE
+
+
+@nested
 def _scan_members(data: int, at: int, tables: int, work: int) -> tuple[int, int, int, int, np.uint64]:
     """Write the filters of the row whose object begins here: where it ends; the address, start, end and hash of its label.
 
-    The members that are not null have to be one of two sets; the filter of a row without `filters` is still open.
+    The members that are not null have to be one of three sets.  The filter of a row with a predicate is still open.
     """
     label, label_start, label_stop, label_hash = data, 0, 0, SEED
     members, given = 0, 0
@@ -581,6 +439,8 @@ def _scan_members(data: int, at: int, tables: int, work: int) -> tuple[int, int,
             at, label, label_start, label_stop, label_hash = _label(data, at, load_i64(work, LABEL_SCRATCH), tables)
         elif key == _FILTERS:
             at = _scan_filters(data, at, tables, work)
+        elif key == _PREDICATE:
+            at = _scan_text_of_predicate(data, at, tables, work)
         else:
             at, is_given = _scan_part(data, at, key, tables, work)
         if at == FLAGGED_LINE:
@@ -593,9 +453,11 @@ def _scan_members(data: int, at: int, tables: int, work: int) -> tuple[int, int,
             return FLAGGED_LINE, label, 0, 0, SEED
     if members >> _FILTERS & 1:
         is_whole = members == (1 << _FILTERS | 1 << _INTERFACE)
+    elif members >> _PREDICATE & 1:
+        is_whole = members & ~_BESIDE_PREDICATE == (1 << _PREDICATE | 1 << _INTERFACE)
     else:
         is_whole = members >> _INTERFACE & 1 != 0 and given & _ASKS != 0
-        _end_filter(work)
+        end_filter(work)
     return (at + 1 if is_whole else FLAGGED_LINE), label, label_start, label_stop, label_hash
 
 
@@ -605,15 +467,20 @@ def _scan_row(data: int, at: int, tables: int, work: int) -> int:
     if load_u8(data, at) != 123:
         return FLAGGED_LINE
     counts = load_i64(work, SUBSCRIPTION_COUNTS)
-    first = load_i64(counts, N_SCANNED_FILTERS)
-    _begin_filter(work)
+    begin, first = at, load_i64(counts, N_SCANNED_FILTERS)
+    n_constraints, n_operands = load_i64(counts, N_SCANNED_CONSTRAINTS), load_i64(counts, N_OPERANDS)
+    n_id_bytes = load_i64(counts, N_ID_BYTES)
+    begin_filter(work)
+    store_i64(counts, N_ALTERNATIVES, 0)
     at, source, start, stop, hash_ = _scan_members(data, after_blanks(data, at + 1), tables, work)
     if at == FLAGGED_LINE:
         return FLAGGED_LINE
     at = after_margin(data, at)
     if load_u8(data, at) != 10:
         return FLAGGED_LINE
-    label = _numbered(LABEL_POOL, source, start, stop, hash_, work)
+    if load_i64(counts, N_ALTERNATIVES) and not put_alternatives(n_constraints, n_operands, n_id_bytes, at - begin, work):
+        return FLAGGED_LINE
+    label = numbered(LABEL_POOL, source, start, stop, hash_, work)
     if label == POOL_FULL:
         return FLAGGED_LINE
     for i in range(first, load_i64(counts, N_SCANNED_FILTERS)):

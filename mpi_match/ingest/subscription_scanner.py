@@ -16,30 +16,32 @@ from mpi_match.arrays.csr import Array, offsets_of
 from mpi_match.arrays.strings import Strings
 from mpi_match.compute.compile_cache import compile_once
 from mpi_match.compute.memory import AddressTable
-from mpi_match.ingest import scanner_subscriptions as scanner
+from mpi_match.ingest import scanner_constraints as columns
 from mpi_match.ingest.line_blocks import LINE_FEED, LineBlock, read_blocks, rows_of_block
 from mpi_match.ingest.rows import Reject, Rejects, parse_json, row_text, subscription_filters, trimmed
+from mpi_match.ingest.scanner_predicates import LEAST_FILTER_BYTES, N_ALTERNATIVE_WORDS
+from mpi_match.ingest.scanner_subscriptions import TABLES, scan_subscriptions
 from mpi_match.ingest.scanner_text import SCRATCH_BYTES
 from mpi_match.ingest.string_pool import StringPool
 from mpi_match.model import ModelError
 from mpi_match.table.subscriptions import Subscriptions, SubscriptionsBuilder
 
-_LEAST_LINE_BYTES, _LEAST_FILTER_BYTES, _LEAST_CONSTRAINT_BYTES, _LEAST_OPERAND_BYTES = 2, 15, 3, 2
-"""Fewest bytes of a line, filter, constraint (a tag) and operand, with the comma or line feed behind it."""
+_LEAST_LINE_BYTES = 2
+"""Fewest bytes of a line, with its line feed."""
 _FIRST_BYTES = 2**16
 _COLUMNS = {
-    scanner.FILTER_ROW: scanner.N_SCANNED_FILTERS,
-    scanner.FILTER_LABEL: scanner.N_SCANNED_FILTERS,
-    scanner.FILTER_END: scanner.N_SCANNED_FILTERS,
-    scanner.FILTER_AREA: scanner.N_SCANNED_FILTERS,
-    scanner.FILTER_HAS_ID: scanner.N_SCANNED_FILTERS,
-    scanner.FILTER_ID_END: scanner.N_SCANNED_FILTERS,
-    scanner.FILTER_ID_BYTES: scanner.N_ID_BYTES,
-    scanner.CONSTRAINT_NAME: scanner.N_SCANNED_CONSTRAINTS,
-    scanner.CONSTRAINT_KIND: scanner.N_SCANNED_CONSTRAINTS,
-    scanner.CONSTRAINT_END: scanner.N_SCANNED_CONSTRAINTS,
-    scanner.OPERAND_NUMBER: scanner.N_OPERANDS,
-    scanner.OPERAND_STRING: scanner.N_OPERANDS,
+    columns.FILTER_ROW: columns.N_SCANNED_FILTERS,
+    columns.FILTER_LABEL: columns.N_SCANNED_FILTERS,
+    columns.FILTER_END: columns.N_SCANNED_FILTERS,
+    columns.FILTER_AREA: columns.N_SCANNED_FILTERS,
+    columns.FILTER_HAS_ID: columns.N_SCANNED_FILTERS,
+    columns.FILTER_ID_END: columns.N_SCANNED_FILTERS,
+    columns.FILTER_ID_BYTES: columns.N_ID_BYTES,
+    columns.CONSTRAINT_NAME: columns.N_SCANNED_CONSTRAINTS,
+    columns.CONSTRAINT_KIND: columns.N_SCANNED_CONSTRAINTS,
+    columns.CONSTRAINT_END: columns.N_SCANNED_CONSTRAINTS,
+    columns.OPERAND_NUMBER: columns.N_OPERANDS,
+    columns.OPERAND_STRING: columns.N_OPERANDS,
 }
 """The arrays that the scanner writes, and the count of each."""
 
@@ -72,7 +74,7 @@ class SubscriptionScanner:
     """
 
     def __init__(self) -> None:
-        self._scratch = [np.empty(SCRATCH_BYTES, np.uint8) for _ in range(3)]
+        self._scratch = [np.empty(SCRATCH_BYTES, np.uint8) for _ in range(4)]
         self._make(_FIRST_BYTES)
         self._begin()
         with compile_once("subscription-scanner"):
@@ -86,75 +88,77 @@ class SubscriptionScanner:
 
     def _make(self, n_bytes: int) -> None:
         """Arrays for so many bytes of lines; pages that are never written take no memory."""
-        n_lines, n_filters = n_bytes // _LEAST_LINE_BYTES + 1, n_bytes // _LEAST_FILTER_BYTES + 2
-        n_constraints, n_operands = n_bytes // _LEAST_CONSTRAINT_BYTES + 1, n_bytes // _LEAST_OPERAND_BYTES + 2
+        n_lines, n_filters = n_bytes // _LEAST_LINE_BYTES + 1, n_bytes // LEAST_FILTER_BYTES + 2
+        n_constraints = n_operands = n_bytes + 2
         self._n_bytes = n_bytes
         self._arrays: dict[int, Array] = {
-            scanner.SUBSCRIPTION_COUNTS: np.zeros(scanner.N_SUBSCRIPTION_COUNTS, np.int64),
-            scanner.FILTER_ROW: np.empty(n_filters, np.int64),
-            scanner.FILTER_LABEL: np.empty(n_filters, np.int64),
-            scanner.FILTER_END: np.empty(n_filters, np.int64),
-            scanner.FILTER_AREA: np.empty((n_filters, 3)),
-            scanner.FILTER_HAS_ID: np.empty(n_filters, np.uint8),
-            scanner.FILTER_ID_END: np.empty(n_filters, np.int64),
-            scanner.FILTER_ID_BYTES: np.empty(n_bytes, np.uint8),
-            scanner.CONSTRAINT_NAME: np.empty(n_constraints, np.int64),
-            scanner.CONSTRAINT_KIND: np.empty(n_constraints, np.uint8),
-            scanner.CONSTRAINT_END: np.empty(n_constraints, np.int64),
-            scanner.OPERAND_NUMBER: np.empty(n_operands),
-            scanner.OPERAND_STRING: np.empty(n_operands, np.int64),
-            scanner.FLAGGED_LINES: np.empty((n_lines, 3), np.int64),
-            scanner.TEXT_SCRATCH: self._scratch[0],
-            scanner.LABEL_SCRATCH: self._scratch[1],
-            scanner.BOUND_SCRATCH: self._scratch[2],
+            columns.SUBSCRIPTION_COUNTS: np.zeros(columns.N_SUBSCRIPTION_COUNTS, np.int64),
+            columns.FILTER_ROW: np.empty(n_filters, np.int64),
+            columns.FILTER_LABEL: np.empty(n_filters, np.int64),
+            columns.FILTER_END: np.empty(n_filters, np.int64),
+            columns.FILTER_AREA: np.empty((n_filters, 3)),
+            columns.FILTER_HAS_ID: np.empty(n_filters, np.uint8),
+            columns.FILTER_ID_END: np.empty(n_filters, np.int64),
+            columns.FILTER_ID_BYTES: np.empty(n_bytes, np.uint8),
+            columns.CONSTRAINT_NAME: np.empty(n_constraints, np.int64),
+            columns.CONSTRAINT_KIND: np.empty(n_constraints, np.uint8),
+            columns.CONSTRAINT_END: np.empty(n_constraints, np.int64),
+            columns.OPERAND_NUMBER: np.empty(n_operands),
+            columns.OPERAND_STRING: np.empty(n_operands, np.int64),
+            columns.FLAGGED_LINES: np.empty((n_lines, 3), np.int64),
+            columns.TEXT_SCRATCH: self._scratch[0],
+            columns.LABEL_SCRATCH: self._scratch[1],
+            columns.BOUND_SCRATCH: self._scratch[2],
+            columns.PREDICATE_SCRATCH: self._scratch[3],
+            columns.ALTERNATIVES: np.empty(N_ALTERNATIVE_WORDS, np.uint64),
         }
 
     def scan(self, data: Array) -> list[FlaggedLine]:
         """Scan lines u8, each with its line feed; returns those that have to be judged, whose filters are not taken."""
         if len(data) > self._n_bytes:
             self._make(len(data))
-        counts = self._arrays[scanner.SUBSCRIPTION_COUNTS]
+        counts = self._arrays[columns.SUBSCRIPTION_COUNTS]
         counts[:] = 0
-        while counts[scanner.SCANNED_TO] < len(data):
+        while counts[columns.SCANNED_TO] < len(data):
             pools = np.array([pool.address for pool in self._pools])
             work = AddressTable([*(self._arrays[k] for k in range(len(self._arrays))), pools])
-            scanner.scan_subscriptions(data.ctypes.data, len(data), scanner.TABLES.address, work.address)
-            if counts[scanner.LACKING_POOL] >= 0:
-                self._pools[counts[scanner.LACKING_POOL]].grow()
+            scan_subscriptions(data.ctypes.data, len(data), TABLES.address, work.address)
+            if counts[columns.LACKING_POOL] >= 0:
+                self._pools[counts[columns.LACKING_POOL]].grow()
         for which, chunks in self._chunks.items():
             chunks.append(self._arrays[which][: counts[_COLUMNS[which]]].copy())
-        self._chunks[scanner.FILTER_ROW][-1] += self.n_rows
-        self.n_rows += int(counts[scanner.SCANNED_ROWS])
-        flagged = self._arrays[scanner.FLAGGED_LINES][: counts[scanner.N_FLAGGED_LINES]].tolist()
+        self._chunks[columns.FILTER_ROW][-1] += self.n_rows
+        self.n_rows += int(counts[columns.SCANNED_ROWS])
+        flagged = self._arrays[columns.FLAGGED_LINES][: counts[columns.N_FLAGGED_LINES]].tolist()
         return [FlaggedLine(line, data[start : stop + 1].tobytes()) for line, start, stop in flagged]
 
     def take(self) -> ScannedSubscriptions:
         """The filters that were scanned since the last call, without flagged lines."""
         column = {which: np.concatenate(chunks) for which, chunks in self._chunks.items()}
-        sizes = self._lengths(scanner.FILTER_END)
-        id_bounds = offsets_of(self._lengths(scanner.FILTER_ID_END))
-        has_id = np.flatnonzero(column[scanner.FILTER_HAS_ID])
+        sizes = self._lengths(columns.FILTER_END)
+        id_bounds = offsets_of(self._lengths(columns.FILTER_ID_END))
+        has_id = np.flatnonzero(column[columns.FILTER_HAS_ID])
         labels, names, strings = (list(pool.strings()) for pool in self._pools)
         ids = None
         if len(has_id):
-            found = Strings(column[scanner.FILTER_ID_BYTES], id_bounds).slice(0, len(id_bounds) - 1)
-            ids = [item if named else None for item, named in zip(found, column[scanner.FILTER_HAS_ID], strict=True)]
+            found = Strings(column[columns.FILTER_ID_BYTES], id_bounds).slice(0, len(id_bounds) - 1)
+            ids = [item if named else None for item, named in zip(found, column[columns.FILTER_HAS_ID], strict=True)]
         subscriptions = Subscriptions(
             labels=labels,
             names=names,
             strings=strings,
-            interface=column[scanner.FILTER_LABEL],
+            interface=column[columns.FILTER_LABEL],
             constraint_offsets=offsets_of(sizes),
-            area=column[scanner.FILTER_AREA].reshape(-1, 3),
+            area=column[columns.FILTER_AREA].reshape(-1, 3),
             ids=ids,
-            name=column[scanner.CONSTRAINT_NAME],
-            kind=column[scanner.CONSTRAINT_KIND],
-            operand_offsets=offsets_of(self._lengths(scanner.CONSTRAINT_END)),
-            number=column[scanner.OPERAND_NUMBER],
-            string=column[scanner.OPERAND_STRING],
+            name=column[columns.CONSTRAINT_NAME],
+            kind=column[columns.CONSTRAINT_KIND],
+            operand_offsets=offsets_of(self._lengths(columns.CONSTRAINT_END)),
+            number=column[columns.OPERAND_NUMBER],
+            string=column[columns.OPERAND_STRING],
         )
         self._begin()
-        return ScannedSubscriptions(subscriptions, column[scanner.FILTER_ROW])
+        return ScannedSubscriptions(subscriptions, column[columns.FILTER_ROW])
 
     def _lengths(self, which: int) -> Array:
         """The lengths of items from where each ends in its chunk."""

@@ -1,12 +1,14 @@
 """Subscriptions of JSON lines to a table: the scanner beside the reader of single lines, in one process, tables compared.
 
     python tests/bench/scanned_subscriptions.py SCENARIO [--filters N] [--lines-by-rows N] [--repetitions 5]
-                                                [--spark] [--directory DIR] [-o records.jsonl]
+                                                [--predicates] [--spark] [--directory DIR] [-o records.jsonl]
 
 Makes the scenario's subscriptions with `mpi-match generate` where they are not there yet.  A repetition measures, one after
 the other: `rows` to the columns of `Subscriptions` for the first lines (what `match` did before there was a scanner); the
 scanner for all lines, from a warm file; `compile subscriptions --local`, from the file to the table on disk.  The tables of
 the first lines must have the same digest, and no line may be left by the scanner.
+
+With `--predicates` each subscription is written as a text, `a > 3 and b in (1, 2)`.
 
 With `--spark` tables as `compile subscriptions` makes them in a Spark session that has made one before: of JSON lines, and
 of the same as Parquet.  In turns: `compiled`, the whole job; `parsed`, its first step alone; `judged`, that step where every
@@ -49,13 +51,38 @@ def by_rows(path: Path) -> Subscriptions:
     return Subscriptions.of(item for each in found for item in each or ())
 
 
+def as_predicates(lines: Path, texts: Path) -> None:
+    """Write subscriptions of JSON lines, of plain constraints, with predicates as text."""
+
+    def value(operand: Any) -> str:
+        return "'" + operand.replace("'", "''") + "'" if isinstance(operand, str) else json.dumps(operand)
+
+    def term(name: str, op: str, operand: Any = None) -> str:
+        if op == "between":
+            return f"{name} between {operand[0]} and {operand[1]}"
+        if isinstance(operand, list):
+            return f"{name} {op} ({', '.join(map(value, operand))})"
+        return f"{name} {op}" if operand is None else f"{name} {op} {value(operand)}"
+
+    with lines.open("rb") as source, texts.open("w") as target:
+        for line in source:
+            row = json.loads(line)
+            row["predicate"] = " and ".join(term(*each) for each in row.pop("constraints"))
+            target.write(json.dumps(row) + "\n")
+
+
 def prepared(options: argparse.Namespace, directory: Path) -> Path:
     """The file of a scenario's subscriptions, which is made if it is not there."""
     path = directory / "subscriptions.jsonl"
     if not path.exists():
         words = ["generate", options.scenario, "-o", str(directory), "--filters", str(options.filters), "--format", "jsonl"]
         last_json([*PYTHON, "mpi_match", *words, "--events", "1", "--json"])
-    return path
+    if not options.predicates:
+        return path
+    texts = directory / "predicates.jsonl"
+    if not texts.exists():
+        as_predicates(path, texts)
+    return texts
 
 
 def measure(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
@@ -76,6 +103,7 @@ def measure(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
     return {
         "what": "scanned subscriptions",
         "scenario": options.scenario,
+        **({"form": "predicates"} if options.predicates else {}),
         "filters": Table.load(table).n_filters,
         "bytes": path.stat().st_size,
         "runs": options.repetitions,
@@ -174,10 +202,13 @@ def main() -> None:
     parser.add_argument("--filters", type=int, default=1_000_000)
     parser.add_argument("--lines-by-rows", type=int, default=2**15)
     parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--predicates", action="store_true")
     parser.add_argument("--spark", action="store_true")
     parser.add_argument("--directory", type=Path)
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
+    if options.spark and options.predicates:
+        parser.error("--predicates is without --spark")
     name = f"mpi-match-subscriptions-{options.scenario}-{options.filters}"
     directory = options.directory or Path(tempfile.gettempdir()) / name
     directory.mkdir(parents=True, exist_ok=True)

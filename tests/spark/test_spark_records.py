@@ -143,14 +143,16 @@ def test_rows_of_columns_are_scanned_as_lines(monkeypatch: pytest.MonkeyPatch) -
     plain += [
         {"interface": "a", "id": 7, "area": {"x": 1.0, "y": -0.0, "r": 1e-7}},
         {"interface": 'b"', "tags": ["gpu", "é", "\n"], "constraints": []},
+        {"interface": "p", "predicate": 'n > 3 or s = \'é"\' and \t"a b" exists', "id": 1},
         {"interface": "c", "filters": [{"area": [0.0, 0.0, 1.0]}, {"constraints": plain[0]["constraints"], "tags": ["x"]}]},
     ]
     odd: list[dict[str, Any]] = [{"interface": "z", "constraints": constraints_of(*each)} for each in JUDGED_COLUMNS]
     odd += [
-        *({"interface": None, "constraints": []}, {"interface": "z"}, {"interface": "z", "predicate": "n > 3"}),
+        *({"interface": None, "constraints": []}, {"interface": "z"}, {"interface": "z", "predicate": "n >"}),
         *({"interface": "z", "filters": found} for found in FILTERS_JUDGED),
         *({"interface": "z", "area": {"x": x, "y": 1.0, "r": -1.0}} for x in (None, 1.0)),
         {"interface": "z", "tags": ["a", None]},
+        {"interface": "z", "predicate": "n > 3", "constraints": []},
         {"interface": "z", "id": 1, "filters": [{"constraints": []}]},
     ]
     assert records_of([*plain, *odd], -1, monkeypatch, COLUMNS) == records_of([*plain, *odd], 10**9, monkeypatch, COLUMNS)

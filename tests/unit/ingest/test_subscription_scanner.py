@@ -72,10 +72,11 @@ GOOD = [
     b'{"tags": ["gpu", "\\u00e9", "", "gpu"], "interface": "t", "constraints": [["x", "=", "gpu"]], "id": "i"}',
     b'{"interface": "t", "tags":[], "area": [1, 2, 3]}',
     b'{"interface": "t", "filters": [{"tags": ["a" , "b"]}, {"tags": null, "constraints": [["tags", "any =", "a"]]}]}',
+    b'{"interface": "a", "predicate": "x > 1 and (y exists or z in (2, 1)) or s prefix \'a\'", "area": [1, 2, 3], "id": 7}',
     b'{"interface": "t", "constraints": [["t\\u00e9", "has" , "\\n" ], ["x", "any =", ""]]}',
 ]
 JUDGED_GOOD = [
-    b'{"interface": "a", "predicate": "x > 1 or y exists"}',
+    b'{"interface": "a", "predicate": "not x exists or y = .5"}',
     b'{"interface": "a", "constraints": [["x", "exists", null]]}',
     b'{"\\u0069nterface": "a", "constraints": []}',
     b'{"interface": "' + b"\\n" * 70_000 + b'", "constraints": []}',

@@ -9,6 +9,8 @@ longer than to copy some hundred bytes: on an H200 a graph of an empty kernel be
 kernels that copy 6.7, alone 1.9 (back to back, 378e1ef).  Pinned memory has the same address for the GPU as for the host,
 so a kernel can read and write there.
 
+An answer may be a bit mask instead of a list: then its words are the items, and their number the count.
+
 Waiting for a stream through the driver takes some microseconds as well.  The count is written last, behind a fence that
 covers the host's memory, so the host polls it: once it is no longer NOT_YET, the items have been written.  Only when that
 takes very long, the host waits for the stream, which raises an error if the GPU has failed.
@@ -22,7 +24,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.gpu.intrinsics import WARP
-from mpi_match.gpu.kernels import DeviceArray, Gpu, Stream, cuda, kernel, pinned
+from mpi_match.gpu.kernels import DeviceArray, Gpu, KernelLaunch, Stream, cuda, kernel, pinned
 
 NOT_YET = -1
 """Value of the count until it is written."""
@@ -56,6 +58,22 @@ def deliver_kernel(words: Any, host: Any, first: int) -> None:
         host[0] = words[first]
 
 
+@kernel("void(uint32[::1], int64[::1], int64, int64)")
+def deliver_mask_kernel(mask: Any, host: Any, first: int, n: int) -> None:
+    """Copy the words mask[first : first + n] as items, and their number as the count, to `host` i64[1 + n]; the count last.
+
+    Launch: one block; a thread copies several words.
+    """
+    i = np.int64(cuda.threadIdx.x)
+    while i < n:
+        host[1 + i] = np.int64(mask[first + i])
+        i += cuda.blockDim.x
+    cuda.syncthreads()
+    if cuda.threadIdx.x == 0:
+        cuda.threadfence_system()
+        host[0] = n
+
+
 class Mailbox:
     """Copies `n_words` words to the GPU, and a count and up to `capacity` items back, the first `n_first` of them at once.
 
@@ -80,6 +98,10 @@ class Mailbox:
     def deliver(self, stream: Stream) -> None:
         """Launch the copy of the count and the first items to the host."""
         self._deliver(stream)
+
+    def mask_delivery(self, mask: DeviceArray, first: int, n: int) -> KernelLaunch:
+        """The copy of `n` words of a mask u32, from its word `first` on, to the host; `n` is at most `n_first`."""
+        return deliver_mask_kernel.bind((1,), WARP, (mask, DeviceArray.of_pinned(self._answer), first, n))
 
     def expect(self) -> None:
         """Reset the count; to be called before the work that writes the answer is launched."""

@@ -86,7 +86,8 @@ class Ccm(Engine):
                 f"the table has {table.n_interfaces:,} interfaces; ccm.answer=mask serves at most {MOST_MASK_INTERFACES:,}, "
                 "ccm.answer=list more"
             )
-        self._answer, self._covers_event = variant.answer, variant.cover == "event"
+        by_mask = table.n_interfaces <= MASK_INTERFACES if variant.answer == "auto" else variant.answer == "mask"
+        self._answer, self._covers_event = ANSWER_MASK if by_mask else ANSWER_INTERFACES, variant.cover == "event"
         rows = ccm_rows(table, by_filter=variant.order == "given", with_names=variant.phases == 3)
         start = time.perf_counter()
         self._on_device = OnDevice(self._gpu, rows, table, variant)
@@ -124,8 +125,7 @@ class Ccm(Engine):
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
         """See `Engine.match`."""
         check_batch(self._table, batch)
-        by_mask = self._table.n_interfaces <= MASK_INTERFACES if self._answer == "auto" else self._answer == "mask"
-        answer = ANSWER_FILTERS if filters else ANSWER_MASK if by_mask else ANSWER_INTERFACES
+        answer = ANSWER_FILTERS if filters else self._answer
         if batch.n_events == 1:
             return self._match_one(batch, answer)
         if 0 < batch.n_events <= CCM_SINGLE_EVENTS:

@@ -41,6 +41,9 @@ class BatchRanges:
 
     def of(self, batch: int) -> tuple[int, int]:
         """First event of a batch, and the one after its last."""
+        if len(self._ranges) == 1:
+            start = self._ranges[0].start + batch * self._size
+            return start, min(start + self._size, self._ranges[0].stop)
         place = bisect.bisect(self._first, batch) - 1
         found = self._ranges[place]
         start = found.start + (batch - self._first[place]) * self._size

@@ -25,6 +25,9 @@ from mpi_match.cluster.transport.protocol import Answer, Reply, fields_of, inlin
 from mpi_match.matches.matches import id_dtype
 
 
+_MATCHES = int(Reply.MATCHES)
+
+
 class Arrival(NamedTuple):
     """A complete answer: its body, or the failure; `at_s` on the clock of `time.perf_counter`."""
 
@@ -64,7 +67,7 @@ class Inbox:
 
     def _handle(self, worker: int, header: Array) -> bool:
         answer = Answer(*fields_of(header))
-        if answer.kind == Reply.MATCHES:
+        if answer.kind == _MATCHES:
             sizes = (answer.n_events * self.count_dtype.itemsize, answer.n_ids * self.id_dtype.itemsize, answer.n_report)
             self._receive(header, sizes, worker, lambda body: self._arrive(worker, answer, body))
         elif answer.kind == Reply.WRITTEN:

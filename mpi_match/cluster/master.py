@@ -27,6 +27,7 @@ from mpi_match.cluster.ordered_writer import OrderedWriter
 from mpi_match.cluster.outbox import Outbox
 from mpi_match.cluster.run_files import Opened, RunFiles
 from mpi_match.cluster.scheduling.dispatcher import Dispatcher
+from mpi_match.cluster.scheduling.groups import Flight
 from mpi_match.cluster.scheduling.instructions import Drop, Emit, GiveUp, Instruction, Load, Quarantine, Send
 from mpi_match.cluster.scheduling.timeouts import Deadlines, RoundTrips
 from mpi_match.cluster.signals import Interruptions, RanksNotified, held
@@ -116,7 +117,9 @@ class Master:
             interruptions.let_through()
             busy = self._traffic.poll(backoff.looks)
             for _ in range(len(arrived)):  # not those that arrive meanwhile, which may never end
-                self._obey(self._take(arrived.popleft()))
+                arrival = arrived.popleft()
+                if not self._exchange(arrival):
+                    self._obey(self._take(arrival))
             busy |= self._outbox.send_ready() or bool(arrived)
             now = time.monotonic()
             if now >= self._next_look:
@@ -129,11 +132,33 @@ class Master:
                 listening_only = not self._outbox.waiting and len(self._traffic) == len(self._workers)
                 backoff.wait(soon=not listening_only)
 
+    def _exchange(self, arrival: Arrival) -> bool:
+        """Send the worker of an answer its next batch, before anything else is done.
+
+        False where more than that is to be decided: then nothing was done.
+        """
+        worker, batch, attempt, body, _ = arrival
+        following = None if isinstance(body, RankFailure) else self._dispatcher.following(worker, batch, attempt)
+        sent_at = None if following is None else self._outbox.send_prepared(worker, following)
+        if sent_at is None:
+            return False
+        ended, begun = self._dispatcher.exchange(worker, batch)
+        begun.sent_at = sent_at
+        self._outbox.sent_prepared(worker, begun)
+        self._deadlines.came(worker, ended)
+        self._accept(arrival, ended)
+        self._obey(self._dispatcher.proceed())
+        return True
+
     def _obey(self, instructions: Sequence[Instruction]) -> None:
+        sends = []
         for each in instructions:
             if isinstance(each, Load):
                 self._outbox.load(each)  # before the batches that need it
-        self._outbox.send([each for each in instructions if isinstance(each, Send)])
+            elif isinstance(each, Send):
+                sends.append(each)
+        if sends:
+            self._outbox.send(sends)
         for instruction in instructions:
             match instruction:
                 case Emit(batch, attempt):
@@ -155,20 +180,26 @@ class Master:
 
     def _take(self, arrival: Arrival) -> Sequence[Instruction]:
         """Keep an answer if it is used; returns the instructions that follow."""
-        worker, batch, attempt, body, at_s = arrival
+        worker, batch, attempt, body, _ = arrival
         flight = self._dispatcher.flight(worker, batch, attempt)
         self._deadlines.came(worker, flight)
         if isinstance(body, RankFailure):
             return self._survive(worker, batch, attempt, body)
         if flight is not None and self._dispatcher.wants(worker, batch, attempt):
-            self._round_trips.add(at_s - flight.sent_at)
-            start, stop = self._files.events.ranges.of(batch)
-            self._files.status.answered(worker, batch, stop - start)
-            self._parts.setdefault((batch, attempt), {})[worker] = body
+            self._accept(arrival, flight)
         else:
             self._files.status.happened("dropped", worker, batch)
             self._inbox.give_back([body])
         return self._dispatcher.answered(worker, batch, attempt)
+
+    def _accept(self, arrival: Arrival, flight: Flight) -> None:
+        """Keep an answer that is used, and count it."""
+        worker, batch, attempt, body, at_s = arrival
+        assert isinstance(body, Body)
+        self._round_trips.add(at_s - flight.sent_at)
+        start, stop = self._files.events.ranges.of(batch)
+        self._files.status.answered(worker, batch, stop - start)
+        self._parts.setdefault((batch, attempt), {})[worker] = body
 
     # Failures
 

@@ -29,11 +29,12 @@ from mpi_match.cluster.scheduling.groups import Flight
 from mpi_match.cluster.scheduling.instructions import Load, Send
 from mpi_match.cluster.scheduling.timeouts import Deadlines
 from mpi_match.cluster.transport.channel import Traffic
-from mpi_match.cluster.transport.protocol import Command, Order
+from mpi_match.cluster.transport.protocol import Command, Order, short_message
 
 log = logging.getLogger(__name__)
 
 _NOTHING = np.empty(0, np.uint8)
+_MATCH = int(Command.MATCH)
 
 
 class Outbox:
@@ -43,6 +44,9 @@ class Outbox:
     later.
 
     waiting   batches to be sent that are not read yet
+
+    Messages of the batches that are read ahead are prepared, where they are short and come without changes: the next event
+    of an idle worker only has to be sent (`send_prepared`).
     """
 
     def __init__(
@@ -62,6 +66,7 @@ class Outbox:
         self._feed = ReadAhead(self._read, execution.workers(n_readers())) if reads else ReadAhead(_read_nothing, AtOnce())
         self._n_ahead = sum(map(len, files.division.groups)) + execution.n_ahead
         self._wires = Buffers()
+        self._prepared: dict[int, bytes] = {}
         self._loading: set[int] = set()
 
     def __enter__(self) -> Outbox:
@@ -86,6 +91,7 @@ class Outbox:
             if not self._feed.is_ready(batch):
                 break
             wire, buffer = self._feed.take(batch)
+            self._prepared.pop(batch, None)
             flights = []
             while self.waiting and self.waiting[0][1:] == (batch, attempt):
                 worker = self.waiting.popleft().worker
@@ -97,9 +103,37 @@ class Outbox:
             sent = True
         return sent
 
+    def send_prepared(self, worker: int, batch: int) -> float | None:
+        """Send a batch whose message is prepared; returns when that was, as in `Flight.sent_at`.  None: it is not."""
+        message = None if self.waiting else self._prepared.pop(batch, None)
+        if message is None:
+            return None
+        sent_at = time.perf_counter()
+        self._traffic.write_message(message, worker)
+        return sent_at
+
+    def sent_prepared(self, worker: int, flight: Flight) -> None:
+        """Record what `send_prepared` has sent."""
+        wire, _ = self._feed.take(flight.batch)
+        self._has_sent(worker, flight, len(wire), 0)
+
     def read_ahead(self) -> None:
         """Start reading the batches that will be sent next."""
-        self._feed.want(self._dispatcher.upcoming(self._n_ahead))
+        upcoming = self._dispatcher.upcoming(self._n_ahead)
+        self._feed.want(upcoming)
+        if self._files.changes is None:
+            for batch in upcoming:
+                if batch not in self._prepared:
+                    self._prepare(batch)
+
+    def _prepare(self, batch: int) -> None:
+        read = self._feed.look(batch)
+        if read is None:
+            return
+        wire, buffer = read
+        message = None if buffer is not None else short_message(Order(_MATCH, batch, 0, 0, len(wire)), [wire])
+        if message is not None:
+            self._prepared[batch] = message
 
     def load(self, load: Load) -> None:
         """Have a worker load another shard; its next batch comes with all changes to it."""
@@ -128,15 +162,21 @@ class Outbox:
         batch, attempt = flight.batch, flight.attempt
         afresh, due = (False, None) if self._files.changes is None else self._files.changes.due_with(worker, batch)
         changes = _NOTHING if due is None else due.to_wire()
-        order = Order(Command.MATCH_AFRESH if afresh else Command.MATCH, batch, attempt, len(changes), len(wire))
+        order = Order(Command.MATCH_AFRESH if afresh else _MATCH, batch, attempt, len(changes), len(wire))
         self._traffic.write(order, [changes, wire], worker, given_back)
         # The worker need not wait for the rest.
-        extra_s = self._files.options.setup_limit if worker in self._loading else self._opening_s if afresh else 0
-        self._deadlines.sent(worker, flight, extra_s)
-        self._loading.discard(worker)
-        self._files.status.sent(worker, batch, order.n_events)
+        self._has_sent(worker, flight, len(wire), self._opening_s if afresh else 0)
         if attempt:
             self._files.status.happened("resent", worker, batch)
+
+    def _has_sent(self, worker: int, flight: Flight, n_bytes: int, opening_s: float) -> None:
+        """A batch was sent to a worker, which opens an engine for it first in `opening_s` seconds."""
+        extra_s = opening_s
+        if worker in self._loading:
+            extra_s = self._files.options.setup_limit
+            self._loading.discard(worker)
+        self._deadlines.sent(worker, flight, extra_s)
+        self._files.status.sent(worker, flight.batch, n_bytes)
 
     def _give_back(self, buffer: Array | None) -> None:
         if buffer is not None:

@@ -50,6 +50,10 @@ class _Done(Generic[T]):
         """Yes."""
         return True
 
+    def exception(self) -> Exception | None:
+        """What the call raised."""
+        return self._error
+
     def result(self) -> T:
         """The result.  Raises what the call raised."""
         if self._error is not None:
@@ -97,6 +101,11 @@ class ReadAhead(Generic[T]):
     def is_ready(self, batch: int) -> bool:
         """Would `take` return (or raise) at once?"""
         return self._ready[batch].done()
+
+    def look(self, batch: int) -> T | None:
+        """A wanted batch that `take` will return; None unless it has been read."""
+        reading = self._ready[batch]
+        return reading.result() if reading.done() and reading.exception() is None else None
 
     def take(self, batch: int) -> T:
         """A wanted batch, once; waits for it.  Raises what reading it raised."""

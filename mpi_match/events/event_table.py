@@ -225,6 +225,8 @@ class EventTable:
         """The range as (part, first, last) with positions within the part."""
         if not 0 <= start <= stop <= self.n_events:
             raise IndexError(f"events {start} to {stop} of {self.n_events}")
+        if len(self._bounds) == 2:
+            return [(0, start, stop)]
         found, part = [], bisect.bisect(self._bounds, start) - 1
         while start < stop:
             begin, end = self._bounds[part], self._bounds[part + 1]

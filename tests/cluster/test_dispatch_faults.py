@@ -54,6 +54,16 @@ def test_without_faults_every_batch_is_sent_once() -> None:
         assert cluster.dispatcher.n_dropped == 0
 
 
+def test_an_exchange_decides_what_an_answer_does() -> None:
+    n_exchanged = 0
+    for seed in range(1, 400, 2):
+        cluster = SimulatedCluster(seed)
+        cluster.compares = True
+        cluster.run()
+        n_exchanged += cluster.n_exchanged
+    assert n_exchanged > 500
+
+
 def test_state_of_many_batches_is_freed() -> None:
     """Answers in any order, one in a hundred late and one in a hundred twice; a worker stalls half of the time."""
     n, rng, emitted = 200_000, random.Random(1), 0

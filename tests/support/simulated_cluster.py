@@ -19,6 +19,7 @@ against the events; `AssertionError` names the violated one.
 
 from __future__ import annotations
 
+import copy
 import heapq
 import random
 from collections import defaultdict, deque
@@ -54,7 +55,11 @@ class SimulatedWorker:
 
 
 class SimulatedCluster:
-    """One run; `faults` are those that may happen in it (None: the seed decides)."""
+    """One run; `faults` are those that may happen in it (None: the seed decides).
+
+    With `exchanges`, answers where nothing has gone wrong are exchanged for the following batch (`Dispatcher.following`);
+    `compares`: what that decides is compared with what `Dispatcher.answered` does.
+    """
 
     def __init__(self, seed: int, faults: frozenset[str] | None = None) -> None:
         self.rng = rng = random.Random(seed)
@@ -101,7 +106,8 @@ class SimulatedCluster:
         self._failed_on: set[tuple[int, int]] = set()
         self._n_set_aside = 0
         self._alone: dict[int, int] = {}  # group, batch
-        self.n_unwanted = 0
+        self.n_unwanted = self.n_exchanged = 0
+        self.exchanges, self.compares = seed % 2 == 1, False
 
     def run(self) -> None:
         """Run until all is emitted or given up."""
@@ -196,7 +202,16 @@ class SimulatedCluster:
         group = self.tried[batch][attempt]
         if self.dispatcher.flight(worker, batch, attempt) and (group, batch) not in self._failed_on:
             self._failures[group] = 0
-        self._obey(self.dispatcher.answered(worker, batch, attempt))
+        following = self.dispatcher.following(worker, batch, attempt) if self.exchanges else None
+        if following is None:
+            self._obey(self.dispatcher.answered(worker, batch, attempt))
+            return
+        self.n_exchanged += 1
+        beside = copy.deepcopy(self.dispatcher).answered(worker, batch, attempt) if self.compares else None
+        self.dispatcher.exchange(worker, batch)
+        found = [Send(worker, following), *self.dispatcher.proceed()]
+        assert beside is None or sorted(found, key=repr) == sorted(beside, key=repr), "an exchange decides otherwise"
+        self._obey(found)
 
     def _failed(self, worker: int, batch: int, attempt: int, *_: int) -> None:
         group = self.tried[batch][attempt]

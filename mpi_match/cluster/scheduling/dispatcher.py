@@ -166,6 +166,37 @@ class Dispatcher:
             dropped = self._accept(group, batch, attempt)
         return self._proceed(dropped)
 
+    def following(self, worker: int, batch: int, attempt: int) -> int | None:
+        """The batch that `worker` gets next, now that it has answered an attempt at `batch`, where nothing has gone wrong.
+
+        The master may send that before anything else is done, and then calls `exchange` and `proceed`, which together do
+        what `answered` does.  None where more than that is to be decided.
+        """
+        group = self._group_of.get(worker)
+        if group is None or group.stragglers or group.alone is not None or self._again or self._queues.are_shared:
+            return None
+        trial, following = group.held.get(batch), group.queue.head
+        if trial is None or trial.attempt != attempt or trial.superseded or trial.failed or len(group.members) > 1:
+            return None
+        if following >= self.n_batches or following >= self.n_emitted + self.window or len(self._open[batch].holders) > 1:
+            return None
+        return following
+
+    def exchange(self, worker: int, batch: int) -> tuple[Flight, Flight]:
+        """`worker` has answered `batch`, and was sent the `following` one: the flight that has ended, and the one begun."""
+        group = self._group_of[worker]
+        trial, following = group.held[batch], group.queue.take()
+        ended = trial.missing[worker]
+        group.failures = 0
+        group.let_go(worker, batch)
+        self._open[batch].accepted = trial.attempt
+        self._open[following] = Batch(1, [group])
+        return ended, group.hold(following, 0).missing[worker]
+
+    def proceed(self) -> list[Instruction]:
+        """What follows an `exchange`."""
+        return self._proceed()
+
     def failed(self, worker: int, batch: int, attempt: int) -> list[Instruction]:
         """The engine of `worker` raised on an attempt at `batch`.  Raises ValueError for a batch never sent."""
         trial = self._trial(worker, batch, attempt)
@@ -318,7 +349,7 @@ class Dispatcher:
 
     def _set_aside_hopeless(self) -> None:
         """Quarantine the batches that every remaining group has failed on."""
-        for batch in sorted(self._again):
+        for batch in sorted(self._again) if self._again else ():
             state = self._open[batch]
             if self._groups and not state.holders and all(group in state.victims for group in self._groups):
                 self._quarantine(batch)

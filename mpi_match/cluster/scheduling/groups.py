@@ -66,6 +66,11 @@ class BatchQueues:
         """Share the queues of groups with stragglers, until the next call."""
         self._shared = [*self._orphans, *queues]
 
+    @property
+    def are_shared(self) -> bool:
+        """Do groups take from other queues than their own?"""
+        return bool(self._shared)
+
     def nearest(self, own: BatchQueue) -> BatchQueue:
         """Of a group's own queue and the shared ones, the one with the lowest batch."""
         for shared in self._shared:
@@ -75,6 +80,9 @@ class BatchQueues:
 
     def upcoming(self, n: int) -> list[int]:
         """At most `n` batches that will be taken next, ascending."""
+        if len(self._all) == 1:
+            head = self._all[0].head
+            return list(range(head, min(head + n, self._n_batches)))
         ahead = [batch for queue in self._all for batch in range(queue.head, self._n_batches, queue.stride)[:n]]
         return sorted(ahead)[:n]
 
@@ -142,10 +150,11 @@ class Group:
         """Have some members answered a batch that the group holds, but not all?"""
         return len(self.held[batch].missing) < len(self.members)
 
-    def hold(self, batch: int, attempt: int) -> None:
-        """Record that a batch is sent to all members."""
-        self.held[batch] = Trial(attempt, {member: Flight(batch, attempt) for member in self.members})
+    def hold(self, batch: int, attempt: int) -> Trial:
+        """Record that a batch is sent to all members; returns its trial."""
+        trial = self.held[batch] = Trial(attempt, {member: Flight(batch, attempt) for member in self.members})
         self.latest = batch
+        return trial
 
     def let_go(self, member: int, batch: int) -> bool:
         """Record that a member is done with a batch; returns whether all are."""

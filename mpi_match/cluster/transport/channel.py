@@ -24,10 +24,11 @@ import numpy as np
 from mpi4py import MPI
 
 from mpi_match.arrays.csr import Array
-from mpi_match.cluster.transport.protocol import HEADER_BYTES, INLINE_BYTES, Answer, Command, Order, Tag, header_of
+from mpi_match.cluster.transport.protocol import HEADER_BYTES, Answer, Command, Order, Tag, header_of, short_message
 
 PIECE_BYTES = 2**30
 """Size of the pieces of a transfer, because MPI counts in 31 bits."""
+_HEADER_TAG = int(Tag.HEADER)
 
 
 def pieces(array: Array) -> Iterator[Array]:
@@ -133,20 +134,23 @@ class Traffic:
             if then is not None:
                 then()  # MPI has not seen the arrays
             return
-        header = header_of(fields)
-        is_short = sum([array.nbytes for array in body]) <= INLINE_BYTES
-        if is_short:
-            header = b"".join([header, *[array.tobytes() for array in body]])
-        try:
-            request = self._comm.Isend(header, to, Tag.HEADER)  # plain bytes: a buffer specification takes longer
-            if not request.Test():  # an eager send usually completes at once
-                self._peer(to).add(request, _Transfer(header, 1, None))
-        except MPI.Exception as error:
-            self._lose(to, error)
-        if not is_short:
+        short = short_message(fields, body)
+        self.write_message(header_of(fields) if short is None else short, to)
+        if short is None:
             self._start(to, body, _cut(body), then, lambda piece: self._comm.Isend([piece, MPI.BYTE], to, Tag.BODY))
         elif then is not None:
-            then()  # the header is a copy
+            then()  # the message is a copy
+
+    def write_message(self, message: bytes, to: int) -> None:
+        """Start sending a header message."""
+        if to in self.lost:
+            return
+        try:
+            request = self._comm.Isend(message, to, _HEADER_TAG)  # plain bytes: a buffer specification takes longer
+            if not request.Test():  # an eager send usually completes at once
+                self._peer(to).add(request, _Transfer(message, 1, None))
+        except MPI.Exception as error:
+            self._lose(to, error)
 
     def read(self, body: Sequence[Array], source: int, then: Callable[[], None]) -> None:
         """Receive the body that follows the last header into contiguous arrays of exactly the sizes that were sent."""

@@ -12,6 +12,7 @@ of its own:
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -102,6 +103,13 @@ class Answer(NamedTuple):
 def header_of(fields: Order | Answer) -> bytes:
     """The fields as the beginning of a header message."""
     return _FIELDS.pack(*fields)
+
+
+def short_message(fields: Order | Answer, body: Sequence[Array]) -> bytes | None:
+    """The whole message, where the body of contiguous arrays is short enough to travel in it; None where it follows."""
+    if sum([array.nbytes for array in body]) > INLINE_BYTES:
+        return None
+    return b"".join([_FIELDS.pack(*fields), *[array.data for array in body]])
 
 
 def fields_of(header: Array) -> tuple[int, int, int, int, int, int]:

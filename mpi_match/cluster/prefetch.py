@@ -162,6 +162,10 @@ class InOrder(Generic[T]):
         self._begun: deque[int] = deque()
         self._ended: dict[int, T] = {}
 
+    def __len__(self) -> int:
+        """Operations that have begun, and whose results are not given."""
+        return len(self._begun)
+
     def begin(self, number: int) -> None:
         """An operation begins, after all earlier ones."""
         self._begun.append(number)

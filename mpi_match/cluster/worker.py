@@ -48,6 +48,9 @@ LAST_REPLY_S = 10.0
 """How long a worker that has to leave waits without progress for the messages in flight, including its last one."""
 
 
+_MATCH, _MATCH_AFRESH, _MATCHES = int(Command.MATCH), int(Command.MATCH_AFRESH), int(Reply.MATCHES)
+
+
 class Worker:
     """A worker's side of the channel.
 
@@ -126,30 +129,42 @@ class Worker:
     def _obey(self, header: Array) -> bool:
         self._silence.reset()
         order = Order(*fields_of(header))
-        afresh = order.kind == Command.MATCH_AFRESH
-        if not afresh and order.kind != Command.MATCH and order.kind != Command.LOAD:
-            if order.kind == Command.WAIT:
-                return True
+        kind = order.kind
+        if kind == _MATCH or kind == _MATCH_AFRESH:
+            self._receive(header, order)
+        elif kind == Command.LOAD:
+            number = self._begin()
+            shard = SerializedShard(np.empty(order.n_events, np.uint8), bool(order.attempt))  # kept: the table lies in it
+            self._traffic.read([shard.wire], MASTER, lambda: self._take(number, shard))
+        elif kind != Command.WAIT:
             self._last = order
             return False
+        return True
+
+    def _receive(self, header: Array, order: Order) -> None:
+        """Receive a batch."""
+        kind, batch, attempt, n_changes, n_events, _ = order
+        n_bytes = n_changes + n_events
+        inline = inline_body(header, n_bytes)
+        if inline is not None:
+            events = self._events(batch, inline[n_changes:])
+            received = Received(batch, attempt, kind == _MATCH_AFRESH, inline[:n_changes], events, None)
+            if self._in_order:
+                self._take(self._begin(), received)
+            else:
+                self._matcher.put(received)
+            return
+        number, buffer = self._begin(), self._buffers.take(n_bytes)
+        changes, wire = buffer[:n_changes], buffer[n_changes:n_bytes]
+        late = Received(batch, attempt, kind == _MATCH_AFRESH, changes, self._events(batch, wire), buffer)
+        self._traffic.read([changes, wire], MASTER, lambda: self._take(number, late))
+
+    def _begin(self) -> int:
+        """A batch or a shard begins to arrive; returns its number in the order in which they were sent."""
         number = self._n_received
         self._n_received += 1
         self._in_order.begin(number)
-        if order.kind == Command.LOAD:
-            shard = SerializedShard(np.empty(order.n_events, np.uint8), bool(order.attempt))  # kept: the table lies in it
-            self._traffic.read([shard.wire], MASTER, lambda: self._take(number, shard))
-            return True
-        n_changes, n_bytes = order.n_changes, order.n_changes + order.n_events
-        inline = inline_body(header, n_bytes)
-        if inline is not None:
-            events = self._events(order.number, inline[n_changes:])
-            self._take(number, Received(order.number, order.attempt, afresh, inline[:n_changes], events, None))
-            return True
-        buffer = self._buffers.take(n_bytes)
-        changes, wire = buffer[:n_changes], buffer[n_changes:n_bytes]
-        received = Received(order.number, order.attempt, afresh, changes, self._events(order.number, wire), buffer)
-        self._traffic.read([changes, wire], MASTER, lambda: self._take(number, received))
-        return True
+        return number
 
     def _events(self, batch: int, wire: Array) -> Expected[EventBatch]:
         """A batch's events: from their wire form, which has arrived before they are taken, or from the source."""
@@ -168,7 +183,7 @@ class Worker:
         if self._last is not None:
             return
         body = [matched.counts, matched.ids, report]
-        said = Answer(Reply.MATCHES, batch, attempt, len(matched.counts), len(matched.ids), len(report))
+        said = Answer(_MATCHES, batch, attempt, len(matched.counts), len(matched.ids), len(report))
         if matched.written is not None:
             body = [np.array([*matched.written, len(matched.ids)], np.int64), report]
             said = said._replace(kind=Reply.WRITTEN)

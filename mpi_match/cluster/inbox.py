@@ -24,7 +24,6 @@ from mpi_match.cluster.transport.collectives import RankFailure
 from mpi_match.cluster.transport.protocol import Answer, Reply, fields_of, inline_body
 from mpi_match.matches.matches import id_dtype
 
-
 _MATCHES = int(Reply.MATCHES)
 
 

@@ -130,7 +130,7 @@ class Worker:
         self._silence.reset()
         order = Order(*fields_of(header))
         kind = order.kind
-        if kind == _MATCH or kind == _MATCH_AFRESH:
+        if kind in (_MATCH, _MATCH_AFRESH):
             self._receive(header, order)
         elif kind == Command.LOAD:
             number = self._begin()

@@ -347,9 +347,11 @@ SECTIONS = (
         "experiment | value | printed | here | our engines",
         _claimed,
         "Printed values beside those of the same quantity at the same point on an H200 with 16 cores, one event at a "
-        "time; the papers' machines are of 2009 to 2017. Engines took turns and their answers were compared. `mpi-match "
-        "report tests/bench/records/h200-experiments.jsonl -o report.html` draws all of it; what was kept of the papers' "
-        "set-up and what differs, `mpi-match experiment run` says; which points and engines are not measured, the report.",
+        "time; the papers' machines are of 2009 to 2017. Engines took turns and their answers were compared. Records with 8 "
+        "cores ran two at a time, each on half of the cores: those of `farroukh` beside those on a GPU. "
+        "`mpi-match report tests/bench/records/h200-experiments.jsonl -o report.html` draws all of it; what was kept of the "
+        "papers' set-up and what differs, `mpi-match experiment run` says; which points and engines are not measured, "
+        "the report.",
     ),
     Section(
         "The two-phase matcher",

@@ -16,7 +16,7 @@ import pytest
 from cases import CASES, event_of, filters_of
 from engine_names import CPU, GPU, SLOW, TAGS, every_engine, quickly_opened
 from hypothesis import given
-from random_tables import SHAPES, shaped
+from random_tables import SHAPES, judged, shaped
 from strategies import subscriptions_and_events
 
 from mpi_match import engines
@@ -99,19 +99,15 @@ def test_more_events_than_any_block(name: str) -> None:
 @every_engine
 @pytest.mark.parametrize("shape", SHAPES)
 def test_random_tables(name: str, shape: str) -> None:
-    filters, events = shaped(shape)
-    table = Table.from_filters(filters)
-    batch = encode(events, table)
-    engine = open_engine(name, table)
+    case = judged(shape)
+    engine = open_engine(name, case.table)
     if name in SLOW:
-        batch, events = batch[:8], events[:8]
-        assert labels(engine, batch, table) == [match_naive(filters, event) for event in events]
+        filters, events = shaped(shape)
+        assert labels(engine, case.batch[:8], case.table) == [match_naive(filters, event) for event in events[:8]]
         return
-    judge = open_engine("counting", table)
-    assert engine.match(batch) == judge.match(batch)
-    expected = judge.match(batch, filters=True)
-    assert expected.n_matches > 0
-    assert engine.match(batch, filters=True) == expected
+    assert engine.match(case.batch) == case.interfaces
+    assert case.filters.n_matches > 0
+    assert engine.match(case.batch, filters=True) == case.filters
 
 
 @every_engine

@@ -183,9 +183,10 @@ def test_removed_filters_of_the_bitmap_match_nothing() -> None:
     assert changes is not None
     engine.update(changes)
     events = scenario.events(30)
+    published = [events.event(i) for i in range(30)]
     found = engine.match(events.encode(live.vocabulary), filters=True)
     left = dict(live.filters())
-    expected = [[f for f, item in left.items() if matches(item, events.event(i))] for i in range(30)]
+    expected = [[f for f, item in left.items() if matches(item, event)] for event in published]
     assert [found[i].tolist() for i in range(30)] == expected
     assert len(left) == 1000
     assert any(expected)
@@ -297,7 +298,7 @@ def test_filters_that_are_added_later_have_bits(n_first: int, name: str) -> None
     live = LiveTable(Table.from_filters(filters[:n_first]), expected=[*filters, *equal])
     engine = open_engine(name, live.table, live=True)
     events = scenario.events(30)
-    batch, known = events.encode(live.vocabulary), {}
+    batch, published, known = events.encode(live.vocabulary), [events.event(i) for i in range(30)], {}
     add = [ChangeRow(Change.ADD, filters=(item,)) for item in filters[n_first:1000]]
     remove = [ChangeRow(Change.REMOVE, str(i)) for i in range(0, 1000, 7)]
     others = [ChangeRow(Change.ADD, filters=(item,)) for item in [*equal, *filters[1000:]]]
@@ -307,7 +308,7 @@ def test_filters_that_are_added_later_have_bits(n_first: int, name: str) -> None
         engine.update(changes)
         known = dict(live.filters())
         found = engine.match(batch, filters=True)
-        expected = [[f for f, item in known.items() if matches(item, events.event(i))] for i in range(30)]
+        expected = [[f for f, item in known.items() if matches(item, event)] for event in published]
         assert [found[i].tolist() for i in range(30)] == expected
     assert len(known) == 1200 - len(remove) + 60 - 2
     if not isinstance(engine, Keyed):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given
 from live_machine import run_machine
-from random_tables import shaped
+from random_tables import judged
 from strategies import subscriptions_and_events
 
 from mpi_match.engines import open_engine
@@ -44,15 +44,10 @@ def test_long_filters_are_matched_as_the_model_says(name: str, inputs: tuple[lis
 @both
 @pytest.mark.parametrize("shape", ["every type", "long filters", "areas", "negative", "one interface each"])
 def test_random_tables(name: str, shape: str) -> None:
-    filters, events = shaped(shape)
-    table = Table.from_filters(filters)
-    engine, judge, batch = (
-        open_engine(name, table),
-        open_engine("counting", table),
-        Events.of(events).encode(table.vocabulary),
-    )
-    for answer in (False, True):
-        assert engine.match(batch, filters=answer) == judge.match(batch, filters=answer)
+    case = judged(shape)
+    engine = open_engine(name, case.table)
+    assert engine.match(case.batch) == case.interfaces
+    assert engine.match(case.batch, filters=True) == case.filters
 
 
 @both

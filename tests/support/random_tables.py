@@ -8,10 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
+from mpi_match.engines import open_engine
+from mpi_match.events.batch import EventBatch
+from mpi_match.events.events import Events
+from mpi_match.matches.matches import Matches
 from mpi_match.model import OPS_OF_TYPE, Event, Filter, Op, Type, constraint, make_event, make_filter
+from mpi_match.table.table import Table
 
 
 @dataclass(frozen=True)
@@ -107,3 +113,21 @@ def random_subscriptions(seed: int, shape: Shape = DEFAULT) -> tuple[list[Filter
 def shaped(shape: str) -> tuple[list[Filter], list[Event]]:
     """The filters and events of a shape, made once; all engines' tests share them, so no test may change them."""
     return random_subscriptions(len(shape), SHAPES[shape])
+
+
+class Judged(NamedTuple):
+    """A table and encoded events, and what the counting engine answers: interfaces, and filters."""
+
+    table: Table
+    batch: EventBatch
+    interfaces: Matches
+    filters: Matches
+
+
+@cache
+def judged(shape: str) -> Judged:
+    """A shape's table with its answers, made once: all tests of a process share it, so none may change it."""
+    filters, events = shaped(shape)
+    table = Table.from_filters(filters)
+    batch, judge = Events.of(events).encode(table.vocabulary), open_engine("counting", table)
+    return Judged(table, batch, judge.match(batch), judge.match(batch, filters=True))

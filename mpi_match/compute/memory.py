@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
@@ -46,6 +47,34 @@ def _load(of: types.Type, as_: types.Type, *, constant: bool = False) -> Any:
     return intrinsic(load)
 
 
+def _load_pair() -> Any:
+    """`load(base, i)`: the u64 of pair i, of 16 bytes, behind the address `base`, a multiple of 16; they never change."""
+
+    def load(_: Any, base: Any, i: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            vector = ir.VectorType(ir.IntType(64), 2)
+            item = builder.load(builder.gep(builder.inttoptr(values[0], vector.as_pointer()), [values[1]]), align=16)
+            item.set_metadata("invariant.load", builder.module.add_metadata([]))
+            halves = [builder.extract_element(item, ir.Constant(ir.IntType(32), half)) for half in (0, 1)]
+            return context.make_tuple(builder, signature.return_type, halves)
+
+        return types.UniTuple(types.uint64, 2)(types.int64, types.int64), generate
+
+    return intrinsic(load)
+
+
+def _bits_as_f64() -> Any:
+    """`double(bits)`: the double with these 64 bits."""
+
+    def double(_: Any, bits: Any) -> Any:
+        def generate(context: Any, builder: Any, __: Any, values: Any) -> Any:
+            return builder.bitcast(values[0], context.get_value_type(types.float64))
+
+        return types.float64(types.uint64), generate
+
+    return intrinsic(double)
+
+
 def _store(of: types.Type, as_: types.Type) -> Any:
     """`store(base, i, value)`: make `value`, of type `as_`, item i of type `of` behind the address `base`."""
 
@@ -65,6 +94,8 @@ load_i32: Callable[[Any, Any], int] = _load(types.int32, types.int64)
 load_u32: Callable[[Any, Any], int] = _load(types.uint32, types.int64)
 load_i64: Callable[[Any, Any], int] = _load(types.int64, types.int64)
 constant_i64: Callable[[Any, Any], int] = _load(types.int64, types.int64, constant=True)
+constant_pair: Callable[[Any, Any], tuple[np.uint64, np.uint64]] = _load_pair()
+bits_as_f64: Callable[[Any], float] = _bits_as_f64()
 load_u64: Callable[[Any, Any], np.uint64] = _load(types.uint64, types.uint64)
 load_f64: Callable[[Any, Any], float] = _load(types.float64, types.float64)
 store_u8 = _store(types.uint8, types.int64)

@@ -4,7 +4,8 @@
     sum_blocks   where the rows of each block begin                                 │ 2 x the bytes
     write_rows   position of every row's end                                        ┘
     scan_rows    a row's attributes, in the thread's own memory, then one block's   ┐ the bytes once, by way of shared
-                 rows end to end in the *arena*, blocks in any order                ┘ memory: a warp reads 32 lines at once
+                 rows end to end in the *arena*, blocks in any order                ┘ memory: a warp reads 32 lines at once;
+                 plain lines a pair at a time by all lanes (`plain_lines`), then each lane what is left
     sum_blocks   where the attributes of each block begin
     gather       offsets and attributes of all rows, in their order
     insert       if there are flagged rows, and all of them are good: these among the others
@@ -17,9 +18,10 @@ The functions of a line are those that the CPU runs.  Their tables are arrays in
 addresses are put together here.  A thread has less room than a CPU's: `MOST_ROW_NAMES`, `ROW_SCRATCH_BYTES`,
 `MOST_ROW_ATOMS`; a line that needs more is flagged.
 
-Predicted for a line of 59 bytes and five numbers (ccm) on an H200: 300 bytes of device memory, 0.06 ns at 4.8 TB/s; 15
-look-ups in tables of megabytes, 480 bytes of the L2 cache, 0.09 ns; some 2,200 instructions of a thread, 0.08 ns if all
-lanes agreed, of which a quarter do: 0.3 ns.  So it is the instructions, and lanes that wait for others, that count.
+Predicted for a line of 59 bytes and five numbers (ccm) on an H200: 300 bytes of device memory, 0.06 ns at 4.8 TB/s.  The
+scanner of all lines took 0.65 ns, the time of 19,000 instructions of a warp, where a line has 2,200: its lanes go on one
+after the other (`plain_lines` says why), and a number takes 21 loads, each from 32 places.  By pairs of a plain line it is
+about 500 instructions and six loads a number, of 16 bytes, for all lanes at once: 0.1 ns.
 """
 
 from __future__ import annotations
@@ -30,9 +32,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpi_match.compute import search
-from mpi_match.gpu.intrinsics import address_of, popcount
+from mpi_match.gpu.intrinsics import address_of, ballot, lane, popcount
 from mpi_match.gpu.kernels import Kernel, cuda, device_function, kernel
 from mpi_match.ingest.atom_automaton import FOUND_HEADER, FOUND_ROOM
+from mpi_match.ingest.plain_lines import LINE_ENDED, NO_ATTRIBUTE, PLAIN_TAIL_WORDS, UNSURE, plain_pair
 from mpi_match.ingest.row_ends import STRETCH_BYTES, row_ends
 from mpi_match.ingest.scanner import (
     DECODED,
@@ -61,12 +64,14 @@ LINE_BLOCK = 128
 SCAN_REGISTERS = 80
 """Of a thread of `scan_rows`: six blocks on a multiprocessor.  With 64 an H200 takes half as long again."""
 SUM_THREADS = 1024
-_ONE = np.uint64(1)
+_ONE, _58 = np.uint64(1), np.uint64(58)
 lower_bound = device_function(search.lower_bound)
 STAGE_WORDS = 2**11
 """Words of 64 bits in shared memory for the lines of a block; longer ones are read where they are."""
 MOST_ROW_NAMES, MOST_ROW_ATOMS, ROW_SCRATCH_BYTES = 128, 64, 256
 """Room of a row: names, atoms, and bytes of a dotted name or of a string with escapes."""
+MOST_PLAIN_NAMES = 32
+"""Names of a plain line; one with more is scanned as others are."""
 _ATTRIBUTE_ROOM = MOST_ROW_NAMES + MOST_ROW_ATOMS
 _WORK_WORDS, _COUNT_WORDS, _ATOM_WORDS = DECODED + 1, N_COUNTS, FOUND_HEADER + 2 * MOST_ROW_ATOMS
 
@@ -81,10 +86,12 @@ _WORK_WORDS, _COUNT_WORDS, _ATOM_WORDS = DECODED + 1, N_COUNTS, FOUND_HEADER + 2
     LOCATED_ROWS,
     IDENTIFIED_ROWS,
     N_GATHERED,
+    NOT_PLAIN,
     N_STATE,
-) = range(11)
+) = range(12)
 """Words of the state.  Given: bytes, rows and attributes for which there is room.  Found: rows; attributes; flagged rows;
-attributes of the widest row; are there rows with a location, with an id; attributes that were gathered."""
+attributes of the widest row; are there rows with a location, with an id; attributes that were gathered; rows that were
+not plain."""
 
 
 class RowArrays(NamedTuple):
@@ -121,6 +128,51 @@ def _running_sums(part: Any, thread: Any, n: Any) -> None:
         part[thread] += before
         cuda.syncthreads()
         step *= 2
+
+
+@device_function
+def _was_seen(seen: Any, n: Any, mask: Any, hash_: Any) -> Any:
+    """Is a name's hash among the n before it?  `mask` has a bit for each of those.  A new hash is kept."""
+    found = False
+    if mask >> (hash_ >> _58) & _ONE != np.uint64(0):
+        for k in range(n):
+            found = found or seen[k] == hash_
+    seen[n] = hash_
+    return found
+
+
+@device_function
+def _put_in_order(attributes: Any, n: Any, item: Any) -> None:
+    """Insert an item into the first n, which are in ascending order."""
+    k = n
+    while k > 0 and attributes[max(k - 1, 0)] > item:
+        attributes[k] = attributes[k - 1]
+        k -= 1
+    attributes[k] = item
+
+
+@device_function
+def _plain_attributes(stage: Any, at: Any, starts: Any, tables: Any, seen: Any, attributes: Any) -> Any:
+    """Scan a plain line from byte `at` of the stage on: how many attributes it has; -1 if it is none, or not `starts`.
+
+    All lanes of a warp call it, and none is ahead of the others by more than a pair.
+    """
+    goes_on, whole = starts, False
+    if goes_on:
+        goes_on = stage[at >> 3] >> np.uint64((at & 7) << 3) & np.uint64(255) == np.uint64(123)
+    at, bits, n_names, n = at + 1, np.uint64(0), np.int64(0), np.int64(0)
+    while ballot(goes_on) != 0:
+        if goes_on:
+            at, hash_, attribute = plain_pair(stage, at, tables)
+            is_good = at != UNSURE and not _was_seen(seen, n_names, bits, np.uint64(hash_))
+            bits |= _ONE << (np.uint64(hash_) >> _58)
+            n_names += 1
+            if is_good and np.uint64(attribute) != NO_ATTRIBUTE:
+                _put_in_order(attributes, n, np.uint64(attribute))
+                n += 1
+            whole = is_good and at == LINE_ENDED
+            goes_on = is_good and not whole and n_names < MOST_PLAIN_NAMES
+    return n if whole else np.int64(-1)
 
 
 @device_function
@@ -192,23 +244,26 @@ def sum_blocks_kernel(sums: Any, state: Any, of: Any, per_block: Any, total: Any
 
 
 @lru_cache
-def scan_rows_kernel(packed: str, located: bool, has_ids: bool) -> Kernel:
+def scan_rows_kernel(packed: str, located: bool, has_ids: bool) -> Kernel:  # noqa: C901  one pass over all rows
     """The kernel for attributes of type `packed` ("uint32", "uint64"), and for forms that name a location or none, and an id
     or none.  An id with escapes is flagged."""
     packed_type = np.uint32 if packed == "uint32" else np.uint64
-
-    signature = f"void(int64, uint64[::1], int64, int64[::1], {_ROWS}, int64[::1], {packed}[::1])"
+    stage_room = STAGE_WORDS + PLAIN_TAIL_WORDS
+    signature = f"void(int64, uint64[::1], int64, int64, int64[::1], {_ROWS}, int64[::1], {packed}[::1])"
 
     @kernel(signature, max_registers=SCAN_REGISTERS, named_tuples=[RowArrays])
-    def scan_rows(data: Any, words: Any, tables: Any, state: Any, rows: Any, sums: Any, arena: Any) -> None:
+    def scan_rows(  # noqa: C901
+        data: Any, words: Any, tables: Any, plain: Any, state: Any, rows: Any, sums: Any, arena: Any
+    ) -> None:
         """Scan all rows, some of LINE_BLOCK at a time, each by one thread; sums[block] are attributes.
 
         data     address of the bytes; words: the same memory
         tables   address of the addresses of the vocabulary's tables (`vocabulary_hash`), on the GPU
+        plain    the same of `plain_tables`; 0 if no line is looked at as a plain one
 
         Launch: as many blocks of LINE_BLOCK threads as fit the GPU.
         """
-        stage = cuda.shared.array(STAGE_WORDS, np.uint64)  # a line each: the simulator tells them apart by that
+        stage = cuda.shared.array(stage_room, np.uint64)  # a line each, by which the simulator tells them apart
         part = cuda.shared.array(LINE_BLOCK, np.int64)
         widest = cuda.shared.array(1, np.int64)
         begin = cuda.shared.array(1, np.int64)
@@ -244,10 +299,22 @@ def scan_rows_kernel(packed: str, located: bool, has_ids: bool) -> Kernel:
             if thread == 0:
                 widest[0] = 0
             cuda.syncthreads()
-            row, n = first + thread, np.int64(0)
+            row, at = first + thread, np.int64(0)
+            if row < last and row > 0:
+                at = np.int64(rows.ends[row - 1]) + 1
+            starts = row < last and plain != 0 and n_words <= STAGE_WORDS
+            n = _plain_attributes(stage, at - 8 * start_word, starts, plain, seen, attributes)
+            is_left = row < last and n < 0
+            if plain != 0:
+                n_left = popcount(np.uint64(ballot(is_left)))
+                if n_left > 0 and lane() == 0:
+                    cuda.atomic.add(state, NOT_PLAIN, n_left)
             if row < last:
-                at = np.int64(rows.ends[row - 1]) + 1 if row > 0 else np.int64(0)
-                n = np.int64(scan_single_row(text, at, tables, address_of(work)))
+                if is_left:
+                    n = np.int64(scan_single_row(text, at, tables, address_of(work)))
+                elif located or has_ids:
+                    location[0] = location[1] = np.nan
+                    ids[0] = ids[1] = counts[N_LOCATED] = counts[N_IDENTIFIED] = 0
                 if n < 0:
                     place = 3 * cuda.atomic.add(state, FLAGGED_ROWS, 1)
                     rows.flagged[place], rows.flagged[place + 1], rows.flagged[place + 2] = row, at, rows.ends[row]
@@ -260,6 +327,7 @@ def scan_rows_kernel(packed: str, located: bool, has_ids: bool) -> Kernel:
                     _put_pair(rows.ids, row, ids, counts[N_IDENTIFIED], state, IDENTIFIED_ROWS)
                 cuda.atomic.max(widest, 0, n)
                 rows.counts[row] = n
+            n = max(n, np.int64(0))
             part[thread] = n
             _running_sums(part, thread, n_threads)
             if thread == n_threads - 1:

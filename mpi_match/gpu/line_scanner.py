@@ -28,6 +28,7 @@ from mpi_match.gpu.line_kernels import (
     LOCATED_ROWS,
     N_GATHERED,
     N_STATE,
+    NOT_PLAIN,
     ROW_ROOM,
     ROWS_FOUND,
     WIDEST_ROW,
@@ -36,6 +37,7 @@ from mpi_match.gpu.line_kernels import (
     RowArrays,
 )
 from mpi_match.ingest.event_scanner import scanned_ids
+from mpi_match.ingest.plain_lines import plain_tables
 from mpi_match.ingest.row_ends import STRETCH_BYTES
 from mpi_match.ingest.rows import EventForm
 from mpi_match.ingest.vocabulary_hash import hashed
@@ -47,6 +49,8 @@ SCAN_BLOCKS = 6
 ROW_BYTES, ATTRIBUTE_BYTES = 24, 8
 """Bytes for which there is room for a row, and for an attribute, at first."""
 SCAN_STEPS = ("copy", "rows", "scan", "order")
+NOT_TRIED = 15
+"""Blocks whose lines are not looked at as plain ones after a block most of whose lines were not plain."""
 MOST_SCANNED_BYTES = 2**32 - 2**16
 """Positions are 32-bit numbers."""
 
@@ -95,14 +99,19 @@ class ScanBuffers:
 
 
 class GpuLineScanner:
-    """Scans lines into the code space of a vocabulary, in any threads, each with buffers of its own."""
+    """Scans lines into the code space of a vocabulary, in any threads, each with buffers of its own.
+
+    Unless `tries_plain`, no line is looked at as a plain one.
+    """
 
     def __init__(self, gpu: Gpu, vocabulary: Vocabulary, form: EventForm) -> None:
         self._fingerprint = vocabulary.fingerprint
         self._gpu, self._packed = gpu, np.dtype(vocabulary.packed_dtype)
         self._located, self._has_ids = form.location is not None, form.id is not None
-        self._arrays = [gpu.upload(array) for array in hashed(vocabulary, form).arrays]
-        self._tables = gpu.upload(np.array([array.address for array in self._arrays], np.int64))
+        tables = hashed(vocabulary, form).arrays
+        self._arrays, self._tables = _uploaded(gpu, tables)
+        self._plain_arrays, self._plain = _uploaded(gpu, plain_tables(tables))
+        self.tries_plain, self._not_tried = True, 0
         self._scan_rows = line_kernels.scan_rows_kernel(self._packed.name, self._located, self._has_ids)
         self._gather = line_kernels.gather_kernel(self._packed.name)
         self._n_blocks = gpu.info.n_multiprocessors * SCAN_BLOCKS
@@ -121,9 +130,14 @@ class GpuLineScanner:
         row_room, arena_room = self._rooms
         row_room, arena_room = max(row_room, len(data) // ROW_BYTES), max(arena_room, len(data) // ATTRIBUTE_BYTES)
         while True:
-            state = self._launch(len(data), row_room, arena_room, buffers)
+            is_tried = self.tries_plain and self._not_tried == 0
+            state = self._launch(len(data), row_room, arena_room, buffers, self._plain.address if is_tried else 0)
             if state[ROWS_FOUND] <= row_room and state[ARENA_USED] <= arena_room:
                 self._rooms = row_room, arena_room
+                if is_tried:
+                    self._not_tried = NOT_TRIED if 2 * state[NOT_PLAIN] > state[ROWS_FOUND] else 0
+                else:
+                    self._not_tried = max(self._not_tried - 1, 0)
                 return self._rows(state, buffers)
             row_room, arena_room = max(row_room, state[ROWS_FOUND]), max(arena_room, state[ARENA_USED])
 
@@ -179,8 +193,8 @@ class GpuLineScanner:
         buffers.stream.zero(words.part(n_words - last, n_words))  # a stretch is read whole, also behind the last byte
         buffers.stream.copy_in(words.viewed(np.uint8), data)
 
-    def _launch(self, n_bytes: int, row_room: int, arena_room: int, buffers: ScanBuffers) -> list[int]:
-        """The state after all kernels have run."""
+    def _launch(self, n_bytes: int, row_room: int, arena_room: int, buffers: ScanBuffers, plain: int) -> list[int]:
+        """The state after all kernels have run; `plain` is the address of the tables of plain lines, or 0."""
         stream = buffers.stream
         host_state, state = buffers.host_state.array(N_STATE), buffers.state.array(N_STATE)
         host_state[:] = 0
@@ -207,7 +221,7 @@ class GpuLineScanner:
         sum_blocks.bind((1,), threads, [byte_sums, state, DATA_BYTES, per_block, ROWS_FOUND])(stream)
         line_kernels.write_rows_kernel.bind((n_blocks,), block, [words.address, state, byte_sums, rows.ends])(stream)
         next(marks).record(stream)
-        arguments: list[Argument] = [words.address, words, self._tables.address, state, rows, row_sums, arena]
+        arguments: list[Argument] = [words.address, words, self._tables.address, plain, state, rows, row_sums, arena]
         self._scan_rows.bind((self._n_blocks,), block, arguments)(stream)
         next(marks).record(stream)
         sum_blocks.bind((1,), threads, [row_sums, state, ROWS_FOUND, block, N_GATHERED])(stream)
@@ -242,6 +256,12 @@ class GpuLineScanner:
             buffers.unpinned.synchronize()
             found = found[np.argsort(found[:, 0])]
         return np.ascontiguousarray(found[:, 0]), found[:, 1:].astype(np.int64)
+
+
+def _uploaded(gpu: Gpu, arrays: list[Array]) -> tuple[list[DeviceArray], DeviceArray]:
+    """Arrays on the GPU, and their addresses there."""
+    found = [gpu.upload(array) for array in arrays]
+    return found, gpu.upload(np.array([array.address for array in found], np.int64))
 
 
 def _words_of(n_bytes: int) -> int:

@@ -209,8 +209,8 @@ def _fill(data: Array, offsets: Array, seeds: Array, hashes: Array, slots: Array
 
 
 @nested
-def _bucket(value: float, low: float, scale: float, n_buckets: int) -> int:
-    """Monotonic in `value`: subtraction, multiplication and truncation all preserve order."""
+def bucket_of(value: float, low: float, scale: float, n_buckets: int) -> int:
+    """The bucket of a number on a name.  Monotonic in `value`: subtraction, multiplication, truncation preserve order."""
     found = (value - low) * scale
     if not found > 0.0:
         return 0
@@ -281,7 +281,7 @@ def code_of_number(name: int, value: float, tables: int) -> int:
         return 0
     low, scale = load_f64(constant_i64(tables, BUCKET_LOW), name), load_f64(constant_i64(tables, BUCKET_SCALE), name)
     buckets, numbers = constant_i64(tables, BUCKET_FIRST), constant_i64(tables, NUMBERS)
-    bucket = first + name + _bucket(value, low, scale, last - first)
+    bucket = first + name + bucket_of(value, low, scale, last - first)
     left, right = load_i64(buckets, bucket), load_i64(buckets, bucket + 1)
     while left < right:
         middle = (left + right) >> 1

@@ -263,11 +263,10 @@ def _entries(array: pa.Array) -> tuple[TypedColumn, Array | None]:
         return TypedColumn(Type.NUMBER, np.array(values, np.float64)), np.array(is_wrong, bool)
     numbers = _numbers(array)
     if types.is_integer(type_) and numbers.itemsize == 8:
-        beyond = numbers > MAX_EXACT_INTEGER
-        if numbers.dtype.kind == "i":
-            beyond |= numbers < -MAX_EXACT_INTEGER
-        if beyond.any():
+        if len(numbers) and (numbers.max() > MAX_EXACT_INTEGER or numbers.min() < -MAX_EXACT_INTEGER):
+            beyond = (numbers > MAX_EXACT_INTEGER) | (numbers < -MAX_EXACT_INTEGER)
             return TypedColumn(Type.NUMBER, numbers.astype(np.float64)), beyond & np.asarray(array.is_valid())
+        return TypedColumn(Type.NUMBER, numbers.view(np.int64)), None
     return TypedColumn(Type.NUMBER, numbers.astype(np.float64, copy=False)), None
 
 

@@ -143,10 +143,12 @@ class ColumnEncoder:
     _FIRST_BIT,
     _ATOM_OFFSETS,
     _ATOMS,
+    _HAS_INTEGERS,
     _PLAN_WORDS,
-) = range(11)
+) = range(12)
 """Words of a column in a plan: its type and name; addresses, or 0: its values, and offsets of strings; its index and the
-codes u32 of a dictionary's entries; its validity, with a first bit; the atoms of each entry."""
+codes u32 of a dictionary's entries; its validity, with a first bit; the atoms of each entry; whether its
+numbers are i64."""
 
 
 class _Work:
@@ -179,7 +181,7 @@ class _Plan:
         bits, first_bit = column.validity or (None, 0)
         before = [self._address(array) for array in (values, offsets, column.indices, entry_codes, bits)]
         behind = [self._address(array) for array in atoms or (None, None)]
-        self._words.append([int(column.type), name, *before, first_bit, *behind])
+        self._words.append([int(column.type), name, *before, first_bit, *behind, int(column.has_integers)])
 
     def _address(self, array: Array | None) -> int:
         if array is None:
@@ -239,7 +241,7 @@ def _code_of(column: int, i: int, tables: int) -> int:
         return load_u32(load_i64(column, _ENTRY_CODES), load_i32(load_i64(column, _INDEX), i))
     type_, name, values = load_i64(column, _TYPE), load_i64(column, _NAME), load_i64(column, _VALUES)
     if type_ == Type.NUMBER:
-        value = load_f64(values, i)
+        value = np.float64(load_i64(values, i)) if load_i64(column, _HAS_INTEGERS) != 0 else load_f64(values, i)
         if value == value:
             return code_of_number(name, value, tables)
         bounds = load_i64(tables, NUMBER_BOUNDS)

@@ -23,7 +23,8 @@ class Validity(NamedTuple):
 class TypedColumn(NamedTuple):
     """n entries of one type.
 
-    values     f64[n], u8[n] for booleans, or Strings; the entries of a dictionary if there are `indices`
+    values     f64[n], i64[n] for integers that doubles can be, u8[n] for booleans, or Strings; the entries of a dictionary
+               if there are `indices`
     indices    i32[n]: entry i is values[indices[i]]; any number where it is null
     validity   None where no entry is null
     """
@@ -32,6 +33,11 @@ class TypedColumn(NamedTuple):
     values: Array | Strings
     indices: Array | None = None
     validity: Validity | None = None
+
+    @property
+    def has_integers(self) -> bool:
+        """Are the values i64?"""
+        return not isinstance(self.values, Strings) and self.values.dtype == np.int64
 
     def is_present(self, n: int) -> Array:
         """bool[n]: which entries are there."""

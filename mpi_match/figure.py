@@ -6,7 +6,7 @@ differ in their marker and dashes too, bars in their hatching.  The margin says 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,13 +17,13 @@ PAGE = (7.0, 4.2)
 """Inches: the width of both columns."""
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-DASHES = ("-", "--", "-.", ":", "-", "--", "-.", ":")
+DASHES = ("-", "--", "-.", ":")
 HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++++", "oooo", "----")
-"""For lines and bars of one figure, in order."""
-_STYLE: dict[str, Any] = {
+_STYLE: Any = {
     "font.size": 8,
     "axes.titlesize": 8,
     "axes.labelsize": 8,
+    "figure.labelsize": 8,
     "legend.fontsize": 7,
     "xtick.labelsize": 7,
     "ytick.labelsize": 7,
@@ -47,8 +47,12 @@ _NOTE_POINTS = 4
 """Size of the note in the margin, where it fits the height."""
 _LETTER = 0.55
 """Width of a letter for its size, of most fonts at most."""
-_COLUMN_OF_LEGEND = 22
-"""Letters: with longer entries a legend has one column."""
+_LINE_OF_LEGEND = 4.8
+"""What an entry of a legend has besides its words, in letters' heights: handle and gaps."""
+_BESIDE_AXES = 0.8
+"""Inches at most: label, numbers, margin."""
+_ROWS_OF_LEGEND = 2
+"""With more, a figure is higher than it would be: the axes keep their room."""
 
 
 @contextmanager
@@ -61,13 +65,10 @@ def drawing(path: Path | BinaryIO, size: tuple[float, float] = COLUMN, note: str
     """
     try:
         import matplotlib
-        from cycler import cycler
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError("plots need matplotlib: pip install 'mpi-match[plot]'") from error
-    cycle: Any = cycler(color=COLOURS) + cycler(marker=MARKERS) + cycler(linestyle=DASHES)
-    style: Any = {**_STYLE, "axes.prop_cycle": cycle}
-    with matplotlib.rc_context(style):
+    with matplotlib.rc_context(_STYLE):
         figure: Any = Figure(figsize=size, layout="constrained")
         if note:
             _write_note(figure, note.split("; ", 1), size)
@@ -84,12 +85,50 @@ def _write_note(figure: Any, lines: list[str], size: tuple[float, float]) -> Non
     figure.text(0.995, 0.5, "\n".join(lines), rotation=90, fontsize=points, color="0.35", ha="right", va="center")
 
 
-def legend_above(figure: Any, axes: Any) -> None:
-    """The legend above the axes, where no data is; none for a single entry without a name."""
-    handles, labels = axes.get_legend_handles_labels()
-    if labels:
-        several = len(labels) > 1 and max(map(len, labels)) <= _COLUMN_OF_LEGEND
-        figure.legend(handles, labels, loc="outside upper center", ncols=2 if several else 1)
+def line_look(k: int) -> dict[str, str]:
+    """Colour, marker and dashes of the line number `k` of a figure; 64 of them differ."""
+    turn = k + k // len(COLOURS)
+    return {
+        "color": COLOURS[k % len(COLOURS)],
+        "marker": MARKERS[turn % len(MARKERS)],
+        "linestyle": DASHES[turn % len(DASHES)],
+    }
+
+
+def bar_look(k: int) -> dict[str, str]:
+    """Colour and hatching of the bars number `k` of a figure; 64 of them differ."""
+    turn = k + k // len(COLOURS)
+    return {"color": COLOURS[k % len(COLOURS)], "hatch": HATCHES[turn % len(HATCHES)], "edgecolor": "white"}
+
+
+def legend_above(figure: Any) -> None:
+    """One legend above all axes, where no data is; none for a single entry without a name.
+
+    It has as many columns as fit the width; the figure grows for more than a few rows.
+    """
+    found = [axes.get_legend_handles_labels() for axes in figure.axes]
+    entries = {label: handle for handles, labels in found for handle, label in zip(handles, labels, strict=True)}
+    if not entries:
+        return
+    size = _STYLE["legend.fontsize"] / 72  # inches, as the figure's
+    most = int(figure.get_figwidth() / (size * (_LETTER * max(map(len, entries)) + _LINE_OF_LEGEND)))
+    rows = -(-len(entries) // max(most, 1))
+    figure.set_figheight(figure.get_figheight() + 1.5 * size * max(rows - _ROWS_OF_LEGEND, 0))
+    figure.legend(entries.values(), entries.keys(), loc="outside upper center", ncols=-(-len(entries) // rows))
+
+
+def name_bars(figure: Any, axes: Any, names: Sequence[str]) -> None:
+    """Names below bars at 0, 1, ...: a line for each part between commas; upright where they would overlap otherwise, in a
+    figure that grows by them.
+    """
+    letter = _LETTER * _STYLE["xtick.labelsize"] / 72  # inches, as the figure's
+    parts = [name.replace(", ", "\n") for name in names]
+    broadest = max(len(line) for part in parts for line in part.splitlines())
+    if (broadest + 1) * letter * len(names) <= figure.get_figwidth() - _BESIDE_AXES:
+        axes.set_xticks(range(len(names)), parts)
+        return
+    axes.set_xticks(range(len(names)), names, rotation=90)
+    figure.set_figheight(figure.get_figheight() + letter * max(map(len, names)))
 
 
 def engineering(axis: Any) -> None:

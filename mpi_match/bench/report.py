@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 from mpi_match.engines.registry import options_of
 from mpi_match.environment.machine import place_of
-from mpi_match.figure import COLUMN, HATCHES, drawing, engineering, legend_above
+from mpi_match.figure import COLUMN, bar_look, drawing, engineering, legend_above, name_bars
 from mpi_match.storage import StorageError
 
 Result = dict[str, Any]
@@ -180,10 +180,9 @@ def plot(results: Sequence[Result], path: Path | BinaryIO) -> None:
             rates = [r["events_per_s"] for r in shown]
             slowest = [rate - r["n_events"] / r["match_s"]["max"] for rate, r in zip(rates, shown, strict=True)]
             fastest = [r["n_events"] / r["match_s"]["min"] - rate for rate, r in zip(rates, shown, strict=True)]
-            look = {"hatch": HATCHES[k % len(HATCHES)], "edgecolor": "white", "label": f"{engine}, batch {batch:,}"}
-            axes.bar(places, rates, width, yerr=[slowest, fastest], **look)
-        axes.set_xticks(range(len(scenarios)), scenarios)
+            axes.bar(places, rates, width, yerr=[slowest, fastest], label=f"{engine}, batch {batch:,}", **bar_look(k))
+        name_bars(figure, axes, scenarios)
         axes.set(yscale="log", ylabel="events per second")
         axes.grid(visible=False, axis="x")
         engineering(axes.yaxis)
-        legend_above(figure, axes)
+        legend_above(figure)

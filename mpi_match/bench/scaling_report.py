@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 from mpi_match.bench.report import Result, aligned, note_of
 from mpi_match.environment.machine import place_of
-from mpi_match.figure import drawing, engineering, legend_above
+from mpi_match.figure import drawing, engineering, legend_above, line_look
 
 _WORDS = {"strong": "the same {n:,} events for any number of workers", "weak": "{n:,} events for each worker"}
 _COLUMNS: tuple[tuple[str, Callable[[Result], str]], ...] = (
@@ -62,19 +62,20 @@ def plot_scaling(results: Sequence[Result], path: Path | BinaryIO) -> None:
         axes = figure.subplots()
         series = dict.fromkeys((r["scenario"], r["kind"], r.get("how", "")) for r in results)
         in_all = set[str].intersection(*(set(how.split()) for *_, how in series))
-        for scenario, kind, how in series:
+        for k, (scenario, kind, how) in enumerate(series):
             shown = [r for r in results if (r["scenario"], r["kind"], r.get("how", "")) == (scenario, kind, how)]
             workers = [r["workers"] for r in shown]
             rates = [r["events_per_s"]["median"] for r in shown]
             below = [r["events_per_s"]["median"] - r["events_per_s"]["min"] for r in shown]
             above = [r["events_per_s"]["max"] - r["events_per_s"]["median"] for r in shown]
             own = [word for word in how.split() if word not in in_all]  # of the options of `run`
-            drawn = axes.errorbar(workers, rates, yerr=[below, above], label=", ".join([scenario, kind, *own]))
+            look = line_look(k)
+            axes.errorbar(workers, rates, yerr=[below, above], label=", ".join([scenario, kind, *own]), **look)
             linear = [rates[0] * n / workers[0] for n in workers]
-            axes.plot(workers, linear, color=drawn.lines[0].get_color(), linestyle=":", marker="", alpha=0.6)
+            axes.plot(workers, linear, color=look["color"], linestyle=":", marker="", alpha=0.6)
         ticks = sorted({r["workers"] for r in results})
         axes.set(xscale="log", yscale="log", xlabel="workers", ylabel="events per second (dotted: linear)")
         engineering(axes.yaxis)
         axes.minorticks_off()
         axes.set_xticks(ticks, [str(n) for n in ticks], minor=False)
-        legend_above(figure, axes)
+        legend_above(figure)

@@ -8,13 +8,14 @@ all of them.  With a single seed the interval is that of the repetitions.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from mpi_match.bench.report import Result, aligned, engine_of, note_of, steps_of
 from mpi_match.environment.machine import place_of
-from mpi_match.figure import COLOURS, HATCHES, drawing, engineering, legend_above
+from mpi_match.figure import COLUMN, bar_look, drawing, engineering, legend_above, line_look, name_bars
 from mpi_match.humanize import plural
 from mpi_match.storage import StorageError
 
@@ -33,6 +34,13 @@ QUANTITIES = {
     "batch_move_us": "time to move a filter, many at once (µs)",
 }
 """What can be drawn over a parameter, with its name on the axis."""
+_MOST_LINES = 6
+"""In one pair of axes; with more, a figure has several."""
+_PANELS_BESIDE = 2
+_PANEL_HEIGHT = 1.5
+"""Inches of each further row of axes."""
+_BAR_WIDTH = 0.2
+"""Inches at least, with a line of words below it."""
 
 
 class Measured(NamedTuple):
@@ -72,18 +80,22 @@ def lines(
 
     Raises StorageError when no record has a value of `x`, of `y` or of one of `by`.
     """
-    found: dict[str, dict[Any, list[Result]]] = {}
-    for record in records:
-        at = value_of(record, x)
-        if at is None or quantity(record, y) is None:
-            continue
-        name = _name(record, by, x)
-        found.setdefault(name, {}).setdefault(at, []).append(record)
     for key in (x, y, *by):
         if not any(value_of(record, key) is not None or quantity(record, key) is not None for record in records):
             raise StorageError(f"no result has a value of {key!r}; they have: {', '.join(keys_of(records))}")
+    found = _lines(records, x, y, partial(_name, by=by, shown=(x, *by)))
     if not found:
         raise StorageError(f"no result has a value of {x!r} and a number {y!r}")
+    return found
+
+
+def _lines(records: Iterable[Result], x: str, y: str, name_of: Callable[[Result], str]) -> dict[str, list[Measured]]:
+    """Lines by their names, of the records that have `x` and `y`."""
+    found: dict[str, dict[Any, list[Result]]] = {}
+    for record in records:
+        at = value_of(record, x)
+        if at is not None and quantity(record, y) is not None:
+            found.setdefault(name_of(record), {}).setdefault(at, []).append(record)
     return {
         name: [measured(group, y, at) for at, group in sorted(points.items(), key=_order)] for name, points in found.items()
     }
@@ -113,10 +125,12 @@ def varied(records: Sequence[Result]) -> list[str]:
     return [key for key in keys if len({(record.get("parameters") or {}).get(key) for record in records}) > 1]
 
 
-def _name(record: Result, by: Sequence[str], x: str = "") -> str:
-    """A record's values of some keys in words, without those that it lacks; an option is said once, or on the axis."""
+def _name(record: Result, by: Sequence[str], shown: Sequence[str]) -> str:
+    """A record's values of some keys in words, without those that it lacks; an option is said once, here or elsewhere among
+    what is `shown`.
+    """
     values = {key: value_of(record, key) for key in by}
-    if "engine" in values and any("." in key for key in (x, *by)):
+    if "engine" in values and any("." in key for key in shown):
         values["engine"] = record["engine"]
     return ", ".join(_word(key, value) for key, value in values.items() if value is not None)
 
@@ -127,7 +141,7 @@ def _word(key: str, value: Any) -> str:
 
 def _order(item: tuple[Any, list[Result]]) -> tuple[int, float, str]:
     at = item[0]
-    return (1, 0.0, at) if isinstance(at, str) else (0, float(at), "")
+    return (0, float(at), "") if isinstance(at, (int, float)) else (1, 0.0, at or "")
 
 
 def measured(group: Sequence[Result], y: str, at: Any = None) -> Measured:
@@ -210,25 +224,65 @@ def sweep_table(records: Sequence[Result]) -> str:
 def draw(
     records: Sequence[Result], path: Path | BinaryIO, x: str, by: Sequence[str] = ("engine",), y: str = "events_per_s"
 ) -> None:
-    """Draw `lines` into a figure (see `figure.drawing`).  Raises StorageError, ImportError."""
-    found = lines(records, x, by, y)
-    words = [at for at in dict.fromkeys(point.x for line in found.values() for point in line) if isinstance(at, str)]
-    with drawing(path, note=note_of(records)) as figure:
-        axes = figure.subplots()
-        for name, line in found.items():
-            at = [words.index(point.x) if isinstance(point.x, str) else point.x for point in line]
-            errors = [[p.median - p.least for p in line], [p.most - p.median for p in line]]
-            axes.errorbar(at, [point.median for point in line], yerr=errors, label=name)
-        axes.set(xlabel=x.replace("_", " "), ylabel=QUANTITIES.get(y, y))
-        _scale(axes, "y", [point.median for line in found.values() for point in line])
-        if words:
-            axes.set_xticks(range(len(words)), words)
+    """Draw `lines` into a figure (see `figure.drawing`); many of them into axes for each value of one of `by`.
+
+    Raises StorageError, ImportError.
+    """
+    found = _panels(records, x, by, y)
+    points = [point for panel in found.values() for line in panel.values() for point in line]
+    names = list(dict.fromkeys(name for panel in found.values() for name in panel))
+    columns = min(len(found), _PANELS_BESIDE)
+    rows = -(-len(found) // columns)
+    size = (COLUMN[0], COLUMN[1] + _PANEL_HEIGHT * (rows - 1))
+    with drawing(path, size, note_of(records)) as figure:
+        grid = list(figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flat)
+        for axes in grid[len(found) :]:
+            axes.remove()
+        for axes, (title, panel) in zip(grid, found.items(), strict=False):
+            axes.set_title(title)
+            axes.tick_params(labelbottom=axes in grid[max(len(found) - columns, 0) : len(found)])
+            _draw_lines(axes, panel, names, [point.x for point in points])
+        if len(found) == 1:
+            grid[0].set(xlabel=x.replace("_", " "), ylabel=QUANTITIES.get(y, y))
         else:
-            at = [point.x for line in found.values() for point in line]
-            _scale(axes, "x", at)
-            if axes.get_xscale() == "linear" and all(isinstance(each, int) for each in at):
-                axes.xaxis.get_major_locator().set_params(integer=True)
-        legend_above(figure, axes)
+            figure.supxlabel(x.replace("_", " "))
+            figure.supylabel(QUANTITIES.get(y, y))
+        _scale(grid[0], "y", [point.median for point in points])
+        legend_above(figure)
+
+
+def _draw_lines(axes: Any, panel: dict[str, list[Measured]], names: Sequence[str], xs: Sequence[Any]) -> None:
+    """Draw lines into axes, each as its place among all names says, over an x axis for all of `xs`."""
+    words = [at for at in dict.fromkeys(xs) if isinstance(at, str)]
+    for name, line in panel.items():
+        at = [words.index(point.x) if isinstance(point.x, str) else point.x for point in line]
+        errors = [[p.median - p.least for p in line], [p.most - p.median for p in line]]
+        axes.errorbar(at, [point.median for point in line], yerr=errors, label=name, **line_look(names.index(name)))
+    if words:
+        axes.set_xticks(range(len(words)), words)
+        return
+    _scale(axes, "x", xs)
+    if axes.get_xscale() == "linear" and all(isinstance(each, int) for each in xs):
+        axes.xaxis.get_major_locator().set_params(integer=True)
+
+
+def _panels(records: Sequence[Result], x: str, by: Sequence[str], y: str) -> dict[str, dict[str, list[Measured]]]:
+    """The lines by what they are drawn into: one without a title, or, of many lines, one for each value of a key."""
+    every = lines(records, x, by, y)
+    keys = [key for key in by if key != "engine"] if len(every) > _MOST_LINES and len(by) > 1 else []
+    shown = [record for record in records if value_of(record, x) is not None and quantity(record, y) is not None]
+    ways: list[tuple[bool, int, int, dict[str, dict[str, list[Measured]]]]] = []
+    for key in keys:
+        groups: dict[Any, list[Result]] = {}
+        for record in shown:
+            groups.setdefault(value_of(record, key), []).append(record)
+        name_of = partial(_name, by=[each for each in by if each != key], shown=(x, *by))
+        way = {
+            "" if value is None else _word(key, value): _lines(group, x, y, name_of)
+            for value, group in sorted(groups.items(), key=_order)
+        }
+        ways.append((max(map(len, way.values())) > _MOST_LINES, len(way), len(ways), way))
+    return min(ways)[-1] if ways else {"": every}
 
 
 def draw_steps(records: Sequence[Result], path: Path | BinaryIO) -> None:
@@ -238,21 +292,21 @@ def draw_steps(records: Sequence[Result], path: Path | BinaryIO) -> None:
     shown = [record for record in records if record.get("steps_s")]
     if not shown:
         raise StorageError("no result has times of phases")
-    names = [_name(record, told_apart_by(shown, "")) for record in shown]
+    by = told_apart_by(shown, "")
+    names = [_name(record, by, by) for record in shown]
     phases = dict.fromkeys(phase for record in shown for phase in record["steps_s"])
-    with drawing(path, note=note_of(shown)) as figure:
+    with drawing(path, (max(COLUMN[0], _BAR_WIDTH * len(shown)), COLUMN[1]), note_of(shown)) as figure:
         axes = figure.subplots()
         base = [0.0] * len(shown)
         for k, phase in enumerate(phases):
             spent = [1e6 * record["steps_s"].get(phase, 0.0) / record["n_events"] for record in shown]
-            look = {"hatch": HATCHES[k % len(HATCHES)], "color": COLOURS[k % len(COLOURS)], "edgecolor": "white"}
-            axes.bar(range(len(shown)), spent, 0.6, bottom=base, label=phase, **look)
+            axes.bar(range(len(shown)), spent, 0.6, bottom=base, label=phase, **bar_look(k))
             base = [below + each for below, each in zip(base, spent, strict=True)]
-        axes.set_xticks(range(len(shown)), [name.replace(", ", "\n") for name in names])
+        name_bars(figure, axes, names)
         axes.set_ylabel(QUANTITIES["us_per_event"])
         axes.grid(visible=False, axis="x")
         engineering(axes.yaxis)
-        legend_above(figure, axes)
+        legend_above(figure)
 
 
 def _scale(axes: Any, side: str, numbers: Sequence[float]) -> None:

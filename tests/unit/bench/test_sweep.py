@@ -201,7 +201,10 @@ def test_a_legend_says_an_option_once_and_nothing_that_all_have(tmp_path: Path) 
     pytest.importorskip("matplotlib", reason="plots need matplotlib (extra `plot`)")
     draw_steps(found, tmp_path / "steps.svg")
     drawn = (tmp_path / "steps.svg").read_text(encoding="utf-8")
-    assert all(f"<!-- {word} -->" in drawn for word in ("phase 1", "waiting", "time of an event (µs)", "names 10"))
+    assert all(
+        f"<!-- {word} -->" in drawn
+        for word in ("phase 1", "waiting", "time of an event (µs)", "names 10, synchronization lock")
+    )
     with pytest.raises(StorageError, match="no result has times of phases"):
         draw_steps([record(10, 9)], tmp_path / "none.svg")
     shares = [{**record(10, rate), "parameters": {"share": share}} for share, rate in (("0", 9), ("0.5", 10))]
@@ -248,6 +251,38 @@ def test_a_figure_fits_a_paper(tmp_path: Path) -> None:
     assert b"pHYs" in (tmp_path / "names.png").read_bytes()
     width = int.from_bytes((tmp_path / "names.png").read_bytes()[16:20], "big")
     assert width == round(3.4 * 300)
+
+
+def test_many_lines_are_drawn_into_several_axes_which_share_scales_and_legend(tmp_path: Path) -> None:
+    """A warning, as of axes without room, is an error in tests; each line is once in the legend."""
+    pytest.importorskip("matplotlib", reason="plots need matplotlib (extra `plot`)")
+    found = [
+        {**record(names, 10.0 * names, engine), "parameters": {"names": str(names), "area": area, "seed": "1"}}
+        for names in (10, 20, 1000)
+        for area in ("0.1", "1e-05", "0.01")
+        for engine in ("keyed", "ccm", "sff")
+    ]
+    without = record(10, 10.0)  # has no area
+    draw([without, *found], tmp_path / "areas.svg", "names", ["area", "engine"])
+    drawn = (tmp_path / "areas.svg").read_text(encoding="utf-8")
+    words = [word for word in ("area 1e-05", "area 0.01", "area 0.1") if f"<!-- {word} -->" in drawn]
+    assert len(words) == 3
+    assert words == sorted(words, key=lambda word: drawn.index(f"<!-- {word} -->")), "in the order of the numbers"
+    assert [drawn.count(f"<!-- {engine} -->") for engine in ("keyed", "ccm", "sff", "names")] == [1, 1, 1, 1]
+    assert drawn.count("<!-- 10k -->") == 2, "a scale for each row of axes"
+    draw(found[:6], tmp_path / "few.svg", "names", ["area", "engine"])
+    assert "<!-- area 0.1, keyed -->" in (tmp_path / "few.svg").read_text(encoding="utf-8"), "few lines are in one"
+
+
+@pytest.mark.parametrize("n", [9, 40])
+def test_a_figure_of_many_lines_or_bars_has_room_for_its_axes(n: int, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="plots need matplotlib (extra `plot`)")
+    found = [record(names, 100.0, f"the engine of the name {k}") for names in (10, 20) for k in range(n)]
+    draw(found, tmp_path / "lines.png", "names")
+    least = round(2.6 * 300)
+    assert int.from_bytes((tmp_path / "lines.png").read_bytes()[20:24], "big") > least, "it grows by its legend"
+    report.plot(found, tmp_path / "bars.svg")
+    draw_steps([{**each, "steps_s": {"one": 1e-3}} for each in found], tmp_path / "steps.svg")
 
 
 def test_two_states_are_compared_by_their_intervals() -> None:

@@ -153,6 +153,10 @@ Argument: TypeAlias = "DeviceArray | int | tuple[DeviceArray | int, ...]"
 """What a launch gives a kernel: an array, an integer, or a NamedTuple of these."""
 
 
+_loading = threading.RLock()
+"""Kernels are compiled and loaded by one thread at a time: of several, Numba would load a module twice, and crash."""
+
+
 class Kernel:
     """A kernel of one signature, compiled at its first `bind` and kept on disk (`compile_cache`)."""
 
@@ -166,6 +170,7 @@ class Kernel:
         self.function = function
         self.signature = signature
         self._max_registers, self._named_tuples = max_registers, named_tuples
+        self._handles: dict[int, int] = {}
         self.__doc__ = function.__doc__
         self.name = function.__name__
 
@@ -180,23 +185,21 @@ class Kernel:
         names = vars(_types) | {each.__name__: partial(_named_tuple_type, each) for each in self._named_tuples}
         return normalize_signature(eval(self.signature, names))[0]  # as Numba itself reads a signature
 
-    @cached_property
-    def _handles(self) -> dict[int, int]:
-        return {}
-
     def _handle(self) -> int:
         """The driver's handle of the compiled kernel on the current GPU."""
         context = int(call(driver.cuCtxGetCurrent))
         if context not in self._handles:
             try:
-                with compile_once(self._label()):
+                with compile_once(self._label()), _loading:  # in this order: some compile kernels within `compile_once`
                     compiled = self._dispatcher.compile(self._types)
             except (ImportError, OSError, RuntimeError) as error:
                 reason = str(error).splitlines()[0] if str(error) else type(error).__name__
                 raise EngineError(
                     f"the kernel {self.name} does not compile here: {reason}; is mpi-match[gpu] installed?"
                 ) from error
-            self._handles[context] = int(compiled._codelibrary.get_cufunc().handle)
+            with _loading:
+                if context not in self._handles:  # no other thread has been here meanwhile
+                    self._handles[context] = int(compiled._codelibrary.get_cufunc().handle)
         return self._handles[context]
 
     def _label(self) -> str:

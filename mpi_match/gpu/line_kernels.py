@@ -18,10 +18,11 @@ The functions of a line are those that the CPU runs.  Their tables are arrays in
 addresses are put together here.  A thread has less room than a CPU's: `MOST_ROW_NAMES`, `ROW_SCRATCH_BYTES`,
 `MOST_ROW_ATOMS`; a line that needs more is flagged.
 
-Predicted for a line of 59 bytes and five numbers (ccm) on an H200: 300 bytes of device memory, 0.06 ns at 4.8 TB/s.  The
-scanner of all lines took 0.65 ns, the time of 19,000 instructions of a warp, where a line has 2,200: its lanes go on one
-after the other (`plain_lines` says why), and a number takes 21 loads, each from 32 places.  By pairs of a plain line it is
-about 500 instructions and six loads a number, of 16 bytes, for all lanes at once: 0.1 ns.
+For a line of 59 bytes and five numbers (ccm) an H200 has to move 300 bytes of device memory, 0.06 ns at 4.8 TB/s.  The
+scanner of all lines takes 0.65 ns: a warp needs 7,700 instructions for 32 lines, 20 lanes of 32 take part in one, and a
+scheduler has one to issue in 37 cycles of 100, because its six warps wait for the byte, the word of a table or the thread's
+own memory before.  So plain lines take fewer and longer steps (`plain_lines`): some 500 instructions and six loads of 16
+bytes a number.
 """
 
 from __future__ import annotations

@@ -7,9 +7,8 @@ A line is *plain* if it is a flat object of names and integers as most writers w
 Names have 1 to 15 bytes, printable ASCII without escapes; integers at most 7 digits and a sign.  Whatever else there is, or
 may be, is left to `scanner.scan_single_row`: a line is plain with certainty or not at all.
 
-`plain_pair` takes a name and its value at a time.  Lanes of a warp then wait for one another after each pair.  In the
-scanner for all lines they do not: each of its loops over bytes may also end where a line is flagged, so that lanes that
-leave a loop at different bytes go on one after the other.
+`plain_pair` takes a name and its value at a time, and lanes of a warp wait for one another after each.  The scanner of all
+lines goes byte by byte, each of which waits for the one before, through loops that lanes leave at different bytes.
 
 A name's record is found by its bytes as two words, without a look at its bytes elsewhere, and has all that a number needs:
 

@@ -8,6 +8,10 @@ import logging
 import mmap
 import subprocess
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -282,3 +286,31 @@ def test_distances_are_rounded_at_every_step(name: str) -> None:
     answers = open_engine(name, table).match(Events.of(events).encode(table.vocabulary))
     assert answers.labels(table.labels) == [match_naive(filters, event) for event in events]
     assert answers.labels(table.labels)[:4] == [["0", "2", "3"], ["0", "1", "2", "3"], [], ["2"]]
+
+
+def test_a_kernel_that_several_threads_need_first_is_loaded_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numba raises when a module is loaded twice, and crashes when two are loaded at a time."""
+    loading: list[int] = []
+    loaded = []
+
+    def load() -> SimpleNamespace:
+        loading.append(1)
+        time.sleep(0.01)
+        assert len(loading) == 1, "two threads load at a time"
+        loaded.append(loading.pop())
+        return SimpleNamespace(handle=7)
+
+    compiled = SimpleNamespace(_codelibrary=SimpleNamespace(get_cufunc=load))
+    monkeypatch.setattr(cuda, "call", lambda function: 1)
+    monkeypatch.setattr(cuda, "compile_once", lambda label: nullcontext())
+    monkeypatch.setattr(cuda.Kernel, "_label", lambda self: "a kernel")
+    monkeypatch.setattr(cuda.Kernel, "_dispatcher", SimpleNamespace(compile=lambda types: compiled))
+    kernels, together = [cuda.Kernel(lambda: None, "void()") for _ in range(2)], threading.Barrier(8)
+
+    def handle(n: int) -> int:
+        together.wait()
+        return kernels[n % 2]._handle()
+
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(handle, range(8))) == [7] * 8
+    assert len(loaded) == len(kernels)

@@ -127,11 +127,13 @@ def compare(
     engines: Sequence[str],
     options: BenchOptions = DEFAULT_OPTIONS,
     workload: Workload | None = None,
+    tell: Callable[[str], None] = lambda text: None,
 ) -> list[dict[str, Any]]:
     """Measure engines side by side on the same events; one result for each, in the order given.
 
     `scenario` is a name of `SCENARIOS`, a scenario, or files; `workload` what it and the options make, if that is there
-    already.
+    already.  `tell` takes a line before each engine is built and before its first timed run, so that one that takes long
+    has been named.
 
     A result holds only plain values, for one line of JSON: `scenario`, `engine`, `engine_options`, `device`, counts
     (`n_filters`, `n_constraints`, `n_interfaces`, `n_events`, `batch`, `repetitions`), seconds (`draw_s`, `table_s`,
@@ -155,7 +157,10 @@ def compare(
     if options.n_filters is not None and not isinstance(chosen, WorkloadFiles):
         chosen = chosen.scaled(options.n_filters)
     workload = workload or Workload.of(chosen, options.n_events, options.seed)
-    contenders = [_build(workload, name, options) for name in engines]
+    contenders = []
+    for name in engines:
+        tell(f"{name}: index")
+        contenders.append(_build(workload, name, options))
     batches = workload.batches(options.batch)
     for contender in contenders:
         contender.engine.pin(workload.events.columns)
@@ -165,6 +170,8 @@ def compare(
     gc.collect()  # once: with all that is loaded it takes half a second, and no run is collected
     for _ in range(options.repetitions):
         for contender in contenders:
+            if not contender.runs_s:
+                tell(f"{contender.engine.name}: first of {plural(options.repetitions, 'run')}")
             if options.rate is None:
                 _repeat(contender, lambda engine: _as_fast_as_it_can(engine, batches))
             else:

@@ -144,8 +144,8 @@ class Sweep:
     ) -> Iterator[list[dict[str, Any]]]:
         """Measure every point with every seed; the records of each in turn.
 
-        Parameters: `have` records that exist, whose points are passed over; `tell` takes a line about each point;
-        `workloads` of other sweeps too.
+        Parameters: `have` records that exist, whose points are passed over; `tell` takes a line about each point, and
+        indented ones about its engines (`compare`); `workloads` of other sweeps too.
         Raises what `points` and `compare` raise.
         """
         done, known = {_identity(record) for record in have}, self.earlier([dict(record) for record in have])
@@ -158,7 +158,8 @@ class Sweep:
                 continue
             tell(what)
             workload = workloads.of(point.scenario, point.options.n_events, seed)
-            records = compare(point.scenario, self.engines, replace(point.options, seed=seed), workload)
+            options = replace(point.options, seed=seed)
+            records = compare(point.scenario, self.engines, options, workload, lambda text: tell(f"  {text}"))
             more: dict[str, Any] = {"parameters": point.values} if point.values else {}
             more |= {"drawn_from": _drawn_from(point.scenario)}
             more |= {"moved": point.options.moves} if point.options.moves else {}

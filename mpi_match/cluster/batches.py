@@ -15,6 +15,7 @@ from itertools import accumulate
 
 import numpy as np
 
+from mpi_match.arrays.csr import Array
 from mpi_match.changes.stream import ChangeStream, StampedChanges
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.event_table import EventTable
@@ -22,6 +23,7 @@ from mpi_match.ingest.column_files import ColumnFiles
 from mpi_match.ingest.line_files import LineFiles
 from mpi_match.ingest.row_batch import RowBatch
 from mpi_match.journal.reader import EventRange
+from mpi_match.storage import StorageError
 from mpi_match.table.range_reader import RangeReader
 from mpi_match.table.table import Table
 
@@ -31,7 +33,7 @@ class BatchRanges:
 
     def __init__(self, ranges: Sequence[EventRange], size: int) -> None:
         self._ranges = [each for each in ranges if each.n_events]
-        self._size = size
+        self.size = size
         self._first = list(accumulate((-(-each.n_events // size) for each in self._ranges), initial=0))
 
     @property
@@ -42,12 +44,18 @@ class BatchRanges:
     def of(self, batch: int) -> tuple[int, int]:
         """First event of a batch, and the one after its last."""
         if len(self._ranges) == 1:
-            start = self._ranges[0].start + batch * self._size
-            return start, min(start + self._size, self._ranges[0].stop)
+            start = self._ranges[0].start + batch * self.size
+            return start, min(start + self.size, self._ranges[0].stop)
         place = bisect.bisect(self._first, batch) - 1
         found = self._ranges[place]
-        start = found.start + (batch - self._first[place]) * self._size
-        return start, min(start + self._size, found.stop)
+        start = found.start + (batch - self._first[place]) * self.size
+        return start, min(start + self.size, found.stop)
+
+    def consecutive(self, batch: int, n: int) -> tuple[int, int]:
+        """First event of a batch, and the one after the last of up to `n` batches from it on, without a gap."""
+        place = bisect.bisect(self._first, batch) - 1
+        start, _ = self.of(batch)
+        return start, min(start + n * self.size, self._ranges[place].stop)
 
 
 class BatchedEvents:
@@ -64,6 +72,18 @@ class BatchedEvents:
     def read(self, batch: int) -> EventBatch | RowBatch:
         """The events of a batch, rows where they are not encoded.  Raises StorageError when they are damaged."""
         return self.table.batch(*self.ranges.of(batch))
+
+    def read_wires(self, batch: int, n: int) -> list[Array]:
+        """The wire forms of a batch of encoded events and of up to `n` - 1 batches behind it; at least its own.
+
+        Raises StorageError when the batch is damaged.
+        """
+        assert isinstance(self.table, EventTable)
+        try:
+            events = self.table.batch(*self.ranges.consecutive(batch, n))
+        except StorageError:  # of which batch?
+            events = self.table.batch(*self.ranges.of(batch))
+        return events.to_wires(self.ranges.size)
 
     def check_unchanged(self, batch: int) -> None:
         """Raise FileChanged when the events of a batch may no longer be those that were read."""

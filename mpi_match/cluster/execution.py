@@ -5,9 +5,9 @@
                longer than the work on a batch
 
 A run uses one of them, and `Execution` has every part that differs.  An inline master first does the work that a worker
-waits for: when an answer arrives, it sends the next batch, then reads the one after that, and polls for the next answer in
-between.  That takes about as long as a short round trip, and writing an answer would take as long again; so answers are
-written every few milliseconds, all that have arrived since in one call.
+waits for: when an answer arrives, it sends the next batch, whose message is prepared; then it takes the answer and prepares
+the message after that.  Writing an answer would take as long as two short round trips; so answers are written twenty times a
+second, all that have arrived since in one call.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Execution:
 
     workers     made for a number of threads, reads batches
     n_ahead     batches that a master has read beyond one for each worker
+    n_at_once   batches of an event table that are read at a time
     lends       does a batch lie in a reused buffer, rather than in a copy of its own?
-    meanwhile   called with the function that polls for messages, between two pieces of the main thread's work
     writer      calls the function that writes answers, in order
     joins       are answers to consecutive events written in one call?
     matcher     a worker's engine
@@ -44,8 +44,8 @@ class Execution:
 
     workers: Callable[[int], Workers]
     n_ahead: int
+    n_at_once: int
     lends: bool
-    meanwhile: Callable[[Callable[[], object]], object]
     writer: Writer
     joins: bool
     matcher: type[EngineRunner] | type[InlineRunner]
@@ -57,8 +57,8 @@ class Execution:
 THREADED = Execution(
     workers=partial(ThreadPoolExecutor, thread_name_prefix="feed"),
     n_ahead=READERS,
+    n_at_once=1,
     lends=True,
-    meanwhile=lambda _: None,
     writer=WriteBehind,
     joins=False,
     matcher=EngineRunner,
@@ -69,8 +69,8 @@ THREADED = Execution(
 INLINE = Execution(
     workers=AtOnce,
     n_ahead=0,
+    n_at_once=8,
     lends=False,
-    meanwhile=lambda look: look(),
     writer=WriteAtOnce,
     joins=True,
     matcher=InlineRunner,

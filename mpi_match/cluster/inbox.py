@@ -3,8 +3,8 @@
     header ─► short: the body is in it ───────────────────────┐
            └► long: a buffer of its size ─► the body follows ─┴► Arrival ─► waits in the queue for the master
 
-Answers are only queued here: a callback of the channel must not raise, and must not send messages with callbacks of their
-own.
+Answers are only queued here, and the next batch is sent where that needs no thought: a callback of the channel must not
+raise, and must not send messages with callbacks of their own.
 """
 
 from __future__ import annotations
@@ -21,20 +21,22 @@ from mpi_match.cluster.messages import WRITTEN_DTYPE, Body
 from mpi_match.cluster.prefetch import Buffers
 from mpi_match.cluster.transport.channel import Traffic
 from mpi_match.cluster.transport.collectives import RankFailure
-from mpi_match.cluster.transport.protocol import Answer, Reply, fields_of, inline_body
+from mpi_match.cluster.transport.protocol import Reply, fields_of, inline_body
 from mpi_match.matches.matches import id_dtype
 
 _MATCHES = int(Reply.MATCHES)
 
 
 class Arrival(NamedTuple):
-    """A complete answer: its body, or the failure; `at_s` on the clock of `time.perf_counter`."""
+    """A complete answer: its body, or the failure; `at_s` on the clock of `time.perf_counter`, and on that `next_sent_at`,
+    when the worker was sent its next batch by `Inbox.exchange`."""
 
     worker: int
     batch: int
     attempt: int
     body: Body | RankFailure
     at_s: float
+    next_sent_at: float | None = None
 
 
 class Inbox:
@@ -43,6 +45,8 @@ class Inbox:
     waiting                 answers not processed yet, in order of arrival
     ready, gone             workers whose READY, and whose GONE, has arrived
     count_dtype, id_dtype   of the counts and ids in answers
+    exchange                called with worker, batch and attempt as soon as a short answer is there: it may send the worker
+                            the next batch, and then returns when that was.  It is called until it has done so once
     """
 
     def __init__(self, traffic: Traffic, n_ids: int) -> None:
@@ -50,6 +54,8 @@ class Inbox:
         self.ready: set[int] = set()
         self.gone: set[int] = set()
         self.count_dtype, self.id_dtype = id_dtype(n_ids + 1), id_dtype(n_ids)
+        self._count_bytes, self._id_bytes = self.count_dtype.itemsize, self.id_dtype.itemsize
+        self.exchange: Callable[[int, int, int], float | None] | None = None
         self._traffic = traffic
         self._buffers = Buffers()
 
@@ -65,37 +71,56 @@ class Inbox:
                 self._buffers.give(body.buffer)
 
     def _handle(self, worker: int, header: Array) -> bool:
-        answer = Answer(*fields_of(header))
-        if answer.kind == _MATCHES:
-            sizes = (answer.n_events * self.count_dtype.itemsize, answer.n_ids * self.id_dtype.itemsize, answer.n_report)
-            self._receive(header, sizes, worker, lambda body: self._arrive(worker, answer, body))
-        elif answer.kind == Reply.WRITTEN:
-            sizes = (0, 3 * WRITTEN_DTYPE.itemsize, answer.n_report)
-            self._receive(header, sizes, worker, lambda body: self._arrive(worker, answer, body))
-        elif answer.kind == Reply.FAILED:
-            self._receive(header, (0, answer.n_ids, 0), worker, lambda body: self._fail(worker, answer, body))
-        elif answer.kind == Reply.READY:
+        kind, batch, attempt, n_events, n_ids, n_report = fields_of(header)
+        if kind == _MATCHES:
+            n_counts, end = n_events * self._count_bytes, n_events * self._count_bytes + n_ids * self._id_bytes
+            inline = inline_body(header, end + n_report)
+            if inline is None:
+                sizes = n_counts, end - n_counts, n_report
+                self._receive(sizes, worker, lambda body: self._arrive(worker, batch, attempt, body))
+                return True
+            sent_at = None if self.exchange is None else self.exchange(worker, batch, attempt)
+            body = Body(inline[:n_counts], inline[n_counts:end], inline[end:], None)
+            self._arrive(worker, batch, attempt, body, sent_at)
+        elif kind == Reply.WRITTEN:
+            sizes = (0, 3 * WRITTEN_DTYPE.itemsize, n_report)
+            self._take(header, sizes, worker, lambda body: self._arrive(worker, batch, attempt, body))
+        elif kind == Reply.FAILED:
+            self._take(header, (0, n_ids, 0), worker, lambda body: self._fail(worker, batch, attempt, body))
+        elif kind == Reply.READY:
             self.ready.add(worker)
-        elif answer.kind == Reply.GONE:
+        elif kind == Reply.GONE:
             self.gone.add(worker)
-        return answer.kind != Reply.GONE
+        return kind != Reply.GONE
 
-    def _receive(self, header: Array, sizes: tuple[int, int, int], worker: int, then: Callable[[Body], None]) -> None:
+    def _take(self, header: Array, sizes: tuple[int, int, int], worker: int, then: Callable[[Body], None]) -> None:
         """Call `then` with the parts of a message's body, when they have arrived."""
         inline = inline_body(header, sum(sizes))
-        if inline is not None:
-            end = sizes[0] + sizes[1]
-            then(Body(inline[: sizes[0]], inline[sizes[0] : end], inline[end:], None))
+        if inline is None:
+            self._receive(sizes, worker, then)
             return
+        end = sizes[0] + sizes[1]
+        then(Body(inline[: sizes[0]], inline[sizes[0] : end], inline[end:], None))
+
+    def _receive(self, sizes: tuple[int, int, int], worker: int, then: Callable[[Body], None]) -> None:
+        """Receive the parts of a body that follows its header, and call `then` with them."""
         at = -(-sizes[0] // 8) * 8
         end = at + sizes[1]
         buffer = self._buffers.take(end + sizes[2])
         body = Body(buffer[: sizes[0]], buffer[at:end], buffer[end : end + sizes[2]], buffer)
         self._traffic.read([body.first, body.second, body.report], worker, lambda: then(body))
 
-    def _arrive(self, worker: int, answer: Answer, body: Body | RankFailure) -> None:
-        self.waiting.append(Arrival(worker, answer.batch, answer.attempt, body, time.perf_counter()))
+    def _arrive(
+        self, worker: int, batch: int, attempt: int, body: Body | RankFailure, next_sent_at: float | None = None
+    ) -> None:
+        at_s = time.perf_counter() if next_sent_at is None else next_sent_at
+        arrival = Arrival(worker, batch, attempt, body, at_s, next_sent_at)
+        if next_sent_at is None:
+            self.waiting.append(arrival)
+        else:  # the dispatcher has to hear of it before anything else
+            self.exchange = None
+            self.waiting.appendleft(arrival)
 
-    def _fail(self, worker: int, answer: Answer, body: Body) -> None:
-        self._arrive(worker, answer, pickle.loads(body.second.tobytes()))
+    def _fail(self, worker: int, batch: int, attempt: int, body: Body) -> None:
+        self._arrive(worker, batch, attempt, pickle.loads(body.second.tobytes()))
         self.give_back([body])

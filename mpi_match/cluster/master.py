@@ -42,7 +42,9 @@ from mpi_match.exit_codes import ExitCode
 log = logging.getLogger(__name__)
 
 MASTER_POLL_S = 5e-3
-"""Interval of checks for failures, and of writing short answers; answers may arrive some microseconds apart."""
+"""Interval of checks for failures; answers may arrive some microseconds apart."""
+FLUSH_S = 50e-3
+"""Interval of writing short answers: it takes as long as two round trips, for one answer as for a thousand."""
 HEARTBEAT_S = 5.0
 """Interval of heartbeats to workers."""
 
@@ -72,7 +74,7 @@ class Master:
         self._failures: list[str] = []
         self._absent: dict[int, str] = {}
         self._lost: set[int] = set()
-        self._next_look = 0.0
+        self._next_look = self._next_flush = 0.0
         self._next_heartbeat = time.monotonic() + HEARTBEAT_S
 
     def meet(self, interruptions: Interruptions) -> None:
@@ -115,7 +117,9 @@ class Master:
         self._obey(self._dispatcher.start())
         while not self._dispatcher.finished:
             interruptions.let_through()
+            self._inbox.exchange = self._send_following
             busy = self._traffic.poll(backoff.looks)
+            self._inbox.exchange = None  # until the dispatcher has heard of it
             for _ in range(len(arrived)):  # not those that arrive meanwhile, which may never end
                 arrival = arrived.popleft()
                 if not self._exchange(arrival):
@@ -125,21 +129,28 @@ class Master:
             if now >= self._next_look:
                 self._next_look = now + MASTER_POLL_S
                 self._look_around(now)
-                self._writer.flush()
+                if now >= self._next_flush:
+                    self._next_flush = now + FLUSH_S
+                    self._writer.flush()
             if busy:
                 backoff.reset()
             else:
                 listening_only = not self._outbox.waiting and len(self._traffic) == len(self._workers)
                 backoff.wait(soon=not listening_only)
 
-    def _exchange(self, arrival: Arrival) -> bool:
-        """Send the worker of an answer its next batch, before anything else is done.
+    def _send_following(self, worker: int, batch: int, attempt: int) -> float | None:
+        """Send the worker of an answer its next batch, before anything else is done; returns when that was.
 
-        False where more than that is to be decided: then nothing was done.
+        None where more than that is to be decided: then nothing was done.
         """
-        worker, batch, attempt, body, _ = arrival
-        following = None if isinstance(body, RankFailure) else self._dispatcher.following(worker, batch, attempt)
-        sent_at = None if following is None else self._outbox.send_prepared(worker, following)
+        following = self._dispatcher.following(worker, batch, attempt)
+        return None if following is None else self._outbox.send_prepared(worker, following)
+
+    def _exchange(self, arrival: Arrival) -> bool:
+        """Take an answer whose worker has been sent its next batch, or can be at once.  False: nothing was done."""
+        worker, batch, attempt, body, _, sent_at = arrival
+        if sent_at is None and not isinstance(body, RankFailure):
+            sent_at = self._send_following(worker, batch, attempt)
         if sent_at is None:
             return False
         ended, begun = self._dispatcher.exchange(worker, batch)
@@ -175,12 +186,11 @@ class Master:
                         "; ".join([f"{why}: the events from {start} on have no answers", *self._failures]),
                         ExitCode.INCOMPLETE,
                     )
-        self._execution.meanwhile(self._traffic.poll)
         self._outbox.read_ahead()
 
     def _take(self, arrival: Arrival) -> Sequence[Instruction]:
         """Keep an answer if it is used; returns the instructions that follow."""
-        worker, batch, attempt, body, _ = arrival
+        worker, batch, attempt, body, *_ = arrival
         flight = self._dispatcher.flight(worker, batch, attempt)
         self._deadlines.came(worker, flight)
         if isinstance(body, RankFailure):
@@ -194,7 +204,7 @@ class Master:
 
     def _accept(self, arrival: Arrival, flight: Flight) -> None:
         """Keep an answer that is used, and count it."""
-        worker, batch, attempt, body, at_s = arrival
+        worker, batch, attempt, body, at_s, _ = arrival
         assert isinstance(body, Body)
         self._round_trips.add(at_s - flight.sent_at)
         start, stop = self._files.events.ranges.of(batch)

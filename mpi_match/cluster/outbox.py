@@ -30,6 +30,7 @@ from mpi_match.cluster.scheduling.instructions import Load, Send
 from mpi_match.cluster.scheduling.timeouts import Deadlines
 from mpi_match.cluster.transport.channel import Traffic
 from mpi_match.cluster.transport.protocol import Command, Order, short_message
+from mpi_match.events.event_table import EventTable
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +68,9 @@ class Outbox:
         self._n_ahead = sum(map(len, files.division.groups)) + execution.n_ahead
         self._wires = Buffers()
         self._prepared: dict[int, bytes] = {}
+        encoded = isinstance(files.events.table, EventTable)
+        self._n_at_once = execution.n_at_once if encoded else 1
+        self._wires_ahead: dict[int, Array] = {}
         self._loading: set[int] = set()
 
     def __enter__(self) -> Outbox:
@@ -147,13 +151,12 @@ class Outbox:
         self._traffic.write(Order(Command.LOAD, attempt=int(load.keep), n_events=len(wire)), [wire], worker)
 
     def _read(self, batch: int) -> tuple[Array, Array | None]:
-        """Wire form of a batch, and the buffer it lies in; runs in the feed's thread.
-
-        An inline execution polls for answers in between.
-        """
-        self._execution.meanwhile(self._traffic.poll)
+        """Wire form of a batch, and the buffer it lies in; runs in the feed's thread."""
+        if self._n_at_once > 1:
+            if batch not in self._wires_ahead:
+                self._wires_ahead = dict(enumerate(self._files.events.read_wires(batch, self._n_at_once), batch))
+            return self._wires_ahead.pop(batch), None
         events = self._files.events.read(batch)
-        self._execution.meanwhile(self._traffic.poll)
         buffer = self._wires.take(events.wire_bytes) if self._execution.lends else None
         return events.to_wire(buffer), buffer
 

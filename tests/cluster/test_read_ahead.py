@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpi_match.arrays.csr import Array
+from mpi_match.cluster.batches import BatchRanges
 from mpi_match.cluster.prefetch import AtOnce, Buffers, InOrder, ReadAhead
+from mpi_match.journal.reader import EventRange
 
 
 def test_batches_are_read_once_in_the_order_asked_for() -> None:
@@ -73,3 +75,24 @@ def test_buffers_are_large_enough_aligned_and_no_more_than_were_needed_at_once(s
         taken.append(buffer)
         most = max(most, len(taken))
         assert len(taken) + len(buffers) <= most
+
+
+def test_consecutive_batches_end_at_a_gap() -> None:
+    ranges = BatchRanges([EventRange(0, 3), EventRange(5, 9)], 2)
+    assert [ranges.of(batch) for batch in range(ranges.n_batches)] == [(0, 2), (2, 3), (5, 7), (7, 9)]
+    assert [ranges.consecutive(batch, 8) for batch in range(ranges.n_batches)] == [(0, 3), (2, 3), (5, 9), (7, 9)]
+    assert ranges.consecutive(2, 1) == (5, 7)
+
+
+def test_a_batch_that_cannot_be_read_is_not_looked_at() -> None:
+    def read(batch: int) -> int:
+        if batch:
+            raise ValueError(batch)
+        return 7
+
+    with ReadAhead(read, AtOnce()) as feed:
+        feed.want([0, 1])
+        assert (feed.look(0), feed.look(1)) == (7, None)
+        assert feed.take(0) == 7
+        with pytest.raises(ValueError, match="1"):
+            feed.take(1)

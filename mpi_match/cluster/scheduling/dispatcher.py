@@ -194,8 +194,9 @@ class Dispatcher:
         return ended, group.hold(following, 0).missing[worker]
 
     def proceed(self) -> list[Instruction]:
-        """What follows an `exchange`."""
-        return self._proceed()
+        """What else follows an `exchange`: no group is new, and no batch is to be sent again."""
+        emits = self._emits()
+        return [*self._sends(), *emits]
 
     def failed(self, worker: int, batch: int, attempt: int) -> list[Instruction]:
         """The engine of `worker` raised on an attempt at `batch`.  Raises ValueError for a batch never sent."""

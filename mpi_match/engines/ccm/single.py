@@ -112,7 +112,9 @@ class CcmSingle:
         self._shift = table.shift
         self._launches: dict[int, list[Callable[[], None]]] = {}
         self._all_blocks = table.blocks(table.longest_run)
-        self._blocks_of = self._rounded_up(table).data if covers_event else None
+        blocks_of = self._rounded_up(table)
+        differ = bool((blocks_of != self._all_blocks).any())
+        self._blocks_of = blocks_of.data if covers_event and differ else None
         self._copy = 0
 
     def _rounded_up(self, table: OnDevice) -> Array:

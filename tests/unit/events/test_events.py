@@ -192,6 +192,18 @@ def test_the_wire_form_is_one_buffer(batch: EventBatch) -> None:
     assert EventBatch.from_wire(without.to_wire()).location is None
 
 
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("start", [0, 2**32 - 1])
+@pytest.mark.parametrize("located", [False, True])
+def test_wire_forms_of_pieces_are_those_of_slices(located: bool, start: int, size: int, batch: EventBatch) -> None:
+    offsets = batch.offsets + np.uint32(start)
+    whole = EventBatch(offsets, batch.attributes, batch.location if located else None, batch.fingerprint)
+    slices = [whole[at : at + size].to_wire() for at in range(0, whole.n_events, size)]
+    assert [wire.tobytes() for wire in whole.to_wires(size)] == [wire.tobytes() for wire in slices]
+    assert len(slices) > 1
+    assert whole[:0].to_wires(size) == []
+
+
 def test_what_is_no_whole_batch_is_refused(batch: EventBatch) -> None:
     wire = batch.to_wire()
     for length in [*range(0, len(wire) - 8, 24), len(wire) - 8]:

@@ -1,7 +1,7 @@
 """From events on disk to answers on disk, through the launcher: one master, W workers, as a user's run.
 
 * **Timed** by the runs themselves: from the first batch to the answers safe on disk.  A first run, which compiles and fills
-  caches, is not counted.
+  caches, is not counted (`ScalingPlan.warm_up`).
 * **Checked.**  A sample of the last answers is judged against the naive matcher (`verify`).
 * **Enough.**  What matches 500 million events a second is done with those that are soon generated before it has started
   well: with `times` the event table is an index that has the same parts so many times, or the lines are a directory that has
@@ -84,7 +84,9 @@ def measure(
     form = ("--location", ",".join(files.form.location)) if files.form.location else ()
     for workers in plan.workers:
         one = replace(plan, how=(*plan.how, *form))
-        last = [run(one, workers, files.table, files.events, output) for _ in range(plan.repetitions + 1)][1:]
+        for _ in range(plan.warm_up):
+            run(one, workers, files.table, files.events, output)
+        last = [run(one, workers, files.table, files.events, output) for _ in range(plan.repetitions)]
         verdict = verify(VerifiedFiles(files.table, files.events, output, form=files.form), plan.check or 1, plan.seed)
         if verdict.difference is not None:
             raise WrongAnswer(f"{workers} workers are wrong about {verdict.difference}")

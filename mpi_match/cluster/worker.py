@@ -128,11 +128,13 @@ class Worker:
 
     def _obey(self, header: Array) -> bool:
         self._silence.reset()
-        order = Order(*fields_of(header))
-        kind = order.kind
+        fields = fields_of(header)
+        kind = fields[0]
         if kind in (_MATCH, _MATCH_AFRESH):
-            self._receive(header, order)
-        elif kind == Command.LOAD:
+            self._receive(header, fields)
+            return True
+        order = Order(*fields)
+        if kind == Command.LOAD:
             number = self._begin()
             shard = SerializedShard(np.empty(order.n_events, np.uint8), bool(order.attempt))  # kept: the table lies in it
             self._traffic.read([shard.wire], MASTER, lambda: self._take(number, shard))
@@ -141,9 +143,9 @@ class Worker:
             return False
         return True
 
-    def _receive(self, header: Array, order: Order) -> None:
-        """Receive a batch."""
-        kind, batch, attempt, n_changes, n_events, _ = order
+    def _receive(self, header: Array, fields: tuple[int, ...]) -> None:
+        """Receive a batch, by the fields of its order."""
+        kind, batch, attempt, n_changes, n_events, _ = fields
         n_bytes = n_changes + n_events
         inline = inline_body(header, n_bytes)
         if inline is not None:

@@ -178,29 +178,30 @@ class EventBatch:
         memory, n_bytes = wire.data, len(wire)
         if n_bytes < _HEADER.size:
             raise ValueError(f"not a batch: {n_bytes} bytes are less than a header")
-        magic, n_events, n_attributes, width, there, fingerprint, *rest = _HEADER.unpack_from(memory)
+        magic, n_events, n_attributes, width, there, fingerprint, known, widest, n_rejected = _HEADER.unpack_from(memory)
         if magic != _MAGIC:
             raise ValueError(f"not a batch: the first word is {magic:#x}, expected {_MAGIC:#x}")
-        known, widest, n_rejected = rest
         attributes_at = _HEADER.size + _padded((n_events + 1) * _OFFSET.itemsize)
-        attributes_end = attributes_at + n_attributes * width
-        location_at = _padded(attributes_end)
-        has_location = there & _HAS_LOCATION
-        end = location_at + 2 * n_events * _LOCATION.itemsize if has_location else attributes_end
-        rejected_at = _padded(end)
-        end = rejected_at + n_rejected * REJECTED.itemsize if n_rejected else end
-        signatures_at = _padded(end)
+        end = attributes_at + n_attributes * width
+        location_at = rejected_at = signatures_at = 0
+        if there & _HAS_LOCATION:
+            location_at = _padded(end)
+            end = location_at + 2 * n_events * _LOCATION.itemsize
+        if n_rejected:
+            rejected_at = _padded(end)
+            end = rejected_at + n_rejected * REJECTED.itemsize
         if there & _HAS_SIGNATURES:
+            signatures_at = _padded(end)
             end = signatures_at + n_events * SIGNATURE_WORDS * _SIGNATURE.itemsize
         if end > n_bytes:
             raise ValueError(f"not a whole batch: it has {n_bytes:,} bytes, {n_events:,} events need more")
         batch = cls(
             np.ndarray(n_events + 1, _OFFSET, memory, _HEADER.size),
             np.ndarray(n_attributes, _ATTRIBUTE[width], memory, attributes_at),
-            np.ndarray((n_events, 2), _LOCATION, memory, location_at) if has_location else None,
+            np.ndarray((n_events, 2), _LOCATION, memory, location_at) if location_at else None,
             fingerprint,
-            np.ndarray(n_rejected, REJECTED, memory, rejected_at) if n_rejected else None,
-            np.ndarray((n_events, SIGNATURE_WORDS), _SIGNATURE, memory, signatures_at) if there & _HAS_SIGNATURES else None,
+            np.ndarray(n_rejected, REJECTED, memory, rejected_at) if rejected_at else None,
+            np.ndarray((n_events, SIGNATURE_WORDS), _SIGNATURE, memory, signatures_at) if signatures_at else None,
         )
         if known:
             vars(batch)["widest"] = widest

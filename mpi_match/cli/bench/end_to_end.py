@@ -30,7 +30,10 @@ from mpi_match.cli.options import (
 from mpi_match.cli.terminal import say
 from mpi_match.humanize import plural, rate
 
-_OF_PLAN = ("n_events", "n_filters", "batch", "repetitions", "seed", "check", "threads", "parameters", "under", "workers")
+_OF_PLAN = (
+    *("n_events", "n_filters", "batch", "repetitions", "seed", "check", "threads", "parameters", "under", "workers"),
+    "warm_up",
+)
 
 
 @click.command("end-to-end", cls=CliCommand, short_help="Measure runs, from events on disk to verified answers on disk.")
@@ -47,6 +50,7 @@ _OF_PLAN = ("n_events", "n_filters", "batch", "repetitions", "seed", "check", "t
 @click.option("--workers", type=Workers(), default="1", metavar="W,W,...", help="Measure runs with so many workers.")
 @click.option("--batch", type=click.IntRange(1), default=2**19, help="Events in a batch.")
 @click.option("--repetitions", type=click.IntRange(1), default=3, help="Timed runs; the median is reported.")
+@click.option("--warm-up/--no-warm-up", default=True, help="Make a run before those, which compiles and fills caches.")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Seed of filters and events.")
 @click.option("--check", type=click.IntRange(1), default=40, help="Events whose answers are judged by the naive matcher.")
 @threads_option
@@ -65,8 +69,8 @@ def end_to_end(
 ) -> None:
     """Launch runs of a SCENARIO and measure them: from events on disk to answers on disk, as `run` times itself.
 
-    With each number of --workers so many repetitions are run, after one that is not counted, and a sample of the last
-    answers is judged.  A worker has the same threads in every run.
+    With each number of --workers so many repetitions are run, after one that is not counted (--no-warm-up leaves it out,
+    where all is compiled), and a sample of the last answers is judged.  A worker has the same threads in every run.
 
         mpi-match bench end-to-end ccm --events 8388608 --workers 1,2,4 --feed shared --results local -o runs.jsonl
 

@@ -67,9 +67,11 @@ def a_of(array: np.ndarray | None) -> np.ndarray:
 
 def flagged_by_gpu(directory: Path, seeds: range) -> int:
     """Scan all parts on a GPU and compare rows that are not flagged; how many are."""
+    from mpi_match.gpu import line_scanner
     from mpi_match.gpu.kernels import open_gpu
     from mpi_match.gpu.line_scanner import GpuLineScanner
 
+    line_scanner.NOT_TRIED = 0  # all are looked at as plain lines first
     scanner, n_flagged = GpuLineScanner(open_gpu(), VOCABULARY, FORM), 0
     buffers = scanner.buffers()
     for seed in seeds:

@@ -44,16 +44,20 @@ class PinnedBuffer:
 
 def pinned(size: int, dtype: Any) -> Array:
     """`size` zeros in pinned host memory."""
-    dtype = np.dtype(dtype)
-    if simulated or size == 0:
-        return np.zeros(size, dtype)
-    pointer = int(call(driver.cuMemHostAlloc, size * dtype.itemsize, 0))
-    raw = (ctypes.c_char * (size * dtype.itemsize)).from_address(pointer)
-    # NumPy keeps `raw` alive, and `raw` the memory
-    raw.owner = HeldMemory(pointer, size * dtype.itemsize, driver.cuMemFreeHost)
-    array = np.frombuffer(raw, dtype)
+    array = _allocated(size, np.dtype(dtype))
     array[:] = 0
     return array
+
+
+def _allocated(size: int, dtype: np.dtype[Any]) -> Array:
+    """`size` items of any content in pinned host memory."""
+    if simulated or size == 0:
+        return np.empty(size, dtype)
+    pointer = int(call(driver.cuMemHostAlloc, size * dtype.itemsize, 0))
+    raw: Any = (ctypes.c_char * (size * dtype.itemsize)).from_address(pointer)
+    # NumPy keeps `raw` alive, and `raw` the memory
+    raw.owner = HeldMemory(pointer, size * dtype.itemsize, driver.cuMemFreeHost)
+    return np.frombuffer(raw, dtype)
 
 
 class PinnedPool:
@@ -78,24 +82,38 @@ class PinnedPool:
             while self._returned:
                 self._free.append(self._returned.popleft())
             fitting = [(len(memory), i) for i, memory in enumerate(self._free) if len(memory) >= n_bytes]
-            memory = self._free.pop(min(fitting)[1]) if fitting else self._grow(n_bytes)
+            memory = self._free.pop(min(fitting)[1]) if fitting else None
+            n_more = self._reserved(n_bytes) if memory is None else 0
         if memory is None:
-            return None
+            if n_more < n_bytes:
+                return None
+            memory = self._pinned(n_more)
         array = np.frombuffer(memory.data, dtype, size)
         weakref.finalize(array, self._returned.append, memory).atexit = False
         return array
 
-    def _grow(self, n_bytes: int) -> Array | None:
+    def _reserved(self, n_bytes: int) -> int:
+        """Count so many bytes, and an eighth of them if there is room, as pinned: how many; 0 if there is no room."""
         while self._free and self._n_bytes + n_bytes > self._most_bytes:
             dropped = self._free.pop()  # too small; the memory goes with it
             self._regions.drop(dropped)
             self._n_bytes -= len(dropped)
-        n_bytes_left = self._most_bytes - self._n_bytes
-        if n_bytes > n_bytes_left:
-            return None
-        memory = pinned(min(n_bytes + n_bytes // 8, n_bytes_left), np.uint8)
-        self._n_bytes += len(memory)
-        self._regions.add(memory)
+        found = min(n_bytes + n_bytes // 8, self._most_bytes - self._n_bytes)
+        if n_bytes > found:
+            return 0
+        self._n_bytes += found
+        return found
+
+    def _pinned(self, n_bytes: int) -> Array:
+        """Pin so many bytes, which are counted; several threads may do so at a time, which takes milliseconds."""
+        try:
+            memory = _allocated(n_bytes, np.dtype(np.uint8))
+        except BaseException:
+            with self._taking:
+                self._n_bytes -= n_bytes
+            raise
+        with self._taking:
+            self._regions.add(memory)
         return memory
 
 

@@ -135,13 +135,13 @@ def test_what_is_warmed_up_takes_no_more_memory(monkeypatch: pytest.MonkeyPatch)
     batch = Events.of(events).encode(table.vocabulary)
     engine = open_engine("keyed_cuda", table)
     taken: list[int] = []
-    grow = PinnedPool._grow
+    pin = PinnedPool._pinned
 
-    def noted_grow(pool: PinnedPool, n_bytes: int) -> Array | None:
+    def noted_pin(pool: PinnedPool, n_bytes: int) -> Array:
         taken.append(n_bytes)
-        return grow(pool, n_bytes)
+        return pin(pool, n_bytes)
 
-    monkeypatch.setattr(PinnedPool, "_grow", noted_grow)
+    monkeypatch.setattr(PinnedPool, "_pinned", noted_pin)
     engine.warm_up(lambda: batch)
     assert taken
     del taken[:]

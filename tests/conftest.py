@@ -19,7 +19,7 @@ from order import place_of
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 # No deadlines: the first example of a compiled engine takes seconds, and machines are shared.
-settings.register_profile("ci", max_examples=60, deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("ci", max_examples=40, deadline=None, derandomize=True, print_blob=True)
 settings.register_profile(
     "thorough", max_examples=3000, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )

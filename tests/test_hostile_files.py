@@ -16,8 +16,8 @@ from hostile_files import Originals
 
 from mpi_match.cli.main import commands
 
-MUTANTS = int(os.environ.get("HOSTILE_MUTANTS", "5000"))
-"""Number of mutants; with more than 5,000, every one is read in all ways, otherwise one in ten."""
+MUTANTS = int(os.environ.get("HOSTILE_MUTANTS", "2500"))
+"""Number of mutants; with more than 2,500, every one is read in all ways, otherwise one in ten."""
 
 
 def test_mutants_are_refused_or_are_what_the_format_page_says() -> None:
@@ -26,7 +26,7 @@ def test_mutants_are_refused_or_are_what_the_format_page_says() -> None:
     No traceback, no hang, no crash, nothing accepted against the page or refused that is valid, no two readers that differ.
     """
     faults: list[dict[str, object]] = []
-    counts = hostile_run.summary(hostile_run.outcomes(0, MUTANTS, every=1 if MUTANTS > 5000 else 10), faults.append)
+    counts = hostile_run.summary(hostile_run.outcomes(0, MUTANTS, every=1 if MUTANTS > 2500 else 10), faults.append)
     assert not faults, faults[:5]
     assert counts["refused"] + counts["read"] == MUTANTS
     assert counts["refused"] > MUTANTS / 2

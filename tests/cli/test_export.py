@@ -62,7 +62,7 @@ def test_export_writes_csv_to_join(rows: list[Any], tmp_path: Path) -> None:
 
 
 def test_match_writes_lines_to_standard_output_as_export_does(workload: Path, tmp_path: Path) -> None:
-    files = ("match", workload / "subscriptions.jsonl", workload / "events.jsonl", "--engine", "counting", "-o")
+    files = ("match", workload / "subscriptions.jsonl", workload / "events.jsonl", "--engine", "keyed", "-o")
     mpi_match(*files, tmp_path / "m.h5")
     assert mpi_match(*files, "-").stdout == mpi_match("export", tmp_path / "m.h5").stdout
     events = tmp_path / "events.jsonl"

@@ -103,7 +103,7 @@ def test_answers_are_those_of_a_file(subscriptions: Path, tmp_path: Path) -> Non
     rows = [json.dumps({"temp": i % 60, "id": f"e{i}", "x": i % 7, "y": 0}) for i in range(40_000)]
     rows[100:103] = [BAD, "", '{"temp": [[1]]}']
     (tmp_path / "events.jsonl").write_text("\n".join(rows))
-    how = [*LOCATION, "--id", "id", "--engine", "counting", "--rejects"]
+    how = [*LOCATION, "--id", "id", "--engine", "keyed", "--rejects"]
     mpi_match("match", subscriptions, tmp_path / "events.jsonl", *how, tmp_path / "a", "-o", tmp_path / "out.jsonl")
     words = [sys.executable, "-m", "mpi_match", "match", subscriptions, "-", *how, tmp_path / "b"]
     done = subprocess.run(

@@ -16,6 +16,8 @@ from mpi_match.engines.tagmatch.kernel import match_kernel as tagmatch_kernel
 from mpi_match.gpu import intrinsics, line_kernels, pinned_mailbox
 from mpi_match.gpu import kernels as cuda
 
+OLDEST, HOPPER = (8, 0), (9, 0)
+"""What compiles for the older compiles for the later; for both, where the compiler chooses (local memory), and CCM."""
 MOVE_KERNELS = (segment.stamp_kernel, segment.place_kernel)
 LOC_KERNELS = {
     f"Loc {bits} bits {hashes} hashes groups={groups} {reset} {areas}": clcb_kernel.loc_kernel(
@@ -42,7 +44,7 @@ CCM_KERNELS = {
 }
 
 
-@pytest.mark.parametrize("compute_capability", [(8, 0), (9, 0)], ids=["sm_80", "sm_90"])
+@pytest.mark.parametrize("compute_capability", [OLDEST, HOPPER], ids=["sm_80", "sm_90"])
 @pytest.mark.parametrize("variant", CCM_KERNELS)
 def test_ccm_compiles_and_its_doubles_are_not_fused(variant: str, compute_capability: tuple[int, int]) -> None:
     ptx = compiled(CCM_KERNELS[variant], compute_capability)
@@ -55,20 +57,18 @@ def test_ccm_compiles_and_its_doubles_are_not_fused(variant: str, compute_capabi
 
 @pytest.mark.parametrize("with_prefix", [True, False])
 def test_the_kernel_of_tagmatch_compiles(with_prefix: bool) -> None:
-    for compute_capability in ((8, 0), (9, 0)):
-        ptx = compiled(tagmatch_kernel(with_prefix), compute_capability)
-        assert "bar.sync" in ptx
-        assert "f64" not in ptx, "unsigned and signed words met"
+    ptx = compiled(tagmatch_kernel(with_prefix))
+    assert "bar.sync" in ptx
+    assert "f64" not in ptx, "unsigned and signed words met"
 
 
 @pytest.mark.parametrize("name", [*LOC_KERNELS, *CONT_KERNELS, *OTHERS])
 def test_kernels_of_clcb_compile_and_their_doubles_are_not_fused(name: str) -> None:
-    for compute_capability in ((8, 0), (9, 0)):
-        ptx = compiled((LOC_KERNELS | CONT_KERNELS | OTHERS)[name], compute_capability)
-        assert "fma.rn.f64" not in ptx
-        assert "f32" not in ptx
-        assert ("mul.rn.f64" in ptx) == (name not in OTHERS)
-        assert ("vote.sync.ballot" in ptx) == (name == "Cont groups=True")
+    ptx = compiled((LOC_KERNELS | CONT_KERNELS | OTHERS)[name])
+    assert "fma.rn.f64" not in ptx
+    assert "f32" not in ptx
+    assert ("mul.rn.f64" in ptx) == (name not in OTHERS)
+    assert ("vote.sync.ballot" in ptx) == (name == "Cont groups=True")
 
 
 @pytest.mark.parametrize(
@@ -93,8 +93,7 @@ def test_kernels_of_clcb_compile_and_their_doubles_are_not_fused(name: str) -> N
     + ["scan"],
 )
 def test_kernels_of_keyed_compile(kernel: cuda.Kernel) -> None:
-    for compute_capability in ((8, 0), (9, 0)):
-        assert "fma.rn.f64" not in compiled(kernel, compute_capability)
+    assert "fma.rn.f64" not in compiled(kernel)
 
 
 @pytest.mark.parametrize(
@@ -111,34 +110,39 @@ def test_kernels_of_keyed_compile(kernel: cuda.Kernel) -> None:
 )
 def test_kernels_of_the_grid_compile(kernel: cuda.Kernel) -> None:
     """Where they fuse, a factor is a power of two; the distance itself is not fused."""
-    for compute_capability in ((8, 0), (9, 0)):
-        ptx = compiled(kernel, compute_capability)
-        assert ("mul.rn.f64" in ptx) == (kernel.name == "grid_kernel_")
+    ptx = compiled(kernel)
+    assert ("mul.rn.f64" in ptx) == (kernel.name == "grid_kernel_")
 
 
 @pytest.mark.parametrize("long", [False, True])
 @pytest.mark.parametrize(("width", "packed", "kind"), [(64, "uint32", 0), (256, "uint64", 1), (64, "uint32", 2)])
 def test_the_kernel_for_wide_events_compiles(width: int, packed: str, kind: int, long: bool) -> None:
-    for compute_capability in ((8, 0), (9, 0)):
-        assert "atom" in compiled(trie_warp.wide_kernel(width, packed, kind, long), compute_capability)
+    assert "atom" in compiled(trie_warp.wide_kernel(width, packed, kind, long))
 
 
 @pytest.mark.parametrize(("packed", "kind", "long"), [("uint32", 0, False), ("uint64", 1, True), ("uint32", 2, False)])
 def test_the_kernel_of_the_bitmap_compiles(packed: str, kind: int, long: bool) -> None:
     """It keeps nothing in local memory."""
-    for compute_capability in ((8, 0), (9, 0)):
+    for compute_capability in (OLDEST, HOPPER):
         ptx = compiled(bitmap.bitmap_kernel(packed, kind, long), compute_capability)
         assert "vote.sync.ballot" in ptx
         assert "st.local" not in ptx
-        assert "bar.sync" in compiled(tidy.tidy_kernel, compute_capability)
-        assert "atom" in compiled(tidy.mark_kernel, compute_capability)
-        assert "atom" in compiled(bitmap.enter_kernel(packed), compute_capability)
+
+
+@pytest.mark.parametrize("packed", ["uint32", "uint64"])
+def test_the_kernel_that_changes_bitmaps_compiles(packed: str) -> None:
+    assert "atom" in compiled(bitmap.enter_kernel(packed))
+
+
+def test_kernels_that_tidy_answers_compile() -> None:
+    assert "bar.sync" in compiled(tidy.tidy_kernel)
+    assert "atom" in compiled(tidy.mark_kernel)
 
 
 @pytest.mark.parametrize(("width", "packed", "kind"), [(32, "uint64", 0), (256, "uint32", 1), (32, "uint64", 2)])
 def test_the_kernel_of_tag_sets_compiles(width: int, packed: str, kind: int) -> None:
     """Its hashes are integers, and it keeps nothing in local memory."""
-    for compute_capability in ((8, 0), (9, 0)):
+    for compute_capability in (OLDEST, HOPPER):
         ptx = compiled(tag_sets.tag_set_kernel(width, packed, kind), compute_capability)
         assert "mul.lo.s64" in ptx
         assert "f64" not in ptx, "unsigned and signed words met"
@@ -151,8 +155,7 @@ def test_the_kernel_of_tag_sets_compiles(width: int, packed: str, kind: int) -> 
     ids=lambda kernel: kernel.name,
 )
 def test_kernels_of_the_mailbox_compile_and_the_count_comes_last(kernel: cuda.Kernel) -> None:
-    for compute_capability in ((8, 0), (9, 0)):
-        assert ("membar.sys" in compiled(kernel, compute_capability)) == (kernel is not pinned_mailbox.fetch_kernel)
+    assert ("membar.sys" in compiled(kernel)) == (kernel is not pinned_mailbox.fetch_kernel)
 
 
 LINE_KERNELS = (
@@ -170,15 +173,14 @@ LINE_KERNELS = (
     "kernel", LINE_KERNELS, ids=["count", "write", "sum", "gather", "insert", "scan u32", "scan u64 located"]
 )
 def test_kernels_of_the_scanner_compile_into_one_function_and_their_doubles_are_not_fused(kernel: cuda.Kernel) -> None:
-    for compute_capability in ((8, 0), (9, 0)):
-        ptx = compiled(kernel, compute_capability)
-        assert "fma.rn.f64" not in ptx
-        assert "f32" not in ptx
-        assert "call" not in ptx
+    ptx = compiled(kernel)
+    assert "fma.rn.f64" not in ptx
+    assert "f32" not in ptx
+    assert "call" not in ptx
 
 
 def test_intrinsics_of_a_warp_compile() -> None:
-    ptx = compiled(warp_kernel, (9, 0))
+    ptx = compiled(warp_kernel, HOPPER)
     assert all(word in ptx for word in ("vote.sync.ballot", "shfl.sync.idx", "bar.warp.sync", "%laneid"))
 
 
@@ -191,7 +193,7 @@ def warp_kernel(values: Any) -> None:
     values[lane] = intrinsics.shuffle(values[lane], mask & 31)
 
 
-def compiled(kernel: cuda.Kernel, compute_capability: tuple[int, int]) -> str:
+def compiled(kernel: cuda.Kernel, compute_capability: tuple[int, int] = OLDEST) -> str:
     """The kernel's PTX; skips, saying so, where numba-cuda has no compiler (its extras cu12 and cu13 bring one)."""
     try:
         return kernel.ptx(compute_capability)

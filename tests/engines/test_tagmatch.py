@@ -44,7 +44,7 @@ def opened(table: Table, **options: Any) -> TagMatch:
     return engine
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(filters=st.lists(tag_filters, max_size=12), events=st.lists(st.none() | tag_events, max_size=8))
 @pytest.mark.parametrize(
     "options", [CPU, SMALL, {**SMALL, "prefix": False, "timeout_ms": 1e-6}, TREE], ids=["one", "many", "plain", "tree"]

@@ -132,6 +132,7 @@ def _options(arguments: list[str]) -> RunOptions:
         PATCHES[key](given.pop(key))
     conversions: dict[str, Callable[[str], tuple[str, Any]]] = {
         "gpu_map": lambda value: ("gpu_map", tuple(map(int, value.split(",")))),
+        "filters": lambda value: ("filters", value == "1"),  # a number would have engines compiled for numbers
         "changes": lambda value: ("changes", Path(value)),
         "master_stops": lambda _: ("watch", lambda _: _stopped()),
         "interrupted_at": lambda line: ("watch", lambda _: terminated_before(waiting_at(int(line)))),

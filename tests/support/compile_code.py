@@ -8,26 +8,74 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 
 from mpi_match.engines import open_engine
+from mpi_match.ingest.column_encoder import ColumnEncoder
+from mpi_match.ingest.csv_rows import compile_csv
+from mpi_match.ingest.event_scanner import EventScanner
+from mpi_match.ingest.events_encoder import EventsEncoder
+from mpi_match.ingest.line_columns import LineColumns
+from mpi_match.ingest.line_pass import compile_pass
+from mpi_match.ingest.rows import EventForm
+from mpi_match.ingest.subscription_scanner import SubscriptionScanner
+from mpi_match.matches.json_lines import compile_lines
 from mpi_match.table.table import Table
 from mpi_match.workloads.scenarios import SCENARIOS
 
-ENGINES = (("keyed", False), ("twophase", False), ("keyed", True), ("sff", False), ("betree", False))
-"""Engines, and whether for tables that change; what takes longest comes first."""
+
+def small_table() -> Table:
+    return Table.from_subscriptions(SCENARIOS["clcb"].scaled(100).subscriptions())
+
+
+def compile_engine(name: str, live: bool = False) -> None:
+    """Compile an engine; `live`, also for tables that change."""
+    open_engine(name, small_table(), live=live)
+
+
+def compile_scanner() -> None:
+    EventScanner(small_table().vocabulary, EventForm())
+
+
+def compile_encoders() -> None:
+    """Of events that are objects, and of columns."""
+    vocabulary = small_table().vocabulary
+    EventsEncoder(vocabulary)
+    ColumnEncoder(vocabulary)
+
+
+def compile_columns() -> None:
+    LineColumns(EventForm())
+
+
+def compile_subscriptions() -> None:
+    SubscriptionScanner()
+
+
+WORK: tuple[Callable[[], None], ...] = (
+    partial(compile_engine, "keyed"),
+    compile_scanner,
+    partial(compile_engine, "keyed", live=True),
+    partial(compile_engine, "twophase"),
+    partial(compile_engine, "betree"),
+    compile_columns,
+    compile_subscriptions,
+    compile_encoders,
+    partial(compile_engine, "sff"),
+    compile_csv,
+    compile_lines,
+    compile_pass,
+)
+"""What takes longest comes first."""
 
 
 def main() -> None:
     with ProcessPoolExecutor(len(os.sched_getaffinity(0)), multiprocessing.get_context("spawn")) as processes:
-        done = [processes.submit(compile_engine, name, live) for name, live in ENGINES]
+        done = [processes.submit(each) for each in WORK]
         for each in done:
             each.result()
-
-
-def compile_engine(name: str, live: bool) -> None:
-    """Compile an engine, for a small table."""
-    open_engine(name, Table.from_subscriptions(SCENARIOS["clcb"].scaled(100).subscriptions()), live=live)
 
 
 if __name__ == "__main__":

@@ -13,12 +13,19 @@ FIRST = (
     SPARK,
     "tests/test_docs.py",
     "tests/cluster/test_failures.py",
+    "tests/test_hostile_files.py",
+    "tests/engines/test_ptx.py",
+    "tests/engines/test_twophase.py",
     "tests/cluster/test_same_bytes.py",
+    "tests/cluster/test_runs_of_lines.py",
+    "tests/cluster/test_published_mode.py",
     "tests/cluster/test_changing_runs.py",
     "tests/cluster/test_restarts.py",
     "tests/cluster/test_placement_runs.py",
+    "tests/engines/test_keyed_bitmap.py",
+    "tests/cli/test_streams.py",
     "tests/cluster",
-    "tests/engines/test_live.py",
+    "tests/engines",
 )
 """Files and directories, the longest first; all others follow."""
 

@@ -1,7 +1,7 @@
 """The ordered writer: answers are written in the order of their batches, in a thread or joined.
 
     long batches    each goes to the writer thread, which merges the answers of a group's members and writes them
-    short ones      are kept until the master is idle (`flush`), and those of consecutive events are written in one call
+    short ones      are kept for a while (`flush`), up to a size, and those of consecutive events are written in one call
 
 Checksum, copies and system calls release Python's lock, so a thread can write as fast as the main thread receives.  Its
 queue is short: if the disk is the bottleneck, `put` blocks, and memory stays bounded.
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MOST_BATCHES_WAITING = 8
+KEPT_BYTES = 2**20
+"""Short answers are kept up to this size."""
 
 
 class WriteBehind(Generic[T]):
@@ -121,7 +123,7 @@ class OrderedWriter:
         self._joins = joins and not in_parts and not answers.by_workers
         self._written = writer(self._write)
         self._kept: list[Body] = []
-        self._first = self._end = 0
+        self._first = self._end = self._n_bytes = 0
 
     def __enter__(self) -> OrderedWriter:
         self._written.__enter__()
@@ -145,6 +147,9 @@ class OrderedWriter:
             self._first = batch
         self._kept += parts.values()
         self._end = stop
+        self._n_bytes += sum([len(body.first) + len(body.second) for body in parts.values()])
+        if self._n_bytes > KEPT_BYTES:
+            self.flush()
 
     def set_aside(self, batch: int) -> None:
         """The next batch has no answers."""
@@ -154,7 +159,7 @@ class OrderedWriter:
     def flush(self) -> None:
         """Write the short answers that are kept, which are to consecutive events."""
         if self._kept:
-            kept, self._kept = self._kept, []
+            kept, self._kept, self._n_bytes = self._kept, [], 0
             counts, ids = b"".join([body.first.data for body in kept]), b"".join([body.second.data for body in kept])
             found = np.frombuffer(counts, self._inbox.count_dtype), np.frombuffer(ids, self._inbox.id_dtype)
             for number, body in enumerate(kept, self._first):

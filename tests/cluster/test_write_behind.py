@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 from mpirun import TIMEOUT_S
 
-from mpi_match.cluster.ordered_writer import MOST_BATCHES_WAITING, WriteAtOnce, WriteBehind
+from mpi_match.cluster import ordered_writer
+from mpi_match.cluster.batches import BatchRanges
+from mpi_match.cluster.messages import Body
+from mpi_match.cluster.ordered_writer import MOST_BATCHES_WAITING, OrderedWriter, WriteAtOnce, WriteBehind
+from mpi_match.journal.reader import EventRange
 from mpi_match.storage import StorageError
 
 
@@ -90,3 +97,23 @@ def test_leaving_without_finish_drops_the_queue() -> None:
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert written == [0]
+
+
+def test_short_answers_are_kept_until_flush_or_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ordered_writer, "KEPT_BYTES", 10)
+    written: list[tuple[int, list[int]]] = []
+    answers: Any = SimpleNamespace(
+        ranges=BatchRanges([EventRange(0, 9)], 1),
+        by_workers=False,
+        report=lambda *_: None,
+        write=lambda first, counts, ids: written.append((first, counts.tolist())),
+    )
+    byte = np.dtype(np.uint8)
+    inbox: Any = SimpleNamespace(count_dtype=byte, id_dtype=byte, give_back=lambda _: None)
+    nothing = np.empty(0, np.uint8)
+    with OrderedWriter(answers, inbox, WriteAtOnce, in_parts=False, joins=True) as writer:
+        for batch in range(9):
+            writer.put(batch, {1: Body(np.array([2], np.uint8), np.array([0, 1], np.uint8), nothing, None)})
+            assert written == [(0, [2] * 4), (4, [2] * 4)][: (batch + 1) // 4]
+        writer.finish()
+    assert written == [(0, [2] * 4), (4, [2] * 4), (8, [2])]

@@ -25,18 +25,18 @@ class AnswerBlocks:
     def match(self, n_events: int, match: Callable[[Array, Array, Array, Array], object]) -> tuple[Array, Array]:
         """Counts i64[n_events] and ids u32 of a batch's answers.
 
-        `match(todo, places, counts, ids)` matches the blocks `todo`: block i writes to ids[places[i]] and on, as far as
-        places[i + 1]; its counts are those of all answers, also of those for which there was no room.
+        `match(to_match, places, counts, ids)` matches the blocks `to_match`: block i writes to ids[places[i]] and on, as far
+        as places[i + 1]; its counts are those of all answers, also of those for which there was no room.
         """
         starts = np.arange(0, n_events, self._block_events)
-        todo, counts = np.arange(len(starts)), np.empty(n_events, np.int64)
+        to_match, counts = np.arange(len(starts)), np.empty(n_events, np.int64)
         places = offsets_of(np.full(len(starts), max(CPU_ANSWER_ROOM * self._block_events, self._room)))
         ids, found = np.empty(int(places[-1]), np.uint32), np.zeros(0, np.int64)
-        while len(todo):
-            match(todo, places, counts, ids)
+        while len(to_match):
+            match(to_match, places, counts, ids)
             found, room = np.add.reduceat(counts, starts), np.diff(places)
-            todo = np.flatnonzero(found > room)
-            if len(todo):
+            to_match = np.flatnonzero(found > room)
+            if len(to_match):
                 places, ids = _grow(places, ids, found)
         if len(found):
             self._room = int(min(SPARE_ROOM * float(found.max()), MOST_ROOM * float(found.mean())))

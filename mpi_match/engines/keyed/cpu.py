@@ -33,6 +33,7 @@ from mpi_match.engines.keyed.bitmap.rows import Bitmap
 from mpi_match.engines.keyed.cpu_bitmap_search import scratch_words
 from mpi_match.engines.keyed.cpu_search import (
     BLOCKS,
+    BLOCKS_TO_MATCH,
     BOUNDS,
     BY_NAME,
     CHECKS,
@@ -67,7 +68,6 @@ from mpi_match.engines.keyed.cpu_search import (
     T32,
     T64,
     TASK_EVENTS,
-    TODO,
     VERIFIED,
     compile_search,
     match_blocks,
@@ -234,9 +234,9 @@ class Keyed(Engine):
     def _match_blocks(self, n: int, given: tuple[Any, ...], bound: PointerTable) -> tuple[Array, Array]:
         """Counts and ids of n events that are several blocks."""
 
-        def match(todo: Array, places: Array, counts: Array, ids: Array) -> None:
+        def match(to_match: Array, places: Array, counts: Array, ids: Array) -> None:
             answers = {
-                TODO: (todo, np.int64),
+                BLOCKS_TO_MATCH: (to_match, np.int64),
                 N_TAKEN: (np.zeros(1, np.int64), np.int64),
                 PLACES: (places, np.int64),
                 COUNTS: (counts, np.int64),
@@ -244,7 +244,7 @@ class Keyed(Engine):
             }
             serial, arrays = self._serial, bound.replaced(answers)
             by_threads(
-                min(self._threads, len(todo)),
+                min(self._threads, len(to_match)),
                 lambda thread: match_blocks(thread, serial, *given, arrays.table),
             )
             self._serial += n
@@ -293,7 +293,7 @@ class Keyed(Engine):
                 LATER_INTERFACES: (later.interfaces, np.uint32),
                 VERIFIED: (self._verified, np.int64),
                 ID_MARKS: (self._marks, np.uint64),
-                TODO: (_ONE_BLOCK, np.int64),
+                BLOCKS_TO_MATCH: (_ONE_BLOCK, np.int64),
                 N_TAKEN: (_ONE_BLOCK, np.int64),
                 PLACES: (self._places, np.int64),
                 COUNTS: (self._counts, np.int64),

@@ -83,7 +83,7 @@ POSITION_BITS, POSITION_SUMMARY, POSITIONS = range(ROW_PLACES + 1, ROW_PLACES + 
 POSITION_FILTERS, POSITION_INTERFACES, POSITION_WORDS = range(POSITIONS + 1, POSITIONS + 4)
 LATER_BITS, LATER_SUMMARY, LATER_POSITIONS, LATER_FILTERS, LATER_INTERFACES = range(POSITION_WORDS + 1, POSITION_WORDS + 6)
 VERIFIED, ID_MARKS = range(LATER_INTERFACES + 1, LATER_INTERFACES + 3)
-TODO, N_TAKEN, PLACES, COUNTS, IDS = range(ID_MARKS + 1, ID_MARKS + 6)
+BLOCKS_TO_MATCH, N_TAKEN, PLACES, COUNTS, IDS = range(ID_MARKS + 1, ID_MARKS + 6)
 """What is bound for `match_blocks`:
 
     t32, t64, words                       `KeyedIndex.views` and `.words`
@@ -96,7 +96,7 @@ TODO, N_TAKEN, PLACES, COUNTS, IDS = range(ID_MARKS + 1, ID_MARKS + 6)
     later_bits to later_interfaces        `LiveBitmap`; its checks are `checks`
     verified                              a row for each thread, of which the first word counts candidates
     marks                                 scratch, a row for each thread: a bit for each id, 0 between events (`sort_ids`)
-    todo, n_taken                         i64: numbers of the blocks to match; how many of them are taken, 0 at first
+    blocks_to_match, n_taken              i64: numbers of the blocks to match; how many of them are taken, 0 at first
     places, counts, ids                   where their answers go (`AnswerBlocks`)
 """
 
@@ -115,13 +115,13 @@ def match_blocks(thread: Any, serial: Any, filters: Any, offsets: Any, attribute
     bound                    i64[n, 4]: the arrays from T32 to IDS, as addresses (`PointerTable.table`); words have the type
                              of attributes
     """
-    todo, counts = line(bound, TODO, np.int64), line(bound, COUNTS, np.int64)[: len(offsets) - 1]
+    to_match, counts = line(bound, BLOCKS_TO_MATCH, np.int64), line(bound, COUNTS, np.int64)[: len(offsets) - 1]
     answers, batch = (line(bound, PLACES, np.int64), counts, line(bound, IDS, np.uint32)), (offsets, attributes, location)
-    found, is_alone, taken = np.int64(0), len(todo) == 1, np.int64(0)
+    found, is_alone, taken = np.int64(0), len(to_match) == 1, np.int64(0)
     if not is_alone:
         taken = atomic_add(bound[N_TAKEN, 0], 1)
-    while taken < len(todo):
-        found += _match_block(todo[taken], thread, serial, filters, batch, bound, answers)
+    while taken < len(to_match):
+        found += _match_block(to_match[taken], thread, serial, filters, batch, bound, answers)
         taken = np.int64(1) if is_alone else atomic_add(bound[N_TAKEN, 0], 1)
     return found
 

@@ -12,7 +12,7 @@
 #   hard         250 answers an event, by master and by the workers                          2
 #   areas        an R*-tree on the CPU beside clcb, keyed and keyed_cuda                     4
 #   ranges       workloads of ranges and packets                                             3
-#   lines        JSON lines in memory and of a file to answers, and each part of the way     3
+#   lines        JSON lines in memory, of a file and by each feed to answers, and each part    5
 #   tags         212 million tag sets: keyed_cuda and TagMatch; 110 GiB of memory            7
 #   one-gpu      MPI-CUDA's mode: 500,000 events, one at a time, a master and one worker     3
 #   soak         changes without end at 2.5 M filters, and filters that come: memory, pauses 14
@@ -121,9 +121,12 @@ stage_ranges() {
 
 stage_lines() {
     local each
-    for each in "ccm --times 32 --on-disk" "contains --times 16" "ccm-strings --times 16" "clcb --times 16 --filters 250000"; do
+    for each in "ccm --times 96 --on-disk" "contains --times 16" "ccm-strings --times 48" "clcb --times 48 --filters 250000"; do
         # shellcheck disable=SC2086
         try "$python" tests/bench/lines_on_gpu.py $each --directory "$to" -o "$to/lines.jsonl"
+    done
+    for each in master shared file; do
+        run lines ccm $((4 * million)) --lines --times 16 --feed $each --results local --no-journal --check 20
     done
     try "$python" tests/bench/mutated_lines.py --gpu -o "$to/lines.jsonl"
 }

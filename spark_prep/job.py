@@ -135,7 +135,9 @@ def compile_events(
     bad_rows = _RejectPath(output, options.rejects)
     needed = needed_names(load_vocabulary(table).attribute_names, form)
     _check_number(options.number, inputs, needed)
-    spark = session(options.master)
+    if not isinstance(inputs, DataFrame) and options.format is None:
+        sources.refuse_other_forms(inputs)
+    spark = session(options.master, java_only_plans=True)
     source, unusable = event_columns.usable(_source(spark, inputs, options), needed, form)
     with PartSet(output, "events") as parts, _Held() as held, in_one_line():
         target = events.EventTarget(form, table, digest, parts.files, unusable, number=options.number)

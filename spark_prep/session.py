@@ -33,8 +33,10 @@ ARROW_ROWS = 10_000
 SPLIT_BYTES = 32 * 2**20
 """Largest input of one reading task; Spark's own 128 MB would leave cores idle at the end of a small job."""
 _JAVA_OPTIONS = "-XX:+UseSerialGC"
-"""G1's threads would compete with the tasks for few cores.  (-XX:TieredStopAtLevel=1 would take a job of 20,000 filters
-from 16 to 9 s of processor time, but one of a million from 57 to 64: for many small jobs, set it in JAVA_TOOL_OPTIONS.)"""
+"""G1's threads would compete with the tasks for few cores."""
+_FIRST_COMPILER = "-XX:TieredStopAtLevel=1"
+"""Java's code is made once, not again when it runs often.  That takes a third from the processor time of a session and its
+first job where Java only plans, but a job in which Java sorts a million filters takes longer."""
 _LOG_NOTHING = """\
 status = off
 appender.console.type = Console
@@ -45,8 +47,10 @@ rootLogger.appenderRef.console.ref = console
 _JAVA_HINT = "Spark needs Java 17 or later: `apt-get install openjdk-17-jre-headless`, or set JAVA_HOME to one that is there"
 
 
-def session(master: str | None = None) -> SparkSession:
+def session(master: str | None = None, *, java_only_plans: bool = False) -> SparkSession:
     """The running session, or a new one on `master` (default: every core of this machine).
+
+    `java_only_plans`: rows are read and written by Python workers alone.
 
     Raises SparkUnavailableError when Spark cannot start.
     """
@@ -55,10 +59,11 @@ def session(master: str | None = None) -> SparkSession:
         return running
     if "PYSPARK_GATEWAY_PORT" in os.environ and master is None:  # spark-submit has already chosen master and settings
         return SparkSession.builder.appName(_NAME).getOrCreate()
-    return _start(master or f"local[{_cores()},{LOCAL_ATTEMPTS}]")
+    java_options = f"{_JAVA_OPTIONS} {_FIRST_COMPILER}" if java_only_plans else _JAVA_OPTIONS
+    return _start(master or f"local[{_cores()},{LOCAL_ATTEMPTS}]", java_options)
 
 
-def _start(master: str) -> SparkSession:
+def _start(master: str, java_options: str = _JAVA_OPTIONS) -> SparkSession:
     if "JAVA_HOME" not in os.environ and shutil.which("java") is None:
         raise SparkUnavailableError(f"no Java found. {_JAVA_HINT}")
     scratch = Path(tempfile.mkdtemp(prefix="mpi-match-"))
@@ -66,7 +71,7 @@ def _start(master: str) -> SparkSession:
     said = scratch / "stderr"
     try:
         with _stderr_into(said):
-            return _builder(master, scratch).getOrCreate()
+            return _builder(master, scratch, java_options).getOrCreate()
     except PySparkException as error:
         lines = [*said.read_text(errors="replace").splitlines(), *str(error).splitlines()]
         reason = next(line for line in lines if line.strip() and not line.startswith("WARNING"))
@@ -87,7 +92,7 @@ def _stderr_into(file: Path) -> Iterator[None]:
         os.close(kept)
 
 
-def _builder(master: str, scratch: Path) -> SparkSession.Builder:
+def _builder(master: str, scratch: Path, java_options: str) -> SparkSession.Builder:
     logging = scratch / "log4j2.properties"  # for the time before `spark.log.level` is read
     logging.write_text(_LOG_NOTHING)
     settings = {
@@ -106,7 +111,7 @@ def _builder(master: str, scratch: Path) -> SparkSession.Builder:
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.memory": f"{_heap_mib()}m",
-            "spark.driver.extraJavaOptions": f"{_JAVA_OPTIONS} -Dlog4j2.configurationFile={logging.as_uri()}",
+            "spark.driver.extraJavaOptions": f"{java_options} -Dlog4j2.configurationFile={logging.as_uri()}",
             "spark.executorEnv.PYTHONPATH": str(Path(__file__).resolve().parents[1]),
         }
     builder = SparkSession.builder.appName(_NAME).master(master)

@@ -28,12 +28,14 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from mpi_match.ingest.row_files import COLUMNAR_ENDINGS, CSV_ENDINGS
 from mpi_match.ingest.rows import MAX_LINE_BYTES
 from spark_prep import SparkPrepError
 from spark_prep.java_errors import in_one_line
 
 FORMATS = ("json", "parquet")
 PLACE = ("file", "block", "position")
+_NOT_OF_SPARK = (*CSV_ENDINGS, *(each for each in COLUMNAR_ENDINGS if each != ".parquet"))
 _INTEGERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 _PARQUET = b"PAR1"
 """First bytes of a Parquet file."""
@@ -91,6 +93,16 @@ def read(spark: SparkSession, inputs: list[str], format_: str | None = None) -> 
         raise SparkPrepError("the inputs mix JSON lines and Parquet; compile one kind at a time, or convert one of them")
     with in_one_line(f"cannot read {', '.join(inputs)}: "):
         return _parquet(spark, inputs) if found == {"parquet"} else _json_lines(spark, inputs)
+
+
+def refuse_other_forms(inputs: list[str]) -> None:
+    """Raise SparkPrepError for events in a form that only one process reads; Spark would take them for JSON lines."""
+    for name in inputs:
+        local = Path(name.removeprefix("file://"))
+        names = map(str, local.rglob("*")) if local.is_dir() else [name]
+        for each in names:
+            if each.lower().endswith(_NOT_OF_SPARK):
+                raise SparkPrepError(f"{each}: is CSV or Arrow, which `compile events --local` reads; Spark does not")
 
 
 def _json_lines(spark: SparkSession, inputs: list[str]) -> RowSource:

@@ -10,8 +10,8 @@ and loses one for each whose name the event has.
 In a table of tag sets every row of a name that the event has is satisfied.  Such tables may have a billion rows, so these
 are counted for a block of filters after the other, which no array is longer than.
 
-Simple enough to be checked by eye and fast enough (about a millisecond per event at 250,000 filters) to check the fast
-engines on tables that the reference cannot scan.
+Simple enough to be checked by eye and fast enough (milliseconds an event at 250,000 filters) to check the fast engines on
+tables that the reference cannot scan.
 """
 
 from __future__ import annotations

@@ -83,26 +83,35 @@ class NeededColumns(NamedTuple):
 class ReadColumns(NamedTuple):
     """Columns of n events.
 
-    chunk   with the doubted rows
-    ids     of all events, empty for one without; None if the form names none
-    bad     the doubted rows, and the reason why each is no event
+    chunk        with the doubted rows
+    ids          of all events, empty for one without; None if the form names none, or they are not wanted
+    identified   has any event an id?
+    bad          the doubted rows, and the reason why each is no event
     """
 
     chunk: ColumnChunk
     ids: Strings | None
+    identified: bool
     bad: list[tuple[int, str]]
 
 
-def read_columns(batch: pa.RecordBatch, needed: NeededColumns, form: EventForm) -> ReadColumns:
+def read_columns(batch: pa.RecordBatch, needed: NeededColumns, form: EventForm, *, with_ids: bool = True) -> ReadColumns:
     """The needed columns of a batch.  Raises ModelError for strings that are not UTF-8."""
     arrays = needed.arrays(batch)
-    chunk, ids, wrong = typed_columns(arrays, batch.num_rows, form)
+    of_ids = None if with_ids or form.id is None else arrays[form.id]
+    typed = arrays if of_ids is None else {name: array for name, array in arrays.items() if name != form.id}
+    chunk, ids, wrong = typed_columns(typed, batch.num_rows, form)
     doubted = np.zeros(batch.num_rows, bool)
     for mask in wrong.values():
         doubted |= mask
+    identified = None if of_ids is None else _checked_ids(of_ids, form, doubted)
     chunk, ids = with_doubted(chunk, ids, doubted, form)
+    if identified is not None:
+        has_ids = bool(np.any(identified if chunk.doubted is None else identified & ~chunk.doubted))
+    else:
+        has_ids = ids is not None and len(ids.data) > 0
     rows = [] if chunk.doubted is None else np.flatnonzero(chunk.doubted).tolist()
-    return ReadColumns(chunk, ids, [(row, _reason(arrays, row, form)) for row in rows])
+    return ReadColumns(chunk, ids, has_ids, [(row, _reason(arrays, row, form)) for row in rows])
 
 
 def typed_columns(
@@ -295,6 +304,22 @@ def _text(array: pa.Array) -> Strings:
     _, offsets, data = array.buffers()
     starts = np.frombuffer(offsets or bytes(8), np.int64)[array.offset : array.offset + len(array) + 1]
     return Strings(np.frombuffer(data or b"", np.uint8), starts)
+
+
+def _checked_ids(array: pa.Array, form: EventForm, doubted: Array) -> Array:
+    """bool[n]: which rows have an id that is not empty; marks rows and raises as `_ids` and its caller do."""
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    there: Array = np.asarray(array.is_valid())
+    if not _is_text(array.type):
+        if pa.types.is_integer(array.type):
+            return there
+        doubted |= there
+        return np.zeros(len(array), bool)
+    try:
+        return (np.diff(_text(array).offsets) > 0) & there
+    except pa.ArrowInvalid as error:
+        raise ModelError(f"column {form.id!r}: {error}") from error
 
 
 def _ids(array: pa.Array, doubted: Array) -> Strings:

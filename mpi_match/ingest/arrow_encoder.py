@@ -21,21 +21,24 @@ from mpi_match.table.vocabulary import Vocabulary
 class EncodedRows(NamedTuple):
     """The events of a record batch.
 
-    batch   with the rejected rows
-    ids     of all events, empty for one without; None if the form names none
-    bad     the rejected rows, the reason for each, and their needed columns
+    batch             with the rejected rows
+    ids, identified   as in `ReadColumns`
+    bad               the rejected rows, the reason for each, and their needed columns
     """
 
     batch: EventBatch
     ids: Strings | None
+    identified: bool
     bad: list[tuple[int, str, dict[str, object]]]
 
 
 class ArrowEncoder:
     """Encodes record batches; compiles when it is created."""
 
-    def __init__(self, vocabulary: Vocabulary, form: EventForm, threads: int | None = None) -> None:
-        self._vocabulary, self._form, self._threads = vocabulary, form, threads
+    def __init__(
+        self, vocabulary: Vocabulary, form: EventForm, threads: int | None = None, *, with_ids: bool = True
+    ) -> None:
+        self._vocabulary, self._form, self._threads, self._with_ids = vocabulary, form, threads, with_ids
         self._events: EventsEncoder | None = None
         self._columns = ColumnEncoder(vocabulary, form.location, threads)
         self._of_lists = {name.decode() for name in vocabulary.element_names}
@@ -46,7 +49,7 @@ class ArrowEncoder:
 
     def encode(self, rows: pa.RecordBatch, needed: NeededColumns) -> EncodedRows:
         """The events of the needed columns.  Raises ModelError for strings that are not UTF-8."""
-        chunk, ids, bad = read_columns(rows, needed, self._form)
+        chunk, ids, identified, bad = read_columns(rows, needed, self._form, with_ids=self._with_ids)
         if chunk.lists or not self._of_lists.isdisjoint(needed.paths):
             self._events = self._events or EventsEncoder(self._vocabulary, self._threads)
             batch = self._events.encode(events_of_chunk(chunk, list(needed.paths), self._form))
@@ -56,4 +59,4 @@ class ArrowEncoder:
             batch.rejected = np.array([row for row, _ in bad], REJECTED)
         arrays = needed.arrays(rows) if bad else {}
         shown = [{name: array[row].as_py() for name, array in arrays.items()} for row, _ in bad]
-        return EncodedRows(batch, ids, [(*each, values) for each, values in zip(bad, shown, strict=True)])
+        return EncodedRows(batch, ids, identified, [(*each, values) for each, values in zip(bad, shown, strict=True)])

@@ -42,6 +42,8 @@ class ColumnFile:
             with self._reported():
                 start = handle.read(len(ARROW_START))
                 handle.seek(0)
+                if not start:
+                    raise ModelError(f"{name}: is empty, and no Parquet or Arrow file")
                 if start[:4] == FEATHER_1_START:
                     raise ModelError(f"{name}: is Feather of version 1; write version 2")
                 source = pa.PythonFile(handle, mode="r")

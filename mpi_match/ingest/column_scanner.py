@@ -24,7 +24,8 @@ _ROWS_AT_ONCE = 2**17
 class ColumnScanner:
     """Encodes the `needed` columns of `files` into the code space of a vocabulary; compiles when it is created.
 
-    `needed` may be more than the vocabulary's names: whether a row is bad depends on it.
+    `needed` may be more than the vocabulary's names: whether a row is bad depends on it.  Without ids only whether there are
+    any is found.
     """
 
     def __init__(
@@ -34,10 +35,12 @@ class ColumnScanner:
         needed: frozenset[str],
         files: Sequence[str],
         threads: int | None = None,
+        *,
+        with_ids: bool = True,
     ) -> None:
         from mpi_match.ingest.arrow_encoder import ArrowEncoder  # loads pyarrow
 
-        self._encoder = ArrowEncoder(vocabulary, form, threads)
+        self._encoder = ArrowEncoder(vocabulary, form, threads, with_ids=with_ids)
         self._form, self._needed, self._files = form, needed, files
 
     is_on_gpu = False
@@ -75,8 +78,7 @@ class ColumnScanner:
         from mpi_match.ingest.arrow_columns import NeededColumns
 
         needed = NeededColumns.of(rows.schema, self._needed, self._form)
-        events, ids, bad = self._encoder.encode(rows, needed)
+        events, ids, identified, bad = self._encoder.encode(rows, needed)
         for row, reason, values in bad:
             rejects.append(Reject(reason, self._files[file], first + row + 1, row_text(values)))
-        identified = ids is not None and len(ids.data) > 0
         return ScannedEvents(events, ids, events.location is not None, identified, 0)

@@ -61,9 +61,9 @@ def encode_arrow(
 
     reader = _reader(events)
     needed = NeededColumns.of(reader.schema, needed_names(vocabulary.attribute_names, form), form)
-    encoder, found, first = ArrowEncoder(vocabulary, form), [], 0
+    encoder, found, first = ArrowEncoder(vocabulary, form, with_ids=False), [], 0
     for rows in reader:
-        encoded, _, bad = encoder.encode(rows, needed)
+        encoded, _, _, bad = encoder.encode(rows, needed)
         for row, reason, values in bad:
             if rejects is None:
                 raise ModelError(f"event {first + row}: {reason}")

@@ -37,4 +37,4 @@ class RowsOffer(NamedTuple):
             return BatchScanner(vocabulary, self.form, self.content.files, threads)
         from mpi_match.ingest.column_scanner import ColumnScanner
 
-        return ColumnScanner(vocabulary, self.form, self.content.needed, self.content.files, threads)
+        return ColumnScanner(vocabulary, self.form, self.content.needed, self.content.files, threads, with_ids=False)

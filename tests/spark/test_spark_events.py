@@ -356,6 +356,18 @@ def test_a_table_compiled_again_under_the_same_name_is_not_confused_with_the_old
         )
 
 
+@pytest.mark.parametrize("name", ["in.csv", "in.CSV.gz", "in.arrow", "dir/in.feather"])
+def test_forms_that_spark_does_not_read_are_refused_before_it_starts(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(job, "session", None)
+    (tmp_path / "dir").mkdir()
+    (tmp_path / name).write_text("temp\n3\n")
+    given = tmp_path / name.split("/")[0]
+    with pytest.raises(SparkPrepError, match=rf"{name}: is CSV or Arrow, which `compile events --local` reads"):
+        job.compile_events([str(given)], table, tmp_path / "events.h5")
+
+
 def test_events_strict_and_bad_options(spark: SparkSession, table: Path, tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"a": 1}\nnull\n')
     with pytest.raises(SparkPrepError, match=r"1 of 2 rows are bad(.|\n)*in\.jsonl, line 2: an event must be an object"):

@@ -16,7 +16,7 @@ import mpi_match
 from mpi_match import api
 from mpi_match.events.batch import EventBatch
 from mpi_match.ingest import columns, frames
-from mpi_match.ingest.rows import Reject
+from mpi_match.ingest.rows import EventForm, Reject
 from mpi_match.table.table import Table
 
 pa = pytest.importorskip("pyarrow")
@@ -114,6 +114,19 @@ def test_locations_are_checked_as_in_rows(data: st.DataObject, n: int) -> None:
     places = [np.full((n, 2), np.nan) if batch.location is None else batch.location for batch in batches]
     assert np.array_equal(places[0], places[1], equal_nan=True)
     assert [(each.line, each.reason) for each in rejects[0]] == [(each.line, each.reason) for each in rejects[1]]
+
+
+@given(st.data(), st.integers(0, 12))
+def test_ids_that_are_not_wanted_are_only_looked_for(data: st.DataObject, n: int) -> None:
+    from mpi_match.ingest.arrow_columns import NeededColumns, read_columns
+
+    batch = pa.record_batch({"a": data.draw(arrays(n)), "i": data.draw(arrays(n))})
+    form = EventForm(None, "i")
+    needed = NeededColumns.of(batch.schema, frozenset({"a", "i"}), form)
+    expected, found = (read_columns(batch, needed, form, with_ids=with_ids) for with_ids in (True, False))
+    assert found.ids is None
+    assert (found.identified, found.bad) == (expected.identified, expected.bad)
+    assert (found.chunk.doubted is None) == (expected.chunk.doubted is None)
 
 
 def frames_of_all_libraries() -> Iterator[tuple[str, Any]]:

@@ -2,15 +2,21 @@
 
     printed: SFF, processing_time, 1.035 ms, scenario default    ──► `us_per_event` of `sff` at the scenario's own parameters
     printed: CCM, speedup, 13 x, filters_per_interface 250000    ──► time of `sff` over time of `ccm` at that point
+    printed: CCM, speedup, 7 to 13 x, interfaces [10, 100]       ──► the least and the most of these over the points between
+    printed: SE-CP, best_block_size, 12                          ──► the block size with the least time
 
-Values that are no times, rates or sizes (hardware, cited systems), and those whose point is not among the measured ones,
-have no counterpart; they are shown all the same.
+Values that are no times, rates, sizes or places of these (hardware, cited systems), and those whose point is not among the
+measured ones, have no counterpart; they are shown all the same, with the reason, and with what the nearest point has.
 """
 
 from __future__ import annotations
 
+import math
+import operator
+import re
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 from mpi_match.bench.report import Result, aligned
@@ -18,20 +24,37 @@ from mpi_match.bench.sweep_report import value_of
 from mpi_match.experiments.catalog import BASELINES, OURS, Experiment
 from mpi_match.experiments.published import Printed, printed
 from mpi_match.experiments.run import SCALED, without_workers
+from mpi_match.humanize import plural
 from mpi_match.workloads.parameters import PER_INTERFACE, listed
 from mpi_match.workloads.scenarios import SCENARIOS
+
+Value = float | tuple[float, float]
+"""A number, or the least and the most of several."""
+
+
+def in_words(value: Value) -> str:
+    """`0.0209`, `47,685`, `1.4 to 9.2`."""
+    numbers = value if isinstance(value, tuple) else (value,)
+    return " to ".join(f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.3g}" for number in numbers)
 
 
 class Claim(NamedTuple):
     """A printed value, and the same quantity here, in the same unit: of the engine that it is of, and of our own.
 
-    `why` says why there is no value of that engine.
+    `why` says why there is no value of that engine, or what is meant by the one there is.
     """
 
     printed: Printed
-    measured: float | None
-    ours: Mapping[str, float]
+    measured: Value | None
+    ours: Mapping[str, Value]
     why: str = ""
+
+    @property
+    def here(self) -> str:
+        """What was measured, in words, or why it was not."""
+        if self.measured is None:
+            return self.why
+        return in_words(self.measured) + (f" ({self.why})" if self.why else "")
 
 
 def _step(*names: str) -> Callable[[Result], float | None]:
@@ -58,6 +81,21 @@ def _updated(record: Result) -> float | None:
     return record["one_move_us"] * 1e-6 if "one_move_us" in record else _deployed(record)
 
 
+def _latency(which: str) -> Callable[[Result], float | None]:
+    return lambda record: 1e-6 * record["latency_us"][which] if "latency_us" in record else None
+
+
+def _copy_share(record: Result) -> float | None:
+    """The share of copies to and from the GPU in the times of the phases."""
+    copied, spent = _step("copy in", "copy out")(record), _step(*record.get("steps_s", ()))(record)
+    return copied / spent if copied is not None and spent else None
+
+
+def _filters_in_1_gb(record: Result) -> float | None:
+    """Filters for which a gigabyte is enough, by what those that were measured take."""
+    return record["n_filters"] * 1e9 / record["engine_bytes"] if record.get("engine_bytes") else None
+
+
 _TIMES = {"us": 1e6, "ms": 1e3, "s": 1.0}
 _QUANTITIES: dict[str, tuple[Callable[[Result], float | None], Mapping[str, float]]] = {
     "processing_time": (lambda record: record["us_per_event"] * 1e-6, _TIMES),
@@ -71,6 +109,15 @@ _QUANTITIES: dict[str, tuple[Callable[[Result], float | None], Mapping[str, floa
     "kernel_time": (_step("kernel"), _TIMES),
     "copy_input_time": (_step("copy in", "reset"), _TIMES),
     "phase1_time": (_step("phase 1"), _TIMES),
+    "copy_time": (_step("copy in", "copy out"), _TIMES),
+    "copy_results_time": (_step("copy out"), _TIMES),
+    "copy_share": (_copy_share, {"%": 100.0}),
+    "filters_in_1GB": (_filters_in_1_gb, {"filters": 1.0}),
+    "query_time": (lambda record: record["us_per_event"] * 1e-6, _TIMES),
+    "index_time": (_field("build_s"), {"s": 1.0}),
+    "latency_median": (_latency("p50"), _TIMES),
+    "latency_p99": (_latency("p99"), _TIMES),
+    "latency_max": (_latency("max"), _TIMES),
 }
 """Printed quantities: how they are had from a record, and their factor for each unit."""
 _RATIOS = {"speedup": "processing_time", "deployment_speedup": "deployment_time", "update_speedup": "update_time"}
@@ -116,9 +163,13 @@ _KEYS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "tags_per_set": ("constraints", _as_it_is),
 }
 """Printed parameters: key of a sweep, and its value there."""
-_OF_NO_POINT = ("scenario", "workload", "filters", "gpu", "gpus", "nodes", "operation", "max_p", "tags_per_query")
+_OF_NO_POINT = (
+    *("scenario", "workload", "filters", "gpu", "gpus", "gpu_memory_GB", "nodes", "operation", "max_p", "tags_per_query"),
+)
 """Printed parameters that choose no point: the default scenario, what follows from others, the papers' machines; what is the
 same in all points here."""
+_OTHER_SCENARIOS = {"every constraint satisfied": "clcb-hard"}
+"""Printed scenarios that are not the first one of an experiment."""
 RANKS = "ranks"
 """Stands for runs with ranks in the place of an engine: those with the most workers."""
 _SUBJECTS: dict[str, tuple[str, Mapping[str, str]]] = {
@@ -127,6 +178,7 @@ _SUBJECTS: dict[str, tuple[str, Mapping[str, str]]] = {
     "CCM constraints sorted by type, operator, value": ("ccm", {"order": "sorted"}),
     "CCM Memset": ("ccm", {"reset": "memset"}),
     "CCM Kernel": ("ccm", {"reset": "kernel"}),
+    "CLCB copy input, copy results": ("clcb", {}),
     "centralized": ("twophase", {}),
     "TagMatch": ("tagmatch", {"variant": "hybrid"}),
     "CPU-only, TagMatch": ("tagmatch", {"variant": "cpu"}),
@@ -164,41 +216,63 @@ def parameters(experiment: Experiment) -> list[tuple[Printed, str]]:
 
 
 def _claim(each: Printed, records: Sequence[Result]) -> Claim:
-    if each.metric == "slowdown_by_location":
-        return _slowdown(each, records)
-    if each.metric in _CHANGES:
-        return _change(each, records)
+    records = _of_scenario(each, records)
+    for metrics, rule in ((("slowdown_by_location",), _slowdown), (_CHANGES, _change), (_PLACES, _place)):
+        if each.metric in metrics:
+            return rule(each, records)
     if each.metric.endswith("_mean"):
         return _mean(each, records)
+    if each.metric.startswith("gain_of_"):
+        return _gain(each, records)
     metric = _RATIOS.get(each.metric, each.metric)
     if metric not in _QUANTITIES or (each.metric in _QUANTITIES and each.unit not in _QUANTITIES[metric][1]):
         return Claim(each, None, {}, "not measured")
-    at = _at(each, records)
+    wanted = _conditions(each, records)
+    at = _at(wanted, records)
     if not at:
-        return Claim(each, None, {}, "no such point here")
-    engine, options = _engine_of(each)
-    if each.metric in _RATIOS:
-        baseline = _baseline_of(each)
-        of_baseline = _median(at, baseline, metric)
-        if of_baseline is None:
-            return Claim(each, None, {}, f"no {baseline or 'baseline'} here")
+        return Claim(each, None, {}, _why_not(each, wanted, records))
+    baseline = _baseline_of(each)
+    if each.metric in _RATIOS and _median(at, baseline, metric) is None:
+        return Claim(each, None, {}, f"no {baseline or 'baseline'} here")
+    groups = _by([condition.key for condition in wanted if condition.several], at)
 
-        def here(name: str, options: Mapping[str, str]) -> float | None:
-            found = _median(at, name, metric, options)
-            return None if found is None else of_baseline / found
-    else:
-        factor = _QUANTITIES[metric][1][each.unit]
-
-        def here(name: str, options: Mapping[str, str]) -> float | None:
-            found = _median(at, name, metric, options)
-            return None if found is None else found * factor
+    def here(*engines: tuple[str, Mapping[str, str]]) -> Value | None:
+        found = (_one(each, metric, group, *engine) for engine in engines for group in groups)
+        return _span(value for value in found if value is not None)
 
     if each.subject == _WORKLOAD:
-        return Claim(each, here(at[0]["engine"], {}), {})
+        return Claim(each, here((at[0]["engine"], {})), {})
     never = metric == "update_time" and not any("one_move_us" in record for record in at)  # ours are not deployed again
-    ours = {name: value for name in OURS if not never and (value := here(name, {})) is not None}
-    measured = None if engine is None else here(engine, options)
-    return Claim(each, measured, ours, "" if measured is not None else "not run")
+    ours = {name: value for name in OURS if not never and (value := here((name, {}))) is not None}
+    engines = _engines_of(each)
+    measured = here(*engines)
+    if measured is None:
+        return Claim(each, None, ours, "not run" if engines else f"no {each.subject} here")
+    of_ranks = [record["workers"] for record in _of(at, RANKS)] if engines[0][0] == RANKS else []
+    return Claim(each, measured, ours, f"with {plural(of_ranks[0], 'worker')}" if of_ranks else "")
+
+
+def _one(each: Printed, metric: str, records: Sequence[Result], engine: str, options: Mapping[str, str]) -> float | None:
+    """A printed quantity of an engine at one point, in its unit; None where it was not measured."""
+    found = _median(records, engine, metric, options)
+    if found is None or each.metric not in _RATIOS:
+        return None if found is None else found * _QUANTITIES[metric][1][each.unit]
+    of_baseline = _median(records, _baseline_of(each), metric)
+    return None if of_baseline is None else of_baseline / found
+
+
+def _span(values: Iterable[float]) -> Value | None:
+    """The only one of some values, or the least and the most; None without any."""
+    found = sorted(values)
+    return None if not found else found[0] if len(found) == 1 else (found[0], found[-1])
+
+
+def _by(keys: Sequence[str], records: Sequence[Result]) -> list[list[Result]]:
+    """Records by their values of some keys."""
+    groups: dict[str, list[Result]] = {}
+    for record in records:
+        groups.setdefault(repr([_value(record, key) for key in keys]), []).append(record)
+    return list(groups.values())
 
 
 def _baseline_of(each: Printed) -> str:
@@ -211,17 +285,29 @@ def _mean(each: Printed, records: Sequence[Result]) -> Claim:
     """The mean of a ratio over all points."""
     one = each._replace(metric=each.metric.removesuffix("_mean"), parameters={})
     points = {repr(point): point for point in map(without_workers, records)}
-    ratios = [
-        found.measured
-        for point in points.values()
-        if (found := _claim(one, [r for r in records if without_workers(r) == point])).measured is not None
-    ]
+    found = (_claim(one, [r for r in records if without_workers(r) == point]).measured for point in points.values())
+    ratios = [ratio for ratio in found if isinstance(ratio, float)]
     return Claim(each, statistics.mean(ratios) if ratios else None, {}, "" if ratios else "not run")
+
+
+def _gain(each: Printed, records: Sequence[Result]) -> Claim:
+    """By how many percent one variant of an engine is faster than another."""
+    times = [_median(records, *one) for one in _variants(each)]
+    if len(times) < 2 or None in times:
+        return Claim(each, None, {}, "not run" if times else "not measured")
+    mine, other = (time for time in times if time is not None)
+    return Claim(each, _reduction(other, mine), {})
+
+
+def _variants(each: Printed) -> list[tuple[str, str, Mapping[str, str]]]:
+    """The engine of a value and the one that it is compared with, as `_median` takes them; none where they are none here."""
+    found = [_SUBJECTS.get(name) for name in (each.subject, each.baseline)]
+    return [(one[0], "processing_time", one[1]) for one in found if one is not None] if None not in found else []
 
 
 def _slowdown(each: Printed, records: Sequence[Result]) -> Claim:
     """How many times longer an engine takes with areas than without."""
-    engine, _ = _engine_of(each)
+    engine = next((name for name, _ in _engines_of(each)), None)
     without, with_ = ([r for r in records if bool(value_of(r, "area")) is has] for has in (False, True))
 
     def here(name: str) -> float | None:
@@ -237,7 +323,13 @@ def _reduction(first: float, last: float) -> float:
     return 100 * (1 - last / first)
 
 
+def _ratio(first: float, last: float) -> float:
+    """How many times less the second is."""
+    return first / last
+
+
 _CHANGES: dict[str, tuple[str, Callable[[float, float], float]]] = {
+    "thread_speedup": ("threads", _ratio),
     "matching_time_reduction": ("threads", _reduction),
     "matching_time_growth": ("filters", lambda first, last: last / first),
 }
@@ -248,9 +340,11 @@ one."""
 def _change(each: Printed, records: Sequence[Result]) -> Claim:
     """How the time of an event changes from the least to the greatest value of a parameter."""
     key, change = _CHANGES[each.metric]
-    engine, options = _engine_of(each)
+    engine, options = next(iter(_engines_of(each)), (None, {}))
     only = {name: value for name, value in each.parameters.items() if name == "threads" != key}
     mine = [record for record in records if all(value_of(record, name) == value for name, value in only.items())]
+    if isinstance(ends := each.parameters.get(key), list):
+        mine = [record for record in mine if value_of(record, key) in ends]
     values = sorted({value for record in mine if (value := value_of(record, key)) is not None})
     if engine is None or len(values) < 2:
         return Claim(each, None, {}, "not run")
@@ -262,47 +356,194 @@ def _change(each: Printed, records: Sequence[Result]) -> Claim:
     return Claim(each, measured, {}, "" if measured is not None else "not run")
 
 
-def _engine_of(each: Printed) -> tuple[str | None, Mapping[str, str]]:
+_GOOD = 1.1
+"""A point is good when it takes at most so many times as long as the best one."""
+_Curve = Sequence[tuple[float, float]]
+"""Values of a parameter in their order, with the time of an event there, or the share of the baseline's."""
+
+
+def _best(curve: _Curve) -> Value | None:
+    return min(curve, key=lambda point: point[1])[0]
+
+
+def _good(curve: _Curve) -> list[float]:
+    least = min(time for _, time in curve)
+    return [at for at, time in curve if time <= _GOOD * least]
+
+
+def _break_even(curve: _Curve) -> Value | None:
+    """The least value from which on the time is that of the baseline at the most."""
+    slower = [at for at, time in curve if time > 1]
+    return min((at for at, _ in curve if not slower or at > slower[-1]), default=None)
+
+
+_WITHIN = f"within {_GOOD - 1:.0%} of the best"
+_PLACES: dict[str, tuple[str, Callable[[_Curve], Value | None], str]] = {
+    "names_of_highest_speedup": ("names", _best, ""),
+    "best_block_size": ("twophase.access_block", _best, ""),
+    "best_max_p": ("tagmatch.max_p", _best, ""),
+    "threads_of_highest_throughput": ("threads", _best, ""),
+    "useful_threads": ("threads", lambda curve: _good(curve)[0], f"the fewest {_WITHIN}"),
+    "good_block_sizes": ("twophase.access_block", lambda curve: _span(_good(curve)), _WITHIN),
+    "too_small": (
+        "twophase.access_block",
+        lambda curve: max((at for at, _ in curve if at < _good(curve)[0]), default=None),
+        f"the largest below those {_WITHIN}",
+    ),
+    "too_large": (
+        "twophase.access_block",
+        lambda curve: min((at for at, _ in curve if at > _good(curve)[-1]), default=None),
+        f"the smallest above those {_WITHIN}",
+    ),
+    "break_even": ("interfaces", _break_even, "the least point from which on it is not slower"),
+}
+"""Printed places on a curve: the parameter, how the place is found, and what is meant by it."""
+
+
+def _place(each: Printed, records: Sequence[Result]) -> Claim:
+    """A value of a parameter at which something is the case."""
+    key, find, words = _PLACES[each.metric]
+    at = _at([condition for condition in _conditions(each, records) if condition.key != key], records)
+    baseline = _baseline_of(each)
+
+    def here(engine: str, options: Mapping[str, str]) -> Value | None:
+        curve = []
+        for group in _by([key], at):
+            time = _median(group, engine, "processing_time", options)
+            of_baseline = _median(group, baseline, "processing_time") if baseline else 1.0
+            if time is not None and of_baseline is not None and isinstance(x := _value(group[0], key), (int, float)):
+                curve.append((float(x), time / of_baseline))
+        return find(sorted(curve)) if len(curve) > 1 else None
+
+    found = [value for engine in _engines_of(each) if (value := here(*engine)) is not None]
+    ours = {name: value for name in OURS if (value := here(name, {})) is not None}
+    return (
+        Claim(each, found[0], ours, words) if found else Claim(each, None, ours, "no such point here" if at else "not run")
+    )
+
+
+def _engines_of(each: Printed) -> list[tuple[str, Mapping[str, str]]]:
+    """The engines that a value is of, with their options; none where it is of none of ours."""
+    names = {"CCM": "ccm", "CLCB": "clcb", **BASELINES}
     if each.subject in _SUBJECTS:
-        return _SUBJECTS[each.subject]
-    faithful = {"CCM": "ccm", "CLCB": "clcb"}
-    return faithful.get(each.subject, BASELINES.get(each.subject)), {}
+        return [_SUBJECTS[each.subject]]
+    return [(names[name], {}) for name in each.subject.split(" and ") if name in names]
 
 
-def _at(each: Printed, records: Sequence[Result]) -> list[Result] | None:
-    """The records at the point that a value is printed for; None when it cannot be told."""
-    wanted: dict[str, Any] = {}
-    for name, value in each.parameters.items():
-        if name in _OF_NO_POINT:
-            continue
-        if name not in _KEYS or (
-            isinstance(value, (str, list)) and name not in ("name_distribution", "spatial_distribution")
-        ):
+def _of_scenario(each: Printed, records: Sequence[Result]) -> list[Result]:
+    """The records of the scenario that a value is printed for: the first one, unless it says another."""
+    first = records[0]["scenario"] if records else ""
+    name = _OTHER_SCENARIOS.get(str(each.parameters.get("scenario")), first)
+    return [record for record in records if record["scenario"] == name]
+
+
+_RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+class _Condition(NamedTuple):
+    """What a point has to have: a value of a parameter of the sweep, values of a range, or those beyond one.
+
+    relation  one of `_RELATIONS`; `=`; `to` a range with its ends
+    ends      the value, or both ends
+    """
+
+    key: str
+    relation: str
+    ends: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, name: str, value: Any) -> _Condition:
+        """Of a printed parameter, whose value may be `[1, 2]` or `<1000`."""
+        key, there = _KEYS.get(name, (name, _as_it_is))
+        if isinstance(value, list):
+            return cls(key, "to", tuple(sorted(map(there, value))))
+        if isinstance(value, str) and (found := re.fullmatch(r"([<>]=?)(\d+)", value)):
+            return cls(key, found[1], (there(int(found[2])),))
+        return cls(key, "=", (there(value),))
+
+    @property
+    def several(self) -> bool:
+        """Whether several points may have it."""
+        return self.relation != "="
+
+    def holds(self, record: Result) -> bool:
+        """Whether a record is of such a point.  One that lacks the parameter has been measured for all of its values."""
+        value = _value(record, self.key)
+        scale = record.get("scale", 1.0)
+        shares = (scale,) if self.key in SCALED else (1.0, scale) if self.key == "interfaces" else (1.0,)
+        return value is None or any(self._holds(value, share) for share in shares)
+
+    def _holds(self, value: Any, share: float) -> bool:
+        ends = [max(round(end * share), 1) if share != 1 and isinstance(end, int) else end for end in self.ends]
+        if isinstance(value, str) or any(isinstance(end, str) for end in ends):
+            return [value] == ends
+        if self.relation == "to":
+            return bool(ends[0] <= value <= ends[1])
+        return _RELATIONS[self.relation](value, ends[0]) if self.several else math.isclose(value, ends[0])
+
+    def nearest(self, records: Sequence[Result]) -> _Condition | None:
+        """The same for the nearest value that is there; None where values are no numbers."""
+        have = {value for record in records if isinstance(value := _value(record, self.key), (int, float))}
+        if not have or any(isinstance(end, str) for end in self.ends):
             return None
-        key, there = _KEYS[name]
-        wanted[key] = there(value)
-    keys = {key for record in records for key in record.get("parameters") or {} if "." not in key or key in wanted}
-    return [record for record in records if _is_at(record, {**_own(records), **wanted}, keys)]
+        return _Condition(self.key, "=", (min(have, key=lambda value: min(abs(value - end) for end in self.ends)),))
+
+
+def _conditions(each: Printed, records: Sequence[Result]) -> list[_Condition]:
+    """What the points have that a value is printed for: what it says, and the scenario's own values of all else."""
+    said = [_Condition.of(name, value) for name, value in each.parameters.items() if name not in _OF_NO_POINT]
+    keys = {condition.key for condition in said}
+    return said + [_Condition(key, "=", (value,)) for key, value in _own(records).items() if key not in keys]
+
+
+def _at(wanted: Sequence[_Condition], records: Sequence[Result]) -> list[Result]:
+    return [record for record in records if all(condition.holds(record) for condition in wanted)]
+
+
+def _why_not(each: Printed, wanted: Sequence[_Condition], records: Sequence[Result]) -> str:
+    """Why there is no such point, with what was measured at the nearest one."""
+    lacking = [condition for condition in wanted if not any(condition.holds(record) for record in records)]
+    at = _at([condition for condition in wanted if condition not in lacking], records)
+    near = []
+    for condition in lacking:
+        nearest = condition.nearest(at)
+        if nearest is None:
+            return "no such point here"
+        near.append(f"{nearest.key} {in_words(nearest.ends[0])}")
+        at = _at([nearest], at)
+    if not near:
+        return "no such point here"
+    metric = _RATIOS.get(each.metric, each.metric)
+    found = _span(value for engine in _engines_of(each) if (value := _one(each, metric, at, *engine)) is not None)
+    return f"no such point here; the nearest is {', '.join(near)}" + (f": {in_words(found)} {each.unit}" if found else "")
+
+
+def _value(record: Result, key: str) -> Any:
+    """A record's value of a parameter, else the scenario's own, else the engine's own; None where there is none."""
+    given = record.get("parameters") or {}
+    if key in given or key == "interfaces":
+        return value_of(record, key)
+    return _own_values(record["scenario"]).get(key, record["engine_options"].get(key.rpartition(".")[2]))
+
+
+@cache
+def _own_values(scenario: str) -> dict[str, Any]:
+    """A scenario's own values of its parameters."""
+    if scenario not in SCENARIOS:
+        return {}
+    return {key: value_of({"parameters": {key: text}}, key) for key, text, _ in listed(SCENARIOS[scenario])}
 
 
 def _own(records: Sequence[Result]) -> dict[str, Any]:
     """The scenario's own value of each parameter that varies, where that is among the points: what "default" means."""
-    if not records or records[0]["scenario"] not in SCENARIOS:
-        return {}
-    own = {key: value_of({"parameters": {key: text}}, key) for key, text, _ in listed(SCENARIOS[records[0]["scenario"]])}
+    own = _own_values(records[0]["scenario"]) if records else {}
     there = {(key, value_of(record, key)) for record in records for key in record.get("parameters") or {}}
     return {key: value for key, value in own.items() if (key, value) in there}
-
-
-def _is_at(record: Result, wanted: Mapping[str, Any], keys: set[str]) -> bool:
-    scale = record.get("scale", 1.0)
-    for key, value in wanted.items():
-        if key not in keys:
-            continue  # it is the scenario's own in every point
-        scaled = max(round(value * scale), 1) if key in (*SCALED, "interfaces") else value
-        if value_of(record, key) not in (value, scaled):
-            return False
-    return True
 
 
 def _of(records: Sequence[Result], engine: str) -> list[Result]:
@@ -339,8 +580,8 @@ def table(experiment: Experiment, records: Sequence[Result]) -> list[str]:
         [
             f"{claim.printed.subject}: {claim.printed.metric}" + (f" ({where})" if (where := claim.printed.where) else ""),
             claim.printed.text,
-            claim.why if claim.measured is None else f"{claim.measured:.3g}",
-            *(f"{claim.ours[name]:.3g}" if name in claim.ours else "-" for name in ours),
+            claim.here,
+            *(in_words(claim.ours[name]) if name in claim.ours else "-" for name in ours),
         ]
         for claim in found
     ]

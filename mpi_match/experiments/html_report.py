@@ -22,7 +22,7 @@ from mpi_match.bench import report, scaling_report, sweep_report
 from mpi_match.bench.report import Result, engine_of
 from mpi_match.environment.machine import place_of
 from mpi_match.experiments.catalog import BASELINES, EXPERIMENTS, Experiment
-from mpi_match.experiments.claims import Claim, claims
+from mpi_match.experiments.claims import Claim, claims, in_words
 from mpi_match.experiments.published import notes
 from mpi_match.storage import StorageError, atomic_write
 
@@ -185,9 +185,9 @@ def _claims(found: Sequence[Claim]) -> str:
             f"{each.printed.subject}: {each.printed.metric.replace('_', ' ')}",
             each.printed.where or "-",
             each.printed.text,
-            each.why if each.measured is None else _short(each.measured),
+            each.here,
             _times(each),
-            ", ".join(f"{name} {_short(value)}" for name, value in each.ours.items()) or "-",
+            ", ".join(f"{name} {in_words(value)}" for name, value in each.ours.items()) or "-",
             each.printed.note,
         ]
         for each in found
@@ -199,7 +199,7 @@ def _claims(found: Sequence[Claim]) -> str:
 def _times(claim: Claim) -> str:
     printed = claim.printed.value
     is_number = isinstance(printed, (int, float)) and printed
-    return _short(claim.measured / printed) if is_number and claim.measured is not None else "-"
+    return _short(claim.measured / printed) if is_number and isinstance(claim.measured, float) else "-"
 
 
 def _engines(records: Sequence[Result]) -> str:

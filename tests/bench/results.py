@@ -170,14 +170,15 @@ def _false_positives(r: Record) -> Sequence[str]:
 
 
 def _claimed(r: Record) -> Sequence[str]:
+    from mpi_match.experiments.claims import in_words
+
     claim = r["claim"]
     printed = claim.printed
     where = f" ({printed.where})" if printed.where else ""
-    here = claim.why if claim.measured is None else f"{claim.measured:.3g}"
-    ours = ", ".join(f"`{name}` {value:.3g}" for name, value in claim.ours.items()) or "-"
+    ours = ", ".join(f"`{name}` {in_words(value)}" for name, value in claim.ours.items()) or "-"
     scale = "" if r["scale"] == 1 else f", {r['scale']:g} of the filters"
     value = f"{printed.subject}: {printed.metric.replace('_', ' ')}{where}"
-    return (f"`{r['experiment']}`{scale}", value, printed.text, here, ours)
+    return (f"`{r['experiment']}`{scale}", value, printed.text, claim.here, ours)
 
 
 def _end_to_end(r: Record) -> Sequence[str]:

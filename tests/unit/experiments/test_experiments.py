@@ -18,6 +18,7 @@ from mpi_match.experiments.catalog import EXPERIMENTS, SYSTEMS, Experiment
 from mpi_match.experiments.claims import Claim, claims, of_experiment, parameters, table
 from mpi_match.experiments.published import notes, printed, titles
 from mpi_match.experiments.run import ExperimentPlan, missing, rank_points, run, sweeps, with_earlier
+from mpi_match.workloads.parameters import PER_INTERFACE
 from mpi_match.workloads.scenarios import Scenario
 
 EVERY = pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=EXPERIMENTS)
@@ -114,7 +115,8 @@ def test_a_value_is_looked_for_at_its_point() -> None:
     records = [record("sff", us, parameters={"names": str(names)}) for names, us in ((10, 5), (1000, 30))]
     records += [record("ccm", us, parameters={"names": str(names)}) for names, us in ((10, 5), (1000, 10))]
     assert claim_of("ccm-figure-10", records, "CCM", "speedup", names=1000).measured == pytest.approx(3)
-    assert claim_of("ccm-figure-10", records[:1] + records[2:3], "CCM", "speedup", names=1000).why == "no such point here"
+    missing_one = claim_of("ccm-figure-10", [records[0], records[2]], "CCM", "speedup", names=1000)
+    assert (missing_one.measured, missing_one.here) == (None, "no such point here; the nearest is names 10: 1 x")
     scaled = [record(e, us, parameters={"filters_per_interface": "2500"}, scale=0.01) for e, us in (("sff", 60), ("ccm", 4))]
     (large,) = [
         each
@@ -122,6 +124,98 @@ def test_a_value_is_looked_for_at_its_point() -> None:
         if each.printed.metric == "speedup" and each.printed.parameters == {"filters_per_interface": 250000}
     ]
     assert large.measured == pytest.approx(15), "a hundredth of the filters, of both"
+
+
+def test_a_range_has_the_least_and_the_most_of_its_points() -> None:
+    def here(engine: str, us: float, filters: str, interfaces: str = "10") -> dict[str, Any]:
+        return record(engine, us, parameters={"filters_per_interface": filters, "interfaces": interfaces})
+
+    sizes = [here(*each) for each in (("sff", 60, "250"), ("sff", 80, "500"), ("sff", 90, "1000"), ("ccm", 40, "250"))]
+    sizes += [here("ccm", 50, "500"), here("ccm", 1, "1000"), here("keyed", 20, "250")]
+    small = [c for c in claims(EXPERIMENTS["ccm-figure-8"], sizes) if c.printed.parameters == {PER_INTERFACE: "<1000"}]
+    assert [c.printed.metric for c in small] == ["speedup", "processing_time"]
+    assert small[0].measured == pytest.approx((1.5, 1.6))
+    assert small[1].measured == pytest.approx((0.04, 0.08)), "of both engines"
+    assert small[0].ours == {"keyed": pytest.approx(3)}, "a single point is a number"
+    assert small[0].here == "1.5 to 1.6"
+    scaled = [{**each, "scale": 0.5} for each in sizes]  # 500 are 1000 of the paper's
+    (speedup, _) = [
+        c for c in claims(EXPERIMENTS["ccm-figure-8"], scaled) if c.printed.parameters == {PER_INTERFACE: "<1000"}
+    ]
+    assert speedup.measured == pytest.approx(1.5)
+    many = [
+        here(e, us, "25000", n) for n, e, us in (("10", "sff", 6), ("10", "ccm", 3), ("100", "sff", 8), ("100", "ccm", 2))
+    ]
+    beyond = [here("sff", 90, "25000", "1000"), here("ccm", 1, "25000", "1000")]
+    found = claim_of("ccm-figure-9", many + beyond, "CCM", "speedup", interfaces=[10, 100])
+    assert found.measured == pytest.approx((2, 4))
+
+
+def test_a_printed_place_is_that_of_the_measured_curve() -> None:
+    def blocks(*times: tuple[int, float]) -> dict[str, Claim]:
+        chosen = {"technique": "se-cp", "synchronization": "lock"}
+        found = [
+            record("twophase", us, "debs2009-blocks", parameters={"twophase.access_block": str(n)}, engine_options=chosen)
+            for n, us in times
+        ]
+        return {claim.printed.metric: claim for claim in claims(EXPERIMENTS["farroukh-figure-13"], found)}
+
+    found = blocks((1, 90), (5, 60), (12, 52), (50, 50), (200, 54), (500, 56), (1430, 70))
+    places = {metric: claim.measured for metric, claim in found.items()}
+    assert places == {"best_block_size": 50, "good_block_sizes": (12, 200), "too_small": 5, "too_large": 500}
+    assert found["too_small"].here == "5 (the largest below those within 10% of the best)"
+    assert blocks((1, 50), (5, 90))["too_small"].measured is None, "none is"
+    assert blocks((1, 50))["best_block_size"].measured is None, "one point is no curve"
+    names = [
+        record(e, us, parameters={"names": n}) for n, e, us in (("10", "sff", 20), ("10", "ccm", 10), ("30", "sff", 90))
+    ]
+    names += [record("ccm", 30, parameters={"names": "30"}), record("keyed", 1, parameters={"names": "10"})]
+    assert claim_of("ccm-figure-10", names, "CCM", "names_of_highest_speedup").measured == 30
+    alone = [
+        record("twophase", us, "debs2009", parameters={"threads": n}, engine_options={"technique": "se-cp"})
+        for n, us in (("1", 90), ("4", 42), ("8", 40))
+    ]
+    assert claim_of("farroukh-figure-7", alone, "SE-CP", "useful_threads").measured == 4
+    areas = [
+        record(e, us, "clcb", parameters={"interfaces": str(n), "place_exponent": "0"})
+        for n, rtree, clcb in ((100, 9, 8), (1000, 9, 20), (10_000, 30, 20), (100_000, 90, 20))
+        for e, us in (("rtree", rtree), ("clcb", clcb))
+    ]
+    even = [c for c in claims(EXPERIMENTS["clcb-figure-3"], areas) if c.printed.metric == "break_even"]
+    assert [c.measured for c in even] == [10_000], "at 1,000 it is slower again"
+
+
+def test_phases_memory_variants_and_scenarios_have_their_quantities() -> None:
+    phases = {"copy in": 0.002, "Loc": 0.005, "copy out": 0.001}
+    timed = [
+        record("clcb", 9, scenario, steps_s=steps, n_interfaces=n)
+        for scenario, steps, n in (("clcb", phases, 1), ("clcb-hard", {**phases, "copy out": 0.004}, 1_000_000))
+    ]
+    found = {claim.printed.metric: claim for claim in claims(EXPERIMENTS["clcb-figure-6"], timed)}
+    assert found["copy_time"].measured == pytest.approx(0.03), "of the first scenario"
+    assert found["copy_results_time"].measured == pytest.approx(0.04), "of the other one"
+    fewer = claims(EXPERIMENTS["clcb-figure-6"], [timed[0], {**timed[1], "n_interfaces": 250_000}])
+    assert [c.here for c in fewer if c.measured is None] == [
+        "no such point here; the nearest is interfaces 250,000: 0.04 ms"
+    ], "what does not vary must be as printed, too"
+    (memory,) = claims(EXPERIMENTS["clcb-figure-7"], [record("clcb", 9, "clcb", n_filters=100_000)])
+    assert memory.measured == pytest.approx(20e6)
+    variants = [
+        record("ccm", us, engine_options={"reset": reset}, steps_s={"copy in": 0.001, "kernel": 0.003})
+        for reset, us in (("memset", 10), ("kernel", 7))
+    ]
+    assert claims_by_metric("ccm-figure-5", variants)["gain_of_reset_in_kernel"].measured == pytest.approx(30)
+    assert claims_by_metric("ccm-figure-5", variants)["copy_share"].measured == pytest.approx(25)
+    other = claims_by_metric("tagmatch-figure-10", [record("tagmatch", 9, "tagmatch", parameters={"filters": "1000000"})])
+    assert other["query_time"].why == "no such point here; the nearest is filters 1,000,000", "of five million"
+    few = {"place_exponent": "1", "area": "0.01", "interfaces": "1000"}
+    near = [record(e, us, "clcb", parameters=few) for e, us in (("clcb", 2), ("rtree", 9))]
+    shown = [c.here for c in claims(EXPERIMENTS["clcb-figure-4"], near) if c.printed.parameters.get("area") == 1]
+    assert shown == ["no such point here; the nearest is interfaces 1,000: 4.5 x"]
+
+
+def claims_by_metric(name: str, records: list[dict[str, Any]]) -> dict[str, Claim]:
+    return {claim.printed.metric: claim for claim in claims(EXPERIMENTS[name], records)}
 
 
 def test_options_zipf_locations_shares_and_phases_are_told_apart() -> None:

@@ -133,8 +133,6 @@ def test_an_installation_elsewhere_of_the_same_sources_finds_it(tiny: Tiny, tmp_
     tiny.ask()
     tiny.root = shutil.copytree(tiny.root, tmp_path / "elsewhere")
     assert tiny.ask() == "1 loaded ''"
-    tiny.write("callee", CALLEE.format(answer=2))
-    assert tiny.ask() == "2 compiled ''"
 
 
 def test_a_process_that_compiles_logs_it_once_and_one_that_loads_does_not(tiny: Tiny) -> None:

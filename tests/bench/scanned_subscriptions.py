@@ -58,6 +58,7 @@ def as_predicates(lines: Path, texts: Path) -> None:
         return "'" + operand.replace("'", "''") + "'" if isinstance(operand, str) else json.dumps(operand)
 
     def term(name: str, op: str, operand: Any = None) -> str:
+        name = f'"{name}"'
         if op == "between":
             return f"{name} between {operand[0]} and {operand[1]}"
         if isinstance(operand, list):

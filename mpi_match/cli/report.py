@@ -27,7 +27,8 @@ COLUMN_ENDINGS = (".csv", ".parquet")
     required=True,
     help="Page (.html, needs no network) or table (.csv, .parquet) to write.",
 )
-def report(results: tuple[Path, ...], output: Path) -> None:
+@click.option("--note", "notes", multiple=True, metavar="TEXT", help="Say this of the results at the head of the page.")
+def report(results: tuple[Path, ...], output: Path, notes: tuple[str, ...]) -> None:
     """Make one HTML page of RESULTS: files that `bench` or `experiment run` wrote, or directories of them.
 
     The page says what ran where, has every figure with its parameters, sets printed values beside measured ones, and says
@@ -48,5 +49,10 @@ def report(results: tuple[Path, ...], output: Path) -> None:
     if not files:
         raise StorageError(f"{results[0]}: no files of results (.jsonl) in it")
     records = [record for file in files for record in read_json(file)]
-    (write_columns if output.suffix in COLUMN_ENDINGS else write_report)(records, output)
+    if output.suffix in COLUMN_ENDINGS:
+        if notes:
+            raise click.UsageError("--note is for pages; columns have results only")
+        write_columns(records, output)
+    else:
+        write_report(records, output, notes)
     say(f"{output} written from {len(records):,} results in {len(files)} files")

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from mpi_match.bench import report, scaling_report, sweep_report
-from mpi_match.bench.report import Result, engine_of
+from mpi_match.bench.report import Result, engine_of, note_of
 from mpi_match.environment.machine import place_of
 from mpi_match.experiments.catalog import BASELINES, EXPERIMENTS, Experiment
 from mpi_match.experiments.claims import Claim, claims, in_words
-from mpi_match.experiments.published import notes
+from mpi_match.experiments.published import notes as published_notes
 from mpi_match.storage import StorageError, atomic_write
 
 _STYLE = """
@@ -52,19 +52,22 @@ BASELINE_ENGINES = (*BASELINES.values(), "duckdb")
 _SIZES = ("n_filters", "n_constraints", "n_interfaces", "n_events", "batch", "repetitions", "seed")
 
 
-def write_report(records: Sequence[Result], path: Path) -> None:
-    """Write the page.  Raises StorageError when there is nothing to show, ImportError without matplotlib, OSError."""
+def write_report(records: Sequence[Result], path: Path, notes: Sequence[str] = ()) -> None:
+    """Write the page, with notes on how the results were had.
+
+    Raises StorageError when there is nothing to show, ImportError without matplotlib, OSError.
+    """
     if not records:
         raise StorageError("there are no results to report")
     sections = list(_sections(records))
     links = "".join(f'<li><a href="#s{i}">{escape(title)}</a></li>' for i, (title, _) in enumerate(sections))
     bodies = "".join(f'<h2 id="s{i}">{escape(title)}</h2>\n{body}' for i, (title, body) in enumerate(sections))
-    cannot = "".join(f"<li>{escape(text)}</li>" for text in (*_CANNOT, *notes()))
+    cannot = "".join(f"<li>{escape(text)}</li>" for text in (*_CANNOT, *published_notes()))
     page = (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>mpi-match: results</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<style>{_STYLE}</style></head><body>\n<h1>mpi-match: results</h1>\n<nav><ul>{links}</ul></nav>\n"
-        f"<h2>What ran where</h2>\n{_places(records)}\n{bodies}\n"
+        f"<h2>What ran where</h2>\n{_places(records)}\n{_listed(notes)}{bodies}\n"
         f"{_not_here(records)}<h2>What these numbers cannot show</h2>\n<ul>{cannot}</ul>\n</body></html>\n"
     )
     with atomic_write(path) as temporary:
@@ -99,7 +102,7 @@ def _of_each_machine(records: Sequence[Result], show: Callable[[Sequence[Result]
     parts = []
     for points in of_machine.values():
         mine = list(points.values())
-        title = f"<h3>{escape(place_of(mine[0]).partition(';')[0])}</h3>\n" if len(of_machine) > 1 else ""
+        title = f"<h3>{escape(note_of(mine))}</h3>\n"
         parts.append(title + show(mine))
     return "\n".join(parts)
 
@@ -118,9 +121,25 @@ def _not_here(records: Sequence[Result]) -> str:
     rows = []
     for name, each in EXPERIMENTS.items():
         if name not in have:
-            why = each.not_rerun or ("no results in these files" if each.runs else "parameters, not measurements")
+            why = each.not_rerun or (
+                f"no results in these files{_needs(each)}" if each.runs else "parameters, not measurements"
+            )
             rows.append([name, each.title, why])
     return f"<h2>Tables and figures that are not here</h2>\n{_table(['name', 'title', 'why'], rows)}" if rows else ""
+
+
+def _needs(experiment: Experiment) -> str:
+    """What an experiment needs more than others: large tables, GPUs."""
+    filters = [int(value) for value in _axes_of(experiment).get("filters", ())]
+    filters += [int(run.fixed["filters"]) for run in experiment.runs if "filters" in run.fixed]
+    workers = [n for runs in experiment.ranks for n in runs.workers]
+    needs = [f"tables of {max(filters):,} filters"] if filters else []
+    needs += [f"{max(workers)} GPUs, one for each worker"] if workers else []
+    return f"; it needs {' and '.join(needs)}" if needs else ""
+
+
+def _listed(texts: Sequence[str]) -> str:
+    return f"<ul>{''.join(f'<li>{escape(text)}</li>' for text in texts)}</ul>\n" if texts else ""
 
 
 def _places(records: Sequence[Result]) -> str:

@@ -1,4 +1,4 @@
-"""The table of `mpi_match/docs/bias.md`: where records say that others are better than our engines; see `results`."""
+"""The tables of `mpi_match/docs/bias.md`: where records say that others are better than our engines; see `results`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from mpi_match.bench.comparison import verdict
 from mpi_match.bench.report import engine_of
-from mpi_match.bench.sweep_report import QUANTITIES, Measured, measured, quantity
+from mpi_match.bench.sweep_report import QUANTITIES, Measured, measured, quantity, varied
 from mpi_match.experiments.catalog import OURS
 
 Record = dict[str, Any]
@@ -47,9 +47,13 @@ def losses(records: Sequence[Record]) -> tuple[list[Loss], dict[tuple[str, str, 
         own = {key: value for key, value in (record.get("parameters") or {}).items() if "." not in key}
         at = [record["experiment"], record["scenario"], own, record.get("scale"), record["commit"], record["machine"]["cpu"]]
         points.setdefault(json.dumps(at), []).append(record)
+    vary = {
+        name: set(varied([record for record in records if record["experiment"] == name]))
+        for name in {record["experiment"] for record in records}
+    }
     for point, group in points.items():
         experiment, _, own, *_ = json.loads(point)
-        where = " ".join([experiment, *(f"{key}={value}" for key, value in own.items())])
+        where = " ".join([experiment, *(f"{key}={value}" for key, value in own.items() if key in vary[experiment])])
         for key in COMPARED:
             sure = [r for r in group if key not in _OF_REPETITIONS or r["repetitions"] > 1]
             values = {engine_of(r): measured([r], key) for r in sure if quantity(r, key) is not None}
@@ -68,24 +72,40 @@ def _is_less(value: Measured, than: Measured) -> bool:
     return verdict(than, value) == "worse" and value.median > 0
 
 
-def table(records: Sequence[Record]) -> str:
-    """A row for each quantity, engine of ours and engine that is better somewhere, with the worst point."""
+def tables(records: Sequence[Record]) -> str:
+    """For each quantity, how often anything is better than ours, and a row for each engine that is, with the worst point."""
     found, compared = losses(records)
-    rows = [
-        "| what | ours | better | at points | by, at most | there | commit |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for key, ours, other in sorted(compared, key=lambda each: COMPARED.index(each[0])):
-        mine = [loss for loss in found if (loss.key, loss.ours, loss.other) == (key, ours, other)]
-        if mine:
-            worst = max(mine, key=lambda loss: loss.times)
-            points = f"{len(mine)} of {compared[key, ours, other]}"
-            cells = [QUANTITIES[key], f"`{ours}`", f"`{other}`", points, f"{worst.times:.3g} ×", worst.where]
-            rows.append(f"| {' | '.join(cells)} | `{worst.commit[:12]}` |")
-    return "\n".join(rows) + "\n"
+    parts = []
+    for key in COMPARED:
+        mine = [loss for loss in found if loss.key == key]
+        if not mine:
+            continue
+        of_all = {ours: sum(n for (of, name, _), n in compared.items() if (of, name) == (key, ours)) for ours in OURS}
+        lost = [f"`{ours}` at {sum(loss.ours == ours for loss in mine):,} of {n:,}" for ours, n in of_all.items() if n]
+        rows = [
+            f"### {QUANTITIES[key][0].upper()}{QUANTITIES[key][1:]}\n",
+            f"Of all comparisons, another engine is better than {', than '.join(lost)}.\n",
+            f"| better | {' | '.join(f'than `{ours}`, at points; by, at most; there' for ours in OURS)} |",
+            f"|---{'|---' * len(OURS)}|",
+        ]
+        for other in dict.fromkeys(loss.other for loss in mine):
+            cells = [_worst([loss for loss in mine if (loss.ours, loss.other) == (ours, other)], compared) for ours in OURS]
+            rows.append(f"| `{other}` | {' | '.join(cells)} |")
+        parts.append("\n".join(rows) + "\n")
+    return "\n".join(parts)
+
+
+def _worst(mine: Sequence[Loss], compared: dict[tuple[str, str, str], int]) -> str:
+    """How often one engine of ours loses against another one, and where by most; "-" where it never does."""
+    if not mine:
+        return "-"
+    worst = max(mine, key=lambda loss: loss.times)
+    times = f"{worst.times:,.0f}" if worst.times >= 100 else f"{worst.times:.3g}"
+    points = f"{len(mine)} of {compared[worst.key, worst.ours, worst.other]}"
+    return f"{points}; {times} ×; {worst.where}, `{worst.commit[:12]}`"
 
 
 def with_losses(page: str, records: Path) -> str:
-    """The page with its table made anew."""
+    """The page with its tables made anew."""
     before, rest = page.split(BEGIN)
-    return f"{before}{BEGIN}{table(of_experiments(records))}{END}{rest.split(END)[1]}"
+    return f"{before}{BEGIN}\n{tables(of_experiments(records))}\n{END}{rest.split(END)[1]}"

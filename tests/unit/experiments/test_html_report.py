@@ -130,6 +130,15 @@ def test_what_is_not_measured_of_an_experiment_is_said(records: list[dict[str, A
     assert left_out(full) == ["the engine keyed_cuda", "string_share=0.25,0.5,0.75"]
 
 
+def test_a_page_has_notes_and_says_what_absent_experiments_need(records: list[dict[str, Any]], tmp_path: Path) -> None:
+    write_report(records[:4], tmp_path / "report.html", ["two at a time & <alone>"])
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "<li>two at a time &amp; &lt;alone&gt;</li>" in text
+    assert "<td>no results in these files; it needs tables of 212,000,000 filters</td>" in text
+    assert "<td>no results in these files; it needs 4 GPUs, one for each worker</td>" in text
+    assert "<td>no results in these files</td>" in text
+
+
 def test_machines_are_apart_and_of_a_point_the_last_result_is_shown(records: list[dict[str, Any]], tmp_path: Path) -> None:
     plain = records[-1]
     later = at_rate({**plain, "date": "2999-01-01T00:00:00+00:00"}, 123_456.0)
@@ -137,6 +146,7 @@ def test_machines_are_apart_and_of_a_point_the_last_result_is_shown(records: lis
     write_report([later, plain, elsewhere], tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "<h3>Another CPU, 3 cores" in text
+    assert text.count("<h3>") == 2, "each has its own"
     assert len(Page(text).images()) == 2
     assert ("<td>123,456</td>" in text, "<td>654,321</td>" in text, text.count("<td>counting</td>")) == (True, True, 2)
 

@@ -63,7 +63,7 @@ from mpi_match.ingest.scanner import (
 LINE_BLOCK = 128
 """Threads of a block, and rows that it scans at a time."""
 SCAN_REGISTERS = 80
-"""Of a thread of `scan_rows`: six blocks on a multiprocessor.  With 64 an H200 takes half as long again."""
+"""Of a thread of `scan_rows`: six blocks on a multiprocessor.  With 64 an H200 takes a quarter longer."""
 SUM_THREADS = 1024
 _ONE, _58 = np.uint64(1), np.uint64(58)
 lower_bound = device_function(search.lower_bound)

@@ -273,7 +273,8 @@ def _scanned_subscriptions(r: Record) -> Sequence[str]:
     times = found["scanned"]["median"] / found["rows"]["median"]
     spread = ", ".join(f"{r['filters'] / found['compiled'][which]:.2g} s" for which in ("median", "max"))
     cpu = " / ".join(f"{found[what]['cpu_ns_per_line']:,.0f}" for what in ("scanned", "rows"))
-    return f"`{r['scenario']}`", f"{r['filters']:,}", f"{rate(found['scanned']['median'])} ({times:.0f}×)", spread, cpu
+    scenario = f"`{r['scenario']}`{', predicates' if r.get('form') == 'predicates' else ''}"
+    return scenario, f"{r['filters']:,}", f"{rate(found['scanned']['median'])} ({times:.0f}×)", spread, cpu
 
 
 def _scanned(r: Record) -> Sequence[str]:

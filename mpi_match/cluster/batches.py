@@ -10,7 +10,7 @@ its journal does not hold.  No batch spans a gap between them.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 import numpy as np
@@ -73,7 +73,7 @@ class BatchedEvents:
         """The events of a batch, rows where they are not encoded.  Raises StorageError when they are damaged."""
         return self.table.batch(*self.ranges.of(batch))
 
-    def read_wires(self, batch: int, n: int) -> list[Array]:
+    def read_wires(self, batch: int, n: int) -> Iterator[Array]:
         """The wire forms of a batch of encoded events and of up to `n` - 1 batches behind it; at least its own.
 
         Raises StorageError when the batch is damaged.

@@ -14,7 +14,7 @@ import functools
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 
 import numpy as np
@@ -70,7 +70,8 @@ class Outbox:
         self._prepared: dict[int, bytes] = {}
         encoded = isinstance(files.events.table, EventTable)
         self._n_at_once = execution.n_at_once if encoded else 1
-        self._wires_ahead: dict[int, Array] = {}
+        self._wires_ahead: Iterator[Array] = iter(())
+        self._next_wire = -1
         self._loading: set[int] = set()
 
     def __enter__(self) -> Outbox:
@@ -153,9 +154,12 @@ class Outbox:
     def _read(self, batch: int) -> tuple[Array, Array | None]:
         """Wire form of a batch, and the buffer it lies in; runs in the feed's thread."""
         if self._n_at_once > 1:
-            if batch not in self._wires_ahead:
-                self._wires_ahead = dict(enumerate(self._files.events.read_wires(batch, self._n_at_once), batch))
-            return self._wires_ahead.pop(batch), None
+            wire = next(self._wires_ahead, None) if batch == self._next_wire else None
+            if wire is None:
+                self._wires_ahead = self._files.events.read_wires(batch, self._n_at_once)
+                wire = next(self._wires_ahead)
+            self._next_wire = batch + 1
+            return wire, None
         events = self._files.events.read(batch)
         buffer = self._wires.take(events.wire_bytes) if self._execution.lends else None
         return events.to_wire(buffer), buffer

@@ -21,7 +21,7 @@ Signatures are for `tagmatch` alone, and come last.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -154,20 +154,20 @@ class EventBatch:
             at += _padded(section.nbytes)
         return buffer[:at]
 
-    def to_wires(self, size: int) -> list[Array]:
-        """The wire forms of the batch in pieces of `size` events (the last may have fewer)."""
+    def to_wires(self, size: int) -> Iterator[Array]:
+        """The wire forms of the batch in pieces of `size` events (the last may have fewer), each made when asked for."""
         if size > 1 or not (self.location is None and self.rejected is None and self.signatures is None):
-            return [self[at : at + size].to_wire() for at in range(0, self.n_events, size)]
+            yield from (self[at : at + size].to_wire() for at in range(0, self.n_events, size))
+            return
         width, fingerprint, bounds = self.attributes.itemsize, self.fingerprint, self.offsets.tolist()
-        memory, found, at = self.attributes.tobytes(), [], 0
+        memory, at = self.attributes.tobytes(), 0
         for first, last in pairwise(bounds):  # for single events this takes a third of the time
             n = (last - first) % 2**32
             end = at + n * width
             header = _HEADER.pack(_MAGIC, 1, n, width, 0, fingerprint, 0, 0, 0)
             wire = b"".join([header, _BOUNDS.pack(first, last), memory[at:end], _PADDING[(at - end) % 8]])
-            found.append(np.frombuffer(wire, np.uint8))
+            yield np.frombuffer(wire, np.uint8)
             at = end
-        return found
 
     @classmethod
     def from_wire(cls, wire: Array) -> EventBatch:

@@ -201,7 +201,7 @@ def test_wire_forms_of_pieces_are_those_of_slices(located: bool, start: int, siz
     slices = [whole[at : at + size].to_wire() for at in range(0, whole.n_events, size)]
     assert [wire.tobytes() for wire in whole.to_wires(size)] == [wire.tobytes() for wire in slices]
     assert len(slices) > 1
-    assert whole[:0].to_wires(size) == []
+    assert list(whole[:0].to_wires(size)) == []
 
 
 def test_what_is_no_whole_batch_is_refused(batch: EventBatch) -> None:

@@ -42,8 +42,8 @@ _CANNOT = (
     "Rates of engines go from encoded events in memory to answers in memory; reading, encoding and writing are apart.",
     "Published values are of other processors and GPUs: a ratio to them is of two machines as much as of two programs.",
     "The baselines are our own programs of published algorithms, not the programs that the papers measured.",
-    "Other people's matchers are timed from outside, all events together, through adapters that we wrote: whoever knows one "
-    "better may ask it better.",
+    "Other people's matchers are timed from outside, all events together, through adapters of this project, which may "
+    "not ask them in the best way.",
     "The interval of a value contains all its repetitions or seeds; on a machine that others use, all of them may be slow.",
 )
 

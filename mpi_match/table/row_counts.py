@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.compute.compile_cache import jit
+from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.compute.parallel import in_stretches, stretch_of
 
 
@@ -14,19 +14,25 @@ def add_rows(offsets: Array, filter_id: Array, counts: Array) -> None:
     in_stretches(len(counts), _add_rows, offsets, filter_id, counts)
 
 
+@nested
+def first_row_from(least: int, filter_id: Array, first: int, last: int) -> int:
+    """The first of the rows [first, last), which ascend by filter, of a filter from `least` on; `last` without any."""
+    while first < last and least > 0:
+        middle = (first + last) >> 1
+        if np.int64(filter_id[middle]) < least:
+            first = middle + 1
+        else:
+            last = middle
+    return first
+
+
 @jit
 def _add_rows(stretch: int, n_stretches: int, offsets: Array, filter_id: Array, counts: Array) -> None:
     """Add the rows of a stretch of the filters to `counts`."""
     mine = stretch_of(len(counts), stretch, n_stretches)
     for name in range(len(offsets) - 1):
-        row, last = offsets[name], offsets[name + 1]
-        end = last
-        while row < end and mine.start > 0:
-            middle = (row + end) >> 1
-            if np.int64(filter_id[middle]) < mine.start:
-                row = middle + 1
-            else:
-                end = middle
+        last = offsets[name + 1]
+        row = first_row_from(mine.start, filter_id, offsets[name], last)
         while row < last and np.int64(filter_id[row]) < mine.stop:
             counts[filter_id[row]] += 1
             row += 1

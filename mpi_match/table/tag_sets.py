@@ -21,6 +21,7 @@ from mpi_match.compute.compile_cache import jit
 from mpi_match.compute.parallel import in_stretches, owner_of, running_sum, stretch_of, stretches_of
 from mpi_match.table.constraints import FILTER_ID, Constraints
 from mpi_match.table.filters import INTERFACE_ID, FilterColumns
+from mpi_match.table.row_counts import first_row_from
 from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary
 
@@ -134,15 +135,8 @@ def _write_tags(
     mine = stretch_of(len(sizes), stretch, n_stretches)
     for number in range(len(order)):
         name = order[number]
-        row, last = name_offsets[name], name_offsets[name + 1]
-        if mine.start > 0:
-            end = last
-            while row < end:
-                middle = (row + end) >> 1
-                if np.int64(filter_id[middle]) < mine.start:
-                    row = middle + 1
-                else:
-                    end = middle
+        last = name_offsets[name + 1]
+        row = first_row_from(mine.start, filter_id, name_offsets[name], last)
         while row < last and np.int64(filter_id[row]) < mine.stop:
             owner = np.int64(filter_id[row])
             place = offsets[owner] + np.int64(sizes[owner])

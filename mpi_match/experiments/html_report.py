@@ -28,7 +28,9 @@ from mpi_match.storage import StorageError, atomic_write
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1f2328; max-width: 70rem; margin: 2rem auto; padding: 0 1rem }
-h1, h2 { line-height: 1.2 } h2 { margin-top: 3rem; border-top: 1px solid #d0d7de; padding-top: 1rem }
+h1, h2 { line-height: 1.2 }
+h3 { font-size: 13px; color: #57606a; margin: 0 }
+h2 { margin-top: 3rem; border-top: 1px solid #d0d7de; padding-top: 1rem }
 table { border-collapse: collapse; font-size: 13px; margin: 1rem 0; font-variant-numeric: tabular-nums }
 th, td { padding: .2rem .7rem; border-bottom: 1px solid #d0d7de; text-align: right } th { background: #f6f8fa }
 th:first-child, td:first-child { text-align: left } td.text { text-align: left }

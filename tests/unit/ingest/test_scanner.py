@@ -102,7 +102,7 @@ def test_what_is_flagged(tmp_path: Path) -> None:
 
 
 def test_mutated_lines(tmp_path: Path) -> None:
-    for form, n in ((PLAIN, 15_000), (FORM, 25_000), (NAMED_LATER, 10_000)):
+    for form, n in ((PLAIN, 30_000), (FORM, 50_000), (NAMED_LATER, 20_000)):
         found = assert_as_judged(lines_file(tmp_path, mutated_lines(n, seed=n)), form)
         rejected = sum(len(each.batch.rejected) for each in found if each.batch.rejected is not None)
         assert 0.2 * n < rejected < 0.8 * n, "the corpus should be of both kinds"

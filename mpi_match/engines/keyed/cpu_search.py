@@ -177,9 +177,8 @@ def _match_block(block: Any, thread: Any, serial: Any, filters: Any, batch: Any,
         if has_bitmap and answer - before != every:
             enter_rows(mine, event[1], bins, places_of_rows)
             for nth in range(2):
-                searched = bitmap if nth == 0 else later
-                if len(searched[1]) > 0 and answer - before != every:
-                    reach = (before, answer, end, every)
+                if len(bitmap[1] if nth == 0 else later[1]) > 0 and answer - before != every:
+                    reach, searched = (before, answer, end, every), bitmap if nth == 0 else later
                     answer = scan_bitmap(places_of_rows, len(bins[2]), searched, event, index[:2], given, ids, reach)
         if len(levels) > 0:
             n_keys, no_names = enter_bucket_keys(mine, sub_buckets, sparse, index)
@@ -236,7 +235,7 @@ def _enter(attributes: Any, by_name: Any, sparse: Any, index: Any) -> tuple[Any,
     for place in range(len(attributes)):
         packed = np.int64(attributes[place])
         by_name[packed >> starts[3]] = attributes[place]
-        for is_presence in range(2 if most_frequent >= 0 else 0):
+        for is_presence in range(2):
             feature = _feature_of(packed, is_presence, starts, index)
             if feature == NONE:
                 continue

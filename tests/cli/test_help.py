@@ -50,7 +50,10 @@ def test_every_command_and_option_is_documented() -> None:
         valued = [
             o
             for o in command.params
-            if isinstance(o, click.Option) and o.default not in (None, False) and not o.is_flag and not o.required
+            if isinstance(o, click.Option)
+            and o.to_info_dict()["default"] not in (None, False)
+            and not o.is_flag
+            and not o.required
         ]
         assert not valued or "[default: " in shown, path
 

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.compute.parallel import in_stretches, stretch_of
+from mpi_match.compute.search import lower_bound as lower_bound_of
+
+lower_bound: Any = nested(lower_bound_of)
 
 
 def add_rows(offsets: Array, filter_id: Array, counts: Array) -> None:
     """Add to `counts` i64[n] how many rows u32 each filter has; those of a name, by offsets i64[n_names + 1], ascend."""
     in_stretches(len(counts), _add_rows, offsets, filter_id, counts)
-
-
-@nested
-def first_row_from(least: int, filter_id: Array, first: int, last: int) -> int:
-    """The first of the rows [first, last), which ascend by filter, of a filter from `least` on; `last` without any."""
-    while first < last and least > 0:
-        middle = (first + last) >> 1
-        if np.int64(filter_id[middle]) < least:
-            first = middle + 1
-        else:
-            last = middle
-    return first
 
 
 @jit
@@ -32,7 +25,7 @@ def _add_rows(stretch: int, n_stretches: int, offsets: Array, filter_id: Array, 
     mine = stretch_of(len(counts), stretch, n_stretches)
     for name in range(len(offsets) - 1):
         last = offsets[name + 1]
-        row = first_row_from(mine.start, filter_id, offsets[name], last)
+        row = lower_bound(filter_id, offsets[name], last, mine.start)
         while row < last and np.int64(filter_id[row]) < mine.stop:
             counts[filter_id[row]] += 1
             row += 1

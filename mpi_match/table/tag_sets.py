@@ -21,7 +21,7 @@ from mpi_match.compute.compile_cache import jit
 from mpi_match.compute.parallel import in_stretches, owner_of, running_sum, stretch_of, stretches_of
 from mpi_match.table.constraints import FILTER_ID, Constraints
 from mpi_match.table.filters import INTERFACE_ID, FilterColumns
-from mpi_match.table.row_counts import first_row_from
+from mpi_match.table.row_counts import lower_bound
 from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary
 
@@ -136,7 +136,7 @@ def _write_tags(
     for number in range(len(order)):
         name = order[number]
         last = name_offsets[name + 1]
-        row = first_row_from(mine.start, filter_id, name_offsets[name], last)
+        row = lower_bound(filter_id, name_offsets[name], last, mine.start)
         while row < last and np.int64(filter_id[row]) < mine.stop:
             owner = np.int64(filter_id[row])
             place = offsets[owner] + np.int64(sizes[owner])

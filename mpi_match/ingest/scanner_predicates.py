@@ -361,12 +361,7 @@ def scan_predicate(data: int, at: int, stop: int, tables: int, work: int) -> int
     """
     counts, sets = load_i64(work, SUBSCRIPTION_COUNTS), load_i64(work, ALTERNATIVES)
     first = load_i64(counts, N_SCANNED_CONSTRAINTS)
-    outer, begin, top, depth = (
-        0,
-        0,
-        1,
-        0,
-    )  # the alternatives within the innermost parenthesis, and the last one's, begin here
+    outer, begin, top, depth = 0, 0, 1, 0  # where the alternatives within the innermost parenthesis begin, and its last one
     store_u64(sets, 0, _0)
     while True:
         at = _after_space(data, at, stop)

@@ -217,7 +217,7 @@ class Whereabouts(Null):
         maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
         bounds = [[int(end, 16) for end in line[0].split("-")] for line in maps]
         (line,) = [line for line, (first, last) in zip(maps, bounds, strict=True) if first <= lo.ctypes.data < last]
-        access = "writable" if lo.flags.writeable or "w" in line[1] else "read-only"
+        access = "writable" if "w" in line[1] else "read-only" if lo.flags.writeable else "marked, and compiled for again,"
         self.device = f"{access} memory {line[4]} {line[5]} of {socket.gethostname()}"
 
 

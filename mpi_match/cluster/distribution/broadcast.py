@@ -26,7 +26,7 @@ from mpi_match.arrays.csr import Array
 from mpi_match.cluster.batches import BatchedEvents
 from mpi_match.cluster.distribution.partition import Division
 from mpi_match.cluster.distribution.shard import Shard, laid_out, plan
-from mpi_match.cluster.distribution.shared_memory import HostMemory
+from mpi_match.cluster.distribution.shared_memory import HostMemory, protect
 from mpi_match.cluster.execution import Execution
 from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.prefetch import Buffers, ReadAhead, n_readers
@@ -81,8 +81,8 @@ def share_table(topology: Topology, table: Table | None) -> Table | None:
     ranks.agree("comparing the table", compare)
     if not topology.holds:
         return None
-    memory.flags.writeable = False
-    return laid_out(memory, places)
+    protect(memory)
+    return laid_out(unmarked(memory), places)  # compiled code is of one kind, for these tables and for any other
 
 
 class EventCopy:

@@ -12,6 +12,7 @@ available memory is checked here before it is reserved.
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 from pathlib import Path
@@ -59,6 +60,13 @@ def _left_of(group: Path, limit_name: str, used_name: str) -> int | None:
     if limit == "max":
         return None
     return int(limit) - int(used) + sum(int(n) for name, n in words if name in ("active_file", "inactive_file"))
+
+
+def protect(memory: Array) -> None:
+    """Let this process only read mapped memory from now on, whatever NumPy's flags say: writing to it ends the process."""
+    start, n_bytes = ctypes.c_void_p(memory.ctypes.data), ctypes.c_size_t(memory.nbytes)
+    if memory.nbytes and ctypes.CDLL(None).mprotect(start, n_bytes, mmap.PROT_READ):
+        raise ClusterError("shared memory cannot be protected against writing")
 
 
 class HostMemory:

@@ -50,6 +50,7 @@ the history only as part of the one they name: they are to be measured again.
 
 KILLS = ("workers killed", "masters killed", "hosts killed")
 KILL_COLUMNS = "| what happened, at random moments | how often | what came of it | commit |"
+ENGINE_COLUMNS = "scenario | filters | engine | device | events/s | kernels alone | table in | index in | bytes a filter"
 LAUNCHER_COLUMNS = "| launcher | worker killed | worker stopped for good | master killed | host lost | commit |"
 STAYS = ", mpirun stays"
 """What `bench kills outcomes` says behind an outcome when the launcher had not ended in time."""
@@ -151,7 +152,9 @@ def _bench(r: Record) -> Sequence[str]:
         device_of(r),
         rate(r["events_per_s"]),
         rate(kernels) if kernels else "",
+        f"{r['table_s']:.2f} s",
         f"{r['build_s']:.2f} s",
+        f"{r['engine_bytes'] / r['n_filters']:,.0f}",
     )
 
 
@@ -352,9 +355,11 @@ SECTIONS = (
     Section(
         "Engines",
         lambda r: r["what"] == "bench" and r["engine"] not in ("twophase", "tagmatch"),
-        "scenario | filters | engine | device | events/s | kernels alone | index built in",
+        ENGINE_COLUMNS,
         _bench,
-        "Median of the repetitions, copies to and from the GPU included.",
+        "Median of the repetitions, copies to and from the GPU included. A table is read from its file where the command "
+        "names one, and made of what was drawn otherwise. Bytes are those of the engine on the host and on the GPU, which "
+        "has the same index and buffers for the batches.",
     ),
     Section(
         "Tables and figures of the papers",
@@ -410,7 +415,7 @@ SECTIONS = (
     Section(
         "Two states by turns",
         lambda r: r["what"] == "before and after",
-        "scenario | filters | engine | device | events/s | kernels alone | index built in",
+        ENGINE_COLUMNS,
         _bench,
         "Before the tree was moved and after; before bitmaps on a GPU and after. On one machine each.",
     ),

@@ -119,8 +119,16 @@ class EngineRunner:
         """Queue a batch, whose memory is lent until it comes back in `Matched`, or a shard to be loaded."""
         self._work.put(work)
 
-    def get(self, timeout_s: float = 0) -> Matched | None:
-        """The next answer, or None when there is none within the time."""
+    def match_at_once(self, wire: memoryview) -> Matches | None:
+        """The answer to a batch without changes, from its wire form, which may be overwritten then.  Raises what matching it
+        raised.
+
+        None where it has to be `put`: a thread matches it, or other work comes before it.
+        """
+        return None
+
+    def get(self, timeout_s: float | None = 0) -> Matched | None:
+        """The next answer, or None when there is none within the time; None: without waiting at all."""
         try:
             return self._done.get(timeout=timeout_s) if timeout_s else self._done.get_nowait()
         except Empty:
@@ -188,15 +196,19 @@ class InlineRunner:
         """See `EngineRunner.put`."""
         self._work.append(work)
 
-    def get(self, timeout_s: float = 0) -> Matched | None:
-        """See `EngineRunner.get`."""
+    def match_at_once(self, wire: memoryview) -> Matches | None:
+        """See `EngineRunner.match_at_once`."""
+        return None if self._work else self._opened_engine.match_at_once(wire)
+
+    def get(self, timeout_s: float | None = 0) -> Matched | None:
+        """See `EngineRunner.get`; for 0 seconds the core is yielded."""
         if self._work:
             work = self._work.popleft()
             if not isinstance(work, SerializedShard):
                 return self._opened_engine.match(work)
             self._opened_engine.load(work)
-            return None
-        pause(timeout_s)
+        elif timeout_s is not None:
+            pause(timeout_s)
         return None
 
     def stop(self, timeout_s: float) -> None:
@@ -233,6 +245,12 @@ class _OpenEngine:
             if received.alters:
                 self._broken = error
             return _failed(received, error)
+
+    def match_at_once(self, wire: memoryview) -> Matches | None:
+        """See `EngineRunner.match_at_once`."""
+        if self._broken is not None:
+            raise self._broken
+        return self.engine.match(EventBatch.from_wire(wire), filters=self._filters)
 
     def begin(self, received: Received) -> Matched | _Begun:
         """Begin a batch; one that alters the engine is matched at once, after all earlier ones have ended."""

@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from mpi_match.arrays.csr import Array
 from mpi_match.cluster.messages import WRITTEN_DTYPE, Body
 from mpi_match.cluster.prefetch import Buffers
 from mpi_match.cluster.transport.channel import Traffic
@@ -70,45 +69,43 @@ class Inbox:
             if body.buffer is not None:
                 self._buffers.give(body.buffer)
 
-    def _handle(self, worker: int, header: Array) -> bool:
-        kind, batch, attempt, n_events, n_ids, n_report = fields_of(header)
+    def _handle(self, worker: int, message: memoryview) -> bool:
+        kind, batch, attempt, n_events, n_ids, n_report = fields_of(message)
         if kind == _MATCHES:
             n_counts, end = n_events * self._count_bytes, n_events * self._count_bytes + n_ids * self._id_bytes
-            inline = inline_body(header, end + n_report)
+            inline = inline_body(message, end + n_report)
             if inline is None:
                 sizes = n_counts, end - n_counts, n_report
                 self._receive(sizes, worker, lambda body: self._arrive(worker, batch, attempt, body))
                 return True
             sent_at = None if self.exchange is None else self.exchange(worker, batch, attempt)
-            body = Body(inline[:n_counts], inline[n_counts:end], inline[end:], None)
-            self._arrive(worker, batch, attempt, body, sent_at)
+            self._arrive(worker, batch, attempt, _body(inline.tobytes(), n_counts, end), sent_at)
         elif kind == Reply.WRITTEN:
             sizes = (0, 3 * WRITTEN_DTYPE.itemsize, n_report)
-            self._take(header, sizes, worker, lambda body: self._arrive(worker, batch, attempt, body))
+            self._take(message, sizes, worker, lambda body: self._arrive(worker, batch, attempt, body))
         elif kind == Reply.FAILED:
-            self._take(header, (0, n_ids, 0), worker, lambda body: self._fail(worker, batch, attempt, body))
+            self._take(message, (0, n_ids, 0), worker, lambda body: self._fail(worker, batch, attempt, body))
         elif kind == Reply.READY:
             self.ready.add(worker)
         elif kind == Reply.GONE:
             self.gone.add(worker)
         return kind != Reply.GONE
 
-    def _take(self, header: Array, sizes: tuple[int, int, int], worker: int, then: Callable[[Body], None]) -> None:
+    def _take(self, message: memoryview, sizes: tuple[int, int, int], worker: int, then: Callable[[Body], None]) -> None:
         """Call `then` with the parts of a message's body, when they have arrived."""
-        inline = inline_body(header, sum(sizes))
+        inline = inline_body(message, sum(sizes))
         if inline is None:
             self._receive(sizes, worker, then)
-            return
-        end = sizes[0] + sizes[1]
-        then(Body(inline[: sizes[0]], inline[sizes[0] : end], inline[end:], None))
+        else:
+            then(_body(inline.tobytes(), sizes[0], sizes[0] + sizes[1]))
 
     def _receive(self, sizes: tuple[int, int, int], worker: int, then: Callable[[Body], None]) -> None:
         """Receive the parts of a body that follows its header, and call `then` with them."""
         at = -(-sizes[0] // 8) * 8
         end = at + sizes[1]
         buffer = self._buffers.take(end + sizes[2])
-        body = Body(buffer[: sizes[0]], buffer[at:end], buffer[end : end + sizes[2]], buffer)
-        self._traffic.read([body.first, body.second, body.report], worker, lambda: then(body))
+        parts = buffer[: sizes[0]], buffer[at:end], buffer[end : end + sizes[2]]
+        self._traffic.read(parts, worker, lambda: then(Body(parts[0].data, parts[1].data, parts[2].data, buffer)))
 
     def _arrive(
         self, worker: int, batch: int, attempt: int, body: Body | RankFailure, next_sent_at: float | None = None
@@ -122,5 +119,10 @@ class Inbox:
             self.waiting.appendleft(arrival)
 
     def _fail(self, worker: int, batch: int, attempt: int, body: Body) -> None:
-        self._arrive(worker, batch, attempt, pickle.loads(body.second.tobytes()))
+        self._arrive(worker, batch, attempt, pickle.loads(body.second))
         self.give_back([body])
+
+
+def _body(inline: bytes, n_counts: int, end: int) -> Body:
+    """The parts of a body that came with its header: counts, ids up to `end`, report."""
+    return Body(inline[:n_counts], inline[n_counts:end], inline[end:], None)

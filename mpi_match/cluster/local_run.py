@@ -157,7 +157,7 @@ def _batches(
             assert scanner is not None
             events, report = scanner.scan(events)
         if report is not None:
-            files.answers.report(batch, report.to_wire())
+            files.answers.report(batch, report.to_wire().data)
         yield events
 
 

@@ -73,10 +73,10 @@ class Matched(NamedTuple):
 
 
 class Body(NamedTuple):
-    """The body of an answer, u8: counts and ids, and the report of its batch (see `Expected`).  `buffer` is to be given
-    back, unless it is None."""
+    """The body of an answer, as bytes: counts and ids, and the report of its batch (see `Expected`).  `buffer` is to be
+    given back, unless it is None."""
 
-    first: Array
-    second: Array
-    report: Array
+    first: bytes | memoryview
+    second: bytes | memoryview
+    report: bytes | memoryview
     buffer: Array | None

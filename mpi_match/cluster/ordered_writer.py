@@ -160,7 +160,7 @@ class OrderedWriter:
         """Write the short answers that are kept, which are to consecutive events."""
         if self._kept:
             kept, self._kept, self._n_bytes = self._kept, [], 0
-            counts, ids = b"".join([body.first.data for body in kept]), b"".join([body.second.data for body in kept])
+            counts, ids = b"".join([body.first for body in kept]), b"".join([body.second for body in kept])
             found = np.frombuffer(counts, self._inbox.count_dtype), np.frombuffer(ids, self._inbox.id_dtype)
             for number, body in enumerate(kept, self._first):
                 self._answers.report(number, body.report)
@@ -181,10 +181,11 @@ class OrderedWriter:
         self._answers.report(batch, next(iter(parts.values())).report)  # all members of a group have scanned the same rows
         if self._answers.by_workers:
             ((worker, said),) = parts.items()
-            part, end, n_ids = said.second.view(WRITTEN_DTYPE).tolist()
+            part, end, n_ids = np.frombuffer(said.second, WRITTEN_DTYPE).tolist()
             self._answers.wrote(batch, n_ids, worker, Written(part, end))
             return
         types = self._inbox.count_dtype, self._inbox.id_dtype
-        found = [(parts[each].first.view(types[0]), parts[each].second.view(types[1])) for each in sorted(parts)]
+        bodies = [parts[each] for each in sorted(parts)]
+        found = [(np.frombuffer(body.first, types[0]), np.frombuffer(body.second, types[1])) for body in bodies]
         self._answers.write(batch, *(found[0] if len(found) == 1 else self._merge(found)))
         self._inbox.give_back(parts.values())

@@ -97,7 +97,7 @@ class BatchedAnswers:
         self._output.wrote(events, n_ids, rank, where)
         self._count(events.n_events, n_ids)
 
-    def report(self, batch: int, report: Array) -> None:
+    def report(self, batch: int, report: bytes | memoryview) -> None:
         """Take the report of a batch (see `Expected`); batches ascend.  Raises ModelError for a bad row under `strict`."""
         if self._scan_log is not None:
             self._scan_log.add(self.ranges.of(batch)[0], report)

@@ -34,7 +34,7 @@ from mpi_match.cluster.transport.collectives import Ended, RankFailure
 from mpi_match.cluster.transport.finalize import abort, rank_was_lost
 from mpi_match.cluster.transport.launcher import survives_deaths
 from mpi_match.cluster.transport.liveness import MASTER
-from mpi_match.cluster.transport.protocol import Answer, Command, Order, Reply, fields_of, inline_body
+from mpi_match.cluster.transport.protocol import Answer, Command, Order, Reply, fields_of, inline_body, short_answer
 from mpi_match.events.batch import EventBatch
 from mpi_match.exit_codes import ExitCode
 
@@ -91,10 +91,9 @@ class Worker:
                 self._next_look = now + WORKER_POLL_S
                 self._see_to_master()
             # This waits for MPI and for the matcher at once: asleep in the matcher's queue, for as long as the backoff says.
-            timeout_s = (
-                0 if busy else backoff.next_s(soon=len(self._traffic) > 1)
-            )  # more than the receive for the next order
-            while (matched := self._matcher.get(0 if busy else timeout_s)) is not None:
+            # More in flight than the receive for the next order: its end is near.
+            timeout_s = None if busy else backoff.next_s(soon=len(self._traffic) > 1)
+            while (matched := self._matcher.get(None if busy else timeout_s)) is not None:
                 self._answer(matched)
                 busy = True
             if busy:
@@ -126,12 +125,12 @@ class Worker:
             rank_was_lost()
             raise Ended(ClusterError(f"rank {self._rank} leaves, for the master is gone: {gone}"))
 
-    def _obey(self, header: Array) -> bool:
+    def _obey(self, message: memoryview) -> bool:
         self._silence.reset()
-        fields = fields_of(header)
+        fields = fields_of(message)
         kind = fields[0]
         if kind in (_MATCH, _MATCH_AFRESH):
-            self._receive(header, fields)
+            self._receive(message, fields)
             return True
         order = Order(*fields)
         if kind == Command.LOAD:
@@ -143,14 +142,18 @@ class Worker:
             return False
         return True
 
-    def _receive(self, header: Array, fields: tuple[int, ...]) -> None:
+    def _receive(self, message: memoryview, fields: tuple[int, ...]) -> None:
         """Receive a batch, by the fields of its order."""
         kind, batch, attempt, n_changes, n_events, _ = fields
         n_bytes = n_changes + n_events
-        inline = inline_body(header, n_bytes)
+        inline = inline_body(message, n_bytes)
         if inline is not None:
-            events = self._events(batch, inline[n_changes:])
-            received = Received(batch, attempt, kind == _MATCH_AFRESH, inline[:n_changes], events, None)
+            plain = kind == _MATCH and not n_changes and self._source is None and not self._in_order
+            if plain and self._answer_at_once(batch, attempt, inline):
+                return
+            body = np.array(inline)
+            events = self._events(batch, body[n_changes:])
+            received = Received(batch, attempt, kind == _MATCH_AFRESH, body[:n_changes], events, None)
             if self._in_order:
                 self._take(self._begin(), received)
             else:
@@ -160,6 +163,23 @@ class Worker:
         changes, wire = buffer[:n_changes], buffer[n_changes:n_bytes]
         late = Received(batch, attempt, kind == _MATCH_AFRESH, changes, self._events(batch, wire), buffer)
         self._traffic.read([changes, wire], MASTER, lambda: self._take(number, late))
+
+    def _answer_at_once(self, batch: int, attempt: int, wire: memoryview) -> bool:
+        """Match a batch and send its answer before anything else is done.  False: nothing was done."""
+        try:
+            found = self._matcher.match_at_once(wire)
+        except Exception as error:
+            self._fail(batch, attempt, error)
+            return True
+        if found is None:
+            return False
+        n_events, n_ids = len(found.counts), len(found.ids)
+        message = short_answer((_MATCHES, batch, attempt, n_events, n_ids, 0), found.wire)
+        if message is None:
+            self._traffic.write(Answer(_MATCHES, batch, attempt, n_events, n_ids), [found.counts, found.ids], MASTER)
+        else:
+            self._traffic.write_message(message, MASTER)
+        return True
 
     def _begin(self) -> int:
         """A batch or a shard begins to arrive; returns its number in the order in which they were sent."""
@@ -184,12 +204,16 @@ class Worker:
             self._buffers.give(buffer)
         if self._last is not None:
             return
+        if matched.error is not None:
+            self._fail(batch, attempt, matched.error)
+            return
         body = [matched.counts, matched.ids, report]
         said = Answer(_MATCHES, batch, attempt, len(matched.counts), len(matched.ids), len(report))
         if matched.written is not None:
             body = [np.array([*matched.written, len(matched.ids)], np.int64), report]
             said = said._replace(kind=Reply.WRITTEN)
-        if matched.error is not None:
-            body = [np.frombuffer(pickle.dumps(RankFailure.of(matched.error, self._rank)), np.uint8)]
-            said = Answer(Reply.FAILED, batch, attempt, 0, len(body[0]))
         self._traffic.write(said, body, MASTER)
+
+    def _fail(self, batch: int, attempt: int, error: Exception) -> None:
+        failure = np.frombuffer(pickle.dumps(RankFailure.of(error, self._rank)), np.uint8)
+        self._traffic.write(Answer(Reply.FAILED, batch, attempt, 0, len(failure)), [failure], MASTER)

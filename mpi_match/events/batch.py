@@ -23,7 +23,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -38,7 +38,8 @@ _HEADER = struct.Struct("<9Q")
 WIRE_EXTRA_BYTES = _HEADER.size + 4 + 3 * 7
 """Largest size of a wire form beyond four bytes for each event and for each rejected row, attributes, locations and
 signatures."""
-_BOUNDS = struct.Struct("<2I")
+_BOUNDS, _PLACE = struct.Struct("<2I"), struct.Struct("<2d")
+_NOWHERE = (np.nan, np.nan)
 _PADDING = [bytes(n) for n in range(8)]
 _OFFSET: np.dtype[Any] = np.dtype(np.uint32)
 _LOCATION: np.dtype[Any] = np.dtype(np.float64)
@@ -66,6 +67,16 @@ class EventBatch:
     @property
     def n_events(self) -> int:
         return len(self.offsets) - 1
+
+    @property
+    def packed(self) -> tuple[int, ...]:
+        """The attributes as integers, which for a single event take less time than an array."""
+        return tuple(self.attributes.tolist())
+
+    @property
+    def place(self) -> tuple[float, float]:
+        """X and y of the first event, NaN without a location."""
+        return _NOWHERE if self.location is None else tuple(self.location[0].tolist())
 
     @property
     def has_location(self) -> bool:
@@ -170,12 +181,12 @@ class EventBatch:
             at = end
 
     @classmethod
-    def from_wire(cls, wire: Array) -> EventBatch:
+    def from_wire(cls, wire: Array | memoryview) -> EventBatch:
         """The batch in a wire form u8, sharing its memory.
 
         `wire` must be 8-byte aligned; bytes after the batch are ignored.  Raises ValueError for anything but a whole batch.
         """
-        memory, n_bytes = wire.data, len(wire)
+        memory, n_bytes = wire.data if isinstance(wire, np.ndarray) else wire, len(wire)
         if n_bytes < _HEADER.size:
             raise ValueError(f"not a batch: {n_bytes} bytes are less than a header")
         magic, n_events, n_attributes, width, there, fingerprint, known, widest, n_rejected = _HEADER.unpack_from(memory)
@@ -195,9 +206,12 @@ class EventBatch:
             end = signatures_at + n_events * SIGNATURE_WORDS * _SIGNATURE.itemsize
         if end > n_bytes:
             raise ValueError(f"not a whole batch: it has {n_bytes:,} bytes, {n_events:,} events need more")
+        attribute = _ATTRIBUTE[width]
+        if n_events == 1 and not rejected_at and not signatures_at:
+            return _SingleEvent(memory, fingerprint, n_attributes, attribute, attributes_at, location_at)
         batch = cls(
             np.ndarray(n_events + 1, _OFFSET, memory, _HEADER.size),
-            np.ndarray(n_attributes, _ATTRIBUTE[width], memory, attributes_at),
+            np.ndarray(n_attributes, attribute, memory, attributes_at),
             np.ndarray((n_events, 2), _LOCATION, memory, location_at) if location_at else None,
             fingerprint,
             np.ndarray(n_rejected, REJECTED, memory, rejected_at) if rejected_at else None,
@@ -226,6 +240,56 @@ class EventBatch:
         signed = [batch.signatures for batch in batches if batch.signatures is not None]
         signatures = np.concatenate(signed) if signed and len(signed) == len(batches) else None
         return EventBatch(offsets, attributes, location, batches[0].fingerprint, rejected, signatures)
+
+
+class _SingleEvent(EventBatch):
+    """A batch of one event in the memory of its wire form.  Arrays, which take longer than the rest, are made on request."""
+
+    n_events = 1
+
+    def __init__(
+        self,
+        memory: memoryview,
+        fingerprint: int,
+        n_attributes: int,
+        attribute: np.dtype[Any],
+        attributes_at: int,
+        location_at: int,
+    ) -> None:
+        self.fingerprint = fingerprint
+        self._memory, self._n, self._attribute, self._attributes_at = memory, n_attributes, attribute, attributes_at
+        self._location_at = location_at
+
+    @cached_property
+    def offsets(self) -> Array:  # type: ignore[override]
+        return np.ndarray(2, _OFFSET, self._memory, _HEADER.size)
+
+    @cached_property
+    def attributes(self) -> Array:  # type: ignore[override]
+        return np.ndarray(self._n, self._attribute, self._memory, self._attributes_at)
+
+    @cached_property
+    def location(self) -> Array | None:  # type: ignore[override]
+        return np.ndarray((1, 2), _LOCATION, self._memory, self._location_at) if self._location_at else None
+
+    @property
+    def n_attributes(self) -> int:
+        return self._n
+
+    @property
+    def packed(self) -> tuple[int, ...]:
+        """See `EventBatch.packed`."""
+        return _integers(self._n, self._attribute.itemsize).unpack_from(self._memory, self._attributes_at)
+
+    @property
+    def place(self) -> tuple[float, float]:
+        """See `EventBatch.place`."""
+        return _PLACE.unpack_from(self._memory, self._location_at) if self._location_at else _NOWHERE
+
+
+@lru_cache(1024)
+def _integers(n: int, width: int) -> struct.Struct:
+    return struct.Struct(f"<{n}{'I' if width == 4 else 'Q'}")
 
 
 def within(rejected: Array, start: int, stop: int) -> Array | None:

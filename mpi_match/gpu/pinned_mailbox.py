@@ -18,11 +18,14 @@ takes very long, the host waits for the stream, which raises an error if the GPU
 
 from __future__ import annotations
 
+import struct
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from mpi_match.arrays.csr import Array
+from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.intrinsics import WARP
 from mpi_match.gpu.kernels import DeviceArray, Gpu, KernelLaunch, Stream, cuda, kernel, pinned
 
@@ -74,6 +77,11 @@ def deliver_mask_kernel(mask: Any, host: Any, first: int, n: int) -> None:
         host[0] = n
 
 
+@lru_cache(1024)
+def _event_form(n_attributes: int) -> struct.Struct:
+    return struct.Struct(f"<q2d{n_attributes}Q")
+
+
 class Mailbox:
     """Copies `n_words` words to the GPU, and a count and up to `capacity` items back, the first `n_first` of them at once.
 
@@ -87,7 +95,8 @@ class Mailbox:
         self.on_device = gpu.buffer(np.int64).array(n_words + 1 + capacity)
         self._items = self.on_device.part(n_words + 1, n_words + 1 + capacity)
         self._answer = pinned(1 + min(n_first, capacity), np.int64)
-        self._count = self._answer.data
+        self._count, self._answer_bytes = self._answer.data, self._answer.data.cast("B")
+        self._word_bytes = self.words.data.cast("B")
         self._fetch = fetch_kernel.bind((1,), WARP, (DeviceArray.of_pinned(outgoing), self.on_device, n_words + 1))
         self._deliver = deliver_kernel.bind((1,), WARP, (self.on_device, DeviceArray.of_pinned(self._answer), n_words))
 
@@ -103,22 +112,35 @@ class Mailbox:
         """The copy of `n` words of a mask u32, from its word `first` on, to the host; `n` is at most `n_first`."""
         return deliver_mask_kernel.bind((1,), WARP, (mask, DeviceArray.of_pinned(self._answer), first, n))
 
+    def put_event(self, at: int, event: EventBatch) -> None:
+        """Write a batch of one event as the words from `at` on: how many attributes it has, x, y, and its attributes."""
+        packed = event.packed
+        _event_form(len(packed)).pack_into(self._word_bytes, 8 * at, len(packed), *event.place, *packed)
+
     def expect(self) -> None:
         """Reset the count; to be called before the work that writes the answer is launched."""
         self._count[0] = NOT_YET
 
     def receive(self, stream: Stream) -> Array:
         """Wait for the answer from `stream`: its items i64[count], valid until the next `expect`."""
-        count = self._count
-        for _ in range(LOOKS):
-            if count[0] != NOT_YET:
-                break
-        else:
-            stream.synchronize()
-        n = count[0]
+        n = self._wait(stream)
         if n < len(self._answer):
             return self._answer[1 : 1 + n]
         found = np.empty(n, np.int64)
         stream.copy_out(found, self._items)
         stream.synchronize()
         return found
+
+    def receive_bytes(self, stream: Stream) -> bytes:
+        """The same as bytes, of an answer that has at most `n_first` items."""
+        return self._answer_bytes[8 : 8 + 8 * self._wait(stream)].tobytes()
+
+    def _wait(self, stream: Stream) -> int:
+        """Wait for the answer; returns its count."""
+        count = self._count
+        for _ in range(LOOKS):
+            if count[0] != NOT_YET:
+                break
+        else:
+            stream.synchronize()
+        return count[0]

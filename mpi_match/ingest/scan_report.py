@@ -26,7 +26,7 @@ class ScanReport(NamedTuple):
         return np.frombuffer(json.dumps(self).encode(), np.uint8)
 
     @classmethod
-    def from_wire(cls, wire: Array) -> ScanReport:
+    def from_wire(cls, wire: bytes | memoryview | Array) -> ScanReport:
         """The report that was sent."""
-        n_flagged, n_on_gpu, located, identified, rejects = json.loads(wire.tobytes())
+        n_flagged, n_on_gpu, located, identified, rejects = json.loads(bytes(wire))
         return cls(n_flagged, n_on_gpu, located, identified, [Reject(*each) for each in rejects])

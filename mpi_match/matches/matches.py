@@ -116,6 +116,11 @@ class Matches:
         """i64[n + 1]: event e has ids[offsets[e]:offsets[e + 1]]."""
         return offsets_of(self.counts)
 
+    @cached_property
+    def wire(self) -> bytes:
+        """The counts and the ids end to end, as they travel."""
+        return self.counts.tobytes() + self.ids.tobytes()
+
     def event_of(self) -> Array:
         """i64[n_matches]: the event of every pair."""
         return owners(self.offsets)

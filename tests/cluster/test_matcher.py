@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import numpy as np
+import pytest
 from mpirun import TIMEOUT_S
 from run_inputs import plain_events
 
@@ -43,6 +44,25 @@ def test_get_returns_within_its_timeout() -> None:
     looking.start()
     looking.join(TIMEOUT_S)
     assert not looking.is_alive()
+
+
+def test_a_batch_is_matched_at_once_unless_other_work_waits() -> None:
+    table = Table.from_filters([make_filter("a", [["n3", "<", 3]])])
+    matcher = InlineRunner(whole(table, "reference"), table.vocabulary, filters=False)
+    engine = matcher.engine()
+    batch = plain_events(6).encode(table.vocabulary)
+    wire, nothing = batch.to_wire(), np.empty(0, np.uint8)
+    found, wanted = matcher.match_at_once(wire.copy().data), engine.match(batch)
+    assert found == wanted
+    assert found.wire == wanted.counts.tobytes() + wanted.ids.tobytes()
+    with pytest.raises(ValueError, match="not a batch"):
+        matcher.match_at_once(wire[8:].copy().data)
+    matcher.put(Received(0, 0, False, nothing, Expected(lambda: batch), None))
+    assert matcher.match_at_once(wire.data) is None
+    matched = matcher.get(None)
+    assert matched is not None
+    assert (matched.counts.tolist(), matched.ids.tolist()) == (wanted.counts.tolist(), wanted.ids.tolist())
+    assert matcher.get(None) is None
 
 
 def test_an_added_filter_outlives_the_buffer_that_it_came_in() -> None:

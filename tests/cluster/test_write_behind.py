@@ -110,10 +110,9 @@ def test_short_answers_are_kept_until_flush_or_a_size(monkeypatch: pytest.Monkey
     )
     byte = np.dtype(np.uint8)
     inbox: Any = SimpleNamespace(count_dtype=byte, id_dtype=byte, give_back=lambda _: None)
-    nothing = np.empty(0, np.uint8)
     with OrderedWriter(answers, inbox, WriteAtOnce, in_parts=False, joins=True) as writer:
         for batch in range(9):
-            writer.put(batch, {1: Body(np.array([2], np.uint8), np.array([0, 1], np.uint8), nothing, None)})
+            writer.put(batch, {1: Body(b"\2", b"\0\1", b"", None)})
             assert written == [(0, [2] * 4), (4, [2] * 4)][: (batch + 1) // 4]
         writer.finish()
     assert written == [(0, [2] * 4), (4, [2] * 4), (8, [2])]

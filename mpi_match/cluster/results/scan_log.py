@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from mpi_match.arrays.csr import Array
 from mpi_match.ingest.column_files import ColumnFiles
 from mpi_match.ingest.line_files import LineFiles
 from mpi_match.ingest.reject_log import RejectLog
@@ -44,7 +43,7 @@ class ScanLog:
         if not rows.n_events:
             raise rejects.nothing_usable("event")
 
-    def add(self, start: int, report: Array) -> None:
+    def add(self, start: int, report: bytes | memoryview) -> None:
         """The report of the batch that begins with event `start`.  Raises ModelError for a reject under `strict`."""
         self._judge_before(start)
         self._take(ScanReport.from_wire(report))

@@ -30,6 +30,7 @@ from mpi_match.cluster.results.worker_output import PartPlaces
 from mpi_match.engines import Engine
 from mpi_match.exit_codes import ExitCode
 from mpi_match.journal.reader import EventRange
+from mpi_match.matches.matches import Matches
 from mpi_match.matches.part_index import PartWriter
 from mpi_match.storage import StorageError
 
@@ -56,7 +57,11 @@ class InlineWorkerWriter:
         """See `EngineRunner.put`."""
         self._matcher.put(work)
 
-    def get(self, timeout_s: float = 0) -> Matched | None:
+    def match_at_once(self, wire: memoryview) -> Matches | None:
+        """See `EngineRunner.match_at_once`: no answer goes out before it is on disk."""
+        return None
+
+    def get(self, timeout_s: float | None = 0) -> Matched | None:
         """See `EngineRunner.get`."""
         matched = self._matcher.get(timeout_s)
         return None if matched is None else self._written(0, [matched])[0]
@@ -97,7 +102,7 @@ class WorkerWriter(InlineWorkerWriter):
         self._thread = threading.Thread(target=self._run, name="parts", daemon=True)
         self._thread.start()
 
-    def get(self, timeout_s: float = 0) -> Matched | None:
+    def get(self, timeout_s: float | None = 0) -> Matched | None:
         """See `EngineRunner.get`."""
         try:
             return self._done.get(timeout=timeout_s) if timeout_s else self._done.get_nowait()

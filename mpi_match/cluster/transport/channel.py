@@ -57,8 +57,8 @@ class _Receiver:
     """A persistent receive for header messages, restarted after each until `handle` returns False."""
 
     request: MPI.Prequest
-    header: Array
-    handle: Callable[[Array], bool]
+    message: memoryview
+    handle: Callable[[memoryview], bool]
 
 
 class _Peer:
@@ -84,7 +84,7 @@ class _Peer:
         receiver = self.receiver
         if receiver is not None and receiver.request.Test():
             busy = True
-            if receiver.handle(receiver.header.copy()):
+            if receiver.handle(receiver.message):
                 receiver.request.Start()
             else:
                 receiver.request.Free()
@@ -117,8 +117,11 @@ class Traffic:
         self._kept: list[_Peer] = []
         self.lost: dict[int, str] = {}
 
-    def listen(self, source: int, handle: Callable[[Array], bool]) -> None:
-        """Call `handle` with a copy of every header message from a rank, u8[HEADER_BYTES], until it returns False."""
+    def listen(self, source: int, handle: Callable[[memoryview], bool]) -> None:
+        """Call `handle` with every header message from a rank, u8[HEADER_BYTES], until it returns False.
+
+        The memory is valid until `handle` returns: then the next message is received into it.
+        """
         header = np.empty(HEADER_BYTES, np.uint8)
         try:
             request = self._comm.Recv_init([header, MPI.BYTE], source, Tag.HEADER)
@@ -126,7 +129,7 @@ class Traffic:
         except MPI.Exception as error:
             self._lose(source, error)
             return
-        self._peer(source).receiver = _Receiver(request, header, handle)
+        self._peer(source).receiver = _Receiver(request, header.data, handle)
 
     def write(self, fields: Order | Answer, body: Sequence[Array], to: int, then: Callable[[], None] | None = None) -> None:
         """Start sending a header and a body of contiguous arrays, which must not change until `then`."""

@@ -32,7 +32,6 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from mpi_match.arrays.csr import Array
 from mpi_match.cluster.signals import LEAVE_S, SignalFlag
 from mpi_match.cluster.transport.backoff import Backoff, Silence
 from mpi_match.cluster.transport.finalize import abort, rank_was_lost
@@ -131,14 +130,14 @@ class StartupBarrier:
     def _say(self, words: bytes) -> None:
         self._traffic.write(Answer(Reply.PRESENT, n_ids=len(words)), [np.frombuffer(words, np.uint8)], MASTER)
 
-    def _handle(self, other: int, header: Array) -> bool:
+    def _handle(self, other: int, message: memoryview) -> bool:
         self._silences[other].reset()
         self._answered.add(other)
         if self._rank == MASTER:
-            words = inline_body(header, Answer(*fields_of(header)).n_ids)
+            words = inline_body(message, Answer(*fields_of(message)).n_ids)
             assert words is not None
             self._doing[other] = words.tobytes().decode(errors="replace") or self._doing[other]
-        elif Order(*fields_of(header)).kind == Command.ABANDON:
+        elif Order(*fields_of(message)).kind == Command.ABANDON:
             self._dismissed = True
         else:
             self._say(b"")

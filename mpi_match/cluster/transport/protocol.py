@@ -112,11 +112,16 @@ def short_message(fields: Order | Answer, body: Sequence[Array]) -> bytes | None
     return b"".join([_FIELDS.pack(*fields), *[array.data for array in body]])
 
 
-def fields_of(header: Array) -> tuple[int, int, int, int, int, int]:
+def short_answer(fields: tuple[int, int, int, int, int, int], body: bytes) -> bytes | None:
+    """The same for the fields of an Answer, without making one, and a body that is bytes."""
+    return _FIELDS.pack(*fields) + body if len(body) <= INLINE_BYTES else None
+
+
+def fields_of(message: memoryview) -> tuple[int, int, int, int, int, int]:
     """The fields of a header message, for an Order or an Answer."""
-    return _FIELDS.unpack_from(header.data)
+    return _FIELDS.unpack_from(message)
 
 
-def inline_body(header: Array, n_bytes: int) -> Array | None:
-    """The inline body of a header message, u8[n_bytes]; None when it follows (`channel.Traffic.read`)."""
-    return header[_FIELDS.size : _FIELDS.size + n_bytes] if n_bytes <= INLINE_BYTES else None
+def inline_body(message: memoryview, n_bytes: int) -> memoryview | None:
+    """The inline body of a header message, in the message's memory; None when it follows (`channel.Traffic.read`)."""
+    return message[_FIELDS.size : _FIELDS.size + n_bytes] if n_bytes <= INLINE_BYTES else None

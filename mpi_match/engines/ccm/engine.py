@@ -135,10 +135,14 @@ class Ccm(Engine):
         return self._many[answer].match(batch)
 
     def _match_one(self, batch: EventBatch, answer: int) -> Matches:
-        n_attributes = max(CCM_LEAST_ATTRIBUTES, 1 << (len(batch.attributes) - 1).bit_length())
-        one = self._one.get((answer, n_attributes))
+        one = self._one.get((answer, batch.n_attributes))
+        return (self._one_for(answer, batch.n_attributes) if one is None else one).match(batch)
+
+    def _one_for(self, answer: int, n_attributes: int) -> CcmSingle:
+        """What matches events of so many attributes, from now on `_one` of these."""
+        most = max(CCM_LEAST_ATTRIBUTES, 1 << (n_attributes - 1).bit_length())
+        one = self._one.get((answer, most))
         if one is None:
-            one = self._one[answer, n_attributes] = CcmSingle(
-                self._gpu, self._stream, self._on_device, answer, n_attributes, self._covers_event, self._steps
-            )
-        return one.match(batch)
+            one = CcmSingle(self._gpu, self._stream, self._on_device, answer, most, self._covers_event, self._steps)
+        self._one[answer, n_attributes] = self._one[answer, most] = one
+        return one

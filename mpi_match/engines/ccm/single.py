@@ -74,9 +74,7 @@ class CcmSingle:
         events = mailbox.words
         events[[ANSWER, OFFSETS, LOCATIONS, ATTRIBUTES]] = answer, offsets, offsets + 2, offsets + 4
         events[CAPACITY] = 0 if is_mask else capacity
-        self._end = events[offsets + 1 : offsets + 2].data
-        self._location = events[offsets + 2 : offsets + 4].view(np.float64) if table.has_areas else None
-        self._attributes = events[offsets + 4 :]
+        self._event_at = offsets + 1
 
         counts = table.copies(gpu, stream, 1)
         answers = gpu.buffer(np.uint32).array(max(n_copies * answer_words, 1))
@@ -137,26 +135,22 @@ class CcmSingle:
             self._plan[:] = plan
         return [graph.launch for graph in graphs]
 
-    def _blocks_for(self, attributes: Array) -> int:
+    def _blocks_for(self, batch: EventBatch) -> int:
         """Blocks for the runs of an event."""
-        blocks_of = self._blocks_of
+        blocks_of, shift = self._blocks_of, self._shift
         if blocks_of is None:
             return self._all_blocks
-        return max([blocks_of[name] for name in (attributes >> self._shift).tolist()], default=1)
+        return max([blocks_of[attribute >> shift] for attribute in batch.packed], default=1)
 
     def match(self, batch: EventBatch) -> Matches:
         """The answer for a batch of one event."""
-        attributes, mailbox = batch.attributes, self._mailbox
-        n_attributes = len(attributes)
-        self._end[0] = n_attributes
-        self._attributes[:n_attributes] = attributes
-        if self._location is not None:
-            self._location[:] = np.nan if batch.location is None else batch.location[0]
-        n_blocks, copy = self._blocks_for(attributes), self._copy
+        mailbox = self._mailbox
+        mailbox.put_event(self._event_at, batch)
+        n_blocks, copy = self._blocks_for(batch), self._copy
         launches = self._launches.get(n_blocks)
         if launches is None:
             launches = self._launches[n_blocks] = self._prepare(n_blocks)
-        self._copy = (copy + 1) % self._n_copies
+        self._copy = copy + 1 if copy + 1 < self._n_copies else 0
         mailbox.expect()
         launches[copy]()
         if self._steps.on:
@@ -164,7 +158,7 @@ class CcmSingle:
             self._steps.read()
         if self._answer != ANSWER_MASK:
             return self._matches(np.sort(mailbox.receive(self._stream)))
-        return self._unpacked(mailbox.receive(self._stream).tobytes())
+        return self._unpacked(mailbox.receive_bytes(self._stream))
 
     def _unpack(self, words: bytes) -> Matches:
         mask = np.frombuffer(words, np.int64).astype("<u4")

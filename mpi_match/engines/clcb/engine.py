@@ -154,12 +154,17 @@ class Clcb(Engine):
         return self._slots.n_filters if answer == ANSWER_FILTERS else self._slots.n_interfaces
 
     def _match_one(self, batch: EventBatch, answer: int) -> Matches:
-        n_attributes = max(CLCB_LEAST_ATTRIBUTES, 1 << (len(batch.attributes) - 1).bit_length())
-        one = self._one.get((answer, n_attributes))
+        one = self._one.get((answer, batch.n_attributes))
+        return (self._one_for(answer, batch.n_attributes) if one is None else one).match(batch)
+
+    def _one_for(self, answer: int, n_attributes: int) -> ClcbSingle:
+        """What matches events of so many attributes, from now on `_one` of these."""
+        most = max(CLCB_LEAST_ATTRIBUTES, 1 << (n_attributes - 1).bit_length())
+        one = self._one.get((answer, most))
         if one is None:
             if self._runs is None:
                 self._runs = Runs(self._gpu, self._slots.segments, self._slots.n_interfaces)
-            what = self._slots.segments, self._runs, answer, self._n_ids(answer), n_attributes
+            what = self._slots.segments, self._runs, answer, self._n_ids(answer), most
             one = ClcbSingle(self._gpu, self._stream, *what, self._steps)
-            self._one[answer, n_attributes] = one
-        return one.match(batch)
+        self._one[answer, n_attributes] = self._one[answer, most] = one
+        return one

@@ -87,10 +87,8 @@ class ClcbSingle:
         events = mailbox.words
         events[[ANSWER, OFFSETS, LOCATIONS, ATTRIBUTES]] = answer, offsets, locations, attributes
         events[[CAPACITY, N_FOUND, N_INTERFACES, RUNS_LOG]] = capacity, found, runs.n_interfaces, runs.log
-        self._end = events[offsets + 1 : offsets + 2].data
-        self._location = events[locations:attributes].view(np.float64)
-        self._location[:] = np.nan
-        self._attributes = events[attributes:]
+        events[locations:attributes].view(np.float64)[:] = np.nan
+        self._event_at = offsets + 1
 
         launches = [
             segment.launches(mailbox.on_device, counters, runs.interfaces, n_attributes, 1, steps)
@@ -125,10 +123,7 @@ class ClcbSingle:
 
     def match(self, batch: EventBatch) -> Matches:
         """The answer for a batch of one event."""
-        attributes = batch.attributes
-        self._end[0] = len(attributes)
-        self._attributes[: len(attributes)] = attributes
-        self._location[:] = np.nan if batch.location is None else batch.location[0]
+        self._mailbox.put_event(self._event_at, batch)
         self._mailbox.expect()
         run = self._runs.take()
         if self._graphs:

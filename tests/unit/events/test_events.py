@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -190,6 +191,20 @@ def test_the_wire_form_is_one_buffer(batch: EventBatch) -> None:
     assert np.shares_memory(received.attributes, large)
     without = EventBatch(batch.offsets, batch.attributes, None, batch.fingerprint)
     assert EventBatch.from_wire(without.to_wire()).location is None
+
+
+def test_a_single_event_is_as_its_slice_in_arrays_and_in_integers(batch: EventBatch) -> None:
+    for at, located in product(range(5), (False, True)):
+        event = batch[at : at + 1] if located else replace(batch, location=None)[at : at + 1]
+        received = EventBatch.from_wire(event.to_wire())
+        assert (received.packed, received.n_attributes) == (event.packed, event.n_attributes)
+        assert received.packed == tuple(event.attributes.tolist())
+        there = located and at % 3 == 0
+        assert repr(received.place) == repr(event.place) == str((float(at), 0.0 - at) if there else (math.nan, math.nan))
+        assert_equal(received, event)
+        assert_equal(received[:1], event)
+        assert_equal(received[:0], event[:0])
+        assert_equal(EventBatch.concat([received, received]), EventBatch.concat([event, event]))
 
 
 @pytest.mark.parametrize("size", [1, 2])

@@ -40,6 +40,11 @@ class DeviceArray:
         """Pinned host memory, which kernels access in place, over the bus."""
         return cls(0 if simulated else address_of(array), array.size, array.dtype, array, array)
 
+    @classmethod
+    def empty(cls, dtype: Any) -> DeviceArray:
+        """No items."""
+        return cls(0, 0, np.dtype(dtype), None, np.empty(0, dtype))
+
     @property
     def n_bytes(self) -> int:
         return self.size * self.dtype.itemsize
@@ -68,7 +73,7 @@ class DeviceBuffer:
 
     def __init__(self, dtype: np.dtype[Any], held: weakref.WeakSet[HeldMemory]) -> None:
         self._dtype, self._held = dtype, held
-        self._nothing = self._array = DeviceArray(0, 0, dtype, None, np.empty(0, dtype))
+        self._nothing = self._array = DeviceArray.empty(dtype)
 
     def array(self, size: int) -> DeviceArray:
         """The first `size` items.  Raises EngineError when the GPU has no room."""

@@ -1,13 +1,16 @@
 """A few words copied to the GPU and a few back, for one event, by kernels instead of the copy engines.
 
     host, pinned    words: an event | 0                                  answer: count, first items
-                         | fetch_kernel                                       ^ deliver_kernel
+                         | fetch_kernel                                       ^ deliver_kernel, or the kernel before it
     device          words           | count | items ...  ── other kernels ────'
 
 A GPU's copies are made by engines of their own, and handing work from a multiprocessor to a copy engine and back takes
 longer than to copy some hundred bytes: on an H200 a graph of an empty kernel between two copies took 10.3 µs, between two
 kernels that copy 6.7, alone 1.9 (back to back, 378e1ef).  Pinned memory has the same address for the GPU as for the host,
 so a kernel can read and write there.
+
+A kernel can take the place of `deliver_kernel`: the last of its blocks, which finds that the others are done, copies the
+answer (`Home`).  That saves a launch, on which the answer waits for about two microseconds.
 
 An answer may be a bit mask instead of a list: then its words are the items, and their number the count.
 
@@ -20,19 +23,42 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.events.batch import EventBatch
-from mpi_match.gpu.intrinsics import WARP
-from mpi_match.gpu.kernels import DeviceArray, Gpu, KernelLaunch, Stream, cuda, kernel, pinned
+from mpi_match.gpu.intrinsics import WARP, atomic_add
+from mpi_match.gpu.kernels import DeviceArray, Gpu, KernelLaunch, Stream, cuda, device_function, kernel, pinned
 
 NOT_YET = -1
 """Value of the count until it is written."""
 LOOKS = 20_000
 """Polls before the stream is waited for: about a millisecond."""
+
+
+class Home(NamedTuple):
+    """Where a kernel copies the answer of its event: `host` i64[1 + n_first], pinned, empty when it copies none; `done`
+    u32[1], blocks that are done, 0 before and after."""
+
+    host: Any
+    done: Any
+
+
+HOME_TYPE = "Home(int64[::1], uint32[::1])"
+
+
+@device_function
+def put_items(host: Any, items: Any, first: Any, n: Any, zero: Any, thread: Any, n_threads: Any) -> None:
+    """Copy items[first : first + n], as many as there is room for, behind the count of `host`, which comes later.
+
+    Other blocks have written them: atomic additions of `zero` read what they wrote, not what this multiprocessor has cached.
+    """
+    i, end = thread, min(n, np.int64(host.size) - 1)
+    while i < end:
+        host[1 + i] = np.int64(atomic_add(items, first + i, zero))
+        i += n_threads
 
 
 @kernel("void(int64[::1], int64[::1], int64)")
@@ -82,11 +108,17 @@ def _event_form(n_attributes: int) -> struct.Struct:
     return struct.Struct(f"<q2d{n_attributes}Q")
 
 
+def no_home() -> Home:
+    """For a launch that copies no answer."""
+    return Home(DeviceArray.empty(np.int64), DeviceArray.empty(np.uint32))
+
+
 class Mailbox:
     """Copies `n_words` words to the GPU, and a count and up to `capacity` items back, the first `n_first` of them at once.
 
     words       i64[n_words], pinned: the input
     on_device   i64[n_words + 1 + capacity]: the input, the count, which is 0 at first, and the items
+    home        for a kernel that copies the answer itself
     """
 
     def __init__(self, gpu: Gpu, n_words: int, capacity: int, n_first: int) -> None:
@@ -97,6 +129,7 @@ class Mailbox:
         self._answer = pinned(1 + min(n_first, capacity), np.int64)
         self._count, self._answer_bytes = self._answer.data, self._answer.data.cast("B")
         self._word_bytes = self.words.data.cast("B")
+        self.home = Home(DeviceArray.of_pinned(self._answer), gpu.upload(np.zeros(1, np.uint32)))
         self._fetch = fetch_kernel.bind((1,), WARP, (DeviceArray.of_pinned(outgoing), self.on_device, n_words + 1))
         self._deliver = deliver_kernel.bind((1,), WARP, (self.on_device, DeviceArray.of_pinned(self._answer), n_words))
 

@@ -43,6 +43,7 @@ from mpi_match.engines.ccm.kernel import (
 )
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import Gpu, Mark, PinnedBuffer, Stream
+from mpi_match.gpu.pinned_mailbox import no_home
 from mpi_match.gpu.step_times import StepTimes
 from mpi_match.matches.matches import Matches, id_dtype
 
@@ -108,7 +109,7 @@ class CcmBatches:
         n_launches = -(-batch.n_events // self._slots)
         in_flight = max(min(self._slots, batch.n_events), self._used)
         grid = table.grid(table.blocks(table.longest_run, ROWS_PER_THREAD), int(np.diff(bounds).max()), in_flight)
-        arrays = (table.rows, table.words, events, self._counts, answers, found)
+        arrays = (table.rows, table.words, events, self._counts, answers, found, no_home())
         launch = table.kernel.bind(grid, kernel.CCM_BLOCK, (*arrays, 0))
         steps.at(stream, "copy in")
         stream.copy_in(events, host)
@@ -124,7 +125,7 @@ class CcmBatches:
                 if self._answer == ANSWER_INTERFACES:
                     stream.zero(answers)
             steps.at(stream, "kernel")
-            launch.set(6, number)
+            launch.set(7, number)
             launch(stream)
         self._after.record(stream)
         if table.n_copies == 2:

@@ -1,7 +1,7 @@
 """The kernel of CCM, and the layout of its input.
 
-A launch has six arrays and a number.  The table is in `rows` and `words` (see `ccm.layout`); the work is in `events`, one
-array so that one copy brings it:
+A launch has six arrays, where the answer goes, and a number.  The table is in `rows` and `words` (see `ccm.layout`); the
+work is in `events`, one array so that one copy brings it:
 
     header      kind of answer, where the other parts start, room in a list of answers
     launches    for each launch (a group of events with counters of their own): its events, its slots, the slots to reset
@@ -38,6 +38,7 @@ from mpi_match.engines.ccm.options import CcmVariant
 from mpi_match.errors import EngineError
 from mpi_match.gpu.intrinsics import add, double_of, in_circle
 from mpi_match.gpu.kernels import DeviceArray, Gpu, Kernel, Stream, cuda, device_function, kernel
+from mpi_match.gpu.pinned_mailbox import HOME_TYPE, Home, put_items
 from mpi_match.table.table import Table
 
 ANSWER_MASK, ANSWER_INTERFACES, ANSWER_FILTERS = 0, 1, 2
@@ -236,13 +237,48 @@ def _reset(words: Any, events: Any, counts: Any, answers: Any, found: Any, plan:
         found[events[plan + RESET_FOUND]] = 0
 
 
+@device_function
+def _is_last_block(done: Any, shared: Any) -> Any:
+    """Are all other blocks of the launch done?  The same for all threads of the block, which is done."""
+    cuda.syncthreads()
+    if cuda.threadIdx.x == 0:
+        cuda.threadfence()  # what the block has written comes before that it is done
+        n_blocks = np.int64(cuda.gridDim.x * cuda.gridDim.y * cuda.gridDim.z)
+        shared[0] = np.int64(cuda.atomic.add(done, 0, np.uint32(1))) + 1 == n_blocks
+    cuda.syncthreads()
+    return shared[0] != 0
+
+
+@device_function
+def _send_home(words: Any, events: Any, answers: Any, found: Any, plan: int, home: Home) -> None:
+    """Copy the answer of the launch's event to the host, by one block when all others are done; the count last."""
+    host, thread, n_threads = home.host, np.int64(cuda.threadIdx.x), np.int64(cuda.blockDim.x)
+    if events[ANSWER] == ANSWER_MASK:
+        n = np.int64(words[ANSWER_WORDS])
+        put_items(host, answers, events[plan + ANSWERS_SLOT] * n, n, np.uint32(0), thread, n_threads)
+    else:
+        counter = events[plan + FOUND]
+        n = cuda.atomic.add(found, counter, 0)
+        put_items(host, found, counter + 1, n, np.int64(0), thread, n_threads)
+    cuda.syncthreads()
+    if thread == 0:
+        home.done[0] = 0
+        cuda.threadfence_system()
+        host[0] = n
+
+
 @lru_cache
 def ccm_kernel(reset: str, input_: str, phases: int) -> Kernel:
     """The kernel of a variant (`options`)."""
     in_kernel, in_shared, selects = reset == "kernel", input_ == "shared", phases == 3
 
-    @kernel("void(int64[::1], uint32[::1], int64[::1], uint32[::1], uint32[::1], int64[::1], int64)")
-    def ccm_kernel_(rows: Any, words: Any, events: Any, counts: Any, answers: Any, found: Any, launch: int) -> None:
+    @kernel(
+        f"void(int64[::1], uint32[::1], int64[::1], uint32[::1], uint32[::1], int64[::1], {HOME_TYPE}, int64)",
+        named_tuples=(Home,),
+    )
+    def ccm_kernel_(
+        rows: Any, words: Any, events: Any, counts: Any, answers: Any, found: Any, home: Home, launch: int
+    ) -> None:
         """Count, for each filter, the constraints that each event satisfies; collect the complete ones.
 
         One thread per (event, attribute, row of the attribute's runs): z is the event, y the attribute, x the row.
@@ -259,6 +295,7 @@ def ccm_kernel(reset: str, input_: str, phases: int) -> Kernel:
                           for the next launch, in the other half of the slots; with memset what it has, 0 before the launch
             answers  u32  [slots, answer_words] bits of matched interfaces; zero before
             found    i64  lists: a counter, then up to CAPACITY pairs `event << 32 | id`; those without room are counted too
+            home          where the answer of a single event goes, if the kernel copies it (`pinned_mailbox`)
             launch        which entry of the launches in `events` this one is
 
         Launch: grid.x * block.x threads for a run (fewer take several rows each), grid.y >= attributes of the widest event,
@@ -275,51 +312,51 @@ def ccm_kernel(reset: str, input_: str, phases: int) -> Kernel:
         input_ = shared if in_shared else own
         plan = EVENTS_HEADER + launch * PLAN_WORDS
         z = np.int64(cuda.blockIdx.z)
-        live = z < events[plan + N_EVENTS]
-        if live and (cuda.threadIdx.x == 0 or not in_shared):
-            load_attribute(words, events, input_, events[plan + FIRST] + z, np.int64(cuda.blockIdx.y))
-            if selects:
-                load_names(words, events, input_)
-        if in_shared:
-            cuda.syncthreads()
-        if in_kernel:
-            _reset(words, events, counts, answers, found, plan, z)
-        if not live:
-            return
-        x = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
-        stride = np.int64(cuda.gridDim.x * cuda.blockDim.x)
-        log = np.int64(words[COUNTER_LOG])
-        base = (events[plan + COUNTS_SLOT] + z) * np.int64(words[COUNTER_WORDS])
-        place = (np.int64(1) << log) - 1  # bits of a filter id that are its counter's number in its word
-        bits = 5 - log
-        counter_mask = (np.int64(1) << (np.int64(1) << bits)) - 1
-        n_rows, n_exists, exists_rows, code = input_[N_ROWS], input_[N_EXISTS], input_[EXISTS_ROWS], input_[EVENT_CODE]
-        typed_rows = input_[TYPED_ROWS] - n_exists
-        names_of_rows, event_names = np.int64(words[_ROW_NAMES]), input_[EVENT_NAMES] if selects else np.int64(0)
-        filters, launched = np.int64(words[_ROW_FILTER]), Launched(rows, words, events, answers, found, input_, plan, z)
-        i = x
-        while i < n_rows:  # not `range`: with a step, Numba divides to count the turns
-            row = exists_rows + i if i < n_exists else typed_rows + i
-            # a filter is selected when the event has the bits of all its names; else it cannot match, whatever the row says
-            selected = not selects or (np.int64(words[names_of_rows + row]) & ~event_names) == 0
-            if selected and satisfied(rows, words, row, code):
-                filter_id = np.int64(words[filters + row])
-                at = (filter_id & place) << bits
-                one = np.uint32(np.int64(1) << at)
-                if in_kernel:
-                    before = cuda.atomic.sub(counts, base + (filter_id >> log), one)
-                    last = np.int64(1)
-                else:
-                    before = cuda.atomic.add(counts, base + (filter_id >> log), one)
-                    last = size_of(words, filter_id) - 1
-                if (np.int64(before) >> at) & counter_mask == last:
-                    _deliver(launched, filter_id)
-            i += stride
-        if cuda.blockIdx.y == 0:
+        if z < events[plan + N_EVENTS]:
+            if cuda.threadIdx.x == 0 or not in_shared:
+                load_attribute(words, events, input_, events[plan + FIRST] + z, np.int64(cuda.blockIdx.y))
+                if selects:
+                    load_names(words, events, input_)
+            if in_shared:
+                cuda.syncthreads()
+            x = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
+            stride = np.int64(cuda.gridDim.x * cuda.blockDim.x)
+            log = np.int64(words[COUNTER_LOG])
+            base = (events[plan + COUNTS_SLOT] + z) * np.int64(words[COUNTER_WORDS])
+            place = (np.int64(1) << log) - 1  # bits of a filter id that are its counter's number in its word
+            bits = 5 - log
+            counter_mask = (np.int64(1) << (np.int64(1) << bits)) - 1
+            n_rows, n_exists, exists_rows, code = input_[N_ROWS], input_[N_EXISTS], input_[EXISTS_ROWS], input_[EVENT_CODE]
+            typed_rows = input_[TYPED_ROWS] - n_exists
+            names_of_rows, event_names = np.int64(words[_ROW_NAMES]), input_[EVENT_NAMES] if selects else np.int64(0)
+            filters, launched = np.int64(words[_ROW_FILTER]), Launched(rows, words, events, answers, found, input_, plan, z)
             i = x
-            while i < np.int64(words[N_ALWAYS]):
-                _deliver(launched, word_of(words, _ALWAYS, i))
+            while i < n_rows:  # not `range`: with a step, Numba divides to count the turns
+                row = exists_rows + i if i < n_exists else typed_rows + i
+                # a filter is selected when the event has the bits of all its names; else it cannot match
+                selected = not selects or (np.int64(words[names_of_rows + row]) & ~event_names) == 0
+                if selected and satisfied(rows, words, row, code):
+                    filter_id = np.int64(words[filters + row])
+                    at = (filter_id & place) << bits
+                    one = np.uint32(np.int64(1) << at)
+                    if in_kernel:
+                        before = cuda.atomic.sub(counts, base + (filter_id >> log), one)
+                        last = np.int64(1)
+                    else:
+                        before = cuda.atomic.add(counts, base + (filter_id >> log), one)
+                        last = size_of(words, filter_id) - 1
+                    if (np.int64(before) >> at) & counter_mask == last:
+                        _deliver(launched, filter_id)
                 i += stride
+            if cuda.blockIdx.y == 0:
+                i = x
+                while i < np.int64(words[N_ALWAYS]):
+                    _deliver(launched, word_of(words, _ALWAYS, i))
+                    i += stride
+            if home.host.size > 0 and _is_last_block(home.done, shared):
+                _send_home(words, events, answers, found, plan, home)
+        if in_kernel:  # last: the answer need not wait for it
+            _reset(words, events, counts, answers, found, plan, z)
 
     return ccm_kernel_
 

@@ -3,7 +3,7 @@
     mailbox        header | launch 0, launch 1 | offsets | location | attributes | 0     a few hundred bytes, by the host
          | fetch
     kernel         launch 0: counts in copy 0, resets copy 1        launch 1: the other way round
-         | deliver
+         |         its last block copies the answer; where steps are timed, a kernel of its own does, so that it has a time
     mailbox        the bit mask, or how many ids and the first of them
 
 Two graphs, one for each launch, are used in turn.  With reset=memset there is one launch, one copy and one graph, which sets
@@ -39,7 +39,7 @@ from mpi_match.engines.ccm.kernel import (
 )
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import Gpu, Graph, Stream
-from mpi_match.gpu.pinned_mailbox import Mailbox
+from mpi_match.gpu.pinned_mailbox import Mailbox, no_home
 from mpi_match.gpu.step_times import StepTimes
 from mpi_match.matches.matches import Matches, id_dtype
 
@@ -82,7 +82,8 @@ class CcmSingle:
         self._unpacked = lru_cache(MASKS_KEPT)(self._unpack)
 
         def recorder(n_blocks: int, copy: int) -> Callable[[], None]:
-            arrays = (table.rows, table.words, mailbox.on_device, counts, answers, mailbox.on_device)
+            home = no_home() if steps.on else mailbox.home
+            arrays = (table.rows, table.words, mailbox.on_device, counts, answers, mailbox.on_device, home)
             launch = table.kernel.bind(table.grid(n_blocks, n_attributes, 1), kernel.CCM_BLOCK, (*arrays, copy))
             deliver = mailbox.mask_delivery(answers, copy * answer_words, answer_words) if is_mask else mailbox.deliver
 
@@ -95,8 +96,9 @@ class CcmSingle:
                         stream.zero(used)
                 steps.at(stream, "kernel")
                 launch(stream)
-                steps.at(stream, "copy out")
-                deliver(stream)
+                if steps.on:
+                    steps.at(stream, "copy out")
+                    deliver(stream)
                 steps.end(stream)
 
             return record

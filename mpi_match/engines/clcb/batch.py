@@ -29,6 +29,7 @@ from mpi_match.engines.clcb.kernels import (
 from mpi_match.engines.clcb.segment import Segment, spread
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import Gpu, Mark, PinnedBuffer, Stream
+from mpi_match.gpu.pinned_mailbox import no_home
 from mpi_match.gpu.step_times import StepTimes
 from mpi_match.matches.matches import Matches, id_dtype
 
@@ -116,7 +117,7 @@ class ClcbBatches:
             segment.launches(events, counters, self._interfaces, widest, min(self._at_once, batch.n_events), steps)
             for segment, counters in zip(self._segments, self._counters, strict=True)
         ]
-        zip_ = spread(zip_kernel, self._gpu, self._interfaces.size, (events, self._interfaces, 0, 0, 0))
+        zip_ = spread(zip_kernel, self._gpu, self._interfaces.size, (events, self._interfaces, no_home(), 0, 0, 0))
         steps.at(stream, "copy in")
         stream.copy_in(events, self._host.array(found + 1))
         self._before.record(stream)
@@ -130,8 +131,8 @@ class ClcbBatches:
                 launch(first, n_events, 0)
             if self._answer != ANSWER_FILTERS:
                 steps.at(stream, "Zip")
-                zip_.set(2, first)
-                zip_.set(3, n_events)
+                zip_.set(3, first)
+                zip_.set(4, n_events)
                 zip_(stream)
         self._after.record(stream)
         counter = self._host_found.array(1)

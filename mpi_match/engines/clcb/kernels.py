@@ -62,6 +62,7 @@ from mpi_match.engines.ccm.layout import CODE_SHIFT, HAS_REST, SECTION
 from mpi_match.engines.clcb.options import ClcbVariant
 from mpi_match.gpu.intrinsics import WARP, add, ballot, double_of, in_circle, lane
 from mpi_match.gpu.kernels import Kernel, cuda, device_function, kernel
+from mpi_match.gpu.pinned_mailbox import HOME_TYPE, Home, put_items
 from mpi_match.gpu.warp import drainer, put
 
 N_FOUND, N_INTERFACES, RUNS_LOG = range(EVENTS_HEADER, EVENTS_HEADER + 3)
@@ -492,13 +493,25 @@ def cont_kernel(groups: bool) -> Kernel:
     return cont_kernel_
 
 
-@kernel("void(int64[::1], uint32[::1], int64, int64, int64)")
-def zip_kernel(events: Any, interfaces: Any, first: int, n_events: int, run: int) -> None:
+@device_function
+def _is_last_block(done: Any, last: Any) -> Any:
+    """See `ccm.kernel`; the grid has one axis."""
+    cuda.syncthreads()
+    if cuda.threadIdx.x == 0:
+        cuda.threadfence()  # what the block has written comes before that it is done
+        last[0] = np.int64(cuda.atomic.add(done, 0, np.uint32(1))) + 1 == np.int64(cuda.gridDim.x)
+    cuda.syncthreads()
+    return last[0] != 0
+
+
+@kernel(f"void(int64[::1], uint32[::1], {HOME_TYPE}, int64, int64, int64)", named_tuples=(Home,))
+def zip_kernel(events: Any, interfaces: Any, home: Home, first: int, n_events: int, run: int) -> None:
     """Turn marked interfaces into a list of (event, interface) pairs, in any order.
 
     One thread per word (x): runs of the same word belong to events one after the other, or to earlier launches.
 
-    Parameters: `events`, `interfaces`, `first`, `n_events`, `run` as for `loc_kernel`; the list is in `events`.
+    Parameters: `events`, `interfaces`, `first`, `n_events`, `run` as for `loc_kernel`; the list is in `events`.  The last
+    block copies the answer to `home`, if that has room.
 
     Launch: any grid along x (a thread takes several words).  Work: a word read per interface, one atomic per answer.
     Source: Cugola & Margara, Middleware 2012, kernel Zip, which makes the array of the ids of one event.  We differ: a word
@@ -517,3 +530,13 @@ def zip_kernel(events: Any, interfaces: Any, first: int, n_events: int, run: int
                 if flags >> part * FLAG_BITS & 1 and event >= 0 and event < n_events:
                     _append(events, first + event, i - word * n_interfaces)
         i += stride
+    last = cuda.shared.array(1, np.int64)
+    if home.host.size > 0 and _is_last_block(home.done, last):
+        thread, counter = np.int64(cuda.threadIdx.x), events[N_FOUND]
+        n = cuda.atomic.add(events, counter, 0)
+        put_items(home.host, events, counter + 1, n, np.int64(0), thread, np.int64(cuda.blockDim.x))
+        cuda.syncthreads()
+        if thread == 0:
+            home.done[0] = 0
+            cuda.threadfence_system()
+            home.host[0] = n

@@ -3,8 +3,7 @@
     mailbox         header | offsets | location | attributes | 0        a few hundred bytes, by the host
          | fetch
     Loc, Cont       on each segment
-    Zip
-         | deliver
+    Zip            its last block copies the answer; a kernel of its own does where filters are asked for, or steps are timed
     mailbox         how many ids, and the first of them
     [zero]          counters and interfaces, behind the last run of a word: no event waits for it that comes later
 
@@ -23,7 +22,7 @@ from mpi_match.engines.clcb.kernels import CLCB_HEADER_WORDS, N_FOUND, N_INTERFA
 from mpi_match.engines.clcb.segment import Segment, spread
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import Gpu, Graph, Stream
-from mpi_match.gpu.pinned_mailbox import Mailbox
+from mpi_match.gpu.pinned_mailbox import Mailbox, no_home
 from mpi_match.gpu.step_times import StepTimes
 from mpi_match.matches.matches import Matches, id_dtype
 
@@ -94,7 +93,9 @@ class ClcbSingle:
             segment.launches(mailbox.on_device, counters, runs.interfaces, n_attributes, 1, steps)
             for segment, counters in zip(segments, runs.counters, strict=True)
         ]
-        zip_ = spread(zip_kernel, gpu, runs.n_interfaces, (mailbox.on_device, runs.interfaces, 0, 1, 0))
+        delivers = steps.on or answer == ANSWER_FILTERS  # else the last block of Zip does
+        home = no_home() if delivers else mailbox.home
+        zip_ = spread(zip_kernel, gpu, runs.n_interfaces, (mailbox.on_device, runs.interfaces, home, 0, 1, 0))
 
         def recorder(run: int) -> Callable[[], None]:
             def record() -> None:
@@ -104,10 +105,11 @@ class ClcbSingle:
                     launch(0, 1, run)
                 if answer != ANSWER_FILTERS:
                     steps.at(stream, "Zip")
-                    zip_.set(4, run)
+                    zip_.set(5, run)
                     zip_(stream)
-                steps.at(stream, "copy out")
-                mailbox.deliver(stream)
+                if delivers:
+                    steps.at(stream, "copy out")
+                    mailbox.deliver(stream)
                 if run == runs.n - 1:
                     steps.at(stream, "zero")
                     runs.zero(stream)

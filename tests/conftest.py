@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -38,6 +39,21 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start the longest tests first."""
     items.sort(key=lambda item: place_of(item.nodeid))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Trace no test of many examples for its coverage: it takes twice as long for that, and executes the same lines again.
+
+    (pytest-cov's own `no_cover` does nothing in the processes of pytest-xdist.)
+    """
+    traced = sys.gettrace()
+    if item.get_closest_marker("untraced") or getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+        sys.settrace(None)
+    try:
+        yield
+    finally:
+        sys.settrace(traced)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -91,6 +91,7 @@ def test_only_doubtful_lines_are_flagged(encoder: EventsEncoder, tmp_path: Path)
 
 
 @pytest.mark.parametrize(("form", "n"), [(PLAIN, 6000), (FORM, 12_000), (NAMED_LATER, 6000)])
+@pytest.mark.untraced
 def test_mutated_lines(
     form: EventForm, n: int, encoder: EventsEncoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -143,6 +143,7 @@ def test_escaped_pairs_are_one_character_as_in_json() -> None:
         assert one(f"x = '{text}'").operand == json.loads(f'"{text}"').replace("''", "'")
 
 
+@pytest.mark.untraced
 def test_filters_and_operands_are_counted_before_they_are_made() -> None:
     """As many as are made, before equal ones become one; 20 million of them once were made of 373 KB."""
     a, b = (" or ".join(f"{name}{i} in (1, {i})" for i in range(2, 5)) for name in "ab")

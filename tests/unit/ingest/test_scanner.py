@@ -101,6 +101,7 @@ def test_what_is_flagged(tmp_path: Path) -> None:
         assert (sum(each.n_flagged for each in found), rejects) == (n_flagged, [])
 
 
+@pytest.mark.untraced
 def test_mutated_lines(tmp_path: Path) -> None:
     for form, n in ((PLAIN, 30_000), (FORM, 50_000), (NAMED_LATER, 20_000)):
         found = assert_as_judged(lines_file(tmp_path, mutated_lines(n, seed=n)), form)
@@ -203,6 +204,7 @@ def test_thousands_of_atoms_in_a_row(tmp_path: Path) -> None:
     assert found[0].batch.widest > 1000
 
 
+@pytest.mark.untraced
 def test_a_wide_vocabulary(tmp_path: Path) -> None:
     """Attributes of 64 bits."""
     table = Table.from_filters([make_filter("i", [["temp", "=", i], ["city", "=", f"w{i}"]]) for i in range(40_000)])

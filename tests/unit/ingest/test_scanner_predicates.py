@@ -141,6 +141,7 @@ def test_what_is_flagged() -> None:
 
 
 @pytest.mark.parametrize("escaped", [True, False])
+@pytest.mark.untraced
 def test_random_and_mutated_predicates(escaped: bool) -> None:
     generator = random.Random(escaped)
     texts = [mutated(generator, predicate(generator)) for _ in range(3000)]

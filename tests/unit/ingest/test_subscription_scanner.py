@@ -165,6 +165,7 @@ def test_files_of_one_kind(alone: list[bytes], tmp_path: Path) -> None:
     assert_as_judged(lines_file(tmp_path, alone))
 
 
+@pytest.mark.untraced
 def test_mutated_lines(tmp_path: Path) -> None:
     generator = random.Random(23)
     made = (json.dumps(random_subscription(generator), ensure_ascii=generator.random() < 0.5) for _ in range(300))

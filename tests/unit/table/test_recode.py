@@ -55,6 +55,7 @@ def test_nothing_new_leaves_the_vocabulary_as_it_is(found: list[Filter], data: s
     assert_same(recoding.table(some), some, [])
 
 
+@pytest.mark.untraced
 def test_all_cases_in_one_code_space() -> None:
     """Every operator with every neighbour: each case's table in the vocabulary of all cases."""
     everything = Table.from_filters([item for case in CASES for item in filters_of(case)]).vocabulary

@@ -14,8 +14,10 @@ from mpi_match.engines.option import Option, OptionValue
 from mpi_match.engines.registry import check_options, options_of, read_options
 from mpi_match.events.events import Events
 from mpi_match.live import LiveMatcher
+from mpi_match.matches.matches import Matches
 from mpi_match.model import make_filter
 from mpi_match.table.table import Table
+from mpi_match.workloads.scenarios import SCENARIOS
 
 TABLE = Table.from_filters([make_filter("i", [["x", ">", 1]])])
 ORDER, DEPTH, SHARE, TWICE = OPTIONS
@@ -155,3 +157,27 @@ def test_every_variant_gives_the_same_answers_on_a_gpu(name: str, options: dict[
     assert engine.match(batch) == judge.match(batch)
     assert engine.match(batch[:1]) == judge.match(batch[:1])
     assert all(seconds > 0 for seconds in engine.steps_s.values())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("scenario", "name", "options"),
+    [
+        ("ccm", "ccm", {"phases": 3}),
+        ("ccm-10-names", "ccm", {"answer": "mask"}),
+        ("ccm-10-names", "ccm", {"answer": "list", "reset": "memset"}),
+        ("clcb-area-1", "clcb", {}),
+        ("clcb-area-1", "clcb", {"runs": 1, "groups": False}),
+    ],
+)
+def test_thousands_of_single_events_one_after_the_other(scenario: str, name: str, options: dict[str, object]) -> None:
+    """A block that copied the answer before the others were done would do so once in a while only."""
+    workload = SCENARIOS[scenario].scaled(20_000)
+    table = Table.from_subscriptions(workload.subscriptions())
+    batch = workload.events(3000).encode(table.vocabulary)
+    engine, judge = open_engine(name, table, options=options), open_engine("keyed", table)
+    for filters in (False, True):
+        expected = judge.match(batch, filters=filters)
+        found = Matches.concat([engine.match(batch[i : i + 1], filters=filters) for i in range(len(batch))])
+        assert found.n_matches
+        assert found == expected

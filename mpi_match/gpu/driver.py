@@ -76,6 +76,7 @@ class Intake:
 
 _ADDRESS, _HANDLE, _SIZE, _COUNT = ctypes.c_uint64, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint
 _INTAKE: dict[str, tuple[Any, ...]] = {
+    "cuCtxGetCurrent": ("cuCtxGetCurrent", _HANDLE),
     "cuLaunchKernel": ("cuLaunchKernel", _HANDLE, *[_COUNT] * 7, _HANDLE, _HANDLE, _HANDLE),
     "cuGraphLaunch": ("cuGraphLaunch", _HANDLE, _HANDLE),
     "cuMemcpyHtoDAsync": ("cuMemcpyHtoDAsync_v2", _ADDRESS, _HANDLE, _SIZE, _HANDLE),
@@ -87,6 +88,16 @@ _INTAKE: dict[str, tuple[Any, ...]] = {
     "cuStreamWaitEvent": ("cuStreamWaitEvent", _HANDLE, _HANDLE, _COUNT),
 }
 """Name in the library, and the types of the arguments."""
+_ASKING = Intake(keeps_lock=True)
+
+
+def current_context() -> int:
+    """The context of the calling thread, 0 without one.  Asking takes a third of a microsecond."""
+    found = ctypes.c_void_p()
+    error = _ASKING.cuCtxGetCurrent(ctypes.addressof(found))
+    if error:
+        raise RuntimeError(f"cuCtxGetCurrent: {words_of(error)}")
+    return found.value or 0
 
 
 class HeldMemory:

@@ -45,6 +45,7 @@ from mpi_match.gpu.driver import (
     GpuInfo,
     HeldMemory,
     call,
+    current_context,
     driver,
     driver_versions,
     local_rank,
@@ -118,10 +119,14 @@ class Gpu:
         self.make_current()
 
     def make_current(self) -> None:
-        """Let the calling thread use this GPU."""
-        if not simulated and getattr(_chosen, "index", None) != self.info.index:
+        """Let the calling thread use this GPU, whatever another library has made current in the thread meanwhile."""
+        if simulated:
+            return
+        if getattr(_chosen, "index", None) != self.info.index:
             cuda.select_device(self.info.index)
-            _chosen.index = self.info.index
+            _chosen.index, _chosen.context = self.info.index, current_context()
+        elif current_context() != _chosen.context:
+            call(driver.cuCtxSetCurrent, _chosen.context)
 
     @property
     def n_bytes(self) -> int:
@@ -146,7 +151,7 @@ class Gpu:
 
 
 _chosen = threading.local()
-"""`index` of the GPU that a thread uses: Numba takes a lock of all threads to be told the same again."""
+"""`index` of the GPU that a thread uses, and its context: Numba takes a lock of all threads to be told the same again."""
 
 
 Argument: TypeAlias = "DeviceArray | int | tuple[DeviceArray | int, ...]"

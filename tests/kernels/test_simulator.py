@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpi_match.gpu.kernels import cuda
+from mpi_match.arrays.csr import Array
+from mpi_match.gpu.kernels import DeviceArray, Stream, cuda, open_gpu
+from mpi_match.gpu.upload import Upload
 
 
 def test_threads_that_ask_at_once_get_the_same_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,3 +30,26 @@ def test_threads_that_ask_at_once_get_the_same_shared_memory(monkeypatch: pytest
     cuda.jit(ask)[1, 4]()
     assert len(got) == 4
     assert len({id(each) for each in got}) == 1
+
+
+def test_arrays_are_copied_while_the_caller_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And an error of copying is raised where the copies are waited for, every time."""
+    gpu, may_copy, copy_in = open_gpu(), threading.Event(), Stream.copy_in
+
+    def held_up(self: Stream, to: DeviceArray, source: Array) -> None:
+        assert may_copy.wait(60)
+        copy_in(self, to, source)
+
+    monkeypatch.setattr(Stream, "copy_in", held_up)
+    arrays = [np.arange(6.0).reshape(2, 3).T, np.empty(0, np.uint32), np.arange(3)]
+    upload = Upload(gpu, arrays)
+    may_copy.set()
+    for _ in range(2):
+        upload.wait()
+    found = [array.memory[: given.size].tolist() for array, given in zip(upload.on_device, arrays, strict=True)]
+    assert found == [[0, 3, 1, 4, 2, 5], [], [0, 1, 2]]
+    monkeypatch.setattr(Stream, "copy_in", lambda *_: 1 / 0)
+    failing = Upload(gpu, arrays)
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            failing.wait()

@@ -111,6 +111,7 @@ class CcmBatches:
         grid = table.grid(table.blocks(table.longest_run, ROWS_PER_THREAD), int(np.diff(bounds).max()), in_flight)
         arrays = (table.rows, table.words, events, self._counts, answers, found, no_home())
         launch = table.kernel.bind(grid, kernel.CCM_BLOCK, (*arrays, 0))
+        table.upload.wait()
         steps.at(stream, "copy in")
         stream.copy_in(events, host)
         steps.at(stream, "reset")

@@ -34,7 +34,6 @@ come down to the same interval test, counters are packed and, where the kernel r
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -62,7 +61,7 @@ CCM_LEAST_ATTRIBUTES = 4
 
 
 class Ccm(Engine):
-    """CCM on one GPU.  `upload_s` is what bringing the table there took; `kernel_s` is the device time of all batches'
+    """CCM on one GPU, to which the table is copied until the first match; `kernel_s` is the device time of all batches'
     kernels so far (single events are not timed: that would take longer than they do)."""
 
     name = "ccm"
@@ -89,9 +88,7 @@ class Ccm(Engine):
         by_mask = table.n_interfaces <= MASK_INTERFACES if variant.answer == "auto" else variant.answer == "mask"
         self._answer, self._covers_event = ANSWER_MASK if by_mask else ANSWER_INTERFACES, variant.cover == "event"
         rows = ccm_rows(table, by_filter=variant.order == "given", with_names=variant.phases == 3)
-        start = time.perf_counter()
         self._on_device = OnDevice(self._gpu, rows, table, variant)
-        self.upload_s = time.perf_counter() - start
         self._stream, self._steps = self._gpu.stream(), StepTimes()
         self._one: dict[tuple[int, int], CcmSingle] = {}
         self._many: dict[int, CcmBatches] = {}
@@ -125,6 +122,7 @@ class Ccm(Engine):
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
         """See `Engine.match`."""
         check_batch(self._table, batch)
+        self._gpu.make_current()
         answer = ANSWER_FILTERS if filters else self._answer
         if batch.n_events == 1:
             return self._match_one(batch, answer)

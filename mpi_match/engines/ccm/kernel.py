@@ -39,6 +39,7 @@ from mpi_match.errors import EngineError
 from mpi_match.gpu.intrinsics import add, double_of, in_circle
 from mpi_match.gpu.kernels import DeviceArray, Gpu, Kernel, Stream, cuda, device_function, kernel
 from mpi_match.gpu.pinned_mailbox import HOME_TYPE, Home, put_items
+from mpi_match.gpu.upload import Upload
 from mpi_match.table.table import Table
 
 ANSWER_MASK, ANSWER_INTERFACES, ANSWER_FILTERS = 0, 1, 2
@@ -372,13 +373,15 @@ MAX_ATTRIBUTES = 65535
 class OnDevice:
     """The table on the GPU, the kernel for it, and the shapes of launches that follow from it.
 
-    `n_copies` of the counters take turns: two where the kernel of an event resets them for the next one.
+    `n_copies` of the counters take turns: two where the kernel of an event resets them for the next one.  `upload` is to be
+    waited for before the first launch.
     """
 
     def __init__(self, gpu: Gpu, rows: CcmRows, table: Table, variant: CcmVariant) -> None:
         self.kernel = ccm_kernel(variant.reset, variant.input, variant.phases)
         self.n_copies = 2 if variant.reset == "kernel" else 1
-        self.rows, self.words = gpu.upload(rows.rows), gpu.upload(rows.words)
+        self.upload = Upload(gpu, (rows.rows, rows.words))
+        self.rows, self.words = self.upload.on_device
         self.counters, self.answer_words = rows.counters, rows.answer_words
         self.n_filters, self.n_interfaces = table.n_filters, table.n_interfaces
         self.has_areas = table.has_areas

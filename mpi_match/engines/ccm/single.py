@@ -62,7 +62,7 @@ class CcmSingle:
         covers_event: bool,
         steps: StepTimes,
     ) -> None:
-        self._stream, self._answer, self._steps = stream, answer, steps
+        self._stream, self._answer, self._steps, self._upload = stream, answer, steps, table.upload
         self._n_ids = table.n_ids(answer)
         self._id_dtype = id_dtype(self._n_ids)
         is_mask = answer == ANSWER_MASK
@@ -125,7 +125,8 @@ class CcmSingle:
 
     def _prepare(self, n_blocks: int) -> list[Callable[[], None]]:
         """Launches with so many blocks for a run, one for each copy."""
-        records = [self._recorder(n_blocks, copy) for copy in range(self._n_copies)]
+        records = [self._recorder(n_blocks, copy) for copy in range(self._n_copies)]  # loads the kernel
+        self._upload.wait()
         if self._steps.on:
             return records
         plan = self._plan.copy()

@@ -28,7 +28,6 @@ count; circles are in double precision, rounded at every step like the model's.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -58,8 +57,8 @@ CLCB_LEAST_ATTRIBUTES = 4
 
 
 class Clcb(Engine):
-    """CLCB on one GPU.  `upload_s` is the time of making the table's arrays and copying them to the GPU; `kernel_s` is the
-    device time of all batches so far (single events are not timed: timing takes longer than matching one)."""
+    """CLCB on one GPU, to which what does not change of the table is copied until the first match; `kernel_s` is the device
+    time of all batches so far (single events are not timed: timing takes longer than matching one)."""
 
     name = "clcb"
     takes_changes = compiles = True
@@ -85,9 +84,7 @@ class Clcb(Engine):
             )
         self._stream, self._steps = self._gpu.stream(), StepTimes()
         self._kernel_s = 0.0
-        start = time.perf_counter()
         self._slots = SegmentSlots(table, self._new_segment)
-        self.upload_s = time.perf_counter() - start
         self._forget()
 
     def _new_segment(self, table: Table, ids: Array) -> Segment:
@@ -102,6 +99,7 @@ class Clcb(Engine):
     def update(self, changes: Changes) -> None:
         """See `Engine.update`."""
         check_changes(self.name, self._live, self._table, changes)
+        self._gpu.make_current()
         if self._slots.update(changes):
             self._forget()
 
@@ -134,6 +132,7 @@ class Clcb(Engine):
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
         """See `Engine.match`."""
         check_batch(self._table, batch)
+        self._gpu.make_current()
         answer = ANSWER_FILTERS if filters else ANSWER_INTERFACES
         if batch.n_events == 1:
             return self._match_one(batch, answer)

@@ -47,6 +47,7 @@ from mpi_match.errors import EngineError
 from mpi_match.gpu.intrinsics import WARP
 from mpi_match.gpu.kernels import Argument, DeviceArray, Gpu, Kernel, KernelLaunch, PinnedBuffer, Rows, Stream, cuda, kernel
 from mpi_match.gpu.step_times import StepTimes
+from mpi_match.gpu.upload import Upload
 from mpi_match.table.table import Table
 
 BLOCKS_PER_MULTIPROCESSOR = 4
@@ -79,15 +80,16 @@ class Segment:
     def __init__(self, gpu: Gpu, stream: Stream, table: Table, ids: Array, variant: ClcbVariant) -> None:
         nowhere = replace(table.filters, area_filter=table.filters.area_filter[:0], area=table.filters.area[:0])
         base = ccm_rows(replace(table, filters=nowhere), "clcb", by_filter=True)
+        uploads = [Upload(gpu, (base.rows, base.words))]  # while the rest is made
         filters, areas = filter_columns(table, ids, variant)
+        uploads.append(Upload(gpu, [filters]))
         self.table, self.ids, self.n_filters = table, ids, table.n_filters
         self.runs_log = min(base.counter_log, variant.runs.bit_length() - 1)
         self._variant = variant
         self._longest_run = base.longest_run
         self._columns = variant.areas == "columns"
-        self._filters = gpu.upload(filters)
+        self._uploads = uploads
         self._areas = gpu.upload(np.ascontiguousarray(areas.T) if self._columns else areas)
-        self._rows, self._words = gpu.upload(base.rows), gpu.upload(base.words)
         self._gpu, self._stream = gpu, stream
         width = 1 if self._columns else 3
         self._places = Rows(stream, self._areas, width, MOVES_UNDER_WAY)
@@ -114,12 +116,15 @@ class Segment:
             raise EngineError(
                 f"an event has {n_attributes} attributes; clcb takes at most {MAX_ATTRIBUTES}, keyed takes more"
             )
-        arrays = SegmentArrays(self._filters, self._rows, self._words)
+        (rows, words), (filters,) = (upload.on_device for upload in self._uploads)
+        arrays = SegmentArrays(filters, rows, words)
         rest = (events, Marks(counters, interfaces), self.n_filters, 0, n_events, 0)
         groups = self._variant.groups
         loc = spread(loc_kernel(self._variant), self._gpu, self.n_filters, (arrays, self._areas, *rest))
         items = -(-self._longest_run // WARP) if groups else self._longest_run
         cont = spread(cont_kernel(groups), self._gpu, items, (arrays, *rest), max(n_attributes, 1), n_events)
+        for upload in self._uploads:  # behind the kernels, which are loaded meanwhile
+            upload.wait()
 
         def launch(first: int, n_events: int, run: int) -> None:
             for name, bound, at in (("Loc", loc, 5), ("Cont", cont, 4)):

@@ -130,6 +130,37 @@ def test_copies_begin_where_arrays_do() -> None:
     assert device_memory.address_of(table[1]) == table.ctypes.data + 24
 
 
+def test_a_context_that_another_library_has_made_current_is_changed_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    current, asked = [0], list[tuple[str, int]]()
+
+    def select(index: int) -> None:
+        asked.append(("select", index))
+        current[0] = 77
+
+    def set_current(context: int) -> tuple[int]:
+        asked.append(("set", context))
+        current[0] = context
+        return (0,)
+
+    monkeypatch.setattr(cuda, "_chosen", threading.local())
+    monkeypatch.setattr(cuda, "cuda", SimpleNamespace(select_device=select))
+    monkeypatch.setattr(cuda, "current_context", lambda: current[0])
+    monkeypatch.setattr(driver.driver, "cuCtxSetCurrent", set_current)
+    gpu, same = cuda.Gpu(GPUS[1]), cuda.Gpu(GPUS[1])
+    gpu.make_current()
+    assert asked == [("select", 1)]
+    for other in (88, 0):
+        current[0] = other
+        same.make_current()
+        gpu.make_current()
+        assert current == [77]
+    assert asked == [("select", 1), ("set", 77), ("set", 77)]
+    elsewhere = threading.Thread(target=gpu.make_current)
+    elsewhere.start()
+    elsewhere.join()
+    assert asked[3:] == [("select", 1)]
+
+
 @pytest.mark.usefixtures("two_gpus")
 def test_ranks_take_gpus_in_turn_and_an_argument_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cuda.open_gpu().info.index == 0

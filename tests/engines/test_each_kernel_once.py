@@ -15,11 +15,14 @@ from mpi_match.changes.live_table import LiveTable
 from mpi_match.engines import open_engine
 from mpi_match.engines.keyed.bitmap import choice, live_bitmap
 from mpi_match.engines.keyed.bitmap.rows import BLOCK_FILTERS
-from mpi_match.engines.keyed.cuda import FEW_INTERFACES
+from mpi_match.engines.keyed.cuda import FEW_INTERFACES, KeyedCuda
+from mpi_match.engines.keyed.kernels.tidy import TIDIED_TOGETHER
+from mpi_match.engines.keyed.kernels.trie_thread import SORTED_ANSWERS
+from mpi_match.events.events import Events
 from mpi_match.ingest.event_scanner import EventScanner
 from mpi_match.ingest.line_blocks import LineBlock
 from mpi_match.ingest.rows import PLAIN, ChangeRow, EventForm
-from mpi_match.model import Change, Filter, make_filter
+from mpi_match.model import Change, Filter, make_event, make_filter
 from mpi_match.table.table import Table
 from mpi_match.workloads.scenarios import SCENARIOS
 
@@ -82,6 +85,23 @@ def test_bitmap(n_filters: int, of_filters: bool, launched: set[str], monkeypatc
     assert found.n_matches
     assert "bitmap_kernel_" in launched
     assert ("tidy_kernel" in launched) == (n_filters > BLOCK_FILTERS and (of_filters or table.n_interfaces > FEW_INTERFACES))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("of_filters", [False, True], ids=["interfaces", "filters"])
+@pytest.mark.parametrize("n_interfaces", [SORTED_ANSWERS + 20, TIDIED_TOGETHER + 20])
+def test_many_answers_of_the_trie(n_interfaces: int, of_filters: bool, launched: set[str]) -> None:
+    """A thread that kept them all in order took minutes for an event of 45,000."""
+    table = Table.from_filters([make_filter(f"i{k * 7 % n_interfaces}", [["a", "exists"]]) for k in range(3 * n_interfaces)])
+    batch = Events.of([make_event({"a": k}) for k in range(70)]).encode(table.vocabulary)
+    engine = open_engine("keyed_cuda", table)
+    assert isinstance(engine, KeyedCuda)
+    assert not engine.has_bitmap
+    found = engine.match(batch, filters=of_filters)
+    assert found == open_engine("keyed", table).match(batch, filters=of_filters)
+    assert found.n_matches == 70 * n_interfaces * (3 if of_filters else 1)
+    assert "tidy_kernel" in launched
+    assert ("mark_kernel" in launched) == (n_interfaces > TIDIED_TOGETHER)
 
 
 @pytest.mark.gpu

@@ -58,7 +58,8 @@ from mpi_match.table.table import Table
 log = logging.getLogger(__name__)
 
 CPU_EVENTS, CPU_LINES = 64, 1024
-"""A batch of fewer events is matched by the CPU, also if these have fewer lines of a bitmap to look into in all."""
+"""A batch of fewer events is matched by the CPU; where most filters are in a bitmap, of which a GPU looks into all lines at
+once, if these have fewer lines to look into in all."""
 FEW_INTERFACES = 64
 """Up to so many interfaces an answer is a bit mask."""
 POOL_BYTES = LINE_POOL_BYTES = 2**30
@@ -111,7 +112,8 @@ class KeyedCuda(Engine):
         bins, shift = self._live_filters.bins, table.vocabulary.shift
         self._bitmap = None if bins is None else BitmapOnGpu(self._gpu, bitmap, bins, shift)
         n_in_bitmap = 0 if bitmap is None else len(bitmap.filters)
-        self._few = CPU_LINES // max(n_in_bitmap // LINE_FILTERS, 1)
+        if 2 * n_in_bitmap > table.n_filters:
+            self._few = CPU_LINES // max(n_in_bitmap // LINE_FILTERS, 1)
         self._has_trie = len(table.filters.area) + n_in_bitmap < table.n_filters
         if live or not self._live_filters.is_empty:
             self._grid = GridOnGpu(

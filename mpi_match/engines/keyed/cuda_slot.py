@@ -28,7 +28,7 @@ from mpi_match.engines.keyed.cuda_grid import GridOnGpu
 from mpi_match.engines.keyed.cuda_results import Answers
 from mpi_match.engines.keyed.kernels.compact import KEYED_BLOCK, SCAN_THREADS, count_dtype, scan_kernel
 from mpi_match.engines.keyed.kernels.tidy import MARK_THREADS, TIDIED_TOGETHER, mark_kernel, mark_shape, tidy_kernel
-from mpi_match.engines.keyed.kernels.trie_thread import MASKS, AnswerArrays, EventArrays
+from mpi_match.engines.keyed.kernels.trie_thread import MASKS, SORTED_ANSWERS, AnswerArrays, EventArrays
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.event_batch import GpuBatch
 from mpi_match.gpu.intrinsics import WARP
@@ -105,14 +105,13 @@ class PipelineSlot:
         shape = [n, room, plan.n_ids if is_mask else 0]
         if plan.trie_kernel is None or plan.is_wide:
             stream.zero(found)
-        warps = -(-n * WARP // KEYED_BLOCK)
+        warps, given = -(-n * WARP // KEYED_BLOCK), AnswerArrays(found, slots)
         if plan.trie_kernel is not None:
             n_blocks = warps if plan.is_wide else n_groups
-            plan.trie_kernel.bind((n_blocks,), KEYED_BLOCK, [events, plan.index_arrays, AnswerArrays(found, slots), *shape])(
-                stream
-            )
+            plan.trie_kernel.bind((n_blocks,), KEYED_BLOCK, [events, plan.index_arrays, given, *shape])(stream)
+            if not is_mask and not plan.is_wide and room > SORTED_ANSWERS:
+                self._tidy(given, plan.n_ids)
         if plan.bitmap_kernel is not None and plan.bitmap is not None:
-            given = AnswerArrays(found, slots)
             most_blocks = 0
             for words, bitmap, n_blocks in plan.bitmap.parts(None if grid is None else grid.words):
                 most_blocks = max(n_blocks, most_blocks)
@@ -127,7 +126,7 @@ class PipelineSlot:
                 [
                     events,
                     plan.index_arrays._replace(words=grid.words),
-                    AnswerArrays(found, slots),
+                    given,
                     location,
                     grid.arrays,
                     *(n, room, grid.n_levels),

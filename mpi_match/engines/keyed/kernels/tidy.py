@@ -1,4 +1,5 @@
-"""Answers in a bitmap's blocks are found in any order, perhaps twice: two kernels sort each event's and leave one of each.
+"""Answers in a bitmap's blocks, and many of the trie, are found in any order, perhaps twice: two kernels sort those of each
+event and leave one of each.
 
     tidy_kernel   TIDIED_ALONE answers at most: a warp; TIDIED_TOGETHER: a block of threads; both in shared memory
     mark_kernel   more: a bit for each id, set for those that are there and read in order; needs no comparisons, which for

@@ -1,12 +1,9 @@
 """The kernels that turn bytes of JSON lines into events on a GPU: `ingest.scanner`, one thread a line.
 
-    count_rows   row ends in every 64 bytes, and their sum for every block          ┐
-    sum_blocks   where the rows of each block begin                                 │ 2 x the bytes
-    write_rows   position of every row's end                                        ┘
-    scan_rows    a row's attributes, in the thread's own memory, then one block's   ┐ the bytes once, by way of shared
-                 rows end to end in the *arena*, blocks in any order                ┘ memory: a warp reads 32 lines at once;
-                 plain lines a pair at a time by all lanes (`plain_lines`), then each lane what is left
-    sum_blocks   where the attributes of each block begin
+    count_rows   row ends in every 64 bytes, a bit for each byte, and their sum for every block
+    write_rows   position of every row's end
+    scan_plain   attributes of plain lines (`plain_lines`), one block's rows end to end in the *arena*, blocks in any order
+    scan_rows    the same of the rows that are left, or of all, by way of the thread's own memory
     gather       offsets and attributes of all rows, in their order
     insert       if there are flagged rows, and all of them are good: these among the others
 
@@ -18,11 +15,12 @@ The functions of a line are those that the CPU runs.  Their tables are arrays in
 addresses are put together here.  A thread has less room than a CPU's: `MOST_ROW_NAMES`, `ROW_SCRATCH_BYTES`,
 `MOST_ROW_ATOMS`; a line that needs more is flagged.
 
-For a line of 59 bytes and five numbers (ccm) an H200 has to move 300 bytes of device memory, 0.06 ns at 4.8 TB/s.  The
-scanner of all lines takes 0.65 ns: a warp needs 7,700 instructions for 32 lines, 20 lanes of 32 take part in one, and a
-scheduler has one to issue in 37 cycles of 100, because its six warps wait for the byte, the word of a table or the thread's
-own memory before.  So plain lines take fewer and longer steps (`plain_lines`): some 500 instructions and six loads of 16
-bytes a number.
+The sums of blocks are so few that each block adds up those before it for itself, where another kernel would take longer.
+For a line of 59 bytes and five numbers (ccm) an H200 has to move 300 bytes of device memory, 0.06 ns at 4.8 TB/s.
+`scan_rows` takes 0.65 ns: a warp needs 7,700 instructions for 32 lines, 20 lanes of 32 take part in one, and a scheduler has
+one to issue in 37 cycles of 100, because its six warps wait for the byte, the word of a table or the thread's own memory
+before.  So plain lines have a kernel of their own, with fewer and longer steps and twice as many warps, since its threads
+have no memory but registers: what a line has goes where its bytes were, in shared memory.
 """
 
 from __future__ import annotations
@@ -33,10 +31,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpi_match.compute import search
-from mpi_match.gpu.intrinsics import address_of, ballot, lane, popcount
+from mpi_match.gpu.intrinsics import WARP, address_of, ballot, lane, popcount, shuffle
 from mpi_match.gpu.kernels import Kernel, cuda, device_function, kernel
+from mpi_match.gpu.warp import running_sum
 from mpi_match.ingest.atom_automaton import FOUND_HEADER, FOUND_ROOM
-from mpi_match.ingest.plain_lines import LINE_ENDED, NO_ATTRIBUTE, PLAIN_TAIL_WORDS, UNSURE, plain_pair
+from mpi_match.ingest.plain_lines import (
+    LINE_ENDED,
+    PLAIN_TAIL_WORDS,
+    UNSURE,
+    PlainTables,
+    plain_item,
+    plain_pair,
+    plain_start,
+)
 from mpi_match.ingest.row_ends import STRETCH_BYTES, row_ends
 from mpi_match.ingest.scanner import (
     DECODED,
@@ -64,15 +71,24 @@ LINE_BLOCK = 128
 """Threads of a block, and rows that it scans at a time."""
 SCAN_REGISTERS = 80
 """Of a thread of `scan_rows`: six blocks on a multiprocessor.  With 64 an H200 takes a quarter longer."""
-SUM_THREADS = 1024
-_ONE, _58 = np.uint64(1), np.uint64(58)
+PLAIN_REGISTERS = 40
+"""Of a thread: twelve blocks on a multiprocessor."""
+PLAIN_STAGE_WORDS = 2**11
+"""Words of 64 bits in shared memory for the lines of a block; longer ones are left to others."""
+_LISTED = 16
+"""Bits of a sum of attributes of a block; above them is the number of its rows that are left to others."""
+GATHER_REGISTERS = 48
+"""Of a thread of `gather`: ten blocks."""
+ROW_THREADS = 512
+"""Threads of a block that finds rows, each in STRETCH_BYTES."""
+HAS_LISTED, _IS_LISTED = 2**31, np.uint32(2**31)
+"""A bit of a block's source, of a row's count: it is, or has, a row that was listed."""
+_ONE = np.uint64(1)
 lower_bound = device_function(search.lower_bound)
 STAGE_WORDS = 2**11
 """Words of 64 bits in shared memory for the lines of a block; longer ones are read where they are."""
 MOST_ROW_NAMES, MOST_ROW_ATOMS, ROW_SCRATCH_BYTES = 128, 64, 256
 """Room of a row: names, atoms, and bytes of a dotted name or of a string with escapes."""
-MOST_PLAIN_NAMES = 32
-"""Names of a plain line; one with more is scanned as others are."""
 _ATTRIBUTE_ROOM = MOST_ROW_NAMES + MOST_ROW_ATOMS
 _WORK_WORDS, _COUNT_WORDS, _ATOM_WORDS = DECODED + 1, N_COUNTS, FOUND_HEADER + 2 * MOST_ROW_ATOMS
 
@@ -86,21 +102,22 @@ _WORK_WORDS, _COUNT_WORDS, _ATOM_WORDS = DECODED + 1, N_COUNTS, FOUND_HEADER + 2
     WIDEST_ROW,
     LOCATED_ROWS,
     IDENTIFIED_ROWS,
-    N_GATHERED,
     NOT_PLAIN,
     N_STATE,
-) = range(12)
+) = range(11)
 """Words of the state.  Given: bytes, rows and attributes for which there is room.  Found: rows; attributes; flagged rows;
-attributes of the widest row; are there rows with a location, with an id; attributes that were gathered; rows that were
-not plain."""
+attributes of the widest row; are there rows with a location, with an id; rows that were not plain."""
 
 
 class RowArrays(NamedTuple):
     """What is known of each row, in the order of the rows, for `ROW_ROOM` rows.
 
     ends       u32: its line feed
-    counts     u32: attributes; 0 where it is flagged
-    sources    u32: where those of each block of LINE_BLOCK rows begin in the arena
+    counts     u32: attributes; 0 where it is flagged; beside them 2^31 where it was listed
+    sources    u32: where those of each block of LINE_BLOCK rows begin in the arena, without those of listed rows; beside it
+               HAS_LISTED
+    listed     u32: the rows left by `scan_plain`, in any order
+    places     u32: where the attributes of a listed row begin in the arena
     flagged    u32[3 ·]: number, first byte and line feed of each flagged row, in any order; blank lines before it are in it
     location   f64[2 ·]: x and y, NaN for a row without one; one item where the form names none
     ids        i64[2 ·]: where the id begins and ends in the data, zeros for a row without one; one item where the form names
@@ -110,70 +127,46 @@ class RowArrays(NamedTuple):
     ends: Any
     counts: Any
     sources: Any
+    listed: Any
+    places: Any
     flagged: Any
     location: Any
     ids: Any
 
 
-_ROWS = "RowArrays(uint32[::1], uint32[::1], uint32[::1], uint32[::1], float64[::1], int64[::1])"
+ROW_ARRAYS = f"RowArrays({'uint32[::1], ' * 6}float64[::1], int64[::1])"
 
 
 @device_function
-def _running_sums(part: Any, thread: Any, n: Any) -> None:
-    """Replace part[0:n] by its running sums; every thread of a block of n calls it, with its number."""
-    cuda.syncthreads()
-    step = 1
-    while step < n:
-        before = part[thread - step] if thread >= step else np.int64(0)
-        cuda.syncthreads()
-        part[thread] += before
-        cuda.syncthreads()
-        step *= 2
+def sums_before(value: Any, part: Any) -> Any:
+    """The sum of the values of the threads before this one, and of all, each and together below 2^32.
 
-
-@device_function
-def _was_seen(seen: Any, n: Any, mask: Any, hash_: Any) -> Any:
-    """Is a name's hash among the n before it?  `mask` has a bit for each of those.  A new hash is kept."""
-    found = False
-    if mask >> (hash_ >> _58) & _ONE != np.uint64(0):
-        for k in range(n):
-            found = found or seen[k] == hash_
-    seen[n] = hash_
-    return found
-
-
-@device_function
-def _put_in_order(attributes: Any, n: Any, item: Any) -> None:
-    """Insert an item into the first n, which are in ascending order."""
-    k = n
-    while k > 0 and attributes[max(k - 1, 0)] > item:
-        attributes[k] = attributes[k - 1]
-        k -= 1
-    attributes[k] = item
-
-
-@device_function
-def _plain_attributes(stage: Any, at: Any, starts: Any, tables: Any, seen: Any, attributes: Any) -> Any:
-    """Scan a plain line from byte `at` of the stage on: how many attributes it has; -1 if it is none, or not `starts`.
-
-    All lanes of a warp call it, and none is ahead of the others by more than a pair.
+    Every thread of a block calls it, and another use of `part`, i64 for each warp in shared memory, is over for all of them
+    after one `syncthreads`.
     """
-    goes_on, whole = starts, False
-    if goes_on:
-        goes_on = stage[at >> 3] >> np.uint64((at & 7) << 3) & np.uint64(255) == np.uint64(123)
-    at, bits, n_names, n = at + 1, np.uint64(0), np.int64(0), np.int64(0)
-    while ballot(goes_on) != 0:
-        if goes_on:
-            at, hash_, attribute = plain_pair(stage, at, tables)
-            is_good = at != UNSURE and not _was_seen(seen, n_names, bits, np.uint64(hash_))
-            bits |= _ONE << (np.uint64(hash_) >> _58)
-            n_names += 1
-            if is_good and np.uint64(attribute) != NO_ATTRIBUTE:
-                _put_in_order(attributes, n, np.uint64(attribute))
-                n += 1
-            whole = is_good and at == LINE_ENDED
-            goes_on = is_good and not whole and n_names < MOST_PLAIN_NAMES
-    return n if whole else np.int64(-1)
+    thread = np.int64(cuda.threadIdx.x)
+    upto = running_sum(value)
+    cuda.syncthreads()
+    if lane() == WARP - 1:
+        part[thread // WARP] = np.uint32(upto)
+    cuda.syncthreads()
+    before, total = np.int64(0), np.int64(0)
+    for warp in range(cuda.blockDim.x // WARP):
+        each = part[warp]
+        if warp < thread // WARP:
+            before += each
+        total += each
+    return before + np.int64(np.uint32(upto)) - value, total
+
+
+@device_function
+def _sum_of_blocks(sums: Any, n: Any, part: Any) -> Any:
+    """The sum of sums[0:n], the same for all threads of a block; each of them calls it."""
+    own = np.int64(0)
+    for i in range(np.int64(cuda.threadIdx.x), n, cuda.blockDim.x):
+        own += sums[i]
+    _, total = sums_before(own, part)
+    return total
 
 
 @device_function
@@ -185,63 +178,150 @@ def _put_pair(to: Any, row: Any, pair: Any, is_there: Any, state: Any, which: An
         state[which] = 1
 
 
-@kernel("void(int64, int64[::1], int64[::1])")
-def count_rows_kernel(data: Any, state: Any, sums: Any) -> None:
-    """Count the rows that end in the bytes of each block: sums[block].
+@kernel("void(int64, int64[::1], uint64[::1], int64[::1])")
+def count_rows_kernel(data: Any, state: Any, found: Any, sums: Any) -> None:
+    """Find the rows that end in each stretch of bytes (`row_ends`), and count those of each block: sums[block].
 
-    Launch: LINE_BLOCK threads for each STRETCH_BYTES * LINE_BLOCK bytes at the address `data`.
+    Launch: ROW_THREADS threads for each STRETCH_BYTES * ROW_THREADS bytes at the address `data`.
     """
-    part = cuda.shared.array(LINE_BLOCK, np.int64)
+    part = cuda.shared.array(ROW_THREADS, np.int64)
     thread, n_bytes = np.int64(cuda.threadIdx.x), state[DATA_BYTES]
-    start = (cuda.blockIdx.x * cuda.blockDim.x + thread) * STRETCH_BYTES
-    part[thread] = popcount(np.uint64(row_ends(data, start, n_bytes))) if start < n_bytes else np.int64(0)
-    _running_sums(part, thread, cuda.blockDim.x)
-    if thread == cuda.blockDim.x - 1:
-        sums[cuda.blockIdx.x] = part[thread]
+    stretch = cuda.blockIdx.x * cuda.blockDim.x + thread
+    n = np.int64(0)
+    if stretch * STRETCH_BYTES < n_bytes:
+        ends = np.uint64(row_ends(data, stretch * STRETCH_BYTES, n_bytes))
+        found[stretch] = ends
+        n = popcount(ends)
+    _, total = sums_before(n, part)
+    if thread == 0:
+        sums[cuda.blockIdx.x] = total
 
 
-@kernel("void(int64, int64[::1], int64[::1], uint32[::1])")
-def write_rows_kernel(data: Any, state: Any, sums: Any, ends: Any) -> None:
-    """Write the position of every row's end, after `sum_blocks_kernel`.  Launch: as `count_rows_kernel`."""
-    part = cuda.shared.array(LINE_BLOCK, np.int64)
-    if state[ROWS_FOUND] > state[ROW_ROOM]:
-        return
-    thread, n_bytes = np.int64(cuda.threadIdx.x), state[DATA_BYTES]
-    start = (cuda.blockIdx.x * cuda.blockDim.x + thread) * STRETCH_BYTES
-    found = np.uint64(row_ends(data, start, n_bytes)) if start < n_bytes else np.uint64(0)
-    n = popcount(found)
-    part[thread] = n
-    _running_sums(part, thread, cuda.blockDim.x)
-    row = sums[cuda.blockIdx.x] + part[thread] - n
-    while found != np.uint64(0):
-        ends[row] = start + popcount((found & (~found + _ONE)) - _ONE)
-        found &= found - _ONE
+@kernel("void(int64[::1], uint64[::1], int64[::1], uint32[::1])")
+def write_rows_kernel(state: Any, found: Any, sums: Any, ends: Any) -> None:
+    """Write the position of every row's end for which there is room, and how many rows there are.
+
+    Launch: as `count_rows_kernel`, which comes before.
+    """
+    part = cuda.shared.array(ROW_THREADS, np.int64)
+    thread, block = np.int64(cuda.threadIdx.x), np.int64(cuda.blockIdx.x)
+    room, stretch = state[ROW_ROOM], block * cuda.blockDim.x + thread
+    bits = found[stretch] if stretch * STRETCH_BYTES < state[DATA_BYTES] else np.uint64(0)
+    row = _sum_of_blocks(sums, block, part)
+    before, total = sums_before(popcount(bits), part)
+    if thread == 0 and block == cuda.gridDim.x - 1:
+        state[ROWS_FOUND] = row + total
+    row += before
+    while bits != np.uint64(0):
+        if row < room:
+            ends[row] = stretch * STRETCH_BYTES + popcount((bits & (~bits + _ONE)) - _ONE)
+        bits &= bits - _ONE
         row += 1
 
 
-@kernel("void(int64[::1], int64[::1], int64, int64, int64)")
-def sum_blocks_kernel(sums: Any, state: Any, of: Any, per_block: Any, total: Any) -> None:
-    """Replace the sum of each block by the sum of those before it, and put all of them into state[total].
+@device_function
+def _note_widest(most: Any, part: Any, state: Any) -> None:
+    """Note the most attributes of a thread's rows, i32; every thread of a block calls it.  `part`: see `sums_before`."""
+    apart = 1
+    while apart < WARP:
+        most = np.int32(max(most, shuffle(most, (lane() + apart) % WARP)))
+        apart *= 2
+    if lane() == 0:
+        part[cuda.threadIdx.x // WARP] = most
+    cuda.syncthreads()
+    if cuda.threadIdx.x == 0:
+        widest = np.int64(0)
+        for warp in range(cuda.blockDim.x // WARP):
+            widest = max(widest, part[warp])
+        if widest > state[WIDEST_ROW]:
+            cuda.atomic.max(state, WIDEST_ROW, widest)
 
-    There is a block for every `per_block` of state[of].  Launch: one block of SUM_THREADS.
+
+@device_function
+def _attributes_of(text: Any, at: Any, starts: Any, plain: Any, wide: Any) -> Any:
+    """Scan a line, if it `starts`, from byte `at`: how many attributes it has; -1 if it is not plain.
+
+    All lanes of a warp call it, and none is ahead of the others by more than a pair.
     """
-    part = cuda.shared.array(SUM_THREADS, np.int64)
-    thread = np.int64(cuda.threadIdx.x)
-    n = (state[of] + per_block - 1) // per_block if state[ROWS_FOUND] <= state[ROW_ROOM] else np.int64(0)
-    share = (n + cuda.blockDim.x - 1) // cuda.blockDim.x
-    first, last = min(thread * share, n), min((thread + 1) * share, n)
-    before = np.int64(0)
-    for i in range(first, last):
-        before += sums[i]
-    part[thread] = before
-    _running_sums(part, thread, cuda.blockDim.x)
-    if thread == cuda.blockDim.x - 1:
-        state[total] = part[thread]
-    before = part[thread] - before
-    for i in range(first, last):
-        sum_ = sums[i]
-        sums[i] = before
-        before += sum_
+    first, n, n_items = np.uint32((at + 3) >> 2), np.uint32(0), np.uint32(0)
+    place = np.uint32(plain_start(text, np.uint32(at))) if starts else UNSURE
+    while ballot(place < LINE_ENDED) != 0:
+        if place < LINE_ENDED and n_items == MOST_ROW_NAMES:
+            place = UNSURE
+        if place < LINE_ENDED:
+            after, n_found, n_kept = plain_pair(text, place, first, n, n_items, plain, wide)
+            place, n, n_items = np.uint32(after), np.uint32(n_found), np.uint32(n_kept)
+    return np.int64(n) if place != UNSURE else np.int64(-1)
+
+
+@lru_cache
+def scan_plain_kernel(packed: str) -> Kernel:
+    """The kernel for attributes of type `packed` ("uint32", "uint64")."""
+    wide, packed_type = packed == "uint64", np.uint32 if packed == "uint32" else np.uint64
+    stage_words, stage_room = PLAIN_STAGE_WORDS, PLAIN_STAGE_WORDS + PLAIN_TAIL_WORDS
+    plain_types = "PlainTables(int64, int64, int64, int64, int64)"
+    signature = f"void(uint64[::1], {plain_types}, int64[::1], {ROW_ARRAYS}, int64[::1], {packed}[::1])"
+
+    @kernel(signature, max_registers=PLAIN_REGISTERS, named_tuples=[RowArrays, PlainTables])
+    def scan_plain(words: Any, plain: Any, state: Any, rows: Any, sums: Any, arena: Any) -> None:
+        """Scan the rows that are plain lines, some of LINE_BLOCK at a time, each by one thread; sums[block] are attributes.
+
+        words    the bytes of the lines, as words
+        plain    the tables of plain lines, on the GPU
+
+        Launch: any number of blocks of LINE_BLOCK threads.
+        """
+        stage = cuda.shared.array(stage_room, np.uint64)  # a line each, by which the simulator tells them apart
+        part = cuda.shared.array(LINE_BLOCK, np.int64)
+        begin = cuda.shared.array(2, np.int64)
+        text = address_of(stage)
+        thread, n_threads = np.int64(cuda.threadIdx.x), np.int64(cuda.blockDim.x)
+        n_rows = state[ROWS_FOUND] if state[ROWS_FOUND] <= state[ROW_ROOM] else np.int64(0)
+        most = np.int32(0)
+        first = cuda.blockIdx.x * n_threads
+        while first < n_rows:
+            last, row = min(first + n_threads, n_rows), first + thread
+            start_word = (np.int64(rows.ends[first - 1]) + 1) >> 3 if first > 0 else np.int64(0)
+            n_words = ((np.int64(rows.ends[last - 1]) + 8) >> 3) - start_word
+            is_staged = n_words <= stage_words
+            if is_staged:
+                for w in range(thread, n_words, n_threads):
+                    stage[w] = words[start_word + w]
+            at = np.int64(0)
+            if 0 < row < last:
+                at = np.int64(rows.ends[row - 1]) + 1
+            cuda.syncthreads()
+            n = _attributes_of(text, at - 8 * start_word, row < last and is_staged, plain, wide)
+            is_left = row < last and n < 0
+            if row < last:
+                rows.counts[row] = max(n, 0)
+                if rows.location.size > 1:
+                    rows.location[2 * row] = rows.location[2 * row + 1] = np.nan
+                if rows.ids.size > 1:
+                    rows.ids[2 * row] = rows.ids[2 * row + 1] = 0
+            n = max(n, np.int64(0))
+            most = np.int32(max(most, n))
+            before, total = sums_before(n + (np.int64(1) << _LISTED if is_left else np.int64(0)), part)
+            n_left = total >> _LISTED
+            total &= (1 << _LISTED) - 1
+            if thread == 0:
+                sums[first // n_threads] = total
+                begin[0] = cuda.atomic.add(state, ARENA_USED, total)
+                begin[1] = cuda.atomic.add(state, NOT_PLAIN, n_left) if n_left > 0 else 0
+                rows.sources[first // n_threads] = begin[0] | (HAS_LISTED if n_left > 0 else 0)
+            cuda.syncthreads()
+            if is_left:
+                rows.listed[begin[1] + (before >> _LISTED)] = row
+            source = begin[0] + (before & ((1 << _LISTED) - 1))
+            if source + n <= state[ARENA_ROOM]:
+                first_item = np.uint32((at - 8 * start_word + 3) >> 2)
+                for k in range(n):
+                    arena[source + k] = packed_type(plain_item(text, first_item, k, wide))
+            cuda.syncthreads()
+            first += cuda.gridDim.x * n_threads
+        _note_widest(most, part, state)
+
+    return scan_plain
 
 
 @lru_cache
@@ -249,22 +329,21 @@ def scan_rows_kernel(packed: str, located: bool, has_ids: bool) -> Kernel:  # no
     """The kernel for attributes of type `packed` ("uint32", "uint64"), and for forms that name a location or none, and an id
     or none.  An id with escapes is flagged."""
     packed_type = np.uint32 if packed == "uint32" else np.uint64
-    stage_room = STAGE_WORDS + PLAIN_TAIL_WORDS
-    signature = f"void(int64, uint64[::1], int64, int64, int64[::1], {_ROWS}, int64[::1], {packed}[::1])"
+    signature = f"void(int64, uint64[::1], int64, int64, int64[::1], {ROW_ARRAYS}, int64[::1], {packed}[::1])"
 
     @kernel(signature, max_registers=SCAN_REGISTERS, named_tuples=[RowArrays])
     def scan_rows(  # noqa: C901
-        data: Any, words: Any, tables: Any, plain: Any, state: Any, rows: Any, sums: Any, arena: Any
+        data: Any, words: Any, tables: Any, listed: Any, state: Any, rows: Any, sums: Any, arena: Any
     ) -> None:
-        """Scan all rows, some of LINE_BLOCK at a time, each by one thread; sums[block] are attributes.
+        """Scan rows, some of LINE_BLOCK at a time, each by one thread; sums[block] are attributes.
 
         data     address of the bytes; words: the same memory
         tables   address of the addresses of the vocabulary's tables (`vocabulary_hash`), on the GPU
-        plain    the same of `plain_tables`; 0 if no line is looked at as a plain one
+        listed   not 0: only those that `scan_plain_kernel` has listed; else all
 
         Launch: as many blocks of LINE_BLOCK threads as fit the GPU.
         """
-        stage = cuda.shared.array(stage_room, np.uint64)  # a line each, by which the simulator tells them apart
+        stage = cuda.shared.array(STAGE_WORDS, np.uint64)  # a line each, by which the simulator tells them apart
         part = cuda.shared.array(LINE_BLOCK, np.int64)
         widest = cuda.shared.array(1, np.int64)
         begin = cuda.shared.array(1, np.int64)
@@ -286,36 +365,29 @@ def scan_rows_kernel(packed: str, located: bool, has_ids: bool) -> Kernel:  # no
         counts[MOST_ATOMS] = atoms[FOUND_ROOM] = MOST_ROW_ATOMS
         thread, n_threads = np.int64(cuda.threadIdx.x), np.int64(cuda.blockDim.x)
         n_rows = state[ROWS_FOUND] if state[ROWS_FOUND] <= state[ROW_ROOM] else np.int64(0)
+        if listed != 0:
+            n_rows = min(state[NOT_PLAIN], n_rows)
         first = cuda.blockIdx.x * n_threads
         while first < n_rows:
             last = min(first + n_threads, n_rows)
-            start = np.int64(rows.ends[first - 1]) + 1 if first > 0 else np.int64(0)
-            start_word = start >> 3
-            n_words = ((np.int64(rows.ends[last - 1]) + 8) >> 3) - start_word
-            text = data
-            if n_words <= STAGE_WORDS:
-                text = address_of(stage) - 8 * start_word
-                for w in range(thread, n_words, n_threads):
-                    stage[w] = words[start_word + w]
+            row, text = first + thread, data
+            if listed == 0:
+                start = np.int64(rows.ends[first - 1]) + 1 if first > 0 else np.int64(0)
+                start_word = start >> 3
+                n_words = ((np.int64(rows.ends[last - 1]) + 8) >> 3) - start_word
+                if n_words <= STAGE_WORDS:
+                    text = address_of(stage) - 8 * start_word
+                    for w in range(thread, n_words, n_threads):
+                        stage[w] = words[start_word + w]
+            elif row < last:
+                row = np.int64(rows.listed[row])
             if thread == 0:
                 widest[0] = 0
             cuda.syncthreads()
-            row, at = first + thread, np.int64(0)
-            if row < last and row > 0:
-                at = np.int64(rows.ends[row - 1]) + 1
-            starts = row < last and plain != 0 and n_words <= STAGE_WORDS
-            n = _plain_attributes(stage, at - 8 * start_word, starts, plain, seen, attributes)
-            is_left = row < last and n < 0
-            if plain != 0:
-                n_left = popcount(np.uint64(ballot(is_left)))
-                if n_left > 0 and lane() == 0:
-                    cuda.atomic.add(state, NOT_PLAIN, n_left)
-            if row < last:
-                if is_left:
-                    n = np.int64(scan_single_row(text, at, tables, address_of(work)))
-                elif located or has_ids:
-                    location[0] = location[1] = np.nan
-                    ids[0] = ids[1] = counts[N_LOCATED] = counts[N_IDENTIFIED] = 0
+            n = np.int64(0)
+            if first + thread < last:
+                at = np.int64(rows.ends[row - 1]) + 1 if row > 0 else np.int64(0)
+                n = np.int64(scan_single_row(text, at, tables, address_of(work)))
                 if n < 0:
                     place = 3 * cuda.atomic.add(state, FLAGGED_ROWS, 1)
                     rows.flagged[place], rows.flagged[place + 1], rows.flagged[place + 2] = row, at, rows.ends[row]
@@ -327,20 +399,22 @@ def scan_rows_kernel(packed: str, located: bool, has_ids: bool) -> Kernel:  # no
                 if has_ids:
                     _put_pair(rows.ids, row, ids, counts[N_IDENTIFIED], state, IDENTIFIED_ROWS)
                 cuda.atomic.max(widest, 0, n)
-                rows.counts[row] = n
-            n = max(n, np.int64(0))
-            part[thread] = n
-            _running_sums(part, thread, n_threads)
-            if thread == n_threads - 1:
-                total = part[thread]
-                sums[first // n_threads] = total
+            before, total = sums_before(n, part)
+            if thread == 0:
                 begin[0] = cuda.atomic.add(state, ARENA_USED, total)
                 if widest[0] > state[WIDEST_ROW]:
                     cuda.atomic.max(state, WIDEST_ROW, widest[0])
+                if listed == 0:
+                    sums[first // n_threads] = total
+                    rows.sources[first // n_threads] = begin[0]
             cuda.syncthreads()
-            source = begin[0] + part[thread] - n
-            if thread == 0:
-                rows.sources[first // n_threads] = begin[0]
+            source = begin[0] + before
+            if first + thread < last:
+                rows.counts[row] = n
+                if listed != 0:
+                    rows.counts[row] = np.uint32(n) | _IS_LISTED
+                    rows.places[row] = source
+                    cuda.atomic.add(sums, row // n_threads, n)
             if source + n <= state[ARENA_ROOM]:
                 for k in range(n):
                     arena[source + k] = packed_type(attributes[k])
@@ -353,33 +427,45 @@ def scan_rows_kernel(packed: str, located: bool, has_ids: bool) -> Kernel:  # no
 @lru_cache
 def gather_kernel(packed: str) -> Kernel:
     """The kernel for attributes of type `packed`."""
+    signature = f"void(int64[::1], {ROW_ARRAYS}, int64[::1], {packed}[::1], uint32[::1], {packed}[::1])"
 
-    @kernel(f"void(int64[::1], {_ROWS}, int64[::1], {packed}[::1], uint32[::1], {packed}[::1])", named_tuples=[RowArrays])
+    @kernel(signature, max_registers=GATHER_REGISTERS, named_tuples=[RowArrays])
     def gather(state: Any, rows: Any, sums: Any, arena: Any, offsets: Any, attributes: Any) -> None:
-        """Fill the offsets u32[n + 1] and the attributes of all rows, after `sum_blocks_kernel`.
+        """Fill the offsets u32[n + 1] and the attributes of all rows.
 
         Launch: as many blocks of LINE_BLOCK threads as fit the GPU.
         """
         part = cuda.shared.array(LINE_BLOCK, np.int64)
         thread, n_threads = np.int64(cuda.threadIdx.x), np.int64(cuda.blockDim.x)
-        fits = state[ROWS_FOUND] <= state[ROW_ROOM] and state[N_GATHERED] <= state[ARENA_ROOM]
+        fits = state[ROWS_FOUND] <= state[ROW_ROOM] and state[ARENA_USED] <= state[ARENA_ROOM]
         n_rows = state[ROWS_FOUND] if fits else np.int64(0)
-        first = cuda.blockIdx.x * n_threads
-        if first == 0 and thread == 0:
+        n_blocks = (n_rows + n_threads - 1) // n_threads
+        share = (n_blocks + cuda.gridDim.x - 1) // cuda.gridDim.x
+        block = min(cuda.blockIdx.x * share, n_blocks)
+        stop = min(block + share, n_blocks)
+        if cuda.blockIdx.x == 0 and thread == 0:
             offsets[0] = 0
-        while first < n_rows:
-            row = first + thread
-            n = np.int64(rows.counts[row]) if row < n_rows else np.int64(0)
-            part[thread] = n
-            _running_sums(part, thread, n_threads)
-            block = first // n_threads
-            before, source = sums[block], np.int64(rows.sources[block])
+        if block == stop:
+            return
+        begin = _sum_of_blocks(sums, block, part)
+        while block < stop:
+            row = block * n_threads + thread
+            count = np.uint32(rows.counts[row]) if row < n_rows else np.uint32(0)
+            n, is_listed = np.int64(count & ~_IS_LISTED), count & _IS_LISTED != np.uint32(0)
+            before, total = sums_before(n, part)
             if row < n_rows:
-                offsets[row + 1] = before + part[thread]
-            for k in range(thread, part[n_threads - 1], n_threads):
-                attributes[before + k] = arena[source + k]
-            cuda.syncthreads()
-            first += cuda.gridDim.x * n_threads
+                offsets[row + 1] = begin + before + n
+            source = np.int64(rows.sources[block])
+            if source & HAS_LISTED == 0:
+                for k in range(thread, total, n_threads):
+                    attributes[begin + k] = arena[source + k]
+            else:
+                others, _ = sums_before(np.int64(0) if is_listed else n, part)
+                source = np.int64(rows.places[row]) if is_listed else (source & ~HAS_LISTED) + others
+                for k in range(n):
+                    attributes[begin + before + k] = arena[source + k]
+            begin += total
+            block += 1
 
     return gather
 

@@ -26,7 +26,6 @@ from mpi_match.gpu.line_kernels import (
     FLAGGED_ROWS,
     IDENTIFIED_ROWS,
     LOCATED_ROWS,
-    N_GATHERED,
     N_STATE,
     NOT_PLAIN,
     ROW_ROOM,
@@ -37,15 +36,15 @@ from mpi_match.gpu.line_kernels import (
     RowArrays,
 )
 from mpi_match.ingest.event_scanner import scanned_ids
-from mpi_match.ingest.plain_lines import plain_tables
+from mpi_match.ingest.plain_lines import PlainTables, plain_arrays
 from mpi_match.ingest.row_ends import STRETCH_BYTES
 from mpi_match.ingest.rows import EventForm
 from mpi_match.ingest.vocabulary_hash import hashed
 from mpi_match.model import Event
 from mpi_match.table.vocabulary import Vocabulary
 
-SCAN_BLOCKS = 6
-"""Blocks of `scan_rows` that run at once on one, by their registers."""
+SCAN_BLOCKS, GATHER_BLOCKS = 6, 10
+"""Blocks of `scan_rows`, and of `gather`, that run at once on one, by their registers."""
 ROW_BYTES, ATTRIBUTE_BYTES = 24, 8
 """Bytes for which there is room for a row, and for an attribute, at first."""
 SCAN_STEPS = ("copy", "rows", "scan", "order")
@@ -90,8 +89,10 @@ class ScanBuffers:
         self.marks = [Mark() for _ in range(len(SCAN_STEPS) + 1)]
         self.staged = PinnedBuffer(np.uint8)
         self.state, self.host_state = gpu.buffer(np.int64), PinnedBuffer(np.int64)
-        self.words, self.byte_sums, self.row_sums = gpu.buffer(np.uint64), gpu.buffer(np.int64), gpu.buffer(np.int64)
-        self.ends, self.counts, self.sources, self.flagged = (gpu.buffer(np.uint32) for _ in range(4))
+        self.words, self.found = gpu.buffer(np.uint64), gpu.buffer(np.uint64)
+        self.byte_sums, self.row_sums = gpu.buffer(np.int64), gpu.buffer(np.int64)
+        self.ends, self.counts, self.sources = (gpu.buffer(np.uint32) for _ in range(3))
+        self.listed, self.places, self.flagged = (gpu.buffer(np.uint32) for _ in range(3))
         self.location, self.ids = gpu.buffer(np.float64), gpu.buffer(np.int64)
         self.arena, self.offsets, self.attributes = gpu.buffer(packed), gpu.buffer(np.uint32), gpu.buffer(packed)
         self.judged = gpu.buffer(np.uint32), gpu.buffer(np.uint32), gpu.buffer(packed), gpu.buffer(np.float64)
@@ -110,12 +111,16 @@ class GpuLineScanner:
         self._located, self._has_ids = form.location is not None, form.id is not None
         tables = hashed(vocabulary, form).arrays
         self._arrays, self._tables = _uploaded(gpu, tables)
-        self._plain_arrays, self._plain = _uploaded(gpu, plain_tables(tables))
+        arrays, code_bits = plain_arrays(tables)
+        self._plain_arrays = [gpu.upload(array) for array in arrays]
+        names, codes, keys = (array.address for array in self._plain_arrays)
+        self._plain = PlainTables(names, codes, keys, len(arrays[0]) - 1, code_bits)
         self.tries_plain, self._not_tried = True, 0
         self._scan_rows = line_kernels.scan_rows_kernel(self._packed.name, self._located, self._has_ids)
+        self._scan_plain = line_kernels.scan_plain_kernel(self._packed.name)
         self._gather = line_kernels.gather_kernel(self._packed.name)
-        self._n_blocks = gpu.info.n_multiprocessors * SCAN_BLOCKS
-        self._rooms = 1, 1
+        self._n_blocks, self._n_gather = (gpu.info.n_multiprocessors * n for n in (SCAN_BLOCKS, GATHER_BLOCKS))
+        self._rooms, self._row_bytes = (1, 1), float(ROW_BYTES)
 
     def buffers(self) -> ScanBuffers:
         """Buffers for `scan`."""
@@ -131,9 +136,9 @@ class GpuLineScanner:
         row_room, arena_room = max(row_room, len(data) // ROW_BYTES), max(arena_room, len(data) // ATTRIBUTE_BYTES)
         while True:
             is_tried = self.tries_plain and self._not_tried == 0
-            state = self._launch(len(data), row_room, arena_room, buffers, self._plain.address if is_tried else 0)
+            state = self._launch(len(data), row_room, arena_room, buffers, is_tried)
             if state[ROWS_FOUND] <= row_room and state[ARENA_USED] <= arena_room:
-                self._rooms = row_room, arena_room
+                self._rooms, self._row_bytes = (row_room, arena_room), (len(data) + 1) / (state[ROWS_FOUND] + 1)
                 if is_tried:
                     self._not_tried = NOT_TRIED if 2 * state[NOT_PLAIN] > state[ROWS_FOUND] else 0
                 else:
@@ -193,8 +198,8 @@ class GpuLineScanner:
         buffers.stream.zero(words.part(n_words - last, n_words))  # a stretch is read whole, also behind the last byte
         buffers.stream.copy_in(words.viewed(np.uint8), data)
 
-    def _launch(self, n_bytes: int, row_room: int, arena_room: int, buffers: ScanBuffers, plain: int) -> list[int]:
-        """The state after all kernels have run; `plain` is the address of the tables of plain lines, or 0."""
+    def _launch(self, n_bytes: int, row_room: int, arena_room: int, buffers: ScanBuffers, plain: bool) -> list[int]:
+        """The state after all kernels have run; `plain`: lines are looked at as plain ones first."""
         stream = buffers.stream
         host_state, state = buffers.host_state.array(N_STATE), buffers.state.array(N_STATE)
         host_state[:] = 0
@@ -205,27 +210,30 @@ class GpuLineScanner:
             ends=buffers.ends.array(row_room),
             counts=buffers.counts.array(row_room),
             sources=buffers.sources.array(-(-row_room // line_kernels.LINE_BLOCK)),
+            listed=buffers.listed.array(row_room if plain else 1),
+            places=buffers.places.array(row_room if plain else 1),
             flagged=buffers.flagged.array(3 * row_room),
             location=buffers.location.array(2 * row_room if self._located else 1),
             ids=buffers.ids.array(2 * row_room if self._has_ids else 1),
         )
-        block, per_block = line_kernels.LINE_BLOCK, line_kernels.LINE_BLOCK * STRETCH_BYTES
-        n_blocks = -(-n_bytes // per_block)
-        byte_sums, row_sums = buffers.byte_sums.array(n_blocks), buffers.row_sums.array(-(-row_room // block))
+        block, threads = line_kernels.LINE_BLOCK, line_kernels.ROW_THREADS
+        n_stretches = -(-n_bytes // STRETCH_BYTES)
+        n_blocks = -(-n_stretches // threads)
+        found, byte_sums = buffers.found.array(max(n_stretches, 1)), buffers.byte_sums.array(max(n_blocks, 1))
+        row_sums = buffers.row_sums.array(-(-row_room // block))
         offsets, attributes = buffers.offsets.array(row_room + 1), buffers.attributes.array(arena_room)
         marks = iter(buffers.marks[1:])
         next(marks).record(stream)
-        line_kernels.count_rows_kernel.bind((n_blocks,), block, [words.address, state, byte_sums])(stream)
-        sum_blocks = line_kernels.sum_blocks_kernel
-        threads = line_kernels.SUM_THREADS
-        sum_blocks.bind((1,), threads, [byte_sums, state, DATA_BYTES, per_block, ROWS_FOUND])(stream)
-        line_kernels.write_rows_kernel.bind((n_blocks,), block, [words.address, state, byte_sums, rows.ends])(stream)
+        line_kernels.count_rows_kernel.bind((n_blocks,), threads, [words.address, state, found, byte_sums])(stream)
+        line_kernels.write_rows_kernel.bind((n_blocks,), threads, [state, found, byte_sums, rows.ends])(stream)
         next(marks).record(stream)
-        arguments: list[Argument] = [words.address, words, self._tables.address, plain, state, rows, row_sums, arena]
+        if plain:
+            n_expected = max(int(n_bytes / self._row_bytes / block), 1)
+            self._scan_plain.bind((n_expected,), block, [words, self._plain, state, rows, row_sums, arena])(stream)
+        arguments: list[Argument] = [words.address, words, self._tables.address, int(plain), state, rows, row_sums, arena]
         self._scan_rows.bind((self._n_blocks,), block, arguments)(stream)
         next(marks).record(stream)
-        sum_blocks.bind((1,), threads, [row_sums, state, ROWS_FOUND, block, N_GATHERED])(stream)
-        self._gather.bind((self._n_blocks,), block, [state, rows, row_sums, arena, offsets, attributes])(stream)
+        self._gather.bind((self._n_gather,), block, [state, rows, row_sums, arena, offsets, attributes])(stream)
         next(marks).record(stream)
         stream.copy_out(host_state, state)
         stream.synchronize()

@@ -162,7 +162,8 @@ def test_kernels_of_the_mailbox_compile_and_the_count_comes_last(kernel: cuda.Ke
 LINE_KERNELS = (
     line_kernels.count_rows_kernel,
     line_kernels.write_rows_kernel,
-    line_kernels.sum_blocks_kernel,
+    line_kernels.scan_plain_kernel("uint32"),
+    line_kernels.scan_plain_kernel("uint64"),
     line_kernels.gather_kernel("uint64"),
     line_kernels.insert_kernel("uint32"),
     line_kernels.scan_rows_kernel("uint32", False, False),
@@ -171,7 +172,9 @@ LINE_KERNELS = (
 
 
 @pytest.mark.parametrize(
-    "kernel", LINE_KERNELS, ids=["count", "write", "sum", "gather", "insert", "scan u32", "scan u64 located"]
+    "kernel",
+    LINE_KERNELS,
+    ids=["count", "write", "plain u32", "plain u64", "gather", "insert", "scan u32", "scan u64 located"],
 )
 def test_kernels_of_the_scanner_compile_into_one_function_and_their_doubles_are_not_fused(kernel: cuda.Kernel) -> None:
     ptx = compiled(kernel)

@@ -127,7 +127,7 @@ def _tiny_shapes() -> Iterator[None]:
     patch.setattr(keyed_cuda, "POOL_BYTES", 100)
     patch.setattr(cuda_results, "LEAST_BYTES", 4)
     patch.setattr(line_kernels, "LINE_BLOCK", 8)
-    patch.setattr(line_kernels, "SUM_THREADS", 4)
+    patch.setattr(line_kernels, "ROW_THREADS", 4)
     patch.setattr(tagmatch_kernel, "TAGMATCH_BLOCK", 3)
     patch.setattr(tagmatch, "FIRST_RESULTS", 2)
     yield

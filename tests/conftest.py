@@ -34,6 +34,7 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # Java's second compiler takes longer for a job of seconds than the job: see `spark_prep.session`.
     os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command does for itself: see `mpi_match.cli.main`
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -11,6 +11,7 @@ exit codes.
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -552,4 +553,6 @@ def doctor(as_json: bool) -> None:
 
 def main() -> None:
     """Entry point of `mpi-match` and of `python -m mpi_match`."""
+    # NumPy's BLAS starts a thread for each core as it is loaded, which spin for a while; nothing here multiplies matrices.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     run_as_program(commands)

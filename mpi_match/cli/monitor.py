@@ -61,14 +61,12 @@ class Watched:
 @contextmanager
 def watching(asked: ObserverOptions, options: Mapping[str, Any]) -> Iterator[Watched]:
     """The observers for a run with these options; `Watch` calls them on rank 0 alone."""
-    from mpi_match.monitor.dashboard import Dashboard
     from mpi_match.monitor.metrics import MetricsFile
     from mpi_match.monitor.observer import Watch
     from mpi_match.monitor.report import RunReport
-    from mpi_match.monitor.screen import Screen, terminal
 
-    drawn = terminal(launched=found_in(os.environ) is not None) if asked.live else None
-    observers: list[Observer] = [] if drawn is None else [Dashboard(Screen(drawn))]
+    observers = _live() if asked.live else []
+    drawn = bool(observers)
     with ExitStack() as stack:
         kept = None if asked.report is None else stack.enter_context(RunReport(asked.report, options))
         if kept is not None:
@@ -76,5 +74,14 @@ def watching(asked: ObserverOptions, options: Mapping[str, Any]) -> Iterator[Wat
         if asked.metrics is not None:
             others = (options["table"], options["events"], options["changes"], options["output"], asked.report)
             observers.append(MetricsFile(asked.metrics, [path for path in others if path is not None]))
-        progress = stack.enter_context(Progress("events")) if drawn is None else None
+        progress = None if drawn else stack.enter_context(Progress("events"))
         yield Watched(progress, Watch(observers) if observers else None, kept)
+
+
+def _live() -> list[Observer]:
+    """The dashboard, if standard error is a terminal; only here is rich loaded, which takes a tenth of a rank's start."""
+    from mpi_match.monitor.dashboard import Dashboard
+    from mpi_match.monitor.screen import Screen, terminal
+
+    drawn = terminal(launched=found_in(os.environ) is not None)
+    return [] if drawn is None else [Dashboard(Screen(drawn))]

@@ -158,8 +158,16 @@ class Master:
         self._outbox.sent_prepared(worker, begun)
         self._deadlines.came(worker, ended)
         self._accept(arrival, ended)
-        self._obey(self._dispatcher.proceed())
+        following = self._dispatcher.proceed()
+        if len(following) == 1 and isinstance(following[0], Emit):
+            self._emit(*following[0])
+            self._outbox.read_ahead()
+        else:
+            self._obey(following)
         return True
+
+    def _emit(self, batch: int, attempt: int) -> None:
+        self._writer.put(batch, self._parts.pop((batch, attempt)))
 
     def _obey(self, instructions: Sequence[Instruction]) -> None:
         sends = []
@@ -173,7 +181,7 @@ class Master:
         for instruction in instructions:
             match instruction:
                 case Emit(batch, attempt):
-                    self._writer.put(batch, self._parts.pop((batch, attempt)))
+                    self._emit(batch, attempt)
                 case Quarantine(batch):
                     self._files.status.happened("quarantined", batch=batch)
                     self._writer.set_aside(batch)

@@ -145,9 +145,10 @@ class OrderedWriter:
             self.flush()
         if not self._kept:
             self._first = batch
-        self._kept += parts.values()
+        for body in parts.values():
+            self._kept.append(body)
+            self._n_bytes += len(body.first) + len(body.second)
         self._end = stop
-        self._n_bytes += sum([len(body.first) + len(body.second) for body in parts.values()])
         if self._n_bytes > KEPT_BYTES:
             self.flush()
 

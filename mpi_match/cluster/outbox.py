@@ -29,7 +29,7 @@ from mpi_match.cluster.scheduling.groups import Flight
 from mpi_match.cluster.scheduling.instructions import Load, Send
 from mpi_match.cluster.scheduling.timeouts import Deadlines
 from mpi_match.cluster.transport.channel import Traffic
-from mpi_match.cluster.transport.protocol import Command, Order, short_message
+from mpi_match.cluster.transport.protocol import Command, Order, packed_message
 from mpi_match.events.event_table import EventTable
 
 log = logging.getLogger(__name__)
@@ -136,7 +136,7 @@ class Outbox:
         if read is None:
             return
         wire, buffer = read
-        message = None if buffer is not None else short_message(Order(_MATCH, batch, 0, 0, len(wire)), [wire])
+        message = packed_message((_MATCH, batch, 0, 0, len(wire), 0), wire.data) if buffer is None else None
         if message is not None:
             self._prepared[batch] = message
 

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -37,12 +37,16 @@ def n_readers(most: int = READERS) -> int:
 
 
 class _Done(Generic[T]):
-    """A future that is done at once; making the locks of a `Future` takes longer than a short read."""
+    """A future that is done at once; making the locks of a `Future` takes longer than a short read.
+
+    `found` is the result, None if the call raised.
+    """
 
     def __init__(self, do: Callable[..., T], *arguments: Any) -> None:
         self._error: Exception | None = None
+        self.found: T | None = None
         try:
-            self._found = do(*arguments)
+            self.found = do(*arguments)
         except Exception as error:
             self._error = error
 
@@ -58,7 +62,7 @@ class _Done(Generic[T]):
         """The result.  Raises what the call raised."""
         if self._error is not None:
             raise self._error
-        return self._found
+        return cast(T, self.found)
 
 
 class AtOnce:
@@ -105,6 +109,8 @@ class ReadAhead(Generic[T]):
     def look(self, batch: int) -> T | None:
         """A wanted batch that `take` will return; None unless it has been read."""
         reading = self._ready[batch]
+        if isinstance(reading, _Done):
+            return reading.found
         return reading.result() if reading.done() and reading.exception() is None else None
 
     def take(self, batch: int) -> T:

@@ -34,7 +34,7 @@ from mpi_match.cluster.transport.collectives import Ended, RankFailure
 from mpi_match.cluster.transport.finalize import abort, rank_was_lost
 from mpi_match.cluster.transport.launcher import survives_deaths
 from mpi_match.cluster.transport.liveness import MASTER
-from mpi_match.cluster.transport.protocol import Answer, Command, Order, Reply, fields_of, inline_body, short_answer
+from mpi_match.cluster.transport.protocol import Answer, Command, Order, Reply, fields_of, inline_body, packed_message
 from mpi_match.events.batch import EventBatch
 from mpi_match.exit_codes import ExitCode
 
@@ -174,7 +174,7 @@ class Worker:
         if found is None:
             return False
         n_events, n_ids = len(found.counts), len(found.ids)
-        message = short_answer((_MATCHES, batch, attempt, n_events, n_ids, 0), found.wire)
+        message = packed_message((_MATCHES, batch, attempt, n_events, n_ids, 0), found.wire)
         if message is None:
             self._traffic.write(Answer(_MATCHES, batch, attempt, n_events, n_ids), [found.counts, found.ids], MASTER)
         else:

@@ -28,7 +28,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.intrinsics import WARP, atomic_add
 from mpi_match.gpu.kernels import DeviceArray, Gpu, KernelLaunch, Stream, cuda, device_function, kernel, pinned
 
@@ -145,10 +144,9 @@ class Mailbox:
         """The copy of `n` words of a mask u32, from its word `first` on, to the host; `n` is at most `n_first`."""
         return deliver_mask_kernel.bind((1,), WARP, (mask, DeviceArray.of_pinned(self._answer), first, n))
 
-    def put_event(self, at: int, event: EventBatch) -> None:
-        """Write a batch of one event as the words from `at` on: how many attributes it has, x, y, and its attributes."""
-        packed = event.packed
-        _event_form(len(packed)).pack_into(self._word_bytes, 8 * at, len(packed), *event.place, *packed)
+    def put_event(self, at: int, packed: tuple[int, ...], place: tuple[float, float]) -> None:
+        """Write an event (see `EventBatch`) as the words from `at` on: how many attributes, x, y, and the attributes."""
+        _event_form(len(packed)).pack_into(self._word_bytes, 8 * at, len(packed), *place, *packed)
 
     def expect(self) -> None:
         """Reset the count; to be called before the work that writes the answer is launched."""

@@ -29,7 +29,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class BatchQueue:
     """Batches `head`, `head + stride`, ... that no group has yet."""
 
@@ -87,7 +87,7 @@ class BatchQueues:
         return sorted(ahead)[:n]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Flight:
     """A batch at one worker, from the decision to send it until its answer, with its times.
 
@@ -101,7 +101,7 @@ class Flight:
     waited_since: float | None = None
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Trial:
     """An attempt at a group: the flights of the members that have yet to answer.
 
@@ -168,7 +168,7 @@ class Group:
         return True
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Batch:
     """A batch that was sent and is not emitted yet: the groups that hold it, and those that died of it or failed on it."""
 

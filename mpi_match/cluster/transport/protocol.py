@@ -112,8 +112,8 @@ def short_message(fields: Order | Answer, body: Sequence[Array]) -> bytes | None
     return b"".join([_FIELDS.pack(*fields), *[array.data for array in body]])
 
 
-def short_answer(fields: tuple[int, int, int, int, int, int], body: bytes) -> bytes | None:
-    """The same for the fields of an Answer, without making one, and a body that is bytes."""
+def packed_message(fields: tuple[int, int, int, int, int, int], body: bytes | memoryview) -> bytes | None:
+    """The same from the six fields, without an Order or an Answer, and a body in one piece."""
     return _FIELDS.pack(*fields) + body if len(body) <= INLINE_BYTES else None
 
 

@@ -138,18 +138,18 @@ class CcmSingle:
             self._plan[:] = plan
         return [graph.launch for graph in graphs]
 
-    def _blocks_for(self, batch: EventBatch) -> int:
+    def _blocks_for(self, packed: tuple[int, ...]) -> int:
         """Blocks for the runs of an event."""
         blocks_of, shift = self._blocks_of, self._shift
         if blocks_of is None:
             return self._all_blocks
-        return max([blocks_of[attribute >> shift] for attribute in batch.packed], default=1)
+        return max([blocks_of[attribute >> shift] for attribute in packed], default=1)
 
     def match(self, batch: EventBatch) -> Matches:
         """The answer for a batch of one event."""
-        mailbox = self._mailbox
-        mailbox.put_event(self._event_at, batch)
-        n_blocks, copy = self._blocks_for(batch), self._copy
+        mailbox, packed = self._mailbox, batch.packed
+        mailbox.put_event(self._event_at, packed, batch.place)
+        n_blocks, copy = self._blocks_for(packed), self._copy
         launches = self._launches.get(n_blocks)
         if launches is None:
             launches = self._launches[n_blocks] = self._prepare(n_blocks)

@@ -125,7 +125,7 @@ class ClcbSingle:
 
     def match(self, batch: EventBatch) -> Matches:
         """The answer for a batch of one event."""
-        self._mailbox.put_event(self._event_at, batch)
+        self._mailbox.put_event(self._event_at, batch.packed, batch.place)
         self._mailbox.expect()
         run = self._runs.take()
         if self._graphs:

@@ -15,7 +15,7 @@ from mpi_match.ingest.event_scanner import LineScanner, ScannedEvents
 from mpi_match.ingest.line_ranges import LineRange, ranges_of
 from mpi_match.ingest.rows import Reject, Rejects
 
-READING_THREADS, SCANNED_AHEAD = 8, 20
+READING_THREADS, SCANNED_AHEAD = 8, 17
 """Threads that read and scan, if there are cores for them, and ranges that they may be ahead: more than twice as many, so
 that no thread waits for the one with the oldest range.  A range that is scanned has no more memory of the host."""
 

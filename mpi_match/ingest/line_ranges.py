@@ -20,8 +20,8 @@ from mpi_match.ingest.checked_blocks import Memory, read_exactly
 from mpi_match.ingest.line_blocks import LINE_FEED, LineBlock, after_line_feed
 from mpi_match.ingest.line_pass import count_line_feeds
 
-RANGE_BYTES = 2**24
-"""Bytes of a range; at most `MAX_LINE_BYTES`, so that no line but the last can be overlong."""
+RANGE_BYTES = 2**25
+"""Bytes of a range: what Python does for one, with its lock held, takes longer than a GPU does for 16 MiB."""
 _TAIL_BYTES = 2**16
 """Bytes behind a range in which its last line nearly always ends."""
 
@@ -41,7 +41,11 @@ class LineRange(NamedTuple):
             if is_whole:
                 break
         data = data[first:]
-        last = _last_line(data)
+        size = rows.MAX_LINE_BYTES
+        if self.stop - self.start > size and _may_have_overlong(data):
+            starts = range(self.start, self.stop, size)
+            return _joined([self._replace(start=at, stop=min(at + size, self.stop)).read(memory) for at in starts])
+        last = _last_line(data)  # no other is overlong
         name = str(self.path.absolute())
         if len(data) - last <= rows.MAX_LINE_BYTES + is_whole:
             return RangeLines([LineBlock(data, name, 0)] if len(data) else [], count_line_feeds(data))
@@ -80,6 +84,22 @@ def ranges_of(path: Path) -> Iterator[LineRange]:
     n_bytes = path.stat().st_size
     for start in range(0, n_bytes, RANGE_BYTES):
         yield LineRange(path, start, min(start + RANGE_BYTES, n_bytes), n_bytes)
+
+
+def _joined(parts: list[RangeLines]) -> RangeLines:
+    """The lines of consecutive ranges as those of one."""
+    blocks, n_lines = list[LineBlock](), 0
+    for part in parts:
+        blocks += [block._replace(first_line=n_lines + block.first_line) for block in part.blocks]
+        n_lines += part.n_lines
+    return RangeLines(blocks, n_lines)
+
+
+def _may_have_overlong(data: Array) -> bool:
+    """Is any line perhaps longer than `MAX_LINE_BYTES`?  Such a one has two multiples of half of that, and no line feed
+    between them."""
+    step = rows.MAX_LINE_BYTES // 2
+    return any(after_line_feed(data, at) > at + step for at in range(0, len(data), step))
 
 
 def _last_line(data: Array) -> int:

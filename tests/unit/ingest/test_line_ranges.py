@@ -43,8 +43,10 @@ def of_ranges(path: Path) -> list[tuple[int, bytes, bool]]:
     return found
 
 
+@pytest.mark.parametrize("range_bytes", [40, 33, 90])
 @pytest.mark.parametrize("ends", [b"", b"\n"])
-def test_they_have_all_lines_once(ends: bytes, tmp_path: Path) -> None:
+def test_they_have_all_lines_once(ends: bytes, range_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line_ranges, "RANGE_BYTES", range_bytes)
     generator, path = random.Random(5), tmp_path / "lines"
     for _ in range(300):
         lengths = [generator.choice((0, 1, 3, 20, 34, 38, 39, 40, 41, 60, 130)) for _ in range(generator.randrange(12))]

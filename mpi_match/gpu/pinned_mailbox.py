@@ -33,6 +33,8 @@ from mpi_match.gpu.kernels import DeviceArray, Gpu, KernelLaunch, Stream, cuda, 
 
 NOT_YET = -1
 """Value of the count until it is written."""
+FETCH_THREADS = 4 * WARP
+"""A word each for most events: a second turn would wait for the host's memory once more, about a microsecond."""
 LOOKS = 20_000
 """Polls before the stream is waited for: about a millisecond."""
 
@@ -129,7 +131,7 @@ class Mailbox:
         self._count, self._answer_bytes = self._answer.data, self._answer.data.cast("B")
         self._word_bytes = self.words.data.cast("B")
         self.home = Home(DeviceArray.of_pinned(self._answer), gpu.upload(np.zeros(1, np.uint32)))
-        self._fetch = fetch_kernel.bind((1,), WARP, (DeviceArray.of_pinned(outgoing), self.on_device, n_words + 1))
+        self._fetch = fetch_kernel.bind((1,), FETCH_THREADS, (DeviceArray.of_pinned(outgoing), self.on_device, n_words + 1))
         self._deliver = deliver_kernel.bind((1,), WARP, (self.on_device, DeviceArray.of_pinned(self._answer), n_words))
 
     def fetch(self, stream: Stream) -> None:

@@ -103,11 +103,12 @@ _bit_of = device_function(bit_of)
 
 
 @device_function
-def load_names(words: Any, events: Any, input_: Any) -> None:
-    """Fill `input_` with the bits of the names of the event whose attribute is there."""
+def load_names(words: Any, events: Any, input_: Any, event: int) -> None:
+    """Fill `input_` with the bits of the names of an event."""
     bits, shift = np.int64(0), np.int64(words[CODE_SHIFT])
-    for attribute in range(input_[FIRST_ATTRIBUTE], input_[LAST_ATTRIBUTE]):
-        bits |= np.int64(1) << _bit_of(events[events[ATTRIBUTES] + attribute] >> shift, 0, _LOG_NAME_BITS)
+    offsets, attributes = events[OFFSETS] + event, events[ATTRIBUTES]
+    for attribute in range(events[offsets], events[offsets + 1]):
+        bits |= np.int64(1) << _bit_of(events[attributes + attribute] >> shift, 0, _LOG_NAME_BITS)
     input_[EVENT_NAMES] = bits
 
 
@@ -314,10 +315,11 @@ def ccm_kernel(reset: str, input_: str, phases: int) -> Kernel:
         plan = EVENTS_HEADER + launch * PLAN_WORDS
         z = np.int64(cuda.blockIdx.z)
         if z < events[plan + N_EVENTS]:
+            event = events[plan + FIRST] + z
             if cuda.threadIdx.x == 0 or not in_shared:
-                load_attribute(words, events, input_, events[plan + FIRST] + z, np.int64(cuda.blockIdx.y))
-                if selects:
-                    load_names(words, events, input_)
+                load_attribute(words, events, input_, event, np.int64(cuda.blockIdx.y))
+            if selects and (cuda.threadIdx.x == cuda.blockDim.x - 1 or not in_shared):
+                load_names(words, events, input_, event)  # by another warp, at the same time
             if in_shared:
                 cuda.syncthreads()
             x = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)

@@ -6,6 +6,9 @@ earlier answers are sent.  Buffers of batches are reused in turn.
 A short batch may arrive before a longer one that was sent earlier.  The matcher gets batches in the order in which they were
 sent, because they come with changes.
 
+A short batch that comes with its events and without changes, while no other waits, is matched and answered when its message
+is there, from the message's memory: with one event at a time all that is done before the answer is waited for.
+
 A worker whose master has gone leaves by itself.  A fault-tolerant MPI reports a dead master at once; with any other the
 worker detects it by missing heartbeats, after SILENCE_S.
 """

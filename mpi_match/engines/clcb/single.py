@@ -78,7 +78,8 @@ class ClcbSingle:
         steps: StepTimes,
     ) -> None:
         self._stream, self._runs, self._n_ids, self._steps = stream, runs, n_ids, steps
-        self._id_dtype, self._count_dtype = id_dtype(n_ids), id_dtype(n_ids + 1)
+        self._id_dtype, self._n_counts = id_dtype(n_ids), np.arange(CLCB_FIRST_IDS + 1).astype(id_dtype(n_ids + 1))
+        self._n_counts.flags.writeable = False
         capacity = sum(segment.n_filters for segment in segments) if answer == ANSWER_FILTERS else n_ids
         offsets = CLCB_HEADER_WORDS
         locations, attributes, found = offsets + 2, offsets + 4, offsets + 4 + n_attributes
@@ -138,4 +139,6 @@ class ClcbSingle:
         ids = found.astype(self._id_dtype)
         if len(ids) > 1:
             ids.sort()
-        return Matches(np.array([len(ids)], self._count_dtype), ids, self._n_ids)
+        n = len(ids)
+        counts = self._n_counts[n : n + 1] if n <= CLCB_FIRST_IDS else np.array([n], self._n_counts.dtype)
+        return Matches(counts, ids, self._n_ids)

@@ -79,7 +79,7 @@ _LISTED = 16
 """Bits of a sum of attributes of a block; above them is the number of its rows that are left to others."""
 GATHER_REGISTERS = 48
 """Of a thread of `gather`: ten blocks."""
-ROW_THREADS = 512
+ROW_THREADS = 256
 """Threads of a block that finds rows, each in STRETCH_BYTES."""
 HAS_LISTED, _IS_LISTED = 2**31, np.uint32(2**31)
 """A bit of a block's source, of a row's count: it is, or has, a row that was listed."""

@@ -79,7 +79,9 @@ class Inbox:
                 self._receive(sizes, worker, lambda body: self._arrive(worker, batch, attempt, body))
                 return True
             sent_at = None if self.exchange is None else self.exchange(worker, batch, attempt)
-            self._arrive(worker, batch, attempt, _body(inline.tobytes(), n_counts, end), sent_at)
+            answer = inline.tobytes()
+            body = Body(answer[:n_counts], answer[n_counts:end], answer[end:], None)
+            self._arrive(worker, batch, attempt, body, sent_at)
         elif kind == Reply.WRITTEN:
             sizes = (0, 3 * WRITTEN_DTYPE.itemsize, n_report)
             self._take(message, sizes, worker, lambda body: self._arrive(worker, batch, attempt, body))
@@ -97,7 +99,8 @@ class Inbox:
         if inline is None:
             self._receive(sizes, worker, then)
         else:
-            then(_body(inline.tobytes(), sizes[0], sizes[0] + sizes[1]))
+            answer, end = inline.tobytes(), sizes[0] + sizes[1]
+            then(Body(answer[: sizes[0]], answer[sizes[0] : end], answer[end:], None))
 
     def _receive(self, sizes: tuple[int, int, int], worker: int, then: Callable[[Body], None]) -> None:
         """Receive the parts of a body that follows its header, and call `then` with them."""
@@ -121,8 +124,3 @@ class Inbox:
     def _fail(self, worker: int, batch: int, attempt: int, body: Body) -> None:
         self._arrive(worker, batch, attempt, pickle.loads(body.second))
         self.give_back([body])
-
-
-def _body(inline: bytes, n_counts: int, end: int) -> Body:
-    """The parts of a body that came with its header: counts, ids up to `end`, report."""
-    return Body(inline[:n_counts], inline[n_counts:end], inline[end:], None)

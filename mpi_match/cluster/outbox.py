@@ -127,18 +127,14 @@ class Outbox:
         upcoming = self._dispatcher.upcoming(self._n_ahead)
         self._feed.want(upcoming)
         if self._files.changes is None:
+            prepared = self._prepared
             for batch in upcoming:
-                if batch not in self._prepared:
-                    self._prepare(batch)
-
-    def _prepare(self, batch: int) -> None:
-        read = self._feed.look(batch)
-        if read is None:
-            return
-        wire, buffer = read
-        message = packed_message((_MATCH, batch, 0, 0, len(wire), 0), wire.data) if buffer is None else None
-        if message is not None:
-            self._prepared[batch] = message
+                if batch in prepared or (read := self._feed.look(batch)) is None:
+                    continue
+                wire, buffer = read
+                message = packed_message((_MATCH, batch, 0, 0, len(wire), 0), wire.data) if buffer is None else None
+                if message is not None:
+                    prepared[batch] = message
 
     def load(self, load: Load) -> None:
         """Have a worker load another shard; its next batch comes with all changes to it."""

@@ -185,13 +185,12 @@ class Dispatcher:
     def exchange(self, worker: int, batch: int) -> tuple[Flight, Flight]:
         """`worker` has answered `batch`, and was sent the `following` one: the flight that has ended, and the one begun."""
         group = self._group_of[worker]
-        trial, following = group.held[batch], group.queue.take()
-        ended = trial.missing[worker]
-        group.failures = 0
-        group.let_go(worker, batch)
+        trial, following = group.held.pop(batch), group.queue.take()
+        begun = group.held[following] = Trial(0, {worker: Flight(following, 0)})
+        group.failures, group.latest = 0, following
         self._open[batch].accepted = trial.attempt
         self._open[following] = Batch(1, [group])
-        return ended, group.hold(following, 0).missing[worker]
+        return trial.missing[worker], begun.missing[worker]
 
     def proceed(self) -> list[Instruction]:
         """What else follows an `exchange`: no group is new, and no batch is to be sent again."""
@@ -357,11 +356,12 @@ class Dispatcher:
 
     def _emits(self) -> list[Emit | Quarantine]:
         found: list[Emit | Quarantine] = []
-        while (state := self._open.get(self.n_emitted)) is not None and state.settled:
-            del self._open[self.n_emitted]
-            attempt = state.accepted
-            found.append(Quarantine(self.n_emitted) if attempt is None else Emit(self.n_emitted, attempt))
-            self.n_emitted += 1
+        open_, batch = self._open, self.n_emitted
+        while (state := open_.get(batch)) is not None and (state.accepted is not None or state.quarantined):
+            del open_[batch]
+            found.append(Quarantine(batch) if state.accepted is None else Emit(batch, state.accepted))
+            batch += 1
+        self.n_emitted = batch
         return found
 
     def _sends(self) -> list[Send]:

@@ -184,11 +184,6 @@ class Batch:
         return len(self.victims) + sum(1 for group in self.holders if group.stragglers)
 
     @property
-    def settled(self) -> bool:
-        """Is the batch accepted or quarantined?"""
-        return self.accepted is not None or self.quarantined
-
-    @property
     def waits(self) -> bool:
         """Do only groups with stragglers hold the batch?"""
         return all(group.stragglers for group in self.holders)

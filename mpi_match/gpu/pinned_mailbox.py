@@ -176,4 +176,6 @@ class Mailbox:
                 break
         else:
             stream.synchronize()
+            if count[0] == NOT_YET:
+                raise RuntimeError("the GPU has ended its work on an event without delivering an answer")
         return count[0]

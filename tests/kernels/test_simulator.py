@@ -11,8 +11,12 @@ import numpy as np
 import pytest
 
 from mpi_match.arrays.csr import Array
-from mpi_match.gpu.kernels import DeviceArray, Stream, cuda, open_gpu
+from mpi_match.engines import open_engine
+from mpi_match.events.events import Events
+from mpi_match.gpu.kernels import DeviceArray, Graph, Stream, cuda, open_gpu
 from mpi_match.gpu.upload import Upload
+from mpi_match.model import make_event, make_filter
+from mpi_match.table.table import Table
 
 
 def test_threads_that_ask_at_once_get_the_same_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,3 +57,15 @@ def test_arrays_are_copied_while_the_caller_goes_on(monkeypatch: pytest.MonkeyPa
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):
             failing.wait()
+
+
+def test_an_event_whose_answer_is_not_delivered_is_no_empty_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Table.from_filters([make_filter("i", [])])
+    batch = Events.of([make_event({})]).encode(table.vocabulary)
+    for name in ("ccm", "clcb"):
+        engine = open_engine(name, table)
+        assert engine.match(batch).n_matches == 1
+        with monkeypatch.context() as patch:
+            patch.setattr(Graph, "launch", lambda _: None)
+            with pytest.raises(RuntimeError, match="without delivering an answer"):
+                engine.match(batch)

@@ -13,7 +13,7 @@ import pytest
 from mpi_match.arrays.csr import Array
 from mpi_match.engines import open_engine
 from mpi_match.events.events import Events
-from mpi_match.gpu.kernels import DeviceArray, Graph, Stream, cuda, open_gpu
+from mpi_match.gpu.kernels import DeviceArray, KernelLaunch, Stream, cuda, open_gpu
 from mpi_match.gpu.upload import Upload
 from mpi_match.model import make_event, make_filter
 from mpi_match.table.table import Table
@@ -66,6 +66,6 @@ def test_an_event_whose_answer_is_not_delivered_is_no_empty_answer(monkeypatch: 
         engine = open_engine(name, table)
         assert engine.match(batch).n_matches == 1
         with monkeypatch.context() as patch:
-            patch.setattr(Graph, "launch", lambda _: None)
+            patch.setattr(KernelLaunch, "__call__", lambda *_: None)
             with pytest.raises(RuntimeError, match="without delivering an answer"):
                 engine.match(batch)

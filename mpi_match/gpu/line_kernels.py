@@ -73,17 +73,18 @@ SCAN_REGISTERS = 80
 """Of a thread of `scan_rows`: six blocks on a multiprocessor.  With 64 an H200 takes a quarter longer."""
 PLAIN_REGISTERS = 40
 """Of a thread: twelve blocks on a multiprocessor."""
-PLAIN_STAGE_WORDS = 2**11
-"""Words of 64 bits in shared memory for the lines of a block; longer ones are left to others."""
-_LISTED = 16
+PLAIN_STAGES = (1152, 2048)
+"""Words of 64 bits in shared memory for the lines of a block of `scan_plain`; longer ones are left to others.  What twelve
+blocks do not have is cache, for the names and codes of a table: 124 KiB with the first, 28 KiB with the second."""
+_LISTED, _ATTRIBUTES = 16, np.uint32(2**16 - 1)
 """Bits of a sum of attributes of a block; above them is the number of its rows that are left to others."""
-GATHER_REGISTERS = 48
-"""Of a thread of `gather`: ten blocks."""
+GATHER_REGISTERS = 40
+"""Of a thread of `gather`: again twelve blocks."""
 ROW_THREADS = 256
 """Threads of a block that finds rows, each in STRETCH_BYTES."""
-HAS_LISTED, _IS_LISTED = 2**31, np.uint32(2**31)
+_HAS_LISTED = _IS_LISTED = np.uint32(2**31)
 """A bit of a block's source, of a row's count: it is, or has, a row that was listed."""
-_ONE = np.uint64(1)
+_NONE, _ONE, _3, _7 = (np.uint64(n) for n in (0, 1, 3, 7))
 lower_bound = device_function(search.lower_bound)
 STAGE_WORDS = 2**11
 """Words of 64 bits in shared memory for the lines of a block; longer ones are read where they are."""
@@ -115,7 +116,7 @@ class RowArrays(NamedTuple):
     ends       u32: its line feed
     counts     u32: attributes; 0 where it is flagged; beside them 2^31 where it was listed
     sources    u32: where those of each block of LINE_BLOCK rows begin in the arena, without those of listed rows; beside it
-               HAS_LISTED
+               2^31 where there is one of these
     listed     u32: the rows left by `scan_plain`, in any order
     places     u32: where the attributes of a listed row begin in the arena
     flagged    u32[3 ·]: number, first byte and line feed of each flagged row, in any order; blank lines before it are in it
@@ -138,35 +139,36 @@ ROW_ARRAYS = f"RowArrays({'uint32[::1], ' * 6}float64[::1], int64[::1])"
 
 
 @device_function
-def sums_before(value: Any, part: Any) -> Any:
-    """The sum of the values of the threads before this one, and of all, each and together below 2^32.
+def sums_before(value: Any, part: Any, n_threads: Any) -> Any:
+    """The sum of the values of the threads before this one, and of all, u32.
 
-    Every thread of a block calls it, and another use of `part`, i64 for each warp in shared memory, is over for all of them
-    after one `syncthreads`.
+    Every thread of a block of `n_threads` calls it, and another use of `part`, u32 for each warp in shared memory, is over
+    for all of them after one `syncthreads`.
     """
-    thread = np.int64(cuda.threadIdx.x)
-    upto = running_sum(value)
+    warp = np.uint32(cuda.threadIdx.x) // np.uint32(WARP)
+    upto = np.uint32(running_sum(value))
     cuda.syncthreads()
     if lane() == WARP - 1:
-        part[thread // WARP] = np.uint32(upto)
+        part[warp] = upto
     cuda.syncthreads()
-    before, total = np.int64(0), np.int64(0)
-    for warp in range(cuda.blockDim.x // WARP):
-        each = part[warp]
-        if warp < thread // WARP:
-            before += each
-        total += each
-    return before + np.int64(np.uint32(upto)) - value, total
+    before, total = np.uint32(upto - np.uint32(value)), np.uint32(0)
+    for k in range(n_threads // WARP):
+        other = np.uint32(k)
+        if other < warp:
+            before = np.uint32(before + part[other])
+        total = np.uint32(total + part[other])
+    return before, total
 
 
 @device_function
-def _sum_of_blocks(sums: Any, n: Any, part: Any) -> Any:
-    """The sum of sums[0:n], the same for all threads of a block; each of them calls it."""
-    own = np.int64(0)
-    for i in range(np.int64(cuda.threadIdx.x), n, cuda.blockDim.x):
-        own += sums[i]
-    _, total = sums_before(own, part)
-    return total
+def _sum_of_blocks(sums: Any, n: Any, part: Any, n_threads: Any) -> Any:
+    """The sum of sums[0:n], u64, the same for all threads of a block of `n_threads`; each of them calls it."""
+    own, i = np.uint32(0), np.uint64(cuda.threadIdx.x)
+    while i < n:
+        own = np.uint32(own + np.uint32(sums[i]))
+        i += np.uint64(n_threads)
+    _, total = sums_before(own, part, n_threads)
+    return np.uint64(total)
 
 
 @device_function
@@ -184,17 +186,16 @@ def count_rows_kernel(data: Any, state: Any, found: Any, sums: Any) -> None:
 
     Launch: ROW_THREADS threads for each STRETCH_BYTES * ROW_THREADS bytes at the address `data`.
     """
-    part = cuda.shared.array(ROW_THREADS, np.int64)
-    thread, n_bytes = np.int64(cuda.threadIdx.x), state[DATA_BYTES]
-    stretch = cuda.blockIdx.x * cuda.blockDim.x + thread
-    n = np.int64(0)
+    part = cuda.shared.array(ROW_THREADS, np.uint32)
+    block, n_bytes = np.int64(cuda.blockIdx.x), state[DATA_BYTES]
+    stretch, n = block * ROW_THREADS + np.int64(cuda.threadIdx.x), np.int64(0)
     if stretch * STRETCH_BYTES < n_bytes:
         ends = np.uint64(row_ends(data, stretch * STRETCH_BYTES, n_bytes))
-        found[stretch] = ends
+        found[np.uint64(stretch)] = ends
         n = popcount(ends)
-    _, total = sums_before(n, part)
-    if thread == 0:
-        sums[cuda.blockIdx.x] = total
+    _, total = sums_before(n, part, ROW_THREADS)
+    if cuda.threadIdx.x == 0:
+        sums[np.uint64(block)] = total
 
 
 @kernel("void(int64[::1], uint64[::1], int64[::1], uint32[::1])")
@@ -203,20 +204,21 @@ def write_rows_kernel(state: Any, found: Any, sums: Any, ends: Any) -> None:
 
     Launch: as `count_rows_kernel`, which comes before.
     """
-    part = cuda.shared.array(ROW_THREADS, np.int64)
-    thread, block = np.int64(cuda.threadIdx.x), np.int64(cuda.blockIdx.x)
-    room, stretch = state[ROW_ROOM], block * cuda.blockDim.x + thread
-    bits = found[stretch] if stretch * STRETCH_BYTES < state[DATA_BYTES] else np.uint64(0)
-    row = _sum_of_blocks(sums, block, part)
-    before, total = sums_before(popcount(bits), part)
-    if thread == 0 and block == cuda.gridDim.x - 1:
-        state[ROWS_FOUND] = row + total
-    row += before
-    while bits != np.uint64(0):
+    part = cuda.shared.array(ROW_THREADS, np.uint32)
+    block, room, n_bytes = np.uint64(cuda.blockIdx.x), np.uint64(state[ROW_ROOM]), np.uint64(state[DATA_BYTES])
+    stretch = block * np.uint64(ROW_THREADS) + np.uint64(cuda.threadIdx.x)
+    start = stretch * np.uint64(STRETCH_BYTES)
+    bits = found[stretch] if start < n_bytes else _NONE
+    row = _sum_of_blocks(sums, block, part, ROW_THREADS)
+    before, total = sums_before(popcount(bits), part, ROW_THREADS)
+    if cuda.threadIdx.x == 0 and block == np.uint64(cuda.gridDim.x) - _ONE:
+        state[ROWS_FOUND] = np.int64(row + np.uint64(total))
+    row += np.uint64(before)
+    while bits != _NONE:
         if row < room:
-            ends[row] = stretch * STRETCH_BYTES + popcount((bits & (~bits + _ONE)) - _ONE)
+            ends[row] = start + np.uint64(popcount((bits & (~bits + _ONE)) - _ONE))
         bits &= bits - _ONE
-        row += 1
+        row += _ONE
 
 
 @device_function
@@ -227,12 +229,12 @@ def _note_widest(most: Any, part: Any, state: Any) -> None:
         most = np.int32(max(most, shuffle(most, (lane() + apart) % WARP)))
         apart *= 2
     if lane() == 0:
-        part[cuda.threadIdx.x // WARP] = most
+        part[np.uint32(cuda.threadIdx.x) // np.uint32(WARP)] = most
     cuda.syncthreads()
     if cuda.threadIdx.x == 0:
         widest = np.int64(0)
-        for warp in range(cuda.blockDim.x // WARP):
-            widest = max(widest, part[warp])
+        for warp in range(LINE_BLOCK // WARP):
+            widest = max(widest, np.int64(part[np.uint32(warp)]))
         if widest > state[WIDEST_ROW]:
             cuda.atomic.max(state, WIDEST_ROW, widest)
 
@@ -243,8 +245,8 @@ def _attributes_of(text: Any, at: Any, starts: Any, plain: Any, wide: Any) -> An
 
     All lanes of a warp call it, and none is ahead of the others by more than a pair.
     """
-    first, n, n_items = np.uint32((at + 3) >> 2), np.uint32(0), np.uint32(0)
-    place = np.uint32(plain_start(text, np.uint32(at))) if starts else UNSURE
+    first, n, n_items = np.uint32(np.uint32(at + np.uint32(3)) >> np.uint32(2)), np.uint32(0), np.uint32(0)
+    place = np.uint32(plain_start(text, at)) if starts else UNSURE
     while ballot(place < LINE_ENDED) != 0:
         if place < LINE_ENDED and n_items == MOST_ROW_NAMES:
             place = UNSURE
@@ -255,10 +257,11 @@ def _attributes_of(text: Any, at: Any, starts: Any, plain: Any, wide: Any) -> An
 
 
 @lru_cache
-def scan_plain_kernel(packed: str) -> Kernel:
-    """The kernel for attributes of type `packed` ("uint32", "uint64")."""
+def scan_plain_kernel(packed: str, n_stage: int) -> Kernel:
+    """The kernel for attributes of type `packed` ("uint32", "uint64"), with `n_stage` words for lines (`PLAIN_STAGES`)."""
     wide, packed_type = packed == "uint64", np.uint32 if packed == "uint32" else np.uint64
-    stage_words, stage_room = PLAIN_STAGE_WORDS, PLAIN_STAGE_WORDS + PLAIN_TAIL_WORDS
+    stage_words, stage_room = np.uint64(n_stage), n_stage + PLAIN_TAIL_WORDS
+    one_listed = 1 << _LISTED
     plain_types = "PlainTables(int64, int64, int64, int64, int64)"
     signature = f"void(uint64[::1], {plain_types}, int64[::1], {ROW_ARRAYS}, int64[::1], {packed}[::1])"
 
@@ -272,53 +275,57 @@ def scan_plain_kernel(packed: str) -> Kernel:
         Launch: any number of blocks of LINE_BLOCK threads.
         """
         stage = cuda.shared.array(stage_room, np.uint64)  # a line each, by which the simulator tells them apart
-        part = cuda.shared.array(LINE_BLOCK, np.int64)
-        begin = cuda.shared.array(2, np.int64)
+        part = cuda.shared.array(LINE_BLOCK, np.uint32)
+        begin = cuda.shared.array(2, np.uint32)
         text = address_of(stage)
-        thread, n_threads = np.int64(cuda.threadIdx.x), np.int64(cuda.blockDim.x)
-        n_rows = state[ROWS_FOUND] if state[ROWS_FOUND] <= state[ROW_ROOM] else np.int64(0)
-        most = np.int32(0)
-        first = cuda.blockIdx.x * n_threads
-        while first < n_rows:
-            last, row = min(first + n_threads, n_rows), first + thread
-            start_word = (np.int64(rows.ends[first - 1]) + 1) >> 3 if first > 0 else np.int64(0)
-            n_words = ((np.int64(rows.ends[last - 1]) + 8) >> 3) - start_word
+        thread, n_threads = np.uint64(cuda.threadIdx.x), np.uint64(LINE_BLOCK)
+        n_rows = np.uint64(state[ROWS_FOUND] if state[ROWS_FOUND] <= state[ROW_ROOM] else 0)
+        arena_room, most = np.uint64(state[ARENA_ROOM]), np.int32(0)
+        block = np.uint64(cuda.blockIdx.x)
+        while block * n_threads < n_rows:
+            first = block * n_threads
+            row, last = first + thread, min(first + n_threads, n_rows)
+            start_word = (np.uint64(rows.ends[first - _ONE]) + _ONE) >> _3 if first > _NONE else _NONE
+            n_words = ((np.uint64(rows.ends[last - _ONE]) + _7) >> _3) + _ONE - start_word
             is_staged = n_words <= stage_words
-            if is_staged:
-                for w in range(thread, n_words, n_threads):
-                    stage[w] = words[start_word + w]
-            at = np.int64(0)
-            if 0 < row < last:
-                at = np.int64(rows.ends[row - 1]) + 1
+            w = thread if is_staged else n_words
+            while w < n_words:
+                stage[w] = words[start_word + w]
+                w += n_threads
+            at = np.uint32(0)
+            if _NONE < row < last:
+                at = np.uint32(np.uint64(rows.ends[row - _ONE]) + _ONE - (start_word << _3))
             cuda.syncthreads()
-            n = _attributes_of(text, at - 8 * start_word, row < last and is_staged, plain, wide)
+            n: Any = np.int32(_attributes_of(text, at, row < last and is_staged, plain, wide))
             is_left = row < last and n < 0
-            if row < last:
-                rows.counts[row] = max(n, 0)
-                if rows.location.size > 1:
-                    rows.location[2 * row] = rows.location[2 * row + 1] = np.nan
-                if rows.ids.size > 1:
-                    rows.ids[2 * row] = rows.ids[2 * row + 1] = 0
-            n = max(n, np.int64(0))
+            n = np.int32(max(n, 0))
             most = np.int32(max(most, n))
-            before, total = sums_before(n + (np.int64(1) << _LISTED if is_left else np.int64(0)), part)
-            n_left = total >> _LISTED
-            total &= (1 << _LISTED) - 1
-            if thread == 0:
-                sums[first // n_threads] = total
-                begin[0] = cuda.atomic.add(state, ARENA_USED, total)
-                begin[1] = cuda.atomic.add(state, NOT_PLAIN, n_left) if n_left > 0 else 0
-                rows.sources[first // n_threads] = begin[0] | (HAS_LISTED if n_left > 0 else 0)
+            if row < last:
+                rows.counts[row] = np.uint32(n)
+                if rows.location.size > 1:
+                    rows.location[row + row] = rows.location[row + row + _ONE] = np.nan
+                if rows.ids.size > 1:
+                    rows.ids[row + row] = rows.ids[row + row + _ONE] = 0
+            sums_, all_ = sums_before(np.int32(n + (one_listed if is_left else 0)), part, LINE_BLOCK)
+            before, total = np.uint32(sums_ & _ATTRIBUTES), np.uint32(all_ & _ATTRIBUTES)
+            if thread == _NONE:
+                n_listed = np.int64(all_ >> np.uint32(_LISTED))
+                sums[block] = np.int64(total)
+                begin[0] = np.uint32(cuda.atomic.add(state, ARENA_USED, np.int64(total)))
+                rows.sources[block] = begin[0]
+                if n_listed > 0:
+                    begin[1] = np.uint32(cuda.atomic.add(state, NOT_PLAIN, n_listed))
+                    rows.sources[block] = begin[0] | _HAS_LISTED
             cuda.syncthreads()
             if is_left:
-                rows.listed[begin[1] + (before >> _LISTED)] = row
-            source = begin[0] + (before & ((1 << _LISTED) - 1))
-            if source + n <= state[ARENA_ROOM]:
-                first_item = np.uint32((at - 8 * start_word + 3) >> 2)
+                rows.listed[np.uint32(begin[1] + (sums_ >> np.uint32(_LISTED)))] = np.uint32(row)
+            source = np.uint64(begin[0]) + np.uint64(before)
+            if source + np.uint64(n) <= arena_room:
+                first_item = np.uint32(np.uint32(at + np.uint32(3)) >> np.uint32(2))
                 for k in range(n):
-                    arena[source + k] = packed_type(plain_item(text, first_item, k, wide))
+                    arena[source + np.uint64(k)] = packed_type(plain_item(text, first_item, k, wide))
             cuda.syncthreads()
-            first += cuda.gridDim.x * n_threads
+            block += np.uint64(cuda.gridDim.x)
         _note_widest(most, part, state)
 
     return scan_plain
@@ -344,7 +351,7 @@ def scan_rows_kernel(packed: str, located: bool, has_ids: bool) -> Kernel:  # no
         Launch: as many blocks of LINE_BLOCK threads as fit the GPU.
         """
         stage = cuda.shared.array(STAGE_WORDS, np.uint64)  # a line each, by which the simulator tells them apart
-        part = cuda.shared.array(LINE_BLOCK, np.int64)
+        part = cuda.shared.array(LINE_BLOCK, np.uint32)
         widest = cuda.shared.array(1, np.int64)
         begin = cuda.shared.array(1, np.int64)
         work, counts = cuda.local.array(_WORK_WORDS, np.int64), cuda.local.array(_COUNT_WORDS, np.int64)
@@ -399,9 +406,9 @@ def scan_rows_kernel(packed: str, located: bool, has_ids: bool) -> Kernel:  # no
                 if has_ids:
                     _put_pair(rows.ids, row, ids, counts[N_IDENTIFIED], state, IDENTIFIED_ROWS)
                 cuda.atomic.max(widest, 0, n)
-            before, total = sums_before(n, part)
+            before, total = sums_before(n, part, LINE_BLOCK)
             if thread == 0:
-                begin[0] = cuda.atomic.add(state, ARENA_USED, total)
+                begin[0] = cuda.atomic.add(state, ARENA_USED, np.int64(total))
                 if widest[0] > state[WIDEST_ROW]:
                     cuda.atomic.max(state, WIDEST_ROW, widest[0])
                 if listed == 0:
@@ -435,37 +442,39 @@ def gather_kernel(packed: str) -> Kernel:
 
         Launch: as many blocks of LINE_BLOCK threads as fit the GPU.
         """
-        part = cuda.shared.array(LINE_BLOCK, np.int64)
-        thread, n_threads = np.int64(cuda.threadIdx.x), np.int64(cuda.blockDim.x)
+        part = cuda.shared.array(LINE_BLOCK, np.uint32)
+        thread, n_threads = np.uint64(cuda.threadIdx.x), np.uint64(LINE_BLOCK)
         fits = state[ROWS_FOUND] <= state[ROW_ROOM] and state[ARENA_USED] <= state[ARENA_ROOM]
-        n_rows = state[ROWS_FOUND] if fits else np.int64(0)
-        n_blocks = (n_rows + n_threads - 1) // n_threads
-        share = (n_blocks + cuda.gridDim.x - 1) // cuda.gridDim.x
-        block = min(cuda.blockIdx.x * share, n_blocks)
-        stop = min(block + share, n_blocks)
-        if cuda.blockIdx.x == 0 and thread == 0:
+        n_rows = np.uint64(state[ROWS_FOUND] if fits else 0)
+        n_blocks = np.uint32((n_rows + n_threads - _ONE) // n_threads)
+        share = np.uint32(np.uint32(n_blocks + np.uint32(cuda.gridDim.x - 1)) // np.uint32(cuda.gridDim.x))
+        block = min(np.uint64(cuda.blockIdx.x) * np.uint64(share), np.uint64(n_blocks))
+        stop = min(block + np.uint64(share), np.uint64(n_blocks))
+        if cuda.blockIdx.x == 0 and thread == _NONE:
             offsets[0] = 0
         if block == stop:
             return
-        begin = _sum_of_blocks(sums, block, part)
+        begin = _sum_of_blocks(sums, block, part, LINE_BLOCK)
         while block < stop:
             row = block * n_threads + thread
             count = np.uint32(rows.counts[row]) if row < n_rows else np.uint32(0)
-            n, is_listed = np.int64(count & ~_IS_LISTED), count & _IS_LISTED != np.uint32(0)
-            before, total = sums_before(n, part)
+            n, is_listed = np.uint32(count & ~_IS_LISTED), count & _IS_LISTED != np.uint32(0)
+            before, total = sums_before(n, part, LINE_BLOCK)
             if row < n_rows:
-                offsets[row + 1] = begin + before + n
-            source = np.int64(rows.sources[block])
-            if source & HAS_LISTED == 0:
-                for k in range(thread, total, n_threads):
-                    attributes[begin + k] = arena[source + k]
+                offsets[row + _ONE] = np.uint32(np.uint32(begin) + before + n)
+            source = np.uint32(rows.sources[block])
+            if source & _HAS_LISTED == np.uint32(0):
+                k = thread
+                while k < np.uint64(total):
+                    attributes[begin + k] = arena[np.uint64(source) + k]
+                    k += n_threads
             else:
-                others, _ = sums_before(np.int64(0) if is_listed else n, part)
-                source = np.int64(rows.places[row]) if is_listed else (source & ~HAS_LISTED) + others
-                for k in range(n):
-                    attributes[begin + before + k] = arena[source + k]
-            begin += total
-            block += 1
+                others, _ = sums_before(np.uint32(0) if is_listed else n, part, LINE_BLOCK)
+                source = np.uint32(rows.places[row]) if is_listed else np.uint32((source & ~_HAS_LISTED) + others)
+                for i in range(n):
+                    attributes[begin + np.uint64(before) + np.uint64(i)] = arena[np.uint64(source) + np.uint64(i)]
+            begin += np.uint64(total)
+            block += _ONE
 
     return gather
 

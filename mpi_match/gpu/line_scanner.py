@@ -43,7 +43,7 @@ from mpi_match.ingest.vocabulary_hash import hashed
 from mpi_match.model import Event
 from mpi_match.table.vocabulary import Vocabulary
 
-SCAN_BLOCKS, GATHER_BLOCKS = 6, 10
+SCAN_BLOCKS, GATHER_BLOCKS = 6, 12
 """Blocks of `scan_rows`, and of `gather`, that run at once on one, by their registers."""
 ROW_BYTES, ATTRIBUTE_BYTES = 24, 8
 """Bytes for which there is room for a row, and for an attribute, at first."""
@@ -117,10 +117,10 @@ class GpuLineScanner:
         self._plain = PlainTables(names, codes, keys, len(arrays[0]) - 1, code_bits)
         self.tries_plain, self._not_tried = True, 0
         self._scan_rows = line_kernels.scan_rows_kernel(self._packed.name, self._located, self._has_ids)
-        self._scan_plain = line_kernels.scan_plain_kernel(self._packed.name)
         self._gather = line_kernels.gather_kernel(self._packed.name)
         self._n_blocks, self._n_gather = (gpu.info.n_multiprocessors * n for n in (SCAN_BLOCKS, GATHER_BLOCKS))
         self._rooms, self._row_bytes = (1, 1), float(ROW_BYTES)
+        self._n_stage = line_kernels.PLAIN_STAGES[-1]
 
     def buffers(self) -> ScanBuffers:
         """Buffers for `scan`."""
@@ -139,6 +139,7 @@ class GpuLineScanner:
             state = self._launch(len(data), row_room, arena_room, buffers, is_tried)
             if state[ROWS_FOUND] <= row_room and state[ARENA_USED] <= arena_room:
                 self._rooms, self._row_bytes = (row_room, arena_room), (len(data) + 1) / (state[ROWS_FOUND] + 1)
+                self._n_stage = _stage_for(self._row_bytes)
                 if is_tried:
                     self._not_tried = NOT_TRIED if 2 * state[NOT_PLAIN] > state[ROWS_FOUND] else 0
                 else:
@@ -229,7 +230,8 @@ class GpuLineScanner:
         next(marks).record(stream)
         if plain:
             n_expected = max(int(n_bytes / self._row_bytes / block), 1)
-            self._scan_plain.bind((n_expected,), block, [words, self._plain, state, rows, row_sums, arena])(stream)
+            scan_plain = line_kernels.scan_plain_kernel(self._packed.name, self._n_stage)
+            scan_plain.bind((n_expected,), block, [words, self._plain, state, rows, row_sums, arena])(stream)
         arguments: list[Argument] = [words.address, words, self._tables.address, int(plain), state, rows, row_sums, arena]
         self._scan_rows.bind((self._n_blocks,), block, arguments)(stream)
         next(marks).record(stream)
@@ -270,6 +272,13 @@ def _uploaded(gpu: Gpu, arrays: list[Array]) -> tuple[list[DeviceArray], DeviceA
     """Arrays on the GPU, and their addresses there."""
     found = [gpu.upload(array) for array in arrays]
     return found, gpu.upload(np.array([array.address for array in found], np.int64))
+
+
+def _stage_for(row_bytes: float) -> int:
+    """The words of shared memory for lines of about so many bytes, an eighth more for those that are longer."""
+    *smaller, most = line_kernels.PLAIN_STAGES
+    needed = row_bytes * line_kernels.LINE_BLOCK * 9 / 64
+    return next((n for n in smaller if n >= needed), most)
 
 
 def _words_of(n_bytes: int) -> int:

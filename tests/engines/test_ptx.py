@@ -162,8 +162,8 @@ def test_kernels_of_the_mailbox_compile_and_the_count_comes_last(kernel: cuda.Ke
 LINE_KERNELS = (
     line_kernels.count_rows_kernel,
     line_kernels.write_rows_kernel,
-    line_kernels.scan_plain_kernel("uint32"),
-    line_kernels.scan_plain_kernel("uint64"),
+    line_kernels.scan_plain_kernel("uint32", line_kernels.PLAIN_STAGES[0]),
+    line_kernels.scan_plain_kernel("uint64", line_kernels.PLAIN_STAGES[1]),
     line_kernels.gather_kernel("uint64"),
     line_kernels.insert_kernel("uint32"),
     line_kernels.scan_rows_kernel("uint32", False, False),

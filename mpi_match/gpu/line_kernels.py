@@ -84,7 +84,7 @@ ROW_THREADS = 256
 """Threads of a block that finds rows, each in STRETCH_BYTES."""
 _HAS_LISTED = _IS_LISTED = np.uint32(2**31)
 """A bit of a block's source, of a row's count: it is, or has, a row that was listed."""
-_NONE, _ONE, _3, _7 = (np.uint64(n) for n in (0, 1, 3, 7))
+_NONE, _ONE, _3 = (np.uint64(n) for n in (0, 1, 3))
 lower_bound = device_function(search.lower_bound)
 STAGE_WORDS = 2**11
 """Words of 64 bits in shared memory for the lines of a block; longer ones are read where they are."""
@@ -286,7 +286,7 @@ def scan_plain_kernel(packed: str, n_stage: int) -> Kernel:
             first = block * n_threads
             row, last = first + thread, min(first + n_threads, n_rows)
             start_word = (np.uint64(rows.ends[first - _ONE]) + _ONE) >> _3 if first > _NONE else _NONE
-            n_words = ((np.uint64(rows.ends[last - _ONE]) + _7) >> _3) + _ONE - start_word
+            n_words = (np.uint64(rows.ends[last - _ONE]) >> _3) + _ONE - start_word
             is_staged = n_words <= stage_words
             w = thread if is_staged else n_words
             while w < n_words:

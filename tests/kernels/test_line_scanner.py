@@ -102,6 +102,34 @@ def test_plain_lines_are_scanned_by_pairs_alone(monkeypatch: pytest.MonkeyPatch)
     assert not len(scanned([*lines, *(line.replace(b": ", b":") for line in lines)], PLAIN, OF_NUMBERS, 0).flagged)
 
 
+def test_codes_of_integers_among_many_operands() -> None:
+    """Dense ones, whose codes are in a table by value, and others, which are searched; fractions, and out of range."""
+    generator = random.Random(4)
+    operands = {
+        "dense": [*range(-9, 12), 3.5, -2.25],
+        "sparse": [
+            *(generator.randrange(-(10**7), 10**7) for _ in range(20)),
+            10**7,
+            -(10**7),
+            -1e300,
+            1e300,
+            77.5,
+            0.5,
+            -0.5,
+        ],
+        "groups": [at + k / 4 for at in (-7_000_000, -30, 9_999_998) for k in range(9)],
+        "beyond": [-1e9, 1e9],
+    }
+    filters = [make_filter("i", [[name, op, each]]) for name, all_ in operands.items() for each in all_ for op in ("<", "=")]
+    lines = [
+        b'{"%s": %d}' % (name.encode(), value)
+        for name, all_ in operands.items()
+        for each in all_
+        for value in {max(min(int(each) + more, 9_999_999), -9_999_999) for more in (-1, 0, 1)}
+    ]
+    scanned(lines, PLAIN, Table.from_filters(filters).vocabulary, 0)
+
+
 def is_row(line: bytes) -> bool:
     """Has it no name twice?"""
     try:

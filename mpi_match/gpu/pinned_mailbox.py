@@ -10,7 +10,7 @@ kernels that copy 6.7, alone 1.9 (back to back, 378e1ef).  Pinned memory has the
 so a kernel can read and write there.
 
 A kernel can take the place of `deliver_kernel`: the last of its blocks, which finds that the others are done, copies the
-answer (`Home`).  That saves a launch, on which the answer waits for about two microseconds.
+answer (`Home`).  That saves a launch, for which the answer would wait.
 
 An answer may be a bit mask instead of a list: then its words are the items, and their number the count.
 
@@ -34,7 +34,7 @@ from mpi_match.gpu.kernels import DeviceArray, Gpu, KernelLaunch, Stream, cuda, 
 NOT_YET = -1
 """Value of the count until it is written."""
 FETCH_THREADS = 4 * WARP
-"""A word each for most events: a second turn would wait for the host's memory once more, about a microsecond."""
+"""A word each for most events: a second turn would wait for the host's memory once more."""
 LOOKS = 20_000
 """Polls before the stream is waited for: about a millisecond."""
 

@@ -24,7 +24,7 @@ from mpi_match.changes.changes import Changes
 from mpi_match.changes.live_table import Refusal
 from mpi_match.changes.log import ChangeLog
 from mpi_match.changes.stream import ChangeStream
-from mpi_match.commands.scan_ahead import Progress, scanned_ahead
+from mpi_match.commands.scan_ahead import Progress, ahead_of_cpu, ahead_of_gpu, scanned_ahead
 from mpi_match.compute.compile_parts import Part, compile_ahead
 from mpi_match.engines import Engine, compile_s, open_engine
 from mpi_match.engines import match_all as match_batches
@@ -34,7 +34,7 @@ from mpi_match.ingest.column_scanner import ColumnScanner
 from mpi_match.ingest.columns import needed_names
 from mpi_match.ingest.csv_rows import compile_csv
 from mpi_match.ingest.event_rows import RowKeeper, check_rows
-from mpi_match.ingest.event_scanner import EventQueue, EventScanner, LineScanner, ScannedEvents
+from mpi_match.ingest.event_scanner import EventQueue, EventScanner, LineScanner, ScannedEvents, SharedScanner
 from mpi_match.ingest.line_blocks import LINE_FEED, read_blocks
 from mpi_match.ingest.packed_files import is_packed
 from mpi_match.ingest.reject_log import RejectLog
@@ -63,7 +63,7 @@ AHEAD = (
     Part("json-lines", "mpi_match.matches.json_lines:compile_lines"),
 )
 """What is needed after the engine."""
-MATCHED_AT_ONCE, MATCHED_ON_GPU = 2**15, 2**20
+MATCHED_AT_ONCE, MATCHED_ON_GPU = 2**16, 2**20
 """Events matched at a time; they are read and encoded a block of the file at a time."""
 
 
@@ -166,9 +166,14 @@ def match_rows(
             if any(map(is_csv, files)):
                 compile_csv()
             lines = line_scanner(engine, vocabulary, options)
-            if not isinstance(lines, EventScanner | RowKeeper) and all(map(is_plain, files)):
-                return scanned_ahead(files, lines, engine.host_memory, log, progress)
-            return _scanned(files, options.form, lines, log, progress)
+            if isinstance(lines, RowKeeper) or not all(map(is_plain, files)):
+                return _scanned(files, options.form, lines, log, progress)
+            if not isinstance(lines, EventScanner):
+                return scanned_ahead(files, lines, engine.host_memory, log, progress, ahead_of_gpu())
+            how = ahead_of_cpu(options.threads)
+            if how.threads == 1:
+                return _scanned(files, options.form, lines, log, progress)
+            return scanned_ahead(files, SharedScanner(lines), engine.host_memory, log, progress, how)
 
         prepared = prepare(subscriptions, changes, options, log, reader, progress, lambda: _exchanged(files))
         log.begin(events)

@@ -1,4 +1,8 @@
-"""Plain files of lines, read and scanned ahead of matching by threads: for a GPU, which scans faster than a core reads."""
+"""Plain files of lines, read and scanned ahead of matching by threads, each a range at a time.
+
+A GPU scans faster than a core reads.  Threads of a CPU that scan a range each do not wait for one another, as those do that
+share a block, and the events of earlier ranges are matched meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +16,37 @@ from typing import NamedTuple
 
 from mpi_match.ingest.checked_blocks import Memory
 from mpi_match.ingest.event_scanner import LineScanner, ScannedEvents
-from mpi_match.ingest.line_ranges import LineRange, ranges_of
+from mpi_match.ingest.line_ranges import CPU_RANGE_BYTES, GPU_RANGE_BYTES, LineRange, ranges_of
 from mpi_match.ingest.rows import Reject, Rejects
 
-READING_THREADS, SCANNED_AHEAD = 8, 17
-"""Threads that read and scan, if there are cores for them, and ranges that they may be ahead: more than twice as many, so
-that no thread waits for the one with the oldest range.  A range that is scanned has no more memory of the host."""
+READING_THREADS = 8
+"""Threads that read for a GPU, if there are cores for them."""
 
 Progress = Callable[[str], AbstractContextManager[Callable[[int, int], None]]]
 """`with progress("events") as step: step(done, total)`"""
+
+
+class Ahead(NamedTuple):
+    """How far ahead: the threads that read and scan, and the bytes of a range."""
+
+    threads: int
+    range_bytes: int
+
+    @property
+    def most_ranges(self) -> int:
+        """Ranges that threads may be ahead: more than twice as many as threads, so that none waits for the one with the
+        oldest range.  A range that is scanned has no memory for its lines any more."""
+        return 2 * self.threads + 1
+
+
+def ahead_of_gpu() -> Ahead:
+    """How far to be ahead of a GPU."""
+    return Ahead(min(READING_THREADS, len(os.sched_getaffinity(0))), GPU_RANGE_BYTES)
+
+
+def ahead_of_cpu(threads: int | None) -> Ahead:
+    """How far to be ahead of so many threads that match; None: as many as there are cores."""
+    return Ahead(threads or len(os.sched_getaffinity(0)), CPU_RANGE_BYTES)
 
 
 class _Scanned(NamedTuple):
@@ -33,13 +59,18 @@ class _Scanned(NamedTuple):
 
 @contextmanager
 def scanned_ahead(
-    files: Sequence[Path], scanner: LineScanner, memory: Memory, rejects: Rejects, progress: Progress | None
+    files: Sequence[Path],
+    scanner: LineScanner,
+    memory: Memory,
+    rejects: Rejects,
+    progress: Progress | None,
+    how: Ahead,
 ) -> Iterator[Iterator[ScannedEvents]]:
     """The events of plain files, in the order of their paths, range by range; `scanner` is one that threads share.
 
     Parameters: `memory` gives that for lines; `progress` is called with MiB.  Raises FileChanged, OSError.
     """
-    ranges = [each for file in sorted(files) for each in ranges_of(file)]
+    ranges = [each for file in sorted(files) for each in ranges_of(file, how.range_bytes)]
     total = sum(each.stop - each.start for each in ranges)
 
     def scan(lines: LineRange) -> _Scanned:
@@ -50,7 +81,7 @@ def scanned_ahead(
         ahead: deque[Future[_Scanned]] = deque()
         n_asked = first_line = done = 0
         for lines in ranges:
-            while n_asked < len(ranges) and len(ahead) < SCANNED_AHEAD:
+            while n_asked < len(ranges) and len(ahead) < how.most_ranges:
                 ahead.append(threads.submit(scan, ranges[n_asked]))
                 n_asked += 1
             found = ahead.popleft().result()
@@ -62,7 +93,7 @@ def scanned_ahead(
             done += lines.stop - lines.start
             step(done >> 20, total >> 20)
 
-    threads = ThreadPoolExecutor(min(READING_THREADS, len(os.sched_getaffinity(0))), "scan")
+    threads = ThreadPoolExecutor(how.threads, "scan")
     try:
         with progress("MiB of events") if progress is not None else nullcontext(lambda *_: None) as step:
             yield numbered(step)

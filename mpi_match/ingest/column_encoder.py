@@ -38,14 +38,14 @@ from mpi_match.ingest.atom_automaton import ATOM_ROOTS, ATOMS_FOUND, FOUND_HEADE
 from mpi_match.ingest.rows import PLAIN
 from mpi_match.ingest.typed_columns import ColumnChunk, TypedColumn
 from mpi_match.ingest.vocabulary_hash import (
-    NUMBER_BOUNDS,
     STRING_SEEDS,
+    code_among,
     code_of_boolean,
-    code_of_number,
     code_of_string,
     feed,
     hashed,
     mixed,
+    operands_of_name,
 )
 from mpi_match.model import Type
 from mpi_match.table.vocabulary import Vocabulary
@@ -152,13 +152,13 @@ numbers are i64."""
 
 
 class _Work:
-    """What a thread needs for a block: the present entries of each column, their numbers, sizes and ends of events."""
+    """What a thread needs for a block: the present entries of each column, how many, sizes and ends of events, codes."""
 
     def __init__(self, n_columns: int) -> None:
         n = _BLOCK_EVENTS
         present, sizes = np.empty((n_columns, n), np.uint32), np.empty(n, np.uint32)
-        self._kept = present, np.empty(n_columns, np.int64), sizes, np.empty(n, np.int64)
-        self.addresses: tuple[int, int, int, int] = tuple(each.ctypes.data for each in self._kept)  # type: ignore[assignment]
+        self._kept = present, np.empty(n_columns, np.int64), sizes, np.empty(n, np.int64), np.empty(n, np.uint32)
+        self.addresses: tuple[int, int, int, int, int] = tuple(each.ctypes.data for each in self._kept)  # type: ignore[assignment]
 
 
 class _Plan:
@@ -236,16 +236,10 @@ def _find_present(start: int, stop: int, column: int, doubted: int, to: int) -> 
 
 @nested
 def _code_of(column: int, i: int, tables: int) -> int:
-    """The code of entry i, which is there."""
+    """The code of entry i, which is there; its column has no numbers."""
     if load_i64(column, _INDEX) != 0:
         return load_u32(load_i64(column, _ENTRY_CODES), load_i32(load_i64(column, _INDEX), i))
     type_, name, values = load_i64(column, _TYPE), load_i64(column, _NAME), load_i64(column, _VALUES)
-    if type_ == Type.NUMBER:
-        value = np.float64(load_i64(values, i)) if load_i64(column, _HAS_INTEGERS) != 0 else load_f64(values, i)
-        if value == value:
-            return code_of_number(name, value, tables)
-        bounds = load_i64(tables, NUMBER_BOUNDS)
-        return 2 * (load_i64(bounds, name + 1) - load_i64(bounds, name)) + 1
     if type_ == Type.STRING:
         offsets = load_i64(column, _STRING_OFFSETS)
         first, last, hash_ = load_i64(offsets, i), load_i64(offsets, i + 1), load_u64(load_i64(tables, STRING_SEEDS), name)
@@ -255,11 +249,26 @@ def _code_of(column: int, i: int, tables: int) -> int:
     return code_of_boolean(name, load_u8(values, i), tables)
 
 
+@nested
+def _write_codes(column: int, entries: int, start: int, n: int, tables: int, codes: int) -> None:
+    """Write the codes u32 of n entries of a column, which are there: of those at `entries`, u32, or, if that is 0, from
+    `start` on."""
+    if load_i64(column, _TYPE) != Type.NUMBER or load_i64(column, _INDEX) != 0:
+        for j in range(n):
+            store_u32(codes, j, _code_of(column, load_u32(entries, j) if entries != 0 else start + j, tables))
+        return
+    operands, values = operands_of_name(load_i64(column, _NAME), tables), load_i64(column, _VALUES)
+    of_nan, are_integers = 2 * (operands[2] - operands[1]) + 1, load_i64(column, _HAS_INTEGERS) != 0
+    for j in range(n):
+        i = load_u32(entries, j) if entries != 0 else start + j
+        value = np.float64(load_i64(values, i)) if are_integers else load_f64(values, i)
+        store_u32(codes, j, code_among(value, operands) if value == value else of_nan)
+
+
 @jit
 def _encode_entries(n: int, column: int, tables: int, codes: int) -> None:
     """Write the codes u32 of the entries of a dictionary."""
-    for i in range(n):
-        store_u32(codes, i, _code_of(column, i, tables))
+    _write_codes(column, 0, 0, n, tables, codes)
 
 
 @nested
@@ -317,14 +326,57 @@ def _count(start: int, stop: int, columns: tuple[int, int, int], work: tuple[int
 
 
 @nested
-def _put(attributes: int, ends: int, i: int, packed: int, is_narrow: bool) -> None:
-    """Append an attribute to those of event i, of which `ends` says where they end."""
-    at = load_i64(ends, i)
+def _put(attributes: int, at: int, packed: int, is_narrow: bool) -> None:
+    """Write attribute number `at`."""
     if is_narrow:
         store_u32(attributes, at, packed)
     else:
         store_u64(attributes, at, np.uint64(packed))
+
+
+@nested
+def _append(attributes: int, ends: int, i: int, packed: int, is_narrow: bool) -> None:
+    """Append an attribute to those of event i, of which `ends` says where they end."""
+    at = load_i64(ends, i)
+    _put(attributes, at, packed, is_narrow)
     store_i64(ends, i, at + 1)
+
+
+@nested
+def _are_whole(columns: tuple[int, int, int]) -> bool:
+    """Has every event an entry in each column, and no atoms?"""
+    plan, n_columns, doubted = columns
+    whole = doubted == 0
+    for k in range(n_columns):
+        column = plan + 8 * _PLAN_WORDS * k
+        whole &= load_i64(column, _BITS) == 0 and load_i64(column, _ATOM_OFFSETS) == 0
+    return whole
+
+
+@nested
+def _encode_whole(
+    start: int,
+    stop: int,
+    columns: tuple[int, int, int],
+    how: tuple[int, int, int],
+    codes: int,
+    first: int,
+    to: tuple[int, int, bool],
+) -> None:
+    """`_encode_events` of columns that `_are_whole`."""
+    plan, n_columns, _ = columns
+    tables, shift, _ = how
+    offsets, attributes, is_narrow = to
+    for block in range(start, stop, _BLOCK_EVENTS):
+        n, at = min(_BLOCK_EVENTS, stop - block), first + (block - start) * n_columns
+        for i in range(n):
+            store_u32(offsets, block + i + 1, at + (i + 1) * n_columns)
+        for k in range(n_columns):
+            column = plan + 8 * _PLAN_WORDS * k
+            name = load_i64(column, _NAME) << shift
+            _write_codes(column, 0, block, n, tables, codes)
+            for i in range(n):
+                _put(attributes, at + i * n_columns + k, name | load_u32(codes, i), is_narrow)
 
 
 @jit
@@ -333,18 +385,22 @@ def _encode_events(
     stop: int,
     columns: tuple[int, int, int],
     how: tuple[int, int, int],
-    work: tuple[int, int, int, int],
+    work: tuple[int, int, int, int, int],
     first: int,
     to: tuple[int, int, bool],
 ) -> None:
     """Write the attributes of some events, from attribute `first` on, and where each event ends.
 
     `columns` as in `_count`; `how`: address of the tables, bits of a code, number of names; `work`: as in
-    `_find_all_present`, and the ends of events, i64; `to`: offsets u32[n + 1], attributes, whether these are u32.
+    `_find_all_present`, the ends of events, i64, and codes of a column, u32; `to`: offsets u32[n + 1], attributes, whether
+    these are u32.
     """
     plan, n_columns, _ = columns
     tables, shift, n_names = how
-    present, n_present, sizes, ends = work
+    present, n_present, sizes, ends, codes = work
+    if _are_whole(columns):
+        _encode_whole(start, stop, columns, how, codes, first, to)
+        return
     offsets, attributes, is_narrow = to
     at = first
     for block in range(start, stop, _BLOCK_EVENTS):
@@ -356,10 +412,10 @@ def _encode_events(
             store_u32(offsets, block + i + 1, at)
         for k in range(n_columns):
             column, mine = plan + 8 * _PLAN_WORDS * k, present + 4 * _BLOCK_EVENTS * k
-            name = load_i64(column, _NAME) << shift
-            for j in range(load_i64(n_present, k)):
-                i = load_u32(mine, j)
-                _put(attributes, ends, i - block, name | _code_of(column, i, tables), is_narrow)
+            name, n = load_i64(column, _NAME) << shift, load_i64(n_present, k)
+            _write_codes(column, mine, 0, n, tables, codes)
+            for j in range(n):
+                _append(attributes, ends, load_u32(mine, j) - block, name | load_u32(codes, j), is_narrow)
         for k in range(n_columns):
             column, mine = plan + 8 * _PLAN_WORDS * k, present + 4 * _BLOCK_EVENTS * k
             if load_i64(column, _ATOM_OFFSETS) != 0:
@@ -368,7 +424,7 @@ def _encode_events(
                     low, high = _atoms_of(column, i)
                     for atom in range(low, high):
                         name = n_names + load_i64(load_i64(column, _ATOMS), atom)
-                        _put(attributes, ends, i - block, name << shift, is_narrow)
+                        _append(attributes, ends, i - block, name << shift, is_narrow)
 
 
 @jit

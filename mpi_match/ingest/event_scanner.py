@@ -7,7 +7,9 @@ and put between the others.  So the batch, the ids and the rejects are those of 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
+from copy import copy
 from itertools import accumulate
 from typing import Any, NamedTuple, Protocol
 
@@ -137,6 +139,12 @@ class EventScanner:
             self._tables = hashed(vocabulary, form)
             self.scan(LineBlock(np.frombuffer(bytearray(b"{}\n"), np.uint8), "", 1), [])
 
+    def for_one_thread(self) -> EventScanner:
+        """Another one with the same tables, which scans in the calling thread alone."""
+        other = copy(self)
+        other._most_threads, other._threads = 1, []
+        return other
+
     def scan(self, block: LineBlock, rejects: Rejects) -> ScannedEvents:
         """See `LineScanner.scan`."""
         with at_most(self._most_threads):
@@ -195,6 +203,24 @@ class EventScanner:
         if not parts:
             return np.zeros(n_flagged + 1, np.uint32), np.zeros(0, dtype), None
         return collected(parts, n_bytes, dtype)
+
+
+class SharedScanner:
+    """Scans blocks in any number of threads at once, each block in one of them, as `scanner` does."""
+
+    def __init__(self, scanner: EventScanner) -> None:
+        self._scanner, self._idle = scanner, deque[EventScanner]()
+
+    def scan(self, block: LineBlock, rejects: Rejects) -> ScannedEvents:
+        """See `LineScanner.scan`."""
+        try:
+            own = self._idle.pop()
+        except IndexError:
+            own = self._scanner.for_one_thread()
+        try:
+            return own.scan(block, rejects)
+        finally:
+            self._idle.append(own)
 
 
 def collected(parts: Sequence[LineArrays], n: int, dtype: np.dtype[Any]) -> tuple[Array, Array, Array | None]:

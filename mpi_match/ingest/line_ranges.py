@@ -20,8 +20,9 @@ from mpi_match.ingest.checked_blocks import Memory, read_exactly
 from mpi_match.ingest.line_blocks import LINE_FEED, LineBlock, after_line_feed
 from mpi_match.ingest.line_pass import count_line_feeds
 
-RANGE_BYTES = 2**25
-"""Bytes of a range: what Python does for one, with its lock held, takes longer than a GPU does for 16 MiB."""
+GPU_RANGE_BYTES, CPU_RANGE_BYTES = 2**25, 2**22
+"""Bytes of a range: what Python does for one, with its lock held, takes longer than a GPU does for 16 MiB; a thread of a CPU
+has 4 MiB for 20 ms."""
 _TAIL_BYTES = 2**16
 """Bytes behind a range in which its last line nearly always ends."""
 
@@ -79,11 +80,11 @@ class RangeLines(NamedTuple):
     n_lines: int
 
 
-def ranges_of(path: Path) -> Iterator[LineRange]:
-    """The ranges of a file, which together have the lines that it has now."""
+def ranges_of(path: Path, range_bytes: int) -> Iterator[LineRange]:
+    """The ranges of a file, of so many bytes, which together have the lines that it has now."""
     n_bytes = path.stat().st_size
-    for start in range(0, n_bytes, RANGE_BYTES):
-        yield LineRange(path, start, min(start + RANGE_BYTES, n_bytes), n_bytes)
+    for start in range(0, n_bytes, range_bytes):
+        yield LineRange(path, start, min(start + range_bytes, n_bytes), n_bytes)
 
 
 def _joined(parts: list[RangeLines]) -> RangeLines:

@@ -273,15 +273,21 @@ def find_element(data: int, start: int, stop: int, hash_: np.uint64, owner: int,
 
 
 @nested
-def code_of_number(name: int, value: float, tables: int) -> int:
-    """Code of a number, not NaN, on a name."""
-    bounds = constant_i64(tables, NUMBER_BOUNDS)
+def operands_of_name(name: int, tables: int) -> tuple[int, int, int, int, float, float]:
+    """What `code_among` has to know of a name."""
+    bounds, buckets = constant_i64(tables, NUMBER_BOUNDS), constant_i64(tables, BUCKET_FIRST)
     first, last = load_i64(bounds, name), load_i64(bounds, name + 1)
+    low, scale = load_f64(constant_i64(tables, BUCKET_LOW), name), load_f64(constant_i64(tables, BUCKET_SCALE), name)
+    return constant_i64(tables, NUMBERS), first, last, buckets + 8 * (first + name), low, scale
+
+
+@nested
+def code_among(value: float, operands: tuple[int, int, int, int, float, float]) -> int:
+    """Code of a number, not NaN, on a name with these operands."""
+    numbers, first, last, buckets, low, scale = operands
     if first == last:
         return 0
-    low, scale = load_f64(constant_i64(tables, BUCKET_LOW), name), load_f64(constant_i64(tables, BUCKET_SCALE), name)
-    buckets, numbers = constant_i64(tables, BUCKET_FIRST), constant_i64(tables, NUMBERS)
-    bucket = first + name + bucket_of(value, low, scale, last - first)
+    bucket = bucket_of(value, low, scale, last - first)
     left, right = load_i64(buckets, bucket), load_i64(buckets, bucket + 1)
     while left < right:
         middle = (left + right) >> 1
@@ -291,6 +297,12 @@ def code_of_number(name: int, value: float, tables: int) -> int:
             right = middle
     found = left < last and load_f64(numbers, left) == value
     return 2 * (left - first) + (1 if found else 0)
+
+
+@nested
+def code_of_number(name: int, value: float, tables: int) -> int:
+    """Code of a number, not NaN, on a name."""
+    return code_among(value, operands_of_name(name, tables))
 
 
 @nested

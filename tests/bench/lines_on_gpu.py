@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import statistics
 import sys
@@ -46,7 +45,7 @@ from mpi_match.arrays.csr import Array
 from mpi_match.cluster import run
 from mpi_match.cluster.options import RunOptions
 from mpi_match.commands.match import MatchOptions, match_rows
-from mpi_match.commands.scan_ahead import READING_THREADS, scanned_ahead
+from mpi_match.commands.scan_ahead import ahead_of_gpu, scanned_ahead
 from mpi_match.engines import Engine, match_all, open_engine
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import open_gpu
@@ -124,14 +123,16 @@ def answers_of(engine: Engine, scanner: LineScanner, blocks: list[Array]) -> int
 
 def answers_of_file(engine: Engine, scanner: LineScanner, path: Path) -> int:
     """How many answers the lines of a file have, ranges of it read and scanned ahead."""
-    with scanned_ahead([path], scanner, engine.host_memory, [], None) as blocks:
+    with scanned_ahead([path], scanner, engine.host_memory, [], None, ahead_of_gpu()) as blocks:
         return sum(found.n_matches for found in match_all(engine, (each.batch for each in blocks)))
 
 
 def read_all(engine: Engine, path: Path) -> int:
     """Read a file as `scanned_ahead` does; its lines."""
-    with ThreadPoolExecutor(min(READING_THREADS, len(os.sched_getaffinity(0)))) as threads:
-        return sum(threads.map(lambda each: each.read(engine.host_memory).n_lines, ranges_of(path)))
+    how = ahead_of_gpu()
+    with ThreadPoolExecutor(how.threads) as threads:
+        ranges = ranges_of(path, how.range_bytes)
+        return sum(threads.map(lambda each: each.read(engine.host_memory).n_lines, ranges))
 
 
 def seconds(work: Callable[[], object], times: int) -> float:
@@ -163,7 +164,7 @@ def steps(engine: Any, made: Made, table: Table, path: Path, repetitions: int) -
     batch = engine.scanner(on_cpu).scan(LineBlock(data, "", 1), []).batch
     assert engine.match(batch) == judge, "the answers differ"
     scans = [lines.scan(data, buffers).steps_s for _ in range(repetitions)]
-    first = next(ranges_of(path))
+    first = next(ranges_of(path, ahead_of_gpu().range_bytes))
     read = seconds(lambda: first.read(engine.host_memory), repetitions) * len(data) / (first.stop - first.start)
     kernels, walls = [], []
     for _ in range(repetitions):

@@ -37,7 +37,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext, suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -53,16 +54,18 @@ from bench.keeping import PYTHON, keep, last_json
 
 from mpi_match.commands.compile_locally import compile_events_locally
 from mpi_match.commands.match import MATCHED_AT_ONCE
+from mpi_match.commands.scan_ahead import ahead_of_cpu, scanned_ahead
 from mpi_match.compute.compile_cache import compile_s
 from mpi_match.engines import Engine, open_engine
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.event_table import EventTable, save_events
 from mpi_match.events.events import Events
 from mpi_match.ingest.arrow_events import event_of_columns
+from mpi_match.ingest.checked_blocks import ordinary_memory
 from mpi_match.ingest.columns import columns_of_frame, events_of_columns, needed_names
-from mpi_match.ingest.event_scanner import EventQueue, EventScanner
+from mpi_match.ingest.event_scanner import EventQueue, EventScanner, SharedScanner
 from mpi_match.ingest.frames import encode_arrow
-from mpi_match.ingest.line_blocks import read_blocks
+from mpi_match.ingest.line_blocks import LineBlock, read_blocks
 from mpi_match.ingest.rows import PLAIN, EventForm, event_of_row, read_rows
 from mpi_match.matches.file import MatchesWriter
 from mpi_match.table.table import Table
@@ -77,12 +80,27 @@ def by_rows(path: Path, form: EventForm, table: Table) -> Iterator[EventBatch]:
         yield Events.of(block).encode(table.vocabulary)
 
 
-def scanned(path: Path, scanner: EventScanner) -> Iterator[EventBatch]:
-    """Batches of a file, scanned; every line must be judged by the scanner itself."""
-    queue = EventQueue(scanner.scan(block, []) for block in read_blocks([path]))
-    while taken := queue.take(MATCHED_AT_ONCE):
-        yield taken[0]
-    assert queue.n_flagged == 0, f"{queue.n_flagged} lines were left to rows"
+def scanned(path: Path, scanner: EventScanner, threads: int) -> Iterator[EventBatch]:
+    """Batches of a file, scanned as `match` does; every line must be judged by the scanner itself."""
+    how = ahead_of_cpu(threads)
+    with (
+        nullcontext(scanner.scan(block, []) for block in read_blocks([path]))
+        if threads == 1
+        else scanned_ahead([path], SharedScanner(scanner), ordinary_memory, [], None, how)
+    ) as blocks:
+        queue = EventQueue(blocks)
+        while taken := queue.take(MATCHED_AT_ONCE):
+            yield taken[0]
+        assert queue.n_flagged == 0, f"{queue.n_flagged} lines were left to rows"
+
+
+def codes_of(blocks: list[LineBlock], scanner: EventScanner, threads: int) -> int:
+    """Scan blocks of lines in memory, by so many threads; how many events there are."""
+    if threads == 1:
+        return sum(len(scanner.scan(block, []).batch) for block in blocks)
+    shared = SharedScanner(scanner)
+    with ThreadPoolExecutor(threads) as pool:
+        return sum(pool.map(lambda block: len(shared.scan(block, []).batch), blocks))
 
 
 def answer(batches: Iterator[EventBatch], engine: Engine, table: Table, output: Path) -> int:
@@ -91,6 +109,11 @@ def answer(batches: Iterator[EventBatch], engine: Engine, table: Table, output: 
         for batch in batches:
             writer.append(engine.match(batch))
     return writer.n_events
+
+
+def answered(path: Path, scanner: EventScanner, threads: int, engine: Engine, table: Table, output: Path) -> int:
+    """Scan and match the lines of a file; how many events there are."""
+    return answer(scanned(path, scanner, threads), engine, table, output)
 
 
 class Times:
@@ -142,20 +165,20 @@ def measure(options: argparse.Namespace, directory: Path) -> Iterator[dict[str, 
     blocks = list(read_blocks([path]))
     for threads in options.threads:
         numba.set_num_threads(threads)
-        answer(scanned(first, scanner), engine, table, answers)
+        answer(scanned(first, scanner, threads), engine, table, answers)
         same = answers.read_bytes()
         times = {what: Times() for what in ("rows_codes", "rows_answers", "codes", "answers")}
         for _ in range(options.repetitions):
-            times["codes"].add(lambda: sum(len(scanner.scan(block, []).batch) for block in blocks))
+            times["codes"].add(partial(codes_of, blocks, scanner, threads))
             times["rows_codes"].add(lambda: sum(map(len, by_rows(first, form, table))))
-            times["answers"].add(lambda: answer(scanned(path, scanner), engine, table, answers))
+            times["answers"].add(partial(answered, path, scanner, threads, engine, table, answers))
             times["rows_answers"].add(lambda: answer(by_rows(first, form, table), engine, table, answers))
             assert answers.read_bytes() == same, "the answers differ"
         yield {
             "what": "scanned events",
             "scenario": options.scenario,
             "filters": table.n_filters,
-            "lines": sum(len(scanner.scan(block, []).batch) for block in blocks),
+            "lines": codes_of(blocks, scanner, threads),
             "bytes": sum(len(block.data) for block in blocks),
             "threads": threads,
             "runs": options.repetitions,

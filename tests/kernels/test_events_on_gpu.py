@@ -14,13 +14,13 @@ from mpi_match.cluster import run
 from mpi_match.cluster.distribution.event_source import OrderSource, ScannedSource
 from mpi_match.cluster.options import RunOptions
 from mpi_match.cluster.prefetch import AtOnce
+from mpi_match.commands import scan_ahead
 from mpi_match.commands.match import MatchOptions, match_rows
 from mpi_match.engines import Engine, open_engine
 from mpi_match.engines.base import match_all
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu import event_scanner
 from mpi_match.gpu.event_batch import GpuBatch
-from mpi_match.ingest import line_ranges
 from mpi_match.ingest.batch_scanner import BatchScanner
 from mpi_match.ingest.event_scanner import EventScanner, LineScanner
 from mpi_match.ingest.line_blocks import LineBlock
@@ -150,7 +150,7 @@ def test_a_workers_source_scans_on_the_gpu_of_its_engine(of_order: bool, engine:
 
 def test_matching_files_scans_on_the_gpu(files: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranges of lines, read and scanned ahead by threads."""
-    monkeypatch.setattr(line_ranges, "RANGE_BYTES", 1500)
+    monkeypatch.setattr(scan_ahead, "GPU_RANGE_BYTES", 1500)
     subscriptions = tmp_path / "subscriptions.jsonl"
     subscriptions.write_text('{"interface": 1, "constraints": [["temp", ">", 3]]}\n')
     found = {}

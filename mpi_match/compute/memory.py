@@ -31,6 +31,19 @@ class AddressTable:
         self.address = self._table.ctypes.data
 
 
+def _load_anywhere(of: types.Type, as_: types.Type) -> Any:
+    """`load(address)`: the item of type `of` at any address, as a value of type `as_`."""
+
+    def load(_: Any, address: Any) -> Any:
+        def generate(context: Any, builder: Any, __: Any, values: Any) -> Any:
+            item = builder.load(builder.inttoptr(values[0], context.get_value_type(of).as_pointer()), align=1)
+            return context.cast(builder, item, of, as_)
+
+        return as_(types.int64), generate
+
+    return intrinsic(load)
+
+
 def _load(of: types.Type, as_: types.Type, *, constant: bool = False) -> Any:
     """`load(base, i)`: item i of type `of` behind the address `base`, as a value of type `as_`."""
 
@@ -93,6 +106,8 @@ load_u8: Callable[[Any, Any], int] = _load(types.uint8, types.int64)
 load_i32: Callable[[Any, Any], int] = _load(types.int32, types.int64)
 load_u32: Callable[[Any, Any], int] = _load(types.uint32, types.int64)
 load_i64: Callable[[Any, Any], int] = _load(types.int64, types.int64)
+any_u32: Callable[[Any], int] = _load_anywhere(types.uint32, types.int64)
+any_u64: Callable[[Any], np.uint64] = _load_anywhere(types.uint64, types.uint64)
 constant_i64: Callable[[Any, Any], int] = _load(types.int64, types.int64, constant=True)
 constant_pair: Callable[[Any, Any], tuple[np.uint64, np.uint64]] = _load_pair()
 bits_as_f64: Callable[[Any], float] = _bits_as_f64()

@@ -28,6 +28,7 @@ from mpi_match.humanize import plural
 from mpi_match.workloads.parameters import PER_INTERFACE, listed
 from mpi_match.workloads.scenarios import SCENARIOS
 
+EngineOptions = Mapping[str, object]
 Value = float | tuple[float, float]
 """A number, or the least and the most of several."""
 
@@ -172,7 +173,7 @@ _OTHER_SCENARIOS = {"every constraint satisfied": "clcb-hard"}
 """Printed scenarios that are not the first one of an experiment."""
 RANKS = "ranks"
 """Stands for runs with ranks in the place of an engine: those with the most workers."""
-_SUBJECTS: dict[str, tuple[str, Mapping[str, str]]] = {
+_SUBJECTS: dict[str, tuple[str, EngineOptions]] = {
     "MPI-CUDA": (RANKS, {}),
     "CCM unsorted constraints": ("ccm", {"order": "given"}),
     "CCM constraints sorted by type, operator, value": ("ccm", {"order": "sorted"}),
@@ -180,7 +181,7 @@ _SUBJECTS: dict[str, tuple[str, Mapping[str, str]]] = {
     "CCM Kernel": ("ccm", {"reset": "kernel"}),
     "CLCB copy input, copy results": ("clcb", {}),
     "centralized": ("twophase", {}),
-    "TagMatch": ("tagmatch", {"variant": "hybrid"}),
+    "TagMatch": ("tagmatch", {"variant": "hybrid", "launch": 1}),
     "CPU-only, TagMatch": ("tagmatch", {"variant": "cpu"}),
     "GPU-only, plain": ("tagmatch", {"variant": "gpu-plain"}),
     "GPU-only, plain with batching": ("tagmatch", {"variant": "gpu-batched"}),
@@ -236,7 +237,7 @@ def _claim(each: Printed, records: Sequence[Result]) -> Claim:
         return Claim(each, None, {}, f"no {baseline or 'baseline'} here")
     groups = _by([condition.key for condition in wanted if condition.several], at)
 
-    def here(*engines: tuple[str, Mapping[str, str]]) -> Value | None:
+    def here(*engines: tuple[str, EngineOptions]) -> Value | None:
         found = (_one(each, metric, group, *engine) for engine in engines for group in groups)
         return _span(value for value in found if value is not None)
 
@@ -252,7 +253,7 @@ def _claim(each: Printed, records: Sequence[Result]) -> Claim:
     return Claim(each, measured, ours, f"with {plural(of_ranks[0], 'worker')}" if of_ranks else "")
 
 
-def _one(each: Printed, metric: str, records: Sequence[Result], engine: str, options: Mapping[str, str]) -> float | None:
+def _one(each: Printed, metric: str, records: Sequence[Result], engine: str, options: EngineOptions) -> float | None:
     """A printed quantity of an engine at one point, in its unit; None where it was not measured."""
     found = _median(records, engine, metric, options)
     if found is None or each.metric not in _RATIOS:
@@ -299,7 +300,7 @@ def _gain(each: Printed, records: Sequence[Result]) -> Claim:
     return Claim(each, _reduction(other, mine), {})
 
 
-def _variants(each: Printed) -> list[tuple[str, str, Mapping[str, str]]]:
+def _variants(each: Printed) -> list[tuple[str, str, EngineOptions]]:
     """The engine of a value and the one that it is compared with, as `_median` takes them; none where they are none here."""
     found = [_SUBJECTS.get(name) for name in (each.subject, each.baseline)]
     return [(one[0], "processing_time", one[1]) for one in found if one is not None] if None not in found else []
@@ -406,7 +407,7 @@ def _place(each: Printed, records: Sequence[Result]) -> Claim:
     at = _at([condition for condition in _conditions(each, records) if condition.key != key], records)
     baseline = _baseline_of(each)
 
-    def here(engine: str, options: Mapping[str, str]) -> Value | None:
+    def here(engine: str, options: EngineOptions) -> Value | None:
         curve = []
         for group in _by([key], at):
             time = _median(group, engine, "processing_time", options)
@@ -422,7 +423,7 @@ def _place(each: Printed, records: Sequence[Result]) -> Claim:
     )
 
 
-def _engines_of(each: Printed) -> list[tuple[str, Mapping[str, str]]]:
+def _engines_of(each: Printed) -> list[tuple[str, EngineOptions]]:
     """The engines that a value is of, with their options; none where it is of none of ours."""
     names = {"CCM": "ccm", "CLCB": "clcb", **BASELINES}
     if each.subject in _SUBJECTS:
@@ -555,7 +556,7 @@ def _of(records: Sequence[Result], engine: str) -> list[Result]:
     return [record for record in records if record["engine"] == engine and record.get("what") != "ranks"]
 
 
-def _median(records: Sequence[Result], engine: str, metric: str, options: Mapping[str, str] | None = None) -> float | None:
+def _median(records: Sequence[Result], engine: str, metric: str, options: EngineOptions | None = None) -> float | None:
     """The median of a quantity over an engine's records with these options; None without any."""
     quantity = _QUANTITIES[metric][0]
     values = [

@@ -24,6 +24,7 @@ from mpi_match.events.batch import REJECTED, EventBatch
 from mpi_match.events.events import Events
 from mpi_match.ingest import scanner
 from mpi_match.ingest.atom_automaton import FOUND_HEADER
+from mpi_match.ingest.flat_lines import FlatLines
 from mpi_match.ingest.line_blocks import LineBlock, after_line_feed
 from mpi_match.ingest.rows import PLAIN, EventForm, Reject, Rejects, event_of_row, parse_json, row_text, trimmed
 from mpi_match.ingest.scanner_text import SCRATCH_BYTES
@@ -137,6 +138,7 @@ class EventScanner:
         self._threads: list[ThreadArrays] = []
         with compile_once(f"scanner{'-atoms' * bool(vocabulary.n_atoms)}{'-ids' * (form.id is not None)}"):
             self._tables = hashed(vocabulary, form)
+            self._flat = FlatLines(self._tables.arrays)
             self.scan(LineBlock(np.frombuffer(bytearray(b"{}\n"), np.uint8), "", 1), [])
 
     def for_one_thread(self) -> EventScanner:
@@ -178,7 +180,8 @@ class EventScanner:
     def _scan_stretch(self, stretch: int, n_stretches: int, data: int, bounds: list[int]) -> None:
         while True:
             part = self._threads[stretch]
-            scanner.scan_lines(data, bounds[stretch], bounds[stretch + 1], self._tables.address, part.address)
+            where = data, bounds[stretch], bounds[stretch + 1]
+            scanner.scan_lines(*where, self._tables.address, self._flat.tables, part.address)
             if part.count(scanner.N_ATOMS) <= part.count(scanner.MOST_ATOMS):
                 return
             self._threads[stretch] = self._thread_arrays(part.n_bytes, part.count(scanner.N_ATOMS))

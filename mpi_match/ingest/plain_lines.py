@@ -12,9 +12,10 @@ behind the line's end, whatever is read.
 lines goes byte by byte, each of which waits for the one before, through loops that lanes leave at different bytes.  Words
 have 32 bits, because a GPU makes two or more instructions of one for 64.
 
-What a line has goes where its bytes were: *items* of one word, or of two where attributes have 64 bits, one a pair, from the
-line's first whole word on; a pair has at least six bytes.  The attributes come first, ascending, then the hashes of names
-that no constraint uses.  A line with less room than that is left to others, who must have the bytes elsewhere.
+What a line has are *items* of one word, or of two where attributes have 64 bits, one a pair.  The attributes come first,
+ascending, then the hashes of names that no constraint uses.  On a GPU they go where the line's bytes were, from its first
+whole word on; a pair has at least six bytes.  A line with less room than that is left to others, who must have the bytes
+elsewhere.  For CPUs see `flat_lines`.
 
 A name's record is found by its bytes as four words; a name that has one is printable.  Values are integers, so a name's
 codes are in a table by value, or there is one of its operands in every 2^shift values:
@@ -77,7 +78,10 @@ _WORD, _BYTES = np.uint64(32), np.uint32(0x78)  # of numbers of bits: those of w
 
 
 class PlainTables(NamedTuple):
-    """Addresses of PLAIN_NAMES, PLAIN_CODES and PLAIN_KEYS; the number of slots, less 1; bits of a code in an attribute."""
+    """Addresses of PLAIN_NAMES, PLAIN_CODES and PLAIN_KEYS; the number of slots, less 1; bits of a code in an attribute.
+
+    All are 0 where no line is looked at as a plain one.
+    """
 
     names: int
     codes: int
@@ -160,7 +164,7 @@ def _hash_of_names(first: Any, second: Any, third: Any, fourth: Any) -> Any:
     return found ^ found >> np.uint32(16)
 
 
-_hash_of_words = nested(_hash_of_names)
+hash_of_name = nested(_hash_of_names)
 
 
 @nested
@@ -214,7 +218,7 @@ def _integer(low: np.uint32, high: np.uint32, n_bits: np.uint32) -> np.uint32:
 
 
 @nested
-def _code_of(value: np.int32, low: np.int32, shape: np.uint32, start: np.uint32, tables: PlainTables) -> np.uint32:
+def code_of_integer(value: np.int32, low: np.int32, shape: np.uint32, start: np.uint32, tables: PlainTables) -> np.uint32:
     """Code of a number on a name with words 5 to 7 of its record: that of `code_of_number`."""
     last, place = np.uint32(shape & _LAST), np.uint32(value - low)
     if np.int32(place) < 0:
@@ -349,7 +353,7 @@ def _pair(text: int, at: np.uint32, tables: PlainTables) -> tuple[np.uint32, np.
     ended = following & _TWO_BYTES == _ENDS
     is_plain = v0 & _TWO_BYTES == _COLON and (is_apart or ended or following & _TWO_BYTES == _GOES_ON)
     is_plain = is_plain and n_bits != _0 and _8 <= n_digits <= np.uint32(56) and (n_digits == _8 or t0 & _BYTE != _0)
-    hash_ = _hash_of_words(first, second, third, fourth)
+    hash_ = hash_of_name(first, second, third, fourth)
     if not is_plain:
         return UNSURE, _NO_NAME, hash_, _0
     after = np.uint32(behind - _1 | LINE_ENDED) if ended else np.uint32(behind + (_1 if is_apart else _0))
@@ -366,7 +370,7 @@ def _pair(text: int, at: np.uint32, tables: PlainTables) -> tuple[np.uint32, np.
     if shape & LINE_ENDED != _0:
         return UNSURE, _NO_NAME, hash_, _0
     magnitude = np.int32(_integer(t0, t1, n_digits))
-    return after, name, hash_, _code_of(np.int32(-magnitude if negative else magnitude), low, shape, start, tables)
+    return after, name, hash_, code_of_integer(np.int32(-magnitude if negative else magnitude), low, shape, start, tables)
 
 
 @jit

@@ -19,6 +19,7 @@ from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
 from mpi_match.ingest import rows, scanner
 from mpi_match.ingest.event_scanner import ThreadArrays
+from mpi_match.ingest.flat_lines import FlatLines
 from mpi_match.ingest.rows import EventForm, event_of_row, parse_json, trimmed
 from mpi_match.ingest.vocabulary_hash import hashed
 from mpi_match.table.vocabulary import Vocabulary
@@ -40,6 +41,7 @@ class RowScanner:
         self._is_narrow = vocabulary.packed_dtype == np.uint32
         with compile_once("scanner-atoms" if vocabulary.n_atoms else "scanner"):
             self._tables = hashed(vocabulary, form)
+            self._flat = FlatLines(self._tables.arrays)
             self._make(_FIRST_BYTES)
             self._scan(b"{}")
 
@@ -74,7 +76,7 @@ class RowScanner:
             self._make(2 * n)
         self._view[:n] = text
         self._view[n] = 10
-        scanner.scan_lines(self._address, 0, n + 1, self._tables.address, self._work.address)
+        scanner.scan_lines(self._address, 0, n + 1, self._tables.address, self._flat.tables, self._work.address)
         counts = self._work.arrays[scanner.SCAN_COUNTS].tolist()
         if counts[scanner.ROWS] != 1 or counts[scanner.N_FLAGGED]:
             return None

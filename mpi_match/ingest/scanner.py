@@ -19,6 +19,7 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -36,6 +37,8 @@ from mpi_match.compute.memory import (
     store_u64,
 )
 from mpi_match.ingest.atom_automaton import ATOM_ROOTS, ATOMS_FOUND, FOUND_HEADER, NO_STATE, find_atoms
+from mpi_match.ingest.flat_lines import NOT_FLAT, flat_line_scanner
+from mpi_match.ingest.plain_lines import PlainTables
 from mpi_match.ingest.scanner_numbers import INTEGER, LARGE_INTEGER, NOT_READ, scan_number
 from mpi_match.ingest.scanner_text import (
     FLAGGED_LINE,
@@ -134,6 +137,7 @@ a location; attributes for atoms.  The last four are given.  MOST_ATOMS: there i
 the end, the lines are to be scanned again with more room.  NAME_ROOM, SCRATCH_ROOM, ID_ROOM: sizes of NAME_HASHES_SEEN, of
 DOTTED_NAME and DECODED, and of ID_DATA, the first two at most MOST_NAMES and SCRATCH_BYTES; a line that needs more is
 flagged."""
+IN_VAIN, NOT_TRIED = 4, 128
 _POINT, _LIST, _LIST_END, _NULL = 46, 91, 93, 110
 
 
@@ -565,23 +569,54 @@ def flag(line: int, start: int, stop: int, work: int) -> None:
     count(counts, N_FLAGGED, 1)
 
 
+_scan_flat_line = flat_line_scanner(_scan_value, NAME_HASHES_SEEN)
+
+
+@nested
+def _take_flat(data: int, at: int, stop: int, tables: int, flat: PlainTables, work: int) -> Any:
+    """Scan a line as `_scan_row` does, if it is flat; FLAGGED_LINE, and then no count has changed, if it is not."""
+    counts, found = load_i64(work, SCAN_COUNTS), load_i64(work, ROW_ATOMS)
+    store_i64(found, ATOMS_FOUND, 0)
+    attributes = load_i64(work, PACKED_ATTRIBUTES) + 8 * load_i64(counts, N_ATTRIBUTES)
+    end, n = _scan_flat_line(data, at, stop, attributes, flat, tables, work)
+    if end == NOT_FLAT:
+        return FLAGGED_LINE
+    clear_row(tables, work)
+    if load_i64(found, ATOMS_FOUND) > 0:
+        end_attributes(n, tables, work)
+    else:
+        count(counts, N_ATTRIBUTES, n)
+    return end
+
+
 @jit
-def scan_lines(data: int, start: int, stop: int, tables: int, work: int) -> None:
+def scan_lines(data: int, start: int, stop: int, tables: int, flat: PlainTables, work: int) -> None:
     """Scan the lines of data[start:stop] u8, whose last byte is a line feed.
 
-    `data` is an address; `tables` and `work` are those of `vocabulary_hash.hashed` and of a thread.  Blanks around a line
-    and a byte order mark before it are left out as `rows.trimmed` does; a blank line is no row.
+    `data` is an address; `tables` and `work` are those of `vocabulary_hash.hashed` and of a thread, `flat` those of
+    `flat_lines`.  Blanks around a line and a byte order mark before it are left out as `rows.trimmed` does; a blank line is
+    no row.  After `IN_VAIN` lines in a row that were not flat, `NOT_TRIED` are not looked at as flat ones.
     """
     counts = load_i64(work, SCAN_COUNTS)
     for i in range(MOST_ATOMS):
         store_i64(counts, i, 0)
-    at, line = start, 0
+    at, line, in_vain = start, 0, 0
+    not_tried = 0 if flat.names != 0 else stop  # more than there are lines
     while at < stop:
-        begin = at
-        at = row_begin(data, at)
-        if load_u8(data, at) != 10:
+        begin, end = at, FLAGGED_LINE
+        if not_tried == 0:
+            end = _take_flat(data, at, stop, tables, flat, work)
+            in_vain = in_vain + 1 if end == FLAGGED_LINE else 0
+            if in_vain == IN_VAIN:
+                not_tried, in_vain = NOT_TRIED, 0
+        else:
+            not_tried -= 1
+        if end == FLAGGED_LINE:
+            at = row_begin(data, at)
+        if end != FLAGGED_LINE or load_u8(data, at) != 10:
             row = load_i64(counts, ROWS)
-            end = _scan_row(data, at, tables, work)
+            if end == FLAGGED_LINE:
+                end = _scan_row(data, at, tables, work)
             if end == FLAGGED_LINE:
                 end = next_line(data, at) - 1
                 flag(line, begin, end, work)

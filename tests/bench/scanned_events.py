@@ -1,8 +1,8 @@
 """JSON lines to codes and to answers: the scanner beside the reader of single lines, in one process, answers compared.
 
     python tests/bench/scanned_events.py SCENARIO [--events N] [--lines-by-rows N] [--filters N] [--threads 1,2]
-                                         [--repetitions 5] [--columns | --tables | --spark] [--directory DIR]
-                                         [-o records.jsonl]
+                                         [--repetitions 5] [--columns | --tables | --spark [--ways splits,...]]
+                                         [--directory DIR] [-o records.jsonl]
 
 Makes the scenario's events as JSON lines with `mpi-match generate` where they are not there yet, and its table and engine
 (`keyed`) in memory.  A repetition measures, one after the other: `rows`, `Events.of` and `encode` on the first lines (what
@@ -362,6 +362,7 @@ def in_spark(options: argparse.Namespace, directory: Path) -> Iterator[dict[str,
             "ranges": partial(by_spark, path, in_ranges=True),
             "sorted": partial(by_spark, path, in_ranges=False),
         }
+        ways = {way: ways[way] for way in options.ways}
         times = {way: Times(cpu_of_all) for way in ways}
         first = Times(cpu_of_all)
         for way, work in ways.items():
@@ -394,6 +395,7 @@ def main() -> None:
     parser.add_argument("--columns", action="store_true")
     parser.add_argument("--tables", action="store_true")
     parser.add_argument("--spark", action="store_true")
+    parser.add_argument("--ways", type=lambda text: text.split(","), default=["splits", "ranges", "sorted"])
     parser.add_argument("--directory", type=Path)
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()

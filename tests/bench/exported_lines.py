@@ -1,10 +1,11 @@
-"""Answers to JSON lines: the compiled writer beside Python's encoder, in one process, the bytes compared.
+"""Answers to JSON lines and to Arrow: the compiled writer beside Python's encoder, in one process, the bytes compared.
 
     python tests/bench/exported_lines.py [--events 1000000] [--labels 0.3,3] [--threads 1,2] [--repetitions 5]
                                            [-o records.jsonl]
 
 Random answers of so many labels an event on average, of 1,000 interfaces, to a file in memory; every 20th event through
-`json.dumps`.  One JSON line for each: events per second, median, least and greatest.
+`json.dumps`; and all as an Arrow file in memory, whose answers are compared with those of the lines.  One JSON line for
+each: events per second, median, least and greatest.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ from pathlib import Path
 
 import numba
 import numpy as np
+import pyarrow as pa
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[i]) for i in (1, 2)]
 
 from bench.keeping import keep
 
 from mpi_match.arrays.strings import Strings
-from mpi_match.matches.arrow import BATCH_EVENTS
+from mpi_match.matches.arrow import BATCH_EVENTS, ArrowAnswers
 from mpi_match.matches.json_lines import LineWriter
 from mpi_match.matches.matches import Matches
 
@@ -66,13 +68,22 @@ def main() -> None:
             rows = enumerate(answers[: n // 20].labels(labels))
             return "".join(json.dumps({"event": i, "interfaces": each}) + "\n" for i, each in rows).encode()
 
+        def arrow(answers: Matches = answers) -> bytes:
+            table, file = ArrowAnswers("interface", labels, N_INTERFACES).table(answers, None), pa.BufferOutputStream()
+            with pa.ipc.new_file(file, table.schema) as writer:
+                writer.write_table(table)
+            return bytes(file.getvalue())
+
+        first = pa.ipc.open_file(pa.py_buffer(arrow())).read_all().slice(0, n // 20).to_pylist()
+        assert "".join(json.dumps(each) + "\n" for each in first).encode() == by_rows(), "the answers differ"
         compiled()
         for threads in options.threads:
             numba.set_num_threads(threads)
-            rates: dict[str, list[float]] = {"compiled": [], "rows": []}
+            rates: dict[str, list[float]] = {"compiled": [], "rows": [], "arrow": []}
             for _ in range(options.repetitions):
                 lines = rate_of(n, compiled, rates["compiled"])
                 assert lines.startswith(rate_of(n // 20, by_rows, rates["rows"])), "the lines differ"
+                rate_of(n, arrow, rates["arrow"])
             record = {
                 "what": "exported lines",
                 "labels": mean,

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import random
 import statistics
 import sys
 import tempfile
@@ -38,6 +37,7 @@ import numpy as np
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[i]) for i in (1, 2)]
 
+from bench.contained import N_WORDS, contained
 from bench.keeping import keep
 from scanned_events import Times
 
@@ -60,7 +60,6 @@ from mpi_match.table.table import Table
 from mpi_match.workloads.files import LOCATION
 from mpi_match.workloads.scenarios import SCENARIOS
 
-CONTAINED, STRING_BYTES = 10_637, 100
 BLOCKS_AHEAD = 2
 """Blocks in memory that are scanned ahead."""
 
@@ -85,20 +84,9 @@ def of_scenario(name: str, n_lines: int, n_filters: int | None) -> Made:
 
 
 def of_contained(n_lines: int, n_filters: int | None) -> Made:
-    """Strings of which about one in four has one of the words."""
-    generator = random.Random(0)
-    words: set[str] = set()
-    while len(words) < (n_filters or CONTAINED):
-        words.add("".join(generator.choices("abcdefghijklmnopqrstuvwxyz/.-=0123456789", k=generator.randrange(6, 25))))
-    ordered = sorted(words)
-    rows = [{"interface": f"i{k % 500}", "constraints": [["text", "contains", word]]} for k, word in enumerate(ordered)]
-    letters = np.random.default_rng(0).integers(ord("a"), ord("z") + 1, (n_lines, STRING_BYTES), np.uint8)
-    for line in range(0, n_lines, 4):
-        word = generator.choice(ordered).encode()
-        at = generator.randrange(STRING_BYTES - len(word))
-        letters[line, at : at + len(word)] = list(word)
-    before, after = (np.tile(list(part), (n_lines, 1)).astype(np.uint8) for part in (b'{"text": "', b'"}\n'))
-    return Made(rows, EventForm(), np.hstack([before, letters, after]).reshape(-1), n_lines)
+    """Those of `contained`."""
+    rows, lines = contained(n_lines, n_filters or N_WORDS)
+    return Made(rows, EventForm(), lines, n_lines)
 
 
 def _bytes_of(text: bytes) -> Array:

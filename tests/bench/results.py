@@ -32,9 +32,9 @@ REPORT = HERE / "h200-experiments.html"
 REPORT_NOTES = (
     "Records with 8 cores are of a machine with 16: two experiments ran at a time, each on half of the cores, those of "
     "farroukh beside those on a GPU.",
-    "Not measured for want of time on a GPU: figures 3 to 5 of MPI-CUDA, which are about several GPUs besides; tables and "
-    "figures of TagMatch but figure 10; points of CLCB with 10 million filters (a million interfaces); DuckDB. What each "
-    "experiment lacks stands at its head.",
+    "Not measured for want of time on a GPU: MPI-CUDA with several GPUs; TagMatch at full size, but figure 10 and the "
+    "smallest points of table 3 and figures 8 and 9; points of CLCB with 10 million filters (a million interfaces). What "
+    "each experiment lacks stands at its head.",
 )
 BEGIN, END = "<!-- results: written by tests/bench/results.py -->\n", "<!-- end of results -->\n"
 
@@ -348,7 +348,10 @@ def _ranges(r: Record) -> Sequence[str]:
 
 def _exported(r: Record) -> Sequence[str]:
     how = (f"{r['labels']:g}", f"{r['events']:,}", str(r["threads"]))
-    return (*how, *(_spread(r["events_per_s"][way]) for way in ("compiled", "rows")))
+    return (
+        *how,
+        *(_spread(r["events_per_s"][way]) if way in r["events_per_s"] else "" for way in ("compiled", "rows", "arrow")),
+    )
 
 
 SECTIONS = (
@@ -520,9 +523,9 @@ SECTIONS = (
         "`RowMatcher` in one process, one thread.",
     ),
     Section(
-        "Answers as JSON lines",
+        "Answers as JSON lines and as Arrow",
         lambda r: r["what"] == "exported lines",
-        "labels an event | events | threads | events/s | Python's encoder, before",
+        "labels an event | events | threads | lines: events/s | Python's encoder, before | Arrow: events/s",
         _exported,
         "To a file in memory.",
     ),

@@ -4,12 +4,13 @@
                                          [--repetitions 5] [--columns | --tables | --spark [--ways splits,...]]
                                          [--directory DIR] [-o records.jsonl]
 
-Makes the scenario's events as JSON lines with `mpi-match generate` where they are not there yet, and its table and engine
-(`keyed`) in memory.  A repetition measures, one after the other: `rows`, `Events.of` and `encode` on the first lines (what
-`match` did before there was a scanner); the scanner with so many threads, from lines in memory to codes; both from a warm
-file to the file of answers, as `match` does.  The answers to the first lines must be the same bytes, and no line may be left
-by the scanner.  One JSON line for each number of threads: lines per second (median, least, greatest), nanoseconds of
-processor time for a line, seconds that compiling took where the cache was empty.
+SCENARIO is one of `mpi-match generate`, or `contains` (see `contained`).  Makes the scenario's events as JSON lines with
+`mpi-match generate` where they are not there yet, and its table and engine (`keyed`) in memory.  A repetition measures, one
+after the other: `rows`, `Events.of` and `encode` on the first lines (what `match` did before there was a scanner); the
+scanner with so many threads, from lines in memory to codes; both from a warm file to the file of answers, as `match` does.
+The answers to the first lines must be the same bytes, and no line may be left by the scanner.  One JSON line for each number
+of threads: lines per second (median, least, greatest), nanoseconds of processor time for a line, seconds that compiling took
+where the cache was empty.
 
 With `--columns` Arrow tables of the scenario's values instead, to codes: one with a column for every name, most of it null
 (`sparse`), and one of five columns without nulls, of integers and doubles in turns (`dense`); beside them entry by entry,
@@ -31,6 +32,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import json
 import os
 import statistics
 import sys
@@ -50,6 +52,7 @@ import numpy as np
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[i]) for i in (1, 2)]
 
+from bench.contained import N_WORDS, contained
 from bench.keeping import PYTHON, keep, last_json
 
 from mpi_match.commands.compile_locally import compile_events_locally
@@ -67,6 +70,7 @@ from mpi_match.ingest.event_scanner import EventQueue, EventScanner, SharedScann
 from mpi_match.ingest.frames import encode_arrow
 from mpi_match.ingest.line_blocks import LineBlock, read_blocks
 from mpi_match.ingest.rows import PLAIN, EventForm, event_of_row, read_rows
+from mpi_match.ingest.subscription_scanner import read_subscriptions
 from mpi_match.matches.file import MatchesWriter
 from mpi_match.table.table import Table
 from mpi_match.workloads.files import LOCATION
@@ -143,9 +147,15 @@ class Times:
 
 def prepared(options: argparse.Namespace, directory: Path) -> tuple[Table, EventForm, Path]:
     """The table of a scenario, the form of its events, and the file of these, which is made if it is not there."""
+    path = directory / "events.jsonl"
+    if options.scenario == "contains":
+        rows, lines = contained(options.events, options.filters or N_WORDS)
+        path.write_bytes(lines.tobytes())
+        (directory / "subscriptions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        read = read_subscriptions([directory / "subscriptions.jsonl"], [])
+        return Table.from_subscriptions(read.subscriptions), PLAIN, path
     scenario = SCENARIOS[options.scenario]
     scenario = scenario.scaled(options.filters) if options.filters else scenario
-    path = directory / "events.jsonl"
     if not path.exists():
         words = ["generate", options.scenario, "-o", str(directory), "--filters", "1000", "--format", "jsonl"]
         last_json([*PYTHON, "mpi_match", *words, "--events", str(options.events), "--json"])

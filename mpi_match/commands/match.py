@@ -36,6 +36,7 @@ from mpi_match.ingest.csv_rows import compile_csv
 from mpi_match.ingest.event_rows import RowKeeper, check_rows
 from mpi_match.ingest.event_scanner import EventQueue, EventScanner, LineScanner, ScannedEvents, SharedScanner
 from mpi_match.ingest.line_blocks import LINE_FEED, read_blocks
+from mpi_match.ingest.line_pass import compile_count
 from mpi_match.ingest.packed_files import is_packed
 from mpi_match.ingest.reject_log import RejectLog
 from mpi_match.ingest.row_files import are_columnar, event_files, is_csv, is_plain, row_files
@@ -76,7 +77,7 @@ class LocalSummary:
 
     wall_s            from the first event to the last answer
     build_s           before that: reading the subscriptions, building table and engine
-    compile_s         compiling the engine, which is in neither of these
+    compile_s         compiling, which is in neither of these
     engine_options    the options of the engine, by its name; empty where it has none
     rejected          number of bad subscriptions, changes and events; `first_rejects` holds the first of them
     flagged           lines of events that the scanner flagged; `rows` judged them, good or bad
@@ -168,6 +169,7 @@ def match_rows(
             lines = line_scanner(engine, vocabulary, options)
             if isinstance(lines, RowKeeper) or not all(map(is_plain, files)):
                 return _scanned(files, options.form, lines, log, progress)
+            compile_count()
             if not isinstance(lines, EventScanner):
                 return scanned_ahead(files, lines, engine.host_memory, log, progress, ahead_of_gpu())
             how = ahead_of_cpu(options.threads)
@@ -263,7 +265,7 @@ def prepare(
 
     `hint` is added to the error of subscriptions without a good row.  Raises ModelError, EngineError, OSError.
     """
-    started = time.perf_counter()
+    started, compiled_before_s = time.perf_counter(), compile_s()
     log.begin(subscriptions)
     table = _table(row_files(subscriptions), log, progress)
     if not table.n_filters and (log.count or changes is None):
@@ -273,7 +275,6 @@ def prepare(
     stream = _changes(table, row_files(changes) if changes is not None else [], log)
     if changes is not None and not len(stream.changes):
         raise log.nothing_usable("change")
-    compiled_before_s = compile_s()
     engine = open_engine(
         options.engine,
         stream.table,

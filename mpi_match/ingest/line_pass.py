@@ -28,6 +28,12 @@ def compile_pass() -> None:
         _compile()
 
 
+def compile_count() -> None:
+    """Have `count_line_feeds` compiled."""
+    with compile_once("line-count", 1):
+        count_line_feeds(np.frombuffer(bytearray(b"1"), np.uint8))
+
+
 def _compile() -> None:
     columns, state = (*(np.zeros(1, np.int64) for _ in range(3)), np.zeros((1, 2), np.int64)), np.zeros(N_KEPT, np.int64)
     line = np.frombuffer(bytearray(b"1"), np.uint8)

@@ -14,7 +14,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of
 from mpi_match.arrays.strings import Strings
-from mpi_match.compute.compile_cache import compile_once
+from mpi_match.compute.compile_cache import compile_once, is_compiled
 from mpi_match.compute.memory import AddressTable
 from mpi_match.ingest import scanner_constraints as columns
 from mpi_match.ingest.line_blocks import LINE_FEED, LineBlock, read_blocks, rows_of_block
@@ -26,6 +26,8 @@ from mpi_match.ingest.string_pool import StringPool
 from mpi_match.model import ModelError
 from mpi_match.table.subscriptions import Subscriptions, SubscriptionsBuilder
 
+_WHAT = "subscription-scanner"
+"""What is compiled, for `compile_cache`."""
 _LEAST_LINE_BYTES = 2
 """Fewest bytes of a line, with its line feed."""
 _FIRST_BYTES = 2**16
@@ -77,7 +79,7 @@ class SubscriptionScanner:
         self._scratch = [np.empty(SCRATCH_BYTES, np.uint8) for _ in range(4)]
         self._make(_FIRST_BYTES)
         self._begin()
-        with compile_once("subscription-scanner"):
+        with compile_once(_WHAT):
             self.scan(np.frombuffer(b'{"interface": 1, "constraints": []}\n', np.uint8))
         self._begin()
 
@@ -173,9 +175,10 @@ def read_subscriptions(
     `progress` is called with the number of lines so far.  Raises ModelError for a damaged packed file; OSError.
     """
     scanner_, judged, n_bytes, n_lines, n_judged = None, SubscriptionsBuilder(), 0, 0, 0
+    few_bytes = FEW_BYTES if is_compiled(_WHAT) else FEW_UNCOMPILED_BYTES
     for block in read_blocks(files):
         n_bytes += len(block.data)
-        if scanner_ is None and n_bytes > FEW_BYTES:
+        if scanner_ is None and n_bytes > few_bytes:
             scanner_ = SubscriptionScanner()
         is_scanned = scanner_ is not None and not block.overlong
         for line, text in scanner_.scan(block.data) if scanner_ is not None and is_scanned else rows_of_block(block):
@@ -190,8 +193,9 @@ def read_subscriptions(
     return ReadSubscriptions(Subscriptions.concat([judged.build(), scanner_.take().subscriptions]), n_judged + n_scanned)
 
 
-FEW_BYTES = 2**21
-"""So many bytes are judged before anything is compiled for them."""
+FEW_BYTES, FEW_UNCOMPILED_BYTES = 2**21, 2**25
+"""So many bytes are judged before code for them is loaded, and before it is compiled, which takes longer than to judge these
+does."""
 
 
 def _judge(line: bytes, block: LineBlock, number: int, judged: SubscriptionsBuilder, rejects: Rejects) -> None:

@@ -91,7 +91,7 @@ def measure(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
     path, first, table = prepared(options, directory), directory / "first.jsonl", directory / "table.h5"
     with path.open("rb") as handle:
         first.write_bytes(b"".join(islice(handle, options.lines_by_rows)))
-    subscription_scanner.FEW_BYTES = -1
+    subscription_scanner.FEW_BYTES = subscription_scanner.FEW_UNCOMPILED_BYTES = -1
     scanner = SubscriptionScanner()
     assert not any(scanner.scan(block.data) for block in read_blocks([path])), "lines were left to rows"
     expected = Table.from_subscriptions(by_rows(first)).digest

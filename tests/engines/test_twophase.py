@@ -317,7 +317,7 @@ def test_threads_end_with_their_engine() -> None:
     engine = opened(table, 6)
     engine.match(Events.of(events).encode(table.vocabulary))
     mine = {thread for thread in set(threading.enumerate()) - before if thread.name.startswith("twophase")}
-    assert len(mine) >= 5
+    assert 1 <= len(mine) <= 5  # one that is done with its share takes another's
     del engine
     for thread in mine:
         thread.join(10)

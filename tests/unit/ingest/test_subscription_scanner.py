@@ -27,7 +27,8 @@ from mpi_match.workloads.scenarios import SCENARIOS
 
 @pytest.fixture(autouse=True)
 def scans_every_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscription_scanner, "FEW_BYTES", -1)
+    for few in ("FEW_BYTES", "FEW_UNCOMPILED_BYTES"):
+        monkeypatch.setattr(subscription_scanner, few, -1)
 
 
 def lines_file(tmp_path: Path, lines: Iterable[bytes]) -> Path:
@@ -241,9 +242,33 @@ def test_blocks_of_any_size(size: int, tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_few_lines_are_read_without_compiling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subscription_scanner, "SubscriptionScanner", None)
-    monkeypatch.setattr(subscription_scanner, "FEW_BYTES", 2**21)
+    for few in ("FEW_BYTES", "FEW_UNCOMPILED_BYTES"):
+        monkeypatch.setattr(subscription_scanner, few, 2**21)
     lines = [line for kind in (GOOD, BLANK, BAD, JUDGED_GOOD) for line in kind]
     assert_as_judged(lines_file(tmp_path, lines))
+
+
+def test_many_lines_are_compiled_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, made = lines_file(tmp_path, GOOD * 50), []
+
+    def created() -> SubscriptionScanner:
+        made.append(SubscriptionScanner())
+        return made[-1]
+
+    monkeypatch.setattr(subscription_scanner, "SubscriptionScanner", created)
+    size = path.stat().st_size + 1  # with the last line feed
+    for compiled, few, uncompiled, n in (
+        (True, size - 1, size, 1),
+        (True, size, 0, 0),
+        (False, 0, size - 1, 1),
+        (False, 0, size, 0),
+    ):
+        monkeypatch.setattr(subscription_scanner, "is_compiled", lambda _, compiled=compiled: compiled)
+        monkeypatch.setattr(subscription_scanner, "FEW_BYTES", few)
+        monkeypatch.setattr(subscription_scanner, "FEW_UNCOMPILED_BYTES", uncompiled)
+        made.clear()
+        read_subscriptions([path], [])
+        assert len(made) == n
 
 
 def test_parts_are_joined_with_their_ids_and_areas() -> None:

@@ -312,14 +312,15 @@ def _event_tables(r: Record) -> Sequence[str]:
 def _spark_event_tables(r: Record) -> Sequence[str]:
     found = r["events_per_s"]
     splits = found["splits"]
-    cpu = (f"{each['cpu_ns_per_line']:,.0f}" for each in (splits, found["ranges"], found["sorted"], r["first"]))
+    ways = (splits, found.get("ranges"), found.get("sorted"), r["first"])
+    times = f" ({splits['median'] / found['sorted']['median']:.1f}×)" if "sorted" in found else ""
     return (
         f"`{r['scenario']}`",
         f"{r['filters']:,}",
         r["source"],
         f"{r['events']:,}",
-        f"{rate(splits['median'])}, best {rate(splits['max'])} ({splits['median'] / found['sorted']['median']:.1f}×)",
-        " / ".join(cpu),
+        f"{rate(splits['median'])}, best {rate(splits['max'])}{times}",
+        " / ".join("-" if way is None else f"{way['cpu_ns_per_line']:,.0f}" for way in ways),
     )
 
 
@@ -445,8 +446,7 @@ SECTIONS = (
         "scenario | filters | scanning threads | lines to codes, /s | warm file to answers, /s | ns of a core, a line",
         _scanned,
         "In brackets how many times as fast as reading line by line, in one process and minute; the last column is the "
-        "processor time of both, to codes. Other programs used the two cores of the AMD EPYC for most of the time: the "
-        "processor time says what they do when they are free.",
+        "processor time of both, to codes.",
     ),
     Section(
         "Subscriptions of JSON lines",
@@ -496,8 +496,7 @@ SECTIONS = (
         _spark_event_tables,
         "`compile events` in a session that has compiled before; in brackets how many times as fast as where Spark sorts "
         "the rows, in turns. Processor time is that of Java and all Python: where tasks read files by themselves / where "
-        "Spark's rows stay in its partitions / where Spark sorts them / of the first compile of these rows in the session. "
-        "Other programs used the two cores for most of the time: the processor time says what they do when they are free.",
+        "Spark's rows stay in its partitions / where Spark sorts them / of the first compile of these rows in the session.",
     ),
     Section(
         "Subscriptions in Spark",

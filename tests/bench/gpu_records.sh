@@ -12,9 +12,10 @@
 #   hard         250 answers an event, by master and by the workers                          2
 #   areas        an R*-tree on the CPU beside clcb, keyed and keyed_cuda                     4
 #   ranges       workloads of ranges and packets                                             3
-#   lines        JSON lines in memory, of a file and by each feed to answers, and each part    5
+#   lines        JSON lines in memory, of a file and by each feed to answers, and each part    6
+#   cores        JSON lines and columns on all cores, without a GPU                           4
 #   tags         212 million tag sets: keyed_cuda and TagMatch; 110 GiB of memory            7
-#   one-gpu      MPI-CUDA's mode: 500,000 events, one at a time, a master and one worker     3
+#   published-mode  MPI-CUDA's mode: 500,000 events one at a time, with each number of workers 2 for each
 #   soak         changes without end at 2.5 M filters, and filters that come: memory, pauses 14
 #   scaling      1, 2, 4, ... workers, a GPU each, as many as there are                      2 for each number
 #   experiments  the tables and figures of the papers, dear ones with fewer points; only when it is named   25
@@ -131,6 +132,18 @@ stage_lines() {
     try "$python" tests/bench/mutated_lines.py --gpu -o "$to/lines.jsonl"
 }
 
+stage_cores() { # one worker less than cores: the master needs one
+    local cores each
+    cores=$(nproc)
+    try "$python" tests/bench/scanned_events.py ccm --events 8000000 --threads "$cores" --repetitions 3 -o "$to/cores.jsonl"
+    try "$python" tests/bench/scanned_events.py ccm --columns --events 4000000 --threads "$cores" --repetitions 5 \
+        --lines-by-rows 8192 -o "$to/cores.jsonl"
+    for each in "ccm shared" "ccm file" "ccm-strings shared" "clcb shared"; do
+        run cores "${each% *}" $((2 * million)) --lines --times 8 --filters 250000 --engine keyed --workers $((cores - 1)) \
+            --threads 1 --batch 32768 --credits 4 --feed "${each#* }" --results local --no-journal --check 20
+    done
+}
+
 stage_tags() { # a query of this law has one answer; an index is built anew for each engine
     local law=(--param constraints=3-5 --param name_exponent=0.5) directory=$to/work/tags
     try "$python" -m mpi_match generate tagmatch -v "${law[@]}" --filters 212000000 --events $((4 * million)) -o "$directory"
@@ -141,10 +154,11 @@ stage_tags() { # a query of this law has one answer; an index is built anew for 
     bench tags tagmatch -v "${law[@]}" --filters 10000000 --events $((4 * million)) --batch $((2 * million)) --check 8
 }
 
-stage_one_gpu() {
+stage_published_mode() {
     local phases
     for phases in 2 3; do
-        run one-gpu ccm 500000 --engine ccm --set phases=$phases --batch 1 --credits 1 --feed master --check 20 --repetitions 1
+        run published-mode ccm 500000 --engine ccm --set phases=$phases --batch 1 --credits 1 --feed master --check 20 \
+            --repetitions 1 --workers "$(numbers_of_workers)"
     done
 }
 
@@ -154,18 +168,24 @@ stage_soak() {
     try "$python" -m mpi_match bench growth clcb --engine keyed_cuda -o "$to/growth.jsonl"
 }
 
-stage_scaling() {
+numbers_of_workers() { # 1,2,4,...: as many as there are GPUs
     local gpus workers=1 all=1
     gpus=$(nvidia-smi --list-gpus | wc -l)
     while ((2 * workers <= gpus)); do
         workers=$((2 * workers)) all+=,$workers
     done
+    echo "$all"
+}
+
+stage_scaling() {
+    local all feed
+    all=$(numbers_of_workers)
     make_workloads ccm:$((8 * million))
     for feed in shared file master; do
-        run scaling ccm $((8 * million)) --times 96 --workers $all --feed $feed --results local --batch $million \
+        run scaling ccm $((8 * million)) --times 96 --workers "$all" --feed $feed --results local --batch $million \
             --repetitions 2 --check 10
     done
-    try "$python" -m mpi_match bench ccm --scaling $all --events $((16 * million)) --batch 262144 --feed shared --results local \
+    try "$python" -m mpi_match bench ccm --scaling "$all" --events $((16 * million)) --batch 262144 --feed shared --results local \
         --directory "$to/work" ${MPIRUN_FLAGS:+"--mpirun-flags=$MPIRUN_FLAGS"} -o "$to/scaling.jsonl"
 }
 
@@ -189,13 +209,13 @@ stage_experiments() { # what is there already is not measured again; what is mis
     experiment farroukh-figure-14 farroukh-figure-15 --events 1000 --repetitions 2 --only filters=1000000,3000000,5000000
     experiment tagmatch-figure-8 tagmatch-figure-9 --only filters=5000000 --repetitions 2
     experiment tagmatch-figure-10 --only filters=1000000,5000000 --repetitions 2
-    experiment tagmatch-table-3 --only filters=20000000 --repetitions 2
+    experiment tagmatch-table-1 tagmatch-table-3 --only filters=20000000 --repetitions 1
     cat "$to"/experiments/*.jsonl >"$to/experiments.jsonl"
 }
 
 failed=()
 stages=("$@")
-((${#stages[@]})) || stages=(tests engines published end-to-end one-event hard areas ranges lines tags one-gpu soak scaling)
+((${#stages[@]})) || stages=(tests engines published end-to-end one-event hard areas ranges lines cores tags published-mode soak scaling)
 for stage in "${stages[@]}"; do
     function=stage_${stage//-/_}
     if ! declare -F "$function" >/dev/null; then

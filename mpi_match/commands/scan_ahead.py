@@ -45,8 +45,10 @@ def ahead_of_gpu() -> Ahead:
 
 
 def ahead_of_cpu(threads: int | None) -> Ahead:
-    """How far to be ahead of so many threads that match; None: as many as there are cores."""
-    return Ahead(threads or len(os.sched_getaffinity(0)), CPU_RANGE_BYTES)
+    """How far to be ahead of so many threads that match (None: as many as there are cores): by a thread for each core, or
+    half as many as match where these leave cores to other programs."""
+    cores = len(os.sched_getaffinity(0))
+    return Ahead(cores if threads is None or threads >= cores else max(threads // 2, 1), CPU_RANGE_BYTES)
 
 
 class _Scanned(NamedTuple):

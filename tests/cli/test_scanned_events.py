@@ -65,6 +65,7 @@ def test_answers_are_those_of_rows(
     made = list(read_rows([events], lambda row: event_of_row(row, FORM), bad))
     filters = [item for found in read_rows([inputs / "subs.jsonl"], subscription_filters, []) for item in found or ()]
     monkeypatch.setattr(line_blocks, "READ_BYTES", read)
+    monkeypatch.setattr("mpi_match.commands.scan_ahead.CPU_RANGE_BYTES", read)
     words = ["match", inputs / "subs.jsonl", events, "-o", inputs / "m.h5", "--engine", engine, "--location", "x,y"]
     done = mpi_match(*words, "--id", "id", "--rejects", inputs / "bad.jsonl", "--stats", "--json")
     answers = MatchesFile.load(inputs / "m.h5")
@@ -88,6 +89,7 @@ def test_blocks_change_no_byte_of_the_answers(inputs: Path, monkeypatch: pytest.
     found = set()
     for read, at_once in ((2**22, 2**15), (100, 2**15), (1000, 7)):
         monkeypatch.setattr(line_blocks, "READ_BYTES", read)
+        monkeypatch.setattr("mpi_match.commands.scan_ahead.CPU_RANGE_BYTES", read)
         monkeypatch.setattr("mpi_match.commands.match.MATCHED_AT_ONCE", at_once)
         mpi_match(*words, "-o", inputs / "m.h5", "--changes", inputs / "changes.jsonl")
         found.add((inputs / "m.h5").read_bytes())

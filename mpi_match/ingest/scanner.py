@@ -137,7 +137,8 @@ a location; attributes for atoms.  The last four are given.  MOST_ATOMS: there i
 the end, the lines are to be scanned again with more room.  NAME_ROOM, SCRATCH_ROOM, ID_ROOM: sizes of NAME_HASHES_SEEN, of
 DOTTED_NAME and DECODED, and of ID_DATA, the first two at most MOST_NAMES and SCRATCH_BYTES; a line that needs more is
 flagged."""
-IN_VAIN, NOT_TRIED = 4, 128
+FLAT_IN_VAIN, NOT_TRIED_AS_FLAT = 4, 128
+"""Lines in a row that were not flat, and those that are not looked at as flat ones then: see `scan_lines`."""
 _POINT, _LIST, _LIST_END, _NULL = 46, 91, 93, 110
 
 
@@ -595,7 +596,7 @@ def scan_lines(data: int, start: int, stop: int, tables: int, flat: PlainTables,
 
     `data` is an address; `tables` and `work` are those of `vocabulary_hash.hashed` and of a thread, `flat` those of
     `flat_lines`.  Blanks around a line and a byte order mark before it are left out as `rows.trimmed` does; a blank line is
-    no row.  After `IN_VAIN` lines in a row that were not flat, `NOT_TRIED` are not looked at as flat ones.
+    no row.  After `FLAT_IN_VAIN` lines in a row that were not flat, `NOT_TRIED_AS_FLAT` are not tried.
     """
     counts = load_i64(work, SCAN_COUNTS)
     for i in range(MOST_ATOMS):
@@ -607,8 +608,8 @@ def scan_lines(data: int, start: int, stop: int, tables: int, flat: PlainTables,
         if not_tried == 0:
             end = _take_flat(data, at, stop, tables, flat, work)
             in_vain = in_vain + 1 if end == FLAGGED_LINE else 0
-            if in_vain == IN_VAIN:
-                not_tried, in_vain = NOT_TRIED, 0
+            if in_vain == FLAT_IN_VAIN:
+                not_tried, in_vain = NOT_TRIED_AS_FLAT, 0
         else:
             not_tried -= 1
         if end == FLAGGED_LINE:

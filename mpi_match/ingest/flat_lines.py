@@ -8,7 +8,7 @@ Names have 1 to 15 bytes, printable ASCII without escapes.  An integer of at mos
 `scanner`, which takes a line that is not flat as a whole: its names go byte by byte, each of which waits for the one before.
 
 The tables are those of `plain_lines`, the flat lines of integers that a GPU takes.  It wants words aligned and of 32 bits,
-no branches, and lanes that go on together, with which a core takes half as long again.
+no branches, and lanes that go on together, with which a core takes longer.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ from mpi_match.ingest.line_blocks import LINE_FEED, LineBlock, after_line_feed
 from mpi_match.ingest.line_pass import count_line_feeds
 
 GPU_RANGE_BYTES, CPU_RANGE_BYTES = 2**25, 2**22
-"""Bytes of a range: what Python does for one, with its lock held, takes longer than a GPU does for 16 MiB; a thread of a CPU
-has 4 MiB for 20 ms."""
+"""Bytes of a range: what Python does for one, with its lock held, takes longer than a GPU does for 16 MiB; threads of a
+CPU have short ones, of which a small file has enough for all."""
 _TAIL_BYTES = 2**16
 """Bytes behind a range in which its last line nearly always ends."""
 

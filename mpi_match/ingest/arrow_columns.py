@@ -14,7 +14,7 @@ another type is an error.  A decimal is the number that its digits would be in J
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
 from mpi_match.ingest.columns import refused_type
+from mpi_match.ingest.exact_integers import are_exact
 from mpi_match.ingest.rows import EventForm, event_of_row
 from mpi_match.ingest.typed_columns import ColumnChunk, ListColumn, TypedColumn, Validity
 from mpi_match.model import MAX_ELEMENTS, MAX_EXACT_INTEGER, ModelError, Type, decimal
@@ -101,11 +102,8 @@ def read_columns(batch: pa.RecordBatch, needed: NeededColumns, form: EventForm, 
     of_ids = None if with_ids or form.id is None else arrays[form.id]
     typed = arrays if of_ids is None else {name: array for name, array in arrays.items() if name != form.id}
     chunk, ids, wrong = typed_columns(typed, batch.num_rows, form)
-    doubted = np.zeros(batch.num_rows, bool)
-    for mask in wrong.values():
-        doubted |= mask
-    identified = None if of_ids is None else _checked_ids(of_ids, form, doubted)
-    chunk, ids = with_doubted(chunk, ids, doubted, form)
+    identified, not_ids = (None, None) if of_ids is None else _checked_ids(of_ids, form)
+    chunk, ids = with_doubted(chunk, ids, any_of([*wrong.values(), not_ids]), form)
     if identified is not None:
         has_ids = bool(np.any(identified if chunk.doubted is None else identified & ~chunk.doubted))
     else:
@@ -125,49 +123,56 @@ def typed_columns(
     lists: dict[str, ListColumn] = {}
     ids, wrong = None, {}
     for name, array in arrays.items():
-        bad = np.zeros(n, bool)
         try:
             if name == form.id:
-                ids = _ids(array, bad)
+                ids, bad = _ids(array)
             elif is_list(array.type):
-                lists[name] = _list_column(array, bad)
+                lists[name], bad = _list_column(array)
             else:
-                columns[name] = typed_column(array, bad)
+                columns[name], bad = typed_column(array)
         except pa.ArrowInvalid as error:
             raise ModelError(f"column {name!r}: {error}") from error
-        if bad.any():
+        if bad is not None and bad.any():
             wrong[name] = bad
     return ColumnChunk(n, columns, None, lists), ids, wrong
 
 
+def any_of(masks: Iterable[Array | None]) -> Array | None:
+    """bool[n]: which rows are in one of the masks bool[n]; None if no mask is there.
+
+    Where all rows are good, which is usual, no memory is asked for: some systems take as long for it as encoding does.
+    """
+    found = [mask for mask in masks if mask is not None]
+    return np.logical_or.reduce(found) if found else None
+
+
 def with_doubted(
-    chunk: ColumnChunk, ids: Strings | None, doubted: Array, form: EventForm
+    chunk: ColumnChunk, ids: Strings | None, doubted: Array | None, form: EventForm
 ) -> tuple[ColumnChunk, Strings | None]:
     """The chunk and the ids without doubted rows, bool[n], and those without a location that is two numbers or none."""
     if form.location is not None:
         x, y = (chunk.columns[name].numbers(chunk.n_events) for name in form.location)
         is_there = [chunk.columns[name].is_present(chunk.n_events) for name in form.location]
-        doubted = doubted | (is_there[0] != is_there[1]) | (is_there[0] & ~(np.isfinite(x) & np.isfinite(y)))
-    if not doubted.any():
+        halves, not_finite = is_there[0] != is_there[1], is_there[0] & ~(np.isfinite(x) & np.isfinite(y))
+        doubted = any_of((doubted, halves, not_finite))
+    if doubted is None or not doubted.any():
         return chunk, ids
     if ids is not None:
         ids = Strings.of(b"" if doubt else each for each, doubt in zip(ids, doubted.tolist(), strict=True))
     return chunk._replace(doubted=doubted), ids
 
 
-def _list_column(array: pa.Array, wrong: Array) -> ListColumn:
-    """An array of lists; rows with lists that no attribute has are marked in `wrong` bool[n]."""
+def _list_column(array: pa.Array) -> tuple[ListColumn, Array]:
+    """An array of lists, and bool[n]: which rows have lists that no attribute has."""
     array = array.cast(pa.large_list(array.type.value_type))
     starts = np.frombuffer(array.buffers()[1] or bytes(8), np.int64)[array.offset : array.offset + len(array) + 1]
     elements = array.values.slice(int(starts[0]), int(starts[-1] - starts[0]))
     offsets = starts - starts[0]
-    bad = np.zeros(len(elements), bool)
-    column = typed_column(elements, bad)
-    bad |= ~column.is_present(len(elements))
-    before = np.append(0, np.cumsum(bad))
+    column, wrong = typed_column(elements)
+    bad = ~column.is_present(len(elements))
+    before = np.append(0, np.cumsum(bad if wrong is None else bad | wrong))
     found = (before[offsets[1:]] > before[offsets[:-1]]) | (np.diff(offsets) > MAX_ELEMENTS)
-    wrong |= found & np.asarray(array.is_valid())
-    return ListColumn(offsets, column, _validity(array))
+    return ListColumn(offsets, column, _validity(array)), found & np.asarray(array.is_valid())
 
 
 def _reason(arrays: dict[str, pa.Array], row: int, form: EventForm) -> str:
@@ -224,29 +229,24 @@ def _is_text(type_: pa.DataType) -> bool:
     return type_ in (pa.string(), pa.large_string(), pa.string_view())
 
 
-def typed_column(array: pa.Array, doubted: Array) -> TypedColumn:
-    """An array of a usable type; rows with numbers that no attribute has are marked in `doubted` bool[n].
+def typed_column(array: pa.Array) -> tuple[TypedColumn, Array | None]:
+    """An array of a usable type, and bool[n]: which rows have numbers that no attribute has; None if no row has.
 
     Raises ArrowInvalid for strings that are not UTF-8.
     """
     if not pa.types.is_dictionary(array.type):
-        validity = _validity(array)
         column, wrong = _entries(array)
-        if wrong is not None:
-            doubted |= wrong
-        return column._replace(validity=validity)
+        return column._replace(validity=_validity(array)), wrong
     entries, index = array.dictionary, array.indices
     if entries.null_count:  # an entry may be null, and so are those that refer to it
         index = pc.if_else(pc.take(entries.is_null(), index), pa.scalar(None, index.type), index)
     validity = _validity(index)
     place = np.asarray(index.fill_null(0).cast(pa.int32()))
     column, wrong = _entries(entries)
-    if wrong is not None and wrong.any():
-        found = wrong[place]
-        if validity is not None:
-            found &= TypedColumn(Type.NUMBER, place, None, validity).is_present(len(array))
-        doubted |= found
-    return column._replace(indices=place, validity=validity)
+    column = column._replace(indices=place, validity=validity)
+    if wrong is None or not wrong.any():
+        return column, None
+    return column, wrong[place] if validity is None else wrong[place] & column.is_present(len(array))
 
 
 def _validity(array: pa.Array) -> Validity | None:
@@ -272,7 +272,7 @@ def _entries(array: pa.Array) -> tuple[TypedColumn, Array | None]:
         return TypedColumn(Type.NUMBER, np.array(values, np.float64)), np.array(is_wrong, bool)
     numbers = _numbers(array)
     if types.is_integer(type_) and numbers.itemsize == 8:
-        if len(numbers) and (numbers.max() > MAX_EXACT_INTEGER or numbers.min() < -MAX_EXACT_INTEGER):
+        if not are_exact(numbers):
             beyond = (numbers > MAX_EXACT_INTEGER) | (numbers < -MAX_EXACT_INTEGER)
             return TypedColumn(Type.NUMBER, numbers.astype(np.float64)), beyond & np.asarray(array.is_valid())
         return TypedColumn(Type.NUMBER, numbers.view(np.int64)), None
@@ -306,29 +306,25 @@ def _text(array: pa.Array) -> Strings:
     return Strings(np.frombuffer(data or b"", np.uint8), starts)
 
 
-def _checked_ids(array: pa.Array, form: EventForm, doubted: Array) -> Array:
-    """bool[n]: which rows have an id that is not empty; marks rows and raises as `_ids` and its caller do."""
+def _checked_ids(array: pa.Array, form: EventForm) -> tuple[Array, Array | None]:
+    """bool[n]: which rows have an id that is not empty, and which have none; raises as `_ids` and its caller do."""
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     there: Array = np.asarray(array.is_valid())
     if not _is_text(array.type):
-        if pa.types.is_integer(array.type):
-            return there
-        doubted |= there
-        return np.zeros(len(array), bool)
+        return (there, None) if pa.types.is_integer(array.type) else (np.zeros(len(array), bool), there)
     try:
-        return (np.diff(_text(array).offsets) > 0) & there
+        return (np.diff(_text(array).offsets) > 0) & there, None
     except pa.ArrowInvalid as error:
         raise ModelError(f"column {form.id!r}: {error}") from error
 
 
-def _ids(array: pa.Array, doubted: Array) -> Strings:
-    """The ids in a column, empty for absent ones; marks rows with others than strings and integers as doubted."""
+def _ids(array: pa.Array) -> tuple[Strings, Array | None]:
+    """The ids in a column, empty for absent ones, and bool[n]: which rows have others than strings and integers."""
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if pa.types.is_integer(array.type) or _is_text(array.type):
         found = _text(array.cast(pa.large_string()).fill_null(""))
         base = int(found.offsets[0])
-        return Strings(found.data[base : found.offsets[-1]], found.offsets - base)
-    doubted |= np.asarray(array.is_valid())
-    return Strings.of([b""] * len(array))
+        return Strings(found.data[base : found.offsets[-1]], found.offsets - base), None
+    return Strings.of([b""] * len(array)), np.asarray(array.is_valid())

@@ -15,7 +15,16 @@ import numpy as np
 import pyarrow as pa
 
 from mpi_match.events.events import Events
-from mpi_match.ingest.arrow_columns import NeededColumns, is_list, is_scalar, json_value, leaves, typed_columns, with_doubted
+from mpi_match.ingest.arrow_columns import (
+    NeededColumns,
+    any_of,
+    is_list,
+    is_scalar,
+    json_value,
+    leaves,
+    typed_columns,
+    with_doubted,
+)
 from mpi_match.ingest.column_events import events_of_chunk
 from mpi_match.ingest.rows import MAX_DEPTH, EventForm, event_of_row
 from mpi_match.model import Event, ModelError, attribute_of
@@ -53,10 +62,7 @@ def events_of_batch(
     """
     arrays = usable.arrays(batch)
     chunk, ids, wrong = typed_columns(arrays, batch.num_rows, form)
-    doubted = np.zeros(batch.num_rows, bool)
-    for name in wrong.keys() & required:
-        doubted |= wrong[name]
-    chunk, ids = with_doubted(chunk, ids, doubted, form)
+    chunk, ids = with_doubted(chunk, ids, any_of(wrong[name] for name in wrong.keys() & required), form)
     bad = np.flatnonzero(chunk.doubted) if chunk.doubted is not None else np.zeros(0, np.int64)
     columns: dict[str, Any] = dict(chunk.columns)
     lists: dict[str, Any] = dict(chunk.lists)

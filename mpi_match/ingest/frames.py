@@ -21,7 +21,7 @@ from mpi_match.events.batch import EventBatch
 from mpi_match.ingest.columns import columns_of_frame, needed_names
 from mpi_match.ingest.rows import EventForm, Reject, Rejects, row_text
 from mpi_match.ingest.typed_columns import ColumnChunk, TypedColumn, Validity
-from mpi_match.model import MAX_EXACT_INTEGER, ModelError, Type
+from mpi_match.model import ModelError, Type
 from mpi_match.table.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -140,11 +140,13 @@ def _of_array(values: Any) -> TypedColumn | None:
 def _of_numbers(array: Array, validity: Validity | None) -> TypedColumn | None:
     if array.ndim != 1 or array.itemsize > 8:
         return None
+    array = array.astype(array.dtype.newbyteorder("="), copy=False)
     if array.dtype.kind == "b":
         return TypedColumn(Type.BOOLEAN, array.view(np.uint8), None, validity)
-    is_wide = array.dtype.kind in "iu" and array.itemsize == 8 and len(array) > 0
-    if is_wide and (int(array.max()) > MAX_EXACT_INTEGER or int(array.min()) < -MAX_EXACT_INTEGER):
-        return None
+    if array.dtype.kind in "iu" and array.itemsize == 8:
+        from mpi_match.ingest.exact_integers import are_exact  # loads Numba
+
+        return TypedColumn(Type.NUMBER, array.view(np.int64), None, validity) if are_exact(array) else None
     return TypedColumn(Type.NUMBER, array.astype(np.float64, copy=False), None, validity)
 
 
@@ -161,9 +163,8 @@ def _of_arrow(values: Any) -> TypedColumn | None:
         return None
     if not isinstance(array, pa.Array) or not is_scalar(array.type):
         return None
-    doubted = np.zeros(len(array), bool)
     try:
-        column = typed_column(array, doubted)
+        column, wrong = typed_column(array)
     except pa.ArrowInvalid:
         return None
-    return None if doubted.any() else column
+    return None if wrong is not None and wrong.any() else column

@@ -12,6 +12,8 @@ of `Vocabulary.number_codes` and `Vocabulary.string_code`.
 
 from __future__ import annotations
 
+from weakref import WeakKeyDictionary
+
 import numpy as np
 
 from mpi_match.arrays.csr import Array, owners
@@ -81,8 +83,18 @@ NAME_MASK, STRING_MASK, CODE_BITS, LOCATED, HAS_IDS, VOCABULARY_SIZE = range(6)
 """Masks for numbers of slots; bits of a code in a packed attribute; does the form name a location, an id?; v."""
 
 
+_MADE: WeakKeyDictionary[Vocabulary, dict[EventForm, AddressTable]] = WeakKeyDictionary()
+
+
 def hashed(vocabulary: Vocabulary, form: EventForm) -> AddressTable:
-    """The tables of a vocabulary, for events of a form."""
+    """The tables of a vocabulary, for events of a form, made once as long as the vocabulary lives."""
+    made = _MADE.setdefault(vocabulary, {})
+    if form not in made:
+        made[form] = _tables_of(vocabulary, form)
+    return made[form]
+
+
+def _tables_of(vocabulary: Vocabulary, form: EventForm) -> AddressTable:
     special: dict[bytes, int] = {}
     for name, role in zip((*(form.location or (None, None)), form.id), (X, Y, ID), strict=True):
         if name is not None:

@@ -55,7 +55,7 @@ cache; and most names that are kept in a dict.
 """
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Vocabulary:
     """Names, operands and atoms of a table.  Everything is sorted; offsets are per name (CSR, i64[n_names + 1]).
 

@@ -1,0 +1,43 @@
+"""Whether the integers of a column are doubles, by all threads: one that is not makes its row a bad one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array
+from mpi_match.compute.compile_cache import compile_once, jit
+from mpi_match.compute.memory import load_u64
+from mpi_match.compute.parallel import in_stretches
+from mpi_match.model import MAX_EXACT_INTEGER
+
+_FEW = 2**14
+"""Fewer integers take NumPy less time than threads their start."""
+
+
+def are_exact(integers: Array) -> bool:
+    """Are all of some integers, i64[n] or u64[n], within ±MAX_EXACT_INTEGER?"""
+    n, is_signed = len(integers), integers.dtype.kind == "i"
+    if n < _FEW:
+        return not n or bool(integers.max() <= MAX_EXACT_INTEGER and integers.min() >= -MAX_EXACT_INTEGER)
+    least, span = (-MAX_EXACT_INTEGER, 2 * MAX_EXACT_INTEGER) if is_signed else (0, MAX_EXACT_INTEGER)
+    values = np.ascontiguousarray(integers)
+    with compile_once("exact-integers", 1):
+
+        def has_beyond(stretch: int, n_stretches: int) -> bool:
+            start, stop = stretch * n // n_stretches, (stretch + 1) * n // n_stretches
+            return bool(_has_beyond(values.ctypes.data, start, stop, least, span))
+
+        return not any(in_stretches(n, has_beyond))
+
+
+@jit
+def _has_beyond(values: int, start: int, stop: int, least: int, span: int) -> bool:
+    """Is one of the integers from `start` to `stop`, at the address `values`, below `least` or above `least + span`?
+
+    As numbers without a sign: those below `least` are then the greatest.
+    """
+    found = False
+    for i in range(start, stop):
+        if load_u64(values, i) - np.uint64(least) > np.uint64(span):
+            found = True
+    return found

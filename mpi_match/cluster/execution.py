@@ -19,9 +19,9 @@ from functools import partial
 
 from mpi_match.cluster.engine_runner import EngineRunner, InlineRunner
 from mpi_match.cluster.options import RunOptions
-from mpi_match.cluster.ordered_writer import WriteAtOnce, WriteBehind, Writer
 from mpi_match.cluster.prefetch import READERS, AtOnce, Workers
 from mpi_match.cluster.results.worker_writer import InlineWorkerWriter, WorkerWriter
+from mpi_match.matches.write_behind import WriteAtOnce, WriteBehind, Writer
 
 SHORT_BATCH_EVENTS = 16
 """A batch of at most so many events takes less time to read or match than to hand to another thread."""

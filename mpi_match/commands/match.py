@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -54,6 +54,7 @@ from mpi_match.ingest.subscription_scanner import read_subscriptions
 from mpi_match.matches.file import MatchesWriter
 from mpi_match.matches.json_lines import LinesOut, LineWriter, compile_lines
 from mpi_match.matches.matches import Matches
+from mpi_match.matches.write_behind import WriteAtOnce, WriteBehind
 from mpi_match.model import ModelError
 from mpi_match.storage import check_output
 from mpi_match.table.table import Table
@@ -64,10 +65,14 @@ AHEAD = (
     Part("json-lines", "mpi_match.matches.json_lines:compile_lines"),
 )
 """What is needed after the engine."""
-MATCHED_AT_ONCE, MATCHED_ON_GPU = 2**16, 2**20
-"""Events matched at a time; they are read and encoded a block of the file at a time."""
+MATCHED_AT_ONCE, MATCHED_ON_GPU = 2**17, 2**20
+"""Most events matched at a time; they are read and encoded a block of the file at a time."""
+ANSWERS_WAITING = 2
+"""Batches whose answers wait to be written while others are matched."""
 
 
+Answered = tuple[Matches, Strings | None, Strings | None]
+"""The answers of a batch; the ids of its events, and their rows, where they are wanted."""
 Reader = TypeVar("Reader")
 
 
@@ -182,9 +187,11 @@ def match_rows(
         with (
             _writer(output, prepared.stream, options) as writer,
             prepared.reader as blocks,
+            _written(output, writer) as answers,
         ):
             queue = EventQueue(blocks)
-            match_all(prepared, queue, writer, options, overlapped=prepared.engine.gpu is not None)
+            match_all(prepared, queue, answers.put, options, overlapped=prepared.engine.gpu is not None)
+            answers.finish()
             never_seen = options.form.never_seen(queue.located, queue.identified)
             if log.all_bad(writer.n_events):
                 raise log.nothing_usable("event")
@@ -312,24 +319,30 @@ def _writer(
     return MatchesWriter(output, n_ids, labels, answers_in(options), with_event_ids=options.form.id is not None)
 
 
-class AnswerWriter(Protocol):
-    """Takes the answers of events, in their order."""
+def _written(output: Path | None, writer: MatchesWriter | LinesOut) -> WriteBehind[Answered] | WriteAtOnce[Answered]:
+    """To a file in a thread; standard output may take nothing for ever, and a signal ends that only in the main thread."""
 
-    n_events: int
+    def write(found: Answered) -> None:
+        writer.append(*found)
 
-    def append(self, matches: Matches, event_ids: Strings | None = None, event_rows: Strings | None = None, /) -> None: ...
+    return WriteAtOnce(write) if output is None else WriteBehind(write, ANSWERS_WAITING)
 
 
 def match_all(
-    prepared: Prepared[Any], events: EventQueue, writer: AnswerWriter, options: MatchOptions, *, overlapped: bool = False
+    prepared: Prepared[Any],
+    events: EventQueue,
+    write: Callable[[Answered], object],
+    options: MatchOptions,
+    *,
+    overlapped: bool = False,
 ) -> None:
-    """Match all events; a batch ends where changes take effect.
+    """Match all events and `write` their answers, in order; a batch ends where changes take effect.
 
     Unless `overlapped`, every batch is answered before the next events are taken.
     """
     engine, at_once = prepared.engine, MATCHED_AT_ONCE if prepared.engine.gpu is None else MATCHED_ON_GPU
     beside: deque[tuple[Strings | None, Strings | None]] = deque()
-    n_taken = writer.n_events
+    n_taken = 0
 
     def batches(end: int | None) -> Iterator[EventBatch]:
         nonlocal n_taken
@@ -346,7 +359,7 @@ def match_all(
             match_batches(engine, batches(end), filters=options.filters) if overlapped else map(match_one, batches(end))
         )
         for found in answers:
-            writer.append(found, *beside.popleft())
+            write((found, *beside.popleft()))
 
 
 def _columns(files: Sequence[Path], vocabulary: Vocabulary, options: MatchOptions) -> ColumnScanner:

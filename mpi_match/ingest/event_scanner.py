@@ -347,7 +347,7 @@ class EventQueue:
 
     def take(self, most: int) -> tuple[EventBatch, Strings | None, Strings | None] | None:
         """The next events, at most `most`, up to the end of a block, their ids and their rows; None without events or if
-        `most` is 0.
+        `most` is 0.  The rest of a block is divided evenly: a short last batch costs threads as much as a long one.
         """
         if not most:
             return None
@@ -360,7 +360,8 @@ class EventQueue:
             self.n_flagged += self._current.n_flagged
             self.n_on_gpu += self._current.n_on_gpu
         batch, beside = self._current.batch, (self._current.ids, self._current.rows)
-        start, stop = self._taken, min(self._taken + most, batch.n_events)
+        start, n_left = self._taken, batch.n_events - self._taken
+        stop = start + -(-n_left // -(-n_left // most))
         self._taken = stop
         ids, rows = (None if each is None else each.between(start, stop) for each in beside)
         return batch[start:stop], ids, rows

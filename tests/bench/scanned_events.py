@@ -56,7 +56,7 @@ from bench.contained import N_WORDS, contained
 from bench.keeping import PYTHON, keep, last_json
 
 from mpi_match.commands.compile_locally import compile_events_locally
-from mpi_match.commands.match import MATCHED_AT_ONCE
+from mpi_match.commands.match import ANSWERS_WAITING, MATCHED_AT_ONCE
 from mpi_match.commands.scan_ahead import ahead_of_cpu, scanned_ahead
 from mpi_match.compute.compile_cache import compile_s
 from mpi_match.engines import Engine, open_engine
@@ -72,6 +72,7 @@ from mpi_match.ingest.line_blocks import LineBlock, read_blocks
 from mpi_match.ingest.rows import PLAIN, EventForm, event_of_row, read_rows
 from mpi_match.ingest.subscription_scanner import read_subscriptions
 from mpi_match.matches.file import MatchesWriter
+from mpi_match.matches.write_behind import WriteBehind
 from mpi_match.table.table import Table
 from mpi_match.workloads.files import LOCATION
 from mpi_match.workloads.scenarios import SCENARIOS, Scenario
@@ -108,10 +109,14 @@ def codes_of(blocks: list[LineBlock], scanner: EventScanner, threads: int) -> in
 
 
 def answer(batches: Iterator[EventBatch], engine: Engine, table: Table, output: Path) -> int:
-    """Match batches and write the answers; how many events there are."""
-    with MatchesWriter(output, table.n_interfaces, table.labels) as writer:
+    """Match batches and write the answers, as `match` does; how many events there are."""
+    with (
+        MatchesWriter(output, table.n_interfaces, table.labels) as writer,
+        WriteBehind(writer.append, ANSWERS_WAITING) as written,
+    ):
         for batch in batches:
-            writer.append(engine.match(batch))
+            written.put(engine.match(batch))
+        written.finish()
     return writer.n_events
 
 

@@ -14,8 +14,9 @@ from mpirun import TIMEOUT_S
 from mpi_match.cluster import ordered_writer
 from mpi_match.cluster.batches import BatchRanges
 from mpi_match.cluster.messages import Body
-from mpi_match.cluster.ordered_writer import MOST_BATCHES_WAITING, OrderedWriter, WriteAtOnce, WriteBehind
+from mpi_match.cluster.ordered_writer import OrderedWriter
 from mpi_match.journal.reader import EventRange
+from mpi_match.matches.write_behind import MOST_WAITING, WriteAtOnce, WriteBehind
 from mpi_match.storage import StorageError
 
 
@@ -39,7 +40,7 @@ def test_put_blocks_while_the_queue_is_full() -> None:
     with WriteBehind(write) as answers:
 
         def put_all() -> None:
-            for i in range(2 * MOST_BATCHES_WAITING):
+            for i in range(2 * MOST_WAITING):
                 answers.put(i)
                 put.append(i)
 
@@ -47,11 +48,11 @@ def test_put_blocks_while_the_queue_is_full() -> None:
         putting.start()
         putting.join(0.2)
         assert putting.is_alive()
-        assert len(put) <= MOST_BATCHES_WAITING + 1  # and the one that is being written
+        assert len(put) <= MOST_WAITING + 1  # and the one that is being written
         may_write.set()
         putting.join(TIMEOUT_S)
         answers.finish()
-    assert len(put) == 2 * MOST_BATCHES_WAITING
+    assert len(put) == 2 * MOST_WAITING
 
 
 @pytest.mark.parametrize("way", [WriteBehind, WriteAtOnce])

@@ -1,0 +1,88 @@
+"""Answers written in order, in a thread, while the next ones are made: or at once, by the thread that has made them.
+
+Checksum, copies and system calls release Python's lock, so a thread can write as fast as another makes answers.  Its queue
+is short: if the disk is the bottleneck, `put` blocks, and memory stays bounded.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import Queue
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+MOST_WAITING = 8
+"""Items that wait to be written."""
+
+
+class WriteBehind(Generic[T]):
+    """Calls `write` with each item that is `put`, in order, in a thread; `most_waiting` items wait at the most.
+
+    An error of `write` is raised by a later `put` or by `finish`, and nothing is written after it.  Leaving the block
+    without `finish` drops the queue.
+    """
+
+    def __init__(self, write: Callable[[T], None], most_waiting: int = MOST_WAITING) -> None:
+        self._write = write
+        self._waiting: Queue[T | None] = Queue(most_waiting)
+        self._dropping = False
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="answers")
+
+    def __enter__(self) -> WriteBehind[T]:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._dropping = True
+        self._end()
+
+    def put(self, item: T) -> None:
+        """Queue an item; blocks while the queue is full."""
+        self._raise()
+        self._waiting.put(item)
+
+    def finish(self) -> None:
+        """Wait until all is written."""
+        self._end()
+        self._raise()
+
+    def _end(self) -> None:
+        if self._thread.is_alive():
+            self._waiting.put(None)
+            self._thread.join()
+
+    def _raise(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        while (item := self._waiting.get()) is not None:
+            if self._error is None and not self._dropping:
+                try:
+                    self._write(item)
+                except BaseException as error:
+                    self._error = error
+
+
+class WriteAtOnce(Generic[T]):
+    """Calls `write` with each item that is `put`, at once."""
+
+    def __init__(self, write: Callable[[T], None]) -> None:
+        self.put = write
+
+    def __enter__(self) -> WriteAtOnce[T]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def finish(self) -> None:
+        """All is written."""
+
+
+Writer = type[WriteBehind[Any]] | type[WriteAtOnce[Any]]
+"""Calls the function that writes answers: in a thread, or at once."""

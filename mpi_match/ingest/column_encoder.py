@@ -6,7 +6,12 @@
 Some thousand events at a time, so that a cache holds them: first it is found which entries are there, then the columns are
 encoded one after the other, in the order of the vocabulary's names.  Each code goes behind those that its event has already,
 which is the order of attributes: nothing is sorted.  A dictionary is encoded once and its codes are gathered.  Atoms are
-looked for once in every entry of a dictionary; their virtual names follow all others.
+looked for once in every entry of a dictionary; their virtual names follow all others.  Where all operands of a name are
+integers, and close together, a table has the codes of all integers from one below the least to the greatest, and of what is
+between two of them: one look-up instead of a search.
+
+    operands 3 5 6      integer   2    3    4    5    6
+                        codes     0 0  1 2  2 2  3 4  5 6
 
 The codes are those of `Events.encode`.  The encoder judges no row: those that whoever made the columns doubts
 (`ColumnChunk.doubted`) get no attributes.
@@ -14,7 +19,7 @@ The codes are those of `Events.encode`.  The encoder judges no row: those that w
 
 from __future__ import annotations
 
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -52,6 +57,10 @@ from mpi_match.table.vocabulary import Vocabulary
 
 _BLOCK_EVENTS = 2**11
 """Events that are encoded together, so that a cache holds their codes."""
+_MOST_STEPS, _GREATEST_STEP = 2**12, 2**31
+"""Integers of a table of codes, and how great one may be: all doubles beside them have their own fractions."""
+_LEAST_EVENTS = 2**14
+"""Fewer events are not worth a table of codes."""
 
 
 class ColumnEncoder:
@@ -65,6 +74,7 @@ class ColumnEncoder:
         with compile_once("column-encoder"):
             self._tables = hashed(vocabulary, PLAIN)
             self._roots = self._tables.arrays[ATOM_ROOTS]
+            self._steps: dict[int, _Steps] = {}
             self.encode(ColumnChunk(0, {}))
             if vocabulary.n_atoms:
                 self._atoms(Strings.of([b""]), int(self._roots[self._roots != NO_STATE][0]))
@@ -78,7 +88,7 @@ class ColumnEncoder:
         n, plan = chunk.n_events, _Plan()
         of_names = {i: name for name in chunk.columns if (i := self._vocabulary.name_id(name.encode())) >= 0}
         for i in sorted(of_names):
-            self._add(plan, i, chunk.columns[of_names[i]])
+            self._add(plan, i, chunk.columns[of_names[i]], n)
         rows = plan.rows()
         doubted = 0 if chunk.doubted is None else chunk.doubted.ctypes.data
         columns = (rows.ctypes.data, len(rows), doubted)
@@ -88,8 +98,12 @@ class ColumnEncoder:
             work = _Work(len(rows))
             return int(_count(bounds[stretch], bounds[stretch + 1], columns, work.addresses[:3]))
 
-        starts = offsets_of(np.array(in_stretches(n, count), np.int64))
-        offsets, attributes = np.zeros(n + 1, np.uint32), np.empty(int(starts[-1]), self._vocabulary.packed_dtype)
+        if plan.is_whole and chunk.doubted is None:
+            starts = np.array(bounds) * len(rows)
+        else:
+            starts = offsets_of(np.array(in_stretches(n, count), np.int64))
+        offsets, attributes = np.empty(n + 1, np.uint32), np.empty(int(starts[-1]), self._vocabulary.packed_dtype)
+        offsets[0] = 0
         to = (offsets.ctypes.data, attributes.ctypes.data, attributes.itemsize == 4)
         how = (self._tables.address, self._vocabulary.shift, self._vocabulary.n_names)
 
@@ -100,7 +114,7 @@ class ColumnEncoder:
         in_stretches(n, encode)
         return EventBatch(offsets, attributes, chunk.locations(self._location), self._vocabulary.fingerprint)
 
-    def _add(self, plan: _Plan, name: int, column: TypedColumn) -> None:
+    def _add(self, plan: _Plan, name: int, column: TypedColumn, n_events: int) -> None:
         """Add the column of a name, with the codes of a dictionary's entries, and with the atoms of strings."""
         entry_codes = None
         if column.indices is not None:
@@ -111,7 +125,10 @@ class ColumnEncoder:
         atoms = None
         if column.type is Type.STRING and self._roots[name] != NO_STATE:
             atoms = self._atoms(cast(Strings, column.values), int(self._roots[name]))
-        plan.add(name, column, entry_codes, atoms)
+        steps = _NO_STEPS
+        if column.type is Type.NUMBER and column.indices is None and n_events >= _LEAST_EVENTS:
+            steps = self._steps.get(name) or self._steps.setdefault(name, _steps_of(self._vocabulary, name))
+        plan.add(name, column, entry_codes, atoms, steps)
 
     def _atoms(self, strings: Strings, root: int) -> tuple[Array, Array]:
         """The atoms of a name that each string satisfies: offsets i64[n + 1], and atoms i64, ascending for each."""
@@ -144,11 +161,39 @@ class ColumnEncoder:
     _ATOM_OFFSETS,
     _ATOMS,
     _HAS_INTEGERS,
+    _STEP_CODES,
+    _FIRST_STEP,
+    _LAST_STEP,
     _PLAN_WORDS,
-) = range(12)
+) = range(15)
 """Words of a column in a plan: its type and name; addresses, or 0: its values, and offsets of strings; its index and the
 codes u32 of a dictionary's entries; its validity, with a first bit; the atoms of each entry; whether its
-numbers are i64."""
+numbers are i64; `_Steps`."""
+
+
+class _Steps(NamedTuple):
+    """Codes u32[2 * (last - first + 1)] of the integers from `first` to `last`, each with that of what is above it and below
+    the next one; None for a name that has no such table.
+    """
+
+    codes: Array | None
+    first: int = 0
+    last: int = 0
+
+
+_NO_STEPS = _Steps(None)
+
+
+def _steps_of(vocabulary: Vocabulary, name: int) -> _Steps:
+    """Those of a name."""
+    operands = vocabulary.numbers[int(vocabulary.number_offsets[name]) : int(vocabulary.number_offsets[name + 1])]
+    if not len(operands) or not np.all(np.abs(operands) <= _GREATEST_STEP) or np.any(operands != np.floor(operands)):
+        return _NO_STEPS
+    first, last = int(operands[0]) - 1, int(operands[-1])
+    if last - first >= _MOST_STEPS:
+        return _NO_STEPS
+    numbers = np.arange(2 * (last - first + 1)) / 2 + first
+    return _Steps(vocabulary.number_codes(np.full(len(numbers), name), numbers).astype(np.uint32), first, last)
 
 
 class _Work:
@@ -162,11 +207,15 @@ class _Work:
 
 
 class _Plan:
-    """Columns for compiled code, in the order of their names; keeps what the addresses are of."""
+    """Columns for compiled code, in the order of their names; keeps what the addresses are of.
+
+    is_whole   has every event an entry in each column, and no atoms?
+    """
 
     def __init__(self) -> None:
         self._words: list[list[int]] = []
         self._kept: list[Array] = []
+        self.is_whole = True
 
     def add(
         self,
@@ -174,6 +223,7 @@ class _Plan:
         column: TypedColumn,
         entry_codes: Array | None = None,
         atoms: tuple[Array, Array] | None = None,
+        steps: _Steps = _NO_STEPS,
     ) -> None:
         values, offsets = (
             (column.values.data, column.values.offsets) if isinstance(column.values, Strings) else (column.values, None)
@@ -181,7 +231,9 @@ class _Plan:
         bits, first_bit = column.validity or (None, 0)
         before = [self._address(array) for array in (values, offsets, column.indices, entry_codes, bits)]
         behind = [self._address(array) for array in atoms or (None, None)]
-        self._words.append([int(column.type), name, *before, first_bit, *behind, int(column.has_integers)])
+        numbers = [int(column.has_integers), self._address(steps.codes), steps.first, steps.last]
+        self._words.append([int(column.type), name, *before, first_bit, *behind, *numbers])
+        self.is_whole &= bits is None and atoms is None
 
     def _address(self, array: Array | None) -> int:
         if array is None:
@@ -250,25 +302,58 @@ def _code_of(column: int, i: int, tables: int) -> int:
 
 
 @nested
-def _write_codes(column: int, entries: int, start: int, n: int, tables: int, codes: int) -> None:
-    """Write the codes u32 of n entries of a column, which are there: of those at `entries`, u32, or, if that is 0, from
-    `start` on."""
+def _step_of(value: float, first: int, last: int) -> int:
+    """Where the code of a number, not NaN, is in `_Steps.codes`."""
+    within = min(max(value, np.float64(first)), np.float64(last))
+    floor = int(within)
+    floor -= int(np.float64(floor) > within)
+    return 2 * (floor - first) + int(np.float64(floor) != value)
+
+
+@nested
+def _put(to: tuple[int, int, int, int, bool], j: int, code: int) -> None:
+    """Write code number j of a column.  `to`: an array, the place in it of the first code, and from one to the next; what
+    precedes the bits of a code; whether items are u32, else u64.
+    """
+    array, first, step, name, is_narrow = to
+    if is_narrow:
+        store_u32(array, first + j * step, name | code)
+    else:
+        store_u64(array, first + j * step, np.uint64(name | code))
+
+
+@nested
+def _write_codes(column: int, entries: int, start: int, n: int, tables: int, to: tuple[int, int, int, int, bool]) -> None:
+    """Write the codes of n entries of a column, which are there: of those at `entries`, u32, or, if that is 0, from `start`
+    on; `to` as in `_put`."""
     if load_i64(column, _TYPE) != Type.NUMBER or load_i64(column, _INDEX) != 0:
         for j in range(n):
-            store_u32(codes, j, _code_of(column, load_u32(entries, j) if entries != 0 else start + j, tables))
+            _put(to, j, _code_of(column, load_u32(entries, j) if entries != 0 else start + j, tables))
         return
     operands, values = operands_of_name(load_i64(column, _NAME), tables), load_i64(column, _VALUES)
     of_nan, are_integers = 2 * (operands[2] - operands[1]) + 1, load_i64(column, _HAS_INTEGERS) != 0
+    by_step, first, last = load_i64(column, _STEP_CODES), load_i64(column, _FIRST_STEP), load_i64(column, _LAST_STEP)
+    if by_step != 0 and are_integers:
+        for j in range(n):
+            value = load_i64(values, load_u32(entries, j) if entries != 0 else start + j)
+            step = min(max(value, first), last)
+            _put(to, j, load_u32(by_step, 2 * (step - first) + int(step != value)))
+        return
+    if by_step != 0:
+        for j in range(n):
+            number = load_f64(values, load_u32(entries, j) if entries != 0 else start + j)
+            _put(to, j, load_u32(by_step, _step_of(number, first, last)) if number == number else of_nan)
+        return
     for j in range(n):
         i = load_u32(entries, j) if entries != 0 else start + j
-        value = np.float64(load_i64(values, i)) if are_integers else load_f64(values, i)
-        store_u32(codes, j, code_among(value, operands) if value == value else of_nan)
+        number = np.float64(load_i64(values, i)) if are_integers else load_f64(values, i)
+        _put(to, j, code_among(number, operands) if number == number else of_nan)
 
 
 @jit
 def _encode_entries(n: int, column: int, tables: int, codes: int) -> None:
     """Write the codes u32 of the entries of a dictionary."""
-    _write_codes(column, 0, 0, n, tables, codes)
+    _write_codes(column, 0, 0, n, tables, (codes, 0, 1, 0, True))
 
 
 @nested
@@ -326,19 +411,10 @@ def _count(start: int, stop: int, columns: tuple[int, int, int], work: tuple[int
 
 
 @nested
-def _put(attributes: int, at: int, packed: int, is_narrow: bool) -> None:
-    """Write attribute number `at`."""
-    if is_narrow:
-        store_u32(attributes, at, packed)
-    else:
-        store_u64(attributes, at, np.uint64(packed))
-
-
-@nested
 def _append(attributes: int, ends: int, i: int, packed: int, is_narrow: bool) -> None:
     """Append an attribute to those of event i, of which `ends` says where they end."""
     at = load_i64(ends, i)
-    _put(attributes, at, packed, is_narrow)
+    _put((attributes, at, 0, 0, is_narrow), 0, packed)
     store_i64(ends, i, at + 1)
 
 
@@ -359,7 +435,6 @@ def _encode_whole(
     stop: int,
     columns: tuple[int, int, int],
     how: tuple[int, int, int],
-    codes: int,
     first: int,
     to: tuple[int, int, bool],
 ) -> None:
@@ -374,9 +449,7 @@ def _encode_whole(
         for k in range(n_columns):
             column = plan + 8 * _PLAN_WORDS * k
             name = load_i64(column, _NAME) << shift
-            _write_codes(column, 0, block, n, tables, codes)
-            for i in range(n):
-                _put(attributes, at + i * n_columns + k, name | load_u32(codes, i), is_narrow)
+            _write_codes(column, 0, block, n, tables, (attributes, at + k, n_columns, name, is_narrow))
 
 
 @jit
@@ -399,7 +472,7 @@ def _encode_events(
     tables, shift, n_names = how
     present, n_present, sizes, ends, codes = work
     if _are_whole(columns):
-        _encode_whole(start, stop, columns, how, codes, first, to)
+        _encode_whole(start, stop, columns, how, first, to)
         return
     offsets, attributes, is_narrow = to
     at = first
@@ -413,7 +486,7 @@ def _encode_events(
         for k in range(n_columns):
             column, mine = plan + 8 * _PLAN_WORDS * k, present + 4 * _BLOCK_EVENTS * k
             name, n = load_i64(column, _NAME) << shift, load_i64(n_present, k)
-            _write_codes(column, mine, 0, n, tables, codes)
+            _write_codes(column, mine, 0, n, tables, (codes, 0, 1, 0, True))
             for j in range(n):
                 _append(attributes, ends, load_u32(mine, j) - block, name | load_u32(codes, j), is_narrow)
         for k in range(n_columns):

@@ -12,6 +12,8 @@ from mpi_match.model import MAX_EXACT_INTEGER
 
 _FEW = 2**14
 """Fewer integers take NumPy less time than threads their start."""
+_ENOUGH = 2**18
+"""Integers that are worth a thread of their own: memory is what they wait for."""
 
 
 def are_exact(integers: Array) -> bool:
@@ -27,7 +29,7 @@ def are_exact(integers: Array) -> bool:
             start, stop = stretch * n // n_stretches, (stretch + 1) * n // n_stretches
             return bool(_has_beyond(values.ctypes.data, start, stop, least, span))
 
-        return not any(in_stretches(n, has_beyond))
+        return not any(in_stretches(n, has_beyond, least=_ENOUGH))
 
 
 @jit

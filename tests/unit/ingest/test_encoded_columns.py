@@ -6,6 +6,7 @@ import datetime
 import math
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 import mpi_match
 from mpi_match import api
 from mpi_match.events.batch import EventBatch
-from mpi_match.ingest import columns, frames
+from mpi_match.ingest import column_encoder, columns, frames
 from mpi_match.ingest.rows import EventForm, Reject
 from mpi_match.table.table import Table
 
@@ -151,6 +152,51 @@ def test_frames_of_every_library_take_the_compiled_way(monkeypatch: pytest.Monke
     expected = api.make_batch(TABLE, rows)
     for name, frame in frames_of_all_libraries():
         assert are_same(api.make_batch(TABLE, frame), expected), name
+
+
+def table_of_steps(*, is_wide: bool) -> Table:
+    """Operands that are integers, close together, on two names; and, if it is wide, too many on a third for 16 bits."""
+    constraints: list[list[Any]] = [["=", -2], ["<", 3], [">=", 5], ["in", [6, 9]], ["!=", 0]]
+    rows = [{"interface": i, "constraints": [[name, *each]]} for name in "mn" for i, each in enumerate(constraints)]
+    many = {"interface": 0, "constraints": [["w", "in", list(range(0, 80_000, 2))]]}
+    return api.make_table([*rows, many] if is_wide else rows)
+
+
+STEPS = {is_wide: table_of_steps(is_wide=is_wide) for is_wide in (False, True)}
+BETWEEN = st.integers(-4, 11).flatmap(
+    lambda i: st.sampled_from([i, i + 0.5, math.nextafter(i, -99.0), math.nextafter(i, 99.0)])
+)
+FAR = st.sampled_from([-0.0, math.inf, -math.inf, math.nan, 1e300, -1e300, -(2.0**53), 2.0**31])
+WHOLE = st.integers(-4, 11) | st.sampled_from([2**53, -(2**53), 2**31, -(2**31) - 1])
+
+
+@pytest.mark.parametrize("is_wide", STEPS)
+@pytest.mark.parametrize("gaps", [st.nothing(), st.none()])
+@given(data=st.data())
+def test_numbers_among_integers_have_their_codes_from_a_table(
+    gaps: st.SearchStrategy[None], is_wide: bool, data: st.DataObject
+) -> None:
+    n = data.draw(st.integers(1, 12))
+    types: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
+        "m": (pa.float64(), BETWEEN | FAR),
+        "n": (pa.int64(), WHOLE),
+        "w": (pa.int64(), WHOLE),
+    }
+    lists = {name: data.draw(st.lists(gaps | each, min_size=n, max_size=n)) for name, (_, each) in types.items()}
+    table = pa.table({name: pa.array(lists[name], type_) for name, (type_, _) in types.items()})
+    expected = api.make_batch(STEPS[is_wide], table.to_pylist())
+    with patch.object(column_encoder, "_LEAST_EVENTS", 0):
+        found = api.make_batch(STEPS[is_wide], table)
+    assert found.attributes.itemsize == (8 if is_wide else 4)
+    assert are_same(found, expected)
+
+
+def test_only_operands_that_are_integers_and_close_together_have_a_table() -> None:
+    operands = {"a": [0, 4094], "b": [0, 4096], "c": [1, 2.5], "d": [2**31 + 1], "e": [-(2**31)], "f": [math.inf], "g": []}
+    rows = [{"interface": 0, "constraints": [[name, "=", each]]} for name in operands for each in operands[name]]
+    vocabulary = api.make_table([*rows, {"interface": 0, "constraints": [["g", "exists"]]}]).vocabulary
+    found = {name: column_encoder._steps_of(vocabulary, vocabulary.name_id(name.encode())).codes for name in operands}
+    assert [name for name in operands if found[name] is not None] == ["a", "e"]
 
 
 @pytest.mark.parametrize("mask", [[False, True], [True, True]])

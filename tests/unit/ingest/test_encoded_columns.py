@@ -192,7 +192,15 @@ def test_numbers_among_integers_have_their_codes_from_a_table(
 
 
 def test_only_operands_that_are_integers_and_close_together_have_a_table() -> None:
-    operands = {"a": [0, 4094], "b": [0, 4096], "c": [1, 2.5], "d": [2**31 + 1], "e": [-(2**31)], "f": [math.inf], "g": []}
+    operands: dict[str, list[float]] = {
+        "a": [0, 4094],
+        "b": [0, 4096],
+        "c": [1, 2.5],
+        "d": [2**31 + 1],
+        "e": [-(2**31)],
+        "f": [math.inf],
+        "g": [],
+    }
     rows = [{"interface": 0, "constraints": [[name, "=", each]]} for name in operands for each in operands[name]]
     vocabulary = api.make_table([*rows, {"interface": 0, "constraints": [["g", "exists"]]}]).vocabulary
     found = {name: column_encoder._steps_of(vocabulary, vocabulary.name_id(name.encode())).codes for name in operands}

@@ -32,9 +32,9 @@ REPORT = HERE / "h200-experiments.html"
 REPORT_NOTES = (
     "Records with 8 cores are of a machine with 16: two experiments ran at a time, each on half of the cores, those of "
     "farroukh beside those on a GPU.",
-    "Not measured for want of time on a GPU: MPI-CUDA with several GPUs; TagMatch at full size, but figure 10 and the "
-    "smallest points of table 3 and figures 8 and 9; points of CLCB with 10 million filters (a million interfaces). What "
-    "each experiment lacks stands at its head.",
+    "Not measured for want of time on a GPU: MPI-CUDA with several GPUs, but what stands in RESULTS.md; TagMatch at full "
+    "size, but figure 10, 20 million sets in table 1 with a GPU, and the smallest points of table 3 and figures 8 and 9; "
+    "points of CLCB with 10 million filters (a million interfaces). What each experiment lacks stands at its head.",
 )
 BEGIN, END = "<!-- results: written by tests/bench/results.py -->\n", "<!-- end of results -->\n"
 
@@ -44,8 +44,7 @@ Written by `python tests/bench/results.py` from [records](records); do not edit.
 measured; under each table stand the commands, as they were then. Rates go from encoded events in memory to answers in
 memory unless the section says otherwise; median, and least to greatest where a row has them. The machines are shared:
 compare rows of one commit and one machine. Rows of commits before `8cee85f` have `debs2009` and the `clcb` scenarios with
-other parameters than now, see the changelog of 0.2.0. Records with `measured_before_merge` are of commits that came into
-the history only as part of the one they name: they are to be measured again.
+other parameters than now, see the changelog of 0.2.0.
 """
 
 KILLS = ("workers killed", "masters killed", "hosts killed")
@@ -195,11 +194,12 @@ def _end_to_end(r: Record) -> Sequence[str]:
     if not r["verified"]["verified"]:
         raise ValueError(f"the answers of {r['command']} were not right")
     how = (str(r["workers"]), r.get("feed", "master"), r.get("results", "master"))
-    return (f"`{r['scenario']}`", r["device"], f"{r['events']:,}", *how, _spread(r["events_per_s"]))
+    what = (f"`{r['scenario']}`", f"`{r['engine']}`", r["device"], f"{r['events']:,}")
+    return (*what, *how, _spread(r["events_per_s"]))
 
 
 def _one_at_a_time(r: Record) -> Sequence[str]:
-    engine = f"`{r['engine']}`, {r.get('set', {}).get('phases', 2)} phases"
+    engine = f"`{r['engine']}`" + (f", {r.get('set', {}).get('phases', 2)} phases" if r["engine"] == "ccm" else "")
     what = (f"`{r['scenario']}`", f"{r['n_filters']:,}", engine, r["device"], str(r["workers"]), f"{r['events']:,}")
     return (*what, "yes" if r["journal"] else "no", f"{1e6 / r['events_per_s']['median']:.1f}")
 
@@ -286,12 +286,17 @@ def _scanned_subscriptions(r: Record) -> Sequence[str]:
     return scenario, f"{r['filters']:,}", f"{rate(found['scanned']['median'])} ({times:.0f}×)", spread, cpu
 
 
+def _cores(r: Record) -> str:
+    """What a record of the CPU was measured on."""
+    return f"{r['threads']} of {r['machine']['cores']}, {r['machine']['cpu']}"
+
+
 def _scanned(r: Record) -> Sequence[str]:
     rates = r["lines_per_s"]
     cpu = (f"{rates[what]['cpu_ns_per_line']:,.0f}" for what in ("codes", "rows_codes"))
     shown = [f"{rate(found['median'])}, best {rate(found['max'])}" for found in (rates["codes"], rates["answers"])]
     times = [rates[what]["median"] / rates[f"rows_{what}"]["median"] for what in ("codes", "answers")]
-    how = (f"`{r['scenario']}`", f"{r['filters']:,}", str(r["threads"]))
+    how = (f"`{r['scenario']}`", f"{r['filters']:,}", _cores(r))
     return (*how, *(f"{each} ({more:.0f}×)" for each, more in zip(shown, times, strict=True)), " / ".join(cpu))
 
 
@@ -299,7 +304,7 @@ def _encoded_columns(r: Record) -> Sequence[str]:
     codes, entries = r["events_per_s"]["codes"], r["events_per_s"]["entries_codes"]
     rates = f"{rate(codes['median'])}, best {rate(codes['max'])} ({codes['median'] / entries['median']:.0f}×)"
     cpu = f"{codes['cpu_ns_per_line']:,.0f} / {entries['cpu_ns_per_line']:,.0f}"
-    return (f"`{r['scenario']}`", f"{r['filters']:,}", f"{r['columns']}, {r['shape']}", str(r["threads"]), rates, cpu)
+    return (f"`{r['scenario']}`", f"{r['filters']:,}", f"{r['columns']}, {r['shape']}", _cores(r), rates, cpu)
 
 
 def _event_tables(r: Record) -> Sequence[str]:
@@ -429,12 +434,13 @@ SECTIONS = (
         "scenario | filters | engine | device | workers | events | journal | µs an event",
         _one_at_a_time,
         "One master and the workers under `mpirun` (Open MPI 4.1) on one host. MPI-CUDA's paper prints 252 µs for CCM on "
-        "one GPU, and 153 for itself on four.",
+        "one GPU, and 153 for itself on four. Rows of commit `a9bdde791753` and of H100s are of hosts with two GPUs; at "
+        "that commit two workers were no faster than one, since the master looked ahead for every event.",
     ),
     Section(
         "From an event table on disk to verified answers on disk",
         lambda r: r["what"] == "end to end" and r.get("batch") != 1,
-        "scenario | device | events | workers | feed | results | events/s",
+        "scenario | engine | device | events | workers | feed | results | events/s",
         _end_to_end,
         "One master and the workers under `mpirun`. A run of 16 million events lasts a quarter of a second, "
         "of which starting up is a part. Rows with `local` have their events in memory when the clock starts, and write "
@@ -443,7 +449,7 @@ SECTIONS = (
     Section(
         "JSON lines",
         lambda r: r["what"] == "scanned events",
-        "scenario | filters | scanning threads | lines to codes, /s | warm file to answers, /s | ns of a core, a line",
+        "scenario | filters | threads, of cores | lines to codes, /s | warm file to answers, /s | ns of a core, a line",
         _scanned,
         "In brackets how many times as fast as reading line by line, in one process and minute; the last column is the "
         "processor time of both, to codes.",
@@ -475,7 +481,7 @@ SECTIONS = (
     Section(
         "Columns of Arrow to codes",
         lambda r: r["what"] == "encoded columns",
-        "scenario | filters | columns | threads | events/s | ns of a core, an event",
+        "scenario | filters | columns | threads, of cores | events/s | ns of a core, an event",
         _encoded_columns,
         "In brackets how many times as fast as entry by entry, in one process and minute. "
         "`dense`: five columns without nulls; `sparse`: one for every name, most of it null.",
@@ -510,9 +516,10 @@ SECTIONS = (
     Section(
         "From JSON lines to verified answers on disk",
         lambda r: r["what"] == "lines end to end",
-        "scenario | device | events | workers | feed | results | events/s",
+        "scenario | engine | device | events | workers | feed | results | events/s",
         _end_to_end,
-        "Under `mpirun`, without a compile step; the workers scan. All ranks share the two cores with other programs.",
+        "Under `mpirun`, without a compile step; the workers scan. Other programs used the two cores of the AMD EPYC. Rows "
+        "with `shared` have their lines in memory when the clock starts.",
     ),
     Section(
         "One event as an object or as JSON, to labels",

@@ -52,7 +52,7 @@ def _is_default(record: Record, **allowed: str | None) -> bool:
 def _is_mode_of_mpi_cuda(record: Record) -> bool:
     how = f"{record.get('command', '')} {record.get('how', '')}"
     mode = ("--credits 1", "--feed master")
-    is_one = _matches(record, scenario="ccm", engine="ccm", workers=1, batch=1)
+    is_one = _matches(record, scenario="ccm", engine="ccm", workers=1, batch=1) and len(record["machine"]["gpus"]) == 1
     return is_one and _is_default(record, workers=None, events=None) and all(each in how for each in mode)
 
 

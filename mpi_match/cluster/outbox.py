@@ -69,8 +69,9 @@ class Outbox:
         self._prepared: dict[int, bytes] = {}
         encoded = isinstance(files.events.table, EventTable)
         self._n_at_once = execution.n_at_once if encoded else 1
-        self._n_workers = sum(map(len, files.division.groups))
-        self._n_ahead = self._n_workers + max(execution.n_ahead, self._n_at_once - 1)
+        self._n_ahead = sum(map(len, files.division.groups)) + max(execution.n_ahead, self._n_at_once - 1)
+        n_queues = len(files.division.groups) if files.options.schedule == "static" else 1
+        self._most_unlooked, self._n_unlooked = (self._n_at_once - 1) // n_queues, 0
         self._wires_ahead: Iterator[Array] = iter(())
         self._next_wire = -1
         self._loading: set[int] = set()
@@ -124,11 +125,13 @@ class Outbox:
         self._has_sent(worker, flight, len(wire), 0)
 
     def read_ahead(self) -> None:
-        """Start reading the batches that will be sent next; some at a time where their messages are prepared, since to look
-        which these are takes a fifth of a short batch's time.
+        """Start reading the batches that will be sent next.
+
+        With batches that are read several at a time not after each: to look takes a fifth of the time of a short one.
         """
-        if len(self._prepared) > self._n_workers:
+        if self._n_unlooked:
             return
+        self._n_unlooked = self._most_unlooked
         upcoming = self._dispatcher.upcoming(self._n_ahead)
         self._feed.want(upcoming)
         if self._files.changes is None:
@@ -183,6 +186,7 @@ class Outbox:
         if worker in self._loading:
             extra_s = self._files.options.setup_limit
             self._loading.discard(worker)
+        self._n_unlooked = max(self._n_unlooked - 1, 0)
         self._deadlines.sent(worker, flight, extra_s)
         self._files.status.sent(worker, flight.batch, n_bytes)
 

@@ -187,11 +187,11 @@ _NO_STEPS = _Steps(None)
 def _steps_of(vocabulary: Vocabulary, name: int) -> _Steps:
     """Those of a name."""
     operands = vocabulary.numbers[int(vocabulary.number_offsets[name]) : int(vocabulary.number_offsets[name + 1])]
-    if not len(operands) or not np.all(np.abs(operands) <= _GREATEST_STEP) or np.any(operands != np.floor(operands)):
+    if not 0 < len(operands) <= _MOST_STEPS or max(-operands[0], operands[-1]) > _GREATEST_STEP:
+        return _NO_STEPS
+    if operands[-1] - operands[0] >= _MOST_STEPS - 1 or np.any(operands != np.floor(operands)):
         return _NO_STEPS
     first, last = int(operands[0]) - 1, int(operands[-1])
-    if last - first >= _MOST_STEPS:
-        return _NO_STEPS
     numbers = np.arange(2 * (last - first + 1)) / 2 + first
     return _Steps(vocabulary.number_codes(np.full(len(numbers), name), numbers).astype(np.uint32), first, last)
 

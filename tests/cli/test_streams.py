@@ -154,7 +154,7 @@ def accepted_bytes(descriptor: int, data: bytes) -> int:
 
 def test_a_reader_that_waits_stops_the_writer(subscriptions: Path) -> None:
     lines = "".join(event(i) + "\n" for i in range(31, 41)).encode() * 1000
-    with matching(subscriptions, "-", *LOCATION) as (process, _):
+    with matching(subscriptions, "-", *LOCATION, "--engine", "keyed") as (process, _):
         taken = accepted_bytes(process.stdin.fileno(), lines)
         assert taken < 2**24
         n_events = 0
@@ -232,7 +232,7 @@ def test_every_connection_has_its_own_answers(subscriptions: Path, tmp_path: Pat
 
 def test_a_connection_that_takes_no_answers_waits_alone(subscriptions: Path) -> None:
     lines = "".join(event(i) + "\n" for i in range(31, 41)).encode() * 1000
-    with matching(subscriptions, "tcp://:0", *LOCATION, said="listening on") as (process, line):
+    with matching(subscriptions, "tcp://:0", *LOCATION, "--engine", "keyed", said="listening on") as (process, line):
         slow, other = Peer(line.split()[-1]), Peer(line.split()[-1])
         taken = accepted_bytes(slow.socket.fileno(), lines)
         assert taken < 2**26

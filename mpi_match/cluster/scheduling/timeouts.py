@@ -22,14 +22,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-import numpy as np
-
 from mpi_match.cluster.scheduling.dispatcher import Dispatcher
 from mpi_match.cluster.scheduling.groups import Flight
 
 _STEP = math.log(1.01)
-_AT_ONCE = 2**12
-"""Round trips that are counted together."""
 LOOK_EVERY_S = 0.25
 """Interval between two looks at the clock."""
 LONGEST_STEP_S = 1.0
@@ -42,8 +38,7 @@ class RoundTrips:
     """A histogram of round trip times, with logarithmic steps."""
 
     def __init__(self) -> None:
-        self._counted: Counter[int] = Counter()
-        self._times: list[float] = []
+        self._counts: Counter[int] = Counter()
 
     def __len__(self) -> int:
         """The number of round trips."""
@@ -51,19 +46,7 @@ class RoundTrips:
 
     def add(self, seconds: float) -> None:
         """Count one more."""
-        self._times.append(seconds)  # many are counted in the time of one
-        if len(self._times) == _AT_ONCE:
-            self._count()
-
-    def _count(self) -> None:
-        steps = np.rint(np.log(np.maximum(self._times, 1e-9)) / _STEP).astype(np.int64)
-        self._counted.update(steps.tolist())
-        self._times.clear()
-
-    @property
-    def _counts(self) -> Counter[int]:
-        self._count()
-        return self._counted
+        self._counts[round(math.log(max(seconds, 1e-9)) / _STEP)] += 1
 
     def percentile(self, percent: float) -> float:
         """Seconds within which so many per cent of the batches came back (to 0.5 %); NaN when there were none."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -140,30 +139,13 @@ def test_a_workers_source_scans_on_the_gpu_of_its_engine(of_order: bool, engine:
     expected, report = scanner.scan(batch)
     lines_of = OrderSource(RowBatch.from_wire)
     given: Any = lines_of if of_order else SimpleNamespace(expect=lines_of.expect, open_for=lines_of.open_for)
-    with ScannedSource(given, scanner, AtOnce(), 3) as source:
+    with ScannedSource(given, scanner, AtOnce()) as source:
         source.open_for(engine)
         awaited = source.expect(0, batch.to_wire())
         assert awaited.is_here()
         events = awaited.get()
         assert ScanReport.from_wire(awaited.report()) == report._replace(n_on_gpu=batch.n_events)
     assert engine.match(events) == engine.match(expected)
-
-
-def test_a_workers_source_takes_memory_for_all_batches_at_first(engine: Engine, files: tuple[Path, Path]) -> None:
-    scanner = BatchScanner(TABLE.vocabulary, FORM, [str(files[1])])
-    lines = block(GOOD).data
-    batch = RowBatch(len(GOOD), np.array([[0, 0, len(GOOD), len(lines), 0]]), lines)
-    given: Any = SimpleNamespace(first=lambda: batch, open_for=lambda _: None)
-    for opened, n_scans in ((open_engine("counting", TABLE), 1), (engine, 3)):
-        with (
-            ScannedSource(given, scanner, AtOnce(), 3) as source,
-            patch.object(scanner, "scan", wraps=scanner.scan) as scan,
-        ):
-            source.open_for(opened)
-            first = source.first()
-            assert first is not None
-            assert scan.call_count == n_scans
-            assert engine.match(first) == engine.match(scanner.scan(batch)[0])
 
 
 def test_matching_files_scans_on_the_gpu(files: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

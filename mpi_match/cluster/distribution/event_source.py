@@ -14,7 +14,7 @@ takes them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -26,7 +26,6 @@ from mpi_match.cluster.execution import Execution
 from mpi_match.cluster.options import ClusterError, RunOptions
 from mpi_match.cluster.prefetch import Expected, Workers
 from mpi_match.engines.base import Engine
-from mpi_match.errors import EngineError
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.event_table import EventTable
 from mpi_match.exit_codes import ExitCode
@@ -155,20 +154,15 @@ class FileSource:
 class ScannedSource:
     """Events scanned from the rows of another source, a context manager.
 
-    On a GPU, lines that do not come with an order are scanned in threads of `workers` as soon as they are there;
-    `most_at_once` batches may be there at a time.
+    On a GPU, lines that do not come with an order are scanned in threads of `workers` as soon as they are there.
     """
 
     def __init__(
-        self,
-        rows: OrderSource[RowBatch] | SharedSource[RowBatch] | FileSource,
-        scanner: Scanner,
-        workers: Workers,
-        most_at_once: int,
+        self, rows: OrderSource[RowBatch] | SharedSource[RowBatch] | FileSource, scanner: Scanner, workers: Workers
     ) -> None:
         self._rows: Any = rows
         self._scanner = scanner
-        self._workers, self._most_at_once = workers, most_at_once
+        self._workers = workers
 
     def __enter__(self) -> ScannedSource:
         return self
@@ -188,15 +182,9 @@ class ScannedSource:
         self._rows.open_for(engine)
 
     def first(self) -> EventBatch | None:
-        """See `EventSource.first`.  Scanned as often as there may be batches on a GPU, which then has memory for all."""
+        """See `EventSource.first`."""
         rows = self._rows.first()
-        if rows is None:
-            return None
-        found = [self._scanner.scan(rows)[0]]
-        with suppress(EngineError):
-            while self._scanner.is_on_gpu and len(found) < self._most_at_once:
-                found.append(self._scanner.scan(rows)[0])
-        return found[0]
+        return None if rows is None else self._scanner.scan(rows)[0]
 
     def expect(self, batch: int, wire: Array) -> Expected[EventBatch]:
         """See `EventSource.expect`."""
@@ -263,8 +251,7 @@ def _scanned(
             source = OrderSource(RowBatch.from_wire)
         else:
             source = stack.enter_context(_file_source(options, offer, vocabulary, execution, n_threads))
-        most_at_once = min(options.credits, offer.ranges.n_batches)
-        yield stack.enter_context(ScannedSource(source, scanner, execution.workers(SCANS_AT_ONCE), most_at_once))
+        yield stack.enter_context(ScannedSource(source, scanner, execution.workers(SCANS_AT_ONCE)))
 
 
 def _opened_rows(rows: RowsOffer) -> LineFiles | ColumnFiles:

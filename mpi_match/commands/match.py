@@ -190,7 +190,9 @@ def match_rows(
             _written(output, writer) as answers,
         ):
             queue = EventQueue(blocks)
-            match_all(prepared, queue, answers.put, options, overlapped=prepared.engine.gpu is not None)
+            match_all(
+                prepared, queue, lambda *found: answers.put(found), options, overlapped=prepared.engine.gpu is not None
+            )
             answers.finish()
             never_seen = options.form.never_seen(queue.located, queue.identified)
             if log.all_bad(writer.n_events):
@@ -331,7 +333,7 @@ def _written(output: Path | None, writer: MatchesWriter | LinesOut) -> WriteBehi
 def match_all(
     prepared: Prepared[Any],
     events: EventQueue,
-    write: Callable[[Answered], object],
+    write: Callable[[Matches, Strings | None, Strings | None], object],
     options: MatchOptions,
     *,
     overlapped: bool = False,
@@ -359,7 +361,7 @@ def match_all(
             match_batches(engine, batches(end), filters=options.filters) if overlapped else map(match_one, batches(end))
         )
         for found in answers:
-            write((found, *beside.popleft()))
+            write(found, *beside.popleft())
 
 
 def _columns(files: Sequence[Path], vocabulary: Vocabulary, options: MatchOptions) -> ColumnScanner:

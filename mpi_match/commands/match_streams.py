@@ -160,7 +160,7 @@ def _match_standard_input(
     blocks = read_stream(sys.stdin.fileno(), str(STDIN), stop.wait)
     queue = EventQueue(prepared.reader.scan(block, log) for block in blocks)
     with suppress(StreamStopped):
-        match_all(prepared, queue, lambda found: writer.append(*found), options)
+        match_all(prepared, queue, writer.append, options)
     return Counts(writer.n_events, writer.n_matches, queue.n_flagged, queue.n_on_gpu), (queue.located, queue.identified)
 
 
@@ -238,7 +238,7 @@ class Service:
         queue = EventQueue(iter([self._prepared.reader.scan(block, self._log)]))
         answers = connection.answers
         before = answers.n_events, answers.n_matches
-        match_all(self._prepared, queue, lambda found: answers.append(*found), self._options)
+        match_all(self._prepared, queue, answers.append, self._options)
         events, matches, flagged, on_gpu = self.counts
         events, matches = events + answers.n_events - before[0], matches + answers.n_matches - before[1]
         self.counts = Counts(events, matches, flagged + queue.n_flagged, on_gpu + queue.n_on_gpu)

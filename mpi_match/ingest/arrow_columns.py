@@ -138,10 +138,7 @@ def typed_columns(
 
 
 def any_of(masks: Iterable[Array | None]) -> Array | None:
-    """bool[n]: which rows are in one of the masks bool[n]; None if no mask is there.
-
-    Where all rows are good, which is usual, no memory is asked for: some systems take as long for it as encoding does.
-    """
+    """bool[n]: which rows are in one of the masks bool[n]; None if no mask is there."""
     found = [mask for mask in masks if mask is not None]
     return np.logical_or.reduce(found) if found else None
 

@@ -40,6 +40,7 @@ from mpi_match.compute.memory import (
 from mpi_match.compute.parallel import at_most, in_stretches, stretches_of
 from mpi_match.events.batch import EventBatch
 from mpi_match.ingest.atom_automaton import ATOM_ROOTS, ATOMS_FOUND, FOUND_HEADER, NO_STATE, find_atoms
+from mpi_match.ingest.exact_integers import compile_check
 from mpi_match.ingest.rows import PLAIN
 from mpi_match.ingest.typed_columns import ColumnChunk, TypedColumn
 from mpi_match.ingest.vocabulary_hash import (
@@ -75,7 +76,9 @@ class ColumnEncoder:
             self._tables = hashed(vocabulary, PLAIN)
             self._roots = self._tables.arrays[ATOM_ROOTS]
             self._steps: dict[int, _Steps] = {}
-            self.encode(ColumnChunk(0, {}))
+            compile_check()
+            for doubted in (None, np.zeros(0, bool)):  # both ways to encode
+                self.encode(ColumnChunk(0, {}, doubted))
             if vocabulary.n_atoms:
                 self._atoms(Strings.of([b""]), int(self._roots[self._roots != NO_STATE][0]))
 
@@ -98,7 +101,8 @@ class ColumnEncoder:
             work = _Work(len(rows))
             return int(_count(bounds[stretch], bounds[stretch + 1], columns, work.addresses[:3]))
 
-        if plan.is_whole and chunk.doubted is None:
+        is_whole = plan.is_whole and chunk.doubted is None
+        if is_whole:
             starts = np.array(bounds) * len(rows)
         else:
             starts = offsets_of(np.array(in_stretches(n, count), np.int64))
@@ -108,8 +112,12 @@ class ColumnEncoder:
         how = (self._tables.address, self._vocabulary.shift, self._vocabulary.n_names)
 
         def encode(stretch: int, _: int) -> None:
-            work, first = _Work(len(rows)), int(starts[stretch])
-            _encode_events(bounds[stretch], bounds[stretch + 1], columns, how, work.addresses, first, to)
+            start, stop, first = bounds[stretch], bounds[stretch + 1], int(starts[stretch])
+            if is_whole:
+                _encode_whole(start, stop, columns, how, first, to)
+            else:
+                work = _Work(len(rows))
+                _encode_events(start, stop, columns, how, work.addresses, first, to)
 
         in_stretches(n, encode)
         return EventBatch(offsets, attributes, chunk.locations(self._location), self._vocabulary.fingerprint)
@@ -418,18 +426,7 @@ def _append(attributes: int, ends: int, i: int, packed: int, is_narrow: bool) ->
     store_i64(ends, i, at + 1)
 
 
-@nested
-def _are_whole(columns: tuple[int, int, int]) -> bool:
-    """Has every event an entry in each column, and no atoms?"""
-    plan, n_columns, doubted = columns
-    whole = doubted == 0
-    for k in range(n_columns):
-        column = plan + 8 * _PLAN_WORDS * k
-        whole &= load_i64(column, _BITS) == 0 and load_i64(column, _ATOM_OFFSETS) == 0
-    return whole
-
-
-@nested
+@jit
 def _encode_whole(
     start: int,
     stop: int,
@@ -438,7 +435,7 @@ def _encode_whole(
     first: int,
     to: tuple[int, int, bool],
 ) -> None:
-    """`_encode_events` of columns that `_are_whole`."""
+    """`_encode_events` where every event has an entry in each column, and no atoms."""
     plan, n_columns, _ = columns
     tables, shift, _ = how
     offsets, attributes, is_narrow = to
@@ -471,9 +468,6 @@ def _encode_events(
     plan, n_columns, _ = columns
     tables, shift, n_names = how
     present, n_present, sizes, ends, codes = work
-    if _are_whole(columns):
-        _encode_whole(start, stop, columns, how, first, to)
-        return
     offsets, attributes, is_narrow = to
     at = first
     for block in range(start, stop, _BLOCK_EVENTS):

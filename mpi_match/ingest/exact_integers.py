@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from mpi_match.arrays.csr import Array
@@ -23,13 +25,20 @@ def are_exact(integers: Array) -> bool:
         return not n or bool(integers.max() <= MAX_EXACT_INTEGER and integers.min() >= -MAX_EXACT_INTEGER)
     least, span = (-MAX_EXACT_INTEGER, 2 * MAX_EXACT_INTEGER) if is_signed else (0, MAX_EXACT_INTEGER)
     values = np.ascontiguousarray(integers)
+    compile_check()
+
+    def has_beyond(stretch: int, n_stretches: int) -> bool:
+        start, stop = stretch * n // n_stretches, (stretch + 1) * n // n_stretches
+        return bool(_has_beyond(values.ctypes.data, start, stop, least, span))
+
+    return not any(in_stretches(n, has_beyond, least=_ENOUGH))
+
+
+@cache
+def compile_check() -> None:
+    """Have it compiled."""
     with compile_once("exact-integers", 1):
-
-        def has_beyond(stretch: int, n_stretches: int) -> bool:
-            start, stop = stretch * n // n_stretches, (stretch + 1) * n // n_stretches
-            return bool(_has_beyond(values.ctypes.data, start, stop, least, span))
-
-        return not any(in_stretches(n, has_beyond, least=_ENOUGH))
+        _has_beyond(0, 0, 0, 0, 0)
 
 
 @jit

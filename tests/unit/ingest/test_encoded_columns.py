@@ -18,6 +18,8 @@ from mpi_match import api
 from mpi_match.events.batch import EventBatch
 from mpi_match.ingest import column_encoder, columns, frames
 from mpi_match.ingest.rows import EventForm, Reject
+from mpi_match.ingest.typed_columns import ColumnChunk, TypedColumn
+from mpi_match.model import Type
 from mpi_match.table.table import Table
 
 pa = pytest.importorskip("pyarrow")
@@ -225,6 +227,17 @@ def test_columns_are_encoded_by_all_threads(monkeypatch: pytest.MonkeyPatch) -> 
     assert are_same(api.make_batch(TABLE, table), expected)
     monkeypatch.setattr(frames, "find_spec", lambda _: None)
     assert are_same(api.make_batch(TABLE, {"a": np.ma.array(values, mask=gaps), "s": [r["s"] for r in rows]}), expected)
+
+
+def test_both_ways_to_encode_are_compiled_when_an_encoder_is_made() -> None:
+    """Compiling is no part of a rate."""
+    encoder = column_encoder.ColumnEncoder(TABLE.vocabulary)
+    ways = [getattr(column_encoder, name) for name in ("_count", "_encode_events", "_encode_whole")]
+    compiled = [len(way.signatures) for way in ways]
+    assert all(compiled)
+    for doubted in (None, np.zeros(3, bool)):
+        encoder.encode(ColumnChunk(3, {"a": TypedColumn(Type.NUMBER, np.arange(3))}, doubted))
+    assert [len(way.signatures) for way in ways] == compiled
 
 
 def test_columns_that_no_filter_names_are_not_looked_at() -> None:

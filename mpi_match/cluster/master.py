@@ -159,8 +159,9 @@ class Master:
         self._deadlines.came(worker, ended)
         self._accept(arrival, ended)
         following = self._dispatcher.proceed()
-        if len(following) == 1 and isinstance(following[0], Emit):
-            self._emit(*following[0])
+        if all([isinstance(each, Emit) for each in following]):
+            for emit in following:
+                self._emit(*emit)
             self._outbox.read_ahead()
         else:
             self._obey(following)

@@ -34,6 +34,7 @@ class Execution:
     workers     made for a number of threads, reads batches
     n_ahead     batches that a master has read beyond one for each worker
     n_at_once   batches of an event table that are read at a time
+    window      batches behind one that is not answered that may be sent, at least
     lends       does a batch lie in a reused buffer, rather than in a copy of its own?
     writer      calls the function that writes answers, in order
     joins       are answers to consecutive events written in one call?
@@ -45,6 +46,7 @@ class Execution:
     workers: Callable[[int], Workers]
     n_ahead: int
     n_at_once: int
+    window: int
     lends: bool
     writer: Writer
     joins: bool
@@ -58,6 +60,7 @@ THREADED = Execution(
     workers=partial(ThreadPoolExecutor, thread_name_prefix="feed"),
     n_ahead=READERS,
     n_at_once=1,
+    window=1,
     lends=True,
     writer=WriteBehind,
     joins=False,
@@ -70,6 +73,7 @@ INLINE = Execution(
     workers=AtOnce,
     n_ahead=0,
     n_at_once=32,
+    window=32,
     lends=False,
     writer=WriteAtOnce,
     joins=True,

@@ -3,8 +3,8 @@
     header ─► short: the body is in it ───────────────────────┐
            └► long: a buffer of its size ─► the body follows ─┴► Arrival ─► waits in the queue for the master
 
-Answers are only queued here, and the next batch is sent where that needs no thought: a callback of the channel must not
-raise, and must not send messages with callbacks of their own.
+Answers are only queued here, and short ones exchanged for the next batch where that needs no thought: a callback of the
+channel must not raise, and must not send messages with callbacks of their own.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ import functools
 import pickle
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from mpi_match.cluster.messages import WRITTEN_DTYPE, Body
 from mpi_match.cluster.prefetch import Buffers
+from mpi_match.cluster.scheduling.groups import Flight
 from mpi_match.cluster.transport.channel import Traffic
 from mpi_match.cluster.transport.collectives import RankFailure
 from mpi_match.cluster.transport.protocol import Reply, fields_of, inline_body
@@ -27,34 +29,42 @@ _MATCHES = int(Reply.MATCHES)
 
 
 class Arrival(NamedTuple):
-    """A complete answer: its body, or the failure; `at_s` on the clock of `time.perf_counter`, and on that `next_sent_at`,
-    when the worker was sent its next batch by `Inbox.exchange`."""
+    """A complete answer: its body, or the failure; `at_s` on the clock of `time.perf_counter`."""
 
     worker: int
     batch: int
     attempt: int
     body: Body | RankFailure
     at_s: float
-    next_sent_at: float | None = None
+
+
+class Exchanged(NamedTuple):
+    """What an answer was exchanged for: its own flight, which has ended, and that of the batch sent to its worker."""
+
+    ended: Flight
+    begun: Flight
+
+
+Exchange = Callable[[int, int, int], Exchanged | None]
+"""Sends the worker of an answer, by worker, batch and attempt, its next batch; None: it has sent nothing."""
 
 
 class Inbox:
     """Answers of at most `n_ids` ids to an event, from all workers.
 
-    waiting                 answers not processed yet, in order of arrival
+    waiting, exchanged      answers not processed yet, in order of arrival
     ready, gone             workers whose READY, and whose GONE, has arrived
     count_dtype, id_dtype   of the counts and ids in answers
-    exchange                called with worker, batch and attempt as soon as a short answer is there: it may send the worker
-                            the next batch, and then returns when that was.  It is called until it has done so once
     """
 
     def __init__(self, traffic: Traffic, n_ids: int) -> None:
         self.waiting: deque[Arrival] = deque()
+        self.exchanged: list[tuple[Arrival, Exchanged]] = []
         self.ready: set[int] = set()
         self.gone: set[int] = set()
         self.count_dtype, self.id_dtype = id_dtype(n_ids + 1), id_dtype(n_ids)
         self._count_bytes, self._id_bytes = self.count_dtype.itemsize, self.id_dtype.itemsize
-        self.exchange: Callable[[int, int, int], float | None] | None = None
+        self._exchange: Exchange | None = None
         self._traffic = traffic
         self._buffers = Buffers()
 
@@ -62,6 +72,15 @@ class Inbox:
         """Receive the answers of these workers, until they are gone."""
         for worker in workers:
             self._traffic.listen(worker, functools.partial(self._handle, worker))
+
+    @contextmanager
+    def exchanging(self, exchange: Exchange) -> Iterator[None]:
+        """Within the block `exchange` is called as soon as a short answer is there; what it has exchanged is `exchanged`."""
+        self._exchange = exchange
+        try:
+            yield
+        finally:
+            self._exchange = None
 
     def give_back(self, bodies: Iterable[Body]) -> None:
         """Return the buffers of bodies for reuse."""
@@ -78,10 +97,13 @@ class Inbox:
                 sizes = n_counts, end - n_counts, n_report
                 self._receive(sizes, worker, lambda body: self._arrive(worker, batch, attempt, body))
                 return True
-            sent_at = None if self.exchange is None else self.exchange(worker, batch, attempt)
+            exchanged = None if self._exchange is None else self._exchange(worker, batch, attempt)
             answer = inline.tobytes()
             body = Body(answer[:n_counts], answer[n_counts:end], answer[end:], None)
-            self._arrive(worker, batch, attempt, body, sent_at)
+            if exchanged is None:
+                self._arrive(worker, batch, attempt, body)
+            else:
+                self.exchanged.append((Arrival(worker, batch, attempt, body, exchanged.begun.sent_at), exchanged))
         elif kind == Reply.WRITTEN:
             sizes = (0, 3 * WRITTEN_DTYPE.itemsize, n_report)
             self._take(message, sizes, worker, lambda body: self._arrive(worker, batch, attempt, body))
@@ -110,16 +132,8 @@ class Inbox:
         parts = buffer[: sizes[0]], buffer[at:end], buffer[end : end + sizes[2]]
         self._traffic.read(parts, worker, lambda: then(Body(parts[0].data, parts[1].data, parts[2].data, buffer)))
 
-    def _arrive(
-        self, worker: int, batch: int, attempt: int, body: Body | RankFailure, next_sent_at: float | None = None
-    ) -> None:
-        at_s = time.perf_counter() if next_sent_at is None else next_sent_at
-        arrival = Arrival(worker, batch, attempt, body, at_s, next_sent_at)
-        if next_sent_at is None:
-            self.waiting.append(arrival)
-        else:  # the dispatcher has to hear of it before anything else
-            self.exchange = None
-            self.waiting.appendleft(arrival)
+    def _arrive(self, worker: int, batch: int, attempt: int, body: Body | RankFailure) -> None:
+        self.waiting.append(Arrival(worker, batch, attempt, body, time.perf_counter()))
 
     def _fail(self, worker: int, batch: int, attempt: int, body: Body) -> None:
         self._arrive(worker, batch, attempt, pickle.loads(body.second))

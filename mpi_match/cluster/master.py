@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from mpi4py import MPI
 
 from mpi_match.cluster.execution import Execution
-from mpi_match.cluster.inbox import Arrival, Inbox
+from mpi_match.cluster.inbox import Arrival, Exchanged, Inbox
 from mpi_match.cluster.messages import Body
 from mpi_match.cluster.options import ClusterError, RunSummary
 from mpi_match.cluster.ordered_writer import OrderedWriter
@@ -62,6 +62,7 @@ class Master:
             credits=options.credits,
             schedule=options.schedule,
             ascending=options.changes is not None,
+            window=max(2 * options.credits * len(files.division.groups), execution.window),
             room=files.division.room,
         )
         self._traffic = Traffic(comm)
@@ -96,7 +97,8 @@ class Master:
                 )
                 with self._outbox, self._writer:
                     self._files.begin()
-                    self._match(interruptions)
+                    with self._inbox.exchanging(self._exchange):
+                        self._match(interruptions)
                     self._writer.finish()
                 with interruptions.heeded():
                     summary = self._files.finish(opened, self._round_trips)
@@ -111,19 +113,18 @@ class Master:
         return summary
 
     def _match(self, interruptions: Interruptions) -> None:
-        backoff, arrived = self._backoff, self._inbox.waiting
+        backoff, arrived, exchanged = self._backoff, self._inbox.waiting, self._inbox.exchanged
         for worker, why in self._absent.items():
             self._lose(worker, why)
         self._obey(self._dispatcher.start())
         while not self._dispatcher.finished:
             interruptions.let_through()
-            self._inbox.exchange = self._send_following
             busy = self._traffic.poll(backoff.looks)
-            self._inbox.exchange = None  # until the dispatcher has heard of it
+            if exchanged:
+                self._follow_up(exchanged)
+                exchanged.clear()
             for _ in range(len(arrived)):  # not those that arrive meanwhile, which may never end
-                arrival = arrived.popleft()
-                if not self._exchange(arrival):
-                    self._obey(self._take(arrival))
+                self._take(arrived.popleft())
             busy |= self._outbox.send_ready() or bool(arrived)
             now = time.monotonic()
             if now >= self._next_look:
@@ -138,26 +139,25 @@ class Master:
                 listening_only = not self._outbox.waiting and len(self._traffic) == len(self._workers)
                 backoff.wait(soon=not listening_only)
 
-    def _send_following(self, worker: int, batch: int, attempt: int) -> float | None:
-        """Send the worker of an answer its next batch, before anything else is done; returns when that was.
+    def _exchange(self, worker: int, batch: int, attempt: int) -> Exchanged | None:
+        """Send the worker of an answer its next batch, before anything else is done.
 
         None where more than that is to be decided: then nothing was done.
         """
         following = self._dispatcher.following(worker, batch, attempt)
-        return None if following is None else self._outbox.send_prepared(worker, following)
-
-    def _exchange(self, arrival: Arrival) -> bool:
-        """Take an answer whose worker has been sent its next batch, or can be at once.  False: nothing was done."""
-        worker, batch, attempt, body, _, sent_at = arrival
-        if sent_at is None and not isinstance(body, RankFailure):
-            sent_at = self._send_following(worker, batch, attempt)
+        sent_at = None if following is None else self._outbox.send_prepared(worker, following)
         if sent_at is None:
-            return False
+            return None
         ended, begun = self._dispatcher.exchange(worker, batch)
         begun.sent_at = sent_at
-        self._outbox.sent_prepared(worker, begun)
-        self._deadlines.came(worker, ended)
-        self._accept(arrival, ended)
+        return Exchanged(ended, begun)
+
+    def _follow_up(self, answers: Sequence[tuple[Arrival, Exchanged]]) -> None:
+        """Take answers that were exchanged for the next batches of their workers."""
+        for arrival, (ended, begun) in answers:
+            self._outbox.sent_prepared(arrival.worker, begun)
+            self._deadlines.came(arrival.worker, ended)
+            self._accept(arrival, ended)
         following = self._dispatcher.proceed()
         if all([isinstance(each, Emit) for each in following]):
             for emit in following:
@@ -165,7 +165,6 @@ class Master:
             self._outbox.read_ahead()
         else:
             self._obey(following)
-        return True
 
     def _emit(self, batch: int, attempt: int) -> None:
         self._writer.put(batch, self._parts.pop((batch, attempt)))
@@ -197,9 +196,17 @@ class Master:
                     )
         self._outbox.read_ahead()
 
-    def _take(self, arrival: Arrival) -> Sequence[Instruction]:
+    def _take(self, arrival: Arrival) -> None:
+        """Take an answer, and do what follows from it."""
+        exchanged = None if isinstance(arrival.body, RankFailure) else self._exchange(*arrival[:3])
+        if exchanged is None:
+            self._obey(self._answered(arrival))
+        else:
+            self._follow_up([(arrival, exchanged)])
+
+    def _answered(self, arrival: Arrival) -> Sequence[Instruction]:
         """Keep an answer if it is used; returns the instructions that follow."""
-        worker, batch, attempt, body, *_ = arrival
+        worker, batch, attempt, body, _ = arrival
         flight = self._dispatcher.flight(worker, batch, attempt)
         self._deadlines.came(worker, flight)
         if isinstance(body, RankFailure):
@@ -213,7 +220,7 @@ class Master:
 
     def _accept(self, arrival: Arrival, flight: Flight) -> None:
         """Keep an answer that is used, and count it."""
-        worker, batch, attempt, body, at_s, _ = arrival
+        worker, batch, attempt, body, at_s = arrival
         assert isinstance(body, Body)
         self._round_trips.add(at_s - flight.sent_at)
         start, stop = self._files.events.ranges.of(batch)

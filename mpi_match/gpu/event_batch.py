@@ -62,14 +62,19 @@ class GpuBatch(EventBatch):
         return self.events.location is not None
 
     def __getitem__(self, events: slice) -> EventBatch:
-        """See `EventBatch`: a part stays on the GPU, and the offsets are copied to the host to find it."""
+        """See `EventBatch`: a part stays on the GPU, and the offsets at its ends are copied to the host to find it."""
         start, stop, step = events.indices(self.n_events)
         if step != 1:
             raise ValueError("a batch can only be sliced into consecutive events")
         if (start, stop) == (0, self.n_events):
             return self
         stop = max(start, stop)
-        first, last = ((int(self.offsets[i]) - int(self.offsets[0])) % 2**32 for i in (start, stop))
+        ends = np.empty(3, np.uint32)
+        for place, event in enumerate((0, start, stop)):
+            self._stream.copy_out(ends[place : place + 1], self.events.offsets.part(event, event + 1))
+        self._stream.synchronize()
+        zero, first, last = ends.tolist()
+        first, last = (first - zero) % 2**32, (last - zero) % 2**32
         location = self.events.location
         part = EventsOnGpu(
             stop - start,

@@ -191,6 +191,31 @@ class SimulatedCluster:
     # Events of the master
 
     def _answered(self, worker: int, batch: int, attempt: int, *parts: int) -> None:
+        sent: list[Instruction] = []
+        beside = copy.deepcopy(self.dispatcher) if self.compares else None
+        following = self._exchanged(worker, batch, attempt, *parts)
+        if following is None:
+            self._obey(self.dispatcher.answered(worker, batch, attempt))
+            return
+        sent.append(following)
+        answered = [(worker, batch, attempt)]
+        while self._agenda[0][2] == "answered" and self.rng.random() < 0.5:
+            self.now, _, _, about = heapq.heappop(self._agenda)
+            answered.append(about[:3])
+            following = self._exchanged(*about)
+            if following is None:
+                break
+            sent.append(following)
+        found = [*sent, *self.dispatcher.proceed()]
+        if following is None:
+            found += self.dispatcher.answered(*answered[-1])
+        if beside is not None:
+            one_by_one = [each for answer in answered for each in beside.answered(*answer)]
+            assert sorted(found, key=repr) == sorted(one_by_one, key=repr), "an exchange decides otherwise"
+        self._obey(found)
+
+    def _exchanged(self, worker: int, batch: int, attempt: int, *parts: int) -> Send | None:
+        """An answer arrives: the send that it is exchanged for, or None."""
         if self.dispatcher.wants(worker, batch, attempt):
             answers = self._parts.setdefault((batch, attempt), {})
             assert worker not in answers, "an answer is wanted that is here"
@@ -204,14 +229,10 @@ class SimulatedCluster:
             self._failures[group] = 0
         following = self.dispatcher.following(worker, batch, attempt) if self.exchanges else None
         if following is None:
-            self._obey(self.dispatcher.answered(worker, batch, attempt))
-            return
+            return None
         self.n_exchanged += 1
-        beside = copy.deepcopy(self.dispatcher).answered(worker, batch, attempt) if self.compares else None
         self.dispatcher.exchange(worker, batch)
-        found = [Send(worker, following), *self.dispatcher.proceed()]
-        assert beside is None or sorted(found, key=repr) == sorted(beside, key=repr), "an exchange decides otherwise"
-        self._obey(found)
+        return Send(worker, following)
 
     def _failed(self, worker: int, batch: int, attempt: int, *_: int) -> None:
         group = self.tried[batch][attempt]

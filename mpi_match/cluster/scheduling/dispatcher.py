@@ -169,8 +169,8 @@ class Dispatcher:
     def following(self, worker: int, batch: int, attempt: int) -> int | None:
         """The batch that `worker` gets next, now that it has answered an attempt at `batch`, where nothing has gone wrong.
 
-        The master may send that before anything else is done, and then calls `exchange` and `proceed`, which together do
-        what `answered` does.  None where more than that is to be decided.
+        The master may send that before anything else is done, and then calls `exchange` and, for one or more of them,
+        `proceed`, which together do what `answered` does.  None where more than that is to be decided.
         """
         group = self._group_of.get(worker)
         if group is None or group.stragglers or group.alone is not None or self._again or self._queues.are_shared:
@@ -193,7 +193,7 @@ class Dispatcher:
         return trial.missing[worker], begun.missing[worker]
 
     def proceed(self) -> list[Instruction]:
-        """What else follows an `exchange`: no group is new, and no batch is to be sent again."""
+        """What else follows from exchanges: no group is new, and no batch is to be sent again."""
         emits = self._emits()
         return [*self._sends(), *emits]
 

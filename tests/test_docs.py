@@ -235,7 +235,7 @@ def test_the_pages_of_results_are_those_of_the_records() -> None:
     assert results.PAGE.read_text(encoding="utf-8") == results.page(records), "run python tests/bench/results.py"
     assert results.with_highlights(README, records) == README, "run python tests/bench/results.py"
     best, published = results.highlights(records).split("\n\n")
-    assert len(best.splitlines()) == 2 + 4
+    assert len(best.splitlines()) == 2 + 5
     assert len(published.splitlines()) == 2 + 5
     report = results.REPORT.read_text(encoding="utf-8")
     missing = {r["experiment"] for r in records if r["what"] == "experiment" and f">{r['experiment']}: " not in report}

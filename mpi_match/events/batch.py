@@ -167,19 +167,21 @@ class EventBatch:
 
     def to_wires(self, size: int) -> Iterator[Array]:
         """The wire forms of the batch in pieces of `size` events (the last may have fewer), each made when asked for."""
-        if size > 1 or not (self.location is None and self.rejected is None and self.signatures is None):
+        if size > 1 or self.rejected is not None or self.signatures is not None:
             yield from (self[at : at + size].to_wire() for at in range(0, self.n_events, size))
             return
         width, fingerprint, bounds = self.attributes.itemsize, self.fingerprint, self.offsets.tolist()
         memory, at = self.attributes.tobytes(), 0
+        there, places = (0, b"") if self.location is None else (_HAS_LOCATION, self.location.tobytes())
         headers: dict[int, bytes] = {}  # by the number of attributes
-        for first, last in pairwise(bounds):  # for single events this takes a third of the time
+        for event, (first, last) in enumerate(pairwise(bounds)):  # for single events this takes a third of the time
             n = (last - first) % 2**32
             end = at + n * width
             header = headers.get(n)
             if header is None:
-                header = headers[n] = _HEADER.pack(_MAGIC, 1, n, width, 0, fingerprint, 0, 0, 0)
-            wire = b"".join([header, _BOUNDS.pack(first, last), memory[at:end], _PADDING[(at - end) % 8]])
+                header = headers[n] = _HEADER.pack(_MAGIC, 1, n, width, there, fingerprint, 0, 0, 0)
+            place = places[_PLACE.size * event : _PLACE.size * (event + 1)]
+            wire = b"".join([header, _BOUNDS.pack(first, last), memory[at:end], _PADDING[(at - end) % 8], place])
             yield np.frombuffer(wire, np.uint8)
             at = end
 

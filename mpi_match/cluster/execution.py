@@ -33,9 +33,9 @@ class Execution:
 
     workers     made for a number of threads, reads batches
     n_ahead     batches that a master has read beyond one for each worker
-    n_at_once   batches of an event table that are read at a time
+    n_at_once   batches of an event table whose messages are made at a time
     window      batches behind one that is not answered that may be sent, at least
-    lends       does a batch lie in a reused buffer, rather than in a copy of its own?
+    lends       are batches read by threads into reused buffers, and not made into messages (`prepared_messages`)?
     writer      calls the function that writes answers, in order
     joins       are answers to consecutive events written in one call?
     matcher     a worker's engine

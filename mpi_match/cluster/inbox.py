@@ -29,20 +29,23 @@ _MATCHES = int(Reply.MATCHES)
 
 
 class Arrival(NamedTuple):
-    """A complete answer: its body, or the failure; `at_s` on the clock of `time.perf_counter`."""
+    """A complete answer to `n_events` events: its body, or the failure; `at_s` on the clock of `time.perf_counter`."""
 
     worker: int
     batch: int
     attempt: int
+    n_events: int
     body: Body | RankFailure
     at_s: float
 
 
 class Exchanged(NamedTuple):
-    """What an answer was exchanged for: its own flight, which has ended, and that of the batch sent to its worker."""
+    """What an answer was exchanged for: its own flight, which has ended, and that of the batch sent to its worker, with
+    `n_bytes` of events."""
 
     ended: Flight
     begun: Flight
+    n_bytes: int
 
 
 Exchange = Callable[[int, int, int], Exchanged | None]
@@ -95,18 +98,19 @@ class Inbox:
             inline = inline_body(message, end + n_report)
             if inline is None:
                 sizes = n_counts, end - n_counts, n_report
-                self._receive(sizes, worker, lambda body: self._arrive(worker, batch, attempt, body))
+                self._receive(sizes, worker, lambda body: self._arrive(worker, batch, attempt, n_events, body))
                 return True
             exchanged = None if self._exchange is None else self._exchange(worker, batch, attempt)
             answer = inline.tobytes()
             body = Body(answer[:n_counts], answer[n_counts:end], answer[end:], None)
             if exchanged is None:
-                self._arrive(worker, batch, attempt, body)
+                self._arrive(worker, batch, attempt, n_events, body)
             else:
-                self.exchanged.append((Arrival(worker, batch, attempt, body, exchanged.begun.sent_at), exchanged))
+                arrival = Arrival(worker, batch, attempt, n_events, body, exchanged.begun.sent_at)
+                self.exchanged.append((arrival, exchanged))
         elif kind == Reply.WRITTEN:
             sizes = (0, 3 * WRITTEN_DTYPE.itemsize, n_report)
-            self._take(message, sizes, worker, lambda body: self._arrive(worker, batch, attempt, body))
+            self._take(message, sizes, worker, lambda body: self._arrive(worker, batch, attempt, n_events, body))
         elif kind == Reply.FAILED:
             self._take(message, (0, n_ids, 0), worker, lambda body: self._fail(worker, batch, attempt, body))
         elif kind == Reply.READY:
@@ -132,9 +136,9 @@ class Inbox:
         parts = buffer[: sizes[0]], buffer[at:end], buffer[end : end + sizes[2]]
         self._traffic.read(parts, worker, lambda: then(Body(parts[0].data, parts[1].data, parts[2].data, buffer)))
 
-    def _arrive(self, worker: int, batch: int, attempt: int, body: Body | RankFailure) -> None:
-        self.waiting.append(Arrival(worker, batch, attempt, body, time.perf_counter()))
+    def _arrive(self, worker: int, batch: int, attempt: int, n_events: int, body: Body | RankFailure) -> None:
+        self.waiting.append(Arrival(worker, batch, attempt, n_events, body, time.perf_counter()))
 
     def _fail(self, worker: int, batch: int, attempt: int, body: Body) -> None:
-        self._arrive(worker, batch, attempt, pickle.loads(body.second))
+        self._arrive(worker, batch, attempt, 0, pickle.loads(body.second))
         self.give_back([body])

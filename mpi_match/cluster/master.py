@@ -45,6 +45,8 @@ MASTER_POLL_S = 5e-3
 """Interval of checks for failures; answers may arrive some microseconds apart."""
 FLUSH_S = 50e-3
 """Interval of writing short answers: it takes as long as two round trips, for one answer as for a thousand."""
+FOLLOWED_TOGETHER = 8
+"""Most answers that are exchanged for the next batches before any is followed up."""
 HEARTBEAT_S = 5.0
 """Interval of heartbeats to workers."""
 
@@ -121,11 +123,15 @@ class Master:
             interruptions.let_through()
             busy = self._traffic.poll(backoff.looks)
             if exchanged:
+                while len(exchanged) < FOLLOWED_TOGETHER and self._traffic.poll():
+                    pass  # a worker waits for what is exchanged now, and none for what follows
                 self._follow_up(exchanged)
                 exchanged.clear()
             for _ in range(len(arrived)):  # not those that arrive meanwhile, which may never end
                 self._take(arrived.popleft())
-            busy |= self._outbox.send_ready() or bool(arrived)
+            if self._outbox.waiting:
+                busy |= self._outbox.send_ready()
+            busy |= bool(arrived)
             now = time.monotonic()
             if now >= self._next_look:
                 self._next_look = now + MASTER_POLL_S
@@ -145,19 +151,22 @@ class Master:
         None where more than that is to be decided: then nothing was done.
         """
         following = self._dispatcher.following(worker, batch, attempt)
-        sent_at = None if following is None else self._outbox.send_prepared(worker, following)
-        if sent_at is None:
+        sent = None if following is None else self._outbox.send_prepared(worker, following)
+        if sent is None:
             return None
         ended, begun = self._dispatcher.exchange(worker, batch)
-        begun.sent_at = sent_at
-        return Exchanged(ended, begun)
+        begun.sent_at, n_bytes = sent
+        return Exchanged(ended, begun, n_bytes)
 
     def _follow_up(self, answers: Sequence[tuple[Arrival, Exchanged]]) -> None:
-        """Take answers that were exchanged for the next batches of their workers."""
-        for arrival, (ended, begun) in answers:
-            self._outbox.sent_prepared(arrival.worker, begun)
-            self._deadlines.came(arrival.worker, ended)
-            self._accept(arrival, ended)
+        """Take answers that were exchanged for the next batches of their workers, each a group of its own."""
+        for (worker, batch, attempt, n_events, body, at_s), (ended, begun, n_bytes) in answers:
+            assert isinstance(body, Body)
+            self._outbox.sent_prepared(worker, begun)
+            self._deadlines.came(worker, ended)
+            self._round_trips.add(at_s - ended.sent_at)
+            self._files.status.exchanged(worker, batch, n_events, begun.batch, n_bytes)
+            self._parts[batch, attempt] = {worker: body}
         following = self._dispatcher.proceed()
         if all([isinstance(each, Emit) for each in following]):
             for emit in following:
@@ -206,7 +215,7 @@ class Master:
 
     def _answered(self, arrival: Arrival) -> Sequence[Instruction]:
         """Keep an answer if it is used; returns the instructions that follow."""
-        worker, batch, attempt, body, _ = arrival
+        worker, batch, attempt, _, body, _ = arrival
         flight = self._dispatcher.flight(worker, batch, attempt)
         self._deadlines.came(worker, flight)
         if isinstance(body, RankFailure):
@@ -220,11 +229,10 @@ class Master:
 
     def _accept(self, arrival: Arrival, flight: Flight) -> None:
         """Keep an answer that is used, and count it."""
-        worker, batch, attempt, body, at_s = arrival
+        worker, batch, attempt, n_events, body, at_s = arrival
         assert isinstance(body, Body)
         self._round_trips.add(at_s - flight.sent_at)
-        start, stop = self._files.events.ranges.of(batch)
-        self._files.status.answered(worker, batch, stop - start)
+        self._files.status.answered(worker, batch, n_events)
         self._parts.setdefault((batch, attempt), {})[worker] = body
 
     # Failures

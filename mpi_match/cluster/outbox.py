@@ -1,7 +1,7 @@
 """The outbox: the dispatcher's instructions to send, as orders with their changes and events.
 
     Send ─► outbox ─► wait until its events are read ─► changes that the worker has not had, events ─► order
-                                `prefetch`                                                         └► deadline, status
+                   `prefetch`, `prepared_messages`                                                 └► deadline, status
 
 A batch waits in the outbox while the feed reads it, and all later ones wait behind it, so every worker gets its batches in
 the dispatcher's order.  Credits bound the memory: a buffer is taken when a batch may be sent and given back when it has
@@ -14,7 +14,7 @@ import functools
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 
 import numpy as np
@@ -22,14 +22,15 @@ import numpy as np
 from mpi_match.arrays.csr import Array
 from mpi_match.cluster.distribution.shard import packed
 from mpi_match.cluster.execution import Execution
-from mpi_match.cluster.prefetch import AtOnce, Buffers, ReadAhead, n_readers
+from mpi_match.cluster.prefetch import Buffers, ReadAhead, n_readers
+from mpi_match.cluster.prepared_messages import PreparedMessages
 from mpi_match.cluster.run_files import RunFiles
 from mpi_match.cluster.scheduling.dispatcher import Dispatcher
 from mpi_match.cluster.scheduling.groups import Flight
 from mpi_match.cluster.scheduling.instructions import Load, Send
 from mpi_match.cluster.scheduling.timeouts import Deadlines
 from mpi_match.cluster.transport.channel import Traffic
-from mpi_match.cluster.transport.protocol import Command, Order, packed_message
+from mpi_match.cluster.transport.protocol import FIELDS_BYTES, Command, Order
 from mpi_match.events.event_table import EventTable
 
 log = logging.getLogger(__name__)
@@ -46,8 +47,8 @@ class Outbox:
 
     waiting   batches to be sent that are not read yet
 
-    Messages of the batches that are read ahead are prepared, where they are short and come without changes: the next event
-    of an idle worker only has to be sent (`send_prepared`).
+    Where messages are made ahead (`prepared_messages`) and batches come without changes, the next one of an idle worker only
+    has to be sent (`send_prepared`).
     """
 
     def __init__(
@@ -63,17 +64,19 @@ class Outbox:
         self._files, self._traffic, self._dispatcher, self._deadlines = files, traffic, dispatcher, deadlines
         self._opening_s = opening_s
         self._execution = execution
-        reads = files.options.feed == "master"
-        self._feed = ReadAhead(self._read, execution.workers(n_readers())) if reads else ReadAhead(_read_nothing, AtOnce())
         self._wires = Buffers()
-        self._prepared: dict[int, bytes] = {}
-        encoded = isinstance(files.events.table, EventTable)
-        self._n_at_once = execution.n_at_once if encoded else 1
+        self._n_at_once = execution.n_at_once if isinstance(files.events.table, EventTable) else 1
+        self._feed: ReadAhead[tuple[Array, Array | None]] | PreparedMessages
+        if files.options.feed != "master":
+            self._feed = PreparedMessages(_read_nothing)
+        elif execution.lends:
+            self._feed = ReadAhead(self._read, execution.workers(n_readers()))
+        else:
+            self._feed = PreparedMessages(self._read_wires)
+        self._prepared = self._feed if isinstance(self._feed, PreparedMessages) and files.changes is None else None
         self._n_ahead = sum(map(len, files.division.groups)) + max(execution.n_ahead, self._n_at_once - 1)
         n_queues = len(files.division.groups) if files.options.schedule == "static" else 1
         self._most_unlooked, self._n_unlooked = (self._n_at_once - 1) // n_queues, 0
-        self._wires_ahead: Iterator[Array] = iter(())
-        self._next_wire = -1
         self._loading: set[int] = set()
 
     def __enter__(self) -> Outbox:
@@ -98,7 +101,6 @@ class Outbox:
             if not self._feed.is_ready(batch):
                 break
             wire, buffer = self._feed.take(batch)
-            self._prepared.pop(batch, None)
             flights = []
             while self.waiting and self.waiting[0][1:] == (batch, attempt):
                 worker = self.waiting.popleft().worker
@@ -110,36 +112,28 @@ class Outbox:
             sent = True
         return sent
 
-    def send_prepared(self, worker: int, batch: int) -> float | None:
-        """Send a batch whose message is prepared; returns when that was, as in `Flight.sent_at`.  None: it is not."""
-        message = None if self.waiting else self._prepared.pop(batch, None)
+    def send_prepared(self, worker: int, batch: int) -> tuple[float, int] | None:
+        """Send a batch whose message is prepared.  Returns when that was, as in `Flight.sent_at`, and how many bytes of
+        events; None: it is not prepared.
+        """
+        message = None if self._prepared is None or self.waiting else self._prepared.pop(batch)
         if message is None:
             return None
         sent_at = time.perf_counter()
         self._traffic.write_message(message, worker)
-        return sent_at
+        return sent_at, len(message) - FIELDS_BYTES
 
     def sent_prepared(self, worker: int, flight: Flight) -> None:
         """Record what `send_prepared` has sent."""
-        wire, _ = self._feed.take(flight.batch)
-        self._has_sent(worker, flight, len(wire), 0)
+        self._n_unlooked -= self._n_unlooked > 0
+        self._deadlines.sent(worker, flight)
 
     def read_ahead(self) -> None:
         """Start reading the batches that will be sent next; where several are read at a time, not after each."""
         if self._n_unlooked:
             return
         self._n_unlooked = self._most_unlooked
-        upcoming = self._dispatcher.upcoming(self._n_ahead)
-        self._feed.want(upcoming)
-        if self._files.changes is None:
-            prepared = self._prepared
-            for batch in upcoming:
-                if batch in prepared or (read := self._feed.look(batch)) is None:
-                    continue
-                wire, buffer = read
-                message = packed_message((_MATCH, batch, 0, 0, len(wire), 0), wire.data) if buffer is None else None
-                if message is not None:
-                    prepared[batch] = message
+        self._feed.want(self._dispatcher.upcoming(self._n_ahead))
 
     def load(self, load: Load) -> None:
         """Have a worker load another shard; its next batch comes with all changes to it."""
@@ -154,16 +148,15 @@ class Outbox:
 
     def _read(self, batch: int) -> tuple[Array, Array | None]:
         """Wire form of a batch, and the buffer it lies in; runs in the feed's thread."""
-        if self._n_at_once > 1:
-            wire = next(self._wires_ahead, None) if batch == self._next_wire else None
-            if wire is None:
-                self._wires_ahead = self._files.events.read_wires(batch, self._n_at_once)
-                wire = next(self._wires_ahead)
-            self._next_wire = batch + 1
-            return wire, None
         events = self._files.events.read(batch)
-        buffer = self._wires.take(events.wire_bytes) if self._execution.lends else None
+        buffer = self._wires.take(events.wire_bytes)
         return events.to_wire(buffer), buffer
+
+    def _read_wires(self, batch: int) -> Iterable[Array]:
+        """Wire forms of a batch and of those behind it."""
+        if self._n_at_once > 1:
+            return self._files.events.read_wires(batch, self._n_at_once)
+        return [self._files.events.read(batch).to_wire()]
 
     def _send(self, worker: int, flight: Flight, wire: Array, given_back: Callable[[], None]) -> None:
         flight.sent_at = time.perf_counter()
@@ -192,9 +185,9 @@ class Outbox:
             self._wires.give(buffer)
 
 
-def _read_nothing(batch: int) -> tuple[Array, None]:
+def _read_nothing(batch: int) -> list[Array]:
     """The empty wire form of a batch whose events the worker has from another source."""
-    return _NOTHING, None
+    return [_NOTHING]
 
 
 def _after(n: int, then: Callable[[], None]) -> Callable[[], None]:

@@ -37,16 +37,13 @@ def n_readers(most: int = READERS) -> int:
 
 
 class _Done(Generic[T]):
-    """A future that is done at once; making the locks of a `Future` takes longer than a short read.
-
-    `found` is the result, None if the call raised.
-    """
+    """A future that is done at once; making the locks of a `Future` takes longer than a short read."""
 
     def __init__(self, do: Callable[..., T], *arguments: Any) -> None:
         self._error: Exception | None = None
-        self.found: T | None = None
+        self._found: T | None = None
         try:
-            self.found = do(*arguments)
+            self._found = do(*arguments)
         except Exception as error:
             self._error = error
 
@@ -54,15 +51,11 @@ class _Done(Generic[T]):
         """Yes."""
         return True
 
-    def exception(self) -> Exception | None:
-        """What the call raised."""
-        return self._error
-
     def result(self) -> T:
         """The result.  Raises what the call raised."""
         if self._error is not None:
             raise self._error
-        return cast(T, self.found)
+        return cast(T, self._found)
 
 
 class AtOnce:
@@ -105,13 +98,6 @@ class ReadAhead(Generic[T]):
     def is_ready(self, batch: int) -> bool:
         """Would `take` return (or raise) at once?"""
         return self._ready[batch].done()
-
-    def look(self, batch: int) -> T | None:
-        """A wanted batch that `take` will return; None unless it has been read."""
-        reading = self._ready[batch]
-        if isinstance(reading, _Done):
-            return reading.found
-        return reading.result() if reading.done() and reading.exception() is None else None
 
     def take(self, batch: int) -> T:
         """A wanted batch, once; waits for it.  Raises what reading it raised."""

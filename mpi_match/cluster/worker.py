@@ -37,7 +37,16 @@ from mpi_match.cluster.transport.collectives import Ended, RankFailure
 from mpi_match.cluster.transport.finalize import abort, rank_was_lost
 from mpi_match.cluster.transport.launcher import survives_deaths
 from mpi_match.cluster.transport.liveness import MASTER
-from mpi_match.cluster.transport.protocol import Answer, Command, Order, Reply, fields_of, inline_body, packed_message
+from mpi_match.cluster.transport.protocol import (
+    HEADER_BYTES,
+    Answer,
+    Command,
+    Order,
+    Reply,
+    fields_of,
+    inline_body,
+    message_of,
+)
 from mpi_match.events.batch import EventBatch
 from mpi_match.exit_codes import ExitCode
 
@@ -177,8 +186,8 @@ class Worker:
         if found is None:
             return False
         n_events, n_ids = len(found.counts), len(found.ids)
-        message = packed_message((_MATCHES, batch, attempt, n_events, n_ids, 0), found.wire)
-        if message is None:
+        message = message_of((_MATCHES, batch, attempt, n_events, n_ids, 0), found.wire)
+        if len(message) > HEADER_BYTES:
             self._traffic.write(Answer(_MATCHES, batch, attempt, n_events, n_ids), [found.counts, found.ids], MASTER)
         else:
             self._traffic.write_message(message, MASTER)

@@ -118,6 +118,15 @@ class RunStatus:
         share.events += n_events
         self._given_back(worker, batch)
 
+    def exchanged(self, worker: int, answered: int, n_events: int, sent: int, n_bytes: int) -> None:
+        """The same as `sent` and `answered`: a worker's answer to a batch was accepted, and another batch sent to it."""
+        share, held = self.shares[worker], self._bytes_of
+        share.batches += 1
+        share.events += n_events
+        share.straggling = False
+        share.held_bytes += n_bytes - held.pop((worker, answered), 0)
+        held[worker, sent] = n_bytes
+
     def wrote(self, n_events: int, n_matches: int) -> None:
         """The answers to `n_events` more events, with `n_matches` ids, have been written."""
         self.written += n_events

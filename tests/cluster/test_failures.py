@@ -66,9 +66,12 @@ def wait_until(true: Callable[[], bool]) -> None:
 def test_observers_see_a_worker_die(files: Files, ulfm: tuple[str, ...], tmp_path: Path) -> None:
     report = tmp_path / "run.jsonl"
     with DisturbedRun.of(files, tmp_path / "matches.h5", 3, "--report", str(report)) as run:
+        run.begun(TIMEOUT_S)
+        pid = run.pids()[2]
+        os.kill(pid, signal.SIGSTOP)  # the run waits for its batch, however fast the others are
         wait_until(lambda: report.exists() and report.stat().st_size > 0)  # its first line has been written
         wait_until(lambda: any(tick["written"] for tick in read_report(report)[0].ticks))
-        os.kill(run.pids()[2], signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
         assert run.wait(TIMEOUT_S)
     (found,) = read_report(report)
     assert found.summary is not None

@@ -82,17 +82,3 @@ def test_consecutive_batches_end_at_a_gap() -> None:
     assert [ranges.of(batch) for batch in range(ranges.n_batches)] == [(0, 2), (2, 3), (5, 7), (7, 9)]
     assert [ranges.consecutive(batch, 8) for batch in range(ranges.n_batches)] == [(0, 3), (2, 3), (5, 9), (7, 9)]
     assert ranges.consecutive(2, 1) == (5, 7)
-
-
-def test_a_batch_that_cannot_be_read_is_not_looked_at() -> None:
-    def read(batch: int) -> int:
-        if batch:
-            raise ValueError(batch)
-        return 7
-
-    with ReadAhead(read, AtOnce()) as feed:
-        feed.want([0, 1])
-        assert (feed.look(0), feed.look(1)) == (7, None)
-        assert feed.take(0) == 7
-        with pytest.raises(ValueError, match="1"):
-            feed.take(1)

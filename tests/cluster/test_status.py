@@ -63,6 +63,16 @@ def test_a_straggler_is_one_until_it_answers(status: RunStatus) -> None:
     assert status.shares[1].events == 10, "a dropped answer is no share of the work"
 
 
+def test_an_exchange_is_an_answer_and_a_batch_sent(status: RunStatus) -> None:
+    status.sent(1, 0, 700)
+    status.happened("overdue", 1, 0)
+    status.exchanged(1, 0, 70, 1, 300)
+    share = status.shares[1]
+    assert (share.held, share.held_bytes, share.batches, share.events, share.straggling) == (1, 300, 1, 70, False)
+    status.answered(1, 1, 30)
+    assert (share.held, share.held_bytes, share.batches, share.events) == (0, 0, 2, 100)
+
+
 def test_a_batch_may_be_held_by_two_workers(status: RunStatus) -> None:
     status.sent(1, 0, 700)
     status.happened("resent", 2, 0)

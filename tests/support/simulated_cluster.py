@@ -201,7 +201,7 @@ class SimulatedCluster:
         answered = [(worker, batch, attempt)]
         while self._agenda[0][2] == "answered" and self.rng.random() < 0.5:
             self.now, _, _, about = heapq.heappop(self._agenda)
-            answered.append(about[:3])
+            answered.append((about[0], about[1], about[2]))
             following = self._exchanged(*about)
             if following is None:
                 break

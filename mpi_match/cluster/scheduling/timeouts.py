@@ -25,7 +25,8 @@ from collections import Counter
 from mpi_match.cluster.scheduling.dispatcher import Dispatcher
 from mpi_match.cluster.scheduling.groups import Flight
 
-_STEP = math.log(1.01)
+_log = math.log
+_STEP = _log(1.01)
 LOOK_EVERY_S = 0.25
 """Interval between two looks at the clock."""
 LONGEST_STEP_S = 1.0
@@ -46,7 +47,7 @@ class RoundTrips:
 
     def add(self, seconds: float) -> None:
         """Count one more."""
-        self._counts[round(math.log(max(seconds, 1e-9)) / _STEP)] += 1
+        self._counts[round(_log(seconds if seconds > 1e-9 else 1e-9) / _STEP)] += 1
 
     def percentile(self, percent: float) -> float:
         """Seconds within which so many per cent of the batches came back (to 0.5 %); NaN when there were none."""

@@ -21,7 +21,8 @@ from mpi_match.arrays.csr import Array
 HEADER_BYTES = 1024
 """Size of the largest header message: every MPI sends as much eagerly, without a handshake with the receiver."""
 _FIELDS = struct.Struct("<6q")
-INLINE_BYTES = HEADER_BYTES - _FIELDS.size
+FIELDS_BYTES = _FIELDS.size
+INLINE_BYTES = HEADER_BYTES - FIELDS_BYTES
 """A body of at most so many bytes travels in its header message."""
 
 
@@ -112,9 +113,14 @@ def short_message(fields: Order | Answer, body: Sequence[Array]) -> bytes | None
     return b"".join([_FIELDS.pack(*fields), *[array.data for array in body]])
 
 
-def packed_message(fields: tuple[int, int, int, int, int, int], body: bytes | memoryview) -> bytes | None:
-    """The same from the six fields, without an Order or an Answer, and a body in one piece."""
-    return _FIELDS.pack(*fields) + body if len(body) <= INLINE_BYTES else None
+def message_of(fields: tuple[int, int, int, int, int, int], body: bytes | memoryview) -> bytes:
+    """The six fields of an Order or an Answer, and a body in one piece behind them, however long."""
+    return _FIELDS.pack(*fields) + body
+
+
+def body_of(message: bytes) -> memoryview:
+    """The body of a `message_of`."""
+    return memoryview(message)[_FIELDS.size :]
 
 
 def fields_of(message: memoryview) -> tuple[int, int, int, int, int, int]:

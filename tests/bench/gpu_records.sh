@@ -127,7 +127,8 @@ stage_lines() {
         try "$python" tests/bench/lines_on_gpu.py $each --directory "$to" -o "$to/lines.jsonl"
     done
     for each in master shared file; do # what Python does for a batch takes as long for a long one
-        run lines ccm $((4 * million)) --lines --times 16 --batch $((2 * million)) --feed $each --results local --no-journal --check 20
+        run lines ccm $((4 * million)) --lines --times 16 --batch $((2 * million)) --engine keyed_cuda --feed $each \
+            --results local --no-journal --check 20 --workers "$(numbers_of_workers)"
     done
     try "$python" tests/bench/mutated_lines.py --gpu -o "$to/lines.jsonl"
 }

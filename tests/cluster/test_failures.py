@@ -118,6 +118,23 @@ def test_answers_outlive_the_worker_that_wrote_them(feed: str, files: Files, ulf
 
 @pytest.mark.mpi
 @needs_mpirun
+@pytest.mark.parametrize("how", [("--batch", "1", "--credits", "1"), ("--batch", "3", "--schedule", "static")])
+def test_short_batches_survive_a_worker(how: tuple[str, ...], files: Files, ulfm: tuple[str, ...], tmp_path: Path) -> None:
+    output = tmp_path / "matches.h5"
+    with DisturbedRun.of(files, output, 3, *how) as run:
+        run.begun(TIMEOUT_S)
+        pids = run.pids()
+        os.kill(pids[2], signal.SIGSTOP)  # the others go on to the end of the window
+        time.sleep(0.2)
+        os.kill(pids[2], signal.SIGKILL)
+        assert run.wait(TIMEOUT_S)
+    assert run.process.returncode == 0, run.said
+    assert output.read_bytes() == files.expected.read_bytes()
+    assert any("rank 2 is lost" in line for _, line in run.said), run.said
+
+
+@pytest.mark.mpi
+@needs_mpirun
 def test_a_run_that_loses_all_workers_is_incomplete(two_workers: tuple[DisturbedRun, dict[int, int]]) -> None:
     run, pids = two_workers
     for rank in (1, 2):

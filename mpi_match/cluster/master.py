@@ -26,7 +26,7 @@ from mpi_match.cluster.options import ClusterError, RunSummary
 from mpi_match.cluster.ordered_writer import OrderedWriter
 from mpi_match.cluster.outbox import Outbox
 from mpi_match.cluster.run_files import Opened, RunFiles
-from mpi_match.cluster.scheduling.dispatcher import Dispatcher
+from mpi_match.cluster.scheduling.dispatcher import Dispatcher, usual_window
 from mpi_match.cluster.scheduling.groups import Flight
 from mpi_match.cluster.scheduling.instructions import Drop, Emit, GiveUp, Instruction, Load, Quarantine, Send
 from mpi_match.cluster.scheduling.timeouts import Deadlines, RoundTrips
@@ -64,7 +64,7 @@ class Master:
             credits=options.credits,
             schedule=options.schedule,
             ascending=options.changes is not None,
-            window=max(2 * options.credits * len(files.division.groups), execution.window),
+            window=max(usual_window(options.credits, len(files.division.groups)), execution.window),
             room=files.division.room,
         )
         self._traffic = Traffic(comm)
@@ -162,18 +162,12 @@ class Master:
         """Take answers that were exchanged for the next batches of their workers, each a group of its own."""
         for (worker, batch, attempt, n_events, body, at_s), (ended, begun, n_bytes) in answers:
             assert isinstance(body, Body)
-            self._outbox.sent_prepared(worker, begun)
+            self._outbox.has_sent(worker, begun)
             self._deadlines.came(worker, ended)
             self._round_trips.add(at_s - ended.sent_at)
             self._files.status.exchanged(worker, batch, n_events, begun.batch, n_bytes)
             self._parts[batch, attempt] = {worker: body}
-        following = self._dispatcher.proceed()
-        if all([isinstance(each, Emit) for each in following]):
-            for emit in following:
-                self._emit(*emit)
-            self._outbox.read_ahead()
-        else:
-            self._obey(following)
+        self._obey(self._dispatcher.proceed())
 
     def _emit(self, batch: int, attempt: int) -> None:
         self._writer.put(batch, self._parts.pop((batch, attempt)))

@@ -123,10 +123,11 @@ class Outbox:
         self._traffic.write_message(message, worker)
         return sent_at, len(message) - FIELDS_BYTES
 
-    def sent_prepared(self, worker: int, flight: Flight) -> None:
-        """Record what `send_prepared` has sent."""
-        self._n_unlooked -= self._n_unlooked > 0
-        self._deadlines.sent(worker, flight)
+    def has_sent(self, worker: int, flight: Flight, extra_s: float = 0.0) -> None:
+        """A batch was sent to a worker, which first has other work that takes `extra_s` seconds."""
+        if self._n_unlooked:
+            self._n_unlooked -= 1
+        self._deadlines.sent(worker, flight, extra_s)
 
     def read_ahead(self) -> None:
         """Start reading the batches that will be sent next; where several are read at a time, not after each."""
@@ -166,19 +167,14 @@ class Outbox:
         order = Order(Command.MATCH_AFRESH if afresh else _MATCH, batch, attempt, len(changes), len(wire))
         self._traffic.write(order, [changes, wire], worker, given_back)
         # The worker need not wait for the rest.
-        self._has_sent(worker, flight, len(wire), self._opening_s if afresh else 0)
-        if attempt:
-            self._files.status.happened("resent", worker, batch)
-
-    def _has_sent(self, worker: int, flight: Flight, n_bytes: int, opening_s: float) -> None:
-        """A batch was sent to a worker, which opens an engine for it first in `opening_s` seconds."""
-        extra_s = opening_s
+        extra_s = self._opening_s if afresh else 0.0
         if worker in self._loading:
             extra_s = self._files.options.setup_limit
             self._loading.discard(worker)
-        self._n_unlooked = max(self._n_unlooked - 1, 0)
-        self._deadlines.sent(worker, flight, extra_s)
-        self._files.status.sent(worker, flight.batch, n_bytes)
+        self.has_sent(worker, flight, extra_s)
+        self._files.status.sent(worker, batch, len(wire))
+        if attempt:
+            self._files.status.happened("resent", worker, batch)
 
     def _give_back(self, buffer: Array | None) -> None:
         if buffer is not None:

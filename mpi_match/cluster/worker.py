@@ -38,7 +38,7 @@ from mpi_match.cluster.transport.finalize import abort, rank_was_lost
 from mpi_match.cluster.transport.launcher import survives_deaths
 from mpi_match.cluster.transport.liveness import MASTER
 from mpi_match.cluster.transport.protocol import (
-    HEADER_BYTES,
+    INLINE_BYTES,
     Answer,
     Command,
     Order,
@@ -185,12 +185,11 @@ class Worker:
             return True
         if found is None:
             return False
-        n_events, n_ids = len(found.counts), len(found.ids)
-        message = message_of((_MATCHES, batch, attempt, n_events, n_ids, 0), found.wire)
-        if len(message) > HEADER_BYTES:
+        n_events, n_ids, body = len(found.counts), len(found.ids), found.wire
+        if len(body) > INLINE_BYTES:
             self._traffic.write(Answer(_MATCHES, batch, attempt, n_events, n_ids), [found.counts, found.ids], MASTER)
         else:
-            self._traffic.write_message(message, MASTER)
+            self._traffic.write_message(message_of((_MATCHES, batch, attempt, n_events, n_ids, 0), body), MASTER)
         return True
 
     def _begin(self) -> int:

@@ -105,8 +105,8 @@ def test_answers_outlive_the_worker_that_wrote_them(feed: str, files: Files, ulf
         run.begun(TIMEOUT_S)
         pids = run.pids()
         os.kill(pids[2], signal.SIGSTOP)  # the run waits for its batches, however fast the others are
-        wait_until(lambda: JournalFile.look(part).n_answered > 0)
-        time.sleep(0.1)  # the master hears of it
+        # it got the batch after those of its four credits when the master had heard of the first
+        wait_until(lambda: JournalFile.look(part).n_answered > 4 * 17)
         os.kill(pids[1], signal.SIGKILL)
         os.kill(pids[2], signal.SIGCONT)
         assert run.wait(TIMEOUT_S)

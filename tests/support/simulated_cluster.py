@@ -191,13 +191,12 @@ class SimulatedCluster:
     # Events of the master
 
     def _answered(self, worker: int, batch: int, attempt: int, *parts: int) -> None:
-        sent: list[Instruction] = []
         beside = copy.deepcopy(self.dispatcher) if self.compares else None
         following = self._exchanged(worker, batch, attempt, *parts)
         if following is None:
             self._obey(self.dispatcher.answered(worker, batch, attempt))
             return
-        sent.append(following)
+        sent: list[Instruction] = [following]
         answered = [(worker, batch, attempt)]
         while self._agenda[0][2] == "answered" and self.rng.random() < 0.5:
             self.now, _, _, about = heapq.heappop(self._agenda)

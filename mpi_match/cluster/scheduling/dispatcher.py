@@ -46,12 +46,16 @@ MOST_FAILURES = 2
 """A group that fails so many times in a row gets no more batches: its engine is broken, not the batch."""
 
 
+def usual_window(credits: int, n_groups: int) -> int:
+    """Twice the credits of all groups: enough for the others to go on while one batch takes twice as long."""
+    return 2 * credits * n_groups
+
+
 class Dispatcher:
     """The state of a run of `n_batches` over `groups` of workers (any distinct numbers).
 
-    `window` defaults to twice the credits of all groups together: enough for the others to go on while one batch
-    takes twice as long.  With `ascending` a batch that is sent again goes to a group that has had no later one, if there is
-    such a group.  `room` says whether a worker may have several parts of the table at once.
+    `window` is the `usual_window` unless given.  With `ascending` a batch that is sent again goes to a group that has had no
+    later one, if there is such a group.  `room` says whether a worker may have several parts of the table at once.
 
     n_emitted    batches emitted or quarantined
     n_dropped    answers that came too late to be used
@@ -73,7 +77,7 @@ class Dispatcher:
         self.n_emitted = 0
         self.n_dropped = 0
         self.quarantined: list[int] = []
-        self.window = window or 2 * credits * len(groups)
+        self.window = window or usual_window(credits, len(groups))
         self._credits, self._ascending = credits, ascending
         self._queues = BatchQueues(n_batches, len(groups), schedule)
         self._groups = [Group(tuple(members), queue) for members, queue in zip(groups, self._queues.of_groups, strict=True)]

@@ -8,6 +8,8 @@ query does not enter a node that has a bit that the query has not.
         0110          {b}                     that is passed over says which one comes next
         0111          {a, c}
       001             {a}
+
+A node is one row of 32 bytes, because searching waits for memory and for little else.
 """
 
 from __future__ import annotations
@@ -23,59 +25,65 @@ from mpi_match.engines.tagmatch import signature_bits
 from mpi_match.events.signatures import SIGNATURE_WORDS
 
 FIRST_TREE_PAIRS = 1024
+LEAF = np.uint64(2**63)
 MOST_TREE_DEPTH = 200
 """Nodes above each other: one for each bit at the most."""
 _common_bits: Any = nested(signature_bits.common_bits)
 
 
 class PrefixTree:
-    """The tree of signatures u64[n, 3] in lexicographic order."""
+    """The tree of signatures u64[n, 3] in lexicographic order.
+
+    nodes      u64[n_nodes, 4]       the bits that the sets below share, and the node behind those below; of a leaf, LEAF and
+                                     the number of its signature
+    first_row  i64[n_distinct + 1]   of each distinct signature, the first of its rows in `signatures`
+    """
 
     def __init__(self, signatures: Array) -> None:
-        differs = np.any(signatures[1:] != signatures[:-1], axis=1)
-        number = np.append(0, np.cumsum(differs))[: len(signatures)]  # of distinct signatures before
-        n_nodes = 2 * int(number[-1]) + 1 if len(number) else 0
-        self._bits, self._next = np.empty((n_nodes, SIGNATURE_WORDS), np.uint64), np.empty(n_nodes, np.int64)
-        self._rows = np.zeros((n_nodes, 2), np.int64)
-        if n_nodes:
-            _build(signatures, number, self._bits, self._next, self._rows)
+        differs = np.ones(len(signatures), np.bool_)
+        np.any(signatures[1:] != signatures[:-1], axis=1, out=differs[1:])
+        self._first_row = np.append(np.flatnonzero(differs), len(signatures))
+        n_distinct = len(self._first_row) - 1
+        self._nodes = np.empty((max(2 * n_distinct - 1, 0), SIGNATURE_WORDS + 1), np.uint64)
+        if n_distinct:
+            _build(signatures, self._first_row, self._nodes)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the nodes."""
-        return self._bits.nbytes + self._next.nbytes + self._rows.nbytes
+        return self._nodes.nbytes + self._first_row.nbytes
 
     def find(self, signatures: Array) -> list[Array]:
         """Pairs u64 of query and set whose signatures match; `signatures` u64[n, 3] of the queries."""
-        return in_stretches(len(signatures), _find_sets, signatures, self._bits, self._next, self._rows, least=2)
+        return in_stretches(len(signatures), _find_sets, signatures, self._nodes, self._first_row, least=2)
 
 
 @jit
-def _build(signatures: Array, number: Array, bits: Array, next_node: Array, rows: Array) -> None:
-    """Fill the nodes: the bits that their sets share, the node behind those below, and the sets of a leaf."""
+def _build(signatures: Array, first_row: Array, nodes: Array) -> None:
+    """Fill the nodes."""
     pending, depth, node = np.empty((MOST_TREE_DEPTH, 2), np.int64), 1, 0
-    pending[0, 0], pending[0, 1] = 0, len(signatures)
+    pending[0, 0], pending[0, 1] = 0, len(first_row) - 1
     while depth:
         depth -= 1
         first, last = pending[depth, 0], pending[depth, 1]
-        n_distinct = number[last - 1] - number[first] + 1
-        next_node[node] = node + 2 * n_distinct - 1
+        lowest, greatest = signatures[first_row[first]], signatures[first_row[last - 1]]
         word = 0
-        while word < SIGNATURE_WORDS and signatures[first, word] == signatures[last - 1, word]:
-            bits[node, word] = signatures[first, word]
+        while word < SIGNATURE_WORDS and lowest[word] == greatest[word]:
+            nodes[node, word] = lowest[word]
             word += 1
         if word == SIGNATURE_WORDS:
-            rows[node, 0], rows[node, 1] = first, last
+            nodes[node, SIGNATURE_WORDS] = LEAF | np.uint64(first)
         else:
-            here, there = signatures[first, word], signatures[last - 1, word]
+            here, there = lowest[word], greatest[word]
             shared = _common_bits(here, there)
-            bits[node, word] = shared
+            nodes[node, word] = shared
             for each in range(word + 1, SIGNATURE_WORDS):
-                bits[node, each] = np.uint64(0)
+                nodes[node, each] = np.uint64(0)
+            nodes[node, SIGNATURE_WORDS] = np.uint64(node + 2 * (last - first) - 1)
             left, right, highest = first, last - 1, there & ~_below(here ^ there)
             while right - left > 1:  # the first set that has the bit
                 middle = (left + right) >> 1
-                if signatures[middle, word] >= highest:
+                if signatures[first_row[middle], word] >= highest:
                     right = middle
                 else:
                     left = middle
@@ -98,17 +106,21 @@ def _below(word: Any) -> Any:
 
 
 @jit
-def _find_sets(stretch: int, n_stretches: int, signatures: Array, bits: Array, next_node: Array, rows: Array) -> Array:
+def _find_sets(stretch: int, n_stretches: int, signatures: Array, nodes: Array, first_row: Array) -> Array:
     """The pairs of a stretch of the queries."""
     pairs, n = np.empty(FIRST_TREE_PAIRS, np.uint64), 0
     for query in stretch_of(len(signatures), stretch, n_stretches):
         absent0, absent1, absent2 = ~signatures[query, 0], ~signatures[query, 1], ~signatures[query, 2]
-        node = 0
-        while node < len(next_node):
-            if bits[node, 0] & absent0 or bits[node, 1] & absent1 or bits[node, 2] & absent2:
-                node = next_node[node]
+        node, n_nodes = np.uint64(0), np.uint64(len(nodes))
+        while node < n_nodes:
+            behind = nodes[node, 3]
+            if (nodes[node, 0] & absent0) | (nodes[node, 1] & absent1) | (nodes[node, 2] & absent2):
+                node = node + np.uint64(1) if behind & LEAF else behind
                 continue
-            begin, end = rows[node, 0], rows[node, 1]
+            node += np.uint64(1)
+            if not behind & LEAF:
+                continue
+            begin, end = first_row[behind & ~LEAF], first_row[(behind & ~LEAF) + np.uint64(1)]
             if n + end - begin > len(pairs):
                 more = np.empty(2 * (n + end - begin), np.uint64)
                 more[:n] = pairs[:n]
@@ -116,5 +128,4 @@ def _find_sets(stretch: int, n_stretches: int, signatures: Array, bits: Array, n
             for row in range(begin, end):
                 pairs[n] = np.uint64(query) << np.uint64(32) | np.uint64(row)
                 n += 1
-            node += 1
     return pairs[:n]

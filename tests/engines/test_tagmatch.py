@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numba
@@ -21,6 +22,7 @@ from mpi_match.compute import parallel
 from mpi_match.engines import EngineError, OptionError, open_engine
 from mpi_match.engines.base import Pending, Waiting
 from mpi_match.engines.tagmatch import partitions as partitioning
+from mpi_match.engines.tagmatch import tag_sets
 from mpi_match.engines.tagmatch.engine import TagMatch
 from mpi_match.engines.tagmatch.partition_table import PartitionTable
 from mpi_match.engines.tagmatch.partitions import Partitions, divide
@@ -161,6 +163,21 @@ def test_partitions_are_balanced_and_have_masks(grain: int, monkeypatch: pytest.
     for first, last, mask in zip(found.bounds, found.bounds[1:], found.masks, strict=False):
         assert np.array_equal(np.bitwise_and.reduce(signatures[first:last]), mask)
         assert mask.any()
+
+
+@pytest.mark.parametrize("by_one", [1, 100, 10_000])
+@pytest.mark.parametrize("bounds", [[0], [0, 3000], [0, 1, 51, 51, 3000]])
+def test_partitions_are_sorted_by_one_thread_or_many(
+    bounds: list[int], by_one: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tag_sets, "SORTED_BY_ONE", by_one)
+    before = tag_signatures(Strings.of([b"%d" % (i % 2500) for i in range(bounds[-1])]))
+    signatures, rows = before.copy(), np.arange(bounds[-1], dtype=np.uint32)
+    found = Partitions(np.array(bounds), np.zeros((len(bounds) - 1, 3), np.uint64))
+    tag_sets._sort_partitions(signatures, rows, found, 2)
+    assert np.array_equal(before[rows], signatures)
+    for first, last in pairwise(bounds):
+        assert signatures[first:last].tolist() == sorted(before[first:last].tolist())
 
 
 def test_the_pivot_is_the_bit_of_nearly_half_of_the_sets() -> None:

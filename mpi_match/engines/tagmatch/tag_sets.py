@@ -11,7 +11,8 @@ Blocks of consecutive sets of a partition share leading bits of their signatures
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,6 +25,8 @@ from mpi_match.events.signatures import SIGNATURE_WORDS
 
 ORDER_BITS = 40
 """Bits of a hash that equal filters are brought together by."""
+SORTED_BY_ONE, LEADING_BITS = 2**20, 16
+"""A partition of more sets is sorted by so many bits first, and those with equal ones by one thread."""
 
 
 class TagSets(NamedTuple):
@@ -121,11 +124,25 @@ def sign(
 def _sort_partitions(signatures: Array, rows: Array, partitions: Partitions, n_threads: int) -> None:
     """Put the sets of each partition into lexicographic order, in place."""
 
-    def sort(partition: int) -> Any:
-        part = slice(*partitions.bounds[partition : partition + 2].tolist())
+    def sort(part: slice) -> None:
         order = np.lexsort(signatures[part].T[::-1])
         signatures[part], rows[part] = signatures[part][order], rows[part][order]
 
+    parts: list[slice] = []
+    for first, last in pairwise(partitions.bounds.tolist()):
+        if last - first > SORTED_BY_ONE:
+            parts += _leading_bits_sorted(signatures, rows, first, last)
+        else:
+            parts.append(slice(first, last))
     with ThreadPoolExecutor(n_threads, "tagmatch-sort") as threads:
-        for _ in threads.map(sort, range(partitions.n)):
+        for _ in threads.map(sort, parts):
             pass
+
+
+def _leading_bits_sorted(signatures: Array, rows: Array, first: int, last: int) -> list[slice]:
+    """Put sets into the order of their leading bits, in place; returns where those with equal ones are."""
+    leading = signatures[first:last, 0] >> np.uint64(64 - LEADING_BITS)
+    order = stable_order(leading, 2**LEADING_BITS - 1)
+    signatures[first:last], rows[first:last] = signatures[first:last][order], rows[first:last][order]
+    bounds = offsets_of(np.bincount(leading.astype(np.int64), minlength=2**LEADING_BITS)) + first
+    return [slice(*part) for part in pairwise(bounds[np.append(True, bounds[1:] > bounds[:-1])].tolist())]

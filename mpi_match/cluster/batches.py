@@ -15,7 +15,6 @@ from itertools import accumulate
 
 import numpy as np
 
-from mpi_match.arrays.csr import Array
 from mpi_match.changes.stream import ChangeStream, StampedChanges
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.event_table import EventTable
@@ -51,6 +50,10 @@ class BatchRanges:
         start = found.start + (batch - self._first[place]) * self.size
         return start, min(start + self.size, found.stop)
 
+    def gap_after(self, batch: int) -> int:
+        """The first batch behind one that is not joined to the batch before it by their events."""
+        return self._first[bisect.bisect(self._first, batch)]
+
     def consecutive(self, batch: int, n: int) -> tuple[int, int]:
         """First event of a batch, and the one after the last of up to `n` batches from it on, without a gap."""
         place = bisect.bisect(self._first, batch) - 1
@@ -73,7 +76,7 @@ class BatchedEvents:
         """The events of a batch, rows where they are not encoded.  Raises StorageError when they are damaged."""
         return self.table.batch(*self.ranges.of(batch))
 
-    def read_wires(self, batch: int, n: int) -> Iterator[Array]:
+    def read_wires(self, batch: int, n: int) -> Iterator[bytes]:
         """The wire forms of a batch of encoded events and of up to `n` - 1 batches behind it; at least its own.
 
         Raises StorageError when the batch is damaged.

@@ -39,17 +39,12 @@ class Arrival(NamedTuple):
     at_s: float
 
 
-class Exchanged(NamedTuple):
-    """What an answer was exchanged for: its own flight, which has ended, and that of the batch sent to its worker, with
-    `n_bytes` of events."""
-
-    ended: Flight
-    begun: Flight
-    n_bytes: int
-
-
-Exchange = Callable[[int, int, int], Exchanged | None]
-"""Sends the worker of an answer, by worker, batch and attempt, its next batch; None: it has sent nothing."""
+Exchanged = tuple[int, int, int, Body, Flight, int, int, float]
+"""A short answer that was exchanged for another batch: worker, batch, events, body; the flight of the other batch, its
+number, its bytes of events; and the seconds that the answer took.  A plain tuple: to name its items takes as long as to send
+a message."""
+Exchange = Callable[[int, int, int], tuple[Flight, int] | None]
+"""`Dispatcher.exchange` with what sends: by worker, batch and attempt."""
 
 
 class Inbox:
@@ -62,7 +57,7 @@ class Inbox:
 
     def __init__(self, traffic: Traffic, n_ids: int) -> None:
         self.waiting: deque[Arrival] = deque()
-        self.exchanged: list[tuple[Arrival, Exchanged]] = []
+        self.exchanged: list[Exchanged] = []
         self.ready: set[int] = set()
         self.gone: set[int] = set()
         self.count_dtype, self.id_dtype = id_dtype(n_ids + 1), id_dtype(n_ids)
@@ -85,6 +80,12 @@ class Inbox:
         finally:
             self._exchange = None
 
+    def exchange(self, arrival: Arrival) -> Exchanged | None:
+        """Exchange an answer that was waiting.  None where that cannot be done: then nothing was done."""
+        worker, batch, attempt, n_events, body, _ = arrival
+        begun = None if self._exchange is None or isinstance(body, RankFailure) else self._exchange(worker, batch, attempt)
+        return None if begun is None or isinstance(body, RankFailure) else _exchanged(worker, batch, n_events, body, *begun)
+
     def give_back(self, bodies: Iterable[Body]) -> None:
         """Return the buffers of bodies for reuse."""
         for body in bodies:
@@ -100,14 +101,13 @@ class Inbox:
                 sizes = n_counts, end - n_counts, n_report
                 self._receive(sizes, worker, lambda body: self._arrive(worker, batch, attempt, n_events, body))
                 return True
-            exchanged = None if self._exchange is None else self._exchange(worker, batch, attempt)
+            begun = None if self._exchange is None else self._exchange(worker, batch, attempt)
             answer = inline.tobytes()
             body = Body(answer[:n_counts], answer[n_counts:end], answer[end:], None)
-            if exchanged is None:
+            if begun is None:
                 self._arrive(worker, batch, attempt, n_events, body)
             else:
-                arrival = Arrival(worker, batch, attempt, n_events, body, exchanged.begun.sent_at)
-                self.exchanged.append((arrival, exchanged))
+                self.exchanged.append(_exchanged(worker, batch, n_events, body, *begun))
         elif kind == Reply.WRITTEN:
             sizes = (0, 3 * WRITTEN_DTYPE.itemsize, n_report)
             self._take(message, sizes, worker, lambda body: self._arrive(worker, batch, attempt, n_events, body))
@@ -142,3 +142,8 @@ class Inbox:
     def _fail(self, worker: int, batch: int, attempt: int, body: Body) -> None:
         self._arrive(worker, batch, attempt, 0, pickle.loads(body.second))
         self.give_back([body])
+
+
+def _exchanged(worker: int, batch: int, n_events: int, body: Body, flight: Flight, n_bytes: int) -> Exchanged:
+    began_at, flight.sent_at = flight.sent_at, time.perf_counter()
+    return worker, batch, n_events, body, flight, flight.batch, n_bytes, flight.sent_at - began_at

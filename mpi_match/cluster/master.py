@@ -16,6 +16,7 @@ import logging
 import os
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from mpi4py import MPI
 
@@ -99,7 +100,7 @@ class Master:
                 )
                 with self._outbox, self._writer:
                     self._files.begin()
-                    with self._inbox.exchanging(self._exchange):
+                    with self._inbox.exchanging(partial(self._dispatcher.exchange, self._outbox.send_prepared)):
                         self._match(interruptions)
                     self._writer.finish()
                 with interruptions.heeded():
@@ -127,11 +128,12 @@ class Master:
                     pass  # a worker waits for what is exchanged now, and none for what follows
                 self._follow_up(exchanged)
                 exchanged.clear()
-            for _ in range(len(arrived)):  # not those that arrive meanwhile, which may never end
-                self._take(arrived.popleft())
+            if arrived:
+                for _ in range(len(arrived)):  # not those that arrive meanwhile, which may never end
+                    self._take(arrived.popleft())
+                busy |= bool(arrived)
             if self._outbox.waiting:
                 busy |= self._outbox.send_ready()
-            busy |= bool(arrived)
             now = time.monotonic()
             if now >= self._next_look:
                 self._next_look = now + MASTER_POLL_S
@@ -140,51 +142,41 @@ class Master:
                     self._next_flush = now + FLUSH_S
                     self._writer.flush()
             if busy:
-                backoff.reset()
+                backoff.reset(now)
             else:
                 listening_only = not self._outbox.waiting and len(self._traffic) == len(self._workers)
                 backoff.wait(soon=not listening_only)
 
-    def _exchange(self, worker: int, batch: int, attempt: int) -> Exchanged | None:
-        """Send the worker of an answer its next batch, before anything else is done.
-
-        None where more than that is to be decided: then nothing was done.
-        """
-        following = self._dispatcher.following(worker, batch, attempt)
-        sent = None if following is None else self._outbox.send_prepared(worker, following)
-        if sent is None:
-            return None
-        ended, begun = self._dispatcher.exchange(worker, batch)
-        begun.sent_at, n_bytes = sent
-        return Exchanged(ended, begun, n_bytes)
-
-    def _follow_up(self, answers: Sequence[tuple[Arrival, Exchanged]]) -> None:
+    def _follow_up(self, answers: Sequence[Exchanged]) -> None:
         """Take answers that were exchanged for the next batches of their workers, each a group of its own."""
-        for (worker, batch, attempt, n_events, body, at_s), (ended, begun, n_bytes) in answers:
-            assert isinstance(body, Body)
-            self._outbox.has_sent(worker, begun)
-            self._deadlines.came(worker, ended)
-            self._round_trips.add(at_s - ended.sent_at)
-            self._files.status.exchanged(worker, batch, n_events, begun.batch, n_bytes)
-            self._parts[batch, attempt] = {worker: body}
+        exchanged, count, parts = self._deadlines.exchanged, self._files.status.exchanged, self._parts
+        for worker, batch, n_events, body, flight, following, n_bytes, _ in answers:
+            exchanged(worker, flight)
+            count(worker, batch, n_events, following, n_bytes)
+            parts[batch, 0] = {worker: body}
+        self._round_trips.add([answer[-1] for answer in answers])
+        self._outbox.has_sent(len(answers))
         self._obey(self._dispatcher.proceed())
 
-    def _emit(self, batch: int, attempt: int) -> None:
-        self._writer.put(batch, self._parts.pop((batch, attempt)))
-
     def _obey(self, instructions: Sequence[Instruction]) -> None:
+        """Carry out instructions, of which loads and sends come first."""
         sends = []
         for each in instructions:
-            if isinstance(each, Load):
-                self._outbox.load(each)  # before the batches that need it
-            elif isinstance(each, Send):
+            if isinstance(each, Send):
                 sends.append(each)
+            elif isinstance(each, Load):
+                self._outbox.load(each)
+            else:
+                break
         if sends:
             self._outbox.send(sends)
+        put, parts = self._writer.put, self._parts
         for instruction in instructions:
+            if isinstance(instruction, Emit):  # nearly all are
+                batch, attempt = instruction
+                put(batch, parts.pop((batch, attempt)))
+                continue
             match instruction:
-                case Emit(batch, attempt):
-                    self._emit(batch, attempt)
                 case Quarantine(batch):
                     self._files.status.happened("quarantined", batch=batch)
                     self._writer.set_aside(batch)
@@ -201,11 +193,11 @@ class Master:
 
     def _take(self, arrival: Arrival) -> None:
         """Take an answer, and do what follows from it."""
-        exchanged = None if isinstance(arrival.body, RankFailure) else self._exchange(*arrival[:3])
+        exchanged = self._inbox.exchange(arrival)
         if exchanged is None:
             self._obey(self._answered(arrival))
         else:
-            self._follow_up([(arrival, exchanged)])
+            self._follow_up([exchanged])
 
     def _answered(self, arrival: Arrival) -> Sequence[Instruction]:
         """Keep an answer if it is used; returns the instructions that follow."""
@@ -225,7 +217,7 @@ class Master:
         """Keep an answer that is used, and count it."""
         worker, batch, attempt, n_events, body, at_s = arrival
         assert isinstance(body, Body)
-        self._round_trips.add(at_s - flight.sent_at)
+        self._round_trips.add([at_s - flight.sent_at])
         self._files.status.answered(worker, batch, n_events)
         self._parts.setdefault((batch, attempt), {})[worker] = body
 

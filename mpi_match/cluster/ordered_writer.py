@@ -45,7 +45,7 @@ class OrderedWriter:
         self._joins = joins and not in_parts and not answers.by_workers
         self._written = writer(self._write)
         self._kept: list[Body] = []
-        self._first = self._end = self._n_bytes = 0
+        self._first = self._until = self._n_bytes = 0
 
     def __enter__(self) -> OrderedWriter:
         self._written.__enter__()
@@ -62,15 +62,13 @@ class OrderedWriter:
         if not self._joins:
             self._written.put((batch, parts))
             return
-        start, stop = self._answers.ranges.of(batch)
-        if start != self._end:
+        kept = self._kept
+        if not kept or batch != self._first + len(kept) or batch >= self._until:
             self.flush()
-        if not self._kept:
-            self._first = batch
+            kept, self._first, self._until = self._kept, batch, self._answers.ranges.gap_after(batch)
         for body in parts.values():
-            self._kept.append(body)
+            kept.append(body)
             self._n_bytes += len(body.first) + len(body.second)
-        self._end = stop
         if self._n_bytes > KEPT_BYTES:
             self.flush()
 

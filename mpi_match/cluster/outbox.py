@@ -112,22 +112,17 @@ class Outbox:
             sent = True
         return sent
 
-    def send_prepared(self, worker: int, batch: int) -> tuple[float, int] | None:
-        """Send a batch whose message is prepared.  Returns when that was, as in `Flight.sent_at`, and how many bytes of
-        events; None: it is not prepared.
-        """
+    def send_prepared(self, worker: int, batch: int) -> int | None:
+        """Send a batch whose message is prepared.  Returns how many bytes of events it has; None: it is not prepared."""
         message = None if self._prepared is None or self.waiting else self._prepared.pop(batch)
         if message is None:
             return None
-        sent_at = time.perf_counter()
         self._traffic.write_message(message, worker)
-        return sent_at, len(message) - FIELDS_BYTES
+        return len(message) - FIELDS_BYTES
 
-    def has_sent(self, worker: int, flight: Flight, extra_s: float = 0.0) -> None:
-        """A batch was sent to a worker, which first has other work that takes `extra_s` seconds."""
-        if self._n_unlooked:
-            self._n_unlooked -= 1
-        self._deadlines.sent(worker, flight, extra_s)
+    def has_sent(self, n: int = 1) -> None:
+        """So many batches were sent since this was called."""
+        self._n_unlooked = max(self._n_unlooked - n, 0)
 
     def read_ahead(self) -> None:
         """Start reading the batches that will be sent next; where several are read at a time, not after each."""
@@ -153,11 +148,11 @@ class Outbox:
         buffer = self._wires.take(events.wire_bytes)
         return events.to_wire(buffer), buffer
 
-    def _read_wires(self, batch: int) -> Iterable[Array]:
+    def _read_wires(self, batch: int) -> Iterable[bytes]:
         """Wire forms of a batch and of those behind it."""
         if self._n_at_once > 1:
             return self._files.events.read_wires(batch, self._n_at_once)
-        return [self._files.events.read(batch).to_wire()]
+        return [self._files.events.read(batch).to_wire().tobytes()]
 
     def _send(self, worker: int, flight: Flight, wire: Array, given_back: Callable[[], None]) -> None:
         flight.sent_at = time.perf_counter()
@@ -171,7 +166,8 @@ class Outbox:
         if worker in self._loading:
             extra_s = self._files.options.setup_limit
             self._loading.discard(worker)
-        self.has_sent(worker, flight, extra_s)
+        self.has_sent()
+        self._deadlines.sent(worker, flight, extra_s)
         self._files.status.sent(worker, batch, len(wire))
         if attempt:
             self._files.status.happened("resent", worker, batch)
@@ -181,9 +177,9 @@ class Outbox:
             self._wires.give(buffer)
 
 
-def _read_nothing(batch: int) -> list[Array]:
+def _read_nothing(batch: int) -> list[bytes]:
     """The empty wire form of a batch whose events the worker has from another source."""
-    return [_NOTHING]
+    return [b""]
 
 
 def _after(n: int, then: Callable[[], None]) -> Callable[[], None]:

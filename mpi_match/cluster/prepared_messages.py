@@ -23,7 +23,7 @@ class PreparedMessages:
     `read(batch)` gives the wire forms of a batch and of any number behind it.
     """
 
-    def __init__(self, read: Callable[[int], Iterable[Array]]) -> None:
+    def __init__(self, read: Callable[[int], Iterable[bytes]]) -> None:
         self._read = read
         self._messages: dict[int, bytes] = {}
 
@@ -40,7 +40,7 @@ class PreparedMessages:
             if batch not in messages:
                 try:
                     for number, wire in enumerate(self._read(batch), batch):
-                        messages[number] = message_of((_MATCH, number, 0, 0, len(wire), 0), wire.data)
+                        messages[number] = message_of((_MATCH, number, 0, 0, len(wire), 0), wire)
                 except Exception:
                     return
 
@@ -62,4 +62,4 @@ class PreparedMessages:
         Raises what reading it raises.
         """
         message = self._messages.pop(batch, None)
-        return next(iter(self._read(batch))) if message is None else np.frombuffer(body_of(message), np.uint8), None
+        return np.frombuffer(next(iter(self._read(batch))) if message is None else body_of(message), np.uint8), None

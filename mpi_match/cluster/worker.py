@@ -109,7 +109,7 @@ class Worker:
                 self._answer(matched)
                 busy = True
             if busy:
-                backoff.reset()
+                backoff.reset(now)
         self._matcher.stop(MASTER_WAIT_S)
         self._traffic.write(Answer(Reply.GONE), [], MASTER)
         deadline = time.monotonic() + LAST_REPLY_S

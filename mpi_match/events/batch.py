@@ -165,10 +165,10 @@ class EventBatch:
             at += _padded(section.nbytes)
         return buffer[:at]
 
-    def to_wires(self, size: int) -> Iterator[Array]:
+    def to_wires(self, size: int) -> Iterator[bytes]:
         """The wire forms of the batch in pieces of `size` events (the last may have fewer), each made when asked for."""
         if size > 1 or self.rejected is not None or self.signatures is not None:
-            yield from (self[at : at + size].to_wire() for at in range(0, self.n_events, size))
+            yield from (self[at : at + size].to_wire().tobytes() for at in range(0, self.n_events, size))
             return
         width, fingerprint, bounds = self.attributes.itemsize, self.fingerprint, self.offsets.tolist()
         memory, at = self.attributes.tobytes(), 0
@@ -181,8 +181,7 @@ class EventBatch:
             if header is None:
                 header = headers[n] = _HEADER.pack(_MAGIC, 1, n, width, there, fingerprint, 0, 0, 0)
             place = places[_PLACE.size * event : _PLACE.size * (event + 1)]
-            wire = b"".join([header, _BOUNDS.pack(first, last), memory[at:end], _PADDING[(at - end) % 8], place])
-            yield np.frombuffer(wire, np.uint8)
+            yield b"".join([header, _BOUNDS.pack(first, last), memory[at:end], _PADDING[(at - end) % 8], place])
             at = end
 
     @classmethod

@@ -11,7 +11,7 @@ than one that drops ten.
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -87,7 +87,7 @@ class RunStatus:
         self._clock = clock
         self._began: float | None = None
         self._ended: float | None = None
-        self._bytes_of: dict[tuple[int, int], int] = {}
+        self._bytes_of: defaultdict[int, dict[int, int]] = defaultdict(dict)  # of batches in flight, by worker
 
     @property
     def at_s(self) -> float:
@@ -109,7 +109,7 @@ class RunStatus:
         share = self.shares[worker]
         share.held += 1
         share.held_bytes += n_bytes
-        self._bytes_of[worker, batch] = n_bytes
+        self._bytes_of[worker][batch] = n_bytes
 
     def answered(self, worker: int, batch: int, n_events: int) -> None:
         """A worker's answer to a batch has been accepted."""
@@ -120,12 +120,12 @@ class RunStatus:
 
     def exchanged(self, worker: int, answered: int, n_events: int, sent: int, n_bytes: int) -> None:
         """The same as `sent` and `answered`: a worker's answer to a batch was accepted, and another batch sent to it."""
-        share, held = self.shares[worker], self._bytes_of
+        share, held = self.shares[worker], self._bytes_of[worker]
         share.batches += 1
         share.events += n_events
         share.straggling = False
-        share.held_bytes += n_bytes - held.pop((worker, answered), 0)
-        held[worker, sent] = n_bytes
+        share.held_bytes += n_bytes - held.pop(answered, 0)
+        held[sent] = n_bytes
 
     def wrote(self, n_events: int, n_matches: int) -> None:
         """The answers to `n_events` more events, with `n_matches` ids, have been written."""
@@ -140,8 +140,8 @@ class RunStatus:
             return
         if kind == "lost":
             self.shares[worker].lost = True
-            for owner, held in [each for each in self._bytes_of if each[0] == worker]:
-                self._given_back(owner, held)
+            for held in list(self._bytes_of[worker]):
+                self._given_back(worker, held)
         elif kind == "overdue":
             self.shares[worker].straggling = True
         elif kind in ("dropped", "failed") and batch is not None:
@@ -149,7 +149,7 @@ class RunStatus:
 
     def _given_back(self, worker: int, batch: int) -> None:
         """A worker no longer holds a batch: it has answered, so it is no straggler, or it is lost."""
-        n_bytes = self._bytes_of.pop((worker, batch), None)
+        n_bytes = self._bytes_of[worker].pop(batch, None)
         share = self.shares[worker]
         share.straggling = False
         if n_bytes is not None:

@@ -89,8 +89,7 @@ def test_a_batch_answered_by_another_worker_has_no_deadline() -> None:
 )
 def test_the_limit_follows_from_what_batches_took(given_s: float | None, trips_s: list[float], limit_s: float) -> None:
     run = Run(given_s=given_s)
-    for seconds in trips_s:
-        run.trips.add(seconds)
+    run.trips.add(trips_s)
     run.wait(1)
     assert run.deadlines.limit_s == pytest.approx(limit_s, rel=0.01)
 

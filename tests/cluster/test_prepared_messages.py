@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
 import pytest
 
-from mpi_match.arrays.csr import Array
 from mpi_match.cluster.prepared_messages import PreparedMessages
 from mpi_match.cluster.transport.protocol import INLINE_BYTES, Command, Order, fields_of, inline_body
 
@@ -21,12 +19,12 @@ class Wires:
         self.read: list[int] = []
         self._damaged, self._n_bytes = damaged, n_bytes
 
-    def __call__(self, batch: int) -> Iterator[Array]:
+    def __call__(self, batch: int) -> Iterator[bytes]:
         self.read.append(batch)
         for number in range(batch, batch + BLOCK):
             if number == self._damaged:
                 raise OSError(number)
-            yield np.full(self._n_bytes, number, np.uint8)
+            yield bytes([number] * self._n_bytes)
 
 
 def test_messages_are_made_a_block_at_a_time_and_given_once() -> None:

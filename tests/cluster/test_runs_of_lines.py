@@ -221,7 +221,7 @@ def test_a_killed_run_goes_on_with_every_feed(
     output, rejects = tmp_path / "matches.h5", tmp_path / "bad.jsonl"
     files = (lines.table, lines.events, output, "engine=counting", "form=x,y,id", f"rejects={rejects}")
     how = (f"feed={feed}", f"results={results}")
-    done = execute(launch(3, *files, *how, "batch=5", "killed_at=200"))
+    done = execute(launch(3, *files, *how, "batch=5", "kept_bytes=0", "killed_at=200"))
     assert done.returncode != 0
     assert not output.exists()
     done = execute(launch(2, *files, *how, "batch=9", "resume=1"))

@@ -80,6 +80,12 @@ def _set_silence(seconds: str) -> None:
     worker.SILENCE_S = float(seconds)
 
 
+def _set_kept_bytes(n: str) -> None:
+    from mpi_match.cluster import ordered_writer
+
+    ordered_writer.KEPT_BYTES = int(n)
+
+
 def _delay_rank_1(meeting_s: str) -> None:
     """Have rank 1 come to its loop three times as late as the master waits for it."""
     from mpi_match.cluster import worker
@@ -119,6 +125,7 @@ PATCHES: dict[str, Callable[[str], None]] = {
     "piece_bytes": _set_piece_bytes,
     "left_bytes": _set_left_bytes,
     "silence": _set_silence,
+    "kept_bytes": _set_kept_bytes,
     "meeting": _delay_rank_1,
     "interrupted_in": _interrupt_master,
 }

@@ -57,7 +57,7 @@ class SimulatedWorker:
 class SimulatedCluster:
     """One run; `faults` are those that may happen in it (None: the seed decides).
 
-    With `exchanges`, answers where nothing has gone wrong are exchanged for the following batch (`Dispatcher.following`);
+    With `exchanges`, answers where nothing has gone wrong are exchanged for the following batch (`Dispatcher.exchange`);
     `compares`: what that decides is compared with what `Dispatcher.answered` does.
     """
 
@@ -226,12 +226,18 @@ class SimulatedCluster:
         group = self.tried[batch][attempt]
         if self.dispatcher.flight(worker, batch, attempt) and (group, batch) not in self._failed_on:
             self._failures[group] = 0
-        following = self.dispatcher.following(worker, batch, attempt) if self.exchanges else None
-        if following is None:
+        if not self.exchanges:
+            return None
+        sends: list[Send] = []
+
+        def send(worker: int, following: int) -> int:
+            sends.append(Send(worker, following))
+            return 0
+
+        if self.dispatcher.exchange(send, worker, batch, attempt) is None:
             return None
         self.n_exchanged += 1
-        self.dispatcher.exchange(worker, batch)
-        return Send(worker, following)
+        return sends[0]
 
     def _failed(self, worker: int, batch: int, attempt: int, *_: int) -> None:
         group = self.tried[batch][attempt]

@@ -34,7 +34,7 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from mpi_match.cluster.scheduling.groups import Batch, BatchQueues, Flight, Group, Trial
 from mpi_match.cluster.scheduling.instructions import Drop, Emit, GiveUp, Instruction, Load, Quarantine, Send
@@ -85,7 +85,8 @@ class Dispatcher:
         self._group_of = {worker: group for group in self._groups for worker in group.members}
         self._workers = frozenset(self._group_of)
         self._spares = Spares(groups, room)
-        self._open: dict[int, Batch] = {}
+        self._open: dict[int, Batch] = {}  # sent, without an answer
+        self._ended: dict[int, int | None] = {}  # answered by an attempt, or quarantined, and not emitted yet
         self._again: set[int] = set()
 
     # State
@@ -98,7 +99,7 @@ class Dispatcher:
     @property
     def n_kept(self) -> int:
         """Batches with state: in flight, or waiting for an earlier one to be emitted."""
-        return len(self._open) + sum(1 for group in self._groups for batch in group.held if batch not in self._open)
+        return len({*self._open, *self._ended, *(batch for group in self._groups for batch in group.held)})
 
     def flight(self, worker: int, batch: int, attempt: int) -> Flight | None:
         """The record of an attempt that the worker has yet to answer, superseded or not; None without one."""
@@ -170,36 +171,40 @@ class Dispatcher:
             dropped = self._accept(group, batch, attempt)
         return self._proceed(dropped)
 
-    def following(self, worker: int, batch: int, attempt: int) -> int | None:
-        """The batch that `worker` gets next, now that it has answered an attempt at `batch`, where nothing has gone wrong.
+    def exchange(
+        self, send: Callable[[int, int], int | None], worker: int, batch: int, attempt: int
+    ) -> tuple[Flight, int] | None:
+        """`worker` has answered an attempt at `batch`: `send(worker, following)` it the next, where nothing has gone wrong.
 
-        The master may send that before anything else is done, and then calls `exchange` and, for one or more of them,
-        `proceed`, which together do what `answered` does.  None where more than that is to be decided.
+        So it has that before anything else is done.  With `proceed`, after one or more exchanges, this does what `answered`
+        does.  Returns the flight of the answered batch, which is now that of the next, and what `send` returned; None where
+        more is to be decided, or where `send` returned None: then nothing was done.
         """
         group = self._group_of.get(worker)
         if group is None or group.stragglers or group.alone is not None or self._again or self._queues.are_shared:
             return None
-        trial, following = group.held.get(batch), group.queue.head
-        if trial is None or trial.attempt != attempt or trial.superseded or trial.failed or len(group.members) > 1:
+        held, open_, following = group.held, self._open, group.queue.head
+        trial, state = held.get(batch), open_.get(batch)
+        if trial is None or state is None or attempt or state.n_attempts > 1 or len(group.members) > 1:
             return None
-        if following >= self.n_batches or following >= self.n_emitted + self.window or len(self._open[batch].holders) > 1:
+        if following >= self.n_batches or following >= self.n_emitted + self.window:
             return None
-        return following
-
-    def exchange(self, worker: int, batch: int) -> tuple[Flight, Flight]:
-        """`worker` has answered `batch`, and was sent the `following` one: the flight that has ended, and the one begun."""
-        group = self._group_of[worker]
-        trial, following = group.held.pop(batch), group.queue.take()
-        begun = group.held[following] = Trial(0, {worker: Flight(following, 0)})
+        sent = send(worker, following)
+        if sent is None:
+            return None
+        del held[batch], open_[batch]
+        group.queue.take()
+        held[following], open_[following], self._ended[batch] = trial, state, 0  # nothing is made anew
         group.failures, group.latest = 0, following
-        self._open[batch].accepted = trial.attempt
-        self._open[following] = Batch(1, [group])
-        return trial.missing[worker], begun.missing[worker]
+        flight = trial.missing[worker]
+        flight.batch = following
+        return flight, sent
 
-    def proceed(self) -> list[Instruction]:
+    def proceed(self) -> Sequence[Instruction]:
         """What else follows from exchanges: no group is new, and no batch is to be sent again."""
         emits = self._emits()
-        return [*self._sends(), *emits]
+        sends = self._sends()
+        return [*sends, *emits] if sends else emits
 
     def failed(self, worker: int, batch: int, attempt: int) -> list[Instruction]:
         """The engine of `worker` raised on an attempt at `batch`.  Raises ValueError for a batch never sent."""
@@ -252,7 +257,7 @@ class Dispatcher:
         """Late and repeated events are normal; an unknown worker, or a batch never sent, is a bug of the caller."""
         if worker not in self._workers:
             raise ValueError(f"there is no worker {worker}")
-        if batch is None or batch in self._open or 0 <= batch < self.n_emitted:
+        if batch is None or batch in self._open or batch in self._ended or 0 <= batch < self.n_emitted:
             return
         raise ValueError(f"worker {worker} answered batch {batch}, which was never sent")
 
@@ -267,8 +272,8 @@ class Dispatcher:
 
     def _accept(self, group: Group, batch: int, attempt: int) -> list[Instruction]:
         """The answer to a batch is complete; partial answers of other groups are dropped."""
-        state = self._open[batch]
-        state.accepted = attempt
+        state = self._open.pop(batch)
+        self._ended[batch] = attempt
         self._again.discard(batch)
         dropped = []
         for other in state.holders:
@@ -297,7 +302,8 @@ class Dispatcher:
             self._reconsider(batch)
 
     def _quarantine(self, batch: int) -> None:
-        self._open[batch].quarantined = True
+        del self._open[batch]
+        self._ended[batch] = None
         self.quarantined.append(batch)
         self._again.discard(batch)
 
@@ -360,10 +366,10 @@ class Dispatcher:
 
     def _emits(self) -> list[Emit | Quarantine]:
         found: list[Emit | Quarantine] = []
-        open_, batch = self._open, self.n_emitted
-        while (state := open_.get(batch)) is not None and (state.accepted is not None or state.quarantined):
-            del open_[batch]
-            found.append(Quarantine(batch) if state.accepted is None else Emit(batch, state.accepted))
+        ended, batch = self._ended, self.n_emitted
+        while batch in ended:
+            attempt = ended.pop(batch)
+            found.append(Quarantine(batch) if attempt is None else Emit(batch, attempt))
             batch += 1
         self.n_emitted = batch
         return found

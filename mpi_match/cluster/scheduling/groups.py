@@ -170,13 +170,11 @@ class Group:
 
 @dataclass(eq=False, slots=True)
 class Batch:
-    """A batch that was sent and is not emitted yet: the groups that hold it, and those that died of it or failed on it."""
+    """A batch that was sent and has no answer: the groups that hold it, and those that died of it or failed on it."""
 
     n_attempts: int = 0
     holders: list[Group] = field(default_factory=list)
     victims: list[Group] = field(default_factory=list)
-    accepted: int | None = None
-    quarantined: bool = False
 
     @property
     def strikes(self) -> int:

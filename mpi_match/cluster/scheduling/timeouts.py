@@ -21,12 +21,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterable
 
 from mpi_match.cluster.scheduling.dispatcher import Dispatcher
 from mpi_match.cluster.scheduling.groups import Flight
 
-_log = math.log
-_STEP = _log(1.01)
+_STEP = math.log(1.01)
 LOOK_EVERY_S = 0.25
 """Interval between two looks at the clock."""
 LONGEST_STEP_S = 1.0
@@ -45,9 +45,11 @@ class RoundTrips:
         """The number of round trips."""
         return self._counts.total()
 
-    def add(self, seconds: float) -> None:
-        """Count one more."""
-        self._counts[round(_log(seconds if seconds > 1e-9 else 1e-9) / _STEP)] += 1
+    def add(self, seconds: Iterable[float]) -> None:
+        """Count some more."""
+        counts, log, step = self._counts, math.log, _STEP
+        for each in seconds:
+            counts[round(log(each if each > 1e-9 else 1e-9) / step)] += 1
 
     def percentile(self, percent: float) -> float:
         """Seconds within which so many per cent of the batches came back (to 0.5 %); NaN when there were none."""
@@ -93,6 +95,14 @@ class Deadlines:
             for each in self._dispatcher.flights(worker):
                 if each.waited_since is not None:
                     each.waited_since = min(each.waited_since, self._now)
+
+    def exchanged(self, worker: int, flight: Flight) -> None:
+        """A worker has answered the batch of a flight, which is now that of another batch; the same as `came` and `sent`."""
+        now = self._now
+        self._heard[worker] = now
+        if (flight.waited_since or 0.0) > now:
+            self.came(worker, flight)
+        flight.waited_since = max(now, self._ready.get(worker, 0.0))
 
     def look(self, now_s: float) -> bool:
         """Advance to `now_s`.  False when it is too early for another look."""

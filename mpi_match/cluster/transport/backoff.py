@@ -79,10 +79,10 @@ class Backoff:
         """How many polls to make at a time."""
         self.reset()
 
-    def reset(self) -> None:
-        """Something happened: poll again soon."""
+    def reset(self, now: float | None = None) -> None:
+        """Something happened: poll again soon; `now` on the clock of `time.monotonic`."""
         self._next_s = self.SHORTEST_S
-        self._spin_until = time.monotonic() + self.SPIN_S if self._spins else 0.0
+        self._spin_until = (time.monotonic() if now is None else now) + self.SPIN_S if self._spins else 0.0
 
     def next_s(self, *, soon: bool = False) -> float:
         """How long to sleep now."""

@@ -88,6 +88,7 @@ class Dispatcher:
         self._open: dict[int, Batch] = {}  # sent, without an answer
         self._ended: dict[int, int | None] = {}  # answered by an attempt, or quarantined, and not emitted yet
         self._again: set[int] = set()
+        self._has_room = True  # does a group hold fewer batches than it may, after the last sends?
 
     # State
 
@@ -203,8 +204,7 @@ class Dispatcher:
     def proceed(self) -> Sequence[Instruction]:
         """What else follows from exchanges: no group is new, and no batch is to be sent again."""
         emits = self._emits()
-        sends = self._sends()
-        return [*sends, *emits] if sends else emits
+        return [*self._sends(), *emits] if self._has_room else emits
 
     def failed(self, worker: int, batch: int, attempt: int) -> list[Instruction]:
         """The engine of `worker` raised on an attempt at `batch`.  Raises ValueError for a batch never sent."""
@@ -391,6 +391,7 @@ class Dispatcher:
                     if nearest.head < limit and (best is None or len(group.held) < len(best.held)):
                         best, queue = group, nearest
             if best is None or queue is None:
+                self._has_room = any(len(group.held) < self._credits for group in self._groups)
                 return sends
             batch = queue.take()
             self._open[batch] = Batch()

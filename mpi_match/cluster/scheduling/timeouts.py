@@ -33,6 +33,8 @@ LONGEST_STEP_S = 1.0
 """The time between two looks counts for at most so much."""
 LEAST_S, FIRST_S = 30.0, 600.0
 TIMES = 10.0
+COUNTED_TOGETHER = 256
+"""Round trips that are counted in one go, which takes half as long."""
 
 
 class RoundTrips:
@@ -40,19 +42,26 @@ class RoundTrips:
 
     def __init__(self) -> None:
         self._counts: Counter[int] = Counter()
+        self._uncounted: list[float] = []
 
     def __len__(self) -> int:
         """The number of round trips."""
-        return self._counts.total()
+        return self._counts.total() + len(self._uncounted)
 
     def add(self, seconds: Iterable[float]) -> None:
         """Count some more."""
-        counts, log, step = self._counts, math.log, _STEP
-        for each in seconds:
-            counts[round(log(each if each > 1e-9 else 1e-9) / step)] += 1
+        self._uncounted += seconds
+        if len(self._uncounted) >= COUNTED_TOGETHER:
+            self._count()
+
+    def _count(self) -> None:
+        log, step = math.log, _STEP
+        self._counts.update([round(log(each if each > 1e-9 else 1e-9) / step) for each in self._uncounted])
+        self._uncounted.clear()
 
     def percentile(self, percent: float) -> float:
         """Seconds within which so many per cent of the batches came back (to 0.5 %); NaN when there were none."""
+        self._count()
         left = self._counts.total() * percent / 100
         for step, count in sorted(self._counts.items()):
             left -= count
@@ -62,7 +71,7 @@ class RoundTrips:
 
     def in_us(self) -> dict[str, float] | None:
         """Median and tail, in microseconds; None when there were no batches."""
-        if not self._counts:
+        if not len(self):
             return None
         return {f"p{percent}": round(1e6 * self.percentile(percent), 2) for percent in (50, 99)}
 

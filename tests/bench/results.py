@@ -644,6 +644,7 @@ def kill_row(found: Record) -> str:
             least, most = found["workers"]
             placement = found.get("placement", "replicate")
             of = "" if placement == "replicate" else f" of a run with `--placement {placement}`"
+            of += f" of a run in batches of {found['batch']}" if "batch" in found else ""
             happened = f"SIGKILL to 1 to W − 1 of W workers, {least} to {most},{of} and SIGSTOP to another for up to 5 s"
             often = f"{found['kills']}, and {found['stops']} stops, in {_many(found['runs'], 'run')}"
             noticed = f"noticed after {found['noticed_ms']['p50']:.0f} ms (median)"

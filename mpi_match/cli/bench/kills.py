@@ -17,7 +17,7 @@ from mpi_match.cli.terminal import say
 from mpi_match.humanize import plural
 
 _WORKERS, _MASTER, _OUTCOMES = "workers", "master", "outcomes"
-_ONLY = {"stops": (_WORKERS,), "placement": (_WORKERS,), "least": (_WORKERS,), "workers": (_WORKERS, _MASTER)}
+_ONLY = {name: (_WORKERS,) for name in ("stops", "placement", "least", "batch")} | {"workers": (_WORKERS, _MASTER)}
 """Options that not all of them have."""
 
 
@@ -27,6 +27,9 @@ _ONLY = {"stops": (_WORKERS,), "placement": (_WORKERS,), "least": (_WORKERS,), "
 @click.option("--stops", type=click.IntRange(0), default=0, help="Workers that are stopped for a while besides.")
 @click.option("--workers", type=click.IntRange(0), default=3, help="Workers of a run; of a master, 0 for one process.")
 @click.option("--least", type=click.IntRange(2), help="Let runs have at random this many workers up to --workers.")
+@click.option(
+    "--batch", type=click.IntRange(1), default=25, show_default=True, help="Events in a batch; up to 16 are a short one."
+)
 @placement_option
 @click.option("--seed", type=click.IntRange(0), default=0, help="Seed of the moments, and of whom they hit.")
 @click.option(
@@ -73,9 +76,10 @@ def _workers(n_kills: int, limit_s: float, directory: Path, options: dict[str, A
 
     began, seed, placement = time.monotonic(), options["seed"], options["placement"]
     workers = (options["least"] or options["workers"], options["workers"])
-    placed = ("--placement", placement)
-    tally = measure(n_kills, options["stops"], workers, seed, limit_s, directory, placed, say)
-    found = record("workers killed", began, workers=workers, placement=placement, seed=seed, **tally.record())
+    how = ("--placement", placement, "--batch", str(options["batch"]))
+    tally = measure(n_kills, options["stops"], workers, seed, limit_s, directory, how, say)
+    given = {"workers": workers, "placement": placement, "batch": options["batch"], "seed": seed}
+    found = record("workers killed", began, **given, **tally.record())
     return found, "" if tally.good else f"not all runs were right: {tally}"
 
 

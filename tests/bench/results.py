@@ -30,12 +30,13 @@ RECORDS = HERE / "records"
 REPORT = HERE / "gpu-experiments.html"
 """`mpi-match report` of all experiments, most of them on machines with a GPU."""
 REPORT_NOTES = (
-    "Records with 8 cores are of a machine with 16: two experiments ran at a time, each on half of the cores, those of "
-    "farroukh beside those on a GPU.",
+    "Records of a GPU and fewer than 16 cores are of a machine with 16: two experiments ran at a time, each on a part of "
+    "them.",
     "Not measured for want of time on a GPU: MPI-CUDA with several GPUs, but what stands in RESULTS.md; TagMatch at full "
-    "size, but figure 10, 20 million sets in table 1 with a GPU, and the smallest points of table 3 and figures 8 and 9 (20 "
-    "and 40 million sets without a GPU are of two cores); "
-    "points of CLCB with 10 million filters (a million interfaces). What each experiment lacks stands at its head.",
+    "size, but figure 10, 20 and 40 million sets in table 1, and the smallest points of table 3 and figures 8 and 9 (212 "
+    "million sets stand in RESULTS.md); "
+    "points of CLCB with 10 million filters (a million interfaces) but in figure 7 and one area of figure 3. What each "
+    "experiment lacks stands at its head.",
 )
 BEGIN, END = "<!-- results: written by tests/bench/results.py -->\n", "<!-- end of results -->\n"
 
@@ -196,8 +197,10 @@ def _claimed(r: Record) -> Sequence[str]:
 def _end_to_end(r: Record) -> Sequence[str]:
     if not r["verified"]["verified"]:
         raise ValueError(f"the answers of {r['command']} were not right")
-    how = (str(r["workers"]), r.get("feed", "master"), r.get("results", "master"))
-    what = (f"`{r['scenario']}`", f"`{r['engine']}`", r["device"], f"{r['events']:,}")
+    placement = r.get("placement", "replicate") if r["workers"] > 1 else "-"
+    how = (str(r["workers"]), placement, r.get("feed", "master"), r.get("results", "master"))
+    filters = f"{r['n_filters']:,}" if "n_filters" in r else "its own"
+    what = (f"`{r['scenario']}`", filters, f"`{r['engine']}`", r["device"], f"{r['events']:,}")
     return (*what, *how, _spread(r["events_per_s"]))
 
 
@@ -442,16 +445,18 @@ SECTIONS = (
         "One master and the workers under `mpirun` (Open MPI 4.1) on one host. MPI-CUDA's paper prints 252 µs for CCM on "
         "one GPU, and 153 for itself on four. Rows of commit `a9bdde791753` and of H100s are of hosts with two GPUs; at "
         "that commit two workers were no faster than one, since the master looked ahead for every event. Hosts with "
-        "two GPUs differ by more than half of the time of one worker; rows of one commit are of one host.",
+        "two GPUs differ by more than half of the time of one worker; rows of one commit are of one host, and those of "
+        "`8932e8bf89e5` and `7f9f0775b25b` were measured by turns on one.",
     ),
     Section(
         "From an event table on disk to verified answers on disk",
         lambda r: r["what"] == "end to end" and r.get("batch") != 1,
-        "scenario | engine | device | events | workers | feed | results | events/s",
+        "scenario | filters | engine | device | events | workers | placement | feed | results | events/s",
         _end_to_end,
         "One master and the workers under `mpirun`. A run of 16 million events lasts a quarter of a second, "
         "of which starting up is a part. Rows with `local` have their events in memory when the clock starts, and write "
-        "under /dev/shm.",
+        "under /dev/shm. TagMatch has 64 batches of queries a launch and 16 threads a GPU; its rows with one worker and "
+        "with parts of the sets (`shard`) are of one host, that of all sets on both GPUs of another.",
     ),
     Section(
         "JSON lines",

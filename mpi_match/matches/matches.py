@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from typing import Any, SupportsIndex, overload
 
 import numpy as np
@@ -108,8 +109,13 @@ class Matches:
 
     def labels(self, labels: Strings) -> list[list[str]]:
         """The answer as labels: one sorted list per event."""
+        ids = self.ids
+        if self.n_matches < len(labels):  # which may be millions
+            used, ids = np.unique(ids, return_inverse=True)
+            labels = labels.take(used)
         names = [label.decode() for label in labels]
-        return [[names[i] for i in self[event]] for event in range(self.n_events)]
+        found = [names[i] for i in ids.tolist()]
+        return [found[first:last] for first, last in pairwise(self.offsets.tolist())]
 
     @cached_property
     def offsets(self) -> Array:

@@ -12,7 +12,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of, take_ranges
 from mpi_match.compute.compile_cache import jit
-from mpi_match.compute.parallel import MAX_ROWS, in_stretches, stretch_of
+from mpi_match.compute.parallel import MAX_ROWS, in_stretches, running_sum, stretch_of, take
 from mpi_match.events.signatures import tag_signatures
 from mpi_match.model import Op, Type
 from mpi_match.table.constraints import OP_MASK
@@ -55,10 +55,14 @@ class TagFilters(NamedTuple):
 
     def take(self, filters: Array) -> TagFilters:
         """Some of the filters, by position, in this order."""
-        offsets = offsets_of(np.diff(self.offsets)[filters])
+        return TagFilters(self.id[filters], self.interface[filters], *self.tags_of(filters))
+
+    def tags_of(self, filters: Array) -> tuple[Array, Array]:
+        """Offsets and tags of some of the filters, by position, in this order."""
+        offsets = running_sum(take(np.diff(self.offsets), filters))
         tags = np.empty(int(offsets[-1]), TAG)
         in_stretches(len(filters), _take_tags, filters, self.offsets, self.tags, offsets, tags)
-        return TagFilters(self.id[filters], self.interface[filters], offsets, tags)
+        return offsets, tags
 
     @staticmethod
     def concat(parts: list[TagFilters]) -> TagFilters:

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpi_match.arrays.csr import Array, offsets_of, take_ranges
+from mpi_match.arrays.csr import Array, offsets_of
 from mpi_match.compute.compile_cache import jit
-from mpi_match.compute.parallel import in_stretches, stable_order, stretch_of
+from mpi_match.compute.parallel import in_stretches, running_sum, stable_order, stretch_of, take, take_rows
 from mpi_match.engines.tagmatch.partitions import Partitions, divide
 from mpi_match.engines.tagmatch.tag_filters import TagFilters
 from mpi_match.events.signatures import SIGNATURE_WORDS
@@ -64,13 +64,13 @@ class TagSets(NamedTuple):
         """
         hashes = np.empty(filters.n, np.uint64)
         in_stretches(filters.n, _hash_filters, filters.offsets, filters.tags, hashes)
-        order = stable_order(hashes, 2**ORDER_BITS - 1).astype(np.int64)
+        order = stable_order(hashes, 2**ORDER_BITS - 1)
         is_first = np.ones(filters.n, bool)
         in_stretches(filters.n, _find_first, order, filters.offsets, filters.tags, is_first)
         firsts = np.flatnonzero(is_first)
         n_keys = np.diff(np.append(firsts, filters.n))
         signatures = np.zeros((len(firsts), SIGNATURE_WORDS), np.uint64)
-        in_stretches(len(firsts), sign, order[firsts], filters.offsets, filters.tags, tag_signatures, signatures)
+        in_stretches(len(firsts), sign, take(order, firsts), filters.offsets, filters.tags, tag_signatures, signatures)
 
         rows = np.arange(len(firsts), dtype=np.uint32)
         if max_p is None:
@@ -79,10 +79,11 @@ class TagSets(NamedTuple):
         else:
             partitions = divide(signatures, rows, max_p, n_threads)
         _sort_partitions(signatures, rows, partitions, n_threads)
-        keys = order[take_ranges(firsts[rows], n_keys[rows])]
-        sets = filters.take(order[firsts[rows]])
-        key_offsets = offsets_of(n_keys[rows])
-        return cls(signatures, sets.offsets, sets.tags, key_offsets, filters.id[keys], filters.interface[keys], partitions)
+        firsts, key_offsets = take(firsts, rows), running_sum(take(n_keys, rows))
+        key_filter, key_interface = np.empty(filters.n, np.uint32), np.empty(filters.n, np.uint32)
+        in_stretches(len(rows), _write_keys, order, firsts, key_offsets, filters, (key_filter, key_interface))
+        tag_offsets, tags = filters.tags_of(take(order, firsts))
+        return cls(signatures, tag_offsets, tags, key_offsets, key_filter, key_interface, partitions)
 
 
 @jit
@@ -108,6 +109,24 @@ def _find_first(stretch: int, n_stretches: int, order: Array, offsets: Array, ta
         for k in range(size if same else 0):
             same = same and tags[offsets[here] + k] == tags[offsets[before] + k]
         is_first[place] = not same
+
+
+@jit
+def _write_keys(
+    stretch: int,
+    n_stretches: int,
+    order: Array,
+    firsts: Array,
+    key_offsets: Array,
+    filters: TagFilters,
+    to: tuple[Array, Array],
+) -> None:
+    """Write the keys of a stretch of the sets, whose filters stand together in `order`."""
+    key_filter, key_interface = to
+    for i in stretch_of(len(firsts), stretch, n_stretches):
+        for k in range(key_offsets[i], key_offsets[i + 1]):
+            key = order[firsts[i] + k - key_offsets[i]]
+            key_filter[k], key_interface[k] = filters.id[key], filters.interface[key]
 
 
 @jit
@@ -143,6 +162,6 @@ def _leading_bits_sorted(signatures: Array, rows: Array, first: int, last: int) 
     """Put sets into the order of their leading bits, in place; returns where those with equal ones are."""
     leading = signatures[first:last, 0] >> np.uint64(64 - LEADING_BITS)
     order = stable_order(leading, 2**LEADING_BITS - 1)
-    signatures[first:last], rows[first:last] = signatures[first:last][order], rows[first:last][order]
+    signatures[first:last], rows[first:last] = take_rows(signatures[first:last], order), take(rows[first:last], order)
     bounds = offsets_of(np.bincount(leading.astype(np.int64), minlength=2**LEADING_BITS)) + first
     return [slice(*part) for part in pairwise(bounds[np.append(True, bounds[1:] > bounds[:-1])].tolist())]

@@ -116,6 +116,42 @@ class BenchOptions:
 DEFAULT_OPTIONS = BenchOptions()
 
 
+class KeptEngines:
+    """Engines for one table that have been measured, by `_how_built`; with other events they are measured again as they are.
+
+    Their `build_s` stays that of their index.
+    """
+
+    def __init__(self) -> None:
+        self._table: Table | None = None
+        self._kept: dict[tuple[Any, ...], Contender] = {}
+
+    def drop_others(self, table: Table | None, how: Sequence[tuple[Any, ...]] = ()) -> None:
+        """Free all but those for this table that are built so, before as much memory is needed again."""
+        wanted = set(how) if table is not None and table is self._table else set()
+        self._kept = {key: contender for key, contender in self._kept.items() if key in wanted}
+        self._table = table
+
+    def is_for(self, table: Table | None) -> bool:
+        """Are there engines for this table?"""
+        return table is not None and table is self._table
+
+    def take(self, how: tuple[Any, ...]) -> Contender | None:
+        """One that is built so; None if there is none."""
+        return self._kept.pop(how, None)
+
+    def keep(self, how: Sequence[tuple[Any, ...]], contenders: Sequence[Contender]) -> None:
+        """Keep these, for the table of the last `drop_others`."""
+        fresh = [Contender(each.engine, each.build_s) for each in contenders]  # without answers
+        self._kept = dict(zip(how, fresh, strict=True))
+
+
+def _how_built(name: str, options: BenchOptions) -> tuple[Any, ...]:
+    """What an engine for a table depends on; one that has been told to time its steps is another."""
+    own = sorted((key, str(value)) for key, value in of_engine(name, options.engine_options).items())
+    return name, options.device, options.threads, options.steps, bool(options.moves), *own
+
+
 def bench(scenario: str | Source, engine: str, options: BenchOptions = DEFAULT_OPTIONS) -> dict[str, Any]:
     """Measure one engine on one scenario: `compare` with one engine."""
     (result,) = compare(scenario, [engine], options)
@@ -128,12 +164,13 @@ def compare(
     options: BenchOptions = DEFAULT_OPTIONS,
     workload: Workload | None = None,
     tell: Callable[[str], None] = lambda text: None,
+    kept: KeptEngines | None = None,
 ) -> list[dict[str, Any]]:
     """Measure engines side by side on the same events; one result for each, in the order given.
 
     `scenario` is a name of `SCENARIOS`, a scenario, or files; `workload` what it and the options make, if that is there
     already.  `tell` takes a line before each engine is built and before its first timed run, so that one that takes long
-    has been named.
+    has been named.  Engines that are `kept` are not built again, and those built here are kept there.
 
     A result holds only plain values, for one line of JSON: `scenario`, `engine`, `engine_options`, `device`, counts
     (`n_filters`, `n_constraints`, `n_interfaces`, `n_events`, `batch`, `repetitions`), seconds (`draw_s`, `table_s`,
@@ -157,10 +194,12 @@ def compare(
     if options.n_filters is not None and not isinstance(chosen, WorkloadFiles):
         chosen = chosen.scaled(options.n_filters)
     workload = workload or Workload.of(chosen, options.n_events, options.seed)
-    contenders = []
-    for name in engines:
-        tell(f"{name}: index")
-        contenders.append(_build(workload, name, options))
+    kept = KeptEngines() if kept is None else kept
+    how_built = [_how_built(name, options) for name in engines]
+    kept.drop_others(workload.table, how_built)
+    contenders = [
+        kept.take(how) or _build(workload, name, options, tell) for name, how in zip(engines, how_built, strict=True)
+    ]
     batches = workload.batches(options.batch)
     for contender in contenders:
         contender.engine.pin(workload.events.columns)
@@ -185,6 +224,8 @@ def compare(
         log.info("%s judged: %s", contender.engine.name, contender.checked)
     if options.moves:
         _move(workload, contenders, options)
+    else:
+        kept.keep(how_built, contenders)
     more = {} if options.rate is None else {"rate": options.rate}
     found = [{**_result(workload, contender, first, options.batch), **more} for contender in contenders]
     return found + [_beside(each, workload, first, options) for each in options.beside]
@@ -199,8 +240,9 @@ def _beside(beside: Beside, workload: Workload, first: Contender, options: Bench
     return {"scenario": workload.name, **result, **ratio, **_table_of(workload), **events, **origin()}
 
 
-def _build(workload: Workload, name: str, options: BenchOptions) -> Contender:
+def _build(workload: Workload, name: str, options: BenchOptions, tell: Callable[[str], None]) -> Contender:
     """Build an engine, warm, as often as `MAX_BUILDS`, `MAX_BUILD_S` and the repetitions allow; the last one stays."""
+    tell(f"{name}: index")
     table, events = workload.small()
     device, threads, own = options.device, options.threads, of_engine(name, options.engine_options)
     live = bool(options.moves) and (name == "auto" or engine_class(name).takes_changes)

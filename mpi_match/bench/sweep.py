@@ -8,6 +8,9 @@
 A key is a parameter of the scenario (`workloads.parameters`), one of `RUN_KEYS`, or an engine's option, with or without its
 engine.  All combinations are checked before the first is measured.  A record has the values of its point as `parameters`.
 With `resume`, a point is measured unless the file has its records already, of the same commit and machine.
+
+A point that differs from the one before only in its events has the same table, and the same engines where nothing of them is
+varied: neither is made again.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
 
-from mpi_match.bench.engines import DEFAULT_OPTIONS, BenchOptions, WrongAnswer, compare
+from mpi_match.bench.engines import DEFAULT_OPTIONS, BenchOptions, KeptEngines, WrongAnswer, compare
 from mpi_match.bench.report import engine_of
 from mpi_match.bench.workload import KeptWorkloads, Source, WorkloadFiles
 from mpi_match.engines.registry import check_options, of_engine, read_options
@@ -150,16 +153,19 @@ class Sweep:
         """
         done, known = {_identity(record) for record in have}, self.earlier([dict(record) for record in have])
         rounds = [(point, self.options.seed + k) for point in self.points() for k in range(self.seeds)]
-        workloads = workloads or KeptWorkloads()
+        workloads, engines = workloads or KeptWorkloads(), KeptEngines()
         for number, (point, seed) in enumerate(rounds, 1):
             what = f"{number} of {len(rounds)}: {point}" + (f" seed={seed}" if self.seeds > 1 else "")
             if done and all(identity in done for identity in self._identities(point, seed)):
                 tell(f"{what}: is there already")
                 continue
             tell(what)
-            workload = workloads.of(point.scenario, point.options.n_events, seed)
+            drawn = point.scenario, point.options.n_events, seed
+            if not engines.is_for(workloads.table_of(*drawn)):
+                engines.drop_others(None)  # before there is another table
+            workload = workloads.of(*drawn)
             options = replace(point.options, seed=seed)
-            records = compare(point.scenario, self.engines, options, workload, lambda text: tell(f"  {text}"))
+            records = compare(point.scenario, self.engines, options, workload, lambda text: tell(f"  {text}"), engines)
             more: dict[str, Any] = {"parameters": point.values} if point.values else {}
             more |= {"drawn_from": _drawn_from(point.scenario)}
             more |= {"moved": point.options.moves} if point.options.moves else {}

@@ -101,9 +101,14 @@ class Workload:
     draw_s: float = 0.0
 
     @classmethod
-    def of(cls, source: Source, n_events: int, seed: int) -> Workload:
-        """Make or read the table and the first `n_events` events.  Raises StorageError, ModelError, OSError."""
-        return _of_files(source, n_events, seed) if isinstance(source, WorkloadFiles) else _drawn(source, n_events, seed)
+    def of(cls, source: Source, n_events: int, seed: int, beside: Workload | None = None) -> Workload:
+        """Make or read the table and the first `n_events` events.  Raises StorageError, ModelError, OSError.
+
+        The table is that of `beside`, if there is one.
+        """
+        if isinstance(source, WorkloadFiles):
+            return _of_files(source, n_events, seed)
+        return _drawn(source, n_events, seed, beside)
 
     @cached_property
     def filters(self) -> list[Filter]:
@@ -118,7 +123,8 @@ class Workload:
 class KeptWorkloads:
     """Workloads that are not made again while they are kept: the last ones used, `MOST_KEPT` of them.
 
-    While another one is made, those that are kept have at most `most_bytes`; with 0 there is one at a time.
+    While another one is made, those that are kept have at most `most_bytes`; with 0 there is one at a time.  One with the
+    filters of a kept one, and other events, has its table.
     """
 
     def __init__(self, most_bytes: int = 0) -> None:
@@ -130,28 +136,45 @@ class KeptWorkloads:
         key = source, n_events, seed
         found = self._kept.pop(key, None)
         if found is None:
+            beside = self._beside(source, seed)
             while len(self._kept) >= MOST_KEPT or self._nbytes > self._most_bytes:
                 del self._kept[next(iter(self._kept))]
-            found = Workload.of(*key)
+            found = Workload.of(*key, beside)
         self._kept[key] = found
         return found
 
+    def table_of(self, source: Source, n_events: int, seed: int) -> Table | None:
+        """The table that one has, if that is kept."""
+        found = self._kept.get((source, n_events, seed)) or self._beside(source, seed)
+        return None if found is None else found.table
+
+    def _beside(self, source: Source, seed: int) -> Workload | None:
+        """One that is kept with the same filters, if any."""
+        if isinstance(source, WorkloadFiles):
+            return None
+        same = source.of_filters, seed
+        scenarios = ((each, of, kept) for (each, _, of), kept in self._kept.items() if not isinstance(each, WorkloadFiles))
+        return next((kept for each, of, kept in scenarios if (each.of_filters, of) == same), None)
+
     @property
     def _nbytes(self) -> int:
-        return sum(workload.table.nbytes for workload in self._kept.values())
+        return sum({id(workload.table): workload.table.nbytes for workload in self._kept.values()}.values())
 
 
-def _drawn(scenario: Scenario, n_events: int, seed: int) -> Workload:
-    """Of a scenario; only one chunk of raw events is in memory."""
-    started = time.perf_counter()
-    make_table = scenario.drawn_table(seed)
-    draw_s = time.perf_counter() - started
-    log.info("%s filters drawn in %.2f s", f"{scenario.n_filters:,}", draw_s)
-    started = time.perf_counter()
-    table = make_table()
-    table_s = time.perf_counter() - started
-    del make_table  # and what it was made of
-    log.info("%s made in %.2f s", table, table_s)
+def _drawn(scenario: Scenario, n_events: int, seed: int, beside: Workload | None) -> Workload:
+    """Of a scenario, with the table of `beside` if given; only one chunk of raw events is in memory."""
+    if beside is None:
+        started = time.perf_counter()
+        make_table = scenario.drawn_table(seed)
+        draw_s = time.perf_counter() - started
+        log.info("%s filters drawn in %.2f s", f"{scenario.n_filters:,}", draw_s)
+        started = time.perf_counter()
+        table = make_table()
+        table_s = time.perf_counter() - started
+        del make_table  # and what it was made of
+        log.info("%s made in %.2f s", table, table_s)
+    else:
+        table, table_s, draw_s = beside.table, beside.table_s, beside.draw_s
     encode_s, pieces = 0.0, []
     for chunk in scenario.event_chunks(n_events, seed):
         started = time.perf_counter()

@@ -187,6 +187,11 @@ class Scenario:
         n_interfaces = max(n_filters // each, 1) if self.area or each == 1 else min(self.n_interfaces, n_filters)
         return replace(self, n_filters=n_filters, n_interfaces=n_interfaces)
 
+    @property
+    def of_filters(self) -> Scenario:
+        """What the filters depend on: scenarios that differ only in their events have the same."""
+        return replace(self, event_size=(0, 0))
+
     def subscriptions(self, seed: int = 0) -> Subscriptions:
         """The subscriptions, as `Table.from_subscriptions` takes them."""
         sizes, name, choice, value = self._filters(seed)
@@ -424,6 +429,11 @@ class OriginalCcm(Scenario):
             if getattr(self, parameter) != value:
                 raise ValueError(f"{self.name}: the original generator has no {parameter} but {value}; see ccm")
 
+    @property
+    def of_filters(self) -> Scenario:
+        """All of it: its events are drawn first, with the same random numbers."""
+        return self
+
     def _filters(self, seed: int) -> tuple[Array, Array, Array, Array]:
         drawn = self._drawn(seed)
         return drawn.filter_sizes, drawn.constraint_name, drawn.constraint_choice, drawn.constraint_value
@@ -521,6 +531,11 @@ class TagScenario(Scenario):
         sizes = tuple(size + extra for size, extra in zip(self.filter_size, self.extra_tags, strict=True))
         object.__setattr__(self, "event_size", sizes)
         super().__post_init__()
+
+    @property
+    def of_filters(self) -> Scenario:
+        """See `Scenario.of_filters`."""
+        return replace(self, extra_tags=(0, 0))
 
     def subscriptions(self, seed: int = 0) -> Subscriptions:
         """See `Scenario.subscriptions`."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from mpi_match.bench import report, sweep
@@ -14,9 +16,10 @@ from mpi_match.bench.comparison import comparison_table, verdict
 from mpi_match.bench.engines import BenchOptions, WrongAnswer
 from mpi_match.bench.sweep import Axis, Sweep
 from mpi_match.bench.sweep_report import Measured, draw, draw_steps, lines, sweep_table, told_apart_by
-from mpi_match.bench.workload import KeptWorkloads
+from mpi_match.bench.workload import KeptWorkloads, Workload
 from mpi_match.errors import OptionError
 from mpi_match.storage import StorageError
+from mpi_match.workloads.parameters import with_parameters
 from mpi_match.workloads.scenarios import SCENARIOS
 
 QUICK = BenchOptions(n_filters=60, n_events=20, batch=8, repetitions=1, check=1)
@@ -73,6 +76,48 @@ def test_workloads_are_kept_up_to_a_number_of_bytes() -> None:
     assert several.of(most, 5, 0) is several.of(most, 5, 0)
     several.of(more, 5, 1)
     assert several.of(few, 5, 0) is not first
+
+
+@pytest.mark.parametrize(
+    ("scenario", "events", "same"),
+    [
+        ("ccm", {"attributes": "8"}, True),
+        ("clcb", {"attributes": "2"}, True),
+        ("tagmatch", {"extra_tags": "7"}, True),
+        ("ccm", {"names": "50"}, False),
+        ("tagmatch", {"constraints": "2"}, False),
+        ("ccm-original", {"attributes": "2"}, False),
+    ],
+)
+def test_a_workload_with_other_events_has_the_table_of_a_kept_one(scenario: str, events: dict[str, str], same: bool) -> None:
+    own = {"filters": "600"} if scenario != "ccm-original" else {"filters": "600", "interfaces": "10"}
+    one, other = (with_parameters(SCENARIOS[scenario], own | more) for more in ({}, events))
+    kept = KeptWorkloads()
+    first = kept.of(one, 20, 0)
+    assert (kept.table_of(other, 20, 0) is first.table) == same
+    assert kept.table_of(other, 20, 1) is None
+    found, alone = kept.of(other, 20, 0), Workload.of(other, 20, 0)
+    assert (found.table is first.table) == same
+    assert found.table.digest == alone.table.digest
+    assert np.array_equal(found.events.attributes, alone.events.attributes)
+    assert not np.array_equal(found.events.attributes, first.events.attributes)
+
+
+def test_an_index_is_built_again_only_for_another_table_or_other_options() -> None:
+    axes = ("names=10,12", "sff.rounds=0,10", "attributes=3,5", "batch=4,60")
+    plan = Sweep("ccm", ("sff", "keyed"), tuple(map(Axis.of, axes)), options=QUICK)
+    told: list[str] = []
+    found = [record for records in plan.run(tell=told.append) for record in records]
+    assert len(found) == 32
+    assert [line.strip() for line in told if "index" in line] == ["sff: index", "keyed: index", "sff: index"] * 2
+    alone = {}
+    for names, attributes in itertools.product(("10", "12"), ("3", "5")):
+        point = (Axis("names", (names,)), Axis("attributes", (attributes,)))
+        ((record,),) = Sweep("ccm", ("counting",), point, options=QUICK).run()
+        alone[names, attributes] = record["answers_digest"]
+    assert len(set(alone.values())) == 4
+    for record in found:
+        assert record["answers_digest"] == alone[record["parameters"]["names"], record["parameters"]["attributes"]]
 
 
 def test_every_combination_is_measured_with_every_engine_and_seed() -> None:

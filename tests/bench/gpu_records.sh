@@ -19,6 +19,8 @@
 #   soak         changes without end at 2.5 M filters, and filters that come: memory, pauses 14
 #   scaling      1, 2, 4, ... workers, a GPU each, as many as there are                      2 for each number
 #   experiments  the tables and figures of the papers, dear ones with fewer points; only when it is named   25
+#   large-areas  points of CLCB with 10 million filters; only when it is named, as the next      17, estimated
+#   large-tags   figures and tables of TagMatch with 40 to 212 million sets; 110 GiB of memory   35, estimated
 #
 # Needs an environment with the project and MPI (`make env`); MPIRUN_FLAGS are for mpirun.  Times are those of an H200 with 16
 # cores.  DIRECTORY gets a file of records for each stage and the workloads, which are used again.  A stage that fails is
@@ -190,11 +192,26 @@ stage_scaling() {
         --directory "$to/work" ${MPIRUN_FLAGS:+"--mpirun-flags=$MPIRUN_FLAGS"} -o "$to/scaling.jsonl"
 }
 
-stage_experiments() { # what is there already is not measured again; what is missing at full size first
-    local to_keep=(-o "$to/experiments")
-    experiment() {
-        try "$python" -m mpi_match experiment run "$@" "${to_keep[@]}"
-    }
+experiment() { # what is there already is not measured again
+    try "$python" -m mpi_match experiment run "$@" -o "$to/experiments"
+    cat "$to"/experiments/*.jsonl >"$to/experiments.jsonl"
+}
+
+stage_large_areas() {
+    experiment clcb-figure-4 --only interfaces=1000000 --only area=0.0001 --repetitions 2
+    experiment clcb-figure-5 --only interfaces=1000000 --repetitions 1
+    experiment clcb-figure-3 clcb-figure-4 --only interfaces=1000000 --repetitions 2
+}
+
+stage_large_tags() {
+    experiment tagmatch-table-1 --only filters=212000000 --only tagmatch.variant=hybrid --engine tagmatch --repetitions 1
+    experiment tagmatch-figure-2 tagmatch-figure-3 tagmatch-table-3 --repetitions 1
+    experiment tagmatch-figure-6 tagmatch-figure-7 tagmatch-figure-5 --repetitions 1
+    experiment tagmatch-figure-8 tagmatch-figure-9 tagmatch-figure-4 --repetitions 1
+    experiment tagmatch-table-1 --repetitions 1
+}
+
+stage_experiments() { # what is missing at full size first
     experiment clcb-figure-6
     experiment mpi-cuda-table-2 mpi-cuda-figure-5 --repetitions 2
     experiment mpi-cuda-figure-3 --only attributes=1,3,5,7,10 --repetitions 2
@@ -211,7 +228,6 @@ stage_experiments() { # what is there already is not measured again; what is mis
     experiment tagmatch-figure-8 tagmatch-figure-9 --only filters=5000000 --repetitions 2
     experiment tagmatch-figure-10 --only filters=1000000,5000000 --repetitions 2
     experiment tagmatch-table-1 tagmatch-table-3 --only filters=20000000 --repetitions 1
-    cat "$to"/experiments/*.jsonl >"$to/experiments.jsonl"
 }
 
 failed=()

@@ -383,8 +383,9 @@ SECTIONS = (
         lambda r: r["what"] == "printed",
         "experiment | value | printed | here | our engines",
         _claimed,
-        "Printed values beside those of the same quantity at the same point on an H200, some of CLCB's on an H100, with "
-        "16 cores (those of commits `120ab6c35c94` and `a0da02b5b4f7` on two cores of an AMD EPYC), one event at a time; "
+        "Printed values beside those of the same quantity at the same point on an H200, some of CLCB's and "
+        "TagMatch's with 40 million sets on an H100, with 16 cores or a part of them (those of commits `120ab6c35c94`, "
+        "`a241456a3e37`, `a74263a0a19f` and `cabe9df65e71` on two cores of an AMD EPYC), one event at a time; "
         "the papers' machines are of 2009 to 2017. Engines took turns and their answers were compared. "
         f"{' '.join(REPORT_NOTES)} "
         "`mpi-match report tests/bench/records/*-experiments.jsonl -o report.html` draws all of it; what was kept of the "

@@ -35,8 +35,8 @@ REPORT_NOTES = (
     "Not measured for want of time on a GPU: MPI-CUDA with several GPUs, but what stands in RESULTS.md; TagMatch at full "
     "size, but figure 10, 20 and 40 million sets in table 1, and the smallest points of table 3 and figures 8 and 9 (212 "
     "million sets stand in RESULTS.md); "
-    "points of CLCB with 10 million filters (a million interfaces) but in figure 7 and one area of figure 3. What each "
-    "experiment lacks stands at its head.",
+    "on a GPU, points of CLCB with 10 million filters (a million interfaces) but in figure 7 and one area of figure 3. "
+    "What each experiment lacks stands at its head.",
 )
 BEGIN, END = "<!-- results: written by tests/bench/results.py -->\n", "<!-- end of results -->\n"
 
@@ -385,8 +385,8 @@ SECTIONS = (
         _claimed,
         "Printed values beside those of the same quantity at the same point on an H200, some of CLCB's and "
         "TagMatch's with 40 million sets on an H100, with 16 cores or a part of them (those of commits `120ab6c35c94`, "
-        "`a241456a3e37`, `a74263a0a19f` and `cabe9df65e71` on two cores of an AMD EPYC), one event at a time; "
-        "the papers' machines are of 2009 to 2017. Engines took turns and their answers were compared. "
+        "`a241456a3e37`, `a74263a0a19f`, `cabe9df65e71` and `04d66ab54e7e` on two cores of an AMD EPYC), one event at a "
+        "time; the papers' machines are of 2009 to 2017. Engines took turns and their answers were compared. "
         f"{' '.join(REPORT_NOTES)} "
         "`mpi-match report tests/bench/records/*-experiments.jsonl -o report.html` draws all of it; what was kept of the "
         "papers' set-up and what differs, `mpi-match experiment run` says; which points and engines are not measured, "

@@ -25,6 +25,9 @@ from mpi_match.table.row_counts import lower_bound
 from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary
 
+WRITTEN_TOGETHER = 2**16
+"""Filters whose tags are written together, at least; more where there are more names, each of which is looked at once."""
+
 
 @dataclass(frozen=True)
 class TagSetColumns:
@@ -130,17 +133,22 @@ def _write_tags(
     offsets: Array,
     to: tuple[Array, Array],
 ) -> None:
-    """Write the distinct tags of a stretch of filters, name by name, so that they ascend."""
+    """Write the distinct tags of a stretch of filters, name by name, so that they ascend; of some filters after the other,
+    whose tags stay in a core's cache."""
     tags, sizes = to
-    mine = stretch_of(len(sizes), stretch, n_stretches)
+    mine, rows = stretch_of(len(sizes), stretch, n_stretches), np.empty(len(order), np.int64)
     for number in range(len(order)):
-        name = order[number]
-        last = name_offsets[name + 1]
-        row = lower_bound(filter_id, name_offsets[name], last, mine.start)
-        while row < last and np.int64(filter_id[row]) < mine.stop:
-            owner = np.int64(filter_id[row])
-            place = offsets[owner] + np.int64(sizes[owner])
-            if sizes[owner] == 0 or tags[place - 1] != number:
-                tags[place] = number
-                sizes[owner] += 1
-            row += 1
+        rows[number] = lower_bound(filter_id, name_offsets[order[number]], name_offsets[order[number] + 1], mine.start)
+    block = max(WRITTEN_TOGETHER, len(order))
+    for first in range(mine.start, mine.stop, block):
+        stop = min(first + block, mine.stop)
+        for number in range(len(order)):
+            row, last = rows[number], name_offsets[order[number] + 1]
+            while row < last and np.int64(filter_id[row]) < stop:
+                owner = np.int64(filter_id[row])
+                place = offsets[owner] + np.int64(sizes[owner])
+                if sizes[owner] == 0 or tags[place - 1] != number:
+                    tags[place] = number
+                    sizes[owner] += 1
+                row += 1
+            rows[number] = row

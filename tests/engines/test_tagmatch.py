@@ -180,6 +180,15 @@ def test_partitions_are_sorted_by_one_thread_or_many(
         assert signatures[first:last].tolist() == sorted(before[first:last].tolist())
 
 
+@pytest.mark.parametrize("n", [0, 1, 2, 500])
+@pytest.mark.parametrize("n_values", [1, 2, 3, 2**64])
+def test_rows_are_ordered_as_lists_are(n: int, n_values: int) -> None:
+    rows = np.random.default_rng(n).integers(0, n_values, (n, 3), dtype=np.uint64)
+    order = tag_sets.lexicographic_order(rows)
+    assert sorted(order.tolist()) == list(range(n))
+    assert rows[order].tolist() == sorted(rows.tolist())
+
+
 def test_the_pivot_is_the_bit_of_nearly_half_of_the_sets() -> None:
     before, _, found = parts_of(500, 499)
     bits = np.unpackbits(before.astype(">u8").view(np.uint8), axis=1).sum(axis=0)

@@ -134,6 +134,8 @@ def answers_of(pairs: Array, keys: Keys, others: Array, n_queries: int, n_ids: i
     found = np.empty(int(offsets[-1]), np.uint32)
     in_stretches(n_queries, _collect_keys, matched, more, keys, offsets, found, counts)
     ends = running_sum(counts)
+    if ends[-1] == offsets[-1]:  # none comes twice: they are end to end already
+        return Matches.from_counts(counts, found, n_ids)
     ids = np.empty(int(ends[-1]), np.uint32)
     in_stretches(n_queries, _merge, offsets, found, ends, ids)
     return Matches.from_counts(counts, ids, n_ids)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.compute.bits import popcount
+from mpi_match.compute.bits import count_each_bit
 from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.compute.parallel import in_stretches, stretch_of
 from mpi_match.events.signatures import SIGNATURE_BITS, SIGNATURE_WORDS
@@ -71,14 +71,8 @@ def divide(signatures: Array, rows: Array, max_p: int, n_threads: int) -> Partit
 @nested
 def _count_bits(signatures: Array, first: int, last: int, counts: Array) -> None:
     """How many of the sets have each bit."""
-    counts[:] = 0
-    for i in range(first, last):
-        for word in range(SIGNATURE_WORDS):
-            left = signatures[i, word]
-            while left:
-                lowest = left & (~left + np.uint64(1))
-                counts[64 * word + 63 - popcount(lowest - np.uint64(1))] += 1
-                left ^= lowest
+    for word in range(SIGNATURE_WORDS):
+        count_each_bit(signatures, word, first, last, counts[64 * word : 64 * (word + 1)])
 
 
 @nested

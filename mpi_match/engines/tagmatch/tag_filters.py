@@ -12,7 +12,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of, take_ranges
 from mpi_match.compute.compile_cache import jit
-from mpi_match.compute.parallel import MAX_ROWS, in_stretches, running_sum, stretch_of, take
+from mpi_match.compute.parallel import MAX_ROWS, in_stretches, running_sum, stretch_of
 from mpi_match.events.signatures import tag_signatures
 from mpi_match.model import Op, Type
 from mpi_match.table.constraints import OP_MASK
@@ -21,6 +21,8 @@ from mpi_match.table.table import Table
 from mpi_match.table.tag_sets import tags_of_filters
 
 TAG = np.dtype(np.uint32)
+FETCHED_TOGETHER = 16
+"""Filters that are fetched from memory at the same time."""
 
 
 class TagFilters(NamedTuple):
@@ -37,17 +39,13 @@ class TagFilters(NamedTuple):
     tags: Array
 
     @classmethod
-    def of(cls, table: Table, id_: Array | None = None, interface: Array | None = None) -> TagFilters:
-        """The filters of a tag table, under other ids and interfaces if given."""
+    def of(cls, table: Table) -> TagFilters:
+        """The filters of a tag table."""
         offsets, tags, sizes = tags_of_filters(table, np.arange(table.vocabulary.n_names))
         if int(sizes.sum()) < len(tags):  # a filter may name a tag twice
             tags, offsets = tags[take_ranges(offsets[:-1], sizes)], offsets_of(sizes)
-        return cls(
-            np.arange(table.n_filters, dtype=np.uint32) if id_ is None else id_.astype(np.uint32),
-            (table.filters.interface if interface is None else interface).astype(np.uint32),
-            offsets,
-            tags,
-        )
+        interface = table.filters.interface.astype(np.uint32, copy=False)
+        return cls(np.arange(table.n_filters, dtype=np.uint32), interface, offsets, tags)
 
     @property
     def n(self) -> int:
@@ -59,7 +57,9 @@ class TagFilters(NamedTuple):
 
     def tags_of(self, filters: Array) -> tuple[Array, Array]:
         """Offsets and tags of some of the filters, by position, in this order."""
-        offsets = running_sum(take(np.diff(self.offsets), filters))
+        sizes = np.empty(len(filters), np.uint32)
+        in_stretches(len(filters), _take_sizes, filters, self.offsets, sizes)
+        offsets = running_sum(sizes)
         tags = np.empty(int(offsets[-1]), TAG)
         in_stretches(len(filters), _take_tags, filters, self.offsets, self.tags, offsets, tags)
         return offsets, tags
@@ -74,14 +74,30 @@ class TagFilters(NamedTuple):
 
 
 @jit
+def _take_sizes(stretch: int, n_stretches: int, filters: Array, offsets: Array, sizes: Array) -> None:
+    """Fill the numbers of tags of a stretch of the filters that are taken."""
+    for i in stretch_of(len(filters), stretch, n_stretches):
+        sizes[i] = offsets[filters[i] + 1] - offsets[filters[i]]
+
+
+@jit
 def _take_tags(
     stretch: int, n_stretches: int, filters: Array, offsets: Array, tags: Array, taken_offsets: Array, taken: Array
 ) -> None:
-    """Fill the tags of a stretch of the filters that are taken."""
-    for i in stretch_of(len(filters), stretch, n_stretches):
-        first, to = offsets[filters[i]], taken_offsets[i]
-        for k in range(taken_offsets[i + 1] - to):
-            taken[to + k] = tags[first + k]
+    """Fill the tags of a stretch of the filters that are taken: the first ones of some filters before their others, so that
+    these filters are fetched from memory at the same time and not one after the other."""
+    mine, firsts = stretch_of(len(filters), stretch, n_stretches), np.empty(FETCHED_TOGETHER, np.int64)
+    for begin in range(mine.start, mine.stop, FETCHED_TOGETHER):
+        n = min(FETCHED_TOGETHER, mine.stop - begin)
+        for i in range(n):
+            firsts[i] = offsets[filters[begin + i]]
+        for i in range(n):
+            if taken_offsets[begin + i] < taken_offsets[begin + i + 1]:
+                taken[taken_offsets[begin + i]] = tags[firsts[i]]
+        for i in range(n):
+            to = taken_offsets[begin + i]
+            for k in range(1, taken_offsets[begin + i + 1] - to):
+                taken[to + k] = tags[firsts[i] + k]
 
 
 def signatures_of_tags(table: Table) -> Array:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of
-from mpi_match.compute.compile_cache import jit
+from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.compute.parallel import in_stretches, running_sum, stable_order, stretch_of, take, take_rows
 from mpi_match.engines.tagmatch.partitions import Partitions, divide
 from mpi_match.engines.tagmatch.tag_filters import TagFilters
@@ -25,7 +25,7 @@ from mpi_match.events.signatures import SIGNATURE_WORDS
 
 ORDER_BITS = 40
 """Bits of a hash that equal filters are brought together by."""
-SORTED_BY_ONE, LEADING_BITS = 2**20, 16
+SORTED_BY_ONE, LEADING_BITS = 2**20, 12
 """A partition of more sets is sorted by so many bits first, and those with equal ones by one thread."""
 
 
@@ -65,24 +65,27 @@ class TagSets(NamedTuple):
         hashes = np.empty(filters.n, np.uint64)
         in_stretches(filters.n, _hash_filters, filters.offsets, filters.tags, hashes)
         order = stable_order(hashes, 2**ORDER_BITS - 1)
-        is_first = np.ones(filters.n, bool)
-        in_stretches(filters.n, _find_first, order, filters.offsets, filters.tags, is_first)
-        firsts = np.flatnonzero(is_first)
-        n_keys = np.diff(np.append(firsts, filters.n))
-        signatures = np.zeros((len(firsts), SIGNATURE_WORDS), np.uint64)
-        in_stretches(len(firsts), sign, take(order, firsts), filters.offsets, filters.tags, tag_signatures, signatures)
-
-        rows = np.arange(len(firsts), dtype=np.uint32)
+        del hashes
+        next_of = np.empty(filters.n, np.uint32)
+        is_first = np.empty(filters.n, bool)
+        in_stretches(filters.n, _chain, order, filters.offsets, filters.tags, (is_first, next_of))
+        del order
+        owners = np.flatnonzero(is_first).astype(np.uint32)
+        signatures = np.empty((len(owners), SIGNATURE_WORDS), np.uint64)
+        in_stretches(len(owners), _sign, owners, filters.offsets, filters.tags, tag_signatures, signatures)
         if max_p is None:
-            bounds = np.array([0, len(rows)] if len(rows) else [0], np.int64)
+            bounds = np.array([0, len(owners)] if len(owners) else [0], np.int64)
             partitions = Partitions(bounds, np.zeros((len(bounds) - 1, SIGNATURE_WORDS), np.uint64))
         else:
-            partitions = divide(signatures, rows, max_p, n_threads)
-        _sort_partitions(signatures, rows, partitions, n_threads)
-        firsts, key_offsets = take(firsts, rows), running_sum(take(n_keys, rows))
+            partitions = divide(signatures, owners, max_p, n_threads)
+        _sort_partitions(signatures, owners, partitions, n_threads)
+        n_keys = np.empty(len(owners), np.uint32)
+        in_stretches(len(owners), _count_keys, owners, next_of, n_keys)
+        key_offsets = running_sum(n_keys)
         key_filter, key_interface = np.empty(filters.n, np.uint32), np.empty(filters.n, np.uint32)
-        in_stretches(len(rows), _write_keys, order, firsts, key_offsets, filters, (key_filter, key_interface))
-        tag_offsets, tags = filters.tags_of(take(order, firsts))
+        columns = filters.id, filters.interface
+        in_stretches(len(owners), _write_keys, owners, next_of, key_offsets, columns, (key_filter, key_interface))
+        tag_offsets, tags = filters.tags_of(owners)
         return cls(signatures, tag_offsets, tags, key_offsets, key_filter, key_interface, partitions)
 
 
@@ -98,53 +101,84 @@ def _hash_filters(stretch: int, n_stretches: int, offsets: Array, tags: Array, h
 
 
 @jit
-def _find_first(stretch: int, n_stretches: int, order: Array, offsets: Array, tags: Array, is_first: Array) -> None:
-    """Clear the flags of filters, in `order`, that have the same tags as the one before."""
+def _chain(stretch: int, n_stretches: int, order: Array, offsets: Array, tags: Array, to: tuple[Array, Array]) -> None:
+    """Of each filter, whether it is the first with its tags, and which is the next; the last one is its own next.
+
+    Parameters: `order` u32[n] of the filters, with those of equal tags one after the other, ascending.
+    """
+    is_first, next_of = to
     for place in stretch_of(len(order), stretch, n_stretches):
-        if place == 0:
-            continue
-        here, before = order[place], order[place - 1]
-        size = offsets[here + 1] - offsets[here]
-        same = size == offsets[before + 1] - offsets[before]
-        for k in range(size if same else 0):
-            same = same and tags[offsets[here] + k] == tags[offsets[before] + k]
-        is_first[place] = not same
+        here = order[place]
+        same = False
+        if place:
+            same = _equal(offsets, tags, here, order[place - 1])
+        is_first[here] = not same
+        next_of[here] = here
+        if place + 1 < len(order) and _equal(offsets, tags, here, order[place + 1]):
+            next_of[here] = order[place + 1]
+
+
+@nested
+def _equal(offsets: Array, tags: Array, one: int, other: int) -> bool:
+    """Have two filters the same tags?"""
+    size = offsets[one + 1] - offsets[one]
+    if size != offsets[other + 1] - offsets[other]:
+        return False
+    same = 0
+    while same < size and tags[offsets[one] + same] == tags[offsets[other] + same]:
+        same += 1
+    return same == size
+
+
+@jit
+def _count_keys(stretch: int, n_stretches: int, owners: Array, next_of: Array, n_keys: Array) -> None:
+    """Fill `n_keys`: how many filters each set has, by its first one."""
+    for i in stretch_of(len(owners), stretch, n_stretches):
+        key, n = owners[i], 1
+        while next_of[key] != key:
+            key, n = next_of[key], n + 1
+        n_keys[i] = n
 
 
 @jit
 def _write_keys(
     stretch: int,
     n_stretches: int,
-    order: Array,
-    firsts: Array,
+    owners: Array,
+    next_of: Array,
     key_offsets: Array,
-    filters: TagFilters,
+    columns: tuple[Array, Array],
     to: tuple[Array, Array],
 ) -> None:
-    """Write the keys of a stretch of the sets, whose filters stand together in `order`."""
-    key_filter, key_interface = to
-    for i in stretch_of(len(firsts), stretch, n_stretches):
+    """Write the keys of a stretch of the sets: the ids and interfaces of all filters of each."""
+    (ids, interfaces), (key_filter, key_interface) = columns, to
+    for i in stretch_of(len(owners), stretch, n_stretches):
+        key = owners[i]
         for k in range(key_offsets[i], key_offsets[i + 1]):
-            key = order[firsts[i] + k - key_offsets[i]]
-            key_filter[k], key_interface[k] = filters.id[key], filters.interface[key]
+            key_filter[k], key_interface[k] = ids[key], interfaces[key]
+            key = next_of[key]
 
 
 @jit
-def sign(
+def _sign(
     stretch: int, n_stretches: int, filters: Array, offsets: Array, tags: Array, tag_signatures: Array, signatures: Array
 ) -> None:
-    """Fill `signatures`, zeros, with those of some filters: the bits of all their tags."""
+    """Fill `signatures` with those of some filters: the bits of all their tags."""
     for i in stretch_of(len(filters), stretch, n_stretches):
+        first = second = third = np.uint64(0)
         for k in range(offsets[filters[i]], offsets[filters[i] + 1]):
-            for word in range(SIGNATURE_WORDS):
-                signatures[i, word] |= tag_signatures[tags[k], word]
+            tag = tags[k]
+            first |= tag_signatures[tag, 0]
+            second |= tag_signatures[tag, 1]
+            third |= tag_signatures[tag, 2]
+        signatures[i, 0], signatures[i, 1], signatures[i, 2] = first, second, third
 
 
 def _sort_partitions(signatures: Array, rows: Array, partitions: Partitions, n_threads: int) -> None:
     """Put the sets of each partition into lexicographic order, in place."""
 
     def sort(part: slice) -> None:
-        order = np.lexsort(signatures[part].T[::-1])
+        order = lexicographic_order(signatures[part])
         signatures[part], rows[part] = signatures[part][order], rows[part][order]
 
     parts: list[slice] = []
@@ -156,6 +190,24 @@ def _sort_partitions(signatures: Array, rows: Array, partitions: Partitions, n_t
     with ThreadPoolExecutor(n_threads, "tagmatch-sort") as threads:
         for _ in threads.map(sort, parts):
             pass
+
+
+def lexicographic_order(signatures: Array) -> Array:
+    """i64[n]: the rows u64[n, 3] by their first word, those with equal ones by the second, then by the third.
+
+    NumPy sorts words by the processor's vectors, many times faster than it compares rows.
+    """
+    order = np.argsort(signatures[:, 0])
+    found = signatures[order, 0]
+    is_new = found[1:] != found[:-1]
+    for word in range(1, SIGNATURE_WORDS):
+        tied = np.flatnonzero(~(np.append(True, is_new) & np.append(is_new, True)))
+        run, rows = np.append(0, np.cumsum(is_new))[tied], order[tied]
+        key = run * len(tied) + np.unique(signatures[rows, word], return_inverse=True)[1]
+        by_key = np.argsort(key)
+        order[tied], key = rows[by_key], key[by_key]
+        is_new[tied[1:] - 1] = key[1:] != key[:-1]
+    return order
 
 
 def _leading_bits_sorted(signatures: Array, rows: Array, first: int, last: int) -> list[slice]:

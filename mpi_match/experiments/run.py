@@ -20,11 +20,11 @@ from mpi_match.bench.report import append_json, read_json
 from mpi_match.bench.scaling import ScalingPlan, scale
 from mpi_match.bench.sweep import Axis, Sweep, check_agreement
 from mpi_match.bench.workload import KeptWorkloads
-from mpi_match.engines.registry import REGISTRY, engine_class, of_engine
+from mpi_match.engines.registry import REGISTRY, engine_class, of_engine, options_of
 from mpi_match.environment.machine import commit, machine
 from mpi_match.errors import EngineError
 from mpi_match.experiments.catalog import Experiment, RanksRun, Run
-from mpi_match.workloads.parameters import PER_INTERFACE
+from mpi_match.workloads.parameters import PER_INTERFACE, listed
 from mpi_match.workloads.scenarios import SCENARIOS
 
 SCALED = ("filters", PER_INTERFACE, "tagmatch.max_p")
@@ -67,6 +67,21 @@ class ExperimentPlan(NamedTuple):
         """An axis with the values that are meant."""
         wanted = self.only.get(axis.key)
         return axis if wanted is None else axis._replace(values=tuple(each for each in axis.values if each in wanted))
+
+    def takes(self, runs: Run) -> bool:
+        """Whether the values that a run does not vary are meant."""
+        return all((value := value_of(runs, key)) is None or value in wanted for key, wanted in self.only.items())
+
+
+def value_of(runs: Run, key: str) -> str | None:
+    """The value of a parameter, or of an engine's option, in all points of a run; None where it varies or is not known."""
+    if key in runs.fixed or any(axis.key == key for axis in runs.axes):
+        return runs.fixed.get(key)
+    owner, _, option = key.rpartition(".")
+    if owner in runs.engines:
+        known = {each.name: each for each in options_of(owner)}
+        return known[option].spelled(known[option].default).partition("=")[2] if option in known else None
+    return {name: text for name, text, _ in listed(SCENARIOS[runs.scenario])}.get(key)
 
 
 def missing(engines: Iterable[str], given: Mapping[str, object] = MappingProxyType({})) -> dict[str, str]:
@@ -265,7 +280,7 @@ def _planned(experiment: Experiment, plan: ExperimentPlan) -> Iterator[tuple[Swe
         able = [name for name in each.engines if name not in unable]
         engines = tuple(name for name in able if plan.has(name))
         axes = tuple(plan.of(axis) for axis in each.axes if not _is_of(axis.key, unable))
-        if engines and all(axis.values for axis in axes):
+        if engines and plan.takes(each) and all(axis.values for axis in axes):
             share = _share(each, plan.scale)
             yield _scaled(each, engines, axes, plan._replace(scale=share)), share, engines[0] == able[0]
 

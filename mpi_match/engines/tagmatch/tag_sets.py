@@ -127,7 +127,7 @@ def _equal(offsets: Array, tags: Array, one: int, other: int) -> bool:
     same = 0
     while same < size and tags[offsets[one] + same] == tags[offsets[other] + same]:
         same += 1
-    return same == size
+    return bool(same == size)
 
 
 @jit

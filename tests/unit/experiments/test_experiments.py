@@ -12,6 +12,7 @@ from mpi_match.bench.report import append_json, read_json
 from mpi_match.bench.scaling import ScalingPlan
 from mpi_match.bench.sweep_report import measured
 from mpi_match.engines import REGISTRY
+from mpi_match.engines.registry import read_options
 from mpi_match.errors import EngineError
 from mpi_match.experiments import run as running
 from mpi_match.experiments.catalog import EXPERIMENTS, SYSTEMS, Experiment
@@ -301,6 +302,28 @@ def test_an_engine_may_be_measured_alone_with_fewer_events(tmp_path: Path) -> No
     append_json(path, [{**baseline, "commit": "another"}, {**baseline, "scale": 0.5}])
     assert with_earlier(ours, path) == [*ours, baseline]
     assert list(sweeps(experiment, plan._replace(engines=("betree",)))) == []
+
+
+@pytest.mark.parametrize(
+    ("only", "left"),
+    [
+        ({"tagmatch.variant": ("hybrid",)}, ["hybrid", "hybrid", "hybrid 64", "hybrid 64"]),
+        ({"tagmatch.variant": ("prefix-tree",)}, ["prefix-tree", "prefix-tree"]),
+        ({"tagmatch.launch": ("64",), "filters": ("20000000",)}, ["hybrid 64"]),
+        ({"tagmatch.max_p": ("200000",), "tagmatch.launch": ("1",)}, ["hybrid", "hybrid", "prefix-tree", "prefix-tree"]),
+        ({"names": ("200000",), "filters": ("40000000",)}, ["hybrid", "hybrid 64", "prefix-tree"]),
+        ({"names": ("10",)}, []),
+    ],
+)
+def test_only_goes_by_what_a_run_does_not_vary_too(
+    only: dict[str, tuple[str, ...]], left: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "missing", lambda engines, given=None: {})
+    points = [
+        point for sweep in sweeps(EXPERIMENTS["tagmatch-table-3"], ExperimentPlan(only=only)) for point in sweep.points()
+    ]
+    options = [read_options("tagmatch", point.options.engine_options) for point in points]
+    assert [f"{each['variant']} {each['launch']}".removesuffix(" 1") for each in options] == left
 
 
 @EVERY

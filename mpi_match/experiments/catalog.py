@@ -326,7 +326,11 @@ EXPERIMENTS: dict[str, Experiment] = {
             )
             for number, y in ((2, "events_per_s"), (3, "matches_per_event"))
         ),
-        _tagmatch("figure-4", "filters", runs=(_sets(_SHARES, fixed=_PARTITIONS), _sets(_SHARES, fixed=_TREE))),
+        _tagmatch(
+            "figure-4",
+            "filters",
+            runs=(_sets(_SHARES, fixed={**_PARTITIONS, "tagmatch.variant": "hybrid"}), _sets(_SHARES, fixed=_TREE)),
+        ),
         _tagmatch(
             "figure-5",
             "threads",

@@ -127,7 +127,7 @@ def stable_order(keys: Array, largest: int) -> Array:
     target, numbered = NumberedKeys(np.empty_like(keys), np.empty(len(keys), ROW)), False
     for shift in range(0, n_bits, width):
         in_stretches(len(keys), _count_digits, source.key, np.uint64(shift), counts)
-        if _first_places(counts, len(keys)):
+        if first_places(counts, len(keys)):
             continue
         in_stretches(len(keys), _distribute, source, numbered, np.uint64(shift), counts, target)
         spare = source if numbered else NumberedKeys(np.empty_like(keys), source.row)  # the caller's keys must not change
@@ -156,7 +156,7 @@ def _count_digits(stretch: int, n_stretches: int, keys: Array, shift: np.uint64,
 
 
 @jit
-def _first_places(counts: Array, n: int) -> bool:
+def first_places(counts: Array, n: int) -> bool:
     """From counts to the first place of each stretch's each digit.  True if all keys have the same digit."""
     n_stretches, n_digits = counts.shape
     place = 0

@@ -21,8 +21,8 @@ from mpi_match.changes.live_table import LiveTable
 from mpi_match.compute import parallel
 from mpi_match.engines import EngineError, OptionError, open_engine
 from mpi_match.engines.base import Pending, Waiting
+from mpi_match.engines.tagmatch import lookup, tag_sets
 from mpi_match.engines.tagmatch import partitions as partitioning
-from mpi_match.engines.tagmatch import tag_sets
 from mpi_match.engines.tagmatch.engine import TagMatch
 from mpi_match.engines.tagmatch.partition_table import PartitionTable
 from mpi_match.engines.tagmatch.partitions import Partitions, divide
@@ -187,6 +187,26 @@ def test_rows_are_ordered_as_lists_are(n: int, n_values: int) -> None:
     order = tag_sets.lexicographic_order(rows)
     assert sorted(order.tolist()) == list(range(n))
     assert rows[order].tolist() == sorted(rows.tolist())
+
+
+@pytest.mark.parametrize("n_ids", [1, 2, 1000, 1 << 10, 1 << 20, 2**32 - 1])
+@pytest.mark.parametrize("ascending", [True, False])
+def test_keys_of_many_sets_are_distinct_and_ascend(n_ids: int, ascending: bool) -> None:
+    rng = np.random.default_rng(n_ids)
+    sizes = np.array([0, 1, 2, 3, 50, lookup.RADIX_SORTED, 700])
+    offsets = np.append(0, np.cumsum(sizes))
+    ids = rng.integers(0, n_ids, offsets[-1]).astype(np.uint32)
+    if ascending:
+        ids = np.concatenate([np.sort(ids[first:last]) for first, last in pairwise(offsets)])
+    sets = [rng.choice(len(sizes), rng.integers(0, len(sizes) + 1), replace=False) for _ in range(60)]
+    pairs = np.array([query << 32 | row for query, rows in enumerate(sets) for row in rows.tolist()], np.uint64)
+    others = np.array([7 << 32 | int(ids[5]), 59 << 32 | n_ids - 1], np.uint64)
+    keys = lookup.Keys(offsets, ids, np.zeros(0, bool))
+    found = lookup.answers_of(rng.permutation(pairs), keys, others, 60, n_ids)
+    for query, rows in enumerate(sets):
+        more = [int(pair) & 0xFFFFFFFF for pair in others.tolist() if pair >> 32 == query]
+        expected = {*more, *(key for row in rows for key in ids[offsets[row] : offsets[row + 1]].tolist())}
+        assert found[query].tolist() == sorted(expected)
 
 
 def test_the_pivot_is_the_bit_of_nearly_half_of_the_sets() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.compute.compile_cache import jit, nested
-from mpi_match.compute.parallel import find_bounds, in_stretches, running_sum, stable_order, stretch_of, take
+from mpi_match.compute.parallel import find_bounds, first_places, in_stretches, running_sum, stable_order, stretch_of, take
 from mpi_match.matches.matches import Matches
 
 
@@ -106,6 +106,11 @@ class Keys(NamedTuple):
     gone: Array
 
 
+RADIX_SORTED = 128
+"""Fewer ids are sorted by comparing them."""
+DIGIT_BITS = 10
+
+
 class PairsByQuery(NamedTuple):
     """Pairs u64, of a query in the upper half, in the order of queries, and the bounds i64[n + 1] of each query's."""
 
@@ -132,7 +137,7 @@ def answers_of(pairs: Array, keys: Keys, others: Array, n_queries: int, n_ids: i
     in_stretches(n_queries, _count_keys, matched, more, keys, counts)
     offsets = running_sum(counts)
     found = np.empty(int(offsets[-1]), np.uint32)
-    in_stretches(n_queries, _collect_keys, matched, more, keys, offsets, found, counts)
+    in_stretches(n_queries, _collect_keys, matched, more, keys, offsets, (found, counts), max(n_ids - 1, 1).bit_length())
     ends = running_sum(counts)
     if ends[-1] == offsets[-1]:  # none comes twice: they are end to end already
         return Matches.from_counts(counts, found, n_ids)
@@ -162,10 +167,20 @@ def _collect_keys(
     others: PairsByQuery,
     keys: Keys,
     offsets: Array,
-    found: Array,
-    counts: Array,
+    to: tuple[Array, Array],
+    n_bits: int,
 ) -> None:
-    """The distinct keys of each query, ascending, from its place in `found` on; `counts` becomes their number."""
+    """The distinct keys of each query, ascending, from its place in `found` on; `counts` becomes their number.
+
+    Parameters: `to` are these two; ids have `n_bits`.
+    """
+    found, counts = to
+    most = np.int64(0)
+    for query in stretch_of(len(counts), stretch, n_stretches):
+        most = max(most, counts[query])
+    n_digits = -(-n_bits // DIGIT_BITS)
+    width = -(-n_bits // n_digits)
+    spare, places = np.empty(most, np.uint32), np.empty((n_digits, 1 << width), np.int64)
     for query in stretch_of(len(counts), stretch, n_stretches):
         first = n = offsets[query]
         for i in range(matched.starts[query], matched.starts[query + 1]):
@@ -177,14 +192,45 @@ def _collect_keys(
         for i in range(others.starts[query], others.starts[query + 1]):
             found[n] = np.uint32(others.pairs[i] & np.uint64(0xFFFFFFFF))
             n += 1
-        mine = found[first:n]
-        mine.sort()
+        _sort_ids(found[first:n], spare, places, width)
         distinct = first
         for i in range(first, n):
             if i == first or found[i] != found[distinct - 1]:
                 found[distinct] = found[i]
                 distinct += 1
         counts[query] = distinct - first
+
+
+@nested
+def _sort_ids(ids: Array, spare: Array, places: Array, width: int) -> None:
+    """Sort ids u32 in place; many of them by one digit of `width` bits after the other, the lowest first.
+
+    Parameters: `spare` u32 with room for all ids; `places` i64[n_digits, 2 ** width].
+    """
+    n, ordered = len(ids), 1
+    while ordered < n and ids[ordered - 1] <= ids[ordered]:
+        ordered += 1
+    if ordered >= n:
+        return
+    if n < RADIX_SORTED:
+        ids.sort()
+        return
+    n_digits, mask = len(places), np.int64(places.shape[1] - 1)
+    places[:] = 0
+    for i in range(n):
+        for digit in range(n_digits):
+            places[digit, np.int64(ids[i]) >> digit * width & mask] += 1
+    source, target, in_spare = ids, spare[:n], False
+    for digit in range(n_digits):
+        if first_places(places[digit : digit + 1], n):  # all ids have the same digit
+            continue
+        for i in range(n):
+            value = np.int64(source[i]) >> digit * width & mask
+            target[places[digit, value]] = source[i]
+            places[digit, value] += 1
+        source, target, in_spare = target, source, not in_spare
+    if in_spare:
+        ids[:] = source
 
 
 @jit

@@ -143,6 +143,8 @@ def _as_it_is(value: Any) -> Any:
     return value
 
 
+_SHARE = "share_of_database"
+"""Of TagMatch's 212 million sets, in percent: a tenth are 20 million in one place and 21.2 in another."""
 _KEYS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "attributes_per_event": ("attributes", _as_it_is),
     "constraints_per_filter": ("constraints", _as_it_is),
@@ -159,7 +161,7 @@ _KEYS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "threads": ("threads", _as_it_is),
     "threads_per_event": ("twophase.group", _as_it_is),
     "sets": ("filters", _as_it_is),
-    "share_of_database": ("filters", lambda percent: {10: 20_000_000, 20: 40_000_000}.get(percent, 2_120_000 * percent)),
+    _SHARE: ("filters", lambda percent: 2_120_000 * percent),
     "timeout_ms": ("tagmatch.timeout_ms", lambda timeout: timeout or 0),
     "tags_per_set": ("constraints", _as_it_is),
 }
@@ -233,8 +235,8 @@ def _claim(each: Printed, records: Sequence[Result]) -> Claim:
     if not at:
         return Claim(each, None, {}, _why_not(each, wanted, records))
     baseline = _baseline_of(each)
-    if each.metric in _RATIOS and _median(at, baseline, metric) is None:
-        return Claim(each, None, {}, f"no {baseline or 'baseline'} here")
+    if each.metric in _RATIOS and _median(at, baseline[0], metric, baseline[1]) is None:
+        return Claim(each, None, {}, f"no {each.baseline or baseline[0] or 'baseline'} here")
     groups = _by([condition.key for condition in wanted if condition.several], at)
 
     def here(*engines: tuple[str, EngineOptions]) -> Value | None:
@@ -258,7 +260,8 @@ def _one(each: Printed, metric: str, records: Sequence[Result], engine: str, opt
     found = _median(records, engine, metric, options)
     if found is None or each.metric not in _RATIOS:
         return None if found is None else found * _QUANTITIES[metric][1][each.unit]
-    of_baseline = _median(records, _baseline_of(each), metric)
+    baseline, its_options = _baseline_of(each)
+    of_baseline = _median(records, baseline, metric, its_options)
     return None if of_baseline is None else of_baseline / found
 
 
@@ -276,17 +279,19 @@ def _by(keys: Sequence[str], records: Sequence[Result]) -> list[list[Result]]:
     return list(groups.values())
 
 
-def _baseline_of(each: Printed) -> str:
-    """The engine that a printed ratio is to; empty where it is none of ours."""
+def _baseline_of(each: Printed) -> tuple[str, EngineOptions]:
+    """The engine that a printed ratio is to, with its options; without a name where it is none of ours."""
     usual = {"ccm": "SFF", "mpi-cuda": "CCM"}
-    return {**BASELINES, "CCM": "ccm"}.get(each.baseline or usual.get(each.system, ""), "")
+    name = each.baseline or usual.get(each.system, "")
+    return _SUBJECTS.get(name) or ({**BASELINES, "CCM": "ccm"}.get(name, ""), {})
 
 
 def _mean(each: Printed, records: Sequence[Result]) -> Claim:
     """The mean of a ratio over all points."""
     one = each._replace(metric=each.metric.removesuffix("_mean"), parameters={})
-    points = {repr(point): point for point in map(without_workers, records)}
-    found = (_claim(one, [r for r in records if without_workers(r) == point]).measured for point in points.values())
+    given = list(map(without_workers, records))
+    varied = sorted(set.intersection(*map(set, given))) if given else []  # runs with ranks say less of an engine's options
+    found = (_claim(one, point).measured for point in _by(varied, records))
     ratios = [ratio for ratio in found if isinstance(ratio, float)]
     return Claim(each, statistics.mean(ratios) if ratios else None, {}, "" if ratios else "not run")
 
@@ -405,13 +410,13 @@ def _place(each: Printed, records: Sequence[Result]) -> Claim:
     """A value of a parameter at which something is the case."""
     key, find, words = _PLACES[each.metric]
     at = _at([condition for condition in _conditions(each, records) if condition.key != key], records)
-    baseline = _baseline_of(each)
+    baseline, its_options = _baseline_of(each)
 
     def here(engine: str, options: EngineOptions) -> Value | None:
         curve = []
         for group in _by([key], at):
             time = _median(group, engine, "processing_time", options)
-            of_baseline = _median(group, baseline, "processing_time") if baseline else 1.0
+            of_baseline = _median(group, baseline, "processing_time", its_options) if baseline else 1.0
             if time is not None and of_baseline is not None and isinstance(x := _value(group[0], key), (int, float)):
                 curve.append((float(x), time / of_baseline))
         return find(sorted(curve)) if len(curve) > 1 else None
@@ -446,10 +451,16 @@ _RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
+_ABOUT = 0.1
+"""How far a value may be from one that is printed as a round number, as a share of it."""
+_ENDS: dict[Any, Callable[[Iterable[float]], float]] = {"few": min, "many": max}
+"""Printed ends of a curve."""
+
+
 class _Condition(NamedTuple):
     """What a point has to have: a value of a parameter of the sweep, values of a range, or those beyond one.
 
-    relation  one of `_RELATIONS`; `=`; `to` a range with its ends
+    relation  one of `_RELATIONS`; `=`; `~` about; `to` a range with its ends
     ends      the value, or both ends
     """
 
@@ -465,12 +476,12 @@ class _Condition(NamedTuple):
             return cls(key, "to", tuple(sorted(map(there, value))))
         if isinstance(value, str) and (found := re.fullmatch(r"([<>]=?)(\d+)", value)):
             return cls(key, found[1], (there(int(found[2])),))
-        return cls(key, "=", (there(value),))
+        return cls(key, "~" if name == _SHARE else "=", (there(value),))
 
     @property
     def several(self) -> bool:
         """Whether several points may have it."""
-        return self.relation != "="
+        return self.relation not in ("=", "~")
 
     def holds(self, record: Result) -> bool:
         """Whether a record is of such a point.  One that lacks the parameter has been measured for all of its values."""
@@ -485,7 +496,16 @@ class _Condition(NamedTuple):
             return [value] == ends
         if self.relation == "to":
             return bool(ends[0] <= value <= ends[1])
-        return _RELATIONS[self.relation](value, ends[0]) if self.several else math.isclose(value, ends[0])
+        if self.several:
+            return _RELATIONS[self.relation](value, ends[0])
+        return math.isclose(value, ends[0], rel_tol=_ABOUT if self.relation == "~" else 1e-9)
+
+    def of_curve(self, records: Sequence[Result]) -> _Condition:
+        """The same, where it says an end of a curve: few or many."""
+        if self.ends[0] not in _ENDS:
+            return self
+        have = {value for record in records if isinstance(value := _value(record, self.key), (int, float))}
+        return self._replace(ends=(_ENDS[self.ends[0]](have),)) if have else self
 
     def nearest(self, records: Sequence[Result]) -> _Condition | None:
         """The same for the nearest value that is there; None where values are no numbers."""
@@ -498,6 +518,7 @@ class _Condition(NamedTuple):
 def _conditions(each: Printed, records: Sequence[Result]) -> list[_Condition]:
     """What the points have that a value is printed for: what it says, and the scenario's own values of all else."""
     said = [_Condition.of(name, value) for name, value in each.parameters.items() if name not in _OF_NO_POINT]
+    said = [condition.of_curve(records) for condition in said]
     keys = {condition.key for condition in said}
     return said + [_Condition(key, "=", (value,)) for key, value in _own(records).items() if key not in keys]
 

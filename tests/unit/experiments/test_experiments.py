@@ -215,6 +215,35 @@ def test_phases_memory_variants_and_scenarios_have_their_quantities() -> None:
     assert shown == ["no such point here; the nearest is interfaces 1,000: 4.5 x"]
 
 
+def test_a_share_of_the_database_is_about_as_many_sets() -> None:
+    def here(filters: int, us: float) -> dict[str, Any]:
+        options = {"variant": "hybrid", "launch": 1}
+        return record("tagmatch", us, "tagmatch", parameters={"filters": str(filters)}, engine_options=options)
+
+    tenths = [here(20_000_000, 5), here(40_000_000, 10)]
+    assert (
+        claim_of("tagmatch-table-3", tenths, "TagMatch", "throughput", share_of_database=10, operation="match").measured
+        == 200
+    )
+    assert (
+        claim_of("tagmatch-table-3", tenths, "TagMatch", "throughput", share_of_database=20, operation="match").measured
+        == 100
+    )
+    (fifth, _) = [
+        c
+        for c in claims(EXPERIMENTS["tagmatch-figure-4"], [here(42_400_000, 8), here(84_800_000, 20)])
+        if c.printed.parameters.get("share_of_database") == 20 and c.printed.subject == "TagMatch"
+    ]
+    assert fifth.measured == 125_000
+
+
+def test_a_ratio_may_be_to_a_variant_of_the_same_engine() -> None:
+    variants = (("hybrid", 20), ("prefix-tree", 300))
+    found = [record("tagmatch", us, "tagmatch", engine_options={"variant": each, "launch": 1}) for each, us in variants]
+    assert claims_by_metric("tagmatch-figure-2", found)["speedup"].measured == 15
+    assert claims_by_metric("tagmatch-figure-2", found[:1])["speedup"].why == "no prefix tree here"
+
+
 def claims_by_metric(name: str, records: list[dict[str, Any]]) -> dict[str, Claim]:
     return {claim.printed.metric: claim for claim in claims(EXPERIMENTS[name], records)}
 
@@ -428,8 +457,13 @@ def test_runs_with_ranks_are_measured_once_and_set_beside_the_engine_alone(
     assert measured(found[:1], "us_per_event") == (None, 200.0, 100.0, 400.0)
     assert run(experiment, ExperimentPlan(), tmp_path / "figure.jsonl", lambda text: None) == found
     assert len(asked) == 10, "what is in the file is not measured again"
-    alone = [record("ccm", 250, "ccm", parameters={"attributes": str(n)}) for n in range(1, 11)]
+    alone = [
+        record("ccm", 500 if n == 10 else 250, "ccm", parameters={"ccm.phases": "3", "attributes": str(n)})
+        for n in range(1, 11)
+    ]
+    by_size = [claim_of("mpi-cuda-figure-3", [*alone, *found], "MPI-CUDA", "speedup", attributes=n) for n in ("few", "many")]
+    assert [c.measured for c in by_size] == pytest.approx([2.0, 4.0])
     mean = next(c for c in claims(MPI_CUDA, [*alone, *found]) if c.printed.metric == "speedup_mean")
-    assert mean.measured == pytest.approx(2.0)
+    assert mean.measured == pytest.approx(2.2)
     (printed_mpi,) = [c for c in claims(EXPERIMENTS["mpi-cuda-table-2"], found[:2]) if c.printed.subject == "MPI-CUDA"]
     assert printed_mpi.measured == pytest.approx(0.125), "the most workers"

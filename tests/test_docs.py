@@ -275,6 +275,27 @@ def test_records_were_checked_and_are_of_committed_sources() -> None:
     assert not [record for record in records if record["what"] == "bench" and not record["checked"]]
 
 
+def test_a_printed_value_stands_beside_one_commit_and_machine(tmp_path: Path) -> None:
+    def measured(us: float, commit: str, cores: int = 8, exponent: str = "0", engine: str = "ccm") -> str:
+        record = {"experiment": "ccm-table-2", "scenario": "ccm-strings", "scale": 1.0, "engine": engine, "us_per_event": us}
+        machine = {"gpus": [{"name": "H200"}], "cores": cores, "cpu": "one"}
+        more = {"commit": commit, "command": "x", "machine": machine, "engine_options": {}, "repetitions": 1}
+        return json.dumps({**record, **more, "parameters": {"name_exponent": exponent}})
+
+    path = tmp_path / "some-experiments.jsonl"
+    lines = [measured(9, "old"), measured(5, "new"), measured(7, "old", 16, "1"), measured(40, "new", engine="sff")]
+    path.write_text("\n".join(lines) + "\n")
+    found = [r for r in results.load(path) if r["what"] == "printed" and r["claim"].measured is not None]
+    times = {
+        (r["claim"].printed.subject, r["commit"], r["machine"]["cores"], round(r["claim"].measured, 6))
+        for r in found
+        if r["claim"].printed.metric == "processing_time" and r["claim"].printed.parameters.get("scenario") == "default"
+    }
+    assert times == {("CCM", "new", 8, 0.005), ("SFF", "new", 8, 0.04)}, "the old time of this point counts no more"
+    ratios = [r["claim"] for r in results.load(path) if r["what"] == "printed" and r["claim"].printed.metric == "speedup"]
+    assert {claim.measured for claim in ratios if claim.measured is not None} == {8.0}, "none without the baseline"
+
+
 def test_a_record_without_a_table_is_refused() -> None:
     with pytest.raises(ValueError, match="no table takes records of 'new'"):
         results.page([{"what": "new", "commit": "abc", "command": "x"}])

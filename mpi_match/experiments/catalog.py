@@ -138,6 +138,8 @@ _LAUNCHES = "; one batch of queries a launch, as in the paper, and beside it 64"
 _SETS = Axis.of("filters=20000000,40000000,212000000")
 _SHARES = Axis.of("filters=21200000,42400000,84800000,127200000,169600000,212000000")
 _PARTITIONS = {"tagmatch.max_p": "200000"}
+_HYBRID = {**_PARTITIONS, "tagmatch.variant": "hybrid"}
+"""As table 1 writes it, whose points are then not measured again."""
 _MANY_A_LAUNCH = {**_PARTITIONS, "tagmatch.launch": "64"}
 _FIFTH = {"filters": "40000000"}
 _TREE = {"tagmatch.variant": "prefix-tree"}
@@ -312,7 +314,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         _tagmatch(
             "table-3",
             runs=tuple(
-                _sets(Axis.of("filters=20000000,40000000"), fixed=fixed) for fixed in (_PARTITIONS, _MANY_A_LAUNCH, _TREE)
+                _sets(Axis.of("filters=20000000,40000000"), fixed=fixed) for fixed in (_HYBRID, _MANY_A_LAUNCH, _TREE)
             ),
             differs=f"{_LAUNCHES}; the ICN matcher is no engine here",
         ),
@@ -329,7 +331,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         _tagmatch(
             "figure-4",
             "filters",
-            runs=(_sets(_SHARES, fixed={**_PARTITIONS, "tagmatch.variant": "hybrid"}), _sets(_SHARES, fixed=_TREE)),
+            runs=(_sets(_SHARES, fixed=_HYBRID), _sets(_SHARES, fixed=_TREE)),
         ),
         _tagmatch(
             "figure-5",

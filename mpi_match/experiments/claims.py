@@ -195,10 +195,18 @@ _SUBJECTS: dict[str, tuple[str, EngineOptions]] = {
     },
 }
 
+_OUR_WAYS: dict[str, list[tuple[str, tuple[str, EngineOptions]]]] = {
+    "TagMatch": [("tagmatch launch=64", ("tagmatch", {"variant": "hybrid", "launch": 64}))]
+}
+"""What stands beside a subject with our engines: the same engine with an option of ours."""
 
-def claims(experiment: Experiment, records: Sequence[Result]) -> list[Claim]:
-    """Every result that the paper prints for an experiment, with what the records say."""
-    return [_claim(each, records) for each in of_experiment(experiment) if each.kind == "result"]
+
+def claims(experiment: Experiment, records: Sequence[Result], among: Sequence[Result] = ()) -> list[Claim]:
+    """Every result that the paper prints for an experiment, with what the records say.
+
+    Where they are some of several, `among` are all: what is meant by the default follows from the points that there are.
+    """
+    return [_claim(each, records, among or records) for each in of_experiment(experiment) if each.kind == "result"]
 
 
 def of_experiment(experiment: Experiment) -> list[Printed]:
@@ -218,11 +226,11 @@ def parameters(experiment: Experiment) -> list[tuple[Printed, str]]:
     return found
 
 
-def _claim(each: Printed, records: Sequence[Result]) -> Claim:
-    records = _of_scenario(each, records)
+def _claim(each: Printed, records: Sequence[Result], among: Sequence[Result]) -> Claim:
+    records, among = (_of_scenario(each, some, among) for some in (records, among))
     for metrics, rule in ((("slowdown_by_location",), _slowdown), (_CHANGES, _change), (_PLACES, _place)):
         if each.metric in metrics:
-            return rule(each, records)
+            return rule(each, records, among)
     if each.metric.endswith("_mean"):
         return _mean(each, records)
     if each.metric.startswith("gain_of_"):
@@ -230,7 +238,7 @@ def _claim(each: Printed, records: Sequence[Result]) -> Claim:
     metric = _RATIOS.get(each.metric, each.metric)
     if metric not in _QUANTITIES or (each.metric in _QUANTITIES and each.unit not in _QUANTITIES[metric][1]):
         return Claim(each, None, {}, "not measured")
-    wanted = _conditions(each, records)
+    wanted = _conditions(each, among)
     at = _at(wanted, records)
     if not at:
         return Claim(each, None, {}, _why_not(each, wanted, records))
@@ -246,7 +254,8 @@ def _claim(each: Printed, records: Sequence[Result]) -> Claim:
     if each.subject == _WORKLOAD:
         return Claim(each, here((at[0]["engine"], {})), {})
     never = metric == "update_time" and not any("one_move_us" in record for record in at)  # ours are not deployed again
-    ours = {name: value for name in OURS if not never and (value := here((name, {}))) is not None}
+    own = [*((name, (name, {})) for name in OURS), *_OUR_WAYS.get(each.subject, ())]
+    ours = {name: value for name, engine in own if not never and (value := here(engine)) is not None}
     engines = _engines_of(each)
     measured = here(*engines)
     if measured is None:
@@ -291,7 +300,7 @@ def _mean(each: Printed, records: Sequence[Result]) -> Claim:
     one = each._replace(metric=each.metric.removesuffix("_mean"), parameters={})
     given = list(map(without_workers, records))
     varied = sorted(set.intersection(*map(set, given))) if given else []  # runs with ranks say less of an engine's options
-    found = (_claim(one, point).measured for point in _by(varied, records))
+    found = (_claim(one, point, point).measured for point in _by(varied, records))
     ratios = [ratio for ratio in found if isinstance(ratio, float)]
     return Claim(each, statistics.mean(ratios) if ratios else None, {}, "" if ratios else "not run")
 
@@ -311,7 +320,7 @@ def _variants(each: Printed) -> list[tuple[str, str, EngineOptions]]:
     return [(one[0], "processing_time", one[1]) for one in found if one is not None] if None not in found else []
 
 
-def _slowdown(each: Printed, records: Sequence[Result]) -> Claim:
+def _slowdown(each: Printed, records: Sequence[Result], _: Sequence[Result]) -> Claim:
     """How many times longer an engine takes with areas than without."""
     engine = next((name for name, _ in _engines_of(each)), None)
     without, with_ = ([r for r in records if bool(value_of(r, "area")) is has] for has in (False, True))
@@ -343,7 +352,7 @@ _CHANGES: dict[str, tuple[str, Callable[[float, float], float]]] = {
 one."""
 
 
-def _change(each: Printed, records: Sequence[Result]) -> Claim:
+def _change(each: Printed, records: Sequence[Result], _: Sequence[Result]) -> Claim:
     """How the time of an event changes from the least to the greatest value of a parameter."""
     key, change = _CHANGES[each.metric]
     engine, options = next(iter(_engines_of(each)), (None, {}))
@@ -406,10 +415,10 @@ _PLACES: dict[str, tuple[str, Callable[[_Curve], Value | None], str]] = {
 """Printed places on a curve: the parameter, how the place is found, and what is meant by it."""
 
 
-def _place(each: Printed, records: Sequence[Result]) -> Claim:
+def _place(each: Printed, records: Sequence[Result], among: Sequence[Result]) -> Claim:
     """A value of a parameter at which something is the case."""
     key, find, words = _PLACES[each.metric]
-    at = _at([condition for condition in _conditions(each, records) if condition.key != key], records)
+    at = _at([condition for condition in _conditions(each, among) if condition.key != key], records)
     baseline, its_options = _baseline_of(each)
 
     def here(engine: str, options: EngineOptions) -> Value | None:
@@ -436,9 +445,9 @@ def _engines_of(each: Printed) -> list[tuple[str, EngineOptions]]:
     return [(names[name], {}) for name in each.subject.split(" and ") if name in names]
 
 
-def _of_scenario(each: Printed, records: Sequence[Result]) -> list[Result]:
-    """The records of the scenario that a value is printed for: the first one, unless it says another."""
-    first = records[0]["scenario"] if records else ""
+def _of_scenario(each: Printed, records: Sequence[Result], among: Sequence[Result]) -> list[Result]:
+    """The records of the scenario that a value is printed for: the first one of all, unless it says another."""
+    first = among[0]["scenario"] if among else ""
     name = _OTHER_SCENARIOS.get(str(each.parameters.get("scenario")), first)
     return [record for record in records if record["scenario"] == name]
 
@@ -597,7 +606,7 @@ def table(experiment: Experiment, records: Sequence[Result]) -> list[str]:
     found = claims(experiment, records)
     if not found:
         return ["# the text prints no value of it"]
-    ours = [name for name in OURS if any(name in claim.ours for claim in found)]
+    ours = list(dict.fromkeys(name for claim in found for name in claim.ours))
     rows = [
         [
             f"{claim.printed.subject}: {claim.printed.metric}" + (f" ({where})" if (where := claim.printed.where) else ""),

@@ -19,8 +19,8 @@
 #   soak         changes without end at 2.5 M filters, and filters that come: memory, pauses 14
 #   scaling      1, 2, 4, ... workers, a GPU each, as many as there are                      2 for each number
 #   experiments  the tables and figures of the papers, dear ones with fewer points; only when it is named   25
-#   large-areas  points of CLCB with 10 million filters; only when it is named, as the next      17, estimated
-#   large-tags   figures and tables of TagMatch with 40 to 212 million sets; 110 GiB of memory   35, estimated
+#   large-areas  points of CLCB with 10 million filters; only when it is named, as the next      14
+#   large-tags   figures and tables of TagMatch with 20 to 212 million sets; 60 GiB of memory    28
 #
 # Needs an environment with the project and MPI (`make env`); MPIRUN_FLAGS are for mpirun.  Times are those of an H200 with 16
 # cores.  DIRECTORY gets a file of records for each stage and the workloads, which are used again.  A stage that fails is
@@ -203,12 +203,8 @@ stage_large_areas() {
     experiment clcb-figure-3 clcb-figure-4 --only interfaces=1000000 --repetitions 2
 }
 
-stage_large_tags() {
-    experiment tagmatch-table-1 --only filters=212000000 --only tagmatch.variant=hybrid --engine tagmatch --repetitions 1
-    experiment tagmatch-figure-2 tagmatch-figure-3 tagmatch-table-3 --repetitions 1
-    experiment tagmatch-figure-6 tagmatch-figure-7 tagmatch-figure-5 --repetitions 1
-    experiment tagmatch-figure-8 tagmatch-figure-9 tagmatch-figure-4 --repetitions 1
-    experiment tagmatch-table-1 --repetitions 1
+stage_large_tags() { # one command: what is of the same sets shares their table
+    experiment tagmatch-table-1 tagmatch-table-3 tagmatch-figure-{2,3,4,5,6,7,8,9} --repetitions 1
 }
 
 stage_experiments() { # what is missing at full size first

@@ -92,7 +92,8 @@ def _printed(lines: Sequence[Record]) -> Iterator[Record]:
         groups: dict[tuple[str, str], list[Record]] = {}
         for line in last.values():
             groups.setdefault((line["commit"], str(line["machine"])), []).append(line)
-        found = [(mine[0], claim) for mine in groups.values() for claim in claims(EXPERIMENTS[name], mine)]
+        of_all = list(last.values())
+        found = [(mine[0], claim) for mine in groups.values() for claim in claims(EXPERIMENTS[name], mine, of_all)]
         measured = {str(claim.printed) for _, claim in found if claim.measured is not None}
         shown = set[str]()
         for first, claim in found:

@@ -13,7 +13,16 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.compute.compile_cache import jit, nested
-from mpi_match.compute.parallel import find_bounds, first_places, in_stretches, running_sum, stable_order, stretch_of, take
+from mpi_match.compute.parallel import (
+    DIGIT_BITS,
+    find_bounds,
+    first_places,
+    in_stretches,
+    running_sum,
+    stable_order,
+    stretch_of,
+    take,
+)
 from mpi_match.matches.matches import Matches
 
 
@@ -108,7 +117,6 @@ class Keys(NamedTuple):
 
 RADIX_SORTED = 128
 """Fewer ids are sorted by comparing them."""
-DIGIT_BITS = 10
 
 
 class PairsByQuery(NamedTuple):

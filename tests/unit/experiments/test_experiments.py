@@ -216,11 +216,11 @@ def test_phases_memory_variants_and_scenarios_have_their_quantities() -> None:
 
 
 def test_a_share_of_the_database_is_about_as_many_sets() -> None:
-    def here(filters: int, us: float) -> dict[str, Any]:
-        options = {"variant": "hybrid", "launch": 1}
+    def here(filters: int, us: float, launch: int = 1) -> dict[str, Any]:
+        options = {"variant": "hybrid", "launch": launch}
         return record("tagmatch", us, "tagmatch", parameters={"filters": str(filters)}, engine_options=options)
 
-    tenths = [here(20_000_000, 5), here(40_000_000, 10)]
+    tenths = [here(20_000_000, 5), here(40_000_000, 10), here(20_000_000, 2, launch=64)]
     assert (
         claim_of("tagmatch-table-3", tenths, "TagMatch", "throughput", share_of_database=10, operation="match").measured
         == 200
@@ -229,6 +229,8 @@ def test_a_share_of_the_database_is_about_as_many_sets() -> None:
         claim_of("tagmatch-table-3", tenths, "TagMatch", "throughput", share_of_database=20, operation="match").measured
         == 100
     )
+    beside = claim_of("tagmatch-table-3", tenths, "TagMatch", "throughput", share_of_database=10, operation="match").ours
+    assert beside == {"tagmatch launch=64": 500}
     (fifth, _) = [
         c
         for c in claims(EXPERIMENTS["tagmatch-figure-4"], [here(42_400_000, 8), here(84_800_000, 20)])

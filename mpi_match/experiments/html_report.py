@@ -9,7 +9,6 @@ Figures are images within the page; it has no scripts.
 
 from __future__ import annotations
 
-import base64
 import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,6 +16,7 @@ from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any, BinaryIO
+from urllib.parse import quote
 
 from mpi_match.bench import report, scaling_report, sweep_report
 from mpi_match.bench.report import Result, engine_of, note_of
@@ -365,9 +365,13 @@ def _table(titles: Sequence[str], rows: Iterable[Sequence[str]], style: str = "w
     )
 
 
+_IN_A_URL = " !$'()*+,-./:;<=>@[]^_`{|}~"
+"""Characters that stand for themselves in the address of an image: as text a page is smaller, and its changes are too."""
+
+
 def _image(draw: Callable[[BinaryIO], Any], words: str) -> str:
     """A figure as an image within the page."""
     stream = io.BytesIO()
     draw(stream)
-    data = base64.b64encode(stream.getvalue()).decode()
-    return f'<img alt="{escape(words)}" src="data:image/svg+xml;base64,{data}">\n'
+    data = quote(stream.getvalue().replace(b"\n", b" "), safe=_IN_A_URL)
+    return f'<img alt="{escape(words)}" src="data:image/svg+xml,{data}">\n'

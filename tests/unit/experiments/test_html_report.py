@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -47,7 +47,7 @@ class Page(HTMLParser):
     def images(self) -> list[str]:
         """The SVGs of the images."""
         sources = [attributes["src"] or "" for tag, attributes in self.tags if tag == "img"]
-        return [base64.b64decode(source.removeprefix("data:image/svg+xml;base64,")).decode() for source in sources]
+        return [unquote(source.removeprefix("data:image/svg+xml,")) for source in sources]
 
 
 @pytest.fixture(scope="module")

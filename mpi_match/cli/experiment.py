@@ -134,11 +134,11 @@ def _chosen(names: tuple[str, ...]) -> list[str]:
 def _check_points(names: list[str], only: tuple[Axis, ...]) -> None:
     """Refuse values that none of some experiments has."""
     from mpi_match.experiments.catalog import EXPERIMENTS
-    from mpi_match.experiments.run import value_of
+    from mpi_match.experiments.run import fixed_value
 
     runs = [run for name in names for run in EXPERIMENTS[name].runs]
     have = {(axis.key, value) for run in runs for axis in run.axes for value in axis.values}
-    have |= {(axis.key, value) for run in runs for axis in only if (value := value_of(run, axis.key)) is not None}
+    have |= {(axis.key, value) for run in runs for axis in only if (value := fixed_value(run, axis.key)) is not None}
     have |= {
         (axis.key, each) for name in names for run in EXPERIMENTS[name].ranks if (axis := run.axis) for each in axis.values
     }

@@ -111,21 +111,26 @@ def stretch_of(n: int, stretch: int, n_stretches: int) -> range:
     return range(stretch * n // n_stretches, (stretch + 1) * n // n_stretches)
 
 
+def digits_of(largest: int) -> tuple[int, int]:
+    """How many digits a number up to `largest` has for sorting, and the bits of each: as few as `DIGIT_BITS` allows."""
+    n_bits = largest.bit_length()
+    n_digits = -(-n_bits // DIGIT_BITS)
+    return n_digits, -(-n_bits // n_digits) if n_digits else 0
+
+
 def stable_order(keys: Array, largest: int) -> Array:
     """u32[n]: the rows in the order of their keys, equal ones as they come.
 
     Parameters: `keys` u32[n] or u64[n], n <= MAX_ROWS; `largest` bounds them.
     """
-    n_bits = largest.bit_length()
-    n_passes = -(-n_bits // DIGIT_BITS)
+    n_digits, width = digits_of(largest)
     source = NumberedKeys(keys, np.empty(len(keys), ROW))
-    if not n_passes or not len(keys):
+    if not n_digits or not len(keys):
         in_stretches(len(keys), _number, source.row)
         return source.row
-    width = -(-n_bits // n_passes)
     counts = np.empty((stretches_of(len(keys)), 1 << width), np.int64)
     target, numbered = NumberedKeys(np.empty_like(keys), np.empty(len(keys), ROW)), False
-    for shift in range(0, n_bits, width):
+    for shift in range(0, n_digits * width, width):
         in_stretches(len(keys), _count_digits, source.key, np.uint64(shift), counts)
         if first_places(counts, len(keys)):
             continue

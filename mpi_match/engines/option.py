@@ -64,7 +64,10 @@ class Option:
             return None
         return value if isinstance(given, str) or value == given else None
 
+    def written(self, value: OptionValue) -> str:
+        """A value as on the command line."""
+        return ("on" if value else "off") if isinstance(self.default, bool) else str(value)
+
     def spelled(self, value: OptionValue) -> str:
         """`name=value`, as on the command line."""
-        shown = ("on" if value else "off") if isinstance(self.default, bool) else value
-        return f"{self.name}={shown}"
+        return f"{self.name}={self.written(value)}"

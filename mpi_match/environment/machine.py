@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -70,10 +70,14 @@ def origin() -> dict[str, Any]:
     return {"machine": machine(), "versions": versions(), "commit": commit(), "command": command(), "date": date}
 
 
+def counted(names: Iterable[str]) -> list[str]:
+    """Each name once, with how often it comes where that is more than once."""
+    return [f"{count} x {name}" if count > 1 else name for name, count in Counter(names).items()]
+
+
 def place_of(record: Mapping[str, Any]) -> str:
     """The `machine`, `commit` and `date` of a record in words."""
-    gpus = Counter(f"{gpu['name']} (driver {gpu['driver']})" for gpu in record["machine"]["gpus"])
-    cards = [f"{count} x {gpu}" if count > 1 else gpu for gpu, count in gpus.items()]
+    cards = counted(f"{gpu['name']} (driver {gpu['driver']})" for gpu in record["machine"]["gpus"])
     place = ", ".join([f"{record['machine']['cpu']}, {record['machine']['cores']} cores", *cards])
     return f"{place}; commit {record['commit'] or 'unknown'}; {record['date']}"
 

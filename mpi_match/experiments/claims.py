@@ -452,7 +452,11 @@ def _of_scenario(each: Printed, records: Sequence[Result], among: Sequence[Resul
     return [record for record in records if record["scenario"] == name]
 
 
+_ABOUT = 0.1
+"""How far a value may be from one that is printed as a round number, as a share of it."""
 _RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
+    "=": math.isclose,
+    "~": lambda value, end: math.isclose(value, end, rel_tol=_ABOUT),
     "<": operator.lt,
     "<=": operator.le,
     ">": operator.gt,
@@ -460,8 +464,6 @@ _RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-_ABOUT = 0.1
-"""How far a value may be from one that is printed as a round number, as a share of it."""
 _ENDS: dict[Any, Callable[[Iterable[float]], float]] = {"few": min, "many": max}
 """Printed ends of a curve."""
 
@@ -469,7 +471,7 @@ _ENDS: dict[Any, Callable[[Iterable[float]], float]] = {"few": min, "many": max}
 class _Condition(NamedTuple):
     """What a point has to have: a value of a parameter of the sweep, values of a range, or those beyond one.
 
-    relation  one of `_RELATIONS`; `=`; `~` about; `to` a range with its ends
+    relation  one of `_RELATIONS`; `to` a range with its ends
     ends      the value, or both ends
     """
 
@@ -505,9 +507,7 @@ class _Condition(NamedTuple):
             return [value] == ends
         if self.relation == "to":
             return bool(ends[0] <= value <= ends[1])
-        if self.several:
-            return _RELATIONS[self.relation](value, ends[0])
-        return math.isclose(value, ends[0], rel_tol=_ABOUT if self.relation == "~" else 1e-9)
+        return _RELATIONS[self.relation](value, ends[0])
 
     def of_curve(self, records: Sequence[Result]) -> _Condition:
         """The same, where it says an end of a curve: few or many."""
@@ -526,8 +526,8 @@ class _Condition(NamedTuple):
 
 def _conditions(each: Printed, records: Sequence[Result]) -> list[_Condition]:
     """What the points have that a value is printed for: what it says, and the scenario's own values of all else."""
-    said = [_Condition.of(name, value) for name, value in each.parameters.items() if name not in _OF_NO_POINT]
-    said = [condition.of_curve(records) for condition in said]
+    given = [(name, value) for name, value in each.parameters.items() if name not in _OF_NO_POINT]
+    said = [_Condition.of(name, value).of_curve(records) for name, value in given]
     keys = {condition.key for condition in said}
     return said + [_Condition(key, "=", (value,)) for key, value in _own(records).items() if key not in keys]
 

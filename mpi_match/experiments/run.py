@@ -70,17 +70,17 @@ class ExperimentPlan(NamedTuple):
 
     def takes(self, runs: Run) -> bool:
         """Whether the values that a run does not vary are meant."""
-        return all((value := value_of(runs, key)) is None or value in wanted for key, wanted in self.only.items())
+        return all((value := fixed_value(runs, key)) is None or value in wanted for key, wanted in self.only.items())
 
 
-def value_of(runs: Run, key: str) -> str | None:
+def fixed_value(runs: Run, key: str) -> str | None:
     """The value of a parameter, or of an engine's option, in all points of a run; None where it varies or is not known."""
     if key in runs.fixed or any(axis.key == key for axis in runs.axes):
         return runs.fixed.get(key)
     owner, _, option = key.rpartition(".")
     if owner in runs.engines:
         known = {each.name: each for each in options_of(owner)}
-        return known[option].spelled(known[option].default).partition("=")[2] if option in known else None
+        return known[option].written(known[option].default) if option in known else None
     return {name: text for name, text, _ in listed(SCENARIOS[runs.scenario])}.get(key)
 
 
@@ -164,21 +164,22 @@ def with_earlier(found: Sequence[dict[str, Any]], path: Path) -> list[dict[str, 
     """Records, and what their file has besides, of the same commit, machine and scale: of other points and engines."""
     if not path.exists():
         return list(found)
-    shown = {_shown(record) for record in found}
+    shown = {shown_at(record) for record in found}
     made = {"commit": commit(), "machine": machine()}
     scales = {record.get("scale") for record in found}
     return list(found) + [
         record
         for record in read_json(path)
-        if _shown(record) not in shown
+        if shown_at(record) not in shown
         and all(record[key] == value for key, value in made.items())
         and (not scales or record.get("scale") in scales)
     ]
 
 
-def _shown(record: Mapping[str, Any]) -> str:
-    """Where a record is shown."""
-    return json.dumps([record.get(key) for key in ("what", "scenario", "parameters", "engine", "engine_options")])
+def shown_at(record: Mapping[str, Any]) -> str:
+    """Where a record is shown: those of one point, engine and options stand in one place."""
+    keys = ("what", "scenario", "parameters", "engine", "engine_options")
+    return json.dumps([record.get(key) for key in keys], sort_keys=True)
 
 
 class RankPoint(NamedTuple):

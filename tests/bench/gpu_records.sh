@@ -19,8 +19,8 @@
 #   soak         changes without end at 2.5 M filters, and filters that come: memory, pauses 14
 #   scaling      1, 2, 4, ... workers, a GPU each, as many as there are                      2 for each number
 #   experiments  the tables and figures of the papers, dear ones with fewer points; only when it is named   25
-#   large-areas  points of CLCB with 10 million filters; only when it is named, as the next      14
-#   large-tags   figures and tables of TagMatch with 20 to 212 million sets; 60 GiB of memory    28
+#   large-areas  points of CLCB with 10 million filters; only when it is named, as the next      14, estimated
+#   large-tags   figures and tables of TagMatch with 20 to 212 million sets; 60 GiB of memory    40, estimated
 #
 # Needs an environment with the project and MPI (`make env`); MPIRUN_FLAGS are for mpirun.  Times are those of an H200 with 16
 # cores.  DIRECTORY gets a file of records for each stage and the workloads, which are used again.  A stage that fails is

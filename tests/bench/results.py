@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -86,29 +85,23 @@ def _printed(lines: Sequence[Record]) -> Iterator[Record]:
     """
     from mpi_match.experiments.catalog import EXPERIMENTS
     from mpi_match.experiments.claims import claims
+    from mpi_match.experiments.run import shown_at
 
     for name in dict.fromkeys(line["experiment"] for line in lines):
-        last = {_point(line): line for line in lines if line["experiment"] == name}
+        of_all = list({(shown_at(line), line["scale"]): line for line in lines if line["experiment"] == name}.values())
         groups: dict[tuple[str, str], list[Record]] = {}
-        for line in last.values():
+        for line in of_all:
             groups.setdefault((line["commit"], str(line["machine"])), []).append(line)
-        of_all = list(last.values())
         found = [(mine[0], claim) for mine in groups.values() for claim in claims(EXPERIMENTS[name], mine, of_all)]
         measured = {str(claim.printed) for _, claim in found if claim.measured is not None}
         shown = set[str]()
         for first, claim in found:
-            is_of_no_machine = str(claim.printed) in measured | shown or not first["machine"]["gpus"]
-            if claim.measured is None and is_of_no_machine:
+            is_elsewhere = str(claim.printed) in measured | shown
+            if claim.measured is None and (is_elsewhere or not first["machine"]["gpus"]):
                 continue
             shown.add(str(claim.printed))
             same = {key: first[key] for key in ("commit", "command", "machine", "scale")}
             yield {"what": "printed", "experiment": name, "claim": claim, **same}
-
-
-def _point(record: Record) -> str:
-    """What a record is of: records with the same are of one point and engine."""
-    keys = ("what", "scenario", "scale", "parameters", "engine", "engine_options")
-    return json.dumps([record.get(key) for key in keys], sort_keys=True)
 
 
 def _latencies(lines: Iterable[Record]) -> Iterator[Record]:
@@ -199,6 +192,7 @@ def _false_positives(r: Record) -> Sequence[str]:
 
 
 def _claimed(r: Record) -> Sequence[str]:
+    from mpi_match.environment.machine import counted
     from mpi_match.experiments.claims import in_words
 
     claim = r["claim"]
@@ -208,9 +202,7 @@ def _claimed(r: Record) -> Sequence[str]:
     scale = "" if r["scale"] == 1 else f", {r['scale']:g} of the filters"
     value = f"{printed.subject}: {printed.metric.replace('_', ' ')}{where}"
     machine = r["machine"]
-    names = Counter(gpu["name"] for gpu in machine["gpus"])
-    gpus = [f"{n} × {name}" if n > 1 else name for name, n in names.items()]
-    on = ", ".join([*gpus, f"{machine['cores']} cores"])
+    on = ", ".join([*counted(gpu["name"] for gpu in machine["gpus"]), f"{machine['cores']} cores"])
     return (f"`{r['experiment']}`{scale}", value, printed.text, claim.here, ours, on)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from mpi_match.arrays.csr import Array
 from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.compute.parallel import (
-    DIGIT_BITS,
+    digits_of,
     find_bounds,
     first_places,
     in_stretches,
@@ -145,7 +145,7 @@ def answers_of(pairs: Array, keys: Keys, others: Array, n_queries: int, n_ids: i
     in_stretches(n_queries, _count_keys, matched, more, keys, counts)
     offsets = running_sum(counts)
     found = np.empty(int(offsets[-1]), np.uint32)
-    in_stretches(n_queries, _collect_keys, matched, more, keys, offsets, (found, counts), max(n_ids - 1, 1).bit_length())
+    in_stretches(n_queries, _collect_keys, matched, more, keys, offsets, (found, counts), digits_of(max(n_ids - 1, 1)))
     ends = running_sum(counts)
     if ends[-1] == offsets[-1]:  # none comes twice: they are end to end already
         return Matches.from_counts(counts, found, n_ids)
@@ -176,18 +176,17 @@ def _collect_keys(
     keys: Keys,
     offsets: Array,
     to: tuple[Array, Array],
-    n_bits: int,
+    digits: tuple[int, int],
 ) -> None:
     """The distinct keys of each query, ascending, from its place in `found` on; `counts` becomes their number.
 
-    Parameters: `to` are these two; ids have `n_bits`.
+    Parameters: `to` are these two; `digits` of the ids (`digits_of`).
     """
     found, counts = to
     most = np.int64(0)
     for query in stretch_of(len(counts), stretch, n_stretches):
         most = max(most, counts[query])
-    n_digits = -(-n_bits // DIGIT_BITS)
-    width = -(-n_bits // n_digits)
+    n_digits, width = digits
     spare, places = np.empty(most, np.uint32), np.empty((n_digits, 1 << width), np.int64)
     for query in stretch_of(len(counts), stretch, n_stretches):
         first = n = offsets[query]

@@ -107,15 +107,13 @@ def _chain(stretch: int, n_stretches: int, order: Array, offsets: Array, tags: A
     Parameters: `order` u32[n] of the filters, with those of equal tags one after the other, ascending.
     """
     is_first, next_of = to
-    for place in stretch_of(len(order), stretch, n_stretches):
+    mine = stretch_of(len(order), stretch, n_stretches)
+    same = 0 < mine.start < mine.stop and _equal(offsets, tags, order[mine.start - 1], order[mine.start])
+    for place in mine:
         here = order[place]
-        same = False
-        if place:
-            same = _equal(offsets, tags, here, order[place - 1])
         is_first[here] = not same
-        next_of[here] = here
-        if place + 1 < len(order) and _equal(offsets, tags, here, order[place + 1]):
-            next_of[here] = order[place + 1]
+        same = place + 1 < len(order) and _equal(offsets, tags, here, order[place + 1])
+        next_of[here] = order[place + 1] if same else here
 
 
 @nested

@@ -13,7 +13,7 @@
     >>> answers.ids, answers.offsets           # the same as arrays: event i has ids[offsets[i]:offsets[i + 1]]
     (array([0, 1, 0], dtype=uint8), array([0, 2, 3, 3]))
 
-Subscriptions and events come as plain dicts (the rows of `mpi_match.ingest.rows`), as checked objects (`make_filter`,
+Subscriptions and events come as plain dicts (the rows of `mpi_match.ingest.rows.judge`), as checked objects (`make_filter`,
 `make_event`), from JSON lines files, and events also as columns.  A table is built once and serves any number of batches; a
 batch belongs to the table that it was made for.  An invalid row raises ModelError with its position, or goes to a list of
 `Reject` when one is given.
@@ -31,9 +31,9 @@ from typing import Any, TypeVar, cast
 from mpi_match.engines import Engine, open_engine
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
-from mpi_match.ingest.columns import Frame, columns_of_frame, events_of_columns, needed_names
-from mpi_match.ingest.frames import ArrowArray, ArrowStream, encode_arrow, encode_columns, flat_columns, has_arrow
-from mpi_match.ingest.rows import EventForm, Reject, event_of_row, read_rows, row_text, subscription_filters
+from mpi_match.ingest.columns.frames import ArrowArray, ArrowStream, encode_arrow, encode_columns, flat_columns, has_arrow
+from mpi_match.ingest.columns.python import Frame, columns_of_frame, events_of_columns, needed_names
+from mpi_match.ingest.rows.judge import EventForm, Reject, event_of_row, read_rows, row_text, subscription_filters
 from mpi_match.matches.matches import Matches
 from mpi_match.model import Event, Filter, ModelError
 from mpi_match.table.subscriptions import SubscriptionsBuilder
@@ -62,7 +62,7 @@ def make_table(
     (2, 1, ['a: x = 1.0', 'a: x exists'])
     """
     if isinstance(subscriptions, (str, os.PathLike)):
-        from mpi_match.ingest.subscription_scanner import read_subscriptions  # loads Numba
+        from mpi_match.ingest.json.subscription_scanner import read_subscriptions  # loads Numba
 
         read = read_subscriptions([Path(subscriptions)], _Refused() if rejects is None else rejects)
         return Table.from_subscriptions(read.subscriptions)
@@ -89,7 +89,8 @@ def make_events(
 
     `events`: dicts (nested ones flatten to dotted names, None means absent), events of `make_event`, the path of a JSON
     lines file, a dict of columns of equal length, a data frame of pandas or polars, or anything with Arrow's C interface
-    (see `ingest.columns`; NaN is a number; null, None and masked entries are absent; fields of structs get dotted names).
+    (see `ingest.columns.python`; NaN is a number; null, None and masked entries are absent; fields of structs get dotted
+    names).
     `location`: the two attributes that hold x and y, `("x", "y")` or `"x,y"`.  `id`: the attribute that holds the event's
     id.
     `rejects`: bad events are appended to it; without it the first one raises ModelError.  A bad event keeps its number and
@@ -183,7 +184,7 @@ class RowMatcher:
     def __init__(
         self, table: Table, engine: Engine, *, location: str | tuple[str, str] | None = None, id: str | None = None
     ) -> None:
-        from mpi_match.ingest.row_scanner import RowScanner  # loads Numba
+        from mpi_match.ingest.json.published_scanner import RowScanner  # loads Numba
 
         self._scanner, self._engine = RowScanner(table.vocabulary, form_of(location, id)), engine
         self._labels = [label.decode() for label in table.labels]

@@ -30,12 +30,12 @@ from mpi_match.changes.live_table import LiveTable, Refusal
 from mpi_match.engines import Engine, open_engine
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
-from mpi_match.ingest.rows import ChangeRow, Reject, change_of_row, row_text, subscription_filters
+from mpi_match.ingest.rows.judge import ChangeRow, Reject, change_of_row, row_text, subscription_filters
 from mpi_match.model import Event, Filter, ModelError
 from mpi_match.table.table import Table
 
 if TYPE_CHECKING:
-    from mpi_match.ingest.row_scanner import RowScanner
+    from mpi_match.ingest.json.published_scanner import RowScanner
 
 
 class LiveMatcher:
@@ -138,7 +138,7 @@ class LiveMatcher:
         """
         scanner = self._scanners.get(location)
         if scanner is None:
-            from mpi_match.ingest.row_scanner import RowScanner  # loads Numba
+            from mpi_match.ingest.json.published_scanner import RowScanner  # loads Numba
 
             scanner = self._scanners[location] = RowScanner(self._live.table.vocabulary, form_of(location, None))
         found, labels = self.engine.match(scanner.batch(row)).ids.tolist(), self._live.registry.labels

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mpi_match.arrays.csr import Array
-from mpi_match.ingest.rows import MAX_LINE_BYTES
+from mpi_match.ingest.rows.judge import MAX_LINE_BYTES
 
 _LINE_FEED = ord("\n")
 

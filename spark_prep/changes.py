@@ -30,7 +30,7 @@ from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
 from mpi_match.changes.log import ChangeLog
 from mpi_match.changes.registry import Registry, Step
-from mpi_match.ingest.rows import ChangeRow, change_of_row, parse_json, row_text
+from mpi_match.ingest.rows.judge import ChangeRow, change_of_row, parse_json, row_text
 from mpi_match.model import Area, Change, Filter, ModelError
 from mpi_match.table.constraints import encode
 from mpi_match.table.filters import FilterColumns

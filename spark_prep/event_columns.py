@@ -1,4 +1,4 @@
-"""Columns of typed event sources (Parquet, DataFrames): which of them can be attributes (see `ingest.arrow_events`).
+"""Columns of typed event sources (Parquet, DataFrames): which of them can be attributes; see `columns.arrow_to_events`.
 
 A column of a type that no attribute has (a date, an array of arrays, bytes, ...) is
 
@@ -18,8 +18,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from mpi_match.ingest.columns import refused_type
-from mpi_match.ingest.rows import EventForm
+from mpi_match.ingest.columns.python import refused_type
+from mpi_match.ingest.rows.judge import EventForm
 from spark_prep import SparkPrepError
 from spark_prep.sources import RowSource
 

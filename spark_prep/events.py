@@ -28,12 +28,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from mpi_match.ingest.arrow_events import all_columns
-from mpi_match.ingest.columns import needed_names
-from mpi_match.ingest.events_encoder import EventsEncoder
-from mpi_match.ingest.line_blocks import LineBlock
-from mpi_match.ingest.published_events import PublishedColumns
-from mpi_match.ingest.rows import EventForm, row_text
+from mpi_match.ingest.batches.published_events import PublishedColumns
+from mpi_match.ingest.columns.arrow_to_events import all_columns
+from mpi_match.ingest.columns.python import needed_names
+from mpi_match.ingest.files.blocks import LineBlock
+from mpi_match.ingest.json.encode_events import EventsEncoder
+from mpi_match.ingest.rows.judge import EventForm, row_text
 from mpi_match.model import ModelError
 from mpi_match.storage import Reader
 from mpi_match.table.schema import TABLE

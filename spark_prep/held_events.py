@@ -9,15 +9,15 @@ import pyarrow as pa
 
 from mpi_match.events.event_table import save_events
 from mpi_match.events.events import Events
-from mpi_match.ingest.arrow_columns import NeededColumns
-from mpi_match.ingest.arrow_events import event_of_columns, events_of_batch
-from mpi_match.ingest.event_scanner import judged_events
-from mpi_match.ingest.events_encoder import EventsEncoder
-from mpi_match.ingest.joined_events import JoinedEvents
-from mpi_match.ingest.line_blocks import LineBlock, rows_of_block
-from mpi_match.ingest.line_columns import LineColumns
-from mpi_match.ingest.line_pass import count_line_feeds
-from mpi_match.ingest.rows import EventForm, Reject, event_of_row, parse_json
+from mpi_match.ingest.columns.arrow import NeededColumns
+from mpi_match.ingest.columns.arrow_to_events import event_of_columns, events_of_batch
+from mpi_match.ingest.files.blocks import LineBlock, rows_of_block
+from mpi_match.ingest.files.line_pass import count_line_feeds
+from mpi_match.ingest.json.encode_events import EventsEncoder
+from mpi_match.ingest.json.event_scanner import judged_events
+from mpi_match.ingest.json.join_events import JoinedEvents
+from mpi_match.ingest.json.line_columns import LineColumns
+from mpi_match.ingest.rows.judge import EventForm, Reject, event_of_row, parse_json
 from mpi_match.model import Event, ModelError
 from mpi_match.table.vocabulary import Vocabulary
 from spark_prep.part_files import PartFiles, WrittenPart, partition_id

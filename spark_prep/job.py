@@ -19,8 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from mpi_match.arrays.strings import Strings
-from mpi_match.ingest.columns import needed_names
-from mpi_match.ingest.rows import PLAIN, EventForm, nothing_usable
+from mpi_match.ingest.columns.python import needed_names
+from mpi_match.ingest.rows.judge import PLAIN, EventForm, nothing_usable
 from mpi_match.storage import StorageError, check_output, kind_of_file
 from mpi_match.table.constraints import KIND_OF_PRESENCE
 from mpi_match.table.table import Table, load_vocabulary

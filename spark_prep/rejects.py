@@ -1,6 +1,6 @@
 r"""Bad rows: always counted, described on request, and written to a dataset for correction.
 
-The rejects dataset is JSON lines, one object for each bad row (`mpi_match.ingest.rows.Reject`), in the order of the input:
+The rejects dataset is JSON lines, one object for each bad row (`ingest.rows.judge.Reject`), in the order of the input:
 
     {"reason": "not JSON: Expecting value at column 1", "file": "/data/subs.jsonl", "line": 17, "row": "{\"interface\": "}
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from mpi_match.ingest.rows import Reject
+from mpi_match.ingest.rows.judge import Reject
 from spark_prep import SparkPrepError
 from spark_prep.sources import RowSource, path_of
 

@@ -28,8 +28,8 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from mpi_match.ingest.row_files import COLUMNAR_ENDINGS, CSV_ENDINGS
-from mpi_match.ingest.rows import MAX_LINE_BYTES
+from mpi_match.ingest.rows.judge import MAX_LINE_BYTES
+from mpi_match.ingest.rows.row_files import COLUMNAR_ENDINGS, CSV_ENDINGS
 from spark_prep import SparkPrepError
 from spark_prep.java_errors import in_one_line
 

@@ -17,11 +17,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from mpi_match.ingest.checked_blocks import ordinary_memory
-from mpi_match.ingest.line_blocks import read_blocks
-from mpi_match.ingest.line_pass import count_line_feeds
-from mpi_match.ingest.line_ranges import LineRange, RangeLines
-from mpi_match.ingest.packed_files import is_packed
+from mpi_match.ingest.files.blocks import read_blocks
+from mpi_match.ingest.files.checked_blocks import ordinary_memory
+from mpi_match.ingest.files.line_pass import count_line_feeds
+from mpi_match.ingest.files.ranges import LineRange, RangeLines
+from mpi_match.ingest.rows.packed_files import is_packed
 from spark_prep.session import SPLIT_BYTES
 from spark_prep.sources import RowSource, local_path
 

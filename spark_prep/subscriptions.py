@@ -8,7 +8,7 @@ position there: only the counts, a few numbers for each partition, go to the dri
 whole key and not by the label alone, because ten interfaces with all the filters are the ordinary case; hence a label may
 span partitions.
 
-The rows are those of `mpi_match.ingest.rows`.  In Parquet the columns have the same names:
+The rows are those of `mpi_match.ingest.rows.judge`.  In Parquet the columns have the same names:
 
     interface     string or integer
     constraints   array of struct<name, op, ...>: of the other fields, whatever their names, the one that is not null is
@@ -30,8 +30,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from mpi_match.ingest.rows import parse_json, row_text, subscription_filters, trimmed
-from mpi_match.ingest.subscription_scanner import SubscriptionScanner
+from mpi_match.ingest.json.subscription_scanner import SubscriptionScanner
+from mpi_match.ingest.rows.judge import parse_json, row_text, subscription_filters, trimmed
 from mpi_match.model import Filter, ModelError
 from mpi_match.table.subscriptions import SubscriptionsBuilder
 from spark_prep import SparkPrepError

@@ -26,8 +26,8 @@ from pages import README, REPOSITORY, Block, Step, blocks_of, section_of, steps_
 from mpi_match.cli.main import commands
 from mpi_match.commands import doctor
 from mpi_match.engines import REGISTRY
-from mpi_match.ingest.predicates import parse
-from mpi_match.ingest.rows import change_of_row, subscription_filters
+from mpi_match.ingest.rows.judge import change_of_row, subscription_filters
+from mpi_match.ingest.rows.predicate_text import parse
 from mpi_match.model import OPS_OF_TYPE, Change
 
 DOCS = REPOSITORY / "mpi_match" / "docs"

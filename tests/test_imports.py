@@ -23,14 +23,13 @@ REPOSITORY = Path(sys.argv[1] if __name__ == "__main__" and sys.argv[1:] else Pa
 PACKAGES = ("mpi_match", "spark_prep")
 LAYERS = (
     "__main__",
+    "lab",
     "cli",
-    "experiments",
-    "bench commands spark_prep",
+    "commands spark_prep",
     "cluster live",
     "verify api",
     "monitor engines",
     "gpu",
-    "workloads",
     "changes",
     "ingest",
     "events matches",
@@ -38,7 +37,7 @@ LAYERS = (
     "compute",
     "storage",
     "arrays environment",
-    "model errors exit_codes humanize figure",
+    "model errors exit_codes humanize",
 )
 """Top to bottom: a package imports from those below it, and those of its own line do not import each other."""
 
@@ -98,6 +97,10 @@ def depth_of(package: str) -> int:
     """Line of `LAYERS` that a package is in."""
     (found,) = (depth for depth, packages in enumerate(LAYERS) if package in packages.split())
     return found
+
+
+ROOMS = ("batches", "columns", "json", "codes", "files", "rows")
+"""Top to bottom, the rooms of `ingest`, read as `LAYERS` is."""
 
 
 def ours(found: set[Import], importer: str) -> Iterator[str]:
@@ -195,17 +198,34 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
     assert circles(arrows) == []
 
 
+def test_rooms_of_ingest_import_downwards() -> None:
+    depth = {room: level for level, line in enumerate(ROOMS) for room in line.split()}
+    upwards = {
+        f"{module} imports {name}"
+        for module, found in modules().items()
+        for name in ours(found, module)
+        if module.startswith("mpi_match.ingest.")
+        and name.startswith("mpi_match.ingest.")
+        and (room := module.split(".")[2]) != (other := name.split(".")[2])
+        and depth[other] <= depth[room]
+    }
+    assert upwards == set()
+
+
+def test_the_laboratory_is_at_the_top() -> None:
+    """Nothing outside it imports it; the command line names its commands and imports one that is asked for."""
+    assert {package_of(module) for module in importers_of("mpi_match.lab")} == {"lab"}
+
+
 def test_doors() -> None:
     assert importers_of("h5py") == {f"mpi_match.storage.{module}" for module in ("reader", "structure", "writer")}
     assert importers_of("numba.cuda") == {"mpi_match.gpu.kernels"}
     assert importers_of("cuda") == {"mpi_match.gpu.driver"}
     assert {package_of(module) for module in importers_of("pyspark")} == {"spark_prep"}
-    assert {package_of(module) for module in importers_of("numba")} == {"compute", "gpu", "engines"}
+    assert {package_of(module) for module in importers_of("numba")} <= {"compute", "gpu", "engines", "lab"}
     assert {package_of(module) for module in importers_of("mpi4py.MPI")} == {"cluster"}
-    assert {package_of(module) for module in importers_of("mpi4py")} <= {
-        "cluster",
-        "cli",
-    }  # cli asks that MPI be left to the run
+    # cli asks that MPI be left to the run
+    assert {package_of(module) for module in importers_of("mpi4py")} <= {"cluster", "cli"}
 
 
 def test_only_one_module_has_compiled_code_cached() -> None:

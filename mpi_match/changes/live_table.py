@@ -33,7 +33,7 @@ from mpi_match.arrays.chunked import ChunkedList
 from mpi_match.arrays.csr import Array
 from mpi_match.changes.changes import Changes
 from mpi_match.changes.registry import Registry, Step
-from mpi_match.ingest.rows import ChangeRow
+from mpi_match.ingest.rows.judge import ChangeRow
 from mpi_match.model import Area, Change, Constraint, Filter, ModelError, Op, Type
 from mpi_match.table.constraints import FILTER_ID
 from mpi_match.table.filters import INTERFACE_ID

@@ -23,7 +23,7 @@ from mpi_match.changes.changes import Changes
 from mpi_match.changes.live_table import Refusal, added_filters, columns_of
 from mpi_match.changes.registry import Registry, Step
 from mpi_match.changes.stream import Changeable, ChangeStream, StampedChanges, T
-from mpi_match.ingest.rows import ChangeRow
+from mpi_match.ingest.rows.judge import ChangeRow
 from mpi_match.model import Change, ModelError
 from mpi_match.storage import Reader, StorageError, Writer
 from mpi_match.storage.schema import (

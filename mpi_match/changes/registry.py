@@ -30,7 +30,7 @@ import numpy as np
 from mpi_match.arrays.chunked import ChunkedDict, ChunkedList
 from mpi_match.arrays.csr import with_room
 from mpi_match.arrays.linked_lists import LinkedLists
-from mpi_match.ingest.rows import ChangeRow
+from mpi_match.ingest.rows.judge import ChangeRow
 from mpi_match.model import Area, Change, Filter, ModelError
 from mpi_match.table.constraints import FILTER_ID
 from mpi_match.table.table import Table

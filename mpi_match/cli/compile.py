@@ -119,7 +119,7 @@ def compile_events(
     **options: Any,
 ) -> None:
     """Compile events IN... (files, directories, globs, gzip; JSON lines or Parquet) into an event table for one table."""
-    from mpi_match.ingest.rows import EventForm
+    from mpi_match.ingest.rows.judge import EventForm
     from spark_prep import CompileOptions
 
     as_json = options.pop("as_json")

@@ -8,6 +8,7 @@ messages for ever.
 from __future__ import annotations
 
 import errno
+import importlib
 import inspect
 import io
 import logging
@@ -15,6 +16,7 @@ import os
 import socket
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -36,9 +38,9 @@ _CODES = (
     ("mpi_match.errors", "OptionError", ExitCode.USAGE),
     ("mpi_match.errors", "EngineError", ExitCode.ENVIRONMENT),
     ("mpi_match.cluster", "ClusterError", ExitCode.FAILURE),
-    ("mpi_match.bench.engines", "WrongAnswer", ExitCode.FAILURE),
-    ("mpi_match.bench.revisions", "RevisionError", ExitCode.FAILURE),
-    ("mpi_match.bench.live.soak", "ChangeRefused", ExitCode.FAILURE),
+    ("mpi_match.lab.bench.engines", "WrongAnswer", ExitCode.FAILURE),
+    ("mpi_match.lab.bench.revisions", "RevisionError", ExitCode.FAILURE),
+    ("mpi_match.lab.bench.live.soak", "ChangeRefused", ExitCode.FAILURE),
     ("mpi_match.environment.mpi_launcher", "LaunchError", ExitCode.ENVIRONMENT),
     ("mpi_match.commands.export", "ExportError", ExitCode.ENVIRONMENT),
     ("spark_prep", "SparkPrepError", ExitCode.BAD_INPUT),
@@ -187,16 +189,31 @@ class CommandWithSubcommands(CliCommand, click.Group):
 
 
 class CliGroup(click.Group):
-    """A group of such commands.  An option that is not given is taken from the environment, as MPI_MATCH_RUN_BATCH."""
+    """A group of such commands.  An option that is not given is taken from the environment, as MPI_MATCH_RUN_BATCH.
+
+    `elsewhere` names commands of other packages, as `module:function`; each is imported when it is asked for.
+    """
 
     command_class = CliCommand
     group_class = type
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, elsewhere: Mapping[str, str] | None = None, **kwargs: Any) -> None:
+        self._elsewhere = dict(elsewhere or {})
         kwargs.setdefault("epilog", EPILOG)
         context = kwargs.setdefault("context_settings", {})
         context.update(help_option_names=["-h", "--help"], max_content_width=110, auto_envvar_prefix=ENVIRONMENT_PREFIX)
         super().__init__(*args, **kwargs)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names of all commands, sorted."""
+        return sorted({*super().list_commands(ctx), *self._elsewhere})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of a name, imported now if it is of another package; None if there is none."""
+        if cmd_name in self._elsewhere and cmd_name not in self.commands:
+            module, _, name = self._elsewhere[cmd_name].partition(":")
+            self.add_command(getattr(importlib.import_module(module), name), cmd_name)
+        return super().get_command(ctx, cmd_name)
 
 
 def _line_of(error: BaseException) -> str:

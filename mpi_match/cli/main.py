@@ -21,15 +21,9 @@ import click
 
 import mpi_match
 from mpi_match import cluster
-from mpi_match.cli.bench.end_to_end import end_to_end
-from mpi_match.cli.bench.kills import kills
-from mpi_match.cli.bench.live import growth, soak
-from mpi_match.cli.bench.scenarios import bench
-from mpi_match.cli.compare import compare
 from mpi_match.cli.compile import compile_
 from mpi_match.cli.engines import engines
 from mpi_match.cli.errors import CliFailure, CliGroup, run_as_program
-from mpi_match.cli.experiment import experiment
 from mpi_match.cli.launch import launch
 from mpi_match.cli.monitor import ObserverOptions, live_option, metrics_option, report_option, watching
 from mpi_match.cli.options import (
@@ -39,8 +33,6 @@ from mpi_match.cli.options import (
     FILE_OR_STDIN,
     HDF5_OUT,
     MATCHES_OUT,
-    MAX_FILTERS,
-    SCENARIO,
     STDOUT,
     ByteSize,
     credits_option,
@@ -53,7 +45,6 @@ from mpi_match.cli.options import (
     journal_option,
     json_option,
     location_option,
-    param_option,
     placement_option,
     rejects_option,
     results_option,
@@ -66,14 +57,12 @@ from mpi_match.cli.options import (
     threads_option,
     with_rows_option,
 )
-from mpi_match.cli.plot import plot
-from mpi_match.cli.report import report
 from mpi_match.cli.supervise import supervise
 from mpi_match.cli.terminal import Progress, compiling, print_json, say
 from mpi_match.compute import compile_notice
 from mpi_match.exit_codes import ExitCode
 from mpi_match.humanize import plural, rate, seconds
-from mpi_match.ingest.row_files import STDIN
+from mpi_match.ingest.rows.row_files import STDIN
 
 WORTH_SAYING_S = 0.5
 """The shortest compile time that is reported."""
@@ -85,7 +74,18 @@ def _print_version(ctx: click.Context, option: click.Parameter, wanted: bool) ->
         ctx.exit()
 
 
-@click.group(cls=CliGroup)
+LABORATORY = {
+    "bench": "mpi_match.lab.cli.bench.command:bench",
+    "compare": "mpi_match.lab.cli.compare:compare",
+    "experiment": "mpi_match.lab.cli.experiment:experiment",
+    "generate": "mpi_match.lab.cli.generate:generate",
+    "plot": "mpi_match.lab.cli.plot:plot",
+    "report": "mpi_match.lab.cli.report:report",
+}
+"""Commands of the laboratory, each imported when it is asked for."""
+
+
+@click.group(cls=CliGroup, elsewhere=LABORATORY)
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version and exit."
 )
@@ -97,83 +97,7 @@ def commands() -> None:
 commands.add_command(compile_)
 commands.add_command(launch)
 commands.add_command(supervise)
-commands.add_command(plot)
-commands.add_command(bench)
-for _command in (end_to_end, soak, growth, kills):
-    bench.add_command(_command)
-commands.add_command(compare)
 commands.add_command(engines)
-commands.add_command(experiment)
-commands.add_command(report)
-
-
-@commands.command(short_help="Make a workload to play with.")
-@click.argument("scenario", metavar="SCENARIO", type=SCENARIO)
-@click.option("-o", "--output", "directory", type=FILE, required=True, help="Directory for the files; created if missing.")
-@click.option(
-    "--filters", "n_filters", type=click.IntRange(1, MAX_FILTERS), help="Number of filters.  [default: the scenario's own]"
-)
-@param_option
-@click.option("--events", "n_events", type=click.IntRange(0), default=100_000, help="Number of events.")
-@click.option("--seed", type=click.IntRange(0), default=0, help="The same seed gives the same rows.")
-@click.option(
-    "--format", "format_", type=click.Choice(["h5", "jsonl"]), default="h5", help="h5: compiled, without Spark; jsonl: rows."
-)
-@json_option
-def generate(
-    scenario: str,
-    directory: Path,
-    n_filters: int | None,
-    parameters: dict[str, str],
-    n_events: int,
-    seed: int,
-    format_: str,
-    as_json: bool,
-) -> None:
-    """Generate the subscriptions and events of a published SCENARIO.
-
-    Writes table.h5 and events.h5 (ready for `run`), or subscriptions.jsonl and events.jsonl (input of `compile`, `match`).
-
-        ccm              250,000 filters on 10 interfaces, 1.0 M constraints on numbers (Margara & Cugola, DEBS 2011)
-        ccm-original     the evaluation's own generator, number for number: 250,962 filters, 280 matches in 1,000 events
-        ccm-strings      as published: half of the constraints on strings
-        ccm-zipf1        popular and rare names: Zipf's law, exponent 1
-        ccm-zipf2        the same, exponent 2
-        ccm-10-names     10 names instead of 100
-        ccm-wide         8 to 10 attributes per event
-        ccm-large        2.5 M filters
-        many-interfaces  1 M interfaces with one filter each
-        debs2009         6 M filters of 10 constraints out of 1,500, events of 50 attributes (Farroukh et al., DEBS 2009)
-        debs2009-blocks  2 M filters of 6 constraints, events of 30 attributes
-        clcb             250,000 interfaces with 10 filters, areas of 0.01 % of the plane (Cugola & Margara, Middleware 2012)
-        clcb-zipf        interfaces and events crowded into towns
-        clcb-area-0.001  areas of 0.001 % of the plane
-        clcb-area-0.1    areas of 0.1 %
-        clcb-area-1      areas of 1 %
-        clcb-large       1 M interfaces with 10 filters
-        clcb-hard        every constraint is satisfied by every event, only areas decide
-        intervals        100,000 filters of 10 intervals of half the values on 20 attributes (Qian et al., INFOCOM 2014)
-        intervals-narrow 5 intervals of a tenth of the values
-        intervals-large  intervals with 1 M filters
-        intervals-normal normal values, popular and rare attributes, events with 10 to 20 of them
-        stock            100,000 filters of a popular or rare name, a range of prices and a volume
-        packets          10,000 packet rules: prefixes, ports exact, ranged or any, the protocol (after ClassBench, 2005)
-        tagmatch         1 M tag sets of 3 to 7 of 200,000 tags; events have one's and 2 to 4 more (EuroSys 2017)
-
-    Events of the clcb scenarios have locations; in rows of JSON these are the attributes x and y (`--location x,y`).
-    """
-    from mpi_match.workloads.files import write_workload
-    from mpi_match.workloads.parameters import with_parameters
-    from mpi_match.workloads.scenarios import SCENARIOS
-
-    of_filters = {} if n_filters is None else {"filters": str(n_filters)}
-    chosen = with_parameters(SCENARIOS[scenario], {**of_filters, **parameters})
-    with Progress("filters and events") as progress:
-        done = write_workload(chosen, directory, n_events, seed, format_, progress)
-    say(f"{plural(done['filters'], 'filter')} with {plural(done['constraints'], 'constraint')} in {done['subscriptions']}")
-    say(f"{plural(done['events'], 'event')} in {done['event_file']}")
-    if as_json:
-        print_json(done)
 
 
 @commands.command(short_help="Match compiled files, alone or under mpirun.")
@@ -246,7 +170,7 @@ def run(stats: bool, as_json: bool, live: bool, report: Path | None, metrics: Pa
     However a run ends, its answers are in OUTPUT.journal until all of them are in OUTPUT.  The same command with --resume
     goes on from there, with any ranks, batch size and schedule, to the same bytes.  OUTPUT.run.json says how a run ended.
     """
-    from mpi_match.ingest.rows import EventForm
+    from mpi_match.ingest.rows.judge import EventForm
 
     options["form"] = EventForm.of(options.pop("location"), options.pop("id_"), options.pop("schema"))
     with watching(ObserverOptions(live, report, metrics), options) as watched:
@@ -389,8 +313,8 @@ def match(
     from mpi_match.commands.export import check_export, says_form
     from mpi_match.commands.export import export as write
     from mpi_match.commands.match import MatchOptions, match_rows
-    from mpi_match.ingest.row_files import event_files, row_files
-    from mpi_match.ingest.rows import EventForm
+    from mpi_match.ingest.rows.judge import EventForm
+    from mpi_match.ingest.rows.row_files import event_files, row_files
 
     output = _place_of_answers(events, output, as_json)
     how = MatchOptions(EventForm.of(options.pop("location"), options.pop("id_"), options.pop("schema")), **options)
@@ -478,7 +402,7 @@ def verify(sample: int, seed: int, judge: str, as_json: bool, **given: Any) -> N
     filters drawn at random among the others.  The judges are printed.  Exit code 1, and the first wrong answer, if
     there is one.
     """
-    from mpi_match.ingest.rows import EventForm
+    from mpi_match.ingest.rows.judge import EventForm
     from mpi_match.verify.verify import VerifiedFiles
     from mpi_match.verify.verify import verify as judged
 
@@ -521,7 +445,7 @@ def export(matches: Path, events: Path | None, with_rows: bool, id_: str | None,
     CSV has a row for every event and interface, and one without interface for an event without matches.
     """
     from mpi_match.commands.export import export as write
-    from mpi_match.ingest.rows import EventForm
+    from mpi_match.ingest.rows.judge import EventForm
 
     if with_rows:
         if events is None:

@@ -5,16 +5,12 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import click
 
 from mpi_match import cluster
-from mpi_match.errors import OptionError
-from mpi_match.ingest.row_files import STDIN, TCP, UNIX
-
-if TYPE_CHECKING:
-    from mpi_match.bench.sweep import Axis
+from mpi_match.ingest.rows.row_files import STDIN, TCP, UNIX
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 MAX_FILTERS = 2**32 - 1
@@ -143,7 +139,6 @@ class ByteSize(click.ParamType[int]):
 
 
 ENGINE = NameOf("mpi_match.engines", "REGISTRY", "auto")
-SCENARIO = NameOf("mpi_match.workloads.scenarios", "SCENARIOS")
 
 
 class Engines(click.ParamType[tuple[str, ...]]):
@@ -211,16 +206,6 @@ threads_option = click.option(
     type=click.IntRange(1),
     help="CPU threads of an engine.  [default: NUMBA_NUM_THREADS, else the cores of this process]",
 )
-
-
-def axes_of(ctx: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[Axis, ...]:
-    """The values of parameters that are given as KEY=VALUE,...; for options that may be given again."""
-    from mpi_match.bench.sweep import Axis
-
-    try:
-        return tuple(map(Axis.of, values))
-    except OptionError as error:
-        raise click.BadParameter(str(error)) from None
 
 
 def _numbers(ctx: click.Context, option: click.Parameter, value: str | None) -> tuple[int, ...] | None:
@@ -297,7 +282,7 @@ strict_option = click.option(
 
 
 def _check_form(ctx: click.Context, option: click.Parameter, value: str | None) -> str | None:
-    from mpi_match.ingest.rows import EventForm
+    from mpi_match.ingest.rows.judge import EventForm
     from mpi_match.model import ModelError
 
     given = {**ctx.params, option.name: value}

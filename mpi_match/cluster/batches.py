@@ -18,9 +18,9 @@ import numpy as np
 from mpi_match.changes.stream import ChangeStream, StampedChanges
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.event_table import EventTable
-from mpi_match.ingest.column_files import ColumnFiles
-from mpi_match.ingest.line_files import LineFiles
-from mpi_match.ingest.row_batch import RowBatch
+from mpi_match.ingest.batches.column_files import ColumnFiles
+from mpi_match.ingest.batches.line_files import LineFiles
+from mpi_match.ingest.batches.row_batch import RowBatch
 from mpi_match.journal.reader import EventRange
 from mpi_match.storage import StorageError
 from mpi_match.table.range_reader import RangeReader

@@ -18,10 +18,10 @@ from mpi_match.cluster.signals import Interruptions, held, terminate_as_interrup
 from mpi_match.engines import Engine, compile_s, match_all, open_engine
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.event_table import EventTable
-from mpi_match.ingest.line_files import LineFiles
-from mpi_match.ingest.row_batch import RowBatch
-from mpi_match.ingest.row_offer import RowsOffer, Scanner
-from mpi_match.ingest.scan_report import ScanReport
+from mpi_match.ingest.batches.line_files import LineFiles
+from mpi_match.ingest.batches.offer import RowsOffer, Scanner
+from mpi_match.ingest.batches.row_batch import RowBatch
+from mpi_match.ingest.batches.scan_report import ScanReport
 from mpi_match.matches.matches import Matches
 
 log = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ from typing import Any
 
 from mpi_match.errors import OptionError
 from mpi_match.exit_codes import ExitCode
-from mpi_match.ingest.row_files import STDIN
-from mpi_match.ingest.rows import PLAIN, EventForm, Reject
+from mpi_match.ingest.rows.judge import PLAIN, EventForm, Reject
+from mpi_match.ingest.rows.row_files import STDIN
 from mpi_match.monitor.status import RunStatus
 
 PLACEMENTS = ("replicate", "shard", "hybrid")

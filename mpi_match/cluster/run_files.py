@@ -29,11 +29,11 @@ from mpi_match.cluster.results.worker_output import LocalOutput
 from mpi_match.cluster.scheduling.timeouts import RoundTrips
 from mpi_match.events.event_table import EventTable
 from mpi_match.exit_codes import ExitCode
-from mpi_match.ingest.column_files import ColumnFiles
-from mpi_match.ingest.line_files import LineFiles
-from mpi_match.ingest.open_events import open_events
-from mpi_match.ingest.reject_log import RejectLog
-from mpi_match.ingest.rows import nothing_usable
+from mpi_match.ingest.batches.column_files import ColumnFiles
+from mpi_match.ingest.batches.line_files import LineFiles
+from mpi_match.ingest.batches.open import open_events
+from mpi_match.ingest.rows.judge import nothing_usable
+from mpi_match.ingest.rows.reject_log import RejectLog
 from mpi_match.journal.reader import EventRange, RunIdentity, gaps
 from mpi_match.model import ModelError
 from mpi_match.monitor.status import RunStatus, Share

@@ -30,8 +30,8 @@ from mpi_match.engines import Engine, compile_s, open_engine
 from mpi_match.errors import EngineError
 from mpi_match.events.event_table import EventTable
 from mpi_match.exit_codes import ExitCode
-from mpi_match.ingest.row_files import STDIN
-from mpi_match.ingest.row_offer import RowsOffer
+from mpi_match.ingest.batches.offer import RowsOffer
+from mpi_match.ingest.rows.row_files import STDIN
 from mpi_match.table.table import Table
 
 

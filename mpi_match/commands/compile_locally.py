@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mpi_match.events.event_table import save_events
-from mpi_match.ingest.columns import needed_names
-from mpi_match.ingest.events_encoder import EventsEncoder
-from mpi_match.ingest.published_events import read_events
-from mpi_match.ingest.reject_log import RejectLog
-from mpi_match.ingest.row_files import event_files, is_columnar, is_compiled, is_csv, row_files
-from mpi_match.ingest.rows import PLAIN, EventForm
-from mpi_match.ingest.subscription_scanner import read_subscriptions
+from mpi_match.ingest.batches.published_events import read_events
+from mpi_match.ingest.columns.python import needed_names
+from mpi_match.ingest.json.encode_events import EventsEncoder
+from mpi_match.ingest.json.subscription_scanner import read_subscriptions
+from mpi_match.ingest.rows.judge import PLAIN, EventForm
+from mpi_match.ingest.rows.reject_log import RejectLog
+from mpi_match.ingest.rows.row_files import event_files, is_columnar, is_compiled, is_csv, row_files
 from mpi_match.model import ModelError
 from mpi_match.storage import Reader, StorageError, check_output
 from mpi_match.table.schema import TABLE

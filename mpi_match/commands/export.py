@@ -20,10 +20,10 @@ from typing import BinaryIO, NamedTuple, cast
 
 from mpi_match.arrays.strings import Strings
 from mpi_match.events.event_table import EventTable
-from mpi_match.ingest.columns import needed_names
-from mpi_match.ingest.line_blocks import read_blocks
-from mpi_match.ingest.row_files import are_columnar, event_files, is_compiled
-from mpi_match.ingest.rows import LINE_ENDINGS, PLAIN, EventForm
+from mpi_match.ingest.columns.python import needed_names
+from mpi_match.ingest.files.blocks import read_blocks
+from mpi_match.ingest.rows.judge import LINE_ENDINGS, PLAIN, EventForm
+from mpi_match.ingest.rows.row_files import are_columnar, event_files, is_compiled
 from mpi_match.matches.arrow import ArrowAnswers, batch_bounds
 from mpi_match.matches.file import MatchesFile
 from mpi_match.storage import StorageError, atomic_write, check_output
@@ -119,8 +119,8 @@ def _event_ids_in(events: _EventsNamed, answers: MatchesFile, matches: Path) -> 
 
 
 def _ids_of_lines(events: _EventsNamed, answers: MatchesFile, matches: Path) -> Iterator[str | None]:
-    from mpi_match.ingest.column_scanner import ColumnScanner  # loads Numba
-    from mpi_match.ingest.event_scanner import EventScanner
+    from mpi_match.ingest.batches.scan_columns import ColumnScanner  # loads Numba
+    from mpi_match.ingest.json.event_scanner import EventScanner
 
     files = event_files(events.path, events.form)
     if events.form.id is None:
@@ -147,8 +147,8 @@ def has_rows(output: Path) -> bool:
 
 def _rows_of_lines(events: _EventsNamed, answers: MatchesFile, matches: Path) -> Iterator[Strings]:
     """The rows of all events, as many at a time as answers are written."""
-    from mpi_match.ingest.event_rows import RowKeeper, check_rows  # loads Numba
-    from mpi_match.ingest.event_scanner import EventQueue, EventScanner
+    from mpi_match.ingest.batches.keep_rows import RowKeeper, check_rows  # loads Numba
+    from mpi_match.ingest.json.event_scanner import EventQueue, EventScanner
 
     check_rows(events.path, events.form)
     blocks = read_blocks(event_files(events.path, events.form), events.form)

@@ -30,17 +30,15 @@ from mpi_match.engines import Engine, compile_s, open_engine
 from mpi_match.engines import match_all as match_batches
 from mpi_match.engines.registry import check_options
 from mpi_match.events.batch import EventBatch
-from mpi_match.ingest.column_scanner import ColumnScanner
-from mpi_match.ingest.columns import needed_names
-from mpi_match.ingest.csv_rows import compile_csv
-from mpi_match.ingest.event_rows import RowKeeper, check_rows
-from mpi_match.ingest.event_scanner import EventQueue, EventScanner, LineScanner, ScannedEvents, SharedScanner
-from mpi_match.ingest.line_blocks import LINE_FEED, read_blocks
-from mpi_match.ingest.line_pass import compile_count
-from mpi_match.ingest.packed_files import is_packed
-from mpi_match.ingest.reject_log import RejectLog
-from mpi_match.ingest.row_files import are_columnar, event_files, is_csv, is_plain, row_files
-from mpi_match.ingest.rows import (
+from mpi_match.ingest.batches.keep_rows import RowKeeper, check_rows
+from mpi_match.ingest.batches.scan_columns import ColumnScanner
+from mpi_match.ingest.columns.python import needed_names
+from mpi_match.ingest.files.blocks import LINE_FEED, read_blocks
+from mpi_match.ingest.files.csv import compile_csv
+from mpi_match.ingest.files.line_pass import compile_count
+from mpi_match.ingest.json.event_scanner import EventQueue, EventScanner, LineScanner, ScannedEvents, SharedScanner
+from mpi_match.ingest.json.subscription_scanner import read_subscriptions
+from mpi_match.ingest.rows.judge import (
     EventForm,
     Reject,
     Rejects,
@@ -50,7 +48,9 @@ from mpi_match.ingest.rows import (
     read_lines,
     row_text,
 )
-from mpi_match.ingest.subscription_scanner import read_subscriptions
+from mpi_match.ingest.rows.packed_files import is_packed
+from mpi_match.ingest.rows.reject_log import RejectLog
+from mpi_match.ingest.rows.row_files import are_columnar, event_files, is_csv, is_plain, row_files
 from mpi_match.matches.file import MatchesWriter
 from mpi_match.matches.json_lines import LinesOut, LineWriter, compile_lines
 from mpi_match.matches.matches import Matches
@@ -61,7 +61,7 @@ from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary
 
 AHEAD = (
-    Part("scanner", "mpi_match.ingest.event_scanner:compile_scanner"),
+    Part("scanner", "mpi_match.ingest.json.event_scanner:compile_scanner"),
     Part("json-lines", "mpi_match.matches.json_lines:compile_lines"),
 )
 """What is needed after the engine."""

@@ -37,11 +37,11 @@ from mpi_match.commands.match import (
 from mpi_match.compute.compile_parts import compile_ahead
 from mpi_match.engines import Engine
 from mpi_match.engines.registry import check_options
-from mpi_match.ingest.event_scanner import EventQueue, LineScanner
-from mpi_match.ingest.line_blocks import READ_BYTES, LineBlock, LineCutter
-from mpi_match.ingest.line_streams import StreamStopped, read_stream
-from mpi_match.ingest.reject_log import RejectLog
-from mpi_match.ingest.row_files import STDIN, TCP, UNIX, row_files
+from mpi_match.ingest.files.blocks import READ_BYTES, LineBlock, LineCutter
+from mpi_match.ingest.files.streams import StreamStopped, read_stream
+from mpi_match.ingest.json.event_scanner import EventQueue, LineScanner
+from mpi_match.ingest.rows.reject_log import RejectLog
+from mpi_match.ingest.rows.row_files import STDIN, TCP, UNIX, row_files
 from mpi_match.matches.json_lines import LinesOut, LineWriter, compile_lines
 from mpi_match.model import ModelError
 from mpi_match.storage import check_output

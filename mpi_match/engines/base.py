@@ -29,7 +29,7 @@ from mpi_match.matches.matches import Matches
 from mpi_match.table.table import Table
 
 if TYPE_CHECKING:
-    from mpi_match.ingest.event_scanner import LineScanner  # loads Numba
+    from mpi_match.ingest.json.event_scanner import LineScanner  # loads Numba
 
 MOST_BEGUN = 3
 """Batches that are begun at a time: one for each pipeline slot of a GPU, even if each batch has events for one slot only."""

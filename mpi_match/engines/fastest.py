@@ -26,7 +26,7 @@ from mpi_match.humanize import seconds
 from mpi_match.matches.matches import Matches
 
 if TYPE_CHECKING:
-    from mpi_match.ingest.event_scanner import LineScanner  # loads Numba
+    from mpi_match.ingest.json.event_scanner import LineScanner  # loads Numba
 
 log = logging.getLogger(__name__)
 

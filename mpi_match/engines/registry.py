@@ -42,21 +42,21 @@ REGISTRY = {
     "reference": Entry("mpi_match.engines.reference:Reference", "CPU  asks the model about every filter"),
     "counting": Entry("mpi_match.engines.counting:Counting", "CPU  counts satisfied constraints on the event's names"),
     "sff": Entry(
-        "mpi_match.engines.sff.engine:Sff",
+        "mpi_match.lab.baselines.sff.engine:Sff",
         "CPU  counts by Siena's index of predicates (Carzaniga and Wolf, SIGCOMM 2003; baseline)",
-        "mpi_match.engines.sff.options:SFF_OPTIONS",
+        "mpi_match.lab.baselines.sff.options:SFF_OPTIONS",
     ),
     "betree": Entry(
-        "mpi_match.engines.betree.engine:BeTree",
+        "mpi_match.lab.baselines.betree.engine:BeTree",
         "CPU  divides filters by names and values in turn (Sadoghi and Jacobsen, SIGMOD 2011; baseline)",
-        "mpi_match.engines.betree.options:BETREE_OPTIONS",
+        "mpi_match.lab.baselines.betree.options:BETREE_OPTIONS",
     ),
     "rtree": Entry(
-        "mpi_match.engines.rtree.engine:RTree",
+        "mpi_match.lab.baselines.rtree.engine:RTree",
         "CPU  an R*-tree of the areas (libspatialindex by the package rtree; baseline)",
     ),
     "duckdb": Entry(
-        "mpi_match.engines.duckdb:DuckDb", "CPU  counts satisfied constraints in SQL (the package duckdb; baseline)"
+        "mpi_match.lab.baselines.duckdb:DuckDb", "CPU  counts satisfied constraints in SQL (the package duckdb; baseline)"
     ),
     "keyed": Entry("mpi_match.engines.keyed.cpu:Keyed", "CPU  looks at filters that share rare features with the event"),
     "keyed_cuda": Entry("mpi_match.engines.keyed.cuda:KeyedCuda", "GPU  the same index, thousands of events at a time"),

@@ -1,4 +1,4 @@
-"""Blocks of lines scanned on a GPU, where their events stay for an engine on it: `ingest.event_scanner` with other means.
+"""Blocks of lines scanned on a GPU, where their events stay for an engine on it, as `json.event_scanner` does on CPUs.
 
 Lines that the kernels flag are judged by `rows`, and the good ones inserted on the GPU.  A block with a bad line is put
 together on the host.  Ids are copied on the host, from where the kernels found them in the bytes.  Short blocks and overlong
@@ -19,9 +19,9 @@ from mpi_match.events.events import Events
 from mpi_match.gpu.event_batch import EventsOnGpu, GpuBatch
 from mpi_match.gpu.kernels import Gpu
 from mpi_match.gpu.line_scanner import MOST_SCANNED_BYTES, GpuLineScanner, GpuRows, ScanBuffers
-from mpi_match.ingest.event_scanner import EventScanner, ScannedEvents, judged_events, with_judged
-from mpi_match.ingest.line_blocks import LINE_FEED, LineBlock
-from mpi_match.ingest.rows import Reject, Rejects
+from mpi_match.ingest.files.blocks import LINE_FEED, LineBlock
+from mpi_match.ingest.json.event_scanner import EventScanner, ScannedEvents, judged_events, with_judged
+from mpi_match.ingest.rows.judge import Reject, Rejects
 
 LEAST_GPU_BYTES = 2**16
 """Fewer bytes take the CPU less time than the way to the GPU and back."""

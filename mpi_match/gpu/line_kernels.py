@@ -1,4 +1,4 @@
-"""The kernels that turn bytes of JSON lines into events on a GPU: `ingest.scanner`, one thread a line.
+"""The kernels that turn bytes of JSON lines into events on a GPU: `ingest.json.to_codes`, one thread a line.
 
     count_rows   row ends in every 64 bytes, a bit for each byte, and their sum for every block
     write_rows   position of every row's end
@@ -34,8 +34,9 @@ from mpi_match.compute import search
 from mpi_match.gpu.intrinsics import WARP, address_of, ballot, lane, popcount, shuffle
 from mpi_match.gpu.kernels import Kernel, cuda, device_function, kernel
 from mpi_match.gpu.warp import running_sum
-from mpi_match.ingest.atom_automaton import FOUND_HEADER, FOUND_ROOM
-from mpi_match.ingest.plain_lines import (
+from mpi_match.ingest.codes.atoms import FOUND_HEADER, FOUND_ROOM
+from mpi_match.ingest.files.row_ends import STRETCH_BYTES, row_ends
+from mpi_match.ingest.json.flat_gpu import (
     LINE_ENDED,
     PLAIN_TAIL_WORDS,
     UNSURE,
@@ -44,8 +45,7 @@ from mpi_match.ingest.plain_lines import (
     plain_pair,
     plain_start,
 )
-from mpi_match.ingest.row_ends import STRETCH_BYTES, row_ends
-from mpi_match.ingest.scanner import (
+from mpi_match.ingest.json.to_codes import (
     DECODED,
     DOTTED_NAME,
     ID_BOUNDS,

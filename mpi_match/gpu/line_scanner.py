@@ -35,11 +35,11 @@ from mpi_match.gpu.line_kernels import (
     PlacedRows,
     RowArrays,
 )
-from mpi_match.ingest.event_scanner import scanned_ids
-from mpi_match.ingest.plain_lines import PlainTables, plain_arrays
-from mpi_match.ingest.row_ends import STRETCH_BYTES
-from mpi_match.ingest.rows import EventForm
-from mpi_match.ingest.vocabulary_hash import hashed
+from mpi_match.ingest.codes.code_tables import hashed
+from mpi_match.ingest.files.row_ends import STRETCH_BYTES
+from mpi_match.ingest.json.event_scanner import scanned_ids
+from mpi_match.ingest.json.flat_gpu import PlainTables, plain_arrays
+from mpi_match.ingest.rows.judge import EventForm
 from mpi_match.model import Event
 from mpi_match.table.vocabulary import Vocabulary
 

@@ -1,1 +1,1 @@
-"""Reading rows and columns: values of the model, or a reject with its reason."""
+"""Turns rows and columns into checked values of the model, or into a reject with its reason."""

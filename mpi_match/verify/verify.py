@@ -28,10 +28,10 @@ from mpi_match.changes.log import CHANGES, ChangeLog
 from mpi_match.engines import open_engine
 from mpi_match.events.event_table import EventTable
 from mpi_match.events.events import Events
-from mpi_match.ingest.column_files import ColumnFiles
-from mpi_match.ingest.line_files import LineFiles
-from mpi_match.ingest.open_events import open_events
-from mpi_match.ingest.rows import PLAIN, EventForm
+from mpi_match.ingest.batches.column_files import ColumnFiles
+from mpi_match.ingest.batches.line_files import LineFiles
+from mpi_match.ingest.batches.open import open_events
+from mpi_match.ingest.rows.judge import PLAIN, EventForm
 from mpi_match.matches.file import MatchesFile
 from mpi_match.model import Event, Filter, matches
 from mpi_match.storage import Reader, StorageError

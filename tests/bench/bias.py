@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mpi_match.bench.comparison import verdict
-from mpi_match.bench.report import engine_of
-from mpi_match.bench.sweep_report import QUANTITIES, Measured, measured, quantity, varied
-from mpi_match.experiments.catalog import OURS
+from mpi_match.lab.bench.comparison import verdict
+from mpi_match.lab.bench.report import engine_of
+from mpi_match.lab.bench.sweep_report import QUANTITIES, Measured, measured, quantity, varied
+from mpi_match.lab.papers.catalog import OURS
 
 Record = dict[str, Any]
 

@@ -44,8 +44,8 @@ from hosts.inputs import SLOWLY, Inputs, wait_for_answers
 from hosts.namespaces import fresh_environment
 from mpirun import OPEN_MPI
 
-from mpi_match.bench.kills.disturbed_run import is_complete, record
-from mpi_match.bench.report import append_json, json_line
+from mpi_match.lab.bench.kills.disturbed_run import is_complete, record
+from mpi_match.lab.bench.report import append_json, json_line
 
 N_EVENTS, BATCH = 600, 4
 """A fifth of a second for each batch: half a minute for one worker."""

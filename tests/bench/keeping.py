@@ -12,8 +12,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from mpi_match.bench.report import append_json, json_line
 from mpi_match.environment.machine import origin
+from mpi_match.lab.bench.report import append_json, json_line
 
 PYTHON = [sys.executable, "-m"]
 

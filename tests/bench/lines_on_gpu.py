@@ -50,15 +50,15 @@ from mpi_match.engines import Engine, match_all, open_engine
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import open_gpu
 from mpi_match.gpu.line_scanner import GpuLineScanner
-from mpi_match.ingest.event_scanner import EventScanner, LineScanner, ScannedEvents
-from mpi_match.ingest.format import event_rows, subscription_rows
-from mpi_match.ingest.line_blocks import LineBlock
-from mpi_match.ingest.line_ranges import ranges_of
-from mpi_match.ingest.rows import EventForm
-from mpi_match.ingest.subscription_scanner import read_subscriptions
+from mpi_match.ingest.files.blocks import LineBlock
+from mpi_match.ingest.files.ranges import ranges_of
+from mpi_match.ingest.json.event_scanner import EventScanner, LineScanner, ScannedEvents
+from mpi_match.ingest.json.subscription_scanner import read_subscriptions
+from mpi_match.ingest.rows.formats import event_rows, subscription_rows
+from mpi_match.ingest.rows.judge import EventForm
+from mpi_match.lab.workloads.files import LOCATION
+from mpi_match.lab.workloads.scenarios import SCENARIOS
 from mpi_match.table.table import Table
-from mpi_match.workloads.files import LOCATION
-from mpi_match.workloads.scenarios import SCENARIOS
 
 BLOCKS_AHEAD = 2
 """Blocks in memory that are scanned ahead."""

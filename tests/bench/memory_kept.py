@@ -36,11 +36,11 @@ sys.path[:0] = [str(TESTS.parent), str(TESTS), str(TESTS / "support")]
 
 from mpirun import FLAGS, MPIRUN, environment
 
-from mpi_match.bench.kills.disturbed_run import DisturbedRun
 from mpi_match.environment.machine import command, commit, machine
+from mpi_match.lab.bench.kills.disturbed_run import DisturbedRun
+from mpi_match.lab.workloads.files import write_workload
+from mpi_match.lab.workloads.scenarios import SCENARIOS
 from mpi_match.monitor.report import read_report
-from mpi_match.workloads.files import write_workload
-from mpi_match.workloads.scenarios import SCENARIOS
 
 N_FILTERS, N_WORKERS, STOPPED, DEADLINE_S = 50, 2, 2, 5.0
 LOOK_S = 0.2

@@ -29,9 +29,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 from event_lines import VOCABULARY, mutated_lines
 
 from mpi_match.events.events import Events
-from mpi_match.ingest.event_scanner import EventScanner
-from mpi_match.ingest.line_blocks import LineBlock
-from mpi_match.ingest.rows import EventForm, Reject, event_of_row, read_rows
+from mpi_match.ingest.files.blocks import LineBlock
+from mpi_match.ingest.json.event_scanner import EventScanner
+from mpi_match.ingest.rows.judge import EventForm, Reject, event_of_row, read_rows
 
 FORM = EventForm(("x", "y"))
 PART_LINES = 125_000

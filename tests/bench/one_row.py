@@ -26,10 +26,10 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[i]) for i in (1, 2)]
 from bench.keeping import PYTHON, keep, last_json
 
 from mpi_match import LiveMatcher, RowMatcher, make_batch, open_engine
-from mpi_match.ingest.rows import parse_json
+from mpi_match.ingest.rows.judge import parse_json
+from mpi_match.lab.workloads.files import LOCATION
+from mpi_match.lab.workloads.scenarios import SCENARIOS
 from mpi_match.table.table import Table
-from mpi_match.workloads.files import LOCATION
-from mpi_match.workloads.scenarios import SCENARIOS
 
 
 def timed(match: Callable[[Any], list[str]], rows: Sequence[Any]) -> tuple[dict[str, float], list[list[str]]]:

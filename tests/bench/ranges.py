@@ -21,10 +21,10 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[i]) for i in (1, 2)]
 
 from bench.keeping import keep
 
-from mpi_match.bench.workload import Workload
 from mpi_match.engines import open_engine
 from mpi_match.engines.keyed.cpu import Keyed, consolidated
-from mpi_match.workloads.scenarios import SCENARIOS
+from mpi_match.lab.bench.workload import Workload
+from mpi_match.lab.workloads.scenarios import SCENARIOS
 
 LINES_EVENTS = 200
 """Events that the slower engine matches in a turn: its time is that of a scan."""

@@ -83,9 +83,9 @@ def _printed(lines: Sequence[Record]) -> Iterator[Record]:
     """What the papers print of experiments beside what their records say, those of each commit and machine by themselves; of
     a point that was measured again the last time counts.  What a commit has not measured is left out where another has.
     """
-    from mpi_match.experiments.catalog import EXPERIMENTS
-    from mpi_match.experiments.claims import claims
-    from mpi_match.experiments.run import shown_at
+    from mpi_match.lab.papers.catalog import EXPERIMENTS
+    from mpi_match.lab.papers.claims import claims
+    from mpi_match.lab.papers.run import shown_at
 
     for name in dict.fromkeys(line["experiment"] for line in lines):
         of_all = list({(shown_at(line), line["scale"]): line for line in lines if line["experiment"] == name}.values())
@@ -193,7 +193,7 @@ def _false_positives(r: Record) -> Sequence[str]:
 
 def _claimed(r: Record) -> Sequence[str]:
     from mpi_match.environment.machine import counted
-    from mpi_match.experiments.claims import in_words
+    from mpi_match.lab.papers.claims import in_words
 
     claim = r["claim"]
     printed = claim.printed
@@ -772,8 +772,8 @@ def with_highlights(readme: str, records: Sequence[Record]) -> str:
 
 
 if __name__ == "__main__":
-    from mpi_match.bench.report import read_json
-    from mpi_match.experiments.html_report import write_report
+    from mpi_match.lab.bench.report import read_json
+    from mpi_match.lab.papers.html_report import write_report
 
     found = all_records()
     PAGE.write_text(page(found), encoding="utf-8")

@@ -63,19 +63,19 @@ from mpi_match.engines import Engine, open_engine
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.event_table import EventTable, save_events
 from mpi_match.events.events import Events
-from mpi_match.ingest.arrow_events import event_of_columns
-from mpi_match.ingest.checked_blocks import ordinary_memory
-from mpi_match.ingest.columns import columns_of_frame, events_of_columns, needed_names
-from mpi_match.ingest.event_scanner import EventQueue, EventScanner, SharedScanner
-from mpi_match.ingest.frames import encode_arrow
-from mpi_match.ingest.line_blocks import LineBlock, read_blocks
-from mpi_match.ingest.rows import PLAIN, EventForm, event_of_row, read_rows
-from mpi_match.ingest.subscription_scanner import read_subscriptions
+from mpi_match.ingest.columns.arrow_to_events import event_of_columns
+from mpi_match.ingest.columns.frames import encode_arrow
+from mpi_match.ingest.columns.python import columns_of_frame, events_of_columns, needed_names
+from mpi_match.ingest.files.blocks import LineBlock, read_blocks
+from mpi_match.ingest.files.checked_blocks import ordinary_memory
+from mpi_match.ingest.json.event_scanner import EventQueue, EventScanner, SharedScanner
+from mpi_match.ingest.json.subscription_scanner import read_subscriptions
+from mpi_match.ingest.rows.judge import PLAIN, EventForm, event_of_row, read_rows
+from mpi_match.lab.workloads.files import LOCATION
+from mpi_match.lab.workloads.scenarios import SCENARIOS, Scenario
 from mpi_match.matches.file import MatchesWriter
 from mpi_match.matches.write_behind import WriteBehind
 from mpi_match.table.table import Table
-from mpi_match.workloads.files import LOCATION
-from mpi_match.workloads.scenarios import SCENARIOS, Scenario
 
 
 def by_rows(path: Path, form: EventForm, table: Table) -> Iterator[EventBatch]:

@@ -37,10 +37,10 @@ from bench.keeping import PYTHON, keep, last_json
 
 from mpi_match.commands.compile_locally import compile_locally
 from mpi_match.compute.compile_cache import compile_s
-from mpi_match.ingest import subscription_scanner
-from mpi_match.ingest.line_blocks import read_blocks
-from mpi_match.ingest.rows import read_rows, subscription_filters
-from mpi_match.ingest.subscription_scanner import SubscriptionScanner, read_subscriptions
+from mpi_match.ingest.files.blocks import read_blocks
+from mpi_match.ingest.json import subscription_scanner
+from mpi_match.ingest.json.subscription_scanner import SubscriptionScanner, read_subscriptions
+from mpi_match.ingest.rows.judge import read_rows, subscription_filters
 from mpi_match.table.subscriptions import Subscriptions
 from mpi_match.table.table import Table
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from mpi_match.experiments.published import Printed, printed
+from mpi_match.lab.papers.published import Printed, printed
 
 Record = dict[str, Any]
 

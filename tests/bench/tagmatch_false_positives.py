@@ -22,12 +22,12 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[i]) for i in (1, 2)]
 from bench.keeping import keep
 
 from mpi_match.arrays.csr import Array
-from mpi_match.bench.workload import Workload
 from mpi_match.compute.compile_cache import jit
 from mpi_match.engines import open_engine
 from mpi_match.engines.tagmatch.engine import TagMatch
 from mpi_match.events.signatures import SIGNATURE_BITS, SIGNATURE_HASHES
-from mpi_match.workloads.scenarios import SCENARIOS
+from mpi_match.lab.bench.workload import Workload
+from mpi_match.lab.workloads.scenarios import SCENARIOS
 
 
 def main() -> None:

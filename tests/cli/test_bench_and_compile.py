@@ -11,7 +11,7 @@ import pytest
 from command_line import mpi_match, only_line
 
 from mpi_match.commands import doctor
-from mpi_match.ingest.rows import EventForm
+from mpi_match.ingest.rows.judge import EventForm
 from spark_prep import CompileOptions, CompileSummary
 
 

@@ -11,7 +11,7 @@ from command_line import mpi_match
 
 from mpi_match.events.event_table import EventTable, save_events
 from mpi_match.events.events import Events
-from mpi_match.ingest.rows import EventForm, event_of_row
+from mpi_match.ingest.rows.judge import EventForm, event_of_row
 from mpi_match.model import make_filter
 from mpi_match.table.table import Table
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from command_line import mpi_match, only_line
 
-from mpi_match.ingest.rows import subscription_filters
+from mpi_match.ingest.rows.judge import subscription_filters
 from mpi_match.storage import FilePart, Writer, parts_directory, write_index
 from mpi_match.table.table import Table
 

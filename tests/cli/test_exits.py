@@ -106,8 +106,8 @@ def test_a_bug_keeps_its_traceback(rows: list[Any], monkeypatch: pytest.MonkeyPa
 
 
 def test_exit_codes_of_expected_errors() -> None:
-    from mpi_match.bench.engines import WrongAnswer
     from mpi_match.cluster import ClusterError
+    from mpi_match.lab.bench.engines import WrongAnswer
     from mpi_match.model import ModelError
     from mpi_match.storage import StorageError
     from spark_prep import SparkPrepError, SparkUnavailableError

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from command_line import mpi_match
 
-from mpi_match.experiments.catalog import EXPERIMENTS
+from mpi_match.lab.papers.catalog import EXPERIMENTS
 
 
 def test_all_are_listed_with_what_is_printed() -> None:

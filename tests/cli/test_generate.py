@@ -34,7 +34,7 @@ def test_generate_is_the_same_for_the_same_seed(tmp_path: Path) -> None:
 def test_many_events_are_written_in_parts_and_are_the_same_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("whole", "parts"):
         mpi_match("generate", "ccm", "-o", tmp_path / name, "--filters", 100, "--events", 1000)
-        monkeypatch.setattr("mpi_match.workloads.files.events_of_a_part", lambda scenario: 300)
+        monkeypatch.setattr("mpi_match.lab.workloads.files.events_of_a_part", lambda scenario: 300)
     assert len(list((tmp_path / "parts" / "events.h5.parts").iterdir())) == 4
     vocabulary = Table.load(tmp_path / "parts" / "table.h5").vocabulary
     with (

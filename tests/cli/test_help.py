@@ -10,7 +10,7 @@ from command_line import in_a_process, mpi_match
 
 from mpi_match import engines
 from mpi_match.cli.main import commands
-from mpi_match.workloads import scenarios
+from mpi_match.lab.workloads import scenarios
 
 
 def test_every_command_and_option_is_documented() -> None:

@@ -17,8 +17,8 @@ import pytest
 from command_line import mpi_match
 from hostile_rows import ENDLESS, HOSTILE, MANY_NAMES, lines, nested
 
-from mpi_match.ingest import rows as rows_module
-from mpi_match.ingest.rows import Reject, read_lines
+from mpi_match.ingest.rows import judge as rows_module
+from mpi_match.ingest.rows.judge import Reject, read_lines
 from mpi_match.matches.file import MatchesFile
 
 EVENT = '{"smile": "\\ud83d\\ude00", "x": 1}\n'

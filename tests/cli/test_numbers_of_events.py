@@ -11,7 +11,7 @@ from command_line import mpi_match, run_in, verify_in
 
 from mpi_match import LiveMatcher, make_batch, make_events, make_table, match, open_engine
 from mpi_match.events.event_table import save_events
-from mpi_match.ingest.rows import Reject
+from mpi_match.ingest.rows.judge import Reject
 from mpi_match.matches.file import MatchesFile
 
 SUBSCRIPTIONS: list[dict[str, Any]] = [

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from mpi_match import api, model
 from mpi_match.cli.main import commands
-from mpi_match.ingest import rows
+from mpi_match.ingest.rows import judge
 from mpi_match.storage import StorageError, atomic_write, check_output
 
 SUBSCRIPTION, EVENT = '{"interface": "desk", "constraints": [["temp", ">", 30]]}\n', '{"temp": 31}\n'
@@ -127,7 +127,7 @@ def test_a_file_is_replaced_atomically(tmp_path: Path) -> None:
 def test_integers_of_thousands_of_digits_are_bad_values() -> None:
     line = '{"interface": 1, "constraints": [["a", "=", ' + "9" * 5000 + "]]}"
     with pytest.raises(model.ModelError, match="not usable: an integer of thousands of digits"):
-        rows.parse_json(line)
+        judge.parse_json(line)
     with pytest.raises(model.ModelError, match="beyond 2\\^53"):
         model.value_of(10**5000)
 

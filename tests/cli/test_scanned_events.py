@@ -11,8 +11,8 @@ import pytest
 from command_line import mpi_match
 from random_rows import random_event, random_subscription
 
-from mpi_match.ingest import line_blocks
-from mpi_match.ingest.rows import EventForm, Reject, event_of_row, read_rows, subscription_filters
+from mpi_match.ingest.files import blocks
+from mpi_match.ingest.rows.judge import EventForm, Reject, event_of_row, read_rows, subscription_filters
 from mpi_match.matches.file import MatchesFile
 from mpi_match.model import match_naive
 
@@ -64,7 +64,7 @@ def test_answers_are_those_of_rows(
     bad: list[Reject] = []
     made = list(read_rows([events], lambda row: event_of_row(row, FORM), bad))
     filters = [item for found in read_rows([inputs / "subs.jsonl"], subscription_filters, []) for item in found or ()]
-    monkeypatch.setattr(line_blocks, "READ_BYTES", read)
+    monkeypatch.setattr(blocks, "READ_BYTES", read)
     monkeypatch.setattr("mpi_match.commands.scan_ahead.CPU_RANGE_BYTES", read)
     words = ["match", inputs / "subs.jsonl", events, "-o", inputs / "m.h5", "--engine", engine, "--location", "x,y"]
     done = mpi_match(*words, "--id", "id", "--rejects", inputs / "bad.jsonl", "--stats", "--json")
@@ -88,7 +88,7 @@ def test_blocks_change_no_byte_of_the_answers(inputs: Path, monkeypatch: pytest.
     words = ["match", inputs / "subs.jsonl", inputs / "events.jsonl", "--engine", "keyed", "--location", "x,y", "--id", "id"]
     found = set()
     for read, at_once in ((2**22, 2**15), (100, 2**15), (1000, 7)):
-        monkeypatch.setattr(line_blocks, "READ_BYTES", read)
+        monkeypatch.setattr(blocks, "READ_BYTES", read)
         monkeypatch.setattr("mpi_match.commands.scan_ahead.CPU_RANGE_BYTES", read)
         monkeypatch.setattr("mpi_match.commands.match.MATCHED_AT_ONCE", at_once)
         mpi_match(*words, "-o", inputs / "m.h5", "--changes", inputs / "changes.jsonl")

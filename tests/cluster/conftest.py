@@ -16,7 +16,7 @@ from mpi_match.changes.live_table import Refusal
 from mpi_match.changes.log import ChangeLog
 from mpi_match.events.event_table import save_events
 from mpi_match.events.events import Events
-from mpi_match.ingest.rows import ChangeRow
+from mpi_match.ingest.rows.judge import ChangeRow
 from mpi_match.matches.file import MatchesFile
 from mpi_match.model import Area, Change, match_naive
 from mpi_match.storage import StorageError

@@ -17,7 +17,7 @@ from mpi_match.cli.main import commands
 from mpi_match.cli.terminal import Progress
 from mpi_match.cluster import FEEDS, RESULTS, RunOptions, run
 from mpi_match.events.event_table import event_counts, save_events
-from mpi_match.ingest.rows import subscription_filters
+from mpi_match.ingest.rows.judge import subscription_filters
 from mpi_match.matches.file import MatchesFile
 from mpi_match.matches.matches import Matches
 from mpi_match.storage import FileChanged, FilePart, StorageError, parts_directory, write_index

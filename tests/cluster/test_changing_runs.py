@@ -19,7 +19,7 @@ from mpi_match.cluster.engine_runner import match_changing
 from mpi_match.cluster.results.journal import Journal
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.event_table import save_events
-from mpi_match.ingest.rows import ChangeRow
+from mpi_match.ingest.rows.judge import ChangeRow
 from mpi_match.journal.reader import RunIdentity, journal_of
 from mpi_match.matches.file import MatchesFile
 from mpi_match.matches.matches import Matches

@@ -14,12 +14,12 @@ import pytest
 from clock import Clock
 from mpirun import DRIVER, FLAGS, MPIRUN, OPEN_MPI, TIMEOUT_S, ULFM, execute, has_ulfm, needs_mpirun, said
 
-from mpi_match.bench.kills.disturbed_run import DisturbedRun, Files, is_running
-from mpi_match.bench.kills.workers import measure
 from mpi_match.cluster.transport.backoff import Silence
 from mpi_match.cluster.transport.launcher import survives_deaths
 from mpi_match.cluster.transport.liveness import absent_of
 from mpi_match.journal.reader import JournalFile
+from mpi_match.lab.bench.kills.disturbed_run import DisturbedRun, Files, is_running
+from mpi_match.lab.bench.kills.workers import measure
 from mpi_match.matches.file import MatchesFile
 from mpi_match.monitor.report import read_report
 from mpi_match.storage import parts_directory

@@ -16,7 +16,7 @@ from mpi_match.cluster.messages import Matched, Received
 from mpi_match.cluster.prefetch import Expected
 from mpi_match.engines import open_engine
 from mpi_match.events.batch import EventBatch
-from mpi_match.ingest.rows import ChangeRow
+from mpi_match.ingest.rows.judge import ChangeRow
 from mpi_match.model import Change, make_filter
 from mpi_match.table.table import Table
 

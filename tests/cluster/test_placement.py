@@ -22,7 +22,7 @@ from mpi_match.cluster.distribution.shard import Shard, ShardEngine
 from mpi_match.engines import open_engine
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
-from mpi_match.ingest.rows import ChangeRow
+from mpi_match.ingest.rows.judge import ChangeRow
 from mpi_match.matches.matches import Matches
 from mpi_match.model import Area, Change, make_event, make_filter
 from mpi_match.table import range_reader

@@ -14,16 +14,16 @@ import pytest
 from mpirun import DRIVER, FLAGS, MPIRUN, TIMEOUT_S, alone, execute, launch, needs_mpirun, said
 from run_inputs import Changing, Inputs
 
-from mpi_match.bench.kills.disturbed_run import DisturbedRun, Files
 from mpi_match.cluster import ClusterError, RunOptions
 from mpi_match.cluster.distribution.partition import Division
 from mpi_match.engines.keyed.cpu import Keyed
 from mpi_match.events.event_table import save_events
+from mpi_match.lab.bench.kills.disturbed_run import DisturbedRun, Files
+from mpi_match.lab.workloads.scenarios import SCENARIOS
 from mpi_match.matches.file import MatchesFile
 from mpi_match.storage import Writer
 from mpi_match.table.range_reader import RangeReader
 from mpi_match.table.table import Table
-from mpi_match.workloads.scenarios import SCENARIOS
 
 pytestmark = [pytest.mark.mpi, needs_mpirun]
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from mpirun import DRIVER, FLAGS, MPIRUN, TESTS, TIMEOUT_S, environment, launch, needs_mpirun, said
 
-from mpi_match.bench.kills.disturbed_run import Files
+from mpi_match.lab.bench.kills.disturbed_run import Files
 
 pytestmark = [pytest.mark.mpi, needs_mpirun]
 

@@ -15,8 +15,6 @@ import pytest
 from click.testing import CliRunner
 from mpirun import TIMEOUT_S, environment, launch, needs_mpirun
 
-from mpi_match.bench.kills.disturbed_run import Files, ranks_of
-from mpi_match.bench.kills.master import kill_masters
 from mpi_match.cli.main import commands
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster.supervise.hostfile import PROBE, Host, hosts_of, n_ranks, without
@@ -24,6 +22,8 @@ from mpi_match.cluster.supervise.restart_policy import Again, Done, Restarts, Ru
 from mpi_match.cluster.supervise.supervisor import Supervisor, output_of, with_at_most
 from mpi_match.journal.manifest import read_manifest, write_manifest
 from mpi_match.journal.reader import journal_of
+from mpi_match.lab.bench.kills.disturbed_run import Files, ranks_of
+from mpi_match.lab.bench.kills.master import kill_masters
 
 RANKS = ("-m", "mpi4py", "-m", "mpi_match")
 N_EVENTS = 2000

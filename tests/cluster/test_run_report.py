@@ -18,7 +18,7 @@ from run_inputs import Inputs, plain_events
 from mpi_match.environment.machine import place_of
 from mpi_match.events.event_table import save_events
 from mpi_match.events.schema import BLOCK_EVENTS
-from mpi_match.monitor import plot
+from mpi_match.lab import run_plot as plot
 from mpi_match.monitor.report import TICKS, Recorded, RunReport, gap_s, read_report
 from mpi_match.monitor.status import INCIDENTS, KEPT, RunStatus, Share
 from mpi_match.storage import StorageError

@@ -20,8 +20,8 @@ from random_rows import random_event, random_subscription
 from run_inputs import KEPT, leftovers
 
 from mpi_match.cluster import FEEDS, RESULTS, ClusterError, RunOptions, RunSummary, run
-from mpi_match.ingest import line_index
-from mpi_match.ingest.rows import EventForm, Reject, event_of_row, read_rows, subscription_filters
+from mpi_match.ingest.files import line_index
+from mpi_match.ingest.rows.judge import EventForm, Reject, event_of_row, read_rows, subscription_filters
 from mpi_match.journal.reader import journal_of
 from mpi_match.matches.file import MatchesFile
 from mpi_match.model import ModelError, match_naive
@@ -247,7 +247,7 @@ def test_changes_take_effect_before_the_rows_that_they_name(tmp_path: Path) -> N
     table = Table.from_filters(filters)
     table.save(tmp_path / "table.h5")
     from mpi_match.changes.log import ChangeLog
-    from mpi_match.ingest.rows import change_of_row
+    from mpi_match.ingest.rows.judge import change_of_row
 
     ChangeLog.of(table, [change_of_row(each) for each in changes], []).save(tmp_path / "changes.h5")
     files = tmp_path / "table.h5", tmp_path / "events.jsonl"

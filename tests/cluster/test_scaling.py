@@ -16,19 +16,19 @@ from typing import Any
 import pytest
 from mpirun import environment, execute, needs_mpirun
 
-from mpi_match.bench import scaling
-from mpi_match.bench.engines import WrongAnswer
-from mpi_match.bench.scaling import ScalingPlan, launched, scale
-from mpi_match.bench.scaling_report import plot_scaling, scaling_table
 from mpi_match.environment import mpi_launcher
 from mpi_match.events.event_table import EventTable
+from mpi_match.lab.bench import scaling
+from mpi_match.lab.bench.engines import WrongAnswer
+from mpi_match.lab.bench.scaling import ScalingPlan, launched, scale
+from mpi_match.lab.bench.scaling_report import plot_scaling, scaling_table
+from mpi_match.lab.workloads.files import repeat_events, write_workload
+from mpi_match.lab.workloads.scenarios import SCENARIOS
 from mpi_match.matches.file import MatchesWriter
 from mpi_match.matches.matches import Matches
 from mpi_match.model import match_naive
 from mpi_match.storage import Reader
 from mpi_match.table.table import Table
-from mpi_match.workloads.files import repeat_events, write_workload
-from mpi_match.workloads.scenarios import SCENARIOS
 
 PLAN = ScalingPlan(
     "ccm-10-names", (1, 2, 4), n_events=60, n_filters=80, repetitions=3, batch=16, how=("--engine", "counting")

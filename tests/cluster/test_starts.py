@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from mpirun import DRIVER, FLAGS, MPIRUN, ULFM, has_ulfm, needs_mpirun
 
-from mpi_match.bench.kills.disturbed_run import DisturbedRun, Files, is_running
 from mpi_match.cluster.transport import initialize
 from mpi_match.cluster.transport.launcher import LaunchedBy
 from mpi_match.cluster.transport.time_limit import time_limited
+from mpi_match.lab.bench.kills.disturbed_run import DisturbedRun, Files, is_running
 
 FAULTY = DRIVER.with_name("faulty_start.py")
 SOON_S = 60

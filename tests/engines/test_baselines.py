@@ -14,18 +14,18 @@ from hypothesis import strategies as st
 from random_tables import SHAPES, judged
 from strategies import areas
 
-from mpi_match.bench.moves import changes_of, moved
 from mpi_match.engines import EngineError, open_engine
-from mpi_match.engines.betree.build import NODE_FIRST, NODE_LAST, NODE_LEFT, NODE_RIGHT, Tree, build, extents
-from mpi_match.engines.event_by_event import FIRST_PAIRS
 from mpi_match.engines.keyed.index.filter_rows import FilterRows
-from mpi_match.engines.sff.engine import NARROW_NEED
-from mpi_match.engines.sff.index import PredicateIndex, selectivity_table
 from mpi_match.events.events import Events
-from mpi_match.experiments.run import missing
+from mpi_match.lab.baselines.betree.build import NODE_FIRST, NODE_LAST, NODE_LEFT, NODE_RIGHT, Tree, build, extents
+from mpi_match.lab.baselines.event_by_event import FIRST_PAIRS
+from mpi_match.lab.baselines.sff.engine import NARROW_NEED
+from mpi_match.lab.baselines.sff.index import PredicateIndex, selectivity_table
+from mpi_match.lab.bench.moves import changes_of, moved
+from mpi_match.lab.papers.run import missing
+from mpi_match.lab.workloads.sampling import Moves
 from mpi_match.model import Area, Change, make_event, make_filter
 from mpi_match.table.table import Table
-from mpi_match.workloads.sampling import Moves
 
 VARIANTS = [
     *(("sff", {"rounds": rounds}) for rounds in (0, 1, 1000)),

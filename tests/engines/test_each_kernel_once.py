@@ -19,12 +19,12 @@ from mpi_match.engines.keyed.cuda import FEW_INTERFACES, KeyedCuda
 from mpi_match.engines.keyed.kernels.tidy import TIDIED_TOGETHER
 from mpi_match.engines.keyed.kernels.trie_thread import SORTED_ANSWERS
 from mpi_match.events.events import Events
-from mpi_match.ingest.event_scanner import EventScanner
-from mpi_match.ingest.line_blocks import LineBlock
-from mpi_match.ingest.rows import PLAIN, ChangeRow, EventForm
+from mpi_match.ingest.files.blocks import LineBlock
+from mpi_match.ingest.json.event_scanner import EventScanner
+from mpi_match.ingest.rows.judge import PLAIN, ChangeRow, EventForm
+from mpi_match.lab.workloads.scenarios import SCENARIOS
 from mpi_match.model import Change, Filter, make_event, make_filter
 from mpi_match.table.table import Table
-from mpi_match.workloads.scenarios import SCENARIOS
 
 WORDS = ("Mi", "lan", "🦀", "é", "a", "")
 TEXTS = [

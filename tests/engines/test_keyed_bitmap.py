@@ -25,10 +25,10 @@ from mpi_match.engines.keyed.cuda import KeyedCuda
 from mpi_match.engines.keyed.grid.predicates import checks_of
 from mpi_match.engines.keyed.index.filter_rows import FilterRows
 from mpi_match.events.events import Events
-from mpi_match.ingest.rows import ChangeRow
+from mpi_match.ingest.rows.judge import ChangeRow
+from mpi_match.lab.workloads.scenarios import SCENARIOS
 from mpi_match.model import Change, Event, Filter, make_event, make_filter, match_naive, matches
 from mpi_match.table.table import Table
-from mpi_match.workloads.scenarios import SCENARIOS
 
 masks_of = mask_functions(numba.njit)
 

@@ -32,7 +32,7 @@ from mpi_match.engines.keyed.grid.hash_grid import BLOCK_WORDS, KEEP, SLOT_WORDS
 from mpi_match.engines.keyed.grid.resize import Resize
 from mpi_match.engines.keyed.index.layout import CODES
 from mpi_match.events.events import Events
-from mpi_match.ingest.rows import ChangeRow
+from mpi_match.ingest.rows.judge import ChangeRow
 from mpi_match.model import Area, Change, Op, inside, make_event, make_filter, match_naive
 from mpi_match.table.table import Table
 

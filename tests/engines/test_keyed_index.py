@@ -16,8 +16,8 @@ from mpi_match.engines.keyed.index.build import build_index
 from mpi_match.engines.keyed.index.features import feature_weights
 from mpi_match.engines.keyed.index.filter_rows import FilterRows
 from mpi_match.engines.keyed.index.layout import EMPTY, N_SLOTS, SLOTS, KeyedIndex, hash_of
+from mpi_match.lab.workloads.scenarios import SCENARIOS
 from mpi_match.table.table import Table
-from mpi_match.workloads.scenarios import SCENARIOS
 
 TABLES = {
     "random": lambda: Table.from_filters(random_subscriptions(6, Shape(n_filters=700))[0]),

@@ -7,12 +7,12 @@ import pytest
 from event_lines import GOOD, JUDGED_GOOD, mutated_lines
 
 from mpi_match.engines import open_engine
-from mpi_match.ingest.event_scanner import EventScanner
-from mpi_match.ingest.line_blocks import LineBlock
-from mpi_match.ingest.rows import PLAIN, EventForm, Reject
+from mpi_match.ingest.files.blocks import LineBlock
+from mpi_match.ingest.json.event_scanner import EventScanner
+from mpi_match.ingest.rows.judge import PLAIN, EventForm, Reject
+from mpi_match.lab.workloads.scenarios import SCENARIOS
 from mpi_match.model import make_filter
 from mpi_match.table.table import Table
-from mpi_match.workloads.scenarios import SCENARIOS
 
 LOCATED = EventForm(("x", "y"))
 ON_ATOMS = Table.from_filters(

@@ -17,7 +17,7 @@ from mpi_match.changes.changes import Changes
 from mpi_match.changes.live_table import LiveTable, Refusal
 from mpi_match.engines import open_engine
 from mpi_match.events.events import Events
-from mpi_match.ingest.rows import ChangeRow
+from mpi_match.ingest.rows.judge import ChangeRow
 from mpi_match.model import Area, Change, Filter, match_naive, matches
 from mpi_match.table.table import Table
 
@@ -126,7 +126,7 @@ from mpi_match.engines import open_engine
 from mpi_match.events.events import Events
 from mpi_match.changes.live_table import LiveTable
 from mpi_match.model import Area, make_event, make_filter
-from mpi_match.ingest.rows import ChangeRow
+from mpi_match.ingest.rows.judge import ChangeRow
 from mpi_match.table.table import Table
 
 def compiled():

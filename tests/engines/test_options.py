@@ -13,11 +13,11 @@ from mpi_match.engines import REGISTRY, EngineError, OptionError, open_engine, r
 from mpi_match.engines.option import Option, OptionValue
 from mpi_match.engines.registry import check_options, options_of, read_options
 from mpi_match.events.events import Events
+from mpi_match.lab.workloads.scenarios import SCENARIOS
 from mpi_match.live import LiveMatcher
 from mpi_match.matches.matches import Matches
 from mpi_match.model import make_filter
 from mpi_match.table.table import Table
-from mpi_match.workloads.scenarios import SCENARIOS
 
 TABLE = Table.from_filters([make_filter("i", [["x", ">", 1]])])
 ORDER, DEPTH, SHARE, TWICE = OPTIONS

@@ -29,7 +29,7 @@ from mpi_match.engines.tagmatch.partitions import Partitions, divide
 from mpi_match.engines.tagmatch.queues import PartitionBatches, Queues
 from mpi_match.events.events import Events
 from mpi_match.events.signatures import SIGNATURE_BITS, SIGNATURE_HASHES, event_signatures, tag_signatures
-from mpi_match.ingest.rows import ChangeRow
+from mpi_match.ingest.rows.judge import ChangeRow
 from mpi_match.matches.matches import Matches
 from mpi_match.model import Change, Event, Filter, make_filter
 from mpi_match.table.table import Table

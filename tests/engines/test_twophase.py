@@ -24,9 +24,9 @@ from mpi_match.engines.twophase.options import SYNCHRONIZATIONS, TECHNIQUES, Two
 from mpi_match.engines.twophase.phases import CHUNK_ROWS
 from mpi_match.engines.twophase.predicates import Predicates
 from mpi_match.events.events import Events
+from mpi_match.lab.workloads.scenarios import SCENARIOS
 from mpi_match.model import Event, Filter, make_event, make_filter, match_naive, matches
 from mpi_match.table.table import Table
-from mpi_match.workloads.scenarios import SCENARIOS
 
 SMALL: dict[str, Any] = {"attribute_block": 1, "access_block": 1}
 """Blocks so small that all threads have some."""

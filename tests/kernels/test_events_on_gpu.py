@@ -21,12 +21,12 @@ from mpi_match.engines.base import match_all
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu import event_scanner
 from mpi_match.gpu.event_batch import GpuBatch
-from mpi_match.ingest.batch_scanner import BatchScanner
-from mpi_match.ingest.event_scanner import EventScanner, LineScanner
-from mpi_match.ingest.line_blocks import LineBlock
-from mpi_match.ingest.row_batch import RowBatch
-from mpi_match.ingest.rows import PLAIN, EventForm, Reject
-from mpi_match.ingest.scan_report import ScanReport
+from mpi_match.ingest.batches.row_batch import RowBatch
+from mpi_match.ingest.batches.scan_lines import BatchScanner
+from mpi_match.ingest.batches.scan_report import ScanReport
+from mpi_match.ingest.files.blocks import LineBlock
+from mpi_match.ingest.json.event_scanner import EventScanner, LineScanner
+from mpi_match.ingest.rows.judge import PLAIN, EventForm, Reject
 from mpi_match.model import Area, make_filter
 from mpi_match.table.table import Table
 

@@ -18,10 +18,10 @@ from mpi_match.engines.keyed import cuda as keyed_cuda
 from mpi_match.engines.keyed.bitmap import choice, live_bitmap
 from mpi_match.engines.keyed.cuda import KeyedCuda
 from mpi_match.events.events import Events
-from mpi_match.ingest.rows import ChangeRow
+from mpi_match.ingest.rows.judge import ChangeRow
+from mpi_match.lab.workloads.scenarios import SCENARIOS
 from mpi_match.model import Change, Event, Filter, make_event, make_filter, matches
 from mpi_match.table.table import Table
-from mpi_match.workloads.scenarios import SCENARIOS
 
 
 @pytest.fixture(params=KINDS)

@@ -13,9 +13,9 @@ from plain_event_lines import OF_NUMBERS, integers_among_many_operands, is_row, 
 from mpi_match.gpu import line_kernels, line_scanner
 from mpi_match.gpu.kernels import open_gpu
 from mpi_match.gpu.line_scanner import GpuLineScanner, GpuRows
-from mpi_match.ingest.event_scanner import EventScanner
-from mpi_match.ingest.line_blocks import LineBlock
-from mpi_match.ingest.rows import PLAIN, EventForm
+from mpi_match.ingest.files.blocks import LineBlock
+from mpi_match.ingest.json.event_scanner import EventScanner
+from mpi_match.ingest.rows.judge import PLAIN, EventForm
 from mpi_match.model import make_filter
 from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary

@@ -20,7 +20,7 @@ from random_rows import random_subscription
 
 from mpi_match.commands.compile_locally import compile_locally
 from mpi_match.events.events import Events
-from mpi_match.ingest.rows import event_of_row
+from mpi_match.ingest.rows.judge import event_of_row
 from mpi_match.storage import StorageError, parts_directory
 from mpi_match.table.table import Table
 from spark_prep import CompileOptions, SparkFailure, SparkPrepError

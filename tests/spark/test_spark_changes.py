@@ -15,7 +15,7 @@ from random_rows import random_subscription
 
 from mpi_match.changes.live_table import Refusal
 from mpi_match.changes.log import ChangeLog
-from mpi_match.ingest.rows import change_of_row
+from mpi_match.ingest.rows.judge import change_of_row
 from mpi_match.storage import StorageError
 from mpi_match.table.table import Table
 from spark_prep import CompileSummary, SparkPrepError

@@ -15,7 +15,7 @@ from random_rows import random_event
 
 from mpi_match.events.event_table import EventTable
 from mpi_match.events.events import Events
-from mpi_match.ingest.rows import PLAIN, EventForm, event_of_row
+from mpi_match.ingest.rows.judge import PLAIN, EventForm, event_of_row
 from mpi_match.model import ModelError
 from mpi_match.storage import StorageError
 from mpi_match.table.table import load_vocabulary

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import filters
 
-from mpi_match.ingest.events_encoder import EventsEncoder
-from mpi_match.ingest.subscription_scanner import SubscriptionScanner
+from mpi_match.ingest.json.encode_events import EventsEncoder
+from mpi_match.ingest.json.subscription_scanner import SubscriptionScanner
 from mpi_match.model import Filter
 from mpi_match.table.constraints import encode
 from mpi_match.table.subscriptions import Subscriptions

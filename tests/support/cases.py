@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mpi_match import model
-from mpi_match.ingest.rows import subscription_filters
+from mpi_match.ingest.rows.judge import subscription_filters
 from mpi_match.model import Event, Filter
 
 CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "cases.json").read_text(encoding="utf-8"))

@@ -30,7 +30,7 @@ from mpi_match.cluster.results.journal import SYNC_S
 from mpi_match.cluster.transport.launcher import found_in
 from mpi_match.engines import EngineError
 from mpi_match.engines.registry import REGISTRY, Entry
-from mpi_match.ingest.rows import EventForm
+from mpi_match.ingest.rows.judge import EventForm
 from mpi_match.model import ModelError
 from mpi_match.storage import StorageError
 

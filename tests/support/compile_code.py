@@ -13,17 +13,17 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
 from mpi_match.engines import open_engine
-from mpi_match.ingest.column_encoder import ColumnEncoder
-from mpi_match.ingest.csv_rows import compile_csv
-from mpi_match.ingest.event_scanner import EventScanner
-from mpi_match.ingest.events_encoder import EventsEncoder
-from mpi_match.ingest.line_columns import LineColumns
-from mpi_match.ingest.line_pass import compile_pass
-from mpi_match.ingest.rows import EventForm
-from mpi_match.ingest.subscription_scanner import SubscriptionScanner
+from mpi_match.ingest.columns.to_codes import ColumnEncoder
+from mpi_match.ingest.files.csv import compile_csv
+from mpi_match.ingest.files.line_pass import compile_pass
+from mpi_match.ingest.json.encode_events import EventsEncoder
+from mpi_match.ingest.json.event_scanner import EventScanner
+from mpi_match.ingest.json.line_columns import LineColumns
+from mpi_match.ingest.json.subscription_scanner import SubscriptionScanner
+from mpi_match.ingest.rows.judge import EventForm
+from mpi_match.lab.workloads.scenarios import SCENARIOS
 from mpi_match.matches.json_lines import compile_lines
 from mpi_match.table.table import Table
-from mpi_match.workloads.scenarios import SCENARIOS
 
 
 def small_table() -> Table:

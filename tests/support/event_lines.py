@@ -7,7 +7,7 @@ import random
 
 from random_rows import random_event, random_subscription
 
-from mpi_match.ingest.rows import PLAIN, EventForm, subscription_filters
+from mpi_match.ingest.rows.judge import PLAIN, EventForm, subscription_filters
 from mpi_match.model import make_filter
 from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary

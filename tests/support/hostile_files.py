@@ -29,7 +29,7 @@ from mpi_match.changes.live_table import Refusal
 from mpi_match.changes.log import ChangeLog
 from mpi_match.events.event_table import event_counts, save_events
 from mpi_match.events.events import Events
-from mpi_match.ingest.rows import change_of_row
+from mpi_match.ingest.rows.judge import change_of_row
 from mpi_match.journal.reader import (
     EventRange,
     JournalPart,

@@ -22,7 +22,7 @@ from strategies import areas, events, filters, subscriptions
 from mpi_match.changes.live_table import LiveTable, Refusal
 from mpi_match.engines import Engine, open_engine
 from mpi_match.events.events import Events
-from mpi_match.ingest.rows import ChangeRow
+from mpi_match.ingest.rows.judge import ChangeRow
 from mpi_match.matches.matches import Matches
 from mpi_match.model import Change, Event, Filter, match_naive, matches
 from mpi_match.table.table import Table

@@ -1,10 +1,10 @@
-"""Plain lines of events, see `ingest.plain_lines`, and lines that are nearly plain."""
+"""Plain lines of events, see `ingest.json.flat_gpu`, and lines that are nearly plain."""
 
 from __future__ import annotations
 
 import random
 
-from mpi_match.ingest.rows import parse_json
+from mpi_match.ingest.rows.judge import parse_json
 from mpi_match.model import ModelError, make_filter
 from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from mpi_match.ingest.rows import ChangeRow, change_of_row
+from mpi_match.ingest.rows.judge import ChangeRow, change_of_row
 from mpi_match.model import make_filter
 from mpi_match.table.table import Table
 

@@ -14,7 +14,7 @@ from mpi_match.changes.live_table import LiveTable
 from mpi_match.engines import Engine, open_engine
 from mpi_match.engines.tagmatch.engine import TagMatch
 from mpi_match.events.events import Events
-from mpi_match.ingest.rows import ChangeRow
+from mpi_match.ingest.rows.judge import ChangeRow
 from mpi_match.matches.matches import Matches
 from mpi_match.model import Change, Event, Filter, make_event, make_filter, match_naive, matches
 from mpi_match.table.table import Table

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 import mpi_match
 from mpi_match import api
 from mpi_match.events.events import Events
-from mpi_match.ingest import columns
-from mpi_match.ingest.rows import EventForm, Reject, event_of_row
+from mpi_match.ingest.columns import python
+from mpi_match.ingest.rows.judge import EventForm, Reject, event_of_row
 from mpi_match.model import Type, make_event, make_filter, match_naive
 from mpi_match.table.table import Table
 
@@ -315,7 +315,7 @@ def test_ids_in_columns_are_strings_or_integers(ids: Any) -> None:
 
 
 def test_a_numeric_column_is_not_looped_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "_column_of_objects", None)
+    monkeypatch.setattr(python, "_column_of_objects", None)
     events = api.make_events({"a": np.arange(1000), "b": np.ones(1000, bool)})
     assert events.type.tolist() == [Type.NUMBER, Type.BOOLEAN] * 1000
 

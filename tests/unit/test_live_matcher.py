@@ -13,7 +13,7 @@ from strategies import events, subscriptions
 
 from mpi_match import live
 from mpi_match.engines import EngineError
-from mpi_match.ingest.rows import ChangeRow, Reject
+from mpi_match.ingest.rows.judge import ChangeRow, Reject
 from mpi_match.live import LiveMatcher
 from mpi_match.model import Filter, ModelError, make_filter, match_naive
 from mpi_match.table.table import Table

@@ -29,11 +29,11 @@ from mpi_match.engines.base import Engine
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.event_table import EventTable
 from mpi_match.exit_codes import ExitCode
-from mpi_match.ingest.column_files import ColumnFiles
-from mpi_match.ingest.line_files import LineFiles
-from mpi_match.ingest.row_batch import RowBatch
-from mpi_match.ingest.row_offer import RowsOffer, Scanner
-from mpi_match.ingest.scan_report import ScanReport
+from mpi_match.ingest.batches.column_files import ColumnFiles
+from mpi_match.ingest.batches.line_files import LineFiles
+from mpi_match.ingest.batches.offer import RowsOffer, Scanner
+from mpi_match.ingest.batches.row_batch import RowBatch
+from mpi_match.ingest.batches.scan_report import ScanReport
 from mpi_match.storage import StorageError
 from mpi_match.table.vocabulary import Vocabulary
 

@@ -32,7 +32,7 @@ from mpi_match.model import Change
 from mpi_match.table.table import Table
 
 if TYPE_CHECKING:
-    from mpi_match.ingest.event_scanner import LineScanner  # loads Numba
+    from mpi_match.ingest.json.event_scanner import LineScanner  # loads Numba
 
 ALIGNMENT = 64
 """Alignment of arrays in bytes, so that they do not share a cache line."""

@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from mpi_match.ingest.column_files import ColumnFiles
-from mpi_match.ingest.line_files import LineFiles
-from mpi_match.ingest.reject_log import RejectLog
-from mpi_match.ingest.row_offer import RowsOffer
-from mpi_match.ingest.scan_report import ScanReport
+from mpi_match.ingest.batches.column_files import ColumnFiles
+from mpi_match.ingest.batches.line_files import LineFiles
+from mpi_match.ingest.batches.offer import RowsOffer
+from mpi_match.ingest.batches.scan_report import ScanReport
+from mpi_match.ingest.rows.reject_log import RejectLog
 from mpi_match.journal.reader import EventRange
 from mpi_match.table.table import Table
 

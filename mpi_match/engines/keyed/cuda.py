@@ -51,7 +51,7 @@ from mpi_match.errors import EngineError
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.event_scanner import LEAST_GPU_BYTES, GpuEventScanner
 from mpi_match.gpu.kernels import Kernel, PinnedPool, open_gpu
-from mpi_match.ingest.event_scanner import EventScanner, LineScanner
+from mpi_match.ingest.json.event_scanner import EventScanner, LineScanner
 from mpi_match.matches.matches import Matches, id_dtype
 from mpi_match.table.table import Table
 

@@ -28,7 +28,7 @@ from mpi_match.commands.inspect import inspect_file, inspect_lines
 from mpi_match.engines import EngineError, open_engine
 from mpi_match.events.event_table import save_events
 from mpi_match.events.events import Events
-from mpi_match.ingest.rows import ChangeRow, EventForm, change_of_row, event_of_row, subscription_filters
+from mpi_match.ingest.rows.judge import ChangeRow, EventForm, change_of_row, event_of_row, subscription_filters
 from mpi_match.matches.file import MatchesFile, MatchesWriter
 from mpi_match.matches.matches import Matches
 from mpi_match.model import Change, Filter, ModelError, area, make_event, make_filter, match_naive

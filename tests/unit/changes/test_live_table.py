@@ -15,7 +15,7 @@ from strategies import events, subscriptions
 from mpi_match.changes.live_table import LiveTable, Refusal
 from mpi_match.engines import open_engine
 from mpi_match.events.events import Events
-from mpi_match.ingest.rows import ChangeRow
+from mpi_match.ingest.rows.judge import ChangeRow
 from mpi_match.model import Change, Event, Filter, make_filter, match_naive
 from mpi_match.table.table import Table
 

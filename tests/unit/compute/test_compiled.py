@@ -57,8 +57,8 @@ from mpi_match import open_engine
 from mpi_match.engines.keyed import cpu, cpu_search
 from mpi_match.events.event_table import EventTable
 from mpi_match.table.table import Table
-from mpi_match.workloads.files import write_workload
-from mpi_match.workloads.scenarios import SCENARIOS
+from mpi_match.lab.workloads.files import write_workload
+from mpi_match.lab.workloads.scenarios import SCENARIOS
 
 there = Path(sys.argv[1])
 write_workload(SCENARIOS["clcb"].scaled(n_filters=100), there, 2000)

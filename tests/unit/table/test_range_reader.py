@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from random_tables import SHAPES, random_subscriptions
 
+from mpi_match.lab.workloads.scenarios import SCENARIOS
 from mpi_match.storage import FilePart, Reader, StorageError, Writer, parts_directory, write_index
 from mpi_match.table import range_reader
 from mpi_match.table.range_reader import RangeReader
 from mpi_match.table.table import Table
-from mpi_match.workloads.scenarios import SCENARIOS
 
 CUTS = (0, 1, 90, 90, 250, 400)
 

@@ -11,10 +11,10 @@ from tag_tables import tag_filter
 
 from mpi_match.arrays.strings import Strings
 from mpi_match.engines import open_engine
+from mpi_match.lab.workloads.scenarios import SCENARIOS, TagScenario
 from mpi_match.table.name_lookup import NameLookup
 from mpi_match.table.table import Table
 from mpi_match.table.tag_sets import first_sets, tags_of_filters
-from mpi_match.workloads.scenarios import SCENARIOS, TagScenario
 
 
 @pytest.mark.parametrize("n_filters", [1, 3000])

@@ -1,0 +1,180 @@
+"""Parquet and Arrow files as numbered events: any range of rows is read, with no more of a file than the pieces it lies in.
+
+    file 0: row group 0, row group 1      file 1: record batch 0, ...
+    rows    0 ..         10,000 ..                25,000 ..
+
+Only the needed columns are read.  The bytes that a piece is made of are compared with the checksums of the index, so what is
+returned is what was indexed.  A piece is decoded once and kept until two others were asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, cast
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array, offsets_of
+from mpi_match.ingest.batches.column_batch import COLUMNS_EXTRA_BYTES, batch_of_tables
+from mpi_match.ingest.batches.row_batch import RowBatch
+from mpi_match.ingest.columns.file import ColumnFile
+from mpi_match.ingest.columns.python import needed_names
+from mpi_match.ingest.files.checked_blocks import Blocks, CheckedFile
+from mpi_match.ingest.rows.judge import EventForm, event_of_row
+from mpi_match.model import Event, ModelError
+from mpi_match.table.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_KEPT_PIECES = 2
+
+
+class ColumnIndex(NamedTuple):
+    """Index of files with p pieces.
+
+    files       absolute paths, ascending
+    blocks      sizes and checksums of each
+    piece       i64[p, 2]     file, and number in it, of each piece
+    first_row   i64[p + 1]    rows, of all files, before each piece
+    needed      names of the attributes that are used
+    row_bytes   size of a row as it travels, roughly
+    digest      SHA-256 that identifies the content of the files, and the form in which their rows are read
+    """
+
+    files: Sequence[str]
+    blocks: Sequence[Blocks]
+    piece: Array
+    first_row: Array
+    needed: frozenset[str]
+    row_bytes: int
+    digest: str
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows in all files."""
+        return int(self.first_row[-1])
+
+    @property
+    def n_bytes(self) -> Array:
+        """i64: size of each file."""
+        return np.array([each.n_bytes for each in self.blocks], np.int64)
+
+
+class ColumnFiles:
+    """Indexed Parquet and Arrow files; a context manager.  Threads may read at the same time."""
+
+    packed = False
+
+    def __init__(self, index: ColumnIndex, form: EventForm) -> None:
+        self.index, self.form = index, form
+        self._lock = threading.Lock()
+        self._open: tuple[int, ColumnFile] | None = None
+        self._kept: dict[int, pa.Table] = {}
+
+    @classmethod
+    def open(cls, paths: Sequence[Path], form: EventForm, vocabulary: Vocabulary) -> ColumnFiles:
+        """Index files, in the order of their paths.
+
+        Raises ModelError for a file that is damaged, or has a needed column of a type that attributes do not have, OSError.
+        """
+        paths = sorted(paths)
+        needed, blocks = needed_names(vocabulary.attribute_names, form), [Blocks.of(path) for path in paths]
+        pieces, n_rows, row_bytes = [], [], 0
+        for number, each in enumerate(blocks):
+            with ColumnFile(_checked(each), each.name, needed, form) as file:
+                row_bytes = max(row_bytes, 40 * len(file.needed.paths))
+                for piece in range(file.n_pieces):
+                    pieces.append((number, piece))
+                    n_rows.append(file.n_rows(piece))
+        sizes = [each.n_bytes for each in blocks]
+        digest = hashlib.sha256(repr((form.location, form.id, sizes)).encode())
+        for each in blocks:
+            digest.update(each.crc.astype("<u4").tobytes())
+        names = [each.name for each in blocks]
+        found = np.array(pieces, np.int64).reshape(-1, 2)
+        return cls(
+            ColumnIndex(names, blocks, found, offsets_of(np.array(n_rows, np.int64)), needed, row_bytes, digest.hexdigest()),
+            form,
+        )
+
+    def __enter__(self) -> ColumnFiles:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._open is not None:
+            self._open[1].__exit__()
+            self._open = None
+
+    def __len__(self) -> int:
+        return self.n_events
+
+    @property
+    def n_events(self) -> int:
+        """Number of rows, rejected ones too."""
+        return self.index.n_rows
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 that identifies the content and the form of its rows."""
+        return self.index.digest
+
+    def wire_bytes(self, n_batches: int) -> int:
+        """Size of all rows in so many batches as they travel, roughly."""
+        return self.n_events * self.index.row_bytes + n_batches * COLUMNS_EXTRA_BYTES
+
+    def batch(self, start: int, stop: int) -> RowBatch:
+        """Rows `start` to `stop`.  Raises FileChanged when they are not what was indexed, ModelError."""
+        if not 0 <= start <= stop <= self.n_events:
+            raise IndexError(f"rows {start} to {stop} of {self.n_events}")
+        return batch_of_tables(list(self._tables(start, stop)))
+
+    def _tables(self, start: int, stop: int) -> Iterator[tuple[int, int, pa.Table]]:
+        """File, number of the first row in it, and rows, of each piece of a range."""
+        index = self.index
+        piece = int(np.searchsorted(index.first_row, start, "right")) - 1
+        while start < stop:
+            first, end = index.first_row[piece : piece + 2].tolist()
+            file = int(index.piece[piece, 0])
+            before = int(index.first_row[np.searchsorted(index.piece[:, 0], file)])
+            last = min(stop, end)
+            if start < last:
+                yield file, start - before, self._piece(piece).slice(start - first, last - start)
+            start, piece = last, piece + 1
+
+    def _piece(self, piece: int) -> pa.Table:
+        with self._lock:
+            found = self._kept.pop(piece, None)
+            if found is None:
+                file, number = self.index.piece[piece].tolist()
+                if self._open is None or self._open[0] != file:
+                    self.__exit__()
+                    blocks = self.index.blocks[file]
+                    self._open = file, ColumnFile(_checked(blocks), blocks.name, self.index.needed, self.form)
+                found = self._open[1].read(number)
+            self._kept[piece] = found
+            if len(self._kept) > _KEPT_PIECES:
+                self._kept.pop(next(iter(self._kept)))
+            return found
+
+    def check_unchanged(self, start: int, stop: int) -> None:
+        """Nothing: rows are compared with their checksums when they are read."""
+
+    def event(self, i: int) -> Event | None:
+        """One event, with the needed attributes; None for a rejected row."""
+        from mpi_match.ingest.columns.arrow import NeededColumns, json_value
+
+        ((_, _, table),) = self._tables(i, i + 1)
+        (rows,) = table.to_batches()
+        arrays = NeededColumns.of(rows.schema, self.index.needed, self.form).arrays(rows)
+        try:
+            return event_of_row({name: json_value(array[0].as_py()) for name, array in arrays.items()}, self.form)
+        except ModelError:
+            return None
+
+
+def _checked(blocks: Blocks) -> BinaryIO:
+    return cast(BinaryIO, CheckedFile(blocks))

@@ -1,0 +1,34 @@
+"""Published events in whatever form a path names: compiled, or JSON lines as they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mpi_match.events.event_table import EventTable
+from mpi_match.ingest.batches.column_files import ColumnFiles
+from mpi_match.ingest.batches.line_files import LineFiles
+from mpi_match.ingest.rows.judge import PLAIN, EventForm
+from mpi_match.ingest.rows.row_files import STDIN, are_columnar, event_files, is_compiled
+from mpi_match.model import ModelError
+from mpi_match.table.vocabulary import Vocabulary
+
+
+def open_events(
+    path: Path, vocabulary: Vocabulary, form: EventForm = PLAIN, directory: Path | None = None
+) -> EventTable | LineFiles | ColumnFiles:
+    """The events of an event table, of files of rows (one, or those of a directory), or of STDIN.
+
+    `form` belongs to rows; `directory` is where packed lines are unpacked.  Raises ModelError, StorageError, OSError.
+    """
+    if path == STDIN:
+        return LineFiles.open([path], form, directory)
+    if not is_compiled(path):
+        files = event_files(path, form)
+        if are_columnar(files):
+            return ColumnFiles.open(files, form, vocabulary)
+        return LineFiles.open(files, form, directory)
+    if form != PLAIN:
+        raise ModelError(
+            f"{path}: is an event table, compiled with its locations and ids; leave out --location, --id and --schema"
+        )
+    return EventTable(path, vocabulary)

@@ -1,0 +1,72 @@
+"""Scanning of `RowBatch`es of lines: their events in a vocabulary, and a report of each batch (`scan_report`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array
+from mpi_match.events.batch import EventBatch
+from mpi_match.ingest.batches.row_batch import RowBatch
+from mpi_match.ingest.batches.scan_report import ScanReport
+from mpi_match.ingest.files.blocks import LineBlock
+from mpi_match.ingest.json.event_scanner import EventScanner, LineScanner, ScannedEvents
+from mpi_match.ingest.rows.judge import EventForm, Reject
+from mpi_match.storage import StorageError
+from mpi_match.table.vocabulary import Vocabulary
+
+
+class BatchScanner:
+    """Scans batches of lines of `files` into the code space of a vocabulary, without ids; compiles when it is created."""
+
+    def __init__(self, vocabulary: Vocabulary, form: EventForm, files: Sequence[str], threads: int | None = None) -> None:
+        self._on_cpu = EventScanner(vocabulary, form, threads, with_ids=False)
+        self._scanner: LineScanner = self._on_cpu
+        self._files = files
+
+    @property
+    def is_on_gpu(self) -> bool:
+        """Are batches scanned on a GPU?  Then several threads may scan at a time."""
+        return self._scanner is not self._on_cpu
+
+    def choose(self, choice: Callable[[LineScanner], LineScanner]) -> None:
+        """Scan with the choice of an engine (`Engine.scanner`)."""
+        self._scanner = choice(self._on_cpu)
+
+    def scan(self, batch: RowBatch) -> tuple[EventBatch, ScanReport]:
+        """The events of a batch.  Raises StorageError when it has not as many rows as it should."""
+        rejects: list[Reject] = []
+        scanned = [self._scan(batch.data[bounds], pieces, rejects) for bounds, pieces in _runs(batch)]
+        events = scanned[0].batch if len(scanned) == 1 else EventBatch.concat([each.batch for each in scanned])
+        if len(events) != batch.n_events:
+            raise StorageError(
+                f"{self._files[int(batch.pieces[0, 0])]}: found {len(events):,} rows, expected {batch.n_events:,}"
+            )
+        located, identified = any(each.located for each in scanned), any(each.identified for each in scanned)
+        n_flagged, n_on_gpu = sum(each.n_flagged for each in scanned), sum(each.n_on_gpu for each in scanned)
+        return events, ScanReport(n_flagged, n_on_gpu, located, identified, rejects)
+
+    def _scan(self, data: Array, pieces: Array, rejects: list[Reject]) -> ScannedEvents:
+        """Scan pieces that lie end to end: lines of any files, or one overlong line."""
+        file, line, _, _, is_overlong = pieces[0].tolist()
+        if len(pieces) == 1:
+            return self._scanner.scan(LineBlock(data, self._files[file], line + 1, bool(is_overlong)), rejects)
+        bad: list[Reject] = []
+        found = self._scanner.scan(LineBlock(data, "", 0), bad)
+        ends = np.cumsum(pieces[:, 2])
+        for reject in bad:
+            piece = int(np.searchsorted(ends, reject.line, "right"))
+            file, line, n_lines, *_ = pieces[piece].tolist()
+            place = line + 1 + reject.line - (int(ends[piece]) - n_lines)
+            rejects.append(reject._replace(file=self._files[file], line=place))
+        return found
+
+
+def _runs(batch: RowBatch) -> Iterator[tuple[slice, Array]]:
+    """Pieces that can be scanned together, and where their lines are: overlong lines stand alone."""
+    bounds = np.append(0, np.cumsum(batch.pieces[:, 3]))
+    overlong = np.flatnonzero(batch.pieces[:, 4])
+    cuts = np.unique([0, *overlong, *(overlong + 1), len(batch.pieces)])
+    for first, last in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
+        yield slice(int(bounds[first]), int(bounds[last])), batch.pieces[first:last]

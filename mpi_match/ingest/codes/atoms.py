@@ -1,0 +1,272 @@
+"""Finds the suffixes and contained strings of a string in one pass over its bytes: an Aho-Corasick automaton for each name.
+
+The atoms of a name form a trie; a state is the longest beginning of an atom that ends at the last byte read.  If a state has
+no edge for a byte, its *failure link* leads to the next shorter one.  A contained string is found whenever its state is
+visited; a suffix when its state, or one reached from there by failure links, is the last.  So a string costs about two
+look-ups for each of its bytes, however many atoms there are (Aho and Corasick, "Efficient string matching", 1975).
+
+The edges of all tries are in one hash table, open addressing by state and byte.  States are numbered by depth, and the first
+of them, where most strings stay, have a row of a table that gives the next state for every byte, failure links included.
+Bytes that no atom distinguishes share a column.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array
+from mpi_match.compute.compile_cache import jit, nested
+from mpi_match.compute.memory import constant_i64, load_i32, load_i64, load_u8, store_i64
+from mpi_match.ingest.codes.numbers import N_NUMBER_TABLES
+from mpi_match.model import Op
+from mpi_match.table.vocabulary import Vocabulary
+
+NO_ATOM = NO_STATE = -1
+(
+    ATOM_ROOTS,
+    EDGES,
+    DENSE_ROWS,
+    BYTE_CLASSES,
+    AUTOMATON_SIZES,
+    FAILURE_LINKS,
+    CONTAINED,
+    NEXT_CONTAINED,
+    SUFFIXES,
+    NEXT_SUFFIX,
+    N_AUTOMATON_TABLES,
+) = range(N_NUMBER_TABLES, N_NUMBER_TABLES + 11)
+"""Places in the table of addresses, behind those of the numbers:
+
+    ATOM_ROOTS                  i64[v]: of each name's trie; NO_STATE for a name without atoms
+    EDGES                       i64[slots, 2]: state * 256 + byte, or NO_STATE in a free slot; where it leads to, *marked*
+    DENSE_ROWS                  i32[dense, classes]: the next state of the first states, for each class of bytes, marked
+    BYTE_CLASSES                u8[256]
+    AUTOMATON_SIZES             i64: EDGE_MASK, mask for numbers of slots; N_DENSE and N_CLASSES, of DENSE_ROWS
+    FAILURE_LINKS               i64[states]: NO_STATE for a root
+    CONTAINED, SUFFIXES         i64[states]: the atom that is this state, or NO_ATOM
+    NEXT_CONTAINED, NEXT_SUFFIX i64[states]: the first state that is an atom, from here along failure links
+
+A marked state is 2 * state, and 1 more if it has a NEXT_CONTAINED, which is then not looked up for the others.
+"""
+EDGE_MASK, N_DENSE, N_CLASSES = range(3)
+DENSE_BYTES = 2**22
+"""Size of DENSE_ROWS at most, so that a cache holds it."""
+FOUND_STAMP, ATOMS_FOUND, FOUND_ROOM, FOUND_HEADER = range(4)
+"""Words of a set of atoms, i64[FOUND_HEADER + 2 * n_atoms]: number of the last string; atoms found so far; 0.  Behind them
+stand, in turns, the last string that had atom k, and the k-th atom found.
+
+A set may be smaller, if the third word is its room, the number of atoms that it holds.  Then there are no numbers of
+strings, what has been found is searched for each atom, and atoms beyond the room are counted, perhaps twice, and not kept.
+"""
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+_32 = np.uint64(32)
+
+
+def automaton(vocabulary: Vocabulary) -> tuple[Array, ...]:
+    """The tables, in the order of their places."""
+    n_atoms = np.diff(vocabulary.atom_offsets)
+    roots = np.full(vocabulary.n_names, NO_STATE, np.int64)
+    with_atoms = np.flatnonzero(n_atoms)
+    roots[with_atoms] = np.arange(len(with_atoms))
+    if not len(with_atoms):  # nothing is looked up, and nothing needs to be compiled for it
+        return roots, *[np.zeros(0, np.int64)] * (N_AUTOMATON_TABLES - EDGES)
+    most_states = len(with_atoms) + len(vocabulary.atoms.data)
+    edges = _free_slots(most_states)
+    trie = np.full((most_states, _N_TRIE_COLUMNS), NO_STATE, np.int64)
+    trie[: len(with_atoms), _DEPTH] = 0
+    atoms = np.stack([vocabulary.atoms.offsets[:-1], vocabulary.atoms.offsets[1:], np.repeat(roots, n_atoms)], axis=1)
+    n_states = _insert(np.array(vocabulary.atoms.data), atoms, vocabulary.atom_op == Op.SUFFIX, edges, trie, len(with_atoms))
+    by_depth = np.argsort(trie[:n_states, _DEPTH], kind="stable")
+    number = np.append(np.argsort(by_depth), NO_STATE)  # of the roots it stays
+    trie, edges = trie[by_depth], _free_slots(n_states)  # fewer than the bound if atoms share beginnings
+    trie[:, _PARENT], trie[:, _ROOT] = number[trie[:, _PARENT]], number[trie[:, _ROOT]]
+    classes = np.zeros(256, np.uint8)
+    used = np.unique(vocabulary.atoms.data)
+    classes[used] = np.arange(1, len(used) + 1) % 256  # all 256 bytes need no class for the others
+    n_classes = int(classes.max()) + 1
+    dense = np.full((min(n_states, DENSE_BYTES // (4 * n_classes)), n_classes), NO_STATE, np.int32)
+    _link(edges, dense, classes, trie)
+    _mark(edges, dense, trie)
+    sizes = np.array([len(edges) - 1, *dense.shape], np.int64)
+    return roots, edges, dense, classes, sizes, *trie.T[_FAILURE : _NEXT_OF_SUFFIXES + 1]
+
+
+def _free_slots(n_states: int) -> Array:
+    return np.full((1 << (n_states + n_states // 2).bit_length(), 2), NO_STATE, np.int64)
+
+
+(
+    _PARENT,
+    _BYTE,
+    _DEPTH,
+    _ROOT,
+    _FAILURE,
+    _AT_CONTAINED,
+    _NEXT_OF_CONTAINED,
+    _AT_SUFFIX,
+    _NEXT_OF_SUFFIXES,
+    _N_TRIE_COLUMNS,
+) = range(10)
+"""Columns of a state while the trie is built: parent, byte, depth, root of the trie; the last five become tables."""
+
+
+@nested
+def _slot(key: int, mask: np.uint64) -> np.uint64:
+    """The first slot of the search for an edge."""
+    return (np.uint64(key) * _MIX >> _32) & mask
+
+
+@nested
+def _edge(edges: Array, state: int, byte: Any) -> int:
+    """The slot of an edge, or the free one that it would have."""
+    mask = np.uint64(len(edges) - 1)
+    slot = _slot(256 * state + byte, mask)
+    while edges[slot, 0] != NO_STATE and edges[slot, 0] != 256 * state + byte:
+        slot = (slot + np.uint64(1)) & mask
+    return int(slot)
+
+
+@jit
+def _insert(data: Array, atoms: Array, is_suffix: Array, edges: Array, trie: Array, n_states: int) -> int:
+    """Put all atoms, start, end and root i64[., 3], into the tries, of which there are the roots; the number of states."""
+    for atom in range(len(atoms)):
+        state = atoms[atom, 2]
+        for i in range(atoms[atom, 0], atoms[atom, 1]):
+            byte = np.int64(data[i])
+            slot = _edge(edges, state, byte)
+            if edges[slot, 0] == NO_STATE:
+                edges[slot, 0], edges[slot, 1] = 256 * state + byte, n_states
+                trie[n_states, _PARENT], trie[n_states, _BYTE] = state, byte
+                trie[n_states, _DEPTH], trie[n_states, _ROOT] = i - atoms[atom, 0] + 1, atoms[atom, 2]
+                n_states += 1
+            state = edges[slot, 1]
+        trie[state, _AT_SUFFIX if is_suffix[atom] else _AT_CONTAINED] = atom
+    return n_states
+
+
+@nested
+def _marked(state: int, trie: Array) -> int:
+    return 2 * state + (1 if trie[state, _NEXT_OF_CONTAINED] != NO_STATE else 0)
+
+
+@jit
+def _link(edges: Array, dense: Array, classes: Array, trie: Array) -> None:
+    """Edges, failure links, dense rows, and from each state the next that is an atom.
+
+    Links lead to states of smaller numbers.
+    """
+    for state in range(len(trie)):
+        parent, byte = trie[state, _PARENT], trie[state, _BYTE]
+        if parent != NO_STATE:
+            slot = _edge(edges, parent, byte)
+            edges[slot, 0], edges[slot, 1] = 256 * parent + byte, state
+            if parent < len(dense):
+                dense[parent, classes[byte]] = state
+    for state in range(len(trie)):
+        parent, byte = trie[state, _PARENT], trie[state, _BYTE]
+        if parent != NO_STATE:
+            link = trie[parent, _FAILURE]
+            while link != NO_STATE and edges[_edge(edges, link, byte), 0] == NO_STATE:
+                link = trie[link, _FAILURE]
+            trie[state, _FAILURE] = trie[state, _ROOT] if link == NO_STATE else edges[_edge(edges, link, byte), 1]
+        link = trie[state, _FAILURE]
+        if state < len(dense):
+            for k in range(dense.shape[1]):
+                if dense[state, k] == NO_STATE:
+                    dense[state, k] = state if link == NO_STATE else dense[link, k]
+        for at, following in ((_AT_CONTAINED, _NEXT_OF_CONTAINED), (_AT_SUFFIX, _NEXT_OF_SUFFIXES)):
+            if trie[state, at] != NO_ATOM:
+                trie[state, following] = state
+            elif link != NO_STATE:
+                trie[state, following] = trie[link, following]
+
+
+@jit
+def _mark(edges: Array, dense: Array, trie: Array) -> None:
+    """Mark the states that edges and dense rows lead to."""
+    for slot in range(len(edges)):
+        if edges[slot, 0] != NO_STATE:
+            edges[slot, 1] = _marked(edges[slot, 1], trie)
+    for state in range(len(dense)):
+        for k in range(dense.shape[1]):
+            dense[state, k] = _marked(dense[state, k], trie)
+
+
+@nested
+def _next_state(state: int, byte: int, tables: int) -> int:
+    """The state after another byte, marked; a root that stays is not, since its atoms are those of the empty string."""
+    sizes = constant_i64(tables, AUTOMATON_SIZES)
+    n_dense, mask = constant_i64(sizes, N_DENSE), constant_i64(sizes, EDGE_MASK)
+    edges, links = constant_i64(tables, EDGES), constant_i64(tables, FAILURE_LINKS)
+    while True:
+        if state < n_dense:
+            column = load_u8(constant_i64(tables, BYTE_CLASSES), byte)
+            return load_i32(constant_i64(tables, DENSE_ROWS), state * constant_i64(sizes, N_CLASSES) + column)
+        key = 256 * state + byte
+        slot = np.int64(_slot(key, np.uint64(mask)))
+        while True:
+            found = load_i64(edges, 2 * slot)
+            if found == key:
+                return load_i64(edges, 2 * slot + 1)
+            if found == NO_STATE:
+                break
+            slot = (slot + 1) & mask
+        link = load_i64(links, state)
+        if link == NO_STATE:
+            return 2 * state
+        state = link
+
+
+@nested
+def _has(found: int, atom: int) -> bool:
+    """Has the present string satisfied an atom before?"""
+    room = load_i64(found, FOUND_ROOM)
+    if room == 0:
+        return load_i64(found, FOUND_HEADER + 2 * atom) == load_i64(found, FOUND_STAMP)
+    k, n = 0, min(room, load_i64(found, ATOMS_FOUND))
+    while k < n and load_i64(found, FOUND_HEADER + 2 * k + 1) != atom:
+        k += 1
+    return k < n
+
+
+@nested
+def _add(found: int, atom: int) -> None:
+    """Add an atom that a set does not have."""
+    n, room = load_i64(found, ATOMS_FOUND), load_i64(found, FOUND_ROOM)
+    if room == 0:
+        store_i64(found, FOUND_HEADER + 2 * atom, load_i64(found, FOUND_STAMP))
+    if room == 0 or n < room:
+        store_i64(found, FOUND_HEADER + 2 * n + 1, atom)
+    store_i64(found, ATOMS_FOUND, n + 1)
+
+
+@nested
+def _add_all(state: int, atoms: int, following: int, links: int, found: int) -> None:
+    """Add the atoms of a state and of those along its links, each once for a string."""
+    state = load_i64(following, state)
+    while state != NO_STATE:
+        atom = load_i64(atoms, state)
+        if _has(found, atom):
+            break  # and so are those behind it
+        _add(found, atom)
+        state = load_i64(links, state)
+        if state != NO_STATE:
+            state = load_i64(following, state)
+
+
+@nested
+def find_atoms(root: int, data: int, start: int, stop: int, tables: int, found: int) -> None:
+    """Add the atoms of a name that the string data[start:stop] satisfies to the set `found`, in any order."""
+    store_i64(found, FOUND_STAMP, load_i64(found, FOUND_STAMP) + 1)
+    links, contained = constant_i64(tables, FAILURE_LINKS), constant_i64(tables, CONTAINED)
+    following = constant_i64(tables, NEXT_CONTAINED)
+    state = root
+    _add_all(state, contained, following, links, found)
+    for i in range(start, stop):
+        marked = _next_state(state, load_u8(data, i), tables)
+        state = marked >> 1
+        if marked & 1:
+            _add_all(state, contained, following, links, found)
+    _add_all(state, constant_i64(tables, SUFFIXES), constant_i64(tables, NEXT_SUFFIX), links, found)

@@ -1,0 +1,369 @@
+"""A vocabulary as flat look-up tables, for compiled code that encodes events from their bytes.
+
+    names      open addressing, linear probing: hash of a dotted name -> its entry; entries are the vocabulary's names and
+               those that an `EventForm` names, each with its id (-1: no constraint uses it) and its role
+    numbers    the operands of a name divided into as many buckets of equal width; a bucket knows its first operand
+    strings    open addressing: hash of (name, operand) -> operand; what is not found is searched for among the name's
+               sorted operands
+
+A hash only says where to look: bytes are compared.  Everything is exact, `code_of_number` and `code_of_string` are the codes
+of `Vocabulary.number_codes` and `Vocabulary.string_code`.
+"""
+
+from __future__ import annotations
+
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array, owners
+from mpi_match.arrays.strings import Strings
+from mpi_match.compute.compile_cache import jit, nested
+from mpi_match.compute.memory import AddressTable, constant_i64, load_f64, load_i64, load_u8, load_u64
+from mpi_match.ingest.codes.atoms import N_AUTOMATON_TABLES, automaton
+from mpi_match.ingest.codes.numbers import NUMBER_TABLES
+from mpi_match.ingest.rows.judge import EventForm
+from mpi_match.model import Op, Type
+from mpi_match.table.virtual_names import forms_of, prefix_of
+from mpi_match.table.vocabulary import Vocabulary
+
+NO_ROLE, X, Y, ID, ELEMENTS, JUDGED = range(6)
+"""Roles of an attribute: those in an `EventForm`, of which X and Y stay attributes and ID does not; ELEMENTS for one whose
+virtual names are all of `any =`; JUDGED for one with others, or with virtual names and another role."""
+NOT_FOUND = -1
+
+SEED = np.uint64(0xCBF29CE484222325)
+_PRIME = np.uint64(0x100000001B3)
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+_29, _32 = np.uint64(29), np.uint64(32)
+
+
+(
+    NAME_SLOTS,
+    NAME_HASHES,
+    NAME_BYTES,
+    NAME_BOUNDS,
+    NAME_IDS,
+    NAME_ROLES,
+    NUMBERS,
+    NUMBER_BOUNDS,
+    BUCKET_FIRST,
+    BUCKET_LOW,
+    BUCKET_SCALE,
+    STRING_SLOTS,
+    STRING_HASHES,
+    STRING_BYTES,
+    STRING_BOUNDS,
+    STRING_SEEDS,
+    OPERAND_BOUNDS,
+    ELEMENT_SEEDS,
+    ELEMENT_HEADS,
+    ELEMENT_OWNERS,
+    SCALARS,
+) = range(N_AUTOMATON_TABLES, N_AUTOMATON_TABLES + 21)
+"""Places in the table of addresses, behind those of numbers and atoms, for v names, e entries and s string operands:
+
+    NAME_SLOTS, NAME_HASHES        i64[slots]: entry, or NOT_FOUND; u64[e]
+    NAME_BYTES, NAME_BOUNDS        u8, i64[e + 1]
+    NAME_IDS, NAME_ROLES           i64[e]
+    NUMBERS, NUMBER_BOUNDS         f64, i64[v + 1]: as in the vocabulary
+    BUCKET_FIRST                   i64: the first operand of each bucket of each name, and the end of its last
+    BUCKET_LOW, BUCKET_SCALE       f64[v]: a value is in bucket (value - low) * scale, or in the first or last
+    STRING_SLOTS, STRING_HASHES    i64[slots]: operand, or NOT_FOUND; u64[s]
+    STRING_BYTES, STRING_BOUNDS    u8, i64[s + 1]
+    STRING_SEEDS                   u64[v]: the hash that a name's strings begin with
+    OPERAND_BOUNDS                 i64[v + 1]: the string operands of each name
+    ELEMENT_SEEDS, ELEMENT_HEADS   u64[e, N_ELEMENT_TYPES], i64[e]: of an attribute with the role ELEMENTS, the hash that its
+                                   names of `any =` begin with, for each type of elements, and the bytes before the element
+    ELEMENT_OWNERS                 i64[e]: of such a name, N_ELEMENT_TYPES * the attribute's entry + type; else NOT_FOUND
+    SCALARS                        u64: NAME_MASK, STRING_MASK, CODE_BITS, LOCATED, HAS_IDS, VOCABULARY_SIZE
+"""
+TEXT_ELEMENT, NUMBER_ELEMENT, BOOLEAN_ELEMENT, N_ELEMENT_TYPES = range(4)
+NAME_MASK, STRING_MASK, CODE_BITS, LOCATED, HAS_IDS, VOCABULARY_SIZE = range(6)
+"""Masks for numbers of slots; bits of a code in a packed attribute; does the form name a location, an id?; v."""
+
+
+_MADE: WeakKeyDictionary[Vocabulary, dict[EventForm, AddressTable]] = WeakKeyDictionary()
+
+
+def hashed(vocabulary: Vocabulary, form: EventForm) -> AddressTable:
+    """The tables of a vocabulary, for events of a form, made once as long as the vocabulary lives."""
+    made = _MADE.setdefault(vocabulary, {})
+    if form not in made:
+        made[form] = _tables_of(vocabulary, form)
+    return made[form]
+
+
+def _tables_of(vocabulary: Vocabulary, form: EventForm) -> AddressTable:
+    special: dict[bytes, int] = {}
+    for name, role in zip((*(form.location or (None, None)), form.id), (X, Y, ID), strict=True):
+        if name is not None:
+            special[name.encode(errors="surrogatepass")] = role
+    for base, of_base in vocabulary.element_names.items():
+        special[base] = ELEMENTS if of_base.has_only_equal and base not in special else JUDGED
+    known = {name: vocabulary.name_id(name) for name in special}
+    fresh = [name for name, name_id in known.items() if name_id < 0]
+    names, strings = Strings.concat([vocabulary.names, Strings.of(fresh)]), vocabulary.strings
+    entry = {**known, **{name: vocabulary.n_names + i for i, name in enumerate(fresh)}}
+    ids, roles = np.arange(len(names)), np.full(len(names), NO_ROLE, np.int64)
+    ids[vocabulary.n_names :] = NOT_FOUND
+    for text, role in special.items():
+        roles[entry[text]] = role
+        if role == ID:
+            ids[entry[text]] = NOT_FOUND
+    seeds = _seeds(vocabulary.n_names)
+    name_slots, name_hashes = _hash_table(names, np.full(len(names), SEED))
+    string_slots, string_hashes = _hash_table(strings, seeds[owners(vocabulary.string_offsets)])
+    low, scale = _bucket_widths(vocabulary)
+    first = _bucket_first(vocabulary, low, scale)
+    named = form.location is not None, form.id is not None
+    scalars = np.array([len(name_slots) - 1, len(string_slots) - 1, vocabulary.shift, *named, vocabulary.n_names], np.uint64)
+    numbers = (vocabulary.numbers, vocabulary.number_offsets, first, low, scale)
+    texts = (string_slots, string_hashes, strings.data, strings.offsets, seeds, vocabulary.string_offsets)
+    elements = _elements(vocabulary, entry, len(names))
+    columns = (name_slots, name_hashes, names.data, names.offsets, ids, roles, *numbers, *texts, *elements)
+    return AddressTable((*NUMBER_TABLES, *automaton(vocabulary), *columns, scalars))
+
+
+def _elements(vocabulary: Vocabulary, entry: dict[bytes, int], n_entries: int) -> tuple[Array, Array, Array]:
+    """ELEMENT_SEEDS, ELEMENT_HEADS and ELEMENT_OWNERS; `entry` of each attribute with virtual names."""
+    seeds, heads = np.zeros((n_entries, N_ELEMENT_TYPES), np.uint64), np.zeros(n_entries, np.int64)
+    owners_ = np.full(n_entries, NOT_FOUND, np.int64)
+    for base in vocabulary.element_names:
+        heads[entry[base]] = len(prefix_of(base)) + 2
+    for first, start, stop in forms_of(vocabulary.names):
+        if first.op is Op.EQ:
+            type_, base_entry = _ELEMENT_TYPES[first.type], entry[first.base]
+            hashes = np.zeros(1, np.uint64)
+            _feed_all(np.frombuffer(bytearray(first.head), np.uint8), hashes)
+            seeds[base_entry, type_] = hashes[0]
+            owners_[start:stop] = N_ELEMENT_TYPES * base_entry + type_
+    return seeds, heads, owners_
+
+
+_ELEMENT_TYPES = {Type.STRING: TEXT_ELEMENT, Type.NUMBER: NUMBER_ELEMENT, Type.BOOLEAN: BOOLEAN_ELEMENT}
+
+
+def _hash_table(strings: Strings, seeds: Array) -> tuple[Array, Array]:
+    """Slots i64, at most half full, and the hash u64 of every string, each from its seed."""
+    hashes = np.zeros(len(strings), np.uint64)
+    slots = np.full(1 << max(2 * len(hashes) - 1, 1).bit_length(), NOT_FOUND, np.int64)
+    _fill(np.array(strings.data), np.array(strings.offsets), seeds, hashes, slots)
+    return slots, hashes
+
+
+def _seeds(n_names: int) -> Array:
+    with np.errstate(over="ignore"):
+        return (np.arange(1, n_names + 1, dtype=np.uint64) * _MIX) ^ SEED
+
+
+def _bucket_widths(vocabulary: Vocabulary) -> tuple[Array, Array]:
+    """Least finite operand of each name, and buckets per unit; 0 and 0 if there are fewer than two, or all are equal."""
+    low, scale = np.zeros(vocabulary.n_names), np.zeros(vocabulary.n_names)
+    finite = np.isfinite(vocabulary.numbers)
+    for n in np.flatnonzero(vocabulary.n_numbers > 1):
+        rows = slice(int(vocabulary.number_offsets[n]), int(vocabulary.number_offsets[n + 1]))
+        operands = vocabulary.numbers[rows][finite[rows]]
+        if len(operands) > 1:
+            with np.errstate(over="ignore"):
+                per_unit = len(operands) / (operands[-1] - operands[0])
+            if np.isfinite(per_unit):
+                low[n], scale[n] = operands[0], per_unit
+    return low, scale
+
+
+def _bucket_first(vocabulary: Vocabulary, low: Array, scale: Array) -> Array:
+    """The first operand of each bucket; n operands have n buckets and the end of the last."""
+    name = owners(vocabulary.number_offsets)
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = (vocabulary.numbers - low[name]) * scale[name]
+    bucket = np.where(found > 0.0, np.minimum(found, vocabulary.n_numbers[name] - 1), 0.0).astype(np.int64)
+    n_in = np.bincount(vocabulary.number_offsets[name] + name + bucket, minlength=len(name) + vocabulary.n_names)
+    return np.cumsum(n_in) - n_in
+
+
+@nested
+def feed(hash_: np.uint64, byte: int) -> np.uint64:
+    """The hash of a string that is one byte longer (FNV-1a, before `mixed`)."""
+    return (hash_ ^ np.uint64(byte)) * _PRIME
+
+
+@nested
+def mixed(hash_: np.uint64) -> np.uint64:
+    """A hash with every bit depending on every byte."""
+    hash_ ^= hash_ >> _32
+    hash_ *= _MIX
+    return hash_ ^ (hash_ >> _29)
+
+
+@jit
+def _feed_all(data: Array, hashes: Array) -> None:
+    """Put the hash of bytes, before `mixed`, into hashes[0]."""
+    found = SEED
+    for byte in data:
+        found = feed(found, byte)
+    hashes[0] = found
+
+
+@jit
+def _fill(data: Array, offsets: Array, seeds: Array, hashes: Array, slots: Array) -> None:
+    """Fill `hashes` and `slots`."""
+    mask = np.uint64(len(slots) - 1)
+    for i in range(len(hashes)):
+        found = seeds[i]
+        for k in range(offsets[i], offsets[i + 1]):
+            found = feed(found, data[k])
+        hashes[i] = mixed(found)
+        slot = hashes[i] & mask
+        while slots[slot] != NOT_FOUND:
+            slot = (slot + np.uint64(1)) & mask
+        slots[slot] = i
+
+
+@nested
+def bucket_of(value: float, low: float, scale: float, n_buckets: int) -> int:
+    """The bucket of a number on a name.  Monotonic in `value`: subtraction, multiplication, truncation preserve order."""
+    found = (value - low) * scale
+    if not found > 0.0:
+        return 0
+    return n_buckets - 1 if found >= n_buckets - 1 else int(found)
+
+
+@nested
+def equal(data: int, start: int, stop: int, pool: int, first: int, last: int) -> bool:
+    """Is data[start:stop] the same as pool[first:last]?"""
+    n, k = stop - start, 0
+    if last - first != n:
+        return False
+    while k < n and load_u8(data, start + k) == load_u8(pool, first + k):
+        k += 1
+    return k == n
+
+
+@nested
+def find_name(data: int, start: int, stop: int, hash_: np.uint64, tables: int) -> int:
+    """The entry of the name data[start:stop] with hash `hash_`; NOT_FOUND if it has none."""
+    slots, hashes = constant_i64(tables, NAME_SLOTS), constant_i64(tables, NAME_HASHES)
+    mask = load_u64(constant_i64(tables, SCALARS), NAME_MASK)
+    slot = hash_ & mask
+    while True:
+        entry = load_i64(slots, slot)
+        if entry == NOT_FOUND:
+            return NOT_FOUND
+        if load_u64(hashes, entry) == hash_:
+            bounds = constant_i64(tables, NAME_BOUNDS)
+            first, last = load_i64(bounds, entry), load_i64(bounds, entry + 1)
+            if equal(data, start, stop, constant_i64(tables, NAME_BYTES), first, last):
+                return entry
+        slot = (slot + np.uint64(1)) & mask
+
+
+@nested
+def find_element(data: int, start: int, stop: int, hash_: np.uint64, owner: int, tables: int) -> int:
+    """The name of `any =` of an `owner` (ELEMENT_OWNERS) for the element data[start:stop]; NOT_FOUND if there is none.
+
+    `hash_` is the hash of the whole name.
+    """
+    slots, hashes, owners_ = (
+        constant_i64(tables, NAME_SLOTS),
+        constant_i64(tables, NAME_HASHES),
+        constant_i64(tables, ELEMENT_OWNERS),
+    )
+    head = load_i64(constant_i64(tables, ELEMENT_HEADS), owner // N_ELEMENT_TYPES)
+    mask = load_u64(constant_i64(tables, SCALARS), NAME_MASK)
+    slot = hash_ & mask
+    while True:
+        entry = load_i64(slots, slot)
+        if entry == NOT_FOUND:
+            return NOT_FOUND
+        if load_u64(hashes, entry) == hash_ and load_i64(owners_, entry) == owner:
+            bounds = constant_i64(tables, NAME_BOUNDS)
+            first, last = load_i64(bounds, entry) + head, load_i64(bounds, entry + 1)
+            if equal(data, start, stop, constant_i64(tables, NAME_BYTES), first, last):
+                return entry
+        slot = (slot + np.uint64(1)) & mask
+
+
+@nested
+def operands_of_name(name: int, tables: int) -> tuple[int, int, int, int, float, float]:
+    """What `code_among` has to know of a name."""
+    bounds, buckets = constant_i64(tables, NUMBER_BOUNDS), constant_i64(tables, BUCKET_FIRST)
+    first, last = load_i64(bounds, name), load_i64(bounds, name + 1)
+    low, scale = load_f64(constant_i64(tables, BUCKET_LOW), name), load_f64(constant_i64(tables, BUCKET_SCALE), name)
+    return constant_i64(tables, NUMBERS), first, last, buckets + 8 * (first + name), low, scale
+
+
+@nested
+def code_among(value: float, operands: tuple[int, int, int, int, float, float]) -> int:
+    """Code of a number, not NaN, on a name with these operands."""
+    numbers, first, last, buckets, low, scale = operands
+    if first == last:
+        return 0
+    bucket = bucket_of(value, low, scale, last - first)
+    left, right = load_i64(buckets, bucket), load_i64(buckets, bucket + 1)
+    while left < right:
+        middle = (left + right) >> 1
+        if load_f64(numbers, middle) < value:
+            left = middle + 1
+        else:
+            right = middle
+    found = left < last and load_f64(numbers, left) == value
+    return 2 * (left - first) + (1 if found else 0)
+
+
+@nested
+def code_of_number(name: int, value: float, tables: int) -> int:
+    """Code of a number, not NaN, on a name."""
+    return code_among(value, operands_of_name(name, tables))
+
+
+@nested
+def _below(operand: int, data: int, start: int, stop: int, tables: int) -> bool:
+    """Is a string operand less than data[start:stop], by bytes?"""
+    pool, bounds = constant_i64(tables, STRING_BYTES), constant_i64(tables, STRING_BOUNDS)
+    first = load_i64(bounds, operand)
+    n, m = load_i64(bounds, operand + 1) - first, stop - start
+    for k in range(min(n, m)):
+        a, b = load_u8(pool, first + k), load_u8(data, start + k)
+        if a != b:
+            return a < b
+    return n < m
+
+
+@nested
+def code_of_string(name: int, data: int, start: int, stop: int, hash_: np.uint64, tables: int) -> int:
+    """Code of the string data[start:stop] on a name; `hash_` is its hash from the name's seed."""
+    of_strings, of_numbers = constant_i64(tables, OPERAND_BOUNDS), constant_i64(tables, NUMBER_BOUNDS)
+    left, right = load_i64(of_strings, name), load_i64(of_strings, name + 1)
+    base = 2 * (load_i64(of_numbers, name + 1) - load_i64(of_numbers, name) - left) + 2
+    if left == right:
+        return base + 2 * left
+    slots, hashes = constant_i64(tables, STRING_SLOTS), constant_i64(tables, STRING_HASHES)
+    pool, bounds = constant_i64(tables, STRING_BYTES), constant_i64(tables, STRING_BOUNDS)
+    mask = load_u64(constant_i64(tables, SCALARS), STRING_MASK)
+    slot = hash_ & mask
+    while True:
+        operand = load_i64(slots, slot)
+        if operand == NOT_FOUND:
+            break
+        if load_u64(hashes, operand) == hash_ and left <= operand < right:
+            first, last = load_i64(bounds, operand), load_i64(bounds, operand + 1)
+            if equal(data, start, stop, pool, first, last):
+                return base + 2 * operand + 1
+        slot = (slot + np.uint64(1)) & mask
+    while left < right:
+        middle = (left + right) >> 1
+        if _below(middle, data, start, stop, tables):
+            left = middle + 1
+        else:
+            right = middle
+    return base + 2 * left
+
+
+@nested
+def code_of_boolean(name: int, value: int, tables: int) -> int:
+    """Code of false, 0, of true, 1, or of a list, 2, on a name."""
+    of_numbers, of_strings = constant_i64(tables, NUMBER_BOUNDS), constant_i64(tables, OPERAND_BOUNDS)
+    n_numbers = load_i64(of_numbers, name + 1) - load_i64(of_numbers, name)
+    n_strings = load_i64(of_strings, name + 1) - load_i64(of_strings, name)
+    return 2 * (n_numbers + n_strings) + 3 + value

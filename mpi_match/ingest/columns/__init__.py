@@ -1,0 +1,1 @@
+"""Reads events from columns: Arrow, pandas, polars, NumPy and Python lists."""

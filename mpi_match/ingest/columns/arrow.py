@@ -1,0 +1,327 @@
+"""Columns of Arrow as typed columns: of files, and of every library that has Arrow's PyCapsule interface.
+
+    int8 .. int64, uint8 .. uint64, half, float, double, decimal      numbers; an integer beyond 2^53 makes its row a bad one
+    bool                                                              booleans
+    string, large_string, string_view                                 strings
+    dictionary of these                                               as their entries, which are encoded once
+    struct                                                            its fields, under dotted names
+    null                                                              absent in every event, as every null is
+    list, large_list, fixed_size_list of these                        lists
+
+Only the columns are looked at that are *needed*: those that constraints name, those of location and id.  A needed column of
+another type is an error.  A decimal is the number that its digits would be in JSON.  Needs pyarrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mpi_match.arrays.csr import Array
+from mpi_match.arrays.strings import Strings
+from mpi_match.ingest.columns.exact_integers import are_exact
+from mpi_match.ingest.columns.python import refused_type
+from mpi_match.ingest.columns.typed import ColumnChunk, ListColumn, TypedColumn, Validity
+from mpi_match.ingest.rows.judge import EventForm, event_of_row
+from mpi_match.model import MAX_ELEMENTS, MAX_EXACT_INTEGER, ModelError, Type, decimal
+
+Path = tuple[str, ...]
+
+
+class NeededColumns(NamedTuple):
+    """The needed columns of a schema: where they are, in order, by dotted name (names of a column and of the fields of
+    structs).
+    """
+
+    paths: dict[str, Path]
+
+    @classmethod
+    def of(cls, schema: pa.Schema, needed: Collection[str], form: EventForm) -> NeededColumns:
+        """Raises ModelError for a needed column of a type that attributes do not have, for one that is there twice, and when
+        there is no column for the location or the id.
+        """
+        paths: dict[str, Path] = {}
+        every = []
+        scalars = {*(form.location or ()), *((form.id,) if form.id is not None else ())}
+        for path, type_ in leaves(schema):
+            name = ".".join(path)
+            every.append(name)
+            is_needed = name in needed
+            if not is_scalar(type_) and not (is_list(type_) and name not in scalars):
+                if is_needed or any(each.startswith(f"{name}.") for each in needed):  # in a map, or in structs of a list
+                    raise ModelError(refused_type(name, str(type_)))
+            elif is_needed and name in paths:
+                raise ModelError(f"two columns have the name {name!r}")
+            elif is_needed:
+                paths[name] = path
+        for name in (*(form.location or ()), *((form.id,) if form.id is not None else ())):
+            if name not in paths:
+                raise ModelError(f"there is no column {name!r}; there are: {', '.join(map(repr, every))}")
+        return cls(paths)
+
+    @property
+    def top(self) -> list[str]:
+        """The columns that they are, or are in."""
+        return list(dict.fromkeys(path[0] for path in self.paths.values()))
+
+    def arrays(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
+        """The arrays of a batch."""
+        found = {}
+        for name, (first, *rest) in self.paths.items():
+            array = batch.column(batch.schema.get_field_index(first))
+            for field in rest:
+                fields = {each.name: i for i, each in enumerate(array.type)}
+                array = array.flatten()[fields[field]]  # null where the struct is
+            found[name] = array
+        return found
+
+
+class ReadColumns(NamedTuple):
+    """Columns of n events.
+
+    chunk        with the doubted rows
+    ids          of all events, empty for one without; None if the form names none, or they are not wanted
+    identified   has any event an id?
+    bad          the doubted rows, and the reason why each is no event
+    """
+
+    chunk: ColumnChunk
+    ids: Strings | None
+    identified: bool
+    bad: list[tuple[int, str]]
+
+
+def read_columns(batch: pa.RecordBatch, needed: NeededColumns, form: EventForm, *, with_ids: bool = True) -> ReadColumns:
+    """The needed columns of a batch.  Raises ModelError for strings that are not UTF-8."""
+    arrays = needed.arrays(batch)
+    of_ids = None if with_ids or form.id is None else arrays[form.id]
+    typed = arrays if of_ids is None else {name: array for name, array in arrays.items() if name != form.id}
+    chunk, ids, wrong = typed_columns(typed, batch.num_rows, form)
+    identified, not_ids = (None, None) if of_ids is None else _checked_ids(of_ids, form)
+    chunk, ids = with_doubted(chunk, ids, any_of([*wrong.values(), not_ids]), form)
+    if identified is not None:
+        has_ids = bool(np.any(identified if chunk.doubted is None else identified & ~chunk.doubted))
+    else:
+        has_ids = ids is not None and len(ids.data) > 0
+    rows = [] if chunk.doubted is None else np.flatnonzero(chunk.doubted).tolist()
+    return ReadColumns(chunk, ids, has_ids, [(row, _reason(arrays, row, form)) for row in rows])
+
+
+def typed_columns(
+    arrays: dict[str, pa.Array], n: int, form: EventForm
+) -> tuple[ColumnChunk, Strings | None, dict[str, Array]]:
+    """Arrays of n rows as columns, the ids, and bool[n] by name: which entries no attribute has, or no id.
+
+    Raises ModelError for strings that are not UTF-8.
+    """
+    columns: dict[str, TypedColumn] = {}
+    lists: dict[str, ListColumn] = {}
+    ids, wrong = None, {}
+    for name, array in arrays.items():
+        try:
+            if name == form.id:
+                ids, bad = _ids(array)
+            elif is_list(array.type):
+                lists[name], bad = _list_column(array)
+            else:
+                columns[name], bad = typed_column(array)
+        except pa.ArrowInvalid as error:
+            raise ModelError(f"column {name!r}: {error}") from error
+        if bad is not None and bad.any():
+            wrong[name] = bad
+    return ColumnChunk(n, columns, None, lists), ids, wrong
+
+
+def any_of(masks: Iterable[Array | None]) -> Array | None:
+    """bool[n]: which rows are in one of the masks bool[n]; None if no mask is there."""
+    found = [mask for mask in masks if mask is not None]
+    return np.logical_or.reduce(found) if found else None
+
+
+def with_doubted(
+    chunk: ColumnChunk, ids: Strings | None, doubted: Array | None, form: EventForm
+) -> tuple[ColumnChunk, Strings | None]:
+    """The chunk and the ids without doubted rows, bool[n], and those without a location that is two numbers or none."""
+    if form.location is not None:
+        x, y = (chunk.columns[name].numbers(chunk.n_events) for name in form.location)
+        is_there = [chunk.columns[name].is_present(chunk.n_events) for name in form.location]
+        halves, not_finite = is_there[0] != is_there[1], is_there[0] & ~(np.isfinite(x) & np.isfinite(y))
+        doubted = any_of((doubted, halves, not_finite))
+    if doubted is None or not doubted.any():
+        return chunk, ids
+    if ids is not None:
+        ids = Strings.of(b"" if doubt else each for each, doubt in zip(ids, doubted.tolist(), strict=True))
+    return chunk._replace(doubted=doubted), ids
+
+
+def _list_column(array: pa.Array) -> tuple[ListColumn, Array]:
+    """An array of lists, and bool[n]: which rows have lists that no attribute has."""
+    array = array.cast(pa.large_list(array.type.value_type))
+    starts = np.frombuffer(array.buffers()[1] or bytes(8), np.int64)[array.offset : array.offset + len(array) + 1]
+    elements = array.values.slice(int(starts[0]), int(starts[-1] - starts[0]))
+    offsets = starts - starts[0]
+    column, wrong = typed_column(elements)
+    bad = ~column.is_present(len(elements))
+    before = np.append(0, np.cumsum(bad if wrong is None else bad | wrong))
+    found = (before[offsets[1:]] > before[offsets[:-1]]) | (np.diff(offsets) > MAX_ELEMENTS)
+    return ListColumn(offsets, column, _validity(array)), found & np.asarray(array.is_valid())
+
+
+def _reason(arrays: dict[str, pa.Array], row: int, form: EventForm) -> str:
+    """Why the needed columns of a doubted row are no event."""
+    values = {name: array[row].as_py() for name, array in arrays.items()}
+    try:
+        event_of_row({name: json_value(value) for name, value in values.items()}, form)
+    except ModelError as error:
+        return str(error)
+    raise AssertionError(f"the row {values} was doubted and is an event")
+
+
+def json_value(value: Any) -> Any:
+    """A value as JSON has it.  Raises ModelError for a decimal that no double is near to."""
+    if isinstance(value, list):
+        return [json_value(each) for each in value]
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else decimal(str(value))
+    return value
+
+
+def leaves(fields: Any, path: Path = ()) -> Iterator[tuple[Path, pa.DataType]]:
+    """The columns of a schema, and the fields of structs, each with its type."""
+    for field in fields:
+        if pa.types.is_struct(field.type):
+            yield from leaves(field.type, (*path, field.name))
+        else:
+            yield (*path, field.name), field.type
+
+
+def is_scalar(type_: pa.DataType) -> bool:
+    """Is it a type of values of attributes?"""
+    types = pa.types
+    if types.is_dictionary(type_):
+        return not types.is_dictionary(type_.value_type) and is_scalar(type_.value_type)
+    return bool(
+        types.is_integer(type_)
+        or types.is_floating(type_)
+        or types.is_decimal(type_)
+        or types.is_boolean(type_)
+        or types.is_null(type_)
+        or _is_text(type_)
+    )
+
+
+def is_list(type_: pa.DataType) -> bool:
+    """Is it a type of lists of such values?"""
+    types = pa.types
+    found = types.is_list(type_) or types.is_large_list(type_) or types.is_fixed_size_list(type_)
+    return bool(found and is_scalar(type_.value_type))
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    return type_ in (pa.string(), pa.large_string(), pa.string_view())
+
+
+def typed_column(array: pa.Array) -> tuple[TypedColumn, Array | None]:
+    """An array of a usable type, and bool[n]: which rows have numbers that no attribute has; None if no row has.
+
+    Raises ArrowInvalid for strings that are not UTF-8.
+    """
+    if not pa.types.is_dictionary(array.type):
+        column, wrong = _entries(array)
+        return column._replace(validity=_validity(array)), wrong
+    entries, index = array.dictionary, array.indices
+    if entries.null_count:  # an entry may be null, and so are those that refer to it
+        index = pc.if_else(pc.take(entries.is_null(), index), pa.scalar(None, index.type), index)
+    validity = _validity(index)
+    place = np.asarray(index.fill_null(0).cast(pa.int32()))
+    column, wrong = _entries(entries)
+    column = column._replace(indices=place, validity=validity)
+    if wrong is None or not wrong.any():
+        return column, None
+    return column, wrong[place] if validity is None else wrong[place] & column.is_present(len(array))
+
+
+def _validity(array: pa.Array) -> Validity | None:
+    if pa.types.is_null(array.type):
+        return Validity(np.zeros(-(-len(array) // 8), np.uint8), 0)
+    bits = array.buffers()[0]
+    if bits is None or not array.null_count:
+        return None
+    return Validity(np.frombuffer(bits, np.uint8)[array.offset >> 3 :], array.offset & 7)
+
+
+def _entries(array: pa.Array) -> tuple[TypedColumn, Array | None]:
+    """The entries of an array that is no dictionary, and which of them no attribute has."""
+    types, type_ = pa.types, array.type
+    if types.is_null(type_):
+        return TypedColumn(Type.NUMBER, np.zeros(len(array))), None
+    if types.is_boolean(type_):
+        return TypedColumn(Type.BOOLEAN, np.asarray(array.fill_null(False).cast(pa.uint8()))), None
+    if _is_text(type_):
+        return TypedColumn(Type.STRING, _text(array)), None
+    if types.is_decimal(type_):
+        values, is_wrong = zip(*map(_decimal, array.to_pylist()), strict=True) if len(array) else ((), ())
+        return TypedColumn(Type.NUMBER, np.array(values, np.float64)), np.array(is_wrong, bool)
+    numbers = _numbers(array)
+    if types.is_integer(type_) and numbers.itemsize == 8:
+        if not are_exact(numbers):
+            beyond = (numbers > MAX_EXACT_INTEGER) | (numbers < -MAX_EXACT_INTEGER)
+            return TypedColumn(Type.NUMBER, numbers.astype(np.float64)), beyond & np.asarray(array.is_valid())
+        return TypedColumn(Type.NUMBER, numbers.view(np.int64)), None
+    return TypedColumn(Type.NUMBER, numbers.astype(np.float64, copy=False)), None
+
+
+def _numbers(array: pa.Array) -> Array:
+    """The values of a primitive array; any number where it is null."""
+    dtype = np.dtype(array.type.to_pandas_dtype())
+    return np.frombuffer(array.buffers()[1] or b"", dtype)[array.offset : array.offset + len(array)]
+
+
+def _decimal(value: Decimal | None) -> tuple[float, bool]:
+    """A decimal as a number, and whether no attribute has it."""
+    if value is None:
+        return 0.0, False
+    try:
+        if value == value.to_integral_value():
+            return float(value), abs(value) > MAX_EXACT_INTEGER
+        return decimal(str(value)), False
+    except ModelError:
+        return 0.0, True
+
+
+def _text(array: pa.Array) -> Strings:
+    """Strings of an array, empty where it is null."""
+    array.validate(full=True)  # of files no reader looks whether text is UTF-8
+    array = array.cast(pa.large_string())
+    _, offsets, data = array.buffers()
+    starts = np.frombuffer(offsets or bytes(8), np.int64)[array.offset : array.offset + len(array) + 1]
+    return Strings(np.frombuffer(data or b"", np.uint8), starts)
+
+
+def _checked_ids(array: pa.Array, form: EventForm) -> tuple[Array, Array | None]:
+    """bool[n]: which rows have an id that is not empty, and which have none; raises as `_ids` and its caller do."""
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    there: Array = np.asarray(array.is_valid())
+    if not _is_text(array.type):
+        return (there, None) if pa.types.is_integer(array.type) else (np.zeros(len(array), bool), there)
+    try:
+        return (np.diff(_text(array).offsets) > 0) & there, None
+    except pa.ArrowInvalid as error:
+        raise ModelError(f"column {form.id!r}: {error}") from error
+
+
+def _ids(array: pa.Array) -> tuple[Strings, Array | None]:
+    """The ids in a column, empty for absent ones, and bool[n]: which rows have others than strings and integers."""
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if pa.types.is_integer(array.type) or _is_text(array.type):
+        found = _text(array.cast(pa.large_string()).fill_null(""))
+        base = int(found.offsets[0])
+        return Strings(found.data[base : found.offsets[-1]], found.offsets - base), None
+    return Strings.of([b""] * len(array)), np.asarray(array.is_valid())

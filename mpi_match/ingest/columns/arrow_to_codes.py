@@ -1,0 +1,62 @@
+"""Record batches of Arrow in the code space of a vocabulary: by columns, and event by event where elements count."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from mpi_match.arrays.strings import Strings
+from mpi_match.events.batch import REJECTED, EventBatch
+from mpi_match.ingest.columns.arrow import NeededColumns, read_columns
+from mpi_match.ingest.columns.to_codes import ColumnEncoder
+from mpi_match.ingest.columns.to_events import events_of_chunk
+from mpi_match.ingest.columns.typed import ColumnChunk
+from mpi_match.ingest.json.encode_events import EventsEncoder
+from mpi_match.ingest.rows.judge import EventForm
+from mpi_match.table.vocabulary import Vocabulary
+
+
+class EncodedRows(NamedTuple):
+    """The events of a record batch.
+
+    batch             with the rejected rows
+    ids, identified   as in `ReadColumns`
+    bad               the rejected rows, the reason for each, and their needed columns
+    """
+
+    batch: EventBatch
+    ids: Strings | None
+    identified: bool
+    bad: list[tuple[int, str, dict[str, object]]]
+
+
+class ArrowEncoder:
+    """Encodes record batches; compiles when it is created."""
+
+    def __init__(
+        self, vocabulary: Vocabulary, form: EventForm, threads: int | None = None, *, with_ids: bool = True
+    ) -> None:
+        self._vocabulary, self._form, self._threads, self._with_ids = vocabulary, form, threads, with_ids
+        self._events: EventsEncoder | None = None
+        self._columns = ColumnEncoder(vocabulary, form.location, threads)
+        self._of_lists = {name.decode() for name in vocabulary.element_names}
+
+    def nothing(self) -> EventBatch:
+        """No events."""
+        return self._columns.encode(ColumnChunk(0, {}))
+
+    def encode(self, rows: pa.RecordBatch, needed: NeededColumns) -> EncodedRows:
+        """The events of the needed columns.  Raises ModelError for strings that are not UTF-8."""
+        chunk, ids, identified, bad = read_columns(rows, needed, self._form, with_ids=self._with_ids)
+        if chunk.lists or not self._of_lists.isdisjoint(needed.paths):
+            self._events = self._events or EventsEncoder(self._vocabulary, self._threads)
+            batch = self._events.encode(events_of_chunk(chunk, list(needed.paths), self._form))
+        else:
+            batch = self._columns.encode(chunk)
+        if bad:
+            batch.rejected = np.array([row for row, _ in bad], REJECTED)
+        arrays = needed.arrays(rows) if bad else {}
+        shown = [{name: array[row].as_py() for name, array in arrays.items()} for row, _ in bad]
+        return EncodedRows(batch, ids, identified, [(*each, values) for each, values in zip(bad, shown, strict=True)])

@@ -1,0 +1,115 @@
+"""Rows of typed sources (Parquet, Arrow, DataFrames) as events with all their attributes, as event tables keep them.
+
+An attribute is a number, a string, a boolean, or a list of these.  A value that is none (an integer beyond 2^53, a list with
+nulls) makes its row a bad one where its column is *required*: filters name it, or it holds the location or the id.  It is
+left out elsewhere, as is a whole column of another type: nothing asks for it.  A decimal is the number that its digits would
+be in JSON: exact if it is whole, else rounded as `float` rounds it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from mpi_match.events.events import Events
+from mpi_match.ingest.columns.arrow import (
+    NeededColumns,
+    any_of,
+    is_list,
+    is_scalar,
+    json_value,
+    leaves,
+    typed_columns,
+    with_doubted,
+)
+from mpi_match.ingest.columns.to_events import events_of_chunk
+from mpi_match.ingest.rows.judge import MAX_DEPTH, EventForm, event_of_row
+from mpi_match.model import Event, ModelError, attribute_of
+
+
+def usable_columns(schema: pa.Schema, form: EventForm) -> tuple[NeededColumns, tuple[str, ...]]:
+    """The columns of a schema that attributes can have, and the names of the others.
+
+    Raises ModelError for two with one name, and without any.
+    """
+    types = {".".join(path): type_ for path, type_ in leaves(schema)}
+    usable = {name for name, type_ in types.items() if is_scalar(type_) or is_list(type_)}
+    if not usable:
+        has = ", ".join(f"{name!r} of type {type_}" for name, type_ in types.items())
+        raise ModelError(f"no column is a number, a string, a boolean or a list of these; there are: {has}")
+    return NeededColumns.of(schema, usable, form), tuple(name for name in types if name not in usable)
+
+
+def all_columns(schema: pa.Schema) -> NeededColumns | None:
+    """All columns of a schema; None where two have one name, or structs are too deep: then rows are judged one by one."""
+    paths = [path for path, _ in leaves(schema)]
+    found = {".".join(path): path for path in paths}
+    if len(found) < len(paths) or max(map(len, paths), default=0) > MAX_DEPTH:
+        return None
+    return NeededColumns(found)
+
+
+def events_of_batch(
+    batch: pa.RecordBatch, usable: NeededColumns, required: frozenset[str], form: EventForm, left_out: set[str]
+) -> tuple[Events, list[tuple[int, str]]]:
+    """The events of the usable columns of a batch, rejected rows among them, and the reason for each of those.
+
+    The names of columns of which a value is left out are added to `left_out`.  Raises ModelError for strings that are not
+    UTF-8.
+    """
+    arrays = usable.arrays(batch)
+    chunk, ids, wrong = typed_columns(arrays, batch.num_rows, form)
+    chunk, ids = with_doubted(chunk, ids, any_of(wrong[name] for name in wrong.keys() & required), form)
+    bad = np.flatnonzero(chunk.doubted) if chunk.doubted is not None else np.zeros(0, np.int64)
+    columns: dict[str, Any] = dict(chunk.columns)
+    lists: dict[str, Any] = dict(chunk.lists)
+    for name in wrong.keys() - required:
+        if np.any(wrong[name] if chunk.doubted is None else wrong[name] & ~chunk.doubted):
+            left_out.add(name)
+        for kind in (columns, lists):
+            if name in kind:
+                kind[name] = kind[name].without(wrong[name])
+    found = events_of_chunk(chunk._replace(columns=columns, lists=lists), list(usable.paths), form, ids)
+    reasons = [(row, _reason(batch, row, required, form, left_out)) for row in bad.tolist()]
+    if reasons:
+        found = replace(found, rejected=bad)
+    return found, reasons
+
+
+def _reason(batch: pa.RecordBatch, row: int, required: frozenset[str], form: EventForm, left_out: set[str]) -> str:
+    """Why a row is no event."""
+    (values,) = batch.slice(row, 1).to_pylist()
+    try:
+        event_of_columns(values, form, required, left_out)
+    except ModelError as error:
+        return str(error)
+    raise AssertionError(f"the row {values} was doubted and is an event")
+
+
+def event_of_columns(row: dict[str, Any], form: EventForm, required: frozenset[str], left_out: set[str]) -> Event:
+    """The event of one row.  The names of values that are left out are added to `left_out`.  Raises ModelError."""
+    try:
+        return event_of_row(row, form)  # the usual case
+    except ModelError:
+        return event_of_row(_plain(row, required, left_out), form)
+
+
+def _plain(row: dict[str, Any], required: frozenset[str], left_out: set[str], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in row.items():
+        name = prefix + key
+        if isinstance(value, dict):
+            found[key] = _plain(value, required, left_out, f"{name}.")
+        elif value is not None:
+            try:
+                found[key] = json_value(value)
+                attribute_of(found[key])
+            except ModelError as error:
+                if name in required:
+                    raise ModelError(f"attribute {name!r}: {error}") from None
+                found.pop(key, None)
+                left_out.add(name)
+    return found

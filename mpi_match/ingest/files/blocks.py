@@ -1,0 +1,150 @@
+"""Files of lines, read in blocks of whole lines: the content of `rows.read_lines`, which reads line by line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from io import BufferedReader
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array
+from mpi_match.ingest.rows.judge import MAX_LINE_BYTES, PLAIN, EventForm, trimmed
+from mpi_match.ingest.rows.packed_files import DAMAGED, damaged, open_bytes
+from mpi_match.ingest.rows.row_files import is_csv
+from mpi_match.model import ModelError
+
+LINE_FEED = ord("\n")
+_SEARCHED_BYTES = 2**12
+"""Bytes searched for a line feed at a time."""
+READ_BYTES = 2**22
+"""Bytes of a block, besides those of a line that began in the block before; at most MAX_LINE_BYTES."""
+
+
+class LineBlock(NamedTuple):
+    """Consecutive lines of a file.
+
+    data         u8, each line with its line feed, also the last; of an overlong line the beginning without one
+    file         absolute path
+    first_line   number of the first line, counted from 1
+    overlong     is this one line of more than MAX_LINE_BYTES?
+    """
+
+    data: Array
+    file: str
+    first_line: int
+    overlong: bool = False
+
+
+def read_blocks(paths: Iterable[Path], form: EventForm = PLAIN) -> Iterator[LineBlock]:
+    """The lines of files, blank ones too, files in the order of their paths; packed ones are unpacked, CSV becomes JSON.
+
+    A line longer than `MAX_LINE_BYTES` is cut to one byte more than that.  Raises ModelError for a compressed file that is
+    damaged or truncated, after the lines before the damage; OSError.
+    """
+    for path in sorted(paths):
+        with _opened(path, form) as handle:
+            yield from blocks_of(partial(_read, handle, path), str(path.absolute()))
+
+
+def rows_of_block(block: LineBlock) -> Iterator[tuple[int, bytes]]:
+    """The lines of a block that are not blank, numbered from 0, blank ones counted."""
+    lines = [block.data.tobytes()] if block.overlong else block.data.tobytes().split(b"\n")
+    return ((i, line) for i, line in enumerate(lines) if block.overlong or trimmed(line))
+
+
+def _opened(path: Path, form: EventForm) -> BufferedReader:
+    """The lines of a file."""
+    handle = open_bytes(path)
+    if not is_csv(path):
+        return handle
+    from mpi_match.ingest.files.csv import CsvLines  # loads Numba
+
+    return BufferedReader(CsvLines(handle, path, dict(form.types)))
+
+
+def lines_in(path: Path, form: EventForm) -> Iterator[bytes]:
+    """The lines of a file that is packed or CSV, in pieces.  Raises ModelError when it is damaged or truncated, OSError."""
+    with _opened(path, form) as handle:
+        failed = None
+        while failed is None:
+            more, failed = _read(handle, path)
+            if not more and failed is None:
+                return
+            yield more
+        raise failed
+
+
+Read = Callable[[], tuple[bytes, ModelError | None]]
+"""Reads some more bytes, none at the end; and the error that stands behind them."""
+
+
+class LineCutter:
+    """Cuts bytes that come one after the other into blocks of the lines of `file`, blank ones too."""
+
+    def __init__(self, file: str) -> None:
+        self._file, self._first_line = file, 1
+        self._begun = b""
+        self._skips = False
+
+    def add(self, more: bytes) -> Iterator[LineBlock]:
+        """The lines that end in some more bytes, at most READ_BYTES."""
+        if self._skips and b"\n" not in more:
+            return
+        data = bytearray(more.partition(b"\n")[2] if self._skips else self._begun)
+        data += b"" if self._skips else more
+        self._skips = False
+        if len(data) > MAX_LINE_BYTES and (end := data.find(b"\n")) not in range(MAX_LINE_BYTES + 1):
+            yield self._block(data[: MAX_LINE_BYTES + 1], 1, overlong=True)
+            self._skips = end < 0
+            data = data[end + 1 :] if end >= 0 else bytearray()
+        whole = data.rfind(b"\n") + 1
+        self._begun = bytes(data[whole:])
+        if whole:
+            yield self._block(data[:whole], data.count(b"\n"))
+
+    def end(self) -> Iterator[LineBlock]:
+        """The last line, if it has no line feed."""
+        if self._begun:
+            yield from self.add(b"\n")
+
+    def _block(self, data: bytearray, n_lines: int, *, overlong: bool = False) -> LineBlock:
+        block = LineBlock(np.frombuffer(data, np.uint8), self._file, self._first_line, overlong)
+        self._first_line += n_lines
+        return block
+
+
+def blocks_of(read: Read, file: str) -> Iterator[LineBlock]:
+    """The lines that `read` gives, as blocks of `file`.  Raises the error of `read`, after all whole lines before it."""
+    cutter = LineCutter(file)
+    while True:
+        more, failed = read()
+        yield from cutter.add(more)
+        if failed is not None:
+            raise failed
+        if not more:
+            yield from cutter.end()
+            return
+
+
+def _read(handle: BufferedReader, path: Path) -> tuple[bytes, ModelError | None]:
+    """The next READ_BYTES, or the rest; and the error of the bytes after them."""
+    pieces, missing = [], READ_BYTES
+    try:
+        while missing and (piece := handle.read1(missing)):
+            pieces.append(piece)
+            missing -= len(piece)
+    except DAMAGED as error:
+        return b"".join(pieces), damaged(path, error)
+    return b"".join(pieces), None
+
+
+def after_line_feed(data: Array, at: int) -> int:
+    """The position behind the next line feed at or after `at`; the end of the data if there is none."""
+    for start in range(at, len(data), _SEARCHED_BYTES):
+        found = np.flatnonzero(data[start : start + _SEARCHED_BYTES] == LINE_FEED)
+        if len(found):
+            return start + int(found[0]) + 1
+    return len(data)

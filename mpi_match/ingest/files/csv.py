@@ -1,0 +1,331 @@
+"""CSV as JSON lines, in compiled code: what the scanner, `rows` and a run do with lines they then do with CSV.
+
+    temp,city,note                       (blank: the header is no row)
+    21.5,Milan,hi                        {"temp":21.5,"city":"Milan","note":"hi"}
+    30,,"two                             {"temp":30,"note":"two lines"}      with a line feed, escaped
+    lines"                               (blank: it belongs to the row before)
+    "21.5",true,Rome                     {"temp":"21.5","city":true,"note":"Rome"}
+
+The first record is the header.  A cell without quotes that is a number or boolean of JSON is one, and an empty one is
+absent; any other is text, and so is a cell in quotes, also an empty one.  `types` overrides that for columns by name.
+Separators are commas; records end with a line feed, or carriage return and line feed, outside quotes (RFC 4180).
+
+Every line of the file becomes one line, so numbers of lines stay those of the file.  A bad record becomes a line that `rows`
+refuses with the reason that stands in it (`rows.set_aside`).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array
+from mpi_match.arrays.strings import Strings
+from mpi_match.compute.compile_cache import compile_once, jit, nested
+from mpi_match.ingest.rows.judge import MAX_LINE_BYTES, set_aside
+from mpi_match.model import ModelError, Type
+
+_READ_BYTES = 2**20
+_MOST_EXPANSION = 6
+"""Most bytes that a byte of a cell becomes in JSON."""
+_OPEN, _FULL, _CELLS, _QUOTE, _NO_NUMBER, _NO_BOOLEAN = range(6)
+"""Why the transcoder stops: no whole record is left; the output is too small; a record is bad."""
+_TEXT, _LITERAL, _NUMBER = range(3)
+"""What a cell without quotes is."""
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class CsvLines(io.RawIOBase):
+    """The JSON lines of a CSV file that `handle` reads and that is closed with this.
+
+    Reading raises ModelError for a header with one name twice or without a name of `types`, and for a record that is longer
+    than a line may be.
+    """
+
+    def __init__(self, handle: io.BufferedReader, path: Path, types: Mapping[str, Type]) -> None:
+        self._handle, self._path, self._types = handle, path, types
+        self._left = self._made = b""
+        self._line, self._at_end = 1, False
+        self._columns: tuple[Array, Array, Array] | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self._handle.close()
+        super().close()
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._made and not self._at_end:
+            more = self._handle.read(_READ_BYTES)
+            self._at_end = len(more) < _READ_BYTES
+            pieces: list[bytes] = []
+            self._take(self._left + more, pieces)
+            self._made = b"".join(pieces)
+        taken = self._made[: len(buffer)]
+        buffer[: len(taken)] = taken
+        self._made = self._made[len(taken) :]
+        return len(taken)
+
+    def _take(self, data: bytes, pieces: list[bytes]) -> None:
+        """Make lines of all whole records, and keep the rest."""
+        source = np.frombuffer(bytearray(data), np.uint8)
+        at = self._header(data, source, pieces) if self._columns is None else 0
+        if self._columns is not None:
+            at = self._records(data, source, at, self._columns, pieces)
+        if len(data) - at > MAX_LINE_BYTES:
+            raise self._error(f"a record is longer than {MAX_LINE_BYTES // 2**20} MiB: is a closing quote missing?")
+        if self._at_end and at < len(data):
+            pieces.append(self._set_aside("a quoted cell has no closing quote", data[at:]))
+        self._left = data[at:]
+
+    def _error(self, text: str) -> ModelError:
+        return ModelError(f"{self._path}, line {self._line}: {text}")
+
+    def _header(self, data: bytes, source: Array, pieces: list[bytes]) -> int:
+        """Take the first record, if it is whole; where it ends."""
+        start = len(_BYTE_ORDER_MARK) if data.startswith(_BYTE_ORDER_MARK) else 0
+        end, is_good = map(int, _record_end(source, start, self._at_end))
+        if end < 0 or not data:
+            return 0
+        if not is_good:
+            raise self._error(f"the header is no record of CSV: {_QUOTES}")
+        names = _cells(data[start:end])
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise self._error(f"two columns have the name {twice!r}")
+        for name in self._types:
+            if name not in names:
+                has = ", ".join(map(repr, names))
+                raise self._error(f"there is no column {name!r}, which --schema names; there are: {has}")
+        keys = Strings.of(json.dumps(name, ensure_ascii=False).encode() + b":" for name in names)
+        types = np.array([self._types.get(name, Type.ANY) for name in names], np.int64)
+        self._columns = np.array(keys.data), keys.offsets, types
+        pieces.append(b"\n" * data.count(b"\n", 0, end))
+        self._line += len(pieces[-1])
+        return end
+
+    def _records(self, data: bytes, source: Array, at: int, columns: tuple[Array, Array, Array], pieces: list[bytes]) -> int:
+        """Make lines of all whole records from `at` on; where they end."""
+        out = np.empty(2 * len(data) + len(columns[0]) + _ROOM, np.uint8)
+        while True:
+            why, at, end, filled, cells = _transcode(source, at, self._at_end, columns, out)
+            pieces.append(out[:filled].tobytes())
+            self._line += pieces[-1].count(b"\n")
+            if why == _OPEN:
+                return int(at)
+            if why == _FULL:
+                out = np.empty(max(2 * len(out), _MOST_EXPANSION * (end - at) + len(columns[0]) + _ROOM), np.uint8)
+            else:
+                pieces.append(self._set_aside(self._reason(why, data[at:end], cells), data[at:end]))
+                at = end
+
+    def _reason(self, why: int, record: bytes, cells: int) -> str:
+        assert self._columns is not None
+        if why == _CELLS:
+            return f"the row has {cells} cell{'s' * (cells != 1)}, the header has {len(self._columns[2])}"
+        if why == _QUOTE:
+            return _QUOTES
+        wanted = "a number" if why == _NO_NUMBER else "true or false"
+        return f"the cell {json.dumps(_cells(record)[cells][:40], ensure_ascii=False)} is not {wanted}, as --schema says"
+
+    def _set_aside(self, reason: str, record: bytes) -> bytes:
+        """The line of a bad record, and blank ones for the others that it has."""
+        n_lines = record.count(b"\n")
+        self._line += n_lines
+        return set_aside(reason, record.rstrip(b"\r\n").replace(b"\n", b" ")) + b"\n" * max(n_lines, 1)
+
+
+_QUOTES = "a quote stands within a cell, or text behind a closing quote; quotes in a quoted cell are doubled"
+_ROOM = 64
+
+
+def compile_csv() -> None:
+    """Have the functions compiled that read CSV."""
+    content = cast(io.BufferedReader, io.BufferedReader(io.BytesIO(b"a\n1\n")))
+    with compile_once("csv"), CsvLines(content, Path(), {}) as lines:
+        lines.read()
+
+
+def _cells(record: bytes) -> list[str]:
+    return next(csv.reader(io.StringIO(record.decode(errors="replace"), newline="")), [])
+
+
+@jit
+def _record_end(data: Array, at: int, at_end: bool) -> tuple[int, bool]:
+    """Where the record that begins at `at` ends, behind its line feed, and whether its quotes stand as they may.
+
+    -1 if it is not whole: at the end of the file a line feed may be missing, a quote not.
+    """
+    n, is_quoted, at_start, is_good = len(data), False, True, True
+    while at < n:
+        byte = data[at]
+        if is_quoted:
+            if byte == 34:
+                if at + 1 == n and not at_end:
+                    return -1, True
+                if at + 1 < n and data[at + 1] == 34:
+                    at += 1
+                else:
+                    is_quoted = False
+                    behind = data[at + 1] if at + 1 < n else 10
+                    is_line_end = behind == 13 and (at + 2 >= n or data[at + 2] == 10)
+                    is_good &= behind == 44 or behind == 10 or is_line_end
+        elif byte == 34:
+            is_quoted = at_start and is_good
+            is_good &= at_start
+        elif byte == 10:
+            return at + 1, is_good
+        at_start = byte == 44 and not is_quoted
+        at += 1
+    return (n, is_good) if at_end and not is_quoted else (-1, True)
+
+
+@nested
+def _put(out: Array, filled: int, data: Array, start: int, stop: int) -> int:
+    for i in range(start, stop):
+        out[filled + i - start] = data[i]
+    return filled + stop - start
+
+
+@nested
+def _put_text(out: Array, filled: int, data: Array, start: int, stop: int, is_quoted: bool) -> int:
+    """Append a cell as a JSON string; two quotes within a quoted one are one."""
+    out[filled] = 34
+    filled += 1
+    i = start
+    while i < stop:
+        byte = data[i]
+        if byte < 32:
+            out[filled], out[filled + 1], out[filled + 2], out[filled + 3] = 92, 117, 48, 48
+            digit = byte & 15
+            out[filled + 4], out[filled + 5] = 48 + (byte >> 4), digit + (48 if digit < 10 else 87)
+            filled += 6
+        else:
+            if byte == 34 or byte == 92:
+                out[filled] = 92
+                filled += 1
+            out[filled] = byte
+            filled += 1
+        i += 2 if byte == 34 and is_quoted else 1
+    out[filled] = 34
+    return filled + 1
+
+
+@nested
+def _after_digits(data: Array, at: int, stop: int) -> int:
+    while at < stop and 48 <= data[at] <= 57:
+        at += 1
+    return at
+
+
+@nested
+def _kind_of(data: Array, start: int, stop: int) -> int:
+    """What the text of a cell is in JSON."""
+    n = stop - start
+    if n == 4 and data[start] == 116 and data[start + 1] == 114 and data[start + 2] == 117 and data[start + 3] == 101:
+        return _LITERAL
+    if n == 5 and data[start] == 102 and data[start + 1] == 97 and data[start + 2] == 108 and data[start + 3] == 115:
+        return _LITERAL if data[start + 4] == 101 else _TEXT
+    at = start + 1 if n and data[start] == 45 else start
+    end = _after_digits(data, at, stop)
+    if end == at or (data[at] == 48 and end > at + 1):
+        return _TEXT
+    if end < stop and data[end] == 46:
+        at = end + 1
+        end = _after_digits(data, at, stop)
+        if end == at:
+            return _TEXT
+    if end < stop and data[end] | 32 == 101:
+        at = end + 2 if end + 1 < stop and (data[end + 1] == 43 or data[end + 1] == 45) else end + 1
+        end = _after_digits(data, at, stop)
+        if end == at:
+            return _TEXT
+    return _NUMBER if end == stop else _TEXT
+
+
+@nested
+def _cell_end(data: Array, at: int, stop: int) -> tuple[int, int, int]:
+    """The content of the cell that begins here, and where the cell ends."""
+    start = at
+    if at < stop and data[at] == 34:
+        at += 1
+        while data[at] != 34 or (at + 1 < stop and data[at + 1] == 34):
+            at += 2 if data[at] == 34 else 1
+        return start + 1, at, at + 1
+    while at < stop and data[at] != 44:
+        at += 1
+    return start, at, at
+
+
+@nested
+def _put_cell(out: Array, filled: int, data: Array, cell: tuple[int, int, bool], type_: int) -> tuple[int, int]:
+    """Append a cell of a column of some type; where it ends, and why it is bad, or -1."""
+    start, stop, is_quoted = cell
+    kind = _TEXT if type_ == Type.STRING or (is_quoted and type_ == Type.ANY) else _kind_of(data, start, stop)
+    if type_ == Type.NUMBER and kind != _NUMBER:
+        return filled, _NO_NUMBER
+    if type_ == Type.BOOLEAN and kind != _LITERAL:
+        return filled, _NO_BOOLEAN
+    if kind == _TEXT:
+        return _put_text(out, filled, data, start, stop, is_quoted), -1
+    return _put(out, filled, data, start, stop), -1
+
+
+@jit
+def _transcode(
+    data: Array, at: int, at_end: bool, columns: tuple[Array, Array, Array], out: Array
+) -> tuple[int, int, int, int, int]:
+    """Write the lines of whole records, from `at` on, to `out`.
+
+    `columns`: the names as JSON with colons, their offsets, and the type of each.  Returns why it stops, at which record,
+    where that ends, how much is written, and its number of cells, or the number of the bad cell.
+    """
+    keys, key_offsets, types = columns
+    filled, n = 0, len(data)
+    while at < n:
+        end, is_good = _record_end(data, at, at_end)
+        if end < 0:
+            return _OPEN, at, at, filled, 0
+        if filled + _MOST_EXPANSION * (end - at) + len(keys) + _ROOM > len(out):
+            return _FULL, at, end, filled, 0
+        stop = end - 1 if data[end - 1] == 10 else end
+        stop = stop - 1 if stop > at and data[stop - 1] == 13 else stop
+        if stop == at:
+            out[filled] = 10
+            filled, at = filled + 1, end
+            continue
+        if not is_good:
+            return _QUOTE, at, end, filled, 0
+        before, cells, next_, why = filled, 0, at, -1
+        out[filled] = 123
+        filled += 1
+        while next_ <= stop and why < 0:
+            is_quoted = next_ < stop and data[next_] == 34
+            start, last, behind = _cell_end(data, next_, stop)
+            if cells < len(types) and (is_quoted or last > start):
+                if filled > before + 1:
+                    out[filled] = 44
+                    filled += 1
+                filled = _put(out, filled, keys, key_offsets[cells], key_offsets[cells + 1])
+                filled, why = _put_cell(out, filled, data, (start, last, is_quoted), types[cells])
+            cells += why < 0
+            next_ = behind + 1
+        if why < 0 and cells != len(types):
+            why = _CELLS
+        if why >= 0:
+            return why, at, end, before, cells
+        out[filled], out[filled + 1] = 125, 10
+        filled += 2
+        for i in range(at, end - 1):
+            if data[i] == 10:
+                out[filled] = 10
+                filled += 1
+        at = end
+    return _OPEN, at, at, filled, 0

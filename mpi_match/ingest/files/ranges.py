@@ -1,0 +1,113 @@
+"""Plain files of lines in ranges that threads read at the same time, with the blocks of `line_blocks.read_blocks`.
+
+    bytes    │ range 0        │ range 1        │ range 2
+    lines    ──────┬───────┬─────┬────────────────┬──────      a line belongs to the range that it begins in
+
+Lines are numbered from 0 in each range: how many come before is known when all ranges before have been read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array
+from mpi_match.ingest.files.blocks import LINE_FEED, LineBlock, after_line_feed
+from mpi_match.ingest.files.checked_blocks import Memory, read_exactly
+from mpi_match.ingest.files.line_pass import count_line_feeds
+from mpi_match.ingest.rows import judge
+
+GPU_RANGE_BYTES, CPU_RANGE_BYTES = 2**25, 2**22
+"""Bytes of a range: what Python does for one, with its lock held, takes longer than a GPU does for 16 MiB; threads of a
+CPU have short ones, of which a small file has enough for all."""
+_TAIL_BYTES = 2**16
+"""Bytes behind a range in which its last line nearly always ends."""
+
+
+class LineRange(NamedTuple):
+    """The lines that begin in the bytes `start` to `stop` of a file, which has `n_bytes`."""
+
+    path: Path
+    start: int
+    stop: int
+    n_bytes: int
+
+    def read(self, memory: Memory) -> RangeLines:
+        """Read them, into memory that is asked for.  Raises FileChanged for a file that has become shorter, OSError."""
+        for tail in (_TAIL_BYTES, judge.MAX_LINE_BYTES + 1):
+            data, first, is_whole = self._read(tail, memory)
+            if is_whole:
+                break
+        data = data[first:]
+        size = judge.MAX_LINE_BYTES
+        if self.stop - self.start > size and _may_have_overlong(data):
+            starts = range(self.start, self.stop, size)
+            return _joined([self._replace(start=at, stop=min(at + size, self.stop)).read(memory) for at in starts])
+        last = _last_line(data)  # no other is overlong
+        name = str(self.path.absolute())
+        if len(data) - last <= judge.MAX_LINE_BYTES + is_whole:
+            return RangeLines([LineBlock(data, name, 0)] if len(data) else [], count_line_feeds(data))
+        n_before = count_line_feeds(data[:last])
+        before = [LineBlock(data[:last], name, 0)] if last else []
+        overlong = LineBlock(data[last : last + judge.MAX_LINE_BYTES + 1], name, n_before, overlong=True)
+        return RangeLines([*before, overlong], n_before + 1)
+
+    def _read(self, tail: int, memory: Memory) -> tuple[Array, int, bool]:
+        """The bytes up to the end of the last line, if it is at most `tail` bytes behind the range; where the first line
+        begins in them; and whether the last one is whole."""
+        begin, end = max(self.start - 1, 0), min(self.stop + tail, self.n_bytes)
+        data = memory(end - begin + 1)
+        with self.path.open("rb", buffering=0) as handle:
+            read_exactly(handle.fileno(), data[:-1], begin, str(self.path.absolute()))
+        n_own = self.stop - begin
+        first = 0 if self.start == 0 else after_line_feed(data[: n_own - 1], 0)
+        if self.start > 0 and data[first - 1] != LINE_FEED:
+            return data[:0], 0, True  # no line begins in the range
+        stop = after_line_feed(data[:-1], n_own - 1)
+        if data[stop - 1] != LINE_FEED and end == self.n_bytes:
+            data[stop] = LINE_FEED
+            stop += 1
+        return data[:stop], first, bool(data[stop - 1] == LINE_FEED)
+
+
+class RangeLines(NamedTuple):
+    """The lines of a range in blocks, numbered from 0, and how many they are."""
+
+    blocks: list[LineBlock]
+    n_lines: int
+
+
+def ranges_of(path: Path, range_bytes: int) -> Iterator[LineRange]:
+    """The ranges of a file, of so many bytes, which together have the lines that it has now."""
+    n_bytes = path.stat().st_size
+    for start in range(0, n_bytes, range_bytes):
+        yield LineRange(path, start, min(start + range_bytes, n_bytes), n_bytes)
+
+
+def _joined(parts: list[RangeLines]) -> RangeLines:
+    """The lines of consecutive ranges as those of one."""
+    blocks, n_lines = list[LineBlock](), 0
+    for part in parts:
+        blocks += [block._replace(first_line=n_lines + block.first_line) for block in part.blocks]
+        n_lines += part.n_lines
+    return RangeLines(blocks, n_lines)
+
+
+def _may_have_overlong(data: Array) -> bool:
+    """Is any line perhaps longer than `MAX_LINE_BYTES`?  Such a one has two multiples of half of that, and no line feed
+    between them."""
+    step = judge.MAX_LINE_BYTES // 2
+    return any(after_line_feed(data, at) > at + step for at in range(0, len(data), step))
+
+
+def _last_line(data: Array) -> int:
+    """Where the last line begins."""
+    for end in range(len(data) - 1, 0, -_TAIL_BYTES):
+        start = max(end - _TAIL_BYTES, 0)
+        found = np.flatnonzero(data[start:end] == LINE_FEED)
+        if len(found):
+            return start + int(found[-1]) + 1
+    return 0

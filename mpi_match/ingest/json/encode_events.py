@@ -1,0 +1,254 @@
+"""`Events.encode` in compiled code, by all threads: the same batch for the same events.
+
+Each attribute is looked up in the tables of the vocabulary (`vocabulary_hash`), and put in order as the scanner of lines
+does.  Rows with an attribute of whose elements other operators than `any =` ask are left to `Events.encode`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array
+from mpi_match.compute.compile_cache import compile_once, jit, nested
+from mpi_match.compute.memory import (
+    AddressTable,
+    constant_i64,
+    load_f64,
+    load_i64,
+    load_u8,
+    load_u32,
+    load_u64,
+    store_i64,
+    store_u64,
+)
+from mpi_match.compute.parallel import at_most, in_stretches, stretches_of
+from mpi_match.events.batch import REJECTED, EventBatch
+from mpi_match.events.events import Events
+from mpi_match.events.lists import ListColumns
+from mpi_match.ingest.codes.atoms import ATOM_ROOTS, ATOMS_FOUND, NO_STATE, find_atoms
+from mpi_match.ingest.codes.code_tables import (
+    BOOLEAN_ELEMENT,
+    CODE_BITS,
+    ELEMENT_SEEDS,
+    ELEMENTS,
+    JUDGED,
+    N_ELEMENT_TYPES,
+    NAME_IDS,
+    NAME_ROLES,
+    NOT_FOUND,
+    NUMBER_BOUNDS,
+    NUMBER_ELEMENT,
+    SCALARS,
+    SEED,
+    STRING_SEEDS,
+    TEXT_ELEMENT,
+    code_of_boolean,
+    code_of_number,
+    code_of_string,
+    find_element,
+    find_name,
+    hashed,
+    mixed,
+)
+from mpi_match.ingest.json import to_codes
+from mpi_match.ingest.json.event_scanner import LEAST_ROW_BYTES, ThreadArrays, collected, with_encoded
+from mpi_match.ingest.json.text import hash_of
+from mpi_match.ingest.json.to_codes import (
+    ATTRIBUTE_ENDS,
+    MOST_ATOMS,
+    N_ATTRIBUTES,
+    PACKED_ATTRIBUTES,
+    ROW_ATOMS,
+    ROWS,
+    SCAN_COUNTS,
+    end_attributes,
+    flag,
+    name_of_number,
+)
+from mpi_match.ingest.rows.judge import PLAIN
+from mpi_match.model import Type
+from mpi_match.table.vocabulary import Vocabulary
+
+(
+    _OFFSETS,
+    _NAME,
+    _TYPE,
+    _NUMBER,
+    _STRING,
+    _STRING_BYTES,
+    _STRING_BOUNDS,
+    _LIST_OFFSETS,
+    _ELEMENT_TYPE,
+    _ELEMENT_NUMBER,
+    _ELEMENT_STRING,
+    _ENTRIES,
+) = range(12)
+"""Places in the table of addresses of events: their columns, and the entry of each name or NOT_FOUND, i64."""
+_IS_NUMBER, _IS_TEXT, _IS_LIST = int(Type.NUMBER), int(Type.STRING), int(Type.LIST)
+_NO_LISTS = ListColumns.concat(())
+
+
+class EventsEncoder:
+    """Encodes events into the code space of a vocabulary; compiles its functions when it is created."""
+
+    def __init__(self, vocabulary: Vocabulary, threads: int | None = None) -> None:
+        self._vocabulary, self._most_threads = vocabulary, threads
+        with compile_once("events-encoder-atoms" if vocabulary.n_atoms else "events-encoder"):
+            self._tables = hashed(vocabulary, PLAIN)
+            self.encode(Events.of([None]))
+
+    def encode(self, events: Events) -> EventBatch:
+        """The batch that `events.encode` makes."""
+        with at_most(self._most_threads):
+            offsets, attributes, flagged = self._encode(events)
+        if len(flagged):
+            attributes = with_encoded(offsets, attributes, flagged, events.take(flagged).encode(self._vocabulary))
+        rejected = None if events.rejected is None else events.rejected.astype(REJECTED)
+        return EventBatch(offsets, attributes, events.location, self._vocabulary.fingerprint, rejected)
+
+    def _encode(self, events: Events) -> tuple[Array, Array, Array]:
+        """Offsets and attributes of all rows, and which of them are left to `Events.encode`, without attributes so far."""
+        n, lists = len(events), events.lists or _NO_LISTS
+        entries = np.empty(len(events.names), np.int64)
+        names = AddressTable((events.names.data, events.names.offsets))
+        _find_entries(len(entries), names.address, self._tables.address, entries.ctypes.data)
+        columns = (events.offsets, events.name, events.type, events.number, events.string)
+        strings = (events.strings.data, events.strings.offsets)
+        table = AddressTable((*columns, *strings, lists.offsets, lists.type, lists.number, lists.string, entries))
+        bounds = [stretch * n // stretches_of(n) for stretch in range(stretches_of(n) + 1)]
+        n_elements = _elements_of(events)
+
+        def encode(stretch: int, _: int) -> ThreadArrays:
+            start, stop = bounds[stretch], bounds[stretch + 1]
+            first, last = int(events.offsets[start]), int(events.offsets[stop])
+            most = last - first + int(n_elements[last] - n_elements[first])
+            n_atoms, most_atoms = self._vocabulary.n_atoms, 2 * most if self._vocabulary.n_atoms else 0
+            while True:
+                part = ThreadArrays(LEAST_ROW_BYTES * (stop - start), n_atoms, most_atoms, most)
+                _encode_rows(start, stop, table.address, self._tables.address, part.address)
+                found = part.count(to_codes.N_ATOMS)
+                if found <= most_atoms:
+                    return part
+                most_atoms = found
+
+        parts = in_stretches(n, encode)
+        offsets, attributes, _ = collected(parts, n, self._vocabulary.packed_dtype)
+        flagged = [
+            start + part.filled(to_codes.FLAGGED, to_codes.N_FLAGGED)[:, 0]
+            for start, part in zip(bounds, parts, strict=False)
+        ]
+        return offsets, attributes, np.concatenate(flagged)
+
+
+def _elements_of(events: Events) -> Array:
+    """i64[m + 1]: elements of the attributes before each; a value that is no list is one."""
+    lengths = np.ones(len(events.type), np.int64)
+    if events.lists is not None:
+        listed = np.flatnonzero(events.type == Type.LIST)
+        lengths[listed] = np.diff(events.lists.offsets)[events.string[listed]]
+    return np.append(0, np.cumsum(lengths))
+
+
+@jit
+def _find_entries(n: int, names: int, tables: int, entries: int) -> None:
+    """Write the entry of each name."""
+    data, bounds = load_i64(names, 0), load_i64(names, 1)
+    for i in range(n):
+        start, stop = load_i64(bounds, i), load_i64(bounds, i + 1)
+        store_i64(entries, i, find_name(data, start, stop, mixed(hash_of(data, start, stop, SEED)), tables))
+
+
+@nested
+def _code(events: int, k: int, name: int, tables: int, work: int) -> int:
+    """The code of attribute k on a name; its atoms are found."""
+    type_, value = load_u8(load_i64(events, _TYPE), k), load_f64(load_i64(events, _NUMBER), k)
+    if type_ == _IS_NUMBER:
+        if value == value:
+            return code_of_number(name, value, tables)
+        bounds = constant_i64(tables, NUMBER_BOUNDS)
+        return 2 * (load_i64(bounds, name + 1) - load_i64(bounds, name)) + 1
+    if type_ == _IS_LIST:
+        return code_of_boolean(name, 2, tables)
+    if type_ != _IS_TEXT:
+        return code_of_boolean(name, int(value), tables)
+    string, data = load_u32(load_i64(events, _STRING), k), load_i64(events, _STRING_BYTES)
+    start, stop = load_i64(load_i64(events, _STRING_BOUNDS), string), load_i64(load_i64(events, _STRING_BOUNDS), string + 1)
+    root = load_i64(constant_i64(tables, ATOM_ROOTS), name)
+    if root != NO_STATE:
+        find_atoms(root, data, start, stop, tables, load_i64(work, ROW_ATOMS))
+    hash_ = hash_of(data, start, stop, load_u64(constant_i64(tables, STRING_SEEDS), name))
+    return code_of_string(name, data, start, stop, mixed(hash_), tables)
+
+
+@nested
+def _name_of_element(events: int, columns: tuple[int, int, int], k: int, entry: int, tables: int, work: int) -> int:
+    """The name of `any =` that a value satisfies as an element of the attribute with this entry, or NOT_FOUND; `columns` are
+    its type, number and string."""
+    types, numbers, strings = columns
+    type_, value = load_u8(types, k), load_f64(numbers, k)
+    if type_ != _IS_TEXT:
+        if value != value:
+            return NOT_FOUND
+        return name_of_number(value, NUMBER_ELEMENT if type_ == _IS_NUMBER else BOOLEAN_ELEMENT, entry, tables, work)
+    string, data = load_u32(strings, k), load_i64(events, _STRING_BYTES)
+    start, stop = load_i64(load_i64(events, _STRING_BOUNDS), string), load_i64(load_i64(events, _STRING_BOUNDS), string + 1)
+    owner = N_ELEMENT_TYPES * entry + TEXT_ELEMENT
+    hash_ = hash_of(data, start, stop, load_u64(constant_i64(tables, ELEMENT_SEEDS), owner))
+    return find_element(data, start, stop, mixed(hash_), owner, tables)
+
+
+@nested
+def _put_elements(events: int, k: int, entry: int, to: int, tables: int, work: int) -> int:
+    """Write the names that the elements of attribute k satisfy to u64, packed: how many."""
+    columns = (load_i64(events, _TYPE), load_i64(events, _NUMBER), load_i64(events, _STRING))
+    first, last, n = k, k + 1, 0
+    if load_u8(columns[0], k) == _IS_LIST:
+        item, bounds = load_u32(columns[2], k), load_i64(events, _LIST_OFFSETS)
+        columns = (load_i64(events, _ELEMENT_TYPE), load_i64(events, _ELEMENT_NUMBER), load_i64(events, _ELEMENT_STRING))
+        first, last = load_i64(bounds, item), load_i64(bounds, item + 1)
+    for j in range(first, last):
+        name = _name_of_element(events, columns, j, entry, tables, work)
+        if name != NOT_FOUND:
+            store_u64(to, n, np.uint64(name) << load_u64(constant_i64(tables, SCALARS), CODE_BITS))
+            n += 1
+    return n
+
+
+@nested
+def _encode_row(row: int, events: int, tables: int, work: int) -> int:
+    """Write the attributes of a row, unordered, behind those that are counted: how many, or -1 if it is to be judged."""
+    names, offsets, entries = load_i64(events, _NAME), load_i64(events, _OFFSETS), load_i64(events, _ENTRIES)
+    ids, roles = constant_i64(tables, NAME_IDS), constant_i64(tables, NAME_ROLES)
+    to = load_i64(work, PACKED_ATTRIBUTES) + 8 * load_i64(load_i64(work, SCAN_COUNTS), N_ATTRIBUTES)
+    n = 0
+    for k in range(load_i64(offsets, row), load_i64(offsets, row + 1)):
+        entry = load_i64(entries, load_u32(names, k))
+        if entry == NOT_FOUND:
+            continue
+        if load_i64(roles, entry) == JUDGED:
+            return -1
+        if load_i64(roles, entry) == ELEMENTS:
+            n += _put_elements(events, k, entry, to + 8 * n, tables, work)
+        name = load_i64(ids, entry)
+        if name != NOT_FOUND:
+            code = np.uint64(_code(events, k, name, tables, work))
+            store_u64(to, n, np.uint64(name) << load_u64(constant_i64(tables, SCALARS), CODE_BITS) | code)
+            n += 1
+    return n
+
+
+@jit
+def _encode_rows(start: int, stop: int, events: int, tables: int, work: int) -> None:
+    """Encode rows, as `scanner.scan_lines` writes them."""
+    counts = load_i64(work, SCAN_COUNTS)
+    for i in range(MOST_ATOMS):
+        store_i64(counts, i, 0)
+    for row in range(start, stop):
+        store_i64(load_i64(work, ROW_ATOMS), ATOMS_FOUND, 0)
+        n = _encode_row(row, events, tables, work)
+        if n < 0:
+            flag(0, 0, 0, work)
+        else:
+            end_attributes(n, tables, work)
+        store_i64(load_i64(work, ATTRIBUTE_ENDS), row - start, load_i64(counts, N_ATTRIBUTES))
+        store_i64(counts, ROWS, row - start + 1)

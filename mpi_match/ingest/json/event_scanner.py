@@ -1,0 +1,377 @@
+"""Events of JSON lines, a block of lines at a time: scanned by all threads, in doubt judged by `rows`.
+
+Each thread scans the lines that begin in its stretch of the block (`scanner`), into arrays of its own.  The rows that are
+flagged, and only they, go through `rows.parse_json` and `rows.event_of_row`; the events that these find are encoded together
+and put between the others.  So the batch, the ids and the rejects are those of `rows` and `Events.encode`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from copy import copy
+from itertools import accumulate
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array, offsets_of
+from mpi_match.arrays.strings import Strings
+from mpi_match.compute.compile_cache import compile_once
+from mpi_match.compute.memory import AddressTable
+from mpi_match.compute.parallel import at_most, in_stretches, stretches_of
+from mpi_match.events.batch import REJECTED, EventBatch
+from mpi_match.events.events import Events
+from mpi_match.ingest.codes.atoms import FOUND_HEADER
+from mpi_match.ingest.codes.code_tables import hashed
+from mpi_match.ingest.files.blocks import LineBlock, after_line_feed
+from mpi_match.ingest.json import to_codes
+from mpi_match.ingest.json.flat_cpu import FlatLines
+from mpi_match.ingest.json.text import SCRATCH_BYTES
+from mpi_match.ingest.rows.judge import PLAIN, EventForm, Reject, Rejects, event_of_row, parse_json, row_text, trimmed
+from mpi_match.model import Event, ModelError
+from mpi_match.table.table import Table
+from mpi_match.table.vocabulary import Vocabulary
+
+LEAST_ROW_BYTES, LEAST_ATTRIBUTE_BYTES = 2, 2
+"""Fewest bytes of a row with its line feed, also of a flagged one, and of an attribute or an element of a list."""
+_ONE_FLAGGED = np.zeros((1, 2), np.int64), np.zeros(0, np.uint8)
+"""The ids of an overlong line, as `scanned_ids` takes them."""
+
+
+class LineArrays:
+    """What a thread writes while it scans lines: `arrays` by their places in the table (`scanner`), of which SCAN_COUNTS has
+    `n_counts`.
+
+    There is room for `n_bytes` of lines, in the arrays that are the same for all scanners.  Pages that are never written
+    take no memory.
+    """
+
+    def __init__(self, n_bytes: int, n_counts: int, arrays: dict[int, Array]) -> None:
+        self.n_bytes = n_bytes
+        n_rows = n_bytes // LEAST_ROW_BYTES
+        every: dict[int, Array] = arrays | {
+            to_codes.SCAN_COUNTS: np.zeros(n_counts, np.int64),
+            to_codes.ATTRIBUTE_ENDS: np.empty(n_rows, np.int64),
+            to_codes.ROW_LOCATIONS: np.empty((n_rows, 2)),
+            to_codes.ID_BOUNDS: np.empty((n_rows, 2), np.int64),
+            to_codes.ID_DATA: np.empty(n_bytes, np.uint8),
+            to_codes.FLAGGED: np.empty((n_rows, 4), np.int64),
+            to_codes.NAME_HASHES_SEEN: np.empty(to_codes.MOST_NAMES, np.uint64),
+            to_codes.PREFIX_ENDS: np.empty(to_codes.MOST_DEPTH, np.int64),
+            to_codes.PREFIX_HASHES: np.empty(to_codes.MOST_DEPTH, np.uint64),
+            to_codes.DOTTED_NAME: np.empty(SCRATCH_BYTES, np.uint8),
+            to_codes.DECODED: np.empty(SCRATCH_BYTES, np.uint8),
+        }
+        rooms = {to_codes.NAME_ROOM: to_codes.MOST_NAMES, to_codes.SCRATCH_ROOM: SCRATCH_BYTES, to_codes.ID_ROOM: n_bytes}
+        every[to_codes.SCAN_COUNTS][list(rooms)] = list(rooms.values())
+        self._table = AddressTable(every[k] for k in range(len(every)))
+        self.address, self.arrays = self._table.address, self._table.arrays
+
+    def count(self, which: int) -> int:
+        return int(self.arrays[to_codes.SCAN_COUNTS][which])
+
+    def filled(self, which: int, count: int) -> Array:
+        """The filled part of an array, according to one of the counts."""
+        return self.arrays[which][: self.count(count)]
+
+
+class ThreadArrays(LineArrays):
+    """Arrays for codes of `n_attributes`, with a bound on attributes for atoms, of which there are `n_atoms`."""
+
+    def __init__(self, n_bytes: int, n_atoms: int, most_atoms: int, n_attributes: int | None = None) -> None:
+        n_attributes = n_bytes // LEAST_ATTRIBUTE_BYTES if n_attributes is None else n_attributes
+        arrays: dict[int, Array] = {
+            to_codes.PACKED_ATTRIBUTES: np.empty(n_attributes + most_atoms, np.uint64),
+            to_codes.ROW_ATOMS: np.zeros(FOUND_HEADER + 2 * n_atoms, np.int64),
+        }
+        super().__init__(n_bytes, to_codes.N_COUNTS, arrays)
+        self.arrays[to_codes.SCAN_COUNTS][to_codes.MOST_ATOMS] = most_atoms
+
+
+def compile_scanner() -> None:
+    """Have the functions compiled that scan lines for a vocabulary without `suffix` and `contains`."""
+    EventScanner(Table.from_filters(()).vocabulary, PLAIN)
+
+
+class ScannedEvents(NamedTuple):
+    """The events of a block.
+
+    batch        with the rejected rows
+    ids          of every event, empty for one without; None if the form names none, or they are not kept
+    located      has any event a location?
+    identified   has any event an id?
+    n_flagged    rows that the scanner left to `rows`
+    n_on_gpu     rows whose lines were scanned on a GPU
+    rows         the rows themselves, see `event_rows`; None where they are not kept
+    """
+
+    batch: EventBatch
+    ids: Strings | None
+    located: bool
+    identified: bool
+    n_flagged: int
+    n_on_gpu: int = 0
+    rows: Strings | None = None
+
+
+class LineScanner(Protocol):
+    """Turns blocks of lines into events."""
+
+    def scan(self, block: LineBlock, rejects: Rejects) -> ScannedEvents:
+        """The events of a block; rejected rows go to `rejects`, in the order of their lines, with their file and line."""
+        ...
+
+
+class EventScanner:
+    """Scans blocks of lines into the code space of a vocabulary.
+
+    Compiles its functions when it is created (`compile_cache.compile_s` counts that).  Keeps arrays of about the size of the
+    largest block, for every thread; results do not share them.  Unless `with_ids`, ids are judged, and not kept.
+    """
+
+    def __init__(
+        self, vocabulary: Vocabulary, form: EventForm, threads: int | None = None, *, with_ids: bool = True
+    ) -> None:
+        self.vocabulary, self.form, self._most_threads = vocabulary, form, threads
+        self.keeps_ids = with_ids and form.id is not None
+        self._threads: list[ThreadArrays] = []
+        with compile_once(f"scanner{'-atoms' * bool(vocabulary.n_atoms)}{'-ids' * (form.id is not None)}"):
+            self._tables = hashed(vocabulary, form)
+            self._flat = FlatLines(self._tables.arrays)
+            self.scan(LineBlock(np.frombuffer(bytearray(b"{}\n"), np.uint8), "", 1), [])
+
+    def for_one_thread(self) -> EventScanner:
+        """Another one with the same tables, which scans in the calling thread alone."""
+        other = copy(self)
+        other._most_threads, other._threads = 1, []
+        return other
+
+    def scan(self, block: LineBlock, rejects: Rejects) -> ScannedEvents:
+        """See `LineScanner.scan`."""
+        with at_most(self._most_threads):
+            return self._scan(block, rejects)
+
+    def _scan(self, block: LineBlock, rejects: Rejects) -> ScannedEvents:
+        if block.overlong:
+            events = judged_events([(block.data.tobytes(), block.first_line)], self.form, block.file, rejects)
+            return self._joined([], block.data, np.zeros(1, np.int64), events)
+        parts = self._scan_all(block.data)
+        flagged, judged = flagged_rows(parts, block)
+        events = judged_events(judged, self.form, block.file, rejects)
+        return self._joined(parts, block.data, flagged, events)
+
+    def _scan_all(self, data: Array) -> list[ThreadArrays]:
+        """The output of each thread for its range of the lines."""
+        n_stretches = stretches_of(len(data))
+        bounds = line_bounds(data, n_stretches)
+        for i, n_bytes in enumerate(np.diff(bounds).tolist()):
+            if i == len(self._threads):
+                self._threads.append(self._thread_arrays(n_bytes))
+            elif n_bytes > self._threads[i].n_bytes:
+                self._threads[i] = self._thread_arrays(n_bytes)
+        in_stretches(len(data), self._scan_stretch, data.ctypes.data, bounds.tolist())
+        return self._threads[:n_stretches]
+
+    def _thread_arrays(self, n_bytes: int, n_found: int = 0) -> ThreadArrays:
+        n_atoms = self.vocabulary.n_atoms
+        return ThreadArrays(n_bytes, n_atoms, max(2 * n_found, n_bytes // LEAST_ATTRIBUTE_BYTES) if n_atoms else 0)
+
+    def _scan_stretch(self, stretch: int, n_stretches: int, data: int, bounds: list[int]) -> None:
+        while True:
+            part = self._threads[stretch]
+            where = data, bounds[stretch], bounds[stretch + 1]
+            to_codes.scan_lines(*where, self._tables.address, self._flat.tables, part.address)
+            if part.count(to_codes.N_ATOMS) <= part.count(to_codes.MOST_ATOMS):
+                return
+            self._threads[stretch] = self._thread_arrays(part.n_bytes, part.count(to_codes.N_ATOMS))
+
+    def _joined(self, parts: list[ThreadArrays], data: Array, flagged: Array, judged: list[Event | None]) -> ScannedEvents:
+        """The rows of all threads, which scanned `data`, end to end; the judged ones at their positions `flagged`."""
+        batch = with_judged(self._collected(parts, len(data), len(flagged)), flagged, judged, self.vocabulary)
+        return ScannedEvents(
+            batch,
+            ids_of(data, parts, flagged, judged) if self.keeps_ids else None,
+            batch.location is not None,
+            are_identified(parts, judged),
+            len(flagged),
+        )
+
+    def _collected(self, parts: list[ThreadArrays], n_bytes: int, n_flagged: int) -> tuple[Array, Array, Array | None]:
+        """Offsets, attributes and locations, if there are any, of the rows that all threads have scanned.
+
+        Without threads there are only flagged rows.
+        """
+        dtype = self.vocabulary.packed_dtype
+        if not parts:
+            return np.zeros(n_flagged + 1, np.uint32), np.zeros(0, dtype), None
+        return collected(parts, n_bytes, dtype)
+
+
+class SharedScanner:
+    """Scans blocks in any number of threads at once, each block in one of them, as `scanner` does."""
+
+    def __init__(self, scanner: EventScanner) -> None:
+        self._scanner, self._idle = scanner, deque[EventScanner]()
+
+    def scan(self, block: LineBlock, rejects: Rejects) -> ScannedEvents:
+        """See `LineScanner.scan`."""
+        try:
+            own = self._idle.pop()
+        except IndexError:
+            own = self._scanner.for_one_thread()
+        try:
+            return own.scan(block, rejects)
+        finally:
+            self._idle.append(own)
+
+
+def collected(parts: Sequence[LineArrays], n: int, dtype: np.dtype[Any]) -> tuple[Array, Array, Array | None]:
+    """Offsets, attributes and locations, if there are any, of the rows that all threads have written, of n bytes or rows."""
+    rows = list(accumulate((part.count(to_codes.ROWS) for part in parts), initial=0))
+    counts = list(accumulate((part.count(to_codes.N_ATTRIBUTES) for part in parts), initial=0))
+    located = any(part.count(to_codes.N_LOCATED) for part in parts)
+    location = np.full((rows[-1] if located else 0, 2), np.nan)
+    to = AddressTable((np.zeros(rows[-1] + 1, np.uint32), np.empty(counts[-1], dtype), location))
+
+    def collect(stretch: int, n_stretches: int) -> None:
+        where = (rows[stretch], counts[stretch], to.address, dtype == np.uint32)
+        to_codes.collect(parts[stretch].address, *where)
+
+    in_stretches(n, collect)
+    offsets, attributes, _ = to.arrays
+    return offsets, attributes, location if located else None
+
+
+def flagged_rows(parts: Sequence[LineArrays], block: LineBlock) -> tuple[Array, list[tuple[bytes, int]]]:
+    """The flagged rows of a block, i64 ascending, and the line of each with its number; `parts` are those of all threads."""
+    rows = accumulate((part.count(to_codes.ROWS) for part in parts), initial=0)
+    lines = accumulate((part.count(to_codes.LINES) for part in parts), initial=block.first_line)
+    flagged, judged = [], []
+    for part, first_row, first_line in zip(parts, rows, lines, strict=False):
+        for row, line, start, stop in part.filled(to_codes.FLAGGED, to_codes.N_FLAGGED).tolist():
+            flagged.append(first_row + row)
+            judged.append((block.data[start : stop + 1].tobytes(), first_line + line))
+    return np.array(flagged, np.int64), judged
+
+
+def ids_of(data: Array, parts: Sequence[LineArrays], flagged: Array, judged: list[Event | None]) -> Strings:
+    """The ids of all rows, empty for those without one: of the rows that threads have scanned, and of the judged ones."""
+    found = [(part.filled(to_codes.ID_BOUNDS, to_codes.ROWS), part.arrays[to_codes.ID_DATA]) for part in parts]
+    return scanned_ids(data, found or [_ONE_FLAGGED], flagged, judged)
+
+
+def are_identified(parts: Sequence[LineArrays], judged: list[Event | None]) -> bool:
+    """Has any row an id?"""
+    of_judged = any(event is not None and event.id is not None for event in judged)
+    return of_judged or any(part.count(to_codes.N_IDENTIFIED) for part in parts)
+
+
+def scanned_ids(data: Array, parts: Sequence[tuple[Array, Array]], flagged: Array, judged: list[Event | None]) -> Strings:
+    """The ids of scanned rows, empty for one without; those of judged rows at their positions `flagged`, i64 ascending.
+
+    Parameters: `data` u8 are the lines, `parts` the ID_BOUNDS and ID_DATA of all rows, one part after the other.
+    """
+    of_judged = [("" if event is None else event.id or "").encode() for event in judged]
+    lengths = np.concatenate([np.abs(bounds[:, 1] - bounds[:, 0]) for bounds, _ in parts])
+    lengths[flagged] = list(map(len, of_judged))
+    offsets = offsets_of(lengths)
+    found, first = np.empty(offsets[-1], np.uint8), 0
+    for bounds, decoded in parts:
+        addresses = [each.ctypes.data for each in (data, decoded, bounds, offsets[first:], found)]
+        in_stretches(len(bounds), _copy_ids, len(bounds), addresses)
+        first += len(bounds)
+    for row, id_ in zip(flagged.tolist(), of_judged, strict=True):
+        found[offsets[row] : offsets[row + 1]] = np.frombuffer(id_, np.uint8)
+    return Strings(found, offsets)
+
+
+def _copy_ids(stretch: int, n_stretches: int, n_rows: int, addresses: list[int]) -> None:
+    to_codes.copy_ids(stretch * n_rows // n_stretches, (stretch + 1) * n_rows // n_stretches, *addresses)
+
+
+def judged_events(lines: list[tuple[bytes, int]], form: EventForm, file: str, rejects: Rejects) -> list[Event | None]:
+    """The events of flagged lines, given with their numbers; None for a rejected row."""
+    found: list[Event | None] = []
+    for line, number in lines:
+        text = trimmed(line)
+        try:
+            found.append(event_of_row(parse_json(text), form))
+        except ModelError as error:
+            rejects.append(Reject(str(error), file, number, row_text(text)))
+            found.append(None)
+    return found
+
+
+def with_judged(
+    arrays: tuple[Array, Array, Array | None], flagged: Array, judged: list[Event | None], vocabulary: Vocabulary
+) -> EventBatch:
+    """Scanned rows as a batch, with the judged ones at their positions `flagged`, i64 ascending.
+
+    Parameters: `arrays` are offsets, attributes and locations, if there are any, of all rows, the flagged ones without
+    attributes; they may be written to.
+    """
+    offsets, attributes, location = arrays
+    events = Events.of(judged)
+    attributes = with_encoded(offsets, attributes, flagged, events.encode(vocabulary))
+    if events.location is not None:
+        location = np.full((len(offsets) - 1, 2), np.nan) if location is None else location
+        location[flagged] = events.location
+    rejected = flagged[[event is None for event in judged]].astype(REJECTED) if None in judged else None
+    return EventBatch(offsets, attributes, location, vocabulary.fingerprint, rejected)
+
+
+def with_encoded(offsets: Array, attributes: Array, rows: Array, encoded: EventBatch) -> Array:
+    """Attributes with those of some rows, i64 ascending, that have had none; changes `offsets` u32."""
+    if len(encoded.attributes):
+        lengths, of_rows = np.diff(offsets), np.diff(encoded.offsets)
+        places = np.repeat(offsets[rows].astype(np.int64), of_rows)
+        attributes = np.insert(attributes, places, encoded.attributes)
+        lengths[rows] = of_rows
+        np.cumsum(lengths, out=offsets[1:], dtype=np.uint32)
+    return attributes
+
+
+class EventQueue:
+    """Scanned events, taken in batches of any size.
+
+    located, identified   has any event so far a location, an id?
+    n_flagged, n_on_gpu   rows so far that the scanner left to `rows`; whose lines were scanned on a GPU
+    """
+
+    def __init__(self, blocks: Iterator[ScannedEvents]) -> None:
+        self._blocks, self._taken = blocks, 0
+        self._current: ScannedEvents | None = None
+        self.located = self.identified = False
+        self.n_flagged = self.n_on_gpu = 0
+
+    def take(self, most: int) -> tuple[EventBatch, Strings | None, Strings | None] | None:
+        """The next events, at most `most`, up to the end of a block, their ids and their rows; None without events or if
+        `most` is 0.  The rest of a block is divided evenly: a short last batch costs threads as much as a long one.
+        """
+        if not most:
+            return None
+        while self._current is None or self._taken == self._current.batch.n_events:
+            self._current, self._taken = next(self._blocks, None), 0
+            if self._current is None:
+                return None
+            self.located |= self._current.located
+            self.identified |= self._current.identified
+            self.n_flagged += self._current.n_flagged
+            self.n_on_gpu += self._current.n_on_gpu
+        batch, beside = self._current.batch, (self._current.ids, self._current.rows)
+        start, n_left = self._taken, batch.n_events - self._taken
+        stop = start + -(-n_left // -(-n_left // most))
+        self._taken = stop
+        ids, rows = (None if each is None else each.between(start, stop) for each in beside)
+        return batch[start:stop], ids, rows
+
+
+def line_bounds(data: Array, n_stretches: int) -> Array:
+    """i64[n_stretches + 1]: first byte of each thread's lines, and the end of the data."""
+    bounds = np.zeros(n_stretches + 1, np.int64)
+    bounds[-1] = len(data)
+    for i in range(1, n_stretches):
+        at = max(int(bounds[i - 1]), i * len(data) // n_stretches)
+        bounds[i] = after_line_feed(data, at)
+    return bounds

@@ -1,0 +1,155 @@
+"""Events of JSON lines as they were published, a block at a time: scanned by all threads, in doubt judged by `rows`.
+
+As `event_scanner` does for codes.  Each thread writes a piece of `Events` with names and strings of its own; the judged rows
+are another piece; `joined_events` puts them together.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array
+from mpi_match.compute.compile_cache import compile_once
+from mpi_match.compute.parallel import at_most, in_stretches, stretches_of
+from mpi_match.events.events import Events
+from mpi_match.events.lists import ListColumns
+from mpi_match.ingest.codes.atoms import FOUND_HEADER
+from mpi_match.ingest.codes.code_tables import hashed
+from mpi_match.ingest.codes.string_pool import StringPool
+from mpi_match.ingest.files.blocks import LineBlock
+from mpi_match.ingest.json import to_codes, to_columns
+from mpi_match.ingest.json.event_scanner import (
+    LEAST_ATTRIBUTE_BYTES,
+    LineArrays,
+    are_identified,
+    flagged_rows,
+    ids_of,
+    judged_events,
+    line_bounds,
+)
+from mpi_match.ingest.json.join_events import JoinedEvents
+from mpi_match.ingest.rows.judge import EventForm, Rejects
+from mpi_match.table.table import Table
+
+
+class _ColumnArrays(LineArrays):
+    """Arrays for the columns of `n_bytes` of lines, and the pools of a thread."""
+
+    def __init__(self, n_bytes: int) -> None:
+        n = n_bytes // LEAST_ATTRIBUTE_BYTES
+        self.pools = StringPool(), StringPool()
+        arrays: dict[int, Array] = {
+            to_codes.PACKED_ATTRIBUTES: np.empty(0, np.uint64),
+            to_codes.ROW_ATOMS: np.zeros(FOUND_HEADER, np.int64),
+            to_columns.COLUMN_NAME: np.empty(n, np.uint32),
+            to_columns.COLUMN_TYPE: np.empty(n, np.uint8),
+            to_columns.COLUMN_NUMBER: np.empty(n),
+            to_columns.COLUMN_STRING: np.empty(n, np.uint32),
+            to_columns.LIST_ENDS: np.empty(n, np.int64),
+            to_columns.ELEMENT_TYPE: np.empty(n, np.uint8),
+            to_columns.ELEMENT_NUMBER: np.empty(n),
+            to_columns.ELEMENT_STRING: np.empty(n, np.uint32),
+            to_columns.COLUMN_POOLS: np.zeros(2, np.int64),
+        }
+        super().__init__(n_bytes, to_columns.N_COLUMN_COUNTS, arrays)
+
+    def scan(self, data: int, start: int, stop: int, tables: int) -> None:
+        """Scan data[start:stop]."""
+        counts = self.arrays[to_codes.SCAN_COUNTS]
+        counts[: to_codes.MOST_ATOMS] = 0
+        counts[to_codes.N_COUNTS :] = 0
+        counts[to_columns.SCANNED_TO_BYTE] = start
+        for pool in self.pools:
+            pool.clear()
+        while counts[to_columns.SCANNED_TO_BYTE] < stop:
+            self.arrays[to_columns.COLUMN_POOLS][:] = [pool.address for pool in self.pools]
+            to_columns.scan_columns(data, stop, tables, self.address)
+            if counts[to_columns.LACKING] >= 0:
+                self.pools[counts[to_columns.LACKING]].grow()
+
+    def piece(self) -> Events:
+        """The rows, sharing memory, without locations and ids."""
+        attributes = (to_columns.COLUMN_NAME, to_columns.COLUMN_TYPE, to_columns.COLUMN_NUMBER)
+        elements = (to_columns.ELEMENT_TYPE, to_columns.ELEMENT_NUMBER, to_columns.ELEMENT_STRING)
+        list_offsets = np.append(0, self.filled(to_columns.LIST_ENDS, to_columns.N_LISTS))
+        name, type_, number = (self.filled(k, to_codes.N_ATTRIBUTES) for k in attributes)
+        names, strings = (pool.strings() for pool in self.pools)
+        return Events(
+            offsets=np.append(0, self.filled(to_codes.ATTRIBUTE_ENDS, to_codes.ROWS)),
+            name=name,
+            type=type_,
+            number=number,
+            string=self.filled(to_columns.COLUMN_STRING, to_codes.N_ATTRIBUTES),
+            names=names,
+            strings=strings,
+            lists=ListColumns(list_offsets, *(self.filled(k, to_columns.N_ELEMENTS) for k in elements)),
+        )
+
+
+class LineColumns:
+    """Scans blocks of lines into `JoinedEvents`; compiles its functions when it is created.
+
+    Keeps arrays of about the size of the largest block, for every thread.  `n_flagged` counts the rows that were left to
+    `rows`.
+    """
+
+    def __init__(self, form: EventForm, threads: int | None = None) -> None:
+        self._form, self._most_threads = form, threads
+        self._threads: list[_ColumnArrays] = []
+        self.n_flagged = 0
+        with compile_once("column-scanner"):
+            self._tables = hashed(Table.from_filters([]).vocabulary, form)
+            self.scan(LineBlock(np.frombuffer(bytearray(b"{}\n"), np.uint8), "", 1), [], JoinedEvents())
+            if form.id is not None:
+                to_codes.copy_ids(0, 0, 0, 0, 0, 0, 0)
+
+    def scan(self, block: LineBlock, rejects: Rejects, to: JoinedEvents) -> None:
+        """Add the events of a block; rejected rows go to `rejects`, in the order of their lines."""
+        with at_most(self._most_threads):
+            parts = [] if block.overlong else self._scan_all(block.data)
+        if block.overlong:
+            flagged, lines = np.zeros(1, np.int64), [(block.data.tobytes(), block.first_line)]
+        else:
+            flagged, lines = flagged_rows(parts, block)
+        self.n_flagged += len(flagged)
+        judged = judged_events(lines, self._form, block.file, rejects)
+        events = Events.of(judged)
+        ranges, first, n_before = [], 0, 0
+        for part in parts:
+            piece, at = part.piece(), 0
+            for row in part.filled(to_codes.FLAGGED, to_codes.N_FLAGGED)[:, 0].tolist():
+                ranges += [(piece, at, row), (events, n_before, n_before + 1)]
+                at, n_before = row + 1, n_before + 1
+            ranges.append((piece, at, len(piece)))
+            first += len(piece)
+        to.add_rows(ranges if parts else [(events, 0, len(events))])
+        ids = ids_of(block.data, parts, flagged, judged) if are_identified(parts, judged) else None
+        rejected = None if events.rejected is None else flagged[events.rejected]
+        to.add_places(first if parts else len(events), self._locations(parts, flagged, events), ids, rejected)
+
+    def _scan_all(self, data: Array) -> list[_ColumnArrays]:
+        """What each thread wrote of its range of the lines."""
+        n_stretches = stretches_of(len(data))
+        bounds = line_bounds(data, n_stretches).tolist()
+        for i in range(n_stretches):
+            n_bytes = bounds[i + 1] - bounds[i]
+            if i == len(self._threads):
+                self._threads.append(_ColumnArrays(n_bytes))
+            elif n_bytes > self._threads[i].n_bytes:
+                self._threads[i] = _ColumnArrays(n_bytes)
+
+        def scan(stretch: int, _: int) -> None:
+            self._threads[stretch].scan(data.ctypes.data, bounds[stretch], bounds[stretch + 1], self._tables.address)
+
+        in_stretches(len(data), scan)
+        return self._threads[:n_stretches]
+
+    def _locations(self, parts: list[_ColumnArrays], flagged: Array, judged: Events) -> Array | None:
+        """f64[n, 2]; None when no event has one."""
+        if judged.location is None and not any(part.count(to_codes.N_LOCATED) for part in parts):
+            return None
+        if not parts:
+            return judged.location
+        location = np.concatenate([part.filled(to_codes.ROW_LOCATIONS, to_codes.ROWS) for part in parts])
+        location[flagged] = np.nan if judged.location is None else judged.location
+        return location

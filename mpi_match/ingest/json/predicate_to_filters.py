@@ -1,0 +1,577 @@
+r"""Predicates as text to filters, in compiled code: what `predicates.parse` makes of them, without a Python object.
+
+The text is read once, from left to right.  Each term becomes a constraint, behind those that are written; an alternative is
+the set of its terms, a bit for each in u64, since an alternative has its terms in the order of the text.  A stack holds the
+alternatives, those of the parentheses around them first:
+
+    a and (b or c and d)        0  {a}          the terms before `(`, to be in every alternative
+                                1  {b}          `or` ends an alternative
+                                2  {c, d}
+    at `)`                      0  {a, b}       every alternative outside with every one inside
+                                1  {a, c, d}
+
+What is not certain is flagged and left to `predicates`: `not` before a term, `any` with more than `= 'text'`, backslashes in
+texts, `""` in names, numbers that JSON does not have, characters beyond ASCII outside quotes, more terms or alternatives
+than there are bits and words for, and whatever is no predicate.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpi_match.compute.compile_cache import nested
+from mpi_match.compute.memory import load_f64, load_i64, load_u8, load_u64, store_f64, store_i64, store_u8, store_u64
+from mpi_match.ingest.codes.code_tables import NOT_FOUND, SEED
+from mpi_match.ingest.codes.numbers import LARGE_INTEGER, NOT_READ, scan_number
+from mpi_match.ingest.codes.string_pool import POOL_FULL
+from mpi_match.ingest.json.text import FLAGGED_LINE, SCRATCH_BYTES, copied, hash_of
+from mpi_match.ingest.json.to_constraints import (
+    ALTERNATIVES,
+    ANY,
+    BOOLEAN,
+    CONSTRAINT_END,
+    CONSTRAINT_KIND,
+    CONSTRAINT_NAME,
+    FILTER_AREA,
+    FILTER_END,
+    FILTER_HAS_ID,
+    FILTER_ID_BYTES,
+    N_ALTERNATIVES,
+    N_ID_BYTES,
+    N_OPERANDS,
+    N_SCANNED_CONSTRAINTS,
+    N_SCANNED_FILTERS,
+    NAME_POOL,
+    NUMBER,
+    OPERAND_NUMBER,
+    OPERAND_STRING,
+    STRING,
+    SUBSCRIPTION_COUNTS,
+    TEXT_SCRATCH,
+    end_filter,
+    end_list,
+    is_allowed,
+    numbered,
+    pooled_name,
+    put_constraint,
+    put_operand,
+    put_tag,
+    put_text,
+)
+from mpi_match.ingest.rows.predicate_text import MAX_FILTERS_OF_A_PREDICATE, MAX_OPERANDS
+from mpi_match.model import Op
+from mpi_match.table.subscriptions import KIND_SHIFT
+
+_MOST_TERMS = 64
+_MOST_ALTERNATIVES = 256
+_MOST_DEPTH = 32
+_TERM_NUMBERS = _MOST_ALTERNATIVES
+_FRAMES = _TERM_NUMBERS + _MOST_TERMS
+N_ALTERNATIVE_WORDS = _FRAMES + 2 * _MOST_DEPTH
+"""Words of ALTERNATIVES: the stack; the number of each term, which is that of the first one that is equal to it; and of each
+open parenthesis where in the stack the alternatives, and the last one of those, around it begin."""
+LEAST_FILTER_BYTES = 6
+"""A line has at most one filter for so many bytes, and one constraint, operand and byte of ids for each, or is flagged."""
+assert _MOST_ALTERNATIVES <= MAX_FILTERS_OF_A_PREDICATE
+
+_NO_WORD, _0, _1 = np.uint64(0), np.uint64(0), np.uint64(1)
+
+
+def _packed(word: str) -> np.uint64:
+    """The bytes of a word, the first the lowest."""
+    return np.uint64(int.from_bytes(word.encode(), "little"))
+
+
+_AND, _OR, _NOT, _IN_WORD, _BETWEEN_WORD, _EXISTS_WORD, _ABSENT_WORD = map(
+    _packed, ("and", "or", "not", "in", "between", "exists", "absent")
+)
+_PREFIX_WORD, _SUFFIX_WORD, _CONTAINS_WORD, _TRUE, _FALSE, _HAS_WORD, _ANY_WORD = map(
+    _packed, ("prefix", "suffix", "contains", "true", "false", "has", "any")
+)
+_EQ, _NE, _LT, _LE, _GT, _GE = (int(op) for op in (Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE))
+_IN, _NOT_IN, _BETWEEN, _EXISTS, _ABSENT = (int(op) for op in (Op.IN, Op.NOT_IN, Op.BETWEEN, Op.EXISTS, Op.ABSENT))
+_PREFIX, _SUFFIX, _CONTAINS = (int(op) for op in (Op.PREFIX, Op.SUFFIX, Op.CONTAINS))
+
+
+@nested
+def _byte(data: int, at: int, stop: int) -> int:
+    """The byte here, or 0 at the end, which no text has outside quotes."""
+    return load_u8(data, at) if at < stop else 0
+
+
+@nested
+def _after_space(data: int, at: int, stop: int) -> int:
+    while at < stop and (load_u8(data, at) == 32 or 9 <= load_u8(data, at) <= 13):
+        at += 1
+    return at
+
+
+@nested
+def _is_of_word(byte: int) -> bool:
+    """May a word have this byte, or another one of a character beyond ASCII?"""
+    return 48 <= byte <= 57 or 97 <= (byte | 32) <= 122 or byte == 95 or byte == 46 or byte >= 128
+
+
+@nested
+def _word(data: int, at: int, stop: int) -> tuple[int, np.uint64]:
+    """The word that begins here: where it ends, and its bytes in lower case, packed; _NO_WORD for more than 8 bytes.
+
+    It ends where it begins if no word begins here, and is flagged for a byte beyond ASCII.
+    """
+    packed, n = _NO_WORD, 0
+    byte = _byte(data, at, stop)
+    if 48 <= byte <= 57 or byte == 46:
+        return at, _NO_WORD
+    while _is_of_word(byte):
+        if byte >= 128:
+            return FLAGGED_LINE, _NO_WORD
+        if n < 8:
+            packed |= np.uint64(byte + 32 if 65 <= byte <= 90 else byte) << np.uint64(8 * n)
+        n += 1
+        at += 1
+        byte = _byte(data, at, stop)
+    return at, packed if n <= 8 else _NO_WORD
+
+
+@nested
+def _is_keyword(word: np.uint64) -> bool:
+    """Is a word no name?"""
+    if word in (_AND, _OR, _NOT, _TRUE, _FALSE, _IN_WORD):
+        return True
+    return word in (_BETWEEN_WORD, _EXISTS_WORD, _ABSENT_WORD, _PREFIX_WORD, _SUFFIX_WORD, _CONTAINS_WORD)
+
+
+@nested
+def _scan_name(data: int, at: int, stop: int, work: int) -> tuple[int, int]:
+    """The name that begins here: where it ends, and its number."""
+    start = at
+    if _byte(data, at, stop) == 34:
+        start += 1
+        at = start
+        while at < stop and load_u8(data, at) != 34:
+            at += 1
+        if at == stop or _byte(data, at + 1, stop) == 34:
+            return FLAGGED_LINE, NOT_FOUND
+        end, behind = at, at + 1
+    else:
+        at, word = _word(data, at, stop)
+        if at in (FLAGGED_LINE, start) or _is_keyword(word):
+            return FLAGGED_LINE, NOT_FOUND
+        end, behind = at, at
+    name = numbered(NAME_POOL, data, start, end, hash_of(data, start, end, SEED), work)
+    return (behind if name != POOL_FULL else FLAGGED_LINE), name
+
+
+@nested
+def _text(data: int, at: int, stop: int, scratch: int) -> tuple[int, int, int, int]:
+    """The text at a single quote: where it ends; the address, start and end of its bytes."""
+    at += 1
+    start, n_quotes = at, 0
+    while at < stop:
+        byte = load_u8(data, at)
+        if byte == 92:
+            return FLAGGED_LINE, data, 0, 0
+        if byte == 39:
+            if _byte(data, at + 1, stop) != 39:
+                break
+            n_quotes += 1
+            at += 1
+        at += 1
+    if at >= stop:
+        return FLAGGED_LINE, data, 0, 0
+    if n_quotes == 0:
+        return at + 1, data, start, at
+    if at - start > SCRATCH_BYTES:
+        return FLAGGED_LINE, data, 0, 0
+    n, i = 0, start
+    while i < at:
+        store_u8(scratch, n, load_u8(data, i))
+        n += 1
+        i += 2 if load_u8(data, i) == 39 else 1
+    return at + 1, scratch, 0, n
+
+
+@nested
+def _scan_value(data: int, at: int, stop: int, op: int, tables: int, work: int) -> tuple[int, int]:
+    """Write the value that begins here as an operand: where it ends, and its type."""
+    byte = _byte(data, at, stop)
+    if byte == 39:
+        at, source, start, end = _text(data, at, stop, load_i64(work, TEXT_SCRATCH))
+        if at == FLAGGED_LINE or not put_text(source, start, end, hash_of(source, start, end, SEED), op, work):
+            return FLAGGED_LINE, STRING
+        return at, STRING
+    if byte == 45 or 48 <= byte <= 57:
+        at, kind, value = scan_number(data, at, tables)
+        if kind in (NOT_READ, LARGE_INTEGER) or _is_of_word(_byte(data, at, stop)):
+            return FLAGGED_LINE, NUMBER
+        put_operand(value, NOT_FOUND, work)
+        return at, NUMBER
+    at, word = _word(data, at, stop)
+    if at == FLAGGED_LINE or (word != _TRUE and word != _FALSE):
+        return FLAGGED_LINE, BOOLEAN
+    put_operand(np.float64(word == _TRUE), NOT_FOUND, work)
+    return at, BOOLEAN
+
+
+@nested
+def _scan_list(data: int, at: int, stop: int, op: int, tables: int, work: int) -> tuple[int, int]:
+    """Write the values of the list that begins here as operands: where it ends, and the type of all of them."""
+    first, of_first = load_i64(load_i64(work, SUBSCRIPTION_COUNTS), N_OPERANDS), ANY
+    if _byte(data, at, stop) != 40:
+        return FLAGGED_LINE, ANY
+    separator = 44
+    while separator == 44:
+        at, type_ = _scan_value(data, _after_space(data, at + 1, stop), stop, op, tables, work)
+        if at == FLAGGED_LINE or (of_first != ANY and type_ != of_first):
+            return FLAGGED_LINE, ANY
+        of_first = type_
+        at = _after_space(data, at, stop)
+        separator = _byte(data, at, stop)
+    if separator != 41 or not end_list(first, of_first, op, work):
+        return FLAGGED_LINE, ANY
+    return at + 1, of_first
+
+
+@nested
+def _scan_bounds(data: int, at: int, stop: int, tables: int, work: int) -> tuple[int, int]:
+    """Write the bounds after `between`: where they end, and their type."""
+    first = load_i64(load_i64(work, SUBSCRIPTION_COUNTS), N_OPERANDS)
+    at, low = _scan_value(data, at, stop, _BETWEEN, tables, work)
+    if at == FLAGGED_LINE:
+        return FLAGGED_LINE, ANY
+    at, word = _word(data, _after_space(data, at, stop), stop)
+    if at == FLAGGED_LINE or word != _AND:
+        return FLAGGED_LINE, ANY
+    at, high = _scan_value(data, _after_space(data, at, stop), stop, _BETWEEN, tables, work)
+    if at == FLAGGED_LINE or low != high or not end_list(first, low, _BETWEEN, work):
+        return FLAGGED_LINE, ANY
+    return at, low
+
+
+@nested
+def _sign(data: int, at: int, stop: int) -> tuple[int, int]:
+    """The comparison at a sign: where it ends, and its operator."""
+    byte, following = _byte(data, at, stop), _byte(data, at + 1, stop)
+    if byte == 61:
+        return at + (2 if following == 61 else 1), _EQ
+    if byte == 33 and following == 61:
+        return at + 2, _NE
+    if byte == 60:
+        if following == 62:
+            return at + 2, _NE
+        return (at + 2, _LE) if following == 61 else (at + 1, _LT)
+    if byte == 62:
+        return (at + 2, _GE) if following == 61 else (at + 1, _GT)
+    return FLAGGED_LINE, NOT_FOUND
+
+
+@nested
+def _operator(data: int, at: int, stop: int) -> tuple[int, int, np.uint64]:
+    """The operator after a name: where it ends, and what it is; of `has` and `any` NOT_FOUND and the word."""
+    end, word = _word(data, at, stop)
+    if end == FLAGGED_LINE:
+        return FLAGGED_LINE, NOT_FOUND, word
+    if end == at:
+        end, op = _sign(data, at, stop)
+        return end, op, _NO_WORD
+    if word == _NOT:
+        end, second = _word(data, _after_space(data, end, stop), stop)
+        return (end if second == _IN_WORD else FLAGGED_LINE), _NOT_IN, word
+    op = NOT_FOUND
+    if word == _IN_WORD:
+        op = _IN
+    elif word == _BETWEEN_WORD:
+        op = _BETWEEN
+    elif word == _EXISTS_WORD:
+        op = _EXISTS
+    elif word == _ABSENT_WORD:
+        op = _ABSENT
+    elif word == _PREFIX_WORD:
+        op = _PREFIX
+    elif word == _SUFFIX_WORD:
+        op = _SUFFIX
+    elif word == _CONTAINS_WORD:
+        op = _CONTAINS
+    elif word != _HAS_WORD and word != _ANY_WORD:
+        return FLAGGED_LINE, NOT_FOUND, word
+    return end, op, word
+
+
+@nested
+def _scan_element(data: int, at: int, stop: int, word: np.uint64, name: int, work: int) -> int:
+    """Write the constraint of `has`, or of `any =`, behind that word: where it ends."""
+    if word == _ANY_WORD:
+        at, op = _sign(data, at, stop)
+        if at == FLAGGED_LINE or op != _EQ:
+            return FLAGGED_LINE
+        at = _after_space(data, at, stop)
+    if _byte(data, at, stop) != 39:
+        return FLAGGED_LINE
+    at, source, start, end = _text(data, at, stop, load_i64(work, TEXT_SCRATCH))
+    return at if at != FLAGGED_LINE and put_tag(pooled_name(name, work), source, start, end, work) else FLAGGED_LINE
+
+
+@nested
+def _scan_term(data: int, at: int, stop: int, tables: int, work: int) -> int:
+    """Write the constraint that begins here: where it ends."""
+    at, name = _scan_name(data, at, stop, work)
+    if at == FLAGGED_LINE:
+        return FLAGGED_LINE
+    at, op, word = _operator(data, _after_space(data, at, stop), stop)
+    if at == FLAGGED_LINE:
+        return FLAGGED_LINE
+    type_ = ANY
+    if op != _EXISTS and op != _ABSENT:
+        at = _after_space(data, at, stop)
+        if op == NOT_FOUND:
+            return _scan_element(data, at, stop, word, name, work)
+        if op in (_IN, _NOT_IN):
+            at, type_ = _scan_list(data, at, stop, op, tables, work)
+        elif op == _BETWEEN:
+            at, type_ = _scan_bounds(data, at, stop, tables, work)
+        else:
+            at, type_ = _scan_value(data, at, stop, op, tables, work)
+        if at == FLAGGED_LINE or not is_allowed(op, type_, tables):
+            return FLAGGED_LINE
+    put_constraint(name, type_ << KIND_SHIFT | op, work)
+    return at
+
+
+@nested
+def _close(begin: int, inner: int, top: int, sets: int) -> int:
+    """Each alternative from `begin` to `inner` of the stack with each from there to `top`: where they end, or NOT_FOUND."""
+    n_outer, n_inner = inner - begin, top - inner
+    if top + n_outer * n_inner > _MOST_ALTERNATIVES:
+        return NOT_FOUND
+    n = top
+    for i in range(begin, inner):
+        for j in range(inner, top):
+            store_u64(sets, n, load_u64(sets, i) | load_u64(sets, j))
+            n += 1
+    for i in range(n - top):
+        store_u64(sets, begin + i, load_u64(sets, top + i))
+    return begin + n - top
+
+
+@nested
+def scan_predicate(data: int, at: int, stop: int, tables: int, work: int) -> int:
+    """Write the terms of data[at:stop], UTF-8, and their alternatives as sets: how many, or 0 if they are not certain.
+
+    The byte at `stop` is read, and has to be none of a number.
+    """
+    counts, sets = load_i64(work, SUBSCRIPTION_COUNTS), load_i64(work, ALTERNATIVES)
+    first = load_i64(counts, N_SCANNED_CONSTRAINTS)
+    outer, begin, top, depth = 0, 0, 1, 0  # where the alternatives within the innermost parenthesis begin, and its last one
+    store_u64(sets, 0, _0)
+    while True:
+        at = _after_space(data, at, stop)
+        if _byte(data, at, stop) == 40:
+            if depth == _MOST_DEPTH or top == _MOST_ALTERNATIVES:
+                return 0
+            store_i64(sets, _FRAMES + 2 * depth, outer)
+            store_i64(sets, _FRAMES + 2 * depth + 1, begin)
+            depth += 1
+            outer, begin = top, top
+            store_u64(sets, top, _0)
+            top += 1
+            at += 1
+            continue
+        term = load_i64(counts, N_SCANNED_CONSTRAINTS) - first
+        at = _scan_term(data, at, stop, tables, work) if term < _MOST_TERMS else FLAGGED_LINE
+        if at == FLAGGED_LINE:
+            return 0
+        for i in range(begin, top):
+            store_u64(sets, i, load_u64(sets, i) | _1 << np.uint64(term))
+        at = _after_space(data, at, stop)
+        while _byte(data, at, stop) == 41:
+            if depth == 0:
+                return 0
+            depth -= 1
+            inner, outer = outer, load_i64(sets, _FRAMES + 2 * depth)
+            begin = load_i64(sets, _FRAMES + 2 * depth + 1)
+            top = _close(begin, inner, top, sets)
+            if top == NOT_FOUND:
+                return 0
+            at = _after_space(data, at + 1, stop)
+        if at == stop:
+            return top if depth == 0 else 0
+        at, word = _word(data, at, stop)
+        if at == FLAGGED_LINE or (word != _AND and word != _OR):
+            return 0
+        if word == _OR:
+            if top == _MOST_ALTERNATIVES:
+                return 0
+            begin = top
+            store_u64(sets, top, _0)
+            top += 1
+
+
+@nested
+def _begin_of(constraint: int, first: int, first_operand: int, work: int) -> int:
+    """Where the operands of a constraint of the row begin."""
+    return load_i64(load_i64(work, CONSTRAINT_END), constraint - 1) if constraint > first else first_operand
+
+
+@nested
+def _are_equal(one: int, other: int, first: int, first_operand: int, work: int) -> bool:
+    names, kinds = load_i64(work, CONSTRAINT_NAME), load_i64(work, CONSTRAINT_KIND)
+    if load_i64(names, one) != load_i64(names, other) or load_u8(kinds, one) != load_u8(kinds, other):
+        return False
+    i, j = _begin_of(one, first, first_operand, work), _begin_of(other, first, first_operand, work)
+    n = load_i64(load_i64(work, CONSTRAINT_END), one) - i
+    if n != load_i64(load_i64(work, CONSTRAINT_END), other) - j:
+        return False
+    numbers, strings = load_i64(work, OPERAND_NUMBER), load_i64(work, OPERAND_STRING)
+    for k in range(n):
+        if load_f64(numbers, i + k) != load_f64(numbers, j + k) or load_i64(strings, i + k) != load_i64(strings, j + k):
+            return False
+    return True
+
+
+@nested
+def _number_terms(first: int, n_terms: int, first_operand: int, work: int) -> bool:
+    """Write the number of each term; are any two of them equal?"""
+    numbers = load_i64(work, ALTERNATIVES) + 8 * _TERM_NUMBERS
+    found = False
+    for term in range(n_terms):
+        same = 0
+        while same < term and not _are_equal(first + same, first + term, first, first_operand, work):
+            same += 1
+        store_i64(numbers, term, same)
+        found = found or same < term
+    return found
+
+
+@nested
+def _distinct_terms(alternative: np.uint64, n_terms: int, numbers: int) -> np.uint64:
+    """An alternative without the terms that are equal to an earlier one of it."""
+    kept, seen = _0, _0
+    for term in range(n_terms):
+        number = _1 << np.uint64(load_i64(numbers, term))
+        if alternative >> np.uint64(term) & _1 and not seen & number:
+            kept |= _1 << np.uint64(term)
+            seen |= number
+    return kept
+
+
+@nested
+def _are_same(one: np.uint64, other: np.uint64, n_terms: int, numbers: int) -> bool:
+    """Have two alternatives of distinct terms equal terms in the same order?"""
+    i, j = 0, 0
+    while True:
+        while i < n_terms and not one >> np.uint64(i) & _1:
+            i += 1
+        while j < n_terms and not other >> np.uint64(j) & _1:
+            j += 1
+        if i == n_terms or j == n_terms:
+            return i == j
+        if load_i64(numbers, i) != load_i64(numbers, j):
+            return False
+        i += 1
+        j += 1
+
+
+@nested
+def _make_distinct(n: int, n_terms: int, sets: int) -> int:
+    """Leave out terms and alternatives that are equal to earlier ones: how many alternatives are left."""
+    numbers, kept = sets + 8 * _TERM_NUMBERS, 0
+    for i in range(n):
+        alternative = _distinct_terms(load_u64(sets, i), n_terms, numbers)
+        k = 0
+        while k < kept and not _are_same(load_u64(sets, k), alternative, n_terms, numbers):
+            k += 1
+        if k == kept:
+            store_u64(sets, kept, alternative)
+            kept += 1
+    return kept
+
+
+@nested
+def _sizes(n: int, first: int, n_terms: int, first_operand: int, work: int) -> tuple[int, int]:
+    """Constraints and operands of all alternatives together."""
+    sets, n_constraints, n_operands = load_i64(work, ALTERNATIVES), 0, 0
+    for term in range(n_terms):
+        size = load_i64(load_i64(work, CONSTRAINT_END), first + term) - _begin_of(first + term, first, first_operand, work)
+        for i in range(n):
+            if load_u64(sets, i) >> np.uint64(term) & _1:
+                n_constraints += 1
+                n_operands += size
+    return n_constraints, n_operands
+
+
+@nested
+def _copy_term(constraint: int, first: int, first_operand: int, work: int) -> None:
+    """Write a constraint of the row again, with its operands."""
+    names, kinds = load_i64(work, CONSTRAINT_NAME), load_i64(work, CONSTRAINT_KIND)
+    numbers, strings = load_i64(work, OPERAND_NUMBER), load_i64(work, OPERAND_STRING)
+    start, stop = _begin_of(constraint, first, first_operand, work), load_i64(load_i64(work, CONSTRAINT_END), constraint)
+    for k in range(start, stop):
+        put_operand(load_f64(numbers, k), load_i64(strings, k), work)
+    put_constraint(load_i64(names, constraint), load_u8(kinds, constraint), work)
+
+
+@nested
+def _remove_terms(first: int, n_terms: int, n_filters: int, first_operand: int, work: int) -> None:
+    """Move what is written behind the terms, of the last filters, to their place."""
+    counts, ends = load_i64(work, SUBSCRIPTION_COUNTS), load_i64(work, CONSTRAINT_END)
+    names, kinds = load_i64(work, CONSTRAINT_NAME), load_i64(work, CONSTRAINT_KIND)
+    numbers, strings = load_i64(work, OPERAND_NUMBER), load_i64(work, OPERAND_STRING)
+    n_operands = load_i64(ends, first + n_terms - 1) - first_operand
+    for i in range(first + n_terms, load_i64(counts, N_SCANNED_CONSTRAINTS)):
+        store_i64(names, i - n_terms, load_i64(names, i))
+        store_u8(kinds, i - n_terms, load_u8(kinds, i))
+        store_i64(ends, i - n_terms, load_i64(ends, i) - n_operands)
+    for i in range(first_operand + n_operands, load_i64(counts, N_OPERANDS)):
+        store_f64(numbers, i - n_operands, load_f64(numbers, i))
+        store_i64(strings, i - n_operands, load_i64(strings, i))
+    filter_ends, last = load_i64(work, FILTER_END), load_i64(counts, N_SCANNED_FILTERS)
+    for i in range(last - n_filters, last):
+        store_i64(filter_ends, i, load_i64(filter_ends, i) - n_terms)
+    store_i64(counts, N_SCANNED_CONSTRAINTS, load_i64(counts, N_SCANNED_CONSTRAINTS) - n_terms)
+    store_i64(counts, N_OPERANDS, load_i64(counts, N_OPERANDS) - n_operands)
+
+
+@nested
+def _open_same_filter(n_id_bytes: int, id_bytes: int, work: int) -> None:
+    """Give the next filter the area and the id of the one before it; `id_bytes` begin at `n_id_bytes`."""
+    counts, areas, has_id = load_i64(work, SUBSCRIPTION_COUNTS), load_i64(work, FILTER_AREA), load_i64(work, FILTER_HAS_ID)
+    n, ids = load_i64(counts, N_SCANNED_FILTERS), load_i64(work, FILTER_ID_BYTES)
+    for i in range(3):
+        store_f64(areas, 3 * n + i, load_f64(areas, 3 * (n - 1) + i))
+    store_u8(has_id, n, load_u8(has_id, n - 1))
+    filled = copied(ids, n_id_bytes, n_id_bytes + id_bytes, ids, load_i64(counts, N_ID_BYTES))
+    store_i64(counts, N_ID_BYTES, filled)
+
+
+@nested
+def put_alternatives(first: int, first_operand: int, n_id_bytes: int, n_bytes: int, work: int) -> bool:
+    """Write the filters of the alternatives (`scan_predicate`) in the place of their terms; is there room?
+
+    The row, of `n_bytes`, has its terms from constraint `first` and operand `first_operand` on, its id from `n_id_bytes` on,
+    and its area and id in the filter that is open.
+    """
+    counts, sets = load_i64(work, SUBSCRIPTION_COUNTS), load_i64(work, ALTERNATIVES)
+    n, n_terms = load_i64(counts, N_ALTERNATIVES), load_i64(counts, N_SCANNED_CONSTRAINTS) - first
+    id_bytes = load_i64(counts, N_ID_BYTES) - n_id_bytes
+    are_any_equal = _number_terms(first, n_terms, first_operand, work)
+    if n == 1 and not are_any_equal:
+        end_filter(work)
+        return True
+    n_constraints, n_operands = _sizes(n, first, n_terms, first_operand, work)
+    if n > 1 and n_constraints + n_operands > MAX_OPERANDS:
+        return False
+    if n * LEAST_FILTER_BYTES > n_bytes or n * id_bytes > n_bytes:
+        return False
+    if n_terms + n_constraints > n_bytes or load_i64(counts, N_OPERANDS) - first_operand + n_operands > n_bytes:
+        return False
+    if are_any_equal:
+        n = _make_distinct(n, n_terms, sets)
+    for i in range(n):
+        if i:
+            _open_same_filter(n_id_bytes, id_bytes, work)
+        for term in range(n_terms):
+            if load_u64(sets, i) >> np.uint64(term) & _1:
+                _copy_term(first + term, first, first_operand, work)
+        end_filter(work)
+    _remove_terms(first, n_terms, n, first_operand, work)
+    return True

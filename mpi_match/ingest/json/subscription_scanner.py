@@ -1,0 +1,209 @@
+"""Subscriptions of JSON lines as flat columns: scanned, in doubt judged by `rows`.
+
+The lines that `scanner_subscriptions` flags, and only they, go through `rows.parse_json` and `rows.subscription_filters`.
+Filters have no order of their own, so those that these find stand behind the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array, offsets_of
+from mpi_match.arrays.strings import Strings
+from mpi_match.compute.compile_cache import compile_once, is_compiled
+from mpi_match.compute.memory import AddressTable
+from mpi_match.ingest.codes.string_pool import StringPool
+from mpi_match.ingest.files.blocks import LINE_FEED, LineBlock, read_blocks, rows_of_block
+from mpi_match.ingest.json import to_constraints as columns
+from mpi_match.ingest.json.predicate_to_filters import LEAST_FILTER_BYTES, N_ALTERNATIVE_WORDS
+from mpi_match.ingest.json.text import SCRATCH_BYTES
+from mpi_match.ingest.json.to_subscriptions import TABLES, scan_subscriptions
+from mpi_match.ingest.rows.judge import Reject, Rejects, parse_json, row_text, subscription_filters, trimmed
+from mpi_match.model import ModelError
+from mpi_match.table.subscriptions import Subscriptions, SubscriptionsBuilder
+
+_WHAT = "subscription-scanner"
+"""What is compiled, for `compile_cache`."""
+_LEAST_LINE_BYTES = 2
+"""Fewest bytes of a line, with its line feed."""
+_FIRST_BYTES = 2**16
+_COLUMNS = {
+    columns.FILTER_ROW: columns.N_SCANNED_FILTERS,
+    columns.FILTER_LABEL: columns.N_SCANNED_FILTERS,
+    columns.FILTER_END: columns.N_SCANNED_FILTERS,
+    columns.FILTER_AREA: columns.N_SCANNED_FILTERS,
+    columns.FILTER_HAS_ID: columns.N_SCANNED_FILTERS,
+    columns.FILTER_ID_END: columns.N_SCANNED_FILTERS,
+    columns.FILTER_ID_BYTES: columns.N_ID_BYTES,
+    columns.CONSTRAINT_NAME: columns.N_SCANNED_CONSTRAINTS,
+    columns.CONSTRAINT_KIND: columns.N_SCANNED_CONSTRAINTS,
+    columns.CONSTRAINT_END: columns.N_SCANNED_CONSTRAINTS,
+    columns.OPERAND_NUMBER: columns.N_OPERANDS,
+    columns.OPERAND_STRING: columns.N_OPERANDS,
+}
+"""The arrays that the scanner writes, and the count of each."""
+
+
+class ScannedSubscriptions(NamedTuple):
+    """Filters of lines; `row` i64[n] is the row that each is from, ascending: counted from 0, blank lines left out."""
+
+    subscriptions: Subscriptions
+    row: Array
+
+
+class ReadSubscriptions(NamedTuple):
+    """The filters of files, and the number of their rows, bad ones too."""
+
+    subscriptions: Subscriptions
+    n_rows: int
+
+
+class FlaggedLine(NamedTuple):
+    """A line that has to be judged: its number, counted from 0, and its bytes."""
+
+    line: int
+    text: bytes
+
+
+class SubscriptionScanner:
+    """Scans lines one range after the other; compiles its functions when it is created.
+
+    `n_rows` counts the rows since the last `take`, flagged ones too.
+    """
+
+    def __init__(self) -> None:
+        self._scratch = [np.empty(SCRATCH_BYTES, np.uint8) for _ in range(4)]
+        self._make(_FIRST_BYTES)
+        self._begin()
+        with compile_once(_WHAT):
+            self.scan(np.frombuffer(b'{"interface": 1, "constraints": []}\n', np.uint8))
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pools = [StringPool() for _ in range(3)]
+        self._chunks: dict[int, list[Array]] = {which: [] for which in _COLUMNS}
+        self.n_rows = 0
+
+    def _make(self, n_bytes: int) -> None:
+        """Arrays for so many bytes of lines; pages that are never written take no memory."""
+        n_lines, n_filters = n_bytes // _LEAST_LINE_BYTES + 1, n_bytes // LEAST_FILTER_BYTES + 2
+        n_constraints = n_operands = n_bytes + 2
+        self._n_bytes = n_bytes
+        self._arrays: dict[int, Array] = {
+            columns.SUBSCRIPTION_COUNTS: np.zeros(columns.N_SUBSCRIPTION_COUNTS, np.int64),
+            columns.FILTER_ROW: np.empty(n_filters, np.int64),
+            columns.FILTER_LABEL: np.empty(n_filters, np.int64),
+            columns.FILTER_END: np.empty(n_filters, np.int64),
+            columns.FILTER_AREA: np.empty((n_filters, 3)),
+            columns.FILTER_HAS_ID: np.empty(n_filters, np.uint8),
+            columns.FILTER_ID_END: np.empty(n_filters, np.int64),
+            columns.FILTER_ID_BYTES: np.empty(n_bytes, np.uint8),
+            columns.CONSTRAINT_NAME: np.empty(n_constraints, np.int64),
+            columns.CONSTRAINT_KIND: np.empty(n_constraints, np.uint8),
+            columns.CONSTRAINT_END: np.empty(n_constraints, np.int64),
+            columns.OPERAND_NUMBER: np.empty(n_operands),
+            columns.OPERAND_STRING: np.empty(n_operands, np.int64),
+            columns.FLAGGED_LINES: np.empty((n_lines, 3), np.int64),
+            columns.TEXT_SCRATCH: self._scratch[0],
+            columns.LABEL_SCRATCH: self._scratch[1],
+            columns.BOUND_SCRATCH: self._scratch[2],
+            columns.PREDICATE_SCRATCH: self._scratch[3],
+            columns.ALTERNATIVES: np.empty(N_ALTERNATIVE_WORDS, np.uint64),
+        }
+
+    def scan(self, data: Array) -> list[FlaggedLine]:
+        """Scan lines u8, each with its line feed; returns those that have to be judged, whose filters are not taken."""
+        if len(data) > self._n_bytes:
+            self._make(len(data))
+        counts = self._arrays[columns.SUBSCRIPTION_COUNTS]
+        counts[:] = 0
+        while counts[columns.SCANNED_TO] < len(data):
+            pools = np.array([pool.address for pool in self._pools])
+            work = AddressTable([*(self._arrays[k] for k in range(len(self._arrays))), pools])
+            scan_subscriptions(data.ctypes.data, len(data), TABLES.address, work.address)
+            if counts[columns.LACKING_POOL] >= 0:
+                self._pools[counts[columns.LACKING_POOL]].grow()
+        for which, chunks in self._chunks.items():
+            chunks.append(self._arrays[which][: counts[_COLUMNS[which]]].copy())
+        self._chunks[columns.FILTER_ROW][-1] += self.n_rows
+        self.n_rows += int(counts[columns.SCANNED_ROWS])
+        flagged = self._arrays[columns.FLAGGED_LINES][: counts[columns.N_FLAGGED_LINES]].tolist()
+        return [FlaggedLine(line, data[start : stop + 1].tobytes()) for line, start, stop in flagged]
+
+    def take(self) -> ScannedSubscriptions:
+        """The filters that were scanned since the last call, without flagged lines."""
+        column = {which: np.concatenate(chunks) for which, chunks in self._chunks.items()}
+        sizes = self._lengths(columns.FILTER_END)
+        id_bounds = offsets_of(self._lengths(columns.FILTER_ID_END))
+        has_id = np.flatnonzero(column[columns.FILTER_HAS_ID])
+        labels, names, strings = (list(pool.strings()) for pool in self._pools)
+        ids = None
+        if len(has_id):
+            found = Strings(column[columns.FILTER_ID_BYTES], id_bounds).slice(0, len(id_bounds) - 1)
+            ids = [item if named else None for item, named in zip(found, column[columns.FILTER_HAS_ID], strict=True)]
+        subscriptions = Subscriptions(
+            labels=labels,
+            names=names,
+            strings=strings,
+            interface=column[columns.FILTER_LABEL],
+            constraint_offsets=offsets_of(sizes),
+            area=column[columns.FILTER_AREA].reshape(-1, 3),
+            ids=ids,
+            name=column[columns.CONSTRAINT_NAME],
+            kind=column[columns.CONSTRAINT_KIND],
+            operand_offsets=offsets_of(self._lengths(columns.CONSTRAINT_END)),
+            number=column[columns.OPERAND_NUMBER],
+            string=column[columns.OPERAND_STRING],
+        )
+        self._begin()
+        return ScannedSubscriptions(subscriptions, column[columns.FILTER_ROW])
+
+    def _lengths(self, which: int) -> Array:
+        """The lengths of items from where each ends in its chunk."""
+        return np.concatenate([np.diff(chunk, prepend=0) for chunk in self._chunks[which]])
+
+
+def read_subscriptions(
+    files: Iterable[Path], rejects: Rejects, progress: Callable[[int], None] | None = None
+) -> ReadSubscriptions:
+    """The subscriptions of JSON lines files; bad rows go to `rejects`, in the order of their lines.
+
+    `progress` is called with the number of lines so far.  Raises ModelError for a damaged packed file; OSError.
+    """
+    scanner_, judged, n_bytes, n_lines, n_judged = None, SubscriptionsBuilder(), 0, 0, 0
+    few_bytes = FEW_BYTES if is_compiled(_WHAT) else FEW_UNCOMPILED_BYTES
+    for block in read_blocks(files):
+        n_bytes += len(block.data)
+        if scanner_ is None and n_bytes > few_bytes:
+            scanner_ = SubscriptionScanner()
+        is_scanned = scanner_ is not None and not block.overlong
+        for line, text in scanner_.scan(block.data) if scanner_ is not None and is_scanned else rows_of_block(block):
+            _judge(text, block, line, judged, rejects)
+            n_judged += not is_scanned
+        n_lines += 1 if block.overlong else int(np.count_nonzero(block.data == LINE_FEED))
+        if progress is not None:
+            progress(n_lines)
+    if scanner_ is None:
+        return ReadSubscriptions(judged.build(), n_judged)
+    n_scanned = scanner_.n_rows
+    return ReadSubscriptions(Subscriptions.concat([judged.build(), scanner_.take().subscriptions]), n_judged + n_scanned)
+
+
+FEW_BYTES, FEW_UNCOMPILED_BYTES = 2**21, 2**25
+"""So many bytes are judged before code for them is loaded, and before it is compiled, which takes longer than to judge these
+does."""
+
+
+def _judge(line: bytes, block: LineBlock, number: int, judged: SubscriptionsBuilder, rejects: Rejects) -> None:
+    text = trimmed(line)
+    try:
+        found = subscription_filters(parse_json(text))
+    except ModelError as error:
+        rejects.append(Reject(str(error), block.file, block.first_line + number, row_text(text)))
+        return
+    for item in found:
+        judged.add(item)

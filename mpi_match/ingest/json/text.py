@@ -1,0 +1,229 @@
+"""The text of JSON in compiled code: blanks, strings and literals; for numbers see `scanner_numbers`.
+
+Every text ends with a line feed, and no function passes one.  Positions count bytes from an address (`compute.memory`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpi_match.compute.compile_cache import nested
+from mpi_match.compute.memory import load_u8, store_u8
+from mpi_match.ingest.codes.code_tables import SEED, feed
+
+SCRATCH_BYTES = 2**16
+"""A dotted name, or a string with escapes once it is decoded."""
+FLAGGED_LINE = -1
+"""A position: the line is not certain."""
+
+
+@nested
+def after_blanks(data: int, at: int) -> int:
+    """The first byte that is no JSON whitespace; a line feed ends the line and does not count as such."""
+    while load_u8(data, at) == 32 or load_u8(data, at) == 9 or load_u8(data, at) == 13:
+        at += 1
+    return at
+
+
+@nested
+def after_margin(data: int, at: int) -> int:
+    """The first byte that `bytes.strip` would not remove, or the line feed."""
+    while load_u8(data, at) == 32 or load_u8(data, at) == 9 or 11 <= load_u8(data, at) <= 13:
+        at += 1
+    return at
+
+
+@nested
+def next_line(data: int, at: int) -> int:
+    """The position behind the next line feed at or after `at`."""
+    while load_u8(data, at) != 10:
+        at += 1
+    return at + 1
+
+
+@nested
+def _character_bytes(data: int, at: int) -> int:
+    """Length of the UTF-8 character beyond ASCII that begins here; 0 if there is none."""
+    first, second = load_u8(data, at), load_u8(data, at + 1)
+    if first < 0xC2 or first > 0xF4 or second & 0xC0 != 0x80:
+        return 0
+    if first < 0xE0:
+        return 2
+    if load_u8(data, at + 2) & 0xC0 != 0x80:
+        return 0
+    if first < 0xF0:
+        return 0 if (first == 0xE0 and second < 0xA0) or (first == 0xED and second > 0x9F) else 3
+    if load_u8(data, at + 3) & 0xC0 != 0x80 or (first == 0xF0 and second < 0x90) or (first == 0xF4 and second > 0x8F):
+        return 0
+    return 4
+
+
+@nested
+def scan_string(data: int, at: int, hash_: np.uint64) -> tuple[int, np.uint64]:
+    """From behind the opening quote to the closing quote, a backslash, or a byte that no string may have: its position, and
+    the hash of the bytes before it."""
+    while True:
+        byte = load_u8(data, at)
+        if byte < 0x80:
+            if byte == 34 or byte == 92 or byte < 32:
+                return at, hash_
+            hash_ = feed(hash_, byte)
+            at += 1
+        else:
+            n = _character_bytes(data, at)
+            if n == 0:
+                return at, hash_
+            for i in range(at, at + n):
+                hash_ = feed(hash_, load_u8(data, i))
+            at += n
+
+
+@nested
+def _hex_digits(data: int, at: int) -> int:
+    """The number that four hexadecimal digits are; -1 if they are none."""
+    found = 0
+    for i in range(at, at + 4):
+        byte = load_u8(data, i)
+        if 48 <= byte <= 57:
+            found = found * 16 + byte - 48
+        elif 97 <= (byte | 32) <= 102:
+            found = found * 16 + (byte | 32) - 87
+        else:
+            return -1
+    return found
+
+
+@nested
+def _escaped(data: int, at: int) -> tuple[int, int]:
+    """The character of the escape behind a backslash, or -1, and where the escape ends."""
+    byte = load_u8(data, at)
+    if byte == 117:
+        code = _hex_digits(data, at + 1)
+        at += 5
+        if 0xD800 <= code <= 0xDFFF:
+            if code >= 0xDC00 or load_u8(data, at) != 92 or load_u8(data, at + 1) != 117:
+                return -1, at
+            low = _hex_digits(data, at + 2)
+            if not 0xDC00 <= low <= 0xDFFF:
+                return -1, at
+            return 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00), at + 6
+        return code, at
+    code = -1
+    if byte == 34 or byte == 92 or byte == 47:
+        code = byte
+    elif byte == 98:
+        code = 8
+    elif byte == 102:
+        code = 12
+    elif byte == 110:
+        code = 10
+    elif byte == 114:
+        code = 13
+    elif byte == 116:
+        code = 9
+    return code, at + 1
+
+
+@nested
+def _encode(code: int, to: int, filled: int) -> int:
+    """Write a character as UTF-8 into `to`; where it ends."""
+    if code < 0x80:
+        store_u8(to, filled, code)
+        return filled + 1
+    if code < 0x800:
+        store_u8(to, filled, 0xC0 | code >> 6)
+        store_u8(to, filled + 1, 0x80 | code & 63)
+        return filled + 2
+    if code < 0x10000:
+        store_u8(to, filled, 0xE0 | code >> 12)
+        store_u8(to, filled + 1, 0x80 | code >> 6 & 63)
+        store_u8(to, filled + 2, 0x80 | code & 63)
+        return filled + 3
+    store_u8(to, filled, 0xF0 | code >> 18)
+    store_u8(to, filled + 1, 0x80 | code >> 12 & 63)
+    store_u8(to, filled + 2, 0x80 | code >> 6 & 63)
+    store_u8(to, filled + 3, 0x80 | code & 63)
+    return filled + 4
+
+
+@nested
+def decode_string(data: int, at: int, to: int, filled: int, room: int = SCRATCH_BYTES) -> tuple[int, int]:
+    """Write the string that begins behind an opening quote into `to` u8[room], from `filled`, without escapes.
+
+    Where it ends behind the closing quote, and how far `to` is filled; FLAGGED_LINE if it is no string or too long.
+    """
+    while load_u8(data, at) != 34:
+        if filled + 4 > room or load_u8(data, at) < 32:
+            return FLAGGED_LINE, filled
+        if load_u8(data, at) == 92:
+            code, at = _escaped(data, at + 1)
+            if code < 0:
+                return FLAGGED_LINE, filled
+            filled = _encode(code, to, filled)
+            continue
+        n = _character_bytes(data, at) if load_u8(data, at) >= 0x80 else 1
+        if n == 0:
+            return FLAGGED_LINE, filled
+        for i in range(n):
+            store_u8(to, filled + i, load_u8(data, at + i))
+        at += n
+        filled += n
+    return at + 1, filled
+
+
+@nested
+def hash_of(data: int, start: int, stop: int, hash_: np.uint64) -> np.uint64:
+    for i in range(start, stop):
+        hash_ = feed(hash_, load_u8(data, i))
+    return hash_
+
+
+@nested
+def text_at(data: int, at: int, scratch: int) -> tuple[int, int, int, int, np.uint64]:
+    """The string at a quote: where it ends; the address, start and end of its bytes, and their hash."""
+    if load_u8(data, at) != 34:
+        return FLAGGED_LINE, data, 0, 0, SEED
+    start = at + 1
+    at, hash_ = scan_string(data, start, SEED)
+    if load_u8(data, at) == 34:
+        return at + 1, data, start, at, hash_
+    if load_u8(data, at) != 92:
+        return FLAGGED_LINE, data, 0, 0, SEED
+    at, stop = decode_string(data, start, scratch, 0)
+    return at, scratch, 0, stop, hash_of(scratch, 0, stop if at != FLAGGED_LINE else 0, SEED)
+
+
+@nested
+def copied(data: int, start: int, stop: int, to: int, filled: int) -> int:
+    """Append data[start:stop] to `to`; how far it is filled."""
+    for i in range(start, stop):
+        store_u8(to, filled + i - start, load_u8(data, i))
+    return filled + stop - start
+
+
+@nested
+def literal(data: int, at: int) -> tuple[int, int]:
+    """`false`, `true` or `null` as 0, 1 or 2, and where it ends; -1 for anything else."""
+    if (
+        load_u8(data, at) == 116
+        and load_u8(data, at + 1) == 114
+        and load_u8(data, at + 2) == 117
+        and load_u8(data, at + 3) == 101
+    ):
+        return 1, at + 4
+    if (
+        load_u8(data, at) == 110
+        and load_u8(data, at + 1) == 117
+        and load_u8(data, at + 2) == 108
+        and load_u8(data, at + 3) == 108
+    ):
+        return 2, at + 4
+    if (
+        load_u8(data, at) == 102
+        and load_u8(data, at + 1) == 97
+        and load_u8(data, at + 2) == 108
+        and load_u8(data, at + 3) == 115
+        and load_u8(data, at + 4) == 101
+    ):
+        return 0, at + 5
+    return -1, at

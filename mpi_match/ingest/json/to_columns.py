@@ -1,0 +1,231 @@
+"""JSON lines to the columns of `Events`, in compiled code: every attribute as it was published.
+
+A line is read, checked and flagged as for codes (`scanner.line_scanner`); only what is kept of an attribute differs: its
+name and its string as numbers (`string_pool`), in the order in which they are met, its type and its number, and the elements
+of a list.  The tables are `vocabulary_hash.hashed` of a vocabulary without names: they tell which names hold coordinates and
+the id.
+
+A pool may lack room in the midst of a line.  Then the line is taken back, and the scan ends before it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpi_match.compute.compile_cache import jit, nested
+from mpi_match.compute.memory import (
+    constant_i64,
+    load_i64,
+    load_u8,
+    load_u64,
+    store_f64,
+    store_i64,
+    store_u8,
+    store_u32,
+)
+from mpi_match.ingest.codes.code_tables import ID, LOCATED, NAME_ROLES, NO_ROLE, NOT_FOUND, SCALARS, X, find_name
+from mpi_match.ingest.codes.numbers import INTEGER, LARGE_INTEGER, NOT_READ, scan_number
+from mpi_match.ingest.codes.string_pool import POOL_FULL, number_of
+from mpi_match.ingest.json.text import FLAGGED_LINE, after_blanks, literal, next_line, text_at
+from mpi_match.ingest.json.to_codes import (
+    ATTRIBUTE_ENDS,
+    DECODED,
+    ID_BYTES,
+    LINES,
+    N_ATTRIBUTES,
+    N_COUNTS,
+    N_IDENTIFIED,
+    ROW_LOCATIONS,
+    ROWS,
+    SCAN_COUNTS,
+    clear_row,
+    count,
+    flag,
+    keep_id,
+    line_scanner,
+    location_is_whole,
+    row_begin,
+)
+from mpi_match.model import Type
+
+(
+    COLUMN_NAME,
+    COLUMN_TYPE,
+    COLUMN_NUMBER,
+    COLUMN_STRING,
+    LIST_ENDS,
+    ELEMENT_TYPE,
+    ELEMENT_NUMBER,
+    ELEMENT_STRING,
+    COLUMN_POOLS,
+) = range(DECODED + 1, DECODED + 10)
+"""Places in the table of addresses of a thread, behind those of `scanner`:
+
+    COLUMN_NAME, COLUMN_TYPE, COLUMN_NUMBER, COLUMN_STRING   u32, u8, f64, u32: of attributes, as in `Events`
+    LIST_ENDS                                                i64: where the elements of each list end
+    ELEMENT_TYPE, ELEMENT_NUMBER, ELEMENT_STRING             u8, f64, u32: of elements
+    COLUMN_POOLS                                             i64[2]: the addresses of NAMES_POOL and STRINGS_POOL
+"""
+N_LISTS, N_ELEMENTS, LACKING, SCANNED_TO_BYTE, N_COLUMN_COUNTS = range(N_COUNTS, N_COUNTS + 5)
+"""Further counts: lists, elements; the pool without room, or NOT_FOUND; where the next line begins."""
+NAMES_POOL, STRINGS_POOL = range(2)
+_NULL, _NUMBER, _STRING, _BOOLEAN, _LIST = map(int, (Type.ANY, Type.NUMBER, Type.STRING, Type.BOOLEAN, Type.LIST))
+
+
+@nested
+def _numbered(pool: int, source: int, start: int, stop: int, hash_: np.uint64, work: int) -> int:
+    """The number of a string in a pool; POOL_FULL, which is noted, where it lacks room."""
+    found = number_of(load_i64(load_i64(work, COLUMN_POOLS), pool), source, start, stop, hash_)
+    if found == POOL_FULL:
+        store_i64(load_i64(work, SCAN_COUNTS), LACKING, pool)
+    return found
+
+
+@nested
+def _scan_scalar(data: int, at: int, role: int, tables: int, work: int) -> tuple[int, int, float, int]:
+    """The value that begins here, no list and no object, of an attribute with a role: where it ends, its type, number and
+    string; _NULL as the type for null and for an id, which is kept."""
+    byte = load_u8(data, at)
+    if byte == 34:
+        at, source, start, stop, hash_ = text_at(data, at, load_i64(work, DECODED))
+        if at == FLAGGED_LINE or (role != NO_ROLE and role != ID):
+            return FLAGGED_LINE, _NULL, 0.0, 0
+        if role == ID:
+            return (at if keep_id(source, start, stop, data, work) else FLAGGED_LINE), _NULL, 0.0, 0
+        string = _numbered(STRINGS_POOL, source, start, stop, hash_, work)
+        return (at if string != POOL_FULL else FLAGGED_LINE), _STRING, 0.0, string
+    if byte == 45 or 48 <= byte <= 57:
+        start = at
+        at, kind, value = scan_number(data, at, tables)
+        if role == ID:
+            if kind != INTEGER and kind != LARGE_INTEGER:
+                return FLAGGED_LINE, _NULL, 0.0, 0
+            is_zero = kind == INTEGER and value == 0.0  # also as -0
+            keep_id(data, at - 1 if is_zero else start, at, data, work)
+            return at, _NULL, 0.0, 0
+        if kind in (NOT_READ, LARGE_INTEGER):
+            return FLAGGED_LINE, _NULL, 0.0, 0
+        if role != NO_ROLE:
+            row = load_i64(load_i64(work, SCAN_COUNTS), ROWS)
+            store_f64(load_i64(work, ROW_LOCATIONS), 2 * row + (0 if role == X else 1), value)
+        return at, _NUMBER, value, 0
+    found, at = literal(data, at)
+    if found == 2:
+        return at, _NULL, 0.0, 0
+    if found < 0 or role != NO_ROLE:
+        return FLAGGED_LINE, _NULL, 0.0, 0
+    return at, _BOOLEAN, np.float64(found), 0
+
+
+@nested
+def _scan_list(data: int, at: int, room: int, tables: int, work: int) -> tuple[int, int]:
+    """Write the list that begins here: where it ends, and how many elements it has, at most `room`."""
+    counts = load_i64(work, SCAN_COUNTS)
+    first = load_i64(counts, N_ELEMENTS)
+    n = 0
+    at = after_blanks(data, at + 1)
+    more = load_u8(data, at) != 93
+    while more:
+        if n >= room:
+            return FLAGGED_LINE, 0
+        at, type_, number, string = _scan_scalar(data, at, NO_ROLE, tables, work)
+        if at == FLAGGED_LINE or type_ == _NULL:
+            return FLAGGED_LINE, 0
+        store_u8(load_i64(work, ELEMENT_TYPE), first + n, type_)
+        store_f64(load_i64(work, ELEMENT_NUMBER), first + n, number)
+        store_u32(load_i64(work, ELEMENT_STRING), first + n, string)
+        n += 1
+        at = after_blanks(data, at)
+        more = load_u8(data, at) == 44
+        if more:
+            at = after_blanks(data, at + 1)
+        elif load_u8(data, at) != 93:
+            return FLAGGED_LINE, 0
+    store_i64(counts, N_ELEMENTS, first + n)
+    store_i64(load_i64(work, LIST_ENDS), load_i64(counts, N_LISTS), first + n)
+    count(counts, N_LISTS, 1)
+    return at + 1, n
+
+
+@nested
+def _scan_attribute(
+    data: int, at: int, name: tuple[int, int, int, np.uint64], room: int, n_attributes: int, tables: int, work: int
+) -> tuple[int, int, int]:
+    """The value at `at`, which is no object, to columns: see `scanner.line_scanner`."""
+    source, start, stop, hash_ = name
+    entry = find_name(source, start, stop, hash_, tables)
+    role = load_i64(constant_i64(tables, NAME_ROLES), entry) if entry != NOT_FOUND else NO_ROLE
+    counts = load_i64(work, SCAN_COUNTS)
+    type_, number, string, n_elements = _LIST, 0.0, load_i64(counts, N_LISTS), 0
+    if load_u8(data, at) == 91:
+        if role != NO_ROLE:
+            return FLAGGED_LINE, 0, 0
+        at, n_elements = _scan_list(data, at, room, tables, work)
+    else:
+        at, type_, number, string = _scan_scalar(data, at, role, tables, work)
+    if at == FLAGGED_LINE:
+        return FLAGGED_LINE, 0, 0
+    if type_ != _NULL:
+        number_of_name = _numbered(NAMES_POOL, source, start, stop, hash_, work)
+        if number_of_name == POOL_FULL:
+            return FLAGGED_LINE, 0, 0
+        i = load_i64(counts, N_ATTRIBUTES) + n_attributes
+        store_u32(load_i64(work, COLUMN_NAME), i, number_of_name)
+        store_u8(load_i64(work, COLUMN_TYPE), i, type_)
+        store_f64(load_i64(work, COLUMN_NUMBER), i, number)
+        store_u32(load_i64(work, COLUMN_STRING), i, string)
+        n_attributes += 1
+    return at, n_elements, n_attributes
+
+
+_scan_line = line_scanner(_scan_attribute)
+
+
+@nested
+def _scan_row(data: int, at: int, tables: int, work: int) -> int:
+    """Scan a line as the next row.  Where it ends; FLAGGED_LINE, and then no count but LACKING has changed, if it is not
+    certain or a pool lacks room."""
+    counts = load_i64(work, SCAN_COUNTS)
+    id_bytes, identified = load_i64(counts, ID_BYTES), load_i64(counts, N_IDENTIFIED)
+    n_lists, n_elements = load_i64(counts, N_LISTS), load_i64(counts, N_ELEMENTS)
+    located = load_u64(constant_i64(tables, SCALARS), LOCATED) != np.uint64(0)
+    clear_row(tables, work)
+    end, n_attributes = _scan_line(data, at, tables, work)
+    if end != FLAGGED_LINE and (not located or location_is_whole(work)):
+        count(counts, N_ATTRIBUTES, n_attributes)
+        return end
+    clear_row(tables, work)
+    store_i64(counts, ID_BYTES, id_bytes)
+    store_i64(counts, N_IDENTIFIED, identified)
+    store_i64(counts, N_LISTS, n_lists)
+    store_i64(counts, N_ELEMENTS, n_elements)
+    return FLAGGED_LINE
+
+
+@jit
+def scan_columns(data: int, stop: int, tables: int, work: int) -> None:
+    """Scan the lines of data[:stop] u8, whose last byte is a line feed, from SCANNED_TO_BYTE on.
+
+    That is `stop` in the end, unless a pool lacks room.  Blanks, a byte order mark and blank lines are as in
+    `scanner.scan_lines`.  The caller sets all counts to 0 before the first line, except those that are given.
+    """
+    counts = load_i64(work, SCAN_COUNTS)
+    store_i64(counts, LACKING, NOT_FOUND)
+    at = load_i64(counts, SCANNED_TO_BYTE)
+    while at < stop:
+        begin = at
+        at = row_begin(data, at)
+        if load_u8(data, at) != 10:
+            row = load_i64(counts, ROWS)
+            end = _scan_row(data, at, tables, work)
+            if end == FLAGGED_LINE:
+                if load_i64(counts, LACKING) != NOT_FOUND:
+                    return
+                end = next_line(data, at) - 1
+                flag(load_i64(counts, LINES), begin, end, work)
+            store_i64(load_i64(work, ATTRIBUTE_ENDS), row, load_i64(counts, N_ATTRIBUTES))
+            store_i64(counts, ROWS, row + 1)
+            at = end
+        count(counts, LINES, 1)
+        at += 1
+        store_i64(counts, SCANNED_TO_BYTE, at)

@@ -1,0 +1,242 @@
+"""Constraints, operands and filters in the columns of `Subscriptions`, as scanners of lines and of predicates write them.
+
+The functions take addresses and numbers, allocate nothing and raise nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpi_match.compute.compile_cache import nested
+from mpi_match.compute.memory import load_f64, load_i64, load_u8, store_f64, store_i64, store_u8
+from mpi_match.ingest.codes.code_tables import SEED
+from mpi_match.ingest.codes.numbers import N_NUMBER_TABLES
+from mpi_match.ingest.codes.string_pool import POOL_BOUNDS, POOL_FULL, POOLED_BYTES, is_below, number_of
+from mpi_match.ingest.json.text import SCRATCH_BYTES, copied, hash_of
+from mpi_match.model import Op, Type
+from mpi_match.table.subscriptions import KIND_SHIFT
+from mpi_match.table.virtual_names import ATOM_FORMS, MARK, TYPE_LETTERS
+
+(
+    SUBSCRIPTION_COUNTS,
+    FILTER_ROW,
+    FILTER_LABEL,
+    FILTER_END,
+    FILTER_AREA,
+    FILTER_HAS_ID,
+    FILTER_ID_END,
+    FILTER_ID_BYTES,
+    CONSTRAINT_NAME,
+    CONSTRAINT_KIND,
+    CONSTRAINT_END,
+    OPERAND_NUMBER,
+    OPERAND_STRING,
+    FLAGGED_LINES,
+    TEXT_SCRATCH,
+    LABEL_SCRATCH,
+    BOUND_SCRATCH,
+    PREDICATE_SCRATCH,
+    ALTERNATIVES,
+    POOLS,
+) = range(20)
+"""Places in the table of addresses of what is written:
+
+    SUBSCRIPTION_COUNTS       i64[N_SUBSCRIPTION_COUNTS]: how much of each array is filled
+    FILTER_ROW, FILTER_LABEL  i64: of each filter the row that it is from, and its interface, by number
+    FILTER_END                i64: where its constraints end
+    FILTER_AREA               f64[3 ·]: NaN for one without
+    FILTER_HAS_ID             u8
+    FILTER_ID_END, FILTER_ID_BYTES   i64, u8: the ids end to end
+    CONSTRAINT_NAME, CONSTRAINT_KIND, CONSTRAINT_END   i64, u8, i64: name, by number, kind, and where its operands end
+    OPERAND_NUMBER, OPERAND_STRING   f64, i64: as `Subscriptions.number` and `.string`
+    FLAGGED_LINES             i64[3 ·]: line, start, end in the data, which is before the line feed
+    TEXT_SCRATCH, LABEL_SCRATCH, BOUND_SCRATCH   u8[SCRATCH_BYTES]: a string and a label without escapes; a `prefix_bound`
+    PREDICATE_SCRATCH         u8[SCRATCH_BYTES]: the text of a predicate without escapes
+    ALTERNATIVES              u64[N_ALTERNATIVE_WORDS], see `scanner_predicates`
+    POOLS                     i64[3]: the addresses of the pools LABEL_POOL, NAME_POOL and STRING_POOL
+"""
+(
+    SCANNED_ROWS,
+    SCANNED_LINES,
+    SCANNED_TO,
+    N_SCANNED_FILTERS,
+    N_SCANNED_CONSTRAINTS,
+    N_OPERANDS,
+    N_ID_BYTES,
+    N_FLAGGED_LINES,
+    LACKING_POOL,
+    N_ALTERNATIVES,
+    N_SUBSCRIPTION_COUNTS,
+) = range(11)
+"""What counts count: rows, also flagged ones; lines, blank ones too; where the next line begins; filters, constraints,
+operands, bytes of ids, flagged lines.  LACKING_POOL is the pool without room, or NOT_FOUND;
+N_ALTERNATIVES those of the row's predicate, 0 without one."""
+LABEL_POOL, NAME_POOL, STRING_POOL = range(3)
+
+OPS_ALLOWED = N_NUMBER_TABLES
+"""Place in the table of addresses of what is looked up: i64[n types], a bit for each operator of a type."""
+TYPES = (Type.ANY, Type.NUMBER, Type.STRING, Type.BOOLEAN)
+ANY, NUMBER, STRING, BOOLEAN = map(int, TYPES)
+_BETWEEN, _PREFIX, _EXISTS = (int(op) for op in (Op.BETWEEN, Op.PREFIX, Op.EXISTS))
+_MARK, _FORM_OF_TAG, _TEXT_OF_TAG = (ord(each) for each in (MARK, ATOM_FORMS[Op.EQ], TYPE_LETTERS[Type.STRING]))
+
+
+@nested
+def numbered(pool: int, source: int, start: int, stop: int, hash_: np.uint64, work: int) -> int:
+    """The number of a string in a pool; POOL_FULL, which is noted, where it lacks room."""
+    found = number_of(load_i64(load_i64(work, POOLS), pool), source, start, stop, hash_)
+    if found == POOL_FULL:
+        store_i64(load_i64(work, SUBSCRIPTION_COUNTS), LACKING_POOL, pool)
+    return found
+
+
+@nested
+def put_operand(number: float, string: int, work: int) -> None:
+    counts = load_i64(work, SUBSCRIPTION_COUNTS)
+    n = load_i64(counts, N_OPERANDS)
+    store_f64(load_i64(work, OPERAND_NUMBER), n, number)
+    store_i64(load_i64(work, OPERAND_STRING), n, string)
+    store_i64(counts, N_OPERANDS, n + 1)
+
+
+@nested
+def _put_prefix_bound(source: int, start: int, stop: int, work: int) -> bool:
+    """Write the operand `prefix_bound` of a prefix; is there room?"""
+    scratch = load_i64(work, BOUND_SCRATCH)
+    if stop - start > SCRATCH_BYTES:
+        return False
+    n = copied(source, start, stop, scratch, 0)
+    store_u8(scratch, n - 1, load_u8(scratch, n - 1) + 1)
+    bound = numbered(STRING_POOL, scratch, 0, n, hash_of(scratch, 0, n, SEED), work)
+    put_operand(0.0, bound, work)
+    return bound != POOL_FULL
+
+
+@nested
+def put_text(source: int, start: int, stop: int, hash_: np.uint64, op: int, work: int) -> bool:
+    """Write a string, whose hash is `hash_`, as an operand of `op`; is there room?"""
+    string = numbered(STRING_POOL, source, start, stop, hash_, work)
+    if string == POOL_FULL:
+        return False
+    put_operand(0.0, string, work)
+    return op != _PREFIX or stop == start or _put_prefix_bound(source, start, stop, work)
+
+
+@nested
+def _sort_operands(first: int, n: int, is_text: bool, work: int) -> None:
+    """Sort operands in place by Shell's method: insertion sort for few, decreasing gaps for many."""
+    numbers, strings = load_i64(work, OPERAND_NUMBER) + 8 * first, load_i64(work, OPERAND_STRING) + 8 * first
+    pool = load_i64(load_i64(work, POOLS), STRING_POOL)
+    gap = 1
+    while 9 * gap < n:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for i in range(gap, n):
+            number, string, k = load_f64(numbers, i), load_i64(strings, i), i
+            while k >= gap:
+                if is_text:
+                    if not is_below(pool, string, load_i64(strings, k - gap)):
+                        break
+                elif not number < load_f64(numbers, k - gap):
+                    break
+                store_f64(numbers, k, load_f64(numbers, k - gap))
+                store_i64(strings, k, load_i64(strings, k - gap))
+                k -= gap
+            store_f64(numbers, k, number)
+            store_i64(strings, k, string)
+        gap //= 3
+
+
+@nested
+def _make_distinct(first: int, work: int) -> None:
+    """Leave out operands that are the same as the one before, from `first` on."""
+    counts = load_i64(work, SUBSCRIPTION_COUNTS)
+    numbers, strings = load_i64(work, OPERAND_NUMBER), load_i64(work, OPERAND_STRING)
+    kept = first
+    for i in range(first, load_i64(counts, N_OPERANDS)):
+        number, string = load_f64(numbers, i), load_i64(strings, i)
+        if i == first or number != load_f64(numbers, kept - 1) or string != load_i64(strings, kept - 1):
+            store_f64(numbers, kept, number)
+            store_i64(strings, kept, string)
+            kept += 1
+    store_i64(counts, N_OPERANDS, kept)
+
+
+@nested
+def end_list(first: int, of_first: int, op: int, work: int) -> bool:
+    """Put the operands from `first` on, all of type `of_first`, in the order of a list; can `op` have them?"""
+    n = load_i64(load_i64(work, SUBSCRIPTION_COUNTS), N_OPERANDS) - first
+    if op == _BETWEEN:
+        numbers = load_i64(work, OPERAND_NUMBER) + 8 * first
+        return n == 2 and load_f64(numbers, 0) <= load_f64(numbers, 1)
+    if n == 0:
+        return False
+    _sort_operands(first, n, of_first == STRING, work)
+    _make_distinct(first, work)
+    return True
+
+
+@nested
+def is_allowed(op: int, type_: int, tables: int) -> bool:
+    """Has a type this operator?"""
+    return load_i64(load_i64(tables, OPS_ALLOWED), type_) >> op & 1 != 0
+
+
+@nested
+def put_constraint(name: int, kind: int, work: int) -> None:
+    """Write a constraint, whose operands are written."""
+    counts = load_i64(work, SUBSCRIPTION_COUNTS)
+    n = load_i64(counts, N_SCANNED_CONSTRAINTS)
+    store_i64(load_i64(work, CONSTRAINT_NAME), n, name)
+    store_u8(load_i64(work, CONSTRAINT_KIND), n, kind)
+    store_i64(load_i64(work, CONSTRAINT_END), n, load_i64(counts, N_OPERANDS))
+    store_i64(counts, N_SCANNED_CONSTRAINTS, n + 1)
+
+
+@nested
+def put_tag(base: tuple[int, int, int], text: int, start: int, stop: int, work: int) -> bool:
+    """Write the constraint that a list has text[start:stop] as an element (`virtual_names`); is there room?
+
+    `base` are the address, start and end of the list's name.
+    """
+    source, base_start, base_stop = base
+    scratch = load_i64(work, BOUND_SCRATCH)
+    if base_stop - base_start + stop - start + 4 > SCRATCH_BYTES:
+        return False
+    store_u8(scratch, 0, _MARK)
+    n = copied(source, base_start, base_stop, scratch, 1)
+    store_u8(scratch, n, _MARK)
+    store_u8(scratch, n + 1, _FORM_OF_TAG)
+    store_u8(scratch, n + 2, _TEXT_OF_TAG)
+    n = copied(text, start, stop, scratch, n + 3)
+    name = numbered(NAME_POOL, scratch, 0, n, hash_of(scratch, 0, n, SEED), work)
+    if name == POOL_FULL:
+        return False
+    put_constraint(name, ANY << KIND_SHIFT | _EXISTS, work)
+    return True
+
+
+@nested
+def pooled_name(name: int, work: int) -> tuple[int, int, int]:
+    """The address, start and end of a name by its number; until another name is numbered."""
+    pool = load_i64(load_i64(work, POOLS), NAME_POOL)
+    bounds = load_i64(pool, POOL_BOUNDS)
+    return load_i64(pool, POOLED_BYTES), load_i64(bounds, name), load_i64(bounds, name + 1)
+
+
+@nested
+def begin_filter(work: int) -> None:
+    n = load_i64(load_i64(work, SUBSCRIPTION_COUNTS), N_SCANNED_FILTERS)
+    for i in range(3):
+        store_f64(load_i64(work, FILTER_AREA), 3 * n + i, np.nan)
+    store_u8(load_i64(work, FILTER_HAS_ID), n, 0)
+
+
+@nested
+def end_filter(work: int) -> None:
+    counts = load_i64(work, SUBSCRIPTION_COUNTS)
+    n = load_i64(counts, N_SCANNED_FILTERS)
+    store_i64(load_i64(work, FILTER_ROW), n, load_i64(counts, SCANNED_ROWS))
+    store_i64(load_i64(work, FILTER_END), n, load_i64(counts, N_SCANNED_CONSTRAINTS))
+    store_i64(load_i64(work, FILTER_ID_END), n, load_i64(counts, N_ID_BYTES))
+    store_i64(counts, N_SCANNED_FILTERS, n + 1)

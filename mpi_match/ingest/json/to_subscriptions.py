@@ -1,0 +1,533 @@
+"""JSON lines of subscriptions to the columns of `Subscriptions`, in compiled code, without a Python object for a line.
+
+`scan_subscriptions` reads a line once, from left to right, and writes each filter, constraint and operand where it meets it;
+names, strings and labels become numbers (`string_pool`).  As the scanner of events does, it never rejects a row: it *flags*
+a line that it cannot judge with certainty, takes back what it has written for it, and leaves it to `rows.judge`.  Flagged
+are texts that are not JSON or not UTF-8, members, operators and operands that are not those below, predicates that
+`predicate_to_filters` cannot read, and lines that exceed the scratch arrays.
+
+A pool may lack room in the midst of a line.  Then the line is taken back, and the scan ends before it.
+
+The functions take addresses and numbers, allocate nothing and raise nothing; a position is FLAGGED_LINE where they cannot
+go on.  Every text ends with a line feed, and no loop passes one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array
+from mpi_match.compute.compile_cache import jit, nested
+from mpi_match.compute.memory import AddressTable, load_i64, load_u8, load_u64, store_f64, store_i64, store_u8
+from mpi_match.ingest.codes.code_tables import NOT_FOUND, SEED, equal
+from mpi_match.ingest.codes.numbers import INTEGER, LARGE_INTEGER, NOT_READ, NUMBER_TABLES, scan_number
+from mpi_match.ingest.codes.string_pool import POOL_FULL
+from mpi_match.ingest.json.predicate_to_filters import put_alternatives, scan_predicate
+from mpi_match.ingest.json.text import (
+    FLAGGED_LINE,
+    SCRATCH_BYTES,
+    after_blanks,
+    after_margin,
+    copied,
+    hash_of,
+    literal,
+    next_line,
+    scan_string,
+    text_at,
+)
+from mpi_match.ingest.json.to_constraints import (
+    ANY,
+    BOOLEAN,
+    FILTER_AREA,
+    FILTER_HAS_ID,
+    FILTER_ID_BYTES,
+    FILTER_LABEL,
+    FLAGGED_LINES,
+    LABEL_POOL,
+    LABEL_SCRATCH,
+    LACKING_POOL,
+    N_ALTERNATIVES,
+    N_FLAGGED_LINES,
+    N_ID_BYTES,
+    N_OPERANDS,
+    N_SCANNED_CONSTRAINTS,
+    N_SCANNED_FILTERS,
+    NAME_POOL,
+    NUMBER,
+    OPS_ALLOWED,
+    PREDICATE_SCRATCH,
+    SCANNED_LINES,
+    SCANNED_ROWS,
+    SCANNED_TO,
+    STRING,
+    SUBSCRIPTION_COUNTS,
+    TEXT_SCRATCH,
+    TYPES,
+    begin_filter,
+    end_filter,
+    end_list,
+    is_allowed,
+    numbered,
+    pooled_name,
+    put_constraint,
+    put_operand,
+    put_tag,
+    put_text,
+)
+from mpi_match.model import HAS, OPS_OF_TYPE, Op
+from mpi_match.table.subscriptions import KIND_SHIFT
+
+KEY_BYTES, KEY_BOUNDS, SYMBOLS = range(OPS_ALLOWED + 1, OPS_ALLOWED + 4)
+"""Places in the table of addresses, behind those of numbers and constraints:
+
+    KEY_BYTES, KEY_BOUNDS   u8, i64: the names of members, by their numbers
+    SYMBOLS                 u64[n symbols]: the bytes of an operator's symbol, the first the lowest
+"""
+_KEYS = (b"interface", b"constraints", b"area", b"id", b"filters", b"tags", b"predicate")
+_INTERFACE, _CONSTRAINTS, _AREA, _ID, _FILTERS, _TAGS, _PREDICATE = range(len(_KEYS))
+_N_KEYS = len(_KEYS)
+_ASKS = 1 << _CONSTRAINTS | 1 << _AREA | 1 << _TAGS
+"""Members of which a filter has one."""
+_BESIDE_PREDICATE = 1 << _AREA | 1 << _ID
+"""Members that a row with a predicate may have, or null for them."""
+_OPS = tuple(op for op in Op if op <= Op.ABSENT)
+_SYMBOLS = (*(op.symbol for op in _OPS), HAS, f"any {Op.EQ.symbol}")
+"""The operators that are read here, those of a tag last; a line with another is flagged."""
+_IN, _NOT_IN, _BETWEEN, _EXISTS, _ABSENT = (int(op) for op in (Op.IN, Op.NOT_IN, Op.BETWEEN, Op.EXISTS, Op.ABSENT))
+_N_OPS, _N_SYMBOLS = len(_OPS), len(_SYMBOLS)
+
+
+def _tables() -> AddressTable:
+    bounds = np.cumsum([0, *map(len, _KEYS)])
+    symbols = [int.from_bytes(symbol.encode(), "little") for symbol in _SYMBOLS]
+    allowed = [sum(1 << op for op in OPS_OF_TYPE[type_] if op in _OPS) for type_ in TYPES]
+    keys: Array = np.frombuffer(b"".join(_KEYS), np.uint8)
+    return AddressTable((*NUMBER_TABLES, np.array(allowed, np.int64), keys, bounds, np.array(symbols, np.uint64)))
+
+
+TABLES = _tables()
+"""What the scanner looks up; it does not depend on the input."""
+
+
+@nested
+def _add(counts: int, which: int, n: int) -> None:
+    store_i64(counts, which, load_i64(counts, which) + n)
+
+
+@nested
+def _first_item(data: int, at: int) -> int:
+    """The first item of the list that begins here, or its closing bracket."""
+    return after_blanks(data, at + 1) if load_u8(data, at) == 91 else FLAGGED_LINE
+
+
+@nested
+def _is_item(data: int, at: int, closing: int) -> bool:
+    """Does an item begin here, and not the `closing` bracket?"""
+    return at != FLAGGED_LINE and load_u8(data, at) != closing
+
+
+@nested
+def _next_item(data: int, at: int, closing: int) -> int:
+    """Behind the comma and the blanks after an item of a list or object, or at its `closing` bracket.
+
+    `at` may be FLAGGED_LINE, of an item that is not certain.
+    """
+    if at == FLAGGED_LINE:
+        return FLAGGED_LINE
+    at = after_blanks(data, at)
+    if load_u8(data, at) == 44:
+        at = after_blanks(data, at + 1)
+        return at if load_u8(data, at) != closing else FLAGGED_LINE
+    return at if load_u8(data, at) == closing else FLAGGED_LINE
+
+
+@nested
+def _label(data: int, at: int, scratch: int, tables: int) -> tuple[int, int, int, int, np.uint64]:
+    """As `text_at`, of a string or an integer, whose text its digits are."""
+    byte = load_u8(data, at)
+    if byte != 45 and not 48 <= byte <= 57:
+        return text_at(data, at, scratch)
+    start = at
+    at, kind, value = scan_number(data, at, tables)
+    if kind != INTEGER and kind != LARGE_INTEGER:
+        return FLAGGED_LINE, data, 0, 0, SEED
+    if kind == INTEGER and value == 0.0:
+        start = at - 1  # also of -0
+    return at, data, start, at, hash_of(data, start, at, SEED)
+
+
+@nested
+def _symbol(data: int, at: int, tables: int) -> tuple[int, int]:
+    """The operator at a quote: where it ends, and its number, `_N_OPS` or more for one of a tag."""
+    if load_u8(data, at) != 34:
+        return FLAGGED_LINE, NOT_FOUND
+    at += 1
+    symbol, n = np.uint64(0), np.uint64(0)
+    while load_u8(data, at) != 34:
+        byte = load_u8(data, at)
+        if byte < 32 or byte == 92 or n == np.uint64(64):
+            return FLAGGED_LINE, NOT_FOUND
+        symbol |= np.uint64(byte) << n
+        n += np.uint64(8)
+        at += 1
+    symbols = load_i64(tables, SYMBOLS)
+    for op in range(_N_SYMBOLS):
+        if load_u64(symbols, op) == symbol:
+            return at + 1, op
+    return FLAGGED_LINE, NOT_FOUND
+
+
+@nested
+def _scan_operand(data: int, at: int, op: int, tables: int, work: int) -> tuple[int, int]:
+    """Write the value that begins here as an operand: where it ends, and its type."""
+    byte = load_u8(data, at)
+    if byte == 34:
+        at, source, start, stop, hash_ = text_at(data, at, load_i64(work, TEXT_SCRATCH))
+        if at == FLAGGED_LINE:
+            return FLAGGED_LINE, STRING
+        if not put_text(source, start, stop, hash_, op, work):
+            return FLAGGED_LINE, STRING
+        return at, STRING
+    if byte == 45 or 48 <= byte <= 57:
+        at, kind, value = scan_number(data, at, tables)
+        if kind in (NOT_READ, LARGE_INTEGER):
+            return FLAGGED_LINE, NUMBER
+        put_operand(value, NOT_FOUND, work)
+        return at, NUMBER
+    found, at = literal(data, at)
+    if found < 0 or found == 2:
+        return FLAGGED_LINE, BOOLEAN
+    put_operand(np.float64(found), NOT_FOUND, work)
+    return at, BOOLEAN
+
+
+@nested
+def _scan_list(data: int, at: int, op: int, tables: int, work: int) -> tuple[int, int]:
+    """Write the values of the list that begins here as operands: where it ends, and the type of all of them."""
+    at = _first_item(data, at)
+    counts = load_i64(work, SUBSCRIPTION_COUNTS)
+    first, of_first = load_i64(counts, N_OPERANDS), ANY
+    while _is_item(data, at, 93):
+        at, type_ = _scan_operand(data, at, op, tables, work)
+        if of_first != ANY and type_ != of_first:
+            return FLAGGED_LINE, ANY
+        of_first = type_
+        at = _next_item(data, at, 93)
+    if at == FLAGGED_LINE or not end_list(first, of_first, op, work):
+        return FLAGGED_LINE, ANY
+    return at + 1, of_first
+
+
+@nested
+def _scan_operands(data: int, at: int, op: int, tables: int, work: int) -> tuple[int, int]:
+    """Write what follows an operator: where the constraint's list ends, and the type of its operands."""
+    at = after_blanks(data, at)
+    if op in (_EXISTS, _ABSENT):
+        return (at if load_u8(data, at) == 93 else FLAGGED_LINE), ANY
+    if load_u8(data, at) != 44:
+        return FLAGGED_LINE, ANY
+    at = after_blanks(data, at + 1)
+    if op in (_IN, _NOT_IN, _BETWEEN):
+        at, type_ = _scan_list(data, at, op, tables, work)
+    else:
+        at, type_ = _scan_operand(data, at, op, tables, work)
+    if at == FLAGGED_LINE:
+        return FLAGGED_LINE, ANY
+    at = after_blanks(data, at)
+    return (at if load_u8(data, at) == 93 else FLAGGED_LINE), type_
+
+
+@nested
+def _scan_tag(data: int, at: int, base: tuple[int, int, int], work: int) -> int:
+    """Write the constraint `put_tag` of the text that begins here: where the text ends."""
+    at, text, start, stop, _ = text_at(data, at, load_i64(work, TEXT_SCRATCH))
+    return at if at != FLAGGED_LINE and put_tag(base, text, start, stop, work) else FLAGGED_LINE
+
+
+@nested
+def _scan_has(data: int, at: int, name: int, work: int) -> int:
+    """Write the constraint with an operator of tags on a name, by number, before its operand: where its list ends."""
+    at = after_blanks(data, at)
+    if load_u8(data, at) != 44:
+        return FLAGGED_LINE
+    at = _scan_tag(data, after_blanks(data, at + 1), pooled_name(name, work), work)
+    if at == FLAGGED_LINE:
+        return FLAGGED_LINE
+    at = after_blanks(data, at)
+    return at + 1 if load_u8(data, at) == 93 else FLAGGED_LINE
+
+
+@nested
+def _scan_tags(data: int, at: int, tables: int, work: int) -> int:
+    """Write the constraints of a list of tags: where it ends."""
+    bounds = load_i64(tables, KEY_BOUNDS)
+    base = (load_i64(tables, KEY_BYTES), load_i64(bounds, _TAGS), load_i64(bounds, _TAGS + 1))
+    at = _first_item(data, at)
+    while _is_item(data, at, 93):
+        at = _next_item(data, _scan_tag(data, at, base, work), 93)
+    return at + 1 if at != FLAGGED_LINE else FLAGGED_LINE
+
+
+@nested
+def _scan_constraint(data: int, at: int, tables: int, work: int) -> int:
+    """Write the constraint whose list begins here: where it ends."""
+    if load_u8(data, at) != 91:
+        return FLAGGED_LINE
+    at, source, start, stop, hash_ = text_at(data, after_blanks(data, at + 1), load_i64(work, TEXT_SCRATCH))
+    if at == FLAGGED_LINE:
+        return FLAGGED_LINE
+    name = numbered(NAME_POOL, source, start, stop, hash_, work)
+    at = after_blanks(data, at)
+    if name == POOL_FULL or load_u8(data, at) != 44:
+        return FLAGGED_LINE
+    at, op = _symbol(data, after_blanks(data, at + 1), tables)
+    if at == FLAGGED_LINE:
+        return FLAGGED_LINE
+    if op >= _N_OPS:
+        return _scan_has(data, at, name, work)
+    at, type_ = _scan_operands(data, at, op, tables, work)
+    if at == FLAGGED_LINE or not is_allowed(op, type_, tables):
+        return FLAGGED_LINE
+    put_constraint(name, type_ << KIND_SHIFT | op, work)
+    return at + 1
+
+
+@nested
+def _scan_constraints(data: int, at: int, tables: int, work: int) -> int:
+    """Write the constraints of a list: where it ends."""
+    at = _first_item(data, at)
+    while _is_item(data, at, 93):
+        at = _next_item(data, _scan_constraint(data, at, tables, work), 93)
+    return at + 1 if at != FLAGGED_LINE else FLAGGED_LINE
+
+
+@nested
+def _scan_area(data: int, at: int, tables: int, work: int) -> int:
+    """Write the area of the next filter: where it ends."""
+    at = _first_item(data, at)
+    if at == FLAGGED_LINE:
+        return FLAGGED_LINE
+    n = load_i64(load_i64(work, SUBSCRIPTION_COUNTS), N_SCANNED_FILTERS)
+    for i in range(3):
+        at, kind, value = scan_number(data, at, tables)
+        if kind in (NOT_READ, LARGE_INTEGER) or (i == 2 and value < 0.0):
+            return FLAGGED_LINE
+        store_f64(load_i64(work, FILTER_AREA), 3 * n + i, value)
+        at = _next_item(data, at, 93)
+        if at == FLAGGED_LINE or (load_u8(data, at) == 93) != (i == 2):
+            return FLAGGED_LINE
+    return at + 1
+
+
+@nested
+def _scan_id(data: int, at: int, tables: int, work: int) -> int:
+    """Write the id of the next filter: where it ends."""
+    at, source, start, stop, _ = _label(data, at, load_i64(work, TEXT_SCRATCH), tables)
+    if at == FLAGGED_LINE:
+        return FLAGGED_LINE
+    counts = load_i64(work, SUBSCRIPTION_COUNTS)
+    filled = load_i64(counts, N_ID_BYTES)
+    store_i64(counts, N_ID_BYTES, copied(source, start, stop, load_i64(work, FILTER_ID_BYTES), filled))
+    store_u8(load_i64(work, FILTER_HAS_ID), load_i64(counts, N_SCANNED_FILTERS), 1)
+    return at
+
+
+@nested
+def _key(data: int, at: int, tables: int) -> tuple[int, int]:
+    """The name of a member at a quote, and the colon: where its value begins, and its number."""
+    if load_u8(data, at) != 34:
+        return FLAGGED_LINE, NOT_FOUND
+    start = at + 1
+    at, _ = scan_string(data, start, SEED)
+    if load_u8(data, at) != 34:
+        return FLAGGED_LINE, NOT_FOUND
+    bounds, found = load_i64(tables, KEY_BOUNDS), NOT_FOUND
+    for key in range(_N_KEYS):
+        if equal(data, start, at, load_i64(tables, KEY_BYTES), load_i64(bounds, key), load_i64(bounds, key + 1)):
+            found = key
+    at = after_blanks(data, at + 1)
+    if found == NOT_FOUND or load_u8(data, at) != 58:
+        return FLAGGED_LINE, NOT_FOUND
+    return after_blanks(data, at + 1), found
+
+
+@nested
+def _scan_part(data: int, at: int, key: int, tables: int, work: int) -> tuple[int, bool]:
+    """Write a member of a filter: where it ends, and whether it is more than null."""
+    if key in (_INTERFACE, _FILTERS, _PREDICATE):
+        return FLAGGED_LINE, False
+    if load_u8(data, at) == 110:
+        found, at = literal(data, at)
+        return (at if found == 2 else FLAGGED_LINE), False
+    if key == _CONSTRAINTS:
+        return _scan_constraints(data, at, tables, work), True
+    if key == _AREA:
+        return _scan_area(data, at, tables, work), True
+    if key == _TAGS:
+        return _scan_tags(data, at, tables, work), True
+    return _scan_id(data, at, tables, work), True
+
+
+@nested
+def _scan_filter(data: int, at: int, tables: int, work: int) -> int:
+    """Write the filter whose object begins here: where it ends."""
+    if load_u8(data, at) != 123:
+        return FLAGGED_LINE
+    begin_filter(work)
+    at = after_blanks(data, at + 1)
+    members, given = 0, 0
+    while load_u8(data, at) != 125:
+        at, key = _key(data, at, tables)
+        if at == FLAGGED_LINE or members >> key & 1:
+            return FLAGGED_LINE
+        at, is_given = _scan_part(data, at, key, tables, work)
+        if at == FLAGGED_LINE:
+            return FLAGGED_LINE
+        members |= 1 << key
+        if is_given:
+            given |= 1 << key
+        at = _next_item(data, at, 125)
+        if at == FLAGGED_LINE:
+            return FLAGGED_LINE
+    if given & _ASKS == 0:
+        return FLAGGED_LINE
+    end_filter(work)
+    return at + 1
+
+
+@nested
+def _scan_filters(data: int, at: int, tables: int, work: int) -> int:
+    """Write the filters of a list: where it ends."""
+    at = _first_item(data, at)
+    if not _is_item(data, at, 93):
+        return FLAGGED_LINE
+    while _is_item(data, at, 93):
+        at = _next_item(data, _scan_filter(data, at, tables, work), 93)
+    return at + 1 if at != FLAGGED_LINE else FLAGGED_LINE
+
+
+@nested
+def _scan_text_of_predicate(data: int, at: int, tables: int, work: int) -> int:
+    """Write the terms of the predicate whose string begins here: where the string ends."""
+    scratch = load_i64(work, PREDICATE_SCRATCH)
+    at, source, start, stop, _ = text_at(data, at, scratch)
+    if at == FLAGGED_LINE:
+        return FLAGGED_LINE
+    if source == scratch:
+        if stop == SCRATCH_BYTES:
+            return FLAGGED_LINE
+        store_u8(scratch, stop, 10)
+    n = scan_predicate(source, start, stop, tables, work)
+    store_i64(load_i64(work, SUBSCRIPTION_COUNTS), N_ALTERNATIVES, n)
+    return at if n else FLAGGED_LINE
+
+
+@nested
+def _scan_members(data: int, at: int, tables: int, work: int) -> tuple[int, int, int, int, np.uint64]:
+    """Write the filters of the row whose object begins here: where it ends; the address, start, end and hash of its label.
+
+    The members that are not null have to be one of three sets.  The filter of a row with a predicate is still open.
+    """
+    label, label_start, label_stop, label_hash = data, 0, 0, SEED
+    members, given = 0, 0
+    while load_u8(data, at) != 125:
+        at, key = _key(data, at, tables)
+        if at == FLAGGED_LINE or members >> key & 1:
+            return FLAGGED_LINE, label, 0, 0, SEED
+        is_given = True
+        if key == _INTERFACE:
+            at, label, label_start, label_stop, label_hash = _label(data, at, load_i64(work, LABEL_SCRATCH), tables)
+        elif key == _FILTERS:
+            at = _scan_filters(data, at, tables, work)
+        elif key == _PREDICATE:
+            at = _scan_text_of_predicate(data, at, tables, work)
+        else:
+            at, is_given = _scan_part(data, at, key, tables, work)
+        if at == FLAGGED_LINE:
+            return FLAGGED_LINE, label, 0, 0, SEED
+        members |= 1 << key
+        if is_given:
+            given |= 1 << key
+        at = _next_item(data, at, 125)
+        if at == FLAGGED_LINE:
+            return FLAGGED_LINE, label, 0, 0, SEED
+    if members >> _FILTERS & 1:
+        is_whole = members == (1 << _FILTERS | 1 << _INTERFACE)
+    elif members >> _PREDICATE & 1:
+        is_whole = members & ~_BESIDE_PREDICATE == (1 << _PREDICATE | 1 << _INTERFACE)
+    else:
+        is_whole = members >> _INTERFACE & 1 != 0 and given & _ASKS != 0
+        end_filter(work)
+    return (at + 1 if is_whole else FLAGGED_LINE), label, label_start, label_stop, label_hash
+
+
+@nested
+def _scan_row(data: int, at: int, tables: int, work: int) -> int:
+    """Write the filters of the line that begins at `at`, which is no blank: its line feed."""
+    if load_u8(data, at) != 123:
+        return FLAGGED_LINE
+    counts = load_i64(work, SUBSCRIPTION_COUNTS)
+    begin, first = at, load_i64(counts, N_SCANNED_FILTERS)
+    n_constraints, n_operands = load_i64(counts, N_SCANNED_CONSTRAINTS), load_i64(counts, N_OPERANDS)
+    n_id_bytes = load_i64(counts, N_ID_BYTES)
+    begin_filter(work)
+    store_i64(counts, N_ALTERNATIVES, 0)
+    at, source, start, stop, hash_ = _scan_members(data, after_blanks(data, at + 1), tables, work)
+    if at == FLAGGED_LINE:
+        return FLAGGED_LINE
+    at = after_margin(data, at)
+    if load_u8(data, at) != 10:
+        return FLAGGED_LINE
+    if load_i64(counts, N_ALTERNATIVES) and not put_alternatives(n_constraints, n_operands, n_id_bytes, at - begin, work):
+        return FLAGGED_LINE
+    label = numbered(LABEL_POOL, source, start, stop, hash_, work)
+    if label == POOL_FULL:
+        return FLAGGED_LINE
+    for i in range(first, load_i64(counts, N_SCANNED_FILTERS)):
+        store_i64(load_i64(work, FILTER_LABEL), i, label)
+    return at
+
+
+@nested
+def _flag(line: int, start: int, stop: int, work: int) -> None:
+    counts = load_i64(work, SUBSCRIPTION_COUNTS)
+    flagged = load_i64(work, FLAGGED_LINES) + 24 * load_i64(counts, N_FLAGGED_LINES)
+    store_i64(flagged, 0, line)
+    store_i64(flagged, 1, start)
+    store_i64(flagged, 2, stop)
+    _add(counts, N_FLAGGED_LINES, 1)
+
+
+@jit
+def scan_subscriptions(data: int, stop: int, tables: int, work: int) -> None:
+    """Scan the lines of data[:stop] u8, whose last byte is a line feed, from SCANNED_TO on.
+
+    SCANNED_TO is `stop` in the end, unless a pool lacks room.  Blanks around a line and a byte order mark before it are left
+    out as `rows.trimmed` does; a blank line is no row.
+    """
+    counts = load_i64(work, SUBSCRIPTION_COUNTS)
+    store_i64(counts, LACKING_POOL, NOT_FOUND)
+    at = load_i64(counts, SCANNED_TO)
+    while at < stop:
+        begin = at
+        if load_u8(data, at) == 0xEF and load_u8(data, at + 1) == 0xBB and load_u8(data, at + 2) == 0xBF:
+            at += 3
+        at = after_margin(data, at)
+        if load_u8(data, at) != 10:
+            n_filters, n_constraints = load_i64(counts, N_SCANNED_FILTERS), load_i64(counts, N_SCANNED_CONSTRAINTS)
+            n_operands, n_id_bytes = load_i64(counts, N_OPERANDS), load_i64(counts, N_ID_BYTES)
+            end = _scan_row(data, at, tables, work)
+            if end == FLAGGED_LINE:
+                store_i64(counts, N_SCANNED_FILTERS, n_filters)
+                store_i64(counts, N_SCANNED_CONSTRAINTS, n_constraints)
+                store_i64(counts, N_OPERANDS, n_operands)
+                store_i64(counts, N_ID_BYTES, n_id_bytes)
+                if load_i64(counts, LACKING_POOL) != NOT_FOUND:
+                    return
+                end = next_line(data, at) - 1
+                _flag(load_i64(counts, SCANNED_LINES), begin, end, work)
+            _add(counts, SCANNED_ROWS, 1)
+            at = end
+        _add(counts, SCANNED_LINES, 1)
+        at += 1
+        store_i64(counts, SCANNED_TO, at)

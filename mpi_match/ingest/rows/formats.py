@@ -1,0 +1,123 @@
+"""The way back: subscriptions and events as the plain rows that `rows` reads, ready for `json.dumps`.
+
+`rows` reads from them exactly what was written.  Numbers without a fraction are written as integers; the bound that
+`Subscriptions` keeps beside each prefix is left out; NaN and the infinities are left to `json`, which writes what Python
+reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array
+from mpi_match.events.events import Events
+from mpi_match.ingest.rows.judge import EventForm
+from mpi_match.model import HAS, LISTS, MAX_EXACT_INTEGER, PRESENCE, ModelError, Op, Type
+from mpi_match.table.subscriptions import KIND_SHIFT, Subscriptions, kind_of
+from mpi_match.table.virtual_names import MARK, to_constraint
+
+
+def subscription_rows(subscriptions: Subscriptions) -> Iterator[dict[str, Any]]:
+    """One subscription row for every filter, in order."""
+    labels = [item.decode() for item in subscriptions.labels]
+    names = [item if item.startswith(MARK) else item.decode() for item in subscriptions.names]
+    type_ = subscriptions.kind >> KIND_SHIFT
+    counts = np.diff(subscriptions.operand_offsets)
+    is_text = subscriptions.string >= 0
+    bounded = (subscriptions.kind == kind_of(Type.STRING, Op.PREFIX)) & (counts == 2)
+    is_text[subscriptions.operand_offsets[1:][bounded] - 1] = (
+        False  # a bound is no text: its last byte may not even be UTF-8
+    )
+    values = _values(
+        subscriptions.number, is_text, subscriptions.string, np.repeat(type_ == Type.BOOLEAN, counts), subscriptions.strings
+    )
+    symbols = [Op(kind & 15).symbol if (kind & 15) in set(Op) else "" for kind in range(256)]
+    whole_list = [(kind & 15) in LISTS | {Op.BETWEEN} for kind in range(256)]
+    no_operand = [(kind & 15) in PRESENCE for kind in range(256)]
+
+    bounds, first = subscriptions.constraint_offsets.tolist(), subscriptions.operand_offsets.tolist()
+    name, kinds = [names[i] for i in subscriptions.name.tolist()], subscriptions.kind.tolist()
+    circles = {int(i): subscriptions.area[i].tolist() for i in np.flatnonzero(~np.isnan(subscriptions.area[:, 2]))}
+    for i, interface in enumerate(subscriptions.interface.tolist()):
+        constraints: list[list[Any]] = []
+        for k in range(bounds[i], bounds[i + 1]):
+            kind, of = kinds[k], name[k]
+            if isinstance(of, bytes):
+                constraints.append(_on_elements(of, kind, values[first[k] : first[k + 1]]))
+            elif whole_list[kind]:
+                constraints.append([of, symbols[kind], values[first[k] : first[k + 1]]])
+            elif no_operand[kind]:
+                constraints.append([of, symbols[kind]])
+            else:
+                constraints.append([of, symbols[kind], values[first[k]]])
+        row: dict[str, Any] = {"interface": labels[interface], "constraints": constraints}
+        if i in circles:
+            row["area"] = circles[i]
+        if subscriptions.ids is not None and (id_ := subscriptions.ids[i]) is not None:
+            row["id"] = id_.decode()
+        yield row
+
+
+def _on_elements(name: bytes, kind: int, values: list[Any]) -> list[Any]:
+    """A constraint on a virtual name as a row has it."""
+    found = to_constraint(name, Type(kind >> KIND_SHIFT), Op(kind & 15), values[0] if values else None)
+    operand = found.operand
+    plain = [_integer(each) for each in operand] if isinstance(operand, tuple) else _integer(operand)
+    return [found.name, HAS if found.op is Op.EQ else found.symbol, plain]
+
+
+def _integer(value: Any) -> Any:
+    """A number without a fraction as an integer; anything else as it is."""
+    is_whole = isinstance(value, float) and abs(value) <= MAX_EXACT_INTEGER and value == int(value)
+    return int(value) if is_whole else value
+
+
+def event_rows(events: Events, form: EventForm | None = None) -> Iterator[dict[str, Any] | None]:
+    """One event row for every event, in order; None, which is no valid event when it is read again, for a rejected row.
+
+    `form` names the attributes that take an event's location and its id, as in reading.  Raises ModelError when events have
+    a location or ids for which `form` has no name.
+    """
+    form = form or EventForm()
+    for what, column, flag in (("locations", events.location, form.location), ("ids", events.ids, form.id)):
+        if column is not None and flag is None:
+            raise ModelError(f"these events have {what}; say which attribute takes them (--{what[:-1]})")
+    names = [item.decode() for item in events.names]
+    strings = list(events.strings)
+    values = _values(events.number, events.type == Type.STRING, events.string, events.type == Type.BOOLEAN, strings)
+    if (lists := events.lists) is not None:
+        elements = _values(lists.number, lists.type == Type.STRING, lists.string, lists.type == Type.BOOLEAN, strings)
+        for k in np.flatnonzero(events.type == Type.LIST).tolist():
+            at = int(events.string[k])
+            values[k] = elements[int(lists.offsets[at]) : int(lists.offsets[at + 1])]
+    name, bounds = [names[i] for i in events.name.tolist()], events.offsets.tolist()
+    rejected = set() if events.rejected is None else set(events.rejected.tolist())
+    for i in range(events.n_events):
+        if i in rejected:
+            yield None
+            continue
+        row = dict(zip(name[bounds[i] : bounds[i + 1]], values[bounds[i] : bounds[i + 1]], strict=True))
+        if events.location is not None and form.location is not None and not np.isnan(events.location[i, 0]):
+            row.update(zip(form.location, events.location[i].tolist(), strict=True))
+        if events.ids is not None and form.id is not None and events.ids[i]:
+            row[form.id] = events.ids[i].decode()
+        yield row
+
+
+def _values(number: Array, is_string: Array, string: Array, is_boolean: Array, strings: list[bytes]) -> list[Any]:
+    """Python values of a column: strings, booleans, and numbers, as integers where they are whole."""
+    values: list[Any] = number.tolist()
+    small = np.abs(number) <= MAX_EXACT_INTEGER
+    whole = np.flatnonzero(small & (np.where(small, number, 0) % 1 == 0) & ~is_string & ~is_boolean)
+    for at, value in zip(whole.tolist(), number[whole].astype(np.int64).tolist(), strict=True):
+        values[at] = value
+    at_string = np.flatnonzero(is_string)
+    texts = {i: strings[i].decode() for i in np.unique(string[at_string]).tolist()}
+    for at, index in zip(at_string.tolist(), string[at_string].tolist(), strict=True):
+        values[at] = texts[index]
+    for at in np.flatnonzero(is_boolean).tolist():
+        values[at] = bool(number[at])
+    return values

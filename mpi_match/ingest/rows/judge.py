@@ -1,0 +1,439 @@
+"""Rows: subscriptions, events and changes as JSON, one to a line, and rejects for bad ones.
+
+    {"interface": "mobile-7", "constraints": [["city", "=", "Milan"], ["temp", ">", 30]], "area": [9.2, 45.5, 1.0]}
+    {"interface": "mobile-8", "filters": [{"constraints": [["temp", "<", 0]]}, {"area": [0, 0, 5], "id": "f1"}]}
+    {"interface": "mobile-9", "predicate": "city = 'Milan' and temp > 30 or wind >= 20", "area": [9.2, 45.5, 1.0]}
+    {"interface": "mobile-10", "tags": ["gpu", "spark"]}
+
+    {"city": "Milan", "temp": 25, "position": {"x": 9.1, "y": 45.4}}
+
+    {"before_event": 0, "move": "f1", "area": [9.3, 45.5, 1.0]}
+    {"before_event": 7, "add": {"interface": "mobile-9", "constraints": [["temp", ">", 35]], "id": "f2"}}
+    {"before_event": 7, "remove": "f1"}
+    {"before_event": 9, "remove_interface": "mobile-7"}
+    {"before_event": 9, "consolidate": true}
+
+A subscription is one filter, or a predicate: several `filters` on one interface, or a text in the language of `predicates`,
+from which every filter gets the row's `area` and `id`.  `tags` is short for a constraint `["tags", "has", tag]` for each.
+Rows may share an interface, and an id.  An event is a plain object: nested objects flatten to dotted names (`position.x`),
+null means absent, and a list holds numbers, strings and booleans.  A change states the event before which it takes effect,
+counted from 0; it names filters by the id in their subscription, and all filters with that id change together.  Interfaces
+and ids are strings; an integer is its decimal digits.  An invalid row becomes a `Reject` with its reason, file and line; one
+bad filter rejects the whole row.  An event's number is that of its row, from 0: a rejected row has its number too, a blank
+line is no row.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from io import BufferedIOBase
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from mpi_match.ingest.rows.packed_files import DAMAGED, PACKED_ENDINGS, damaged, open_bytes
+from mpi_match.ingest.rows.predicate_text import parse
+from mpi_match.model import (
+    HAS,
+    MAX_EXACT_INTEGER,
+    Area,
+    Change,
+    Event,
+    Filter,
+    ModelError,
+    Type,
+    area,
+    check_name,
+    decimal,
+    describe,
+    is_null,
+    label,
+    make_event,
+    make_filter,
+)
+
+LINE_ENDINGS = (".jsonl", ".json", ".ndjson")
+"""Extensions of JSON lines files."""
+ROW_ENDINGS = tuple(ending + packed for ending in LINE_ENDINGS for packed in ("", *PACKED_ENDINGS))
+"""The same, packed ones too."""
+
+Row = TypeVar("Row")
+_SUBSCRIPTION_KEYS = {"interface", "constraints", "tags", "area", "filters", "id"}
+_FILTER_KEYS = {"constraints", "tags", "area", "id"}
+_PREDICATE_KEYS = {"interface", "predicate", "area", "id"}
+_OF_SUBSCRIPTIONS = {"constraints", "tags", "area", "filters", "predicate"}
+TAGS = "tags"
+"""The attribute that the `tags` of a subscription are elements of."""
+MAX_LINE_BYTES = 2**24
+"""Longest line that is read; a longer one is a bad row, of which only the beginning is kept."""
+MAX_DEPTH = 100
+"""Deepest nesting of objects and lists."""
+_PIECE_BYTES = 2**20
+"""Bytes skipped at a time in the rest of such a line."""
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class Reject(NamedTuple):
+    """A row that was set aside: reason, position and content.
+
+    reason   what is wrong with it
+    file     absolute path of its file, or address in another file system; empty for rows that came without a file
+    line     line of the file, or row of a Parquet file, counted from 1; position among the rows that a program passed,
+             counted from 0; 0 for rows of a Spark DataFrame, which have no order
+    row      the line, without blanks around it (the beginning of one that is too long); other rows as JSON
+
+    Rejects files hold these four as JSON, one object to a line.
+    """
+
+    reason: str
+    file: str
+    line: int
+    row: str
+
+    @property
+    def place(self) -> str:
+        """Its position, for people: a file below the working directory by its relative path."""
+        return f"{self.file.removeprefix(f'{Path.cwd()}{os.sep}')}, line {self.line}" if self.file else f"row {self.line}"
+
+
+def nothing_usable(source: str, what: str, n_bad: int, example: Reject | None) -> str:
+    """The error of an input `source` without a valid `what`: `n_bad` rows were rejected, such as `example`."""
+    if example is None:
+        return f"{source}: holds no {what}"
+    rows = "its only row is" if n_bad == 1 else f"all {n_bad:,} rows are"
+    guess = ""
+    if example.row.startswith("["):
+        guess = "; one object a line is wanted, `jq -c '.[]'` makes such lines of an array"
+    elif what != "subscription" and looks_like_subscription(example.row):
+        guess = "; it is a subscription: are two files exchanged?"
+    return f"{source}: holds no usable {what}, {rows} rejected; {example.place}: {example.reason}{guess}"
+
+
+def looks_like_subscription(line: str | bytes) -> bool:
+    """Is a line of JSON, valid or not, a subscription rather than an event?"""
+    try:
+        row = parse_json(line)
+    except ModelError:
+        return False
+    return isinstance(row, dict) and "interface" in row and not row.keys().isdisjoint(_OF_SUBSCRIPTIONS)
+
+
+def row_text(row: Any) -> str:
+    """A row as `Reject.row` holds it: a line of a file, or an object that a program passed."""
+    if isinstance(row, bytes):
+        shown: bytes = row.split(b"\0", 2)[-1] if row.startswith(b"\0") else row
+        kept = shown.strip() if len(row) <= MAX_LINE_BYTES else row[:1000] + b" ..."
+        return kept.decode(errors="replace")
+    try:
+        return json.dumps(row, default=str, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):  # names that are not strings; rows that contain themselves
+        return describe(row)
+
+
+def set_aside(reason: str, row: bytes) -> bytes:
+    """A line for `parse_json` to refuse with this reason: a row of another form than JSON, which is bad in that form.
+
+    `row` is what a reject shows.
+    """
+    return b"\0%b\0%b" % (reason.encode(errors="replace"), row)
+
+
+def _refuse_set_aside(line: str | bytes) -> None:
+    """Raises ModelError with the reason in a line that was set aside."""
+    text = line.decode(errors="replace") if isinstance(line, bytes) else line
+    _, reason, *row = text.split("\0", 2)
+    if row:
+        raise ModelError(reason)
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object with distinct names; the JSON parser would silently keep the last."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise ModelError(f"the name {name!r} stands twice")
+            seen.add(name)
+    return found
+
+
+_decoder = json.JSONDecoder(object_pairs_hook=_distinct, parse_float=decimal)
+
+
+def parse_json(line: str | bytes) -> Any:
+    """One line of JSON.  The literals NaN, Infinity and -Infinity are numbers, as Python writes them.
+
+    Raises ModelError for text that is not UTF-8 or not JSON, for duplicate names, for numbers that overflow or underflow a
+    double (`model.decimal`), and for lines longer than `MAX_LINE_BYTES` or nested deeper than `MAX_DEPTH`.
+    """
+    if line[:1] in (b"\0", "\0"):
+        _refuse_set_aside(line)
+    if len(line) > MAX_LINE_BYTES:
+        raise ModelError(f"the line is longer than {MAX_LINE_BYTES // 2**20} MiB")
+    try:
+        text = line.decode() if isinstance(line, bytes) else line
+        found = _decoder.decode(text)
+        if len(text) > 2 * MAX_DEPTH and text.count("[") + text.count("{") > MAX_DEPTH:
+            _check_depth(found)
+        return found
+    except UnicodeDecodeError as error:
+        raise ModelError(f"not UTF-8 at byte {error.start}") from None
+    except json.JSONDecodeError as error:
+        raise ModelError(f"not JSON: {error.msg} at column {error.colno}") from None
+    except RecursionError:
+        raise ModelError(_TOO_DEEP) from None
+    except ModelError:
+        raise
+    except ValueError:  # `int` does not read thousands of digits
+        raise ModelError("not usable: an integer of thousands of digits; send it as a string") from None
+
+
+_TOO_DEEP = f"not usable: lists or objects are nested more than {MAX_DEPTH} deep"
+
+
+def _check_depth(found: Any) -> None:
+    """Raise ModelError for a value nested so deeply that a later recursion could fail."""
+    level = [found]
+    for _ in range(MAX_DEPTH):
+        inner = [each.values() if isinstance(each, dict) else each for each in level]
+        level = [item for items in inner for item in items if isinstance(item, (dict, list))]
+        if not level:
+            return
+    raise ModelError(_TOO_DEEP)
+
+
+def subscription_filters(row: Any) -> list[Filter]:
+    """The filters of one subscription row (a parsed JSON object).  Raises ModelError."""
+    if not isinstance(row, dict):
+        raise ModelError("a subscription must be an object")
+    is_text = "predicate" in row
+    _only(
+        row, *((_PREDICATE_KEYS, "a subscription with a 'predicate'") if is_text else (_SUBSCRIPTION_KEYS, "a subscription"))
+    )
+    if "interface" not in row:
+        raise ModelError("a subscription needs an 'interface'")
+    if is_text:
+        if not isinstance(row["predicate"], str):
+            raise ModelError("'predicate' must be a text such as \"temp > 30 and city = 'Milan'\"")
+        return [make_filter(row["interface"], found, row.get("area"), row.get("id")) for found in parse(row["predicate"])]
+    if "filters" not in row:
+        return [_filter(row["interface"], row)]
+    if len(row) > 2:
+        raise ModelError("a subscription has either 'filters' or its own 'constraints', 'tags', 'area' and 'id', not both")
+    if not isinstance(row["filters"], list) or not row["filters"]:
+        raise ModelError("'filters' must be a list of one filter at least; [{\"constraints\": []}] matches every event")
+    for item in row["filters"]:
+        if not isinstance(item, dict):
+            raise ModelError("a filter must be an object")
+        _only(item, _FILTER_KEYS, "a filter")
+    return [_filter(row["interface"], item) for item in row["filters"]]
+
+
+def _only(row: dict[str, Any], keys: set[str], what: str) -> None:
+    unknown = sorted(set(row) - keys, key=str)
+    if unknown:
+        raise ModelError(f"{what} has no {unknown[0]!r}; it has: {', '.join(sorted(keys))}")
+
+
+def _filter(interface: Any, row: dict[str, Any]) -> Filter:
+    constraints, tags = row.get("constraints"), row.get("tags")
+    if constraints is None and tags is None and row.get("area") is None:
+        raise ModelError("a filter needs 'constraints' (a list, perhaps empty), 'tags' or an 'area'")
+    for key, found in (("constraints", constraints), ("tags", tags)):
+        if not isinstance(found, (list, type(None))):
+            raise ModelError(f"{key!r} must be a list")
+    every = [*(constraints or ()), *([TAGS, HAS, tag] for tag in tags or ())]
+    return make_filter(interface, every, row.get("area"), row.get("id"))
+
+
+class ChangeRow(NamedTuple):
+    """One change as it was written.
+
+    `target` is the id of filters (MOVE, REMOVE) or the label of an interface (REMOVE_INTERFACE); `area` belongs to MOVE,
+    `filters` (those of one subscription) to ADD.  It takes effect before event number `before_event`.
+    """
+
+    kind: Change
+    target: str = ""
+    area: Area | None = None
+    filters: tuple[Filter, ...] = ()
+    before_event: int = 0
+
+
+_CHANGES = {change.name.lower(): change for change in Change}
+
+
+def change_of_row(row: Any, *, stamped: bool = True) -> ChangeRow:
+    """The change of one row (a parsed JSON object).
+
+    `stamped`: rows must have `before_event`; otherwise they must not, because they take effect at once.  Raises ModelError.
+    """
+    if not isinstance(row, dict):
+        raise ModelError("a change must be an object")
+    found = [key for key in _CHANGES if key in row]
+    if len(found) != 1:
+        raise ModelError(f"a change has one of {', '.join(map(repr, _CHANGES))}; found {' and '.join(found) or 'none'}")
+    key, kind = found[0], _CHANGES[found[0]]
+    _only(row, {key} | ({"area"} if kind is Change.MOVE else set()) | ({"before_event"} if stamped else set()), f"{key!r}")
+    stamp = _stamp(row) if stamped else 0
+    if kind is Change.ADD:
+        return ChangeRow(kind, filters=tuple(subscription_filters(row[key])), before_event=stamp)
+    if kind is Change.MOVE and row.get("area") is None:
+        raise ModelError("'move' needs an 'area' to move to, [x, y, r]")
+    if kind is Change.CONSOLIDATE:
+        if row[key] is not True:
+            raise ModelError(f"'consolidate' must be true, found {describe(row[key])}")
+        return ChangeRow(kind, before_event=stamp)
+    target = label(row[key], "interface" if kind is Change.REMOVE_INTERFACE else "id")
+    return ChangeRow(kind, target, area(row["area"]) if kind is Change.MOVE else None, before_event=stamp)
+
+
+def _stamp(row: dict[str, Any]) -> int:
+    if "before_event" not in row:
+        raise ModelError("a change needs 'before_event', the number of the first event that sees it (the first event is 0)")
+    stamp = row["before_event"]
+    if type(stamp) is not int or not 0 <= stamp <= MAX_EXACT_INTEGER:
+        raise ModelError(f"'before_event' must be a whole number from 0 to 2^53, found {describe(stamp)}")
+    return stamp
+
+
+class EventForm(NamedTuple):
+    """The attributes of an event row that hold its `location`, x and y, and its `id`; the `types` of columns of CSV."""
+
+    location: tuple[str, str] | None = None
+    id: str | None = None
+    types: tuple[tuple[str, Type], ...] = ()
+
+    @classmethod
+    def of(cls, location: str | None, id_: str | None, schema: str | None = None) -> EventForm:
+        """From the command line's `--location x,y`, `--id name` and `--schema name=type,...`.  Raises ModelError."""
+        types = () if schema is None else _types_in(schema)
+        if id_ == "":
+            raise ModelError("--id needs the name of an attribute; found ''")
+        if location is None:
+            return cls(None, id_, types)
+        names = [name.strip() for name in location.split(",")]
+        if len(names) != 2 or not all(names) or names[0] == names[1]:
+            raise ModelError(f"--location needs two attribute names, x,y; found {location!r}")
+        if id_ in names:
+            raise ModelError(f"--id and --location both name {id_!r}; the attribute of the id is no coordinate")
+        return cls((names[0], names[1]), id_, types)
+
+    def never_seen(self, location: bool, ids: bool) -> tuple[str, ...]:
+        """The names that no event has; `location` and `ids` say whether any event has one."""
+        unseen_id = (self.id,) if self.id is not None and not ids else ()
+        return (*(self.location if self.location is not None and not location else ()), *unseen_id)
+
+
+_TYPES = {"number": Type.NUMBER, "string": Type.STRING, "boolean": Type.BOOLEAN}
+
+
+def _types_in(schema: str) -> tuple[tuple[str, Type], ...]:
+    found: dict[str, Type] = {}
+    for item in schema.split(","):
+        name, equals, type_ = (part.strip() for part in item.rpartition("="))
+        if not equals or type_ not in _TYPES or name in found:
+            raise ModelError(f"--schema needs name=type,... with the types {', '.join(_TYPES)}; found {item.strip()!r}")
+        found[name] = _TYPES[type_]
+    return tuple(found.items())
+
+
+PLAIN = EventForm()
+"""Events without location and id."""
+
+
+def event_of_row(row: Any, form: EventForm = PLAIN) -> Event:
+    """The event of one row (a parsed JSON object).  The attributes that hold its location stay attributes; the id does not.
+    Raises ModelError."""
+    if not isinstance(row, dict):
+        raise ModelError("an event must be an object")
+    attributes: dict[str, Any] = {}
+    _flatten(row, "", attributes, MAX_DEPTH)
+    id_ = attributes.pop(form.id, None) if form.id is not None else None
+    location = None
+    if form.location is not None:
+        point = [attributes.get(name) for name in form.location]
+        if (point[0] is None) != (point[1] is None):
+            missing = form.location[point[0] is not None]
+            raise ModelError(f"the location needs both {form.location[0]!r} and {form.location[1]!r}; {missing!r} is absent")
+        location = point if point[0] is not None else None
+    try:
+        return make_event(attributes, location, id_)
+    except ModelError:
+        for name, value in attributes.items():  # find the attribute at fault
+            try:
+                make_event({name: value})
+            except ModelError as error:
+                raise ModelError(f"attribute {name!r}: {error}") from None
+        raise
+
+
+_PLAIN = {str, int, float, bool}
+"""Types of nearly all values; none of them is null."""
+
+
+def _flatten(row: dict[str, Any], prefix: str, found: dict[str, Any], depth: int) -> None:
+    if not depth:
+        raise ModelError(_TOO_DEEP)
+    for key, value in row.items():
+        name = prefix + check_name(key) if prefix else key
+        if isinstance(value, dict):
+            _flatten(value, check_name(name) + ".", found, depth - 1)
+        elif type(value) in _PLAIN or not is_null(value):
+            if name in found:
+                raise ModelError(f"the name {name!r} stands twice once nested objects are flattened")
+            found[name] = value
+
+
+def read_lines(paths: Iterable[Path]) -> Iterator[tuple[str, int, bytes]]:
+    """Lines of files that are not blank as (absolute path, line number, bytes), files in the order of their paths.
+
+    Packed ones are unpacked; a byte order mark and blanks around a line are removed.  A line longer than `MAX_LINE_BYTES` is
+    cut to one byte more than that, for `parse_json` to refuse.  Raises ModelError for a compressed file that is damaged or
+    truncated, OSError.
+    """
+    for path in sorted(paths):
+        with open_bytes(path) as handle:
+            for number, line in enumerate(_bounded(handle, path), 1):
+                if line := trimmed(line):
+                    yield str(path.absolute()), number, line
+
+
+def trimmed(line: bytes) -> bytes:
+    """A line without blanks around it and without the byte order mark that some programs write first.
+
+    A line longer than `MAX_LINE_BYTES` is returned as it is, because it may have been cut within blanks.
+    """
+    if len(line) > MAX_LINE_BYTES and not line.endswith(b"\n"):
+        return line
+    return line.removeprefix(_BYTE_ORDER_MARK).strip()
+
+
+def _bounded(handle: BufferedIOBase, path: Path) -> Iterator[bytes]:
+    """The lines of a file, cut to a bounded length.  Raises ModelError if a compressed file is damaged."""
+    try:
+        while line := handle.readline(MAX_LINE_BYTES + 1):
+            rest = line
+            while len(line) > MAX_LINE_BYTES and rest and not rest.endswith(b"\n"):
+                rest = handle.readline(_PIECE_BYTES)
+            yield line
+    except DAMAGED as error:
+        raise damaged(path, error) from error
+
+
+class Rejects(Protocol):
+    """A collector of bad rows: a list, or one that keeps only some."""
+
+    def append(self, reject: Reject, /) -> None: ...
+
+
+def read_rows(paths: Iterable[Path], convert: Callable[[Any], Row], rejects: Rejects) -> Iterator[Row | None]:
+    """Convert every line of JSON lines files; None for one that cannot be converted, which goes to `rejects`."""
+    for file, number, line in read_lines(paths):
+        try:
+            yield convert(parse_json(line))
+        except ModelError as error:
+            rejects.append(Reject(str(error), file, number, row_text(line)))
+            yield None

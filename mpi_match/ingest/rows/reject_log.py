@@ -1,0 +1,65 @@
+"""Bad rows of inputs, counted, shown and kept in a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TextIO
+
+from mpi_match.ingest.rows.judge import Reject, nothing_usable
+from mpi_match.model import ModelError
+
+
+class RejectLog:
+    """Counts rejects, keeps the first few for display, and writes all of them to a file if one is named.
+
+    `begin` starts the next input; `nothing_usable` is the error of an input without a good row.
+
+    A line of the file is `{"reason": ..., "file": ..., "line": ..., "row": ...}`, see `Reject`.  The file is created when
+    the log is entered, so an empty file means that nothing was rejected.  Under `strict` the first reject is an error.
+    """
+
+    def __init__(self, path: Path | None, strict: bool = False, keep: int = 5) -> None:
+        self._path, self._strict, self._keep = path, strict, keep
+        self._file: TextIO | None = None
+        self.first: list[Reject] = []
+        self.count = 0
+        self._input, self._count_before, self._example = Path(), 0, Reject("", "", 0, "")
+
+    def __enter__(self) -> RejectLog:
+        self._file = self._path.open("w", encoding="utf-8", errors="backslashreplace") if self._path is not None else None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    @property
+    def keeps(self) -> bool:
+        """Does every reject count, because there is a file for them, or because the first is an error?"""
+        return self._path is not None or self._strict
+
+    def begin(self, path: Path) -> None:
+        """The next rejects are of this input."""
+        self._input, self._count_before = path, self.count
+
+    def nothing_usable(self, what: str, hint: str = "") -> ModelError:
+        """The error of an input of which no row is a `what`."""
+        n_bad = self.count - self._count_before
+        return ModelError(nothing_usable(str(self._input), what, n_bad, self._example if n_bad else None) + hint)
+
+    def all_bad(self, n_rows: int) -> bool:
+        """Is no row of this input good, of so many?"""
+        return self.count - self._count_before == n_rows
+
+    def append(self, reject: Reject) -> None:
+        """Take a reject.  Raises ModelError under `strict`."""
+        if self.count == self._count_before:
+            self._example = reject
+        self.count += 1
+        if len(self.first) < self._keep:
+            self.first.append(reject)
+        if self._file is not None:
+            self._file.write(json.dumps(reject._asdict(), ensure_ascii=False) + "\n")
+        if self._strict:
+            raise ModelError(f"{reject.place}: {reject.reason} (--strict)")

@@ -1,0 +1,1 @@
+"""The laboratory: workloads, throughput experiments, the papers' tables and figures, baselines, and their commands."""

@@ -1,0 +1,1 @@
+"""Baseline engines: published matchers and libraries that the laboratory compares with."""

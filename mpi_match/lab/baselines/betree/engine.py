@@ -1,0 +1,69 @@
+"""BE-Tree: an index of conjunctions that is divided by names and values in turn.
+
+Sadoghi and Jacobsen, *BE-Tree: an index structure to efficiently match Boolean expressions over high-dimensional discrete
+space*, SIGMOD 2011.  The tree (`build`) is built once and not adapted to events.  An event reaches the nodes of names that
+it has and of ranges that its values lie in (`search`); the filters in their buckets are evaluated, each until a constraint
+fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array
+from mpi_match.engines.keyed.index.filter_rows import FilterRows, too_large
+from mpi_match.lab.baselines.betree import search
+from mpi_match.lab.baselines.betree.build import build, extents
+from mpi_match.lab.baselines.candidate_check import OF_TABLE, candidate_arrays
+from mpi_match.lab.baselines.event_by_event import EncodedEvents, EventByEvent, areas_of
+from mpi_match.table.table import Table
+
+
+class BeTree(EventByEvent):
+    """The tree of one table, and its filters in the tree's order."""
+
+    name = "betree"
+
+    def __init__(
+        self,
+        table: Table,
+        device: int | None = None,
+        threads: int | None = None,
+        *,
+        live: bool = False,
+        options: Mapping[str, Any],
+    ) -> None:
+        super().__init__(table, options)
+        rows, (circle, circles) = FilterRows.of(table), areas_of(table)
+        tree = build(extents(rows), np.diff(rows.code_offsets), int(options["bucket"]), int(options["halvings"]))
+        order = tree.order
+        self._state = np.zeros(2, np.int64)
+        arrays: dict[int, tuple[Array, Any]] = {
+            **candidate_arrays(rows, order, circle, circles),
+            search.TREE_NODES: (tree.nodes, np.int64),
+            search.TREE_ENTRIES: (tree.entries, np.int64),
+            search.TREE_FILTER: (order, np.uint32),
+            search.TREE_INTERFACE: (table.filters.interface[order], np.uint32),
+            search.TREE_STACK: (np.empty(len(tree.nodes) + 1, np.int64), np.int64),
+            search.TREE_DONE: (np.zeros(table.n_interfaces, np.int64), np.int64),
+            search.TREE_STATE: (self._state, np.int64),
+            search.TREE_PROGRESS: (self.progress, np.int64),
+        }
+        self._bound = self.bind(arrays, shared=OF_TABLE)
+
+    @classmethod
+    def serves(cls, table: Table) -> str | None:
+        """See `Engine.serves`."""
+        return too_large(table)
+
+    @property
+    def candidates(self) -> int:
+        """See `Engine.candidates`."""
+        return int(self._state[search.TREE_CANDIDATES])
+
+    def find(self, filters: bool, events: EncodedEvents, pairs: Array) -> None:
+        """See `EventByEvent.find`."""
+        search.match_events(filters, events, self._bound.table, pairs)

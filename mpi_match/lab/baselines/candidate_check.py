@@ -1,0 +1,117 @@
+"""Does an event match a filter?  Constraint by constraint, in compiled code, for engines that find candidates otherwise.
+
+The arrays that it reads have the first numbers of an engine's table of pointers (`candidate_arrays`); filters are in the
+engine's own order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array, offsets_of, take_ranges
+from mpi_match.compute.array_pointers import line, rows, sheets
+from mpi_match.compute.compile_cache import nested
+from mpi_match.engines.keyed.index.filter_rows import (
+    ABSENT,
+    IN,
+    LISTED,
+    NE,
+    ROW_HI,
+    ROW_KIND,
+    ROW_LO,
+    ROW_NAME,
+    FilterRows,
+)
+from mpi_match.lab.baselines.event_by_event import is_in_area, lower_bound
+
+(
+    CANDIDATE_OFFSETS,
+    CANDIDATE_RECORDS,
+    CANDIDATE_CIRCLE,
+    CANDIDATE_CIRCLES,
+    CANDIDATE_SEGMENTS,
+    CANDIDATE_SET_OFFSETS,
+    CANDIDATE_SET_CODES,
+    CANDIDATE_CODE_OF,
+) = range(8)
+N_CANDIDATE_ARRAYS = 8
+OF_TABLE = (CANDIDATE_CIRCLES, CANDIDATE_SET_OFFSETS, CANDIDATE_SET_CODES)
+"""Those that the table has too."""
+NO_CODE = -1
+"""The code of a name that the event does not have."""
+NO_INTERVAL = LISTED | 1 << NE | 1 << ABSENT
+"""Operators, as a set of bits, whose constraints are not satisfied by the codes from `lo` to `hi`."""
+
+
+def candidate_arrays(filter_rows: FilterRows, order: Array, circle: Array, circles: Array) -> dict[int, tuple[Array, Any]]:
+    """The arrays for filters in this order i64[n], by number, each with its type; `circle` and `circles` are `areas_of`."""
+    offsets, records = filter_rows.offsets, filter_rows.records
+    size = np.diff(offsets)[order]
+    return {
+        CANDIDATE_OFFSETS: (offsets_of(size), np.int64),
+        CANDIDATE_RECORDS: (records[take_ranges(offsets[order], size)], np.uint32),
+        CANDIDATE_CIRCLE: (circle[order] if len(circle) else circle, np.int32),
+        CANDIDATE_CIRCLES: (circles, np.float64),
+        CANDIDATE_SEGMENTS: (filter_rows.segments, np.int64),
+        CANDIDATE_SET_OFFSETS: (filter_rows.set_offsets, np.int64),
+        CANDIDATE_SET_CODES: (filter_rows.set_codes, np.uint32),
+        CANDIDATE_CODE_OF: (np.full(filter_rows.n_virtual, NO_CODE, np.int64), np.int64),
+    }
+
+
+@nested
+def note_codes(attributes: Any, shift: Any, table: Any) -> Any:
+    """Note the code of each name of an event; returns the names, for `forget_codes`."""
+    code_of, packed = line(table, CANDIDATE_CODE_OF, np.int64), attributes.astype(np.int64)
+    names, mask = packed >> shift, (np.int64(1) << shift) - 1
+    for i in range(len(names)):
+        code_of[names[i]] = packed[i] & mask
+    return names
+
+
+@nested
+def forget_codes(names: Any, table: Any) -> Any:
+    """Forget the codes of an event."""
+    code_of = line(table, CANDIDATE_CODE_OF, np.int64)
+    for name in names:
+        code_of[name] = NO_CODE
+
+
+@nested
+def _satisfies(code: Any, record: Any, table: Any) -> Any:
+    """Does a code satisfy a constraint that is no plain interval?"""
+    kind, name = np.int64(record[ROW_KIND]), np.int64(record[ROW_NAME])
+    op = kind & 15
+    if op == ABSENT or code == NO_CODE:
+        return (op == ABSENT) == (code == NO_CODE)
+    lists, codes = line(table, CANDIDATE_SET_OFFSETS, np.int64), line(table, CANDIDATE_SET_CODES, np.uint32)
+    low, inside = np.int64(record[ROW_LO]), False
+    if LISTED >> op & 1:
+        at = lower_bound(codes, lists[low], lists[low + 1], code)
+        inside = at < lists[low + 1] and codes[at] == code
+        if op == IN:
+            return inside
+    else:
+        inside = low == code
+    segments = sheets(table, CANDIDATE_SEGMENTS, np.int64)
+    return not inside and segments[kind >> 4, 0, name] <= code and code <= segments[kind >> 4, 1, name]
+
+
+@nested
+def is_match(f: Any, event: Any, table: Any) -> Any:
+    """Does the event whose codes are noted satisfy every constraint of filter f, and lie in its area?
+
+    It stops at the first that it does not.
+    """
+    offsets, records = line(table, CANDIDATE_OFFSETS, np.int64), rows(table, CANDIDATE_RECORDS, np.uint32)
+    code_of = line(table, CANDIDATE_CODE_OF, np.int64)
+    for r in range(offsets[f], offsets[f + 1]):
+        code, op = code_of[records[r, ROW_NAME]], records[r, ROW_KIND] & 15
+        if NO_INTERVAL >> op & 1:
+            if not _satisfies(code, records[r], table):
+                return False
+        elif code < records[r, ROW_LO] or code > records[r, ROW_HI]:
+            return False
+    return is_in_area(f, event, line(table, CANDIDATE_CIRCLE, np.int32), rows(table, CANDIDATE_CIRCLES, np.float64))

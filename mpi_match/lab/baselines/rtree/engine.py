@@ -1,0 +1,154 @@
+"""An R*-tree of the filters' areas, whose candidates are checked filter by filter.
+
+Beckmann, Kriegel, Schneider and Seeger, *The R*-tree: an efficient and robust access method for points and rectangles*,
+SIGMOD 1990; what figures 3 to 5 of CLCB's paper compare with.  The tree is that of libspatialindex (PyPI `rtree`), with its
+own defaults, loaded in bulk; it holds the bounding boxes of all circles.  Filters without an area, or with one so large that
+its square is infinite, are candidates of every event.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array, offsets_of
+from mpi_match.changes.changes import Changes
+from mpi_match.engines.base import fixed_only
+from mpi_match.engines.keyed.index.filter_rows import FilterRows, too_large
+from mpi_match.environment.machine import resident_bytes
+from mpi_match.errors import EngineError
+from mpi_match.lab.baselines.candidate_check import OF_TABLE, candidate_arrays
+from mpi_match.lab.baselines.event_by_event import NEXT_EVENT, PAIRS_COUNTED, EncodedEvents, EventByEvent, areas_of
+from mpi_match.lab.baselines.rtree import check
+from mpi_match.model import Change
+from mpi_match.table.table import Table
+
+try:
+    from rtree import index
+except (ImportError, OSError) as error:  # OSError: without libspatialindex
+    raise EngineError(f"engine 'rtree' needs the package rtree ({error}): pip install 'mpi-match[bench]'") from error
+
+EVENTS_AT_ONCE = 256
+"""Events whose candidates are in memory together."""
+WIDER, LEAST = 1 + 2.0**-40, 1e-15
+"""A box is wider than its circle by this factor and this much: no place that rounding lets into the circle is outside, and
+the library makes a point of no box, as it does of those of the size of 2e-16."""
+LARGEST = 1e150
+"""Radius of the largest circle in the tree."""
+
+
+class RTree(EventByEvent):
+    """The boxes of a table's areas.  Of changes it takes moves of areas, also when it is opened for a fixed table."""
+
+    name = "rtree"
+
+    def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:
+        super().__init__(table, {})
+        circle, circles = areas_of(table)
+        self._circle, self._circles = circle, circles.copy()
+        self._state = np.zeros(2, np.int64)
+        arrays: dict[int, tuple[Array, Any]] = {
+            **candidate_arrays(FilterRows.of(table), np.arange(table.n_filters), circle, self._circles),
+            check.BOX_INTERFACE: (table.filters.interface, np.uint32),
+            check.BOX_DONE: (np.zeros(table.n_interfaces, np.int64), np.int64),
+            check.BOX_STATE: (self._state, np.int64),
+            check.BOX_PROGRESS: (self.progress, np.int64),
+        }
+        self._bound = self.bind(arrays, shared=OF_TABLE)
+        before = resident_bytes()
+        boxed = _fits(self._circles)
+        boxes = _boxes(self._circles[boxed])
+        ids = table.filters.area_filter[boxed].astype(np.int64)
+        columns = (ids, np.ascontiguousarray(boxes[:, :2]), np.ascontiguousarray(boxes[:, 2:]))
+        how = index.Property(variant=index.RT_Star)
+        self._tree = index.Index(columns, properties=how) if len(ids) else index.Index(properties=how)
+        self._is_boxed = np.zeros(table.n_filters, np.bool_)
+        self._is_boxed[ids] = True
+        self._everywhere = np.flatnonzero(~self._is_boxed)
+        self._tree_bytes = max(resident_bytes() - before, 0)
+
+    @classmethod
+    def serves(cls, table: Table) -> str | None:
+        """See `Engine.serves`."""
+        return too_large(table)
+
+    @property
+    def nbytes(self) -> int:
+        """See `Engine.nbytes`.  The tree has what the process grew by: the library does not say its size."""
+        return super().nbytes + self._tree_bytes
+
+    @property
+    def candidates(self) -> int:
+        """See `Engine.candidates`."""
+        return int(self._state[check.BOX_CANDIDATES])
+
+    def find(self, filters: bool, events: EncodedEvents, pairs: Array) -> None:
+        """See `EventByEvent.find`."""
+        n_events = len(events.bounds) - 1
+        while self.progress[NEXT_EVENT] < n_events and self.progress[PAIRS_COUNTED] <= len(pairs):
+            first = int(self.progress[NEXT_EVENT])
+            found = self._candidates(events.location, first, min(first + EVENTS_AT_ONCE, n_events))
+            check.check_events(filters, events, found, self._everywhere, self._bound.table, pairs)
+
+    def _candidates(self, location: Array, first: int, last: int) -> tuple[Array, Array]:
+        """Filters whose boxes hold the locations of events, i64, and their bounds i64[last - first + 1]."""
+        places = location[first:last]
+        if len(places) == 1 and np.isfinite(places).all():
+            x, y = places[0].tolist()
+            ids = np.fromiter(self._tree.intersection((x, y, x, y)), np.int64)
+            return ids, np.array([0, len(ids)])
+        counts = np.zeros(last - first, np.int64)
+        located = np.flatnonzero(np.isfinite(places).all(axis=1))
+        if not len(located) or not self._is_boxed.any():
+            return np.zeros(0, np.int64), offsets_of(counts)
+        corners = np.ascontiguousarray(places[located])
+        ids, found = self._tree.intersection_v(corners, corners)
+        counts[located] = found
+        return ids.astype(np.int64), offsets_of(counts)
+
+    def update(self, changes: Changes) -> None:
+        """Move areas, one after the other; raises EngineError for other changes, before any of these."""
+        if (changes.kind != Change.MOVE).any():
+            raise EngineError(fixed_only(self.name))
+        for filter_id, area in zip(changes.target.tolist(), changes.area, strict=True):
+            self._move(filter_id, area)
+
+    def _move(self, filter_id: int, area: Array) -> None:
+        row = self._circle[filter_id]
+        x, y, r = self._circles[row].tolist()
+        was_boxed = self._is_boxed[filter_id]
+        if was_boxed:
+            self._tree.delete(filter_id, _box(x, y, r))
+        self._circles[row] = area
+        x, y, r = area.tolist()
+        boxed = abs(x) < LARGEST and abs(y) < LARGEST and r < LARGEST
+        if boxed:
+            self._tree.insert(filter_id, _box(x, y, r))
+        if boxed != was_boxed:
+            self._is_boxed[filter_id] = boxed
+            self._everywhere = np.flatnonzero(~self._is_boxed)
+
+
+def _box(x: float, y: float, r: float) -> tuple[float, float, float, float]:
+    """The box of one circle, bit for bit as `_boxes` has it."""
+    r = r * WIDER + LEAST
+    below, above = -math.inf, math.inf
+    return (
+        math.nextafter(x - r, below),
+        math.nextafter(y - r, below),
+        math.nextafter(x + r, above),
+        math.nextafter(y + r, above),
+    )
+
+
+def _fits(circles: Array) -> Array:
+    """bool: which circles f64[n, 3] have boxes?"""
+    return np.asarray((np.abs(circles) < LARGEST).all(axis=1))
+
+
+def _boxes(circles: Array) -> Array:
+    """f64[n, 4]: least x and y, greatest x and y, of what may be inside."""
+    centre, radius = circles[:, :2], circles[:, 2:] * WIDER + LEAST
+    return np.hstack([np.nextafter(centre - radius, -np.inf), np.nextafter(centre + radius, np.inf)])

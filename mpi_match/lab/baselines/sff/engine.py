@@ -1,0 +1,91 @@
+"""Siena Fast Forwarding: the counting algorithm with an index of predicates and pruning.
+
+Carzaniga and Wolf, *Forwarding in a content-based network*, SIGCOMM 2003, and their program SFF, which the papers of CCM and
+CLCB compare with (versions 1.9.4 and 1.9.5).
+
+For each attribute of an event the index (`index`) gives the predicates that it satisfies, and each of these the filters that
+share it; a filter that is counted as often as it has constraints matches, and so does its interface.  An interface is done
+with when it matched, or when a name that all of its filters constrain is not in the event, which is looked up before
+matching (the selectivity table); its filters are no longer counted.  An event is done with when all interfaces are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array
+from mpi_match.lab.baselines.event_by_event import EncodedEvents, EventByEvent, areas_of
+from mpi_match.lab.baselines.sff import search
+from mpi_match.lab.baselines.sff.index import PredicateIndex, selectivity_table
+from mpi_match.model import Op
+from mpi_match.table.table import Table
+
+NARROW_NEED = 30
+"""Counters are bytes where no filter needs more constraints: then four events fit between two resets, at least."""
+
+
+class Sff(EventByEvent):
+    """The forwarding table of one table of filters, and the counters of the event that is matched."""
+
+    name = "sff"
+
+    def __init__(
+        self,
+        table: Table,
+        device: int | None = None,
+        threads: int | None = None,
+        *,
+        live: bool = False,
+        options: Mapping[str, Any],
+    ) -> None:
+        super().__init__(table, options)
+        constraints, filters, n = table.constraints, table.filters, table.n_filters
+        index, (circle, circles) = PredicateIndex.of(table), areas_of(table)
+        is_absent = constraints.op == Op.ABSENT
+        need = (filters.size - np.bincount(constraints.filter_id[is_absent], minlength=n)).astype(np.uint32)
+        names, exclude_offsets, exclude = selectivity_table(table, int(options["rounds"]))
+        largest = int(need.max(initial=0))
+        self._counters = np.zeros(n, np.uint8 if largest <= NARROW_NEED else np.uint32)
+        state = np.zeros(search.SFF_N_STATE, np.int64)
+        state[search.SFF_N_INTERFACES] = len(np.unique(filters.interface))
+        state[search.SFF_LEAST_NEED] = need[need > 0].min(initial=largest)
+        state[search.SFF_STEP] = 2 * (largest + 1)
+        state[search.SFF_MOST] = 2 ** (8 * self._counters.itemsize) - 1
+        arrays: dict[int, tuple[Array, Any]] = {
+            search.SFF_GROUP_OFFSETS: (index.group_offsets, np.int64),
+            search.SFF_GROUPS: (index.groups, np.int64),
+            search.SFF_LO: (index.lo, np.uint32),
+            search.SFF_HI: (index.hi, np.uint32),
+            search.SFF_ROWS: (index.rows, np.int64),
+            search.SFF_ABSENT: (index.absent, np.int64),
+            search.SFF_MEMBER_OFFSETS: (index.member_offsets, np.int64),
+            search.SFF_MEMBER_CODE: (index.member_code, np.uint32),
+            search.SFF_MEMBER_LIST: (index.member_list, np.uint32),
+            search.SFF_FILTER: (constraints.filter_id, np.uint32),
+            search.SFF_NEED: (need, np.uint32),
+            search.SFF_INTERFACE: (filters.interface, np.uint32),
+            search.SFF_CIRCLE: (circle, np.int32),
+            search.SFF_CIRCLES: (circles, np.float64),
+            search.SFF_ALWAYS: (np.flatnonzero(need == 0).astype(np.uint32), np.uint32),
+            search.SFF_SELECTIVE: (names, np.int64),
+            search.SFF_EXCLUDE_OFFSETS: (exclude_offsets, np.int64),
+            search.SFF_EXCLUDE: (exclude, np.uint32),
+            search.SFF_PRESENCE: (np.zeros(len(index.group_offsets) - 1, np.int64), np.int64),
+            search.SFF_DONE: (np.zeros(table.n_interfaces, np.int64), np.int64),
+            search.SFF_RUNS: (np.empty((index.most_runs, 2), np.int64), np.int64),
+            search.SFF_STATE: (state, np.int64),
+            search.SFF_PROGRESS: (self.progress, np.int64),
+        }
+        self._bound = self.bind(arrays, shared=(search.SFF_FILTER, search.SFF_INTERFACE, search.SFF_CIRCLES))
+
+    @property
+    def nbytes(self) -> int:
+        """See `Engine.nbytes`."""
+        return super().nbytes + self._counters.nbytes
+
+    def find(self, filters: bool, events: EncodedEvents, pairs: Array) -> None:
+        """See `EventByEvent.find`."""
+        search.match_events(filters, events, self._counters, self._bound.table, pairs)

@@ -1,0 +1,47 @@
+"""rule-engine (PyPI): every filter is an expression, compiled once and evaluated for every event.
+
+It has numbers and strings with `= != < <= > >= contains`, and no areas.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from mpi_match.lab.bench.adapters.protocol import Symbols, Unsupported, speak, symbol_of
+
+_SYMBOLS = {"=": "==", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+
+
+def expression(row: dict[str, Any], symbols: Symbols) -> str:
+    """A filter as an expression.  Raises Unsupported."""
+    if "area" in row:
+        raise Unsupported("there are no areas")
+    terms = []
+    for name, op, *operands in row["constraints"]:
+        symbol = symbol_of(name, symbols)
+        literal = json.dumps(operands[0]) if operands else ""
+        if op not in _SYMBOLS and op != "contains":
+            raise Unsupported(f"there is no operator {op!r}")
+        test = f"{literal} in {symbol}" if op == "contains" else f"{symbol} {_SYMBOLS[op]} {literal}"
+        terms.append(f"({symbol} != null and {test})")
+    return " and ".join(terms) or "true"
+
+
+def main() -> None:
+    """Speak the protocol."""
+    import rule_engine
+
+    context = rule_engine.Context(resolver=rule_engine.resolve_item, default_value=None)
+
+    def is_matched(rule: Any, event: dict[str, Any]) -> bool:
+        try:
+            return bool(rule.matches(event))
+        except rule_engine.EvaluationError:  # a value of another type than an operand's satisfies nothing
+            return False
+
+    speak(lambda row, symbols: rule_engine.Rule(expression(row, symbols), context), lambda event: event, is_matched)
+
+
+if __name__ == "__main__":
+    main()

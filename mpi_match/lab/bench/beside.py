@@ -1,0 +1,236 @@
+"""Other people's matchers, measured on the same workload by the protocol of `docs/other-matchers.md`.
+
+    we                              the matcher
+    {"subscriptions": n}, n lines ─►            ─► "read"
+    "build"                       ─►            ─► "built"       build_s; its memory
+    {"events": m}, m lines        ─►            ─► "read"
+    "match"                       ─►            ─► "matched"     match_s, as often as there are repetitions
+    "answers"                     ─►            ─► m lines       judged: all of them
+
+One that hangs, dies, says that it cannot, breaks the protocol or answers wrongly has a result that says so, and no rate.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import shlex
+import signal
+import statistics
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from mpi_match.ingest.rows.formats import subscription_rows
+from mpi_match.lab.bench.workload import Workload
+from mpi_match.matches.matches import Matches
+from mpi_match.model import Event
+from mpi_match.table.subscriptions import Subscriptions
+
+HANGS, DIES, ERRS, ANSWERS_WRONG = "hangs", "dies", "errs", "wrong"
+"""How a matcher can fail."""
+_SHOWN = 200
+
+
+class Beside(NamedTuple):
+    """A matcher of others: what results call it, its command, and the seconds that each step may take."""
+
+    name: str
+    command: str
+    limit_s: float = 60.0
+
+    @classmethod
+    def of(cls, text: str, limit_s: float) -> Beside:
+        """Read `NAME=COMMAND`.  Raises ValueError."""
+        name, equals, command = text.partition("=")
+        if not name or not equals or not shlex.split(command):
+            raise ValueError(f"{text!r} is no NAME=COMMAND")
+        return cls(name, command, limit_s)
+
+
+class MatcherFailed(Exception):
+    """It did: `how` of HANGS, DIES, ERRS, ANSWERS_WRONG, at which `step`; the text says why."""
+
+    def __init__(self, how: str, step: str, why: str) -> None:
+        super().__init__(why)
+        self.how, self.step = how, step
+
+
+class _Process:
+    """The matcher's process, and the lines that it says."""
+
+    def __init__(self, beside: Beside, errors: IO[bytes]) -> None:
+        self._limit_s, self._errors = beside.limit_s, errors
+        self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        try:
+            self._process = subprocess.Popen(
+                shlex.split(beside.command),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise MatcherFailed(DIES, "start", f"cannot be started: {error.strerror}") from None
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self._writer: threading.Thread | None = None
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.put(line)
+        self._lines.put(None)
+
+    def ask(self, step: str, lines: Iterable[Any], n_answers: int = 1) -> tuple[float, list[Any]]:
+        """Send lines; the seconds from the last of them to the last answer, and the answers.  Raises MatcherFailed."""
+        ends, sent = time.monotonic() + self._limit_s, _Sent()
+        self._writer = threading.Thread(target=self._write, args=(lines, sent), daemon=True)
+        self._writer.start()
+        found = [self._answer(step, ends) for _ in range(n_answers)]
+        ended = time.perf_counter()
+        self._writer.join(max(ends - time.monotonic(), 0))
+        if not sent.at:
+            raise MatcherFailed(ERRS, step, f"answered {step!r} before it had read all lines")
+        return ended - sent.at, found
+
+    def _write(self, lines: Iterable[Any], sent: _Sent) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):  # it died: so do its lines
+            for line in lines:
+                self._process.stdin.write(json.dumps(line).encode() + b"\n")
+            sent.at = time.perf_counter()
+            self._process.stdin.flush()
+
+    def _answer(self, step: str, ends: float) -> Any:
+        try:
+            line = self._lines.get(timeout=max(ends - time.monotonic(), 0))
+        except queue.Empty:
+            raise MatcherFailed(HANGS, step, f"no answer to {step!r} within {self._limit_s:g} s") from None
+        if line is None:
+            code = self._process.wait()
+            raise MatcherFailed(DIES, step, f"ended at {step!r} with exit code {code}{self._last_words()}")
+        try:
+            answer = json.loads(line)
+        except ValueError:
+            raise MatcherFailed(ERRS, step, f"said what is no JSON: {line[:_SHOWN].decode(errors='replace')!r}") from None
+        if isinstance(answer, dict) and "error" in answer:
+            raise MatcherFailed(ERRS, step, str(answer["error"])[:_SHOWN])
+        return answer
+
+    def _last_words(self) -> str:
+        self._errors.seek(0)
+        said = self._errors.read().decode(errors="replace").strip().splitlines()
+        return f": {said[-1][:_SHOWN]}" if said else ""
+
+    @property
+    def resident_bytes(self) -> int:
+        """Resident memory of the process and of those that it started."""
+        pages = 0
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):  # it has just ended
+                fields = path.read_text().rpartition(")")[2].split()
+                pages += int(fields[21]) if int(fields[3]) == self._process.pid else 0
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    def end(self) -> None:
+        """End it, with all that it started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._reader.join()
+        if self._writer is not None:
+            self._writer.join()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+
+class _Sent:
+    """When the last line was sent."""
+
+    at = 0.0
+
+
+def measure_beside(beside: Beside, workload: Workload, right: Matches, repetitions: int) -> dict[str, Any]:
+    """What a result says of one matcher: times, memory and rate, or `failure` with `how`, `step` and `why`.
+
+    `right` are the answers that it must give.
+    """
+    head = {"engine": beside.name, "beside": beside.command, "engine_options": {}, "device": "a process of its own"}
+    with tempfile.TemporaryFile() as errors:
+        try:
+            process = _Process(beside, errors)
+        except MatcherFailed as failed:
+            return {**head, "failure": {"how": failed.how, "step": failed.step, "why": str(failed)}}
+        try:
+            return {**head, **_measured(process, workload, right, repetitions)}
+        except MatcherFailed as failed:
+            return {**head, "failure": {"how": failed.how, "step": failed.step, "why": str(failed)}}
+        finally:
+            process.end()
+
+
+def _measured(process: _Process, workload: Workload, right: Matches, repetitions: int) -> dict[str, Any]:
+    before = process.resident_bytes
+    rows = subscription_rows(Subscriptions.of(workload.filters))
+    read_s = _told(process, "subscriptions", _counted("subscriptions", workload.table.n_filters, rows), "read")
+    build_s = _told(process, "build", ["build"], "built")
+    memory = process.resident_bytes
+    n_events = len(workload.events)
+    events = (_event_line(event) for event in workload.raw(range(n_events)))
+    _told(process, "events", _counted("events", n_events, events), "read")
+    runs_s = [_told(process, "match", ["match"], "matched") for _ in range(repetitions)]
+    _, answers = process.ask("answers", ["answers"], n_events)
+    _judge(answers, workload, right)
+    match_s = statistics.median(runs_s)
+    return {
+        "read_s": read_s,
+        "build_s": build_s,
+        "match_s": {"median": match_s, "min": min(runs_s), "max": max(runs_s)},
+        "events_per_s": n_events / match_s,
+        "us_per_event": match_s / n_events * 1e6,
+        "matches": right.n_matches,
+        "matches_per_event": right.n_matches / n_events,
+        "engine_bytes": max(memory - before, 0),
+        "checked": {"equal": n_events},
+    }
+
+
+def _told(process: _Process, step: str, lines: Iterable[Any], expected: str) -> float:
+    """Seconds until the matcher said what it has to say at this step."""
+    seconds, (answer,) = process.ask(step, lines)
+    if answer != expected:
+        raise MatcherFailed(ERRS, step, f"said {str(answer)[:_SHOWN]!r} at {step!r}, expected {expected!r}")
+    return seconds
+
+
+def _counted(key: str, n: int, lines: Iterable[Any]) -> Iterator[Any]:
+    yield {key: n}
+    yield from lines
+
+
+def _event_line(event: Event | None) -> dict[str, Any] | None:
+    if event is None:
+        return None
+    location = {} if event.location is None else {"location": list(event.location)}
+    return {"attributes": dict(event.attributes), **location}
+
+
+def _judge(answers: Sequence[Any], workload: Workload, right: Matches) -> None:
+    """Raise MatcherFailed for the first event whose answer is not the set of its interfaces, each once."""
+    for i, (answer, expected) in enumerate(zip(answers, right.labels(workload.table.labels), strict=True)):
+        if not isinstance(answer, list) or not all(isinstance(label, str) for label in answer):
+            raise MatcherFailed(
+                ERRS, "answers", f"said {str(answer)[:_SHOWN]!r} of event {i}, expected a list of interfaces"
+            )
+        if sorted(answer, key=str.encode) != expected:
+            found = str(sorted(answer))[:_SHOWN]
+            raise MatcherFailed(ANSWERS_WRONG, "answers", f"event {i}: found {found}, expected {str(expected)[:_SHOWN]}")

@@ -1,0 +1,63 @@
+"""Results as a table of columns, for spreadsheets and frames: CSV and Parquet.
+
+What a result has nested is a column with a dotted name (`parameters.names`, `match_s.median`); lists are JSON.
+A column is there if any result has a value of it, in the order of first use; other results have none there.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mpi_match.lab.bench.report import Result
+from mpi_match.storage import StorageError, atomic_write
+
+AS_PARQUET = ".parquet"
+Value = str | int | float | bool | None
+
+
+def write_columns(records: Sequence[Result], path: Path) -> None:
+    """Write results to `path`, whose ending says CSV or Parquet.
+
+    Raises StorageError when there are none, ImportError where Parquet is asked for and pyarrow not there, OSError.
+    """
+    if not records:
+        raise StorageError("there are no results to write")
+    rows = [dict(_flat(record)) for record in records]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    with atomic_write(path) as temporary:
+        if path.suffix == AS_PARQUET:
+            _write_parquet(names, rows, temporary)
+        else:
+            with temporary.open("w", newline="", encoding="utf-8") as file:
+                writer = csv.DictWriter(file, names)
+                writer.writeheader()
+                writer.writerows(rows)
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Value]]:
+    for key, each in value.items():
+        if isinstance(each, Mapping):
+            yield from _flat(each, f"{prefix}{key}.")
+        elif each is not None:
+            yield f"{prefix}{key}", json.dumps(each, ensure_ascii=False) if isinstance(each, list) else each
+
+
+def _write_parquet(names: Sequence[str], rows: Sequence[Mapping[str, Value]], path: Path) -> None:
+    import pyarrow
+    from pyarrow import parquet
+
+    columns = {name: _one_type([row.get(name) for row in rows]) for name in names}
+    parquet.write_table(pyarrow.table(columns), path)
+
+
+def _one_type(values: Sequence[Value]) -> list[Value]:
+    """A column with values of one type: numbers are real where any is, and all are text where any is."""
+    kinds = {type(value) for value in values} - {type(None)}
+    if len(kinds) < 2:
+        return list(values)
+    to = float if kinds == {int, float} else str
+    return [None if value is None else to(value) for value in values]

@@ -1,0 +1,63 @@
+"""Results of two states of the sources, or of two machines, side by side: better, worse, or within the noise."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from mpi_match.environment.machine import place_of
+from mpi_match.lab.bench.report import Result, aligned, engine_of
+from mpi_match.lab.bench.sweep_report import Measured, measured
+from mpi_match.storage import StorageError
+
+_SAME = ("scenario", "n_filters", "n_interfaces", "n_events", "batch", "parameters")
+
+
+def comparison_table(old: Sequence[Result], new: Sequence[Result]) -> tuple[str, int]:
+    """The rates of both as text, a line for what was measured in both; and the number of what is in one only.
+
+    A difference is real when the intervals of all repetitions, or of all seeds where there are several, do not overlap.
+    Raises StorageError when they have nothing in common.
+    """
+    before, after = _groups(old), _groups(new)
+    common = [key for key in before if key in after]
+    if not common:
+        raise StorageError("the files have no result in common: other scenarios, parameters, engines or numbers of events")
+    cells = []
+    for key in common:
+        was, now = (measured(group[key], "events_per_s") for group in (before, after))
+        first = before[key][0]
+        cells.append(
+            [
+                _words(first),
+                engine_of(first),
+                f"{was.median:,.0f}",
+                f"{now.median:,.0f}",
+                f"{now.median / was.median:.3f}",
+                f"{now.least / was.most:.3f} to {now.most / was.least:.3f}",
+                verdict(was, now),
+            ]
+        )
+    titles = ["Scenario", "Engine", "Old (events/s)", "New (events/s)", "Ratio", "Interval", "Verdict"]
+    head = [f"# {what}: {place_of(records[0])}" for what, records in (("old", old), ("new", new))]
+    return "\n".join([*head, *aligned(titles, cells)]), len(before.keys() ^ after.keys())
+
+
+def verdict(was: Measured, now: Measured) -> str:
+    """`better`, `worse`, or `noise` where the intervals overlap."""
+    return "better" if now.least > was.most else "worse" if now.most < was.least else "noise"
+
+
+def _groups(records: Sequence[Result]) -> dict[str, list[Result]]:
+    """Results that differ in their seed only, or were measured again, together."""
+    groups: dict[str, list[Result]] = {}
+    for record in records:
+        if "events_per_s" in record and not isinstance(record["events_per_s"], dict):
+            key = json.dumps([[record.get(name) for name in _SAME], engine_of(record)], sort_keys=True)
+            groups.setdefault(key, []).append(record)
+    return groups
+
+
+def _words(record: Result) -> str:
+    parameters = (record.get("parameters") or {}).items()
+    return " ".join([record["scenario"], *(f"{key}={value}" for key, value in parameters)])

@@ -1,0 +1,448 @@
+"""Benchmark of engines: what is timed, what is not, and how answers are checked.
+
+    subscriptions ──► table ──► engine ──► answers of all batches, `repetitions` times
+           table_s    build_s     match_s: median, least, most
+
+* **Timed apart.**  `table_s` encodes the subscriptions, `build_s` makes the engine's index (and uploads it), `encode_s`
+  encodes the events, `match_s` goes from encoded batches in memory to answers in memory, as in a worker: a batch is begun
+  before the one before it is ended, and the batches' memory is pinned for a GPU (`Engine.pin`).  Making the workload is
+  never timed.
+* **Warm.**  Before any clock starts, the engine is built for a small table of the same scenario and matches a few events,
+  so that code compiled on first use is compiled.  Then it matches batches with the real table for a second, not timed.
+* **Checked.**  The answers of the timed runs are the ones that are checked.  All repetitions (and all engines compared) must
+  agree on every event, and so must points of a sweep with one workload, as those of an engine's variants
+  (`sweep.check_agreement`).  A sample of events, half of them from those that matched, is judged by another, simple engine,
+  and by the naive matcher where the table is small.  One wrong answer raises WrongAnswer instead of a result.
+* **Side by side.**  Engines that are compared take turns, repetition by repetition, so that a machine that slows down slows
+  all.
+
+Not measured: disk, network and MPI (`bench --scaling` measures runs), and the cost of reading events from rows.  `match_s`
+of a GPU engine includes the copies to and from the device.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import logging
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import takewhile
+from typing import Any
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array
+from mpi_match.engines import Engine, match_all, open_engine
+from mpi_match.engines.registry import check_options, engine_class, of_engine
+from mpi_match.environment.machine import origin, peak_bytes
+from mpi_match.errors import EngineError, OptionError
+from mpi_match.events.batch import EventBatch
+from mpi_match.humanize import plural
+from mpi_match.lab.bench.beside import Beside, measure_beside
+from mpi_match.lab.bench.moves import changes_of, measure_moves, moved
+from mpi_match.lab.bench.open_loop import Served, arrivals, serve
+from mpi_match.lab.bench.workload import Source, Workload, WorkloadFiles
+from mpi_match.lab.workloads.scenarios import SCENARIOS
+from mpi_match.matches.matches import Matches
+from mpi_match.model import match_naive
+from mpi_match.table.table import Table
+
+log = logging.getLogger(__name__)
+
+COVERS_FILTERS = 20_000
+"""The largest table that the naive matcher judges as well."""
+MAX_BUILDS, MAX_BUILD_S = 3, 3.0
+"""An index is built this often, at most as often as runs are repeated, or until so much time is spent; `build_s`: median."""
+
+
+class WrongAnswer(Exception):
+    """An engine contradicts itself, another engine, or the naive matcher; the message has the event and both answers."""
+
+
+@dataclass
+class Contender:
+    """One engine in a benchmark: its build time, and the times and answers of its repetitions."""
+
+    engine: Engine
+    build_s: float
+    runs_s: list[float] = field(default_factory=list)
+    latency_s: list[float] = field(default_factory=list)
+    kernel_s: list[float] = field(default_factory=list)
+    steps_s: list[dict[str, float]] = field(default_factory=list)
+    candidates: int | None = None
+    answers: Matches | None = None
+    checked: dict[str, int] = field(default_factory=dict)
+    moves: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class BenchOptions:
+    """How engines are measured.
+
+    n_filters        scales the scenario
+    batch            events per call of `match`; 1 also measures the latency of each event
+    repetitions      timed runs over all events
+    device, threads  as in `open_engine`
+    check            events whose answers are judged
+    engine_options   by `key` or `engine.key`, as in `open_engine`
+    steps            engines report the times of their own phases, which may make them slower
+    warm_up_s        how long an engine matches, untimed, before it is timed
+    rate             events that arrive in a second, whatever the engine does (`open_loop`); None: as fast as it can
+    moves            interfaces that move afterwards, with all their filters (`moves`); engines then are opened for a table
+                     that changes, where they can be
+    beside           other people's matchers, which are measured after the engines (`beside`)
+    """
+
+    n_filters: int | None = None
+    n_events: int = 100_000
+    batch: int = 65_536
+    repetitions: int = 5
+    seed: int = 0
+    device: int | None = None
+    threads: int | None = None
+    check: int = 10
+    engine_options: Mapping[str, object] = field(default_factory=dict)
+    steps: bool = False
+    warm_up_s: float = 1.0
+    rate: float | None = None
+    moves: int = 0
+    beside: tuple[Beside, ...] = ()
+
+
+DEFAULT_OPTIONS = BenchOptions()
+
+
+class KeptEngines:
+    """Engines for one table that have been measured, by `_how_built`; with other events they are measured again as they are.
+
+    Their `build_s` stays that of their index.
+    """
+
+    def __init__(self) -> None:
+        self._table: Table | None = None
+        self._kept: dict[tuple[Any, ...], Contender] = {}
+
+    def drop_others(self, table: Table | None, how: Sequence[tuple[Any, ...]] = ()) -> None:
+        """Free all but those for this table that are built so, before as much memory is needed again."""
+        wanted = set(how) if table is not None and table is self._table else set()
+        self._kept = {key: contender for key, contender in self._kept.items() if key in wanted}
+        self._table = table
+
+    def is_for(self, table: Table | None) -> bool:
+        """Are there engines for this table?"""
+        return table is not None and table is self._table
+
+    def take(self, how: tuple[Any, ...]) -> Contender | None:
+        """One that is built so; None if there is none."""
+        return self._kept.pop(how, None)
+
+    def keep(self, how: Sequence[tuple[Any, ...]], contenders: Sequence[Contender]) -> None:
+        """Keep these, for the table of the last `drop_others`."""
+        fresh = [Contender(each.engine, each.build_s) for each in contenders]  # without answers
+        self._kept = dict(zip(how, fresh, strict=True))
+
+
+def _how_built(name: str, options: BenchOptions) -> tuple[Any, ...]:
+    """What an engine for a table depends on; one that has been told to time its steps is another."""
+    own = sorted((key, str(value)) for key, value in of_engine(name, options.engine_options).items())
+    return name, options.device, options.threads, options.steps, bool(options.moves), *own
+
+
+def bench(scenario: str | Source, engine: str, options: BenchOptions = DEFAULT_OPTIONS) -> dict[str, Any]:
+    """Measure one engine on one scenario: `compare` with one engine."""
+    (result,) = compare(scenario, [engine], options)
+    return result
+
+
+def compare(
+    scenario: str | Source,
+    engines: Sequence[str],
+    options: BenchOptions = DEFAULT_OPTIONS,
+    workload: Workload | None = None,
+    tell: Callable[[str], None] = lambda text: None,
+    kept: KeptEngines | None = None,
+) -> list[dict[str, Any]]:
+    """Measure engines side by side on the same events; one result for each, in the order given.
+
+    `scenario` is a name of `SCENARIOS`, a scenario, or files; `workload` what it and the options make, if that is there
+    already.  `tell` takes a line before each engine is built and before its first timed run, so that one that takes long
+    has been named.  Engines that are `kept` are not built again, and those built here are kept there.
+
+    A result holds only plain values, for one line of JSON: `scenario`, `engine`, `engine_options`, `device`, counts
+    (`n_filters`, `n_constraints`, `n_interfaces`, `n_events`, `batch`, `repetitions`), seconds (`draw_s`, `table_s`,
+    `build_s`, `encode_s`; `match_s` with median, min and max over the repetitions; with `steps`, `steps_s` of each phase in
+    a repetition, the median), `events_per_s` and `us_per_event` of the median, `ratio` to the first engine's `events_per_s`,
+    `latency_us` (p50, p99, p99.9, max; with batch 1, and with a `rate`, which is then there too), with `moves` what
+    `moves.measure_moves` says, of engines that take them; `matches`, `matches_per_event`, `answers_digest` (of all answers,
+    where the engine is exact), `candidates_per_event` (filters verified, where the engine counts them), `engine_bytes`,
+    `peak_bytes` (most resident memory of the process so far, with the workload),
+    `checked` (judge: events judged), and what is needed to do it again: `seed`, `machine`, `versions`, `commit`, `command`,
+    `date`.
+
+    Raises KeyError for an unknown scenario, ValueError for a count below 1, EngineError, OptionError, WrongAnswer.
+    """
+    numbers = {name: getattr(options, name) for name in ("n_events", "batch", "repetitions")}
+    for name, value in (*numbers.items(), ("engines", len(engines))):
+        if value < 1:
+            raise ValueError(f"{name} is {value}; it must be at least 1")
+    check_options(engines, options.engine_options, measured=True)
+    chosen = SCENARIOS[scenario] if isinstance(scenario, str) else scenario
+    if options.n_filters is not None and not isinstance(chosen, WorkloadFiles):
+        chosen = chosen.scaled(options.n_filters)
+    workload = workload or Workload.of(chosen, options.n_events, options.seed)
+    kept = KeptEngines() if kept is None else kept
+    how_built = [_how_built(name, options) for name in engines]
+    kept.drop_others(workload.table, how_built)
+    contenders = [
+        kept.take(how) or _build(workload, name, options, tell) for name, how in zip(engines, how_built, strict=True)
+    ]
+    batches = workload.batches(options.batch)
+    for contender in contenders:
+        contender.engine.pin(workload.events.columns)
+        if options.steps:
+            contender.engine.time_steps()
+        _warm_up(contender.engine, batches, options.warm_up_s)
+    gc.collect()  # once: with all that is loaded it takes half a second, and no run is collected
+    for _ in range(options.repetitions):
+        for contender in contenders:
+            if not contender.runs_s:
+                tell(f"{contender.engine.name}: first of {plural(options.repetitions, 'run')}")
+            if options.rate is None:
+                _repeat(contender, lambda engine: _as_fast_as_it_can(engine, batches))
+            else:
+                when = arrivals(len(workload.events), options.rate, workload.seed + len(contender.runs_s))
+                _repeat(contender, partial(serve, events=workload.events, arrival_s=when, most=options.batch))
+    first = contenders[0]
+    for contender in contenders:
+        if contender is not first and contender.engine.exact == first.engine.exact:
+            _agree(first, contender)
+        _judge(workload, contender, options.check)
+        log.info("%s judged: %s", contender.engine.name, contender.checked)
+    if options.moves:
+        _move(workload, contenders, options)
+    else:
+        kept.keep(how_built, contenders)
+    more = {} if options.rate is None else {"rate": options.rate}
+    found = [{**_result(workload, contender, first, options.batch), **more} for contender in contenders]
+    return found + [_beside(each, workload, first, options) for each in options.beside]
+
+
+def _beside(beside: Beside, workload: Workload, first: Contender, options: BenchOptions) -> dict[str, Any]:
+    """The result of another's matcher, whose answers must be those of the first engine."""
+    assert first.answers is not None
+    result = measure_beside(beside, workload, first.answers, options.repetitions)
+    ratio = {} if "failure" in result else {"ratio": statistics.median(first.runs_s) / result["match_s"]["median"]}
+    events = {"n_events": len(workload.events), "batch": len(workload.events), "repetitions": options.repetitions}
+    return {"scenario": workload.name, **result, **ratio, **_table_of(workload), **events, **origin()}
+
+
+def _build(workload: Workload, name: str, options: BenchOptions, tell: Callable[[str], None]) -> Contender:
+    """Build an engine, warm, as often as `MAX_BUILDS`, `MAX_BUILD_S` and the repetitions allow; the last one stays."""
+    tell(f"{name}: index")
+    table, events = workload.small()
+    device, threads, own = options.device, options.threads, of_engine(name, options.engine_options)
+    live = bool(options.moves) and (name == "auto" or engine_class(name).takes_changes)
+    open_engine(name, table, device, threads, live=live, options=own, measured=True).match(events)
+    spent: list[float] = []
+    while True:
+        started = time.perf_counter()
+        engine = open_engine(name, workload.table, device, threads, live=live, options=own, measured=True)
+        spent.append(time.perf_counter() - started)
+        log.info("%s ready in %.2f s", name, spent[-1])
+        if len(spent) == min(MAX_BUILDS, options.repetitions) or sum(spent) > MAX_BUILD_S:
+            return Contender(engine, statistics.median(spent))
+        del engine  # its memory, perhaps on a device, is free before the next one needs as much
+
+
+def _warm_up(engine: Engine, batches: list[EventBatch], seconds: float) -> None:
+    until = time.perf_counter() + seconds
+    for _ in match_all(engine, takewhile(lambda _: time.perf_counter() < until, batches)):
+        pass
+
+
+def _repeat(contender: Contender, run: Callable[[Engine], Served]) -> None:
+    """One timed run over all events.  Raises WrongAnswer when its answers are not those of the run before."""
+    engine = contender.engine
+    before, on_device_s, steps_s = engine.candidates, engine.kernel_s, dict(engine.steps_s)
+    gc.disable()
+    try:
+        served = run(engine)
+    finally:
+        gc.enable()
+    contender.runs_s.append(served.seconds)
+    log.info("%s: %s in %.3f s", engine.name, plural(len(served.answers), "event"), served.seconds)
+    contender.kernel_s.append(engine.kernel_s - on_device_s)
+    contender.steps_s.append({step: spent - steps_s.get(step, 0.0) for step, spent in engine.steps_s.items()})
+    contender.latency_s.extend(served.latency_s.tolist())
+    _keep(contender, served.answers)
+    if before is not None and engine.candidates is not None:
+        contender.candidates = engine.candidates - before
+
+
+def _as_fast_as_it_can(engine: Engine, batches: list[EventBatch]) -> Served:
+    """Match batch after batch; latencies only where a batch is one event."""
+    found, clock = [], time.perf_counter
+    one_by_one = len(batches[0]) == 1  # else it would not be the latency of an event
+    times = [clock()]
+    for answers in map(engine.match, batches) if one_by_one else match_all(engine, batches):
+        found.append(answers)
+        times.append(clock())
+    return Served(times[-1] - times[0], np.diff(times) if one_by_one else np.empty(0), Matches.concat(found))
+
+
+def _keep(contender: Contender, answers: Matches) -> None:
+    """Keep the answers of a repetition.  Raises WrongAnswer when they are not those of the one before."""
+    if contender.answers is not None and (at := _first_difference(contender.answers, answers)) is not None:
+        raise WrongAnswer(
+            f"{contender.engine.name} contradicts itself on event {at}: interfaces {contender.answers[at].tolist()} in the "
+            f"first repetition, {answers[at].tolist()} in repetition {len(contender.runs_s)}"
+        )
+    contender.answers = answers
+
+
+def _agree(first: Contender, other: Contender) -> None:
+    assert first.answers is not None
+    assert other.answers is not None
+    at = _first_difference(first.answers, other.answers)
+    if at is not None:
+        raise WrongAnswer(
+            f"{first.engine.name} and {other.engine.name} differ on event {at}: "
+            f"interfaces {first.answers[at].tolist()} and {other.answers[at].tolist()}"
+        )
+
+
+def _first_difference(a: Matches, b: Matches) -> int | None:
+    """The first event that two answers differ on; None when they are equal."""
+    if a == b:
+        return None
+    if len(a) != len(b):
+        return min(len(a), len(b)) - 1
+    return next(i for i in range(len(a)) if not np.array_equal(a[i], b[i]))
+
+
+def _judge(workload: Workload, contender: Contender, check: int, *, by_model: bool = True) -> None:
+    """Check a sample of the answers.  Raises WrongAnswer; otherwise notes how many events each judge checked."""
+    answers, table = contender.answers, workload.table
+    assert answers is not None
+    sample = _sample(answers, check, workload.seed)
+    if not len(sample):
+        return
+    judges = ["reference" if contender.engine.name == "counting" else "counting"]
+    if by_model and table.n_filters <= COVERS_FILTERS:
+        judges.append("covers")
+    for judge in judges:
+        _expect(contender, judge, sample, _judged(workload, judge, sample.tolist()), table)
+
+
+def _judged(workload: Workload, judge: str, numbers: list[int]) -> list[list[str]]:
+    """What a judge says about some events, asked once: of engines and points that agree the sample is the same."""
+    key = judge, tuple(numbers)
+    if key not in workload.judged:
+        if judge == "covers":
+            found = [match_naive(workload.filters, event) for event in workload.raw(numbers)]
+        else:
+            batch = EventBatch.concat([workload.events[i : i + 1] for i in numbers])
+            found = open_engine(judge, workload.table).match(batch).labels(workload.table.labels)
+        workload.judged[key] = found
+    return workload.judged[key]
+
+
+def _move(workload: Workload, contenders: Sequence[Contender], options: BenchOptions) -> None:
+    """Move interfaces, measured, in the engines that take moves, and check their answers on all events afterwards."""
+    if workload.moves is None:
+        raise OptionError(f"nothing moves in {workload.name}: its filters have no areas, or its moves are not known")
+    table, few, more = workload.table, workload.moves(options.moves, 2), workload.moves(options.moves, 3)
+    one_by_one, at_once = changes_of(few, table), changes_of(more, table)
+    able = []
+    for contender in contenders:
+        try:
+            contender.moves = measure_moves(contender.engine, one_by_one, at_once, workload.events[:1])
+        except EngineError:
+            continue
+        able.append(Contender(contender.engine, 0.0, answers=contender.engine.match(workload.events)))
+    after = replace(workload, table=moved(moved(table, few), more), judged={})
+    for contender in able:
+        if contender is not able[0]:
+            _agree(able[0], contender)
+        _judge(after, contender, options.check, by_model=False)
+
+
+def _sample(answers: Matches, check: int, seed: int) -> Array:
+    """Up to `check` events: half from those that matched a filter, the rest from all."""
+    rng = np.random.default_rng(seed)
+    matched = np.flatnonzero(np.diff(answers.offsets))
+    some = rng.choice(matched, min(len(matched), check // 2), replace=False)
+    others = np.setdiff1d(np.arange(len(answers)), some)
+    return np.sort(np.append(some, rng.choice(others, min(len(others), check - len(some)), replace=False)))
+
+
+def _expect(contender: Contender, judge: str, sample: Array, expected: list[list[str]], table: Table) -> None:
+    assert contender.answers is not None
+    for event, wanted in zip(sample.tolist(), expected, strict=True):
+        found = [table.label(int(i)) for i in contender.answers[event]]
+        if not contender.engine.exact:
+            found = [label for label in found if label in wanted]  # false positives are no mistake
+        if found != wanted:
+            raise WrongAnswer(f"{contender.engine.name} is wrong about event {event}: found {found}, {judge} says {wanted}")
+    contender.checked[judge] = len(sample)
+
+
+def _percentiles(seconds: Sequence[float]) -> dict[str, float]:
+    """Microseconds, up to the longest."""
+    found = np.percentile(np.array(seconds) * 1e6, (50, 99, 99.9, 100)).tolist()
+    return dict(zip(("p50", "p99", "p99.9", "max"), found, strict=True))
+
+
+def _result(workload: Workload, contender: Contender, first: Contender, batch: int) -> dict[str, Any]:
+    answers, n_events = contender.answers, len(workload.events)
+    assert answers is not None
+    match_s = statistics.median(contender.runs_s)
+    kernel_s = statistics.median(contender.kernel_s)
+    steps_s = {step: statistics.median(run[step] for run in contender.steps_s) for step in contender.steps_s[-1]}
+    return {
+        "scenario": workload.name,
+        "engine": contender.engine.name,
+        "engine_options": dict(contender.engine.options),
+        "device": contender.engine.device,
+        **_table_of(workload),
+        "n_events": n_events,
+        "batch": batch,
+        "repetitions": len(contender.runs_s),
+        "draw_s": workload.draw_s,
+        "table_s": workload.table_s,
+        "build_s": contender.build_s,
+        "encode_s": workload.encode_s,
+        "match_s": {"median": match_s, "min": min(contender.runs_s), "max": max(contender.runs_s)},
+        "events_per_s": n_events / match_s,
+        "us_per_event": match_s / n_events * 1e6,
+        "ratio": statistics.median(first.runs_s) / match_s,
+        **({"kernel_events_per_s": n_events / kernel_s} if kernel_s else {}),
+        **({"latency_us": _percentiles(contender.latency_s)} if contender.latency_s else {}),
+        **({"steps_s": steps_s} if steps_s else {}),
+        **contender.moves,
+        "matches": answers.n_matches,
+        "matches_per_event": answers.n_matches / n_events,
+        **({} if contender.candidates is None else {"candidates_per_event": contender.candidates / n_events}),
+        **({"answers_digest": _digest(answers)} if contender.engine.exact else {}),
+        "engine_bytes": contender.engine.nbytes,
+        "peak_bytes": peak_bytes(),
+        "checked": contender.checked,
+        **origin(),
+    }
+
+
+def _digest(answers: Matches) -> str:
+    """Of all answers, the same for all engines that are right."""
+    found = hashlib.sha256(np.ascontiguousarray(answers.counts, np.uint32).data)
+    found.update(np.ascontiguousarray(answers.ids, np.uint32).data)
+    return found.hexdigest()[:16]
+
+
+def _table_of(workload: Workload) -> dict[str, Any]:
+    table = workload.table
+    counts = {name: getattr(table, name) for name in ("n_filters", "n_constraints", "n_interfaces")}
+    return {**counts, "seed": workload.seed}

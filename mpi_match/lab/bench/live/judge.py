@@ -1,0 +1,52 @@
+"""Answers of an engine whose table changes, judged by the naive matcher on the filters that are there just then.
+
+With millions of filters that would take minutes for each event, so only those are judged that have no area or one near an
+event, and some drawn at random; the others are too far away by any arithmetic.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array
+from mpi_match.changes.live_table import LiveTable
+from mpi_match.engines import Engine
+from mpi_match.events.batch import EventBatch
+from mpi_match.events.events import Events
+from mpi_match.lab.bench.engines import WrongAnswer
+from mpi_match.model import Event, match_naive
+
+JUDGED_EVENTS, _FILTERS_AT_ONCE = 8, 4096
+_NEAR, _DRAWN = 1.01, 2000
+"""An event so many radiuses from a filter's centre, along an axis, may be in its area; filters judged besides."""
+
+
+def may_match(live: LiveTable, events: list[Event], rng: np.random.Generator) -> Array:
+    """Filters that the naive matcher has to look at for some events, and a few that it need not; ascending."""
+    areas = live.areas()
+    found = np.zeros(len(areas), np.bool_)
+    found[rng.integers(0, len(areas), _DRAWN)] = True
+    for event in events:
+        apart = np.abs(areas[:, :2] - (event.location or (np.nan, np.nan))).max(axis=1)
+        found |= ~(apart > _NEAR * areas[:, 2])  # also where there is no area, or no place
+    return np.flatnonzero(found)
+
+
+def judge(live: LiveTable, engine: Engine, events: Events, batch: EventBatch, rng: np.random.Generator) -> int:
+    """How many answers were compared with the naive matcher's on the filters that are there.  Raises WrongAnswer."""
+    few = np.argsort(engine.match(batch).counts == 0, kind="stable")[:JUDGED_EVENTS].tolist()
+    answers = engine.match(EventBatch.concat([batch[i : i + 1] for i in few]))
+    asked: list[tuple[Event, set[str]]] = [(event, set()) for i in few if (event := events.event(i)) is not None]
+    assert len(asked) == len(few), "no event is rejected"
+    there = (live.filter(i) for i in may_match(live, [event for event, _ in asked], rng).tolist())
+    filters = (item for item in there if item is not None)
+    while chunk := list(islice(filters, _FILTERS_AT_ONCE)):
+        for event, expected in asked:
+            expected.update(match_naive(chunk, event))
+    for at, (event, expected) in enumerate(asked):
+        found = {live.registry.labels[i] for i in answers[at].tolist()}
+        if found != expected:
+            raise WrongAnswer(f"{engine.name}: {event}: found {sorted(found)[:20]}, expected {sorted(expected)[:20]}")
+    return sum(len(expected) for _, expected in asked)

@@ -1,0 +1,236 @@
+"""What engines are measured with: a table and encoded events, of a published scenario or in files."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mpi_match.engines.keyed.tag_sets.index import MANY_SETS
+from mpi_match.events.batch import EventBatch
+from mpi_match.events.event_table import EventTable
+from mpi_match.events.signatures import event_signatures
+from mpi_match.ingest.batches.offer import RowsOffer
+from mpi_match.ingest.batches.open import open_events
+from mpi_match.ingest.rows.judge import PLAIN, EventForm
+from mpi_match.lab.workloads.sampling import Moves
+from mpi_match.lab.workloads.scenarios import DRAWN_AT_ONCE, Scenario, TagScenario
+from mpi_match.model import Event, Filter
+from mpi_match.storage import Reader, StorageError
+from mpi_match.table.schema import TABLE
+from mpi_match.table.table import Table, load_vocabulary
+from mpi_match.table.tag_sets import first_sets
+
+log = logging.getLogger(__name__)
+
+WARM_UP_FILTERS, WARM_UP_EVENTS = 2_000, 200
+MOST_KEPT = 8
+"""Workloads: those of small tables have objects besides, for the naive matcher."""
+
+
+class WorkloadFiles(NamedTuple):
+    """A table and events in files: an event table, or JSON lines, whose `form` is as in `run`."""
+
+    table: Path
+    events: Path
+    form: EventForm = PLAIN
+
+    @property
+    def name(self) -> str:
+        """What results call it."""
+        return f"{self.table.name} with {self.events.name}"
+
+    @property
+    def n_events(self) -> int:
+        """All of the events.  Raises StorageError, ModelError, OSError."""
+        return _known(self)[0]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of what the files hold.  Raises StorageError, ModelError, OSError."""
+        return _known(self)[1]
+
+
+@lru_cache(maxsize=8)
+def _known(files: WorkloadFiles) -> tuple[int, str]:
+    """Number of events, and digest."""
+    with open_events(files.events, load_vocabulary(files.table), files.form) as events:
+        if not len(events):
+            raise StorageError(f"{files.events}: holds no events")
+        n_events, of_events = len(events), events.digest
+    with Reader(files.table, TABLE) as reader:
+        of_table = str(reader.attributes["digest"])
+    return n_events, hashlib.sha256(f"{of_table} {of_events}".encode()).hexdigest()
+
+
+Source = Scenario | WorkloadFiles
+"""Where a workload comes from."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A table and encoded events.
+
+    table_s   seconds of encoding the subscriptions, or of loading the table
+    draw_s    seconds of drawing the subscriptions; 0 for files
+    encode_s  seconds of encoding the events; 0 for an event table that is encoded for this table
+    small     makes a small table and its events, of the same kind, to compile an engine with
+    raw       the events of some numbers as they were published; None for a rejected row
+    judged    what judges have said about events, by judge and numbers
+    moves     the first n moves of interfaces, for a seed (`Scenario.moves`); None where nothing has an area
+    """
+
+    name: str
+    seed: int
+    table: Table
+    table_s: float
+    events: EventBatch
+    encode_s: float
+    small: Callable[[], tuple[Table, EventBatch]]
+    raw: Callable[[Sequence[int]], list[Event | None]]
+    moves: Callable[[int, int], Moves] | None = None
+    judged: dict[tuple[str, tuple[int, ...]], list[list[str]]] = field(default_factory=dict)
+    draw_s: float = 0.0
+
+    @classmethod
+    def of(cls, source: Source, n_events: int, seed: int, beside: Workload | None = None) -> Workload:
+        """Make or read the table and the first `n_events` events.  Raises StorageError, ModelError, OSError.
+
+        The table is that of `beside`, if there is one.
+        """
+        if isinstance(source, WorkloadFiles):
+            return _of_files(source, n_events, seed)
+        return _drawn(source, n_events, seed, beside)
+
+    @cached_property
+    def filters(self) -> list[Filter]:
+        """The table's filters as objects, for the naive matcher."""
+        return list(self.table.iter_filters())
+
+    def batches(self, size: int) -> list[EventBatch]:
+        """All events in batches of `size`, sharing memory."""
+        return [self.events[at : at + size] for at in range(0, len(self.events), size)]
+
+
+class KeptWorkloads:
+    """Workloads that are not made again while they are kept: the last ones used, `MOST_KEPT` of them.
+
+    While another one is made, those that are kept have at most `most_bytes`; with 0 there is one at a time.  One with the
+    filters of a kept one, and other events, has its table.
+    """
+
+    def __init__(self, most_bytes: int = 0) -> None:
+        self._most_bytes = most_bytes
+        self._kept: dict[tuple[Source, int, int], Workload] = {}
+
+    def of(self, source: Source, n_events: int, seed: int) -> Workload:
+        """One that is kept, or a new one.  Raises what `Workload.of` raises."""
+        key = source, n_events, seed
+        found = self._kept.pop(key, None)
+        if found is None:
+            beside = self._beside(source, seed)
+            while len(self._kept) >= MOST_KEPT or self._nbytes > self._most_bytes:
+                del self._kept[next(iter(self._kept))]
+            found = Workload.of(*key, beside)
+        self._kept[key] = found
+        return found
+
+    def table_of(self, source: Source, n_events: int, seed: int) -> Table | None:
+        """The table that one has, if that is kept."""
+        found = self._kept.get((source, n_events, seed)) or self._beside(source, seed)
+        return None if found is None else found.table
+
+    def _beside(self, source: Source, seed: int) -> Workload | None:
+        """One that is kept with the same filters, if any."""
+        if isinstance(source, WorkloadFiles):
+            return None
+        same = source.of_filters, seed
+        scenarios = ((each, of, kept) for (each, _, of), kept in self._kept.items() if not isinstance(each, WorkloadFiles))
+        return next((kept for each, of, kept in scenarios if (each.of_filters, of) == same), None)
+
+    @property
+    def _nbytes(self) -> int:
+        return sum({id(workload.table): workload.table.nbytes for workload in self._kept.values()}.values())
+
+
+def _drawn(scenario: Scenario, n_events: int, seed: int, beside: Workload | None) -> Workload:
+    """Of a scenario, with the table of `beside` if given; only one chunk of raw events is in memory."""
+    if beside is None:
+        started = time.perf_counter()
+        make_table = scenario.drawn_table(seed)
+        draw_s = time.perf_counter() - started
+        log.info("%s filters drawn in %.2f s", f"{scenario.n_filters:,}", draw_s)
+        started = time.perf_counter()
+        table = make_table()
+        table_s = time.perf_counter() - started
+        del make_table  # and what it was made of
+        log.info("%s made in %.2f s", table, table_s)
+    else:
+        table, table_s, draw_s = beside.table, beside.table_s, beside.draw_s
+    encode_s, pieces = 0.0, []
+    for chunk in scenario.event_chunks(n_events, seed):
+        started = time.perf_counter()
+        pieces.append(chunk.encode(table.vocabulary))
+        encode_s += time.perf_counter() - started
+        if isinstance(scenario, TagScenario):  # events have tags that no filter has
+            pieces[-1].signatures = event_signatures(chunk.offsets, chunk.name, chunk.names)
+
+    def small() -> tuple[Table, EventBatch]:
+        n_few = MANY_SETS if isinstance(scenario, TagScenario) and scenario.n_filters >= MANY_SETS else WARM_UP_FILTERS
+        few = scenario.scaled(min(n_few, scenario.n_filters))
+        table = few.drawn_table(seed)()
+        return table, few.events(WARM_UP_EVENTS, seed).encode(table.vocabulary)
+
+    def raw(numbers: Sequence[int]) -> list[Event | None]:
+        found: list[Event | None] = []
+        for block, some in groupby(numbers, lambda i: i // DRAWN_AT_ONCE):
+            first = block * DRAWN_AT_ONCE
+            events = scenario.event_range(first, min(first + DRAWN_AT_ONCE, n_events), seed)
+            found += [events.event(i - first) for i in some]
+        return found
+
+    def moves(n: int, of: int) -> Moves:
+        return scenario.moves(n, of, subscriptions_seed=seed)
+
+    events = EventBatch.concat(pieces)
+    log.info("%s events encoded in %.2f s", f"{len(events):,}", encode_s)
+    may_move = moves if scenario.area else None
+    return Workload(scenario.name, seed, table, table_s, events, encode_s, small, raw, may_move, draw_s=draw_s)
+
+
+def _of_files(files: WorkloadFiles, n_events: int, seed: int) -> Workload:
+    """Of files; all of their events are in memory."""
+    started = time.perf_counter()
+    table = Table.load(files.table)
+    table_s = time.perf_counter() - started
+    log.info("%s loaded in %.2f s", table, table_s)
+    with open_events(files.events, table.vocabulary, files.form) as opened:
+        n_events = min(n_events, len(opened))
+        started = time.perf_counter()
+        if isinstance(opened, EventTable):
+            encoded, is_encoded = opened.batch(0, n_events), opened.encoded_for_vocabulary
+        else:
+            scanner: Any = RowsOffer(opened.index, files.form).scanner(table.vocabulary)
+            started = time.perf_counter()  # without the compiling
+            (encoded, _), is_encoded = scanner.scan(opened.batch(0, n_events)), False
+        encode_s = 0.0 if is_encoded else time.perf_counter() - started
+        events = EventBatch.concat([encoded])  # a copy: what is read may be the file's own memory
+
+    def small() -> tuple[Table, EventBatch]:
+        if table.is_tag_table and table.n_filters >= MANY_SETS:
+            return first_sets(table, MANY_SETS), events[:WARM_UP_EVENTS]
+        return table.take(np.arange(min(WARM_UP_FILTERS, table.n_filters))), events[:WARM_UP_EVENTS]
+
+    def raw(numbers: Sequence[int]) -> list[Event | None]:
+        with open_events(files.events, table.vocabulary, files.form) as opened:
+            return [opened.event(i) for i in numbers]
+
+    return Workload(files.name, seed, table, table_s, events, encode_s, small, raw)

@@ -1,0 +1,58 @@
+"""`report`: results as one HTML page, or as a table of columns."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import click
+
+from mpi_match.cli.errors import CliCommand, CliFailure
+from mpi_match.cli.options import FILE, REPORT_OUT
+from mpi_match.cli.terminal import say
+from mpi_match.exit_codes import ExitCode
+from mpi_match.lab.cli.plot import need_matplotlib
+
+COLUMN_ENDINGS = (".csv", ".parquet")
+"""Endings of what is written as columns."""
+
+
+@click.command("report", cls=CliCommand, short_help="Results of bench and experiments as an HTML page, CSV or Parquet.")
+@click.argument("results", metavar="RESULTS...", type=FILE, nargs=-1, required=True)
+@click.option(
+    "-o",
+    "--output",
+    type=REPORT_OUT,
+    required=True,
+    help="Page (.html, needs no network) or table (.csv, .parquet) to write.",
+)
+@click.option("--note", "notes", multiple=True, metavar="TEXT", help="Say this of the results at the head of the page.")
+def report(results: tuple[Path, ...], output: Path, notes: tuple[str, ...]) -> None:
+    """Make one HTML page of RESULTS: files that `bench` or `experiment run` wrote, or directories of them.
+
+    The page says what ran where, has every figure with its parameters, sets printed values beside measured ones, and says
+    what the numbers cannot show.
+
+    With another ending, write them as columns: a line for each result, what is nested under dotted names (`match_s.median`).
+    """
+    from mpi_match.lab.bench.columns import write_columns
+    from mpi_match.lab.bench.report import read_json
+    from mpi_match.lab.papers.html_report import write_report
+    from mpi_match.storage import StorageError
+
+    if output.suffix not in COLUMN_ENDINGS:
+        need_matplotlib("report")
+    elif output.suffix == ".parquet" and not importlib.util.find_spec("pyarrow"):
+        raise CliFailure(f"Parquet needs pyarrow: {sys.executable} -m pip install pyarrow", ExitCode.ENVIRONMENT)
+    files = [file for each in results for file in (sorted(each.glob("*.jsonl")) if each.is_dir() else [each])]
+    if not files:
+        raise StorageError(f"{results[0]}: no files of results (.jsonl) in it")
+    records = [record for file in files for record in read_json(file)]
+    if output.suffix in COLUMN_ENDINGS:
+        if notes:
+            raise click.UsageError("--note is for pages; columns have results only")
+        write_columns(records, output)
+    else:
+        write_report(records, output, notes)
+    say(f"{output} written from {len(records):,} results in {len(files)} files")

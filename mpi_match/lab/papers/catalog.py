@@ -1,0 +1,388 @@
+"""Every table and figure of the five papers: how it is run again here, or why it is not.
+
+An experiment has the paper's parameters as a scenario and axes (`bench.sweep`), the faithful engine first, then baselines,
+then our own.  What could not be kept is said in `differs`.  Events are matched one at a time, as in the papers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from mpi_match.lab.bench.sweep import Axis
+from mpi_match.lab.papers.published import titles
+
+
+class Run(NamedTuple):
+    """One sweep of an experiment.
+
+    scenario, axes, fixed  as in `bench.sweep.Sweep`
+    engines                by name, the faithful one first
+    events                 that are matched; the papers have 1,000
+    batch                  events at a time
+    steps                  whether the engines report the times of their own phases
+    moves                  interfaces that move afterwards
+    """
+
+    scenario: str
+    engines: tuple[str, ...]
+    axes: tuple[Axis, ...] = ()
+    fixed: Mapping[str, str] = {}
+    events: int = 1000
+    batch: int = 1
+    steps: bool = False
+    moves: int = 0
+
+
+MPI_CUDA_MODE = ("--batch", "1", "--credits", "1", "--feed", "master")
+"""An event at a time to each idle worker."""
+
+
+class RanksRun(NamedTuple):
+    """Runs of a master and workers through the launcher, at each value of an axis.
+
+    engine    of every worker, each of which has a GPU of its own if the engine needs one
+    workers   how many; those for which there are no GPUs are left out
+    how       options of `mpi-match run`
+    events    that are matched, unless the axis has the key `events`
+    """
+
+    scenario: str
+    engine: str
+    workers: tuple[int, ...]
+    axis: Axis | None = None
+    how: tuple[str, ...] = MPI_CUDA_MODE
+    events: int = 20_000
+
+
+class Experiment(NamedTuple):
+    """A table or figure of a paper.
+
+    name       of the experiment: system and artifact
+    kept       what of the paper's set-up is kept, in a line; `differs` what is not, and why
+    runs       what is measured; none for a table of parameters, which is set beside those of `scenario`
+    ranks      what is measured with ranks besides
+    x, y       what its figure shows: key and quantity (`bench.sweep_report`); no `x`: it is a table
+    not_rerun  why it is not run; empty otherwise
+    """
+
+    name: str
+    kept: str = ""
+    differs: str = ""
+    runs: tuple[Run, ...] = ()
+    ranks: tuple[RanksRun, ...] = ()
+    scenario: str = ""
+    x: str = ""
+    y: str = "us_per_event"
+    not_rerun: str = ""
+
+    @property
+    def system(self) -> str:
+        """Which of the five systems."""
+        return next(system for system in SYSTEMS if self.name.startswith(f"{system}-"))
+
+    @property
+    def artifact(self) -> str:
+        """The table or figure."""
+        return self.name.removeprefix(f"{self.system}-").replace("-", " ")
+
+    @property
+    def title(self) -> str:
+        """Its title."""
+        return titles()[self.system, self.artifact]
+
+
+SYSTEMS = ("ccm", "mpi-cuda", "clcb", "farroukh", "tagmatch")
+BASELINES = {"SFF": "sff", "BETree": "betree", "R*-Tree": "rtree"}
+"""The papers' baselines, by our engines of the same algorithm."""
+OURS = ("keyed", "keyed_cuda")
+
+_CCM = ("ccm", "sff", *OURS)
+_CLCB = ("clcb", "sff", "betree", "rtree", "duckdb", *OURS)
+_BESIDE_RTREE = ("clcb", "rtree", *OURS)
+_CCM_KEPT = "filters, interfaces, sizes, operators, 100 values, half of the names with strings; 1,000 events one at a time"
+_CCM_DIFFERS = (
+    "a name has one type, strings are words of two to four syllables; SFF is our own, compiled; the machine is another"
+)
+_CLCB_KEPT = "250,000 interfaces of 10 filters, 3 to 5 constraints, areas of 0.01 % of the plane; events one at a time"
+_RTREE_DIFFERS = "as the package `rtree` has it, loaded in bulk, its candidates checked by compiled code"
+_CLCB_DIFFERS = "names are drawn by Zipf's law, which gives the printed 0.5 % of filters whose content matches"
+_MPI_KEPT = (
+    "filters, interfaces, sizes, operators, numbers only; CCM in three phases; the master sends an event to each idle "
+    "worker, non-blocking"
+)
+_MPI_DIFFERS = (
+    "the numbers of GPUs are those of this machine, on one host; CCM on one GPU is the engine alone, without ranks; "
+    "runs last 20,000 events, so that starting is no part of them"
+)
+_THREE_PHASES = {"ccm.phases": "3"}
+_FARROUKH_KEPT = "subscriptions, 1,500 distinct predicates, average sizes, 100 names, values 1 to 15; 5,000 events, a batch"
+_FARROUKH_DIFFERS = (
+    "half of the predicates are equalities, sizes are uniform around the averages; retry stands for STM; no more threads "
+    "than this machine has cores"
+)
+_THREADS = Axis.of("threads=1..8")
+_WAYS = Axis.of("twophase.synchronization=static,lock,retry")
+_GROUPS = Axis.of("twophase.group=1,2,4,8")
+_BLOCKS = Axis.of("twophase.access_block=1,2,5,10,12,20,30,35,50,100,200,500,1430")
+_SUBSCRIPTIONS = Axis.of("filters=1000000..5000000..1000000")
+_ONE_OR_EIGHT = Axis.of("threads=1,8")
+_TAGMATCH_KEPT = (
+    "sets of 5 tags on the average; a query is a set and 2 to 4 tags more; the paper's numbers of sets and MAX_P"
+)
+_TAGMATCH_DIFFERS = (
+    "tags are drawn by Zipf's law, not taken from tweets; a key for each set, so match and match-unique are the same; "
+    "matches are verified; queries come in batches of 16,384"
+)
+_LAUNCHES = "; one batch of queries a launch, as in the paper, and beside it 64"
+_SETS = Axis.of("filters=20000000,40000000,212000000")
+_SHARES = Axis.of("filters=21200000,42400000,84800000,127200000,169600000,212000000")
+_PARTITIONS = {"tagmatch.max_p": "200000"}
+_HYBRID = {**_PARTITIONS, "tagmatch.variant": "hybrid"}
+"""As table 1 writes it, whose points are then not measured again."""
+_MANY_A_LAUNCH = {**_PARTITIONS, "tagmatch.launch": "64"}
+_FIFTH = {"filters": "40000000"}
+_TREE = {"tagmatch.variant": "prefix-tree"}
+
+
+def _figure(name: str, x: str, values: str, *, fixed: Mapping[str, str] | None = None) -> Experiment:
+    """A figure of the CCM paper: one parameter varied on the default scenario."""
+    run = Run("ccm-strings", _CCM, (Axis.of(f"{x}={values}"),), fixed or {})
+    return Experiment(name, _CCM_KEPT, _CCM_DIFFERS, (run,), x=x)
+
+
+def _mpi_cuda(name: str, axis: str = "") -> Experiment:
+    """A table or figure of the MPI-CUDA paper: CCM alone, and with a master and workers."""
+    axes = (Axis.of(axis),) if axis else ()
+    alone = axes if axes and axes[0].key != "events" else ()
+    return Experiment(
+        name,
+        _MPI_KEPT,
+        _MPI_DIFFERS,
+        (Run("ccm", ("ccm",), alone, _THREE_PHASES),),
+        (RanksRun("ccm", "ccm", (1, 2, 4), axes[0] if axes else None, (*MPI_CUDA_MODE, "--set", "phases=3")),),
+        x=axes[0].key if axes else "",
+    )
+
+
+def _clcb_figure(name: str, place_exponent: str, what: str) -> Experiment:
+    axes = (Axis.of("area=1e-05,0.0001,0.001,0.01"), Axis.of("interfaces=100,1000,10000,100000,1000000"))
+    fixed = {"filters_per_interface": "10", "place_exponent": place_exponent}
+    return Experiment(
+        name,
+        f"10 filters for each interface, four areas, {what}",
+        f"{_CLCB_DIFFERS}; 200 events instead of 1,000; the R*-tree is that of libspatialindex {_RTREE_DIFFERS}",
+        (Run("clcb", _BESIDE_RTREE, axes, fixed, events=200),),
+        x="interfaces",
+    )
+
+
+def _farroukh_figure(
+    number: int, x: str, y: str, *axes: Axis, technique: str, threads: str = "", scenario: str = "debs2009"
+) -> Experiment:
+    """A figure of Farroukh et al.; without `x` it is of the phases, which a table shows."""
+    fixed = {"twophase.technique": technique, **({"threads": threads} if threads else {})}
+    run = Run(scenario, ("twophase",), axes, fixed, events=5000, batch=5000, steps=not x)
+    differs = _FARROUKH_DIFFERS
+    if y == "us_per_event" and technique != "se-cp":
+        differs += "; times are those of all groups together: an event's own matching time is as many times longer"
+    return Experiment(f"farroukh-figure-{number}", _FARROUKH_KEPT, differs, (run,), x=x, y=y)
+
+
+def _tagmatch(name: str, x: str = "", y: str = "events_per_s", *, runs: tuple[Run, ...], differs: str = "") -> Experiment:
+    return Experiment(f"tagmatch-{name}", _TAGMATCH_KEPT, f"{_TAGMATCH_DIFFERS}{differs}", runs, x=x, y=y)
+
+
+def _sets(
+    *axes: Axis, fixed: Mapping[str, str] | None = None, engines: tuple[str, ...] = ("tagmatch",), steps: bool = False
+) -> Run:
+    """Engines on tag sets."""
+    return Run("tagmatch", engines, axes, fixed or {}, events=16_384, batch=16_384, steps=steps)
+
+
+EXPERIMENTS: dict[str, Experiment] = {
+    experiment.name: experiment
+    for experiment in (
+        Experiment("ccm-table-1", scenario="ccm-strings"),
+        Experiment(
+            "ccm-table-2",
+            _CCM_KEPT,
+            f"{_CCM_DIFFERS}; Zipf's exponent is not printed, and is 1",
+            (
+                Run("ccm-strings", (*_CCM, "duckdb"), (Axis.of("name_exponent=0,1"),)),
+                Run("ccm-strings", ("ccm",), (Axis.of("ccm.order=sorted,given"),), {"name_exponent": "1"}),
+            ),
+        ),
+        Experiment(
+            "ccm-figure-5",
+            _CCM_KEPT,
+            "phases are timed by events of the GPU, which makes the whole a little slower",
+            (Run("ccm-strings", ("ccm",), (Axis.of("ccm.reset=memset,kernel"),), steps=True),),
+        ),
+        _figure("ccm-figure-6", "attributes", "1..9"),
+        _figure("ccm-figure-7", "constraints", "1..9"),
+        _figure("ccm-figure-8", "filters_per_interface", "250,1000,2500,10000,25000,100000,250000"),
+        _figure("ccm-figure-9", "interfaces", "10,20,50,100", fixed={"filters_per_interface": "25000"}),
+        _figure("ccm-figure-10", "names", "10,20,30,50,100,200,500,1000"),
+        _figure("ccm-figure-11", "string_share", "0,0.25,0.5,0.75,1"),
+        Experiment("mpi-cuda-table-1", scenario="ccm"),
+        _mpi_cuda("mpi-cuda-table-2"),
+        _mpi_cuda("mpi-cuda-figure-3", "attributes=1..10"),
+        _mpi_cuda("mpi-cuda-figure-4", "events=100000,200000,300000,400000,500000"),
+        _mpi_cuda("mpi-cuda-figure-5", "constraints=1,2,5,10,15,20"),
+        Experiment("clcb-table-1", scenario="clcb"),
+        Experiment(
+            "clcb-table-2",
+            _CLCB_KEPT,
+            f"{_CLCB_DIFFERS}; 200 events instead of 1,000; updates: see clcb-figure-5; "
+            "no R*-tree without areas, by which alone it tells filters apart",
+            (
+                Run("clcb", tuple(name for name in _CLCB if name != "rtree"), (Axis.of("area=0"),), events=200),
+                Run("clcb", _CLCB, (Axis.of("area=0.0001"),), events=200),
+            ),
+        ),
+        _clcb_figure("clcb-figure-3", "0", "locations uniform"),
+        _clcb_figure("clcb-figure-4", "1", "locations by Zipf's law"),
+        Experiment(
+            "clcb-figure-5",
+            "10 filters for each interface, 1,000 filters moved one after the other, locations uniform and by Zipf's law",
+            f"{_CLCB_DIFFERS}; 100 interfaces move with all their filters; the R*-tree is that of libspatialindex "
+            f"{_RTREE_DIFFERS}",
+            (
+                Run(
+                    "clcb",
+                    _BESIDE_RTREE,
+                    (Axis.of("place_exponent=0,1"), Axis.of("interfaces=100,1000,10000,100000,1000000")),
+                    {"filters_per_interface": "10"},
+                    events=50,
+                    moves=100,
+                ),
+            ),
+            x="interfaces",
+            y="one_move_us",
+        ),
+        Experiment(
+            "clcb-figure-6",
+            f"{_CLCB_KEPT}; b: every filter's content matches",
+            _CLCB_DIFFERS,
+            (Run("clcb", ("clcb",), steps=True), Run("clcb-hard", ("clcb",), steps=True)),
+        ),
+        Experiment(
+            "clcb-figure-7",
+            "10 filters for each interface",
+            _CLCB_DIFFERS,
+            (
+                Run(
+                    "clcb",
+                    ("clcb", *OURS),
+                    (Axis.of("interfaces=10000,100000,250000,1000000"),),
+                    {"filters_per_interface": "10"},
+                    events=50,
+                ),
+            ),
+            x="interfaces",
+            y="engine_bytes",
+        ),
+        Experiment("farroukh-table-1", scenario="debs2009"),
+        _farroukh_figure(5, "threads", "events_per_s", _THREADS, _WAYS, technique="me-ip"),
+        _farroukh_figure(6, "threads", "us_per_event", _THREADS, _WAYS, technique="me-ip"),
+        _farroukh_figure(7, "threads", "us_per_event", _THREADS, _WAYS, technique="se-cp"),
+        _farroukh_figure(8, "threads", "events_per_s", _THREADS, _WAYS, technique="se-cp"),
+        _farroukh_figure(9, "", "us_per_event", _THREADS, technique="se-cp"),
+        _farroukh_figure(10, "", "us_per_event", _THREADS, technique="se-cp"),
+        _farroukh_figure(11, "twophase.group", "events_per_s", _GROUPS, _WAYS, technique="me-cp", threads="8"),
+        _farroukh_figure(12, "twophase.group", "us_per_event", _GROUPS, _WAYS, technique="me-cp", threads="8"),
+        _farroukh_figure(
+            *(13, "twophase.access_block", "us_per_event", _BLOCKS),
+            scenario="debs2009-blocks",
+            technique="se-cp",
+            threads="7",
+        ),
+        _farroukh_figure(14, "filters", "events_per_s", _SUBSCRIPTIONS, _ONE_OR_EIGHT, technique="me-ip"),
+        _farroukh_figure(15, "filters", "us_per_event", _SUBSCRIPTIONS, _ONE_OR_EIGHT, technique="se-cp"),
+        _tagmatch(
+            "table-1",
+            runs=(
+                _sets(_SETS, Axis.of("tagmatch.variant=hybrid,gpu-plain,gpu-batched"), fixed=_PARTITIONS),
+                _sets(_SETS, fixed=_MANY_A_LAUNCH),
+                _sets(_SETS, fixed={**_PARTITIONS, "tagmatch.variant": "cpu"}),
+                _sets(_SETS, fixed=_TREE),
+                _sets(_SETS, engines=OURS),
+            ),
+            differs=f"{_LAUNCHES}; the ICN matcher is no engine here",
+        ),
+        _tagmatch(
+            "table-3",
+            runs=tuple(
+                _sets(Axis.of("filters=20000000,40000000"), fixed=fixed) for fixed in (_HYBRID, _MANY_A_LAUNCH, _TREE)
+            ),
+            differs=f"{_LAUNCHES}; the ICN matcher is no engine here",
+        ),
+        *(
+            _tagmatch(
+                f"figure-{number}",
+                "extra_tags",
+                y,
+                runs=tuple(_sets(Axis.of("extra_tags=1..10"), fixed={**_FIFTH, **each}) for each in (_PARTITIONS, _TREE)),
+                differs="; a fifth of the sets",
+            )
+            for number, y in ((2, "events_per_s"), (3, "matches_per_event"))
+        ),
+        _tagmatch(
+            "figure-4",
+            "filters",
+            runs=(_sets(_SHARES, fixed=_HYBRID), _sets(_SHARES, fixed=_TREE)),
+        ),
+        _tagmatch(
+            "figure-5",
+            "threads",
+            runs=tuple(
+                _sets(Axis.of("threads=4,8,16,24,32,40,48"), fixed={**_FIFTH, **each}) for each in (_PARTITIONS, _TREE)
+            ),
+            differs="; a fifth of the sets; no more threads than this machine has cores",
+        ),
+        _tagmatch(
+            "figure-6",
+            "tagmatch.timeout_ms",
+            "p99",
+            runs=(_sets(Axis.of("tagmatch.timeout_ms=0,100,200,300"), fixed={**_FIFTH, **_PARTITIONS, "rate": "20000"}),),
+            differs="; a fifth of the sets; 20,000 queries a second; queues are emptied at the end of a batch of queries",
+        ),
+        _tagmatch(
+            "figure-7",
+            "tagmatch.max_p",
+            runs=(_sets(Axis.of("tagmatch.max_p=20000,50000,100000,200000,500000,1000000"), fixed=_FIFTH),),
+            differs="; a fifth of the sets",
+        ),
+        *(
+            _tagmatch(
+                f"figure-{number}",
+                "filters",
+                y,
+                runs=(_sets(Axis.of("filters=5000000,50000000,100000000,200000000"), fixed=_PARTITIONS),),
+                differs=differs,
+            )
+            for number, y, differs in (
+                (8, "build_s", "; the time has signatures, unique sets and sorting besides partitions"),
+                (9, "engine_bytes", "; host and GPU together"),
+            )
+        ),
+        _tagmatch(
+            "figure-10",
+            "filters",
+            runs=(
+                _sets(
+                    Axis.of("filters=1000000,2000000,3000000,4000000,5000000"),
+                    fixed={**_PARTITIONS, "constraints": "2", "extra_tags": "8"},
+                ),
+                Run(
+                    *("tagmatch", ("duckdb",), (Axis.of("filters=1000000,5000000"),)),
+                    *({"constraints": "2", "extra_tags": "8"}, 1000, 1000),
+                ),
+            ),
+            differs="; 2 tags a set, 10 a query; DuckDB stands for MongoDB, of which no package is to be had",
+        ),
+        Experiment("tagmatch-figure-11", not_rerun="it is of MongoDB alone, on up to 24 instances"),
+    )
+}
+"""One for each table and figure of the five papers."""

@@ -1,0 +1,624 @@
+"""The printed values of an experiment beside what was measured here: the same quantity, at the same point.
+
+    printed: SFF, processing_time, 1.035 ms, scenario default    ──► `us_per_event` of `sff` at the scenario's own parameters
+    printed: CCM, speedup, 13 x, filters_per_interface 250000    ──► time of `sff` over time of `ccm` at that point
+    printed: CCM, speedup, 7 to 13 x, interfaces [10, 100]       ──► the least and the most of these over the points between
+    printed: SE-CP, best_block_size, 12                          ──► the block size with the least time
+
+Values that are no times, rates, sizes or places of these (hardware, cited systems), and those whose point is not among the
+measured ones, have no counterpart; they are shown all the same, with the reason, and with what the nearest point has.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+from mpi_match.humanize import plural
+from mpi_match.lab.bench.report import Result, aligned
+from mpi_match.lab.bench.sweep_report import value_of
+from mpi_match.lab.papers.catalog import BASELINES, OURS, Experiment
+from mpi_match.lab.papers.published import Printed, printed
+from mpi_match.lab.papers.run import SCALED, without_workers
+from mpi_match.lab.workloads.parameters import PER_INTERFACE, listed
+from mpi_match.lab.workloads.scenarios import SCENARIOS
+
+EngineOptions = Mapping[str, object]
+Value = float | tuple[float, float]
+"""A number, or the least and the most of several."""
+
+
+def in_words(value: Value) -> str:
+    """`0.0209`, `47,685`, `1.4 to 9.2`."""
+    numbers = value if isinstance(value, tuple) else (value,)
+    return " to ".join(f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.3g}" for number in numbers)
+
+
+class Claim(NamedTuple):
+    """A printed value, and the same quantity here, in the same unit: of the engine that it is of, and of our own.
+
+    `why` says why there is no value of that engine, or what is meant by the one there is.
+    """
+
+    printed: Printed
+    measured: Value | None
+    ours: Mapping[str, Value]
+    why: str = ""
+
+    @property
+    def here(self) -> str:
+        """What was measured, in words, or why it was not."""
+        if self.measured is None:
+            return self.why
+        return in_words(self.measured) + (f" ({self.why})" if self.why else "")
+
+
+def _step(*names: str) -> Callable[[Result], float | None]:
+    """Seconds of an event in some phases of the engine."""
+
+    def seconds(record: Result) -> float | None:
+        steps = record.get("steps_s")
+        return None if steps is None else sum(steps.get(name, 0.0) for name in names) / record["n_events"]
+
+    return seconds
+
+
+def _field(name: str) -> Callable[[Result], float | None]:
+    return lambda record: record.get(name)
+
+
+def _deployed(record: Result) -> float | None:
+    """Seconds from subscriptions to an engine that can match: table, whose order is part of the index, and engine."""
+    return record["table_s"] + record["build_s"] if "build_s" in record else None
+
+
+def _updated(record: Result) -> float | None:
+    """Seconds of a change: of moving a filter, or of deploying again, where an engine takes no changes."""
+    return record["one_move_us"] * 1e-6 if "one_move_us" in record else _deployed(record)
+
+
+def _latency(which: str) -> Callable[[Result], float | None]:
+    return lambda record: 1e-6 * record["latency_us"][which] if "latency_us" in record else None
+
+
+def _copy_share(record: Result) -> float | None:
+    """The share of copies to and from the GPU in the times of the phases."""
+    copied, spent = _step("copy in", "copy out")(record), _step(*record.get("steps_s", ()))(record)
+    return copied / spent if copied is not None and spent else None
+
+
+def _filters_in_1_gb(record: Result) -> float | None:
+    """Filters for which a gigabyte is enough, by what those that were measured take."""
+    return record["n_filters"] * 1e9 / record["engine_bytes"] if record.get("engine_bytes") else None
+
+
+_TIMES = {"us": 1e6, "ms": 1e3, "s": 1.0}
+_QUANTITIES: dict[str, tuple[Callable[[Result], float | None], Mapping[str, float]]] = {
+    "processing_time": (lambda record: record["us_per_event"] * 1e-6, _TIMES),
+    "throughput": (_field("events_per_s"), {"events/s": 1.0, "queries/s": 1.0, "thousand queries/s": 1e-3}),
+    "partitioning_time": (_field("build_s"), {"s": 1.0}),
+    "deployment_time": (_deployed, _TIMES),
+    "update_time": (_updated, _TIMES),
+    "data_structure_size": (_field("engine_bytes"), {"MB GPU": 1e-6, "MB CPU": 1e-6}),
+    "gpu_memory_max": (_field("engine_bytes"), {"MB": 1e-6}),
+    "interfaces_selected": (lambda record: record["matches_per_event"] / record["n_interfaces"], {"%": 100.0}),
+    "kernel_time": (_step("kernel"), _TIMES),
+    "copy_input_time": (_step("copy in", "reset"), _TIMES),
+    "phase1_time": (_step("phase 1"), _TIMES),
+    "copy_time": (_step("copy in", "copy out"), _TIMES),
+    "copy_results_time": (_step("copy out"), _TIMES),
+    "copy_share": (_copy_share, {"%": 100.0}),
+    "filters_in_1GB": (_filters_in_1_gb, {"filters": 1.0}),
+    "query_time": (lambda record: record["us_per_event"] * 1e-6, _TIMES),
+    "index_time": (_field("build_s"), {"s": 1.0}),
+    "latency_median": (_latency("p50"), _TIMES),
+    "latency_p99": (_latency("p99"), _TIMES),
+    "latency_max": (_latency("max"), _TIMES),
+}
+"""Printed quantities: how they are had from a record, and their factor for each unit."""
+_RATIOS = {"speedup": "processing_time", "deployment_speedup": "deployment_time", "update_speedup": "update_time"}
+_PARAMETERS = {
+    "subscriptions": "interfaces",
+    "filters_per_subscription": PER_INTERFACE,
+    "area_of_filter": "area",
+    "predicates_per_subscription_mean": "constraints",
+    "attributes_per_event_mean": "attributes",
+    "distinct_predicates": "distinct",
+    "distinct_attributes": "names",
+    "numerical_operators": "number_operators",
+}
+"""Rows of the papers' tables of parameters: the key of our scenario."""
+_BLOCKS = "debs2009-blocks"
+"""The scenario of the second column of Farroukh's table 1."""
+_WORKLOAD = "workload"
+"""The subject of values that are the same for every engine."""
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+_SHARE = "share_of_database"
+"""Of TagMatch's 212 million sets, in percent: a tenth are 20 million in one place and 21.2 in another."""
+_KEYS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "attributes_per_event": ("attributes", _as_it_is),
+    "constraints_per_filter": ("constraints", _as_it_is),
+    PER_INTERFACE: (PER_INTERFACE, _as_it_is),
+    "interfaces": ("interfaces", _as_it_is),
+    "subscriptions": ("interfaces", _as_it_is),
+    "names": ("names", _as_it_is),
+    "numerical_share": ("string_share", lambda share: 1 - share / 100),
+    "name_distribution": ("name_exponent", lambda name: {"uniform": 0, "zipf": 1}[name]),
+    "spatial_distribution": ("place_exponent", lambda name: {"uniform": 0, "zipf": 1}[name]),
+    "area": ("area", lambda percent: percent / 100),
+    "location": ("area", lambda has: 1e-4 if has else 0),
+    "events": ("events", _as_it_is),
+    "threads": ("threads", _as_it_is),
+    "threads_per_event": ("twophase.group", _as_it_is),
+    "sets": ("filters", _as_it_is),
+    _SHARE: ("filters", lambda percent: 2_120_000 * percent),
+    "timeout_ms": ("tagmatch.timeout_ms", lambda timeout: timeout or 0),
+    "tags_per_set": ("constraints", _as_it_is),
+}
+"""Printed parameters: key of a sweep, and its value there."""
+_OF_NO_POINT = (
+    *("scenario", "workload", "filters", "gpu", "gpus", "gpu_memory_GB", "nodes", "operation", "max_p", "tags_per_query"),
+)
+"""Printed parameters that choose no point: the default scenario, what follows from others, the papers' machines; what is the
+same in all points here."""
+_OTHER_SCENARIOS = {"every constraint satisfied": "clcb-hard"}
+"""Printed scenarios that are not the first one of an experiment."""
+RANKS = "ranks"
+"""Stands for runs with ranks in the place of an engine: those with the most workers."""
+_SUBJECTS: dict[str, tuple[str, EngineOptions]] = {
+    "MPI-CUDA": (RANKS, {}),
+    "CCM unsorted constraints": ("ccm", {"order": "given"}),
+    "CCM constraints sorted by type, operator, value": ("ccm", {"order": "sorted"}),
+    "CCM Memset": ("ccm", {"reset": "memset"}),
+    "CCM Kernel": ("ccm", {"reset": "kernel"}),
+    "CLCB copy input, copy results": ("clcb", {}),
+    "centralized": ("twophase", {}),
+    "TagMatch": ("tagmatch", {"variant": "hybrid", "launch": 1}),
+    "CPU-only, TagMatch": ("tagmatch", {"variant": "cpu"}),
+    "GPU-only, plain": ("tagmatch", {"variant": "gpu-plain"}),
+    "GPU-only, plain with batching": ("tagmatch", {"variant": "gpu-batched"}),
+    **dict.fromkeys(("CPU-only, fast prefix tree", "Prefix tree", "prefix tree"), ("tagmatch", {"variant": "prefix-tree"})),
+    **{
+        f"{subject}{way}": ("twophase", {"technique": technique} | ({"synchronization": option} if option else {}))
+        for subject, technique in (("ME-IP", "me-ip"), ("SE-CP", "se-cp"), ("Hybrid", "me-cp"))
+        for way, option in (("", ""), (" static", "static"), (" lock-based", "lock"), (" STM", "retry"))
+    },
+}
+
+_OUR_WAYS: dict[str, list[tuple[str, tuple[str, EngineOptions]]]] = {
+    "TagMatch": [("tagmatch launch=64", ("tagmatch", {"variant": "hybrid", "launch": 64}))]
+}
+"""What stands beside a subject with our engines: the same engine with an option of ours."""
+
+
+def claims(experiment: Experiment, records: Sequence[Result], among: Sequence[Result] = ()) -> list[Claim]:
+    """Every result that the paper prints for an experiment, with what the records say.
+
+    Where they are some of several, `among` are all: what is meant by the default follows from the points that there are.
+    """
+    return [_claim(each, records, among or records) for each in of_experiment(experiment) if each.kind == "result"]
+
+
+def of_experiment(experiment: Experiment) -> list[Printed]:
+    """What is printed in a table or figure, and in the text about it."""
+    named = {experiment.artifact, f"{experiment.artifact}, text", f"{experiment.artifact}a", f"{experiment.artifact}b"}
+    return [each for each in printed() if each.system == experiment.system and each.artifact in named]
+
+
+def parameters(experiment: Experiment) -> list[tuple[Printed, str]]:
+    """The parameters that a paper's table prints, each with what our scenario has; "-" where it has no such parameter."""
+    of_all = {name: {key: value for key, value, _ in listed(SCENARIOS[name])} for name in (experiment.scenario, _BLOCKS)}
+    found = []
+    for each in of_experiment(experiment):
+        key = _PARAMETERS.get(each.metric, _KEYS.get(each.metric, (each.metric, None))[0])
+        name = _BLOCKS if each.parameters.get("workload") == "block size" else experiment.scenario
+        found.append((each, of_all[name].get(key, "-")))
+    return found
+
+
+def _claim(each: Printed, records: Sequence[Result], among: Sequence[Result]) -> Claim:
+    records, among = (_of_scenario(each, some, among) for some in (records, among))
+    for metrics, rule in ((("slowdown_by_location",), _slowdown), (_CHANGES, _change), (_PLACES, _place)):
+        if each.metric in metrics:
+            return rule(each, records, among)
+    if each.metric.endswith("_mean"):
+        return _mean(each, records)
+    if each.metric.startswith("gain_of_"):
+        return _gain(each, records)
+    metric = _RATIOS.get(each.metric, each.metric)
+    if metric not in _QUANTITIES or (each.metric in _QUANTITIES and each.unit not in _QUANTITIES[metric][1]):
+        return Claim(each, None, {}, "not measured")
+    wanted = _conditions(each, among)
+    at = _at(wanted, records)
+    if not at:
+        return Claim(each, None, {}, _why_not(each, wanted, records))
+    baseline = _baseline_of(each)
+    if each.metric in _RATIOS and _median(at, baseline[0], metric, baseline[1]) is None:
+        return Claim(each, None, {}, f"no {each.baseline or baseline[0] or 'baseline'} here")
+    groups = _by([condition.key for condition in wanted if condition.several], at)
+
+    def here(*engines: tuple[str, EngineOptions]) -> Value | None:
+        found = (_one(each, metric, group, *engine) for engine in engines for group in groups)
+        return _span(value for value in found if value is not None)
+
+    if each.subject == _WORKLOAD:
+        return Claim(each, here((at[0]["engine"], {})), {})
+    never = metric == "update_time" and not any("one_move_us" in record for record in at)  # ours are not deployed again
+    own = [*((name, (name, {})) for name in OURS), *_OUR_WAYS.get(each.subject, ())]
+    ours = {name: value for name, engine in own if not never and (value := here(engine)) is not None}
+    engines = _engines_of(each)
+    measured = here(*engines)
+    if measured is None:
+        return Claim(each, None, ours, "not run" if engines else f"no {each.subject} here")
+    of_ranks = [record["workers"] for record in _of(at, RANKS)] if engines[0][0] == RANKS else []
+    return Claim(each, measured, ours, f"with {plural(of_ranks[0], 'worker')}" if of_ranks else "")
+
+
+def _one(each: Printed, metric: str, records: Sequence[Result], engine: str, options: EngineOptions) -> float | None:
+    """A printed quantity of an engine at one point, in its unit; None where it was not measured."""
+    found = _median(records, engine, metric, options)
+    if found is None or each.metric not in _RATIOS:
+        return None if found is None else found * _QUANTITIES[metric][1][each.unit]
+    baseline, its_options = _baseline_of(each)
+    of_baseline = _median(records, baseline, metric, its_options)
+    return None if of_baseline is None else of_baseline / found
+
+
+def _span(values: Iterable[float]) -> Value | None:
+    """The only one of some values, or the least and the most; None without any."""
+    found = sorted(values)
+    return None if not found else found[0] if len(found) == 1 else (found[0], found[-1])
+
+
+def _by(keys: Sequence[str], records: Sequence[Result]) -> list[list[Result]]:
+    """Records by their values of some keys."""
+    groups: dict[str, list[Result]] = {}
+    for record in records:
+        groups.setdefault(repr([_value(record, key) for key in keys]), []).append(record)
+    return list(groups.values())
+
+
+def _baseline_of(each: Printed) -> tuple[str, EngineOptions]:
+    """The engine that a printed ratio is to, with its options; without a name where it is none of ours."""
+    usual = {"ccm": "SFF", "mpi-cuda": "CCM"}
+    name = each.baseline or usual.get(each.system, "")
+    return _SUBJECTS.get(name) or ({**BASELINES, "CCM": "ccm"}.get(name, ""), {})
+
+
+def _mean(each: Printed, records: Sequence[Result]) -> Claim:
+    """The mean of a ratio over all points."""
+    one = each._replace(metric=each.metric.removesuffix("_mean"), parameters={})
+    given = list(map(without_workers, records))
+    varied = sorted(set.intersection(*map(set, given))) if given else []  # runs with ranks say less of an engine's options
+    found = (_claim(one, point, point).measured for point in _by(varied, records))
+    ratios = [ratio for ratio in found if isinstance(ratio, float)]
+    return Claim(each, statistics.mean(ratios) if ratios else None, {}, "" if ratios else "not run")
+
+
+def _gain(each: Printed, records: Sequence[Result]) -> Claim:
+    """By how many percent one variant of an engine is faster than another."""
+    times = [_median(records, *one) for one in _variants(each)]
+    if len(times) < 2 or None in times:
+        return Claim(each, None, {}, "not run" if times else "not measured")
+    mine, other = (time for time in times if time is not None)
+    return Claim(each, _reduction(other, mine), {})
+
+
+def _variants(each: Printed) -> list[tuple[str, str, EngineOptions]]:
+    """The engine of a value and the one that it is compared with, as `_median` takes them; none where they are none here."""
+    found = [_SUBJECTS.get(name) for name in (each.subject, each.baseline)]
+    return [(one[0], "processing_time", one[1]) for one in found if one is not None] if None not in found else []
+
+
+def _slowdown(each: Printed, records: Sequence[Result], _: Sequence[Result]) -> Claim:
+    """How many times longer an engine takes with areas than without."""
+    engine = next((name for name, _ in _engines_of(each)), None)
+    without, with_ = ([r for r in records if bool(value_of(r, "area")) is has] for has in (False, True))
+
+    def here(name: str) -> float | None:
+        before, after = (_median(group, name, "processing_time") for group in (without, with_))
+        return None if before is None or after is None else after / before
+
+    measured = None if engine is None else here(engine)
+    return Claim(each, measured, {name: value for name in OURS if (value := here(name))}, "" if measured else "not run")
+
+
+def _reduction(first: float, last: float) -> float:
+    """By how many percent the second is less."""
+    return 100 * (1 - last / first)
+
+
+def _ratio(first: float, last: float) -> float:
+    """How many times less the second is."""
+    return first / last
+
+
+_CHANGES: dict[str, tuple[str, Callable[[float, float], float]]] = {
+    "thread_speedup": ("threads", _ratio),
+    "matching_time_reduction": ("threads", _reduction),
+    "matching_time_growth": ("filters", lambda first, last: last / first),
+}
+"""Printed changes of the time of an event: the parameter that changes, and the change from its least value to its greatest
+one."""
+
+
+def _change(each: Printed, records: Sequence[Result], _: Sequence[Result]) -> Claim:
+    """How the time of an event changes from the least to the greatest value of a parameter."""
+    key, change = _CHANGES[each.metric]
+    engine, options = next(iter(_engines_of(each)), (None, {}))
+    only = {name: value for name, value in each.parameters.items() if name == "threads" != key}
+    mine = [record for record in records if all(value_of(record, name) == value for name, value in only.items())]
+    if isinstance(ends := each.parameters.get(key), list):
+        mine = [record for record in mine if value_of(record, key) in ends]
+    values = sorted({value for record in mine if (value := value_of(record, key)) is not None})
+    if engine is None or len(values) < 2:
+        return Claim(each, None, {}, "not run")
+    first, last = (
+        _median([record for record in mine if value_of(record, key) == value], engine, "processing_time", options)
+        for value in (values[0], values[-1])
+    )
+    measured = None if first is None or last is None else change(first, last)
+    return Claim(each, measured, {}, "" if measured is not None else "not run")
+
+
+_GOOD = 1.1
+"""A point is good when it takes at most so many times as long as the best one."""
+_Curve = Sequence[tuple[float, float]]
+"""Values of a parameter in their order, with the time of an event there, or the share of the baseline's."""
+
+
+def _best(curve: _Curve) -> Value | None:
+    return min(curve, key=lambda point: point[1])[0]
+
+
+def _good(curve: _Curve) -> list[float]:
+    least = min(time for _, time in curve)
+    return [at for at, time in curve if time <= _GOOD * least]
+
+
+def _break_even(curve: _Curve) -> Value | None:
+    """The least value from which on the time is that of the baseline at the most."""
+    slower = [at for at, time in curve if time > 1]
+    return min((at for at, _ in curve if not slower or at > slower[-1]), default=None)
+
+
+_WITHIN = f"within {_GOOD - 1:.0%} of the best"
+_PLACES: dict[str, tuple[str, Callable[[_Curve], Value | None], str]] = {
+    "names_of_highest_speedup": ("names", _best, ""),
+    "best_block_size": ("twophase.access_block", _best, ""),
+    "best_max_p": ("tagmatch.max_p", _best, ""),
+    "threads_of_highest_throughput": ("threads", _best, ""),
+    "useful_threads": ("threads", lambda curve: _good(curve)[0], f"the fewest {_WITHIN}"),
+    "good_block_sizes": ("twophase.access_block", lambda curve: _span(_good(curve)), _WITHIN),
+    "too_small": (
+        "twophase.access_block",
+        lambda curve: max((at for at, _ in curve if at < _good(curve)[0]), default=None),
+        f"the largest below those {_WITHIN}",
+    ),
+    "too_large": (
+        "twophase.access_block",
+        lambda curve: min((at for at, _ in curve if at > _good(curve)[-1]), default=None),
+        f"the smallest above those {_WITHIN}",
+    ),
+    "break_even": ("interfaces", _break_even, "the least point from which on it is not slower"),
+}
+"""Printed places on a curve: the parameter, how the place is found, and what is meant by it."""
+
+
+def _place(each: Printed, records: Sequence[Result], among: Sequence[Result]) -> Claim:
+    """A value of a parameter at which something is the case."""
+    key, find, words = _PLACES[each.metric]
+    at = _at([condition for condition in _conditions(each, among) if condition.key != key], records)
+    baseline, its_options = _baseline_of(each)
+
+    def here(engine: str, options: EngineOptions) -> Value | None:
+        curve = []
+        for group in _by([key], at):
+            time = _median(group, engine, "processing_time", options)
+            of_baseline = _median(group, baseline, "processing_time", its_options) if baseline else 1.0
+            if time is not None and of_baseline is not None and isinstance(x := _value(group[0], key), (int, float)):
+                curve.append((float(x), time / of_baseline))
+        return find(sorted(curve)) if len(curve) > 1 else None
+
+    found = [value for engine in _engines_of(each) if (value := here(*engine)) is not None]
+    ours = {name: value for name in OURS if (value := here(name, {})) is not None}
+    return (
+        Claim(each, found[0], ours, words) if found else Claim(each, None, ours, "no such point here" if at else "not run")
+    )
+
+
+def _engines_of(each: Printed) -> list[tuple[str, EngineOptions]]:
+    """The engines that a value is of, with their options; none where it is of none of ours."""
+    names = {"CCM": "ccm", "CLCB": "clcb", **BASELINES}
+    if each.subject in _SUBJECTS:
+        return [_SUBJECTS[each.subject]]
+    return [(names[name], {}) for name in each.subject.split(" and ") if name in names]
+
+
+def _of_scenario(each: Printed, records: Sequence[Result], among: Sequence[Result]) -> list[Result]:
+    """The records of the scenario that a value is printed for: the first one of all, unless it says another."""
+    first = among[0]["scenario"] if among else ""
+    name = _OTHER_SCENARIOS.get(str(each.parameters.get("scenario")), first)
+    return [record for record in records if record["scenario"] == name]
+
+
+_ABOUT = 0.1
+"""How far a value may be from one that is printed as a round number, as a share of it."""
+_RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
+    "=": math.isclose,
+    "~": lambda value, end: math.isclose(value, end, rel_tol=_ABOUT),
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+_ENDS: dict[Any, Callable[[Iterable[float]], float]] = {"few": min, "many": max}
+"""Printed ends of a curve."""
+
+
+class _Condition(NamedTuple):
+    """What a point has to have: a value of a parameter of the sweep, values of a range, or those beyond one.
+
+    relation  one of `_RELATIONS`; `to` a range with its ends
+    ends      the value, or both ends
+    """
+
+    key: str
+    relation: str
+    ends: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, name: str, value: Any) -> _Condition:
+        """Of a printed parameter, whose value may be `[1, 2]` or `<1000`."""
+        key, there = _KEYS.get(name, (name, _as_it_is))
+        if isinstance(value, list):
+            return cls(key, "to", tuple(sorted(map(there, value))))
+        if isinstance(value, str) and (found := re.fullmatch(r"([<>]=?)(\d+)", value)):
+            return cls(key, found[1], (there(int(found[2])),))
+        return cls(key, "~" if name == _SHARE else "=", (there(value),))
+
+    @property
+    def several(self) -> bool:
+        """Whether several points may have it."""
+        return self.relation not in ("=", "~")
+
+    def holds(self, record: Result) -> bool:
+        """Whether a record is of such a point.  One that lacks the parameter has been measured for all of its values."""
+        value = _value(record, self.key)
+        scale = record.get("scale", 1.0)
+        shares = (scale,) if self.key in SCALED else (1.0, scale) if self.key == "interfaces" else (1.0,)
+        return value is None or any(self._holds(value, share) for share in shares)
+
+    def _holds(self, value: Any, share: float) -> bool:
+        ends = [max(round(end * share), 1) if share != 1 and isinstance(end, int) else end for end in self.ends]
+        if isinstance(value, str) or any(isinstance(end, str) for end in ends):
+            return [value] == ends
+        if self.relation == "to":
+            return bool(ends[0] <= value <= ends[1])
+        return _RELATIONS[self.relation](value, ends[0])
+
+    def of_curve(self, records: Sequence[Result]) -> _Condition:
+        """The same, where it says an end of a curve: few or many."""
+        if self.ends[0] not in _ENDS:
+            return self
+        have = {value for record in records if isinstance(value := _value(record, self.key), (int, float))}
+        return self._replace(ends=(_ENDS[self.ends[0]](have),)) if have else self
+
+    def nearest(self, records: Sequence[Result]) -> _Condition | None:
+        """The same for the nearest value that is there; None where values are no numbers."""
+        have = {value for record in records if isinstance(value := _value(record, self.key), (int, float))}
+        if not have or any(isinstance(end, str) for end in self.ends):
+            return None
+        return _Condition(self.key, "=", (min(have, key=lambda value: min(abs(value - end) for end in self.ends)),))
+
+
+def _conditions(each: Printed, records: Sequence[Result]) -> list[_Condition]:
+    """What the points have that a value is printed for: what it says, and the scenario's own values of all else."""
+    given = [(name, value) for name, value in each.parameters.items() if name not in _OF_NO_POINT]
+    said = [_Condition.of(name, value).of_curve(records) for name, value in given]
+    keys = {condition.key for condition in said}
+    return said + [_Condition(key, "=", (value,)) for key, value in _own(records).items() if key not in keys]
+
+
+def _at(wanted: Sequence[_Condition], records: Sequence[Result]) -> list[Result]:
+    return [record for record in records if all(condition.holds(record) for condition in wanted)]
+
+
+def _why_not(each: Printed, wanted: Sequence[_Condition], records: Sequence[Result]) -> str:
+    """Why there is no such point, with what was measured at the nearest one."""
+    lacking = [condition for condition in wanted if not any(condition.holds(record) for record in records)]
+    at = _at([condition for condition in wanted if condition not in lacking], records)
+    near = []
+    for condition in lacking:
+        nearest = condition.nearest(at)
+        if nearest is None:
+            return "no such point here"
+        near.append(f"{nearest.key} {in_words(nearest.ends[0])}")
+        at = _at([nearest], at)
+    if not near:
+        return "no such point here"
+    metric = _RATIOS.get(each.metric, each.metric)
+    found = _span(value for engine in _engines_of(each) if (value := _one(each, metric, at, *engine)) is not None)
+    return f"no such point here; the nearest is {', '.join(near)}" + (f": {in_words(found)} {each.unit}" if found else "")
+
+
+def _value(record: Result, key: str) -> Any:
+    """A record's value of a parameter, else the scenario's own, else the engine's own; None where there is none."""
+    given = record.get("parameters") or {}
+    if key in given or key == "interfaces":
+        return value_of(record, key)
+    return _own_values(record["scenario"]).get(key, record["engine_options"].get(key.rpartition(".")[2]))
+
+
+@cache
+def _own_values(scenario: str) -> dict[str, Any]:
+    """A scenario's own values of its parameters."""
+    if scenario not in SCENARIOS:
+        return {}
+    return {key: value_of({"parameters": {key: text}}, key) for key, text, _ in listed(SCENARIOS[scenario])}
+
+
+def _own(records: Sequence[Result]) -> dict[str, Any]:
+    """The scenario's own value of each parameter that varies, where that is among the points: what "default" means."""
+    own = _own_values(records[0]["scenario"]) if records else {}
+    there = {(key, value_of(record, key)) for record in records for key in record.get("parameters") or {}}
+    return {key: value for key, value in own.items() if (key, value) in there}
+
+
+def _of(records: Sequence[Result], engine: str) -> list[Result]:
+    """The records of an engine alone; or of runs with ranks, with the most workers."""
+    with_ranks = [record for record in records if record.get("what") == "ranks"]
+    if engine == RANKS:
+        most = max((record["workers"] for record in with_ranks), default=0)
+        return [record for record in with_ranks if record["workers"] == most]
+    return [record for record in records if record["engine"] == engine and record.get("what") != "ranks"]
+
+
+def _median(records: Sequence[Result], engine: str, metric: str, options: EngineOptions | None = None) -> float | None:
+    """The median of a quantity over an engine's records with these options; None without any."""
+    quantity = _QUANTITIES[metric][0]
+    values = [
+        value
+        for record in _of(records, engine)
+        if all(record["engine_options"].get(key) == given for key, given in (options or {}).items())
+        and (value := quantity(record)) is not None
+    ]
+    return statistics.median(values) if values else None
+
+
+def table(experiment: Experiment, records: Sequence[Result]) -> list[str]:
+    """The printed values and the measured ones as lines of text; of a table of parameters, those of our scenario."""
+    if not experiment.runs:
+        rows = [[each.metric, each.text, own] for each, own in parameters(experiment)]
+        return aligned(["parameter", "printed", "here"], rows)
+    found = claims(experiment, records)
+    if not found:
+        return ["# the text prints no value of it"]
+    ours = list(dict.fromkeys(name for claim in found for name in claim.ours))
+    rows = [
+        [
+            f"{claim.printed.subject}: {claim.printed.metric}" + (f" ({where})" if (where := claim.printed.where) else ""),
+            claim.printed.text,
+            claim.here,
+            *(in_words(claim.ours[name]) if name in claim.ours else "-" for name in ours),
+        ]
+        for claim in found
+    ]
+    notes = [
+        f"# note: {claim.printed.subject}, {claim.printed.metric}: {claim.printed.note}"
+        for claim in found
+        if claim.printed.note
+    ]
+    return [*aligned(["value", "printed", "here", *ours], rows), *notes]

@@ -1,0 +1,338 @@
+"""Runs an experiment: its sweeps, smaller if asked, with the engines that can run here.
+
+An engine on a GPU that is not there is not run, and never simulated: the result says so.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from mpi_match.engines.registry import REGISTRY, engine_class, of_engine, options_of
+from mpi_match.environment.machine import commit, machine
+from mpi_match.errors import EngineError
+from mpi_match.lab.bench.engines import BenchOptions
+from mpi_match.lab.bench.report import append_json, read_json
+from mpi_match.lab.bench.scaling import ScalingPlan, scale
+from mpi_match.lab.bench.sweep import Axis, Sweep, check_agreement
+from mpi_match.lab.bench.workload import KeptWorkloads
+from mpi_match.lab.papers.catalog import Experiment, RanksRun, Run
+from mpi_match.lab.workloads.parameters import PER_INTERFACE, listed
+from mpi_match.lab.workloads.scenarios import SCENARIOS
+
+SCALED = ("filters", PER_INTERFACE, "tagmatch.max_p")
+"""Parameters that `scale` makes smaller; interfaces too where they are what is varied or have filters of their own."""
+LEAST_EVENTS = 50
+SMALL_SCALE = 0.1
+"""Below this share of the filters there are fewer events and repetitions: such a run shows that all works, not how fast."""
+LARGEST_SCALED = 10_000_000
+"""Filters of the largest table of CLCB; TagMatch has 212 million, a hundredth of which takes minutes to make."""
+
+
+class ExperimentPlan(NamedTuple):
+    """How experiments are run.
+
+    scale        share of the paper's filters
+    seeds        of each point
+    repetitions  timed runs over all events
+    only         of some parameters the only values (those of the papers, not scaled)
+    engines      the only engines; none: all
+    events       the most that are matched, where a run has more; not of points whose number of events is what varies
+    """
+
+    scale: float = 1.0
+    seeds: int = 1
+    repetitions: int = 3
+    only: Mapping[str, tuple[str, ...]] = {}
+    engines: tuple[str, ...] = ()
+    events: int | None = None
+
+    def n_events(self, of_run: int) -> int:
+        """How many of a run's events are matched."""
+        few = max(math.ceil(of_run * min(1.0, 10 * self.scale)), LEAST_EVENTS)
+        return few if self.events is None else min(few, self.events)
+
+    def has(self, engine: str) -> bool:
+        """Whether an engine is meant."""
+        return not self.engines or engine in self.engines
+
+    def of(self, axis: Axis) -> Axis:
+        """An axis with the values that are meant."""
+        wanted = self.only.get(axis.key)
+        return axis if wanted is None else axis._replace(values=tuple(each for each in axis.values if each in wanted))
+
+    def takes(self, runs: Run) -> bool:
+        """Whether the values that a run does not vary are meant."""
+        return all((value := fixed_value(runs, key)) is None or value in wanted for key, wanted in self.only.items())
+
+
+def fixed_value(runs: Run, key: str) -> str | None:
+    """The value of a parameter, or of an engine's option, in all points of a run; None where it varies or is not known."""
+    if key in runs.fixed or any(axis.key == key for axis in runs.axes):
+        return runs.fixed.get(key)
+    owner, _, option = key.rpartition(".")
+    if owner in runs.engines:
+        known = {each.name: each for each in options_of(owner)}
+        return known[option].written(known[option].default) if option in known else None
+    return {name: text for name, text, _ in listed(SCENARIOS[runs.scenario])}.get(key)
+
+
+def missing(engines: Iterable[str], given: Mapping[str, object] = MappingProxyType({})) -> dict[str, str]:
+    """Of engines those that cannot run on this machine, with options `given` as `engine.key`; and the reason."""
+    found = {}
+    for name in engines:
+        if name not in REGISTRY:
+            found[name] = "no engine of this version"
+        elif reason := _reason(name, given):
+            found[name] = reason
+    return found
+
+
+def _reason(name: str, given: Mapping[str, object] = MappingProxyType({})) -> str:
+    if not REGISTRY[name].needs_gpu(of_engine(name, given)):
+        try:
+            engine_class(name)
+        except EngineError as error:
+            return str(error)
+        return ""
+    try:
+        from mpi_match.gpu import driver
+
+        driver.visible_gpus()
+    except EngineError as error:
+        return str(error).partition("; use --engine")[0].partition(". ")[0]
+    return "the CUDA simulator measures nothing" if driver.simulated else ""
+
+
+def gpus() -> int:
+    """The GPUs of this machine; 0 where there are none, and under the simulator."""
+    return 0 if _reason(next(name for name, entry in REGISTRY.items() if entry.says.startswith("GPU"))) else _n_gpus()
+
+
+def _n_gpus() -> int:
+    from mpi_match.gpu import driver
+
+    return len(driver.visible_gpus())
+
+
+def run(
+    experiment: Experiment,
+    plan: ExperimentPlan,
+    path: Path,
+    tell: Callable[[str], None],
+    workloads: KeptWorkloads | None = None,
+) -> list[dict[str, Any]]:
+    """Run an experiment and return its records, those that `path` has already of this commit and machine among them.
+
+    Each is added to `path` as soon as it is measured.  What another experiment has measured, whose file is beside it, is
+    copied: figures of throughput and of time are of the same runs.  `workloads` are shared with other experiments.
+    Raises what `bench.engines.compare` raises.
+    """
+    have = read_json(path) if path.exists() else []
+    others = [record for file in sorted(path.parent.glob("*.jsonl")) if file != path for record in read_json(file)]
+    found: list[dict[str, Any]] = []
+    for sweep, share, has_first in _planned(experiment, plan):
+        earlier = sweep.earlier(have)
+        copied = [{**record, "experiment": experiment.name} for record in sweep.earlier(others)] if not earlier else []
+        append_json(path, copied)
+        found += earlier + copied
+        earlier = earlier + copied
+        for records in sweep.run(earlier, tell, workloads):
+            named = [{**record, "experiment": experiment.name, "scale": share} for record in records]
+            if not has_first:
+                named = [{key: value for key, value in record.items() if key != "ratio"} for record in named]
+            check_agreement([*found, *named])  # also with other sweeps of the experiment
+            append_json(path, named)
+            found += named
+    is_compiled = False
+    for runs in experiment.ranks:
+        for point in rank_points(runs, plan):
+            warm = point._replace(scaling=replace(point.scaling, warm_up=not is_compiled))
+            of_point, is_new = _of_ranks(experiment.name, warm, plan, path, have, tell)
+            found, is_compiled = found + of_point, is_compiled or is_new
+    return found
+
+
+def with_earlier(found: Sequence[dict[str, Any]], path: Path) -> list[dict[str, Any]]:
+    """Records, and what their file has besides, of the same commit, machine and scale: of other points and engines."""
+    if not path.exists():
+        return list(found)
+    shown = {shown_at(record) for record in found}
+    made = {"commit": commit(), "machine": machine()}
+    scales = {record.get("scale") for record in found}
+    return list(found) + [
+        record
+        for record in read_json(path)
+        if shown_at(record) not in shown
+        and all(record[key] == value for key, value in made.items())
+        and (not scales or record.get("scale") in scales)
+    ]
+
+
+def shown_at(record: Mapping[str, Any]) -> str:
+    """Where a record is shown: those of one point, engine and options stand in one place."""
+    keys = ("what", "scenario", "parameters", "engine", "engine_options")
+    return json.dumps([record.get(key) for key in keys], sort_keys=True)
+
+
+class RankPoint(NamedTuple):
+    """Runs that are measured side by side: the engine, the values of the axis, and the plan."""
+
+    engine: str
+    values: Mapping[str, str]
+    scaling: ScalingPlan
+
+
+def rank_points(runs: RanksRun, plan: ExperimentPlan) -> Iterator[RankPoint]:
+    """The points of runs with ranks, with as many workers as can have what their engine needs; none where none can."""
+    if not plan.has(runs.engine) or missing([runs.engine]):
+        return
+    on_gpu = REGISTRY[runs.engine].says.startswith("GPU")
+    workers = tuple(n for n in runs.workers if not on_gpu or n <= gpus())
+    key, texts = plan.of(runs.axis) if runs.axis else ("", ("",))
+    for text in texts if workers else ():
+        varied = max(round(int(text) * min(1.0, 10 * plan.scale)), LEAST_EVENTS) if key == "events" else None
+        yield RankPoint(
+            runs.engine,
+            {key: text} if key else {},
+            ScalingPlan(
+                runs.scenario,
+                workers,
+                varied or plan.n_events(runs.events),
+                n_filters=max(round(SCENARIOS[runs.scenario].n_filters * plan.scale), 1),
+                repetitions=plan.repetitions,
+                batch=1,
+                threads=1,
+                how=("--engine", runs.engine, *runs.how[2:]),
+                kinds=("strong",),
+                parameters={key: text} if key and key != "events" else {},
+            ),
+        )
+
+
+def _of_ranks(
+    name: str,
+    point: RankPoint,
+    plan: ExperimentPlan,
+    path: Path,
+    have: Sequence[Mapping[str, Any]],
+    tell: Callable[[str], None],
+) -> tuple[list[dict[str, Any]], bool]:
+    """The records of a point, those of the file, or new ones, which are added to it; and whether they are new."""
+    same = {"what": "ranks", "scale": plan.scale, "n_events": point.scaling.n_events}
+    same |= {"commit": commit(), "machine": machine()}
+    old = [
+        dict(r)
+        for r in have
+        if all(r.get(key) == value for key, value in same.items()) and without_workers(r) == point.values
+    ]
+    where = " ".join([point.scaling.scenario, *(f"{key}={value}" for key, value in point.values.items())])
+    what = f"{where} with {', '.join(map(str, point.scaling.workers))} workers"
+    if len(old) >= len(point.scaling.workers):
+        tell(f"{what}: is there already")
+        return old, False
+    tell(what)
+    with tempfile.TemporaryDirectory(prefix="mpi-match-") as directory:
+        results = scale(point.scaling, Path(directory))
+    records = [_flat(result, point, {**same, "experiment": name}) for result in results]
+    append_json(path, records)
+    return records, True
+
+
+def without_workers(record: Mapping[str, Any]) -> dict[str, str]:
+    """A record's parameters without the number of workers."""
+    return {key: value for key, value in (record.get("parameters") or {}).items() if key != "workers"}
+
+
+def _flat(result: Mapping[str, Any], point: RankPoint, more: Mapping[str, Any]) -> dict[str, Any]:
+    """A result of scaling in the form of the other records: the rate a number, the workers among the parameters."""
+    rate, n_events = result["events_per_s"], result["n_events"]
+    times = {"median": n_events / rate["median"], "min": n_events / rate["max"], "max": n_events / rate["min"]}
+    return {
+        **result,
+        **more,
+        "engine": point.engine,
+        "engine_options": {},
+        "parameters": {**point.values, "workers": str(result["workers"])},
+        "match_s": times,
+        "events_per_s": rate["median"],
+        "us_per_event": 1e6 / rate["median"],
+        "matches_per_event": result["matches"] / n_events,
+        "ratio": result["speed_up"],
+    }
+
+
+def sweeps(experiment: Experiment, plan: ExperimentPlan) -> Iterator[Sweep]:
+    """The sweeps of an experiment, scaled, with the engines that can run here; none for a run of which no engine can."""
+    return (sweep for sweep, *_ in _planned(experiment, plan))
+
+
+def _planned(experiment: Experiment, plan: ExperimentPlan) -> Iterator[tuple[Sweep, float, bool]]:
+    """The same, each with its share of the filters, and whether it has the engine that ratios are to."""
+    for each in experiment.runs:
+        unable = missing(each.engines, each.fixed)
+        able = [name for name in each.engines if name not in unable]
+        engines = tuple(name for name in able if plan.has(name))
+        axes = tuple(plan.of(axis) for axis in each.axes if not _is_of(axis.key, unable))
+        if engines and plan.takes(each) and all(axis.values for axis in axes):
+            share = _share(each, plan.scale)
+            yield _scaled(each, engines, axes, plan._replace(scale=share)), share, engines[0] == able[0]
+
+
+def _share(each: Run, scale: float) -> float:
+    """The share of a run's filters: a scale below 1 is that of `LARGEST_SCALED` filters where its largest table has more."""
+    of_axes = [value for axis in each.axes if axis.key == "filters" for value in axis.values]
+    largest = max(map(int, of_axes or [each.fixed.get("filters", str(SCENARIOS[each.scenario].n_filters))]))
+    return scale if scale == 1 or largest <= LARGEST_SCALED else scale * LARGEST_SCALED / largest
+
+
+def _is_of(key: str, engines: Iterable[str]) -> bool:
+    return key.partition(".")[0] in engines and "." in key
+
+
+def _scaled(each: Run, engines: tuple[str, ...], axes: tuple[Axis, ...], plan: ExperimentPlan) -> Sweep:
+    scenario = SCENARIOS[each.scenario]
+    keys = {*each.fixed, *(axis.key for axis in axes)}
+    grown = [key for key in SCALED if key in keys and not (key == PER_INTERFACE and "interfaces" in keys and scenario.area)]
+    if scenario.area and "interfaces" in keys:
+        grown.append("interfaces")
+    cores = len(os.sched_getaffinity(0))
+    fixed = {key: _less(value, plan.scale) if key in grown else value for key, value in each.fixed.items()}
+    if "threads" in fixed:
+        fixed["threads"] = str(min(int(fixed["threads"]), cores))
+    axes = tuple(axis._replace(values=_up_to(cores, axis.values)) if axis.key == "threads" else axis for axis in axes)
+    shrunk = tuple(
+        Axis(axis.key, tuple(dict.fromkeys(_less(value, plan.scale) for value in axis.values)))
+        if axis.key in grown
+        else axis
+        for axis in axes
+    )
+    n_filters = None if grown or plan.scale == 1 else max(round(scenario.n_filters * plan.scale), scenario.n_interfaces, 1)
+    if n_filters is not None and scenario.n_interfaces > scenario.n_filters * plan.scale:
+        n_filters = max(round(scenario.n_filters * plan.scale), 1)
+    options = BenchOptions(
+        n_filters=n_filters,
+        n_events=plan.n_events(each.events),
+        batch=each.batch,
+        repetitions=plan.repetitions,
+        steps=each.steps,
+        moves=each.moves,
+        warm_up_s=1.0 if plan.scale == 1 else 0.1 if plan.scale >= SMALL_SCALE else 0.02,
+    )
+    return Sweep(each.scenario, engines, shrunk, fixed, options, plan.seeds)
+
+
+def _up_to(most: int, values: Sequence[str]) -> tuple[str, ...]:
+    """Those of some numbers that are not too many; else as many as there may be."""
+    return tuple(dict.fromkeys(str(min(int(value), most)) for value in values))
+
+
+def _less(value: str, scale: float) -> str:
+    return str(max(round(int(value) * scale), 1))

@@ -28,7 +28,7 @@ _MODULE_OF = {
     "make_filter": "model",
     "make_event": "model",
     "match_naive": "model",
-    "Reject": "ingest.rows",
+    "Reject": "ingest.rows.judge",
 }
 __all__ = sorted(_MODULE_OF)
 

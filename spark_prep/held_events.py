@@ -29,8 +29,7 @@ FEW_ROWS = 200
 class HeldEvents:
     """Takes rows as lines, as columns or one by one; bad rows are held as rejected rows, and counted: `n_bad`.
 
-    `needed` and `left_out` are as in `arrow_events.events_of_batch`.  The encoder is asked for when there are more than
-    FEW_ROWS.
+    `needed` and `left_out` are as in `arrow_to_events.events_of_batch`.  More than FEW_ROWS rows are encoded by the encoder.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
     count_rows   row ends in every 64 bytes, a bit for each byte, and their sum for every block
     write_rows   position of every row's end
-    scan_plain   attributes of plain lines (`plain_lines`), one block's rows end to end in the *arena*, blocks in any order
+    scan_plain   attributes of plain lines (`json.flat_gpu`), one block's rows end to end in the *arena*, blocks in any order
     scan_rows    the same of the rows that are left, or of all, by way of the thread's own memory
     gather       offsets and attributes of all rows, in their order
     insert       if there are flagged rows, and all of them are good: these among the others
@@ -345,7 +345,7 @@ def scan_rows_kernel(packed: str, located: bool, has_ids: bool) -> Kernel:  # no
         """Scan rows, some of LINE_BLOCK at a time, each by one thread; sums[block] are attributes.
 
         data     address of the bytes; words: the same memory
-        tables   address of the addresses of the vocabulary's tables (`vocabulary_hash`), on the GPU
+        tables   address of the addresses of the vocabulary's tables (`codes.code_tables`), on the GPU
         listed   not 0: only those that `scan_plain_kernel` has listed; else all
 
         Launch: as many blocks of LINE_BLOCK threads as fit the GPU.

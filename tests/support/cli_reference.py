@@ -45,7 +45,8 @@ def reference() -> str:
 def every_command(group: click.Group, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     """Commands in the order of their help, with the words that call them; those of a command come behind it."""
     for name in group.list_commands(click.Context(group)):
-        command = group.commands[name]
+        command = group.get_command(click.Context(group), name)
+        assert command is not None
         if not isinstance(command, click.Group) or command.invoke_without_command:
             yield (*path, name), command
         if isinstance(command, click.Group):

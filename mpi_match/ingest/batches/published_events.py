@@ -27,7 +27,7 @@ def read_events(
 ) -> Events:
     """The events of files, in the order of their paths; bad rows go to `rejects`.
 
-    `required` and `left_out` belong to columns, see `arrow_events`.  Raises ModelError for a file that is damaged, or has a
+    `required` and `left_out` belong to columns, see `columns.arrow_to_events`.  Raises ModelError for a damaged file or a
     required column of a type that attributes do not have; OSError.
     """
     joined, lines = JoinedEvents(), None
@@ -58,7 +58,7 @@ def _add_columns(
 class PublishedColumns:
     """A Parquet or Arrow file of events with all columns that can be attributes: `usable`, without `others`.
 
-    A context manager.  `required` as in `arrow_events`.  Raises ModelError as `read_events` does, OSError.
+    A context manager.  `required` as in `columns.arrow_to_events`.  Raises ModelError as `read_events` does, OSError.
     """
 
     def __init__(self, file: Path, form: EventForm, required: frozenset[str]) -> None:

@@ -1,7 +1,7 @@
 """Events of typed columns as they were published, in compiled code: column by column becomes event by event.
 
 A string keeps the place of its entry: entries of all columns end to end are the strings of the events, equal ones more than
-once.  `joined_events` makes them distinct.
+once.  `json.join_events` makes them distinct.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Plain files of lines in ranges that threads read at the same time, with the blocks of `line_blocks.read_blocks`.
+"""Plain files of lines in ranges that threads read at the same time, with the blocks of `blocks.read_blocks`.
 
     bytes    │ range 0        │ range 1        │ range 2
     lines    ──────┬───────┬─────┬────────────────┬──────      a line belongs to the range that it begins in

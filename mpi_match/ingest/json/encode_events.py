@@ -1,6 +1,6 @@
 """`Events.encode` in compiled code, by all threads: the same batch for the same events.
 
-Each attribute is looked up in the tables of the vocabulary (`vocabulary_hash`), and put in order as the scanner of lines
+Each attribute is looked up in the tables of the vocabulary (`codes.code_tables`), and put in order as the scanner of lines
 does.  Rows with an attribute of whose elements other operators than `any =` ask are left to `Events.encode`.
 """
 

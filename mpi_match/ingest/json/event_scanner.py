@@ -103,7 +103,7 @@ class ScannedEvents(NamedTuple):
     identified   has any event an id?
     n_flagged    rows that the scanner left to `rows`
     n_on_gpu     rows whose lines were scanned on a GPU
-    rows         the rows themselves, see `event_rows`; None where they are not kept
+    rows         the rows themselves, see `batches.keep_rows`; None where they are not kept
     """
 
     batch: EventBatch

@@ -7,7 +7,7 @@ A line is *flat* if it is an object without others in it, and without lists, as 
 Names have 1 to 15 bytes, printable ASCII without escapes.  An integer of at most 7 digits is read here, any other value by
 `scanner`, which takes a line that is not flat as a whole: its names go byte by byte, each of which waits for the one before.
 
-The tables are those of `plain_lines`, the flat lines of integers that a GPU takes.  It wants words aligned and of 32 bits,
+The tables are those of `flat_gpu`, the flat lines of integers that a GPU takes.  It wants words aligned and of 32 bits,
 no branches, and lanes that go on together, with which a core takes longer.
 """
 
@@ -44,7 +44,7 @@ _UPPER, _LOWER = np.uint64(1_000_000 * 2**32 + 100), np.uint64(10_000 * 2**32 + 
 
 
 class FlatLines:
-    """The tables of flat lines, from those of `vocabulary_hash.hashed`; keeps what the addresses are of."""
+    """The tables of flat lines, from those of `codes.code_tables.hashed`; keeps what the addresses are of."""
 
     def __init__(self, arrays: list[Array]) -> None:
         self.tables = PlainTables(0, 0, 0, 0, 0)

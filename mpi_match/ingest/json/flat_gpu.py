@@ -15,7 +15,7 @@ have 32 bits, because a GPU makes two or more instructions of one for 64.
 What a line has are *items* of one word, or of two where attributes have 64 bits, one a pair.  The attributes come first,
 ascending, then the hashes of names that no constraint uses.  On a GPU they go where the line's bytes were, from its first
 whole word on; a pair has at least six bytes.  A line with less room than that is left to others, who must have the bytes
-elsewhere.  For CPUs see `flat_lines`.
+elsewhere.  For CPUs see `flat_cpu`.
 
 A name's record is found by its bytes as four words; a name that has one is printable.  Values are integers, so a name's
 codes are in a table by value, or there is one of its operands in every 2^shift values:
@@ -91,7 +91,7 @@ class PlainTables(NamedTuple):
 
 
 def plain_arrays(arrays: list[Array]) -> tuple[list[Array], int]:
-    """The arrays above, from those of `vocabulary_hash.hashed`, and the bits of a code."""
+    """The arrays above, from those of `codes.code_tables.hashed`, and the bits of a code."""
     names, bounds, roles = arrays[NAME_BYTES], arrays[NAME_BOUNDS], arrays[NAME_ROLES]
     lengths = np.diff(bounds)
     short = np.flatnonzero((lengths > 0) & (lengths <= _MOST_BYTES))

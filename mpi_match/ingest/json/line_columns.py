@@ -1,7 +1,7 @@
 """Events of JSON lines as they were published, a block at a time: scanned by all threads, in doubt judged by `rows`.
 
 As `event_scanner` does for codes.  Each thread writes a piece of `Events` with names and strings of its own; the judged rows
-are another piece; `joined_events` puts them together.
+are another piece; `join_events` puts them together.
 """
 
 from __future__ import annotations

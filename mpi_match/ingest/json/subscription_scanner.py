@@ -1,6 +1,6 @@
 """Subscriptions of JSON lines as flat columns: scanned, in doubt judged by `rows`.
 
-The lines that `scanner_subscriptions` flags, and only they, go through `rows.parse_json` and `rows.subscription_filters`.
+The lines that `to_subscriptions` flags, and only they, go through `rows.parse_json` and `rows.subscription_filters`.
 Filters have no order of their own, so those that these find stand behind the others.
 """
 

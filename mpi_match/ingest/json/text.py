@@ -1,4 +1,4 @@
-"""The text of JSON in compiled code: blanks, strings and literals; for numbers see `scanner_numbers`.
+"""The text of JSON in compiled code: blanks, strings and literals; for numbers see `codes.numbers`.
 
 Every text ends with a line feed, and no function passes one.  Positions count bytes from an address (`compute.memory`).
 """

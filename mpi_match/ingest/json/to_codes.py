@@ -1,7 +1,7 @@
 """JSON lines to attributes in code space, in compiled code, without a Python object for a line.
 
 A line is read once, from left to right (`line_scanner`).  The bytes of names and strings are hashed while they are checked;
-a hash finds the name's entry and the string's code (`vocabulary_hash`).  Numbers become doubles (`scanner_numbers`), then
+a hash finds the name's entry and the string's code (`codes.code_tables`).  Numbers become doubles (`codes.numbers`), then
 codes.
 The output is the event as an `EventBatch` has it: packed attributes in ascending order, and location and id where the
 `EventForm` names them.
@@ -110,7 +110,7 @@ MOST_DEPTH = 16
     ID_BOUNDS                  i64[2 ·]: of each row, where its id begins and ends in the data, zeros for one without,
                                or ~ of where it begins and ends in ID_DATA; not written when no id is named
     ID_DATA                    u8: the ids that had escapes
-    ROW_ATOMS                  i64: a set of atoms (`atom_automaton`), those of the row
+    ROW_ATOMS                  i64: a set of atoms (`codes.atoms`), those of the row
     FLAGGED                    i64[4 ·]: flagged rows: row, line, start, end in the data, which is before the line feed
     NAME_HASHES_SEEN           u64[NAME_ROOM]: of the line
     PREFIX_ENDS, PREFIX_HASHES i64[MOST_DEPTH], u64[MOST_DEPTH]: length and hash of what names begin with at each depth but
@@ -594,8 +594,8 @@ def _take_flat(data: int, at: int, stop: int, tables: int, flat: PlainTables, wo
 def scan_lines(data: int, start: int, stop: int, tables: int, flat: PlainTables, work: int) -> None:
     """Scan the lines of data[start:stop] u8, whose last byte is a line feed.
 
-    `data` is an address; `tables` and `work` are those of `vocabulary_hash.hashed` and of a thread, `flat` those of
-    `flat_lines`.  Blanks around a line and a byte order mark before it are left out as `rows.trimmed` does; a blank line is
+    `data` is an address; `tables` and `work` are those of `codes.code_tables.hashed` and of a thread, `flat` those of
+    `flat_cpu`.  Blanks around a line and a byte order mark before it are left out as `rows.trimmed` does; a blank line is
     no row.  After `FLAT_IN_VAIN` lines in a row that were not flat, `NOT_TRIED_AS_FLAT` are not tried.
     """
     counts = load_i64(work, SCAN_COUNTS)

@@ -1,9 +1,9 @@
 """JSON lines to the columns of `Events`, in compiled code: every attribute as it was published.
 
-A line is read, checked and flagged as for codes (`scanner.line_scanner`); only what is kept of an attribute differs: its
-name and its string as numbers (`string_pool`), in the order in which they are met, its type and its number, and the elements
-of a list.  The tables are `vocabulary_hash.hashed` of a vocabulary without names: they tell which names hold coordinates and
-the id.
+A line is read, checked and flagged as for codes (`to_codes.line_scanner`).  An attribute is kept as the numbers of its name
+and of its string (`codes.string_pool`), in the order of their first occurrence, its type and its number, and the elements of
+a list.  The tables are `code_tables.hashed` of a vocabulary without names: they tell which names hold coordinates and the
+id.
 
 A pool may lack room in the midst of a line.  Then the line is taken back, and the scan ends before it.
 """

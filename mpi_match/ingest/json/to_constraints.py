@@ -52,7 +52,7 @@ from mpi_match.table.virtual_names import ATOM_FORMS, MARK, TYPE_LETTERS
     FLAGGED_LINES             i64[3 ·]: line, start, end in the data, which is before the line feed
     TEXT_SCRATCH, LABEL_SCRATCH, BOUND_SCRATCH   u8[SCRATCH_BYTES]: a string and a label without escapes; a `prefix_bound`
     PREDICATE_SCRATCH         u8[SCRATCH_BYTES]: the text of a predicate without escapes
-    ALTERNATIVES              u64[N_ALTERNATIVE_WORDS], see `scanner_predicates`
+    ALTERNATIVES              u64[N_ALTERNATIVE_WORDS], see `predicate_to_filters`
     POOLS                     i64[3]: the addresses of the pools LABEL_POOL, NAME_POOL and STRING_POOL
 """
 (

@@ -36,7 +36,9 @@ import math
 import numbers
 import operator
 import reprlib
+import uuid
 from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 MAX_EXACT_INTEGER = 2**53
@@ -137,6 +139,8 @@ Attribute = Value | tuple[Value, ...]
 """The value of an event's attribute after `attribute_of`: one value, or those of a list."""
 
 
+_PLAIN = frozenset((str, float, bool, int))
+"""Types of nearly all values."""
 _NULLS = {"NoneType", "NAType", "NaTType", "MaskedConstant"}
 
 
@@ -151,8 +155,9 @@ def is_null(raw: object) -> bool:
 def value_of(raw: object) -> tuple[Type, Value]:
     """Type and canonical form of a Python value: `(Type.NUMBER, float)`, `(Type.STRING, str)`, `(Type.BOOLEAN, bool)`.
 
-    Raises ModelError for an integer beyond 2^53, a fraction or a wider float that no double equals, a string that is not
-    Unicode text (a lone surrogate), and any other type.
+    A value of another type than Python's own is what it stands for (`plain`).  Raises ModelError for an integer beyond 2^53,
+    a fraction or a wider float that no double equals, a string that is not Unicode text (a lone surrogate), and any other
+    type.
     """
     kind = type(raw)
     if kind is str:
@@ -164,19 +169,46 @@ def value_of(raw: object) -> tuple[Type, Value]:
         return Type.STRING, raw  # type: ignore[return-value]
     if kind is float:
         return Type.NUMBER, raw + 0.0  # type: ignore[operator]  # -0.0 + 0.0 is 0.0
-    if kind is bool or kind.__name__ == "bool":  # NumPy's bool has the same name
-        return Type.BOOLEAN, bool(raw)
-    is_duration = kind.__name__ == "timedelta64"  # NumPy counts it among the integers
-    if isinstance(raw, numbers.Integral) and not is_duration:
-        if not -MAX_EXACT_INTEGER <= int(raw) <= MAX_EXACT_INTEGER:
-            shown = raw if abs(int(raw)) < 2**128 else f"of {int(raw).bit_length():,} bits"
+    if kind is bool:
+        return Type.BOOLEAN, raw  # type: ignore[return-value]
+    if kind is int:
+        if not -MAX_EXACT_INTEGER <= raw <= MAX_EXACT_INTEGER:  # type: ignore[operator]
+            shown = raw if abs(raw) < 2**128 else f"of {raw.bit_length():,} bits"  # type: ignore[arg-type, attr-defined]
             raise ModelError(f"the integer {shown} is beyond 2^53 and has no exact double; send it as a string")
-        return Type.NUMBER, float(raw)
-    if isinstance(raw, numbers.Real) and not is_duration:
-        return Type.NUMBER, _exact_double(raw) + 0.0
+        return Type.NUMBER, float(raw)  # type: ignore[arg-type]
+    found = plain(raw)
+    if type(found) not in (str, float, bool, int):
+        raise ModelError(f"a value must be a number, a string or a boolean, found {describe(raw)}")
+    return value_of(found)
+
+
+def plain(raw: object) -> object:
+    """The str, float, bool or int that a value of another type stands for; itself where it stands for none.
+
+    Subclasses of these stand for their value, whatever their `str()` is, and so do members of an Enum; a Decimal for the
+    number that its digits are in JSON (`number_of_digits`); other numbers, NumPy's among them, for the equal integer or
+    double; a UUID for its text.  Raises ModelError for a number that no double equals.
+    """
     if isinstance(raw, str):
-        return value_of(str(raw))
-    raise ModelError(f"a value must be a number, a string or a boolean, found {describe(raw)}")
+        return str.__str__(raw)
+    if isinstance(raw, float):
+        return float.__float__(raw)
+    if isinstance(raw, int):
+        return raw if isinstance(raw, bool) else int.__int__(raw)
+    name = type(raw).__name__
+    if name == "bool":  # NumPy's
+        return bool(raw)
+    if isinstance(raw, enum.Enum):
+        return plain(raw.value)
+    if isinstance(raw, Decimal):
+        return number_of_digits(raw)
+    if isinstance(raw, numbers.Real) and name != "timedelta64":  # NumPy counts durations among the integers
+        return int(raw) if isinstance(raw, numbers.Integral) else _exact_double(raw)
+    if isinstance(raw, uuid.UUID):
+        return str(raw)
+    if name == "ndarray" and getattr(raw, "ndim", 1) == 0:
+        return plain(raw[()])  # type: ignore[index]
+    return raw
 
 
 def attribute_of(raw: object) -> Attribute:
@@ -185,7 +217,7 @@ def attribute_of(raw: object) -> Attribute:
     Raises ModelError for what `value_of` refuses, also in a list; for a list or null in a list, and for one of more than
     `MAX_ELEMENTS` elements.
     """
-    if not _is_list(raw):
+    if type(raw) in _PLAIN or not _is_list(raw):
         return value_of(raw)[1]
     elements: list[object] = list(raw)  # type: ignore[call-overload]
     if len(elements) > MAX_ELEMENTS:
@@ -201,7 +233,7 @@ def _is_list(raw: object) -> bool:
 def _element_of(raw: object) -> Value:
     if is_null(raw):
         raise ModelError("a list has no nulls; leave them out")
-    if _is_list(raw) or isinstance(raw, dict):
+    if type(raw) not in _PLAIN and (_is_list(raw) or isinstance(raw, Mapping)):
         raise ModelError(f"the elements of a list are numbers, strings and booleans, found {describe(raw)}")
     return value_of(raw)[1]
 
@@ -218,6 +250,17 @@ def decimal(text: str) -> float:
     if number == 0 and text.lower().partition("e")[0].strip("+-0."):
         raise ModelError(f"the number {_brief(text)} is not 0 and too near to it for a double; send 0, or a string")
     return number
+
+
+def number_of_digits(raw: Decimal) -> int | float:
+    """The number that the digits of a Decimal are in JSON: an integer without decimal point and exponent, else a double.
+
+    Raises ModelError as `decimal` does.
+    """
+    _, _, exponent = raw.as_tuple()
+    if not isinstance(exponent, int):
+        return math.nan if raw.is_nan() else math.copysign(math.inf, raw)
+    return decimal(str(raw)) if exponent else int(raw)
 
 
 def _exact_double(raw: numbers.Real) -> float:
@@ -255,11 +298,10 @@ def _brief(text: str) -> str:
 
 
 def check_name(name: object) -> str:
-    """`name` itself when it can name an attribute: a string of valid Unicode.  Raises ModelError."""
-    if type(name) is not str:
+    """`name` as a str when it can name an attribute: a string of valid Unicode.  Raises ModelError."""
+    if not isinstance(name, str):
         raise ModelError(f"a name must be a string, found {describe(name)}")
-    value_of(name)
-    return name
+    return value_of(name)[1]  # type: ignore[return-value]
 
 
 class Constraint(NamedTuple):
@@ -428,11 +470,12 @@ def _constraint_of(raw: object) -> Constraint:
 
 def label(raw: object, what: str) -> str:
     """A label (of an interface, of a filter) as a string; integers become their digits.  Raises ModelError."""
-    if type(raw) is str:
-        value_of(raw)
-        return raw
-    if isinstance(raw, numbers.Integral) and type(raw).__name__ not in ("bool", "timedelta64"):
-        return str(int(raw))
+    found = plain(raw)
+    if type(found) is str:
+        value_of(found)
+        return found
+    if type(found) is int:
+        return str(found)
     raise ModelError(f"{what} must be a string or an integer, found {describe(raw)}")
 
 

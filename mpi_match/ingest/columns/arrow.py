@@ -28,7 +28,7 @@ from mpi_match.ingest.columns.exact_integers import are_exact
 from mpi_match.ingest.columns.python import refused_type
 from mpi_match.ingest.columns.typed import ColumnChunk, ListColumn, TypedColumn, Validity
 from mpi_match.ingest.rows.judge import EventForm, event_of_row
-from mpi_match.model import MAX_ELEMENTS, MAX_EXACT_INTEGER, ModelError, Type, decimal
+from mpi_match.model import MAX_ELEMENTS, MAX_EXACT_INTEGER, ModelError, Type, number_of_digits
 
 Path = tuple[str, ...]
 
@@ -187,7 +187,7 @@ def json_value(value: Any) -> Any:
     if isinstance(value, list):
         return [json_value(each) for each in value]
     if isinstance(value, Decimal):
-        return int(value) if value == value.to_integral_value() else decimal(str(value))
+        return number_of_digits(value)
     return value
 
 
@@ -287,9 +287,8 @@ def _decimal(value: Decimal | None) -> tuple[float, bool]:
     if value is None:
         return 0.0, False
     try:
-        if value == value.to_integral_value():
-            return float(value), abs(value) > MAX_EXACT_INTEGER
-        return decimal(str(value)), False
+        number = number_of_digits(value)
+        return float(number), abs(number) > MAX_EXACT_INTEGER and isinstance(number, int)
     except ModelError:
         return 0.0, True
 

@@ -27,8 +27,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from io import BufferedIOBase
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -51,6 +53,7 @@ from mpi_match.model import (
     label,
     make_event,
     make_filter,
+    plain,
 )
 
 LINE_ENDINGS = (".jsonl", ".json", ".ndjson")
@@ -126,9 +129,20 @@ def row_text(row: Any) -> str:
         kept = shown.strip() if len(row) <= MAX_LINE_BYTES else row[:1000] + b" ..."
         return kept.decode(errors="replace")
     try:
-        return json.dumps(row, default=str, ensure_ascii=False)
+        return json.dumps(row, default=_shown, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError):  # names that are not strings; rows that contain themselves
         return describe(row)
+
+
+def _shown(value: Any) -> Any:
+    """A value that JSON has no form for, in a form that it has."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    try:
+        found = plain(value)
+    except ModelError:
+        return str(value)
+    return found if found is not value else str(value)
 
 
 def set_aside(reason: str, row: bytes) -> bytes:
@@ -174,16 +188,12 @@ def parse_json(line: str | bytes) -> Any:
         raise ModelError(f"the line is longer than {MAX_LINE_BYTES // 2**20} MiB")
     try:
         text = line.decode() if isinstance(line, bytes) else line
-        found = _decoder.decode(text)
-        if len(text) > 2 * MAX_DEPTH and text.count("[") + text.count("{") > MAX_DEPTH:
-            _check_depth(found)
-        return found
+        _check_depth(text)
+        return _decoder.decode(text)
     except UnicodeDecodeError as error:
         raise ModelError(f"not UTF-8 at byte {error.start}") from None
     except json.JSONDecodeError as error:
         raise ModelError(f"not JSON: {error.msg} at column {error.colno}") from None
-    except RecursionError:
-        raise ModelError(_TOO_DEEP) from None
     except ModelError:
         raise
     except ValueError:  # `int` does not read thousands of digits
@@ -193,20 +203,24 @@ def parse_json(line: str | bytes) -> Any:
 _TOO_DEEP = f"not usable: lists or objects are nested more than {MAX_DEPTH} deep"
 
 
-def _check_depth(found: Any) -> None:
-    """Raise ModelError for a value nested so deeply that a later recursion could fail."""
-    level = [found]
-    for _ in range(MAX_DEPTH):
-        inner = [each.values() if isinstance(each, dict) else each for each in level]
-        level = [item for items in inner for item in items if isinstance(item, (dict, list))]
-        if not level:
-            return
-    raise ModelError(_TOO_DEEP)
+def _check_depth(text: str) -> None:
+    """Raise ModelError for a line nested too deeply, before the decoder, whose recursion depends on its callers, sees it."""
+    if len(text) <= MAX_DEPTH or text.count("[") + text.count("{") <= MAX_DEPTH:
+        return
+    brackets = _NO_BRACKET.sub("", _STRING.sub("", text))
+    if max(accumulate(map(_STEPS.__getitem__, brackets)), default=0) > MAX_DEPTH:
+        raise ModelError(_TOO_DEEP)
+
+
+_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
+"""A string of JSON, or the beginning of one that does not end."""
+_NO_BRACKET = re.compile(r"[^\[\]{}]+")
+_STEPS = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 
 def subscription_filters(row: Any) -> list[Filter]:
     """The filters of one subscription row (a parsed JSON object).  Raises ModelError."""
-    if not isinstance(row, dict):
+    if not isinstance(row, Mapping):
         raise ModelError("a subscription must be an object")
     is_text = "predicate" in row
     _only(
@@ -225,19 +239,19 @@ def subscription_filters(row: Any) -> list[Filter]:
     if not isinstance(row["filters"], list) or not row["filters"]:
         raise ModelError("'filters' must be a list of one filter at least; [{\"constraints\": []}] matches every event")
     for item in row["filters"]:
-        if not isinstance(item, dict):
+        if not isinstance(item, Mapping):
             raise ModelError("a filter must be an object")
         _only(item, _FILTER_KEYS, "a filter")
     return [_filter(row["interface"], item) for item in row["filters"]]
 
 
-def _only(row: dict[str, Any], keys: set[str], what: str) -> None:
+def _only(row: Mapping[str, Any], keys: set[str], what: str) -> None:
     unknown = sorted(set(row) - keys, key=str)
     if unknown:
         raise ModelError(f"{what} has no {unknown[0]!r}; it has: {', '.join(sorted(keys))}")
 
 
-def _filter(interface: Any, row: dict[str, Any]) -> Filter:
+def _filter(interface: Any, row: Mapping[str, Any]) -> Filter:
     constraints, tags = row.get("constraints"), row.get("tags")
     if constraints is None and tags is None and row.get("area") is None:
         raise ModelError("a filter needs 'constraints' (a list, perhaps empty), 'tags' or an 'area'")
@@ -270,7 +284,7 @@ def change_of_row(row: Any, *, stamped: bool = True) -> ChangeRow:
 
     `stamped`: rows must have `before_event`; otherwise they must not, because they take effect at once.  Raises ModelError.
     """
-    if not isinstance(row, dict):
+    if not isinstance(row, Mapping):
         raise ModelError("a change must be an object")
     found = [key for key in _CHANGES if key in row]
     if len(found) != 1:
@@ -290,7 +304,7 @@ def change_of_row(row: Any, *, stamped: bool = True) -> ChangeRow:
     return ChangeRow(kind, target, area(row["area"]) if kind is Change.MOVE else None, before_event=stamp)
 
 
-def _stamp(row: dict[str, Any]) -> int:
+def _stamp(row: Mapping[str, Any]) -> int:
     if "before_event" not in row:
         raise ModelError("a change needs 'before_event', the number of the first event that sees it (the first event is 0)")
     stamp = row["before_event"]
@@ -347,7 +361,7 @@ PLAIN = EventForm()
 def event_of_row(row: Any, form: EventForm = PLAIN) -> Event:
     """The event of one row (a parsed JSON object).  The attributes that hold its location stay attributes; the id does not.
     Raises ModelError."""
-    if not isinstance(row, dict):
+    if not isinstance(row, Mapping):
         raise ModelError("an event must be an object")
     attributes: dict[str, Any] = {}
     _flatten(row, "", attributes, MAX_DEPTH)
@@ -374,12 +388,12 @@ _PLAIN = {str, int, float, bool}
 """Types of nearly all values; none of them is null."""
 
 
-def _flatten(row: dict[str, Any], prefix: str, found: dict[str, Any], depth: int) -> None:
+def _flatten(row: Mapping[str, Any], prefix: str, found: dict[str, Any], depth: int) -> None:
     if not depth:
         raise ModelError(_TOO_DEEP)
     for key, value in row.items():
-        name = prefix + check_name(key) if prefix else key
-        if isinstance(value, dict):
+        name: Any = prefix + check_name(key) if prefix else key if type(key) is str else plain(key)
+        if type(value) not in _PLAIN and isinstance(value, Mapping):
             _flatten(value, check_name(name) + ".", found, depth - 1)
         elif type(value) in _PLAIN or not is_null(value):
             if name in found:

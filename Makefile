@@ -7,7 +7,7 @@ hosts := slurm or beowulf
 scripts := $(wildcard .ci/run launch/*.sh launch/*.sbatch tests/*/*.sh)
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo experiments experiments-sample cli-reference test test-wheel test-browser test-hosts test-hosts-short test-mpi test-simulator check clean
+.PHONY: help env demo experiments experiments-sample report cli-reference test test-wheel test-browser test-hosts test-hosts-short test-mpi test-simulator check clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,10 @@ sample := ccm-table-2 ccm-figure-5 mpi-cuda-table-2 clcb-table-2 clcb-figure-5 f
 experiments-sample: env ## Run some of them with a thousandth of the filters, in less than a minute
 	@results=$$(mktemp -d) && trap 'rm -rf "$$results"' EXIT && \
 	$(python) -m mpi_match experiment run $(sample) --scale 0.001 --repetitions 1 -o "$$results"
+
+report: env ## Write .experiments/report.html: every experiment that was measured here, beside what the papers print
+	@mkdir -p .experiments
+	$(python) -m mpi_match report tests/bench/records/*-experiments.jsonl -o .experiments/report.html
 
 cli-reference: env ## Write mpi_match/docs/cli.md, which is what --help says
 	$(python) tests/support/cli_reference.py

@@ -27,8 +27,6 @@ HERE = Path(__file__).resolve().parent
 README = HERE.parents[1] / "README.md"
 PAGE = HERE / "RESULTS.md"
 RECORDS = HERE / "records"
-REPORT = HERE / "gpu-experiments.html"
-"""`mpi-match report` of all experiments, most of them on machines with a GPU."""
 REPORT_NOTES = (
     "Records of a GPU and fewer than 16 cores are of a machine with 16: two experiments ran at a time, each on a part of "
     "them.",
@@ -398,7 +396,7 @@ SECTIONS = (
         "Printed values beside those of the same quantity at the same point, one event at a time; the papers' machines are "
         "of 2009 to 2017. Engines took turns and their answers were compared. "
         f"{' '.join(REPORT_NOTES)} "
-        "`mpi-match report tests/bench/records/*-experiments.jsonl -o report.html` draws all of it; what was kept of the "
+        "`make report` draws all of it; what was kept of the "
         "papers' set-up and what differs, `mpi-match experiment run` says; which points and engines are not measured, "
         "the report.",
     ),
@@ -609,7 +607,7 @@ SECTIONS = (
 )
 
 NO_TABLE = {"report", "experiment", "ranks"}
-"""Kinds of records without a table: a run's report, which `mpi-match plot` draws; points of experiments, in REPORT."""
+"""Kinds of records without a table: a run's report, which `mpi-match plot` draws; points of experiments, which `make report` draws."""
 
 
 def table(section: Section, records: Iterable[Record]) -> str:
@@ -772,14 +770,9 @@ def with_highlights(readme: str, records: Sequence[Record]) -> str:
 
 
 if __name__ == "__main__":
-    from mpi_match.lab.bench.report import read_json
-    from mpi_match.lab.papers.html_report import write_report
-
     found = all_records()
     PAGE.write_text(page(found), encoding="utf-8")
     README.write_text(with_highlights(README.read_text(encoding="utf-8"), found), encoding="utf-8")
     bias.PAGE.write_text(bias.with_losses(bias.PAGE.read_text(encoding="utf-8"), RECORDS), encoding="utf-8")
-    experiments = [record for path in sorted(RECORDS.glob("*-experiments.jsonl")) for record in read_json(path)]
-    write_report(experiments, REPORT, REPORT_NOTES)
-    written = ", ".join(each.name for each in (PAGE, README, bias.PAGE, REPORT))
+    written = ", ".join(each.name for each in (PAGE, README, bias.PAGE))
     sys.stdout.write(f"{written} written from {len(found)} records\n")

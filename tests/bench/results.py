@@ -607,7 +607,7 @@ SECTIONS = (
 )
 
 NO_TABLE = {"report", "experiment", "ranks"}
-"""Kinds of records without a table: a run's report, which `mpi-match plot` draws; points of experiments, which `make report` draws."""
+"""Kinds of records without a table: `mpi-match plot` draws a run's report, `make report` the points of experiments."""
 
 
 def table(section: Section, records: Iterable[Record]) -> str:

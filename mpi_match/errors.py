@@ -1,11 +1,26 @@
-"""Errors that several layers raise and users catch."""
+"""The expected errors: each class derives from `MpiMatchError` and has the exit code of a command that it ends."""
 
 from __future__ import annotations
 
+from mpi_match.exit_codes import ExitCode
 
-class EngineError(Exception):
+
+class MpiMatchError(Exception):
+    """An error that a user can cause or cure; its text is one line that says what is wrong, where, and what to do.
+
+    `exit_code` ends the command, of a class or of an instance.
+    """
+
+    exit_code: int = ExitCode.FAILURE
+
+
+class EngineError(MpiMatchError):
     """An engine cannot serve a table or run on this machine; the text says why and which engine can."""
+
+    exit_code = ExitCode.ENVIRONMENT
 
 
 class OptionError(EngineError):
     """An engine has no such option, a scenario no such parameter, or not that value; the text says what there is."""
+
+    exit_code = ExitCode.USAGE

@@ -41,15 +41,20 @@ from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+from mpi_match.errors import MpiMatchError
+from mpi_match.exit_codes import ExitCode
+
 MAX_EXACT_INTEGER = 2**53
 """The largest magnitude up to which every integer is an IEEE double."""
 
 
-class ModelError(ValueError):
+class ModelError(MpiMatchError, ValueError):
     """An invalid constraint, filter or event; the text says what is wrong with it.
 
     It may quote values of any size; a long text keeps its beginning and its end.
     """
+
+    exit_code = ExitCode.BAD_INPUT
 
     def __init__(self, text: str) -> None:
         super().__init__(text if len(text) <= 1000 else f"{text[:700]} ... {text[-200:]}")

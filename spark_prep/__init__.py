@@ -26,12 +26,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from mpi_match.errors import MpiMatchError
 from mpi_match.exit_codes import ExitCode
 
 __all__ = ["CompileOptions", "CompileSummary", "SparkFailure", "SparkPrepError", "SparkUnavailableError"]
 
 
-class SparkPrepError(Exception):
+class SparkPrepError(MpiMatchError):
     """The input cannot be compiled, or has bad rows under `strict`; the text says what, where and what to do."""
 
     exit_code = ExitCode.BAD_INPUT

@@ -37,7 +37,9 @@ LAYERS = (
     "compute",
     "storage",
     "arrays environment",
-    "model errors exit_codes humanize",
+    "model",
+    "errors",
+    "exit_codes humanize",
 )
 """Top to bottom: a package imports from those below it, and those of its own line do not import each other."""
 

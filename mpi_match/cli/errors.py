@@ -23,6 +23,7 @@ import click
 
 from mpi_match.cluster.signals import terminate_as_interrupt
 from mpi_match.cluster.transport.launcher import found_in
+from mpi_match.errors import MpiMatchError
 from mpi_match.exit_codes import ExitCode
 
 EPILOG = (
@@ -32,21 +33,6 @@ EPILOG = (
 
 ENVIRONMENT_PREFIX = "MPI_MATCH"
 """Prefix of the environment variables that hold values of options."""
-_CODES = (
-    ("mpi_match.storage", "StorageError", ExitCode.BAD_INPUT),
-    ("mpi_match.model", "ModelError", ExitCode.BAD_INPUT),
-    ("mpi_match.errors", "OptionError", ExitCode.USAGE),
-    ("mpi_match.errors", "EngineError", ExitCode.ENVIRONMENT),
-    ("mpi_match.cluster", "ClusterError", ExitCode.FAILURE),
-    ("mpi_match.lab.bench.engines", "WrongAnswer", ExitCode.FAILURE),
-    ("mpi_match.lab.bench.revisions", "RevisionError", ExitCode.FAILURE),
-    ("mpi_match.lab.bench.live.soak", "ChangeRefused", ExitCode.FAILURE),
-    ("mpi_match.environment.mpi_launcher", "LaunchError", ExitCode.ENVIRONMENT),
-    ("mpi_match.commands.export", "ExportError", ExitCode.ENVIRONMENT),
-    ("spark_prep", "SparkPrepError", ExitCode.BAD_INPUT),
-)
-"""Expected errors: module, class, exit code.  An instance may have a code of its own as `exit_code`."""
-
 
 QUIET_S = 0.5
 
@@ -71,10 +57,8 @@ class CliFailure(click.ClickException):
 
 def exit_code_of(error: BaseException) -> int | None:
     """The exit code of an expected error; None for a bug."""
-    for module, name, code in _CODES:
-        loaded = sys.modules.get(module)  # an error whose module is not loaded cannot have been raised
-        if loaded is not None and isinstance(error, getattr(loaded, name, ())):
-            return int(getattr(error, "exit_code", code))
+    if isinstance(error, MpiMatchError):
+        return int(error.exit_code)
     if isinstance(error, (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)):
         return ExitCode.BAD_INPUT
     return ExitCode.FAILURE if isinstance(error, (OSError, MemoryError)) else None

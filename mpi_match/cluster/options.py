@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mpi_match.errors import OptionError
+from mpi_match.errors import MpiMatchError, OptionError
 from mpi_match.exit_codes import ExitCode
 from mpi_match.ingest.rows.judge import PLAIN, EventForm, Reject
 from mpi_match.ingest.rows.row_files import STDIN
@@ -30,7 +30,7 @@ own beside the output, in a directory that all hosts share; the output is an ind
 """
 
 
-class ClusterError(Exception):
+class ClusterError(MpiMatchError):
     """A run cannot start or go on; the text says why and what to do.
 
     `exit_code` is the process's (`ExitCode`).  `quiet` is set on all ranks but the one that prints the text, so that one

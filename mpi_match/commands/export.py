@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
 from mpi_match.arrays.strings import Strings
+from mpi_match.errors import MpiMatchError
 from mpi_match.events.event_table import EventTable
+from mpi_match.exit_codes import ExitCode
 from mpi_match.ingest.columns.python import needed_names
 from mpi_match.ingest.files.blocks import read_blocks
 from mpi_match.ingest.rows.judge import LINE_ENDINGS, PLAIN, EventForm
@@ -35,8 +37,10 @@ ENDINGS = (*FORMS_WITH_ROWS, CSV, PARQUET, *ARROW_ENDINGS)
 """Endings of an output's name, by which its form is chosen."""
 
 
-class ExportError(Exception):
+class ExportError(MpiMatchError):
     """The answers cannot be written in this form on this machine; the text says what is missing."""
+
+    exit_code = ExitCode.ENVIRONMENT
 
 
 def export(

@@ -18,6 +18,9 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from mpi_match.errors import MpiMatchError
+from mpi_match.exit_codes import ExitCode
+
 _OPEN_MPI = ("Open MPI", "OpenRTE", "PRRTE")
 _LOCAL_FLAGS = ("--bind-to", "none", "--oversubscribe", "--mca", "pml", "ob1", "--mca", "btl", "vader,self")
 """For Open MPI on one host: more ranks than cores, none of them bound; shared memory, without a search for fabrics and
@@ -50,8 +53,10 @@ is 0 for every rank, and the variables of mpirun are right."""
 LOCAL_RANK_VARIABLES = tuple(each.local_rank for each in RANK_VARIABLES if each.local_rank is not None)
 
 
-class LaunchError(Exception):
+class LaunchError(MpiMatchError):
     """Ranks cannot be launched, or have failed; the text says why."""
+
+    exit_code = ExitCode.ENVIRONMENT
 
 
 def find() -> str | None:

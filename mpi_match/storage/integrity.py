@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpi_match.arrays.csr import Array
+from mpi_match.errors import MpiMatchError
 from mpi_match.exit_codes import ExitCode
 
 MAGIC = b"mpi-match"
@@ -29,8 +30,10 @@ suggest.
 """
 
 
-class StorageError(Exception):
+class StorageError(MpiMatchError):
     """A file cannot be used or written; the text names the file, what was found and what to do."""
+
+    exit_code = ExitCode.BAD_INPUT
 
 
 class FileChanged(StorageError):

@@ -22,10 +22,9 @@ from mpi_match.arrays.csr import Array
 from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.transport.channel import pieces
 from mpi_match.cluster.transport.liveness import StartupBarrier
-from mpi_match.errors import EngineError
+from mpi_match.errors import MpiMatchError
 from mpi_match.exit_codes import ExitCode
-from mpi_match.model import ModelError
-from mpi_match.storage import FileChanged, StorageError
+from mpi_match.storage import FileChanged
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +55,7 @@ class RankFailure(NamedTuple):
     @classmethod
     def of(cls, error: Exception, rank: int) -> RankFailure:
         """Describe an error."""
-        expected = isinstance(error, ClusterError | StorageError | ModelError | EngineError)
+        expected = isinstance(error, MpiMatchError)
         text = str(error) if expected else f"{type(error).__name__}: {error}"
         lines = "" if expected else "".join(traceback.format_exception(error)).rstrip()
         exit_code = exit_code_of(error)
@@ -72,11 +71,7 @@ class RankFailure(NamedTuple):
 
 def exit_code_of(error: Exception) -> int:
     """The exit code that the command line has for an error."""
-    if isinstance(error, ClusterError | FileChanged):
-        return error.exit_code
-    if isinstance(error, StorageError | ModelError):
-        return ExitCode.BAD_INPUT
-    return ExitCode.ENVIRONMENT if isinstance(error, EngineError) else ExitCode.FAILURE
+    return error.exit_code if isinstance(error, MpiMatchError) else ExitCode.FAILURE
 
 
 class RankGroup:

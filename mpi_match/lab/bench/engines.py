@@ -39,7 +39,7 @@ from mpi_match.arrays.csr import Array
 from mpi_match.engines import Engine, match_all, open_engine
 from mpi_match.engines.registry import check_options, engine_class, of_engine
 from mpi_match.environment.machine import origin, peak_bytes
-from mpi_match.errors import EngineError, OptionError
+from mpi_match.errors import EngineError, MpiMatchError, OptionError
 from mpi_match.events.batch import EventBatch
 from mpi_match.humanize import plural
 from mpi_match.lab.bench.beside import Beside, measure_beside
@@ -59,7 +59,7 @@ MAX_BUILDS, MAX_BUILD_S = 3, 3.0
 """An index is built this often, at most as often as runs are repeated, or until so much time is spent; `build_s`: median."""
 
 
-class WrongAnswer(Exception):
+class WrongAnswer(MpiMatchError):
     """An engine contradicts itself, another engine, or the naive matcher; the message has the event and both answers."""
 
 

@@ -17,10 +17,11 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from mpi_match.errors import MpiMatchError
 from mpi_match.lab.bench.report import Result, read_json
 
 
-class RevisionError(Exception):
+class RevisionError(MpiMatchError):
     """A revision that is not there, or whose `bench` failed; the text says which and why."""
 
 

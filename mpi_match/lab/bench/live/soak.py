@@ -35,6 +35,7 @@ from mpi_match.changes.changes import Changes
 from mpi_match.changes.live_table import LiveTable, Refusal
 from mpi_match.engines import open_engine
 from mpi_match.environment.machine import origin, resident_bytes
+from mpi_match.errors import MpiMatchError
 from mpi_match.lab.bench.live.crowd import Crowd, identified
 from mpi_match.lab.bench.live.judge import JUDGED_EVENTS, judge
 from mpi_match.lab.bench.live.pauses import Pauses
@@ -58,7 +59,7 @@ def _give_back() -> None:
         trim(0)
 
 
-class ChangeRefused(Exception):
+class ChangeRefused(MpiMatchError):
     """The live table refused a change that it must take; the text has the change and the reason."""
 
 

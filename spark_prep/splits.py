@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mpi_match.ingest.files.blocks import read_blocks
-from mpi_match.ingest.files.checked_blocks import ordinary_memory
 from mpi_match.ingest.files.line_pass import count_line_feeds
 from mpi_match.ingest.files.ranges import LineRange, RangeLines
 from mpi_match.ingest.rows.packed_files import is_packed
+from mpi_match.storage.range_read import ordinary_memory
 from spark_prep.session import SPLIT_BYTES
 from spark_prep.sources import RowSource, local_path
 

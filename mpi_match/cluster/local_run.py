@@ -18,7 +18,6 @@ from mpi_match.cluster.signals import Interruptions, held, terminate_as_interrup
 from mpi_match.engines import Engine, compile_s, match_all, open_engine
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.event_table import EventTable
-from mpi_match.ingest.batches.line_files import LineFiles
 from mpi_match.ingest.batches.offer import RowsOffer, Scanner
 from mpi_match.ingest.batches.row_batch import RowBatch
 from mpi_match.ingest.batches.scan_report import ScanReport
@@ -54,11 +53,10 @@ def run_alone(options: RunOptions) -> RunSummary:
         )
         scanner = None
         rows = files.events.table
+        rows.read_into(engine.host_memory)
         if not isinstance(rows, EventTable):
             scanner = RowsOffer(rows.index, rows.form).scanner(files.division.table.vocabulary, options.threads)
             scanner.choose(engine.scanner)
-            if isinstance(rows, LineFiles):
-                rows.memory = engine.host_memory
         with files.watched({ALONE: opened}):
             files.begin()
             try:

@@ -1,13 +1,12 @@
 """Reading ahead: the next batches are read before they are needed.
 
-Reading a batch has three parts: bringing its pages in from the file, checking their CRC, and copying them (or, when the
-events were compiled for another table, encoding them).  NumPy and ISA-L do this without Python's lock, so threads do it
+Reading a batch has three parts: reading its blocks from the file, checking their CRC, and copying them (or, when the events
+were compiled for another table, encoding them).  NumPy and ISA-L do this without Python's lock, so threads do it
 while the main thread communicates: a few of them, because one core reads, checks and copies 70 million events a second and
 a GPU matches ten times as many.  Short batches are read without a thread, in less time than it takes to wake one.
 
 Buffers are few and reused: memory stays bounded, their pages are faulted in once, and a network that pins the memory it
-sends finds the same pages every time.  (Sending straight from the mapped file would save the copy, but networks refuse to
-pin a read-only mapping.)
+sends finds the same pages every time.
 """
 
 from __future__ import annotations

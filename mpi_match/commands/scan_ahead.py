@@ -14,10 +14,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
-from mpi_match.ingest.files.checked_blocks import Memory
 from mpi_match.ingest.files.ranges import CPU_RANGE_BYTES, GPU_RANGE_BYTES, LineRange, ranges_of
 from mpi_match.ingest.json.event_scanner import LineScanner, ScannedEvents
 from mpi_match.ingest.rows.judge import Reject, Rejects
+from mpi_match.storage.range_read import Memory
 
 READING_THREADS = 8
 """Threads that read for a GPU, if there are cores for them."""

@@ -2,7 +2,7 @@
 
 The *raw* columns are the events as published: any table can be matched against them, and the naive matcher uses them.  The
 *encoded* columns (see `batch`) are the same events in the code space of one vocabulary: a tenth of the work, a third of the
-bytes, and laid out so that a batch is a range of the mapped file.  For a table with another vocabulary, events are encoded
+bytes, and laid out so that a batch is a range of each column.  For a table with another vocabulary, events are encoded
 again from the raw columns; no event is ever matched with codes of another vocabulary.
 """
 
@@ -24,6 +24,7 @@ from mpi_match.events.lists import ListColumns
 from mpi_match.events.schema import EVENTS, RAW
 from mpi_match.model import Event, Type
 from mpi_match.storage import Reader, StorageError, Writer
+from mpi_match.storage.range_read import Memory
 from mpi_match.table.vocabulary import Vocabulary
 
 ENCODE_EVENTS = 2**18
@@ -89,9 +90,9 @@ class EventTable:
     """An event table on disk, read with a vocabulary.
 
     `with EventTable(path, vocabulary) as events: events.batch(0, 1000)`.  `encoded_for_vocabulary` says whether the file's
-    encoded columns have this vocabulary.  If so, they are mapped, and a batch inside one part shares the file's memory; if
-    not, events are encoded as they are read.  `left_out` are the attributes that events had and the file does not; a
-    vocabulary that names one of them is refused.
+    encoded columns have this vocabulary.  If so, they are read as they are, into memory that an engine may give
+    (`read_into`); if not, events are encoded as they are read.  `left_out` are the attributes that events had and the file
+    does not; a vocabulary that names one of them is refused.
     """
 
     def __init__(self, path: str | os.PathLike[str], vocabulary: Vocabulary) -> None:
@@ -154,22 +155,23 @@ class EventTable:
         """SHA-256 that identifies this file."""
         return str(self._reader.attributes["digest"])
 
-    @property
-    def mapped(self) -> list[Array]:
-        """The mapped encoded columns, part by part; none if events are encoded as they are read."""
-        return [column for part in self._encoded for column in part.columns]
+    def read_into(self, memory: Memory) -> None:
+        """Let `memory` give the memory for encoded columns from now on."""
+        for part in self._encoded:
+            part.memory = memory
 
     def wire_bytes(self, n_batches: int) -> int:
         """Size of all events in so many batches as they travel, roughly; 0 when it is known only after encoding them."""
         n_rejected = sum(len(part.rejected) for part in self._encoded if part.rejected is not None)
-        encoded = sum(column.nbytes for column in self.mapped) + n_rejected * REJECTED.itemsize
+        encoded = sum(part.n_bytes for part in self._encoded) + n_rejected * REJECTED.itemsize
         return encoded and encoded + WIRE_EXTRA_BYTES * n_batches
 
     def batch(self, start: int, stop: int) -> EventBatch:
         """Events `start` to `stop`, encoded.  Raises StorageError when the file is damaged there; FileChanged when it was
         changed after it was opened.
 
-        A batch may share the file's memory, so results are valid only if `check_unchanged` passes afterwards.
+        Only encoded blocks are compared with their checksums whenever they are read, so results are valid only if
+        `check_unchanged` passes afterwards.
         """
         try:
             pieces = [

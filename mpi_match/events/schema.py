@@ -114,9 +114,9 @@ EVENTS = replace(
     columns=(
         *RAW.columns,
         *pool("left_out", "left out", are_text, optional=True),
-        Dataset("encoded/offsets", U4, ("events + 1",), mapped=True),
-        Dataset("encoded/attributes", (U4, U8), ("encoded attributes",), mapped=True),
-        Dataset("encoded/location", F8, ("events", 2), optional=True, mapped=True),
+        Dataset("encoded/offsets", U4, ("events + 1",), ranged=True),
+        Dataset("encoded/attributes", (U4, U8), ("encoded attributes",), ranged=True),
+        Dataset("encoded/location", F8, ("events", 2), optional=True, ranged=True),
         Dataset("encoded/block_attributes", I8, ("blocks + 1",), (is_csr("encoded attributes"),)),
         Dataset("encoded/block_crc32", U4, ("blocks",)),
     ),

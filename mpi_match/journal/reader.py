@@ -19,11 +19,10 @@ from __future__ import annotations
 
 import bisect
 import json
-import mmap
 import os
 import struct
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, fields
 from enum import IntEnum
 from pathlib import Path
@@ -34,7 +33,8 @@ from isal.isal_zlib import crc32
 
 from mpi_match.arrays.csr import Array, ascends_within, offsets_of, smallest_unsigned
 from mpi_match.exit_codes import ExitCode
-from mpi_match.storage import StorageError, StoredRange, descriptor_of
+from mpi_match.storage import FileChanged, StorageError, StoredRange, descriptor_of
+from mpi_match.storage.range_read import read_exactly
 from mpi_match.storage.schema import attribute_faults, count, digest, word
 
 JOURNAL_MAGIC = b"mpi-match journal\n"
@@ -44,6 +44,7 @@ _RECORD = struct.Struct("<Iiqqq")  # CRC-32 of all that follows it, kind, first 
 _PLACED = struct.Struct(
     "<I4I2I2q"
 )  # file; CRC-32 of counts, ids, before and with; extents of both; bytes that follow of both
+_PIECE_BYTES = 2**20
 _IDENTITY_AT = len(JOURNAL_MAGIC) + _HEAD.size
 
 
@@ -189,6 +190,48 @@ def write_at(descriptor: int, pieces: Iterable[Bytes], at: int) -> int:
     return at
 
 
+class _FileBytes:
+    """The first `n_bytes` of a file (None: all of an open one), read on request, by any thread.
+
+    Reading raises FileChanged when the file has become shorter, StorageError.  The descriptor is the caller's; with None the
+    file is opened whenever it is read.
+    """
+
+    def __init__(self, path: Path, descriptor: int, n_bytes: int | None) -> None:
+        self._path = path
+        self.descriptor: int | None = descriptor
+        size = os.fstat(descriptor).st_size
+        self._n_bytes = size if n_bytes is None else min(n_bytes, size)
+
+    def __len__(self) -> int:
+        return self._n_bytes
+
+    def read(self, at: int, n_bytes: int) -> bytearray:
+        """Bytes from `at` on, which must be among the first `n_bytes`."""
+        data = bytearray(n_bytes)
+        try:
+            descriptor = descriptor_of(self._path) if self.descriptor is None else self.descriptor
+            try:
+                read_exactly(descriptor, np.frombuffer(data, np.uint8), at, str(self._path))
+            finally:
+                if self.descriptor is None:
+                    os.close(descriptor)
+        except OSError as error:
+            raise StorageError(f"{self._path}: cannot be read: {error.strerror}") from error
+        return data
+
+    def unpack(self, form: struct.Struct, at: int) -> tuple[Any, ...]:
+        """The fields that begin at `at`."""
+        return form.unpack(self.read(at, form.size))
+
+    def crc32(self, begin: int, end: int) -> int:
+        """CRC-32 of a range."""
+        crc = 0
+        for at in range(begin, end, _PIECE_BYTES):
+            crc = crc32(self.read(at, min(_PIECE_BYTES, end - at)), crc)
+        return crc
+
+
 class JournalFile:
     """The valid content of a journal.
 
@@ -201,19 +244,18 @@ class JournalFile:
     def __init__(self, path: Path, descriptor: int, most_bytes: int | None = None) -> None:
         """Read at most `most_bytes`.  Raises StorageError for anything but a journal of this version."""
         self.path = path
-        n_bytes = os.fstat(descriptor).st_size
-        n_bytes = n_bytes if most_bytes is None else min(n_bytes, most_bytes)
-        self._memory = mmap.mmap(descriptor, n_bytes, prot=mmap.PROT_READ) if n_bytes else b""
-        self._bytes = memoryview(self._memory)
-        self._files: dict[int, memoryview] = {}
+        self._bytes = _FileBytes(path, descriptor, most_bytes)
+        self._files: dict[int, _FileBytes | None] = {}
         self.files: set[int] = set()
         self.identity, self.end = self._read_head()
         self.records: list[Record] = []
         self._answered: list[EventRange] = []
-        while (record := self._record_at(self.end)) is not None:
-            self.records.append(record)
-            self.end = record.at + self._n_bytes(record)
-        self.n_torn = n_bytes - self.end
+        with ExitStack() as self._opened, suppress(FileChanged):  # what a writer has cut off is torn
+            while (record := self._record_at(self.end)) is not None:
+                self.records.append(record)
+                self.end = record.at + self._n_bytes(record)
+        self.n_torn = len(self._bytes) - self.end
+        self._bytes.descriptor = None
 
     @classmethod
     def look(cls, path: Path, most_bytes: int | None = None) -> JournalFile:
@@ -228,16 +270,16 @@ class JournalFile:
             os.close(descriptor)
 
     def _read_head(self) -> tuple[RunIdentity, int]:
-        if bytes(self._bytes[: len(JOURNAL_MAGIC)]) != JOURNAL_MAGIC or len(self._bytes) < _IDENTITY_AT:
+        if len(self._bytes) < _IDENTITY_AT or self._bytes.read(0, len(JOURNAL_MAGIC)) != JOURNAL_MAGIC:
             raise StorageError(f"{self.path}: is not a journal of mpi-match; remove it, or give the output another name")
-        version, length, crc = _HEAD.unpack_from(self._bytes, len(JOURNAL_MAGIC))
+        version, length, crc = self._bytes.unpack(_HEAD, len(JOURNAL_MAGIC))
         if version != VERSION:
             raise StorageError(f"{self.path}: journal version found {version}, expected {VERSION}; remove it to begin anew")
-        text = self._bytes[_IDENTITY_AT : _IDENTITY_AT + length]
+        text = self._bytes.read(_IDENTITY_AT, min(length, len(self._bytes) - _IDENTITY_AT))
         if not length or crc32(text) != crc:  # the CRC of no bytes is 0, as in zeroed memory
             raise StorageError(f"{self.path}: its head is damaged; remove it to begin anew")
         try:
-            found = json.loads(bytes(text))
+            found = json.loads(text)
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict) or found.keys() != {each.name for each in IDENTITY}:
@@ -250,12 +292,12 @@ class JournalFile:
         """The record at an offset, if it is complete and answers no event a second time."""
         if at + _RECORD.size > len(self._bytes):
             return None
-        crc, kind, start, n_events, n_ids = _RECORD.unpack_from(self._bytes, at)
+        crc, kind, start, n_events, n_ids = self._bytes.unpack(_RECORD, at)
         if kind not in list(Kind) or min(start, n_events, n_ids) < 0 or start + n_events > self.identity.n_events:
             return None
         record = Record(Kind(kind), EventRange(start, start + n_events), n_ids, at + _RECORD.size)
         end = record.at + self._n_bytes(record)
-        if end > len(self._bytes) or crc32(self._bytes[at + 4 : end]) != crc:
+        if end > len(self._bytes) or self._bytes.crc32(at + 4, end) != crc:
             return None
         if record.kind == Kind.SET_ASIDE:
             return record
@@ -265,15 +307,10 @@ class JournalFile:
         """Are the answers there?  If not, they were not on disk when power failed, or their file has been removed."""
         if record.kind != Kind.PLACED:
             return self._are_answers(record)
-        number, *crcs = _PLACED.unpack_from(self._bytes, record.at)[:5]
-        for pieces, size, crc, after in zip(self._pieces(record), self._sizes(record), crcs[::2], crcs[1::2], strict=True):
-            if sum(map(len, pieces)) != size:
-                return False
-            for piece in pieces:
-                crc = crc32(piece, crc)
-            if crc != after:
-                return False
-        if not self._are_answers(record):
+        number = self._bytes.unpack(_PLACED, record.at)[0]
+        if number not in self._files:
+            self._files[number] = self._file(number)
+        if self._placed(record) is None or not self._are_answers(record):
             return False
         self.files.add(number)
         return True
@@ -285,33 +322,40 @@ class JournalFile:
             return False
         return ascends_within(offsets_of(counts), ids[:-1] < ids[1:])
 
-    def _pieces(self, record: Record) -> tuple[list[memoryview], list[memoryview]]:
-        """Counts and ids of a record that has their location, in pieces; missing ones are left out."""
-        number, *_, n_counts, n_ids, rest_counts, rest_ids = _PLACED.unpack_from(self._bytes, record.at)
-        at = record.at + _PLACED.size
-        extents = np.frombuffer(self._bytes, "<i8", 2 * (n_counts + n_ids), at).reshape(-1, 2).tolist()
+    def _placed(self, record: Record) -> tuple[bytes, bytes] | None:
+        """Counts and ids of a record that has their location; None when they are not in their file, or others are."""
+        number, *crcs, n_counts, n_ids, rest_counts, rest_ids = self._bytes.unpack(_PLACED, record.at)
+        at, file = record.at + _PLACED.size, self._files[number]
+        extents = np.frombuffer(self._bytes.read(at, 16 * (n_counts + n_ids)), "<i8").reshape(-1, 2).tolist()
         at += 16 * len(extents)
-        file = self._file(number)
-        if any(min(first, n) < 0 for first, n in extents):
-            extents, n_counts = [], 0
-        counts, ids = ([file[first : first + n] for first, n in some] for some in (extents[:n_counts], extents[n_counts:]))
-        rest = self._bytes[at : at + rest_counts + rest_ids]
-        return [*counts, rest[:rest_counts]], [*ids, rest[rest_counts:]]
+        if extents and (file is None or any(min(first, n) < 0 or first + n > len(file) for first, n in extents)):
+            return None
+        if file is not None and sum(n for _, n in extents) > len(file):  # they overlap, and may be without end
+            return None
+        counts, ids = (
+            b"" if file is None else b"".join(file.read(first, n) for first, n in some)
+            for some in (extents[:n_counts], extents[n_counts:])
+        )
+        rest = self._bytes.read(at, rest_counts + rest_ids)
+        found = counts + rest[:rest_counts], ids + rest[rest_counts:]
+        for each, size, before, after in zip(found, self._sizes(record), crcs[::2], crcs[1::2], strict=True):
+            if len(each) != size or crc32(each, before) != after:
+                return None
+        return found
 
-    def _file(self, number: int) -> memoryview:
-        """The content of a file.  Raises StorageError when it exists and cannot be read: its answers must not count
-        as lost.
+    def _file(self, number: int) -> _FileBytes | None:
+        """The content of a file; None where there is none.  Raises StorageError when it exists and cannot be read: its
+        answers must not count as lost.
         """
-        if number not in self._files:
-            path = file_of(self.path, number)
-            content: mmap.mmap | bytes = b""
-            try:
-                with suppress(FileNotFoundError, ValueError), os.fdopen(descriptor_of(path), "rb") as handle:
-                    content = mmap.mmap(handle.fileno(), 0, prot=mmap.PROT_READ)  # ValueError: it is empty
-            except OSError as error:
-                raise StorageError(f"{path}: cannot be read: {error.strerror}") from error
-            self._files[number] = memoryview(content)
-        return self._files[number]
+        path = file_of(self.path, number)
+        try:
+            found = _FileBytes(path, descriptor_of(path), None)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StorageError(f"{path}: cannot be read: {error.strerror}") from error
+        self._opened.callback(_close, found)
+        return found
 
     def _take(self, events: EventRange) -> bool:
         """Claim events; False if one of them is answered already."""
@@ -327,7 +371,7 @@ class JournalFile:
         if record.kind == Kind.PLACED:
             if record.at + _PLACED.size > len(self._bytes):
                 return _PLACED.size
-            *_, n_counts, n_ids, rest_counts, rest_ids = _PLACED.unpack_from(self._bytes, record.at)
+            *_, n_counts, n_ids, rest_counts, rest_ids = self._bytes.unpack(_PLACED, record.at)
             if min(rest_counts, rest_ids) < 0:
                 return len(self._bytes) + 1
             return int(_PLACED.size + 16 * (n_counts + n_ids) + rest_counts + rest_ids)
@@ -339,14 +383,21 @@ class JournalFile:
         return record.events.n_events * count_type.itemsize, record.n_ids * id_type.itemsize
 
     def answers(self, record: Record) -> tuple[Array, Array]:
-        """Counts and ids of a record of answers; views of the file, or copies if they are in another."""
+        """Counts and ids of a record of answers, read from the file.  Raises FileChanged when they are others now, or gone,
+        StorageError.
+        """
         count_type, id_type = self.identity.types
         if record.kind == Kind.PLACED:
-            joined = [b"".join(pieces) for pieces in self._pieces(record)]
-            return np.frombuffer(joined[0], count_type), np.frombuffer(joined[1], id_type)
-        at = record.at + self._sizes(record)[0]
-        counts = np.frombuffer(self._bytes, count_type, record.events.n_events, record.at)
-        return counts, np.frombuffer(self._bytes, id_type, record.n_ids, at)
+            placed = self._placed(record)
+            if placed is None:
+                raise FileChanged(f"{self.path}: a file of answers beside it changed while it was read")
+            return np.frombuffer(placed[0], count_type), np.frombuffer(placed[1], id_type)
+        whole = self._bytes.read(record.at - _RECORD.size, _RECORD.size + self._n_bytes(record))
+        if crc32(memoryview(whole)[4:]) != _RECORD.unpack_from(whole)[0]:
+            raise FileChanged(f"{self.path}: changed while it was read")
+        at = _RECORD.size + self._sizes(record)[0]
+        counts = np.frombuffer(whole, count_type, record.events.n_events, _RECORD.size)
+        return counts, np.frombuffer(whole, id_type, record.n_ids, at)
 
     @property
     def answered(self) -> list[Record]:
@@ -367,6 +418,13 @@ class JournalFile:
         found = {record.events for record in self.records if record.kind == Kind.SET_ASIDE}
         left = self.unanswered()
         return sorted(each for each in found if any(gap.start <= each.start and each.stop <= gap.stop for gap in left))
+
+
+def _close(file: _FileBytes) -> None:
+    """Close a file's descriptor; from now on it is opened whenever it is read."""
+    if file.descriptor is not None:
+        os.close(file.descriptor)
+        file.descriptor = None
 
 
 def journal_of(output: Path) -> Path:

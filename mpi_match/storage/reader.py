@@ -1,4 +1,4 @@
-"""Reading what `writer` wrote, checked before it is used: datasets as a whole, in blocks, or mapped; parts joined."""
+"""Reading what `writer` wrote, checked before it is used: datasets as a whole, in blocks, or in ranges; parts joined."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from mpi_match.storage.integrity import (
     reason_of,
 )
 from mpi_match.storage.large_dataset import LARGE_BYTES, read_large
+from mpi_match.storage.range_read import StoredRows
 from mpi_match.storage.schema import I8, TEXT, Dataset, Declared, Schema, are_file_names, attribute_faults, is_at_least
 from mpi_match.storage.structure import Stored, attributes_of, datasets_of, refuse_special, value_of
 
@@ -111,7 +112,7 @@ class Reader:
         for fault in faults:
             self.refuse(fault)
         for column in self.schema.columns:
-            if column.mapped and column.name in self._datasets and not self._datasets[column.name].contiguous:
+            if column.ranged and column.name in self._datasets and not self._datasets[column.name].contiguous:
                 self.refuse(f"{column.name} is not contiguous")
 
     @property
@@ -241,14 +242,16 @@ class Reader:
         found = [source._datasets[name] for source in self._sources_of(name)]
         return sum(math.prod(stored.shape) * stored.dtype.itemsize for stored in found)
 
-    def mapped(self, name: str) -> Array:
-        """A contiguous dataset of this one file, mapped read-only; its CRC is *not* checked here."""
+    def stored_rows(self, name: str) -> StoredRows:
+        """A contiguous dataset of this one file, of which ranges can be read past HDF5; its CRC is *not* checked here.
+
+        It can be read as long as this file is open, by any thread.
+        """
         stored = self._only(name)
         if not stored.contiguous:
             raise StorageError(f"{self.path}: {name!r} is not contiguous")
-        if not stored.n_bytes:
-            return np.empty(stored.shape, stored.dtype)
-        return np.memmap(self.path, stored.dtype, "r", stored.id.get_offset(), stored.shape)
+        at = stored.id.get_offset() if stored.n_bytes else 0
+        return StoredRows(str(self.path), self._file.id.get_vfd_handle(), at, stored.dtype, stored.shape)
 
     def _only(self, name: str) -> Stored:
         """The dataset, which must be in this one file."""

@@ -70,7 +70,7 @@ class Dataset:
     """A dataset: its type (one of several), its shape, and its rules, which produce the end of a sentence that begins with
     its name.
 
-    mapped   readers map it from the file, so it must be contiguous and without a filter
+    ranged   readers read any range of it, so it must be contiguous and without a filter
     """
 
     name: str
@@ -78,7 +78,7 @@ class Dataset:
     shape: tuple[str | int, ...]
     rules: tuple[Callable[[str, Content], Fault], ...] = ()
     optional: bool = False
-    mapped: bool = False
+    ranged: bool = False
 
     def type_fault(self, found: Declared) -> Fault:
         """What is wrong with the type and the number of dimensions."""

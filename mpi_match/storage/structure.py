@@ -50,7 +50,7 @@ class Stored(NamedTuple):
     """A dataset as its file declares it.
 
     crc          value of its attribute `crc32`
-    contiguous   is it contiguous, without a filter, so that it can be mapped?
+    contiguous   is it contiguous, without a filter, so that any range of it can be read?
     """
 
     name: str

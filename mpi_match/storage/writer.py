@@ -61,7 +61,7 @@ class Writer:
     def array(self, name: str, values: Array, *, contiguous: bool = False) -> None:
         """A whole dataset.
 
-        `contiguous` leaves out HDF5's own chunk checksums so that the bytes can be mapped from the file.
+        `contiguous` leaves out HDF5's own chunk checksums so that any range of it can be read.
         """
         values = np.ascontiguousarray(values)
         self._disk.need(values.nbytes)

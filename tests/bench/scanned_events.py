@@ -67,7 +67,6 @@ from mpi_match.ingest.columns.arrow_to_events import event_of_columns
 from mpi_match.ingest.columns.frames import encode_arrow
 from mpi_match.ingest.columns.python import columns_of_frame, events_of_columns, needed_names
 from mpi_match.ingest.files.blocks import LineBlock, read_blocks
-from mpi_match.ingest.files.checked_blocks import ordinary_memory
 from mpi_match.ingest.json.event_scanner import EventQueue, EventScanner, SharedScanner
 from mpi_match.ingest.json.subscription_scanner import read_subscriptions
 from mpi_match.ingest.rows.judge import PLAIN, EventForm, event_of_row, read_rows
@@ -75,6 +74,7 @@ from mpi_match.lab.workloads.files import LOCATION
 from mpi_match.lab.workloads.scenarios import SCENARIOS, Scenario
 from mpi_match.matches.file import MatchesWriter
 from mpi_match.matches.write_behind import WriteBehind
+from mpi_match.storage.range_read import ordinary_memory
 from mpi_match.table.table import Table
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from altering import overwrite, overwriting
+from altering import overwrite, overwriting, truncate
 from click.testing import CliRunner
 from mpirun import execute, launch, needs_mpirun, said
 from run_inputs import KEPT, leftovers, plain_events
@@ -16,6 +18,7 @@ from run_inputs import KEPT, leftovers, plain_events
 from mpi_match.cli.main import commands
 from mpi_match.cli.terminal import Progress
 from mpi_match.cluster import FEEDS, RESULTS, RunOptions, run
+from mpi_match.events import schema
 from mpi_match.events.event_table import event_counts, save_events
 from mpi_match.ingest.rows.judge import subscription_filters
 from mpi_match.matches.file import MatchesFile
@@ -61,6 +64,7 @@ ALTERATIONS: dict[str, Callable[[Path, Path], object]] = {
     "replaced": lambda path, other: other.replace(path),
     "removed": lambda path, other: path.unlink(),
     "touched": touch,
+    "truncated": truncate,
 }
 
 
@@ -88,6 +92,27 @@ def test_a_run_of_one_process_is_incomplete(how: str, options: RunOptions, tmp_p
     assert MatchesFile.load(options.output).matches == right
 
 
+def test_a_process_that_reads_a_truncated_table_is_not_killed(options: RunOptions, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a process of its own, since a mapped page that is gone ends it by SIGBUS."""
+    monkeypatch.setattr(schema, "BLOCK_EVENTS", 64)
+    save(options.events, 0)
+    script = (
+        "import os, sys; from mpi_match.events import schema; from mpi_match.events.event_table import EventTable\n"
+        "from mpi_match.table.table import Table; schema.BLOCK_EVENTS = 64\n"
+        "with EventTable(sys.argv[2], Table.load(sys.argv[1]).vocabulary) as events:\n"
+        "    whole = events.batch(0, 100); first = [each.copy() for each in whole.columns]\n"
+        "    os.truncate(sys.argv[2], 100)\n"
+        "    assert all((a == b).all() for a, b in zip(first, whole.columns, strict=True))\n"
+        "    try: events.batch(0, 3000)\n"
+        "    except Exception as error: print(type(error).__name__, error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, options.table, options.events], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"FileChanged {options.events}: changed while it was read; ")
+
+
 def test_a_run_whose_last_batch_is_altered_is_incomplete(options: RunOptions, tmp_path: Path) -> None:
     """No file is read or written after that."""
 
@@ -105,8 +130,13 @@ def test_the_parts_of_an_index_are_checked(options: RunOptions, tmp_path: Path) 
     directory.mkdir()
     parts = [FilePart(f"p{k}.h5", N_EVENTS, save(directory / f"p{k}.h5", k, "events-part")) for k in range(2)]
     write_index(index, "events", parts, event_counts(2 * N_EVENTS, TABLE.vocabulary))
-    with pytest.raises(FileChanged, match=r"p1\.h5: changed while it was read"):
-        run(replace(options, events=index, progress=overwriting(directory / "p1.h5", directory / "p0.h5")))
+    empty = tmp_path / "empty.h5"
+    empty.touch()
+    for n, other in enumerate((empty, directory / "p0.h5")):
+        save(directory / "p1.h5", 1, "events-part")
+        progress = overwriting(directory / "p1.h5", other)
+        with pytest.raises(FileChanged, match=r"p1\.h5: changed while it was read"):
+            run(replace(options, events=index, output=tmp_path / f"{n}.h5", progress=progress))
 
 
 def test_damage_is_distinguished_from_alteration(options: RunOptions, tmp_path: Path) -> None:
@@ -121,13 +151,17 @@ def test_damage_is_distinguished_from_alteration(options: RunOptions, tmp_path: 
 
 @pytest.mark.mpi
 @needs_mpirun
+@pytest.mark.parametrize("other", ["other.h5", "empty.h5"], ids=["overwritten", "truncated"])
 @pytest.mark.parametrize("results", RESULTS)
 @pytest.mark.parametrize("feed", FEEDS)
-def test_a_run_of_several_ranks_is_incomplete(feed: str, results: str, options: RunOptions, tmp_path: Path) -> None:
+def test_a_run_of_several_ranks_is_incomplete(
+    feed: str, results: str, other: str, options: RunOptions, tmp_path: Path
+) -> None:
+    (tmp_path / "empty.h5").touch()
     right = answers(options)
     files = (options.table, options.events, options.output, "engine=counting", f"batch={BATCH}")
     how = (f"feed={feed}", f"results={results}")
-    done = execute(launch(3, *files, *how, f"overwritten_by={tmp_path / 'other.h5'}"))
+    done = execute(launch(3, *files, *how, f"overwritten_by={tmp_path / other}"))
     assert done.returncode == 4, done.stderr
     assert said(done).count("events.h5: changed while it was read") == 1
     assert not options.output.exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,11 @@ def overwrite(path: Path, other: Path) -> None:
     with path.open("r+b") as file:
         file.write(other.read_bytes())
         file.truncate()
+
+
+def truncate(path: Path, _: Path) -> None:
+    """Keep the first hundred bytes."""
+    os.truncate(path, 100)
 
 
 def overwriting(path: Path, other: Path) -> Callable[[int, int], None]:

@@ -2,13 +2,12 @@
 
     master   the events come with the order, without a source
     shared   every host has them in memory once, as they would travel (`broadcast`)
-    file     every worker opens the event table and maps the range of a batch
+    file     every worker opens the event table and reads the range of a batch
 
 With `file`, the master's path must name the same file on every host; the digest of an event table is compared before the run
-begins, the size of a file of rows, and the checksums of its blocks when they are read.  Threads read a batch (bring its
-pages in, check their CRC, encode it when the file was compiled for another table) as soon as the order arrives, while the
-engine matches the batches before it.  Rows are scanned by the engine's thread, with all threads of the engine, when it
-takes them.
+begins, the size of a file of rows, and the checksums of its blocks when they are read.  Threads read a batch (and check its
+CRC, or encode it when the file was compiled for another table) as soon as the order arrives, while the engine matches the
+batches before it.  Rows are scanned by the engine's thread, with all threads of the engine, when it takes them.
 """
 
 from __future__ import annotations
@@ -125,9 +124,8 @@ class FileSource:
         self._workers = workers
 
     def open_for(self, engine: Engine) -> None:
-        """See `EventSource.open_for`: lines are read into memory that it copies from."""
-        if isinstance(self._events.table, LineFiles):
-            self._events.table.memory = engine.host_memory
+        """See `EventSource.open_for`: events are read into memory that it copies from."""
+        self._events.table.read_into(engine.host_memory)
 
     def __enter__(self) -> FileSource:
         return self
@@ -138,8 +136,8 @@ class FileSource:
 
     @property
     def memory(self) -> Sequence[Array]:
-        """See `EventSource.memory`."""
-        return self._events.table.mapped if isinstance(self._events.table, EventTable) else ()
+        """See `EventSource.memory`: each batch has its own."""
+        return ()
 
     def first(self) -> Any:
         """See `EventSource.first`."""

@@ -13,6 +13,7 @@ available memory is checked here before it is reserved.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import mmap
 import os
 from pathlib import Path
@@ -23,6 +24,7 @@ from mpi_match.arrays.csr import Array
 from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.transport.topology import Topology
 
+_FLAGS = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
 _V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes")
 _V2 = ("memory.max", "memory.current")
 SPARE_BYTES = 2**28
@@ -77,7 +79,7 @@ class HostMemory:
 
     def __init__(self, topology: Topology, what: str, instead: str) -> None:
         self._topology, self._what, self._instead = topology, what, instead
-        self._descriptor = os.memfd_create(f"mpi-match {what}") if topology.leads_node else -1
+        self._descriptor = os.memfd_create(f"mpi-match {what}", _FLAGS) if topology.leads_node else -1
         self._reserved = self._written = 0
 
     def reserve(self, n_bytes: int) -> None:
@@ -119,6 +121,8 @@ class HostMemory:
         an empty array.
         """
         node, leads = self._topology.node, self._topology.leads_node
+        if leads:
+            fcntl.fcntl(self._descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)  # else a rank could be killed by SIGBUS
         path = "" if node is None else node.bcast(f"/proc/{os.getpid()}/fd/{self._descriptor}")
         try:
             memory = self._topology.ranks.agree(f"mapping {self._what}", lambda: self._mapped(Path(path), n_bytes, finished))

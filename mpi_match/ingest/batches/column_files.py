@@ -25,6 +25,7 @@ from mpi_match.ingest.columns.python import needed_names
 from mpi_match.ingest.files.checked_blocks import Blocks, CheckedFile
 from mpi_match.ingest.rows.judge import EventForm, event_of_row
 from mpi_match.model import Event, ModelError
+from mpi_match.storage.range_read import Memory
 from mpi_match.table.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -108,6 +109,9 @@ class ColumnFiles:
         if self._open is not None:
             self._open[1].__exit__()
             self._open = None
+
+    def read_into(self, memory: Memory) -> None:
+        """Nothing: columns are not given to an engine as they are read."""
 
     def __len__(self) -> int:
         return self.n_events

@@ -1,8 +1,8 @@
 """JSON lines files as numbered events: any range of rows is read, with no more of the file than the blocks that it lies in.
 
-Files are read, never mapped: a mapped file that shrinks ends the process.  Every block is compared with its checksum in the
-index (`line_index`), so what is returned is what was indexed.  The lines of packed files, CSV, standard input and pipes are
-first copied into a temporary file without a name, which the system removes with the process.
+Every block is compared with its checksum in the index (`line_index`), so what is returned is what was indexed.  The lines of
+packed files, CSV, standard input and pipes are first copied into a temporary file without a name, which the system removes
+with the process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mpi_match.arrays.csr import Array
 from mpi_match.ingest.batches.row_batch import LINES_EXTRA_BYTES, LINES_PIECE, RowBatch
 from mpi_match.ingest.files import line_index
 from mpi_match.ingest.files.blocks import LINE_FEED, lines_in
-from mpi_match.ingest.files.checked_blocks import Blocks, Memory, ordinary_memory
+from mpi_match.ingest.files.checked_blocks import Blocks
 from mpi_match.ingest.files.line_index import LineIndex, index_lines
 from mpi_match.ingest.rows import judge
 from mpi_match.ingest.rows.judge import EventForm, event_of_row, parse_json, trimmed
@@ -28,6 +28,7 @@ from mpi_match.ingest.rows.packed_files import is_packed
 from mpi_match.ingest.rows.row_files import STDIN, is_csv, is_plain
 from mpi_match.model import Event, ModelError
 from mpi_match.storage import StorageError
+from mpi_match.storage.range_read import Memory, ordinary_memory
 
 _END = np.array([LINE_FEED], np.uint8)
 
@@ -97,6 +98,10 @@ class LineFiles:
     def digest(self) -> str:
         """SHA-256 that identifies the content and the form of its judge."""
         return self.index.digest
+
+    def read_into(self, memory: Memory) -> None:
+        """Let `memory` give the memory for lines from now on."""
+        self.memory = memory
 
     def wire_bytes(self, n_batches: int) -> int:
         """Size of all rows in so many batches as they travel, roughly."""

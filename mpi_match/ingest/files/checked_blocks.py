@@ -1,13 +1,9 @@
-"""Reading of files in blocks that have a checksum each: what is read is what was indexed.
-
-Files are read, never mapped: a mapped file that shrinks ends the process.
-"""
+"""Reading of files in blocks that have a checksum each: what is read is what was indexed."""
 
 from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,17 +12,10 @@ from isal.isal_zlib import crc32
 
 from mpi_match.arrays.csr import Array
 from mpi_match.storage import FileChanged
+from mpi_match.storage.range_read import Memory, ordinary_memory, read_exactly
 
 _BLOCK_BYTES = 2**20
 _AGAIN = "put the old file back and go on, or start anew with the new one"
-
-Memory = Callable[[int], Array]
-"""Gives so many bytes of memory, u8, of any content."""
-
-
-def ordinary_memory(n_bytes: int) -> Array:
-    """Memory of the process, for no particular use."""
-    return np.empty(n_bytes, np.uint8)
 
 
 class Blocks(NamedTuple):
@@ -71,18 +60,6 @@ class Blocks(NamedTuple):
                     f"found {found:08x}, expected {expected:08x}; {_AGAIN}"
                 )
         return data
-
-
-def read_exactly(descriptor: int, data: Array, at: int, name: str) -> None:
-    """Fill `data` u8 with the bytes of a file from `at` on.  Raises FileChanged when it has fewer, OSError."""
-    left = memoryview(data)  # type: ignore[arg-type]  # NumPy's arrays are buffers
-    while left:
-        n = os.preadv(descriptor, [left], at)
-        if n == 0:
-            raise FileChanged(
-                f"{name}: was truncated while it was read: it ends at byte {at:,}; start anew with the new one"
-            )
-        left, at = left[n:], at + n
 
 
 class CheckedFile(io.RawIOBase):

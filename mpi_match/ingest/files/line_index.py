@@ -23,9 +23,9 @@ import numpy as np
 from isal.isal_zlib import crc32
 
 from mpi_match.arrays.csr import Array, offsets_of
-from mpi_match.ingest.files.checked_blocks import read_exactly
 from mpi_match.ingest.rows import judge
 from mpi_match.ingest.rows.judge import EventForm
+from mpi_match.storage.range_read import read_exactly
 
 BLOCK_BYTES = 2**18
 """Bytes of a block; fewer than `MAX_LINE_BYTES`."""

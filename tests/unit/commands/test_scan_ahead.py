@@ -12,10 +12,10 @@ from event_lines import BAD, BLANK, FORM, GOOD, JUDGED_GOOD, VOCABULARY, mutated
 from mpi_match.commands.scan_ahead import Ahead, ahead_of_cpu, scanned_ahead
 from mpi_match.events.batch import EventBatch
 from mpi_match.ingest.files.blocks import read_blocks
-from mpi_match.ingest.files.checked_blocks import ordinary_memory
 from mpi_match.ingest.json.event_scanner import EventScanner, ScannedEvents, SharedScanner
 from mpi_match.ingest.rows.judge import Reject
 from mpi_match.storage import FileChanged
+from mpi_match.storage.range_read import ordinary_memory
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Event tables: mapped or encoded again, as one file or in parts, the events are the same; damage is reported, never
+"""Event tables: as they are or encoded again, as one file or in parts, the events are the same; damage is reported, never
 matched.
 """
 
@@ -54,7 +54,7 @@ RANGES = [(0, 50), (0, 0), (7, 7), (50, 50), (0, 8), (8, 16), (3, 29), (15, 17),
 # The same events, however they come.
 
 
-@pytest.mark.parametrize("vocabulary", [VOCABULARY, OTHER], ids=["mapped", "encoded again"])
+@pytest.mark.parametrize("vocabulary", [VOCABULARY, OTHER], ids=["as it is", "encoded again"])
 @pytest.mark.parametrize("located", [True, False])
 def test_ranges_of_a_file_are_ranges_of_the_events(vocabulary: Vocabulary, located: bool, events_path: Path) -> None:
     found = published(located=located)
@@ -75,7 +75,7 @@ def test_ranges_of_a_file_are_ranges_of_the_events(vocabulary: Vocabulary, locat
         assert reader.attributes["digest"] == digest
 
 
-@pytest.mark.parametrize("vocabulary", [VOCABULARY, OTHER], ids=["mapped", "encoded again"])
+@pytest.mark.parametrize("vocabulary", [VOCABULARY, OTHER], ids=["as it is", "encoded again"])
 @pytest.mark.parametrize("in_parts", [False, True])
 def test_rejected_rows_keep_their_numbers(vocabulary: Vocabulary, in_parts: bool, events_path: Path) -> None:
     found: list[Event | None] = [None if i in (0, 7, 8, 9, 31, 49) else event for i, event in enumerate(published())]
@@ -92,7 +92,7 @@ def test_rejected_rows_keep_their_numbers(vocabulary: Vocabulary, in_parts: bool
         assert list(table.ids()) == [event and event.id for event in found]
 
 
-@pytest.mark.parametrize("vocabulary", [VOCABULARY, OTHER], ids=["mapped", "encoded again"])
+@pytest.mark.parametrize("vocabulary", [VOCABULARY, OTHER], ids=["as it is", "encoded again"])
 @pytest.mark.parametrize(
     ("rejected", "said"),
     [
@@ -112,17 +112,32 @@ def test_rejected_rows_that_lie_are_refused(
         table.batch(0, 10)
 
 
-def test_a_mapped_batch_shares_the_file_s_memory(events_path: Path) -> None:
+def test_short_batches_share_the_blocks_that_were_read_last(events_path: Path) -> None:
     save_events(Events.of(published()), events_path, VOCABULARY)
     with EventTable(events_path, VOCABULARY) as table:
-        batch = table.batch(10, 30)
-        assert np.shares_memory(batch.attributes, table.mapped[1])
-        assert np.shares_memory(batch.attributes, table.batch(20, 40).attributes)
+        memory = [table.batch(*events).offsets.base for events in ((9, 12), (12, 16), (8, 16), (17, 18), (10, 11))]
+        assert memory[0] is not None
+        assert [each is memory[0] for each in memory] == [True, True, True, False, True]
         with pytest.raises(IndexError, match="events 0 to 51 of 50"):
             table.batch(0, 51)
 
 
-@pytest.mark.parametrize("vocabulary", [VOCABULARY, OTHER], ids=["mapped", "encoded again"])
+def test_blocks_are_read_into_the_memory_that_an_engine_gives(events_path: Path) -> None:
+    given: list[Array] = []
+
+    def memory(n_bytes: int) -> Array:
+        given.append(np.empty(n_bytes, np.uint8))
+        return given[-1]
+
+    save_events(Events.of(published()), events_path, VOCABULARY)
+    with EventTable(events_path, VOCABULARY) as table:
+        table.read_into(memory)
+        batch = table.batch(24, 48)
+        assert all(np.shares_memory(column, given[0]) for column in batch.columns)
+        assert len(given) == 1
+
+
+@pytest.mark.parametrize("vocabulary", [VOCABULARY, OTHER], ids=["as it is", "encoded again"])
 def test_no_events(vocabulary: Vocabulary, events_path: Path) -> None:
     save_events(Events.of([]), events_path, VOCABULARY)
     with EventTable(events_path, vocabulary) as table:
@@ -141,7 +156,7 @@ def write_parts(path: Path, groups: Sequence[Sequence[Event | None]], vocabulary
     write_index(path, "events", parts, event_counts(sum(map(len, groups)), vocabulary))
 
 
-@pytest.mark.parametrize("vocabulary", [VOCABULARY, OTHER], ids=["mapped", "encoded again"])
+@pytest.mark.parametrize("vocabulary", [VOCABULARY, OTHER], ids=["as it is", "encoded again"])
 def test_parts_read_as_one(vocabulary: Vocabulary, events_path: Path) -> None:
     """Parts of different sizes, an empty one, some with locations and ids and some without."""
     groups = [published(9), [], published(20, located=False, named=False), published(1), published(20, named=False)]
@@ -182,7 +197,7 @@ def place_of(path: Path, dataset: str) -> int:
 
 
 @pytest.mark.parametrize("column", ["encoded/offsets", "encoded/attributes", "encoded/location"])
-def test_damage_to_mapped_columns_is_refused_naming_the_block(column: str, events_path: Path) -> None:
+def test_damage_to_encoded_columns_is_refused_naming_the_block(column: str, events_path: Path) -> None:
     save_events(Events.of(published()), events_path, VOCABULARY)
     with h5py.File(events_path) as file:
         itemsize, starts = file[column].dtype.itemsize, file["encoded/block_attributes"][...]

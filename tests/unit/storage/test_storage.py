@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 import sys
 import tempfile
@@ -18,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpi_match.arrays.csr import Array
-from mpi_match.storage import FilePart, Reader, StorageError, Writer, kind_of_file, parts_directory, write_index
+from mpi_match.storage import FileChanged, FilePart, Reader, StorageError, Writer, kind_of_file, parts_directory, write_index
 from mpi_match.storage.large_dataset import read_large
 
 ARRAYS: dict[str, Array] = {
@@ -75,15 +76,22 @@ def test_arrays_and_attributes_come_back(path: Path) -> None:
     assert left_in(path.parent) == [path.name]
 
 
-def test_contiguous_arrays_can_be_mapped(path: Path) -> None:
+def test_ranges_of_contiguous_arrays_are_read(path: Path) -> None:
     write(path)
+    words = ARRAYS["a/words"]
     with Reader(path, "table") as reader:
-        mapped = reader.mapped("a/words")
-        assert np.array_equal(mapped, ARRAYS["a/words"])
-        assert not mapped.flags.writeable
-        assert reader.mapped("empty").shape == (0, 3)
+        rows = reader.stored_rows("a/words")
+        memory = np.empty(words.nbytes, np.uint8)
+        for start, stop in ((0, len(words)), (1, 2), (2, 2)):
+            found = rows.array(stop - start, memory)
+            rows.read(start, found)
+            assert np.array_equal(found, words[start:stop])
+        assert reader.stored_rows("empty").array(0, memory).shape == (0, 3)
         with pytest.raises(StorageError, match="'a/short' is not contiguous"):
-            reader.mapped("a/short")
+            reader.stored_rows("a/short")
+        os.truncate(path, rows.at + 1)
+        with pytest.raises(FileChanged, match=r"was truncated while it was read: it ends at byte"):
+            rows.read(0, memory)
 
 
 def test_checksums_are_what_the_format_page_says(path: Path) -> None:

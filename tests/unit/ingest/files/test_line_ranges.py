@@ -10,10 +10,10 @@ import pytest
 
 from mpi_match.ingest.files import blocks, ranges
 from mpi_match.ingest.files.blocks import LineBlock, read_blocks
-from mpi_match.ingest.files.checked_blocks import ordinary_memory
 from mpi_match.ingest.files.ranges import ranges_of
 from mpi_match.ingest.rows import judge
 from mpi_match.storage import FileChanged
+from mpi_match.storage.range_read import ordinary_memory
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-MAPPED = ("encoded/offsets", "encoded/attributes", "encoded/location")
+RANGED = ("encoded/offsets", "encoded/attributes", "encoded/location")
 """Datasets that must be contiguous."""
 COUNTS = {
     "n_names": ("names/offsets", -1),
@@ -122,7 +122,7 @@ def store(file: Any, name: str, values: Any, **how: Any) -> str:
     """Replace a dataset, with its checksum; returns its line of the digest."""
     if name in file:
         del file[name]
-    if not how and values.size and values.ndim and name not in MAPPED:
+    if not how and values.size and values.ndim and name not in RANGED:
         how = {"chunks": values.shape, "fletcher32": True}
     crc = zlib.crc32(np.ascontiguousarray(values).tobytes())
     file.create_dataset(name, data=values, **how).attrs.create("crc32", np.uint32(crc))
@@ -193,9 +193,9 @@ class Arrays(dict[str, Any]):
 
     def fix_block_checksums(self) -> None:
         """The checksum of the one block of encoded columns."""
-        if any(name in self.changed for name in MAPPED) and len(self["encoded/offsets"]) > 1:
+        if any(name in self.changed for name in RANGED) and len(self["encoded/offsets"]) > 1:
             crc = 0
-            for name in MAPPED:
+            for name in RANGED:
                 crc = zlib.crc32(self[name].tobytes() if name in self else b"", crc)
             self["encoded/block_crc32"] = np.array([crc], np.uint32)
 

@@ -25,6 +25,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -33,16 +35,24 @@ from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
 from mpi_match.ingest.columns.frames import ArrowArray, ArrowStream, encode_arrow, encode_columns, flat_columns, has_arrow
 from mpi_match.ingest.columns.python import Frame, columns_of_frame, events_of_columns, needed_names
-from mpi_match.ingest.rows.judge import EventForm, Reject, event_of_row, read_rows, row_text, subscription_filters
+from mpi_match.ingest.files.blocks import LineBlock, read_blocks
+from mpi_match.ingest.json.passed_rows import blocks_of_rows, blocks_of_text
+from mpi_match.ingest.rows.judge import EventForm, Reject, Rejects, event_of_passed, row_text, subscription_filters
+from mpi_match.ingest.rows.row_files import are_columnar, event_files
 from mpi_match.matches.matches import Matches
-from mpi_match.model import Event, Filter, ModelError
+from mpi_match.model import Event, Filter, ModelError, describe
 from mpi_match.table.subscriptions import SubscriptionsBuilder
 from mpi_match.table.table import Table
+from mpi_match.table.vocabulary import Vocabulary
 
 Made = TypeVar("Made")
 PathLike = str | os.PathLike[str]
 Columns = Mapping[str, Any] | Frame | ArrowStream | ArrowArray
 """Events as a dict of columns of equal length, or as a data frame."""
+Text = bytes | bytearray | memoryview
+"""Events as JSON lines."""
+Passed = PathLike | Columns | Text | Iterable[Mapping[str, Any] | Event | bytes | str]
+"""Events in any form that `make_events` reads."""
 
 
 def make_table(
@@ -64,7 +74,7 @@ def make_table(
     if isinstance(subscriptions, (str, os.PathLike)):
         from mpi_match.ingest.json.subscription_scanner import read_subscriptions  # loads Numba
 
-        read = read_subscriptions([Path(subscriptions)], _Refused() if rejects is None else rejects)
+        read = read_subscriptions([Path(subscriptions)], _Refused("subscription") if rejects is None else rejects)
         return Table.from_subscriptions(read.subscriptions)
     builder = SubscriptionsBuilder()
     for found in _judged(subscriptions, _filters_of, "subscription", rejects):
@@ -79,7 +89,7 @@ def load_table(path: PathLike) -> Table:
 
 
 def make_events(
-    events: PathLike | Columns | Iterable[Mapping[str, Any] | Event],
+    events: Passed,
     *,
     location: str | tuple[str, str] | None = None,
     id: str | None = None,
@@ -100,16 +110,27 @@ def make_events(
     >>> [events.event(i).attributes for i in range(len(events))]
     [{'temp': 31.0, 'city': 'Milan'}, {'temp': 25.5, 'city': 'Rome'}, {'city': 'Turin'}]
     """
-    form = form_of(location, id)
+    form, bad = form_of(location, id), _Refused("event") if rejects is None else rejects
+    if isinstance(events, (str, os.PathLike)):
+        return _events_of_files(events, form, bad)
     columns = _columns_of(events)
     if columns is not None:
         return events_of_columns(columns, form)
-    return Events.of(_judged(cast(PathLike | Iterable[Any], events), lambda row: _event_of(row, form), "event", rejects))
+    few, blocks = _blocks_of(events)
+    if blocks is None:
+        return Events.of(_judged(few, partial(event_of_passed, form=form), "event", rejects))
+    from mpi_match.ingest.json.join_events import JoinedEvents
+    from mpi_match.ingest.json.line_columns import LineColumns  # loads Numba
+
+    scanner, joined = LineColumns(form), JoinedEvents()
+    for block in blocks:
+        scanner.scan(block, bad, joined)
+    return joined.take()
 
 
 def make_batch(
     table: Table,
-    events: PathLike | Columns | Iterable[Mapping[str, Any] | Event] | Events,
+    events: Passed | Events,
     *,
     location: str | tuple[str, str] | None = None,
     id: str | None = None,
@@ -126,16 +147,79 @@ def make_batch(
     [[], ['a'], []]
     """
     form, vocabulary = form_of(location, id), table.vocabulary
+    if isinstance(events, Events):
+        return events.encode(vocabulary)
+    bad = _Refused("event") if rejects is None else rejects
+    if isinstance(events, (str, os.PathLike)):
+        return _batch_of_files(events, vocabulary, form, bad)
     if has_arrow(events):
         return encode_arrow(cast(ArrowStream | ArrowArray, events), vocabulary, form, rejects)
-    columns = None if isinstance(events, Events) else _columns_of(events)
+    columns = _columns_of(events)
     if columns is not None:
         batch = encode_columns(columns, vocabulary, form)
         if batch is not None:
             return batch
         return events_of_columns(columns, form, needed_names(vocabulary.attribute_names, form)).encode(vocabulary)
-    made = events if isinstance(events, Events) else make_events(events, location=location, id=id, rejects=rejects)
-    return made.encode(vocabulary)
+    few, blocks = _blocks_of(events)
+    if blocks is None:
+        return Events.of(_judged(few, partial(event_of_passed, form=form), "event", rejects)).encode(vocabulary)
+    return _scanned(blocks, vocabulary, form, bad)
+
+
+_FEW_ROWS = 64
+"""So few rows are judged one by one in less time than a scanner takes to begin."""
+
+
+def _blocks_of(events: object) -> tuple[list[Any], Iterable[LineBlock] | None]:
+    """Rows and text of a program as blocks of lines; a few rows as they are.  Raises ModelError for other objects."""
+    if isinstance(events, (bytes, bytearray, memoryview)):
+        return [], blocks_of_text(events)
+    if not isinstance(events, Iterable):
+        raise ModelError(
+            f"events are rows, columns, a frame, JSON lines as bytes, or the path of a file, found {describe(events)}"
+        )
+    rows = iter(events)
+    few = list(islice(rows, _FEW_ROWS))
+    return few, blocks_of_rows(chain(few, rows)) if len(few) == _FEW_ROWS else None
+
+
+def _scanned(blocks: Iterable[LineBlock], vocabulary: Vocabulary, form: EventForm, bad: Rejects) -> EventBatch:
+    from mpi_match.ingest.json.event_scanner import EventScanner  # loads Numba
+
+    scanner = EventScanner(vocabulary, form, with_ids=False)
+    return _joined([scanner.scan(block, bad).batch for block in blocks], vocabulary)
+
+
+def _joined(batches: list[EventBatch], vocabulary: Vocabulary) -> EventBatch:
+    return EventBatch.concat(batches) if len(batches) > 1 else batches[0] if batches else Events.of(()).encode(vocabulary)
+
+
+def _batch_of_files(path: PathLike, vocabulary: Vocabulary, form: EventForm, bad: Rejects) -> EventBatch:
+    """The events of files in any form that `mpi-match match` reads, as it reads them."""
+    files = _files(path, form)
+    if not are_columnar(files):
+        return _scanned(read_blocks(files, form), vocabulary, form, bad)
+    names, needed = [str(file.absolute()) for file in files], needed_names(vocabulary.attribute_names, form)
+    from mpi_match.ingest.batches.scan_columns import ColumnScanner  # loads Numba
+
+    scanner = ColumnScanner(vocabulary, form, needed, names, with_ids=False)
+    return _joined([scanned.batch for scanned in scanner.scan_files(bad)], vocabulary)
+
+
+def _events_of_files(path: PathLike, form: EventForm, bad: Rejects) -> Events:
+    from mpi_match.ingest.batches.published_events import read_events  # loads Numba
+
+    left_out: set[str] = set()
+    events = read_events(_files(path, form), form, frozenset(), bad, left_out)
+    if left_out:
+        raise ModelError(f"{path}: {min(left_out)!r} is not a column of numbers, strings, booleans or lists of these")
+    return events
+
+
+def _files(path: PathLike, form: EventForm) -> list[Path]:
+    found = Path(os.fsdecode(path))
+    found.stat()  # raises FileNotFoundError
+    return event_files(found, form)
 
 
 def _columns_of(events: object) -> Mapping[str, Any] | None:
@@ -149,7 +233,7 @@ def _columns_of(events: object) -> Mapping[str, Any] | None:
 
 def match(
     table: Table,
-    events: PathLike | Columns | Iterable[Mapping[str, Any] | Event] | Events | EventBatch,
+    events: Passed | Events | EventBatch,
     *,
     engine: str = "auto",
     options: Mapping[str, object] | None = None,
@@ -206,32 +290,27 @@ def _filters_of(row: Mapping[str, Any] | Filter) -> list[Filter]:
     return [row] if isinstance(row, Filter) else subscription_filters(row)
 
 
-def _event_of(row: Mapping[str, Any] | Event, form: EventForm) -> Event:
-    return row if isinstance(row, Event) else event_of_row(row, form)
-
-
 class _Refused:
-    """Turns the first reject into an error, for callers that passed no list."""
+    """Turns the first reject into an error, for callers that passed no list; `what` the rows are."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
 
     def append(self, reject: Reject) -> None:
         """Raises ModelError."""
-        raise ModelError(f"{reject.place}: {reject.reason}")
+        raise ModelError(f"{reject.place if reject.file else f'{self._what} {reject.line}'}: {reject.reason}")
 
 
 def _judged(
-    source: PathLike | Iterable[Any], convert: Callable[[Any], Made], what: str, rejects: list[Reject] | None
+    rows: Iterable[Any], convert: Callable[[Any], Made], what: str, rejects: list[Reject] | None
 ) -> Iterator[Made | None]:
-    """`convert` applied to every row of a file or of an iterable; None for a bad row, see `make_table`."""
-    if isinstance(source, (str, os.PathLike)):
-        yield from read_rows([Path(source)], convert, _Refused() if rejects is None else rejects)
-        return
-    for position, row in enumerate(source):
+    """`convert` applied to every row; None for a bad row, see `make_table`."""
+    bad = _Refused(what) if rejects is None else rejects
+    for position, row in enumerate(rows):
         try:
             yield convert(row)
         except ModelError as error:
-            if rejects is None:
-                raise ModelError(f"{what} {position}: {error}") from None
-            rejects.append(Reject(str(error), "", position, row_text(row)))
+            bad.append(Reject(str(error), "", position, row_text(row)))
             yield None
 
 

@@ -25,13 +25,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from mpi_match.api import Columns, PathLike, form_of, make_batch, make_table
+from mpi_match.api import Passed, PathLike, form_of, make_batch, make_table
 from mpi_match.changes.live_table import LiveTable, Refusal
 from mpi_match.engines import Engine, open_engine
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
 from mpi_match.ingest.rows.judge import ChangeRow, Reject, change_of_row, row_text, subscription_filters
-from mpi_match.model import Event, Filter, ModelError
+from mpi_match.model import Filter, ModelError
 from mpi_match.table.table import Table
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class LiveMatcher:
 
     def batch(
         self,
-        events: PathLike | Columns | Iterable[Mapping[str, Any] | Event] | Events,
+        events: Passed | Events,
         *,
         location: str | tuple[str, str] | None = None,
     ) -> EventBatch:
@@ -117,7 +117,7 @@ class LiveMatcher:
 
     def match(
         self,
-        events: PathLike | Columns | Iterable[Mapping[str, Any] | Event] | Events | EventBatch,
+        events: Passed | Events | EventBatch,
         *,
         location: str | tuple[str, str] | None = None,
     ) -> list[list[str]]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from io import BufferedReader
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,12 +30,14 @@ class LineBlock(NamedTuple):
     file         absolute path
     first_line   number of the first line, counted from 1
     overlong     is this one line of more than MAX_LINE_BYTES?
+    objects      the rows of a program that the lines were written from, one for each line; these are judged, not the lines
     """
 
     data: Array
     file: str
     first_line: int
     overlong: bool = False
+    objects: Sequence[Any] | None = None
 
 
 def read_blocks(paths: Iterable[Path], form: EventForm = PLAIN) -> Iterator[LineBlock]:

@@ -26,9 +26,9 @@ from mpi_match.ingest.codes.atoms import FOUND_HEADER
 from mpi_match.ingest.codes.code_tables import hashed
 from mpi_match.ingest.files.blocks import LineBlock, after_line_feed
 from mpi_match.ingest.json import to_codes
-from mpi_match.ingest.json.flat_cpu import FlatLines
+from mpi_match.ingest.json.flat_cpu import flat_lines
 from mpi_match.ingest.json.text import SCRATCH_BYTES
-from mpi_match.ingest.rows.judge import PLAIN, EventForm, Reject, Rejects, event_of_row, parse_json, row_text, trimmed
+from mpi_match.ingest.rows.judge import PLAIN, EventForm, Reject, Rejects, event_of_passed, row_text, trimmed
 from mpi_match.model import Event, ModelError
 from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary
@@ -138,7 +138,7 @@ class EventScanner:
         self._threads: list[ThreadArrays] = []
         with compile_once(f"scanner{'-atoms' * bool(vocabulary.n_atoms)}{'-ids' * (form.id is not None)}"):
             self._tables = hashed(vocabulary, form)
-            self._flat = FlatLines(self._tables.arrays)
+            self._flat = flat_lines(vocabulary, form)
             self.scan(LineBlock(np.frombuffer(bytearray(b"{}\n"), np.uint8), "", 1), [])
 
     def for_one_thread(self) -> EventScanner:
@@ -243,15 +243,21 @@ def collected(parts: Sequence[LineArrays], n: int, dtype: np.dtype[Any]) -> tupl
     return offsets, attributes, location if located else None
 
 
-def flagged_rows(parts: Sequence[LineArrays], block: LineBlock) -> tuple[Array, list[tuple[bytes, int]]]:
-    """The flagged rows of a block, i64 ascending, and the line of each with its number; `parts` are those of all threads."""
+def flagged_rows(parts: Sequence[LineArrays], block: LineBlock) -> tuple[Array, list[tuple[Any, int]]]:
+    """The flagged rows of a block, i64 ascending, and the line of each, or the object that it was written from, with its
+    number; `parts` are those of all threads.
+    """
     rows = accumulate((part.count(to_codes.ROWS) for part in parts), initial=0)
     lines = accumulate((part.count(to_codes.LINES) for part in parts), initial=block.first_line)
     flagged, judged = [], []
     for part, first_row, first_line in zip(parts, rows, lines, strict=False):
         for row, line, start, stop in part.filled(to_codes.FLAGGED, to_codes.N_FLAGGED).tolist():
             flagged.append(first_row + row)
-            judged.append((block.data[start : stop + 1].tobytes(), first_line + line))
+            number = first_line + line
+            of_line = (
+                block.data[start : stop + 1].tobytes() if block.objects is None else block.objects[number - block.first_line]
+            )
+            judged.append((of_line, number))
     return np.array(flagged, np.int64), judged
 
 
@@ -290,15 +296,14 @@ def _copy_ids(stretch: int, n_stretches: int, n_rows: int, addresses: list[int])
     to_codes.copy_ids(stretch * n_rows // n_stretches, (stretch + 1) * n_rows // n_stretches, *addresses)
 
 
-def judged_events(lines: list[tuple[bytes, int]], form: EventForm, file: str, rejects: Rejects) -> list[Event | None]:
-    """The events of flagged lines, given with their numbers; None for a rejected row."""
+def judged_events(lines: list[tuple[Any, int]], form: EventForm, file: str, rejects: Rejects) -> list[Event | None]:
+    """The events of flagged lines, or of rows of a program, given with their numbers; None for a rejected row."""
     found: list[Event | None] = []
     for line, number in lines:
-        text = trimmed(line)
         try:
-            found.append(event_of_row(parse_json(text), form))
+            found.append(event_of_passed(line, form))
         except ModelError as error:
-            rejects.append(Reject(str(error), file, number, row_text(text)))
+            rejects.append(Reject(str(error), file, number, row_text(trimmed(line) if isinstance(line, bytes) else line)))
             found.append(None)
     return found
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -22,8 +23,10 @@ from mpi_match.arrays.csr import Array
 from mpi_match.compute.bits import popcount
 from mpi_match.compute.compile_cache import inlined, nested
 from mpi_match.compute.memory import any_u32, any_u64, constant_pair, load_i64, load_u64, store_u64
-from mpi_match.ingest.codes.code_tables import NAME_IDS, NO_ROLE, NOT_FOUND
+from mpi_match.ingest.codes.code_tables import NAME_IDS, NO_ROLE, NOT_FOUND, hashed
 from mpi_match.ingest.json.flat_gpu import LEFT_TO_OTHERS, PlainTables, code_of_integer, hash_of_name, plain_arrays
+from mpi_match.ingest.rows.judge import EventForm
+from mpi_match.table.vocabulary import Vocabulary
 
 MOST_FLAT_NAMES = 2**16
 """Names for which there are tables: 128 bytes each."""
@@ -52,6 +55,17 @@ class FlatLines:
             self._arrays, code_bits = plain_arrays(arrays)
             names, codes, keys = (array.ctypes.data for array in self._arrays)
             self.tables = PlainTables(names, codes, keys, len(self._arrays[0]) - 1, code_bits)
+
+
+_MADE: WeakKeyDictionary[Vocabulary, dict[EventForm, FlatLines]] = WeakKeyDictionary()
+
+
+def flat_lines(vocabulary: Vocabulary, form: EventForm) -> FlatLines:
+    """The tables of flat lines for a vocabulary and events of a form, made once as long as the vocabulary lives."""
+    made = _MADE.setdefault(vocabulary, {})
+    if form not in made:
+        made[form] = FlatLines(hashed(vocabulary, form).arrays)
+    return made[form]
 
 
 class _Name(NamedTuple):

@@ -20,7 +20,7 @@ from mpi_match.events.events import Events
 from mpi_match.ingest.codes.code_tables import hashed
 from mpi_match.ingest.json import to_codes
 from mpi_match.ingest.json.event_scanner import ThreadArrays
-from mpi_match.ingest.json.flat_cpu import FlatLines
+from mpi_match.ingest.json.flat_cpu import flat_lines
 from mpi_match.ingest.rows import judge
 from mpi_match.ingest.rows.judge import EventForm, event_of_row, parse_json, trimmed
 from mpi_match.table.vocabulary import Vocabulary
@@ -42,7 +42,7 @@ class RowScanner:
         self._is_narrow = vocabulary.packed_dtype == np.uint32
         with compile_once("scanner-atoms" if vocabulary.n_atoms else "scanner"):
             self._tables = hashed(vocabulary, form)
-            self._flat = FlatLines(self._tables.arrays)
+            self._flat = flat_lines(vocabulary, form)
             self._make(_FIRST_BYTES)
             self._scan(b"{}")
 

@@ -384,6 +384,15 @@ def event_of_row(row: Any, form: EventForm = PLAIN) -> Event:
         raise
 
 
+def event_of_passed(row: Any, form: EventForm = PLAIN) -> Event:
+    """The event of a row as a program passes it: a mapping, JSON text (str or bytes), or an event.  Raises ModelError."""
+    if isinstance(row, Event):
+        return row
+    if isinstance(row, str):
+        row = row.encode(errors="surrogatepass")
+    return event_of_row(parse_json(trimmed(row)) if isinstance(row, bytes) else row, form)
+
+
 _PLAIN = {str, int, float, bool}
 """Types of nearly all values; none of them is null."""
 

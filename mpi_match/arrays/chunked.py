@@ -35,6 +35,15 @@ class ChunkedDict(Generic[Item]):
     def of(self, key: str) -> dict[str, Item]:
         return self._chunks[hash(key) % N_CHUNKS]
 
+    def __getstate__(self) -> dict[str, Item]:
+        """For `pickle` and `copy`: all entries, since another process hashes strings otherwise."""
+        return {key: item for chunk in self._chunks for key, item in chunk.items()}
+
+    def __setstate__(self, state: dict[str, Item]) -> None:
+        self._chunks = [{} for _ in range(N_CHUNKS)]
+        for key, item in state.items():
+            self.of(key)[key] = item
+
 
 class ChunkedList(Generic[Item]):
     """A list of items, each None at first; `have` makes it longer."""

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpi_match.arrays.csr import with_room
+from mpi_match.arrays.csr import Array, with_room
+from mpi_match.arrays.undo import Undo
 
 
 class Links(NamedTuple):
@@ -40,13 +41,24 @@ class LinkedLists:
         self._links = Links(*(np.zeros(0, dtype).data for dtype in (np.uint32, np.uint32, np.uint32, np.uint8)))
         self.have(n_owners, n_numbers)
 
-    def have(self, n_owners: int, n_numbers: int) -> None:
-        """Make room for owners and numbers below these."""
+    def have(self, n_owners: int, n_numbers: int, undo: Undo | None = None) -> None:
+        """Make room for owners and numbers below these; `undo` keeps the links with less room."""
         first, *of_numbers = self._links
-        if n_owners > len(first):
-            self._links = Links(_longer(first, n_owners), *of_numbers)
-        if n_numbers > len(self._links.is_in):
-            self._links = Links(self._links.first, *(_longer(view, n_numbers) for view in of_numbers))
+        if n_owners > len(first) or n_numbers > len(self._links.is_in):
+            owners = _longer(first, n_owners) if n_owners > len(first) else first
+            numbers = [_longer(view, n_numbers) for view in of_numbers] if n_numbers > len(of_numbers[-1]) else of_numbers
+            if undo is not None:
+                undo.assign(self, "_links", self._links)
+            self._links = Links(owners, *numbers)
+
+    def __getstate__(self) -> list[Array]:
+        """For `pickle` and `copy`: the links up to the last that is set; call `have` after `__setstate__`."""
+        return [np.trim_zeros(view, "b").copy() for view in self.arrays]
+
+    def __setstate__(self, state: list[Array]) -> None:
+        n_numbers = max(map(len, state[1:]))
+        numbers = (with_room(view, n_numbers)[:n_numbers].data for view in state[1:])
+        self._links = Links(state[0].data, *numbers)
 
     @property
     def arrays(self) -> Links:
@@ -63,6 +75,16 @@ class LinkedLists:
         while number:
             yield number - 1
             number = self._links.before[number - 1]
+
+    def note(self, owner: int, number: int, undo: Undo) -> None:
+        """Keep the links that `add` or `remove` of this number writes, and perhaps some more."""
+        first, before, behind, is_in = self._links
+        for view, at in ((first, owner), (before, number), (behind, number), (is_in, number)):
+            undo.note(view, at)
+        for near in (first[owner], before[number], behind[number]):
+            if near:
+                undo.note(before, near - 1)
+                undo.note(behind, near - 1)
 
     def add(self, owner: int, number: int) -> None:
         push_front(self._links, owner, number)

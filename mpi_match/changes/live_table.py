@@ -23,14 +23,17 @@ grow without bound.
 
 from __future__ import annotations
 
+import copy
 import marshal
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from itertools import islice
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from mpi_match.arrays.chunked import ChunkedList
 from mpi_match.arrays.csr import Array
+from mpi_match.arrays.undo import Undo
 from mpi_match.changes.changes import Changes
 from mpi_match.changes.registry import Registry, Step
 from mpi_match.ingest.rows.judge import ChangeRow
@@ -60,7 +63,8 @@ class LiveTable:
     def __init__(self, table: Table, *, expected: Iterable[Filter] = (), reuse_ids: bool = True) -> None:
         self._origin = table
         self._expected = list(expected)
-        self.registry = Registry(table, reuse=reuse_ids)
+        self._undo, self._is_whole = Undo(), True
+        self.registry = Registry(table, reuse=reuse_ids, undo=self._undo)
         self._came = ChunkedList[bytes](table.n_filters)  # by id: an added filter, `_packed`
         # areas of the table's filters, as arrays, because in the end all may have been moved
         self._area = np.full((table.n_filters if table.has_areas else 0, 3), np.nan)
@@ -69,6 +73,7 @@ class LiveTable:
         self._gone = np.zeros(table.n_filters, np.bool_)
         self.table = table
         self._renew_vocabulary()
+        self._undo.forget()
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -78,31 +83,68 @@ class LiveTable:
     def apply(self, rows: Iterable[ChangeRow], refused: list[Refusal]) -> Changes | None:
         """Apply changes in order.  Returns those for an engine, or None when it must be opened again (see the module).
 
-        A row that cannot be applied goes to `refused`; the others take effect.
+        A row that cannot be applied goes to `refused`; the others take effect.  `take_back` undoes it, until the next
+        `apply` or `keep`.  After any exception, Ctrl-C too, the table is as before.
         """
-        steps: list[Step] = []
-        for place, row in enumerate(rows):
-            try:
-                done = self.registry.apply(row)
-            except ModelError as error:
-                refused.append(Refusal(place, str(error)))
-                continue
-            for step in done:
-                self._take(step)
-            steps += done
-        return self._changes(steps)
+        self._settle()
+        self._undo.forget()
+        self._is_whole = False
+        try:
+            steps: list[Step] = []
+            for place, row in enumerate(rows):
+                try:
+                    done = self.registry.apply(row)
+                except ModelError as error:
+                    refused.append(Refusal(place, str(error)))
+                    continue
+                for step in done:
+                    self._take(step)
+                steps += done
+            changes = self._changes(steps)
+            self._is_whole = True
+            return changes
+        except BaseException:
+            self.take_back()
+            raise
+
+    def take_back(self) -> None:
+        """Undo the last `apply`, unless it was kept or taken back before.  Interrupted, it is completed by the next call."""
+        self._is_whole = False
+        self._undo.back()
+        self._is_whole = True
+
+    def keep(self) -> None:
+        """Keep the last `apply`: it is no longer in the way of memory, and not taken back."""
+        self._undo.forget()
+
+    def _settle(self) -> None:
+        """Take back an `apply` that was interrupted, also while it was taken back."""
+        if not self._is_whole:
+            self.take_back()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For `pickle` and `copy`."""
+        self._settle()
+        self.keep()
+        return vars(self)
+
+    def __copy__(self) -> Self:
+        """A table that goes its own way."""
+        return copy.deepcopy(self)
 
     def _take(self, step: Step) -> None:
+        undo = self._undo
         match step.kind:
             case Change.MOVE:
                 came = self._came[step.target]
                 if came is not None:
-                    self._came[step.target] = _packed(_unpacked(came)._replace(area=step.area))
+                    undo.set(self._came, step.target, _packed(_unpacked(came)._replace(area=step.area)))
                 elif step.area is not None:
-                    self._area[step.target], self._moved[step.target] = step.area, True
+                    undo.set_row(self._area, step.target, step.area)
+                    undo.set(self._moved, step.target, True)
             case Change.ADD:
                 self._came.have(step.target + 1)
-                self._came[step.target] = None if step.filter is None else _packed(step.filter)
+                undo.set(self._came, step.target, None if step.filter is None else _packed(step.filter))
             case Change.REMOVE:
                 self._remove(step.target)
             case Change.REMOVE_INTERFACE:
@@ -110,12 +152,14 @@ class LiveTable:
                     self._remove(filter_id)
 
     def _remove(self, filter_id: int) -> None:
+        undo = self._undo
         if self._came[filter_id] is not None:
-            self._came[filter_id] = None
+            undo.set(self._came, filter_id, None)
             return
-        self._gone[filter_id] = True
+        undo.set(self._gone, filter_id, True)
         if filter_id < len(self._area):
-            self._area[filter_id], self._moved[filter_id] = np.nan, False
+            undo.set_row(self._area, filter_id, np.nan)
+            undo.set(self._moved, filter_id, False)
 
     def _changes(self, steps: Sequence[Step]) -> Changes | None:
         added = added_filters(steps)
@@ -136,10 +180,11 @@ class LiveTable:
             Subscriptions.of([*self._expected, *(item for _, item in self._those_that_came())])
         )
         _, recoding, _ = join(self._origin.vocabulary, needed.vocabulary)
-        self.table = recoding.table(self._origin)
+        self._undo.assign(self, "table", recoding.table(self._origin))
 
     def since(self) -> Changes:
         """The changes from `table` to the present state, for an engine that was just opened; it consolidates them."""
+        self._settle()
         steps = [Step(Change.REMOVE, filter_id) for filter_id in np.flatnonzero(self._gone).tolist()]
         steps += [Step(Change.MOVE, i, Area(*self._area[i].tolist())) for i in np.flatnonzero(self._moved).tolist()]
         for filter_id, item in self._those_that_came():
@@ -150,30 +195,46 @@ class LiveTable:
 
     def filter(self, filter_id: int) -> Filter | None:
         """The present filter with this id; None when there is none."""
-        if filter_id >= len(self._came):
-            return None
-        if (came := self._came[filter_id]) is not None:
-            return _unpacked(came)
-        if filter_id >= self._origin.n_filters or self._gone[filter_id]:
-            return None
-        item = self._origin.filter(filter_id)
-        has_moved = filter_id < len(self._moved) and self._moved[filter_id]
-        return item._replace(area=Area(*self._area[filter_id].tolist())) if has_moved else item
+        self._settle()
+        return _Present(self._origin, self._came, self._gone, self._moved, self._area).filter(filter_id)
 
     def filters(self) -> Iterator[tuple[int, Filter]]:
-        """All present filters with their ids; ids ascend."""
-        for filter_id in range(self.registry.n_filters):
-            item = self.filter(filter_id)
-            if item is not None:
-                yield filter_id, item
+        """All filters that are present now, with their ids; ids ascend.  Later changes do not reach what it yields."""
+        self._settle()
+        came = list(islice(self._came, self.registry.n_filters))
+        present = _Present(self._origin, came, self._gone.copy(), self._moved.copy(), self._area.copy())
+        return ((i, item) for i in range(len(came)) if (item := present.filter(i)) is not None)
 
     def areas(self) -> Array:
         """f64[n_filters, 3]: x, y and radius of every filter's present area, by id; NaN without area or filter."""
+        self._settle()
         found = np.full((self.registry.n_filters, 3), np.nan)
         found[: len(self._area)] = self._area
         for filter_id, item in self._those_that_came():
             found[filter_id] = item.area or np.nan
         return found
+
+
+class _Present(NamedTuple):
+    """The present filters: those of the table that are not gone, where they have moved to, and those that came."""
+
+    origin: Table
+    came: ChunkedList[bytes] | list[bytes | None]
+    gone: Array
+    moved: Array
+    area: Array
+
+    def filter(self, filter_id: int) -> Filter | None:
+        """See `LiveTable.filter`."""
+        if filter_id >= len(self.came):
+            return None
+        if (came := self.came[filter_id]) is not None:
+            return _unpacked(came)
+        if filter_id >= self.origin.n_filters or self.gone[filter_id]:
+            return None
+        item = self.origin.filter(filter_id)
+        has_moved = filter_id < len(self.moved) and self.moved[filter_id]
+        return item._replace(area=Area(*self.area[filter_id].tolist())) if has_moved else item
 
 
 def added_filters(steps: Iterable[Step]) -> Table | None:
@@ -194,9 +255,9 @@ def columns_of(steps: Sequence[Step]) -> tuple[Array, Array, Array, Array]:
 
 
 def _packed(item: Filter) -> bytes:
-    """A filter as bytes, for this process."""
+    """A filter as bytes, of a version that each Python reads, since they are pickled too."""
     constraints = [(c.name, int(c.type), int(c.op), c.operand, c.any_element) for c in item.constraints]
-    return marshal.dumps((item.interface, constraints, item.area and tuple(item.area), item.id))
+    return marshal.dumps((item.interface, constraints, item.area and tuple(item.area), item.id), 4)
 
 
 def _unpacked(packed: bytes) -> Filter:

@@ -23,19 +23,22 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mpi_match.arrays.chunked import ChunkedDict, ChunkedList
 from mpi_match.arrays.csr import with_room
 from mpi_match.arrays.linked_lists import LinkedLists
+from mpi_match.arrays.undo import Undo
 from mpi_match.ingest.rows.judge import ChangeRow
 from mpi_match.model import Area, Change, Filter, ModelError
 from mpi_match.table.constraints import FILTER_ID
 from mpi_match.table.table import Table
 
 MOST_FILTERS = int(np.iinfo(FILTER_ID).max)
+_COLUMNS = ("_there", "_has_area", "_interface")
+"""Columns of a registry, by filter id, with room for more."""
 
 
 class Step(NamedTuple):
@@ -57,12 +60,13 @@ class Registry:
     """Present filters and interfaces, by subscribers' names.
 
     `n_filters` and `n_interfaces` are the numbers of ids ever assigned; `labels[i]` is the present or last label of
-    interface id i.
+    interface id i.  Every write is kept in `undo`; without one, for the time of an `apply` only.
     """
 
-    def __init__(self, table: Table, *, reuse: bool) -> None:
+    def __init__(self, table: Table, *, reuse: bool, undo: Undo | None = None) -> None:
         filters = table.filters
-        self._reuse = reuse
+        self._reuse, self._forgets = reuse, undo is None
+        self._undo = Undo() if undo is None else undo
         self.labels: list[str] = [label.decode() for label in table.labels]
         self._interface_ids = ChunkedDict[int]()
         for i, label in enumerate(self.labels):
@@ -83,8 +87,18 @@ class Registry:
             self._has_area[filter_id] = 1
         for filter_id, name in zip(filters.id_filter.tolist(), filters.ids, strict=True):
             self._give_name(filter_id, name.decode())
+        self._undo.forget()
         if reuse:
             self._free_interfaces = {i: None for i, n in enumerate(self._n_there) if not n}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For `pickle` and `copy`: columns without their spare room."""
+        columns = {name: np.asarray(getattr(self, name))[: self._n_filters].copy() for name in _COLUMNS}
+        return vars(self) | columns
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state | {name: with_room(state[name], state["_n_filters"]).data for name in _COLUMNS})
+        self._joined.have(self.n_interfaces, self.n_filters)
 
     @property
     def n_filters(self) -> int:
@@ -110,6 +124,8 @@ class Registry:
 
     def apply(self, row: ChangeRow) -> list[Step]:
         """The steps of a row, in order.  Raises ModelError when it cannot be applied; then nothing is changed."""
+        if self._forgets:
+            self._undo.forget()
         match row.kind:
             case Change.MOVE:
                 return [Step(Change.MOVE, filter_id, row.area) for filter_id in self._movable(row.target)]
@@ -147,17 +163,19 @@ class Registry:
         return steps
 
     def _filter_id(self, interface: int, item: Filter) -> int:
+        undo = self._undo
         if self._free_filters:
-            filter_id = self._free_filters.pop()
+            filter_id: int = undo.pop(self._free_filters)
         else:
             filter_id = self._n_filters
-            self._n_filters += 1
+            undo.assign(self, "_n_filters", filter_id + 1)
             self._have_filters()
-        self._there[filter_id] = 1
-        self._has_area[filter_id] = item.area is not None
-        self._interface[filter_id] = interface
-        self._n_there[interface] += 1
-        self._joined.have(self.n_interfaces, self.n_filters)
+        undo.set(self._there, filter_id, 1)
+        undo.set(self._has_area, filter_id, item.area is not None)
+        undo.set(self._interface, filter_id, interface)
+        undo.set(self._n_there, interface, self._n_there[interface] + 1)
+        self._joined.have(self.n_interfaces, self.n_filters, undo)
+        self._joined.note(interface, filter_id, undo)
         self._joined.add(interface, filter_id)
         if item.id is not None:
             self._give_name(filter_id, item.id)
@@ -167,50 +185,56 @@ class Registry:
         """Make room for all filter ids."""
         n = self._n_filters
         self._name.have(n)
-        if n > len(self._there):
-            columns = (with_room(np.asarray(view), n).data for view in (self._there, self._has_area, self._interface))
-            self._there, self._has_area, self._interface = columns
+        for column in _COLUMNS:
+            if n > len(view := getattr(self, column)):
+                self._undo.assign(self, column, with_room(np.asarray(view), n).data)
 
     def _give_name(self, filter_id: int, name: str) -> None:
-        self._name[filter_id] = name
+        self._undo.set(self._name, filter_id, name)
         names = self._named.of(name)
-        names[name] = filter_id if name not in names else (*self._find(name), filter_id)
+        self._undo.put(names, name, filter_id if name not in names else (*self._find(name), filter_id))
 
     def _interface_id(self, label: str) -> int:
-        found = self._interface_ids.of(label).get(label)
+        undo, ids = self._undo, self._interface_ids
+        found = ids.of(label).get(label)
         if found is None:
             if self._free_interfaces:
-                found, _ = self._free_interfaces.popitem()
-                self._interface_ids.of(self.labels[found]).pop(self.labels[found], None)
-                self.labels[found] = label
+                found = next(reversed(self._free_interfaces))
+                undo.drop(self._free_interfaces, found)
+                before = self.labels[found]
+                if before in ids.of(before):
+                    undo.drop(ids.of(before), before)
+                undo.set(self.labels, found, label)
             else:
                 found = len(self.labels)
-                self.labels.append(label)
-                self._n_there.append(0)
-            self._interface_ids.of(label)[label] = found
+                undo.append(self.labels, label)
+                undo.append(self._n_there, 0)
+            undo.put(ids.of(label), label, found)
         elif self._reuse and not self._n_there[found]:
-            self._free_interfaces.pop(found)
+            undo.drop(self._free_interfaces, found)
         return found
 
     def _remove(self, gone: Sequence[int]) -> Sequence[int]:
+        undo = self._undo
         for filter_id in gone:
             interface = self._interface[filter_id]
-            self._there[filter_id] = 0
-            self._n_there[interface] -= 1
+            undo.set(self._there, filter_id, 0)
+            undo.set(self._n_there, interface, self._n_there[interface] - 1)
             if filter_id in self._joined:
+                self._joined.note(interface, filter_id, undo)
                 self._joined.remove(interface, filter_id)
             name = self._name[filter_id]
             if name is not None:
-                self._name[filter_id] = None
+                undo.set(self._name, filter_id, None)
                 left, names = tuple(each for each in self._find(name) if each != filter_id), self._named.of(name)
                 if left:
-                    names[name] = left
+                    undo.put(names, name, left)
                 else:
-                    del names[name]
+                    undo.drop(names, name)
             if self._reuse:
-                self._free_filters.append(filter_id)
+                undo.append(self._free_filters, filter_id)
                 if not self._n_there[interface]:
-                    self._free_interfaces[interface] = None
+                    undo.put(self._free_interfaces, interface, None)
         return gone
 
     def _remove_interface(self, label: str) -> list[Step]:

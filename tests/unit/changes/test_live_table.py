@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
+from contextlib import suppress
+from itertools import count
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from interrupting import Interrupt, raised_at
 from live_machine import Naive, change_rows
 from small_changes import row, small_table
 from strategies import events, subscriptions
@@ -129,3 +133,51 @@ def test_a_live_reference_without_changes_is_the_reference(found: list[Filter], 
     for answer in (False, True):
         fixed, live = (open_engine("reference", table, live=live).match(batch, filters=answer) for live in (False, True))
         assert fixed == live
+
+
+@given(found=subscriptions(max_filters=5, max_constraints=3), rows=st.lists(change_rows(), min_size=1, max_size=8))
+def test_what_was_done_is_taken_back_as_a_whole(found: list[Filter], rows: list[ChangeRow]) -> None:
+    """Also after changes that were kept, and no later change notices."""
+    live, never = LiveTable(Table.from_filters(found)), LiveTable(Table.from_filters(found))
+    for each in (live, never):
+        each.apply(rows[:2], [])
+    live.keep()
+    live.apply(rows, [])
+    live.take_back()
+    assert dict(live.filters()) == dict(never.filters())
+    assert live.registry.labels == never.registry.labels
+    refused, expected = list[Refusal](), list[Refusal]()
+    again = [ChangeRow(Change.ADD, filters=tuple(item._replace(id=None) for item in found)), *rows[::-1]]
+    changes, others = live.apply(again, refused), never.apply(again, expected)
+    assert refused == expected
+    assert (changes is None) == (others is None)
+    assert in_any_order([item for _, item in live.filters()]) == in_any_order([item for _, item in never.filters()])
+    assert (live.registry.n_filters, live.registry.n_interfaces) == (never.registry.n_filters, never.registry.n_interfaces)
+
+
+def test_an_apply_that_fails_at_any_step_changes_nothing(table: Table) -> None:
+    """Also where taking it back is interrupted in turn."""
+    rows = [
+        row('{"add": {"interface": "new", "constraints": [["temp", "<", 0.5]], "area": [0, 0, 1], "id": "n"}}'),
+        row('{"move": "n", "area": [1, 1, 1]}'),
+        row('{"remove_interface": "desk"}'),
+        row('{"remove": "n"}'),
+        row('{"add": {"interface": "newer", "predicate": "temp > 1 or wind > 1", "id": "m"}}'),
+    ]
+    live, never, draw = LiveTable(table), LiveTable(table), random.Random(0)
+    for step in count(1):
+        with suppress(Interrupt), raised_at(step, Interrupt()) as steps:
+            live.apply(rows, [])
+        if steps.n < step:
+            break
+        if step % 3 == 0:
+            with suppress(Interrupt), raised_at(draw.randrange(1, step + 50), Interrupt()):
+                live.apply(rows, [])
+            live.take_back()
+        assert list(live.filters()) == list(never.filters())
+        assert live.registry.labels == never.registry.labels
+    assert step > 200
+    live.take_back()
+    changes, others = live.apply(rows, []), never.apply(rows, [])
+    assert (changes is None) == (others is None)
+    assert dict(live.filters()) == dict(never.filters())

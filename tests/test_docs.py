@@ -209,8 +209,14 @@ def test_make_targets_on_the_pages_exist() -> None:
     assert {"demo", "test", "check"} <= used <= targets
 
 
-def test_the_table_of_engines_is_the_registry() -> None:
-    assert set(re.findall(r"^\| `(\w+)`", section_of(README, "Which engine when"), re.MULTILINE)) == set(REGISTRY)
+def test_the_tables_of_engines_are_the_registry() -> None:
+    shown = re.findall(r"^\| `(\w+)` \| (.*) \| (.*) \|$", section_of(README, "Which engine when"), re.MULTILINE)
+    assert {name: ("GPU" in runs_on, use.split("; ").count("changes")) for name, runs_on, use in shown} == {
+        name: (entry.runs_on == "GPU", entry.takes_changes) for name, entry in REGISTRY.items()
+    }
+    assert all(("fixed tables" in use) != ("changes" in use) for _, _, use in shown)
+    pages = dict(re.findall(r"^\| \[(\w+)\]\((\w+)\.md\) \|", PAGES["mpi_match/docs/engines/README.md"], re.MULTILINE))
+    assert pages == {name: name for name in REGISTRY}
 
 
 def test_the_table_of_operators_is_that_of_the_model() -> None:

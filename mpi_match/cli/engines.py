@@ -23,7 +23,8 @@ def engines(names: tuple[str, ...], as_json: bool) -> None:
 
     found: dict[str, Any] = {}
     for name in names or REGISTRY:
-        found[name] = {"says": REGISTRY[name].says, "options": {}}
+        entry = REGISTRY[name]
+        found[name] = {"runs_on": entry.runs_on, "takes_changes": entry.takes_changes, "says": entry.says, "options": {}}
         for option in options_of(name):
             found[name]["options"][option.name] = {
                 "values": option.values,
@@ -35,7 +36,7 @@ def engines(names: tuple[str, ...], as_json: bool) -> None:
         print_json(found)
         return
     for name, engine in found.items():
-        click.echo(f"{name:<11} {engine['says']}")
+        click.echo(f"{name:<11} {engine['runs_on']}  {'changes' if engine['takes_changes'] else '-':<7}  {engine['says']}")
         for key, option in engine["options"].items():
             click.echo(f"    {key}={option['values']}  [{option['default']}]")
             click.echo(f"        {option['says']} ({option['section']})")

@@ -22,6 +22,7 @@ import numpy as np
 from mpi_match.arrays.csr import Array
 from mpi_match.changes.changes import Changes
 from mpi_match.compute.compile_parts import Part
+from mpi_match.engines.entries import REGISTRY
 from mpi_match.engines.option import OptionValue
 from mpi_match.errors import EngineError
 from mpi_match.events.batch import EventBatch
@@ -59,7 +60,7 @@ class Engine(ABC):
     """Finds what the events of a batch match in one table.
 
     It is made from a table: `Class(table, device, threads, live=live)`, and `options=` by name where the registry has any;
-    `open_engine` has what these mean.
+    `open_engine` has what these mean.  Pickled or copied, an engine for a fixed table is opened again, in the same way.
 
     Of the class:
         takes_changes   can it be opened for a table that will change?
@@ -81,6 +82,18 @@ class Engine(ABC):
     device: str
     gpu: str | None = None
     options: Mapping[str, OptionValue] = {}
+    _again: tuple[Callable[..., Engine], Mapping[str, Any]] | None = None
+    """Opens the engine again with these arguments of `open_engine`, by name."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For `pickle` and `copy`: its table and how it was opened, to be opened again.  Raises TypeError for one that takes
+        changes."""
+        if self._again is None or self._again[1]["live"]:
+            raise TypeError(
+                f"engine {self.name!r} cannot be pickled or copied, because its table may have changed since it was opened; "
+                "pickle its LiveMatcher, or open one for the table there"
+            )
+        return self._again[0], self._again[1:]
 
     @classmethod
     def compiled_apart(cls, packed: str) -> Sequence[Part]:
@@ -210,8 +223,9 @@ def _ended(begun: Matches | Pending) -> Matches:
 
 
 def fixed_only(name: str) -> str:
-    """The error message of an engine that serves only fixed tables."""
-    return f"engine {name!r} serves tables that do not change; keyed, keyed_cuda and clcb take changes"
+    """The error message of an engine that serves only fixed tables; names those of the registry that take changes."""
+    *others, last = (other for other, entry in REGISTRY.items() if entry.takes_changes)
+    return f"engine {name!r} serves tables that do not change; {', '.join(others)} and {last} take changes"
 
 
 def check_changes(name: str, live: bool, table: Table, changes: Changes) -> None:

@@ -1,4 +1,4 @@
-"""The registry of engines, which opens one by name, for a table, with options; or the fastest that can serve (`auto`).
+"""Opens an engine of the registry (`entries`) by name, for a table, with options; or the fastest that can serve (`auto`).
 
 An engine is imported only when it is opened: those on a GPU load Numba's CUDA.
 """
@@ -9,9 +9,11 @@ import importlib
 import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from mpi_match.engines.base import Engine, fixed_only
+from mpi_match.engines.entries import REGISTRY as REGISTRY
+from mpi_match.engines.entries import Entry as Entry
 from mpi_match.engines.fastest import FastestOf
 from mpi_match.engines.option import Option, OptionValue
 from mpi_match.errors import EngineError, OptionError
@@ -20,68 +22,6 @@ from mpi_match.table.table import Table
 log = logging.getLogger(__name__)
 
 
-class Entry(NamedTuple):
-    """An engine of the registry: its class, a description of one line, and its options; as `module:name`, imported lazily.
-
-    Options have modules of their own, so that asking for them needs neither Numba's CUDA nor a GPU.  `on_cpu`: an option,
-    and its values with which an engine for a GPU needs none.
-    """
-
-    engine: str
-    says: str
-    options: str = ""
-    on_cpu: tuple[str, tuple[str, ...]] = ("", ())
-
-    def needs_gpu(self, given: Mapping[str, object]) -> bool:
-        """Does it run on a GPU, with these options by key?"""
-        option, values = self.on_cpu
-        return self.says.startswith("GPU") and given.get(option) not in values
-
-
-REGISTRY = {
-    "reference": Entry("mpi_match.engines.reference:Reference", "CPU  asks the model about every filter"),
-    "counting": Entry("mpi_match.engines.counting:Counting", "CPU  counts satisfied constraints on the event's names"),
-    "sff": Entry(
-        "mpi_match.lab.baselines.sff.engine:Sff",
-        "CPU  counts by Siena's index of predicates (Carzaniga and Wolf, SIGCOMM 2003; baseline)",
-        "mpi_match.lab.baselines.sff.options:SFF_OPTIONS",
-    ),
-    "betree": Entry(
-        "mpi_match.lab.baselines.betree.engine:BeTree",
-        "CPU  divides filters by names and values in turn (Sadoghi and Jacobsen, SIGMOD 2011; baseline)",
-        "mpi_match.lab.baselines.betree.options:BETREE_OPTIONS",
-    ),
-    "rtree": Entry(
-        "mpi_match.lab.baselines.rtree.engine:RTree",
-        "CPU  an R*-tree of the areas (libspatialindex by the package rtree; baseline)",
-    ),
-    "duckdb": Entry(
-        "mpi_match.lab.baselines.duckdb:DuckDb", "CPU  counts satisfied constraints in SQL (the package duckdb; baseline)"
-    ),
-    "keyed": Entry("mpi_match.engines.keyed.cpu:Keyed", "CPU  looks at filters that share rare features with the event"),
-    "keyed_cuda": Entry("mpi_match.engines.keyed.cuda:KeyedCuda", "GPU  the same index, thousands of events at a time"),
-    "twophase": Entry(
-        "mpi_match.engines.twophase.engine:TwoPhase",
-        "CPU  predicates first, then clusters of filters (Farroukh et al., DEBS 2009)",
-        "mpi_match.engines.twophase.options:TWOPHASE_OPTIONS",
-    ),
-    "ccm": Entry(
-        "mpi_match.engines.ccm.engine:Ccm",
-        "GPU  a thread for each constraint (Margara and Cugola, DEBS 2011)",
-        "mpi_match.engines.ccm.options:CCM_OPTIONS",
-    ),
-    "clcb": Entry(
-        "mpi_match.engines.clcb.engine:Clcb",
-        "GPU  areas first, then constraints (Cugola and Margara, Middleware 2012)",
-        "mpi_match.engines.clcb.options:CLCB_OPTIONS",
-    ),
-    "tagmatch": Entry(
-        "mpi_match.engines.tagmatch.engine:TagMatch",
-        "GPU  tag sets only: signatures, by partitions (Rogora et al., EuroSys 2017); --set variant=cpu: CPU",
-        "mpi_match.engines.tagmatch.options:TAGMATCH_OPTIONS",
-        on_cpu=("variant", ("cpu", "prefix-tree")),
-    ),
-}
 AUTO = ("keyed_cuda", "keyed")
 """Engines that `auto` tries, in order."""
 MOST_COMPARED = 1_000_000
@@ -128,8 +68,32 @@ def open_engine(
     """
     given = options or {}
     check_options([name], given, measured=measured)
-    if name == "auto":
-        return _open_auto(table, device, threads, live, given)
+    opened = (
+        _open_auto(table, device, threads, live, given)
+        if name == "auto"
+        else _open_named(name, table, device, threads, live=live, given=given, measured=measured)
+    )
+    how = {"device": device, "threads": threads, "live": live, "options": options, "measured": measured}
+    opened._again = _open_again, {"name": name, "table": table, **how}
+    return opened
+
+
+def _open_again(how: Mapping[str, Any]) -> Engine:
+    """`open_engine` with these arguments: an engine that was pickled."""
+    return open_engine(**how)
+
+
+def _open_named(
+    name: str,
+    table: Table,
+    device: int | None,
+    threads: int | None,
+    *,
+    live: bool,
+    given: Mapping[str, object],
+    measured: bool,
+) -> Engine:
+    """One of REGISTRY, see `open_engine`."""
     engine = engine_class(name)
     if live and not engine.takes_changes:
         raise EngineError(fixed_only(name))

@@ -99,7 +99,7 @@ def test_engines_lists_engines_and_their_options() -> None:
         "section": "5, figure 5",
     }
     shown = mpi_match("engines", "tuned").stdout.splitlines()
-    assert shown[0].split() == ["tuned", "CPU", "counting", "with", "options"]
+    assert shown[0].split() == ["tuned", "CPU", "-", "counting", "with", "options"]
     assert shown[1:3] == ["    order=up|down  [up]", "        which way (1)"]
     assert "keyed" not in " ".join(shown)
     assert "there is no 'quick'" in mpi_match("engines", "quick", code=2).stderr

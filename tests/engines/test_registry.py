@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import pytest
@@ -49,7 +50,30 @@ def test_optional_methods_have_defaults(name: str) -> None:
 
 @pytest.mark.parametrize("name", CPU)
 def test_engines_take_changes_or_refuse_them(name: str) -> None:
-    assert refuses(name) != registry.engine_class(name).takes_changes
+    assert refuses(name) != REGISTRY[name].takes_changes
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_an_entry_says_what_its_class_is(name: str) -> None:
+    entry, engine = REGISTRY[name], registry.engine_class(name)
+    assert entry.takes_changes == engine.takes_changes
+    table = Table.from_filters([make_filter("i", [["x", "exists"]])]) if name in TAGS else TABLE
+    try:
+        on_gpu = open_engine(name, table).gpu is not None
+    except EngineError as refusal:
+        on_gpu = "GPU" in str(refusal)
+    assert on_gpu == (entry.runs_on == "GPU")
+    if entry.on_cpu[0]:
+        (option,) = (option for option in registry.options_of(name) if option.name == entry.on_cpu[0])
+        assert entry.runs_on == "GPU"
+        assert set(entry.on_cpu[1]) < set(option.values.split("|"))
+
+
+def test_who_takes_no_changes_names_those_that_do() -> None:
+    with pytest.raises(EngineError) as refusal:
+        open_engine("counting", TABLE, live=True)
+    named = set(re.findall(r"\w+", str(refusal.value).partition("; ")[2])) & set(REGISTRY)
+    assert named == {name for name in REGISTRY if registry.engine_class(name).takes_changes}
 
 
 def test_an_engine_without_match_is_not_instantiable() -> None:

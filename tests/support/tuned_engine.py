@@ -20,7 +20,7 @@ OPTIONS = (
     Option("twice", False, "once more", "ours"),
 )
 DEFAULTS = {"order": "up", "depth": 2, "share": 0.5, "twice": False}
-ENTRY = Entry("tuned_engine:Tuned", "CPU  counting with options", "tuned_engine:OPTIONS")
+ENTRY = Entry("tuned_engine:Tuned", "counting with options", "tuned_engine:OPTIONS")
 opened: list[dict[str, Any]] = []
 
 

@@ -1,8 +1,8 @@
 """How much work a filter is: an estimate from the table alone, for dividing a table among workers.
 
-An engine that indexes filters by their rarest features (`keyed`, `keyed_cuda`) verifies a filter when an event has all of
-them.  The only evidence of that frequency are the subscriptions: a name is assumed to be published as often as it is
-subscribed to, and so is the operand of `=`.  So the work of a filter is
+An engine that indexes filters by their rarest features (`registry.Entry.cost_class`: "indexed") verifies a filter when an
+event has all of them.  The only evidence of that frequency are the subscriptions: a name is assumed to be published as often
+as it is subscribed to, and so is the operand of `=`.  So the work of a filter is
 
     the product of its up to three rarest features, at most one of a name     1 for a filter without any
     × the share of the plane that its circle's square takes                   if it has an area
@@ -13,8 +13,8 @@ subscribed to, and so is the operand of `=`.  So the work of a filter is
 Of a large table, only the first filter of every 2, 4, ... consecutive ones (a *grain*) is sampled: so the estimate takes
 some megabytes, however large the table.
 
-An engine that scans (`ccm`, `clcb`, `counting`) evaluates every constraint on the event's names: its work is the sum, over
-the constraints, of how often their names are published.
+An engine that scans ("scanned") evaluates every constraint on the event's names: its work is the sum, over the constraints,
+of how often their names are published.
 
 Measured with `keyed` on a table whose first quarter of filters has one or two constraints on popular names and the others
 three to five on any: divided into four by count, the most loaded shard took 3.2 times the mean time for an event, divided by
@@ -31,11 +31,10 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.compute.compile_cache import jit
+from mpi_match.engines.registry import REGISTRY
 from mpi_match.model import Op
 from mpi_match.table.range_reader import RangeReader
 
-SCANNING = ("ccm", "clcb", "counting", "reference", "sff")
-"""Engines that evaluate constraints one by one."""
 DEPTH = 3
 """The most features that a filter is indexed by."""
 PRESENCE_WORK = 0.15
@@ -97,7 +96,7 @@ def work_of(table: RangeReader, engine: str, *, filters: bool = False) -> Array:
     names, estimate = _Names(table.name_offsets, table.n_codes, width), _Estimate.empty(n)
     for rows in table.rows():
         _add(names, _Rows(*rows), grain, estimate)
-    if engine in SCANNING:
+    if engine in REGISTRY and REGISTRY[engine].cost_class == "scanned":  # `auto` is of the other class
         return estimate.scanned.astype(np.float64)
     share = _shares_of_plane(*table.areas(sample))
     looked_at = estimate.rarest.prod(axis=1, dtype=np.float64) * share

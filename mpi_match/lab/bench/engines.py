@@ -37,7 +37,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.engines import Engine, match_all, open_engine
-from mpi_match.engines.registry import check_options, engine_class, of_engine
+from mpi_match.engines.registry import REGISTRY, check_options, of_engine
 from mpi_match.environment.machine import origin, peak_bytes
 from mpi_match.errors import EngineError, MpiMatchError, OptionError
 from mpi_match.events.batch import EventBatch
@@ -245,7 +245,7 @@ def _build(workload: Workload, name: str, options: BenchOptions, tell: Callable[
     tell(f"{name}: index")
     table, events = workload.small()
     device, threads, own = options.device, options.threads, of_engine(name, options.engine_options)
-    live = bool(options.moves) and (name == "auto" or engine_class(name).takes_changes)
+    live = bool(options.moves) and (name == "auto" or REGISTRY[name].takes_changes)
     open_engine(name, table, device, threads, live=live, options=own, measured=True).match(events)
     spent: list[float] = []
     while True:

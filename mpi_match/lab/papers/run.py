@@ -113,7 +113,7 @@ def _reason(name: str, given: Mapping[str, object] = MappingProxyType({})) -> st
 
 def gpus() -> int:
     """The GPUs of this machine; 0 where there are none, and under the simulator."""
-    return 0 if _reason(next(name for name, entry in REGISTRY.items() if entry.says.startswith("GPU"))) else _n_gpus()
+    return 0 if _reason(next(name for name, entry in REGISTRY.items() if entry.runs_on == "GPU")) else _n_gpus()
 
 
 def _n_gpus() -> int:
@@ -194,7 +194,7 @@ def rank_points(runs: RanksRun, plan: ExperimentPlan) -> Iterator[RankPoint]:
     """The points of runs with ranks, with as many workers as can have what their engine needs; none where none can."""
     if not plan.has(runs.engine) or missing([runs.engine]):
         return
-    on_gpu = REGISTRY[runs.engine].says.startswith("GPU")
+    on_gpu = REGISTRY[runs.engine].runs_on == "GPU"
     workers = tuple(n for n in runs.workers if not on_gpu or n <= gpus())
     key, texts = plan.of(runs.axis) if runs.axis else ("", ("",))
     for text in texts if workers else ():

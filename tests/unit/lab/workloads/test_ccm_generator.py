@@ -15,9 +15,7 @@ from mpi_match.table.table import Table
 
 ORIGINAL = SCENARIOS["ccm-original"]
 OF_PACKAGES = ("rtree", "duckdb")
-OURS = [
-    name for name, entry in REGISTRY.items() if not entry.says.startswith("GPU") and name not in ("reference", *OF_PACKAGES)
-]
+OURS = [name for name, entry in REGISTRY.items() if entry.runs_on == "CPU" and name not in ("reference", *OF_PACKAGES)]
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 42, 2**31 - 1, 2**31, 2**32 - 1])

@@ -24,6 +24,7 @@ For subscriptions that are added, moved and removed, `mpi_match.LiveMatcher` doe
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice
@@ -257,7 +258,8 @@ class RowMatcher:
     """Matches one event at a time, as soon as can be: an object, or the bytes of its JSON, to labels.
 
     `engine` was opened for `table`.  `location` and `id` are those of `make_events`.  `match` of an event of some attributes
-    takes about ten microseconds, where `make_batch` and `Engine.match` take hundreds; not for several threads at once.
+    takes about ten microseconds, where `make_batch` and `Engine.match` take hundreds.  Any number of threads may call it.
+    Pickled or copied, it opens its engine again (see `Engine`).
 
     >>> table = make_table([{"interface": "hot", "constraints": [["temp", ">", 30]]}])
     >>> matcher = RowMatcher(table, open_engine("counting", table))
@@ -270,7 +272,9 @@ class RowMatcher:
     ) -> None:
         from mpi_match.ingest.json.published_scanner import RowScanner  # loads Numba
 
-        self._scanner, self._engine = RowScanner(table.vocabulary, form_of(location, id)), engine
+        self._given = table, engine, location, id
+        self._engine, self._scanner = engine, RowScanner(table.vocabulary, form_of(location, id))
+        self._free = deque([self._scanner])  # a thread takes one and puts it back; the one that was used last is taken first
         self._labels = [label.decode() for label in table.labels]
 
     def match(self, row: Mapping[str, Any] | bytes | str) -> list[str]:
@@ -278,7 +282,25 @@ class RowMatcher:
 
         Raises ModelError when the row is no event, EngineError.
         """
-        return [self._labels[i] for i in self._engine.match(self._scanner.batch(row)).ids.tolist()]
+        try:
+            scanner = self._free.pop()
+        except IndexError:
+            scanner = self._scanner.another()
+        try:
+            found = self._engine.match(scanner.batch(row)).ids.tolist()
+        except ModelError:
+            self._free.append(scanner)
+            raise
+        self._free.append(scanner)
+        return [self._labels[i] for i in found]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _row_matcher, self._given
+
+
+def _row_matcher(table: Table, engine: Engine, location: str | tuple[str, str] | None, id_: str | None) -> RowMatcher:
+    """The `RowMatcher` that was pickled."""
+    return RowMatcher(table, engine, location=location, id=id_)
 
 
 def form_of(location: str | tuple[str, str] | None, id_: str | None) -> EventForm:

@@ -7,6 +7,7 @@ object, is judged by `rows`, so the event, or the reason why it is none, is alwa
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -32,9 +33,10 @@ _write = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
 
 
 class RowScanner:
-    """Reads judge, one at a time, into the code space of a vocabulary.
+    """Reads rows, one at a time, into the code space of a vocabulary.
 
-    A batch that it returns shares its memory: it is valid until the next one.
+    A batch that it returns shares its memory: it is valid until the next one.  So each thread needs one of its own
+    (`another`).
     """
 
     def __init__(self, vocabulary: Vocabulary, form: EventForm) -> None:
@@ -45,6 +47,12 @@ class RowScanner:
             self._flat = flat_lines(vocabulary, form)
             self._make(_FIRST_BYTES)
             self._scan(b"{}")
+
+    def another(self) -> RowScanner:
+        """One more of the same, which shares the tables, but not the memory for rows."""
+        found = copy.copy(self)
+        found._make(_FIRST_BYTES)
+        return found
 
     def _make(self, n_bytes: int) -> None:
         """Arrays for rows of so many bytes."""

@@ -14,9 +14,9 @@
     (array([0, 1, 0], dtype=uint8), array([0, 2, 3, 3]))
 
 Subscriptions and events come as plain dicts (the rows of `mpi_match.ingest.rows.judge`), as checked objects (`make_filter`,
-`make_event`), from JSON lines files, and events also as columns.  A table is built once and serves any number of batches; a
-batch belongs to the table that it was made for.  An invalid row raises ModelError with its position, or goes to a list of
-`Reject` when one is given.
+`make_event`), from files, and events also as JSON lines in bytes and as columns.  A table is built once and serves any
+number of batches; a batch belongs to the table that it was made for.  An invalid row raises ModelError with its position, or
+goes to a list of `Reject` when one is given.
 
 For subscriptions that are added, moved and removed, `mpi_match.LiveMatcher` does all of this in one object.
 """
@@ -31,11 +31,24 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+import numpy as np
+
 from mpi_match.engines import Engine, open_engine
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
-from mpi_match.ingest.columns.frames import ArrowArray, ArrowStream, encode_arrow, encode_columns, flat_columns, has_arrow
-from mpi_match.ingest.columns.python import Frame, columns_of_frame, events_of_columns, needed_names
+from mpi_match.ingest.columns.frames import (
+    ArrowArray,
+    ArrowStream,
+    encode_arrow,
+    encode_numbers,
+    events_of_arrow,
+    events_of_numbers,
+    has_arrow,
+    numbers_of,
+    reader_of,
+    reader_of_columns,
+)
+from mpi_match.ingest.columns.python import Frame, columns_of_frame, needed_names, rows_of, wanted_columns
 from mpi_match.ingest.files.blocks import LineBlock, read_blocks
 from mpi_match.ingest.json.passed_rows import blocks_of_rows, blocks_of_text
 from mpi_match.ingest.rows.judge import EventForm, Reject, Rejects, event_of_passed, row_text, subscription_filters
@@ -98,14 +111,19 @@ def make_events(
 ) -> Events:
     """Events as raw columns, not yet bound to a table.
 
-    `events`: dicts (nested ones flatten to dotted names, None means absent), events of `make_event`, the path of a JSON
-    lines file, a dict of columns of equal length, a data frame of pandas or polars, or anything with Arrow's C interface
-    (see `ingest.columns.python`; NaN is a number; null, None and masked entries are absent; fields of structs get dotted
-    names).
+    `events` in one of these forms:
+
+        rows      any mappings (nested ones flatten to dotted names, None means absent), events of `make_event`, JSON texts
+        bytes     JSON lines
+        a path    of any file or directory that `mpi-match match` reads: JSON lines, CSV, both packed too, Parquet, Arrow
+        columns   a dict of columns of equal length, a structured array, a data frame of pandas or polars, or anything with
+                  Arrow's C interface (see `ingest.columns.python`; NaN is a number; null, None and masked entries are
+                  absent; fields of structs and objects get dotted names)
+
     `location`: the two attributes that hold x and y, `("x", "y")` or `"x,y"`.  `id`: the attribute that holds the event's
     id.
     `rejects`: bad events are appended to it; without it the first one raises ModelError.  A bad event keeps its number and
-    matches nothing.  A bad entry of a column rejects all columns.
+    matches nothing.  A column of a type that no attribute has raises ModelError, a missing file FileNotFoundError.
 
     >>> events = make_events({"temp": [31, 25.5, None], "city": ["Milan", "Rome", "Turin"]})
     >>> [events.event(i).attributes for i in range(len(events))]
@@ -116,7 +134,16 @@ def make_events(
         return _events_of_files(events, form, bad)
     columns = _columns_of(events)
     if columns is not None:
-        return events_of_columns(columns, form)
+        found, n = wanted_columns(columns, form, None, _n_rows(events))
+        chunk = numbers_of(found, n, form)
+        if chunk is not None:
+            return events_of_numbers(chunk, form)
+        reader = reader_of_columns(found, n)
+        if reader is not None:
+            return events_of_arrow(reader, form, bad)
+        events = rows_of(found, n)
+    elif has_arrow(events):
+        return events_of_arrow(reader_of(cast(ArrowStream | ArrowArray, events)), form, bad)
     few, blocks = _blocks_of(events)
     if blocks is None:
         return Events.of(_judged(few, partial(event_of_passed, form=form), "event", rejects))
@@ -139,8 +166,8 @@ def make_batch(
 ) -> EventBatch:
     """Events encoded for `table`, ready for `Engine.match`; the parameters are those of `make_events`.
 
-    Columns are encoded in compiled code, by all threads.  Those that no filter names are not looked at.  With Arrow's C
-    interface a bad entry makes its event a bad one.
+    Rows, text, files and columns are encoded in compiled code, by all threads.  Columns that no filter names are not looked
+    at.
 
     >>> table = make_table([{"interface": "a", "constraints": [["x", ">", 0.5]], "area": [0, 0, 5]}])
     >>> batch = make_batch(table, {"x": [0.0, 1.0, 2.0], "lat": [3, 3, 4], "lon": [4, 4, 4]}, location=("lat", "lon"))
@@ -153,14 +180,19 @@ def make_batch(
     bad = _Refused("event") if rejects is None else rejects
     if isinstance(events, (str, os.PathLike)):
         return _batch_of_files(events, vocabulary, form, bad)
-    if has_arrow(events):
-        return encode_arrow(cast(ArrowStream | ArrowArray, events), vocabulary, form, rejects)
     columns = _columns_of(events)
     if columns is not None:
-        batch = encode_columns(columns, vocabulary, form)
+        found, n = wanted_columns(columns, form, needed_names(vocabulary.attribute_names, form), _n_rows(events))
+        chunk = numbers_of(found, n, form)
+        batch = None if chunk is None else encode_numbers(chunk, vocabulary, form)
         if batch is not None:
             return batch
-        return events_of_columns(columns, form, needed_names(vocabulary.attribute_names, form)).encode(vocabulary)
+        reader = reader_of_columns(found, n)
+        if reader is not None:
+            return encode_arrow(reader, vocabulary, form, bad)
+        events = rows_of(found, n)
+    elif has_arrow(events):
+        return encode_arrow(reader_of(cast(ArrowStream | ArrowArray, events)), vocabulary, form, bad)
     few, blocks = _blocks_of(events)
     if blocks is None:
         return Events.of(_judged(few, partial(event_of_passed, form=form), "event", rejects)).encode(vocabulary)
@@ -223,13 +255,18 @@ def _files(path: PathLike, form: EventForm) -> list[Path]:
     return event_files(found, form)
 
 
-def _columns_of(events: object) -> Mapping[str, Any] | None:
-    """Columns by name; None for events that come as rows."""
+def _columns_of(events: object) -> Mapping[Any, Any] | None:
+    """Columns by name; None for what has Arrow's interface, and for events that come as rows."""
     if isinstance(events, Mapping):
         return events
-    if isinstance(events, Frame):
-        return columns_of_frame(events)
-    return flat_columns(cast(ArrowStream | ArrowArray, events)) if has_arrow(events) else None
+    if isinstance(events, np.ndarray) and events.dtype.names is not None:
+        return {name: events[name] for name in events.dtype.names}
+    return columns_of_frame(events) if isinstance(events, Frame) and not has_arrow(events) else None
+
+
+def _n_rows(events: Any) -> int:
+    """Rows of a frame, which it has without columns too."""
+    return 0 if isinstance(events, Mapping) else len(events)
 
 
 def match(

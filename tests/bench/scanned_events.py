@@ -14,7 +14,7 @@ where the cache was empty.
 
 With `--columns` Arrow tables of the scenario's values instead, to codes: one with a column for every name, most of it null
 (`sparse`), and one of five columns without nulls, of integers and doubles in turns (`dense`); beside them entry by entry,
-`events_of_columns` and `encode` of the first rows, as `make_batch` did before.  Codes of the first rows must be the same,
+`events_of_arrow` and `encode` of the first rows, as `make_batch` did before.  Codes of the first rows must be the same,
 and the answers to them.
 
 With `--tables` event tables, as `compile events --local` makes them, of JSON lines and of the same rows as Parquet: beside
@@ -64,8 +64,8 @@ from mpi_match.events.batch import EventBatch
 from mpi_match.events.event_table import EventTable, save_events
 from mpi_match.events.events import Events
 from mpi_match.ingest.columns.arrow_to_events import event_of_columns
-from mpi_match.ingest.columns.frames import encode_arrow
-from mpi_match.ingest.columns.python import columns_of_frame, events_of_columns, needed_names
+from mpi_match.ingest.columns.frames import encode_arrow, events_of_arrow, reader_of
+from mpi_match.ingest.columns.python import needed_names
 from mpi_match.ingest.files.blocks import LineBlock, read_blocks
 from mpi_match.ingest.json.event_scanner import EventQueue, EventScanner, SharedScanner
 from mpi_match.ingest.json.subscription_scanner import read_subscriptions
@@ -229,10 +229,10 @@ def of_columns(options: argparse.Namespace, directory: Path) -> Iterator[dict[st
         first = columns.slice(0, options.lines_by_rows)
 
         def by_entry(first: Any = first) -> EventBatch:
-            return events_of_columns(columns_of_frame(first), PLAIN).encode(vocabulary)
+            return events_of_arrow(reader_of(first), PLAIN, []).encode(vocabulary)
 
         def encoded(columns: Any = columns) -> EventBatch:
-            return encode_arrow(columns, vocabulary, PLAIN, None)
+            return encode_arrow(reader_of(columns), vocabulary, PLAIN, [])
 
         found, expected = encoded(first), by_entry()
         assert all(map(np.array_equal, found.columns, expected.columns)), "the codes differ"

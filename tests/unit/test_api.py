@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 import mpi_match
 from mpi_match import api
 from mpi_match.events.events import Events
-from mpi_match.ingest.columns import python
 from mpi_match.ingest.rows.judge import EventForm, Reject, event_of_row
 from mpi_match.model import Type, make_event, make_filter, match_naive
 from mpi_match.table.table import Table
@@ -158,12 +157,12 @@ def test_columns_keep_types_apart_and_nan_is_a_number() -> None:
     ("bad", "said"),
     [
         ({"a": [1, 2], "b": [1]}, "one length, found 'a': 2, 'b': 1"),
-        ({"a": np.array([0, 2**53 + 1])}, r"column 'a': the integer 9007199254740993 is beyond 2\^53"),
-        ({"a": np.array([0, 2**64 - 1], np.uint64)}, "column 'a': the integer 18446744073709551615 is beyond"),
-        ({"a": [0, -(2**53) - 1]}, "column 'a': entry 1: the integer -9007199254740993"),
+        ({"a": np.array([0, 2**53 + 1])}, r"event 1: attribute 'a': the integer 9007199254740993 is beyond 2\^53"),
+        ({"a": np.array([0, 2**64 - 1], np.uint64)}, "event 1: attribute 'a': the integer 18446744073709551615 is beyond"),
+        ({"a": [0, -(2**53) - 1]}, "event 1: attribute 'a': the integer -9007199254740993"),
         ({"a": np.zeros((2, 2))}, "column 'a': a column has one dimension, found 2"),
-        ({"a": [1, {}]}, r"column 'a': entry 1: a value must be .* found dict"),
-        ({"a": ["\ud800"]}, "column 'a': entry 0: .*lone surrogate"),
+        ({"a": [1, b"x"]}, "event 1: attribute 'a': a value must be .* found bytes"),
+        ({"a": ["\ud800"]}, "event 0: attribute 'a': .*lone surrogate"),
         ({3: [1]}, "a name must be a string"),
     ],
 )
@@ -177,9 +176,12 @@ def test_bad_columns_are_refused_with_their_place(bad: dict[str, Any], said: str
     [
         ({"x": [1.0]}, "no column 'y'; there are: 'x'"),
         ({"x": [1.0, 2.0], "y": [1.0, None]}, "event 1: the location needs both 'x' and 'y'"),
-        ({"x": [1.0, math.nan], "y": [1.0, 1.0]}, "column 'x': entry 1: the coordinates"),
-        ({"x": [1.0], "y": ["1"]}, "column 'y': entry 0: the coordinates"),
-        ({"x": [True], "y": [1.0]}, "column 'x': entry 0: the coordinates"),
+        (
+            {"x": [1.0, math.nan], "y": [1.0, 1.0]},
+            "event 1: the coordinates of a location must be finite numbers, found float nan",
+        ),
+        ({"x": [1.0], "y": ["1"]}, "event 0: the coordinates of a location must be finite numbers, found str '1'"),
+        ({"x": [True], "y": [1.0]}, "event 0: the coordinates of a location must be finite numbers, found bool True"),
     ],
 )
 def test_bad_locations_in_columns_are_refused(bad: dict[str, Any], said: str) -> None:
@@ -258,9 +260,9 @@ def test_nan_beside_nulls_is_a_number() -> None:
 
 def test_integers_beside_nulls_are_not_rounded() -> None:
     arrow = pytest.importorskip("pyarrow")
-    with pytest.raises(mpi_match.ModelError, match=r"column 'a': the integer 9007199254740993 is beyond 2\^53"):
+    with pytest.raises(mpi_match.ModelError, match=r"event 1: attribute 'a': the integer 9007199254740993 is beyond 2\^53"):
         api.make_events({"a": arrow.array([None, 2**53 + 1])})
-    with pytest.raises(mpi_match.ModelError, match=r"column 'a': entry 2: a value must be .* found bytes b'x'"):
+    with pytest.raises(mpi_match.ModelError, match="the column 'a' is of type binary, which no attribute has"):
         api.make_events({"a": arrow.array([None, None, b"x"])})
 
 
@@ -274,7 +276,10 @@ def test_integers_beside_nulls_are_not_rounded() -> None:
     ],
 )
 def test_dates_and_durations_are_not_taken_for_integers(dates: Any) -> None:
-    with pytest.raises(mpi_match.ModelError, match=r"column 'a': (dates and durations|entry 0: a value must be a number)"):
+    with pytest.raises(
+        mpi_match.ModelError,
+        match=r"the column 'a' is of type (timestamp|duration)|event 0: attribute 'a': a value must be a number",
+    ):
         api.make_events({"a": dates})
 
 
@@ -310,12 +315,13 @@ def test_nulls_in_rows_are_absent() -> None:
 
 @pytest.mark.parametrize("ids", [[1.0], [True], [[1, 2]], np.array([1.0])])
 def test_ids_in_columns_are_strings_or_integers(ids: Any) -> None:
-    with pytest.raises(mpi_match.ModelError, match="column 'n': entry 0: id must be a string or an integer"):
+    with pytest.raises(mpi_match.ModelError, match="event 0: id must be a string or an integer"):
         api.make_events({"n": ids}, id="n")
 
 
 def test_a_numeric_column_is_not_looped_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(python, "_column_of_objects", None)
+    monkeypatch.setattr(api, "rows_of", None)
+    monkeypatch.setattr(api, "reader_of_columns", None)
     events = api.make_events({"a": np.arange(1000), "b": np.ones(1000, bool)})
     assert events.type.tolist() == [Type.NUMBER, Type.BOOLEAN] * 1000
 

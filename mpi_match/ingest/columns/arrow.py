@@ -7,6 +7,7 @@
     struct                                                            its fields, under dotted names
     null                                                              absent in every event, as every null is
     list, large_list, fixed_size_list of these                        lists
+    list_view, run-end encoded arrays, bool8, uuid, json, tensors     as what they hold (`plain_arrow`)
 
 Only the columns are looked at that are *needed*: those that constraints name, those of location and id.  A needed column of
 another type is an error.  A decimal is the number that its digits would be in JSON.  Needs pyarrow.
@@ -25,6 +26,7 @@ import pyarrow.compute as pc
 from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
 from mpi_match.ingest.columns.exact_integers import are_exact
+from mpi_match.ingest.columns.plain_arrow import plain_array, plain_type
 from mpi_match.ingest.columns.python import refused_type
 from mpi_match.ingest.columns.typed import ColumnChunk, ListColumn, TypedColumn, Validity
 from mpi_match.ingest.rows.judge import EventForm, event_of_row
@@ -77,7 +79,7 @@ class NeededColumns(NamedTuple):
             for field in rest:
                 fields = {each.name: i for i, each in enumerate(array.type)}
                 array = array.flatten()[fields[field]]  # null where the struct is
-            found[name] = array
+            found[name] = plain_array(array)
         return found
 
 
@@ -197,7 +199,7 @@ def leaves(fields: Any, path: Path = ()) -> Iterator[tuple[Path, pa.DataType]]:
         if pa.types.is_struct(field.type):
             yield from leaves(field.type, (*path, field.name))
         else:
-            yield (*path, field.name), field.type
+            yield (*path, field.name), plain_type(field.type)
 
 
 def is_scalar(type_: pa.DataType) -> bool:

@@ -1,11 +1,10 @@
-"""Data frames and other columns, encoded for a vocabulary without an object for each event.
+"""Data frames and other columns of one type each, encoded for a vocabulary without an object for each event.
 
     a pandas frame, a dict of arrays        column by column: arrays of NumPy as they are, others through Arrow
     anything with Arrow's C interface       its record batches: pyarrow, polars, DuckDB, Spark's batches
 
-What `columns.python` has to judge entry by entry (lists, also as entries, and columns whose elements are asked for; arrays
-of mixed objects; bad values) is left to it: its events, or its error, are those of such columns.  Without pyarrow everything
-but arrays of NumPy is.
+Columns that have no single type (lists and arrays of mixed objects, objects in them), and all but arrays of numbers without
+pyarrow, are read as rows (`ingest.columns.python`).  The events, and the reasons of bad ones, are those of rows either way.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from mpi_match.arrays.csr import Array
 from mpi_match.events.batch import EventBatch
-from mpi_match.ingest.columns.python import columns_of_frame, needed_names
+from mpi_match.events.events import Events
+from mpi_match.ingest.columns.python import needed_names
 from mpi_match.ingest.columns.typed import ColumnChunk, TypedColumn, Validity
 from mpi_match.ingest.rows.judge import EventForm, Reject, Rejects, row_text
 from mpi_match.model import ModelError, Type
@@ -42,79 +41,99 @@ class ArrowArray(Protocol):
     def __arrow_c_array__(self, requested_schema: Any = None, /) -> tuple[object, object]: ...
 
 
-def is_of_pandas(events: object) -> bool:
-    """Is it a data frame of pandas, in whose columns of NumPy's types NaN is a number?  In its Arrow stream it is null."""
-    return type(events).__module__.partition(".")[0] == "pandas"
+def _is_of_pandas(events: object) -> bool:
+    """Is it of pandas, in whose columns of NumPy's types NaN is a number?  In its Arrow stream it is null."""
+    return any(each.__module__.partition(".")[0] == "pandas" for each in type(events).__mro__)
 
 
 def has_arrow(events: object) -> bool:
     """Can it be read through Arrow's C interface here?"""
-    return isinstance(events, (ArrowStream, ArrowArray)) and not is_of_pandas(events) and find_spec("pyarrow") is not None
+    return isinstance(events, (ArrowStream, ArrowArray)) and not _is_of_pandas(events) and find_spec("pyarrow") is not None
 
 
-def encode_arrow(
-    events: ArrowStream | ArrowArray, vocabulary: Vocabulary, form: EventForm, rejects: Rejects | None
-) -> EventBatch:
-    """The events of record batches.  Raises ModelError, also for a bad event if there are no `rejects` to append it to."""
+def reader_of(events: ArrowStream | ArrowArray) -> pa.RecordBatchReader:
+    """The record batches of what has Arrow's C interface."""
+    import pyarrow as pa
+
+    if isinstance(events, ArrowStream):
+        return pa.RecordBatchReader.from_stream(events)
+    return _reader(pa.record_batch(events))
+
+
+def _reader(batch: pa.RecordBatch) -> pa.RecordBatchReader:
+    import pyarrow as pa
+
+    return pa.RecordBatchReader.from_batches(batch.schema, [batch])
+
+
+def encode_arrow(reader: pa.RecordBatchReader, vocabulary: Vocabulary, form: EventForm, rejects: Rejects) -> EventBatch:
+    """The events of record batches; bad ones go to `rejects`.  Raises ModelError for a needed column of an unusable type."""
     from mpi_match.ingest.columns.arrow import NeededColumns
     from mpi_match.ingest.columns.arrow_to_codes import ArrowEncoder  # loads Numba
 
-    reader = _reader(events)
     needed = NeededColumns.of(reader.schema, needed_names(vocabulary.attribute_names, form), form)
     encoder, found, first = ArrowEncoder(vocabulary, form, with_ids=False), [], 0
     for rows in reader:
         encoded, _, _, bad = encoder.encode(rows, needed)
         for row, reason, values in bad:
-            if rejects is None:
-                raise ModelError(f"event {first + row}: {reason}")
             rejects.append(Reject(reason, "", first + row, row_text(values)))
         found.append(encoded)
         first += len(encoded)
     return found[0] if len(found) == 1 else EventBatch.concat(found or [encoder.nothing()])
 
 
-def _reader(events: ArrowStream | ArrowArray) -> pa.RecordBatchReader:
-    import pyarrow as pa
+def events_of_arrow(reader: pa.RecordBatchReader, form: EventForm, rejects: Rejects) -> Events:
+    """The events of record batches with all their columns.  Raises ModelError for a column of an unusable type."""
+    from mpi_match.ingest.columns.arrow import NeededColumns, is_list, is_scalar, leaves
+    from mpi_match.ingest.columns.arrow_to_events import events_of_batch  # loads Numba
+    from mpi_match.ingest.json.join_events import JoinedEvents
 
-    if isinstance(events, ArrowStream):
-        return pa.RecordBatchReader.from_stream(events)
-    batch = pa.record_batch(events)
-    return pa.RecordBatchReader.from_batches(batch.schema, [batch])
+    names = set()
+    for path, type_ in leaves(reader.schema):
+        names.add(".".join(path))
+        if not is_scalar(type_) and not is_list(type_):
+            raise ModelError(
+                f"the column {'.'.join(path)!r} is of type {type_}, which no attribute has: cast it, or leave it out"
+            )
+    usable, joined, first = NeededColumns.of(reader.schema, names, form), JoinedEvents(), 0
+    for rows in reader:
+        events, bad = events_of_batch(rows, usable, frozenset(names), form, set())
+        joined.add(events)
+        for row, reason in bad:
+            rejects.append(Reject(reason, "", first + row, row_text(rows.slice(row, 1).to_pylist()[0])))
+        first += rows.num_rows
+    return joined.take()
 
 
-def flat_columns(events: ArrowStream | ArrowArray) -> dict[str, Any]:
-    """All columns, fields of structs under dotted names.  Raises ModelError for one name twice."""
-    import pyarrow as pa
-
-    table = _reader(events).read_all()
-    while any(pa.types.is_struct(field.type) for field in table.schema):
-        table = table.flatten()
-    return columns_of_frame(table)
-
-
-def encode_columns(columns: Mapping[str, Any], vocabulary: Vocabulary, form: EventForm) -> EventBatch | None:
-    """The events of columns by name; None where `ingest.columns.python` has to judge them."""
-    from mpi_match.ingest.columns.to_codes import ColumnEncoder  # loads Numba
-
-    needed = needed_names(vocabulary.attribute_names, form)
-    named = (*(form.location or ()), *((form.id,) if form.id is not None else ()))
-    if not {name.decode() for name in vocabulary.element_names}.isdisjoint(columns):
+def numbers_of(columns: Mapping[str, Any], n: int, form: EventForm) -> ColumnChunk | None:
+    """The n events of columns that are all arrays of numbers or booleans; None for others, and where an event may be bad."""
+    if form.id is not None or not columns.keys() >= set(form.location or ()):
         return None
-    if form.id is not None or not all(hasattr(values, "__len__") for values in columns.values()):
-        return None
-    lengths = {len(values) for values in columns.values()}
-    if len(lengths) > 1 or any(name not in columns for name in named):
-        return None
-    n = next(iter(lengths), 0)
     found: dict[str, TypedColumn] = {}
-    for name in needed & columns.keys():
-        column = _of_array(columns[name])
+    for name, values in columns.items():
+        dtype = getattr(values, "dtype", None)
+        column = _of_numbers(values) if isinstance(dtype, np.dtype) and dtype.kind in "biuf" else None
         if column is None:
             return None
         found[name] = column
-    if form.location is not None and not _are_places(n, *(found[name] for name in form.location)):
+    is_usable = form.location is None or _are_places(n, *(found[name] for name in form.location))
+    return ColumnChunk(n, found) if is_usable else None
+
+
+def encode_numbers(chunk: ColumnChunk, vocabulary: Vocabulary, form: EventForm) -> EventBatch | None:
+    """The events of `numbers_of`; None if the elements of one of the columns are asked for."""
+    if any(name.decode() in chunk.columns for name in vocabulary.element_names):
         return None
-    return ColumnEncoder(vocabulary, form.location).encode(ColumnChunk(n, found))
+    from mpi_match.ingest.columns.to_codes import ColumnEncoder  # loads Numba
+
+    return ColumnEncoder(vocabulary, form.location).encode(chunk)
+
+
+def events_of_numbers(chunk: ColumnChunk, form: EventForm) -> Events:
+    """The events of `numbers_of`, with all columns."""
+    from mpi_match.ingest.columns.to_events import events_of_chunk  # loads Numba
+
+    return events_of_chunk(chunk, list(chunk.columns), form)
 
 
 def _are_places(n: int, x: TypedColumn, y: TypedColumn) -> bool:
@@ -124,21 +143,13 @@ def _are_places(n: int, x: TypedColumn, y: TypedColumn) -> bool:
     return np.array_equal(there, y.is_present(n)) and np.array_equal(there, finite)
 
 
-def _of_array(values: Any) -> TypedColumn | None:
-    """The column of an array; None for what has to be judged entry by entry."""
+def _of_numbers(values: Any) -> TypedColumn | None:
+    """The column of an array of numbers or booleans; None for numbers that are not doubles."""
     validity = None
     if isinstance(values, np.ma.MaskedArray):
         validity, values = Validity(np.packbits(~np.ma.getmaskarray(values), bitorder="little"), 0), values.data
-    dtype = getattr(values, "dtype", None)
-    if isinstance(dtype, np.dtype) and dtype.kind in "biuf":
-        return _of_numbers(np.asarray(values), validity)
-    if validity is not None or isinstance(values, (list, tuple)) or find_spec("pyarrow") is None:
-        return None
-    return _of_arrow(values)
-
-
-def _of_numbers(array: Array, validity: Validity | None) -> TypedColumn | None:
-    if array.ndim != 1 or array.itemsize > 8:
+    array = np.asarray(values)
+    if array.itemsize > 8:
         return None
     array = array.astype(array.dtype.newbyteorder("="), copy=False)
     if array.dtype.kind == "b":
@@ -150,21 +161,51 @@ def _of_numbers(array: Array, validity: Validity | None) -> TypedColumn | None:
     return TypedColumn(Type.NUMBER, array.astype(np.float64, copy=False), None, validity)
 
 
-def _of_arrow(values: Any) -> TypedColumn | None:
+def reader_of_columns(columns: Mapping[str, Any], n: int) -> pa.RecordBatchReader | None:
+    """The columns of n events, each of one type; None if one of them has to be read entry by entry, and without pyarrow."""
+    if find_spec("pyarrow") is None:
+        return None
     import pyarrow as pa
 
-    from mpi_match.ingest.columns.arrow import is_scalar, typed_column
+    arrays = []
+    for values in columns.values():
+        try:
+            array = _arrow_of(values)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            return None
+        if array is None:
+            return None
+        arrays.append(array)
+    if not arrays:
+        return _reader(pa.record_batch([pa.nulls(n)], names=[""]))  # without a column it would have no rows
+    return _reader(pa.record_batch(arrays, names=list(columns)))
 
-    is_stream = isinstance(values, ArrowStream) and not is_of_pandas(values)
-    try:
-        made = pa.chunked_array(values) if is_stream else pa.array(values, from_pandas=False)
-        array = made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made
-    except (pa.ArrowException, TypeError, ValueError):
-        return None
-    if not isinstance(array, pa.Array) or not is_scalar(array.type):
-        return None
-    try:
-        column, wrong = typed_column(array)
-    except pa.ArrowInvalid:
-        return None
-    return None if wrong is not None and wrong.any() else column
+
+_ONE_TYPE = (frozenset((str, type(None))), frozenset((bool, type(None))), frozenset((int, float, type(None))))
+"""Types of objects that may stand in one column together."""
+
+
+def _arrow_of(values: Any) -> pa.Array | None:
+    """The column of one type that an array or a list is, if it is one.  Raises what pyarrow raises."""
+    import pyarrow as pa
+
+    mask, dtype = None, getattr(values, "dtype", None)
+    kind = dtype.kind if isinstance(dtype, np.dtype) else ""
+    if isinstance(values, np.ma.MaskedArray):
+        mask, values = np.ma.getmaskarray(values), values.data
+    if isinstance(values, (list, tuple)) or kind in ("O", "T"):
+        kinds = set(map(type, values))
+        if mask is not None or not any(kinds <= each for each in _ONE_TYPE):
+            return None
+        values = values.tolist() if isinstance(values, np.ndarray) else values
+    elif kind:
+        values = np.asarray(values)
+        if kind not in "biufUmM" or (kind == "f" and values.itemsize > 8):
+            return None
+        values = values.astype(values.dtype.newbyteorder("="), copy=False)
+    if isinstance(values, ArrowStream) and not _is_of_pandas(values):
+        made = pa.chunked_array(values)
+    else:
+        made = pa.array(values, mask=mask, from_pandas=False)
+    array = made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made
+    return array if isinstance(array, pa.Array) else None

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import mpi_match
 from mpi_match import api
 from mpi_match.events.batch import EventBatch
-from mpi_match.ingest.columns import frames, python, to_codes
+from mpi_match.ingest.columns import frames, to_codes
 from mpi_match.ingest.columns.typed import ColumnChunk, TypedColumn
 from mpi_match.ingest.rows.judge import EventForm, Reject
 from mpi_match.model import Type
@@ -148,7 +148,7 @@ def frames_of_all_libraries() -> Iterator[tuple[str, Any]]:
 
 
 def test_frames_of_every_library_take_the_compiled_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(python, "_column", None)
+    monkeypatch.setattr(api, "rows_of", None)
     values = ((1.5, "Rome", True), (math.nan, "home", False), (3, "é", True))
     rows = [dict(zip(("a", "s", "flag"), each, strict=True)) for each in values]
     expected = api.make_batch(TABLE, rows)
@@ -211,7 +211,7 @@ def test_only_operands_that_are_integers_and_close_together_have_a_table() -> No
 
 @pytest.mark.parametrize("mask", [[False, True], [True, True]])
 def test_masked_arrays_are_encoded_with_their_gaps(mask: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(python, "_column", None)
+    monkeypatch.setattr(api, "rows_of", None)
     rows = [{} if hidden else {"a": 3, "flag": True} for hidden in mask]
     found = api.make_batch(TABLE, {"a": np.ma.array([3, 3], mask=mask), "flag": np.ma.array([True, True], mask=mask)})
     assert are_same(found, api.make_batch(TABLE, rows))

@@ -1,0 +1,55 @@
+"""Types of Arrow that hold values of another type in a form of their own, as that type.
+
+bool8                              booleans
+uuid                               their text
+json                               its text
+fixed_shape_tensor                 lists
+run-end encoded                    their values
+list_view, large_list_view         lists
+"""
+
+from __future__ import annotations
+
+import uuid
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_BOOL8, _UUID, _JSON, _TENSOR = (
+    getattr(pa, name, ()) for name in ("Bool8Type", "UuidType", "JsonType", "FixedShapeTensorType")
+)
+"""Types that not all versions of pyarrow have."""
+
+
+def plain_type(type_: pa.DataType) -> pa.DataType:
+    """The type of `plain_array`."""
+    if isinstance(type_, pa.RunEndEncodedType):
+        return plain_type(type_.value_type)
+    if isinstance(type_, _BOOL8):
+        return pa.bool_()
+    if isinstance(type_, _UUID):
+        return pa.string()
+    if isinstance(type_, (_JSON, _TENSOR) if _JSON and _TENSOR else ()):
+        return type_.storage_type
+    if pa.types.is_list_view(type_) or pa.types.is_large_list_view(type_):
+        return pa.large_list(type_.value_type)
+    return type_
+
+
+def plain_array(array: pa.Array) -> pa.Array:
+    """An array as the values that it holds; itself where they are held as they are."""
+    type_ = array.type
+    if isinstance(type_, pa.RunEndEncodedType):
+        return plain_array(pc.run_end_decode(array))
+    if isinstance(type_, _BOOL8):
+        return array.storage.cast(pa.bool_())
+    if isinstance(type_, _UUID):
+        return pa.array(
+            [None if each is None else str(uuid.UUID(bytes=each)) for each in array.storage.to_pylist()], pa.string()
+        )
+    plain = plain_type(type_)
+    if plain is type_:
+        return array
+    if isinstance(type_, pa.BaseExtensionType):
+        return array.storage
+    return pa.array(array.to_pylist(), plain)  # of list_view; pyarrow's own cast breaks on nulls

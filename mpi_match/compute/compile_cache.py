@@ -47,6 +47,7 @@ import llvmlite.binding
 import numba
 import numpy
 from numba.core.caching import UserProvidedCacheLocator
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.types import unliteral
 
 import mpi_match
@@ -325,8 +326,21 @@ def partly(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     return decorate
 
 
+def _forked() -> None:
+    """Begin anew in a child process, whose parent's other threads may have been compiling."""
+    global _settings, _compiling, _shows, _timing
+    _settings, _compiling, _shows, _timing = threading.Lock(), threading.RLock(), False, False
+    while _held:
+        _held.popitem()[1].close()  # the parent keeps it locked
+    locks: list[Any] = [global_compiler_lock, getattr(llvmlite.binding.ffi.lib, "_lock", None)]
+    for lock in locks:
+        if hasattr(lock, "_lock"):
+            lock._lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_forked)
+
 jit = cached(numba.njit, nogil=True, no_cfunc_wrapper=True)
-parallel_jit = cached(numba.njit, nogil=True, parallel=True)
 nested: Callable[[Function], Function] = cast(Any, partly())
 """Compiled into the functions that call it and kept with them alone, which is quicker; it cannot be called from Python."""
 inlined = partly(forceinline=True)

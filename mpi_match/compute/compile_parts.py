@@ -83,6 +83,15 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
+def _forked() -> None:
+    """Leave the parent's other process to the parent."""
+    atexit.unregister(_end)
+    _other_process.cache_clear()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
 def main() -> None:
     """Compile what lines of the standard input name, until none comes for `IDLE_S` or they end."""
     asked = sys.stdin.fileno()

@@ -20,8 +20,9 @@ make and once to read.  Arrays are made by NumPy and filled here, because NumPy 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
@@ -70,18 +71,50 @@ def in_stretches(n: int, kernel: Callable[..., T], *arguments: Any, least: int |
     return by_threads(n_stretches, lambda stretch: kernel(stretch, n_stretches, *arguments))
 
 
-def by_threads(n: int, work: Callable[[int], T]) -> list[T]:
+def by_threads(n: int, work: Callable[[int], T], stop: Callable[[], object] | None = None) -> list[T]:
     """The results of `work(thread)` for each of n threads, of which the calling one is the first.
 
-    With fewer cores some work one after the other, so none may wait for another.
+    With fewer cores some work one after the other, so none may wait for another.  Raises what one of them raised, or an
+    interrupt, after all of them have ended, which `stop` may make sooner: so nothing is at work on what the caller dropped.
     """
-    others = [_threads().submit(work, thread) for thread in range(1, n)]
-    return [work(0), *(other.result() for other in others)]
+    if n == 1:
+        return [work(0)]
+    at_work, is_over = [threading.Lock() for _ in range(n)], False
+
+    def of_other(thread: int) -> T:
+        with at_work[thread]:
+            if is_over:
+                raise CancelledError
+            return work(thread)
+
+    try:
+        others = [_threads().submit(of_other, thread) for thread in range(1, n)]
+        return [work(0), *(other.result() for other in others)]
+    except BaseException:
+        is_over = True
+        if stop is not None:
+            stop()
+        wait_for_all(at_work)
+        raise
+
+
+def wait_for_all(locks: Iterable[threading.Lock]) -> None:
+    """Wait until each of these locks was free, whatever interrupts it: who holds one ends soon."""
+    for lock in locks:
+        while True:
+            try:
+                with lock:
+                    break
+            except BaseException:  # a second interrupt; the first is about to be raised
+                continue
 
 
 @cache
 def _threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(len(os.sched_getaffinity(0)), "keyed-index")
+
+
+os.register_at_fork(after_in_child=_threads.cache_clear)  # a child has none of these threads
 
 
 def copy(to: Array, source: Array) -> None:

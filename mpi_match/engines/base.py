@@ -5,8 +5,12 @@
     engine.update(changes)          visible to every later batch
 
 An engine derives from `Engine`, implements `match` and `nbytes`, and overrides the other methods that it supports.  The
-registry (`registry`) lists it by name.  Rejected rows of a batch never reach it: `without_rejected` decorates the methods
-that take batches.
+registry (`registry`) lists it by name.  Decorators of these methods keep threads apart (`sharing`), check batches and
+changes, and take rejected rows out of a batch:
+
+    @matching      match of an engine on the CPU, which gets scratch of its own besides       any number of threads at once
+    @in_turn       match, begin and end of an engine that matches one batch after the other   one thread after the other
+    @updating      update                                                                     no thread matches meanwhile
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from mpi_match.changes.changes import Changes
 from mpi_match.compute.compile_parts import Part
 from mpi_match.engines.entries import REGISTRY
 from mpi_match.engines.option import OptionValue
+from mpi_match.engines.sharing import ScratchSets, Turns
 from mpi_match.errors import EngineError
 from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches
@@ -36,7 +41,7 @@ MOST_BEGUN = 3
 """Batches that are begun at a time: one for each pipeline slot of a GPU, even if each batch has events for one slot only."""
 
 
-Take = TypeVar("Take", bound=Callable[..., Any])
+Answer = TypeVar("Answer")
 
 
 class Pending(Protocol):
@@ -58,6 +63,11 @@ class Waiting(Pending, Protocol):
 
 class Engine(ABC):
     """Finds what the events of a batch match in one table.
+
+    Any number of threads may call `match`, `begin` and `update` at the same time.  Each answer is that of the filters before
+    an update or of those after it, never of some of both.  On the CPU matches run side by side; an engine on a GPU, and
+    `tagmatch`, match one batch after the other.  After an exception in `match`, such as an interrupt, the next `match` is
+    right; after one in `update` the engine refuses to match (`is_broken`).
 
     It is made from a table: `Class(table, device, threads, live=live)`, and `options=` by name where the registry has any;
     `open_engine` has what these mean.  Pickled or copied, an engine for a fixed table is opened again, in the same way.
@@ -82,6 +92,9 @@ class Engine(ABC):
     device: str
     gpu: str | None = None
     options: Mapping[str, OptionValue] = {}
+    _table: Table
+    _live: bool = False
+    _sharing: ScratchSets[Any] | Turns | None = None
     _again: tuple[Callable[..., Engine], Mapping[str, Any]] | None = None
     """Opens the engine again with these arguments of `open_engine`, by name."""
 
@@ -109,7 +122,8 @@ class Engine(ABC):
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
         """Matched interfaces of every event; with `filters`, matched filters instead.
 
-        Raises EngineError for a batch encoded with another vocabulary.
+        Any thread may call it at any time.  Raises EngineError for a batch encoded with another vocabulary, and for an
+        engine whose last update was interrupted (`is_broken`).
         """
 
     @property
@@ -130,9 +144,25 @@ class Engine(ABC):
     def update(self, changes: Changes) -> None:
         """Apply changes in order: every later `match` sees them, and no batch that was begun before.
 
-        Raises EngineError when the engine was not opened `live`, or the added filters are encoded with another vocabulary.
+        Any thread may call it at any time: it waits for matches in progress, and later ones wait for it.
+        Raises EngineError when the engine was not opened `live`, or the added filters are encoded with another vocabulary;
+        then nothing has changed.  After any other exception, such as an interrupt or a change that cannot be made, the
+        engine refuses to match (`is_broken`).
         """
         raise EngineError(fixed_only(self.name))
+
+    @property
+    def is_broken(self) -> bool:
+        """True after an update that was interrupted half-way: `match` and `update` raise EngineError, and a new engine for
+        the changed table has to be opened."""
+        return self._sharing is not None and self._sharing.is_broken
+
+    def renew(self) -> None:
+        """Make anew what an interrupted match may have left half-way; called before the next one, if matches take turns."""
+
+    def _check_changes(self, changes: Changes) -> None:
+        """Raise EngineError for changes that it does not take, before anything is changed."""
+        check_changes(self.name, self._live, self._table, changes)
 
     def pin(self, memory: Sequence[Array]) -> None:
         """Pin contiguous arrays that hold the batches to come and do not change while the engine exists.
@@ -183,17 +213,60 @@ class Engine(ABC):
         return 0.0
 
 
-def without_rejected(take: Take) -> Take:
-    """Decorator of an engine's `match` or `begin`, which then gets no rejected rows; these match nothing."""
+def matching(find: Callable[[Any, EventBatch, Any, bool], Matches]) -> Callable[..., Matches]:
+    """Decorator: `match` of an engine whose `_sharing` is `ScratchSets`; `find(engine, batch, scratch, filters)`.
+
+    A set of scratch that an exception leaves is not used again.
+    """
+
+    @wraps(find)
+    def match(engine: Engine, batch: EventBatch, *, filters: bool = False) -> Matches:
+        if batch.rejected is not None:
+            return match(engine, batch.accepted, filters=filters).with_rejected(batch.rejected)
+        check_batch(engine._table, batch)
+        sets: Any = engine._sharing
+        while True:
+            try:
+                scratch = sets.free.pop()
+            except IndexError:
+                scratch = sets.another(engine)
+            with scratch.busy:
+                if not sets.is_changing:
+                    found = find(engine, batch, scratch, filters)
+                    break
+            sets.free.append(scratch)
+            sets.wait_for_update()
+        sets.free.append(scratch)
+        return found
+
+    return match
+
+
+def in_turn(take: Callable[[Any, EventBatch, bool], Answer]) -> Callable[..., Answer]:
+    """Decorator: `match` or `begin` of an engine whose `_sharing` is `Turns`; `take(engine, batch, filters)`."""
 
     @wraps(take)
     def taking(engine: Engine, batch: EventBatch, *, filters: bool = False) -> Any:
-        if batch.rejected is None:
-            return take(engine, batch, filters=filters)
-        found = take(engine, batch.accepted, filters=filters)
-        return found.with_rejected(batch.rejected) if isinstance(found, Matches) else _Apart(found, batch.rejected)
+        if batch.rejected is not None:
+            found = taking(engine, batch.accepted, filters=filters)
+            return found.with_rejected(batch.rejected) if isinstance(found, Matches) else _Apart(found, batch.rejected)
+        check_batch(engine._table, batch)
+        turns: Any = engine._sharing
+        return turns.take(engine, take, batch, filters)
 
-    return taking  # type: ignore[return-value]
+    return taking
+
+
+def updating(apply: Callable[[Any, Changes], None]) -> Callable[[Any, Changes], None]:
+    """Decorator: an engine's `update`, which nothing else uses meanwhile; the changes are checked before."""
+
+    @wraps(apply)
+    def update(engine: Engine, changes: Changes) -> None:
+        engine._check_changes(changes)
+        sharing: Any = engine._sharing
+        sharing.update(engine, apply, changes)
+
+    return update
 
 
 class _Apart(NamedTuple):

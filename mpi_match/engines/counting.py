@@ -20,7 +20,8 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, places_in
 from mpi_match.compute.circle import in_circles
-from mpi_match.engines.base import Engine, check_batch, without_rejected
+from mpi_match.engines.base import Engine, matching
+from mpi_match.engines.sharing import Scratch, ScratchSets
 from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches
 from mpi_match.model import Op, Type
@@ -40,6 +41,7 @@ class Counting(Engine):
 
     def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:
         self._table = table
+        self._sharing = ScratchSets(self, lambda _: Scratch())
         constraints = table.constraints
         self._start = self._atom_rows = self._atom_offsets = np.zeros(0, np.int64)
         if table.is_tag_table:
@@ -58,12 +60,10 @@ class Counting(Engine):
         """See `Engine.nbytes`."""
         return self._start.nbytes + self._atom_rows.nbytes + self._atom_offsets.nbytes
 
-    @without_rejected
-    def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
+    @matching
+    def match(self, batch: EventBatch, _: Scratch, filters: bool) -> Matches:
         """See `Engine.match`."""
-        table = self._table
-        check_batch(table, batch)
-        bounds, found = batch.bounds, []
+        table, bounds, found = self._table, batch.bounds, []
         for event in range(batch.n_events):
             packed = batch.attributes[bounds[event] : bounds[event + 1]].astype(np.int64)
             if table.is_tag_table:

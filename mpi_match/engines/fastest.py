@@ -91,6 +91,11 @@ class FastestOf(Engine):
         return found[0]
 
     @property
+    def is_broken(self) -> bool:
+        """See `Engine.is_broken`."""
+        return any(engine.is_broken for engine in self._engines)
+
+    @property
     def nbytes(self) -> int:
         """See `Engine.nbytes`."""
         return sum(engine.nbytes for engine in self._engines)

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from mpi_match.changes.changes import Changes
-from mpi_match.engines.base import Engine, check_batch, check_changes, without_rejected
+from mpi_match.engines.base import Engine, matching, updating
+from mpi_match.engines.sharing import Scratch, ScratchSets
 from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches
 from mpi_match.model import Area, Change, Op, Type, inside
@@ -31,13 +32,14 @@ class Reference(Engine):
 
     def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:
         self._table, self._live = table, live
+        self._sharing = ScratchSets(self, lambda _: Scratch())
         self._n_filters, self._n_interfaces = table.n_filters, table.n_interfaces
         source = _Source(table)
         self._filters = {i: source.filter(i, interface) for i, interface in enumerate(table.filters.interface.tolist())}
 
+    @updating
     def update(self, changes: Changes) -> None:
         """See `Engine.update`: each change is applied literally to the filters that exist."""
-        check_changes(self.name, self._live, self._table, changes)
         source = None if changes.added is None else _Source(changes.added)
         self._n_filters, self._n_interfaces = changes.n_filters, changes.n_interfaces
         for i, target in enumerate(changes.target.tolist()):
@@ -56,10 +58,9 @@ class Reference(Engine):
         """See `Engine.nbytes`: an estimate, because the filters are Python objects."""
         return sum(sys.getsizeof(item) + sys.getsizeof(item.rows) for item in self._filters.values())
 
-    @without_rejected
-    def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
+    @matching
+    def match(self, batch: EventBatch, _: Scratch, filters: bool) -> Matches:
         """See `Engine.match`."""
-        check_batch(self._table, batch)
         bounds, found = batch.bounds, []
         shift = self._table.vocabulary.shift
         for event in range(batch.n_events):

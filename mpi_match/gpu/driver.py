@@ -96,6 +96,7 @@ def current_context() -> int:
     found = ctypes.c_void_p()
     error = _ASKING.cuCtxGetCurrent(ctypes.addressof(found))
     if error:
+        refuse_forked()
         raise RuntimeError(f"cuCtxGetCurrent: {words_of(error)}")
     return found.value or 0
 
@@ -163,6 +164,26 @@ def visible_gpus() -> list[GpuInfo]:
     if not found:
         raise EngineError("no GPU is visible to this process (CUDA_VISIBLE_DEVICES?); use --engine keyed")
     return found
+
+
+def refuse_forked() -> None:
+    """Raise EngineError in a child process that was forked after its parent had used the driver, which a child cannot."""
+    if _is_forked:
+        raise EngineError(
+            "the process was forked after its parent had used a GPU, which a child cannot use; start it by 'spawn' or "
+            "'forkserver', or use --engine keyed"
+        )
+
+
+_is_forked = False
+
+
+def _forked() -> None:
+    global _is_forked
+    _is_forked = _is_forked or _initialise.cache_info().currsize > 0
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 @lru_cache(maxsize=1)

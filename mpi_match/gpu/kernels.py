@@ -19,6 +19,7 @@ arrays, a launch runs the kernel's Python, and a graph repeats what was recorded
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -49,6 +50,7 @@ from mpi_match.gpu.driver import (
     driver,
     driver_versions,
     local_rank,
+    refuse_forked,
     simulated,
     visible_gpus,
     words_of,
@@ -100,6 +102,7 @@ def open_gpu(device: int | None = None) -> Gpu:
     Raises EngineError, in one line, when there is no such GPU.  The launcher and the cluster prevent two processes from
     sharing one (they compare `Gpu.info.uuid`).
     """
+    refuse_forked()
     gpus = visible_gpus()
     if device is None:
         device = (local_rank() or 0) % len(gpus)
@@ -247,6 +250,14 @@ def device_function(function: Callable[..., Any]) -> Any:
 
 _simulating = threading.Lock()
 """The simulator runs one kernel at a time, whichever thread launches it."""
+
+
+def _forked() -> None:
+    global _loading, _simulating
+    _loading, _simulating = threading.RLock(), threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 class KernelLaunch:

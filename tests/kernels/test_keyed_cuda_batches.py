@@ -18,7 +18,7 @@ from mpi_match.engines.base import Pending
 from mpi_match.engines.keyed import cuda as keyed_cuda
 from mpi_match.engines.keyed import cuda_pipeline
 from mpi_match.engines.keyed.cuda import KeyedCuda
-from mpi_match.engines.keyed.cuda_pipeline import PIPELINE_SLOTS, Begun, Clock
+from mpi_match.engines.keyed.cuda_pipeline import PIPELINE_SLOTS, Clock
 from mpi_match.engines.keyed.cuda_results import Answers
 from mpi_match.engines.keyed.cuda_slot import PipelineSlot, SlicePlan
 from mpi_match.events.batch import EventBatch
@@ -171,8 +171,8 @@ def test_a_failing_batch_does_not_affect_others(
             continue
         with pytest.raises(EngineError, match=fails[0]):
             ended(each)
-        assert isinstance(each, Begun)
-        assert each.n_started == 0, "its memory may be another's now"
+        assert isinstance(each, keyed_cuda._Begun)
+        assert each.batch.n_started == 0, "its memory may be another's now"
     assert all_slots_are_free(engine)
     failed_at = [i for i, what in enumerate(spy.log) if what == fails[0]][fails[1] - 1]
     assert "starts 1" not in spy.log[failed_at + 1 :]

@@ -124,6 +124,11 @@ class ShardsEngine(Engine):
             engine.update(changes)
 
     @property
+    def is_broken(self) -> bool:
+        """See `Engine.is_broken`."""
+        return any(engine.is_broken for engine in self._engines)
+
+    @property
     def nbytes(self) -> int:
         """See `Engine.nbytes`."""
         return sum(engine.nbytes for engine in self._engines)
@@ -165,6 +170,11 @@ class ShardEngine(Engine):
         """See `Engine.update`: applies the changes that concern the shard."""
         self._engine.update(self._part.changes(changes))
         self._n_filters = changes.n_filters
+
+    @property
+    def is_broken(self) -> bool:
+        """See `Engine.is_broken`."""
+        return self._engine.is_broken
 
     @property
     def nbytes(self) -> int:

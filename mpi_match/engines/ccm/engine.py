@@ -35,14 +35,16 @@ come down to the same interval test, counters are packed and, where the kernel r
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
-from mpi_match.engines.base import Engine, check_batch, without_rejected
+from mpi_match.engines.base import Engine, in_turn
 from mpi_match.engines.ccm.batch import CcmBatches
 from mpi_match.engines.ccm.kernel import ANSWER_FILTERS, ANSWER_INTERFACES, ANSWER_MASK, OnDevice
 from mpi_match.engines.ccm.layout import ccm_rows, too_large
 from mpi_match.engines.ccm.options import CcmVariant
 from mpi_match.engines.ccm.single import CcmSingle
+from mpi_match.engines.sharing import Turns
 from mpi_match.errors import EngineError
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import open_gpu
@@ -92,6 +94,17 @@ class Ccm(Engine):
         self._stream, self._steps = self._gpu.stream(), StepTimes()
         self._one: dict[tuple[int, int], CcmSingle] = {}
         self._many: dict[int, CcmBatches] = {}
+        self._kernel_s = 0.0  # of those that are dropped
+        self._sharing = Turns(self, on_gpu=True)
+
+    def renew(self) -> None:
+        """See `Engine.renew`: drop what a match works in."""
+        self._gpu.make_current()
+        with suppress(RuntimeError):
+            self._stream.synchronize()
+        self._kernel_s = self.kernel_s
+        self._one.clear()
+        self._many.clear()
 
     @classmethod
     def serves(cls, table: Table) -> str | None:
@@ -106,7 +119,7 @@ class Ccm(Engine):
     @property
     def kernel_s(self) -> float:
         """Seconds of device time, see the class."""
-        return sum(many.kernel_s for many in self._many.values())
+        return self._kernel_s + sum(many.kernel_s for many in self._many.values())
 
     def time_steps(self) -> None:
         """See `Engine.time_steps`: single events are then no captured graphs."""
@@ -118,10 +131,9 @@ class Ccm(Engine):
         """See `Engine.steps_s`."""
         return self._steps.seconds
 
-    @without_rejected
-    def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
+    @in_turn
+    def match(self, batch: EventBatch, filters: bool) -> Matches:
         """See `Engine.match`."""
-        check_batch(self._table, batch)
         self._gpu.make_current()
         answer = ANSWER_FILTERS if filters else self._answer
         if batch.n_events == 1:

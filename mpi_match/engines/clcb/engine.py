@@ -29,11 +29,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from mpi_match.arrays.csr import Array
 from mpi_match.changes.changes import Changes
-from mpi_match.engines.base import Engine, check_batch, check_changes, without_rejected
+from mpi_match.engines.base import Engine, in_turn, updating
 from mpi_match.engines.ccm.kernel import ANSWER_FILTERS, ANSWER_INTERFACES
 from mpi_match.engines.ccm.layout import too_large
 from mpi_match.engines.clcb import updates
@@ -42,6 +43,7 @@ from mpi_match.engines.clcb.options import ClcbVariant
 from mpi_match.engines.clcb.segment import Segment
 from mpi_match.engines.clcb.single import ClcbSingle, Runs
 from mpi_match.engines.clcb.updates import SegmentSlots
+from mpi_match.engines.sharing import Turns
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import open_gpu
 from mpi_match.gpu.step_times import StepTimes
@@ -86,6 +88,14 @@ class Clcb(Engine):
         self._kernel_s = 0.0
         self._slots = SegmentSlots(table, self._new_segment)
         self._forget()
+        self._sharing = Turns(self, on_gpu=True)
+
+    def renew(self) -> None:
+        """See `Engine.renew`: drop what a match works in."""
+        self._gpu.make_current()
+        with suppress(RuntimeError):
+            self._stream.synchronize()
+        self._forget()
 
     def _new_segment(self, table: Table, ids: Array) -> Segment:
         return Segment(self._gpu, self._stream, table, ids, self._variant)
@@ -96,9 +106,9 @@ class Clcb(Engine):
         self._one: dict[tuple[int, int], ClcbSingle] = {}
         self._many: dict[int, ClcbBatches] = {}
 
+    @updating
     def update(self, changes: Changes) -> None:
         """See `Engine.update`."""
-        check_changes(self.name, self._live, self._table, changes)
         self._gpu.make_current()
         if self._slots.update(changes):
             self._forget()
@@ -128,10 +138,9 @@ class Clcb(Engine):
         """See `Engine.steps_s`."""
         return self._steps.seconds
 
-    @without_rejected
-    def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
+    @in_turn
+    def match(self, batch: EventBatch, filters: bool) -> Matches:
         """See `Engine.match`."""
-        check_batch(self._table, batch)
         self._gpu.make_current()
         answer = ANSWER_FILTERS if filters else ANSWER_INTERFACES
         if batch.n_events == 1:

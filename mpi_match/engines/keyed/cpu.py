@@ -7,7 +7,8 @@ answers of a block are always *counted*; a block with more than it has room for 
     ids       | block 0 ... | block 1 ... |     counts: 1800, 3952   ids              | block 0 ... | block 1 .......... |
 
 An event takes a core about a microsecond, and making these arrays forty.  So a batch of one block, which is how events come
-that cannot wait for others, uses arrays that are made once and kept, and is matched by the calling thread.
+that cannot wait for others, uses arrays that are made once and kept, and is matched by the calling thread.  They belong to
+the scratch of a match (`sharing`): a program's threads that match at the same time have one each.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from mpi_match.changes.changes import Changes
 from mpi_match.compute.array_pointers import PointerTable
 from mpi_match.compute.compile_parts import Part
 from mpi_match.compute.parallel import by_threads
-from mpi_match.engines.base import Engine, check_batch, check_changes, without_rejected
+from mpi_match.engines.base import Engine, matching, updating
 from mpi_match.engines.keyed.answers import CPU_ANSWER_ROOM, AnswerBlocks
 from mpi_match.engines.keyed.bitmap.bins import Bins
 from mpi_match.engines.keyed.bitmap.choice import divide
@@ -81,7 +82,8 @@ from mpi_match.engines.keyed.index.features import feature_weights
 from mpi_match.engines.keyed.index.filter_rows import FilterRows, too_large
 from mpi_match.engines.keyed.index.layout import KeyedIndex
 from mpi_match.engines.keyed.tag_sets.index import TagSetIndex
-from mpi_match.engines.keyed.tag_sets.matcher import TagSetMatcher
+from mpi_match.engines.keyed.tag_sets.matcher import TagSetMatcher, TagSetScratch
+from mpi_match.engines.sharing import Scratch, ScratchSets
 from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches, id_dtype
 from mpi_match.table.table import Table
@@ -90,6 +92,9 @@ APART = 16
 """Words between the rows of two threads, so that these do not write to the same cache line."""
 _ONE_BLOCK = np.zeros(1, np.int64)
 _NOWHERE = np.full((1, 2), np.nan)
+_NO_ROWS = np.zeros((0, 0), np.int64)
+_ALL_TAKEN = 2**62
+"""Blocks that are taken, so that no thread takes another one."""
 _MOST_THREADS: int = vars(numba.config)["NUMBA_NUM_THREADS"]
 
 
@@ -99,6 +104,7 @@ class Keyed(Engine):
     name = "keyed"
     takes_changes = compiles = True
     n_functions = 50
+    _sharing: ScratchSets[_Scratch] | ScratchSets[TagSetScratch]
 
     def __init__(
         self,
@@ -113,12 +119,14 @@ class Keyed(Engine):
         self._table, self._live = table, live
         self._threads = max(1, min(threads or len(os.sched_getaffinity(0)), _MOST_THREADS))
         self.device = f"cpu, {self._threads} thread{'s' if self._threads > 1 else ''}"
-        self._n_filters, self._n_interfaces = table.n_filters, table.n_interfaces
+        self.n_filters, self.n_interfaces = table.n_filters, table.n_interfaces
         if not live and built is None and sets is None:
             sets = TagSetIndex.of(table)
         self._tag_sets = None if sets is None else TagSetMatcher(sets, self._threads)
         if self._tag_sets is None:
             self._build(table, built or consolidated(table, live=live), live=live)
+        else:
+            self._sharing = ScratchSets(self, lambda _: TagSetScratch())
 
     def _build(self, table: Table, built: tuple[KeyedIndex, LiveFilters, Bitmap | None], *, live: bool) -> None:
         """The index, and all that it takes to search it."""
@@ -131,22 +139,9 @@ class Keyed(Engine):
             ready(self._grid)
             self._later.ready(self.live_filters.words, table.vocabulary.shift)
         self._grid.apply(self.live_filters.first_steps(table.filters.area))
-        self._seen = np.zeros((self._threads, table.n_interfaces), np.int64)
-        absent = np.iinfo(self.index.words.dtype).max  # more than any packed attribute
-        self._by_name = np.full((self._threads, self.index.n_virtual + 1), absent, self.index.words.dtype)
-        self._rows = np.zeros((self._threads, scratch_words(len(self.bitmap.bins.n_bins)) + APART), np.int64)
-        self._verified = np.zeros((self._threads, APART), np.int64)
-        self._marks = self._no_marks()
-        self._widest = -1
-        self._sparse = self._stack = np.empty(0, np.int64)
-        self._places, self._ids = (
-            np.array((0, CPU_ANSWER_ROOM * TASK_EVENTS)),
-            np.empty(CPU_ANSWER_ROOM * TASK_EVENTS, np.uint32),
-        )
-        self._counts = np.empty(TASK_EVENTS, np.int64)
         self._blocks = AnswerBlocks(TASK_EVENTS)
-        self._bound: PointerTable | None = None
-        self._serial = 1  # of the next event; 0 is that of no event
+        self._n_updates = 0
+        self._sharing = ScratchSets(self, lambda _: _Scratch())
 
     @classmethod
     def compiled_apart(cls, packed: str) -> Sequence[Part]:
@@ -158,10 +153,10 @@ class Keyed(Engine):
         """See `Engine.serves`."""
         return too_large(table)
 
+    @updating
     def update(self, changes: Changes) -> None:
         """See `Engine.update`."""
-        check_changes(self.name, self._live, self._table, changes)
-        self._bound = None
+        self._n_updates += 1
         effects = self.live_filters.update(changes)
         if len(effects.marks):
             in_lists = effects.marks < len(self.index.words)
@@ -174,93 +169,81 @@ class Keyed(Engine):
             self._later.apply(effects.steps, self.live_filters.words, self._table.vocabulary.shift)
         if self._resize is not None:
             self._resize.note(effects.steps, n_slots)
-        self._n_filters, self._n_interfaces = changes.n_filters, changes.n_interfaces
-        if changes.n_interfaces > self._seen.shape[1]:
-            self._seen = np.zeros((self._threads, 2 * changes.n_interfaces), np.int64)
-        if 64 * self._marks.shape[1] < max(changes.n_filters, changes.n_interfaces):
-            self._marks = self._no_marks()
-
-    def _no_marks(self) -> Array:
-        """Scratch with a bit for each id, and for as many that are added."""
-        return np.zeros((self._threads, max(self._n_filters, self._n_interfaces) // 32 + APART), np.uint64)
+        self.n_filters, self.n_interfaces = changes.n_filters, changes.n_interfaces
 
     @property
     def nbytes(self) -> int:
         """See `Engine.nbytes`."""
         if self._tag_sets is not None:
             return self._tag_sets.sets.nbytes
-        own = (self._seen, self._marks, self._rows, self._by_name, self._sparse, self._stack, self._ids)
         return (
             self.index.nbytes
             + self.bitmap.nbytes
             + self._later.nbytes
             + self.live_filters.nbytes
             + self._grid.nbytes
-            + sum(array.nbytes for array in own)
+            + sum(scratch.nbytes for scratch in self._sharing.sets)
         )
 
     @property
     def candidates(self) -> int:
         """See `Engine.candidates`."""
-        return int(self._verified[:, 0].sum()) if self._tag_sets is None else self._tag_sets.candidates
+        return sum(scratch.candidates for scratch in self._sharing.sets)
 
-    @without_rejected
-    def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
+    @matching
+    def match(self, batch: EventBatch, scratch: Any, filters: bool) -> Matches:
         """See `Engine.match`."""
-        check_batch(self._table, batch)
+        n, n_ids = batch.n_events, self.n_filters if filters else self.n_interfaces
         if self._tag_sets is not None:
-            n_ids = self._n_filters if filters else self._n_interfaces
-            return self._tag_sets.match(batch, self._table.vocabulary.shift, n_ids, filters=filters)
-        bound = self._bound
-        if bound is None or batch.widest > self._widest:
-            bound = self._bind(batch.widest)
+            return self._tag_sets.match(batch, self._table.vocabulary.shift, n_ids, scratch, filters=filters)
+        is_block, widest = n <= TASK_EVENTS, batch.widest
+        n_rows = 1 if is_block else min(self._threads, -(-n // TASK_EVENTS))
+        if scratch.n_updates != self._n_updates or widest > scratch.widest or n_rows > scratch.n_rows:
+            self._bind(scratch, n_rows, widest)
         location = _NOWHERE if batch.location is None else batch.location
         given = (filters, batch.offsets, batch.attributes, location)
-        n, n_ids = batch.n_events, self._n_filters if filters else self._n_interfaces
-        is_block = n <= TASK_EVENTS
-        counts, ids = (self._match_block if is_block else self._match_blocks)(n, given, bound)
+        counts, ids = (self._match_block if is_block else self._match_blocks)(n, given, scratch)
         return Matches(counts.astype(id_dtype(n_ids + 1)), ids.astype(id_dtype(n_ids), copy=is_block), n_ids)
 
-    def _match_block(self, n: int, given: tuple[Any, ...], bound: PointerTable) -> tuple[Array, Array]:
+    def _match_block(self, n: int, given: tuple[Any, ...], scratch: _Scratch) -> tuple[Array, Array]:
         """Counts and ids of n events that are one block, valid until the next block."""
         while True:
-            found = match_blocks(0, self._serial, *given, bound.table)
-            self._serial += n
-            if found <= len(self._ids):
-                return self._counts[:n], self._ids[:found]
-            self._places, self._ids = np.array((0, found)), np.empty(found, np.uint32)
-            bound = self._bind(self._widest)
+            found = match_blocks(0, scratch.serial, *given, scratch.bound.table)
+            scratch.serial += n
+            if found <= len(scratch.ids):
+                return scratch.counts[:n], scratch.ids[:found]
+            scratch.hold_answers(found)
+            self._bind(scratch, scratch.n_rows, scratch.widest)
 
-    def _match_blocks(self, n: int, given: tuple[Any, ...], bound: PointerTable) -> tuple[Array, Array]:
+    def _match_blocks(self, n: int, given: tuple[Any, ...], scratch: _Scratch) -> tuple[Array, Array]:
         """Counts and ids of n events that are several blocks."""
 
         def match(to_match: Array, places: Array, counts: Array, ids: Array) -> None:
+            n_taken = np.zeros(1, np.int64)
             answers = {
                 BLOCKS_TO_MATCH: (to_match, np.int64),
-                N_TAKEN: (np.zeros(1, np.int64), np.int64),
+                N_TAKEN: (n_taken, np.int64),
                 PLACES: (places, np.int64),
                 COUNTS: (counts, np.int64),
                 IDS: (ids, np.uint32),
             }
-            serial, arrays = self._serial, bound.replaced(answers)
+            serial, arrays = scratch.serial, scratch.bound.replaced(answers)
+            scratch.serial += n
             by_threads(
                 min(self._threads, len(to_match)),
                 lambda thread: match_blocks(thread, serial, *given, arrays.table),
+                stop=lambda: n_taken.fill(_ALL_TAKEN),
             )
-            self._serial += n
 
         return self._blocks.match(n, match)
 
-    def _bind(self, widest: int) -> PointerTable:
+    def _bind(self, scratch: _Scratch, n_rows: int, widest: int) -> None:
         """The arrays of `match_blocks` that stay the same until an update, a wider event or a block with more answers."""
-        if widest > self._widest:
-            self._widest, n_features = widest, 2 * widest + n_threes(widest) + APART
-            self._sparse = np.empty((self._threads, n_features), np.int64)
-            self._stack = np.empty((self._threads, 1 + self.index.depth * 2 * widest, 3), np.int64)
+        scratch.hold(self, n_rows, widest)
         t32, t64 = self.index.views
         grid, live_filters, packed = self._grid, self.live_filters, self.index.words.dtype
         bitmap, later = self.bitmap, self._later
-        self._bound = PointerTable(
+        scratch.bound = PointerTable(
             {
                 T32: (t32, np.uint32),
                 T64: (t64, np.uint64),
@@ -271,15 +254,15 @@ class Keyed(Engine):
                 CHECKS: (live_filters.words, packed),
                 SUB_BUCKETS: (live_filters.sub_buckets, np.uint8),
                 LEVELS: (np.flatnonzero(live_filters.levels), np.int64),
-                BY_NAME: (self._by_name, packed),
-                SPARSE: (self._sparse, np.int64),
-                STACK: (self._stack, np.int64),
-                SEEN: (self._seen, np.int64),
+                BY_NAME: (scratch.by_name, packed),
+                SPARSE: (scratch.sparse, np.int64),
+                STACK: (scratch.stack, np.int64),
+                SEEN: (scratch.seen, np.int64),
                 COLUMN_OF_NAME: (bitmap.bins.column, np.int32),
                 BOUNDS: (bitmap.bins.bounds, np.int64),
                 N_BINS: (bitmap.bins.n_bins, np.int64),
                 FIRST_ROW: (bitmap.bins.first_row, np.int64),
-                ROW_PLACES: (self._rows, np.int64),
+                ROW_PLACES: (scratch.rows, np.int64),
                 POSITION_BITS: (bitmap.rows.bits, np.uint64),
                 POSITION_SUMMARY: (bitmap.rows.summary, np.uint64),
                 POSITIONS: (bitmap.places, np.uint32),
@@ -291,16 +274,72 @@ class Keyed(Engine):
                 LATER_POSITIONS: (later.places, np.uint32),
                 LATER_FILTERS: (later.filters, np.uint32),
                 LATER_INTERFACES: (later.interfaces, np.uint32),
-                VERIFIED: (self._verified, np.int64),
-                ID_MARKS: (self._marks, np.uint64),
+                VERIFIED: (scratch.verified, np.int64),
+                ID_MARKS: (scratch.marks, np.uint64),
                 BLOCKS_TO_MATCH: (_ONE_BLOCK, np.int64),
                 N_TAKEN: (_ONE_BLOCK, np.int64),
-                PLACES: (self._places, np.int64),
-                COUNTS: (self._counts, np.int64),
-                IDS: (self._ids, np.uint32),
+                PLACES: (scratch.places, np.int64),
+                COUNTS: (scratch.counts, np.int64),
+                IDS: (scratch.ids, np.uint32),
             }
         )
-        return self._bound
+        scratch.n_updates = self._n_updates
+
+
+class _Scratch(Scratch):
+    """What a match of `Keyed` works in, with a row for each of its threads, and the arrays of `match_blocks` with it.
+
+    bound      the arrays, as they were after so many updates: `n_updates`
+    widest     attributes of the widest event that there is room for
+    serial     of the next event; 0 is that of no event
+    """
+
+    bound: PointerTable
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.n_updates = self.widest = -1
+        self.n_rows, self.serial = 0, 1
+        self.seen = self.by_name = self.rows = self.marks = self.sparse = self.stack = _NO_ROWS
+        self.verified = np.zeros((0, APART), np.int64)
+        self.counts = np.empty(TASK_EVENTS, np.int64)
+        self.hold_answers(CPU_ANSWER_ROOM * TASK_EVENTS)
+
+    @property
+    def nbytes(self) -> int:
+        own = (self.seen, self.marks, self.rows, self.by_name, self.sparse, self.stack, self.ids)
+        return sum(array.nbytes for array in own)
+
+    @property
+    def candidates(self) -> int:
+        """Filters that were verified so far."""
+        return int(self.verified[:, 0].sum())
+
+    def hold(self, engine: Keyed, n_rows: int, widest: int) -> None:
+        """Have room for so many threads, for events as wide, and for all ids of the engine."""
+        more_rows, more_width = n_rows > self.n_rows, widest > self.widest
+        n = self.n_rows = max(n_rows, self.n_rows)
+        if more_rows:
+            index, n_columns = engine.index, len(engine.bitmap.bins.n_bins)
+            absent = np.iinfo(index.words.dtype).max  # more than any packed attribute
+            self.by_name = np.full((n, index.n_virtual + 1), absent, index.words.dtype)
+            self.rows = np.zeros((n, scratch_words(n_columns) + APART), np.int64)
+            before, self.verified = self.verified, np.zeros((n, APART), np.int64)
+            self.verified[: len(before)] = before
+        if more_rows or more_width:
+            self.widest = widest = max(widest, self.widest)
+            self.sparse = np.empty((n, 2 * widest + n_threes(widest) + APART), np.int64)
+            self.stack = np.empty((n, 1 + engine.index.depth * 2 * widest, 3), np.int64)
+        n_ids, n_seen = max(engine.n_filters, engine.n_interfaces), self.seen.shape[1]
+        if more_rows or engine.n_interfaces > n_seen:
+            n_seen = max(engine.n_interfaces if n_seen == 0 else 2 * engine.n_interfaces, n_seen)
+            self.seen = np.zeros((n, n_seen), np.int64)
+        if more_rows or 64 * self.marks.shape[1] < n_ids:  # a bit for each id, and for as many that are added
+            self.marks = np.zeros((n, n_ids // 32 + APART), np.uint64)
+
+    def hold_answers(self, n: int) -> None:
+        """Have room for n answers to a block."""
+        self.places, self.ids = np.array((0, n)), np.empty(n, np.uint32)
 
 
 def consolidated(table: Table, *, live: bool, with_bitmap: bool = True) -> tuple[KeyedIndex, LiveFilters, Bitmap | None]:

@@ -17,17 +17,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.changes.changes import Changes
-from mpi_match.engines.base import Engine, Pending, check_batch, check_changes, match_all, without_rejected
+from mpi_match.engines.base import Engine, Pending, in_turn, match_all, updating
 from mpi_match.engines.keyed.bitmap.rows import LINE_FILTERS
 from mpi_match.engines.keyed.cpu import Keyed, consolidated
 from mpi_match.engines.keyed.cuda_bitmap import BitmapOnGpu
 from mpi_match.engines.keyed.cuda_grid import GridOnGpu, Lists
-from mpi_match.engines.keyed.cuda_pipeline import FIRST_EVENTS, PIPELINE_SLOTS, SLICE_EVENTS, Batches
+from mpi_match.engines.keyed.cuda_pipeline import FIRST_EVENTS, PIPELINE_SLOTS, SLICE_EVENTS, Batches, Begun
 from mpi_match.engines.keyed.cuda_results import Answers
 from mpi_match.engines.keyed.cuda_slot import PipelineSlot, SlicePlan
 from mpi_match.engines.keyed.index.filter_rows import too_large
@@ -47,6 +48,7 @@ from mpi_match.engines.keyed.kernels.trie_thread import (
 )
 from mpi_match.engines.keyed.kernels.trie_warp import WIDE_WIDTHS, wide_kernel
 from mpi_match.engines.keyed.tag_sets.index import TagSetIndex
+from mpi_match.engines.sharing import Turns
 from mpi_match.errors import EngineError
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.event_scanner import LEAST_GPU_BYTES, GpuEventScanner
@@ -74,6 +76,7 @@ class KeyedCuda(Engine):
 
     name = "keyed_cuda"
     takes_changes = compiles = True
+    _sharing: Turns
 
     def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:
         self._gpu = open_gpu(device)
@@ -82,8 +85,9 @@ class KeyedCuda(Engine):
         self._n_filters, self._n_interfaces = table.n_filters, table.n_interfaces
         self._pool = PinnedPool(POOL_BYTES)
         self._line_pool = PinnedPool(LINE_POOL_BYTES, self._gpu.pinned_regions)
-        self._pipeline_slots = [PipelineSlot(self._gpu, table.vocabulary.packed_dtype) for _ in range(PIPELINE_SLOTS)]
-        self._batches = Batches(self._pipeline_slots)
+        self._sharing = Turns(self, on_gpu=True)
+        self._kernel_s = 0.0  # of a pipeline that is dropped
+        self._new_pipeline()
         self._grid: GridOnGpu | None = None
         self._bitmap: BitmapOnGpu | None = None
         self._cpu: Keyed | None = None
@@ -92,6 +96,18 @@ class KeyedCuda(Engine):
         if self._sets is None:
             self._build(table, threads, live=live)
         self._load_kernels()
+
+    def _new_pipeline(self) -> None:
+        self._pipeline_slots = [PipelineSlot(self._gpu, self._table.vocabulary.packed_dtype) for _ in range(PIPELINE_SLOTS)]
+        self._batches = Batches(self._pipeline_slots)
+
+    def renew(self) -> None:
+        """See `Engine.renew`: make another pipeline; batches that are begun end in their own one."""
+        self._gpu.make_current()
+        with suppress(Exception):
+            self._batches.drain()
+        self._kernel_s = self.kernel_s
+        self._new_pipeline()
 
     def _tag_sets(self, table: Table, threads: int | None) -> TagSetArrays | None:
         """The index of a large table of tag sets on the GPU, if it is one; the CPU keeps it, too."""
@@ -132,9 +148,10 @@ class KeyedCuda(Engine):
         """See `Engine.serves`."""
         return too_large(table)
 
+    @updating
     def update(self, changes: Changes) -> None:
         """See `Engine.update`."""
-        check_changes(self.name, self._live, self._table, changes)
+        self._gpu.make_current()
         self._batches.drain()  # they are matched with the grid before the changes
         effects = self._live_filters.update(changes)
         if self._grid is not None:
@@ -149,7 +166,7 @@ class KeyedCuda(Engine):
     @property
     def kernel_s(self) -> float:
         """Seconds in which at least one of its matching kernels ran so far: those of several slices may overlap."""
-        return self._batches.clock.busy_s
+        return self._kernel_s + self._batches.clock.busy_s
 
     @property
     def nbytes(self) -> int:
@@ -200,19 +217,21 @@ class KeyedCuda(Engine):
         begun = self.begin(batch, filters=filters)
         return begun if isinstance(begun, Matches) else begun.end()
 
-    @without_rejected
     def begin(self, batch: EventBatch, *, filters: bool = False) -> Matches | Pending:
         """See `Engine.begin`."""
-        if self._cpu is not None and batch.n_events < min(CPU_EVENTS, self._few):
+        if self._cpu is not None and (batch.n_events < min(CPU_EVENTS, self._few) or batch.widest > WIDE_WIDTHS[-1]):
             return self._cpu.match(batch, filters=filters)
-        check_batch(self._table, batch)
-        widest = batch.widest
-        if self._cpu is not None and widest > WIDE_WIDTHS[-1]:
-            return self._cpu.match(batch, filters=filters)
-        if widest > WIDEST:
+        if batch.widest > WIDEST:
             raise EngineError(
-                f"an event has {widest:,} attributes; beside areas and changes keyed_cuda has room for {WIDEST:,}, use keyed"
+                f"an event has {batch.widest:,} attributes; beside areas and changes keyed_cuda has room for {WIDEST:,}, "
+                "use keyed"
             )
+        return self._begin(batch, filters=filters)
+
+    @in_turn
+    def _begin(self, batch: EventBatch, filters: bool) -> Matches | Pending:
+        """A batch that the GPU matches."""
+        widest = batch.widest
         n_ids = self._n_filters if filters else self._n_interfaces
         if not len(batch):
             return Matches.from_counts(np.zeros(0, np.int64), np.zeros(0, id_dtype(n_ids)), n_ids)
@@ -242,4 +261,23 @@ class KeyedCuda(Engine):
             self._bitmap,
             self._grid,
         )
-        return self._batches.begin(batch, plan, answers)
+        return _Begun(self, self._batches.begin(batch, plan, answers))
+
+    def end(self, begun: Begun) -> Matches:
+        """The answer of a batch that was begun."""
+        return self._sharing.take(self, KeyedCuda._end, begun)
+
+    def _end(self, begun: Begun) -> Matches:
+        self._gpu.make_current()
+        return begun.end()
+
+
+class _Begun(NamedTuple):
+    """A batch that was begun; see `Pending`."""
+
+    engine: KeyedCuda
+    batch: Begun
+
+    def end(self) -> Matches:
+        """See `Pending.end`."""
+        return self.engine.end(self.batch)

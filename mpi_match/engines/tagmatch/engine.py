@@ -29,7 +29,8 @@ import numpy as np
 from mpi_match.arrays.csr import Array
 from mpi_match.changes.changes import Changes, runs
 from mpi_match.compute.parallel import at_most, in_stretches
-from mpi_match.engines.base import Engine, Pending, check_batch, check_changes, without_rejected
+from mpi_match.engines.base import Engine, Pending, in_turn, updating
+from mpi_match.engines.sharing import Turns
 from mpi_match.engines.tagmatch.begun import BegunBatch, BegunBatches
 from mpi_match.engines.tagmatch.cpu_match import CpuMatcher
 from mpi_match.engines.tagmatch.lookup import Keys, Queries, answers_of, sign_queries, verified
@@ -54,9 +55,13 @@ PASS_QUERIES, TIMED_PASS_QUERIES = 16384, 2048
 
 
 class TagMatch(Engine):
-    """The tag sets of one table.  `kernel_s` adds up the device time of all streams."""
+    """The tag sets of one table.
+
+    Program threads that match at the same time take turns.  `kernel_s` adds up the device time of all streams.
+    """
 
     name = "tagmatch"
+    _sharing: Turns
     takes_changes = compiles = True
 
     def __init__(
@@ -85,11 +90,14 @@ class TagMatch(Engine):
         self._steps_s, self._timed = dict.fromkeys(TAGMATCH_STEPS, 0.0), False
         self._n_candidates = self.n_false_positives = 0
         self._begun = BegunBatches()
+        self._sharing = Turns(self, on_gpu=self._on_gpu)
         self._build(TagFilters.of(table))
 
     def _build(self, filters: TagFilters) -> None:
         """Make the sets, partitions and keys of some filters, and bring them to the GPU."""
         variant = self._variant
+        if self._on_gpu:
+            self._gpu.make_current()
         max_p = variant.max_p if variant.variant in PARTITIONED else None
         with at_most(self._n_threads):
             sets = TagSets.of(filters, self._tag_signatures, max_p, self._n_threads)
@@ -166,26 +174,40 @@ class TagMatch(Engine):
     @contextmanager
     def _whole(self) -> Iterator[None]:
         """What fails half-way leaves other batches without queries that waited with its own: they fail too."""
+        if self._on_gpu:
+            self._gpu.make_current()
         try:
             yield
         except BaseException as error:
-            self._begun.fail(error)
-            self._queues = self._new_queues()
-            self._matcher.forget()
+            self._fail(error)
             raise
+
+    def _fail(self, error: BaseException) -> None:
+        self._begun.fail(error)
+        self._queues = self._new_queues()
+        self._matcher.forget()
+
+    def renew(self) -> None:
+        """See `Engine.renew`: forget the batches that are begun."""
+        with self._whole():
+            self._fail(EngineError("a match was interrupted"))
 
     def _new_queues(self) -> Queues:
         return Queues(self.n_partitions, 1 if self._variant.variant == "gpu-plain" else self._variant.queries)
 
-    def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
+    @in_turn
+    def match(self, batch: EventBatch, filters: bool) -> Matches:
         """See `Engine.match`."""
-        begun = self.begin(batch, filters=filters)
-        return begun if isinstance(begun, Matches) else begun.end()
+        begun = self._begin(batch, filters)
+        return begun if isinstance(begun, Matches) else self._end(begun)
 
-    @without_rejected
-    def begin(self, batch: EventBatch, *, filters: bool = False) -> Matches | Pending:
+    @in_turn
+    def begin(self, batch: EventBatch, filters: bool) -> Matches | Pending:
         """See `Engine.begin`: queries of batches that are begun wait in the queues together, until one of them is ended."""
-        check_batch(self._table, batch)
+        begun = self._begin(batch, filters)
+        return begun if isinstance(begun, Matches) else WaitingBatch(self, begun)
+
+    def _begin(self, batch: EventBatch, filters: bool) -> Matches | BegunBatch:
         n_ids = self._n_filters if filters else self._n_interfaces
         if not batch.n_events:
             return Matches.of([], n_ids)
@@ -196,7 +218,7 @@ class TagMatch(Engine):
             else:
                 with self._step("subset match"):
                     begun.pairs = self._tree.find(begun.queries.signatures)
-        return WaitingBatch(self, begun)
+        return begun
 
     def _queries(self, batch: EventBatch) -> Queries:
         """The queries of a batch, with their signatures."""
@@ -227,6 +249,9 @@ class TagMatch(Engine):
 
     def match_due(self) -> None:
         """Match the queues that are due."""
+        self._sharing.take(self, TagMatch._match_due)
+
+    def _match_due(self) -> None:
         if self._queues.since <= (due := self._due):
             with at_most(self._n_threads), self._whole():
                 self._match_partitions(self._queues.take(due))
@@ -237,7 +262,18 @@ class TagMatch(Engine):
             self._begun.collect(self._matcher.begin(batches, self._begun.signatures))
 
     def end(self, begun: BegunBatch) -> Matches:
-        """The answer of a batch, which is begun no more; the queues with queries of it are matched now."""
+        """The answer of a batch, which is begun no more; the queues with queries of it are matched now.
+
+        Raises EngineError for one whose queries waited with those of a batch that failed.
+        """
+        return self._sharing.take(self, TagMatch._ended, begun)
+
+    def _ended(self, begun: BegunBatch) -> Matches:
+        if begun.error is not None:
+            raise EngineError("another batch failed while events of this one waited with its own") from begun.error
+        return self._end(begun) if begun.answer is None else begun.answer
+
+    def _end(self, begun: BegunBatch) -> Matches:
         mine = range(begun.first, begun.stop)
         with at_most(self._n_threads), self._whole():
             if begun.n_waiting:
@@ -263,13 +299,16 @@ class TagMatch(Engine):
             self.n_false_positives += len(pairs) - len(right)
             return right
 
-    def update(self, changes: Changes) -> None:
-        """See `Engine.update`: added filters are staged, removed ones are marked, until a change says `consolidate`."""
-        check_changes(self.name, self._live, self._table, changes)
+    def _check_changes(self, changes: Changes) -> None:
+        super()._check_changes(changes)
         if changes.added is not None and (reason := not_tags(changes.added)):
             raise EngineError(f"filters were added that tagmatch cannot serve: {reason}")
+
+    @updating
+    def update(self, changes: Changes) -> None:
+        """See `Engine.update`: added filters are staged, removed ones are marked, until a change says `consolidate`."""
         for begun in self._begun:
-            begun.answer = self.end(begun)
+            begun.answer = self._end(begun)
         self._n_filters, self._n_interfaces = changes.n_filters, changes.n_interfaces
         for kind, run in runs(changes.kind):
             target = changes.target[run]
@@ -322,6 +361,4 @@ class WaitingBatch(NamedTuple):
 
     def end(self) -> Matches:
         """See `Pending.end`."""
-        if self.batch.error is not None:
-            raise EngineError("another batch failed while events of this one waited with its own") from self.batch.error
-        return self.engine.end(self.batch) if self.batch.answer is None else self.batch.answer
+        return self.engine.end(self.batch)

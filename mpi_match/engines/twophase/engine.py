@@ -8,24 +8,27 @@ on Fabret et al., "Filtering Algorithms and Implementation for Very Fast Publish
     phase 2          clusters of those that are access predicates, until a filter's last predicate          `clusters`
 
 The threads that match a batch stay in compiled code from its first event to its last (`threads`), where they meet at
-barriers that spin (`compute.synchronization`).  The calling thread is one of them.
+barriers that spin (`compute.synchronization`).  The calling thread is one of them.  Each of a program's threads that match
+at the same time has threads of its own for it.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.compute.array_pointers import PointerTable
-from mpi_match.compute.parallel import MAX_ROWS
+from mpi_match.compute.parallel import MAX_ROWS, wait_for_all
 from mpi_match.compute.synchronization import Cells
-from mpi_match.engines.base import Engine, check_batch, without_rejected
+from mpi_match.engines.base import Engine, matching
+from mpi_match.engines.sharing import Scratch, ScratchSets
 from mpi_match.engines.twophase import phases, threads
 from mpi_match.engines.twophase.clusters import Clusters
 from mpi_match.engines.twophase.group_size import GroupSize
@@ -48,6 +51,7 @@ class TwoPhase(Engine):
 
     name = "twophase"
     compiles = True
+    _sharing: ScratchSets[_Scratch]
 
     def __init__(
         self,
@@ -67,12 +71,13 @@ class TwoPhase(Engine):
         predicates = Predicates.of(table)
         clusters = Clusters.of(table, predicates, by_cost=self._variant.access == "cost")
         self.n_predicates, self.n_access_predicates = predicates.n - 1, len(clusters.access)
-        self._arrays = _arrays(table, predicates, clusters, self._n_threads)
-        self._bound = PointerTable(self._arrays)
-        self._serial = 1  # of the next event; 0 is that of no event
+        self._arrays, self._n_words = _arrays(table, predicates, clusters), len(predicates.at_first)
         self._answers_of_event = 1.0
         self._timed, self._steps_s = False, dict.fromkeys(STEPS, 0.0)
-        self._pool: ThreadPoolExecutor | None = None
+        self._sharing = ScratchSets(self, TwoPhase._new_scratch)
+
+    def _new_scratch(self) -> _Scratch:
+        return _Scratch(self._arrays, self._n_threads, self._n_words, self._table.n_interfaces)
 
     @classmethod
     def serves(cls, table: Table) -> str | None:
@@ -86,7 +91,8 @@ class TwoPhase(Engine):
     @property
     def nbytes(self) -> int:
         """See `Engine.nbytes`."""
-        return sum(array.nbytes for array, _ in self._arrays.values())
+        own = sum(array.nbytes for array, _ in self._arrays.values())
+        return own + sum(scratch.nbytes for scratch in self._sharing.sets)
 
     def time_steps(self) -> None:
         """See `Engine.time_steps`."""
@@ -97,24 +103,24 @@ class TwoPhase(Engine):
         """See `Engine.steps_s`: the mean over the threads of a batch."""
         return self._steps_s if self._timed else {}
 
-    @without_rejected
-    def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
+    @matching
+    def match(self, batch: EventBatch, scratch: _Scratch, filters: bool) -> Matches:
         """See `Engine.match`."""
-        check_batch(self._table, batch)
         n, n_ids = batch.n_events, self._table.n_filters if filters else self._table.n_interfaces
         size = self._group.size
         n_threads = min(self._n_threads, -(-n // self._variant.event_block) * size)
         if not n_threads:
             return Matches.of([], n_ids)
         plan, cells = self._plan(n_threads, size, filters, n_ids)
+        plan[threads.SERIAL] = scratch.serial
         n_groups = -(-n_threads // size)
         room = int(1.5 * self._answers_of_event * n / n_groups) + threads.FIRST_ROOM if size > 1 else 0
         merged = np.empty((n_groups, room), np.int64)
-        self._serial += n  # also if this batch fails
+        scratch.serial += n
         location = _NOWHERE if batch.location is None else batch.location
         started = time.perf_counter()
         events = (unmarked(batch.offsets), unmarked(batch.attributes), unmarked(location))
-        shares = self._match_shares(plan, cells, events, merged)
+        shares = _match_shares(plan, cells, (events, merged, scratch.bound.table), scratch)
         if n >= n_groups:
             self._group.took((time.perf_counter() - started) * n_groups / n)
         found = [share for share, _ in shares]
@@ -138,46 +144,56 @@ class TwoPhase(Engine):
         plan[threads.ATTRIBUTE_BLOCK] = self._variant.attribute_block
         plan[threads.ACCESS_BLOCK] = self._variant.access_block
         plan[threads.PACKED_SHIFT], plan[threads.FILTERS_ARE_IDS] = self._table.vocabulary.shift, filters
-        plan[threads.N_IDS], plan[threads.SERIAL] = n_ids, self._serial
-        plan[threads.IS_TIMED], plan[threads.CELLS_AT] = self._timed, cells.address()
+        plan[threads.N_IDS], plan[threads.CELLS_AT], plan[threads.IS_TIMED] = n_ids, cells.address(), self._timed
         return plan, cells
 
-    def _match_shares(self, plan: Array, cells: Cells, batch: tuple[Array, ...], merged: Array) -> list[tuple[Array, Array]]:
-        """What all threads return.  Raises what one of them raised, after all others have ended."""
-        given = (plan, batch, merged, self._bound.table)
-        begun: list[Future[tuple[Array, Array]]] = []
 
-        def share(thread: int) -> tuple[Array, Array]:
+class _Scratch(Scratch):
+    """What a match works in, a row for each of its threads, and these threads, which wait for a batch in `pool`.
+
+    bound      all arrays of the engine, with those that only this match writes
+    serial     of the next event; 0 is that of no event
+    """
+
+    def __init__(self, arrays: Mapping[int, tuple[Array, Any]], n_threads: int, n_words: int, n_interfaces: int) -> None:
+        super().__init__()
+        n_words = -(-n_words // VECTOR_WORDS) * VECTOR_WORDS
+        own = {
+            phases.VECTORS: (np.zeros((n_threads, n_words), np.uint64), np.uint64),
+            phases.SEEN_BY_THREAD: (np.zeros((n_threads, n_interfaces), np.int64), np.int64),
+        }
+        self.nbytes = sum(array.nbytes for array, _ in own.values())
+        self.bound, self.serial = PointerTable({**arrays, **own}), 1
+        self.pool = ThreadPoolExecutor(max(n_threads - 1, 1), "twophase")  # makes a thread when one is needed
+
+
+def _match_shares(plan: Array, cells: Cells, given: tuple[Any, ...], scratch: _Scratch) -> list[tuple[Array, Array]]:
+    """What all threads return.  Raises what one of them raised, or an interrupt, after all others have ended."""
+    n_threads = int(plan[threads.N_THREADS])
+    at_work = [threading.Lock() for _ in range(n_threads)]
+
+    def share(thread: int) -> tuple[Array, Array]:
+        with at_work[thread]:
             try:
-                found: tuple[Array, Array] = threads.match_share(thread, *given)
+                found: tuple[Array, Array] = threads.match_share(thread, plan, *given)
             except BaseException:
                 cells[threads.STOP] = 1
                 raise
             return found
 
-        try:
-            for thread in range(1, int(plan[threads.N_THREADS])):
-                begun.append(self._threads().submit(share, thread))
-            first = share(0)
-        except BaseException:
-            cells[threads.STOP] = 1
-            raise
-        finally:
-            wait(begun)
-        return [first, *(future.result() for future in begun)]
-
-    def _threads(self) -> ThreadPoolExecutor:
-        """Threads that wait for a batch; they end with the engine."""
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._n_threads - 1, "twophase")
-        return self._pool
+    try:
+        begun = [scratch.pool.submit(share, thread) for thread in range(1, n_threads)]
+        return [share(0), *(future.result() for future in begun)]
+    except BaseException:
+        cells[threads.STOP] = 1  # those that begin later end at once
+        wait_for_all(at_work)
+        raise
 
 
-def _arrays(table: Table, predicates: Predicates, clusters: Clusters, n_threads: int) -> dict[int, tuple[Array, Any]]:
-    """The arrays that `phases` calls bound, by their numbers, with their types."""
+def _arrays(table: Table, predicates: Predicates, clusters: Clusters) -> dict[int, tuple[Array, Any]]:
+    """Those of the arrays that `phases` calls bound that matches read, by their numbers, with their types."""
     area_of = np.full(table.n_filters if table.has_areas else 0, phases.NOTHING, np.int32)
     area_of[table.area_filter] = np.arange(len(table.area_filter))
-    n_words = -(-len(predicates.at_first) // VECTOR_WORDS) * VECTOR_WORDS
     return {
         phases.AT_FIRST: (predicates.at_first, np.uint64),
         phases.NAME_RUNS: (predicates.name_runs, np.int64),
@@ -199,6 +215,4 @@ def _arrays(table: Table, predicates: Predicates, clusters: Clusters, n_threads:
         phases.INTERFACE: (table.filters.interface, np.uint32),
         phases.AREA_OF: (area_of, np.int32),
         phases.AREA: (np.ascontiguousarray(table.filters.area), np.float64),
-        phases.VECTORS: (np.zeros((n_threads, n_words), np.uint64), np.uint64),
-        phases.SEEN_BY_THREAD: (np.zeros((n_threads, table.n_interfaces), np.int64), np.int64),
     }

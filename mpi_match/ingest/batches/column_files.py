@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple, cast
 import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of
+from mpi_match.compute.forks import renew_in_child
 from mpi_match.ingest.batches.column_batch import COLUMNS_EXTRA_BYTES, batch_of_tables
 from mpi_match.ingest.batches.row_batch import RowBatch
 from mpi_match.ingest.columns.file import ColumnFile
@@ -75,6 +76,11 @@ class ColumnFiles:
         self._lock = threading.Lock()
         self._open: tuple[int, ColumnFile] | None = None
         self._kept: dict[int, pa.Table] = {}
+        renew_in_child(self)
+
+    def forked(self) -> None:
+        """See `Renewable.forked`."""
+        self._lock = threading.Lock()
 
     @classmethod
     def open(cls, paths: Sequence[Path], form: EventForm, vocabulary: Vocabulary) -> ColumnFiles:

@@ -46,7 +46,10 @@ NO_INTERVAL = LISTED | 1 << NE | 1 << ABSENT
 
 
 def candidate_arrays(filter_rows: FilterRows, order: Array, circle: Array, circles: Array) -> dict[int, tuple[Array, Any]]:
-    """The arrays for filters in this order i64[n], by number, each with its type; `circle` and `circles` are `areas_of`."""
+    """The arrays that matches read, by number, each with its type.
+
+    Parameters: `order` i64[n] of the filters; `circle` and `circles` as in `areas_of`.
+    """
     offsets, records = filter_rows.offsets, filter_rows.records
     size = np.diff(offsets)[order]
     return {
@@ -57,8 +60,12 @@ def candidate_arrays(filter_rows: FilterRows, order: Array, circle: Array, circl
         CANDIDATE_SEGMENTS: (filter_rows.segments, np.int64),
         CANDIDATE_SET_OFFSETS: (filter_rows.set_offsets, np.int64),
         CANDIDATE_SET_CODES: (filter_rows.set_codes, np.uint32),
-        CANDIDATE_CODE_OF: (np.full(filter_rows.n_virtual, NO_CODE, np.int64), np.int64),
     }
+
+
+def candidate_scratch(n_names: int) -> dict[int, tuple[Array, Any]]:
+    """The array that a match writes, likewise, for so many names and atoms."""
+    return {CANDIDATE_CODE_OF: (np.full(n_names, NO_CODE, np.int64), np.int64)}
 
 
 @nested

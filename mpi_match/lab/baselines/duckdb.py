@@ -10,12 +10,13 @@ intervals between), `absent` a row that spoils the sum.  Filters with areas are 
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import numpy as np
 
 from mpi_match.arrays.csr import Array, owners
 from mpi_match.compute.circle import radius_scales
-from mpi_match.engines.base import Engine, check_batch, without_rejected
+from mpi_match.engines.base import Engine, matching
 from mpi_match.engines.keyed.index.filter_rows import (
     ABSENT,
     IN,
@@ -28,6 +29,7 @@ from mpi_match.engines.keyed.index.filter_rows import (
     FilterRows,
     too_large,
 )
+from mpi_match.engines.sharing import Scratch, ScratchSets
 from mpi_match.errors import EngineError
 from mpi_match.events.batch import EventBatch
 from mpi_match.lab.baselines.event_by_event import areas_of
@@ -96,8 +98,9 @@ class DuckDb(Engine):
         place = np.full((table.n_filters, 3), np.nan)
         if len(circle):
             place[circle >= 0] = circles[circle[circle >= 0]]
-        self._put("rules", _rules(rows, filter_id))
-        self._put(
+        _put(self._database, "rules", _rules(rows, filter_id))
+        _put(
+            self._database,
             "filters",
             {
                 "filter": np.arange(table.n_filters, dtype=np.int64),
@@ -113,9 +116,7 @@ class DuckDb(Engine):
         self._queries = [_BY_NAME] * (n_located < table.n_filters or not n_located) + [_BY_AREA] * (n_located > 0)
         for name in ("rules", "filters"):
             self._database.unregister(name)
-
-    def _put(self, name: str, columns: dict[str, Array]) -> None:
-        self._database.register(name, columns)
+        self._sharing = ScratchSets(self, lambda engine: _Connection(engine._database.cursor()))
 
     @classmethod
     def serves(cls, table: Table) -> str | None:
@@ -125,29 +126,41 @@ class DuckDb(Engine):
     @property
     def nbytes(self) -> int:
         """See `Engine.nbytes`."""
-        ((used,),) = self._database.execute("select sum(memory_usage_bytes) from duckdb_memory()").fetchall()
+        ((used,),) = self._database.cursor().execute("select sum(memory_usage_bytes) from duckdb_memory()").fetchall()
         return int(used)
 
-    @without_rejected
-    def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
+    @matching
+    def match(self, batch: EventBatch, scratch: _Connection, filters: bool) -> Matches:
         """See `Engine.match`."""
-        check_batch(self._table, batch)
-        pieces = [self._found(batch[at : at + QUERIED_AT_ONCE], filters) for at in range(0, len(batch), QUERIED_AT_ONCE)]
+        parts = (batch[at : at + QUERIED_AT_ONCE] for at in range(0, len(batch), QUERIED_AT_ONCE))
+        pieces = [self._found(part, filters, scratch.connection) for part in parts]
         n_ids = self._table.n_filters if filters else self._table.n_interfaces
         return Matches.concat(pieces) if pieces else Matches.of([], n_ids)
 
-    def _found(self, events: EventBatch, filters: bool) -> Matches:
+    def _found(self, events: EventBatch, filters: bool, connection: Any) -> Matches:
         shift, packed = self._table.vocabulary.shift, events.attributes.astype(np.int64)
         location = np.full((len(events), 2), np.nan) if events.location is None else events.location
         attribute = {"event": owners(events.bounds), "name": packed >> shift, "code": packed & ((1 << shift) - 1)}
         x, y = (np.ascontiguousarray(each) for each in location.T)
-        self._put("attribute", attribute)
-        self._put("place", {"event": np.arange(len(events)), "x": x, "y": y})
+        _put(connection, "attribute", attribute)
+        _put(connection, "place", {"event": np.arange(len(events)), "x": x, "y": y})
         answer = "filter" if filters else "interface"
-        found = [self._database.execute(query.format(answer=answer)).fetchnumpy() for query in self._queries]
+        found = [connection.execute(query.format(answer=answer)).fetchnumpy() for query in self._queries]
         event, id_ = (np.concatenate([np.asarray(each[key], np.int64) for each in found]) for key in ("event", "id"))
         n_ids = self._table.n_filters if filters else self._table.n_interfaces
         return Matches.from_pairs(event, id_, len(events), n_ids)
+
+
+class _Connection(Scratch):
+    """A connection to the database, which sees the events that it registers, and no others."""
+
+    def __init__(self, connection: Any) -> None:
+        super().__init__()
+        self.connection = connection
+
+
+def _put(connection: Any, name: str, columns: dict[str, Array]) -> None:
+    connection.register(name, columns)
 
 
 def _rules(rows: FilterRows, filter_id: Array) -> dict[str, Array]:

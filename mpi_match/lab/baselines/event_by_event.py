@@ -1,4 +1,4 @@
-"""Engines whose compiled code matches one event after the other, on one thread, as the published baselines do.
+"""Engines whose compiled code matches one event after the other, on the calling thread, as the published baselines do.
 
 The code finds pairs (event, id), u64 `event << 32 | id`, in any order within an event.  It counts all of them and stores
 those that there is room for; an event whose pairs did not all fit is the first of the next call, which has more room.
@@ -19,8 +19,9 @@ from mpi_match.compute.array_pointers import PointerTable
 from mpi_match.compute.circle import in_circle_of
 from mpi_match.compute.compile_cache import nested
 from mpi_match.compute.search import lower_bound as lower_bound_of
-from mpi_match.engines.base import Engine, check_batch, without_rejected
+from mpi_match.engines.base import Engine, matching
 from mpi_match.engines.option import OptionValue
+from mpi_match.engines.sharing import Scratch, ScratchSets
 from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches
 from mpi_match.table.table import Table
@@ -83,52 +84,81 @@ def areas_of(table: Table) -> tuple[Array, Array]:
     return circle, table.filters.area
 
 
-class EventByEvent(Engine):
-    """An engine that implements `find`, with the arrays that its compiled code reads and writes.
+class EventScratch(Scratch):
+    """What a match works in.
 
-    `progress` is one of them.  Those that are `shared` with the table are not counted in `nbytes`.
+    progress   i64[3], see above
+    pairs      u64, room for the pairs that are found
+    state      i64, words of the engine's own
+    bound      all arrays of the engine, with those that only this match writes
+    """
+
+    bound: PointerTable
+
+    def __init__(self, state: Array) -> None:
+        super().__init__()
+        self.progress, self.pairs, self.state = np.zeros(3, np.int64), np.empty(FIRST_PAIRS, np.uint64), state
+        self.n_bytes = 0
+
+    @property
+    def nbytes(self) -> int:
+        return self.n_bytes + self.pairs.nbytes
+
+
+class EventByEvent(Engine):
+    """An engine that implements `find` and `new_scratch`, with the arrays that its compiled code reads and writes.
+
+    Those that are `shared` with the table are not counted in `nbytes`.
     """
 
     device = "cpu, 1 thread"
     compiles = True
+    _sharing: ScratchSets[EventScratch]
 
     def __init__(self, table: Table, options: Mapping[str, OptionValue]) -> None:
         self._table, self.options = table, dict(options)
-        self.progress = np.zeros(3, np.int64)
-        self._pairs = np.empty(FIRST_PAIRS, np.uint64)
-        self._nbytes = 0
 
-    def bind(self, arrays: Mapping[int, tuple[Array, Any]], shared: tuple[int, ...]) -> PointerTable:
-        """Pointers to arrays, each given by its number and with its type."""
+    def bind(self, arrays: Mapping[int, tuple[Array, Any]], shared: tuple[int, ...]) -> None:
+        """The arrays that matches read, each by its number and with its type; called once, when all else is ready."""
+        self._arrays = dict(arrays)
         self._nbytes = sum(array.nbytes for k, (array, _) in arrays.items() if k not in shared)
-        return PointerTable(arrays)
+        self._sharing = ScratchSets(self, EventByEvent._bound_scratch)
+
+    @abstractmethod
+    def new_scratch(self) -> tuple[EventScratch, dict[int, tuple[Array, Any]]]:
+        """Scratch, and the arrays that a match writes, as `bind` takes those that it reads."""
+
+    def _bound_scratch(self) -> EventScratch:
+        scratch, own = self.new_scratch()
+        scratch.n_bytes = sum(array.nbytes for array, _ in own.values())
+        scratch.bound = PointerTable({**self._arrays, **own})
+        return scratch
 
     @property
     def nbytes(self) -> int:
         """See `Engine.nbytes`."""
-        return self._nbytes + self._pairs.nbytes
+        return self._nbytes + sum(scratch.nbytes for scratch in self._sharing.sets)
 
     @abstractmethod
-    def find(self, filters: bool, events: EncodedEvents, pairs: Array) -> None:
+    def find(self, filters: bool, events: EncodedEvents, scratch: Any) -> None:
         """Find pairs of the events from `progress` on, until the last event or the end of `pairs`."""
 
-    @without_rejected
-    def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
+    @matching
+    def match(self, batch: EventBatch, scratch: Any, filters: bool) -> Matches:
         """See `Engine.match`."""
-        table, progress = self._table, self.progress
-        check_batch(table, batch)
+        table, progress = self._table, scratch.progress
         location = _NOWHERE if batch.location is None else batch.location.copy()
         events = EncodedEvents(batch.bounds, batch.attributes.astype(np.uint64), location, table.vocabulary.shift)
         progress[:] = 0
         while True:
-            self.find(filters, events, self._pairs)
+            self.find(filters, events, scratch)
             n_found = int(progress[PAIRS_BEFORE])
             if progress[NEXT_EVENT] == batch.n_events:
                 break
             more = np.empty(2 * int(progress[PAIRS_COUNTED]), np.uint64)
-            more[:n_found] = self._pairs[:n_found]
-            self._pairs = more
-        found = np.sort(self._pairs[:n_found])
+            more[:n_found] = scratch.pairs[:n_found]
+            scratch.pairs = more
+        found = np.sort(scratch.pairs[:n_found])
         if batch.n_events == 1:
             counts = np.array([n_found])
         else:

@@ -13,6 +13,7 @@ move keeps the rest of the copied slot, which no step has changed.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 
@@ -25,11 +26,13 @@ for: even if each of 1.1 times as many touched nine cells, their entries would f
 
 
 class Resize:
-    """A grid for at least `n_slots` filters, with at least twice the blocks of `grid`, made from it by a thread."""
+    """A grid for at least `n_slots` filters, with at least twice the blocks of `grid`, made from it by a thread of
+    `process`: a child that is forked meanwhile has no such thread."""
 
     def __init__(self, grid: Grid, n_slots: int) -> None:
         self._old, self._new = grid, Grid(n_slots, grid.sub_buckets, 2 * grid.n_blocks)
         self._n_copied = grid.n_slots
+        self.process = os.getpid()
         self._noted: deque[tuple[Array, int]] = deque()
         self._thread = threading.Thread(target=self._make, name="grid", daemon=True)
         self._thread.start()
@@ -71,6 +74,8 @@ def ready(grid: Grid) -> None:
 
 def roomy(grid: Grid, resize: Resize | None, n_slots: int) -> tuple[Grid, Resize | None]:
     """The grid to use for `n_slots` slots, and the resize in progress, if any."""
+    if resize is not None and resize.process != os.getpid():
+        resize = None  # its thread is the parent's
     if resize is not None and resize.is_done:
         grid, resize = resize.finish(), None
     while n_slots > FULLEST * grid.room:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.compute.parallel import at_most
+from mpi_match.compute.parallel import by_threads
 from mpi_match.engines.keyed.answers import AnswerBlocks
 from mpi_match.engines.keyed.tag_sets.index import TagSetIndex
 from mpi_match.engines.keyed.tag_sets.search import CANDIDATES, N_TALLIES, SetAnswers, SetArrays, match_tag_sets
+from mpi_match.engines.sharing import Scratch
 from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches, id_dtype
 
@@ -16,25 +17,34 @@ _BLOCK_EVENTS = 256
 """Events that a thread takes at a time."""
 
 
+class TagSetScratch(Scratch):
+    """Counts the `candidates`: sets whose tags were compared so far."""
+
+    candidates = nbytes = 0
+
+
 class TagSetMatcher:
-    """Matches batches; `candidates` counts the sets whose tags were compared so far."""
+    """Matches batches; threads that match at the same time have a scratch each."""
 
     def __init__(self, sets: TagSetIndex, threads: int) -> None:
-        self.sets, self._threads, self.candidates = sets, threads, 0
+        self.sets, self._threads = sets, threads
         self._blocks = AnswerBlocks(_BLOCK_EVENTS)
         self._arrays = SetArrays(*vars(sets).values())
 
-    def match(self, batch: EventBatch, shift: int, n_ids: int, *, filters: bool) -> Matches:
+    def match(self, batch: EventBatch, shift: int, n_ids: int, scratch: TagSetScratch, *, filters: bool) -> Matches:
         """The interfaces of each event, or the filters; `n_ids` is how many of these there are."""
         n = batch.n_events
         given = (batch.offsets, batch.attributes, shift, max(batch.widest, 1))
         tallies = np.zeros((-(-n // _BLOCK_EVENTS), N_TALLIES), np.int64)
 
         def match(todo: Array, places: Array, counts: Array, ids: Array) -> None:
-            with at_most(min(self._threads, len(todo))):
-                answers = SetAnswers(places, counts, ids, tallies)
-                match_tag_sets(todo, _BLOCK_EVENTS, filters, given, self._arrays, answers)
+            taken, answers = np.zeros(1, np.int64), SetAnswers(places, counts, ids, tallies)
+            by_threads(
+                max(min(self._threads, len(todo)), 1),
+                lambda _: match_tag_sets(todo, taken, _BLOCK_EVENTS, filters, given, self._arrays, answers),
+                stop=lambda: taken.fill(len(todo)),
+            )
 
         counts, ids = self._blocks.match(n, match)
-        self.candidates += int(tallies[:, CANDIDATES].sum())
+        scratch.candidates += int(tallies[:, CANDIDATES].sum())
         return Matches(counts.astype(id_dtype(n_ids + 1)), ids.astype(id_dtype(n_ids)), n_ids)

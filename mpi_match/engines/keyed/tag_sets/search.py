@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.compute.array_pointers import unowned
-from mpi_match.compute.compile_cache import nested, parallel_jit
+from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.compute.sort import sort_part
+from mpi_match.compute.synchronization import atomic_add
 from mpi_match.engines.keyed.tag_sets.index import CPU_KEYS, RECORD_HEAD, SIZE_BITS
 from mpi_match.engines.keyed.tag_sets.keys import KEY_TAGS
 
@@ -65,15 +65,18 @@ class SetAnswers(NamedTuple):
     tallies: Array
 
 
-@parallel_jit
-def match_tag_sets(todo: Any, block_events: Any, filters: Any, batch: Any, sets: Any, answers: Any) -> None:
-    """Match several blocks of a batch, `todo` i64: their numbers.
+@jit
+def match_tag_sets(todo: Any, taken: Any, block_events: Any, filters: Any, batch: Any, sets: Any, answers: Any) -> None:
+    """Match the blocks of a batch, `todo` i64: their numbers, that no other thread takes, until there is none left.
 
-    batch     offsets, attributes, bits of a code, and attributes of its widest event
+    taken     i64[1]: how many are taken, 0 at first
     filters   answers are filters, not interfaces
+    batch     offsets, attributes, bits of a code, and attributes of its widest event
     """
-    for i in numba.prange(len(todo)):
+    i = atomic_add(taken.ctypes.data, 1)
+    while i < len(todo):
         _match_block(todo[i], block_events, filters, batch, sets, answers)
+        i = atomic_add(taken.ctypes.data, 1)
 
 
 @nested

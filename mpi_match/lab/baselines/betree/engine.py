@@ -17,8 +17,8 @@ from mpi_match.arrays.csr import Array
 from mpi_match.engines.keyed.index.filter_rows import FilterRows, too_large
 from mpi_match.lab.baselines.betree import search
 from mpi_match.lab.baselines.betree.build import build, extents
-from mpi_match.lab.baselines.candidate_check import OF_TABLE, candidate_arrays
-from mpi_match.lab.baselines.event_by_event import EncodedEvents, EventByEvent, areas_of
+from mpi_match.lab.baselines.candidate_check import OF_TABLE, candidate_arrays, candidate_scratch
+from mpi_match.lab.baselines.event_by_event import EncodedEvents, EventByEvent, EventScratch, areas_of
 from mpi_match.table.table import Table
 
 
@@ -40,19 +40,26 @@ class BeTree(EventByEvent):
         rows, (circle, circles) = FilterRows.of(table), areas_of(table)
         tree = build(extents(rows), np.diff(rows.code_offsets), int(options["bucket"]), int(options["halvings"]))
         order = tree.order
-        self._state = np.zeros(2, np.int64)
+        self._n_names, self._n_nodes = rows.n_virtual, len(tree.nodes)
         arrays: dict[int, tuple[Array, Any]] = {
             **candidate_arrays(rows, order, circle, circles),
             search.TREE_NODES: (tree.nodes, np.int64),
             search.TREE_ENTRIES: (tree.entries, np.int64),
             search.TREE_FILTER: (order, np.uint32),
             search.TREE_INTERFACE: (table.filters.interface[order], np.uint32),
-            search.TREE_STACK: (np.empty(len(tree.nodes) + 1, np.int64), np.int64),
-            search.TREE_DONE: (np.zeros(table.n_interfaces, np.int64), np.int64),
-            search.TREE_STATE: (self._state, np.int64),
-            search.TREE_PROGRESS: (self.progress, np.int64),
         }
-        self._bound = self.bind(arrays, shared=OF_TABLE)
+        self.bind(arrays, shared=OF_TABLE)
+
+    def new_scratch(self) -> tuple[EventScratch, dict[int, tuple[Array, Any]]]:
+        """See `EventByEvent.new_scratch`."""
+        scratch = EventScratch(np.zeros(2, np.int64))
+        return scratch, {
+            **candidate_scratch(self._n_names),
+            search.TREE_STACK: (np.empty(self._n_nodes + 1, np.int64), np.int64),
+            search.TREE_DONE: (np.zeros(self._table.n_interfaces, np.int64), np.int64),
+            search.TREE_STATE: (scratch.state, np.int64),
+            search.TREE_PROGRESS: (scratch.progress, np.int64),
+        }
 
     @classmethod
     def serves(cls, table: Table) -> str | None:
@@ -62,8 +69,8 @@ class BeTree(EventByEvent):
     @property
     def candidates(self) -> int:
         """See `Engine.candidates`."""
-        return int(self._state[search.TREE_CANDIDATES])
+        return sum(int(scratch.state[search.TREE_CANDIDATES]) for scratch in self._sharing.sets)
 
-    def find(self, filters: bool, events: EncodedEvents, pairs: Array) -> None:
+    def find(self, filters: bool, events: EncodedEvents, scratch: EventScratch) -> None:
         """See `EventByEvent.find`."""
-        search.match_events(filters, events, self._bound.table, pairs)
+        search.match_events(filters, events, scratch.bound.table, scratch.pairs)

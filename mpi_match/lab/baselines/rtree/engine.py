@@ -9,18 +9,27 @@ its square is infinite, are candidates of every event.
 from __future__ import annotations
 
 import math
+import threading
 from typing import Any
 
 import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of
 from mpi_match.changes.changes import Changes
-from mpi_match.engines.base import fixed_only
+from mpi_match.compute.forks import renew_in_child
+from mpi_match.engines.base import fixed_only, updating
 from mpi_match.engines.keyed.index.filter_rows import FilterRows, too_large
 from mpi_match.environment.machine import resident_bytes
 from mpi_match.errors import EngineError
-from mpi_match.lab.baselines.candidate_check import OF_TABLE, candidate_arrays
-from mpi_match.lab.baselines.event_by_event import NEXT_EVENT, PAIRS_COUNTED, EncodedEvents, EventByEvent, areas_of
+from mpi_match.lab.baselines.candidate_check import OF_TABLE, candidate_arrays, candidate_scratch
+from mpi_match.lab.baselines.event_by_event import (
+    NEXT_EVENT,
+    PAIRS_COUNTED,
+    EncodedEvents,
+    EventByEvent,
+    EventScratch,
+    areas_of,
+)
 from mpi_match.lab.baselines.rtree import check
 from mpi_match.model import Change
 from mpi_match.table.table import Table
@@ -48,15 +57,15 @@ class RTree(EventByEvent):
         super().__init__(table, {})
         circle, circles = areas_of(table)
         self._circle, self._circles = circle, circles.copy()
-        self._state = np.zeros(2, np.int64)
+        rows = FilterRows.of(table)
+        self._n_names = rows.n_virtual
         arrays: dict[int, tuple[Array, Any]] = {
-            **candidate_arrays(FilterRows.of(table), np.arange(table.n_filters), circle, self._circles),
+            **candidate_arrays(rows, np.arange(table.n_filters), circle, self._circles),
             check.BOX_INTERFACE: (table.filters.interface, np.uint32),
-            check.BOX_DONE: (np.zeros(table.n_interfaces, np.int64), np.int64),
-            check.BOX_STATE: (self._state, np.int64),
-            check.BOX_PROGRESS: (self.progress, np.int64),
         }
-        self._bound = self.bind(arrays, shared=OF_TABLE)
+        self._searching = threading.Lock()  # the library's searches and its changes share what they work in
+        renew_in_child(self)
+        self.bind(arrays, shared=OF_TABLE)
         before = resident_bytes()
         boxed = _fits(self._circles)
         boxes = _boxes(self._circles[boxed])
@@ -82,15 +91,30 @@ class RTree(EventByEvent):
     @property
     def candidates(self) -> int:
         """See `Engine.candidates`."""
-        return int(self._state[check.BOX_CANDIDATES])
+        return sum(int(scratch.state[check.BOX_CANDIDATES]) for scratch in self._sharing.sets)
 
-    def find(self, filters: bool, events: EncodedEvents, pairs: Array) -> None:
+    def new_scratch(self) -> tuple[EventScratch, dict[int, tuple[Array, Any]]]:
+        """See `EventByEvent.new_scratch`."""
+        scratch = EventScratch(np.zeros(2, np.int64))
+        return scratch, {
+            **candidate_scratch(self._n_names),
+            check.BOX_DONE: (np.zeros(self._table.n_interfaces, np.int64), np.int64),
+            check.BOX_STATE: (scratch.state, np.int64),
+            check.BOX_PROGRESS: (scratch.progress, np.int64),
+        }
+
+    def forked(self) -> None:
+        """See `Renewable.forked`."""
+        self._searching = threading.Lock()
+
+    def find(self, filters: bool, events: EncodedEvents, scratch: EventScratch) -> None:
         """See `EventByEvent.find`."""
-        n_events = len(events.bounds) - 1
-        while self.progress[NEXT_EVENT] < n_events and self.progress[PAIRS_COUNTED] <= len(pairs):
-            first = int(self.progress[NEXT_EVENT])
-            found = self._candidates(events.location, first, min(first + EVENTS_AT_ONCE, n_events))
-            check.check_events(filters, events, found, self._everywhere, self._bound.table, pairs)
+        n_events, progress, pairs = len(events.bounds) - 1, scratch.progress, scratch.pairs
+        while progress[NEXT_EVENT] < n_events and progress[PAIRS_COUNTED] <= len(pairs):
+            first = int(progress[NEXT_EVENT])
+            with self._searching:
+                found = self._candidates(events.location, first, min(first + EVENTS_AT_ONCE, n_events))
+            check.check_events(filters, events, found, self._everywhere, scratch.bound.table, pairs)
 
     def _candidates(self, location: Array, first: int, last: int) -> tuple[Array, Array]:
         """Filters whose boxes hold the locations of events, i64, and their bounds i64[last - first + 1]."""
@@ -108,10 +132,13 @@ class RTree(EventByEvent):
         counts[located] = found
         return ids.astype(np.int64), offsets_of(counts)
 
-    def update(self, changes: Changes) -> None:
-        """Move areas, one after the other; raises EngineError for other changes, before any of these."""
+    def _check_changes(self, changes: Changes) -> None:
         if (changes.kind != Change.MOVE).any():
             raise EngineError(fixed_only(self.name))
+
+    @updating
+    def update(self, changes: Changes) -> None:
+        """Move areas, one after the other; raises EngineError for other changes, before any of these."""
         for filter_id, area in zip(changes.target.tolist(), changes.area, strict=True):
             self._move(filter_id, area)
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.lab.baselines.event_by_event import EncodedEvents, EventByEvent, areas_of
+from mpi_match.lab.baselines.event_by_event import EncodedEvents, EventByEvent, EventScratch, areas_of
 from mpi_match.lab.baselines.sff import search
 from mpi_match.lab.baselines.sff.index import PredicateIndex, selectivity_table
 from mpi_match.model import Op
@@ -28,7 +28,7 @@ NARROW_NEED = 30
 
 
 class Sff(EventByEvent):
-    """The forwarding table of one table of filters, and the counters of the event that is matched."""
+    """The forwarding table of one table of filters."""
 
     name = "sff"
 
@@ -48,12 +48,13 @@ class Sff(EventByEvent):
         need = (filters.size - np.bincount(constraints.filter_id[is_absent], minlength=n)).astype(np.uint32)
         names, exclude_offsets, exclude = selectivity_table(table, int(options["rounds"]))
         largest = int(need.max(initial=0))
-        self._counters = np.zeros(n, np.uint8 if largest <= NARROW_NEED else np.uint32)
+        self._counter = np.dtype(np.uint8 if largest <= NARROW_NEED else np.uint32)
         state = np.zeros(search.SFF_N_STATE, np.int64)
         state[search.SFF_N_INTERFACES] = len(np.unique(filters.interface))
         state[search.SFF_LEAST_NEED] = need[need > 0].min(initial=largest)
         state[search.SFF_STEP] = 2 * (largest + 1)
-        state[search.SFF_MOST] = 2 ** (8 * self._counters.itemsize) - 1
+        state[search.SFF_MOST] = 2 ** (8 * self._counter.itemsize) - 1
+        self._first_state, self._n_names, self._most_runs = state, len(index.group_offsets) - 1, index.most_runs
         arrays: dict[int, tuple[Array, Any]] = {
             search.SFF_GROUP_OFFSETS: (index.group_offsets, np.int64),
             search.SFF_GROUPS: (index.groups, np.int64),
@@ -73,19 +74,32 @@ class Sff(EventByEvent):
             search.SFF_SELECTIVE: (names, np.int64),
             search.SFF_EXCLUDE_OFFSETS: (exclude_offsets, np.int64),
             search.SFF_EXCLUDE: (exclude, np.uint32),
-            search.SFF_PRESENCE: (np.zeros(len(index.group_offsets) - 1, np.int64), np.int64),
-            search.SFF_DONE: (np.zeros(table.n_interfaces, np.int64), np.int64),
-            search.SFF_RUNS: (np.empty((index.most_runs, 2), np.int64), np.int64),
-            search.SFF_STATE: (state, np.int64),
-            search.SFF_PROGRESS: (self.progress, np.int64),
         }
-        self._bound = self.bind(arrays, shared=(search.SFF_FILTER, search.SFF_INTERFACE, search.SFF_CIRCLES))
+        self.bind(arrays, shared=(search.SFF_FILTER, search.SFF_INTERFACE, search.SFF_CIRCLES))
+
+    def new_scratch(self) -> tuple[EventScratch, dict[int, tuple[Array, Any]]]:
+        """See `EventByEvent.new_scratch`."""
+        scratch = SffScratch(self._first_state.copy(), np.zeros(self._table.n_filters, self._counter))
+        return scratch, {
+            search.SFF_PRESENCE: (np.zeros(self._n_names, np.int64), np.int64),
+            search.SFF_DONE: (np.zeros(self._table.n_interfaces, np.int64), np.int64),
+            search.SFF_RUNS: (np.empty((self._most_runs, 2), np.int64), np.int64),
+            search.SFF_STATE: (scratch.state, np.int64),
+            search.SFF_PROGRESS: (scratch.progress, np.int64),
+        }
+
+    def find(self, filters: bool, events: EncodedEvents, scratch: SffScratch) -> None:
+        """See `EventByEvent.find`."""
+        search.match_events(filters, events, scratch.counters, scratch.bound.table, scratch.pairs)
+
+
+class SffScratch(EventScratch):
+    """The counters of the event that is matched, besides."""
+
+    def __init__(self, state: Array, counters: Array) -> None:
+        super().__init__(state)
+        self.counters = counters
 
     @property
     def nbytes(self) -> int:
-        """See `Engine.nbytes`."""
-        return super().nbytes + self._counters.nbytes
-
-    def find(self, filters: bool, events: EncodedEvents, pairs: Array) -> None:
-        """See `EventByEvent.find`."""
-        search.match_events(filters, events, self._counters, self._bound.table, pairs)
+        return super().nbytes + self.counters.nbytes

@@ -90,16 +90,21 @@ def make_table(
 
         read = read_subscriptions([Path(subscriptions)], _Refused("subscription") if rejects is None else rejects)
         return Table.from_subscriptions(read.subscriptions)
+    if isinstance(subscriptions, (Mapping, bytes)) or not isinstance(subscriptions, Iterable):
+        found = f"found {describe(subscriptions)}; one row is a list of one"
+        raise ModelError(f"subscriptions are a list of rows, or the path of a file, {found}")
     builder = SubscriptionsBuilder()
-    for found in _judged(subscriptions, _filters_of, "subscription", rejects):
-        for item in found or ():
+    for filters in _judged(subscriptions, _filters_of, "subscription", rejects):
+        for item in filters or ():
             builder.add(item)
     return Table.from_subscriptions(builder.build())
 
 
 def load_table(path: PathLike) -> Table:
     """Load a table from HDF5: what `mpi-match compile subscriptions` or `Table.save` wrote.  Raises StorageError."""
-    return Table.load(path)
+    if not isinstance(path, (str, os.PathLike)):
+        raise ModelError(f"a table is loaded from the path of its file, found {describe(path)}")
+    return Table.load(Path(os.fsdecode(path)))
 
 
 def make_events(
@@ -174,7 +179,7 @@ def make_batch(
     >>> open_engine("counting", table).match(batch).labels(table.labels)
     [[], ['a'], []]
     """
-    form, vocabulary = form_of(location, id), table.vocabulary
+    form, vocabulary = form_of(location, id), _checked(table).vocabulary
     if isinstance(events, Events):
         return events.encode(vocabulary)
     bad = _Refused("event") if rejects is None else rejects
@@ -310,7 +315,9 @@ class RowMatcher:
         from mpi_match.ingest.json.published_scanner import RowScanner  # loads Numba
 
         self._given = table, engine, location, id
-        self._engine, self._scanner = engine, RowScanner(table.vocabulary, form_of(location, id))
+        if not isinstance(engine, Engine):
+            raise ModelError(f"an engine is one of open_engine, found {describe(engine)}")
+        self._engine, self._scanner = engine, RowScanner(_checked(table).vocabulary, form_of(location, id))
         self._free = deque([self._scanner])  # a thread takes one and puts it back; the one that was used last is taken first
         self._labels = [label.decode() for label in table.labels]
 
@@ -342,7 +349,19 @@ def _row_matcher(table: Table, engine: Engine, location: str | tuple[str, str] |
 
 def form_of(location: str | tuple[str, str] | None, id_: str | None) -> EventForm:
     """The form of events with this `location` and `id`, see `make_events`.  Raises ModelError."""
-    return EventForm.of(location, id_) if isinstance(location, str) else EventForm(location, id_)
+    if id_ is not None and not isinstance(id_, str):
+        raise ModelError(f"id is the name of an attribute, found {describe(id_)}")
+    if location is None or isinstance(location, str):
+        return EventForm.of(location, id_)
+    if not isinstance(location, (tuple, list)) or len(location) != 2 or not all(isinstance(each, str) for each in location):
+        raise ModelError(f"location is the names of two attributes, such as ('x', 'y') or 'x,y', found {describe(location)}")
+    return EventForm((location[0], location[1]), id_)
+
+
+def _checked(table: Table) -> Table:
+    if not isinstance(table, Table):
+        raise ModelError(f"a table is one of make_table or load_table, found {describe(table)}")
+    return table
 
 
 def _filters_of(row: Mapping[str, Any] | Filter) -> list[Filter]:

@@ -10,9 +10,11 @@ they share.
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
@@ -21,6 +23,7 @@ from pyspark.sql import functions as F
 from mpi_match.arrays.strings import Strings
 from mpi_match.ingest.columns.python import needed_names
 from mpi_match.ingest.rows.judge import PLAIN, EventForm, nothing_usable
+from mpi_match.model import describe
 from mpi_match.storage import StorageError, check_output, kind_of_file
 from mpi_match.table.constraints import KIND_OF_PRESENCE
 from mpi_match.table.table import Table, load_vocabulary
@@ -59,6 +62,7 @@ def compile_subscriptions(
     Subscriptions have no numbers, so `options.number` is not for them.  Raises SparkPrepError, StorageError.
     """
     start = time.perf_counter()
+    inputs, output = _inputs(inputs), _path(output, "output")
     _check_files(output, inputs)
     _check_partitions(options.partitions)
     bad_rows = _RejectPath(output, options.rejects)
@@ -128,7 +132,7 @@ def compile_events(
     Raises SparkPrepError, StorageError, ModelError.
     """
     start = time.perf_counter()
-    table = table.absolute()
+    inputs, output, table = _inputs(inputs), _path(output, "output"), _path(table, "table").absolute()
     _check_files(output, inputs, table)
     digest = events.table_digest(table)
     _check_partitions(options.partitions)
@@ -171,6 +175,7 @@ def compile_changes(
     `strict` and `master` as in `CompileOptions`.  Raises SparkPrepError, StorageError.
     """
     start = time.perf_counter()
+    inputs, output, table = _inputs(inputs), _path(output, "output"), _path(table, "table")
     _check_files(output, inputs, table)
     bad_rows = _RejectPath(output, rejects)
     changing = Table.load(table)
@@ -214,6 +219,28 @@ def _written_events(
     if not in_ranges:
         rows = events.ordered(rows, partitions or max(cores, rows.rdd.getNumPartitions()))
     return held.keep(events.write_parts(rows, target, are_sorted=not in_ranges)), source
+
+
+_Inputs = TypeVar("_Inputs", list[str], list[str] | DataFrame)
+
+
+def _inputs(given: _Inputs) -> _Inputs:
+    """Files as texts, one of them also alone; a DataFrame as it is.  Raises SparkPrepError for anything else."""
+    if isinstance(given, DataFrame):
+        return given
+    files = [given] if isinstance(given, (str, os.PathLike)) else given
+    if not isinstance(files, (list, tuple)) or not all(isinstance(each, (str, os.PathLike)) for each in files):
+        raise SparkPrepError(
+            f"inputs are paths of files, or a DataFrame of Spark, found {describe(given)}; "
+            "spark.createDataFrame makes one of rows and of a frame of pandas"
+        )
+    return [os.fspath(each) for each in files]
+
+
+def _path(given: object, what: str) -> Path:
+    if not isinstance(given, (str, os.PathLike)):
+        raise SparkPrepError(f"{what} is the path of a file, found {describe(given)}")
+    return Path(given)
 
 
 def _source(spark: SparkSession, inputs: list[str] | DataFrame, options: CompileOptions) -> RowSource:

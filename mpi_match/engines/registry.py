@@ -66,6 +66,9 @@ def open_engine(
     Raises EngineError, in one line, when the engine is unknown, needs a GPU that is not there, or cannot serve the table or
     its changes; OptionError for an option that it does not have.
     """
+    if not isinstance(name, str) or not isinstance(table, Table):
+        found = f"{type(name).__name__} and {type(table).__name__}"
+        raise EngineError(f"an engine is opened by its name and a table of make_table or load_table, found {found}")
     given = options or {}
     check_options([name], given, measured=measured)
     opened = (

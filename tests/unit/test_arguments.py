@@ -1,0 +1,66 @@
+"""Arguments of another type than wanted: one line that says what was expected, and what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mpi_match
+from mpi_match import api
+from mpi_match.errors import MpiMatchError
+
+TABLE = api.make_table([{"interface": "i", "constraints": [["x", "=", 1]]}])
+ENGINE = api.open_engine("counting", TABLE)
+ANY: Any = api
+
+WRONG: dict[str, tuple[Callable[[], Any], str]] = {
+    "a table by its path": (lambda: ANY.make_batch("t.h5", []), "a table is one of make_table .*found str 't.h5'"),
+    "a table by its rows": (lambda: ANY.match([{"interface": 1}], []), "a table is one of make_table .*found list"),
+    "RowMatcher": (lambda: ANY.RowMatcher(5, ENGINE), "a table is one of make_table .*found int 5"),
+    "the name of an engine": (lambda: ANY.RowMatcher(TABLE, "keyed"), "an engine is one of open_engine, found str 'keyed'"),
+    "open_engine": (
+        lambda: ANY.open_engine(TABLE, "keyed"),
+        "an engine is opened by its name and a table .* found Table and str",
+    ),
+    "load_table": (lambda: ANY.load_table(5), "a table is loaded from the path of its file, found int 5"),
+    "make_table of a number": (lambda: ANY.make_table(5), "subscriptions are .*found int 5"),
+    "make_table of a row": (lambda: ANY.make_table({"interface": 1}), "subscriptions are .*one row is a list of one"),
+    "LiveMatcher": (lambda: mpi_match.LiveMatcher(ANY and 5), "subscriptions are .*found int 5"),  # type: ignore[arg-type]
+    "events": (lambda: ANY.make_events(5), "events are rows, columns, a frame, .*found int 5"),
+    "no events": (lambda: ANY.match(TABLE, None), "events are rows, columns, a frame, .*found null"),
+    "location": (lambda: ANY.make_events([], location=5), r"location is the names .*found int 5"),
+    "half a location": (lambda: ANY.make_events([], location=("x",)), r"location is the names .*found tuple"),
+    "a point": (lambda: ANY.make_batch(TABLE, [], location=(1, 2)), r"location is the names .*found tuple"),
+    "id": (lambda: ANY.make_events([], id=5), "id is the name of an attribute, found int 5"),
+}
+
+
+@pytest.mark.parametrize("of", WRONG)
+def test_an_argument_of_another_type_is_one_line(of: str) -> None:
+    use, said = WRONG[of]
+    with pytest.raises((MpiMatchError, mpi_match.ModelError), match=f"^{said}") as error:
+        use()
+    assert "\n" not in str(error.value)
+
+
+def test_spark_takes_paths_and_its_own_frames(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    from spark_prep import SparkPrepError, job
+
+    compile_: Any = job
+    for inputs, output, said in (
+        ([{"interface": 1}], "x.h5", "inputs are paths of files, or a DataFrame of Spark, found list"),
+        (5, "x.h5", "inputs are paths of files, or a DataFrame of Spark, found int 5"),
+        (["s.jsonl"], 5, "output is the path of a file, found int 5"),
+    ):
+        with pytest.raises(SparkPrepError, match=said):
+            compile_.compile_subscriptions(inputs, output)
+        with pytest.raises(SparkPrepError, match=said):
+            compile_.compile_events(inputs, tmp_path / "t.h5", output)
+        with pytest.raises(SparkPrepError, match=said):
+            compile_.compile_changes(inputs, tmp_path / "t.h5", output)
+    with pytest.raises(SparkPrepError, match="table is the path of a file, found null"):
+        compile_.compile_events(["e.jsonl"], None, "x.h5")

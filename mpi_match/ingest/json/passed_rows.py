@@ -19,7 +19,7 @@ from mpi_match.ingest.files.blocks import READ_BYTES, LineBlock, blocks_of
 from mpi_match.ingest.rows.judge import MAX_LINE_BYTES, trimmed
 from mpi_match.model import ModelError, is_null, plain
 
-_ROWS_AT_ONCE = 2**10
+_ROWS_AT_ONCE = 2**9
 """Rows written by one call: few enough that their text stays in cache."""
 _MOST_ROWS = 2**14
 """Rows of a block."""

@@ -136,7 +136,7 @@ def test_integers_of_thousands_of_digits_are_bad_values() -> None:
 def test_no_number_is_rounded(raw: object) -> None:
     with pytest.raises(model.ModelError, match="that has no exact double is not rounded"):
         model.value_of(raw)
-    with pytest.raises(model.ModelError, match=r"^column 'a': .*that has no exact double is not rounded"):
+    with pytest.raises(model.ModelError, match=r"^event 1: attribute 'a': .*that has no exact double is not rounded"):
         api.make_events({"a": np.array([1, raw], np.longdouble if isinstance(raw, np.longdouble) else object)})
 
 
@@ -157,8 +157,8 @@ def test_values_that_are_doubles_are_accepted(raw: np.floating | Fraction) -> No
         ([{1: 2}], "event 0: attribute 1: a name must be a string, found int 1"),
         ([{1: {"a": 2}}], "event 0: a name must be a string, found int 1"),
         ([{"a": {1: 2}}], "event 0: a name must be a string, found int 1"),
-        ({"a": 3}, "column 'a': needs an array or a list of values, found int"),
-        ({"a": None}, "column 'a': needs an array or a list of values, found NoneType"),
+        ({"a": 3}, "column 'a': needs an array or a list of values, found int; one event is a list of one row"),
+        ({"a": None}, "column 'a': needs an array or a list of values, found NoneType; one event is a list of one row"),
     ],
 )
 def test_events_of_wrong_types_are_refused(events: object, said: str) -> None:

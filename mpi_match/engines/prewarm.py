@@ -5,6 +5,8 @@ this machine before.  `prewarm` does that before the first real event:
 
 - Matching is compiled by one process of a host.  Ranks begin together and would each compile the same; here one compiles and
   the others load (`compile_cache.compile_once`).
+- A process that loads the code does so on the small table, too: an event without attributes, matched a thousand times with
+  the real table, may have a thousand times as many answers as that has filters.
 - Changes are applied in every process: no batch is matched while an update waits for its code, so a process that opens an
   engine `live` moves, adds and removes the filters of a small table first.
 
@@ -42,15 +44,20 @@ _NO_AREAS = np.full((N_SMALL, 3), np.nan)
 _prewarmed: set[str] = set()
 
 
-def prewarm(name: str, engine: type[Engine], open_: Callable[[Table], Engine], table: Table, *, live: bool) -> None:
-    """Compile what the engine `name`, which `open_` opens, needs for a table like this one and, if `live`, its changes."""
+def prewarm(
+    name: str, engine: type[Engine], open_: Callable[[Table], Engine], table: Table, *, live: bool, loads: bool
+) -> None:
+    """Compile what the engine `name`, which `open_` opens, needs for a table like this one and, if `live`, its changes.
+
+    `loads`: load what another process has compiled; an engine on a GPU does so itself.
+    """
     packed = table.vocabulary.packed_dtype
     what = f"{name}-{packed}" + ("-live" if live else "")
     if what in _prewarmed:
         return
     parts = engine.compiled_apart(str(packed))
     with compile_once(what, engine.n_functions) as missing:
-        if missing or live:
+        if missing or live or loads:
             small = _like(table)
             if engine.serves(small) is not None:  # for its area
                 small = replace(
@@ -63,10 +70,8 @@ def prewarm(name: str, engine: type[Engine], open_: Callable[[Table], Engine], t
 
 
 def load(engine: Engine, table: Table) -> None:
-    """Load the code for matching into this process, so that the first batch does not wait for it."""
-    simulated = os.environ.get("NUMBA_ENABLE_CUDASIM", "0") not in ("", "0")  # it has nothing to compile, and takes minutes
-    for n in (1, 2 if simulated else SEVERAL_BLOCKS):
-        engine.match(_empty_events(table, n))
+    """Load what is left of the code for matching, that for the kinds of filters of this table, by one event."""
+    engine.match(_empty_events(table, 1))
 
 
 def _play(open_: Callable[[Table], Engine], small: Table, parts: Sequence[Part], *, live: bool) -> None:
@@ -74,7 +79,9 @@ def _play(open_: Callable[[Table], Engine], small: Table, parts: Sequence[Part],
     engine, event = open_(small), _empty_events(small, 1)
     for part in parts:
         part.compile()
-    load(engine, small)
+    simulated = os.environ.get("NUMBA_ENABLE_CUDASIM", "0") not in ("", "0")  # it has nothing to compile, and takes minutes
+    for n in (1, 2 if simulated else SEVERAL_BLOCKS):
+        engine.match(_empty_events(small, n))
     if not live:
         return
     moves = [Change.MOVE] if small.has_areas else []

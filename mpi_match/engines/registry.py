@@ -112,7 +112,9 @@ def _open_named(
         return open_(table)
     from mpi_match.engines.prewarm import load, prewarm
 
-    prewarm(name, engine, open_, table, live=live)  # before the table's own engine, which may leave no room for another
+    on_gpu = _entry(name).needs_gpu(read.get("options", {}))
+    # before the table's own engine, which may leave no room for another
+    prewarm(name, engine, open_, table, live=live, loads=not on_gpu)
     opened = open_(table)
     if opened.gpu is None:  # those on a GPU do so themselves
         load(opened, table)

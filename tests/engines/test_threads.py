@@ -1,4 +1,7 @@
-"""One engine and several threads: answers, changes beside them, interrupts, and processes that are forked."""
+"""One engine and several threads: answers, changes beside them, interrupts, and processes that are forked.
+
+Those marked `gpu` do the same on a real GPU; `tests/kernels/test_threads_simulated.py` does some of it under the simulator.
+"""
 
 from __future__ import annotations
 
@@ -236,7 +239,7 @@ for _ in range(6):
     said.add(os.read(reader, 1000).decode())
     os.close(reader)
 is_over.set()
-print(hangs, "hang;", *sorted(said), sep="\\n")
+print(f"{hangs} hang;", *sorted(said), sep="\\n")
 """
 
 

@@ -62,6 +62,8 @@ log = logging.getLogger(__name__)
 CPU_EVENTS, CPU_LINES = 64, 1024
 """A batch of fewer events is matched by the CPU; where most filters are in a bitmap, of which a GPU looks into all lines at
 once, if these have fewer lines to look into in all."""
+LOADED_ANSWERS = 2**22
+"""Answers, at most, of the events without attributes that load the kernels, unless `CPU_EVENTS` of these have more."""
 FEW_INTERFACES = 64
 """Up to so many interfaces an answer is a bit mask."""
 POOL_BYTES = LINE_POOL_BYTES = 2**30
@@ -177,8 +179,11 @@ class KeyedCuda(Engine):
     def _load_kernels(self) -> None:
         """Load the kernels and allocate each slot's first memory, so that the first batch does not wait for it."""
         n = FIRST_EVENTS + (len(self._pipeline_slots) - 1) * SLICE_EVENTS
-        nothing = np.zeros(0, self._table.vocabulary.packed_dtype)
-        self.match(EventBatch(np.zeros(n + 1, np.uint32), nothing, None, self._table.vocabulary.fingerprint))
+        nothing, fingerprint = np.zeros(0, self._table.vocabulary.packed_dtype), self._table.vocabulary.fingerprint
+        one = self.match(EventBatch(np.zeros(2, np.uint32), nothing, None, fingerprint))
+        if n_answers := len(one.ids):  # filters that every event without attributes matches
+            n = min(n, max(LOADED_ANSWERS // n_answers, CPU_EVENTS))
+        self.match(EventBatch(np.zeros(n + 1, np.uint32), nothing, None, fingerprint))
         for slot in self._pipeline_slots:
             slot.reserve(FIRST_EVENTS * WIDTHS[0] // 2)
 

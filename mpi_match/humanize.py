@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+_OBEYED = re.compile("[\\x00-\\x09\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069]")
 
 
 def plural(count: int, noun: str, nouns: str | None = None) -> str:
@@ -56,3 +59,16 @@ def table_lines(rows: Iterable[Mapping[str, Any]]) -> list[str]:
         return "  ".join(padded).rstrip()
 
     return [line(heads), *(line(row) for row in cells)]
+
+
+def visible(text: str) -> str:
+    r"""A text with every character escaped that a terminal obeys instead of showing it, such as `\x1b` and `\u202e`.
+
+    These are control characters other than a line feed, those that change the direction of text, and line separators.
+    """
+    return _OBEYED.sub(lambda found: _escaped(found[0]), text)
+
+
+def _escaped(character: str) -> str:
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"

@@ -78,7 +78,8 @@ class CompileSummary(NamedTuple):
     for each of its filters); `rejects` is the directory of the `rejected` rows, None when there are none.
 
     For events: `never_seen` are the attributes of location and id that no event has, `left_out` the columns with values that
-    were left out, because they cannot be attributes and no filter names them (`event_columns`).
+    were left out, because they cannot be attributes and no filter names them (`event_columns`);
+    `doubts` are warnings that events have not the attributes that filters name.
     """
 
     rows: int
@@ -92,3 +93,4 @@ class CompileSummary(NamedTuple):
     changes: int = 0
     never_seen: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()

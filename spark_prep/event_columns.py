@@ -11,15 +11,18 @@ a table or for changes that name it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from mpi_match.ingest.batches.published_events import PublishedColumns
 from mpi_match.ingest.columns.python import refused_type
 from mpi_match.ingest.rows.judge import EventForm
+from mpi_match.model import ModelError
 from spark_prep import SparkPrepError
 from spark_prep.sources import RowSource
 
@@ -52,6 +55,8 @@ def usable(source: RowSource, needed: frozenset[str], form: EventForm) -> tuple[
 
     Raises SparkPrepError for such a column that is needed, and for a missing column of the location or the id.
     """
+    if source.files is not None:
+        return source, _unusable(source.files, needed, form)
     if source.columns is None:
         return source, ()
     schema = source.rows.schema["row"].dataType
@@ -77,6 +82,18 @@ def usable(source: RowSource, needed: frozenset[str], form: EventForm) -> tuple[
         return source, ()
     kept = _without(F.col("row"), schema, {leaves[name][0] for name in wrong})
     return replace(source, rows=source.rows.withColumn("row", kept)), tuple(wrong)
+
+
+def _unusable(files: Sequence[Path], needed: frozenset[str], form: EventForm) -> tuple[str, ...]:
+    """The names of columns of Parquet files that cannot be attributes.  Raises SparkPrepError, as `usable` does."""
+    found: set[str] = set()
+    for file in files:
+        try:
+            with PublishedColumns(file, form, needed) as columns:
+                found.update(columns.others)
+        except ModelError as error:
+            raise SparkPrepError(str(error)) from error
+    return tuple(sorted(found))
 
 
 def _leaves(fields: T.StructType, path: ColumnPath = ()) -> Iterator[tuple[ColumnPath, T.DataType]]:

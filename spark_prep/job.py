@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -21,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from mpi_match.arrays.strings import Strings
+from mpi_match.ingest.batches.unnamed import none_named, unread_directories
 from mpi_match.ingest.columns.python import needed_names
 from mpi_match.ingest.rows.judge import PLAIN, EventForm, nothing_usable
 from mpi_match.model import describe
@@ -42,7 +44,7 @@ from spark_prep import (
 )
 from spark_prep.java_errors import in_one_line
 from spark_prep.part_files import PartSet, WrittenPart
-from spark_prep.session import session
+from spark_prep.session import exact_names, session
 from spark_prep.sources import RowSource
 
 _DISK = StorageLevel.DISK_ONLY
@@ -69,9 +71,9 @@ def compile_subscriptions(
     if options.number is not None:
         raise SparkPrepError(f"subscriptions are not numbered by a column ({options.number!r}); events of a DataFrame are")
     spark = session(options.master)
-    source = _source(spark, inputs, options)
-    subscriptions.check_columns(source.columns)
-    with PartSet(output, "table") as parts, _Held() as held, in_one_line():
+    with exact_names(spark), PartSet(output, "table") as parts, _Held() as held, in_one_line():
+        source = _source(spark, inputs, options, sources.read)
+        subscriptions.check_columns(source.columns)
         records = held.keep(subscriptions.parse(_spread(spark, source)))
         n_rows, n_filters, n_constraints, n_bad, presence = _totals(records)
         table_writer.check_size(n_filters)
@@ -137,13 +139,14 @@ def compile_events(
     digest = events.table_digest(table)
     _check_partitions(options.partitions)
     bad_rows = _RejectPath(output, options.rejects)
-    needed = needed_names(load_vocabulary(table).attribute_names, form)
+    named = load_vocabulary(table).attribute_names
+    needed = needed_names(named, form)
     _check_number(options.number, inputs, needed)
     if not isinstance(inputs, DataFrame) and options.format is None:
         sources.refuse_other_forms(inputs)
     spark = session(options.master, java_only_plans=True)
-    source, unusable = event_columns.usable(_source(spark, inputs, options), needed, form)
-    with PartSet(output, "events") as parts, _Held() as held, in_one_line():
+    with exact_names(spark), PartSet(output, "events") as parts, _Held() as held, in_one_line():
+        source, unusable = event_columns.usable(_source(spark, inputs, options, sources.read_events), needed, form)
         target = events.EventTarget(form, table, digest, parts.files, unusable, number=options.number)
         found, source = _written_events(spark, source, target, options.partitions, held)
         written, n_bad = events.WrittenEvents.of(found, options.number)
@@ -151,13 +154,22 @@ def compile_events(
         bad_rows.settle(found, source, n_rows, n_bad, options.strict)
         if n_bad == n_rows:
             raise bad_rows.nothing_usable(found, source, n_bad, "event")
-        never_seen, left_out = _seen(parts, written, form)
+        never_seen, left_out, names = _seen(parts, written, form)
         if options.strict and never_seen:
             raise SparkPrepError(f"no event has {' or '.join(map(repr, never_seen))}, and strict wants it")
+        is_located = form.location is not None and form.location[0] not in never_seen
+        is_named = not named or is_located or not named.isdisjoint(names)
+        doubts = [] if is_named else [none_named(named, names)]
+        if source.format == "json" and (unread := unread_directories(named, sources.paths(source))):
+            doubts.append(unread)
+        if options.strict and doubts:
+            raise SparkPrepError(f"{source.name}: {doubts[0]} (--strict)")
         parts.commit(written, parts.attributes(written[0]) | {"n_events": n_rows})
     rejected = bad_rows.path if n_bad else None
     wall_s = time.perf_counter() - start
-    return CompileSummary(n_rows, 0, 0, 0, n_rows, n_bad, rejected, wall_s, never_seen=never_seen, left_out=left_out)
+    return CompileSummary(
+        n_rows, 0, 0, 0, n_rows, n_bad, rejected, wall_s, never_seen=never_seen, left_out=left_out, doubts=tuple(doubts)
+    )
 
 
 def compile_changes(
@@ -243,10 +255,15 @@ def _path(given: object, what: str) -> Path:
     return Path(given)
 
 
-def _source(spark: SparkSession, inputs: list[str] | DataFrame, options: CompileOptions) -> RowSource:
+def _source(
+    spark: SparkSession,
+    inputs: list[str] | DataFrame,
+    options: CompileOptions,
+    read: Callable[[SparkSession, list[str], str | None], RowSource],
+) -> RowSource:
     if isinstance(inputs, DataFrame):
         return sources.of_frame(inputs, options.number)
-    return sources.read(spark, inputs, options.format)
+    return read(spark, inputs, options.format)
 
 
 def _check_number(column: str | None, inputs: list[str] | DataFrame, needed: frozenset[str]) -> None:
@@ -310,15 +327,17 @@ def _agree(written: list[WrittenPart], expected: int, what: str) -> None:
         )
 
 
-def _seen(parts: PartSet, written: list[WrittenPart], form: EventForm) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names of location and id that no event has; columns of which something was left out."""
+def _seen(parts: PartSet, written: list[WrittenPart], form: EventForm) -> tuple[tuple[str, ...], tuple[str, ...], set[str]]:
+    """Names of location and id that no event has; columns of which something was left out; names of all attributes."""
     located = identified = False
     left_out: set[bytes] = set()
+    names: set[str] = set()
     for item in written:
         with parts.reader(item) as reader:
             located, identified = located or "events/location" in reader, identified or "ids/data" in reader
+            names.update(name.decode() for name in Strings.read(reader, "names"))
             left_out.update(Strings.read(reader, "left_out") if "left_out/data" in reader else ())
-    return form.never_seen(located, identified), tuple(name.decode() for name in sorted(left_out))
+    return form.never_seen(located, identified), tuple(name.decode() for name in sorted(left_out)), names
 
 
 class _Held:

@@ -32,6 +32,7 @@ ARROW_ROWS = 10_000
 """Rows of the Arrow batches between Spark and Python: enough for NumPy to be efficient, few enough to stay in cache."""
 SPLIT_BYTES = 32 * 2**20
 """Largest input of one reading task; Spark's own 128 MB would leave cores idle at the end of a small job."""
+_CASE_SENSITIVE = "spark.sql.caseSensitive"
 _JAVA_OPTIONS = "-XX:+UseSerialGC"
 """G1's threads would compete with the tasks for few cores."""
 _FIRST_COMPILER = "-XX:TieredStopAtLevel=1"
@@ -61,6 +62,17 @@ def session(master: str | None = None, *, java_only_plans: bool = False) -> Spar
         return SparkSession.builder.appName(_NAME).getOrCreate()
     java_options = f"{_JAVA_OPTIONS} {_FIRST_COMPILER}" if java_only_plans else _JAVA_OPTIONS
     return _start(master or f"local[{_cores()},{LOCAL_ATTEMPTS}]", java_options)
+
+
+@contextmanager
+def exact_names(spark: SparkSession) -> Iterator[None]:
+    """Have `Temp` and `temp` be two columns in the block, as they are two attributes; the session may be its owner's."""
+    before = spark.conf.get(_CASE_SENSITIVE)
+    spark.conf.set(_CASE_SENSITIVE, "true")
+    try:
+        yield
+    finally:
+        spark.conf.set(_CASE_SENSITIVE, str(before))
 
 
 def _start(master: str, java_options: str = _JAVA_OPTIONS) -> SparkSession:

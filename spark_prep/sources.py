@@ -19,7 +19,7 @@ Lines end in \n and in nothing else: a lone \r would end a line for Spark by its
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
@@ -28,14 +28,29 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from mpi_match.ingest.rows.judge import MAX_LINE_BYTES
-from mpi_match.ingest.rows.row_files import COLUMNAR_ENDINGS, CSV_ENDINGS
+from mpi_match.ingest.rows.judge import LINE_ENDINGS, MAX_LINE_BYTES
+from mpi_match.ingest.rows.row_files import (
+    COLUMNAR_ENDINGS,
+    CSV_ENDINGS,
+    EVENT_ENDINGS,
+    NULL_PARTITION,
+    PART_NAMES,
+    TABLE_FORMATS,
+    files_below,
+    holds_rows,
+    partition_values,
+    refuse_table_format,
+    table_format_text,
+)
+from mpi_match.model import ModelError
 from spark_prep import SparkPrepError
 from spark_prep.java_errors import in_one_line
 
 FORMATS = ("json", "parquet")
 PLACE = ("file", "block", "position")
 _NOT_OF_SPARK = (*CSV_ENDINGS, *(each for each in COLUMNAR_ENDINGS if each != ".parquet"))
+_PACKED_OF_SPARK = (".deflate", ".lz4", ".snappy")
+"""Endings of files that only Spark unpacks."""
 _INTEGERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 _PARQUET = b"PAR1"
 """First bytes of a Parquet file."""
@@ -47,7 +62,8 @@ class RowSource:
 
     `name` is its name in messages.  `columns` are those of the input; for JSON lines, which have none, None.  `blocks` are
     the blocks of lines where they are known: file, block, position of the first line, and number of lines `n`.  `number` is
-    the column of a frame that positions are from.
+    the column of a frame that positions are from.  `files` are Parquet files that tasks read by themselves, each with its
+    own schema; `rows` are then none.
     """
 
     rows: DataFrame
@@ -56,6 +72,7 @@ class RowSource:
     columns: list[str] | None = None
     blocks: DataFrame | None = None
     number: str | None = None
+    files: tuple[Path, ...] | None = None
 
     def with_lines(self, places: DataFrame) -> DataFrame:
         """`places` (with file, block, position) with `line`, counted from 1 in each file, instead of block and position."""
@@ -76,37 +93,113 @@ class RowSource:
 
 
 def read(spark: SparkSession, inputs: list[str], format_: str | None = None) -> RowSource:
-    """Rows of files, directories and globs.
+    """Rows of files, directories and globs; directories as `row_files.files_below` lists them, at any depth.
 
-    JSON lines: directories are searched recursively, and `.gz` is decompressed.  Parquet: directories named `column=value`
-    are columns, as everywhere in Spark.
+    JSON lines: `.gz` is decompressed.  Parquet: directories named `column=value` are columns of strings.
 
     `format_` is "json" or "parquet"; by default Parquet for names that end in `.parquet`, local directories of such, and
-    local files that begin like Parquet.  Raises SparkPrepError when an input is missing or the formats are mixed.
+    local files that begin like Parquet.  Raises SparkPrepError when an input is missing, a table of Delta, Hudi or Iceberg,
+    or the formats are mixed.
     """
+    form = _format(inputs, format_)
+    with in_one_line(f"cannot read {', '.join(inputs)}: "):
+        _refuse_table_formats(spark, inputs)
+        return _parquet(spark, inputs) if form == "parquet" else _json_lines(spark, inputs)
+
+
+def read_events(spark: SparkSession, inputs: list[str], format_: str | None = None) -> RowSource:
+    """As `read`; Parquet files of this machine are left to the tasks, which read each with its own schema, as `run` does."""
+    files = _local(inputs) if _format(inputs, format_) == "parquet" else None
+    if not files:
+        return read(spark, inputs, format_)
+    nothing = spark.range(0).select(F.struct("id").alias("row"))
+    return RowSource(nothing, "parquet", ", ".join(inputs), files=tuple(sorted(set(files))))
+
+
+def _format(inputs: list[str], format_: str | None) -> str:
+    """The one format of inputs.  Raises SparkPrepError."""
     if not inputs:
         raise SparkPrepError("no input given: name at least one file, directory or glob")
-    if format_ is not None and format_ not in FORMATS:
-        raise SparkPrepError(f"unknown format {format_!r}; there are: {', '.join(FORMATS)}")
-    found = {format_} if format_ is not None else {_guess(path) for path in inputs}
+    if format_ is not None:
+        if format_ not in FORMATS:
+            raise SparkPrepError(f"unknown format {format_!r}; there are: {', '.join(FORMATS)}")
+        return format_
+    files = _local(inputs)
+    found = set(map(_guess, inputs if files is None else map(str, files))) or {"json"}
     if len(found) > 1:
         raise SparkPrepError("the inputs mix JSON lines and Parquet; compile one kind at a time, or convert one of them")
-    with in_one_line(f"cannot read {', '.join(inputs)}: "):
-        return _parquet(spark, inputs) if found == {"parquet"} else _json_lines(spark, inputs)
+    return found.pop()
 
 
 def refuse_other_forms(inputs: list[str]) -> None:
     """Raise SparkPrepError for events in a form that only one process reads; Spark would take them for JSON lines."""
+    files = _local(inputs)
+    for each in inputs if files is None else map(str, files):
+        if each.lower().endswith(_NOT_OF_SPARK):
+            raise SparkPrepError(f"{each}: is CSV or Arrow, which `compile events --local` reads; Spark does not")
+
+
+def _local(inputs: list[str]) -> list[Path] | None:
+    """The files that inputs mean; None where any is one of another file system, or a glob that only Spark understands.
+
+    Raises SparkPrepError for directories of a table format.
+    """
+    files: list[Path] = []
     for name in inputs:
-        local = Path(name.removeprefix("file://"))
-        names = map(str, local.rglob("*")) if local.is_dir() else [name]
-        for each in names:
-            if each.lower().endswith(_NOT_OF_SPARK):
-                raise SparkPrepError(f"{each}: is CSV or Arrow, which `compile events --local` reads; Spark does not")
+        path = Path(name.removeprefix("file://"))
+        anchor = path.anchor
+        try:
+            found = [path] if path.exists() else sorted(Path(anchor or ".").glob(str(path).removeprefix(anchor)))
+        except (NotImplementedError, ValueError):  # no glob of Python's
+            found = []
+        if not found:
+            return None
+        for each in found:
+            try:
+                if each.is_dir():
+                    files += [file for file in files_below(each) if holds_rows(file.name, EVENT_ENDINGS)]
+                else:
+                    refuse_table_format(each)
+                    files.append(each)
+            except ModelError as error:
+                raise SparkPrepError(str(error)) from None
+    return files
+
+
+def _refuse_table_formats(spark: SparkSession, inputs: list[str]) -> None:
+    """Raise SparkPrepError for inputs, in any file system, that are a table of a format with a log, or are in one."""
+    if _local(inputs) is not None:
+        return
+    jvm, settings = spark.sparkContext._jvm, spark.sparkContext._jsc.hadoopConfiguration()
+    assert jvm is not None
+    for name in inputs:
+        place = jvm.org.apache.hadoop.fs.Path(name)
+        system = place.getFileSystem(settings)
+        while place is not None and place.getParent() is not None:
+            for table, mark in TABLE_FORMATS.items():
+                if system.globStatus(jvm.org.apache.hadoop.fs.Path(place, mark)):
+                    raise SparkPrepError(table_format_text(name, table, str(place.toString())))
+            place = place.getParent()
+
+
+def paths(source: RowSource) -> list[Path]:
+    """The paths of the files of a source; in other file systems those of their addresses."""
+    return [Path(unquote(address)) for address in source.rows.inputFiles()]
+
+
+def _names_of_rows(inputs: list[str]) -> str:
+    """The glob of the names of files that are read: those that hold rows, and those that an input names."""
+    endings = (*EVENT_ENDINGS, *(each + packed for each in LINE_ENDINGS for packed in _PACKED_OF_SPARK))
+    any_case = ("*" + "".join(f"[{c}{c.upper()}]" if c.isalpha() else c for c in ending) for ending in endings)
+    named = [each.rstrip("/").rpartition("/")[2] for each in inputs]
+    if any(set(name) & set("{}\\,") for name in named):
+        return "*"
+    return "{" + ",".join([*any_case, PART_NAMES, *named]) + "}"
 
 
 def _json_lines(spark: SparkSession, inputs: list[str]) -> RowSource:
-    lines = spark.read.option("lineSep", "\n").option("recursiveFileLookup", "true").text(inputs)
+    reader = spark.read.option("lineSep", "\n").option("recursiveFileLookup", "true")
+    lines = reader.option("pathGlobFilter", _names_of_rows(inputs)).text(inputs)
     rows = lines.select(
         F.when(F.octet_length("value") <= MAX_LINE_BYTES, F.col("value").cast("binary"))
         .otherwise(F.substring(F.col("value").cast("binary"), 1, MAX_LINE_BYTES + 1))  # long enough to be refused
@@ -119,14 +212,53 @@ def _json_lines(spark: SparkSession, inputs: list[str]) -> RowSource:
 
 
 def _parquet(spark: SparkSession, inputs: list[str]) -> RowSource:
-    table = spark.read.option("mergeSchema", "true").parquet(*inputs)
+    reader = spark.read.option("mergeSchema", "true").option("recursiveFileLookup", "true")
+    table = reader.option("pathGlobFilter", _names_of_rows(inputs)).parquet(*inputs)
+    own = {*table.columns, *_dotted(table.schema)}
+    directories = {name: written for name, written in _partitions(table.inputFiles()).items() if name not in own}
+    fields = [table[_quoted(name)] for name in table.columns]
+    constant = [_partition(F.col("_metadata.file_path"), written).alias(name) for name, written in directories.items()]
+    row = F.struct(*fields, *constant)
     rows = table.select(
-        _all_columns(table),
+        row.alias("row"),
         F.col("_metadata.file_path").alias("file"),
         F.lit(0).cast("bigint").alias("block"),
         F.col("_metadata.row_index").alias("position"),
     )
-    return RowSource(rows, "parquet", ", ".join(inputs), table.columns)
+    return RowSource(rows, "parquet", ", ".join(inputs), [*table.columns, *directories])
+
+
+def _partitions(addresses: Sequence[str]) -> dict[str, set[str]]:
+    """The names in directories `name=value` of files, and how each is written there.  Raises ModelError."""
+    found: dict[str, set[str]] = {}
+    for path in {Path(unquote(address)) for address in addresses}:
+        partition_values(path)  # refuses a name that stands twice
+        for part in path.parts[:-1]:
+            written, equals, _ = part.partition("=")
+            if written and equals:
+                found.setdefault(unquote(written), set()).add(written)
+    return dict(sorted(found.items()))
+
+
+def _dotted(fields: T.StructType, prefix: str = "") -> Iterator[str]:
+    """The dotted names of the columns of a schema and of the fields of structs."""
+    for field in fields:
+        yield prefix + field.name
+        if isinstance(field.dataType, T.StructType):
+            yield from _dotted(field.dataType, f"{prefix}{field.name}.")
+
+
+def _partition(address: Column, written: set[str]) -> Column:
+    """The value of the directory `name=value` in the address of a file, as `row_files.partition_values`; else null."""
+    path, pattern = _decoded(address), f"/(?:{'|'.join(map(_literal, sorted(written)))})=([^/]*)/"
+    value = F.regexp_extract(path, pattern, 1)
+    is_there = path.rlike(pattern) & (value != F.lit(NULL_PARTITION))
+    return F.when(is_there, F.coalesce(F.try_url_decode(_plus_kept(value)), value))
+
+
+def _literal(text: str) -> str:
+    """A regular expression of Java for a text."""
+    return "".join(each if each.isalnum() else f"\\x{{{ord(each):x}}}" for each in text)
 
 
 def of_frame(frame: DataFrame, number: str | None = None) -> RowSource:
@@ -162,10 +294,6 @@ def _numbers(frame: DataFrame, column: str) -> Column:
     return frame[_quoted(column)].cast("bigint")
 
 
-def _all_columns(frame: DataFrame) -> Column:
-    return F.struct(*[frame[_quoted(name)] for name in frame.columns]).alias("row")
-
-
 def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
@@ -177,14 +305,22 @@ def _guess(path: str) -> str:
     if local.is_file():
         with local.open("rb") as handle:
             return "parquet" if handle.read(len(_PARQUET)) == _PARQUET else "json"
-    return "parquet" if local.is_dir() and next(local.rglob("*.parquet"), None) is not None else "json"
+    return "json"
 
 
 def path_of(address: Column) -> Column:
     """A local file's path from its address (`file:///a%20b`); other addresses as they are."""
     path = F.when(address.startswith("file:///"), F.substr(address, F.lit(8))).otherwise(F.substr(address, F.lit(6)))
-    decoded = F.url_decode(F.replace(path, F.lit("+"), F.lit("%2B")))  # in a path, + is not a blank
-    return F.when(address.startswith("file:"), decoded).otherwise(address)
+    return F.when(address.startswith("file:"), _decoded(path)).otherwise(address)
+
+
+def _decoded(path: Column) -> Column:
+    return F.url_decode(_plus_kept(path))
+
+
+def _plus_kept(path: Column) -> Column:
+    """In a path, + is not a blank."""
+    return F.replace(path, F.lit("+"), F.lit("%2B"))
 
 
 def in_order(addresses: Sequence[str] | None = None) -> list[Column]:

@@ -21,6 +21,7 @@ from mpi_match.ingest.files.blocks import read_blocks
 from mpi_match.ingest.files.line_pass import count_line_feeds
 from mpi_match.ingest.files.ranges import LineRange, RangeLines
 from mpi_match.ingest.rows.packed_files import is_packed
+from mpi_match.ingest.rows.row_files import CSV_ENDINGS
 from mpi_match.storage.range_read import ordinary_memory
 from spark_prep.session import SPLIT_BYTES
 from spark_prep.sources import RowSource, local_path
@@ -30,7 +31,7 @@ UNDIVIDED_BYTES = 2**20
 _BYTES_AT_ONCE = 2**22
 _PACKED_TO = 6
 """So many bytes of lines are expected of a packed byte."""
-_OF_SPARK = (".bz2", ".deflate", ".lz4", ".snappy", ".csv", ".csv.gz", ".csv.zst")
+_OF_SPARK = (".deflate", ".lz4", ".snappy", *CSV_ENDINGS)
 """Endings of files of lines that Spark unpacks and `packed_files` does not, or that would not be read as lines."""
 
 
@@ -65,24 +66,19 @@ class Split(NamedTuple):
 
 def local_files(source: RowSource) -> list[Path] | None:
     """The files of a source, in the order of their paths; None if tasks cannot read all of them by themselves."""
-    if source.format == "frame":
+    if source.files is not None:
+        return list(source.files)
+    if source.format != "json":
         return None
     addresses = source.rows.inputFiles()
     if not all(address.startswith("file:") for address in addresses):
         return None
     files = sorted(Path(local_path(address)) for address in addresses)
-    if not all(map(_is_read_directly if source.format == "json" else _has_all_columns, files)):
-        return None
-    return files
+    return files if all(map(_is_read_directly, files)) else None
 
 
 def _is_read_directly(file: Path) -> bool:
     return file.is_file() and not file.name.lower().endswith(_OF_SPARK)
-
-
-def _has_all_columns(file: Path) -> bool:
-    """Is no directory of it a column (`day=monday`)?"""
-    return file.is_file() and "=" not in str(file)
 
 
 def number_of_tasks(files: Sequence[Path], cores: int) -> int:

@@ -18,10 +18,11 @@ from mpi_match.cli.options import (
     HDF5_OUT,
     Function,
     InputName,
+    csv_options,
+    form_of,
     id_option,
     json_option,
     location_option,
-    schema_option,
     strict_option,
 )
 from mpi_match.cli.terminal import print_json, say
@@ -105,7 +106,7 @@ def compile_subscriptions(inputs: tuple[str, ...], output: Path, local: bool, as
 )
 @location_option
 @id_option
-@schema_option
+@csv_options
 @input_options
 @spark_options
 def compile_events(
@@ -113,24 +114,20 @@ def compile_events(
     table: Path,
     output: Path,
     local: bool,
-    location: str | None,
-    id_: str | None,
-    schema: str | None,
     **options: Any,
 ) -> None:
     """Compile events IN... (files, directories, globs, gzip; JSON lines or Parquet) into an event table for one table."""
-    from mpi_match.ingest.rows.judge import EventForm
     from spark_prep import CompileOptions
 
     as_json = options.pop("as_json")
-    form = EventForm.of(location, id_, schema)
+    form = form_of(options)
     if local:
         _refuse_options_of_spark(options)
         from mpi_match.commands.compile_locally import compile_events_locally
 
         done: Any = compile_events_locally(list(inputs), table, output, form, **options)
-    elif schema is not None:
-        raise click.UsageError("--schema is of CSV, which --local reads; Spark does not")
+    elif form.csv_options:
+        raise click.UsageError(f"{form.csv_options[0]} is of CSV, which --local reads; Spark does not")
     else:
         done = _spark_job().compile_events(list(inputs), table, output, form, CompileOptions(**options))
     say(plural(done.events, "event"))
@@ -179,6 +176,8 @@ def _say_compiled(done: Any, output: Path, as_json: bool) -> None:
         say(f"{plural(done.rejected, 'row')} rejected, with reasons in {done.rejects}")
     if getattr(done, "never_seen", ()):
         say(f"no event has {' or '.join(map(repr, done.never_seen))}, which --location or --id names")
+    for doubt in getattr(done, "doubts", ()):
+        say(doubt)
     if getattr(done, "left_out", ()):
         say(f"left out, for no filter names them and values of theirs are no attributes: {', '.join(done.left_out)}")
     if as_json:

@@ -25,6 +25,7 @@ from mpi_match.cluster.signals import terminate_as_interrupt
 from mpi_match.cluster.transport.launcher import found_in
 from mpi_match.errors import MpiMatchError
 from mpi_match.exit_codes import ExitCode
+from mpi_match.humanize import visible
 
 EPILOG = (
     "\b\nExit codes: 0 done, 1 failure, 2 wrong usage, 3 bad input or nothing usable in it,\n"
@@ -52,7 +53,7 @@ class CliFailure(click.ClickException):
         if self.quiet:
             time.sleep(QUIET_S)
         else:
-            click.echo(f"mpi-match: {self.message}", err=True)
+            click.echo(f"mpi-match: {visible(self.message)}", err=True)
 
 
 def exit_code_of(error: BaseException) -> int | None:
@@ -113,6 +114,8 @@ class CliCommand(click.Command):
             launch = found_in(os.environ)
             if launch is not None and launch.rank:
                 raise CliFailure(error.format_message(), ExitCode.USAGE, quiet=True) from error
+            if visible(error.format_message()) != error.format_message():
+                raise click.UsageError(visible(error.format_message()), error.ctx) from error
             raise
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -250,12 +253,20 @@ def _prepare_streams() -> None:
         sys.stdout = io.TextIOWrapper(buffer, old.encoding, old.errors, line_buffering=at_once)
 
 
+class _VisibleFormatter(logging.Formatter):
+    """Log lines without control characters of names and values that a stranger chose."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        return visible(super().format(record))
+
+
 def _set_verbosity(ctx: click.Context, option: click.Parameter, count: int) -> None:
     launch = found_in(os.environ)  # asking MPI for the rank would start it
     where = socket.gethostname() + ("" if launch is None else f" rank {launch.rank}")
     handler = logging.StreamHandler()
     line = f"%(asctime)s.%(msecs)03d {where} %(levelname)s %(name)s: %(message)s"
-    handler.setFormatter(logging.Formatter(line, "%Y-%m-%d %H:%M:%S"))
+    handler.setFormatter(_VisibleFormatter(line, "%Y-%m-%d %H:%M:%S"))
     for name in ("mpi_match", "spark_prep"):
         logger = logging.getLogger(name)
         logger.handlers = [handler]
@@ -289,5 +300,5 @@ def _code_of(commands: click.Command, name: str) -> int:
         if not _StandardOutput.is_to_blame(error):
             raise
         if not isinstance(error, BrokenPipeError):  # the reader of the pipe has ended, as `head` does
-            click.echo(f"mpi-match: {_line_of(error)}", err=True)
+            click.echo(f"mpi-match: {visible(_line_of(error))}", err=True)
         return ExitCode.FAILURE

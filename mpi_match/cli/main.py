@@ -36,9 +36,11 @@ from mpi_match.cli.options import (
     STDOUT,
     ByteSize,
     credits_option,
+    csv_options,
     engine_option,
     feed_option,
     filters_option,
+    form_of,
     gpu_map_option,
     groups_option,
     id_option,
@@ -49,7 +51,6 @@ from mpi_match.cli.options import (
     rejects_option,
     results_option,
     schedule_option,
-    schema_option,
     set_option,
     share_gpus_option,
     stats_option,
@@ -61,7 +62,7 @@ from mpi_match.cli.supervise import supervise
 from mpi_match.cli.terminal import Progress, compiling, print_json, say
 from mpi_match.compute import compile_notice
 from mpi_match.exit_codes import ExitCode
-from mpi_match.humanize import plural, rate, seconds
+from mpi_match.humanize import plural, rate, seconds, visible
 from mpi_match.ingest.rows.row_files import STDIN
 
 WORTH_SAYING_S = 0.5
@@ -106,12 +107,12 @@ commands.add_command(engines)
     "--events",
     type=FILE_OR_STDIN,
     required=True,
-    help="Event table; JSON lines or CSV (.gz and .zst too), Parquet or Arrow, or a directory of these; or - for JSON lines "
-    "from standard input.  Only rank 0 reads them, unless --feed says otherwise.",
+    help="Event table; JSON lines, CSV or TSV (.gz, .bz2, .xz and .zst too), Parquet or Arrow, or a directory of these; or "
+    "- for JSON lines from standard input.  Only rank 0 reads them, unless --feed says otherwise.",
 )
 @location_option
 @id_option
-@schema_option
+@csv_options
 @click.option("--changes", type=FILE, help="File of changes that take effect between events (`compile changes`).")
 @click.option("-o", "--output", type=HDF5_OUT, required=True, help="File of matches to write.")
 @engine_option
@@ -170,9 +171,7 @@ def run(stats: bool, as_json: bool, live: bool, report: Path | None, metrics: Pa
     However a run ends, its answers are in OUTPUT.journal until all of them are in OUTPUT.  The same command with --resume
     goes on from there, with any ranks, batch size and schedule, to the same bytes.  OUTPUT.run.json says how a run ended.
     """
-    from mpi_match.ingest.rows.judge import EventForm
-
-    options["form"] = EventForm.of(options.pop("location"), options.pop("id_"), options.pop("schema"))
+    options["form"] = form_of(options)
     with watching(ObserverOptions(live, report, metrics), options) as watched:
         summary = cluster.run(cluster.RunOptions(progress=watched.progress, watch=watched.watch, **options))
         if summary is not None:
@@ -194,6 +193,8 @@ def _say_rows(summary: Any, rejects: Path | None, stats: bool) -> None:
         say(f"rejected: {more:,} more" + (f", all in {rejects}" if rejects else " (--rejects FILE keeps them)"))
     if summary.never_seen:
         say(f"no event has {' or '.join(map(repr, summary.never_seen))}, which --location or --id names")
+    for doubt in summary.doubts:
+        say(doubt)
     if stats:
         events, on_gpu = plural(summary.events, "event"), summary.scanned_on_gpu
         say(f"the scanner flagged {plural(summary.flagged, 'line')} of {events}; a GPU scanned {on_gpu:,}")
@@ -272,7 +273,7 @@ def _check_has_rows(output: Path) -> None:
 @click.option("--changes", type=FILE, help="Changes that take effect between events: JSON lines, as for `compile changes`.")
 @location_option
 @id_option
-@schema_option
+@csv_options
 @engine_option
 @set_option
 @filters_option
@@ -294,7 +295,8 @@ def match(
 ) -> None:
     """Match EVENTS against SUBSCRIPTIONS, without Spark and MPI.
 
-    Both are JSON lines, events also CSV with a header (.gz and .zst too), Parquet or Arrow; files, or directories of them.
+    Both are JSON lines, events also CSV or TSV with a header (.gz, .bz2, .xz and .zst too), Parquet or Arrow; files, or
+    directories of them.
 
     Bad rows are set aside, counted and shown with their reasons; an input without a good row is an error.  A subscription
     is one filter, or a predicate of several:
@@ -313,11 +315,11 @@ def match(
     from mpi_match.commands.export import check_export, says_form
     from mpi_match.commands.export import export as write
     from mpi_match.commands.match import MatchOptions, match_rows
-    from mpi_match.ingest.rows.judge import EventForm
     from mpi_match.ingest.rows.row_files import event_files, row_files
 
     output = _place_of_answers(events, output, as_json)
-    how = MatchOptions(EventForm.of(options.pop("location"), options.pop("id_"), options.pop("schema")), **options)
+    form = form_of(options)
+    how = MatchOptions(form, **options)
     if how.with_rows and output is not None:
         _check_has_rows(output)
     progress = Progress if sys.stderr.isatty() else None
@@ -373,7 +375,7 @@ def inspect(file: Path, rows: int, filter_id: int | None, as_json: bool) -> None
     if as_json:
         print_json(found)
     else:
-        click.echo("\n".join(inspect_lines(found)))
+        click.echo("\n".join(visible(line) for line in inspect_lines(found)))
 
 
 @commands.command(short_help="Check answers against the naive matcher.")
@@ -381,7 +383,7 @@ def inspect(file: Path, rows: int, filter_id: int | None, as_json: bool) -> None
 @click.option("--events", type=FILE, required=True, help="The events of the run; of an event table the raw columns.")
 @location_option
 @id_option
-@schema_option
+@csv_options
 @click.option("--changes", type=FILE, help="The changes of the run, if its table changed.")
 @click.option("--matches", type=FILE, required=True, help="The answers to check.")
 @click.option(
@@ -402,11 +404,10 @@ def verify(sample: int, seed: int, judge: str, as_json: bool, **given: Any) -> N
     filters drawn at random among the others.  The judges are printed.  Exit code 1, and the first wrong answer, if
     there is one.
     """
-    from mpi_match.ingest.rows.judge import EventForm
     from mpi_match.verify.verify import VerifiedFiles
     from mpi_match.verify.verify import verify as judged
 
-    form = EventForm.of(given.pop("location"), given.pop("id_"), given.pop("schema"))
+    form = form_of(given)
     files = VerifiedFiles(**given, form=form)
     with Progress("events") as progress:
         verdict = judged(files, sample, seed, judge, progress)
@@ -431,7 +432,7 @@ def verify(sample: int, seed: int, judge: str, as_json: bool, **given: Any) -> N
 @click.option("--events", type=FILE, help="The events of the run, for their ids (`match --id` keeps them) or rows.")
 @with_rows_option
 @id_option
-@schema_option
+@csv_options
 @click.option(
     "-o",
     "--output",
@@ -439,20 +440,19 @@ def verify(sample: int, seed: int, judge: str, as_json: bool, **given: Any) -> N
     default="-",
     help="OUT.jsonl, OUT.jsonl.gz, OUT.csv, OUT.parquet or OUT.arrow; - is standard output.",
 )
-def export(matches: Path, events: Path | None, with_rows: bool, id_: str | None, schema: str | None, output: Path) -> None:
+def export(matches: Path, events: Path | None, with_rows: bool, output: Path, **of_rows: Any) -> None:
     """Write MATCHES as JSON lines, Parquet or Arrow: one row for every event, with the labels of its interfaces.
 
     CSV has a row for every event and interface, and one without interface for an event without matches.
     """
     from mpi_match.commands.export import export as write
-    from mpi_match.ingest.rows.judge import EventForm
 
     if with_rows:
         if events is None:
             raise click.UsageError("--with-rows: the rows of which events? Name them with --events")
         _check_has_rows(output)
     place = None if output == STDOUT else output
-    done = write(matches, place, events, EventForm.of(None, id_, schema), with_rows=with_rows)
+    done = write(matches, place, events, form_of(of_rows), with_rows=with_rows)
     say(f"{plural(done['events'], 'event')}, {plural(done['matches'], 'match', 'matches')}")
 
 

@@ -27,7 +27,7 @@ FORMS = {
     "Prometheus text": (".prom",),
     "HTML": (".html", ".htm"),
     "CSV": (".csv",),
-    "other": (".gz", ".tsv", ".txt", ".xlsx"),
+    "other": (".gz", ".bz2", ".xz", ".zst", ".tsv", ".txt", ".xlsx"),
 }
 """Endings of file names, by form."""
 STDOUT = Path("/dev/stdout")
@@ -281,13 +281,21 @@ strict_option = click.option(
 )
 
 
-def _check_form(ctx: click.Context, option: click.Parameter, value: str | None) -> str | None:
+_FORM_OPTIONS = ("location", "id_", "schema", "delimiter", "encoding")
+
+
+def form_of(options: dict[str, Any]) -> Any:
+    """The form of events (`judge.EventForm`) that the options say, which are taken out.  Raises ModelError."""
     from mpi_match.ingest.rows.judge import EventForm
+
+    return EventForm.of(*(options.pop(name, None) for name in _FORM_OPTIONS))
+
+
+def _check_form(ctx: click.Context, option: click.Parameter, value: str | None) -> str | None:
     from mpi_match.model import ModelError
 
-    given = {**ctx.params, option.name: value}
     try:
-        EventForm.of(given.get("location"), given.get("id_"), given.get("schema"))
+        form_of({**ctx.params, option.name: value})
     except ModelError as error:
         raise click.BadParameter(str(error)) from None
     return value
@@ -306,7 +314,28 @@ id_option = click.option(
     callback=_check_form,
     help="The attribute that holds an event's id; it is then no attribute.",
 )
-schema_option = click.option(
+
+
+def csv_options(function: Function) -> Function:
+    """Add the options of CSV: --schema, --delimiter and --encoding."""
+    for option in reversed((_schema_option, _delimiter_option, _encoding_option)):
+        function = option(function)
+    return function
+
+
+_delimiter_option = click.option(
+    "--delimiter",
+    metavar="CHARACTER",
+    callback=_check_form,
+    help="What divides the cells of CSV events, such as ';' or tab.  [default: as a line sep=; says, tab for .tsv, a comma]",
+)
+_encoding_option = click.option(
+    "--encoding",
+    metavar="NAME",
+    callback=_check_form,
+    help="Encoding of CSV events, such as utf-16, cp1252 or latin-1.  [default: utf-8]",
+)
+_schema_option = click.option(
     "--schema",
     metavar="NAME=TYPE,...",
     callback=_check_form,

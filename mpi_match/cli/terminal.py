@@ -14,6 +14,8 @@ from typing import Any
 
 import click
 
+from mpi_match.humanize import visible
+
 PROGRESS_AFTER_S = 1.0
 """A bar appears when the work takes longer than this."""
 LOOK_S = 0.2
@@ -21,8 +23,8 @@ LOOK_S = 0.2
 
 
 def say(text: str) -> None:
-    """Print a message to standard error."""
-    click.echo(text, err=True)
+    """Print a message to standard error, with control characters escaped: names and values in it may be a stranger's."""
+    click.echo(visible(text), err=True)
 
 
 def print_json(summary: Mapping[str, Any]) -> None:

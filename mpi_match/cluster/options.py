@@ -165,6 +165,7 @@ class RunSummary:
     flagged           lines that the scanner flagged; `rows` judged them, good or bad
     scanned_on_gpu    lines that were scanned on a GPU
     never_seen        attributes named for location and id that no event has
+    doubts            warnings that events have not the attributes that filters name (`batches.unnamed`)
     resumed           events whose answers were taken from the journal of an earlier run; `events_per_s` is without them
     compile_s         seconds before `wall_s` that a worker spent on compiling its engine, or on waiting for another worker
                       that did; the most of all workers
@@ -184,6 +185,7 @@ class RunSummary:
     flagged: int = 0
     scanned_on_gpu: int = 0
     never_seen: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
     first_rejects: tuple[Reject, ...] = ()
     engine_options: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 

@@ -32,6 +32,7 @@ from mpi_match.exit_codes import ExitCode
 from mpi_match.ingest.batches.column_files import ColumnFiles
 from mpi_match.ingest.batches.line_files import LineFiles
 from mpi_match.ingest.batches.open import open_events
+from mpi_match.ingest.batches.unnamed import names_in_events, none_named, unread_directories
 from mpi_match.ingest.rows.judge import nothing_usable
 from mpi_match.ingest.rows.reject_log import RejectLog
 from mpi_match.journal.reader import EventRange, RunIdentity, gaps
@@ -163,7 +164,7 @@ class RunFiles:
             self.changes = None if stream is None else BatchedChanges(stream, ranges)
             self.status = RunStatus(events.n_events - self._output.n_resumed, n_resumed=self._output.n_resumed)
             self._watch = nullcontext() if options.watch is None else options.watch(self.status)
-            self._scan_log = None
+            self._scan_log, self._vocabulary = None, self.division.table.vocabulary
             if not isinstance(events, EventTable):
                 earlier = gaps(self._output.unanswered, events.n_events)
                 self._scan_log = ScanLog(options.events, events, self.rejects, earlier)
@@ -254,16 +255,27 @@ class RunFiles:
             self._output.discard()
             raise
 
+    def _doubts(self) -> tuple[str, ...]:
+        """Warnings that events have not the attributes that filters name."""
+        vocabulary, events, found = self._vocabulary, self.events.table, []
+        is_named = events.any_named if isinstance(events, EventTable) else self._scan_log is None or self._scan_log.any_named
+        if vocabulary.n_names and not is_named:
+            found.append(none_named(vocabulary.attribute_names, names_in_events(events)))
+        if isinstance(events, LineFiles) and any("=" in name for name in events.index.files):
+            found.append(unread_directories(vocabulary.attribute_names, map(Path, events.index.files)))
+        return tuple(filter(None, found))
+
     def finish(self, opened: Sequence[Opened], round_trips: RoundTrips | None = None) -> RunSummary:
         """Put the output in its place, sum up, and say that the run is complete.  Raises FileChanged.
 
         The clock stops when the answers are in their place; files that they replace are removed after that.
         """
         self.events.table.check_unchanged(0, self.events.table.n_events)
-        never_seen = self._finish_scan_log()
-        if never_seen and self.options.strict:
-            names = " or ".join(map(repr, never_seen))
-            raise ClusterError(f"{self.options.events}: no event has {names} (--strict)", ExitCode.BAD_INPUT)
+        never_seen, doubts = self._finish_scan_log(), self._doubts()
+        unseen = [f"no event has {' or '.join(map(repr, never_seen))}"] if never_seen else []
+        if self.options.strict and (found := [*unseen, *doubts]):
+            self._output.discard()
+            raise ClusterError(f"{self.options.events}: {found[0]} (--strict)", ExitCode.BAD_INPUT)
         self._output.finish()
         self.status.end()
         wall_s = time.perf_counter() - self._started
@@ -284,6 +296,7 @@ class RunFiles:
             flagged=0 if self._scan_log is None else self._scan_log.n_flagged,
             scanned_on_gpu=0 if self._scan_log is None else self._scan_log.n_on_gpu,
             never_seen=never_seen,
+            doubts=doubts,
             round_trip_us=None if round_trips is None else round_trips.in_us(),
             resumed=resumed,
             compile_s=max(each.compile_s for each in opened),

@@ -14,12 +14,13 @@ from typing import NamedTuple
 
 from mpi_match.events.event_table import save_events
 from mpi_match.ingest.batches.published_events import read_events
+from mpi_match.ingest.batches.unnamed import none_named, unread_directories
 from mpi_match.ingest.columns.python import needed_names
 from mpi_match.ingest.json.encode_events import EventsEncoder
 from mpi_match.ingest.json.subscription_scanner import read_subscriptions
 from mpi_match.ingest.rows.judge import PLAIN, EventForm
 from mpi_match.ingest.rows.reject_log import RejectLog
-from mpi_match.ingest.rows.row_files import event_files, is_columnar, is_compiled, is_csv, row_files
+from mpi_match.ingest.rows.row_files import check_form_of_files, event_files, is_columnar, is_compiled, row_files
 from mpi_match.model import ModelError
 from mpi_match.storage import Reader, StorageError, check_output
 from mpi_match.table.schema import TABLE
@@ -50,6 +51,7 @@ class LocalEvents(NamedTuple):
     wall_s: float
     never_seen: tuple[str, ...]
     left_out: tuple[str, ...]
+    doubts: tuple[str, ...]
 
 
 def compile_locally(inputs: list[str], output: Path, *, rejects: Path | None = None, strict: bool = False) -> LocalCompile:
@@ -97,8 +99,7 @@ def compile_events_locally(
     """
     started = time.perf_counter()
     files = sorted({file for each in inputs for file in _files(each, _event_files)})
-    if form.types and not any(map(is_csv, files)):
-        raise ModelError(f"{inputs[0]}: is no CSV; leave out --schema")
+    check_form_of_files(inputs[0], files, form)
     check_output(output, [*files, table])
     vocabulary = load_vocabulary(table)
     left_out: set[str] = set()
@@ -111,16 +112,25 @@ def compile_events_locally(
         never_seen = form.never_seen(events.location is not None, events.ids is not None)
         if strict and never_seen:
             raise ModelError(f"no event has {' or '.join(map(repr, never_seen))}, and strict wants it")
-        save_events(events, output, vocabulary, left_out=left_out, batch=EventsEncoder(vocabulary).encode(events))
+        batch = EventsEncoder(vocabulary).encode(events)
+        named, doubts = vocabulary.attribute_names, list[str]()
+        if named and not len(batch.attributes) and batch.location is None:
+            doubts.append(none_named(named, {name.decode() for name in events.names}))
+        if unread := unread_directories(named, (file for file in files if not is_columnar(file))):
+            doubts.append(unread)
+        if strict and doubts:
+            raise ModelError(f"{inputs[0]}: {doubts[0]} (--strict)")
+        save_events(events, output, vocabulary, left_out=left_out, batch=batch)
     rejected = place if log.count else None
     wall_s = time.perf_counter() - started
-    return LocalEvents(len(events), len(events), log.count, rejected, wall_s, never_seen, tuple(sorted(left_out)))
+    n, others = len(events), tuple(sorted(left_out))
+    return LocalEvents(n, n, log.count, rejected, wall_s, never_seen, others, tuple(doubts))
 
 
 def _event_files(path: Path) -> list[Path]:
     if not is_columnar(path) and is_compiled(path):
         raise ModelError(f"{path}: is compiled already, or another HDF5 file; rows are wanted here")
-    return event_files(path, PLAIN)
+    return event_files(path, PLAIN, mixed=True)
 
 
 def _rejects_of(output: Path, rejects: Path | None) -> Path:
@@ -128,7 +138,7 @@ def _rejects_of(output: Path, rejects: Path | None) -> Path:
 
 
 def _files(name: str, files_of: Callable[[Path], list[Path]]) -> Iterator[Path]:
-    """The files that Spark would read: those of a directory at any depth, without hidden ones."""
+    """The files that a name or a glob means."""
     paths = [Path(name)]
     if not paths[0].exists():
         anchor = paths[0].anchor
@@ -136,15 +146,7 @@ def _files(name: str, files_of: Callable[[Path], list[Path]]) -> Iterator[Path]:
     if not paths:
         raise ModelError(f"{name}: no such file")
     for path in paths:
-        if path.is_dir():
-            inner = (each for each in path.rglob("*") if each.is_file())
-            hidden = ("_", ".")
-            found = [each for each in inner if not any(part.startswith(hidden) for part in each.relative_to(path).parts)]
-            if not found:
-                raise ModelError(f"{path}: no files in this directory")
-            yield from (file for each in found for file in files_of(each))
-        else:
-            yield from files_of(path)
+        yield from files_of(path)
 
 
 @contextmanager

@@ -32,6 +32,7 @@ from mpi_match.engines.registry import check_options
 from mpi_match.events.batch import EventBatch
 from mpi_match.ingest.batches.keep_rows import RowKeeper, check_rows
 from mpi_match.ingest.batches.scan_columns import ColumnScanner
+from mpi_match.ingest.batches.unnamed import names_in_files, none_named, unread_directories
 from mpi_match.ingest.columns.python import needed_names
 from mpi_match.ingest.files.blocks import LINE_FEED, read_blocks
 from mpi_match.ingest.files.csv import compile_csv
@@ -88,6 +89,7 @@ class LocalSummary:
     flagged           lines of events that the scanner flagged; `rows` judged them, good or bad
     scanned_on_gpu    lines of events that were scanned on a GPU
     never_seen        attributes named for location and id that no event has
+    doubts            warnings that events have not the attributes that filters name (`batches.unnamed`)
     unlocated         filters with an area, which match nothing because no location is named
     """
 
@@ -107,6 +109,7 @@ class LocalSummary:
     flagged: int
     scanned_on_gpu: int
     never_seen: tuple[str, ...]
+    doubts: tuple[str, ...]
     unlocated: int
     first_rejects: tuple[Reject, ...]
     engine_options: Mapping[str, Mapping[str, object]]
@@ -194,13 +197,13 @@ def match_rows(
                 prepared, queue, lambda *found: answers.put(found), options, overlapped=prepared.engine.gpu is not None
             )
             answers.finish()
-            never_seen = options.form.never_seen(queue.located, queue.identified)
             if log.all_bad(writer.n_events):
                 raise log.nothing_usable("event")
-            if options.strict and never_seen:
-                raise ModelError(f"{events}: no event has {' or '.join(map(repr, never_seen))} (--strict)")
+            seen = Seen.of(prepared, queue, options.form, files)
+            if options.strict and seen.warnings:
+                raise ModelError(f"{events}: {seen.warnings[0]} (--strict)")
         return prepared.summary(
-            Counts(writer.n_events, writer.n_matches, queue.n_flagged, queue.n_on_gpu), log, options, never_seen
+            Counts(writer.n_events, writer.n_matches, queue.n_flagged, queue.n_on_gpu), log, options, seen
         )
 
 
@@ -219,6 +222,29 @@ class Counts(NamedTuple):
     on_gpu: int
 
 
+class Seen(NamedTuple):
+    """What no event has: `never_seen` and `doubts` of `LocalSummary`."""
+
+    never_seen: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, prepared: Prepared[Any], queue: EventQueue, form: EventForm, files: Sequence[Path] = ()) -> Seen:
+        """What no event of a queue has had, which were those of `files`, if they can be read again."""
+        vocabulary, found = prepared.stream.table.vocabulary, []
+        if vocabulary.n_names and not queue.named and not queue.located:
+            found.append(none_named(vocabulary.attribute_names, names_in_files(files, form) if files else ()))
+        if files and not are_columnar(files) and any("=" in str(file.absolute()) for file in files):
+            found.append(unread_directories(vocabulary.attribute_names, files))
+        return cls(form.never_seen(queue.located, queue.identified), tuple(filter(None, found)))
+
+    @property
+    def warnings(self) -> list[str]:
+        """One line for each."""
+        unseen = [f"no event has {' or '.join(map(repr, self.never_seen))}"] if self.never_seen else []
+        return [*unseen, *self.doubts]
+
+
 @dataclass(frozen=True)
 class Prepared(Generic[Reader]):
     """What events are matched with: the table and its changes, the engine, the reader of events.
@@ -235,7 +261,7 @@ class Prepared(Generic[Reader]):
     compile_s: float
     began: float
 
-    def summary(self, counts: Counts, log: RejectLog, options: MatchOptions, never_seen: tuple[str, ...]) -> LocalSummary:
+    def summary(self, counts: Counts, log: RejectLog, options: MatchOptions, seen: Seen) -> LocalSummary:
         """The result, now that all events are answered."""
         wall_s, engine, table = time.perf_counter() - self.began, self.engine, self.table
         return LocalSummary(
@@ -255,7 +281,8 @@ class Prepared(Generic[Reader]):
             interfaces=table.n_interfaces,
             flagged=counts.flagged,
             scanned_on_gpu=counts.on_gpu,
-            never_seen=never_seen,
+            never_seen=seen.never_seen,
+            doubts=seen.doubts,
             unlocated=0 if options.form.location is not None else len(table.filters.area),
             first_rejects=tuple(log.first),
         )

@@ -29,6 +29,7 @@ from mpi_match.commands.match import (
     LocalSummary,
     MatchOptions,
     Prepared,
+    Seen,
     answers_in,
     line_scanner,
     match_all,
@@ -122,11 +123,11 @@ def match_stream(
         lines = _line_writer(prepared, options)
         ready(prepared, "" if listener is None else _address_of(listener))
         if listener is None:
-            counts, form = _match_standard_input(prepared, options, lines, log, stop), options.form
-            return prepared.summary(counts[0], log, options, form.never_seen(*counts[1]))
+            counts, seen = _match_standard_input(prepared, options, lines, log, stop)
+            return prepared.summary(counts, log, options, seen)
         service = Service(prepared, options, lines, log)
         service.serve(listener, stop)
-        return prepared.summary(service.counts, log, options, ())
+        return prepared.summary(service.counts, log, options, Seen())
 
 
 @contextmanager
@@ -148,8 +149,8 @@ def _line_writer(prepared: Prepared[LineScanner], options: MatchOptions) -> Line
 
 def _match_standard_input(
     prepared: Prepared[LineScanner], options: MatchOptions, lines: LineWriter, log: RejectLog, stop: StopSignal
-) -> tuple[Counts, tuple[bool, bool]]:
-    """Counts, and whether any event had a location, and an id."""
+) -> tuple[Counts, Seen]:
+    """Counts, and what no event had."""
     out = sys.stdout.buffer
 
     def write(line: Any) -> None:
@@ -161,7 +162,8 @@ def _match_standard_input(
     queue = EventQueue(prepared.reader.scan(block, log) for block in blocks)
     with suppress(StreamStopped):
         match_all(prepared, queue, writer.append, options)
-    return Counts(writer.n_events, writer.n_matches, queue.n_flagged, queue.n_on_gpu), (queue.located, queue.identified)
+    seen = Seen.of(prepared, queue, options.form) if writer.n_events else Seen()
+    return Counts(writer.n_events, writer.n_matches, queue.n_flagged, queue.n_on_gpu), seen
 
 
 class _Connection:

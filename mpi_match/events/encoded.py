@@ -95,6 +95,11 @@ class EncodedColumns:
             reader.refuse(f"encoded/attributes is {self._attributes.dtype.str}, expected {vocabulary.packed_dtype.str}")
 
     @property
+    def holds_attributes(self) -> bool:
+        """Has any event an attribute that a filter names, or a location?"""
+        return self._attributes.shape[0] > 0 or self._location is not None
+
+    @property
     def n_bytes(self) -> int:
         """Size of all columns."""
         columns = [self._offsets, self._attributes, *([] if self._location is None else [self._location])]

@@ -155,6 +155,18 @@ class EventTable:
         """SHA-256 that identifies this file."""
         return str(self._reader.attributes["digest"])
 
+    @property
+    def attribute_names(self) -> set[str]:
+        """The names of all attributes of its events, encoded or not."""
+        return {name.decode() for source in self._reader.sources for name in _pool(source, "names")}
+
+    @property
+    def any_named(self) -> bool:
+        """Has any event an attribute that the vocabulary names, or a location?"""
+        if self._encoded:
+            return any(part.holds_attributes for part in self._encoded)
+        return not self.attribute_names.isdisjoint(self._vocabulary.attribute_names)
+
     def read_into(self, memory: Memory) -> None:
         """Let `memory` give the memory for encoded columns from now on."""
         for part in self._encoded:

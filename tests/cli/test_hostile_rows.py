@@ -178,3 +178,36 @@ def test_a_file_whose_name_is_not_utf8_is_named_in_the_rejects(tmp_path: Path) -
     Path(os.fsdecode(os.fsencode(events) + b"/\xff.jsonl")).write_text("null\n{}\n")
     (reject,) = match(tmp_path)
     assert os.fsencode(reject["file"]).endswith(b"/\xff.jsonl")
+
+
+NUL_LINES = [
+    b'{"t":2}',
+    b'\0\0\0\0{"t":3}',
+    b'\0made-up reason\0{"t":4}',
+    b'\0\x1b]0;owned\x07\0{"t":5}',
+    b'{"\x1b[31mred":[[',
+]
+
+
+@pytest.mark.parametrize("name", ["e.jsonl", "e.jsonl.gz"])
+def test_a_line_cannot_forge_its_reason_or_reach_the_terminal(tmp_path: Path, name: str) -> None:
+    (tmp_path / "s.jsonl").write_text('{"interface": "all", "constraints": []}\n')
+    content = b"\n".join(NUL_LINES) + b"\n"
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    mpi_match("compile", "subscriptions", "--local", tmp_path / "s.jsonl", "-o", tmp_path / "t.h5")
+    bad_subscriptions = tmp_path / "bad.jsonl"
+    bad_subscriptions.write_bytes(b'{"interface": "all", "constraints": []}\n' + content.partition(b"\n")[2])
+    for number, command in enumerate(
+        (
+            ["match", tmp_path / "s.jsonl", tmp_path / name],
+            ["run", "--table", tmp_path / "t.h5", "--events", tmp_path / name],
+            ["match", bad_subscriptions, tmp_path / name],
+        )
+    ):
+        rejects = tmp_path / f"r{number}.jsonl"
+        result = mpi_match(*command, "-o", tmp_path / "m.h5", "--rejects", rejects)
+        found = [json.loads(line) for line in rejects.read_text().splitlines()]
+        of_events = [each for each in found if each["file"].endswith(name)]
+        assert [each["row"].encode() for each in of_events] == NUL_LINES[1:]
+        assert {each["reason"].partition(":")[0] for each in found} == {"not JSON"}
+        assert not set(result.stderr) & set(map(chr, (*range(10), *range(11, 32), 127)))

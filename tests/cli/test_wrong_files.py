@@ -113,7 +113,7 @@ def test_answers_to_other_events_are_refused(place: Path, monkeypatch: pytest.Mo
     words = ("export", "matches.h5", "--events", "rows", "--id", "id", "-o", "o.jsonl")
     assert "events, rows holds 1" in only_line(mpi_match(*words, code=3))
     run = ("run", "--table", "table.h5", "--events", "events.h5", "-o", "o.h5")
-    assert "leave out --location, --id and --schema" in only_line(mpi_match(*run, "--id", "id", code=3))
+    assert "leave out --location, --id" in only_line(mpi_match(*run, "--id", "id", code=3))
     assert "--rejects and --strict are for files of rows" in only_line(mpi_match(*run, "--strict", code=2))
 
 

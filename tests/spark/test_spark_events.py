@@ -90,9 +90,10 @@ def test_row_groups_are_read_in_their_order(
         (tmp_path / "in").mkdir(exist_ok=True)
         pq.write_table(pa.Table.from_pylist(part), tmp_path / "in" / f"{name}.parquet", row_group_size=40)
     if by_spark:
-        monkeypatch.setattr(splits, "local_files", lambda _: None)
+        monkeypatch.setattr(sources, "_local", lambda _: None)  # files of another file system
     monkeypatch.setattr(splits, "UNDIVIDED_BYTES", 1000)
-    summary = job.compile_events([str(tmp_path / "in")], tmp_path / "table.h5", tmp_path / "events.h5")
+    how = CompileOptions(format="parquet")
+    summary = job.compile_events([str(tmp_path / "in")], tmp_path / "table.h5", tmp_path / "events.h5", options=how)
     with EventTable(tmp_path / "events.h5", load_vocabulary(tmp_path / "table.h5")) as made:
         assert made.n_parts == 2
     good = [None if i in (70, 330) else event_of_row(row) for i, row in enumerate(rows)]
@@ -125,16 +126,14 @@ def test_splits_share_files_by_their_bytes(tmp_path: Path) -> None:
     [
         ("json", "file://{}/a%20b.jsonl", True),
         ("json", "hdfs://there/{}/a%20b.jsonl", False),
-        ("json", "file://{}/c.jsonl.bz2", False),
+        ("json", "file://{}/c.jsonl.lz4", False),
         ("json", "file://{}/absent.jsonl", False),
-        ("parquet", "file://{}/a%20b.jsonl", True),
-        ("parquet", "file://{}/day=1/d.parquet", False),
+        ("parquet", "file://{}/a%20b.jsonl", False),
         ("frame", "file://{}/a%20b.jsonl", False),
     ],
 )
 def test_tasks_read_files_that_they_see_and_understand(tmp_path: Path, format_: str, address: str, is_found: bool) -> None:
-    (tmp_path / "day=1").mkdir()
-    for name in ("a b.jsonl", "c.jsonl.bz2", "day=1/d.parquet"):
+    for name in ("a b.jsonl", "c.jsonl.lz4"):
         (tmp_path / name).touch()
     rows = SimpleNamespace(inputFiles=lambda: [address.format(tmp_path)])
     found = splits.local_files(sources.RowSource(cast(DataFrame, rows), format_, "it"))
@@ -243,13 +242,13 @@ def test_columns_that_no_filter_names_are_not_looked_at(spark: SparkSession, tmp
     [
         ("when", PLAIN, "the column 'when' is of type timestamp.*, and filters, --location or --id name it"),
         ("meta.at", PLAIN, "the column 'meta.at' is of type timestamp"),
-        ("labels.k", PLAIN, "the column 'labels' is of type map<string,bigint>"),
-        ("temp", EventForm.of("temp,tags", None), "the column 'tags' is of type array<string>"),
+        ("labels.k", PLAIN, "the column 'labels' is of type map<string, int64"),
+        ("temp", EventForm.of("temp,tags", None), "the column 'tags' is of type list<element: string>"),
         ("temp", EventForm.of(None, "blob"), "the column 'blob' is of type binary"),
         (
             "temp",
             EventForm.of(None, "uuid"),
-            "there is no column 'uuid', which --location or --id names; there are: 'temp', ",
+            "there is no column 'uuid'; there are: 'temp', ",
         ),
     ],
 )

@@ -38,6 +38,7 @@ class ScanLog:
         self._is_whole = not earlier or rejects.keeps
         self._scanner: Any = None  # of batches as `rows` has them
         self._located = self._identified = False
+        self._named = bool(earlier)  # their attributes are not known
         self.n_flagged = self.n_on_gpu = 0
         rejects.begin(path)
         if not rows.n_events:
@@ -58,11 +59,17 @@ class ScanLog:
             raise self._rejects.nothing_usable("event")
         return self._rows.form.never_seen(self._located, self._identified) if self._is_whole else ()
 
+    @property
+    def any_named(self) -> bool:
+        """Has any event an attribute that a filter names, or a location, as far as is known?"""
+        return self._named or self._located
+
     def _take(self, report: ScanReport) -> None:
         self.n_flagged += report.n_flagged
         self.n_on_gpu += report.n_on_gpu
         self._located |= report.located
         self._identified |= report.identified
+        self._named |= report.named
         for reject in report.rejects:
             self._rejects.append(reject)
 

@@ -25,6 +25,7 @@ from mpi_match.ingest.columns.file import ColumnFile
 from mpi_match.ingest.columns.python import needed_names
 from mpi_match.ingest.files.checked_blocks import Blocks, CheckedFile
 from mpi_match.ingest.rows.judge import EventForm, event_of_row
+from mpi_match.ingest.rows.row_files import partition_values
 from mpi_match.model import Event, ModelError
 from mpi_match.storage.range_read import Memory
 from mpi_match.table.vocabulary import Vocabulary
@@ -98,7 +99,9 @@ class ColumnFiles:
                     pieces.append((number, piece))
                     n_rows.append(file.n_rows(piece))
         sizes = [each.n_bytes for each in blocks]
-        digest = hashlib.sha256(repr((form.location, form.id, sizes)).encode())
+        of_directories = [sorted(found.items()) for found in map(partition_values, paths)]
+        told = (form.location, form.id, sizes, *([of_directories] if any(of_directories) else []))
+        digest = hashlib.sha256(repr(told).encode())
         for each in blocks:
             digest.update(each.crc.astype("<u4").tobytes())
         names = [each.name for each in blocks]

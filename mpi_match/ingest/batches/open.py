@@ -28,7 +28,6 @@ def open_events(
             return ColumnFiles.open(files, form, vocabulary)
         return LineFiles.open(files, form, directory)
     if form != PLAIN:
-        raise ModelError(
-            f"{path}: is an event table, compiled with its locations and ids; leave out --location, --id and --schema"
-        )
+        given = ", ".join(("--location", "--id", *form.csv_options))
+        raise ModelError(f"{path}: is an event table, compiled with its locations and ids; leave out {given}")
     return EventTable(path, vocabulary)

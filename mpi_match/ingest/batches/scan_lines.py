@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from mpi_match.ingest.batches.scan_report import ScanReport
 from mpi_match.ingest.files.blocks import LineBlock
 from mpi_match.ingest.json.event_scanner import EventScanner, LineScanner, ScannedEvents
 from mpi_match.ingest.rows.judge import EventForm, Reject
+from mpi_match.ingest.rows.row_files import is_csv
 from mpi_match.storage import StorageError
 from mpi_match.table.vocabulary import Vocabulary
 
@@ -24,6 +26,7 @@ class BatchScanner:
         self._on_cpu = EventScanner(vocabulary, form, threads, with_ids=False)
         self._scanner: LineScanner = self._on_cpu
         self._files = files
+        self._of_csv = np.array([is_csv(Path(name)) for name in files], bool)
 
     @property
     def is_on_gpu(self) -> bool:
@@ -37,7 +40,7 @@ class BatchScanner:
     def scan(self, batch: RowBatch) -> tuple[EventBatch, ScanReport]:
         """The events of a batch.  Raises StorageError when it has not as many rows as it should."""
         rejects: list[Reject] = []
-        scanned = [self._scan(batch.data[bounds], pieces, rejects) for bounds, pieces in _runs(batch)]
+        scanned = [self._scan(batch.data[bounds], pieces, rejects) for bounds, pieces in _runs(batch, self._of_csv)]
         events = scanned[0].batch if len(scanned) == 1 else EventBatch.concat([each.batch for each in scanned])
         if len(events) != batch.n_events:
             raise StorageError(
@@ -45,7 +48,7 @@ class BatchScanner:
             )
         located, identified = any(each.located for each in scanned), any(each.identified for each in scanned)
         n_flagged, n_on_gpu = sum(each.n_flagged for each in scanned), sum(each.n_on_gpu for each in scanned)
-        return events, ScanReport(n_flagged, n_on_gpu, located, identified, rejects)
+        return events, ScanReport(n_flagged, n_on_gpu, located, identified, len(events.attributes) > 0, rejects)
 
     def _scan(self, data: Array, pieces: Array, rejects: list[Reject]) -> ScannedEvents:
         """Scan pieces that lie end to end: lines of any files, or one overlong line."""
@@ -53,7 +56,7 @@ class BatchScanner:
         if len(pieces) == 1:
             return self._scanner.scan(LineBlock(data, self._files[file], line + 1, bool(is_overlong)), rejects)
         bad: list[Reject] = []
-        found = self._scanner.scan(LineBlock(data, "", 0), bad)
+        found = self._scanner.scan(LineBlock(data, self._files[file], 0), bad)
         ends = np.cumsum(pieces[:, 2])
         for reject in bad:
             piece = int(np.searchsorted(ends, reject.line, "right"))
@@ -63,10 +66,13 @@ class BatchScanner:
         return found
 
 
-def _runs(batch: RowBatch) -> Iterator[tuple[slice, Array]]:
-    """Pieces that can be scanned together, and where their lines are: overlong lines stand alone."""
+def _runs(batch: RowBatch, of_csv: Array) -> Iterator[tuple[slice, Array]]:
+    """Pieces that can be scanned together, and where their lines are: overlong lines stand alone, and lines made of CSV are
+    apart from others; `of_csv` bool says of each file which it has.
+    """
     bounds = np.append(0, np.cumsum(batch.pieces[:, 3]))
     overlong = np.flatnonzero(batch.pieces[:, 4])
-    cuts = np.unique([0, *overlong, *(overlong + 1), len(batch.pieces)])
+    others = np.flatnonzero(np.diff(of_csv[batch.pieces[:, 0]])) + 1
+    cuts = np.unique([0, *overlong, *(overlong + 1), *others, len(batch.pieces)])
     for first, last in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
         yield slice(int(bounds[first]), int(bounds[last])), batch.pieces[first:last]

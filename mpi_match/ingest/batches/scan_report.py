@@ -13,12 +13,13 @@ from mpi_match.ingest.rows.judge import Reject
 
 class ScanReport(NamedTuple):
     """What a batch's scan has found besides events: rows that the scanner flagged, and those whose lines a GPU scanned;
-    whether any event has a location, and an id; and the rejected rows."""
+    whether any event has a location, an id, and an attribute that a filter names; and the rejected rows."""
 
     n_flagged: int
     n_on_gpu: int
     located: bool
     identified: bool
+    named: bool
     rejects: list[Reject]
 
     def to_wire(self) -> Array:
@@ -28,5 +29,5 @@ class ScanReport(NamedTuple):
     @classmethod
     def from_wire(cls, wire: bytes | memoryview | Array) -> ScanReport:
         """The report that was sent."""
-        n_flagged, n_on_gpu, located, identified, rejects = json.loads(bytes(wire))
-        return cls(n_flagged, n_on_gpu, located, identified, [Reject(*each) for each in rejects])
+        n_flagged, n_on_gpu, located, identified, named, rejects = json.loads(bytes(wire))
+        return cls(n_flagged, n_on_gpu, located, identified, named, [Reject(*each) for each in rejects])

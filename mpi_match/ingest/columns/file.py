@@ -1,14 +1,19 @@
-"""A Parquet or Arrow file as pieces of rows: row groups, or record batches, of which only the needed columns are read."""
+"""A Parquet or Arrow file as pieces of rows: row groups, or record batches, of which only the needed columns are read.
+
+Directories named `name=value` are columns of strings, see `row_files.partition_values`.  A column of the file itself counts,
+and a directory of its name does not.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from mpi_match.ingest.rows.judge import EventForm
-from mpi_match.ingest.rows.row_files import ARROW_START, FEATHER_1_START
+from mpi_match.ingest.rows.row_files import ARROW_START, FEATHER_1_START, partition_values
 from mpi_match.model import ModelError
 from mpi_match.storage import StorageError
 
@@ -19,7 +24,8 @@ if TYPE_CHECKING:
 
 
 class ColumnFile:
-    """A file, called `name` in errors, that `handle` reads; a context manager that closes it.  `schema` is all of it.
+    """The file of the path `name`, which `handle` reads; a context manager that closes it.  `schema` is all of it, with the
+    columns that its directories are.
 
     Raises ModelError when it is none, for a needed column of a type that attributes do not have, and without pyarrow.
     """
@@ -34,7 +40,7 @@ class ColumnFile:
         except ImportError:
             handle.close()
             raise ModelError(f"{name}: needs pyarrow: {sys.executable} -m pip install pyarrow") from None
-        from mpi_match.ingest.columns.arrow import NeededColumns
+        from mpi_match.ingest.columns.arrow import NeededColumns, leaves
 
         self._handle, self._name, self._pa = handle, name, pa
         self._parquet: Any = None
@@ -53,13 +59,19 @@ class ColumnFile:
                 else:
                     self._parquet = pq.ParquetFile(source)
                     schema, self.n_pieces = self._parquet.schema_arrow, self._parquet.metadata.num_row_groups
+            own = {*schema.names, *(".".join(path) for path, _ in leaves(schema))}
+            found = partition_values(Path(name))
+            self._constant = {each: value for each, value in found.items() if each not in own}
+            for each in self._constant:
+                schema = schema.append(pa.field(each, pa.dictionary(pa.int32(), pa.string())))
             self.schema = schema
             try:
                 self.needed = NeededColumns.of(schema, needed, form)
             except ModelError as error:
                 raise ModelError(f"{name}: {error}") from None
-            if start == ARROW_START and self.needed.paths:
-                fields = [schema.get_field_index(column) for column in self.needed.top]
+            self._own = [column for column in self.needed.top if column not in self._constant]
+            if start == ARROW_START and self._own:
+                fields = [schema.get_field_index(column) for column in self._own]
                 with self._reported():
                     options = pa.ipc.IpcReadOptions(included_fields=fields)
                     self._arrow = pa.ipc.open_file(pa.PythonFile(handle, mode="r"), options=options)
@@ -85,13 +97,25 @@ class ColumnFile:
 
         Raises ModelError when it is damaged, FileChanged.
         """
-        pa, columns = self._pa, self.needed.top
-        if not columns:
-            return pa.table({"": pa.nulls(self.n_rows(piece))})
+        pa = self._pa
+        constant = [column for column in self.needed.top if column in self._constant]
+        if not self._own:
+            n_rows = self.n_rows(piece)
+            return pa.table({column: self._repeated(column, n_rows) for column in constant} or {"": pa.nulls(n_rows)})
         with self._reported():
             if self._parquet is not None:
-                return self._parquet.read_row_group(piece, columns=columns)
-            return pa.Table.from_batches([self._arrow.get_batch(piece)])
+                found = self._parquet.read_row_group(piece, columns=self._own)
+            else:
+                found = pa.Table.from_batches([self._arrow.get_batch(piece)])
+        for column in constant:
+            found = found.append_column(column, self._repeated(column, found.num_rows))
+        return found
+
+    def _repeated(self, column: str, n_rows: int) -> pa.Array:
+        """The value of a directory for so many rows."""
+        pa, value = self._pa, self._constant[column]
+        index = pa.nulls(n_rows, pa.int32()) if value is None else pa.repeat(pa.scalar(0, pa.int32()), n_rows)
+        return pa.DictionaryArray.from_arrays(index, pa.array([] if value is None else [value], pa.string()))
 
     @contextmanager
     def _reported(self) -> Iterator[None]:

@@ -64,7 +64,7 @@ def _opened(path: Path, form: EventForm) -> BufferedReader:
         return handle
     from mpi_match.ingest.files.csv import CsvLines  # loads Numba
 
-    return BufferedReader(CsvLines(handle, path, dict(form.types)))
+    return BufferedReader(CsvLines(handle, path, form))
 
 
 def lines_in(path: Path, form: EventForm) -> Iterator[bytes]:

@@ -8,10 +8,12 @@
 
 The first record is the header.  A cell without quotes that is a number or boolean of JSON is one, and an empty one is
 absent; any other is text, and so is a cell in quotes, also an empty one.  `types` overrides that for columns by name.
-Separators are commas; records end with a line feed, or carriage return and line feed, outside quotes (RFC 4180).
+Cells are divided by the delimiter of the form, else by what a first line `sep=;` says, else by tabs in `.tsv` and by commas;
+records end with a line feed, or carriage return and line feed, outside quotes (RFC 4180).
 
-Every line of the file becomes one line, so numbers of lines stay those of the file.  A bad record becomes a line that `rows`
-refuses with the reason that stands in it (`rows.set_aside`).
+Every line of the file becomes one line, so numbers of lines stay those of the file.  A bad record becomes a line that is
+refused with the reason that stands in it (`judge.set_aside`).  A quote that is not closed within MAX_QUOTED_BYTES and
+MAX_QUOTED_LINES is an error: what is read behind it are no cells.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping
+import re
+from codecs import getincrementaldecoder
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,28 +31,35 @@ import numpy as np
 from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
 from mpi_match.compute.compile_cache import compile_once, jit, nested
-from mpi_match.ingest.rows.judge import MAX_LINE_BYTES, set_aside
+from mpi_match.ingest.rows.judge import MAX_LINE_BYTES, PLAIN, EventForm, set_aside
+from mpi_match.ingest.rows.row_files import TSV_ENDINGS, UTF_16_STARTS
 from mpi_match.model import ModelError, Type
 
 _READ_BYTES = 2**20
-_MOST_EXPANSION = 6
-"""Most bytes that a byte of a cell becomes in JSON."""
-_OPEN, _FULL, _CELLS, _QUOTE, _NO_NUMBER, _NO_BOOLEAN = range(6)
-"""Why the transcoder stops: no whole record is left; the output is too small; a record is bad."""
+_MOST_EXPANSION = 7
+"""Most bytes that a byte of a cell becomes: a line feed is six in JSON, and a line feed behind the line."""
+MAX_QUOTED_BYTES, MAX_QUOTED_LINES = 2**20, 1_000
+"""Longest cell in quotes, bytes and lines."""
+_OPEN, _FULL, _CELLS, _QUOTE, _NO_NUMBER, _NO_BOOLEAN, _ENDLESS = range(7)
+"""Why the transcoder stops: no whole record is left; the output is too small; a record is bad; a quote is not closed."""
 _TEXT, _LITERAL, _NUMBER = range(3)
 """What a cell without quotes is."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_SEPARATOR = re.compile(rb'"?sep=([ -~\t])"?\r?\n', re.IGNORECASE)
+"""The line of Excel that says how cells are divided; it is neither header nor row."""
 
 
 class CsvLines(io.RawIOBase):
-    """The JSON lines of a CSV file that `handle` reads and that is closed with this.
+    """The JSON lines of a CSV file of some form that `handle` reads and that is closed with this.
 
-    Reading raises ModelError for a header with one name twice or without a name of `types`, and for a record that is longer
-    than a line may be.
+    Reading raises ModelError for a header that is not UTF-8, has one name twice, lacks a name of `form.types`, or seems to
+    have another delimiter; for a quote that is not closed; and for a record that is longer than a line may be.
     """
 
-    def __init__(self, handle: io.BufferedReader, path: Path, types: Mapping[str, Type]) -> None:
-        self._handle, self._path, self._types = handle, path, types
+    def __init__(self, handle: io.BufferedReader, path: Path, form: EventForm) -> None:
+        self._closed_with, self._path, self._form, self._types = handle, path, form, dict(form.types)
+        self._handle = handle if form.encoding is None else io.BufferedReader(_Recoded(handle, path, form.encoding))
+        self._delimiter = form.delimiter or ("\t" if path.name.lower().endswith(TSV_ENDINGS) else ",")
         self._left = self._made = b""
         self._line, self._at_end = 1, False
         self._columns: tuple[Array, Array, Array] | None = None
@@ -58,7 +68,7 @@ class CsvLines(io.RawIOBase):
         return True
 
     def close(self) -> None:
-        self._handle.close()
+        self._closed_with.close()
         super().close()
 
     def readinto(self, buffer: Any) -> int:
@@ -80,8 +90,10 @@ class CsvLines(io.RawIOBase):
         if self._columns is not None:
             at = self._records(data, source, at, self._columns, pieces)
         if len(data) - at > MAX_LINE_BYTES:
-            raise self._error(f"a record is longer than {MAX_LINE_BYTES // 2**20} MiB: is a closing quote missing?")
+            raise self._error(f"a record is longer than {MAX_LINE_BYTES // 2**20} MiB")
         if self._at_end and at < len(data):
+            if b"\n" in data[at:].rstrip():  # lines that may have been rows
+                raise self._error(_ENDLESS_QUOTE)
             pieces.append(self._set_aside("a quoted cell has no closing quote", data[at:]))
         self._left = data[at:]
 
@@ -90,20 +102,23 @@ class CsvLines(io.RawIOBase):
 
     def _header(self, data: bytes, source: Array, pieces: list[bytes]) -> int:
         """Take the first record, if it is whole; where it ends."""
+        if data.startswith(UTF_16_STARTS):
+            raise self._error("is UTF-16; say --encoding utf-16")
         start = len(_BYTE_ORDER_MARK) if data.startswith(_BYTE_ORDER_MARK) else 0
-        end, is_good = map(int, _record_end(source, start, self._at_end))
+        if b"\n" not in data and not self._at_end:
+            return 0
+        says = _SEPARATOR.match(data, start)
+        if says is not None:
+            start = says.end()
+            self._delimiter = self._form.delimiter or says[1].decode()
+        end, is_good = map(int, _record_end(source, start, self._at_end, ord(self._delimiter)))
+        if end == _NOT_CLOSED:
+            raise self._error(_ENDLESS_QUOTE)
         if end < 0 or not data:
             return 0
         if not is_good:
             raise self._error(f"the header is no record of CSV: {_QUOTES}")
-        names = _cells(data[start:end])
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise self._error(f"two columns have the name {twice!r}")
-        for name in self._types:
-            if name not in names:
-                has = ", ".join(map(repr, names))
-                raise self._error(f"there is no column {name!r}, which --schema names; there are: {has}")
+        names = self._names(data[start:end], says is not None)
         keys = Strings.of(json.dumps(name, ensure_ascii=False).encode() + b":" for name in names)
         types = np.array([self._types.get(name, Type.ANY) for name in names], np.int64)
         self._columns = np.array(keys.data), keys.offsets, types
@@ -111,15 +126,44 @@ class CsvLines(io.RawIOBase):
         self._line += len(pieces[-1])
         return end
 
+    def _names(self, header: bytes, is_said: bool) -> list[str]:
+        """The names of the columns; `is_said`: the file itself says how they are divided."""
+        try:
+            header.decode()
+        except UnicodeDecodeError as error:
+            raise self._error(
+                f"the header is not UTF-8 at byte {error.start}; say --encoding, such as cp1252 or latin-1"
+            ) from None
+        if b"\0" in header:
+            raise self._error("the header holds NUL bytes, as UTF-16 does; say --encoding utf-16-le or utf-16-be")
+        names = _cells(header, self._delimiter)
+        other = next((each for each in ";\t|," if names and each in names[0]), None)
+        if len(names) == 1 and other and not (self._form.delimiter or is_said or header.startswith(b'"')):
+            shown = "tab" if other == "\t" else f"'{other}'"
+            here = "tab" if self._delimiter == "\t" else f"'{self._delimiter}'"
+            raise self._error(
+                f"the header is one column, {names[0]!r}; say --delimiter {shown}, or --delimiter {here} if it is one"
+            )
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise self._error(f"two columns have the name {twice!r}")
+        for name in self._types:
+            if name not in names:
+                has = ", ".join(map(repr, names))
+                raise self._error(f"there is no column {name!r}, which --schema names; there are: {has}")
+        return names
+
     def _records(self, data: bytes, source: Array, at: int, columns: tuple[Array, Array, Array], pieces: list[bytes]) -> int:
         """Make lines of all whole records from `at` on; where they end."""
         out = np.empty(2 * len(data) + len(columns[0]) + _ROOM, np.uint8)
         while True:
-            why, at, end, filled, cells = _transcode(source, at, self._at_end, columns, out)
+            why, at, end, filled, cells = _transcode(source, at, self._at_end, ord(self._delimiter), columns, out)
             pieces.append(out[:filled].tobytes())
             self._line += pieces[-1].count(b"\n")
             if why == _OPEN:
                 return int(at)
+            if why == _ENDLESS:
+                raise self._error(_ENDLESS_QUOTE)
             if why == _FULL:
                 out = np.empty(max(2 * len(out), _MOST_EXPANSION * (end - at) + len(columns[0]) + _ROOM), np.uint8)
             else:
@@ -133,7 +177,8 @@ class CsvLines(io.RawIOBase):
         if why == _QUOTE:
             return _QUOTES
         wanted = "a number" if why == _NO_NUMBER else "true or false"
-        return f"the cell {json.dumps(_cells(record)[cells][:40], ensure_ascii=False)} is not {wanted}, as --schema says"
+        cell = _cells(record, self._delimiter)[cells][:40]
+        return f"the cell {json.dumps(cell, ensure_ascii=False)} is not {wanted}, as --schema says"
 
     def _set_aside(self, reason: str, record: bytes) -> bytes:
         """The line of a bad record, and blank ones for the others that it has."""
@@ -142,47 +187,89 @@ class CsvLines(io.RawIOBase):
         return set_aside(reason, record.rstrip(b"\r\n").replace(b"\n", b" ")) + b"\n" * max(n_lines, 1)
 
 
+class _Recoded(io.RawIOBase):
+    """The text that `handle` reads in some encoding, as UTF-8.  Reading raises ModelError where it is not text."""
+
+    def __init__(self, handle: io.BufferedReader, path: Path, encoding: str) -> None:
+        self._handle, self._path, self._encoding = handle, path, encoding
+        self._decoder = getincrementaldecoder(encoding)()
+        self._n_read, self._made = 0, b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        more = b"-"
+        while not self._made and more:
+            more = self._handle.read(_READ_BYTES)
+            held = len(self._decoder.getstate()[0])
+            try:
+                self._made = self._decoder.decode(more, not more).encode("utf-8", "surrogatepass")
+            except UnicodeError as error:
+                at = self._n_read - held + getattr(error, "start", 0)
+                raise ModelError(f"{self._path}: is not {self._encoding} at byte {at:,}; say another --encoding") from None
+            self._n_read += len(more)
+        taken = self._made[: len(buffer)]
+        buffer[: len(taken)] = taken
+        self._made = self._made[len(taken) :]
+        return len(taken)
+
+
 _QUOTES = "a quote stands within a cell, or text behind a closing quote; quotes in a quoted cell are doubled"
+_ENDLESS_QUOTE = (
+    f"a cell that begins with a quote in this record has no closing quote within {MAX_QUOTED_BYTES // 2**20} MiB and "
+    f"{MAX_QUOTED_LINES:,} lines; close it, or double the quote if it is text"
+)
+_NOT_CLOSED = -2
 _ROOM = 64
 
 
 def compile_csv() -> None:
     """Have the functions compiled that read CSV."""
     content = cast(io.BufferedReader, io.BufferedReader(io.BytesIO(b"a\n1\n")))
-    with compile_once("csv"), CsvLines(content, Path(), {}) as lines:
+    with compile_once("csv"), CsvLines(content, Path(), PLAIN) as lines:
         lines.read()
 
 
-def _cells(record: bytes) -> list[str]:
-    return next(csv.reader(io.StringIO(record.decode(errors="replace"), newline="")), [])
+def _cells(record: bytes, delimiter: str) -> list[str]:
+    return next(csv.reader(io.StringIO(record.decode(errors="replace"), newline=""), delimiter=delimiter), [])
 
 
 @jit
-def _record_end(data: Array, at: int, at_end: bool) -> tuple[int, bool]:
+def _record_end(data: Array, at: int, at_end: bool, delimiter: int) -> tuple[int, bool]:
     """Where the record that begins at `at` ends, behind its line feed, and whether its quotes stand as they may.
 
-    -1 if it is not whole: at the end of the file a line feed may be missing, a quote not.
+    -1 if it is not whole: at the end of the file a line feed may be missing, a quote not; _NOT_CLOSED for a cell in quotes
+    that is too long.
     """
     n, is_quoted, at_start, is_good = len(data), False, True, True
+    opened, n_lines = at, 0
     while at < n:
         byte = data[at]
         if is_quoted:
-            if byte == 34:
+            if byte == ord('"'):
                 if at + 1 == n and not at_end:
                     return -1, True
-                if at + 1 < n and data[at + 1] == 34:
+                if at + 1 < n and data[at + 1] == ord('"'):
                     at += 1
                 else:
                     is_quoted = False
                     behind = data[at + 1] if at + 1 < n else 10
                     is_line_end = behind == 13 and (at + 2 >= n or data[at + 2] == 10)
-                    is_good &= behind == 44 or behind == 10 or is_line_end
-        elif byte == 34:
+                    is_good &= behind == delimiter or behind == 10 or is_line_end
+            elif byte == 10:
+                n_lines += 1
+                if n_lines > MAX_QUOTED_LINES:
+                    return _NOT_CLOSED, True
+            if at - opened > MAX_QUOTED_BYTES:
+                return _NOT_CLOSED, True
+        elif byte == ord('"'):
             is_quoted = at_start and is_good
             is_good &= at_start
+            opened, n_lines = at, 0
         elif byte == 10:
             return at + 1, is_good
-        at_start = byte == 44 and not is_quoted
+        at_start = byte == delimiter and not is_quoted
         at += 1
     return (n, is_good) if at_end and not is_quoted else (-1, True)
 
@@ -251,7 +338,7 @@ def _kind_of(data: Array, start: int, stop: int) -> int:
 
 
 @nested
-def _cell_end(data: Array, at: int, stop: int) -> tuple[int, int, int]:
+def _cell_end(data: Array, at: int, stop: int, delimiter: int) -> tuple[int, int, int]:
     """The content of the cell that begins here, and where the cell ends."""
     start = at
     if at < stop and data[at] == 34:
@@ -259,7 +346,7 @@ def _cell_end(data: Array, at: int, stop: int) -> tuple[int, int, int]:
         while data[at] != 34 or (at + 1 < stop and data[at + 1] == 34):
             at += 2 if data[at] == 34 else 1
         return start + 1, at, at + 1
-    while at < stop and data[at] != 44:
+    while at < stop and data[at] != delimiter:
         at += 1
     return start, at, at
 
@@ -280,7 +367,7 @@ def _put_cell(out: Array, filled: int, data: Array, cell: tuple[int, int, bool],
 
 @jit
 def _transcode(
-    data: Array, at: int, at_end: bool, columns: tuple[Array, Array, Array], out: Array
+    data: Array, at: int, at_end: bool, delimiter: int, columns: tuple[Array, Array, Array], out: Array
 ) -> tuple[int, int, int, int, int]:
     """Write the lines of whole records, from `at` on, to `out`.
 
@@ -290,7 +377,9 @@ def _transcode(
     keys, key_offsets, types = columns
     filled, n = 0, len(data)
     while at < n:
-        end, is_good = _record_end(data, at, at_end)
+        end, is_good = _record_end(data, at, at_end, delimiter)
+        if end == _NOT_CLOSED:
+            return _ENDLESS, at, at, filled, 0
         if end < 0:
             return _OPEN, at, at, filled, 0
         if filled + _MOST_EXPANSION * (end - at) + len(keys) + _ROOM > len(out):
@@ -308,7 +397,7 @@ def _transcode(
         filled += 1
         while next_ <= stop and why < 0:
             is_quoted = next_ < stop and data[next_] == 34
-            start, last, behind = _cell_end(data, next_, stop)
+            start, last, behind = _cell_end(data, next_, stop, delimiter)
             if cells < len(types) and (is_quoted or last > start):
                 if filled > before + 1:
                     out[filled] = 44

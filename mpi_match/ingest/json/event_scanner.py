@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from copy import copy
 from itertools import accumulate
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -28,7 +29,17 @@ from mpi_match.ingest.files.blocks import LineBlock, after_line_feed
 from mpi_match.ingest.json import to_codes
 from mpi_match.ingest.json.flat_cpu import flat_lines
 from mpi_match.ingest.json.text import SCRATCH_BYTES
-from mpi_match.ingest.rows.judge import PLAIN, EventForm, Reject, Rejects, event_of_passed, row_text, trimmed
+from mpi_match.ingest.rows.judge import (
+    PLAIN,
+    EventForm,
+    Reject,
+    Rejects,
+    event_of_passed,
+    record_set_aside,
+    row_text,
+    trimmed,
+)
+from mpi_match.ingest.rows.row_files import is_csv
 from mpi_match.model import Event, ModelError
 from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary
@@ -299,11 +310,16 @@ def _copy_ids(stretch: int, n_stretches: int, n_rows: int, addresses: list[int])
 def judged_events(lines: list[tuple[Any, int]], form: EventForm, file: str, rejects: Rejects) -> list[Event | None]:
     """The events of flagged lines, or of rows of a program, given with their numbers; None for a rejected row."""
     found: list[Event | None] = []
+    of_csv = is_csv(Path(file))
     for line, number in lines:
+        text = trimmed(line) if isinstance(line, bytes) else line
+        bad = record_set_aside(text) if of_csv else None
         try:
+            if bad is not None:
+                raise ModelError(bad[0])
             found.append(event_of_passed(line, form))
         except ModelError as error:
-            rejects.append(Reject(str(error), file, number, row_text(trimmed(line) if isinstance(line, bytes) else line)))
+            rejects.append(Reject(str(error), file, number, row_text(text if bad is None else bad[1])))
             found.append(None)
     return found
 
@@ -341,13 +357,14 @@ class EventQueue:
     """Scanned events, taken in batches of any size.
 
     located, identified   has any event so far a location, an id?
+    named                 has any event so far an attribute that a filter names?
     n_flagged, n_on_gpu   rows so far that the scanner left to `rows`; whose lines were scanned on a GPU
     """
 
     def __init__(self, blocks: Iterator[ScannedEvents]) -> None:
         self._blocks, self._taken = blocks, 0
         self._current: ScannedEvents | None = None
-        self.located = self.identified = False
+        self.located = self.identified = self.named = False
         self.n_flagged = self.n_on_gpu = 0
 
     def take(self, most: int) -> tuple[EventBatch, Strings | None, Strings | None] | None:
@@ -362,6 +379,7 @@ class EventQueue:
                 return None
             self.located |= self._current.located
             self.identified |= self._current.identified
+            self.named |= len(self._current.batch.attributes) > 0
             self.n_flagged += self._current.n_flagged
             self.n_on_gpu += self._current.n_on_gpu
         batch, beside = self._current.batch, (self._current.ids, self._current.rows)

@@ -125,8 +125,7 @@ def looks_like_subscription(line: str | bytes) -> bool:
 def row_text(row: Any) -> str:
     """A row as `Reject.row` holds it: a line of a file, or an object that a program passed."""
     if isinstance(row, bytes):
-        shown: bytes = row.split(b"\0", 2)[-1] if row.startswith(b"\0") else row
-        kept = shown.strip() if len(row) <= MAX_LINE_BYTES else row[:1000] + b" ..."
+        kept = row.strip() if len(row) <= MAX_LINE_BYTES else row[:1000] + b" ..."
         return kept.decode(errors="replace")
     try:
         return json.dumps(row, default=_shown, ensure_ascii=False)
@@ -146,19 +145,19 @@ def _shown(value: Any) -> Any:
 
 
 def set_aside(reason: str, row: bytes) -> bytes:
-    """A line for `parse_json` to refuse with this reason: a row of another form than JSON, which is bad in that form.
+    """The line of a record of CSV that is bad as CSV, among lines of JSON that are made of good ones.
 
-    `row` is what a reject shows.
+    Only lines that are made of CSV are read by `record_set_aside`: those of a file hold whatever its writer likes.
     """
     return b"\0%b\0%b" % (reason.encode(errors="replace"), row)
 
 
-def _refuse_set_aside(line: str | bytes) -> None:
-    """Raises ModelError with the reason in a line that was set aside."""
-    text = line.decode(errors="replace") if isinstance(line, bytes) else line
-    _, reason, *row = text.split("\0", 2)
-    if row:
-        raise ModelError(reason)
+def record_set_aside(line: bytes) -> tuple[str, bytes] | None:
+    """The reason and the record of a line that `set_aside` has made; None for another line."""
+    if not line.startswith(b"\0"):
+        return None
+    _, reason, record = line.split(b"\0", 2)
+    return reason.decode(errors="replace"), record
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -182,8 +181,6 @@ def parse_json(line: str | bytes) -> Any:
     Raises ModelError for text that is not UTF-8 or not JSON, for duplicate names, for numbers that overflow or underflow a
     double (`model.decimal`), and for lines longer than `MAX_LINE_BYTES` or nested deeper than `MAX_DEPTH`.
     """
-    if line[:1] in (b"\0", "\0"):
-        _refuse_set_aside(line)
     if len(line) > MAX_LINE_BYTES:
         raise ModelError(f"the line is longer than {MAX_LINE_BYTES // 2**20} MiB")
     try:
@@ -314,31 +311,75 @@ def _stamp(row: Mapping[str, Any]) -> int:
 
 
 class EventForm(NamedTuple):
-    """The attributes of an event row that hold its `location`, x and y, and its `id`; the `types` of columns of CSV."""
+    """The attributes of an event row that hold its `location`, x and y, and its `id`.
+
+    Of CSV: the `types` of columns; the `delimiter` between cells, one ASCII character, None: by the file's name; the
+    `encoding`, a name that Python knows, None: UTF-8.
+    """
 
     location: tuple[str, str] | None = None
     id: str | None = None
     types: tuple[tuple[str, Type], ...] = ()
+    delimiter: str | None = None
+    encoding: str | None = None
 
     @classmethod
-    def of(cls, location: str | None, id_: str | None, schema: str | None = None) -> EventForm:
-        """From the command line's `--location x,y`, `--id name` and `--schema name=type,...`.  Raises ModelError."""
-        types = () if schema is None else _types_in(schema)
+    def of(
+        cls,
+        location: str | None,
+        id_: str | None,
+        schema: str | None = None,
+        delimiter: str | None = None,
+        encoding: str | None = None,
+    ) -> EventForm:
+        """From the command line's `--location x,y`, `--id name`, `--schema name=type,...`, `--delimiter c` and
+        `--encoding name`.  Raises ModelError.
+        """
+        plain = cls._of_rows(location, id_)
+        return plain._replace(
+            types=() if schema is None else _types_in(schema),
+            delimiter=None if delimiter is None else _delimiter(delimiter),
+            encoding=None if encoding is None else _encoding(encoding),
+        )
+
+    @classmethod
+    def _of_rows(cls, location: str | None, id_: str | None) -> EventForm:
         if id_ == "":
             raise ModelError("--id needs the name of an attribute; found ''")
         if location is None:
-            return cls(None, id_, types)
+            return cls(None, id_)
         names = [name.strip() for name in location.split(",")]
         if len(names) != 2 or not all(names) or names[0] == names[1]:
             raise ModelError(f"--location needs two attribute names, x,y; found {location!r}")
         if id_ in names:
             raise ModelError(f"--id and --location both name {id_!r}; the attribute of the id is no coordinate")
-        return cls((names[0], names[1]), id_, types)
+        return cls((names[0], names[1]), id_)
+
+    @property
+    def csv_options(self) -> tuple[str, ...]:
+        """The options of CSV that are given."""
+        given = (("--schema", self.types), ("--delimiter", self.delimiter), ("--encoding", self.encoding))
+        return tuple(option for option, value in given if value)
 
     def never_seen(self, location: bool, ids: bool) -> tuple[str, ...]:
         """The names that no event has; `location` and `ids` say whether any event has one."""
         unseen_id = (self.id,) if self.id is not None and not ids else ()
         return (*(self.location if self.location is not None and not location else ()), *unseen_id)
+
+
+def _delimiter(text: str) -> str:
+    found = {"tab": "\t", "\\t": "\t"}.get(text, text)
+    if len(found) != 1 or not (found == "\t" or " " <= found <= "~") or found == '"':
+        raise ModelError(f"--delimiter needs one ASCII character other than a quote, such as ';', or tab; found {text!r}")
+    return found
+
+
+def _encoding(name: str) -> str:
+    try:
+        "".encode(name)
+    except (LookupError, UnicodeError, ValueError):
+        raise ModelError(f"--encoding needs a name such as utf-16, latin-1 or cp1252; found {name!r}") from None
+    return name
 
 
 _TYPES = {"number": Type.NUMBER, "string": Type.STRING, "boolean": Type.BOOLEAN}

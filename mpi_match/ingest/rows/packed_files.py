@@ -1,20 +1,23 @@
-"""Files that may be packed, by gzip or Zstandard, as streams of their content."""
+"""Files that may be packed, by gzip, bzip2, xz or Zstandard, as streams of their content."""
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
+import lzma
 import sys
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from mpi_match.model import ModelError
 
-PACKED_ENDINGS = (".gz", ".zst")
+PACKED_ENDINGS = (".gz", ".zst", ".bz2", ".xz")
 DAMAGED = (gzip.BadGzipFile, EOFError, zlib.error)
 """Errors of reading a packed file that is damaged or truncated."""
-_NAMES = {".gz": "gzip", ".zst": "Zstandard"}
+_NAMES = {".gz": "gzip", ".zst": "Zstandard", ".bz2": "bzip2", ".xz": "xz"}
 
 
 def is_packed(path: Path) -> bool:
@@ -27,8 +30,12 @@ def open_bytes(path: Path) -> io.BufferedReader:
     suffix = path.suffix.lower()
     if suffix == ".gz":
         return cast(io.BufferedReader, gzip.open(path, "rb"))
+    if suffix == ".bz2":
+        return io.BufferedReader(_Unpacked(path, bz2.BZ2File))
+    if suffix == ".xz":
+        return io.BufferedReader(_Unpacked(path, lzma.LZMAFile))
     if suffix == ".zst":
-        return io.BufferedReader(_Zstandard(path))
+        return io.BufferedReader(_Unpacked(path, _zstandard(path)))
     return path.open("rb")
 
 
@@ -39,16 +46,20 @@ def damaged(path: Path, error: Exception) -> ModelError:
     return found
 
 
-class _Zstandard(io.RawIOBase):
-    """The content of a .zst file, of any number of frames."""
+def _zstandard(path: Path) -> Callable[[BinaryIO], Any]:
+    try:
+        import pyarrow as pa
+    except ImportError:
+        raise ModelError(f"{path}: .zst needs pyarrow: {sys.executable} -m pip install pyarrow") from None
+    return lambda file: pa.CompressedInputStream(file, "zstd")
 
-    def __init__(self, path: Path) -> None:
-        try:
-            import pyarrow as pa
-        except ImportError:
-            raise ModelError(f"{path}: .zst needs pyarrow: {sys.executable} -m pip install pyarrow") from None
-        self._file: BinaryIO = path.open("rb")  # pyarrow's own errors name neither reason nor file as Python's do
-        self._stream: Any = pa.CompressedInputStream(self._file, "zstd")
+
+class _Unpacked(io.RawIOBase):
+    """The content of a packed file, of any number of frames, that `unpack` reads; reading raises one of `DAMAGED`."""
+
+    def __init__(self, path: Path, unpack: Callable[[BinaryIO], Any]) -> None:
+        self._file: BinaryIO = path.open("rb")  # the libraries' own errors name neither reason nor file as Python's do
+        self._stream: Any = unpack(self._file)
 
     def readable(self) -> bool:
         return True
@@ -56,7 +67,9 @@ class _Zstandard(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         try:
             found = self._stream.read(len(buffer))
-        except OSError as error:
+        except (OSError, lzma.LZMAError) as error:
+            if getattr(error, "errno", None):
+                raise
             raise EOFError(str(error)) from error
         buffer[: len(found)] = found
         return len(found)

@@ -14,16 +14,25 @@ from hypothesis import strategies as st
 
 from mpi_match.ingest.files import csv as csv_files
 from mpi_match.ingest.files.csv import CsvLines
-from mpi_match.ingest.rows.judge import parse_json, row_text
+from mpi_match.ingest.rows.judge import PLAIN, EventForm, parse_json, record_set_aside
 from mpi_match.model import ModelError, Type
 
 CELLS = st.text(st.sampled_from('",\n\ra é\\10.-e+\t'), max_size=5) | st.sampled_from(["true", "false", "007", "-0.5e7"])
 
 
-def lines_of(content: bytes, types: dict[str, Type] | None = None) -> list[bytes]:
+def lines_of(
+    content: bytes, types: dict[str, Type] | None = None, name: str = "events.csv", form: EventForm = PLAIN
+) -> list[bytes]:
     handle = cast(io.BufferedReader, io.BufferedReader(io.BytesIO(content)))
-    with CsvLines(handle, Path("events.csv"), types or {}) as lines:
+    with CsvLines(handle, Path(name), form._replace(types=tuple((types or {}).items()))) as lines:
         return lines.readall().split(b"\n")[:-1]
+
+
+def rows_of(
+    content: bytes, name: str = "events.csv", delimiter: str | None = None, encoding: str | None = None
+) -> list[Any]:
+    form = EventForm.of(None, None, None, delimiter, encoding)
+    return [parse_json(line) for line in lines_of(content, None, name, form) if line]
 
 
 def value_of(cell: str, quoted: bool) -> Any:
@@ -70,9 +79,12 @@ def test_lines_keep_their_numbers_and_bad_records_their_reasons() -> None:
         (found[6], "a quote stands within a cell", '"x"y,1'),
         (found[7], "a quoted cell has no closing quote", '7,"open'),
     ):
-        with pytest.raises(ModelError, match=reason):
+        found_aside = record_set_aside(line)
+        assert found_aside is not None
+        assert found_aside[0].startswith(reason)
+        assert found_aside[1].decode() == row
+        with pytest.raises(ModelError, match="not JSON"):  # among lines of a file it has no meaning
             parse_json(line)
-        assert row_text(line) == row
 
 
 def test_types_override_what_cells_look_like() -> None:
@@ -80,8 +92,7 @@ def test_types_override_what_cells_look_like() -> None:
     found = lines_of(b'n,s,b\n"1.5",007,"true"\n,,\nx,1,true\n"",1,true\n1,1,1\n', types)
     assert [parse_json(line) for line in found[1:3]] == [{"n": 1.5, "s": "007", "b": True}, {}]
     for line, cell in zip(found[3:], ('"x" is not a number', '"" is not a number', '"1" is not true or false'), strict=True):
-        with pytest.raises(ModelError, match=f"the cell {cell}, as --schema says"):
-            parse_json(line)
+        assert (record_set_aside(line) or ("",))[0] == f"the cell {cell}, as --schema says"
 
 
 @pytest.mark.parametrize(
@@ -89,12 +100,20 @@ def test_types_override_what_cells_look_like() -> None:
     [
         (b"a,b,a\n1,2,3\n", "events.csv, line 1: two columns have the name 'a'"),
         (b'a"b\n1\n', "events.csv, line 1: the header is no record of CSV"),
-        (b'"a\n' + b"x\n" * 10, "no closing quote"),
+        (b'"a\n' + b"x\n" * 10, "events.csv, line 1: .* has no closing quote"),
+        (b"d\xe9bit,a\n", "events.csv, line 1: the header is not UTF-8 at byte 1; say --encoding"),
+        ("a,b\n1,2\n".encode("utf-16"), "events.csv, line 1: is UTF-16; say --encoding utf-16"),
+        ("a,b\n1,2\n".encode("utf-16-le"), "events.csv, line 1: the header holds NUL bytes, .* say --encoding utf-16-le"),
+        (b"a;b\n1;2\n", "events.csv, line 1: the header is one column, 'a;b'; say --delimiter ';', or --delimiter ','"),
+        (b"a\tb\n1\t2\n", r"the header is one column, 'a\\tb'; say --delimiter tab"),
         (b"b\n1\n", "events.csv, line 1: there is no column 'a', which --schema names; there are: 'b'"),
         (
             b'a\n1\n"' + b"x" * 2**24 + b"\n",
-            "line 3: a record is longer than 16 MiB: is a closing quote missing",
+            "events.csv, line 3: .* has no closing quote within 1 MiB and 1,000 lines",
         ),
+        (b"a,b\n1," + b"x" * (2**24 + 2**21), "events.csv, line 2: a record is longer than 16 MiB"),
+        (b'a,b\n5,1\n"5,1\n' + b"5,2\n" * 200_000, "events.csv, line 3: .* has no closing quote"),
+        (b'a,b\n5,1\n"5,1\n5,2\n', "events.csv, line 3: .* has no closing quote"),
     ],
 )
 def test_a_file_that_is_no_csv_is_one_error(content: bytes, said: str) -> None:
@@ -106,3 +125,38 @@ def test_a_file_without_rows_has_none() -> None:
     assert lines_of(b"") == []
     assert lines_of(b"a,b") == []
     assert lines_of(b"a,b\n") == [b""]
+
+
+def test_delimiters_and_encodings() -> None:
+    expected = [{"v": 5, "é": "a,b"}, {"v": -1, "é": "x;y"}]
+    text = 'v;é\n5;a,b\n-1;"x;y"\n'
+    assert rows_of(text.encode(), delimiter=";") == expected
+    assert rows_of(("sep=;\r\n" + text).encode()) == expected
+    assert rows_of(text.replace(";", "\t").replace("x\ty", "x;y").encode(), "e.tsv") == expected
+    assert rows_of(text.encode(), "e.TSV.xz", delimiter=";") == expected
+    for encoding in ("utf-16", "utf-16-le", "latin-1", "cp1252", "utf-8", "utf-8-sig"):
+        assert rows_of(text.encode(encoding), delimiter=";", encoding=encoding) == expected
+    assert rows_of(b"a;b\n1;2\n", delimiter=",") == [{"a;b": "1;2"}]
+    assert rows_of(b'"a;b"\n1\n') == [{"a;b": 1}]
+    assert lines_of(b"sep=;\nv\n1\n")[:2] == [b"", b""]  # lines keep their numbers
+
+
+@pytest.mark.parametrize("read", [1, 5, 2**20])
+def test_bytes_of_another_encoding_are_an_error_with_their_place(read: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_files, "_READ_BYTES", read)
+    with pytest.raises(ModelError, match=r"^events\.csv: is not utf-8 at byte 4; say another --encoding$"):
+        rows_of("a\n1\n€".encode()[:6], encoding="utf-8")
+    with pytest.raises(ModelError, match=r"^events\.csv: is not ascii at byte 4"):
+        rows_of("a\n1\né\n".encode(), encoding="ascii")
+
+
+@pytest.mark.parametrize(("n_lines", "n_bytes"), [(1_000, 10), (1_001, 10), (3, 2**20 - 10), (3, 2**20 + 1)])
+@pytest.mark.parametrize("before", [0, 2**20 - 5_000])
+def test_a_quote_is_closed_within_its_bounds_wherever_blocks_end(n_lines: int, n_bytes: int, before: int) -> None:
+    cell = b"\n" * n_lines + b"x" * (n_bytes - n_lines) if n_bytes > n_lines else b"\n" * n_lines
+    content = b"a\n" + b"y" * before + b'\n"' + cell + b'"\n'
+    if n_lines > 1_000 or n_bytes > 2**20:
+        with pytest.raises(ModelError, match=r"^events\.csv, line 3: .*no closing quote"):
+            rows_of(content)
+    else:
+        assert rows_of(content)[-1] == {"a": cell.decode()}

@@ -1,0 +1,97 @@
+"""Doubts about events that have not the attributes that filters name.
+
+That is seldom meant: the filters say `temp` and the events `Temp`, the cells of CSV have another delimiter, or the attribute
+is in the name of a directory of JSON lines, from which lines take nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from difflib import get_close_matches
+from itertools import islice
+from pathlib import Path
+from urllib.parse import unquote
+
+from mpi_match.events.event_table import EventTable
+from mpi_match.ingest.batches.column_files import ColumnFiles
+from mpi_match.ingest.batches.line_files import LineFiles
+from mpi_match.ingest.columns.file import ColumnFile
+from mpi_match.ingest.files.blocks import read_blocks, rows_of_block
+from mpi_match.ingest.rows.judge import PLAIN, EventForm, event_of_row, parse_json, trimmed
+from mpi_match.ingest.rows.row_files import are_columnar, partition_values
+from mpi_match.model import Event, ModelError
+
+_READ_ROWS = 1_000
+"""Rows whose attributes are compared with those that filters name."""
+_COMPARED, _SHOWN = 1_000, 5
+"""Names that are compared, and that are shown, of each side."""
+
+
+def none_named(named: Collection[str], found: Collection[str]) -> str:
+    """The warning that no event has an attribute that filters name: `named` by filters, `found` in events."""
+    text = f"no event has an attribute that a filter names ({_some(named)})"
+    if not found:
+        return text
+    pairs = [(name, near) for name in islice(sorted(named), _COMPARED) for near in _near(name, found)]
+    guess = "".join(f"; is {near!r} meant by {name!r}?" for name, near in pairs[:1])
+    return f"{text}; events have {_some(found)}{guess}"
+
+
+def unread_directories(named: Collection[str], files: Iterable[Path]) -> str:
+    """The warning that directories of files of lines are called after attributes that filters name; empty without any."""
+    for file in files:
+        for name in partition_values(file).keys() & named:
+            return (
+                f"a filter names {name!r}, and rows of JSON lines and CSV take nothing from directories such as "
+                f"{_directory_of(file, name)}: put it into the rows, or write them as Parquet"
+            )
+    return ""
+
+
+def _directory_of(file: Path, name: str) -> str:
+    return next(part for part in file.absolute().parts[:-1] if unquote(part.partition("=")[0]) == name)
+
+
+def _near(name: str, found: Collection[str]) -> list[str]:
+    folded = {each.casefold(): each for each in islice(sorted(found), _COMPARED)}
+    return [folded[each] for each in get_close_matches(name.casefold(), folded, n=1)]
+
+
+def _some(names: Collection[str]) -> str:
+    shown = ", ".join(map(repr, islice(sorted(names), _SHOWN)))
+    return shown + (f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else "")
+
+
+def names_in_files(files: Sequence[Path], form: EventForm) -> set[str]:
+    """Names of attributes of the first events of files; of files of columns those of all columns."""
+    if are_columnar(files):
+        return {name for file in files[:_SHOWN] for name in _columns_of(file)}
+    events = (_event_of(line, form) for block in read_blocks(files, form) for _, line in rows_of_block(block))
+    return _names_of(islice(events, _READ_ROWS))
+
+
+def names_in_events(events: EventTable | LineFiles | ColumnFiles) -> set[str]:
+    """As `names_in_files`, of opened events; of an event table all names."""
+    if isinstance(events, EventTable):
+        return events.attribute_names
+    if isinstance(events, ColumnFiles):
+        return names_in_files([Path(name) for name in events.index.files], events.form)
+    return _names_of(events.event(i) for i in range(min(events.n_events, _READ_ROWS)))
+
+
+def _columns_of(file: Path) -> list[str]:
+    from mpi_match.ingest.columns.arrow import leaves  # loads pyarrow
+
+    with ColumnFile(file.open("rb"), str(file), frozenset(), PLAIN) as found:
+        return [".".join(path) for path, _ in leaves(found.schema)]
+
+
+def _event_of(line: bytes, form: EventForm) -> Event | None:
+    try:
+        return event_of_row(parse_json(trimmed(line)), form)
+    except ModelError:
+        return None
+
+
+def _names_of(events: Iterable[Event | None]) -> set[str]:
+    return {name for event in events if event is not None for name in event.attributes}

@@ -14,6 +14,7 @@ import dataclasses
 import os
 import sys
 import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ from mpi_match.cli.options import (
     gpu_map_option,
     groups_option,
     id_option,
+    is_device,
     journal_option,
     json_option,
     location_option,
@@ -59,7 +61,7 @@ from mpi_match.cli.options import (
     with_rows_option,
 )
 from mpi_match.cli.supervise import supervise
-from mpi_match.cli.terminal import Progress, compiling, print_json, say
+from mpi_match.cli.terminal import Progress, compiling, print_json, say, standard_output_to
 from mpi_match.compute import compile_notice
 from mpi_match.exit_codes import ExitCode
 from mpi_match.humanize import plural, rate, seconds, visible
@@ -255,8 +257,48 @@ def _check_has_rows(output: Path) -> None:
     """Refuse, with UsageError, an output whose form has no rows beside answers."""
     from mpi_match.commands.export import has_rows
 
-    if output != STDOUT and not has_rows(output):
+    if output != STDOUT and not is_device(output) and not has_rows(output):
         raise click.UsageError(f"{output}: rows are written beside answers in JSON lines only: -o - or -o OUT.jsonl")
+
+
+def _matched(
+    subscriptions: Path,
+    events: Path | str,
+    output: Path | None,
+    how: Any,
+    *,
+    changes: Path | None,
+    rejects: Path | None,
+) -> Any:
+    """The summary of matching to an output in the form that its name says; None is the connections of events."""
+    from mpi_match.commands.export import check_export, says_form
+    from mpi_match.commands.export import export as write
+    from mpi_match.commands.match import match_rows
+    from mpi_match.ingest.rows.row_files import event_files, row_files
+
+    if how.with_rows and output is not None:
+        _check_has_rows(output)
+    progress = Progress if sys.stderr.isatty() else None
+    if isinstance(events, str) or output is None or (events == STDIN and output == STDOUT):
+        from mpi_match.commands.match_streams import match_stream
+
+        source = events if isinstance(events, str) else "-"
+        return match_stream(subscriptions, source, how, changes=changes, rejects=rejects, ready=_say_ready)
+    if output == STDOUT:
+        sys.stdout.flush()
+        summary = match_rows(subscriptions, events, None, how, changes=changes, rejects=rejects, progress=progress)
+        sys.stdout.buffer.flush()  # before what is said on standard error
+    elif says_form(output):
+        others = (file for each in (subscriptions, changes) if each for file in row_files(each))
+        check_export(output, [*event_files(events, how.form), *others], [rejects] if rejects else [])
+        with tempfile.TemporaryDirectory(prefix="mpi-match-") as directory:
+            found = Path(directory) / "matches.h5"
+            summary = match_rows(subscriptions, events, found, how, changes=changes, rejects=rejects, progress=progress)
+            write(found, output, events if how.with_rows else None, how.form, with_rows=how.with_rows)
+    else:
+        summary = match_rows(subscriptions, events, output, how, changes=changes, rejects=rejects, progress=progress)
+    _say_table(summary, summary.build_s)
+    return summary
 
 
 @commands.command(short_help="Match JSON lines on this machine, without Spark and MPI.")
@@ -312,39 +354,13 @@ def match(
     machine) or unix://PATH.  Then each event is answered as soon as its line is there, on standard output or on the
     connection that it came from, until the input ends; SIGTERM or Ctrl-C ends it cleanly.
     """
-    from mpi_match.commands.export import check_export, says_form
-    from mpi_match.commands.export import export as write
-    from mpi_match.commands.match import MatchOptions, match_rows
-    from mpi_match.ingest.rows.row_files import event_files, row_files
+    from mpi_match.commands.match import MatchOptions
 
     output = _place_of_answers(events, output, as_json)
-    form = form_of(options)
-    how = MatchOptions(form, **options)
-    if how.with_rows and output is not None:
-        _check_has_rows(output)
-    progress = Progress if sys.stderr.isatty() else None
-    if isinstance(events, str) or output is None or (events == STDIN and output == STDOUT):
-        from mpi_match.commands.match_streams import match_stream
-
-        source = events if isinstance(events, str) else "-"
-        summary = match_stream(subscriptions, source, how, changes=changes, rejects=rejects, ready=_say_ready)
-    elif output == STDOUT:
-        sys.stdout.flush()
-        summary = match_rows(subscriptions, events, None, how, changes=changes, rejects=rejects, progress=progress)
-        sys.stdout.buffer.flush()  # before what is said on standard error
-        _say_table(summary, summary.build_s)
-    elif says_form(output):
-        others = (file for each in (subscriptions, changes) if each for file in row_files(each))
-        inputs = [*event_files(events, how.form), *others, *([rejects] if rejects else [])]
-        check_export(output, inputs)
-        with tempfile.TemporaryDirectory(prefix="mpi-match-") as directory:
-            found = Path(directory) / "matches.h5"
-            summary = match_rows(subscriptions, events, found, how, changes=changes, rejects=rejects, progress=progress)
-            write(found, output, events if how.with_rows else None, how.form, with_rows=how.with_rows)
-        _say_table(summary, summary.build_s)
-    else:
-        summary = match_rows(subscriptions, events, output, how, changes=changes, rejects=rejects, progress=progress)
-        _say_table(summary, summary.build_s)
+    how = MatchOptions(form_of(options), **options)
+    to_device = output is not None and output != STDOUT and is_device(output)
+    with standard_output_to(output) if output is not None and to_device else nullcontext():
+        summary = _matched(subscriptions, events, STDOUT if to_device else output, how, changes=changes, rejects=rejects)
     _say_rows(summary, rejects, stats)
     if summary.unlocated:
         say(f"{plural(summary.unlocated, 'filter')} with an area: without --location no event is in it")
@@ -451,8 +467,10 @@ def export(matches: Path, events: Path | None, with_rows: bool, output: Path, **
         if events is None:
             raise click.UsageError("--with-rows: the rows of which events? Name them with --events")
         _check_has_rows(output)
-    place = None if output == STDOUT else output
-    done = write(matches, place, events, form_of(of_rows), with_rows=with_rows)
+    to_device = output != STDOUT and is_device(output)
+    place = None if to_device or output == STDOUT else output
+    with standard_output_to(output) if to_device else nullcontext():
+        done = write(matches, place, events, form_of(of_rows), with_rows=with_rows)
     say(f"{plural(done['events'], 'event')}, {plural(done['matches'], 'match', 'matches')}")
 
 

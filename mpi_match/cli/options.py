@@ -57,7 +57,7 @@ class FileName(click.Path):
         if value == "-":
             self.fail("'-' cannot be standard input or output here; a file of that name is ./-", param, ctx)
         path: Path = super().convert(value, param, ctx)  # type: ignore[assignment]  # as `path_type` says
-        if self._endings and self._wrong(path.name.lower()):
+        if self._endings and self._wrong(path.name.lower()) and not is_device(path):
             *others, last = self._endings
             endings = f"{', '.join(others)} or {last}, which say" if others else f"{last}, which says"
             self.fail(f"{value!r} does not end in {endings} what is written", param, ctx)
@@ -66,6 +66,11 @@ class FileName(click.Path):
     def _wrong(self, name: str) -> bool:
         said = next((form for form in FORMS.values() if name.endswith(form)), ())
         return self._must_say if not said else said[0] not in self._endings
+
+
+def is_device(path: Path) -> bool:
+    """True for what takes bytes as they come and holds none: a device such as /dev/null, or a pipe."""
+    return path.is_char_device() or path.is_fifo()
 
 
 class InputName(click.ParamType[str]):

@@ -7,8 +7,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from functools import cache
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -25,6 +26,13 @@ LOOK_S = 0.2
 def say(text: str) -> None:
     """Print a message to standard error, with control characters escaped: names and values in it may be a stranger's."""
     click.echo(visible(text), err=True)
+
+
+@contextmanager
+def standard_output_to(device: Path) -> Iterator[None]:
+    """Within the block what is written to standard output goes to a device or a pipe.  Raises OSError."""
+    with device.open("w") as file, redirect_stdout(file):
+        yield
 
 
 def print_json(summary: Mapping[str, Any]) -> None:

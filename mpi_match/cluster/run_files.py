@@ -193,8 +193,8 @@ class RunFiles:
                     ExitCode.USAGE,
                 )
             if options.rejects is not None and not isinstance(events, EventTable):
-                inputs = [options.table, options.output, *map(Path, events.index.files)]
-                check_output(options.rejects, inputs, streamed=True)
+                inputs = [options.table, *map(Path, events.index.files)]
+                check_output(options.rejects, inputs, others=[options.output], streamed=True)
         except BaseException:
             events.__exit__()
             raise

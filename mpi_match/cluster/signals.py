@@ -1,4 +1,5 @@
-"""SIGTERM is handled as Ctrl-C: launchers and Slurm's time limit send the one, users the other.
+"""SIGTERM is handled as Ctrl-C: launchers and Slurm's time limit send the one, users the other; so are SIGHUP, which the end
+of a connection sends, and SIGQUIT.
 
 The master is interrupted by an exception, and closes its files.  A worker is not interrupted: signals go to all ranks of a
 job, and if a worker exited at once, the launcher would kill the master while it closes its files.  A worker only records the
@@ -19,7 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 LEAVE_S = 5.0
 """How long a signalled rank waits for the order of the master, which may have been signalled as well."""
 AGAIN_S = 5.0

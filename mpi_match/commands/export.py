@@ -75,7 +75,7 @@ def export(
     return {"events": answers.matches.n_events, "matches": answers.matches.n_matches}
 
 
-def check_export(output: Path | None, inputs: Iterable[Path]) -> None:
+def check_export(output: Path | None, inputs: Iterable[Path], others: Iterable[Path] = ()) -> None:
     """Refuse, before any work is done, an output that `export` could not write.
 
     Raises ValueError for a name without one of ENDINGS, StorageError for a place that cannot be
@@ -85,7 +85,7 @@ def check_export(output: Path | None, inputs: Iterable[Path]) -> None:
         return
     if not says_form(output):
         raise ValueError(f"{output}: ends in none of {', '.join(ENDINGS)}, which say the form")
-    check_output(output, inputs)
+    check_output(output, inputs, others=others)
     if is_columnar(output) and not find_spec("pyarrow"):
         raise ExportError(
             f"{output.suffix} needs pyarrow: {sys.executable} -m pip install pyarrow; or name the output .jsonl"

@@ -162,7 +162,7 @@ def match_rows(
     if output is not None:
         check_output(output, inputs)  # before an hour of work, not after it
     if rejects is not None:
-        check_output(rejects, [*inputs, *([output] if output is not None else [])], streamed=True)
+        check_output(rejects, inputs, others=[output] if output is not None else [], streamed=True)
     if not are_columnar(files):
         compile_ahead(AHEAD if output is None else AHEAD[:1])
     with RejectLog(rejects, options.strict) as log:

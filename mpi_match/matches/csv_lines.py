@@ -4,6 +4,7 @@
     0,reading-43,mobile-7
     0,reading-43,mobile-8
     1,reading-44,                an event without matches has one record, without an interface
+    2,reading-45,""              an interface whose label is the empty text
 
 The id is only where events have ids; of matched filters the last column is `filter`, their numbers in the table.
 """
@@ -30,7 +31,7 @@ class CsvWriter:
 
     def __init__(self, unit: str, labels: Strings) -> None:
         self._unit, self._is_number = unit, unit == "filter" or not len(labels)
-        names = Strings.of(map(_cell, labels))
+        names = Strings.of(_cell(label) or b'""' for label in labels)
         self._names = Strings(np.array(names.data), names.offsets)  # read-only arrays are another type to Numba
 
     def head(self, with_ids: bool) -> bytes:

@@ -19,11 +19,11 @@ from pathlib import Path
 from mpi_match.storage.integrity import StorageError
 
 
-def check_output(path: Path, inputs: Iterable[Path] = (), *, streamed: bool = False) -> None:
+def check_output(path: Path, inputs: Iterable[Path] = (), *, others: Iterable[Path] = (), streamed: bool = False) -> None:
     """Refuse an output path that cannot be written, before any work is done.
 
-    `inputs` are files that must not be overwritten; they need not exist.  `streamed`: the output is written as it is
-    produced, so it may also be a device or a pipe.  Raises StorageError.
+    `inputs` are files that must not be overwritten; they need not exist.  `others` are other outputs.  `streamed`: the
+    output is written as it is produced, so it may also be a device or a pipe.  Raises StorageError.
     """
     if not path.parent.is_dir():
         what = "is not a directory" if path.parent.exists() else "does not exist; create it first"
@@ -34,7 +34,9 @@ def check_output(path: Path, inputs: Iterable[Path] = (), *, streamed: bool = Fa
         raise StorageError(f"{path}: cannot be written: it is a device or a pipe, and a file would take its place")
     if not os.access(path if streamed and path.exists() else path.parent, os.W_OK):
         raise StorageError(f"{path}: cannot be written: {os.strerror(errno.EACCES)}")
-    if any(path.resolve() == each.resolve() or _is_one_file(path, each) for each in inputs):
+    if any(_is_one_place(path, each) for each in others):
+        raise StorageError(f"{path}: is another output of this command too; give each its own name")
+    if any(_is_one_place(path, each) for each in inputs):
         raise StorageError(f"{path}: is an input and would be overwritten; give the output another name")
 
 
@@ -44,9 +46,11 @@ def _is_open_file(path: Path) -> bool:
     return any(name.parent.resolve().is_relative_to("/proc") for name in names)
 
 
-def _is_one_file(path: Path, other: Path) -> bool:
-    """Are both paths names of one file, such as hard links?"""
-    return path.exists() and other.exists() and path.samefile(other)
+def _is_one_place(path: Path, other: Path) -> bool:
+    """True for two paths of one file, such as hard links, or of one that is not there yet; a device holds no file."""
+    if path.exists() and not path.is_file():
+        return False
+    return path.resolve() == other.resolve() or (path.exists() and other.exists() and path.samefile(other))
 
 
 def temporary_of(path: Path) -> Path:

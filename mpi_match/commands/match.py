@@ -81,7 +81,7 @@ Reader = TypeVar("Reader")
 class LocalSummary:
     """The result of `match_rows`.
 
-    wall_s            from the first event to the last answer
+    wall_s            from the first event to the last answer, without what was compiled meanwhile
     build_s           before that: reading the subscriptions, building table and engine
     compile_s         compiling, which is in neither of these
     engine_options    the options of the engine, by its name; empty where it has none
@@ -249,8 +249,9 @@ class Seen(NamedTuple):
 class Prepared(Generic[Reader]):
     """What events are matched with: the table and its changes, the engine, the reader of events.
 
-    build_s, compile_s   as in `LocalSummary`
+    build_s, compile_s   as in `LocalSummary`, until it was ready
     began                when it was ready, by `time.perf_counter`
+    compiled_s           seconds that the process had spent on compiling by then
     """
 
     table: Table
@@ -260,10 +261,12 @@ class Prepared(Generic[Reader]):
     build_s: float
     compile_s: float
     began: float
+    compiled_s: float
 
     def summary(self, counts: Counts, log: RejectLog, options: MatchOptions, seen: Seen) -> LocalSummary:
         """The result, now that all events are answered."""
-        wall_s, engine, table = time.perf_counter() - self.began, self.engine, self.table
+        later_s = compile_s() - self.compiled_s  # kernels of a GPU are compiled when they are first needed
+        wall_s, engine, table = time.perf_counter() - self.began - later_s, self.engine, self.table
         return LocalSummary(
             events=counts.events,
             matches=counts.matches,
@@ -275,7 +278,7 @@ class Prepared(Generic[Reader]):
             workers=1,
             rejected=log.count,
             build_s=self.build_s,
-            compile_s=self.compile_s,
+            compile_s=self.compile_s + later_s,
             filters=table.n_filters,
             constraints=table.n_constraints,
             interfaces=table.n_interfaces,
@@ -319,9 +322,9 @@ def prepare(
         options=options.engine_options,
     )
     reader = make_reader(engine, stream.table.vocabulary)
-    compiled_s = compile_s() - compiled_before_s
-    began = time.perf_counter()
-    return Prepared(table, stream, engine, reader, began - started - compiled_s, compiled_s, began)
+    compiled_s, began = compile_s(), time.perf_counter()
+    spent_s = compiled_s - compiled_before_s
+    return Prepared(table, stream, engine, reader, began - started - spent_s, spent_s, began, compiled_s)
 
 
 def _table(files: Sequence[Path], log: RejectLog, progress: Progress | None) -> Table:

@@ -63,6 +63,7 @@ def open_engine(
     rank); `threads` CPU threads (None: all that the process may use); `live` whether the table will change (`update`);
     `options` values or their texts, by `key` or `engine.key` (with "auto": of those engines that it may choose); `measured`
     whether answers need not be exact, if an option says so, because they are only measured.
+    Any number of threads may use the engine at the same time (see `Engine`).
     Raises EngineError, in one line, when the engine is unknown, needs a GPU that is not there, or cannot serve the table or
     its changes; OptionError for an option that it does not have.
     """

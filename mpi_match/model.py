@@ -34,15 +34,18 @@ from __future__ import annotations
 import enum
 import math
 import numbers
-import operator
 import reprlib
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple
 
 from mpi_match.errors import MpiMatchError
 from mpi_match.exit_codes import ExitCode
+from mpi_match.operators import OPERATORS as OPERATORS
+from mpi_match.operators import Form, Takes, operators_of
+from mpi_match.operators import Op as Op
+from mpi_match.operators import Type as Type
 
 MAX_EXACT_INTEGER = 2**53
 """The largest magnitude up to which every integer is an IEEE double."""
@@ -60,78 +63,18 @@ class ModelError(MpiMatchError, ValueError):
         super().__init__(text if len(text) <= 1000 else f"{text[:700]} ... {text[-200:]}")
 
 
-class Type(enum.IntEnum):
-    """Type of a value.  `ANY` is the type of the constraints that do not look at the value (`exists`, `absent`); no
-    constraint has the type `LIST`.
-    """
-
-    ANY = 0
-    NUMBER = 1
-    STRING = 2
-    BOOLEAN = 3
-    LIST = 4
-
-
-class Op(enum.IntEnum):
-    """Operators.  The numbers are part of the table's file format: append, never renumber."""
-
-    EQ = 0
-    NE = 1
-    LT = 2
-    LE = 3
-    GT = 4
-    GE = 5
-    IN = 6
-    NOT_IN = 7
-    BETWEEN = 8
-    PREFIX = 9
-    SUFFIX = 10
-    CONTAINS = 11
-    EXISTS = 12
-    ABSENT = 13
-
-    @property
-    def symbol(self) -> str:
-        """The operator as written in subscriptions: `=`, `!=`, `not in`, ..."""
-        return _SYMBOLS[self]
-
-
-_SYMBOLS = {
-    Op.EQ: "=",
-    Op.NE: "!=",
-    Op.LT: "<",
-    Op.LE: "<=",
-    Op.GT: ">",
-    Op.GE: ">=",
-    Op.IN: "in",
-    Op.NOT_IN: "not in",
-    Op.BETWEEN: "between",
-    Op.PREFIX: "prefix",
-    Op.SUFFIX: "suffix",
-    Op.CONTAINS: "contains",
-    Op.EXISTS: "exists",
-    Op.ABSENT: "absent",
-}
-OPS: dict[str, Op] = {symbol: op for op, symbol in _SYMBOLS.items()}
+OPS: dict[str, Op] = {record.symbol: op for op, record in OPERATORS.items()}
 """Operators by the symbol that subscriptions use."""
-
-PRESENCE = frozenset({Op.EXISTS, Op.ABSENT})
+PRESENCE = frozenset(op for op, record in OPERATORS.items() if record.takes is Takes.NOTHING)
 """Operators that take no operand."""
-LISTS = frozenset({Op.IN, Op.NOT_IN})
+LISTS = frozenset(op for op, record in OPERATORS.items() if record.takes is Takes.LIST)
 """Operators whose operand is a list of values."""
-
-OPS_OF_TYPE: dict[Type, frozenset[Op]] = {
-    Type.NUMBER: frozenset({Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE, Op.IN, Op.NOT_IN, Op.BETWEEN}),
-    Type.STRING: frozenset({Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE, Op.IN, Op.NOT_IN, Op.PREFIX, Op.SUFFIX, Op.CONTAINS}),
-    Type.BOOLEAN: frozenset({Op.EQ, Op.NE}),
-    Type.ANY: PRESENCE,
-    Type.LIST: frozenset(),
-}
-"""Which operators each type of operand has."""
+OPS_OF_TYPE: dict[Type, frozenset[Op]] = {type_: operators_of(type_) for type_ in Type}
+"""The operators that each type of operand has."""
 
 HAS = "has"
 """Another name of `any =`."""
-ANY_OPS: dict[str, Op] = {f"any {op.symbol}": op for op in Op if op not in PRESENCE} | {HAS: Op.EQ}
+ANY_OPS: dict[str, Op] = {f"any {op.symbol}": op for op, record in OPERATORS.items() if record.has_any} | {HAS: Op.EQ}
 """Operators on elements, by the symbol that subscriptions use."""
 MAX_ELEMENTS = 4096
 """Longest list that an attribute may be."""
@@ -139,7 +82,7 @@ MAX_ELEMENTS = 4096
 Value = float | str | bool
 """A value after `value_of`: numbers are floats, whatever they were before."""
 Operand = Value | tuple[Value, ...] | None
-"""One value; two for `between`, at least one for `in` and `not in`; None for `exists` and `absent`."""
+"""One value; a tuple for operators that take two or a list of them; None for those that take none (`operators.Takes`)."""
 Attribute = Value | tuple[Value, ...]
 """The value of an event's attribute after `attribute_of`: one value, or those of a list."""
 
@@ -322,7 +265,7 @@ class Constraint(NamedTuple):
     any_element: bool = False
 
     def __str__(self) -> str:
-        if self.op in PRESENCE:
+        if self.operand is None:
             return f"{self.name} {self.op.symbol}"
         return f"{self.name} {self.symbol} {self.operand!r}"
 
@@ -348,11 +291,12 @@ def constraint(name: object, op: str | Op, operand: object = None) -> Constraint
             there = f"{', '.join(OPS)}, and on elements of lists: {HAS}, any =, any <, ..."
             raise ModelError(f"unknown operator {_quoting.repr(op)} on {name!r}; there are: {there}")
         op = known
-    if op in PRESENCE:
+    takes = op.record.takes
+    if takes is Takes.NOTHING:
         if operand is not None:
             raise ModelError(f"{op.symbol!r} on {name!r} takes no operand, found {describe(operand)}")
         return Constraint(name, Type.ANY, op, None)
-    if op in LISTS or op is Op.BETWEEN:
+    if takes is not Takes.VALUE:
         return _list_constraint(name, op, operand)
     type_, value = value_of(operand)
     _check_op(name, op, type_)
@@ -362,12 +306,12 @@ def constraint(name: object, op: str | Op, operand: object = None) -> Constraint
 
 
 def _list_constraint(name: str, op: Op, operand: object) -> Constraint:
-    if not isinstance(operand, (list, tuple) if op is Op.BETWEEN else (list, tuple, set, frozenset)):  # bounds have an order
+    takes = op.record.takes
+    if not isinstance(operand, (list, tuple) if takes is Takes.BOUNDS else (list, tuple, set, frozenset)):
         raise ModelError(f"{op.symbol!r} on {name!r} needs a list of values, found {describe(operand)}")
     typed = [value_of(raw) for raw in operand]
-    if not typed or (op is Op.BETWEEN and len(typed) != 2):
-        need = "two values, [low, high]" if op is Op.BETWEEN else "at least one value"
-        raise ModelError(f"{op.symbol!r} on {name!r} needs {need}, found {len(typed)}")
+    if not typed or (takes is Takes.BOUNDS and len(typed) != 2):
+        raise ModelError(f"{op.symbol!r} on {name!r} needs {takes.value}, found {len(typed)}")
     types = {type_ for type_, _ in typed}
     if len(types) > 1:
         found = " and ".join(sorted(type_.name.lower() for type_ in types))
@@ -377,16 +321,19 @@ def _list_constraint(name: str, op: Op, operand: object) -> Constraint:
     values = [value for _, value in typed]
     if any(value != value for value in values):
         raise ModelError(f"NaN as operand of {op.symbol!r} on {name!r} would never be satisfied")
-    if op is Op.BETWEEN:
-        if values[0] > values[1]:  # type: ignore[operator]
-            raise ModelError(f"'between' on {name!r} has its bounds reversed: {values[0]!r} > {values[1]!r}")
+    if takes is Takes.BOUNDS:
+        low, high = values
+        if low > high:  # type: ignore[operator]
+            raise ModelError(f"{op.symbol!r} on {name!r} has its bounds reversed: {low!r} > {high!r}")
+        if low == high and any(op.record.excludes):
+            raise ModelError(f"{op.symbol!r} on {name!r} from {low!r} to {high!r} would never be satisfied")
         return Constraint(name, type_, op, tuple(values))
     key = str.encode if type_ is Type.STRING else None
     return Constraint(name, type_, op, tuple(sorted(set(values), key=key)))  # type: ignore[arg-type]
 
 
 def _check_op(name: str, op: Op, type_: Type) -> None:
-    if op not in OPS_OF_TYPE[type_]:
+    if type_ not in op.record.types:
         allowed = ", ".join(o.symbol for o in sorted(OPS_OF_TYPE[type_]))
         raise ModelError(f"{op.symbol!r} on {name!r} is not defined for a {type_.name.lower()}; it has: {allowed}")
 
@@ -468,9 +415,12 @@ def _constraint_of(raw: object) -> Constraint:
         return raw
     if not isinstance(raw, (list, tuple)) or not 2 <= len(raw) <= 3:
         raise ModelError(f"a constraint is [name, operator, operand], found {describe(raw)}")
-    if len(raw) == 2 and raw[1] not in ("exists", "absent", Op.EXISTS, Op.ABSENT):
+    if len(raw) == 2 and raw[1] not in _WITHOUT_OPERAND:
         raise ModelError(f"the constraint {_quoting.repr(raw)} has no operand")
     return constraint(*raw)
+
+
+_WITHOUT_OPERAND = (*PRESENCE, *(op.symbol for op in PRESENCE))
 
 
 def label(raw: object, what: str) -> str:
@@ -504,43 +454,31 @@ def make_event(attributes: Mapping[str, object], location: object = None, id_: o
     return Event(values, point, None if id_ is None else label(id_, "id"))
 
 
-_COMPARISONS: dict[Op, Callable[[Any, Any], bool]] = {
-    Op.EQ: operator.eq,
-    Op.NE: operator.ne,
-    Op.LT: operator.lt,
-    Op.LE: operator.le,
-    Op.GT: operator.gt,
-    Op.GE: operator.ge,
-    Op.IN: lambda value, operand: value in operand,
-    Op.NOT_IN: lambda value, operand: value not in operand,
-    Op.BETWEEN: lambda value, operand: operand[0] <= value <= operand[1],
-    Op.PREFIX: lambda value, operand: value.startswith(operand),
-    Op.SUFFIX: lambda value, operand: value.endswith(operand),
-    Op.CONTAINS: operator.contains,
-}
-"""Does a value satisfy an operator with an operand?  Both are of the constraint's type; strings are UTF-8 bytes."""
-
-
 def satisfies(value: Attribute | None, wanted: Constraint) -> bool:
     """Does an attribute's value satisfy a constraint on its name?  `value` is None when the event has no such attribute.
 
     Both sides are canonical (`attribute_of`, `constraint`): numbers are floats, strings are text, lists are tuples.
     """
-    op, operand = wanted.op, wanted.operand
-    if op is Op.ABSENT:
+    record = wanted.op.record
+    if record.form is Form.ABSENT:
         return value is None
     if value is None:
         return False
-    if op is Op.EXISTS:
+    if record.form is Form.EXISTS:
         return True
     if wanted.any_element:
         elements = value if isinstance(value, tuple) else (value,)
         return any(satisfies(element, wanted._replace(any_element=False)) for element in elements)
     if isinstance(value, tuple) or value_of(value)[0] is not wanted.type or value != value:
         return False
-    if wanted.type is Type.STRING:
-        value, operand = _utf8(value), _utf8(operand)
-    return _COMPARISONS[op](value, operand)
+    return satisfies_operand(wanted.op, value, wanted.operand)
+
+
+def satisfies_operand(op: Op, value: Value, operand: Operand) -> bool:
+    """Does a value satisfy an operator with an operand?  Both are canonical, of the same type, and the value is not NaN."""
+    if isinstance(value, str):
+        return op.record.satisfies(value.encode(), _utf8(operand))
+    return op.record.satisfies(value, operand)
 
 
 def _utf8(text: Any) -> Any:

@@ -23,7 +23,8 @@ import pyarrow as pa
 
 from mpi_match.arrays.csr import Array, offsets_of
 from mpi_match.model import Type
-from mpi_match.table.subscriptions import KIND_SHIFT, Subscriptions
+from mpi_match.table.kinds import KIND_SHIFT
+from mpi_match.table.subscriptions import Subscriptions
 
 _CONSTRAINT_SCHEMA = "name: binary, kind: tinyint, numbers: array<double>, strings: array<binary>"
 REJECT_SCHEMA = "reason string, file string, block bigint, position bigint, row string"

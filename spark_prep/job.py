@@ -27,7 +27,7 @@ from mpi_match.ingest.columns.python import needed_names
 from mpi_match.ingest.rows.judge import PLAIN, EventForm, nothing_usable
 from mpi_match.model import describe
 from mpi_match.storage import StorageError, check_output, kind_of_file
-from mpi_match.table.constraints import KIND_OF_PRESENCE
+from mpi_match.table.kinds import KIND_OF_PRESENCE
 from mpi_match.table.table import Table, load_vocabulary
 from spark_prep import (
     CompileOptions,

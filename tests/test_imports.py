@@ -39,7 +39,7 @@ LAYERS = (
     "arrays environment",
     "model",
     "errors",
-    "exit_codes humanize",
+    "exit_codes humanize operators",
 )
 """Top to bottom: a package imports from those below it, and those of its own line do not import each other."""
 

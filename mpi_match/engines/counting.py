@@ -24,10 +24,11 @@ from mpi_match.engines.base import Engine, matching
 from mpi_match.engines.sharing import Scratch, ScratchSets
 from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches
-from mpi_match.model import Op, Type
+from mpi_match.model import Type
+from mpi_match.operators import Form
 from mpi_match.table.constraints import FILTER_ID
+from mpi_match.table.kinds import forms_of
 from mpi_match.table.table import Table
-from mpi_match.table.vocabulary import ATOM_OPS
 
 COUNTED_FILTERS = 2**20
 """Tag sets that are counted together."""
@@ -46,9 +47,9 @@ class Counting(Engine):
         self._start = self._atom_rows = self._atom_offsets = np.zeros(0, np.int64)
         if table.is_tag_table:
             return
-        self._is_absent = constraints.op == Op.ABSENT
+        self._is_absent = constraints.form == Form.ABSENT
         self._start = np.bincount(constraints.filter_id[self._is_absent], minlength=table.n_filters).astype(np.int64)
-        is_atom = np.isin(constraints.op, ATOM_OPS)
+        is_atom = constraints.form == Form.ATOM
         self._atom_rows = np.flatnonzero(is_atom)
         atom = table.vocabulary.atom_offsets[constraints.name_id[is_atom]] + constraints.lo[is_atom]
         order = np.argsort(atom, kind="stable")
@@ -116,18 +117,19 @@ class Counting(Engine):
     def _hits(self, run: slice, name: int, code: int) -> Array:
         """bool: which constraints of one name's run does a code satisfy (atoms and `absent` never here)?"""
         constraints, vocabulary = self._table.constraints, self._table.vocabulary
-        op, type_ = constraints.op[run], constraints.type[run]
+        form, type_ = forms_of(constraints.kind[run]), constraints.type[run]
         lo, hi = constraints.lo[run], constraints.hi[run]
         inside = (lo <= code) & (code <= hi)
         n_sets = int(constraints.set_offsets[name + 1] - constraints.set_offsets[name])
         if n_sets:
-            listed = np.isin(op, (Op.IN, Op.NOT_IN))
+            listed = np.isin(form, (Form.IN_LIST, Form.OUT_OF_LIST))
             inside[listed] = self._sets_with(name, n_sets, code)[lo[listed]]
-        typed = np.zeros(len(op), bool)
+        typed = np.zeros(len(form), bool)
         for each in Type:
             first, last = vocabulary.segment(each)
             typed |= (type_ == each) & bool(first[name] <= code <= last[name])
-        satisfied: Array = typed & (inside != np.isin(op, (Op.NE, Op.NOT_IN))) & ~np.isin(op, (*ATOM_OPS, Op.ABSENT))
+        opposite, elsewhere = np.isin(form, (Form.UNEQUAL, Form.OUT_OF_LIST)), np.isin(form, (Form.ATOM, Form.ABSENT))
+        satisfied: Array = typed & (inside != opposite) & ~elsewhere
         return satisfied
 
     def _sets_with(self, name: int, n_sets: int, code: int) -> Array:

@@ -17,10 +17,10 @@ from mpi_match.engines.base import Engine, matching, updating
 from mpi_match.engines.sharing import Scratch, ScratchSets
 from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches
-from mpi_match.model import Area, Change, Op, Type, inside
-from mpi_match.table.subscriptions import KIND_SHIFT
+from mpi_match.model import Area, Change, inside
+from mpi_match.operators import Form
+from mpi_match.table.kinds import parts_of
 from mpi_match.table.table import Table
-from mpi_match.table.vocabulary import ATOM_OPS
 
 
 class Reference(Engine):
@@ -108,18 +108,18 @@ class _Source:
         """Is constraint `row` satisfied by an event with these codes (name id -> code)?"""
         constraints, vocabulary = self._table.constraints, self._table.vocabulary
         name, lo, hi = int(self._name_id[row]), int(constraints.lo[row]), int(constraints.hi[row])
-        kind = int(constraints.kind[row])
-        op, type_ = Op(kind & ((1 << KIND_SHIFT) - 1)), Type(kind >> KIND_SHIFT)
-        if op in ATOM_OPS:
+        type_, op = parts_of(int(constraints.kind[row]))
+        form = op.record.form
+        if form is Form.ATOM:
             return vocabulary.n_names + int(vocabulary.atom_offsets[name]) + lo in codes
         code = codes.get(name)
-        if op is Op.ABSENT or code is None:
-            return op is Op.ABSENT and code is None
+        if form is Form.ABSENT or code is None:
+            return form is Form.ABSENT and code is None
         first, last = (int(bound[name]) for bound in vocabulary.segment(type_))
         if not first <= code <= last:
             return False
-        if op in (Op.IN, Op.NOT_IN):
+        if op.record.is_listed:
             at = int(constraints.set_offsets[name]) + lo
             listed = constraints.set_codes[constraints.set_code_offsets[at] : constraints.set_code_offsets[at + 1]]
-            return (code in listed.tolist()) == (op is Op.IN)
-        return (lo <= code <= hi) != (op is Op.NE)
+            return (code in listed.tolist()) == (form is Form.IN_LIST)
+        return (lo <= code <= hi) != (form is Form.UNEQUAL)

@@ -1,14 +1,14 @@
 """Constraints encoded and stored once, grouped by name: the table `Constraints` of CCM (Margara & Cugola, DEBS 2011).
 
 Rows are sorted by (name, type, op, operand, filter); name n owns rows offsets[n] to offsets[n + 1].  What a row means
-follows from its kind (`type << 4 | op`), in the code space of its name (see `vocabulary`):
+follows from its kind (`kinds`) and the form of its operator, in the code space of its name (see `vocabulary`):
 
-    op                                    lo, hi
-    =  <  <=  >  >=  between  prefix      satisfied by codes lo <= x <= hi
-    !=                                    satisfied by the codes of the type outside lo <= x <= hi
-    in  not in                            set number lo (= hi) of that name: codes in it, or codes of the type outside it
-    suffix  contains                      atom number lo (= hi) of that name
-    exists  absent                        lo <= x <= hi is any code: the name is there, or is not
+    form                                  lo, hi
+    EQUAL  BELOW  ABOVE  WITHIN  PREFIX   satisfied by codes lo <= x <= hi
+    UNEQUAL                               satisfied by the codes of the type outside lo <= x <= hi
+    IN_LIST  OUT_OF_LIST                  set number lo (= hi) of that name: codes in it, or codes of the type outside it
+    ATOM                                  atom number lo (= hi) of that name
+    EXISTS  ABSENT                        lo <= x <= hi is any code: the name is there, or is not
 
 Where all rows are `exists`, as in a table of tag sets, `kind`, `lo` and mostly `hi` are one number seen through an array
 without strides; files have only the filters of such rows (`split`, `joined`).
@@ -29,16 +29,24 @@ import numpy as np
 from mpi_match.arrays.csr import Array, offsets_of, owners, take_ranges
 from mpi_match.arrays.strings import Strings, sort_distinct
 from mpi_match.model import Constraint, Op, Operand, Type
-from mpi_match.table.subscriptions import KIND_SHIFT, kind_of
+from mpi_match.operators import Form
+from mpi_match.table.kinds import (
+    IS_ATOM,
+    IS_LISTED,
+    KIND_OF_PRESENCE,
+    KIND_SHIFT,
+    OP_MASK,
+    check_kinds,
+    forms_of,
+    kinds_where,
+    parts_of,
+)
 from mpi_match.table.virtual_names import to_constraint
 from mpi_match.table.vocabulary import ATOM_OPS, Vocabulary
 
 CODE = np.dtype(np.uint32)
 FILTER_ID = np.dtype(np.uint32)
 KIND = np.dtype(np.uint8)
-OP_MASK = (1 << KIND_SHIFT) - 1
-KIND_OF_PRESENCE = KIND.type(kind_of(Type.ANY, Op.EXISTS))
-"""The kind of a row that only asks for presence; no other kind sorts before it."""
 ENCODED_AT_ONCE = 2**17
 """Rows processed together: intermediate results stay in a core's cache and take no memory of the size of a column."""
 FEW = 2**12
@@ -49,14 +57,11 @@ MANY = 2**20
 """Largest number of (name, value) pairs for which one flag each is allocated."""
 
 
-def _among(*ops: Op) -> Array:
-    """bool[16], by operator: is it one of these?"""
-    return np.isin(np.arange(16), ops)
-
-
-_IS_ATOM, _IS_LIST = _among(*ATOM_OPS), _among(Op.IN, Op.NOT_IN)
-_LO_IS_OPERAND = _among(Op.EQ, Op.NE, *ATOM_OPS, Op.GE, Op.BETWEEN, Op.PREFIX)
-_HI_IS_OPERAND = _among(Op.EQ, Op.NE, *ATOM_OPS, Op.LE)
+_HAS_LO, _HAS_HI = kinds_where(lambda record: record.has_low), kinds_where(lambda record: record.has_high)
+_EXCLUDES_LO, _EXCLUDES_HI = (kinds_where(lambda record, end=end: record.excludes[end]) for end in range(2))  # type: ignore[misc]
+_IS_PREFIX = kinds_where(lambda record: record.form is Form.PREFIX)
+_ATOM_RANK = np.array([ATOM_OPS.index(op) if op in ATOM_OPS else 0 for op in range(OP_MASK + 1)])
+"""i64, by operator: its place among ATOM_OPS."""
 
 
 @dataclass(frozen=True)
@@ -145,9 +150,9 @@ class Constraints:
         return kind, lo, hi
 
     @property
-    def op(self) -> Array:
-        """u8[c]: operator of each row."""
-        return self.kind & OP_MASK
+    def form(self) -> Array:
+        """u8[c]: form of the operator of each row (`operators.Form`).  Raises ModelError for a row of an unknown kind."""
+        return forms_of(self.kind)
 
     @property
     def type(self) -> Array:
@@ -162,14 +167,15 @@ class Constraints:
     def decode(self, row: int, vocabulary: Vocabulary) -> Constraint:
         """The row as a constraint of the model: the inverse of `encode`."""
         name = int(np.searchsorted(self.offsets, row, side="right")) - 1
-        type_, op = Type(int(self.kind[row]) >> KIND_SHIFT), Op(int(self.kind[row]) & ((1 << KIND_SHIFT) - 1))
+        type_, op = parts_of(int(self.kind[row]))
         return to_constraint(vocabulary.names[name], type_, op, self._operand(row, name, type_, op, vocabulary))
 
     def _operand(self, row: int, name: int, type_: Type, op: Op, vocabulary: Vocabulary) -> Operand:
         lo, hi = int(self.lo[row]), int(self.hi[row])
         if type_ is Type.ANY:
             return None
-        if op in ATOM_OPS:
+        record = op.record
+        if record.form is Form.ATOM:
             return vocabulary.atoms[int(vocabulary.atom_offsets[name]) + lo].decode()
 
         def value(code: int) -> float | str | bool:
@@ -180,22 +186,23 @@ class Constraints:
                 return vocabulary.strings[int(vocabulary.string_offsets[name]) + index].decode()
             return bool(code - int(vocabulary.segment(type_)[0][name]))
 
-        if op in (Op.IN, Op.NOT_IN):
+        if record.is_listed:
             at = int(self.set_offsets[name]) + lo
             codes = self.set_codes[self.set_code_offsets[at] : self.set_code_offsets[at + 1]]
             return tuple(value(int(code)) for code in codes)
-        if op is Op.BETWEEN:
-            return value(lo), value(hi)
-        if op is Op.PREFIX and lo == int(vocabulary.segment(type_)[0][name]):
+        if record.form is Form.PREFIX and lo == int(vocabulary.segment(type_)[0][name]):
             return ""
-        return value({Op.LT: hi + 1, Op.LE: hi, Op.GT: lo - 1}.get(op, lo))
+        low, high = lo - record.excludes[0], hi + record.excludes[1]
+        if record.form is Form.WITHIN:
+            return value(low), value(high)
+        return value(low if record.has_low else high)
 
     def take(self, rows: Array, filter_id: Array) -> Constraints:
         """Some rows (ascending), with other filter ids, and the sets that they refer to."""
         n_names = len(self.offsets) - 1
         name = np.searchsorted(self.offsets, rows, side="right") - 1
         lo, hi = self.lo[rows], self.hi[rows]
-        listed = np.flatnonzero(np.isin(self.op[rows], (Op.IN, Op.NOT_IN)))
+        listed = np.flatnonzero(IS_LISTED[self.kind[rows]])
         sets, place = np.unique(self.set_offsets[name[listed]] + lo[listed], return_inverse=True)
         set_name = np.searchsorted(self.set_offsets, sets, side="right") - 1
         set_offsets = offsets_of(np.bincount(set_name, minlength=n_names))
@@ -250,18 +257,18 @@ def encode(
     Parameters: the columns of `Subscriptions`, except that `names` is sorted and every name in it is used; `filter_id`
     i64[c] is the filter of each constraint.  The constraints may come in any order.
     """
+    check_kinds(kind)
     n_names, n_rows, n_operands = len(names), len(name), int(operand_offsets[-1])
     name = np.asarray(name)
     pool, pool_rank = sort_distinct(strings)
 
     def sorts_of(rows: slice) -> tuple[slice, Array, Array, tuple[Array, Array, Array]]:
-        """For some constraints: their range of operands, the operators and names of these, and masks of numbers, strings and
-        atoms.
+        """For some constraints: their range of operands, the operators and names of these, and places of numbers, strings
+        and atoms.
         """
         where = slice(int(operand_offsets[rows.start]), int(operand_offsets[rows.stop]))
         row = owners(operand_offsets[rows.start : rows.stop + 1]) + rows.start
-        type_, op = kind[row] >> KIND_SHIFT, kind[row] & OP_MASK
-        is_atom = _IS_ATOM[op]
+        type_, op, is_atom = kind[row] >> KIND_SHIFT, kind[row] & OP_MASK, IS_ATOM[kind[row]]
         sorts = type_ == Type.NUMBER, (type_ == Type.STRING) & ~is_atom, is_atom
         numeric, textual, atomic = (np.flatnonzero(sort) for sort in sorts)
         return where, op, np.asarray(name[row], np.int64), (numeric, textual, atomic)
@@ -274,13 +281,13 @@ def encode(
 
     # first the rank of every operand among all of its sort, then its rank among those of its name
     code = np.empty(n_operands, CODE)
-    pairs = [_Pairs(n_names, n) for n in (len(values), len(pool), 2 * len(pool))]
+    pairs = [_Pairs(n_names, n) for n in (len(values), len(pool), len(ATOM_OPS) * len(pool))]
     for rows in _blocks(n_rows):
         where, op, operand_name, sorts = sorts_of(rows)
         numeric, textual, atomic = sorts
         code[where][numeric] = _places(values, number[where][numeric] + 0.0)
         code[where][textual] = pool_rank[string[where][textual]]
-        code[where][atomic] = pool_rank[string[where][atomic]] + len(pool) * (op[atomic] == ATOM_OPS[1])
+        code[where][atomic] = pool_rank[string[where][atomic]] + len(pool) * _ATOM_RANK[op[atomic]]
         for at, seen in zip(sorts, pairs, strict=True):
             seen.add(operand_name[at], code[where][at])
     (number_offsets, number_pick), (string_offsets, string_pick), (atom_offsets, atom_pick) = [p.finish() for p in pairs]
@@ -293,7 +300,7 @@ def encode(
         string_offsets=string_offsets,
         strings=packed_pool.take(string_pick),
         atom_offsets=atom_offsets,
-        atom_op=np.where(atom_pick >= len(pool), ATOM_OPS[1], ATOM_OPS[0]).astype(np.uint8),
+        atom_op=np.array(ATOM_OPS, np.uint8)[atom_pick // max(len(pool), 1)],
         atoms=packed_pool.take(atom_pick % max(len(pool), 1)),
     )
 
@@ -381,16 +388,14 @@ def _intervals(vocabulary: Vocabulary, name: Array, kind: Array, operand_offsets
     padded = np.append(code, CODE.type(0))
     every_lo, every_hi = np.empty(len(name), CODE), np.empty(len(name), CODE)
     for rows in _blocks(len(name)):
-        op, type_, starts = kind[rows] & OP_MASK, kind[rows] >> KIND_SHIFT, operand_offsets[rows.start : rows.stop + 1]
+        kinds, starts = kind[rows], operand_offsets[rows.start : rows.stop + 1]
+        type_ = kinds >> KIND_SHIFT
         first, last = segments[type_, 0, name[rows]], segments[type_, 1, name[rows]]
         n_operands = np.diff(starts)
-        one = np.where(n_operands > 0, padded[starts[:-1]], 0).astype(np.int64)
-        two = np.where(n_operands > 1, padded[np.maximum(starts[1:] - 1, 0)], last + 1)
-        lo = np.select([_LO_IS_OPERAND[op], op == Op.GT], [one, one + 1], first)
-        bounds = [_HI_IS_OPERAND[op], op == Op.LT, op == Op.BETWEEN, op == Op.PREFIX]
-        hi = np.select(bounds, [one, one - 1, two, two - 1], last)
-        empty_prefix = (op == Op.PREFIX) & (n_operands == 1)
-        every_lo[rows], every_hi[rows] = np.where(empty_prefix, first, lo), hi
+        low, high = (padded[at].astype(np.int64) for at in (starts[:-1], np.maximum(starts[1:] - 1, 0)))
+        is_all = _IS_PREFIX[kinds] & (n_operands == 1)  # the empty prefix, which has no bound
+        every_lo[rows] = np.where(_HAS_LO[kinds] & ~is_all, low + _EXCLUDES_LO[kinds], first)
+        every_hi[rows] = np.where(_HAS_HI[kinds] & ~is_all, high - _EXCLUDES_HI[kinds], last)
     return every_lo, every_hi
 
 
@@ -431,7 +436,7 @@ def _sets(
     Returns offsets of the sets of each name, offsets of the codes of each set, the codes; and the list constraints, and for
     each the position of its set among those of its name.
     """
-    rows = np.flatnonzero(_IS_LIST[kind & OP_MASK])
+    rows = np.flatnonzero(IS_LISTED[kind])
     keys = [(int(name[r]), code[operand_offsets[r] : operand_offsets[r + 1]].astype(">u4").tobytes()) for r in rows]
     distinct = sorted(set(keys))
     place = {key: i for i, key in enumerate(distinct)}

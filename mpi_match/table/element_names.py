@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from mpi_match.arrays.strings import Strings
-from mpi_match.model import Op, Type, Value
+from mpi_match.model import Op, Operand, Type, Value, satisfies_operand
+from mpi_match.operators import Anchor, Form
 from mpi_match.table.virtual_names import ATOM_FORMS, TYPE_LETTERS, VirtualName, forms_of, operand_bytes, parse, prefix_of
 
 _Pieces = dict[int, dict[bytes, int]]
@@ -20,6 +21,7 @@ class ElementNames:
     extremes   id of each form without operand, by form and type
     between    id, least and greatest number of each `any between`
     not_in     id, type and values of each `any not in`
+    judged     id, operator, type and operand of each atom that is compared with every element
     """
 
     base: bytes
@@ -27,6 +29,7 @@ class ElementNames:
     extremes: dict[tuple[bytes, Type], int] = field(default_factory=dict)
     between: list[tuple[int, float, float]] = field(default_factory=list)
     not_in: list[tuple[int, Type, frozenset[Value]]] = field(default_factory=list)
+    judged: list[tuple[int, Op, Type, Operand]] = field(default_factory=list)
     _n_others: int = 0
     _listed: dict[tuple[Type, Value], list[int]] = field(default_factory=dict)
     _prefixes: _Pieces = field(default_factory=dict)
@@ -44,17 +47,22 @@ class ElementNames:
         if name.op is None:
             self.extremes[name.form, name.type] = name_id
             return
-        operand = name.operand()
-        pieces = {Op.PREFIX: self._prefixes, Op.SUFFIX: self._suffixes, Op.CONTAINS: self._contained}
-        if name.op in pieces:
-            pieces[name.op].setdefault(len(name.rest), {})[name.rest] = name_id
-        elif isinstance(operand, tuple) and name.op is Op.BETWEEN:
+        operand, record = name.operand(), name.op.record
+        pieces = {Anchor.END: self._suffixes, Anchor.ANYWHERE: self._contained}
+        if record.form is Form.PREFIX or record.anchor is not None:
+            by_length = self._prefixes if record.anchor is None else pieces[record.anchor]
+            by_length.setdefault(len(name.rest), {})[name.rest] = name_id
+        elif not isinstance(operand, tuple):
+            self.judged.append((name_id, name.op, name.type, operand))
+        elif record.form is Form.WITHIN and name.type is Type.NUMBER and not any(record.excludes):
             self.between.append((name_id, float(operand[0]), float(operand[1])))
-        elif isinstance(operand, tuple) and name.op is Op.NOT_IN:
+        elif record.form is Form.OUT_OF_LIST:
             self.not_in.append((name_id, name.type, frozenset(operand)))
-        elif isinstance(operand, tuple):
+        elif record.form is Form.IN_LIST:
             for value in operand:
                 self._listed.setdefault((name.type, value), []).append(name_id)
+        else:
+            self.judged.append((name_id, name.op, name.type, operand))
 
     def of_element(self, type_: Type, value: Value) -> list[int]:
         """Ids of the atoms that an element satisfies, but for `between` and `not_in`, each once."""
@@ -64,6 +72,9 @@ class ElementNames:
             wanted.append(ATOM_FORMS[Op.NE] + letter + operand_bytes(not value))
         found = [name_id for rest in wanted if (name_id := self.find(head + rest)) >= 0]
         found += self._listed.get((type_, value), [])
+        found += [
+            name_id for name_id, op, of, operand in self.judged if of is type_ and satisfies_operand(op, value, operand)
+        ]
         if type_ is Type.STRING:
             text = operand_bytes(value)
             for n, by in self._prefixes.items():

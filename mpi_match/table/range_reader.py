@@ -26,11 +26,11 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of, take_ranges
 from mpi_match.arrays.strings import Strings
-from mpi_match.model import Op
 from mpi_match.storage import Reader
 from mpi_match.storage.schema import Content
-from mpi_match.table.constraints import CODE, FILTER_ID, KIND, KIND_OF_PRESENCE, OP_MASK, Constraints
+from mpi_match.table.constraints import CODE, FILTER_ID, KIND, Constraints
 from mpi_match.table.filters import FilterColumns
+from mpi_match.table.kinds import IS_LISTED, KIND_OF_PRESENCE
 from mpi_match.table.recode import Recoding
 from mpi_match.table.schema import OUTLINE, TABLE, label_arrays, read_labels, read_vocabulary, vocabulary_arrays
 from mpi_match.table.table import Table
@@ -226,7 +226,7 @@ class RangeReader:
 
     def _with_sets(self, offsets: Array, kind: Array, lo: Array, hi: Array, filter_id: Array) -> Constraints:
         """Constraints with the sets that they refer to, renumbered."""
-        listed = np.flatnonzero(np.isin(kind & OP_MASK, (Op.IN, Op.NOT_IN)))
+        listed = np.flatnonzero(IS_LISTED[kind])
         name = np.searchsorted(offsets, listed, side="right") - 1
         sets, place = np.unique(self._set_offsets[name] + lo[listed], return_inverse=True)
         set_offsets = np.searchsorted(sets, self._set_offsets)

@@ -32,11 +32,10 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of, owners
 from mpi_match.arrays.strings import Strings
-from mpi_match.model import LISTS
 from mpi_match.table.constraints import CODE, Constraints
-from mpi_match.table.subscriptions import KIND_SHIFT
+from mpi_match.table.kinds import IS_ATOM, IS_LISTED
 from mpi_match.table.table import Table
-from mpi_match.table.vocabulary import ATOM_OPS, Vocabulary
+from mpi_match.table.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +101,7 @@ class Recoding:
         else:
             lo, hi = rows.lo.copy(), rows.hi.copy()
             lo[coded], hi[coded] = self.as_lo[first[coded] + rows.lo[coded]], self.as_hi[first[coded] + rows.hi[coded]]
-            atomic = np.flatnonzero(_IS_ATOM[rows.kind])
+            atomic = np.flatnonzero(IS_ATOM[rows.kind])
             atom = self.source.atom_offsets[rows.name_id[atomic]] + rows.lo[atomic]
             lo[atomic] = hi[atomic] = self.atom_place[atom]
         set_name = owners(rows.set_offsets)[owners(rows.set_code_offsets)]
@@ -132,13 +131,7 @@ class Recoding:
         return offsets_of(spread)
 
 
-def _kinds(is_one: Callable[[int], bool]) -> Array:
-    """bool[256], by kind: is the predicate true of its operator?"""
-    return np.array([is_one(kind & ((1 << KIND_SHIFT) - 1)) for kind in range(256)])
-
-
-_IS_ATOM = _kinds(lambda op: op in ATOM_OPS)
-_IS_CODED = _kinds(lambda op: op not in ATOM_OPS and op not in LISTS)
+_IS_CODED = ~IS_LISTED & ~IS_ATOM
 """Kinds with codes in `lo` and `hi`."""
 
 

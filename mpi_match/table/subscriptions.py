@@ -19,18 +19,13 @@ from functools import cached_property
 import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of, owners, sums
-from mpi_match.model import Filter, Op, Type
+from mpi_match.model import Filter, Type
+from mpi_match.operators import Form
+from mpi_match.table.kinds import kind_of
 from mpi_match.table.virtual_names import of_constraint
 
-KIND_SHIFT = 4
-"""A constraint's kind is one byte: `type << 4 | op`."""
 HASHED_AT_ONCE = 2**14
 """Filters hashed together, so that intermediate results stay in a core's cache."""
-
-
-def kind_of(type_: Type, op: Op) -> int:
-    """The kind byte of a type and an operator."""
-    return type_ << KIND_SHIFT | op
 
 
 def prefix_bound(prefix: bytes) -> bytes:
@@ -48,7 +43,7 @@ class Subscriptions:
     area                     f64[n, 3]   centre x, y and radius; NaN in all three where there is none
     ids                      bytes or None for each filter; None when no filter has one
     name                     i64[c]      index into `names`
-    kind                     u8[c]       `type << 4 | op`
+    kind                     u8[c]       see `kinds`
     operand_offsets          i64[c + 1]  operands of each constraint: none, one, low and high, the values of a list,
                                          or a prefix and its `prefix_bound`
     number                   f64[k]      the operand when it is a number (a boolean is 0 or 1)
@@ -202,11 +197,11 @@ class SubscriptionsBuilder:
         self._ids.append(None if item.id is None else item.id.encode())
         for name, type_, op, operand in map(of_constraint, item.constraints):
             self._name.append(self._names.setdefault(name, len(self._names)))
-            self._kind.append(type_ << KIND_SHIFT | op)
+            self._kind.append(kind_of(type_, op))
             values = operand if type(operand) is tuple else () if operand is None else (operand,)
             if type_ is Type.STRING:
                 raw = [value.encode() for value in values]  # type: ignore[union-attr]
-                if op is Op.PREFIX and raw[0]:
+                if op.record.form is Form.PREFIX and raw[0]:
                     raw.append(prefix_bound(raw[0]))
                 self._string.extend([self._strings.setdefault(value, len(self._strings)) for value in raw])
                 self._number.extend([0.0] * len(raw))

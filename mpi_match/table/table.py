@@ -23,10 +23,11 @@ import numpy as np
 from mpi_match.arrays.csr import Array, ArraySource, NamedArrays, offsets_of, places_in, take_ranges
 from mpi_match.arrays.strings import Strings, sort_distinct
 from mpi_match.humanize import plural
-from mpi_match.model import Area, Filter, Op, Type
+from mpi_match.model import Area, Filter, Type
 from mpi_match.storage import Reader, Writer
 from mpi_match.table.constraints import FILTER_ID, Constraints, encode
 from mpi_match.table.filters import FilterColumns
+from mpi_match.table.kinds import parts_of
 from mpi_match.table.schema import (
     OUTLINE,
     TABLE,
@@ -270,7 +271,7 @@ class Table:
         for form, start, stop in [(None, 0, first), *virtual]:
             rows = slice(int(self.constraints.offsets[start]), int(self.constraints.offsets[stop]))
             for kind, n in zip(*(each.tolist() for each in np.unique_counts(self.constraints.kind[rows])), strict=True):
-                type_, op = Type(kind >> 4), Op(kind & 15)
+                type_, op = parts_of(kind)
                 if form is not None:
                     type_, op = form.type, form.op if form.op is not None else op
                 symbol = op.symbol if form is None else f"any {op.symbol}"

@@ -18,9 +18,10 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, ascends_within, first_rows, offsets_of, owners, take_ranges
 from mpi_match.arrays.strings import Strings
-from mpi_match.model import LISTS, OPS_OF_TYPE, ModelError, Op, Type
+from mpi_match.model import ModelError, Op, Type
+from mpi_match.operators import Form
 from mpi_match.storage.schema import Content, Fault, strings_of
-from mpi_match.table.subscriptions import KIND_SHIFT, kind_of
+from mpi_match.table.kinds import IS_ATOM, IS_KIND, IS_LISTED, KIND_SHIFT, OP_MASK, kind_of, kinds_where
 from mpi_match.table.virtual_names import MARK, forms_of, parse
 
 VALIDATED_AT_ONCE = 2**14
@@ -29,23 +30,16 @@ MANY_ROWS = 2**22
 """So many rows are counted in compiled code."""
 CHECKED_BYTES = 2**20
 """Bytes of strings compared together."""
-ATOMS = (Op.SUFFIX, Op.CONTAINS)
 
 
-def _kinds(*ops: Op) -> Array:
-    """bool[256], by kind: is its operator one of these?"""
-    found = np.zeros(256, bool)
-    found[[kind_of(type_, op) for type_, of in OPS_OF_TYPE.items() for op in of if op in ops]] = True
-    return found
-
-
-_KNOWN = _kinds(*(op for op in Op if op is not Op.EXISTS))
-_PREFIX, _LISTED, _ATOMIC = _kinds(Op.PREFIX), _kinds(*LISTS), _kinds(*ATOMS)
-_IS_INTERVAL = _KNOWN & ~_PREFIX & ~_LISTED & ~_ATOMIC
-_HAS_LO, _HAS_HI = _kinds(Op.EQ, Op.NE, Op.GE, Op.GT, Op.BETWEEN), _kinds(Op.EQ, Op.NE, Op.LE, Op.LT, Op.BETWEEN)
-_ABOVE, _BELOW = _kinds(Op.GT).astype(np.int64), _kinds(Op.LT).astype(np.int64)
+_KNOWN = IS_KIND & ~kinds_where(lambda record: record.form is Form.EXISTS)
+_PREFIX = kinds_where(lambda record: record.form is Form.PREFIX)
+_IS_INTERVAL = _KNOWN & ~_PREFIX & ~IS_LISTED & ~IS_ATOM
+_HAS_LO, _HAS_HI = kinds_where(lambda record: record.has_low), kinds_where(lambda record: record.has_high)
+_ABOVE = kinds_where(lambda record: record.excludes[0]).astype(np.int64)
+_BELOW = kinds_where(lambda record: record.excludes[1]).astype(np.int64)
 """Distance of a bound's code from that of its operand."""
-_IS_ONE = _kinds(Op.EQ, Op.NE, *LISTS, *ATOMS)
+_IS_ONE = kinds_where(lambda record: record.is_listed or record.form in (Form.EQUAL, Form.UNEQUAL, Form.ATOM))
 """Kinds with equal bounds."""
 
 
@@ -266,7 +260,7 @@ def rows_say_what_operators_can(content: Content) -> Fault:
             some = np.flatnonzero(which[kind])
             if len(some) and (fault := check(codes, kind[some], name[some], lo[some], hi[some])):
                 return fault
-        for which, pools in ((_LISTED, "sets"), (_ATOMIC, "atoms")):
+        for which, pools in ((IS_LISTED, "sets"), (IS_ATOM, "atoms")):
             some = np.flatnonzero(which[kind])
             place, offsets = lo[some], arrays[f"{pools}/name_offsets"]
             if np.any(place >= np.diff(offsets)[name[some]]):
@@ -275,7 +269,7 @@ def rows_say_what_operators_can(content: Content) -> Fault:
             is_of = (
                 (type_of_list[place], kind[some] >> KIND_SHIFT)
                 if pools == "sets"
-                else (arrays["atoms/op"][place], kind[some] & 15)
+                else (arrays["atoms/op"][place], kind[some] & OP_MASK)
             )
             if not np.array_equal(*is_of):
                 return f"constraints/lo holds the number of one of the {pools} that is not of this type and operator"

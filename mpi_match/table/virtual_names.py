@@ -27,17 +27,19 @@ from typing import NamedTuple
 
 from mpi_match.arrays.strings import Strings
 from mpi_match.model import Constraint, ModelError, Op, Operand, Type, Value, constraint
+from mpi_match.operators import OPERATORS, Form, Takes
 
 MARK = b"\xff"
 TYPE_LETTERS = {Type.NUMBER: b"n", Type.STRING: b"s", Type.BOOLEAN: b"b"}
-ATOM_FORMS = {
-    **{Op.EQ: b"=", Op.IN: b"@", Op.NOT_IN: b"~", Op.BETWEEN: b"["},
-    **{Op.PREFIX: b"^", Op.SUFFIX: b"$", Op.CONTAINS: b"*", Op.NE: b"#"},
-}
-"""Forms with an operand, by operator; `!=` is one of them only for booleans."""
+ATOM_FORMS = {op: record.element for op, record in OPERATORS.items() if record.element}
+"""Forms with an operand, by operator; those with the form UNEQUAL are among them only for booleans."""
 LEAST_FORM, GREATEST_FORM, SOLE_FORM = b"<", b">", b"!"
-_EXTREMES = {Op.LT: LEAST_FORM, Op.LE: LEAST_FORM, Op.GT: GREATEST_FORM, Op.GE: GREATEST_FORM, Op.NE: SOLE_FORM}
+_OF_FORM = {Form.BELOW: LEAST_FORM, Form.ABOVE: GREATEST_FORM, Form.UNEQUAL: SOLE_FORM}
+_EXTREMES = {op: _OF_FORM[record.form] for op, record in OPERATORS.items() if record.form in _OF_FORM}
+_SEVERAL = (Takes.LIST, Takes.BOUNDS)
 _TYPES = {letter: type_ for type_, letter in TYPE_LETTERS.items()}
+_OF_BOOLEANS = {ATOM_FORMS[op] for op in _EXTREMES if op in ATOM_FORMS}
+"""Forms with an operand that other types than booleans do not have."""
 _ATOMS = {form: op for op, form in ATOM_FORMS.items()}
 
 
@@ -68,12 +70,12 @@ class VirtualName(NamedTuple):
 
     def operand(self) -> Operand:
         """The operand of an atom.  Raises ModelError when it has none that `constraint` would make."""
-        values = _values(self.type, self.rest, self.op in (Op.IN, Op.NOT_IN))
-        several = self.op in (Op.IN, Op.NOT_IN, Op.BETWEEN)
-        if not several and len(values) != 1:
-            raise ModelError("a virtual name has one operand")
-        found: Operand = values if several else values[0]
         assert self.op is not None
+        takes = self.op.record.takes
+        values = _values(self.type, self.rest, takes in _SEVERAL)
+        if takes not in _SEVERAL and len(values) != 1:
+            raise ModelError("a virtual name has one operand")
+        found: Operand = values if takes in _SEVERAL else values[0]
         again = constraint(self.base.decode(), self.op, found)._replace(any_element=True)
         if of_constraint(again)[0] != self.head + self.rest:
             raise ModelError("the operand of a virtual name is not in canonical form")
@@ -95,7 +97,7 @@ def of_constraint(wanted: Constraint) -> tuple[bytes, Type, Op, Operand]:
         return head + _EXTREMES[wanted.op] + letter, wanted.type, wanted.op, wanted.operand
     values = wanted.operand if isinstance(wanted.operand, tuple) else (wanted.operand,)
     packed = [operand_bytes(value) for value in values]  # type: ignore[arg-type]
-    if wanted.op in (Op.IN, Op.NOT_IN) and wanted.type is Type.STRING:
+    if wanted.op.record.takes in _SEVERAL and wanted.type is Type.STRING:
         packed = [struct.pack(">I", len(each)) + each for each in packed]
     return head + ATOM_FORMS[wanted.op] + letter + b"".join(packed), Type.ANY, Op.EXISTS, None
 
@@ -117,7 +119,7 @@ def parse(name: bytes) -> VirtualName:
     base, mark, tail = name[1:].partition(MARK)
     form, letter, rest = tail[:1], tail[1:2], tail[2:]
     known = form in _ATOMS or (form in (LEAST_FORM, GREATEST_FORM, SOLE_FORM) and letter != b"b" and not rest)
-    if name[:1] != MARK or not mark or not known or letter not in _TYPES or (form == b"#") > (letter == b"b"):
+    if name[:1] != MARK or not mark or not known or letter not in _TYPES or (form in _OF_BOOLEANS and letter != b"b"):
         raise ModelError(f"{name[:60]!r} is neither text nor a virtual name")
     try:
         base.decode()

@@ -19,9 +19,9 @@ so that one interval also implies the type, and `exists` is the interval of all 
 because the least string above all strings with that prefix is added as an operand.  Matching is exact: a value is compared
 with the operands once, when its event is encoded, and never again.
 
-`suffix` and `contains` are not intervals.  Each distinct (name, op, operand) of that kind is an **atom**.  It is evaluated
-once per distinct event string, and an event that satisfies it gets one more attribute, with the virtual name `n_names +
-atom` and the code 0: engines see an atom as a name that is present or absent.
+Operators of the form ATOM, such as `suffix` and `contains`, are not intervals.  Each distinct (name, op, operand) of them is
+an **atom**.  It is evaluated once per distinct event string, and an event that satisfies it gets one more attribute, with
+the virtual name `n_names + atom` and the code 0: engines see an atom as a name that is present or absent.
 
 A constraint on some element of a list (`any OP`) is one on a **virtual name** of its own (`virtual_names`), which an event
 has beside the list: so engines see a tag as a name.
@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -43,12 +43,17 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of, owners, smallest_unsigned
 from mpi_match.arrays.strings import Strings
-from mpi_match.model import Op, Type
+from mpi_match.operators import OPERATORS, Anchor, Form, Op, Type
 from mpi_match.table.element_names import ElementNames, element_names
 from mpi_match.table.name_lookup import NameLookup
 from mpi_match.table.virtual_names import MARK
 
-ATOM_OPS = (Op.SUFFIX, Op.CONTAINS)
+ATOM_OPS = tuple(sorted(op for op, record in OPERATORS.items() if record.form is Form.ATOM))
+"""Operators that make atoms, by number."""
+_Pieces = dict[int, dict[bytes, int]]
+"""Texts by their length, with their atoms."""
+_Judged = tuple[int, Callable[[Any, Any], bool], bytes]
+"""An atom, what tells if a text satisfies it with an operand, and the operand."""
 MAX_CLASSES = 2**20
 """Largest table of codes by (name, class of numbers) that encoding keeps, so that it is built quickly and stays in a
 cache; and most names that are kept in a dict.
@@ -62,7 +67,7 @@ class Vocabulary:
     names                          Strings[n_names], by bytes; virtual ones, which no text is less than, at the end
     number_offsets, numbers        f64: distinct numeric operands of each name, ascending
     string_offsets, strings        Strings: distinct string operands of each name (and bounds of prefixes), by bytes
-    atom_offsets, atom_op, atoms   u8, Strings: distinct suffixes and contained strings of each name, by (op, bytes)
+    atom_offsets, atom_op, atoms   u8, Strings: distinct atoms of each name, operator and operand, by (op, bytes)
     """
 
     names: Strings
@@ -235,17 +240,26 @@ class Vocabulary:
     def satisfied_atoms(self, name: int, value: bytes) -> list[int]:
         """Atoms (sorted ids) of a name that a string satisfies.
 
-        Work: one look-up for each length that occurs among the suffixes, and one for each start position and each length
-        that occurs among the contained strings.
+        Work: one look-up for each length that occurs among the suffixes, one for each start position and each length that
+        occurs among the contained strings, and one call for each atom of an operator without an `Operator.anchor`.
         """
-        suffixes, contained = self._atoms_of(name)
+        suffixes, contained, judged = self._atoms_of(name)
         found = [
             atom for n, by in suffixes.items() if n <= len(value) and (atom := by.get(value[len(value) - n :])) is not None
         ]
         for n, by in contained.items():
             pieces = {value[i : i + n] for i in range(len(value) - n + 1)}
             found.extend(atom for piece in pieces if (atom := by.get(piece)) is not None)
+        found.extend(atom for atom, satisfies, operand in judged if satisfies(value, operand))
         return sorted(found)
+
+    @cached_property
+    def judged_names(self) -> frozenset[bytes]:
+        """Attributes that only Python can encode: those with atoms of operators without an `Operator.anchor`."""
+        judged = [op for op in ATOM_OPS if op.record.anchor is None]
+        atoms = np.flatnonzero(np.isin(self.atom_op, judged)) if judged else np.zeros(0, np.int64)
+        names = np.unique(np.searchsorted(self.atom_offsets, atoms, side="right") - 1)
+        return frozenset(self.names[int(name)] for name in names)
 
     @cached_property
     def _operands_cache(self) -> dict[int, list[bytes]]:
@@ -264,19 +278,24 @@ class Vocabulary:
         return list(zip(self.atom_op[first:last].tolist(), self.atoms.slice(first, last), strict=True))
 
     @cached_property
-    def _atoms_cache(self) -> dict[int, tuple[dict[int, dict[bytes, int]], dict[int, dict[bytes, int]]]]:
+    def _atoms_cache(self) -> dict[int, tuple[_Pieces, _Pieces, list[_Judged]]]:
         return {}
 
-    def _atoms_of(self, name: int) -> tuple[dict[int, dict[bytes, int]], dict[int, dict[bytes, int]]]:
-        """Suffixes and contained strings of a name: length -> bytes -> atom id."""
+    def _atoms_of(self, name: int) -> tuple[_Pieces, _Pieces, list[_Judged]]:
+        """Suffixes, contained strings, and the other atoms of a name."""
         if name not in self._atoms_cache:
-            suffixes: dict[int, dict[bytes, int]] = {}
-            contained: dict[int, dict[bytes, int]] = {}
+            suffixes: _Pieces = {}
+            contained: _Pieces = {}
+            judged: list[_Judged] = []
             first, last = (int(i) for i in self.atom_offsets[name : name + 2])
             for atom, operand in enumerate(self.atoms.slice(first, last), first):
-                by_length = suffixes if self.atom_op[atom] == Op.SUFFIX else contained
-                by_length.setdefault(len(operand), {})[operand] = atom
-            self._atoms_cache[name] = suffixes, contained
+                record = Op(self.atom_op[atom]).record
+                if record.anchor is None:
+                    judged.append((atom, record.satisfies, operand))
+                else:
+                    by_length = {Anchor.END: suffixes, Anchor.ANYWHERE: contained}[record.anchor]
+                    by_length.setdefault(len(operand), {})[operand] = atom
+            self._atoms_cache[name] = suffixes, contained, judged
         return self._atoms_cache[name]
 
     @staticmethod

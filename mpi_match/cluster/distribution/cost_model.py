@@ -32,17 +32,18 @@ import numpy as np
 from mpi_match.arrays.csr import Array
 from mpi_match.compute.compile_cache import jit
 from mpi_match.engines.registry import REGISTRY
-from mpi_match.model import Op
+from mpi_match.operators import Form
+from mpi_match.table.kinds import IS_KIND, KIND_OF_PRESENCE, OP_MASK, typed_forms
 from mpi_match.table.range_reader import RangeReader
 
 DEPTH = 3
 """The most features that a filter is indexed by."""
 PRESENCE_WORK = 0.15
 """The constant work of a filter, relative to the mean."""
-_ABSENT = int(Op.ABSENT)
-_FEATURES = 1 << Op.EQ | 1 << Op.SUFFIX | 1 << Op.CONTAINS
-"""Operators with a feature of their own, besides that of their name."""
-_INTERVALS = 1 << Op.LT | 1 << Op.LE | 1 << Op.GT | 1 << Op.GE | 1 << Op.BETWEEN | 1 << Op.PREFIX
+_ABSENT = int(Form.ABSENT)
+_FEATURES = 1 << Form.EQUAL | 1 << Form.ATOM
+"""Forms with a feature of their own, besides that of their name."""
+_INTERVALS = 1 << Form.BELOW | 1 << Form.ABOVE | 1 << Form.WITHIN | 1 << Form.PREFIX
 
 
 class _Names(NamedTuple):
@@ -54,7 +55,7 @@ class _Names(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """Consecutive constraints of a table, numbered from `first`."""
+    """Consecutive constraints of a table, numbered from `first`; `kind` is that of `kinds.typed_forms`."""
 
     first: int
     kind: Array
@@ -95,7 +96,8 @@ def work_of(table: RangeReader, engine: str, *, filters: bool = False) -> Array:
     n, width = len(sample), table.n_constraints / max(table.n_filters, 1)
     names, estimate = _Names(table.name_offsets, table.n_codes, width), _Estimate.empty(n)
     for rows in table.rows():
-        _add(names, _Rows(*rows), grain, estimate)
+        first, kind, *others = rows
+        _add(names, _Rows(first, typed_forms(np.where(IS_KIND[kind], kind, KIND_OF_PRESENCE)), *others), grain, estimate)
     if engine in REGISTRY and REGISTRY[engine].cost_class == "scanned":  # `auto` is of the other class
         return estimate.scanned.astype(np.float64)
     share = _shares_of_plane(*table.areas(sample))
@@ -132,14 +134,14 @@ def _add(names: _Names, rows: _Rows, grain: int, estimate: _Estimate) -> None:
     while row < len(kind):
         while offsets[name + 1] <= first + row:
             name += 1
-        end, op = row, kind[row] & 15
+        end, form = row, kind[row] & OP_MASK
         while end < len(kind) and first + end < offsets[name + 1] and kind[end] == kind[row] and lo[end] == lo[row]:
             end += 1
         published = min(width * (offsets[name + 1] - offsets[name]) / total, 1.0)
         has = published
-        if _FEATURES >> op & 1:
+        if _FEATURES >> form & 1:
             has = min(width * (end - row) / total, 1.0)
-        elif op == _ABSENT:
+        elif form == _ABSENT:
             has = 1.0
         for r in range(row, end):
             f = np.int64(filter_id[r])
@@ -150,7 +152,7 @@ def _add(names: _Names, rows: _Rows, grain: int, estimate: _Estimate) -> None:
                 continue  # a fault of the file, which is detected when its ranges are read
             scanned[f] += published
             satisfies = has
-            if _INTERVALS >> op & 1:
+            if _INTERVALS >> form & 1:
                 satisfies *= (np.float64(hi[r]) - np.float64(lo[r]) + 1.0) / n_codes[name]
             likelihood[f] += math.log(max(satisfies, 1e-30))
             at = rarest.shape[1] - 1

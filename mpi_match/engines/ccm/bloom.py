@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.model import Op
+from mpi_match.operators import Form
 from mpi_match.table.table import Table
-from mpi_match.table.vocabulary import ATOM_OPS
 
 
 def bit_of(name: Any, nth: Any, log_bits: Any) -> Any:
@@ -33,13 +32,13 @@ def filter_names(table: Table, n_bits: int, n_hashes: int) -> Array:
     Names that must be absent set none; an atom is a name (`vocabulary`).
     """
     c, v = table.constraints, table.vocabulary
-    op, name = c.op, c.name_id.astype(np.int64)
-    atoms = np.flatnonzero(np.isin(op, ATOM_OPS))
+    form, name = c.form, c.name_id.astype(np.int64)
+    atoms = np.flatnonzero(form == Form.ATOM)
     name[atoms] = v.n_names + v.atom_offsets[c.name_id[atoms]] + c.lo[atoms]
     found = np.zeros((-(-n_bits // 32), table.n_filters), np.uint32)
     for nth in range(n_hashes):
         bit = bit_of(name, nth, n_bits.bit_length() - 1).astype(np.uint8)
-        bit[op == Op.ABSENT] = n_bits
+        bit[form == Form.ABSENT] = n_bits
         for b in range(n_bits):
             found[b >> 5, c.filter_id[bit == b]] |= np.uint32(1 << (b & 31))
     return found

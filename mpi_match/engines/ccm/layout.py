@@ -31,9 +31,9 @@ import numpy as np
 from mpi_match.arrays.csr import Array, offsets_of
 from mpi_match.engines.ccm.bloom import filter_names
 from mpi_match.errors import EngineError
-from mpi_match.model import Op, Type
+from mpi_match.model import Type
+from mpi_match.operators import Form
 from mpi_match.table.table import Table
-from mpi_match.table.vocabulary import ATOM_OPS
 
 SET_ROW = 1 << 31
 """Flag in the start of a row of a set; codes and sets are below it."""
@@ -132,8 +132,8 @@ def ccm_rows(table: Table, engine: str = "ccm", *, by_filter: bool = False, with
     if reason := too_large(table, engine):
         raise EngineError(reason)
     v, c = table.vocabulary, table.constraints
-    op, name = c.op, c.name_id
-    is_atom, is_absent = np.isin(op, ATOM_OPS), op == Op.ABSENT
+    form, name = c.form, c.name_id
+    is_atom, is_absent = form == Form.ATOM, form == Form.ABSENT
     plain, atoms = np.flatnonzero(~is_atom & ~is_absent), np.flatnonzero(is_atom)
     atom = v.atom_offsets[name[atoms]] + c.lo[atoms]
     by_atom = np.argsort(atom, kind="stable")
@@ -178,13 +178,13 @@ def ccm_rows(table: Table, engine: str = "ccm", *, by_filter: bool = False, with
 def _packed_rows(table: Table, order: Array, name: Array) -> Array:
     """u64[n_rows]: start and width of the constraints `order`."""
     c = table.constraints
-    op, lo, hi = c.op[order], c.lo[order].astype(np.int64), c.hi[order].astype(np.int64)
+    form, lo, hi = c.form[order], c.lo[order].astype(np.int64), c.hi[order].astype(np.int64)
     start, width = lo.copy(), hi - lo
-    differs, listed = op == Op.NE, np.isin(op, (Op.IN, Op.NOT_IN))
+    differs, listed = form == Form.UNEQUAL, np.isin(form, (Form.IN_LIST, Form.OUT_OF_LIST))
     start[differs], width[differs] = hi[differs] + 1, lo[differs] - hi[differs] - 2
     start[listed] = SET_ROW + c.set_offsets[name[order[listed]]] + lo[listed]
-    width[listed] = op[listed] == Op.NOT_IN
-    true = np.isin(op, (Op.EXISTS, *ATOM_OPS))
+    width[listed] = form[listed] == Form.OUT_OF_LIST
+    true = np.isin(form, (Form.EXISTS, Form.ATOM))
     start[true], width[true] = 0, ALL_CODES
     packed: Array = start.astype(np.uint64) | (width & ALL_CODES).astype(np.uint64) << np.uint64(32)
     return packed

@@ -31,8 +31,9 @@ import numpy as np
 from mpi_match.arrays.csr import Array, offsets_of, owners, take_ranges
 from mpi_match.changes.changes import Changes, runs
 from mpi_match.engines.clcb.segment import ANYWHERE, NOWHERE, Segment
-from mpi_match.model import LISTS, Change
+from mpi_match.model import Change
 from mpi_match.table.constraints import CODE, FILTER_ID, Constraints
+from mpi_match.table.kinds import IS_LISTED
 from mpi_match.table.table import Table
 
 GROWTH = 8
@@ -192,7 +193,7 @@ def union(tables: Sequence[Table]) -> Table:
     def renumbered(field: str) -> Array:
         """`lo` or `hi` of all rows, where the number of a set counts those of the tables before."""
         columns = (
-            getattr(part, field) + before[part.name_id] * np.isin(part.op, list(LISTS))
+            getattr(part, field) + before[part.name_id] * IS_LISTED[part.kind]
             for part, before in zip(parts, sets_before, strict=True)
         )
         return np.concatenate([column.astype(CODE) for column in columns])

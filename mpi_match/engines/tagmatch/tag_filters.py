@@ -14,9 +14,7 @@ from mpi_match.arrays.csr import Array, offsets_of, take_ranges
 from mpi_match.compute.compile_cache import jit
 from mpi_match.compute.parallel import MAX_ROWS, in_stretches, running_sum, stretch_of
 from mpi_match.events.signatures import tag_signatures
-from mpi_match.model import Op, Type
-from mpi_match.table.constraints import OP_MASK
-from mpi_match.table.subscriptions import KIND_SHIFT
+from mpi_match.table.kinds import KIND_OF_PRESENCE, parts_of
 from mpi_match.table.table import Table
 from mpi_match.table.tag_sets import tags_of_filters
 
@@ -110,9 +108,9 @@ def not_tags(table: Table) -> str | None:
     if table.has_areas:
         return "the table has areas, and tagmatch serves tag sets only; keyed and keyed_cuda can serve it"
     kinds = [] if table.constraints.only_presence else np.unique(table.constraints.kind).tolist()
-    others = [kind for kind in kinds if kind & OP_MASK != Op.EXISTS]
+    others = [kind for kind in kinds if kind != KIND_OF_PRESENCE]
     if others:
-        type_, op = Type(others[0] >> KIND_SHIFT), Op(others[0] & OP_MASK)
+        type_, op = parts_of(others[0])
         what = f"{op.symbol!r} on a {type_.name.lower()}" if type_.value else f"{op.symbol!r}"
         return f"the table has constraints with {what}, and tagmatch serves tag sets only; keyed and keyed_cuda can serve it"
     if max(table.n_filters, table.n_constraints) > MAX_ROWS:

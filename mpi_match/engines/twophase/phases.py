@@ -25,9 +25,9 @@ from mpi_match.compute.memory import load_i64, load_u32, store_i64
 from mpi_match.compute.search import lower_bound
 from mpi_match.compute.synchronization import atomic_and, atomic_or
 from mpi_match.engines.twophase.clusters import CLUSTER_COLUMNS, CLUSTER_ROWS, COLUMNS_AT, FILTERS_AT
-from mpi_match.model import Op, Type
-from mpi_match.table.constraints import OP_MASK
-from mpi_match.table.subscriptions import KIND_SHIFT
+from mpi_match.model import Type
+from mpi_match.operators import Form
+from mpi_match.table.kinds import KIND_SHIFT, OP_MASK
 
 (
     AT_FIRST,
@@ -55,9 +55,9 @@ from mpi_match.table.subscriptions import KIND_SHIFT
 ) = range(22)
 
 _ANY, _NUMBER, _STRING, _BOOLEAN = int(Type.ANY), int(Type.NUMBER), int(Type.STRING), int(Type.BOOLEAN)
-_EQ, _NE, _LT, _LE, _GT, _GE = (int(op) for op in (Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE))
-_IN, _NOT_IN, _BETWEEN, _PREFIX = (int(op) for op in (Op.IN, Op.NOT_IN, Op.BETWEEN, Op.PREFIX))
-_EXISTS, _ABSENT = int(Op.EXISTS), int(Op.ABSENT)
+_EQUAL, _UNEQUAL, _BELOW, _ABOVE = (int(form) for form in (Form.EQUAL, Form.UNEQUAL, Form.BELOW, Form.ABOVE))
+_IN_LIST, _OUT_OF_LIST, _WITHIN, _PREFIX = (int(form) for form in (Form.IN_LIST, Form.OUT_OF_LIST, Form.WITHIN, Form.PREFIX))
+_EXISTS, _ABSENT = int(Form.EXISTS), int(Form.ABSENT)
 NOTHING = -1
 CHUNK_ROWS = 1024
 """Rows of a cluster that are looked at together."""
@@ -134,29 +134,29 @@ def satisfy(packed: Any, shift: Any, bits: Any, bound: Any) -> None:
 
 
 @nested
-def _satisfy_run(run: Any, op: Any, first: Any, last: Any, code: Any, bits: Any, bound: Any) -> None:
-    """Phase 1 for a code and the predicates of one name and kind."""
+def _satisfy_run(run: Any, form: Any, first: Any, last: Any, code: Any, bits: Any, bound: Any) -> None:
+    """Phase 1 for a code and the predicates of one name, type and form."""
     lo, hi = line(bound, LOWEST, np.uint32), line(bound, HIGHEST, np.uint32)
-    if op in (_EQ, _NE):
+    if form in (_EQUAL, _UNEQUAL):
         at = _lower_bound(lo, first, last, code)
         is_bound = at < last and lo[at] == code
-        if op == _NE:
+        if form == _UNEQUAL:
             _set_range(bits, first, last)
             if is_bound:
                 _clear(bits, at)
         elif is_bound:
             _set(bits, at)
-    elif op in (_LT, _LE):
+    elif form == _BELOW:
         _set_range(bits, _lower_bound(hi, first, last, code), last)
-    elif op in (_GT, _GE):
+    elif form == _ABOVE:
         _set_range(bits, first, _lower_bound(lo, first, last, code + 1))
-    elif op in (_IN, _NOT_IN):
-        _satisfy_lists(run, op == _IN, first, last, code, bits, bound)
-    elif op == _EXISTS:
+    elif form in (_IN_LIST, _OUT_OF_LIST):
+        _satisfy_lists(run, form == _IN_LIST, first, last, code, bits, bound)
+    elif form == _EXISTS:
         _set(bits, first)
-    elif op == _ABSENT:
+    elif form == _ABSENT:
         _clear(bits, first)
-    elif op in (_BETWEEN, _PREFIX):
+    elif form in (_WITHIN, _PREFIX):
         _satisfy_intervals(first, _lower_bound(lo, first, last, code + 1), code, hi, bits)
 
 

@@ -27,11 +27,10 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of, take_ranges
 from mpi_match.compute.compile_cache import jit
-from mpi_match.model import Op, Type
-from mpi_match.table.constraints import OP_MASK
-from mpi_match.table.subscriptions import KIND_SHIFT
+from mpi_match.model import Type
+from mpi_match.operators import Form
+from mpi_match.table.kinds import IS_ATOM, KIND_SHIFT, forms_of, typed_forms
 from mpi_match.table.table import Table
-from mpi_match.table.vocabulary import ATOM_OPS
 
 WORD_BITS = 64
 KIND_BITS = 8
@@ -89,19 +88,19 @@ class Predicates:
         first_row = _changes(of_row)
         name = np.searchsorted(c.offsets, first_row, side="right") - 1
         kind, lo, hi = c.kind[first_row], c.lo[first_row], c.hi[first_row]
-        op = kind & OP_MASK
+        form = forms_of(kind)
         n = len(first_row) + 1
 
         run_first = _changes(name << KIND_BITS | kind)
         run_offsets = np.append(run_first, n - 1)
         atom_predicate = np.full(v.n_atoms, -1, np.int64)
-        is_atom = np.isin(op, ATOM_OPS)
+        is_atom = form == Form.ATOM
         atom_predicate[v.atom_offsets[name[is_atom]] + lo[is_atom]] = np.flatnonzero(is_atom)
 
         at_first = np.zeros(-(-n // WORD_BITS) * WORD_BITS, np.uint8)
-        at_first[: n - 1], at_first[n - 1] = op == Op.ABSENT, 1
+        at_first[: n - 1], at_first[n - 1] = form == Form.ABSENT, 1
 
-        listed = np.flatnonzero(np.isin(op, (Op.IN, Op.NOT_IN)))
+        listed = np.flatnonzero(np.isin(form, (Form.IN_LIST, Form.OUT_OF_LIST)))
         sets = c.set_offsets[name[listed]] + lo[listed]
         starts, lengths = c.set_code_offsets[sets], np.diff(c.set_code_offsets)[sets]
         code = c.set_codes[take_ranges(starts, lengths)]
@@ -112,9 +111,9 @@ class Predicates:
         popularity = np.diff(c.offsets) / max(int(np.diff(c.offsets).max(initial=0)), 1)
         share = _shares(table, name, kind, lo, hi)
         share[listed] = lengths / v.n_codes[name[listed]]
-        opposite = np.isin(op, (Op.NE, Op.NOT_IN))
+        opposite = np.isin(form, (Form.UNEQUAL, Form.OUT_OF_LIST))
         share[opposite] = 1 - share[opposite]
-        chance = np.append(np.where(op == Op.ABSENT, 1.0, popularity[name] * share), 1.0)
+        chance = np.append(np.where(form == Form.ABSENT, 1.0, popularity[name] * share), 1.0)
         return cls(
             of_row=of_row,
             lo=lo,
@@ -122,7 +121,7 @@ class Predicates:
             chance=chance,
             at_first=np.packbits(at_first, bitorder="little").view(np.uint64),
             name_runs=np.searchsorted(name[run_first], np.arange(v.n_names + 1)),
-            run_kind=kind[run_first],
+            run_kind=typed_forms(kind[run_first]),
             run_offsets=run_offsets,
             segment_ends=np.stack([v.segment(Type.NUMBER)[1] + 1, v.segment(Type.STRING)[1]], axis=1).reshape(-1),
             atom_predicate=atom_predicate,
@@ -150,7 +149,7 @@ def _shares(table: Table, name: Array, kind: Array, lo: Array, hi: Array) -> Arr
         first, last = table.vocabulary.segment(type_)
         width = (last - first + 1)[name[mine]]
         share[mine] = (hi[mine].astype(np.int64) - lo[mine] + 1) / width
-    share[np.isin(kind & OP_MASK, ATOM_OPS)] = 0.5
+    share[IS_ATOM[kind]] = 0.5
     return share
 
 

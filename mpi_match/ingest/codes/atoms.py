@@ -20,8 +20,8 @@ from mpi_match.arrays.csr import Array
 from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.compute.memory import constant_i64, load_i32, load_i64, load_u8, store_i64
 from mpi_match.ingest.codes.numbers import N_NUMBER_TABLES
-from mpi_match.model import Op
-from mpi_match.table.vocabulary import Vocabulary
+from mpi_match.operators import OPERATORS, Anchor
+from mpi_match.table.vocabulary import ATOM_OPS, Vocabulary
 
 NO_ATOM = NO_STATE = -1
 (
@@ -77,7 +77,8 @@ def automaton(vocabulary: Vocabulary) -> tuple[Array, ...]:
     trie = np.full((most_states, _N_TRIE_COLUMNS), NO_STATE, np.int64)
     trie[: len(with_atoms), _DEPTH] = 0
     atoms = np.stack([vocabulary.atoms.offsets[:-1], vocabulary.atoms.offsets[1:], np.repeat(roots, n_atoms)], axis=1)
-    n_states = _insert(np.array(vocabulary.atoms.data), atoms, vocabulary.atom_op == Op.SUFFIX, edges, trie, len(with_atoms))
+    column = _COLUMN_OF_OP[vocabulary.atom_op]
+    n_states = _insert(np.array(vocabulary.atoms.data), atoms, column, edges, trie, len(with_atoms))
     by_depth = np.argsort(trie[:n_states, _DEPTH], kind="stable")
     number = np.append(np.argsort(by_depth), NO_STATE)  # of the roots it stays
     trie, edges = trie[by_depth], _free_slots(n_states)  # fewer than the bound if atoms share beginnings
@@ -110,6 +111,11 @@ def _free_slots(n_states: int) -> Array:
     _N_TRIE_COLUMNS,
 ) = range(10)
 """Columns of a state while the trie is built: parent, byte, depth, root of the trie; the last five become tables."""
+_COLUMN_OF_ANCHOR = {Anchor.END: _AT_SUFFIX, Anchor.ANYWHERE: _AT_CONTAINED, None: NO_STATE}
+_COLUMN_OF_OP = np.full(max(OPERATORS) + 1, NO_STATE)
+"""i64, by operator: the column of a state that is an atom of it."""
+for _op in ATOM_OPS:
+    _COLUMN_OF_OP[_op] = _COLUMN_OF_ANCHOR[_op.record.anchor]
 
 
 @nested
@@ -129,9 +135,14 @@ def _edge(edges: Array, state: int, byte: Any) -> int:
 
 
 @jit
-def _insert(data: Array, atoms: Array, is_suffix: Array, edges: Array, trie: Array, n_states: int) -> int:
-    """Put all atoms, start, end and root i64[., 3], into the tries, of which there are the roots; the number of states."""
+def _insert(data: Array, atoms: Array, column: Array, edges: Array, trie: Array, n_states: int) -> int:
+    """Put atoms, start, end and root i64[., 3], into the tries, of which there are the roots; the number of states.
+
+    `column` i64 is that of the state where an atom ends which gets the atom's number; those with NO_STATE are left out.
+    """
     for atom in range(len(atoms)):
+        if column[atom] == NO_STATE:
+            continue
         state = atoms[atom, 2]
         for i in range(atoms[atom, 0], atoms[atom, 1]):
             byte = np.int64(data[i])
@@ -142,7 +153,7 @@ def _insert(data: Array, atoms: Array, is_suffix: Array, edges: Array, trie: Arr
                 trie[n_states, _DEPTH], trie[n_states, _ROOT] = i - atoms[atom, 0] + 1, atoms[atom, 2]
                 n_states += 1
             state = edges[slot, 1]
-        trie[state, _AT_SUFFIX if is_suffix[atom] else _AT_CONTAINED] = atom
+        trie[state, column[atom]] = atom
     return n_states
 
 

@@ -29,7 +29,8 @@ from mpi_match.table.vocabulary import Vocabulary
 
 NO_ROLE, X, Y, ID, ELEMENTS, JUDGED = range(6)
 """Roles of an attribute: those in an `EventForm`, of which X and Y stay attributes and ID does not; ELEMENTS for one whose
-virtual names are all of `any =`; JUDGED for one with others, or with virtual names and another role."""
+virtual names are all of `any =`; JUDGED for one with others, with virtual names and another role, or
+with atoms that only Python evaluates (`Vocabulary.judged_names`)."""
 NOT_FOUND = -1
 
 SEED = np.uint64(0xCBF29CE484222325)
@@ -101,6 +102,7 @@ def _tables_of(vocabulary: Vocabulary, form: EventForm) -> AddressTable:
             special[name.encode(errors="surrogatepass")] = role
     for base, of_base in vocabulary.element_names.items():
         special[base] = ELEMENTS if of_base.has_only_equal and base not in special else JUDGED
+    special.update(dict.fromkeys(vocabulary.judged_names, JUDGED))
     known = {name: vocabulary.name_id(name) for name in special}
     fresh = [name for name, name_id in known.items() if name_id < 0]
     names, strings = Strings.concat([vocabulary.names, Strings.of(fresh)]), vocabulary.strings

@@ -41,7 +41,7 @@ class ArrowEncoder:
         self._vocabulary, self._form, self._threads, self._with_ids = vocabulary, form, threads, with_ids
         self._events: EventsEncoder | None = None
         self._columns = ColumnEncoder(vocabulary, form.location, threads)
-        self._of_lists = {name.decode() for name in vocabulary.element_names}
+        self._by_events = {name.decode() for name in (*vocabulary.element_names, *vocabulary.judged_names)}
 
     def nothing(self) -> EventBatch:
         """No events."""
@@ -50,7 +50,7 @@ class ArrowEncoder:
     def encode(self, rows: pa.RecordBatch, needed: NeededColumns) -> EncodedRows:
         """The events of the needed columns.  Raises ModelError for strings that are not UTF-8."""
         chunk, ids, identified, bad = read_columns(rows, needed, self._form, with_ids=self._with_ids)
-        if chunk.lists or not self._of_lists.isdisjoint(needed.paths):
+        if chunk.lists or not self._by_events.isdisjoint(needed.paths):
             self._events = self._events or EventsEncoder(self._vocabulary, self._threads)
             batch = self._events.encode(events_of_chunk(chunk, list(needed.paths), self._form))
         else:

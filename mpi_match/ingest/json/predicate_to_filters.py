@@ -47,20 +47,27 @@ from mpi_match.ingest.json.to_constraints import (
     OPERAND_STRING,
     STRING,
     SUBSCRIPTION_COUNTS,
+    TAKES_BOUNDS,
+    TAKES_LIST,
+    TAKES_NOTHING,
     TEXT_SCRATCH,
+    WORD_OPS,
+    WORDS,
     end_filter,
     end_list,
     is_allowed,
     numbered,
+    op_among,
     pooled_name,
     put_constraint,
     put_operand,
     put_tag,
     put_text,
+    taken_by,
 )
 from mpi_match.ingest.rows.predicate_text import MAX_FILTERS_OF_A_PREDICATE, MAX_OPERANDS
-from mpi_match.model import Op
-from mpi_match.table.subscriptions import KIND_SHIFT
+from mpi_match.operators import OPERATORS, Op
+from mpi_match.table.kinds import KIND_SHIFT
 
 _MOST_TERMS = 64
 _MOST_ALTERNATIVES = 256
@@ -88,9 +95,19 @@ _AND, _OR, _NOT, _IN_WORD, _BETWEEN_WORD, _EXISTS_WORD, _ABSENT_WORD = map(
 _PREFIX_WORD, _SUFFIX_WORD, _CONTAINS_WORD, _TRUE, _FALSE, _HAS_WORD, _ANY_WORD = map(
     _packed, ("prefix", "suffix", "contains", "true", "false", "has", "any")
 )
-_EQ, _NE, _LT, _LE, _GT, _GE = (int(op) for op in (Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE))
-_IN, _NOT_IN, _BETWEEN, _EXISTS, _ABSENT = (int(op) for op in (Op.IN, Op.NOT_IN, Op.BETWEEN, Op.EXISTS, Op.ABSENT))
-_PREFIX, _SUFFIX, _CONTAINS = (int(op) for op in (Op.PREFIX, Op.SUFFIX, Op.CONTAINS))
+_EQ, _NOT_IN = int(Op.EQ), int(Op.NOT_IN)
+_SIGN_BYTES = tuple(
+    sorted(
+        {
+            ord(byte)
+            for op in OPERATORS.values()
+            for sign in (op.symbol, *op.spellings)
+            for byte in sign
+            if not (byte.isalpha() or byte == " ")
+        }
+    )
+)
+"""Bytes that a comparison consists of."""
 
 
 @nested
@@ -197,7 +214,7 @@ def _scan_value(data: int, at: int, stop: int, op: int, tables: int, work: int) 
     byte = _byte(data, at, stop)
     if byte == 39:
         at, source, start, end = _text(data, at, stop, load_i64(work, TEXT_SCRATCH))
-        if at == FLAGGED_LINE or not put_text(source, start, end, hash_of(source, start, end, SEED), op, work):
+        if at == FLAGGED_LINE or not put_text(source, start, end, hash_of(source, start, end, SEED), op, tables, work):
             return FLAGGED_LINE, STRING
         return at, STRING
     if byte == 45 or 48 <= byte <= 57:
@@ -227,81 +244,62 @@ def _scan_list(data: int, at: int, stop: int, op: int, tables: int, work: int) -
         of_first = type_
         at = _after_space(data, at, stop)
         separator = _byte(data, at, stop)
-    if separator != 41 or not end_list(first, of_first, op, work):
+    if separator != 41 or not end_list(first, of_first, taken_by(op, tables), work):
         return FLAGGED_LINE, ANY
     return at + 1, of_first
 
 
 @nested
-def _scan_bounds(data: int, at: int, stop: int, tables: int, work: int) -> tuple[int, int]:
-    """Write the bounds after `between`: where they end, and their type."""
+def _scan_bounds(data: int, at: int, stop: int, op: int, tables: int, work: int) -> tuple[int, int]:
+    """Write the bounds after `op`, such as `between`: where they end, and their type."""
     first = load_i64(load_i64(work, SUBSCRIPTION_COUNTS), N_OPERANDS)
-    at, low = _scan_value(data, at, stop, _BETWEEN, tables, work)
+    at, low = _scan_value(data, at, stop, op, tables, work)
     if at == FLAGGED_LINE:
         return FLAGGED_LINE, ANY
     at, word = _word(data, _after_space(data, at, stop), stop)
     if at == FLAGGED_LINE or word != _AND:
         return FLAGGED_LINE, ANY
-    at, high = _scan_value(data, _after_space(data, at, stop), stop, _BETWEEN, tables, work)
-    if at == FLAGGED_LINE or low != high or not end_list(first, low, _BETWEEN, work):
+    at, high = _scan_value(data, _after_space(data, at, stop), stop, op, tables, work)
+    if at == FLAGGED_LINE or low != high or not end_list(first, low, taken_by(op, tables), work):
         return FLAGGED_LINE, ANY
     return at, low
 
 
 @nested
-def _sign(data: int, at: int, stop: int) -> tuple[int, int]:
+def _sign(data: int, at: int, stop: int, tables: int) -> tuple[int, int]:
     """The comparison at a sign: where it ends, and its operator."""
-    byte, following = _byte(data, at, stop), _byte(data, at + 1, stop)
-    if byte == 61:
-        return at + (2 if following == 61 else 1), _EQ
-    if byte == 33 and following == 61:
-        return at + 2, _NE
-    if byte == 60:
-        if following == 62:
-            return at + 2, _NE
-        return (at + 2, _LE) if following == 61 else (at + 1, _LT)
-    if byte == 62:
-        return (at + 2, _GE) if following == 61 else (at + 1, _GT)
-    return FLAGGED_LINE, NOT_FOUND
+    packed, n = _NO_WORD, 0
+    while n < 8 and _byte(data, at + n, stop) in _SIGN_BYTES:
+        packed |= np.uint64(_byte(data, at + n, stop)) << np.uint64(8 * n)
+        n += 1
+    op = op_among(load_i64(tables, WORDS), load_i64(tables, WORD_OPS), packed) if n else NOT_FOUND
+    return at + n if op != NOT_FOUND else FLAGGED_LINE, op
 
 
 @nested
-def _operator(data: int, at: int, stop: int) -> tuple[int, int, np.uint64]:
+def _operator(data: int, at: int, stop: int, tables: int) -> tuple[int, int, np.uint64]:
     """The operator after a name: where it ends, and what it is; of `has` and `any` NOT_FOUND and the word."""
     end, word = _word(data, at, stop)
     if end == FLAGGED_LINE:
         return FLAGGED_LINE, NOT_FOUND, word
     if end == at:
-        end, op = _sign(data, at, stop)
+        end, op = _sign(data, at, stop, tables)
         return end, op, _NO_WORD
     if word == _NOT:
         end, second = _word(data, _after_space(data, end, stop), stop)
         return (end if second == _IN_WORD else FLAGGED_LINE), _NOT_IN, word
-    op = NOT_FOUND
-    if word == _IN_WORD:
-        op = _IN
-    elif word == _BETWEEN_WORD:
-        op = _BETWEEN
-    elif word == _EXISTS_WORD:
-        op = _EXISTS
-    elif word == _ABSENT_WORD:
-        op = _ABSENT
-    elif word == _PREFIX_WORD:
-        op = _PREFIX
-    elif word == _SUFFIX_WORD:
-        op = _SUFFIX
-    elif word == _CONTAINS_WORD:
-        op = _CONTAINS
-    elif word != _HAS_WORD and word != _ANY_WORD:
-        return FLAGGED_LINE, NOT_FOUND, word
-    return end, op, word
+    if word in (_HAS_WORD, _ANY_WORD):
+        return end, NOT_FOUND, word
+    op = op_among(load_i64(tables, WORDS), load_i64(tables, WORD_OPS), word) if word != _NO_WORD else NOT_FOUND
+    return end if op != NOT_FOUND else FLAGGED_LINE, op, word
 
 
 @nested
-def _scan_element(data: int, at: int, stop: int, word: np.uint64, name: int, work: int) -> int:
-    """Write the constraint of `has`, or of `any =`, behind that word: where it ends."""
+def _scan_element(data: int, at: int, stop: int, after: tuple[np.uint64, int], tables: int, work: int) -> int:
+    """Write the constraint of `has`, or of `any =`, behind that word and the number of a name: where it ends."""
+    word, name = after
     if word == _ANY_WORD:
-        at, op = _sign(data, at, stop)
+        at, op = _sign(data, at, stop, tables)
         if at == FLAGGED_LINE or op != _EQ:
             return FLAGGED_LINE
         at = _after_space(data, at, stop)
@@ -317,18 +315,18 @@ def _scan_term(data: int, at: int, stop: int, tables: int, work: int) -> int:
     at, name = _scan_name(data, at, stop, work)
     if at == FLAGGED_LINE:
         return FLAGGED_LINE
-    at, op, word = _operator(data, _after_space(data, at, stop), stop)
+    at, op, word = _operator(data, _after_space(data, at, stop), stop, tables)
     if at == FLAGGED_LINE:
         return FLAGGED_LINE
-    type_ = ANY
-    if op != _EXISTS and op != _ABSENT:
+    if op == NOT_FOUND:
+        return _scan_element(data, _after_space(data, at, stop), stop, (word, name), tables, work)
+    type_, taken = ANY, taken_by(op, tables)
+    if taken != TAKES_NOTHING:
         at = _after_space(data, at, stop)
-        if op == NOT_FOUND:
-            return _scan_element(data, at, stop, word, name, work)
-        if op in (_IN, _NOT_IN):
+        if taken == TAKES_LIST:
             at, type_ = _scan_list(data, at, stop, op, tables, work)
-        elif op == _BETWEEN:
-            at, type_ = _scan_bounds(data, at, stop, tables, work)
+        elif taken == TAKES_BOUNDS:
+            at, type_ = _scan_bounds(data, at, stop, op, tables, work)
         else:
             at, type_ = _scan_value(data, at, stop, op, tables, work)
         if at == FLAGGED_LINE or not is_allowed(op, type_, tables):

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from mpi_match.arrays.csr import Array
 from mpi_match.compute.compile_cache import nested
-from mpi_match.compute.memory import load_f64, load_i64, load_u8, store_f64, store_i64, store_u8
-from mpi_match.ingest.codes.code_tables import SEED
+from mpi_match.compute.memory import load_f64, load_i64, load_u8, load_u64, store_f64, store_i64, store_u8
+from mpi_match.ingest.codes.code_tables import NOT_FOUND, SEED
 from mpi_match.ingest.codes.numbers import N_NUMBER_TABLES
 from mpi_match.ingest.codes.string_pool import POOL_BOUNDS, POOL_FULL, POOLED_BYTES, is_below, number_of
 from mpi_match.ingest.json.text import SCRATCH_BYTES, copied, hash_of
-from mpi_match.model import Op, Type
-from mpi_match.table.subscriptions import KIND_SHIFT
+from mpi_match.model import HAS
+from mpi_match.operators import OPERATORS, Form, Op, Operator, Takes, Type
+from mpi_match.table.kinds import KIND_OF_PRESENCE
 from mpi_match.table.virtual_names import ATOM_FORMS, MARK, TYPE_LETTERS
 
 (
@@ -73,12 +75,73 @@ operands, bytes of ids, flagged lines.  LACKING_POOL is the pool without room, o
 N_ALTERNATIVES those of the row's predicate, 0 without one."""
 LABEL_POOL, NAME_POOL, STRING_POOL = range(3)
 
-OPS_ALLOWED = N_NUMBER_TABLES
-"""Place in the table of addresses of what is looked up: i64[n types], a bit for each operator of a type."""
+OPS_ALLOWED, TAKEN, BOUNDED, SYMBOLS, SYMBOL_OPS, WORDS, WORD_OPS, N_CONSTRAINT_TABLES = range(
+    N_NUMBER_TABLES, N_NUMBER_TABLES + 8
+)
+"""Places in the table of addresses of what is looked up, behind the numbers' (`operator_tables`):
+
+    OPS_ALLOWED           i64[n types]: a bit for each operator of a type
+    TAKEN                 i64, by operator: TAKES_NOTHING, TAKES_VALUE, TAKES_BOUNDS or TAKES_LIST
+    BOUNDED               i64, by operator: 1 if a `prefix_bound` follows its operand
+    SYMBOLS, SYMBOL_OPS   u64, i64: the symbols of rows, packed, the first byte the lowest, then 0; and the operator of each
+    WORDS, WORD_OPS       likewise, of predicates: signs, and operators of one word in lower case
+"""
+TAKES_NOTHING, TAKES_VALUE, TAKES_BOUNDS, TAKES_LIST = range(4)
+"""The operands that an operator takes."""
+TAG_OP = 1 << 8
+"""Stands in SYMBOL_OPS for the operators that ask a list for one of its elements, a text."""
+_TAKEN = {Takes.NOTHING: TAKES_NOTHING, Takes.VALUE: TAKES_VALUE, Takes.BOUNDS: TAKES_BOUNDS, Takes.LIST: TAKES_LIST}
+_PACKED_BYTES = 8
 TYPES = (Type.ANY, Type.NUMBER, Type.STRING, Type.BOOLEAN)
 ANY, NUMBER, STRING, BOOLEAN = map(int, TYPES)
-_BETWEEN, _PREFIX, _EXISTS = (int(op) for op in (Op.BETWEEN, Op.PREFIX, Op.EXISTS))
 _MARK, _FORM_OF_TAG, _TEXT_OF_TAG = (ord(each) for each in (MARK, ATOM_FORMS[Op.EQ], TYPE_LETTERS[Type.STRING]))
+_KIND_OF_TAG = int(KIND_OF_PRESENCE)
+
+
+def operator_tables() -> tuple[Array, ...]:
+    """The tables of operators, in the order of their places.
+
+    Operators that they lack are left to the judge: those with symbols of more than eight bytes, and with bounds that are no
+    numbers or that must differ.
+    """
+    ops = {op: record for op, record in OPERATORS.items() if _is_read(record)}
+    symbols = [(record.symbol, int(op)) for op, record in ops.items()]
+    words = [(word, int(op)) for op, record in ops.items() for word in (record.symbol, *record.spellings) if " " not in word]
+    n = max(OPERATORS) + 1
+    taken, bounded = np.zeros(n, np.int64), np.zeros(n, np.int64)
+    for op, record in ops.items():
+        taken[op], bounded[op] = _TAKEN[record.takes], record.form is Form.PREFIX
+    allowed = np.array([sum(1 << op for op, record in ops.items() if type_ in record.types) for type_ in TYPES], np.int64)
+    tags = [(symbol, TAG_OP) for symbol in (HAS, f"any {Op.EQ.symbol}")]
+    return allowed, taken, bounded, *_packed_words([*symbols, *tags]), *_packed_words(words)
+
+
+def _is_read(record: Operator) -> bool:
+    if record.takes is Takes.BOUNDS and (any(record.excludes) or record.types != {Type.NUMBER}):
+        return False
+    return len(record.symbol.encode()) <= _PACKED_BYTES
+
+
+def _packed_words(words: list[tuple[str, int]]) -> tuple[Array, Array]:
+    short = [(int.from_bytes(word.encode(), "little"), op) for word, op in words if len(word.encode()) <= _PACKED_BYTES]
+    return np.array([*(word for word, _ in short), 0], np.uint64), np.array([op for _, op in short], np.int64)
+
+
+@nested
+def op_among(words: int, ops: int, packed: np.uint64) -> int:
+    """The operator of a packed word among WORDS or SYMBOLS; NOT_FOUND for none of them."""
+    i = 0
+    while load_u64(words, i) != np.uint64(0):
+        if load_u64(words, i) == packed:
+            return load_i64(ops, i)
+        i += 1
+    return NOT_FOUND
+
+
+@nested
+def taken_by(op: int, tables: int) -> int:
+    """TAKES_NOTHING, TAKES_VALUE, TAKES_BOUNDS or TAKES_LIST."""
+    return load_i64(load_i64(tables, TAKEN), op)
 
 
 @nested
@@ -113,13 +176,13 @@ def _put_prefix_bound(source: int, start: int, stop: int, work: int) -> bool:
 
 
 @nested
-def put_text(source: int, start: int, stop: int, hash_: np.uint64, op: int, work: int) -> bool:
+def put_text(source: int, start: int, stop: int, hash_: np.uint64, op: int, tables: int, work: int) -> bool:
     """Write a string, whose hash is `hash_`, as an operand of `op`; is there room?"""
     string = numbered(STRING_POOL, source, start, stop, hash_, work)
     if string == POOL_FULL:
         return False
     put_operand(0.0, string, work)
-    return op != _PREFIX or stop == start or _put_prefix_bound(source, start, stop, work)
+    return load_i64(load_i64(tables, BOUNDED), op) == 0 or stop == start or _put_prefix_bound(source, start, stop, work)
 
 
 @nested
@@ -163,10 +226,10 @@ def _make_distinct(first: int, work: int) -> None:
 
 
 @nested
-def end_list(first: int, of_first: int, op: int, work: int) -> bool:
-    """Put the operands from `first` on, all of type `of_first`, in the order of a list; can `op` have them?"""
+def end_list(first: int, of_first: int, taken: int, work: int) -> bool:
+    """Put the operands from `first` on, all of type `of_first`, in the order of a list; are they what is `taken`?"""
     n = load_i64(load_i64(work, SUBSCRIPTION_COUNTS), N_OPERANDS) - first
-    if op == _BETWEEN:
+    if taken == TAKES_BOUNDS:
         numbers = load_i64(work, OPERAND_NUMBER) + 8 * first
         return n == 2 and load_f64(numbers, 0) <= load_f64(numbers, 1)
     if n == 0:
@@ -212,7 +275,7 @@ def put_tag(base: tuple[int, int, int], text: int, start: int, stop: int, work: 
     name = numbered(NAME_POOL, scratch, 0, n, hash_of(scratch, 0, n, SEED), work)
     if name == POOL_FULL:
         return False
-    put_constraint(name, ANY << KIND_SHIFT | _EXISTS, work)
+    put_constraint(name, _KIND_OF_TAG, work)
     return True
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.compute.compile_cache import jit, nested
-from mpi_match.compute.memory import AddressTable, load_i64, load_u8, load_u64, store_f64, store_i64, store_u8
+from mpi_match.compute.memory import AddressTable, load_i64, load_u8, store_f64, store_i64, store_u8
 from mpi_match.ingest.codes.code_tables import NOT_FOUND, SEED, equal
 from mpi_match.ingest.codes.numbers import INTEGER, LARGE_INTEGER, NOT_READ, NUMBER_TABLES, scan_number
 from mpi_match.ingest.codes.string_pool import POOL_FULL
@@ -47,6 +47,7 @@ from mpi_match.ingest.json.to_constraints import (
     LABEL_SCRATCH,
     LACKING_POOL,
     N_ALTERNATIVES,
+    N_CONSTRAINT_TABLES,
     N_FLAGGED_LINES,
     N_ID_BYTES,
     N_OPERANDS,
@@ -54,35 +55,36 @@ from mpi_match.ingest.json.to_constraints import (
     N_SCANNED_FILTERS,
     NAME_POOL,
     NUMBER,
-    OPS_ALLOWED,
     PREDICATE_SCRATCH,
     SCANNED_LINES,
     SCANNED_ROWS,
     SCANNED_TO,
     STRING,
     SUBSCRIPTION_COUNTS,
+    SYMBOL_OPS,
+    SYMBOLS,
+    TAG_OP,
+    TAKES_NOTHING,
+    TAKES_VALUE,
     TEXT_SCRATCH,
-    TYPES,
     begin_filter,
     end_filter,
     end_list,
     is_allowed,
     numbered,
+    op_among,
+    operator_tables,
     pooled_name,
     put_constraint,
     put_operand,
     put_tag,
     put_text,
+    taken_by,
 )
-from mpi_match.model import HAS, OPS_OF_TYPE, Op
-from mpi_match.table.subscriptions import KIND_SHIFT
+from mpi_match.table.kinds import KIND_SHIFT
 
-KEY_BYTES, KEY_BOUNDS, SYMBOLS = range(OPS_ALLOWED + 1, OPS_ALLOWED + 4)
-"""Places in the table of addresses, behind those of numbers and constraints:
-
-    KEY_BYTES, KEY_BOUNDS   u8, i64: the names of members, by their numbers
-    SYMBOLS                 u64[n symbols]: the bytes of an operator's symbol, the first the lowest
-"""
+KEY_BYTES, KEY_BOUNDS = range(N_CONSTRAINT_TABLES, N_CONSTRAINT_TABLES + 2)
+"""Places in the table of addresses, behind those of numbers and constraints: u8, i64, the names of members by number."""
 _KEYS = (b"interface", b"constraints", b"area", b"id", b"filters", b"tags", b"predicate")
 _INTERFACE, _CONSTRAINTS, _AREA, _ID, _FILTERS, _TAGS, _PREDICATE = range(len(_KEYS))
 _N_KEYS = len(_KEYS)
@@ -90,19 +92,12 @@ _ASKS = 1 << _CONSTRAINTS | 1 << _AREA | 1 << _TAGS
 """Members of which a filter has one."""
 _BESIDE_PREDICATE = 1 << _AREA | 1 << _ID
 """Members that a row with a predicate may have, or null for them."""
-_OPS = tuple(op for op in Op if op <= Op.ABSENT)
-_SYMBOLS = (*(op.symbol for op in _OPS), HAS, f"any {Op.EQ.symbol}")
-"""The operators that are read here, those of a tag last; a line with another is flagged."""
-_IN, _NOT_IN, _BETWEEN, _EXISTS, _ABSENT = (int(op) for op in (Op.IN, Op.NOT_IN, Op.BETWEEN, Op.EXISTS, Op.ABSENT))
-_N_OPS, _N_SYMBOLS = len(_OPS), len(_SYMBOLS)
 
 
 def _tables() -> AddressTable:
     bounds = np.cumsum([0, *map(len, _KEYS)])
-    symbols = [int.from_bytes(symbol.encode(), "little") for symbol in _SYMBOLS]
-    allowed = [sum(1 << op for op in OPS_OF_TYPE[type_] if op in _OPS) for type_ in TYPES]
     keys: Array = np.frombuffer(b"".join(_KEYS), np.uint8)
-    return AddressTable((*NUMBER_TABLES, np.array(allowed, np.int64), keys, bounds, np.array(symbols, np.uint64)))
+    return AddressTable((*NUMBER_TABLES, *operator_tables(), keys, bounds))
 
 
 TABLES = _tables()
@@ -158,7 +153,7 @@ def _label(data: int, at: int, scratch: int, tables: int) -> tuple[int, int, int
 
 @nested
 def _symbol(data: int, at: int, tables: int) -> tuple[int, int]:
-    """The operator at a quote: where it ends, and its number, `_N_OPS` or more for one of a tag."""
+    """The operator at a quote: where it ends, and its number, TAG_OP for one of a tag; a line with another is flagged."""
     if load_u8(data, at) != 34:
         return FLAGGED_LINE, NOT_FOUND
     at += 1
@@ -170,11 +165,8 @@ def _symbol(data: int, at: int, tables: int) -> tuple[int, int]:
         symbol |= np.uint64(byte) << n
         n += np.uint64(8)
         at += 1
-    symbols = load_i64(tables, SYMBOLS)
-    for op in range(_N_SYMBOLS):
-        if load_u64(symbols, op) == symbol:
-            return at + 1, op
-    return FLAGGED_LINE, NOT_FOUND
+    op = op_among(load_i64(tables, SYMBOLS), load_i64(tables, SYMBOL_OPS), symbol)
+    return at + 1 if op != NOT_FOUND else FLAGGED_LINE, op
 
 
 @nested
@@ -185,7 +177,7 @@ def _scan_operand(data: int, at: int, op: int, tables: int, work: int) -> tuple[
         at, source, start, stop, hash_ = text_at(data, at, load_i64(work, TEXT_SCRATCH))
         if at == FLAGGED_LINE:
             return FLAGGED_LINE, STRING
-        if not put_text(source, start, stop, hash_, op, work):
+        if not put_text(source, start, stop, hash_, op, tables, work):
             return FLAGGED_LINE, STRING
         return at, STRING
     if byte == 45 or 48 <= byte <= 57:
@@ -213,7 +205,7 @@ def _scan_list(data: int, at: int, op: int, tables: int, work: int) -> tuple[int
             return FLAGGED_LINE, ANY
         of_first = type_
         at = _next_item(data, at, 93)
-    if at == FLAGGED_LINE or not end_list(first, of_first, op, work):
+    if at == FLAGGED_LINE or not end_list(first, of_first, taken_by(op, tables), work):
         return FLAGGED_LINE, ANY
     return at + 1, of_first
 
@@ -221,13 +213,13 @@ def _scan_list(data: int, at: int, op: int, tables: int, work: int) -> tuple[int
 @nested
 def _scan_operands(data: int, at: int, op: int, tables: int, work: int) -> tuple[int, int]:
     """Write what follows an operator: where the constraint's list ends, and the type of its operands."""
-    at = after_blanks(data, at)
-    if op in (_EXISTS, _ABSENT):
+    at, taken = after_blanks(data, at), taken_by(op, tables)
+    if taken == TAKES_NOTHING:
         return (at if load_u8(data, at) == 93 else FLAGGED_LINE), ANY
     if load_u8(data, at) != 44:
         return FLAGGED_LINE, ANY
     at = after_blanks(data, at + 1)
-    if op in (_IN, _NOT_IN, _BETWEEN):
+    if taken != TAKES_VALUE:
         at, type_ = _scan_list(data, at, op, tables, work)
     else:
         at, type_ = _scan_operand(data, at, op, tables, work)
@@ -283,7 +275,7 @@ def _scan_constraint(data: int, at: int, tables: int, work: int) -> int:
     at, op = _symbol(data, after_blanks(data, at + 1), tables)
     if at == FLAGGED_LINE:
         return FLAGGED_LINE
-    if op >= _N_OPS:
+    if op == TAG_OP:
         return _scan_has(data, at, name, work)
     at, type_ = _scan_operands(data, at, op, tables, work)
     if at == FLAGGED_LINE or not is_allowed(op, type_, tables):

@@ -15,9 +15,13 @@ import numpy as np
 from mpi_match.arrays.csr import Array
 from mpi_match.events.events import Events
 from mpi_match.ingest.rows.judge import EventForm
-from mpi_match.model import HAS, LISTS, MAX_EXACT_INTEGER, PRESENCE, ModelError, Op, Type
-from mpi_match.table.subscriptions import KIND_SHIFT, Subscriptions, kind_of
+from mpi_match.model import HAS, MAX_EXACT_INTEGER, ModelError, Op, Type
+from mpi_match.operators import Form, Takes
+from mpi_match.table.kinds import KIND_SHIFT, check_kinds, kinds_where, parts_of
+from mpi_match.table.subscriptions import Subscriptions
 from mpi_match.table.virtual_names import MARK, to_constraint
+
+_IS_PREFIX = kinds_where(lambda record: record.form is Form.PREFIX)
 
 
 def subscription_rows(subscriptions: Subscriptions) -> Iterator[dict[str, Any]]:
@@ -27,16 +31,16 @@ def subscription_rows(subscriptions: Subscriptions) -> Iterator[dict[str, Any]]:
     type_ = subscriptions.kind >> KIND_SHIFT
     counts = np.diff(subscriptions.operand_offsets)
     is_text = subscriptions.string >= 0
-    bounded = (subscriptions.kind == kind_of(Type.STRING, Op.PREFIX)) & (counts == 2)
+    bounded = _IS_PREFIX[subscriptions.kind] & (counts == 2)
     is_text[subscriptions.operand_offsets[1:][bounded] - 1] = (
         False  # a bound is no text: its last byte may not even be UTF-8
     )
     values = _values(
         subscriptions.number, is_text, subscriptions.string, np.repeat(type_ == Type.BOOLEAN, counts), subscriptions.strings
     )
-    symbols = [Op(kind & 15).symbol if (kind & 15) in set(Op) else "" for kind in range(256)]
-    whole_list = [(kind & 15) in LISTS | {Op.BETWEEN} for kind in range(256)]
-    no_operand = [(kind & 15) in PRESENCE for kind in range(256)]
+    check_kinds(subscriptions.kind)
+    symbols = {kind: parts_of(kind)[1].symbol for kind in np.unique(subscriptions.kind).tolist()}
+    takes = {kind: parts_of(kind)[1].record.takes for kind in symbols}
 
     bounds, first = subscriptions.constraint_offsets.tolist(), subscriptions.operand_offsets.tolist()
     name, kinds = [names[i] for i in subscriptions.name.tolist()], subscriptions.kind.tolist()
@@ -47,9 +51,9 @@ def subscription_rows(subscriptions: Subscriptions) -> Iterator[dict[str, Any]]:
             kind, of = kinds[k], name[k]
             if isinstance(of, bytes):
                 constraints.append(_on_elements(of, kind, values[first[k] : first[k + 1]]))
-            elif whole_list[kind]:
+            elif takes[kind] in (Takes.LIST, Takes.BOUNDS):
                 constraints.append([of, symbols[kind], values[first[k] : first[k + 1]]])
-            elif no_operand[kind]:
+            elif takes[kind] is Takes.NOTHING:
                 constraints.append([of, symbols[kind]])
             else:
                 constraints.append([of, symbols[kind], values[first[k]]])
@@ -63,7 +67,7 @@ def subscription_rows(subscriptions: Subscriptions) -> Iterator[dict[str, Any]]:
 
 def _on_elements(name: bytes, kind: int, values: list[Any]) -> list[Any]:
     """A constraint on a virtual name as a row has it."""
-    found = to_constraint(name, Type(kind >> KIND_SHIFT), Op(kind & 15), values[0] if values else None)
+    found = to_constraint(name, *parts_of(kind), values[0] if values else None)
     operand = found.operand
     plain = [_integer(each) for each in operand] if isinstance(operand, tuple) else _integer(operand)
     return [found.name, HAS if found.op is Op.EQ else found.symbol, plain]

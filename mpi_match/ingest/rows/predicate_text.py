@@ -5,11 +5,12 @@ r"""The text language of predicates, and its way to filters.
     predicate   = conjunction { "or" conjunction }
     conjunction = term { "and" term }
     term        = "not" term | "(" predicate ")" | name condition
-    condition   = ( "=" | "==" | "!=" | "<>" | "<" | "<=" | ">" | ">=" | "prefix" | "suffix" | "contains" ) value
-                | [ "not" ] "in" "(" value { "," value } ")"
-                | "between" value "and" value
-                | "exists" | "absent" | "has" value
-              | "any" (the conditions above but `exists` and `absent`)
+    condition   = operator value                            = == != <> < <= > >= prefix suffix contains
+                | operator "(" value { "," value } ")"      in, not in
+                | operator value "and" value                between
+                | operator                                  exists, absent
+                | "has" value
+                | "any" (the conditions above but `exists` and `absent`)
     name        = letters, digits, "_" and "." beginning with a letter or "_"; anything else in double quotes ("" is a quote)
     value       = number | 'text' ('' is a quote, and \\ \' \n \r \t \uXXXX are escapes) | true | false
     number      = as in JSON, and also +7, .5 and 5.
@@ -34,7 +35,8 @@ from collections.abc import Iterable
 from itertools import product
 from typing import Any, NamedTuple, NoReturn
 
-from mpi_match.model import HAS, PRESENCE, Constraint, ModelError, Op, constraint, decimal
+from mpi_match.model import HAS, Constraint, ModelError, Op, constraint, decimal
+from mpi_match.operators import OPERATORS, Takes
 
 MAX_FILTERS_OF_A_PREDICATE = 1000
 """Filters that one predicate may become."""
@@ -45,26 +47,32 @@ _UNCOUNTED = 10**24
 MAX_NESTING = 100
 """Parentheses and `not` within one another."""
 _SHOWN = 70
+_SIGNS = {word for record in OPERATORS.values() for word in (record.symbol, *record.spellings) if not word[0].isalpha()}
 _TOKEN = re.compile(
     r"""\s*(?:
       (?P<number>[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)(?![\w.])
     | (?P<text>'(?:[^'\\]++|''|\\.)*+')
     | (?P<quoted>"(?:[^"]++|"")*+")
     | (?P<word>[^\W\d][\w.]*)
-    | (?P<sign><=|>=|!=|<>|==|[=<>(),])
+    | (?P<sign>{signs})
     | (?P<end>$)
-    )""",
+    )""".replace("{signs}", "|".join(map(re.escape, (*sorted(_SIGNS, key=len, reverse=True), "(", ")", ",")))),
     re.VERBOSE | re.DOTALL,
 )
 _ESCAPE = re.compile(
     r"''|\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})|\\u([0-9a-fA-F]{4})|\\(.)", re.DOTALL
 )
 _ESCAPES = {"\\": "\\", "'": "'", '"': '"', "n": "\n", "r": "\r", "t": "\t"}
-_COMPARISONS = {
-    **{"=": Op.EQ, "==": Op.EQ, "!=": Op.NE, "<>": Op.NE, "<": Op.LT, "<=": Op.LE, ">": Op.GT, ">=": Op.GE},
-    **{"prefix": Op.PREFIX, "suffix": Op.SUFFIX, "contains": Op.CONTAINS},
+_OPERATORS = {
+    tuple(written.split()): op for op, record in OPERATORS.items() for written in (record.symbol, *record.spellings)
 }
-_KEYWORDS = {"and", "or", "not", "in", "between", "exists", "absent", "prefix", "suffix", "contains", "true", "false"}
+"""Operators by the signs and words that they consist of."""
+_RESERVED = {"and", "or", "not", "in", "between", "exists", "absent", "prefix", "suffix", "contains", "true", "false"}
+"""Words that are names in quotes only.  Words of later operators are not among them: no predicate changes its meaning."""
+
+
+_OPPOSITES = {Op.EXISTS: Op.ABSENT, Op.ABSENT: Op.EXISTS}
+"""Operators that `not` may stand before, and the operator that both together are."""
 
 
 class PredicateError(ModelError):
@@ -80,7 +88,7 @@ class _Token(NamedTuple):
     def word(self) -> str:
         """The keyword or sign that this is; nothing for names, texts and numbers."""
         lower = self.text.lower()
-        return lower if self.kind == "sign" or (self.kind == "word" and lower in _KEYWORDS) else ""
+        return lower if self.kind == "sign" or (self.kind == "word" and lower in _RESERVED) else ""
 
 
 class _Leaf(NamedTuple):
@@ -229,13 +237,13 @@ class _Parser:
         if negated is None:
             return term
         c = term.constraint
-        if c.op not in PRESENCE:
+        if c.op not in _OPPOSITES:
             self.fail(
                 f"'not' before '{c}' has no exact form (absent, other types and NaN would have to match too): "
                 "write the opposite comparison, and 'or ... absent' where absence is meant",
                 negated,
             )
-        return _Leaf(constraint(c.name, Op.ABSENT if c.op is Op.EXISTS else Op.EXISTS), term.at)
+        return _Leaf(constraint(c.name, _OPPOSITES[c.op]), term.at)
 
     def _comparison(self) -> _Leaf:
         start = self.token
@@ -263,31 +271,40 @@ class _Parser:
             return HAS, self._value()
         if named == "any":
             self.take()
-            op, operand = self._comparison_with(f"{name} any")
+            op, operand = self._comparison_with(f"{name} any", on_elements=True)
             return f"any {op.symbol}", operand
-        if named in ("exists", "absent"):
-            self.take()
-            return (Op.EXISTS if named == "exists" else Op.ABSENT), None
         return self._comparison_with(name)
 
-    def _comparison_with(self, name: str) -> tuple[Op, object]:
-        """An operator with an operand; `name` is what is before it."""
-        word = self.token.word
-        if word in ("in", "not"):
+    def _comparison_with(self, name: str, *, on_elements: bool = False) -> tuple[Op, object]:
+        """An operator and its operand; `name` is what is before it."""
+        op = self._operator(name, on_elements=on_elements)
+        takes = op.record.takes
+        if takes is Takes.NOTHING:
+            return op, None
+        if takes is Takes.LIST:
+            return op, self._list()
+        if takes is Takes.VALUE:
+            return op, self._value()
+        low = self._value()
+        self.expect("and", "between the bounds")
+        return op, [low, self._value()]
+
+    def _operator(self, name: str, *, on_elements: bool) -> Op:
+        """The longest operator that is written here."""
+        known = {words: op for words, op in _OPERATORS.items() if op.record.has_any or not on_elements}
+        words: tuple[str, ...] = ()
+        while following := {each[len(words)] for each in known if each[: len(words)] == words and len(each) > len(words)}:
+            word = self.token.text.lower() if self.token.kind in ("sign", "word") else ""
+            if word not in following:
+                break
+            words = (*words, word)
             self.take()
-            if word == "not":
-                self.expect("in", f"after '{name} not'")
-            return (Op.IN if word == "in" else Op.NOT_IN), self._list()
-        if word == "between":
-            self.take()
-            low = self._value()
-            self.expect("and", "between the bounds")
-            return Op.BETWEEN, [low, self._value()]
-        if word in _COMPARISONS:
-            self.take()
-            return _COMPARISONS[word], self._value()
-        others = "in, not in, between" if name.endswith(" any") else "in, not in, between, exists, absent, has, any"
-        self.fail(f"expected an operator after '{name}' ({', '.join(_COMPARISONS)}, {others})")
+        if words in known:
+            return known[words]
+        if words:
+            self.expect(sorted(following)[0], f"after '{name} {' '.join(words)}'")
+        there = [" ".join(each) for each in known] + ([] if on_elements else [HAS, "any"])
+        self.fail(f"expected an operator after '{name}' ({', '.join(there)})")
 
     def _list(self) -> list[object]:
         self.expect("(", "to begin the list")

@@ -15,16 +15,17 @@ from mpi_match.compute.array_pointers import line, rows, sheets
 from mpi_match.compute.compile_cache import nested
 from mpi_match.engines.keyed.index.filter_rows import (
     ABSENT,
-    IN,
+    IN_LIST,
     LISTED,
-    NE,
     ROW_HI,
     ROW_KIND,
     ROW_LO,
     ROW_NAME,
+    UNEQUAL,
     FilterRows,
 )
 from mpi_match.lab.baselines.event_by_event import is_in_area, lower_bound
+from mpi_match.table.kinds import KIND_SHIFT, OP_MASK
 
 (
     CANDIDATE_OFFSETS,
@@ -41,7 +42,7 @@ OF_TABLE = (CANDIDATE_CIRCLES, CANDIDATE_SET_OFFSETS, CANDIDATE_SET_CODES)
 """Those that the table has too."""
 NO_CODE = -1
 """The code of a name that the event does not have."""
-NO_INTERVAL = LISTED | 1 << NE | 1 << ABSENT
+NO_INTERVAL = LISTED | 1 << UNEQUAL | 1 << ABSENT
 """Operators, as a set of bits, whose constraints are not satisfied by the codes from `lo` to `hi`."""
 
 
@@ -90,20 +91,20 @@ def forget_codes(names: Any, table: Any) -> Any:
 def _satisfies(code: Any, record: Any, table: Any) -> Any:
     """Does a code satisfy a constraint that is no plain interval?"""
     kind, name = np.int64(record[ROW_KIND]), np.int64(record[ROW_NAME])
-    op = kind & 15
-    if op == ABSENT or code == NO_CODE:
-        return (op == ABSENT) == (code == NO_CODE)
+    form = kind & OP_MASK
+    if form == ABSENT or code == NO_CODE:
+        return (form == ABSENT) == (code == NO_CODE)
     lists, codes = line(table, CANDIDATE_SET_OFFSETS, np.int64), line(table, CANDIDATE_SET_CODES, np.uint32)
     low, inside = np.int64(record[ROW_LO]), False
-    if LISTED >> op & 1:
+    if LISTED >> form & 1:
         at = lower_bound(codes, lists[low], lists[low + 1], code)
         inside = at < lists[low + 1] and codes[at] == code
-        if op == IN:
+        if form == IN_LIST:
             return inside
     else:
         inside = low == code
     segments = sheets(table, CANDIDATE_SEGMENTS, np.int64)
-    return not inside and segments[kind >> 4, 0, name] <= code and code <= segments[kind >> 4, 1, name]
+    return not inside and segments[kind >> KIND_SHIFT, 0, name] <= code and code <= segments[kind >> KIND_SHIFT, 1, name]
 
 
 @nested
@@ -115,8 +116,8 @@ def is_match(f: Any, event: Any, table: Any) -> Any:
     offsets, records = line(table, CANDIDATE_OFFSETS, np.int64), rows(table, CANDIDATE_RECORDS, np.uint32)
     code_of = line(table, CANDIDATE_CODE_OF, np.int64)
     for r in range(offsets[f], offsets[f + 1]):
-        code, op = code_of[records[r, ROW_NAME]], records[r, ROW_KIND] & 15
-        if NO_INTERVAL >> op & 1:
+        code, form = code_of[records[r, ROW_NAME]], records[r, ROW_KIND] & OP_MASK
+        if NO_INTERVAL >> form & 1:
             if not _satisfies(code, records[r], table):
                 return False
         elif code < records[r, ROW_LO] or code > records[r, ROW_HI]:

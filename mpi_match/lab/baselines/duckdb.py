@@ -19,13 +19,13 @@ from mpi_match.compute.circle import radius_scales
 from mpi_match.engines.base import Engine, matching
 from mpi_match.engines.keyed.index.filter_rows import (
     ABSENT,
-    IN,
-    NE,
-    NOT_IN,
+    IN_LIST,
+    OUT_OF_LIST,
     ROW_HI,
     ROW_KIND,
     ROW_LO,
     ROW_NAME,
+    UNEQUAL,
     FilterRows,
     too_large,
 )
@@ -34,6 +34,7 @@ from mpi_match.errors import EngineError
 from mpi_match.events.batch import EventBatch
 from mpi_match.lab.baselines.event_by_event import areas_of
 from mpi_match.matches.matches import Matches
+from mpi_match.table.kinds import KIND_SHIFT, OP_MASK
 from mpi_match.table.table import Table
 
 try:
@@ -93,7 +94,7 @@ class DuckDb(Engine):
         self.device = f"cpu, {n_threads} thread{'s' if n_threads > 1 else ''}"
         self._database = connect(config={"threads": n_threads})
         rows, (circle, circles) = FilterRows.of(table), areas_of(table)
-        is_absent = rows.records[:, ROW_KIND] & 15 == ABSENT
+        is_absent = rows.records[:, ROW_KIND] & OP_MASK == ABSENT
         filter_id = owners(rows.offsets)
         place = np.full((table.n_filters, 3), np.nan)
         if len(circle):
@@ -166,18 +167,18 @@ def _put(connection: Any, name: str, columns: dict[str, Array]) -> None:
 def _rules(rows: FilterRows, filter_id: Array) -> dict[str, Array]:
     """The columns of `rule`: intervals of codes, i64, and what each counts for its filter."""
     name, lo, hi, kind = (rows.records[:, k].astype(np.int64) for k in (ROW_NAME, ROW_LO, ROW_HI, ROW_KIND))
-    op, type_ = kind & 15, kind >> 4
-    plain = np.flatnonzero(~np.isin(op, (NE, IN, NOT_IN, ABSENT)))
+    form, type_ = kind & OP_MASK, kind >> KIND_SHIFT
+    plain = np.flatnonzero(~np.isin(form, (UNEQUAL, IN_LIST, OUT_OF_LIST, ABSENT)))
     pieces = [(plain, lo[plain], hi[plain], 1)]
-    absent = np.flatnonzero(op == ABSENT)
+    absent = np.flatnonzero(form == ABSENT)
     pieces.append((absent, np.zeros(len(absent), np.int64), np.full(len(absent), 2**32), SPOILS))
-    unequal = np.flatnonzero(op == NE)
+    unequal = np.flatnonzero(form == UNEQUAL)
     first, last = rows.segments[type_[unequal], :, name[unequal]].T
     pieces.append((unequal, first, np.minimum(lo[unequal] - 1, last), 1))
     pieces.append((unequal, np.maximum(lo[unequal] + 1, first), last, 1))
-    for row in np.flatnonzero(np.isin(op, (IN, NOT_IN))).tolist():
+    for row in np.flatnonzero(np.isin(form, (IN_LIST, OUT_OF_LIST))).tolist():
         codes = rows.set_codes[rows.set_offsets[lo[row]] : rows.set_offsets[lo[row] + 1]].astype(np.int64)
-        if op[row] == IN:
+        if form[row] == IN_LIST:
             pieces.append((np.full(len(codes), row), codes, codes, 1))
             continue
         start, end = rows.segments[type_[row], :, name[row]]

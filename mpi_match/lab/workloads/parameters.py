@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from mpi_match.errors import OptionError
 from mpi_match.lab.workloads.scenarios import RangeScenario, Scenario, TagScenario
-from mpi_match.model import Op
+from mpi_match.model import OPS, Op
 
 PER_INTERFACE = "filters_per_interface"
 
@@ -38,8 +38,7 @@ def _range(text: str) -> tuple[int, int]:
 
 
 def _operators(text: str) -> tuple[Op, ...]:
-    by_symbol = {op.symbol: op for op in Op}
-    return tuple(by_symbol[symbol] for symbol in text.split("/"))
+    return tuple(OPS[symbol] for symbol in text.split("/"))
 
 
 def _whole(key: str, field: str, says: str) -> Parameter:

@@ -21,6 +21,7 @@ import numpy as np
 from mpi_match.arrays.csr import Array, offsets_of
 from mpi_match.lab.workloads.sampling import Weighted
 from mpi_match.model import Op, Type
+from mpi_match.table.kinds import KIND_SHIFT
 
 FREE = 255
 """The operator of a field that a filter does not constrain."""
@@ -73,7 +74,7 @@ def constraints_of(rows: DrawnFilters, fields: RangeFields) -> DrawnConstraints:
     there, is_string = rows.op != FREE, np.array(fields.is_string, bool)
     name = np.nonzero(there)[1]
     op, on_string = rows.op[there], is_string[name]
-    kind = np.where(on_string, np.uint8(Type.STRING << 4), np.uint8(Type.NUMBER << 4)) | op
+    kind = np.where(on_string, np.uint8(Type.STRING << KIND_SHIFT), np.uint8(Type.NUMBER << KIND_SHIFT)) | op
     n_operands = 1 + (op == _BETWEEN).astype(np.int64)
     first = offsets_of(n_operands)
     number, string = np.zeros(int(first[-1])), np.full(int(first[-1]), -1, np.int64)

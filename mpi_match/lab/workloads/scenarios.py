@@ -104,7 +104,8 @@ from mpi_match.ingest.rows.formats import event_rows, subscription_rows
 from mpi_match.lab.workloads.ranges import DrawnConstraints, Intervals, Packets, RangeFields, Stock, constraints_of
 from mpi_match.lab.workloads.sampling import Moves, Sampler, Weighted, radius_of, stepped
 from mpi_match.model import Op, Type
-from mpi_match.table.subscriptions import Subscriptions, kind_of, prefix_bound
+from mpi_match.table.kinds import OP_MASK, kind_of
+from mpi_match.table.subscriptions import Subscriptions, prefix_bound
 
 if TYPE_CHECKING:
     from mpi_match.lab.workloads.ccm_generator import Drawn
@@ -205,7 +206,7 @@ class Scenario:
         number = np.zeros(int(operand_offsets[-1]))
         number[first] = np.where(is_string, 0, value + self.first_value)
         string = np.full(len(number), -1, np.int64)
-        string[first[is_string]] = operand[kind[is_string] & 15, value[is_string]]
+        string[first[is_string]] = operand[kind[is_string] & OP_MASK, value[is_string]]
         string[first[is_prefix] + 1] = operand[_BOUND, value[is_prefix]]
         interface = np.repeat(np.arange(self.n_interfaces), self._interface_sizes(seed))
         return Subscriptions(

@@ -19,6 +19,7 @@ from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
 from mpi_match.model import LISTS, Constraint, Event, Filter, Op, make_event, make_filter, satisfies
 from mpi_match.table import vocabulary
+from mpi_match.table.kinds import parts_of
 from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import ATOM_OPS
 
@@ -36,7 +37,7 @@ def codes_of(batch: EventBatch, event: int, table: Table) -> dict[int, int]:
 def code_satisfies(table: Table, row: int, codes: dict[int, int]) -> bool:
     """Is constraint `row` satisfied, by codes alone?  Written from docs/format.md."""
     v, c = table.vocabulary, table.constraints
-    name, op, lo, hi = int(c.name_id[row]), Op(int(c.op[row])), int(c.lo[row]), int(c.hi[row])
+    name, op, lo, hi = int(c.name_id[row]), parts_of(int(c.kind[row]))[1], int(c.lo[row]), int(c.hi[row])
     if op in ATOM_OPS:
         return v.n_names + int(v.atom_offsets[name]) + lo in codes
     if name not in codes:

@@ -21,10 +21,12 @@ from table_cases import content, example_filters
 from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
 from mpi_match.model import Filter, Op, Type, make_filter
+from mpi_match.operators import Form
 from mpi_match.storage import FilePart, Reader, StorageError, Writer, parts_directory, write_index
 from mpi_match.table import constraints
 from mpi_match.table import subscriptions as subscription_columns
-from mpi_match.table.subscriptions import Subscriptions, kind_of
+from mpi_match.table.kinds import kind_of
+from mpi_match.table.subscriptions import Subscriptions
 from mpi_match.table.table import Table, _order_of, load_vocabulary
 
 
@@ -135,7 +137,7 @@ def test_areas_with_alike_bits_have_keys_of_their_own() -> None:
 def test_the_empty_prefix_is_the_interval_of_all_strings() -> None:
     table = Table.from_filters([make_filter("i", [["x", "prefix", ""], ["x", "=", "a"], ["x", "=", 1]])])
     c = table.constraints
-    row = c.op.tolist().index(Op.PREFIX)
+    row = c.form.tolist().index(Form.PREFIX)
     assert (int(c.lo[row]), int(c.hi[row])) == (4, 8), "one number, two strings: codes 2n + 2 to 2n + 2s + 2"
 
 

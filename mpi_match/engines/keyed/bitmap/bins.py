@@ -23,15 +23,16 @@ from mpi_match.engines.keyed.index.filter_rows import (
     ATOMIC,
     EXISTS,
     LISTED,
-    NE,
     ROW_HI,
     ROW_KIND,
     ROW_LO,
     ROW_NAME,
+    UNEQUAL,
     CodedFilters,
     FilterRows,
 )
 from mpi_match.engines.keyed.index.postings import COUNT_BITS, HEADER, LONG_HEADER, MAX_CHECKS
+from mpi_match.table.kinds import OP_MASK
 
 MOST_BINS = 63
 """Bins of a name at most: with its absence they are the bits of a word."""
@@ -126,14 +127,14 @@ def _count_cuts(filters: Array, coded: CodedFilters, lists: Any, first_cut: Arra
     (offsets, records, _), (set_size, set_offsets, set_codes) = coded, lists
     for f in filters:
         for row in range(offsets[f], offsets[f + 1]):
-            op, name = records[row, ROW_KIND] & 15, np.int64(records[row, ROW_NAME])
+            form, name = records[row, ROW_KIND] & OP_MASK, np.int64(records[row, ROW_NAME])
             low, high = np.int64(records[row, ROW_LO]), np.int64(records[row, ROW_HI])
             count[name] += 1
-            if LISTED >> op & 1:
+            if LISTED >> form & 1:
                 for i in range(set_offsets[low], set_offsets[low] + set_size[low]):
                     cuts[first_cut[name] + np.int64(set_codes[i])] += 1
                     cuts[first_cut[name] + np.int64(set_codes[i]) + 1] += 1
-            elif not WITHOUT_CUTS >> op & 1:
+            elif not WITHOUT_CUTS >> form & 1:
                 cuts[first_cut[name] + low] += 1
                 cuts[first_cut[name] + high + 1] += 1
 
@@ -145,12 +146,12 @@ def _count_excluded(filters: Array, coded: CodedFilters, first_cut: Array, depth
     offsets, records, _ = coded
     for f in filters:
         for row in range(offsets[f], offsets[f + 1]):
-            op, name, first = (
-                records[row, ROW_KIND] & 15,
+            form, name, first = (
+                records[row, ROW_KIND] & OP_MASK,
                 np.int64(records[row, ROW_NAME]),
                 first_cut[records[row, ROW_NAME]],
             )
-            if (LISTED | WITHOUT_CUTS) >> op & 1:
+            if (LISTED | WITHOUT_CUTS) >> form & 1:
                 excluded[name] += 0.5
                 continue
             low, high = first + np.int64(records[row, ROW_LO]), first + np.int64(records[row, ROW_HI]) + 1
@@ -160,7 +161,7 @@ def _count_excluded(filters: Array, coded: CodedFilters, first_cut: Array, depth
             )
             within, total = depth[high] - (depth[low - 1] if low else 0), depth[last - 1] - before
             share = 1.0 - within / total
-            excluded[name] += 1.0 - share if op == NE else share
+            excluded[name] += 1.0 - share if form == UNEQUAL else share
 
 
 def mask_functions(compiled: Callable[..., Any]) -> SimpleNamespace:

@@ -26,6 +26,7 @@ from mpi_match.engines.keyed.index.build import without_area
 from mpi_match.engines.keyed.index.features import choose_features
 from mpi_match.engines.keyed.index.filter_rows import ABSENT, ROW_KIND, ROW_NAME, CodedFilters, FilterRows
 from mpi_match.engines.keyed.index.layout import hash_of
+from mpi_match.table.kinds import OP_MASK
 from mpi_match.table.table import Table
 
 ROW_COST = 0.0003
@@ -150,6 +151,6 @@ def _fill_costs(
         matched[f], last = np.exp(likelihood[f]), np.int64(-1)
         for row in range(offsets[f], offsets[f + 1]):
             name = np.int64(records[row, ROW_NAME])
-            if name != last and records[row, ROW_KIND] & 15 != ABSENT:
+            if name != last and records[row, ROW_KIND] & OP_MASK != ABSENT:
                 matched[f] *= min(weight[name] * width, 1.0)
             last = name

@@ -19,13 +19,23 @@ from mpi_match.engines.keyed.bitmap.rows import BLOCK_FILTERS, BitRows, chances,
 from mpi_match.engines.keyed.grid.geometry import IN_BITMAP, LOW
 from mpi_match.engines.keyed.grid.hash_grid import STEP_WORDS
 from mpi_match.engines.keyed.grid.predicates import Added
-from mpi_match.engines.keyed.index.filter_rows import ABSENT, ATOMIC, EQ, IN, ROW_KIND, ROW_NAME, CodedFilters, FilterRows
+from mpi_match.engines.keyed.index.filter_rows import (
+    ABSENT,
+    ATOMIC,
+    EQUAL,
+    IN_LIST,
+    ROW_KIND,
+    ROW_NAME,
+    CodedFilters,
+    FilterRows,
+)
+from mpi_match.table.kinds import OP_MASK
 
 LATER_ROW_COST = 0.001
 """A bit in one row, in verifications: more than in the bitmap of a table, which is in order."""
 LEAST_FILTERS = 64
 """Tables of fewer filters do not say how often events have a name: then each is expected to have all."""
-_ASKS_FOR_A_VALUE = 1 << EQ | 1 << IN | ATOMIC
+_ASKS_FOR_A_VALUE = 1 << EQUAL | 1 << IN_LIST | ATOMIC
 
 
 class LiveBitmap:
@@ -88,9 +98,9 @@ def _choose(coded: CodedFilters, weight: Array, width: float, least: float, know
         has_value, often = not np.isnan(areas[f, 0]), np.ones(3)
         last = np.int64(-1)
         for row in range(offsets[f], offsets[f + 1]):
-            op, name = records[row, ROW_KIND] & 15, np.int64(records[row, ROW_NAME])
-            has_value = has_value or _ASKS_FOR_A_VALUE >> op & 1 != 0
-            if op != ABSENT and name != last:
+            form, name = records[row, ROW_KIND] & OP_MASK, np.int64(records[row, ROW_NAME])
+            has_value = has_value or _ASKS_FOR_A_VALUE >> form & 1 != 0
+            if form != ABSENT and name != last:
                 each = min(weight[name] * width, 1.0) if width else 1.0
                 at = np.argmax(often)
                 often[at] = min(often[at], each)

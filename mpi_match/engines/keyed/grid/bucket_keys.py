@@ -20,6 +20,7 @@ from mpi_match.compute.parallel import in_stretches, stretch_of
 from mpi_match.engines.keyed.grid.geometry import LOW, N_GROUPS, group_of, name_bit
 from mpi_match.engines.keyed.grid.hash_grid import MAX_SUB_BUCKETS, occupancy
 from mpi_match.engines.keyed.index.filter_rows import ROW_KIND, ROW_LO, ROW_NAME, CodedFilters, FilterRows, feature_of
+from mpi_match.table.kinds import OP_MASK
 
 ENTRIES_PER_SUB_BUCKET = 4
 
@@ -82,8 +83,12 @@ def _fill_keys(
         rarest, names = np.int64(len(weight)), np.uint64(0)
         a, b, c = np.int64(-1), np.int64(-1), np.int64(-1)  # those names, the rarest first
         for row in range(offsets[filters[i]], offsets[filters[i] + 1]):
-            op, name, lo = records[row, ROW_KIND] & 15, np.int64(records[row, ROW_NAME]), np.int64(records[row, ROW_LO])
-            feature = feature_of(op, name, lo, first_feature[name])
+            form, name, lo = (
+                records[row, ROW_KIND] & OP_MASK,
+                np.int64(records[row, ROW_NAME]),
+                np.int64(records[row, ROW_LO]),
+            )
+            feature = feature_of(form, name, lo, first_feature[name])
             if feature < 0:
                 continue
             names |= name_bit(name)

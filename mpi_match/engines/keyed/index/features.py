@@ -17,17 +17,18 @@ from mpi_match.compute.parallel import in_stretches, stretch_of
 from mpi_match.engines.keyed.index.filter_rows import (
     ABSENT,
     EXISTS,
-    IN,
-    NE,
-    NOT_IN,
+    IN_LIST,
+    OUT_OF_LIST,
     ROW_HI,
     ROW_KIND,
     ROW_LO,
     ROW_NAME,
+    UNEQUAL,
     CodedFilters,
     FilterRows,
     feature_of,
 )
+from mpi_match.table.kinds import OP_MASK
 
 NONE = np.uint32(0xFFFFFFFF)
 """No feature."""
@@ -36,8 +37,8 @@ MAX_LIST = 16
 """A filter with an `in` of at most so many values is indexed once for each; one with a longer `in`, by its name."""
 VISIT_COST, VERIFY_COST = 1.0, 2.0
 """Relative cost of visiting a node and of a candidate that fails."""
-_BROAD = 1 << NE | 1 << NOT_IN | 1 << ABSENT | 1 << EXISTS
-"""Operators that nearly every code satisfies."""
+_BROAD = 1 << UNEQUAL | 1 << OUT_OF_LIST | 1 << ABSENT | 1 << EXISTS
+"""Forms that nearly every code satisfies."""
 FILTERS_AT_ONCE = 2**14
 """Filters whose probabilities are added up together: the sum is the same for any number of threads."""
 
@@ -81,7 +82,7 @@ def _choose(
     chosen       i32[n_filters, K]  the rarest features, rarest first, at most one per name; -1 where there are fewer.  P + s
                  is "a code of operand list s": at most one of those, and only for short lists
     likelihood   f32[n_filters]  logarithm of the chance that an event with all its names satisfies the filter, each code
-                 equally likely; nothing off for operators that nearly every code satisfies
+                 equally likely; nothing off for forms that nearly every code satisfies
     """
     offsets, records, first_feature = filters
     n_features = len(weight) - len(set_size)
@@ -93,15 +94,15 @@ def _choose(
         while row < end:
             best, name = np.int64(-1), records[row, ROW_NAME]
             while row < end and records[row, ROW_NAME] == name:  # the rows of a filter are in the order of their names
-                op, lo = records[row, ROW_KIND] & 15, np.int64(records[row, ROW_LO])
-                candidate = feature_of(op, np.int64(name), lo, first_feature[name])
-                if op == IN:
+                form, lo = records[row, ROW_KIND] & OP_MASK, np.int64(records[row, ROW_LO])
+                candidate = feature_of(form, np.int64(name), lo, first_feature[name])
+                if form == IN_LIST:
                     chance *= set_size[lo] / n_codes[name]
-                elif not _BROAD >> op & 1:
+                elif not _BROAD >> form & 1:
                     chance *= (np.int64(records[row, ROW_HI]) - lo + 1) / n_codes[name]
                 if chance < 1e-250:  # a logarithm now and then, before a product of many becomes zero
                     logarithm, chance = logarithm + math.log(chance), 1.0
-                if op == IN and set_size[lo] <= MAX_LIST and not has_set:
+                if form == IN_LIST and set_size[lo] <= MAX_LIST and not has_set:
                     candidate = n_features + lo
                 if candidate >= 0 and (best < 0 or weight[candidate] < weight[best]):
                     best = candidate

@@ -11,17 +11,18 @@ from mpi_match.arrays.csr import Array, offsets_of, owners, sums
 from mpi_match.compute.compile_cache import inlined, jit
 from mpi_match.compute.parallel import MAX_ROWS, in_stretches, owner_of, running_sum, stable_order, take_rows
 from mpi_match.errors import EngineError
-from mpi_match.model import Op, Type
+from mpi_match.operators import Form, Type
+from mpi_match.table.kinds import OP_MASK, typed_forms
 from mpi_match.table.table import Table
 
-EQ, NE, IN, NOT_IN = int(Op.EQ), int(Op.NE), int(Op.IN), int(Op.NOT_IN)
-OP_SUFFIX, CONTAINS, EXISTS, ABSENT = int(Op.SUFFIX), int(Op.CONTAINS), int(Op.EXISTS), int(Op.ABSENT)
+EQUAL, UNEQUAL, IN_LIST, OUT_OF_LIST = map(int, (Form.EQUAL, Form.UNEQUAL, Form.IN_LIST, Form.OUT_OF_LIST))
+ATOM, EXISTS, ABSENT = map(int, (Form.ATOM, Form.EXISTS, Form.ABSENT))
 
-LISTED = 1 << IN | 1 << NOT_IN
-"""Operators as a set of bits, `LISTED >> op & 1`: those whose operand is a list ..."""
-ATOMIC = 1 << OP_SUFFIX | 1 << CONTAINS
-"""... those that ask for an atom ..."""
-FEATURE_ONLY = 1 << EQ | 1 << EXISTS | ATOMIC
+LISTED = 1 << IN_LIST | 1 << OUT_OF_LIST
+"""Forms as a set of bits, `LISTED >> form & 1`: those with a list of operands ..."""
+ATOMIC = 1 << ATOM
+"""... that which asks for an atom ..."""
+FEATURE_ONLY = 1 << EQUAL | 1 << EXISTS | ATOMIC
 """... and those that only ask for a feature."""
 
 ROW_NAME, ROW_LO, ROW_HI, ROW_KIND = range(4)
@@ -57,7 +58,9 @@ class CodedFilters(NamedTuple):
 
 
 class NamedRows(NamedTuple):
-    """The table's rows by name, columns of `Constraints`: name n has the rows offsets[n] to offsets[n + 1]."""
+    """The table's rows by name, columns of `Constraints`, but `kind` as in `FilterRows.records`: name n has the rows
+    offsets[n] to offsets[n + 1].
+    """
 
     offsets: Array
     kind: Array
@@ -88,7 +91,7 @@ class FilterRows:
     records        u32[c, 4]; those of a filter in the order of the table, hence by name
         NAME           name, or the virtual name of an atom
         LO, HI         the row's codes (0 for an atom), or both the operand list of `in` and `not in`
-        KIND           type << 4 | operator
+        KIND           `kinds.typed_forms`: type << KIND_SHIFT | form
     code_offsets   i64[V + 1]
     segments       i64[4, 2, V]  first and last code of each type on each name
     asked          i64[P]  constraints that ask for each feature; those on a name include its equalities
@@ -138,7 +141,8 @@ class FilterRows:
         code_offsets = offsets_of(np.append(vocabulary.n_codes, np.ones(vocabulary.n_atoms, np.int64)))
         n_virtual, n_sets = len(code_offsets) - 1, len(constraints.set_code_offsets) - 1
         by_name, n = np.empty((len(constraints), 4), np.uint32), len(constraints)
-        rows = NamedRows(constraints.offsets, *constraints.contiguous())
+        kind, lo, hi = constraints.contiguous()
+        rows = NamedRows(constraints.offsets, typed_forms(kind), lo, hi)
         numbers = OperandNumbers(vocabulary.atom_offsets, constraints.set_offsets)
         in_stretches(n, _compose, rows, numbers, by_name)
         sizes = n_virtual + int(code_offsets[-1]), n_sets, vocabulary.n_names
@@ -171,10 +175,10 @@ def _compose(stretch: int, n_stretches: int, rows: NamedRows, numbers: OperandNu
     for row in range(first, last):
         while offsets[name + 1] <= row:
             name += 1
-        op, shown, low, high = kind[row] & 15, name, np.int64(lo[row]), np.int64(hi[row])
-        if LISTED >> op & 1:
+        form, shown, low, high = kind[row] & OP_MASK, name, np.int64(lo[row]), np.int64(hi[row])
+        if LISTED >> form & 1:
             low = high = set_offsets[name] + low
-        elif ATOMIC >> op & 1:
+        elif ATOMIC >> form & 1:
             shown = n_names + atom_offsets[name] + low
             low = high = np.int64(0)
         records[row, ROW_NAME], records[row, ROW_LO], records[row, ROW_HI], records[row, ROW_KIND] = (
@@ -202,27 +206,27 @@ def _count_runs(
         first, k, number = row, kind[row], np.int64(lo[row])
         while row < offsets[name + 1] and kind[row] == k and lo[row] == number:
             row += 1
-        op, count = k & 15, row - first
-        if op == EQ:
+        form, count = k & OP_MASK, row - first
+        if form == EQUAL:
             asked[len(code_offsets) - 1 + code_offsets[name] + number] = count
-        elif ATOMIC >> op & 1:
+        elif ATOMIC >> form & 1:
             asked[n_names + atom_offsets[name] + number] = count
-        elif op == IN:
+        elif form == IN_LIST:
             listed[set_offsets[name] + number] = count
-        elif op == ABSENT:
+        elif form == ABSENT:
             absent[name] = count
 
 
 @inlined
-def feature_of(op: Any, name: Any, lo: Any, first_feature: Any) -> Any:
+def feature_of(form: Any, name: Any, lo: Any, first_feature: Any) -> Any:
     """What a constraint asks for: first_feature + lo for an equality, the name otherwise, -1 for `absent`.
 
     `first_feature` is that of its name.  It is a number: an array argument would be a reference to count, at every
     constraint, by all threads in one place.
     """
     feature = name
-    if op == ABSENT:
+    if form == ABSENT:
         feature = np.int64(-1)
-    elif op == EQ:
+    elif form == EQUAL:
         feature = first_feature + lo
     return feature

@@ -34,19 +34,20 @@ from mpi_match.engines.keyed.index.features import NONE
 from mpi_match.engines.keyed.index.filter_rows import (
     ABSENT,
     FEATURE_ONLY,
-    IN,
-    NE,
-    NOT_IN,
+    IN_LIST,
+    OUT_OF_LIST,
     ROW_HI,
     ROW_KIND,
     ROW_LO,
     ROW_NAME,
     SET,
+    UNEQUAL,
     CodedFilters,
     FilterRows,
     feature_of,
 )
 from mpi_match.errors import EngineError
+from mpi_match.table.kinds import KIND_SHIFT, OP_MASK
 from mpi_match.table.table import Table
 
 HEADER = 4
@@ -55,8 +56,8 @@ MAX_CHECKS = 2**COUNT_BITS - 1
 MOST_LISTED = MAX_CHECKS
 """A filter with more checks than this is long."""
 LONG_HEADER = 3
-_TYPED = 1 << NE | 1 << NOT_IN
-_NEGATIVE = 1 << NE | 1 << ABSENT
+_TYPED = 1 << UNEQUAL | 1 << OUT_OF_LIST
+_NEGATIVE = 1 << UNEQUAL | 1 << ABSENT
 NO_LIST = np.uint64(0xFFFFFFFFFFFFFFFF)
 _lower_bound: Any = nested(lower_bound)
 
@@ -147,14 +148,18 @@ def _entry_sizes(stretch: int, n_stretches: int, filters: CodedFilters, postings
         f, set_ = filter_id[e], np.int64(set_id[e])
         n = 0
         for row in range(offsets[f], offsets[f + 1]):
-            op, name, lo = records[row, ROW_KIND] & 15, np.int64(records[row, ROW_NAME]), np.int64(records[row, ROW_LO])
-            known = op == IN and lo == set_
-            if FEATURE_ONLY >> op & 1:
-                feature = feature_of(op, name, lo, first_feature[name])
+            form, name, lo = (
+                records[row, ROW_KIND] & OP_MASK,
+                np.int64(records[row, ROW_NAME]),
+                np.int64(records[row, ROW_LO]),
+            )
+            known = form == IN_LIST and lo == set_
+            if FEATURE_ONLY >> form & 1:
+                feature = feature_of(form, name, lo, first_feature[name])
                 for d in range(depth):
                     known |= keys[e, d] != NONE and keys[e, d] == feature_rank[feature]
             if not known:
-                n += 1 + (_TYPED >> op & 1)
+                n += 1 + (_TYPED >> form & 1)
         sizes[e] = HEADER + 2 * n
 
 
@@ -202,21 +207,25 @@ def _fill(
         first = long_places[nth] + LONG_HEADER if is_long else at + HEADER
         n_positive = n_negative = n_sets = 0
         for row in range(offsets[f], offsets[f + 1]):
-            op, name, lo = records[row, ROW_KIND] & 15, np.int64(records[row, ROW_NAME]), np.int64(records[row, ROW_LO])
-            known = op == IN
-            n_sets += op == NOT_IN or (op == IN and lo != set_)
-            if FEATURE_ONLY >> op & 1:
-                feature = feature_of(op, name, lo, first_feature[name])
+            form, name, lo = (
+                records[row, ROW_KIND] & OP_MASK,
+                np.int64(records[row, ROW_NAME]),
+                np.int64(records[row, ROW_LO]),
+            )
+            known = form == IN_LIST
+            n_sets += form == OUT_OF_LIST or (form == IN_LIST and lo != set_)
+            if FEATURE_ONLY >> form & 1:
+                feature = feature_of(form, name, lo, first_feature[name])
                 for d in range(depth):
                     known |= keys[e, d] != NONE and keys[e, d] == feature_rank[feature]
             if known:
                 continue
-            if op == ABSENT:
+            if form == ABSENT:
                 n_negative += 1
                 continue
             base, low, high = np.uint64(name) << bits, np.uint64(lo), np.uint64(records[row, ROW_HI])
-            if _TYPED >> op & 1:
-                type_ = records[row, ROW_KIND] >> 4
+            if _TYPED >> form & 1:
+                type_ = records[row, ROW_KIND] >> KIND_SHIFT
                 low, high = np.uint64(segments[type_, 0, name]), np.uint64(segments[type_, 1, name])
             place = first + 2 * n_positive
             width, of = high - low + np.uint64(1), n_codes[name]
@@ -228,11 +237,11 @@ def _fill(
                 place -= 2
             words[place], words[place + 1] = base | low, base | high
             n_positive += 1
-            n_negative += op == NE
+            n_negative += form == UNEQUAL
         place = first + 2 * n_positive
         for row in range(offsets[f], offsets[f + 1] if n_negative else 0):
-            op = records[row, ROW_KIND] & 15
-            if _NEGATIVE >> op & 1:
+            form = records[row, ROW_KIND] & OP_MASK
+            if _NEGATIVE >> form & 1:
                 base = np.uint64(records[row, ROW_NAME]) << bits
                 words[place], words[place + 1] = (
                     base | np.uint64(records[row, ROW_LO]),
@@ -240,10 +249,10 @@ def _fill(
                 )
                 place += 2
         for row in range(offsets[f], offsets[f + 1] if n_sets else 0):
-            op = records[row, ROW_KIND] & 15
-            if op == NOT_IN or (op == IN and np.int64(records[row, SET]) != set_):
+            form = records[row, ROW_KIND] & OP_MASK
+            if form == OUT_OF_LIST or (form == IN_LIST and np.int64(records[row, SET]) != set_):
                 words[place] = np.uint64(records[row, ROW_NAME]) << bits
-                words[place + 1] = set_places[records[row, SET]] << 1 | (op == NOT_IN)
+                words[place + 1] = set_places[records[row, SET]] << 1 | (form == OUT_OF_LIST)
                 place += 2
         words[at] = interface[f]
         if is_long:

@@ -26,7 +26,8 @@ from mpi_match.arrays.csr import Array, offsets_of, owners
 from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.engines.keyed.index.filter_rows import ROW_HI, ROW_KIND, ROW_LO, ROW_NAME, FilterRows
 from mpi_match.lab.baselines.event_by_event import lower_bound
-from mpi_match.model import Op
+from mpi_match.operators import Form
+from mpi_match.table.kinds import KIND_SHIFT, OP_MASK
 
 NODE_FIRST, NODE_LAST, NODE_FIRST_ENTRY, NODE_LAST_ENTRY, NODE_LEFT, NODE_RIGHT, NODE_SPLIT, NODE_NAME = range(8)
 """Columns of `Tree.nodes`."""
@@ -66,17 +67,17 @@ class Tree(NamedTuple):
 def extents(rows: FilterRows) -> Extents:
     """What an event must have to match: names, and intervals of their codes (`absent` asks for none)."""
     n_filters, records = len(rows.offsets) - 1, rows.records
-    asks = np.flatnonzero(records[:, ROW_KIND] & 15 != Op.ABSENT)
+    asks = np.flatnonzero(records[:, ROW_KIND] & OP_MASK != Form.ABSENT)
     key = owners(rows.offsets)[asks] << 32 | records[asks, ROW_NAME]
     if np.any(key[1:] < key[:-1]):  # atoms stand among the constraints of the name that they are of
         by_name = np.argsort(key, kind="stable")
         asks, key = asks[by_name], key[by_name]
-    type_, op, name = records[asks, ROW_KIND] >> 4, records[asks, ROW_KIND] & 15, records[asks, ROW_NAME]
+    type_, form, name = records[asks, ROW_KIND] >> KIND_SHIFT, records[asks, ROW_KIND] & OP_MASK, records[asks, ROW_NAME]
     low, high = records[asks, ROW_LO].astype(np.int64), records[asks, ROW_HI].astype(np.int64)
-    listed = np.flatnonzero(op == Op.IN)
+    listed = np.flatnonzero(form == Form.IN_LIST)
     lists = low[listed]
     low[listed], high[listed] = rows.set_codes[rows.set_offsets[lists]], rows.set_codes[rows.set_offsets[lists + 1] - 1]
-    wide = np.flatnonzero((op == Op.NE) | (op == Op.NOT_IN))
+    wide = np.flatnonzero((form == Form.UNEQUAL) | (form == Form.OUT_OF_LIST))
     low[wide], high[wide] = rows.segments[type_[wide], 0, name[wide]], rows.segments[type_[wide], 1, name[wide]]
     first = np.flatnonzero(np.diff(key, prepend=-1))
     if len(first):  # of several constraints on a name, what all of them allow

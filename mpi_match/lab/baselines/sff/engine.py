@@ -20,7 +20,7 @@ from mpi_match.arrays.csr import Array
 from mpi_match.lab.baselines.event_by_event import EncodedEvents, EventByEvent, EventScratch, areas_of
 from mpi_match.lab.baselines.sff import search
 from mpi_match.lab.baselines.sff.index import PredicateIndex, selectivity_table
-from mpi_match.model import Op
+from mpi_match.operators import Form
 from mpi_match.table.table import Table
 
 NARROW_NEED = 30
@@ -44,7 +44,7 @@ class Sff(EventByEvent):
         super().__init__(table, options)
         constraints, filters, n = table.constraints, table.filters, table.n_filters
         index, (circle, circles) = PredicateIndex.of(table), areas_of(table)
-        is_absent = constraints.op == Op.ABSENT
+        is_absent = constraints.form == Form.ABSENT
         need = (filters.size - np.bincount(constraints.filter_id[is_absent], minlength=n)).astype(np.uint32)
         names, exclude_offsets, exclude = selectivity_table(table, int(options["rounds"]))
         largest = int(need.max(initial=0))

@@ -26,18 +26,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of, owners
-from mpi_match.model import Op, Type
+from mpi_match.model import Type
+from mpi_match.operators import Form
 from mpi_match.table.constraints import Constraints
+from mpi_match.table.kinds import KIND_SHIFT, forms_of
 from mpi_match.table.table import Table
-from mpi_match.table.vocabulary import ATOM_OPS
 
-EQUAL, BELOW, ABOVE, UNEQUAL, WITHIN, IN_LIST, OUT_OF_LIST, PRESENT = range(8)
-_CLASS = {
-    **{Op.EQ: EQUAL, Op.NE: UNEQUAL, Op.LT: BELOW, Op.LE: BELOW, Op.GT: ABOVE, Op.GE: ABOVE},
-    **{Op.BETWEEN: WITHIN, Op.PREFIX: WITHIN, Op.IN: IN_LIST, Op.NOT_IN: OUT_OF_LIST},
-    **{Op.EXISTS: PRESENT, Op.SUFFIX: PRESENT, Op.CONTAINS: PRESENT, Op.ABSENT: -1},
-}
-_CLASS_OF = np.array([_CLASS[op] for op in Op])
+BELOW, ABOVE, WITHIN, PRESENT = map(int, (Form.BELOW, Form.ABOVE, Form.WITHIN, Form.EXISTS))
+_CLASS = {Form.PREFIX: Form.WITHIN, Form.ATOM: Form.EXISTS}
+_CLASS_OF = np.array([_CLASS.get(form, form) for form in Form])
+"""i64, by form: the class of a predicate, which is its form but for these."""
 GROUP_CLASS, GROUP_FIRST, GROUP_LAST, GROUP_FIRST_CODE, GROUP_LAST_CODE = range(5)
 """Columns of `PredicateIndex.groups`."""
 
@@ -73,22 +71,22 @@ class PredicateIndex:
         n_names, name_of_row = vocabulary.n_names, constraints.name_id
         first_rows = _starts(name_of_row, constraints.kind, constraints.lo, constraints.hi)
         lo, hi, kind, name = (a[first_rows] for a in (constraints.lo, constraints.hi, constraints.kind, name_of_row))
-        op = kind & 15
-        is_atom = np.isin(op, ATOM_OPS)
+        form = forms_of(kind)
+        is_atom = form == Form.ATOM
         name[is_atom] = n_names + vocabulary.atom_offsets[name[is_atom]] + lo[is_atom]
         rows = np.append(first_rows, len(constraints))
         starts = _starts(name, kind)
         stops = np.append(starts[1:], len(first_rows))
         absent = np.zeros((n_names, 2), np.int64)
-        is_absent = op[starts] == Op.ABSENT
+        is_absent = form[starts] == Form.ABSENT
         absent[name[starts[is_absent]]] = np.stack((rows[starts[is_absent]], rows[stops[is_absent]]), axis=1)
         starts, stops = starts[~is_absent], stops[~is_absent]
-        type_ = np.where(is_atom[starts], Type.ANY, kind[starts] >> 4)
+        type_ = np.where(is_atom[starts], Type.ANY, kind[starts] >> KIND_SHIFT)
         segments = np.array([vocabulary.segment(each) for each in Type])  # [type, first or last, name]
         segments = np.append(segments, np.zeros((*segments.shape[:2], vocabulary.n_atoms), np.int64), axis=2)
         of_group = name[starts]
         groups = np.stack(
-            (_CLASS_OF[op[starts]], starts, stops, segments[type_, 0, of_group], segments[type_, 1, of_group]), axis=1
+            (_CLASS_OF[form[starts]], starts, stops, segments[type_, 0, of_group], segments[type_, 1, of_group]), axis=1
         )
         order = np.argsort(of_group, kind="stable")
         return cls(
@@ -143,7 +141,7 @@ def selectivity_table(table: Table, rounds: int) -> tuple[Array, Array, Array]:
     constraints, interface = table.constraints, table.filters.interface
     if not rounds:
         return np.zeros(0, np.int64), np.zeros(1, np.int64), np.zeros(0, np.uint32)
-    asks = np.flatnonzero(constraints.op != Op.ABSENT)
+    asks = np.flatnonzero(constraints.form != Form.ABSENT)
     pairs = np.sort(constraints.name_id[asks] << 32 | constraints.filter_id[asks])
     pairs = pairs[_starts(pairs)]
     pairs = pairs >> 32 << 32 | interface[pairs & (2**32 - 1)]  # ascending still: interfaces ascend with filters

@@ -14,6 +14,7 @@ import numpy as np
 
 from mpi_match.compute.array_pointers import line, rows
 from mpi_match.compute.compile_cache import jit, nested
+from mpi_match.engines.keyed.index.filter_rows import IN_LIST, OUT_OF_LIST, UNEQUAL
 from mpi_match.lab.baselines.event_by_event import (
     NEXT_EVENT,
     PAIRS_BEFORE,
@@ -31,10 +32,7 @@ from mpi_match.lab.baselines.sff.index import (
     GROUP_FIRST_CODE,
     GROUP_LAST,
     GROUP_LAST_CODE,
-    IN_LIST,
-    OUT_OF_LIST,
     PRESENT,
-    UNEQUAL,
     WITHIN,
 )
 

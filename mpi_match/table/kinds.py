@@ -1,0 +1,75 @@
+"""The kind of a constraint: its type and its operator in one number, and what `operators` says of either, by kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array
+from mpi_match.model import ModelError
+from mpi_match.operators import OPERATORS, Form, Op, Operator, Type
+
+KIND_SHIFT = 4
+"""A constraint's kind is one byte: `type << KIND_SHIFT | op`."""
+OP_MASK = (1 << KIND_SHIFT) - 1
+N_KINDS = 256
+"""Kinds that a byte can be."""
+UNKNOWN = 255
+"""The form of a kind that is no type and operator."""
+
+
+def kind_of(type_: Type, op: Op) -> int:
+    """The kind of a type and an operator."""
+    return type_ << KIND_SHIFT | op
+
+
+def parts_of(kind: int) -> tuple[Type, Op]:
+    """Type and operator of a kind.  Raises ModelError for a kind that is none."""
+    check_kinds(np.array([kind]))
+    return Type(kind >> KIND_SHIFT), Op(kind & OP_MASK)
+
+
+def kinds_where(is_one: Callable[[Operator], bool]) -> Array:
+    """bool[N_KINDS], by kind: is the predicate true of its operator?  False for numbers that are no kinds."""
+    found = np.zeros(N_KINDS, bool)
+    for op, record in OPERATORS.items():
+        found[[kind_of(type_, op) for type_ in record.types]] = is_one(record)
+    return found
+
+
+def _forms() -> Array:
+    found = np.full(N_KINDS, UNKNOWN, np.uint8)
+    for op, record in OPERATORS.items():
+        found[[kind_of(type_, op) for type_ in record.types]] = record.form
+    return found
+
+
+_FORM = _forms()
+KIND_OF_PRESENCE = np.uint8(kind_of(Type.ANY, Op.EXISTS))
+"""The kind of a row that only asks for presence; no other kind sorts before it."""
+IS_KIND = kinds_where(lambda record: True)
+IS_ATOM, IS_LISTED = kinds_where(lambda record: record.form is Form.ATOM), kinds_where(lambda record: record.is_listed)
+
+
+def check_kinds(kind: Array) -> None:
+    """Raise ModelError if one of these numbers u8[c] is no kind: no code may guess what its rows ask for."""
+    if IS_KIND[kind].all():
+        return
+    wrong = int(kind[~IS_KIND[kind]][0])
+    raise ModelError(f"a constraint has the kind {wrong}, which is no type and operator of this version")
+
+
+def forms_of(kind: Array) -> Array:
+    """u8[c]: the form (`operators.Form`) of rows with these kinds u8[c].  Raises ModelError for a number that is no kind."""
+    some = kind if any(kind.strides) else kind[:1]
+    check_kinds(some)
+    return np.broadcast_to(_FORM[some], kind.shape)
+
+
+def typed_forms(kind: Array) -> Array:
+    """u8[c]: `type << KIND_SHIFT | form` of rows with these kinds u8[c], for compiled code, which knows no operators.
+
+    Raises ModelError for a number that is no kind.
+    """
+    return kind & np.uint8(~OP_MASK & 0xFF) | forms_of(kind)

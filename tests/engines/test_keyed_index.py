@@ -16,6 +16,7 @@ from mpi_match.engines.keyed.index.build import build_index
 from mpi_match.engines.keyed.index.features import feature_weights
 from mpi_match.engines.keyed.index.filter_rows import FilterRows
 from mpi_match.engines.keyed.index.layout import EMPTY, N_SLOTS, SLOTS, KeyedIndex, hash_of
+from mpi_match.engines.keyed.index.value_classes import value_classes
 from mpi_match.lab.workloads.scenarios import SCENARIOS
 from mpi_match.table.table import Table
 
@@ -29,7 +30,7 @@ TABLES = {
 
 def built(table: Table) -> KeyedIndex:
     rows = FilterRows.of(table)
-    return build_index(table, rows, feature_weights(rows))
+    return build_index(table, rows, feature_weights(rows), value_classes(rows))
 
 
 @pytest.fixture

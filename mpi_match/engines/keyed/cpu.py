@@ -81,6 +81,7 @@ from mpi_match.engines.keyed.index.build import build_index
 from mpi_match.engines.keyed.index.features import feature_weights
 from mpi_match.engines.keyed.index.filter_rows import FilterRows, too_large
 from mpi_match.engines.keyed.index.layout import KeyedIndex
+from mpi_match.engines.keyed.index.value_classes import value_classes
 from mpi_match.engines.keyed.tag_sets.index import TagSetIndex
 from mpi_match.engines.keyed.tag_sets.matcher import TagSetMatcher, TagSetScratch
 from mpi_match.engines.sharing import Scratch, ScratchSets
@@ -345,9 +346,9 @@ class _Scratch(Scratch):
 def consolidated(table: Table, *, live: bool, with_bitmap: bool = True) -> tuple[KeyedIndex, LiveFilters, Bitmap | None]:
     """The index of a table, the slot tables of its filters with areas and its changes, and the bitmap, if there is one."""
     rows = FilterRows.of(table)
-    weight = feature_weights(rows)
-    listed, bitmap = divide(table, rows, weight) if with_bitmap else (None, None)
-    index = build_index(table, rows, weight, listed)
+    weight, classes = feature_weights(rows), value_classes(rows)
+    listed, bitmap = divide(table, rows, weight, classes) if with_bitmap else (None, None)
+    index = build_index(table, rows, weight, classes, listed)
     bins = Bins.of_codes(rows) if live and with_bitmap and bitmap is None else None if bitmap is None else bitmap.bins
     if bins is not None and not bins.n_rows:
         bins = None

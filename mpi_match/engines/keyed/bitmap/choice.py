@@ -26,6 +26,7 @@ from mpi_match.engines.keyed.index.build import without_area
 from mpi_match.engines.keyed.index.features import choose_features
 from mpi_match.engines.keyed.index.filter_rows import ABSENT, ROW_KIND, ROW_NAME, CodedFilters, FilterRows
 from mpi_match.engines.keyed.index.layout import hash_of
+from mpi_match.engines.keyed.index.value_classes import ValueClasses
 from mpi_match.table.kinds import OP_MASK
 from mpi_match.table.table import Table
 
@@ -50,11 +51,11 @@ class DividedFilters(NamedTuple):
     bitmap: Bitmap | None
 
 
-def divide(table: Table, rows: FilterRows, weight: Array) -> DividedFilters:
+def divide(table: Table, rows: FilterRows, weight: Array, classes: ValueClasses) -> DividedFilters:
     """Choose the filters of the bitmap, from the weights of their features, and make it."""
     filters = np.flatnonzero(without_area(table)).astype(ROW)
     width = float(np.mean(table.filters.size)) if table.n_filters else 0.0
-    in_lists = _list_costs(table, rows, weight, width)
+    in_lists = _list_costs(table, rows, (weight, classes), width)
     if 0 < table.n_filters <= FEW_FILTERS:
         _ready(table, rows, filters)
     candidates = filters[in_lists[filters] > LEAST_COLUMNS * ROW_COST]
@@ -105,9 +106,10 @@ class _Coded(NamedTuple):
         return Bitmap.of(self.bins, self.filters, self.places, self.words, self.shift)
 
 
-def _list_costs(table: Table, rows: FilterRows, weight: Array, width: float) -> Array:
+def _list_costs(table: Table, rows: FilterRows, features: tuple[Array, ValueClasses], width: float) -> Array:
     """f64[n_filters]: how often an event of `width` attributes looks at each filter in a list."""
-    chosen, likelihood = choose_features(rows, weight)
+    weight, classes = features
+    chosen, likelihood = choose_features(rows, weight, classes)
     cost, matched = np.empty(table.n_filters), np.empty(table.n_filters)
     n_alike = np.zeros(1 << (4 * table.n_filters).bit_length(), np.uint32)
     _count_alike(chosen, n_alike)

@@ -36,23 +36,27 @@ from mpi_match.engines.keyed.index.layout import (
 )
 from mpi_match.engines.keyed.index.postings import Postings, fill_lists
 from mpi_match.engines.keyed.index.trie import Trie
+from mpi_match.engines.keyed.index.value_classes import ValueClasses
 from mpi_match.table.table import Table
 
 
-def build_index(table: Table, rows: FilterRows, weight: Array, filters: Array | None = None) -> KeyedIndex:
+def build_index(
+    table: Table, rows: FilterRows, weight: Array, classes: ValueClasses, filters: Array | None = None
+) -> KeyedIndex:
     """Build the index of `filters` u32, by default all those without an area, from the table's rows and the weights of their
     features.
 
     An event is expected to have as many attributes as a filter has constraints.  Raises EngineError, see `fill_lists`.
     """
-    chosen, likelihood = choose_features(rows, weight)
+    chosen, likelihood = choose_features(rows, weight, classes)
     some = chosen if filters is None else chosen[filters]
     if filters is None:
         filters = np.flatnonzero(without_area(table)).astype(ROW)
     depth = choose_depth(some, weight, float(np.mean(table.filters.size)) if table.n_filters else 0.0)
-    filter_id, set_id, features = expand(filters, chosen, depth, rows)
-    feature_rank = rank_features(features, weight[: rows.n_features])
+    filter_id, set_id, features = expand(filters, chosen, depth, rows, classes)
+    feature_rank = rank_features(features, classes.weights(weight[: rows.n_features]))
     keys, n_features = make_keys(features, feature_rank), int(np.count_nonzero(feature_rank != NONE))
+    feature_rank = classes.spread(feature_rank)
     trie = Trie.of(keys, n_features, order_of_lists(keys, n_features, filter_id, table.filters.interface, likelihood))
     n_slots = 1 << max(4, (2 * len(trie.sparse)).bit_length())
     index, sections = _lay_out(

@@ -28,13 +28,12 @@ from mpi_match.engines.keyed.index.filter_rows import (
     FilterRows,
     feature_of,
 )
+from mpi_match.engines.keyed.index.value_classes import ValueClasses
 from mpi_match.table.kinds import OP_MASK
 
 NONE = np.uint32(0xFFFFFFFF)
 """No feature."""
 MAX_KEY_FEATURES = 3
-MAX_LIST = 16
-"""A filter with an `in` of at most so many values is indexed once for each; one with a longer `in`, by its name."""
 VISIT_COST, VERIFY_COST = 1.0, 2.0
 """Relative cost of visiting a node and of a candidate that fails."""
 _BROAD = 1 << UNEQUAL | 1 << OUT_OF_LIST | 1 << ABSENT | 1 << EXISTS
@@ -57,12 +56,13 @@ def feature_weights(rows: FilterRows) -> Array:
     return np.concatenate([weight, sums(weight[in_list], rows.set_offsets)])
 
 
-def choose_features(rows: FilterRows, weight: Array) -> tuple[Array, Array]:
+def choose_features(rows: FilterRows, weight: Array, classes: ValueClasses) -> tuple[Array, Array]:
     """Each filter's rarest features i32[n_filters, MAX_KEY_FEATURES], and its `likelihood` f32[n_filters], see `_choose`."""
     n_filters = len(rows.offsets) - 1
     chosen, likelihood = np.empty((n_filters, MAX_KEY_FEATURES), np.int32), np.empty(n_filters, np.float32)
     n_codes = np.diff(rows.code_offsets)
-    in_stretches(n_filters, _choose, rows.coded, weight, rows.set_size, n_codes, chosen, likelihood)
+    lists = rows.set_size, classes.is_filed
+    in_stretches(n_filters, _choose, rows.coded, weight, lists, n_codes, chosen, likelihood)
     return chosen, likelihood
 
 
@@ -72,7 +72,7 @@ def _choose(
     n_stretches: int,
     filters: CodedFilters,
     weight: Array,
-    set_size: Array,
+    lists: tuple[Array, Array],
     n_codes: Array,
     chosen: Array,
     likelihood: Array,
@@ -80,11 +80,11 @@ def _choose(
     """Fill `chosen` and `likelihood`.
 
     chosen       i32[n_filters, K]  the rarest features, rarest first, at most one per name; -1 where there are fewer.  P + s
-                 is "a code of operand list s": at most one of those, and only for short lists
+                 is "a code of operand list s": at most one of those, and only of lists that are filed
     likelihood   f32[n_filters]  logarithm of the chance that an event with all its names satisfies the filter, each code
                  equally likely; nothing off for forms that nearly every code satisfies
     """
-    offsets, records, first_feature = filters
+    (offsets, records, first_feature), (set_size, is_filed) = filters, lists
     n_features = len(weight) - len(set_size)
     depth = chosen.shape[1]
     for f in stretch_of(len(offsets) - 1, stretch, n_stretches):
@@ -102,7 +102,7 @@ def _choose(
                     chance *= (np.int64(records[row, ROW_HI]) - lo + 1) / n_codes[name]
                 if chance < 1e-250:  # a logarithm now and then, before a product of many becomes zero
                     logarithm, chance = logarithm + math.log(chance), 1.0
-                if form == IN_LIST and set_size[lo] <= MAX_LIST and not has_set:
+                if form == IN_LIST and is_filed[lo] and not has_set:
                     candidate = n_features + lo
                 if candidate >= 0 and (best < 0 or weight[candidate] < weight[best]):
                     best = candidate

@@ -5,9 +5,9 @@
     f1   city in (a, b)          f1, list 0  city=a                     0        0             0     f1, list 0
                                  f1, list 0  city=b                     2        2             2     f1, list 0
 
-A filter has one key, or one for each value of one `in`.  Features in use are numbered from rare to frequent, so that an
-ascending key begins with its rarest feature.  Sorting puts rows of one key next to each other, which makes the lists, and
-keys with a common prefix too, which makes the trie (`index.layout`).
+A filter has one key, or one for each class of the values of one `in` (`value_classes`).  Features in use are numbered from
+rare to frequent, so that an ascending key begins with its rarest feature.  Sorting puts rows of one key next to each other,
+which makes the lists, and keys with a common prefix too, which makes the trie (`index.layout`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from mpi_match.compute.compile_cache import jit
 from mpi_match.compute.parallel import MAX_ROWS, in_stretches, running_sum, stable_order, stretch_of, take
 from mpi_match.engines.keyed.index.features import NONE
 from mpi_match.engines.keyed.index.filter_rows import FilterRows
+from mpi_match.engines.keyed.index.value_classes import ValueClasses
 from mpi_match.errors import EngineError
 
 LIKELIHOOD_BITS = 16
@@ -42,7 +43,7 @@ class Expanded(NamedTuple):
 
 
 class OperandLists(NamedTuple):
-    """The operand lists of a table; see `FilterRows` for `set_first`, `set_offsets` and `set_codes`."""
+    """The operand lists of a table by classes: see `FilterRows.set_first`, and `ValueClasses` for the others."""
 
     first: Array
     offsets: Array
@@ -58,19 +59,19 @@ class PackedColumns(NamedTuple):
     none: int
 
 
-def expand(filters: Array, chosen: Array, depth: int, rows: FilterRows) -> Expanded:
-    """One key for each of `filters`, or one for each value of the operand list in it.
+def expand(filters: Array, chosen: Array, depth: int, rows: FilterRows, classes: ValueClasses) -> Expanded:
+    """One key for each of `filters`, or one for each class of the operand list in it.
 
     It is made of the first `depth` features of `chosen`, i32[n_filters, K].  Raises EngineError for 2^32 keys.
     """
     copies = np.empty(len(filters), np.uint32)
-    in_stretches(len(filters), _count_copies, filters, chosen, depth, rows.set_size, rows.n_features, copies)
+    in_stretches(len(filters), _count_copies, filters, chosen, depth, np.diff(classes.offsets), rows.n_features, copies)
     places = running_sum(copies)
     if places[-1] > MAX_ROWS:
         raise EngineError("`keyed` would file 2^32 filters or more; engine 'counting' can serve this table")
     n = places[-1]
     expanded = Expanded(np.empty(n, np.uint32), np.empty(n, np.int32), np.empty((n, depth), np.int32))
-    lists = OperandLists(rows.set_first, rows.set_offsets, rows.set_codes)
+    lists = OperandLists(rows.set_first, classes.offsets, classes.codes)
     in_stretches(len(filters), _expand, filters, chosen, places, lists, rows.n_features, expanded)
     return expanded
 

@@ -8,10 +8,8 @@ from dataclasses import dataclass, field
 from mpi_match.arrays.strings import Strings
 from mpi_match.model import Op, Operand, Type, Value, satisfies_operand
 from mpi_match.operators import Anchor, Form
+from mpi_match.table.pieces import Pieces
 from mpi_match.table.virtual_names import ATOM_FORMS, TYPE_LETTERS, VirtualName, forms_of, operand_bytes, parse, prefix_of
-
-_Pieces = dict[int, dict[bytes, int]]
-"""Texts by their length, with the ids of their names."""
 
 
 @dataclass
@@ -32,9 +30,9 @@ class ElementNames:
     judged: list[tuple[int, Op, Type, Operand]] = field(default_factory=list)
     _n_others: int = 0
     _listed: dict[tuple[Type, Value], list[int]] = field(default_factory=dict)
-    _prefixes: _Pieces = field(default_factory=dict)
-    _suffixes: _Pieces = field(default_factory=dict)
-    _contained: _Pieces = field(default_factory=dict)
+    _prefixes: Pieces = field(default_factory=Pieces)
+    _suffixes: Pieces = field(default_factory=Pieces)
+    _contained: Pieces = field(default_factory=Pieces)
 
     @property
     def has_only_equal(self) -> bool:
@@ -50,8 +48,7 @@ class ElementNames:
         operand, record = name.operand(), name.op.record
         pieces = {Anchor.END: self._suffixes, Anchor.ANYWHERE: self._contained}
         if record.form is Form.PREFIX or record.anchor is not None:
-            by_length = self._prefixes if record.anchor is None else pieces[record.anchor]
-            by_length.setdefault(len(name.rest), {})[name.rest] = name_id
+            (self._prefixes if record.anchor is None else pieces[record.anchor]).add(name.rest, name_id)
         elif not isinstance(operand, tuple):
             self.judged.append((name_id, name.op, name.type, operand))
         elif record.form is Form.WITHIN and name.type is Type.NUMBER and not any(record.excludes):
@@ -77,17 +74,8 @@ class ElementNames:
         ]
         if type_ is Type.STRING:
             text = operand_bytes(value)
-            for n, by in self._prefixes.items():
-                found += _among(by, {text[:n]} if n <= len(text) else set())
-            for n, by in self._suffixes.items():
-                found += _among(by, {text[len(text) - n :]} if n <= len(text) else set())
-            for n, by in self._contained.items():
-                found += _among(by, {text[i : i + n] for i in range(len(text) - n + 1)})
+            found += self._prefixes.starting(text) + self._suffixes.ending(text) + self._contained.within(text)
         return found
-
-
-def _among(by: dict[bytes, int], pieces: set[bytes]) -> list[int]:
-    return [by[piece] for piece in pieces & by.keys()]
 
 
 def element_names(names: Strings, find: Callable[[bytes], int]) -> dict[bytes, ElementNames]:

@@ -46,12 +46,11 @@ from mpi_match.arrays.strings import Strings
 from mpi_match.operators import OPERATORS, Anchor, Form, Op, Type
 from mpi_match.table.element_names import ElementNames, element_names
 from mpi_match.table.name_lookup import NameLookup
+from mpi_match.table.pieces import Pieces
 from mpi_match.table.virtual_names import MARK
 
 ATOM_OPS = tuple(sorted(op for op, record in OPERATORS.items() if record.form is Form.ATOM))
 """Operators that make atoms, by number."""
-_Pieces = dict[int, dict[bytes, int]]
-"""Texts by their length, with their atoms."""
 _Judged = tuple[int, Callable[[Any, Any], bool], bytes]
 """An atom, what tells if a text satisfies it with an operand, and the operand."""
 MAX_CLASSES = 2**20
@@ -240,16 +239,10 @@ class Vocabulary:
     def satisfied_atoms(self, name: int, value: bytes) -> list[int]:
         """Atoms (sorted ids) of a name that a string satisfies.
 
-        Work: one look-up for each length that occurs among the suffixes, one for each start position and each length that
-        occurs among the contained strings, and one call for each atom of an operator without an `Operator.anchor`.
+        Work: see `Pieces` for operators with an `Operator.anchor`; one call for each atom of the others.
         """
         suffixes, contained, judged = self._atoms_of(name)
-        found = [
-            atom for n, by in suffixes.items() if n <= len(value) and (atom := by.get(value[len(value) - n :])) is not None
-        ]
-        for n, by in contained.items():
-            pieces = {value[i : i + n] for i in range(len(value) - n + 1)}
-            found.extend(atom for piece in pieces if (atom := by.get(piece)) is not None)
+        found = suffixes.ending(value) + contained.within(value)
         found.extend(atom for atom, satisfies, operand in judged if satisfies(value, operand))
         return sorted(found)
 
@@ -278,14 +271,13 @@ class Vocabulary:
         return list(zip(self.atom_op[first:last].tolist(), self.atoms.slice(first, last), strict=True))
 
     @cached_property
-    def _atoms_cache(self) -> dict[int, tuple[_Pieces, _Pieces, list[_Judged]]]:
+    def _atoms_cache(self) -> dict[int, tuple[Pieces, Pieces, list[_Judged]]]:
         return {}
 
-    def _atoms_of(self, name: int) -> tuple[_Pieces, _Pieces, list[_Judged]]:
+    def _atoms_of(self, name: int) -> tuple[Pieces, Pieces, list[_Judged]]:
         """Suffixes, contained strings, and the other atoms of a name."""
         if name not in self._atoms_cache:
-            suffixes: _Pieces = {}
-            contained: _Pieces = {}
+            suffixes, contained = Pieces(), Pieces()
             judged: list[_Judged] = []
             first, last = (int(i) for i in self.atom_offsets[name : name + 2])
             for atom, operand in enumerate(self.atoms.slice(first, last), first):
@@ -293,8 +285,7 @@ class Vocabulary:
                 if record.anchor is None:
                     judged.append((atom, record.satisfies, operand))
                 else:
-                    by_length = {Anchor.END: suffixes, Anchor.ANYWHERE: contained}[record.anchor]
-                    by_length.setdefault(len(operand), {})[operand] = atom
+                    {Anchor.END: suffixes, Anchor.ANYWHERE: contained}[record.anchor].add(operand, atom)
             self._atoms_cache[name] = suffixes, contained, judged
         return self._atoms_cache[name]
 

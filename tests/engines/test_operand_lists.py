@@ -1,0 +1,129 @@
+"""Lists of operands of any length: what an event looks at, and how large the index is, do not jump with it."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpi_match import make_batch, make_table, open_engine
+from mpi_match.engines.keyed.index import value_classes as module
+from mpi_match.engines.keyed.index.filter_rows import FilterRows
+from mpi_match.engines.keyed.index.value_classes import value_classes
+from mpi_match.model import make_event, match_naive
+from mpi_match.table.table import Table
+
+
+def lists_of(length: int, n: int = 400) -> tuple[Table, list[dict[str, Any]]]:
+    """A table of `n` filters with an `in` of so many values each, and events that each satisfy a few of them."""
+    generator = random.Random(length)
+    values = [f"v{k}" for k in range(n * length // 2)]
+    rows = [{"interface": f"i{k}", "constraints": [["a", "in", generator.sample(values, length)]]} for k in range(n)]
+    return make_table(rows), [{"a": value} for value in generator.sample(values, min(200, len(values)))] + [
+        {"a": "none"}
+    ] * 50
+
+
+@pytest.mark.parametrize("length", [2, 15, 16, 17, 33, 100, 1000])
+def test_an_event_looks_at_the_filters_whose_list_has_its_value(length: int) -> None:
+    table, events = lists_of(length)
+    engine = open_engine("keyed", table, threads=1)
+    before = engine.candidates or 0
+    found = engine.match(make_batch(table, events), filters=True)
+    assert (engine.candidates or 0) - before == len(found.ids) > 100
+
+
+def test_the_index_grows_with_the_values_of_the_table() -> None:
+    sizes = []
+    for length in (16, 17, 100, 1000):
+        table, _ = lists_of(length)
+        sizes.append(open_engine("keyed", table, threads=1).nbytes / table.nbytes)
+    assert max(sizes) < 8, sizes
+
+
+def test_a_list_of_100_000_values_and_one_that_many_filters_share_are_one_class() -> None:
+    values = [f"v{k}" for k in range(100_000)]
+    rows: list[dict[str, Any]] = [
+        {"interface": f"i{k}", "constraints": [["a", "in", values], ["b", "=", k]]} for k in range(50)
+    ]
+    table = make_table(rows)
+    classes = value_classes(FilterRows.of(table))
+    assert (np.diff(classes.offsets).tolist(), classes.is_filed.tolist()) == ([1], [True])
+    engine = open_engine("keyed", table, threads=1)
+    assert engine.nbytes < 3 * table.nbytes
+    events: list[dict[str, Any]] = [
+        {"a": "v77777", "b": 7},
+        {"a": "v0", "b": 8},
+        {"a": "w", "b": 7},
+        {"a": "v0", "b": 50},
+        {"a": "v99999"},
+    ]
+    assert [*engine.match(make_batch(table, events)).labels(table.labels)] == [["i7"], ["i8"], [], [], []]
+
+
+def random_rows(seed: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Lists that overlap, share classes and stand beside other constraints on their values."""
+    generator = random.Random(seed)
+    values = [*range(30), *(f"v{k}" for k in range(30))]
+    some = [generator.sample(each, generator.randint(1, 28)) for each in (values[:30], values[30:]) for _ in range(4)]
+    rows = []
+    for k in range(60):
+        constraints: list[list[Any]] = [["a", "in", generator.choice(some)]]
+        if generator.random() < 0.5:
+            constraints.append([generator.choice("ab"), generator.choice(("in", "not in")), generator.choice(some)])
+        if generator.random() < 0.4:
+            constraints.append([generator.choice("ab"), generator.choice(("=", "!=", ">")), generator.choice(values)])
+        rows.append({"interface": f"i{k % 20}", "constraints": constraints})
+    events = [
+        {name: value for name in "ab" if (value := generator.choice([*values, "w", -1, None])) is not None}
+        for _ in range(80)
+    ]
+    return rows, events
+
+
+def check(seed: int) -> None:
+    rows, events = random_rows(seed)
+    table = make_table(rows)
+    expected = [match_naive(table.iter_filters(), make_event(event)) for event in events]
+    assert sum(map(bool, expected)) > 10
+    batch = make_batch(table, events)
+    assert [*open_engine("keyed", table).match(batch).labels(table.labels)] == expected
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_answers_are_those_of_the_model(seed: int) -> None:
+    check(seed)
+
+
+def test_lists_that_are_not_filed_are_looked_up_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ENTRIES_A_ROW", 0)
+    monkeypatch.setattr(module, "SHORT_LIST", 0)
+    rows, _ = random_rows(0)
+    assert not value_classes(FilterRows.of(make_table(rows))).is_filed.any()
+    for seed in range(3):
+        check(seed)
+
+
+def test_classes_that_share_a_hash_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Same:
+        def integers(self, _: int, *, size: int, dtype: type) -> np.ndarray[Any, Any]:
+            return np.zeros(size, dtype)
+
+    monkeypatch.setattr(np.random, "default_rng", lambda seed: Same())
+    rows = FilterRows.of(make_table(random_rows(0)[0]))
+    assert np.array_equal(value_classes(rows).codes, rows.set_codes)
+    for seed in range(3):
+        check(seed)
+
+
+def test_many_filters_that_share_lists_of_many_classes_do_not_make_the_index_large() -> None:
+    """Each of 300 values is told apart by an equality, so a list of all of them has 300 classes for each of its filters."""
+    values = [f"v{k}" for k in range(300)]
+    rows: list[dict[str, Any]] = [{"interface": value, "constraints": [["a", "=", value]]} for value in values]
+    rows += [{"interface": f"i{k}", "constraints": [["a", "in", values], ["b", ">", k]]} for k in range(3000)]
+    table = make_table(rows)
+    engine = open_engine("keyed", table, threads=1)
+    assert engine.nbytes < 12 * table.nbytes
+    assert [*engine.match(make_batch(table, [{"a": "v5", "b": 2}])).labels(table.labels)] == [["i0", "i1", "v5"]]

@@ -158,7 +158,7 @@ def test_the_tree_takes_no_other_changes() -> None:
 
 @pytest.mark.parametrize("name", ["rtree", "duckdb"])
 def test_a_package_that_is_not_there_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in [each for each in sys.modules if each.startswith(f"mpi_match.engines.{name}")]:
+    for module in [each for each in sys.modules if each.startswith(f"mpi_match.lab.baselines.{name}")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(EngineError, match=rf"'{name}' needs the package {name} .*pip install 'mpi-match\[bench\]'"):

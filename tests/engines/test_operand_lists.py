@@ -83,18 +83,22 @@ def random_rows(seed: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     return rows, events
 
 
-def check(seed: int) -> None:
+ENGINES = ["keyed", pytest.param("keyed_cuda", marks=pytest.mark.gpu)]
+
+
+def check(seed: int, engine: str = "keyed") -> None:
     rows, events = random_rows(seed)
     table = make_table(rows)
     expected = [match_naive(table.iter_filters(), make_event(event)) for event in events]
     assert sum(map(bool, expected)) > 10
     batch = make_batch(table, events)
-    assert [*open_engine("keyed", table).match(batch).labels(table.labels)] == expected
+    assert [*open_engine(engine, table).match(batch).labels(table.labels)] == expected
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("seed", range(8))
-def test_answers_are_those_of_the_model(seed: int) -> None:
-    check(seed)
+def test_answers_are_those_of_the_model(seed: int, engine: str) -> None:
+    check(seed, engine)
 
 
 def test_lists_that_are_not_filed_are_looked_up_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,17 +17,27 @@
 
 It consists of an engine and the live table that produces its changes.  Answers are labels, because the id of a removed
 interface may be reused.
+
+Any number of threads may use one matcher.  An update takes effect as a whole: matches in progress end before it, and later
+ones see all of it.  Whatever interrupts it, Ctrl-C or a lack of memory, nothing of it has taken effect: the live table takes
+back what it had done, and an engine that had begun is opened again, by the next call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import os
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from threading import Lock, RLock
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mpi_match.api import Passed, PathLike, form_of, make_batch, make_table
 from mpi_match.changes.live_table import LiveTable, Refusal
 from mpi_match.engines import Engine, open_engine
+from mpi_match.engines.sharing import Scratch, ScratchSets
+from mpi_match.errors import EngineError
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
 from mpi_match.ingest.rows.judge import ChangeRow, Reject, change_of_row, row_text, subscription_filters
@@ -37,16 +47,19 @@ from mpi_match.table.table import Table
 if TYPE_CHECKING:
     from mpi_match.ingest.json.published_scanner import RowScanner
 
+Location = str | tuple[str, str] | None
+T = TypeVar("T")
+
 
 class LiveMatcher:
     """Matches events against subscriptions that change.
 
     Parameters: `subscriptions` a table, or what `make_table` makes one of; `engine`, `device`, `threads` and `options` as
     in `open_engine`; `expected` rows of subscriptions that may be added (see `update`).  Raises ModelError, EngineError.
-    `engine` is the engine in use.
-    """
 
-    engine: Engine
+    Any thread may call any method at any time.  Pickled or copied, it opens its engine at the first use, with what `engine`,
+    `device`, `threads` and `options` mean on that machine.
+    """
 
     def __init__(
         self,
@@ -62,28 +75,52 @@ class LiveMatcher:
         likely = [item for row in expected for item in ([row] if isinstance(row, Filter) else subscription_filters(row))]
         self._live = LiveTable(table, expected=likely)
         self._how: dict[str, Any] = {"name": engine, "device": device, "threads": threads, "options": options, "live": True}
-        self._open()
+        self._scanners: dict[Location, RowScanner] = {}
+        self._readers = _Readers()
+        self._engine, self._is_behind = self._opened(), False
 
-    def _open(self) -> None:
-        self._scanners: dict[str | tuple[str, str] | None, RowScanner] = {}
-        self.engine = open_engine(table=self._live.table, **self._how)
+    def __getstate__(self) -> dict[str, Any]:
+        """For `pickle` and `copy`: the live table as it is now, and how to open an engine."""
+        return {"live": self._readers.read(self, LiveMatcher._pickled), "how": self._how}
+
+    def _pickled(self, _: _Reader) -> bytes:
+        return pickle.dumps(self._live)
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self._live, self._how = pickle.loads(state["live"]), state["how"]
+        self._scanners, self._is_behind = {}, True
+        self._readers = _Readers()
+        self._readers.is_changing = True  # so that the first use opens the engine
+
+    def _opened(self) -> Engine:
+        """An engine for the present filters."""
+        opened = open_engine(table=self._live.table, **self._how)
         since = self._live.since()
         if len(since):
-            self.engine.update(since)
+            opened.update(since)
+        return opened
+
+    @property
+    def engine(self) -> Engine:
+        """The engine in use."""
+        found: Engine = self._readers.read(self, lambda matcher, _: matcher._engine)
+        return found
 
     def update(
         self, rows: Mapping[str, Any] | Iterable[Mapping[str, Any] | ChangeRow], *, rejects: list[Reject] | None = None
     ) -> None:
-        """Apply changes in order: every later `match` sees them.
+        """Apply changes in order: every later `match` sees all of them, every earlier one none.
 
         `rows`: `{"move": id, "area": [x, y, r]}`, `{"add": subscription}`, `{"remove": id}`, `{"remove_interface": label}`,
         `{"consolidate": true}`; one, or many.
         An id is that of a subscription row; all filters that have it are moved or removed together.
         `rejects`: rows that have no meaning or cannot be done are appended to it, and the others take effect; without it
         the first of them raises ModelError, after the others have taken effect.
+        After any other exception, an interrupt too, none of them has taken effect.
 
         A filter with an operand that no filter had before needs a larger vocabulary.  The engine is then opened again, which
-        takes as long as it did at first.  If that is too long, pass subscriptions with such operands as `expected`.
+        takes as long as it did at first, and matches wait.  If that is too long, pass subscriptions with such operands as
+        `expected`.
         """
         found: list[Reject] = [] if rejects is None else rejects
         given: list[Any] = [rows] if isinstance(rows, Mapping) else list(rows)
@@ -96,54 +133,189 @@ class LiveMatcher:
             except ModelError as error:
                 bad.append(Reject(str(error), "", place, row_text(row)))
         refused: list[Refusal] = []
-        changes = self._live.apply(good, refused)
-        if changes is None:
-            self._open()
-        elif len(changes):
-            self.engine.update(changes)
+        self._readers.update(self, LiveMatcher._change, good, refused)
         bad += [Reject(item.reason, "", places[item.place], row_text(given[places[item.place]])) for item in refused]
         found += sorted(bad, key=lambda reject: reject.line)
         if rejects is None and found:
             raise ModelError(f"change {found[0].line}: {found[0].reason}")
 
+    def _change(self, rows: list[ChangeRow], refused: list[Refusal]) -> None:
+        """Apply changes to the live table and the engine; after an exception `_settle` has to be called."""
+        changes = self._live.apply(rows, refused)
+        if changes is None:
+            opened = self._opened()
+            self._is_behind = True
+            self._use(opened)
+        elif len(changes):
+            self._is_behind = True
+            try:
+                self._engine.update(changes)
+            except EngineError:
+                self._is_behind = self._engine.is_broken  # else it has refused them, and is as before
+                raise
+        self._live.keep()
+        self._is_behind = False
+
+    def _settle(self) -> None:
+        """Take back an update that was interrupted; an engine that had begun it is opened again."""
+        self._live.take_back()
+        if self._is_behind:
+            vars(self).pop("_engine", None)  # its memory is free before the new one needs as much
+            self._use(self._opened())
+            self._is_behind = False
+
+    def _use(self, engine: Engine) -> None:
+        """Match with an engine that was opened for the live table's vocabulary."""
+        self._engine = engine
+        self._scanners.clear()
+        for each in self._readers.sets:
+            each.scanners.clear()
+
     def batch(
         self,
         events: Passed | Events,
         *,
-        location: str | tuple[str, str] | None = None,
+        location: Location = None,
     ) -> EventBatch:
         """Events encoded for the present vocabulary; the batch is refused after an `update` that needs a larger one."""
-        return make_batch(self._live.table, events, location=location)
+        return make_batch(self._readers.read(self, lambda matcher, _: matcher._live.table), events, location=location)
 
     def match(
         self,
         events: Passed | Events | EventBatch,
         *,
-        location: str | tuple[str, str] | None = None,
+        location: Location = None,
     ) -> list[list[str]]:
         """Labels of the interfaces that each event must be delivered to, sorted by their UTF-8 bytes.
 
-        `events` are those of `make_events`, or a `batch`.  Raises ModelError, EngineError.
+        `events` are those of `make_events`, or a `batch`; all see the same filters.  Raises ModelError, EngineError.
         """
-        batch = events if isinstance(events, EventBatch) else self.batch(events, location=location)
-        answers, labels = self.engine.match(batch), self._live.registry.labels
+        if isinstance(events, EventBatch):
+            return self._readers.read(self, LiveMatcher._labels, events)
+        table = self._readers.read(self, lambda matcher, _: matcher._live.table)
+        batch = make_batch(table, events, location=location) if isinstance(events, _AGAIN) else None
+
+        def match(matcher: LiveMatcher, reader: _Reader) -> list[list[str]]:
+            present = matcher._live.table
+            if batch is not None and present is table:
+                return matcher._labels(reader, batch)
+            return matcher._labels(reader, make_batch(present, events, location=location))
+
+        return self._readers.read(self, match)
+
+    def _labels(self, _: _Reader, batch: EventBatch) -> list[list[str]]:
+        answers, labels = self._engine.match(batch), self._live.registry.labels
         offsets, ids = answers.offsets.tolist(), answers.ids.tolist()
         return [sorted((labels[i] for i in ids[a:b]), key=str.encode) for a, b in pairwise(offsets)]
 
-    def match_one(self, row: Mapping[str, Any] | bytes | str, *, location: str | tuple[str, str] | None = None) -> list[str]:
+    def match_one(self, row: Mapping[str, Any] | bytes | str, *, location: Location = None) -> list[str]:
         """`match` of one event, an object or its JSON, in some microseconds (see `api.RowMatcher`).
 
         >>> LiveMatcher([{"interface": "desk", "constraints": [["seats", "exists"]]}]).match_one(b'{"seats": 2}')
         ['desk']
         """
+        readers = self._readers
+        n_updates = readers.n_updates  # if none has begun when the answer is there, none is half in it
+        if not readers.is_changing:
+            try:
+                reader = readers.free.pop()
+                ids = self._engine.match(reader.scanners[location].batch(row)).ids.tolist()
+                labels = self._live.registry.labels
+                answer = sorted([labels[i] for i in ids], key=str.encode) if ids else []
+            except ModelError:  # a row that is no event
+                readers.free.append(reader)
+                raise
+            except Exception:  # no free reader or scanner yet, or it met an update; else `read` raises it again
+                pass
+            else:
+                readers.free.append(reader)
+                if readers.n_updates == n_updates:
+                    return answer
+        return readers.read(self, LiveMatcher._match_one, row, location)
+
+    def _match_one(self, reader: _Reader, row: Mapping[str, Any] | bytes | str, location: Location) -> list[str]:
+        scanner = reader.scanners.get(location)
+        if scanner is None:
+            scanner = reader.scanners[location] = self._scanner(location).another()
+        ids, labels = self._engine.match(scanner.batch(row)).ids.tolist(), self._live.registry.labels
+        return sorted([labels[i] for i in ids], key=str.encode)
+
+    def _scanner(self, location: Location) -> RowScanner:
+        """The scanner whose tables all threads share."""
         scanner = self._scanners.get(location)
         if scanner is None:
             from mpi_match.ingest.json.published_scanner import RowScanner  # loads Numba
 
-            scanner = self._scanners[location] = RowScanner(self._live.table.vocabulary, form_of(location, None))
-        found, labels = self.engine.match(scanner.batch(row)).ids.tolist(), self._live.registry.labels
-        return sorted([labels[i] for i in found], key=str.encode) if found else []
+            scanner = self._scanners[location] = RowScanner(self._live.vocabulary, form_of(location, None))
+        return scanner
 
     def filters(self) -> Iterator[Filter]:
-        """All present filters."""
-        return (item for _, item in self._live.filters())
+        """All filters that are present now; later updates do not reach what it yields."""
+        found = self._readers.read(self, lambda matcher, _: matcher._live.filters())
+        return (item for _, item in found)
+
+
+_AGAIN = (str, bytes, os.PathLike, Events, Mapping, list, tuple)
+"""Events that can be encoded a second time, so that no update has to wait for the first."""
+
+
+class _Reader(Scratch):
+    """What one match needs for itself: a scanner of rows for each location."""
+
+    def __init__(self, _: object) -> None:
+        self.busy = RLock()  # type: ignore[assignment]  # a generator of events may update the matcher
+        self.scanners: dict[Location, RowScanner] = {}
+
+
+class _Readers(ScratchSets[_Reader]):
+    """Lets any number of threads match with a live matcher, which is not kept, while one of them may update it.
+
+    After an update that was interrupted, the matcher's `_settle` is called before all else.  `n_updates` have begun so far.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(SimpleNamespace(name="LiveMatcher"), _Reader)
+        self._updating, self.n_updates = Lock(), 0
+
+    def read(self, matcher: LiveMatcher, work: Callable[..., T], *given: Any) -> T:
+        """`work(matcher, reader, *given)`, while no update is in progress."""
+        while True:
+            try:
+                reader = self.free.pop()
+            except IndexError:
+                reader = self.another(matcher)
+            try:
+                with reader.busy:
+                    if not self.is_changing:
+                        found = work(matcher, reader, *given)
+                        break
+            except ModelError:  # a row that is no event
+                self.free.append(reader)
+                raise
+            self.free.append(reader)
+            self.settle(matcher)
+        self.free.append(reader)
+        return found
+
+    def update(self, matcher: LiveMatcher, apply: Callable[..., object], *given: Any) -> None:
+        """See `ScratchSets.update`."""
+        with self._writer:
+            self.settle(matcher)
+            super().update(matcher, self._alone, apply, *given)
+
+    def _alone(self, matcher: LiveMatcher, work: Callable[..., object], *given: Any) -> None:
+        with self._updating:
+            self.n_updates += 1
+            work(matcher, *given)
+
+    def settle(self, matcher: LiveMatcher) -> None:
+        """Return when no update is in progress, and what one that was interrupted left is in order."""
+        with self._writer:
+            if self._updating.locked():  # and this thread holds the other lock, so it has come back to the matcher
+                raise EngineError("a LiveMatcher is used within an update of its own, by a signal handler perhaps")
+            if self.is_changing:
+                self._alone(matcher, LiveMatcher._settle)
+                self.is_changing = False
+
+    def _refuse(self) -> None:
+        """Nothing is refused after an update that was interrupted: `settle` is called before readers begin."""

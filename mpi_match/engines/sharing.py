@@ -145,8 +145,8 @@ class Turns:
         """
         with self._turn:
             self._refuse()
-            self._is_used = True
             try:
+                self._is_used = True
                 if self._is_spoilt:
                     engine.renew()
                 self._is_spoilt = True  # until it has gone well

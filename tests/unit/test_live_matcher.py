@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import doctest
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from typing import Any
 
 import pytest
@@ -11,11 +14,11 @@ from hypothesis import strategies as st
 from live_machine import Naive, change_rows
 from strategies import events, subscriptions
 
-from mpi_match import live
+from mpi_match import RowMatcher, live, make_table, open_engine
 from mpi_match.engines import EngineError
 from mpi_match.ingest.rows.judge import ChangeRow, Reject
 from mpi_match.live import LiveMatcher
-from mpi_match.model import Filter, ModelError, make_filter, match_naive
+from mpi_match.model import Area, Filter, ModelError, make_filter, match_naive
 from mpi_match.table.table import Table
 
 ROWS: list[dict[str, Any]] = [
@@ -103,3 +106,118 @@ def test_rows_may_share_an_id_and_what_changes_it_changes_them_all() -> None:
     assert matcher.match([event], location="lat,lon") == [["c"]]
     matcher.update({"remove": 1})
     assert list(matcher.filters()) == []
+
+
+def in_threads(n: int, work: Callable[[int], None]) -> None:
+    """Do work in n threads at once; raises what the first of them raised."""
+    with ThreadPoolExecutor(n) as pool:
+        for done in [pool.submit(work, i) for i in range(n)]:
+            done.result(timeout=120)
+
+
+N_THREADS, N_ROUNDS = 8, 8
+
+
+@pytest.mark.parametrize("engine", ["keyed", "reference"])
+def test_many_threads_match_while_one_updates(engine: str) -> None:
+    """Each update moves all of a generation's filters at once, so that an answer shows one generation only: some with new
+    names, operands and interfaces, which open the engine again."""
+
+    def generation(g: int) -> list[dict[str, Any]]:
+        shared = [{"interface": f"{g}.{i}", "constraints": [["x", "=", i % 3]], "id": f"{g}.{i}"} for i in range(9)]
+        return [
+            *shared,
+            {"interface": f"{g}.new", "constraints": [[f"n{g % 5}", "=", f"v{g}"], ["x", ">", g]], "id": f"{g}.n"},
+        ]
+
+    matcher, done = LiveMatcher(generation(0), engine=engine, threads=2), Event()
+    expected = [f"{i}" for i in range(9) if i % 3 == 1]
+    n_matched = [0] * N_THREADS
+
+    def update() -> None:
+        try:
+            for g in range(1, N_ROUNDS + 1):
+                gone = [{"remove": row["id"]} for row in generation(g - 1)]
+                matcher.update([*gone, *({"add": row} for row in generation(g))])
+        finally:
+            done.set()
+
+    def one_generation(answer: list[str]) -> int:
+        generations = {label.partition(".")[0] for label in answer}
+        assert len(generations) == 1, answer
+        assert sorted(label.partition(".")[2] for label in answer) == expected
+        return int(generations.pop())
+
+    def match(thread: int) -> None:
+        last, many = 0, [{"x": 1}] * (1 + 300 * (thread % 3))
+        while not done.is_set() or not n_matched[thread]:
+            if thread % 2:
+                found = one_generation(matcher.match_one(b'{"x": 1}' if thread % 4 == 1 else {"x": 1}))
+            else:
+                (found,) = set(map(one_generation, matcher.match(many)))
+            assert found >= last, "an update that was seen is seen from then on"
+            last, n_matched[thread] = found, n_matched[thread] + 1
+
+    in_threads(N_THREADS + 1, lambda i: match(i) if i < N_THREADS else update())
+    assert min(n_matched) > 0
+    assert [int(label.partition(".")[0]) for label in matcher.match_one({"x": 1})] == [N_ROUNDS] * 3
+
+
+def test_many_threads_update() -> None:
+    matcher = LiveMatcher([], engine="keyed", threads=1)
+
+    def change(thread: int) -> None:
+        for i in range(4):
+            matcher.update({"add": {"interface": f"i{thread}", "constraints": [["x", ">", i]], "id": f"{thread}.{i}"}})
+            assert f"i{thread}" in matcher.match([{"x": i + 0.5}])[0]
+            if i % 2:
+                matcher.update({"remove": f"{thread}.{i - 1}"})
+
+    in_threads(N_THREADS, change)
+    assert matcher.match_one({"x": 100}) == [f"i{i}" for i in range(N_THREADS)]
+    assert len(list(matcher.filters())) == N_THREADS * 2
+
+
+def test_many_threads_read_rows() -> None:
+    """One event at a time, of a table that does not change, bad ones and long ones among them."""
+    table = make_table([{"interface": f"i{i}", "constraints": [["x", "=", i], ["y", "suffix", "z"]]} for i in range(50)])
+    matcher = RowMatcher(table, open_engine("keyed", table, threads=1))
+
+    def match(thread: int) -> None:
+        for i in range(400):
+            row = {"x": (i * 7 + thread) % 50, "y": "a" * (5000 * (i % 50 == 0)) + "z"}
+            assert matcher.match(row) == [f"i{row['x']}"]
+            if i % 20 == 0:
+                with pytest.raises(ModelError):
+                    matcher.match(b'{"x": ')
+
+    in_threads(N_THREADS, match)
+    assert len(matcher._free) <= N_THREADS
+
+
+def test_events_may_update_the_matcher_that_matches_them(matcher: LiveMatcher) -> None:
+    """A generator of events runs within `match`."""
+
+    def events() -> Iterator[dict[str, Any]]:
+        yield {"seats": 1}
+        matcher.update({"remove": 7})
+        yield {"seats": 2}
+
+    assert matcher.match(events()) == [[], []]
+
+
+def test_filters_are_those_of_the_moment(matcher: LiveMatcher) -> None:
+    before = matcher.filters()
+    matcher.update([{"remove": 7}, {"move": "t1", "area": [1, 1, 1]}])
+    assert [item.area for item in before] == [None, Area(0, 0, 5)]
+    assert [item.area for item in matcher.filters()] == [Area(1, 1, 1)]
+
+
+def test_a_signal_handler_cannot_use_a_matcher_within_its_update(
+    matcher: LiveMatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(matcher.engine), "update", lambda *_: matcher.match_one(b"{}"))
+    with pytest.raises(EngineError, match="used within an update of its own"):
+        matcher.update({"remove": 7})
+    monkeypatch.undo()
+    assert matcher.match([{"seats": 1}]) == [["desk"]]

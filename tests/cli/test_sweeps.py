@@ -34,7 +34,7 @@ def test_a_sweep_is_measured_drawn_resumed_and_compared(tmp_path: Path) -> None:
     assert again.stderr.count("is there already") == 2
     assert len(results.read_text().splitlines()) == 4
     compared = mpi_match("compare", results, results).stdout.splitlines()
-    assert [line.split()[-1] for line in compared[3:]] == ["noise"] * 4
+    assert [line.split()[-1] for line in compared[3:]] == ["once"] * 4
     if plotted:
         mpi_match("plot", results, "--x", "names", "--by", "engine", "-o", tmp_path / "again.svg")
         assert "<!-- counting -->" in (tmp_path / "again.svg").read_text()

@@ -11,12 +11,14 @@ from mpi_match.lab.bench.sweep_report import Measured, measured
 from mpi_match.storage import StorageError
 
 _SAME = ("scenario", "n_filters", "n_interfaces", "n_events", "batch", "parameters")
+_SAME_SCALING = ("kind", "workers", "threads", "how")
 
 
 def comparison_table(old: Sequence[Result], new: Sequence[Result]) -> tuple[str, int]:
     """The rates of both as text, a line for what was measured in both; and the number of what is in one only.
 
-    A difference is real when the intervals of all repetitions, or of all seeds where there are several, do not overlap.
+    A difference is real when the intervals of all repetitions, or of all seeds where there are several, do not overlap; a
+    single measurement has no interval.
     Raises StorageError when they have nothing in common.
     """
     before, after = _groups(old), _groups(new)
@@ -25,7 +27,8 @@ def comparison_table(old: Sequence[Result], new: Sequence[Result]) -> tuple[str,
         raise StorageError("the files have no result in common: other scenarios, parameters, engines or numbers of events")
     cells = []
     for key in common:
-        was, now = (measured(group[key], "events_per_s") for group in (before, after))
+        was, now = (_rate(group[key]) for group in (before, after))
+        once = any(_n_values(group[key]) == 1 for group in (before, after))
         first = before[key][0]
         cells.append(
             [
@@ -34,8 +37,8 @@ def comparison_table(old: Sequence[Result], new: Sequence[Result]) -> tuple[str,
                 f"{was.median:,.0f}",
                 f"{now.median:,.0f}",
                 f"{now.median / was.median:.3f}",
-                f"{now.least / was.most:.3f} to {now.most / was.least:.3f}",
-                verdict(was, now),
+                "-" if once else f"{now.least / was.most:.3f} to {now.most / was.least:.3f}",
+                "measured once" if once else verdict(was, now),
             ]
         )
     titles = ["Scenario", "Engine", "Old (events/s)", "New (events/s)", "Ratio", "Interval", "Verdict"]
@@ -52,12 +55,34 @@ def _groups(records: Sequence[Result]) -> dict[str, list[Result]]:
     """Results that differ in their seed only, or were measured again, together."""
     groups: dict[str, list[Result]] = {}
     for record in records:
-        if "events_per_s" in record and not isinstance(record["events_per_s"], dict):
-            key = json.dumps([[record.get(name) for name in _SAME], engine_of(record)], sort_keys=True)
+        same = _same_scaling(record)
+        if "events_per_s" in record and (same or not isinstance(record["events_per_s"], dict)):
+            key = json.dumps([[record.get(name) for name in (*_SAME, *same)], engine_of(record)], sort_keys=True)
             groups.setdefault(key, []).append(record)
     return groups
 
 
+def _same_scaling(record: Result) -> tuple[str, ...]:
+    """What results of `bench --scaling` have in common besides."""
+    return _SAME_SCALING if record.get("what") == "scaling" else ()
+
+
+def _rate(group: Sequence[Result]) -> Measured:
+    """Events per second, of which a result of `bench --scaling` has the median and the interval."""
+    if not _same_scaling(group[0]):
+        return measured(group, "events_per_s")
+    rates = [record["events_per_s"] for record in group]
+    if len(rates) == 1:
+        return Measured(None, rates[0]["median"], rates[0]["min"], rates[0]["max"])
+    return measured([{"events_per_s": rate["median"]} for rate in rates], "events_per_s")
+
+
+def _n_values(group: Sequence[Result]) -> int:
+    """Measurements of a group: its results, or the repetitions of the only one."""
+    return len(group) if len(group) > 1 else int(group[0].get("repetitions", 1))
+
+
 def _words(record: Result) -> str:
     parameters = (record.get("parameters") or {}).items()
-    return " ".join([record["scenario"], *(f"{key}={value}" for key, value in parameters)])
+    scaling = [f"{key}={record[key]}" for key in _same_scaling(record)[:2]]
+    return " ".join([record["scenario"], *(f"{key}={value}" for key, value in parameters), *scaling])

@@ -7,6 +7,7 @@ ready to be pasted into a mail or read by `awk`.  Results that were measured und
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -14,7 +15,7 @@ from typing import Any, BinaryIO
 from mpi_match.engines.registry import options_of
 from mpi_match.environment.machine import place_of
 from mpi_match.lab.figure import COLUMN, bar_look, drawing, engineering, legend_above, name_bars
-from mpi_match.storage import StorageError
+from mpi_match.storage import StorageError, append_to, reported
 
 Result = dict[str, Any]
 """A result of `bench.engines.compare` for one engine."""
@@ -136,7 +137,7 @@ def json_line(result: Result) -> str:
 
 def append_json(path: Path, results: Iterable[Result]) -> None:
     """Add results to the end of a JSON lines file, which is created if need be; in place of a line that was cut off."""
-    with path.open("a+b") as handle:
+    with reported(path), os.fdopen(append_to(path), "r+b") as handle:
         handle.seek(0)
         whole = handle.read()
         handle.truncate(whole.rfind(b"\n") + 1)
@@ -160,6 +161,17 @@ def read_json(path: Path) -> list[Result]:
             raise StorageError(f"{path}, line {number}: not a result of bench")
         found.append(result)
     return found
+
+
+def read_results(paths: Sequence[Path]) -> list[list[Result]]:
+    """The results of each file, and of each file of results (.jsonl) in a directory.
+
+    Raises as `read_json` does, and StorageError for a directory without any.
+    """
+    files = [file for each in paths for file in (sorted(each.glob("*.jsonl")) if each.is_dir() else [each])]
+    if not files:
+        raise StorageError(f"{paths[0]}: no files of results (.jsonl) in it")
+    return [read_json(file) for file in files]
 
 
 def plot(results: Sequence[Result], path: Path | BinaryIO) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 
 import click
@@ -16,10 +17,11 @@ from mpi_match.cli.terminal import say
 @click.argument("words", metavar="[-- BENCH ARGUMENT...]", nargs=-1)
 @click.option("--rounds", type=click.IntRange(1), default=5, help="Times that each of two revisions is measured, by turns.")
 def compare(old: str, new: str, words: tuple[str, ...], rounds: int) -> None:
-    """Compare the results of `bench` in NEW with those in OLD: better, worse, or within the noise.
+    """Compare the results of `bench` in NEW with those in OLD, files or directories: better, worse, or within the noise.
 
     Results of the same scenario, parameters, engine, options and number of events are compared by their events per second.
-    A difference counts when the intervals of both (all repetitions, or all seeds or rounds) do not overlap.
+    A difference counts when the intervals of both (all repetitions, or all seeds or rounds) do not overlap.  What was
+    measured once has no interval, and gets no verdict.
 
     With arguments of `bench` behind --, OLD and NEW are revisions of this repository, measured by turns:
 
@@ -28,13 +30,13 @@ def compare(old: str, new: str, words: tuple[str, ...], rounds: int) -> None:
     One line for each on standard output.
     """
     from mpi_match.lab.bench.comparison import comparison_table
-    from mpi_match.lab.bench.report import read_json
+    from mpi_match.lab.bench.report import read_results
     from mpi_match.lab.bench.revisions import measure_revisions
 
     if words:
         before, after = measure_revisions((old, new), words, rounds, say)
     else:
-        before, after = read_json(Path(old)), read_json(Path(new))
+        before, after = (list(chain.from_iterable(read_results([Path(each)]))) for each in (old, new))
     table, unmatched = comparison_table(before, after)
     click.echo(table)
     if unmatched:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from itertools import chain
 from pathlib import Path
 
 import click
@@ -37,18 +38,15 @@ def report(results: tuple[Path, ...], output: Path, notes: tuple[str, ...]) -> N
     With another ending, write them as columns: a line for each result, what is nested under dotted names (`match_s.median`).
     """
     from mpi_match.lab.bench.columns import write_columns
-    from mpi_match.lab.bench.report import read_json
+    from mpi_match.lab.bench.report import read_results
     from mpi_match.lab.papers.html_report import write_report
-    from mpi_match.storage import StorageError
 
     if output.suffix not in COLUMN_ENDINGS:
         need_matplotlib("report")
     elif output.suffix == ".parquet" and not importlib.util.find_spec("pyarrow"):
         raise CliFailure(f"Parquet needs pyarrow: {sys.executable} -m pip install pyarrow", ExitCode.ENVIRONMENT)
-    files = [file for each in results for file in (sorted(each.glob("*.jsonl")) if each.is_dir() else [each])]
-    if not files:
-        raise StorageError(f"{results[0]}: no files of results (.jsonl) in it")
-    records = [record for file in files for record in read_json(file)]
+    files = read_results(results)
+    records = list(chain.from_iterable(files))
     if output.suffix in COLUMN_ENDINGS:
         if notes:
             raise click.UsageError("--note is for pages; columns have results only")

@@ -342,9 +342,50 @@ def test_two_states_are_compared_by_their_intervals() -> None:
         ("names=30", "noise"),
     ]
     assert unmatched == 2
+    once = [{**each, "repetitions": 1} for each in (record(30, 9), record(30, 12))]
+    (line,) = comparison_table(once[:1], once[1:])[0].splitlines()[3:]
+    assert line.split()[-4:] == ["1.333", "-", "measured", "once"]
     assert verdict(Measured(0, 10, 9, 11), Measured(0, 8, 7, 8.9)) == "worse"
     with pytest.raises(StorageError, match="no result in common"):
         comparison_table(old, [record(60, 1)])
+
+
+def test_results_of_scaling_are_compared_by_workers_and_kind() -> None:
+    def scaled(kind: str, workers: int, rate: float, n: int = 3) -> dict[str, Any]:
+        spread = {"median": rate, "min": 0.9 * rate, "max": 1.1 * rate}
+        return {
+            **record(10, 1),
+            "what": "scaling",
+            "kind": kind,
+            "workers": workers,
+            "events_per_s": spread,
+            "repetitions": n,
+            "parameters": None,
+        }
+
+    old = [scaled("strong", 1, 100), scaled("strong", 2, 200), scaled("weak", 2, 150), scaled("weak", 4, 10, n=1)]
+    new = [scaled("strong", 1, 105), scaled("strong", 2, 300), scaled("weak", 2, 90), scaled("weak", 4, 20, n=1)]
+    table, unmatched = comparison_table(old, new)
+    assert [line.split()[1:3] for line in table.splitlines()[3:]] == [
+        ["kind=strong", "workers=1"],
+        ["kind=strong", "workers=2"],
+        ["kind=weak", "workers=2"],
+        ["kind=weak", "workers=4"],
+    ]
+    assert [line.split()[-1] for line in table.splitlines()[3:]] == ["noise", "better", "worse", "once"]
+    assert unmatched == 0
+    twice, _ = comparison_table([*old[:1], scaled("strong", 1, 110)], new[:1])
+    assert twice.splitlines()[3].split()[-1] == "noise"
+
+
+def test_directories_are_all_files_of_results_in_them(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=r"no files of results \(\.jsonl\) in it"):
+        report.read_results([tmp_path])
+    for name in ("b", "a"):
+        report.append_json(tmp_path / f"{name}.jsonl", [record(10, 1, name)])
+    (tmp_path / "figure.svg").touch()
+    found = report.read_results([tmp_path, tmp_path / "b.jsonl"])
+    assert [each["engine"] for (each,) in found] == ["a", "b", "b"]
 
 
 def test_a_file_of_something_else_is_refused_with_its_line(tmp_path: Path) -> None:

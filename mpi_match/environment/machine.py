@@ -6,6 +6,7 @@ import csv
 import importlib.metadata
 import os
 import platform
+import re
 import resource
 import shlex
 import shutil
@@ -14,6 +15,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -57,11 +59,25 @@ def commit() -> str | None:
     return f"{revision.strip()}-dirty" if changed and changed.strip() else revision.strip()
 
 
+_SECRET_NAME = r"[\w-]*(?:password|passwd|pwd|token|secret|credential|api[_-]?key|access[_-]?key)[\w-]*"
+_SECRET = re.compile(rf"({_SECRET_NAME}\s*[=:\s]\s*)[^\s,;&]+", re.IGNORECASE)
+_SECRET_OPTION = re.compile(rf"-{_SECRET_NAME}", re.IGNORECASE)
+_PASSWORD_IN_URL = re.compile(r"(://[^/\s:@]*:)[^/\s@]+(?=@)")
+_LEFT_OUT = "***"
+
+
 def command() -> str:
-    """The command line of this process, without directories of this machine in front."""
+    """The command line of this process, without directories of this machine in front, and without secrets.
+
+    Left out is what follows a name like `password`, `token` or `api-key`, and the password of a URL.
+    """
     program = Path(sys.argv[0])
     name = f"python -m {program.parent.name}" if program.name == "__main__.py" else program.name
-    return " ".join([name, *map(shlex.quote, sys.argv[1:])])
+    words = [_PASSWORD_IN_URL.sub(rf"\1{_LEFT_OUT}", _SECRET.sub(rf"\1{_LEFT_OUT}", word)) for word in sys.argv[1:]]
+    for i, (before, word) in enumerate(pairwise(words), 1):
+        if _SECRET_OPTION.fullmatch(before) and not word.startswith("-"):
+            words[i] = _LEFT_OUT
+    return " ".join([name, *map(shlex.quote, words)])
 
 
 def origin() -> dict[str, Any]:

@@ -36,8 +36,9 @@ from mpi_match.cluster.transport.channel import Traffic, dead_ranks
 from mpi_match.cluster.transport.collectives import Ended, RankGroup
 from mpi_match.cluster.transport.finalize import abort, finalize, rank_was_lost
 from mpi_match.cluster.transport.launcher import LaunchedBy, singleton_refusal
-from mpi_match.cluster.transport.liveness import RankDied, RankStalled, StartupBarrier
+from mpi_match.cluster.transport.liveness import GRACE_S, RankDied, RankStalled, StartupBarrier
 from mpi_match.cluster.transport.topology import Topology
+from mpi_match.cluster.transport.watchdog import Watchdog
 from mpi_match.exit_codes import ExitCode
 
 log = logging.getLogger(__name__)
@@ -57,10 +58,11 @@ def run_ranks(options: RunOptions, launch: LaunchedBy) -> RunSummary | None:
         return run_alone(options)
     world.Set_errhandler(MPI.ERRORS_RETURN)  # and so of those that are made from it
     interrupted = SignalFlag()
-    barrier = StartupBarrier(Traffic(world), options.setup_limit, interrupted)
+    watchdog = Watchdog(world.rank, options.setup_limit + 2 * GRACE_S)
+    barrier = StartupBarrier(Traffic(world), options.setup_limit, interrupted, watchdog.beat)
     try:
-        with terminate_as_interrupt() if world.rank == 0 else signals_recorded(interrupted):
-            return _run(options, barrier, interrupted)
+        with terminate_as_interrupt() if world.rank == 0 else signals_recorded(interrupted), watchdog:
+            return _run(options, barrier, interrupted, watchdog)
     except Ended as ended:
         barrier.close()
         _leave_in_peace(after_another=world.rank != 0)
@@ -91,7 +93,7 @@ def _lost_during_set_up(comm: MPI.Comm, dead: Sequence[int]) -> ClusterError:
     return ClusterError(f"rank {numbers} died before the first batch; start the run again", quiet=comm.rank != first)
 
 
-def _run(options: RunOptions, barrier: StartupBarrier, interrupted: SignalFlag) -> RunSummary | None:
+def _run(options: RunOptions, barrier: StartupBarrier, interrupted: SignalFlag, watchdog: Watchdog) -> RunSummary | None:
     sleep_exactly()
     comm, request = MPI.COMM_WORLD.Idup()
     barrier.wait(request)
@@ -103,9 +105,10 @@ def _run(options: RunOptions, barrier: StartupBarrier, interrupted: SignalFlag) 
         ready = set_up(options if ranks.rank == 0 else shared, execution, topology, stack)
         backoff = Backoff(spins=execution.spins and topology.own_core)
         if ranks.rank == 0:
+            watchdog.limit_s = None  # it may wait for a disk; its workers leave when they have heard nothing for long
             return _lead(ranks, ready, execution, backoff, barrier)
         barrier.close()
-        _serve(ranks, ready, backoff, interrupted)
+        _serve(ranks, ready, backoff, interrupted, watchdog)
     return None
 
 
@@ -129,12 +132,13 @@ def _log_engines(opened: Sequence[Opened]) -> None:
     log.log(level, "%d workers: %s", len(opened), workers)
 
 
-def _serve(ranks: RankGroup, ready: Ready, backoff: Backoff, interrupted: SignalFlag) -> None:
+def _serve(ranks: RankGroup, ready: Ready, backoff: Backoff, interrupted: SignalFlag, watchdog: Watchdog) -> None:
     """A worker after set-up.  Raises Ended when the run has failed."""
-    from mpi_match.cluster.worker import Worker
+    from mpi_match.cluster.worker import SILENCE_S, Worker
 
+    watchdog.limit_s = SILENCE_S + GRACE_S
     gc.freeze()  # these objects stay; collecting them takes longer than matching a short batch
-    last = Worker(ranks.comm, ready.matcher, backoff, interrupted, ready.source).serve()
+    last = Worker(ranks.comm, ready.matcher, backoff, interrupted, ready.source, watchdog.beat).serve()
     if last.attempt:
         rank_was_lost()
     if last.number:

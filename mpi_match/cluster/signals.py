@@ -27,6 +27,14 @@ AGAIN_S = 5.0
 """A signal within this time after an earlier one is a repetition: launchers send two, and a terminal one of its own."""
 
 
+_heard_at = 0.0
+
+
+def heard_at() -> float:
+    """When a handler of this module ran last, by `time.monotonic`; 0 if none did."""
+    return _heard_at
+
+
 class SignalFlag:
     """The time of the last signal, if there was one."""
 
@@ -145,6 +153,8 @@ def _handled_by(handle: Callable[[int], None]) -> Iterator[None]:
         return
 
     def called(number: int, frame: FrameType | None) -> None:
+        global _heard_at
+        _heard_at = time.monotonic()
         handle(number)
 
     heeded = [each for each in SIGNALS if signal.getsignal(each) is not signal.SIG_IGN]  # nohup, or in the background

@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 import pickle
 import time
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -67,7 +68,7 @@ class Worker:
     """A worker's side of the channel.
 
     `source` is where its events come from; None: they come with the orders.  `interrupted` is set when this rank was
-    signalled.
+    signalled.  `beat` tells a watchdog that this rank is not stuck in a call.
     """
 
     def __init__(
@@ -77,8 +78,9 @@ class Worker:
         backoff: Backoff,
         interrupted: SignalFlag,
         source: EventSource | None = None,
+        beat: Callable[[], None] = lambda: None,
     ) -> None:
-        self._rank, self._source = comm.rank, source
+        self._rank, self._source, self._beat = comm.rank, source, beat
         self._interrupted, self._silence = interrupted, Silence()
         self._matcher, self._backoff = matcher, backoff
         self._traffic = Traffic(comm)
@@ -101,6 +103,7 @@ class Worker:
             now = time.monotonic()
             if now >= self._next_look:
                 self._next_look = now + WORKER_POLL_S
+                self._beat()
                 self._see_to_master()
             # This waits for MPI and for the matcher at once: asleep in the matcher's queue, for as long as the backoff says.
             # More in flight than the receive for the next order: its end is near.

@@ -81,10 +81,13 @@ class StartupBarrier:
     """The barrier of a run's set-up on this rank of `traffic`; a rank may be silent for `limit_s` seconds.
 
     `interrupted` is set when this rank was signalled.  The master may have been signalled as well, and has LEAVE_S seconds
-    to end the run.
+    to end the run.  `beat` tells a watchdog that this rank is not stuck in a call.
     """
 
-    def __init__(self, traffic: Traffic, limit_s: float, interrupted: SignalFlag) -> None:
+    def __init__(
+        self, traffic: Traffic, limit_s: float, interrupted: SignalFlag, beat: Callable[[], None] = lambda: None
+    ) -> None:
+        self._beat = beat
         self._rank, self._limit_s = traffic.rank, limit_s
         self._others = range(1, traffic.size) if traffic.rank == MASTER else range(1)
         self._traffic = traffic
@@ -98,6 +101,7 @@ class StartupBarrier:
 
     def begin(self, doing: str) -> None:
         """This rank begins a step, which the words `doing` name."""
+        self._beat()
         if self._rank != MASTER:
             words = f"on {socket.gethostname()} (its last step: {doing})".encode()[:MOST_TEXT_WORDS]
             self._say(words)
@@ -109,6 +113,7 @@ class StartupBarrier:
         """
         backoff = Backoff()
         while not request.Test():
+            self._beat()
             self._look()
             backoff.wait()
 

@@ -14,7 +14,10 @@ class ExitCode(IntEnum):
     OK = 0, "done and, where the command verifies, verified"
     FAILURE = 1, "failed, in none of the ways below: a full disk, a lost rank, a wrong answer, a closed standard output"
     USAGE = 2, "wrong usage"
-    BAD_INPUT = 3, "an input is missing, damaged, of another format version, or holds nothing usable"
+    BAD_INPUT = (
+        3,
+        "an input is missing, damaged, of another version, or holds nothing usable; or an output has no place",
+    )
     INCOMPLETE = 4, "some answers are missing; the run can be resumed"
     ENVIRONMENT = 5, "the machine lacks something: MPI, a GPU, Java"
     INTERRUPTED = 130, "interrupted by SIGINT or SIGTERM"

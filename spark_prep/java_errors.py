@@ -34,6 +34,8 @@ def in_one_line(doing: str = "") -> Iterator[None]:
         lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith(("\t", " SQLSTATE"))]
         text = lines[-1].strip() if lines else "without a text"
         kind, _, said = text.partition(": ")
+        if kind.endswith(".WriteError"):
+            raise SparkFailure(f"{doing}{said}") from error
         raise SparkPrepError(f"{doing}{said if kind.endswith(_OF_INPUT) else f'a task failed: {text}'}") from error
     except Py4JJavaError as error:
         messages = _messages(error)

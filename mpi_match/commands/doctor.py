@@ -141,7 +141,8 @@ def _cores_and_cache() -> str:
     cores = f"{len(os.sched_getaffinity(0))} cores" + (f", NUMBA_NUM_THREADS={threads}" if threads else "")
     place = compile_cache.directory()
     if place is None:
-        return f"{cores}, every process compiles anew: set NUMBA_CACHE_DIR to a directory that can be written"
+        why = compile_cache.why_not_kept()
+        return f"{cores}, every process compiles anew: set NUMBA_CACHE_DIR to a directory that can be written ({why})"
     return f"{cores}, compiled code in {place.parent}"
 
 

@@ -12,8 +12,9 @@ would load the old checks.  Therefore each state of the sources has a cache dire
 
 The processor is part of the name because hosts of several kinds may share a home directory. Folders are named by their
 place in the package (`PackageLocator`), not on the disk, so installations of the same sources compile once for all of them;
-but CUDA kernels, which have Numba's own names, once for each. Where the directory cannot be written, nothing is kept and
-every process compiles; Numba itself would fall back to `__pycache__`, which may hold code of other sources. Making a new
+but CUDA kernels, which have Numba's own names, once for each. Where the directory cannot be written (read-only, at its
+quota, of another user, or others may write there: they could run code as this user), nothing is kept and every process
+compiles; Numba itself would fall back to `__pycache__`, which may hold code of other sources. Making a new
 directory removes those that no process began to use for a month; a process that still uses one compiles what it misses and
 makes the directory again.
 
@@ -26,6 +27,7 @@ moment only: functions of the program that imports this package are cached as be
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import gc
 import logging
@@ -33,6 +35,7 @@ import os
 import platform
 import re
 import shutil
+import stat
 import tempfile
 import threading
 import time
@@ -76,22 +79,75 @@ _compiling = threading.RLock()
 
 @cache
 def directory() -> Path | None:
-    """Where the compiled code of these sources is kept, made if need be; None where it cannot be written."""
+    """Where the compiled code of these sources is kept, made if need be, for its owner alone; None where it cannot be
+    written, or others can write.
+    """
     python = ".".join(platform.python_version_tuple()[:2])
     compiler = "-".join(f"{each.__name__}{each.__version__}" for each in (numba, llvmlite, numpy))
     name = f"{source_digest.digest()}-{llvmlite.binding.get_host_cpu_name()}-py{python}-{compiler}"
     try:
-        place = _parent() / name
+        place = _made_parent() / name
         if not place.exists():
             _remove_old(place.parent)
-            place.mkdir(parents=True, exist_ok=True)
+        _make_private(place)
+        _refuse_shared(place)
         tempfile.TemporaryFile(dir=place).close()
         if time.time() - place.stat().st_mtime > STAMPED_S:
             os.utime(place)
     except (OSError, RuntimeError) as error:  # RuntimeError: there is no home directory
-        log.debug("compiled code is not kept: %s", error)
+        _not_kept(f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error))
         return None
     return place
+
+
+@cache
+def _made_parent() -> Path:
+    """The directory that contains those of all sources, made if need be.  Raises OSError where others can write."""
+    parent = _parent()
+    _make_private(parent)
+    found = parent.stat()
+    if not _config.CACHE_DIR and found.st_uid == os.geteuid() and found.st_mode & _OTHERS_WRITE:
+        parent.chmod(0o700)  # made by an earlier version
+    _refuse_shared(parent, sticky=True)
+    return parent
+
+
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def _make_private(directory: Path) -> None:
+    """Make a directory that only its owner can enter, unless it is there."""
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(mode=0o700, exist_ok=True)
+
+
+def _refuse_shared(directory: Path, *, sticky: bool = False) -> None:
+    """Raise OSError for a directory in which another user could place code; `sticky`: also if only to be added to."""
+    found, refusal = directory.stat() if sticky else directory.lstat(), ""
+    if not stat.S_ISDIR(found.st_mode):
+        refusal = "it is a link; remove it"
+    elif found.st_uid not in (0, os.geteuid()):
+        refusal = "it belongs to another user; set NUMBA_CACHE_DIR to a directory of your own"
+    elif found.st_mode & _OTHERS_WRITE and not (sticky and found.st_mode & stat.S_ISVTX):
+        refusal = "other users can write there; take that permission away, or remove it"
+    if refusal:
+        raise OSError(errno.EPERM, refusal, str(directory))
+
+
+_reasons: list[str] = []
+"""Why compiled code is not kept, in this process."""
+
+
+def _not_kept(reason: str) -> None:
+    if not _reasons:
+        log.info("compiled code is not kept, and every process compiles: %s", reason)
+    _reasons.append(reason)
+
+
+def why_not_kept() -> str:
+    """Why this process keeps no compiled code, or not all; "" if it does."""
+    directory()
+    return _reasons[0] if _reasons else ""
 
 
 class PackageLocator(UserProvidedCacheLocator):
@@ -118,12 +174,26 @@ def cached(compiler: Callable[..., Any], **options: Any) -> Callable[[Callable[.
         if place is not None:
             try:
                 with _settings, _cache_in(place):
-                    return compiler(cache=True, **options)(function)
+                    return _kept_if_possible(compiler(cache=True, **options)(function))
             except RuntimeError as error:  # Numba's own directory in it cannot be written
                 log.debug("compiled code of %s is not kept: %s", function.__name__, error)
         return compiler(**options)(function)
 
     return decorate
+
+
+def _kept_if_possible(compiled: Any) -> Any:
+    """A function of Numba's that is used also when its code cannot be saved, as in a directory at its quota."""
+    save = compiled._cache.save_overload
+
+    def save_overload(*arguments: Any) -> None:
+        try:
+            save(*arguments)
+        except OSError as error:
+            _not_kept(f"{error.filename or directory()}: {error.strerror}")
+
+    compiled._cache.save_overload = save_overload
+    return compiled
 
 
 @contextmanager
@@ -144,10 +214,10 @@ def compile_once(what: str, functions: int = 10) -> Iterator[bool]:
             yield True
             return
         with _locked(mark.parent / f"{what.partition('-')[0]}.lock"):
-            missing = not mark.exists()
+            missing, n_reasons = not mark.exists(), len(_reasons)
             with _shown(functions) if missing else nullcontext(), _uncollected() if missing else nullcontext():
                 yield missing
-            if missing:
+            if missing and len(_reasons) == n_reasons:
                 with suppress(OSError):
                     mark.touch()
 

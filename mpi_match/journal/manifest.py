@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from mpi_match.journal.reader import RunIdentity
-from mpi_match.storage import StorageError, atomic_write, descriptor_of, sync_directory, temporary_of
+from mpi_match.storage import StorageError, atomic_write, descriptor_of, reported, sync_directory, temporary_of
 
 COMPLETE, INCOMPLETE = "complete", "incomplete"
 STARTING = "starting"
@@ -44,11 +44,9 @@ def remove_manifest(output: Path) -> None:
     manifest's longer one.
     """
     path = manifest_of(output)
-    try:
+    with reported(path):
         for each in (path, temporary_of(path)):
             each.unlink(missing_ok=True)
-    except OSError as error:
-        raise StorageError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 def write_outcome(output: Path, state: str, identity: RunIdentity, **more: Any) -> None:
@@ -60,14 +58,12 @@ def write_outcome(output: Path, state: str, identity: RunIdentity, **more: Any) 
 def write_manifest(output: Path, content: Mapping[str, Any]) -> None:
     """Write a manifest atomically and sync it and its directory.  Raises StorageError."""
     path = manifest_of(output)
-    try:
+    with reported(path):
         with atomic_write(path) as temporary, temporary.open("w", encoding="utf-8") as handle:
             handle.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
             handle.flush()
             os.fsync(handle.fileno())
         sync_directory(path.parent)
-    except OSError as error:
-        raise StorageError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 def read_manifest(output: Path) -> dict[str, Any] | None:

@@ -7,9 +7,11 @@ differ in their marker and dashes too, bars in their hatching.  The margin says 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO
+
+from mpi_match.storage import atomic_write
 
 COLUMN = (3.4, 2.6)
 """Inches: the width of one column of a paper."""
@@ -74,7 +76,8 @@ def drawing(path: Path | BinaryIO, size: tuple[float, float] = COLUMN, note: str
             _write_note(figure, note.split("; ", 1), size)
         yield figure
         form = path.suffix[1:].lower() if isinstance(path, Path) else "svg"
-        figure.savefig(path, format=form, metadata={name: None for name in _DATES.get(form, ())})
+        with atomic_write(path) if isinstance(path, Path) else nullcontext(path) as target:
+            figure.savefig(target, format=form, metadata={name: None for name in _DATES.get(form, ())})
 
 
 def _write_note(figure: Any, lines: list[str], size: tuple[float, float]) -> None:

@@ -37,7 +37,7 @@ from mpi_match.journal.reader import (
     write_at,
 )
 from mpi_match.matches.schema import MATCHES, PARTS
-from mpi_match.storage import Reader, StorageError, Writer, parts_directory
+from mpi_match.storage import Reader, StorageError, Writer, parts_directory, reported
 
 PART_SUFFIX = ".answers"
 _NAME = re.compile(rf"(\d+)-rank-\d+(?:-\d+)?{re.escape(PART_SUFFIX)}")
@@ -88,10 +88,8 @@ class PartWriter:
 
     @contextmanager
     def _reported(self) -> Iterator[None]:
-        try:
+        with reported(self.path):
             yield
-        except OSError as error:
-            raise StorageError(f"{self.path}: cannot be written: {error.strerror}") from error
 
 
 class Answered(NamedTuple):
@@ -201,11 +199,9 @@ def remove_parts(output: Path, *, but: Collection[str] = ()) -> None:
     Raises StorageError when a part cannot be removed.
     """
     directory = parts_directory(output)
-    try:
+    with reported(directory):
         for name in parts_beside(output).keys() - set(but):
             (directory / name).unlink(missing_ok=True)
-    except OSError as error:
-        raise StorageError(f"{directory}: cannot be written: {error.strerror}") from error
     with suppress(OSError):
         directory.rmdir()
 

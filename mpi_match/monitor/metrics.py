@@ -22,7 +22,7 @@ from typing import NamedTuple
 import mpi_match
 from mpi_match.environment.machine import resident_bytes
 from mpi_match.monitor.status import INCIDENTS, RunStatus, Share
-from mpi_match.storage import StorageError, atomic_write, check_output, remove_half_written
+from mpi_match.storage import atomic_write, check_output, remove_half_written, reported
 
 Labels = Mapping[str, str]
 
@@ -139,8 +139,5 @@ class MetricsFile:
 
     def _write(self, status: RunStatus, state: RunState) -> None:
         text = exposition(metrics_of(status, state, self._started_at, time.time()))
-        try:
-            with atomic_write(self._path) as temporary:
-                temporary.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise StorageError(f"{self._path}: cannot be written: {error.strerror}") from error
+        with reported(self._path), atomic_write(self._path) as temporary:
+            temporary.write_text(text, encoding="utf-8")

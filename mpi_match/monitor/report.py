@@ -22,7 +22,7 @@ from typing import Any, TextIO
 
 from mpi_match.environment.machine import command, commit, machine, resident_bytes, versions
 from mpi_match.monitor.status import RunStatus
-from mpi_match.storage import StorageError
+from mpi_match.storage import StorageError, append_to, reported
 
 REPORT_VERSION = 1
 TICKS = 400
@@ -63,7 +63,7 @@ class RunReport:
     def begin(self, status: RunStatus) -> None:
         """Write the first line, and a tick."""
         torn = _ends_within_a_line(self._path)
-        self._file = self._path.open("a", encoding="utf-8")
+        self._file = os.fdopen(append_to(self._path), "a", encoding="utf-8")
         if torn:
             self._file.write("\n")
         workers = [{"rank": r, "engine": s.engine, "device": s.device, "host": s.host} for r, s in status.shares.items()]
@@ -125,8 +125,9 @@ class RunReport:
 
     def _write(self, what: str, **words: Any) -> None:
         assert self._file is not None, "a report is written between `begin` and its last line"
-        self._file.write(json.dumps({"what": what, **words}, ensure_ascii=False) + "\n")
-        self._file.flush()  # so the report of a killed run is complete up to here
+        with reported(self._path):
+            self._file.write(json.dumps({"what": what, **words}, ensure_ascii=False) + "\n")
+            self._file.flush()  # so the report of a killed run is complete up to here
 
     def _close(self, **summary: Any) -> None:
         self._write("summary", **summary)

@@ -20,15 +20,26 @@ that grows; `atomic_file` writes all other files.
 """
 
 from mpi_match.storage.atomic_file import (
+    append_to,
     atomic_write,
     check_output,
     descriptor_of,
     remove_half_written,
+    reported,
+    streamed_write,
     sync_directory,
     temporary_of,
 )
 from mpi_match.storage.column import Column, StoredRange
-from mpi_match.storage.integrity import FORMAT_VERSION, MAGIC, FileChanged, FilePart, StorageError, parts_directory
+from mpi_match.storage.integrity import (
+    FORMAT_VERSION,
+    MAGIC,
+    FileChanged,
+    FilePart,
+    StorageError,
+    WriteError,
+    parts_directory,
+)
 from mpi_match.storage.reader import Reader, hdf5_versions, kind_of_file
 from mpi_match.storage.writer import Writer, write_index
 
@@ -41,7 +52,9 @@ __all__ = [
     "Reader",
     "StorageError",
     "StoredRange",
+    "WriteError",
     "Writer",
+    "append_to",
     "atomic_write",
     "check_output",
     "descriptor_of",
@@ -49,6 +62,8 @@ __all__ = [
     "kind_of_file",
     "parts_directory",
     "remove_half_written",
+    "reported",
+    "streamed_write",
     "sync_directory",
     "temporary_of",
     "write_index",

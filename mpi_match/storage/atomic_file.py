@@ -3,6 +3,9 @@
 A file is written beside its destination as `.NAME.RANDOM.writing` and renamed at the end: a reader finds all of it, and the
 previous file stays until then.  Only regular files can be outputs: renaming replaces whatever has the name, for root also a
 device, so `-o /dev/null` is refused.
+
+An output that others may read while it grows has its name from the beginning (`streamed_write`); one that is added to must
+not be a link (`append_to`).  So no output is ever written through a link that another user has placed.
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mpi_match.storage.integrity import StorageError
+from mpi_match.exit_codes import ExitCode
+from mpi_match.storage.integrity import StorageError, WriteError
 
 
 def check_output(path: Path, inputs: Iterable[Path] = (), *, others: Iterable[Path] = (), streamed: bool = False) -> None:
@@ -58,33 +62,103 @@ def temporary_of(path: Path) -> Path:
     return path.with_name(f".{path.name}.{secrets.token_hex(8)}.writing")
 
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NO_PLACE = (
+    *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG),
+    *(errno.EACCES, errno.EPERM, errno.EROFS),
+)
+"""Errors of a name that cannot be written, whatever is done again: `check_output` refuses it too."""
+
+
+@contextmanager
+def reported(path: Path) -> Iterator[None]:
+    """Within the block an error of the file system is a WriteError, which names the file `path` that is written there."""
+    try:
+        yield
+    except OSError as error:
+        raise _refusal(path, error) from error
+
+
+def _refusal(path: Path, error: OSError) -> WriteError:
+    reason = os.strerror(error.errno) if error.errno else error  # pyarrow adds words of its own to the former
+    found = WriteError(f"{path}: cannot be written: {reason}")
+    if error.errno in _NO_PLACE:
+        found.exit_code = ExitCode.BAD_INPUT
+    return found
+
+
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
     """The temporary path to write to; it is renamed to `path` at the end of the `with` block, unless an exception
     leaves it.
+
+    Raises WriteError, also for an error of the block that says that a disk is full, or is about the temporary path.
     """
     temporary = temporary_of(path)
-    os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666))
+    with reported(path):
+        os.close(_created(temporary))
     try:
         yield temporary
-        temporary.replace(path)
+        with reported(path):
+            temporary.replace(path)
+    except OSError as error:
+        if error.errno in _FULL or error.filename in (str(temporary), temporary):
+            raise _refusal(path, error) from error
+        raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _created(path: Path) -> int:
+    """A descriptor for writing a new file.  Raises OSError when anything has the name."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+
+
+def streamed_write(path: Path) -> int:
+    """A descriptor for an output that is written as it is produced.  A new file replaces whatever has the name, also a link.
+
+    Devices, pipes and open files of a process (`/dev/stderr`) are opened as they are.  Raises WriteError.
+    """
+    with reported(path):
+        if (path.exists() and not path.is_file()) or _is_open_file(path):
+            return os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        temporary = temporary_of(path)
+        descriptor = _created(temporary)
+        try:
+            temporary.replace(path)
+        except BaseException:
+            os.close(descriptor)
+            temporary.unlink(missing_ok=True)
+            raise
+        return descriptor
+
+
+def append_to(path: Path) -> int:
+    """A descriptor for reading an output and adding to its end; it is created if need be.
+
+    Raises WriteError, also for a link.
+    """
+    with reported(path):
+        link = 0 if _is_open_file(path) else os.O_NOFOLLOW
+        try:
+            return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | link, 0o666)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+    raise WriteError(f"{path}: cannot be written: it is a link, which is not followed; give the name of the file itself")
 
 
 def sync_directory(path: Path) -> None:
     """Fsync a directory, because a host that loses power may lose a rename.
 
-    Raises StorageError.
+    Raises WriteError.
     """
-    try:
+    with reported(path):
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-    except OSError as error:
-        raise StorageError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 def remove_half_written(path: Path) -> None:

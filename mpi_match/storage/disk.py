@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from mpi_match.storage.integrity import StorageError, reason_of
+from mpi_match.storage.integrity import WriteError, reason_of
 
 SYNC_BYTES, MOST_UNSYNCED_BYTES = 2**25, 2**28
 """Bytes written between two calls of fsync, and bytes that may be waiting for one."""
@@ -27,18 +27,18 @@ class Disk:
 
     @contextmanager
     def reported(self) -> Iterator[None]:
-        """Raise errors of the file system, which HDF5 reports as two types, as StorageError."""
+        """Raise errors of the file system, which HDF5 reports as two types, as WriteError."""
         try:
             yield
         except (OSError, RuntimeError) as error:
-            raise StorageError(f"{self.path}: cannot be written: {reason_of(error)}") from error
+            raise WriteError(f"{self.path}: cannot be written: {reason_of(error)}") from error
 
     def need(self, n_bytes: int) -> None:
-        """Raise StorageError unless there is room for `n_bytes` more."""
+        """Raise WriteError unless there is room for `n_bytes` more."""
         with self.reported():
             free = shutil.disk_usage(self.path.parent).free
         if free < n_bytes + 2**16:
-            raise StorageError(
+            raise WriteError(
                 f"{self.path}: disk full: {n_bytes:,} bytes to write, {free:,} free; make room or write elsewhere"
             )
 

@@ -36,6 +36,15 @@ class StorageError(MpiMatchError):
     exit_code = ExitCode.BAD_INPUT
 
 
+class WriteError(StorageError):
+    """An output cannot be written, such as on a full disk; the text names the file and the reason.
+
+    Its exit code is 1; of a name that cannot be written at all, such as in a directory that is missing, 3.
+    """
+
+    exit_code = ExitCode.FAILURE
+
+
 class FileChanged(StorageError):
     """A file was changed after it was opened; what was read from it must be discarded."""
 

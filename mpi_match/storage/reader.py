@@ -303,7 +303,7 @@ def kind_of_file(path: str | os.PathLike[str]) -> str | None:
     """The kind of a file (`table`, `events`, `matches`, ...), or None when it is none of ours."""
     try:
         refuse_special(Path(path))
-        with h5py.File(path, "r") as file:
+        with h5py.File(path, "r", locking=False) as file:
             kind = value_of(file, "kind")
             return kind if value_of(file, "magic") == MAGIC.decode() and isinstance(kind, str) else None
     except (StorageError, *DAMAGE):
@@ -320,7 +320,7 @@ def _open(path: Path, kind: str) -> tuple[h5py.File, dict[str, Any]]:
     """Open a file of this kind; its attributes, of which those common to all files are checked."""
     refuse_special(path)
     try:
-        file = h5py.File(path, "r")
+        file = h5py.File(path, "r", locking=False)  # a file has its name when it is complete, and some have no locks
     except OSError as error:
         reason = reason_of(error)
         if reason == "file signature not found":

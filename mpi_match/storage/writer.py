@@ -168,6 +168,7 @@ def _create(path: Path) -> h5py.File:
     access.set_fclose_degree(h5py.h5f.CLOSE_STRONG)
     access.set_cache(0, 0, 0, 0.0)
     access.set_sieve_buf_size(0)
+    access.set_file_locking(False, False)  # no other process knows the name, and not every file system has locks
     creation = h5py.h5p.create(h5py.h5p.FILE_CREATE)
     creation.set_obj_track_times(False)  # the same values give the same bytes, whenever they are written
     return h5py.File(h5py.h5f.create(os.fsencode(path), h5py.h5f.ACC_EXCL, fcpl=creation, fapl=access))

@@ -150,11 +150,11 @@ def test_missing_permissions_are_one_line_before_any_work(workload: Path, tmp_pa
         "export table.h5 -o o.jsonl": "table.h5: is not a readable HDF5 file: Permission denied",
         f"match {workload}/subscriptions.jsonl events.jsonl -o o.h5": "events.jsonl: Permission denied",
         f"{run} -o closed/o.h5": "closed/o.h5: cannot be written: Permission denied",
-        f"{run} -o o.h5 --report closed/r.jsonl": "closed/r.jsonl: Permission denied",
+        f"{run} -o o.h5 --report closed/r.jsonl": "closed/r.jsonl: cannot be written: Permission denied",
         f"{run} -o o.h5 --metrics closed/m.prom": "closed/m.prom: cannot be written: Permission denied",
         f"export {workload}/matches.h5 -o closed/o.jsonl": "closed/o.jsonl: cannot be written: Permission denied",
         "bench ccm -o closed/b.jsonl": "closed/b.jsonl: cannot be written: Permission denied",
-        "generate ccm --filters 10 --events 5 -o closed/w": "closed/w: Permission denied",
+        "generate ccm --filters 10 --events 5 -o closed/w": "closed/w: cannot be written: Permission denied",
     }
     script = "\n".join(f"{sys.executable} -m mpi_match {command}; echo $?" for command in said)
     ordinary = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []

@@ -38,7 +38,7 @@ from mpi_match.journal.reader import (
     record_bytes,
     write_at,
 )
-from mpi_match.storage import StorageError
+from mpi_match.storage import StorageError, reported
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +46,7 @@ SYNC_S = 0.5
 """Answers are synced after this time."""
 LOCK_S = 10.0
 """How long a resumed run waits for the lock of the run before it."""
+NO_LOCK = "%s: cannot be locked (%s); make sure that no other run writes this output"
 GROUP_BYTES = 2**18
 """Answers are collected up to this size before they are written."""
 
@@ -118,7 +119,7 @@ class Journal:
     def _open_locked(self) -> bool:
         """Open the file and take its lock.  False if the run that had the lock has removed the file."""
         with self._reported():
-            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         try:
             self._take_lock()
             with suppress(FileNotFoundError):
@@ -141,7 +142,7 @@ class Journal:
                     raise StorageError(f"{self.path}: {refusal}") from None
                 time.sleep(0.1)
             except OSError as error:
-                return log.info("%s: no lock: %s", self.path, error.strerror)
+                return log.warning(NO_LOCK, self.path, error.strerror)
 
     def _read_earlier(self) -> JournalFile | None:
         if is_bare(self.path, self._identity):
@@ -251,11 +252,9 @@ class Journal:
 
     @contextmanager
     def _reported(self) -> Iterator[None]:
-        """Raise errors of the file system as StorageError."""
-        try:
+        """Raise errors of the file system as WriteError."""
+        with reported(self.path):
             yield
-        except OSError as error:
-            raise StorageError(f"{self.path}: cannot be written: {error.strerror}") from error
 
     def remove(self) -> None:
         """Remove the journal: the answers are in their file.  Raises StorageError."""

@@ -21,13 +21,14 @@ from typing import Any, NamedTuple
 from mpi_match.arrays.strings import Strings
 from mpi_match.cluster.messages import Written
 from mpi_match.cluster.options import ClusterError
+from mpi_match.cluster.results.journal import NO_LOCK
 from mpi_match.cluster.results.output import RunOutput
 from mpi_match.exit_codes import ExitCode
 from mpi_match.journal.manifest import remove_manifest
 from mpi_match.journal.reader import EventRange, RunIdentity, is_bare, journal_of
 from mpi_match.matches.part_index import PART_SUFFIX, Parts, named_by, parts_beside, remove_parts, write_index
 from mpi_match.matches.schema import MATCHES
-from mpi_match.storage import StorageError, check_output, parts_directory, remove_half_written, sync_directory
+from mpi_match.storage import StorageError, check_output, parts_directory, remove_half_written, reported, sync_directory
 
 log = logging.getLogger(__name__)
 
@@ -63,11 +64,9 @@ class LocalOutput(RunOutput):
             )
         check_output(self.path)
         directory = parts_directory(self.path)
-        try:
+        with reported(directory):
             directory.mkdir(exist_ok=True)
             self._descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-        except OSError as error:
-            raise StorageError(f"{directory}: cannot be written: {error.strerror}") from error
         try:
             self._begin(directory)
         except BaseException:
@@ -81,7 +80,7 @@ class LocalOutput(RunOutput):
         except BlockingIOError:
             raise StorageError(f"{directory}: another run is writing this output; wait for its end, or end it") from None
         except OSError as error:
-            log.info("%s: no lock: %s", directory, error.strerror)
+            log.warning(NO_LOCK, directory, error.strerror)
         remove_half_written(self.path)  # of killed runs: this one has the lock
         there = parts_beside(self.path)
         self.places = PartPlaces(directory.absolute(), 1 + max(there.values(), default=0), self.identity)

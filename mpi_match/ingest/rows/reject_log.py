@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TextIO
 
 from mpi_match.ingest.rows.judge import Reject, nothing_usable
 from mpi_match.model import ModelError
+from mpi_match.storage import reported, streamed_write
 
 
 class RejectLog:
@@ -27,12 +29,14 @@ class RejectLog:
         self._input, self._count_before, self._example = Path(), 0, Reject("", "", 0, "")
 
     def __enter__(self) -> RejectLog:
-        self._file = self._path.open("w", encoding="utf-8", errors="backslashreplace") if self._path is not None else None
+        if self._path is not None:
+            self._file = os.fdopen(streamed_write(self._path), "w", encoding="utf-8", errors="backslashreplace")
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            self._file.close()
+        if self._file is not None and self._path is not None:
+            with reported(self._path):
+                self._file.close()
 
     @property
     def keeps(self) -> bool:
@@ -53,13 +57,14 @@ class RejectLog:
         return self.count - self._count_before == n_rows
 
     def append(self, reject: Reject) -> None:
-        """Take a reject.  Raises ModelError under `strict`."""
+        """Take a reject.  Raises ModelError under `strict`, WriteError."""
         if self.count == self._count_before:
             self._example = reject
         self.count += 1
         if len(self.first) < self._keep:
             self.first.append(reject)
-        if self._file is not None:
-            self._file.write(json.dumps(reject._asdict(), ensure_ascii=False) + "\n")
+        if self._file is not None and self._path is not None:
+            with reported(self._path):
+                self._file.write(json.dumps(reject._asdict(), ensure_ascii=False) + "\n")
         if self._strict:
             raise ModelError(f"{reject.place}: {reject.reason} (--strict)")

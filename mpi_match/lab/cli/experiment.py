@@ -96,6 +96,7 @@ def run(names: tuple[str, ...], directory: Path, only: tuple[Axis, ...], ending:
     from mpi_match.lab.papers.catalog import EXPERIMENTS
     from mpi_match.lab.papers.run import SMALL_SCALE, ExperimentPlan, with_earlier
     from mpi_match.lab.papers.run import run as measure
+    from mpi_match.storage import reported
 
     chosen = _chosen(names)
     _check_points(chosen, only)
@@ -103,7 +104,8 @@ def run(names: tuple[str, ...], directory: Path, only: tuple[Axis, ...], ending:
     how["repetitions"] = how["repetitions"] or (1 if how["scale"] < SMALL_SCALE else 3)
     plan = ExperimentPlan(**how, only={axis.key: axis.values for axis in only})
     workloads = KeptWorkloads(int(machine()["memory_gib"] * 2**30 * KEPT_SHARE))
-    directory.mkdir(parents=True, exist_ok=True)
+    with reported(directory):
+        directory.mkdir(parents=True, exist_ok=True)
     for name in chosen:
         each = EXPERIMENTS[name]
         share = f"; here with {plan.scale:g} of the filters" if plan.scale < 1 and each.runs else ""

@@ -25,7 +25,7 @@ from mpi_match.events.schema import EVENTS
 from mpi_match.ingest.rows.formats import event_rows, subscription_rows
 from mpi_match.ingest.rows.judge import EventForm
 from mpi_match.lab.workloads.scenarios import CHUNK_EVENTS, Scenario
-from mpi_match.storage import FilePart, Reader, StorageError, atomic_write, parts_directory, write_index
+from mpi_match.storage import FilePart, Reader, StorageError, atomic_write, parts_directory, reported, write_index
 from mpi_match.table.subscriptions import Subscriptions
 from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary
@@ -56,7 +56,8 @@ def write_workload(
     times: dict[str, float] = {}
     if directory.exists() and not directory.is_dir():
         raise StorageError(f"{directory}: is not a directory; name one for the workload's files")
-    directory.mkdir(parents=True, exist_ok=True)
+    with reported(directory):
+        directory.mkdir(parents=True, exist_ok=True)
     total = scenario.n_filters + n_events
     tell = progress or (lambda done, total: None)
     chunks = scenario.event_chunks(n_events, seed, CHUNK_EVENTS)
@@ -103,7 +104,8 @@ def kept_workload(scenario: Scenario, directory: Path, n_events: int, seed: int 
     if not wanted.items() <= written.items():
         note.unlink(missing_ok=True)  # until all is there again
         written = {**write_workload(scenario, directory, n_events, seed, format_, divided=True), **wanted}
-        note.write_text(json.dumps(written), encoding="utf-8")
+        with atomic_write(note) as temporary:
+            temporary.write_text(json.dumps(written), encoding="utf-8")
     return written
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import time
@@ -62,6 +63,13 @@ print(ask(), "loaded" if ask.stats.cache_hits else "compiled", repr(numba.config
 DAY_S = 24 * 3600
 
 
+FULL = """
+import resource, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+"""
+
+
 class Tiny:
     """The package and the processes that run it; the user's cache directory is `caches`."""
 
@@ -86,15 +94,15 @@ class Tiny:
     def write(self, module: str, source: str) -> None:
         (self.root / "mpi_match" / f"{module}.py").write_text(source)
 
-    def start(self, **variables: str) -> subprocess.Popen[str]:
+    def start(self, before: str = "", **variables: str) -> subprocess.Popen[str]:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
         environment = inherited | {"PYTHONPATH": str(self.root), "XDG_CACHE_HOME": str(self.caches)} | variables
-        command = [sys.executable, "-B", "-c", SCRIPT]
+        command = [sys.executable, "-B", "-c", before + SCRIPT]
         return subprocess.Popen(command, env=environment, cwd=self.root, stdout=subprocess.PIPE, text=True)
 
-    def ask(self, **variables: str) -> str:
+    def ask(self, before: str = "", **variables: str) -> str:
         """The answer, whether it was compiled or loaded, and where Numba caches what others decorate."""
-        with self.start(**variables) as process:
+        with self.start(before, **variables) as process:
             said = process.communicate()[0].strip()
         assert process.returncode == 0
         return said
@@ -127,6 +135,60 @@ def tiny(tmp_path: Path, repository: Path) -> Tiny:
 def test_what_is_compiled_is_found_again(tiny: Tiny) -> None:
     assert [tiny.ask(), tiny.ask()] == ["1 compiled ''", "1 loaded ''"]
     assert len(tiny.directories()) == 1
+
+
+def test_only_its_owner_enters_a_directory_of_code(tiny: Tiny) -> None:
+    """With a umask that gives a group, or everybody, the right to write."""
+    tiny.ask("import os; os.umask(0)\n")
+    assert [stat.S_IMODE(each.stat().st_mode) for each in (tiny.caches / "mpi-match", *tiny.directories())] == [0o700] * 2
+
+
+def test_code_that_others_may_have_placed_is_not_loaded(tiny: Tiny) -> None:
+    tiny.ask()
+    (place,) = tiny.directories()
+    place.chmod(0o770)
+    for _ in range(2):
+        *said, answer = tiny.ask(LOGGED="INFO").splitlines()
+        assert answer == "1 compiled ''"
+        why = "other users can write there; take that permission away, or remove it"
+        assert said == [f"compiled code is not kept, and every process compiles: {place}: {why}"]
+    place.chmod(0o700)
+    place.parent.chmod(0o777)  # as earlier versions made it with some umasks
+    assert tiny.ask() == "1 loaded ''"
+    assert stat.S_IMODE(place.parent.stat().st_mode) == 0o700
+    place.rename(place.with_name("moved"))
+    place.symlink_to(place.with_name("moved"))
+    assert tiny.ask() == "1 compiled ''"
+
+
+def test_a_directory_of_another_user_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compile_cache._refuse_shared(tmp_path)
+    owner = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 12345)
+    monkeypatch.setattr(Path, "lstat", lambda path: os.stat_result((0o40700, 0, 0, 1, 7, 7, 0, 0, 0, 0)))
+    with pytest.raises(OSError, match="it belongs to another user"):
+        compile_cache._refuse_shared(tmp_path)
+
+
+def test_a_directory_that_others_can_write_is_used_if_they_can_only_add_to_it(tiny: Tiny, tmp_path: Path) -> None:
+    chosen = tmp_path / "chosen"
+    chosen.mkdir()
+    for mode, kept in ((0o1777, 1), (0o777, 0)):
+        chosen.chmod(mode)
+        tiny.ask(NUMBA_CACHE_DIR=str(chosen))
+        assert len(list(chosen.iterdir())) == kept
+        for each in chosen.iterdir():
+            shutil.rmtree(each)
+
+
+def test_a_directory_at_its_quota_keeps_nothing_and_fails_nothing(tiny: Tiny) -> None:
+    """Simulated by a limit on the size of files."""
+    said = tiny.ask(FULL, LOGGED="INFO").splitlines()
+    (place,) = tiny.directories()
+    assert said[-1] == "1 compiled ''"
+    assert [line for line in said if "not kept" in line and str(place) in line and line.endswith(": File too large")]
+    assert not list(place.glob("*.compiled"))
+    assert [tiny.ask(), tiny.ask()] == ["1 compiled ''", "1 loaded ''"]
 
 
 def test_an_installation_elsewhere_of_the_same_sources_finds_it(tiny: Tiny, tmp_path: Path) -> None:

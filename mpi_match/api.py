@@ -26,6 +26,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -51,7 +52,15 @@ from mpi_match.ingest.columns.frames import (
 from mpi_match.ingest.columns.python import Frame, columns_of_frame, needed_names, rows_of, wanted_columns
 from mpi_match.ingest.files.blocks import LineBlock, read_blocks
 from mpi_match.ingest.json.passed_rows import blocks_of_rows, blocks_of_text
-from mpi_match.ingest.rows.judge import EventForm, Reject, Rejects, event_of_passed, row_text, subscription_filters
+from mpi_match.ingest.rows.judge import (
+    EventForm,
+    Reject,
+    Rejects,
+    event_of_passed,
+    names_of,
+    row_text,
+    subscription_filters,
+)
 from mpi_match.ingest.rows.row_files import are_columnar, event_files
 from mpi_match.matches.matches import Matches
 from mpi_match.model import Event, Filter, ModelError, describe
@@ -129,6 +138,7 @@ def make_events(
     id.
     `rejects`: bad events are appended to it; without it the first one raises ModelError.  A bad event keeps its number and
     matches nothing.  A column of a type that no attribute has raises ModelError, a missing file FileNotFoundError.
+    Attributes of rows that cannot be read are left out (`Events.left_out`), and refused for a table that names one.
 
     >>> events = make_events({"temp": [31, 25.5, None], "city": ["Milan", "Rome", "Turin"]})
     >>> [events.event(i).attributes for i in range(len(events))]
@@ -200,7 +210,8 @@ def make_batch(
         return encode_arrow(reader_of(cast(ArrowStream | ArrowArray, events)), vocabulary, form, bad)
     few, blocks = _blocks_of(events)
     if blocks is None:
-        return Events.of(_judged(few, partial(event_of_passed, form=form), "event", rejects)).encode(vocabulary)
+        judge = partial(event_of_passed, form=form, names=names_of(vocabulary, form))
+        return Events.of(_judged(few, judge, "event", rejects)).encode(vocabulary)
     return _scanned(blocks, vocabulary, form, bad)
 
 
@@ -249,9 +260,7 @@ def _events_of_files(path: PathLike, form: EventForm, bad: Rejects) -> Events:
 
     left_out: set[str] = set()
     events = read_events(_files(path, form), form, frozenset(), bad, left_out)
-    if left_out:
-        raise ModelError(f"{path}: {min(left_out)!r} is not a column of numbers, strings, booleans or lists of these")
-    return events
+    return replace(events, left_out=dict.fromkeys(left_out, len(events)) | dict(events.left_out))
 
 
 def _files(path: PathLike, form: EventForm) -> list[Path]:

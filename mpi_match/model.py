@@ -36,7 +36,7 @@ import math
 import numbers
 import reprlib
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -76,9 +76,6 @@ HAS = "has"
 """Another name of `any =`."""
 ANY_OPS: dict[str, Op] = {f"any {op.symbol}": op for op, record in OPERATORS.items() if record.has_any} | {HAS: Op.EQ}
 """Operators on elements, by the symbol that subscriptions use."""
-MAX_ELEMENTS = 4096
-"""Longest list that an attribute may be."""
-
 Value = float | str | bool
 """A value after `value_of`: numbers are floats, whatever they were before."""
 Operand = Value | tuple[Value, ...] | None
@@ -88,7 +85,7 @@ Attribute = Value | tuple[Value, ...]
 
 
 _PLAIN = frozenset((str, float, bool, int))
-"""Types of nearly all values."""
+"""Types of nearly all values; none of them is null or a list."""
 _NULLS = {"NoneType", "NAType", "NaTType", "MaskedConstant"}
 
 
@@ -124,6 +121,8 @@ def value_of(raw: object) -> tuple[Type, Value]:
             shown = raw if abs(raw) < 2**128 else f"of {raw.bit_length():,} bits"  # type: ignore[arg-type, attr-defined]
             raise ModelError(f"the integer {shown} is beyond 2^53 and has no exact double; send it as a string")
         return Type.NUMBER, float(raw)  # type: ignore[arg-type]
+    if isinstance(raw, Unread):
+        raise ModelError(raw.reason)
     found = plain(raw)
     if type(found) not in (str, float, bool, int):
         raise ModelError(f"a value must be a number, a string or a boolean, found {describe(raw)}")
@@ -159,31 +158,55 @@ def plain(raw: object) -> object:
     return raw
 
 
+class Unread(NamedTuple):
+    """A literal of JSON that no value of the model equals, such as 1e400, and the reason why it has none."""
+
+    reason: str
+
+
 def attribute_of(raw: object) -> Attribute:
     """The canonical form of an attribute's value: that of `value_of`, or for a list the tuple of its elements'.
 
-    Raises ModelError for what `value_of` refuses, also in a list; for a list or null in a list, and for one of more than
-    `MAX_ELEMENTS` elements.
+    Lists in lists flatten, nulls in lists are skipped.  Raises ModelError for what `value_of` refuses, also in a list; for
+    a list that contains itself.
     """
-    if type(raw) in _PLAIN or not _is_list(raw):
+    if type(raw) in _PLAIN or not is_list(raw):
         return value_of(raw)[1]
-    elements: list[object] = list(raw)  # type: ignore[call-overload]
-    if len(elements) > MAX_ELEMENTS:
-        raise ModelError(f"a list has at most {MAX_ELEMENTS:,} elements, found {len(elements):,}")
-    return tuple(map(_element_of, elements))
+    return tuple(value_of(element)[1] for element in elements_of(raw))
 
 
-def _is_list(raw: object) -> bool:
+def is_list(raw: object) -> bool:
     """Lists, tuples and NumPy's arrays, which this module does not import."""
-    return isinstance(raw, (list, tuple)) or (type(raw).__name__ == "ndarray" and getattr(raw, "ndim", 0) > 0)
+    kind = type(raw)
+    if kind is list or kind is tuple:
+        return True
+    if isinstance(raw, (list, tuple)):
+        return kind is not Unread
+    return kind.__name__ == "ndarray" and getattr(raw, "ndim", 0) > 0
 
 
-def _element_of(raw: object) -> Value:
-    if is_null(raw):
-        raise ModelError("a list has no nulls; leave them out")
-    if type(raw) not in _PLAIN and (_is_list(raw) or isinstance(raw, Mapping)):
-        raise ModelError(f"the elements of a list are numbers, strings and booleans, found {describe(raw)}")
-    return value_of(raw)[1]
+def elements_of(raw: Any) -> list[Any]:
+    """The elements of a list and of the lists in it, to any depth, in their order, without nulls.
+
+    Raises ModelError for a list that contains itself.
+    """
+    if all(type(item) in _PLAIN for item in raw):  # the usual case
+        return list(raw)
+    found: list[Any] = []
+    path, around = [(iter(raw), id(raw))], {id(raw)}
+    while path:
+        for item in path[-1][0]:
+            if is_list(item):
+                if id(item) in around:
+                    raise ModelError("a list contains itself")
+                path.append((iter(item), id(item)))
+                around.add(id(item))
+                break
+            if not is_null(item):
+                found.append(item)
+        else:
+            around.discard(path.pop()[1])
+    return found
 
 
 def decimal(text: str) -> float:
@@ -425,6 +448,8 @@ _WITHOUT_OPERAND = (*PRESENCE, *(op.symbol for op in PRESENCE))
 
 def label(raw: object, what: str) -> str:
     """A label (of an interface, of a filter) as a string; integers become their digits.  Raises ModelError."""
+    if isinstance(raw, Unread):
+        raise ModelError(raw.reason)
     found = plain(raw)
     if type(found) is str:
         value_of(found)
@@ -435,11 +460,26 @@ def label(raw: object, what: str) -> str:
 
 
 class Event(NamedTuple):
-    """A set of attributes with distinct names.  `location` is `(x, y)`; `id` is the publisher's own name for the event."""
+    """A set of attributes with distinct names.  `location` is `(x, y)`; `id` is the publisher's own name for the event.
+
+    `left_out` are the attributes that the event has and the model cannot read, each with the reason; None without any.  For
+    a filter that names one of them (`is_left_out`), the event is a rejected row.
+    """
 
     attributes: Mapping[str, Attribute]
     location: tuple[float, float] | None = None
     id: str | None = None
+    left_out: Mapping[str, str] | None = None
+
+
+def is_left_out(name: str, left_out: Container[str]) -> bool:
+    """Is an attribute among those that were left out?
+
+    A name with a point at its end stands for all names that begin with it.
+    """
+    if name in left_out:
+        return True
+    return any(char == "." and name[: at + 1] in left_out for at, char in enumerate(name))
 
 
 def make_event(attributes: Mapping[str, object], location: object = None, id_: object = None) -> Event:
@@ -527,4 +567,8 @@ def matches(filter_: Filter, event: Event | None) -> bool:
 
 def match_naive(filters: Iterable[Filter], event: Event | None) -> list[str]:
     """The naive matcher: labels of the matched interfaces, distinct, sorted by their UTF-8 bytes."""
+    filters = list(filters)
+    left_out = event.left_out if event is not None else None
+    if left_out and any(is_left_out(c.name, left_out) for f in filters for c in f.constraints):
+        return []
     return sorted({f.interface for f in filters if matches(f, event)}, key=str.encode)

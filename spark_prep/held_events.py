@@ -17,7 +17,7 @@ from mpi_match.ingest.json.encode_events import EventsEncoder
 from mpi_match.ingest.json.event_scanner import judged_events
 from mpi_match.ingest.json.join_events import JoinedEvents
 from mpi_match.ingest.json.line_columns import LineColumns
-from mpi_match.ingest.rows.judge import EventForm, Reject, event_of_row, parse_json
+from mpi_match.ingest.rows.judge import EventForm, Reject, event_judge
 from mpi_match.model import Event, ModelError
 from mpi_match.table.vocabulary import Vocabulary
 from spark_prep.part_files import PartFiles, WrittenPart, partition_id
@@ -36,6 +36,7 @@ class HeldEvents:
         self, form: EventForm, needed: frozenset[str], left_out: set[str], encoder: Callable[[], EventsEncoder]
     ) -> None:
         self._form, self._needed, self._left_out, self._encoder = form, needed, left_out, encoder
+        self._judge = event_judge(form, needed)
         self._few: list[Event | None] = []
         self._scanner: LineColumns | None = None
         self._joined: JoinedEvents | None = None
@@ -58,9 +59,9 @@ class HeldEvents:
         joined = self._joined or self._compiled(1 if block.overlong else int(count_line_feeds(block.data)))
         if joined is None:
             lines = [(text, block.first_line + at) for at, text in rows_of_block(block)]
-            self._few += judged_events(lines, self._form, block.file, rejects)
+            self._few += judged_events(lines, self._judge, block.file, rejects)
         else:
-            self._scanner = self._scanner or LineColumns(self._form, threads=1)
+            self._scanner = self._scanner or LineColumns(self._form, self._needed, threads=1)
             self._scanner.scan(block, rejects, joined)
         self.n_bad += len(rejects)
         return rejects
@@ -85,7 +86,7 @@ class HeldEvents:
         for at, row in rows:
             try:
                 if isinstance(row, bytes):
-                    events.append(event_of_row(parse_json(row), self._form))
+                    events.append(self._judge(row))
                 else:
                     events.append(event_of_columns(row, self._form, self._needed, self._left_out))
             except ModelError as error:

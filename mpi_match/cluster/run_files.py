@@ -167,7 +167,7 @@ class RunFiles:
             self._scan_log, self._vocabulary = None, self.division.table.vocabulary
             if not isinstance(events, EventTable):
                 earlier = gaps(self._output.unanswered, events.n_events)
-                self._scan_log = ScanLog(options.events, events, self.rejects, earlier)
+                self._scan_log = ScanLog(options.events, events, self.division.table.vocabulary, self.rejects, earlier)
             self.answers = BatchedAnswers(self._output, self.events, self.status, options, self._scan_log)
             self.places = self._output.places if isinstance(self._output, LocalOutput) else None
             self._stack = self._stack.pop_all()

@@ -44,7 +44,8 @@ def save_events(
     """Write an event table: raw columns, and encoded ones for `vocabulary`, which are those of `batch` where it is known.
 
     `kind` is "events", or "events-part" for a part of an index.  `left_out` are attributes that events had and that are not
-    in `events`; the vocabulary names none of them.  Returns the file's digest.  Raises StorageError.
+    in `events`, beside those that it names itself; the vocabulary names none of them.  Returns the file's digest.  Raises
+    StorageError.
     """
     batch = _encoded(events, vocabulary) if batch is None else batch
     with Writer(path, kind) as writer:
@@ -54,7 +55,7 @@ def save_events(
             writer.attribute(name, value)
         for name, array in events.arrays():
             writer.array(name, array)
-        if missing := Strings.of(sorted(name.encode() for name in left_out)):
+        if missing := Strings.of(sorted(name.encode() for name in {*left_out, *events.left_out})):
             for name, array in missing.named("left_out"):
                 writer.array(name, array)
         starts, crcs = block_columns(batch)
@@ -111,7 +112,7 @@ class EventTable:
         self.encoded_for_vocabulary = reader.attribute("vocabulary") == vocabulary.digest
         pools = [_pool(source, "left_out") for source in reader.sources if "left_out/data" in source]
         self.left_out = {name.decode() for pool in pools for name in pool}
-        missing = self.left_out & vocabulary.attribute_names if self.left_out else set()
+        missing = vocabulary.attributes_among(self.left_out)
         if missing:
             raise StorageError(
                 f"{reader.path}: was compiled without {', '.join(map(repr, sorted(missing)))}, which no filter named; "

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from mpi_match.events.batch import REJECTED, EventBatch, within
 from mpi_match.events.elements import element_attributes, elements_of
 from mpi_match.events.lists import ListColumns, ListsBuilder, Values
 from mpi_match.humanize import plural
-from mpi_match.model import Attribute, Event, Type, Value
+from mpi_match.model import Attribute, Event, ModelError, Type, Value
 from mpi_match.table.vocabulary import Vocabulary
 
 _NOTHING = Event({})
@@ -33,6 +34,7 @@ class Events:
     ids             Strings[n]  the publisher's own name for each event; None when events have none
     rejected        i64[r]      which are rejected rows, ascending: without attributes, location and id; None when none is
     lists           ListColumns       None when no attribute is a list
+    left_out        names of attributes that events have and that cannot be read, with the number of those events
     """
 
     offsets: Array
@@ -46,6 +48,7 @@ class Events:
     ids: Strings | None = None
     rejected: Array | None = None
     lists: ListColumns | None = None
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<{plural(self.n_events, 'event')} with {plural(len(self.name), 'attribute')}>"
@@ -66,6 +69,7 @@ class Events:
         name: list[int] = []
         flat, lists = Values(strings), ListsBuilder(strings)
         location, ids, rejected = [], [], []
+        left_out: Counter[str] = Counter()
         for event in events:
             if event is None:
                 rejected.append(len(sizes))
@@ -73,6 +77,7 @@ class Events:
             sizes.append(len(event.attributes))
             location.append(event.location or (np.nan, np.nan))
             ids.append(event.id)
+            left_out.update(list(event.left_out or ()))
             for key, value in event.attributes.items():
                 name.append(names.setdefault(key, len(names)))
                 if isinstance(value, tuple):
@@ -90,6 +95,7 @@ class Events:
             ids=Strings.of((i or "").encode() for i in ids) if any(i is not None for i in ids) else None,
             rejected=np.array(rejected, np.int64) if rejected else None,
             lists=lists.build(),
+            left_out=dict(left_out),
         )
 
     def event(self, i: int) -> Event | None:
@@ -136,6 +142,7 @@ class Events:
             ids=None if self.ids is None else self.ids.take(np.arange(start, stop)),
             rejected=None if self.rejected is None else within(self.rejected, start, max(start, stop)),
             lists=self.lists,
+            left_out=self.left_out,
         )
 
     def take(self, events: Array) -> Events:
@@ -155,13 +162,18 @@ class Events:
             ids=None if self.ids is None else self.ids.take(events),
             rejected=rejected if rejected is not None and len(rejected) else None,
             lists=self.lists,
+            left_out=self.left_out,
         )
 
     def encode(self, vocabulary: Vocabulary) -> EventBatch:
         """The events in the code space of `vocabulary`.
 
         String work is done once per distinct (name, string) pair.  `location` is None in the batch when no event has one.
+        Raises ModelError if the vocabulary names an attribute that was left out.
         """
+        if unread := sorted(vocabulary.attributes_among(self.left_out)):
+            count = plural(self.left_out[unread[0]], "event")
+            raise ModelError(f"the attribute {unread[0]!r}, which filters name, cannot be read in {count}")
         known = vocabulary.name_ids(self.names) if len(self.names) else np.array([-1])
         name, type_, number, string = known[self.name], self.type, self.number, self.string
         event: Array = np.repeat(np.arange(self.n_events, dtype=np.uint32), np.diff(self.offsets))

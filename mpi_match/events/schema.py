@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from mpi_match.arrays.csr import owners
-from mpi_match.model import MAX_ELEMENTS, Type
+from mpi_match.model import Type
 from mpi_match.storage.schema import (
     F8,
     I8,
@@ -62,12 +62,6 @@ def _are_values(content: Content) -> Fault:
     return None
 
 
-def _are_short(name: str, content: Content) -> Fault:
-    """No list is longer than a row's may be."""
-    longest = int(np.diff(content.arrays[name]).max(initial=0))
-    return f"holds a list of {longest:,} elements, expected at most {MAX_ELEMENTS:,}" if longest > MAX_ELEMENTS else None
-
-
 def _names_are_distinct(content: Content) -> Fault:
     """An event has each attribute once."""
     event = owners(content.arrays["events/offsets"]).astype(np.uint64)
@@ -97,7 +91,7 @@ RAW = Schema(
         Dataset("events/location", F8, ("events", 2), (_are_points,), optional=True),
         Dataset("events/rejected", I8, ("rejected",), (ascends_strictly, is_at_least(0), is_below("events")), optional=True),
         *pool("ids", "events", are_text, optional=True),
-        Dataset("lists/offsets", I8, ("lists + 1",), (is_csr("elements"), _are_short), optional=True),
+        Dataset("lists/offsets", I8, ("lists + 1",), (is_csr("elements"),), optional=True),
         Dataset("lists/type", U1, ("elements",), (is_among(_SCALARS),), optional=True),
         Dataset("lists/number", F8, ("elements",), optional=True),
         Dataset("lists/string", U4, ("elements",), optional=True),

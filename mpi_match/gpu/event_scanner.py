@@ -59,7 +59,7 @@ class GpuEventScanner:
         rows = self._lines.scan(block.data, buffers)
         vocabulary = self._cpu.vocabulary
         bad: list[Reject] = []
-        found = judged_events(_flagged_lines(block, rows), self._cpu.form, block.file, bad)
+        found = judged_events(_flagged_lines(block, rows), self._cpu.judge, block.file, bad)
         _number(bad, block, rejects)
         ids = self._lines.ids(rows, block.data, found, buffers) if self._cpu.keeps_ids else None
         identified = rows.id_bounds is not None or any(event is not None and event.id is not None for event in found)

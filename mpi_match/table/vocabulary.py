@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -43,6 +43,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of, owners, smallest_unsigned
 from mpi_match.arrays.strings import Strings
+from mpi_match.model import is_left_out
 from mpi_match.operators import OPERATORS, Anchor, Form, Op, Type
 from mpi_match.table.element_names import ElementNames, element_names
 from mpi_match.table.name_lookup import NameLookup
@@ -169,6 +170,10 @@ class Vocabulary:
         """The attributes that some constraint names."""
         plain = self.names.slice(0, bisect_left(self.names, MARK))
         return frozenset(name.decode() for name in (*plain, *self.element_names))
+
+    def attributes_among(self, left_out: Container[str]) -> set[str]:
+        """The entries of `left_out` (`model.is_left_out`) that are attributes that some constraint names."""
+        return {name for name in self.attribute_names if is_left_out(name, left_out)} if left_out else set()
 
     @cached_property
     def digest(self) -> str:

@@ -31,7 +31,7 @@ from event_lines import VOCABULARY, mutated_lines
 from mpi_match.events.events import Events
 from mpi_match.ingest.files.blocks import LineBlock
 from mpi_match.ingest.json.event_scanner import EventScanner
-from mpi_match.ingest.rows.judge import EventForm, Reject, event_of_row, read_rows
+from mpi_match.ingest.rows.judge import EventForm, Reject, event_of_row, names_of, read_rows
 
 FORM = EventForm(("x", "y"))
 PART_LINES = 125_000
@@ -47,7 +47,7 @@ def judged_part(directory: Path, seed: int, n_lines: int) -> tuple[int, int, int
     rejects: list[Reject] = []
     expected_rejects: list[Reject] = []
     found = EventScanner(VOCABULARY, FORM, 1).scan(LineBlock(data, str(path.absolute()), 1), rejects)
-    events = list(read_rows([path], lambda row: event_of_row(row, FORM), expected_rejects))
+    events = list(read_rows([path], lambda row: event_of_row(row, FORM, names_of(VOCABULARY, FORM)), expected_rejects))
     expected = Events.of(events).encode(VOCABULARY)
     assert rejects == expected_rejects, f"seed {seed}: the rejects differ"
     for name in ("offsets", "attributes", "location", "rejected"):

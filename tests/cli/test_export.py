@@ -114,7 +114,7 @@ def test_export_without_pyarrow_names_the_package(workload: Path, tmp_path: Path
 def test_rows_stand_beside_answers_byte_for_byte(rows: list[Any], tmp_path: Path) -> None:
     events = tmp_path / "events.jsonl"
     second = json.dumps({"n": "\u00fc\n"}, ensure_ascii=False).encode()
-    kept = b'{"n":"e1", "temp": 31.50}', second, b'{"temp": 1e999}', b'{"temp" :40}'
+    kept = b'{"n":"e1", "temp": 31.50}', second, b'{"temp": 1e999', b'{"temp" :40}'
     events.write_bytes(b"\xef\xbb\xbf" + b"\n \n".join([kept[0] + b" \r", *kept[1:]]))
     subscriptions, flags = rows[0], ["--engine", "counting"]
     expected = [b'["hot"]', b"[]", b"[]", b'["hot"]']

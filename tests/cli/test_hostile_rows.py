@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from command_line import mpi_match
-from hostile_rows import ENDLESS, HOSTILE, MANY_NAMES, lines, nested
+from hostile_rows import ENDLESS, HOSTILE, MANY_NAMES, lines
 
 from mpi_match.ingest.rows import judge as rows_module
 from mpi_match.ingest.rows.judge import Reject, read_lines
@@ -57,19 +57,18 @@ def test_each_is_a_reject_and_the_others_are_matched(tmp_path: Path) -> None:
     ("event", "said"),
     [
         (MANY_NAMES, "the name 'n20000' stands twice"),
-        (f'{{"x": {nested(980)}}}', "lists or objects are nested more than 100 deep"),
-        ('{"a": ' * 980 + "1" + "}" * 980, "lists or objects are nested more than 100 deep"),
-        ('{"a":' * 300_000, "lists or objects are nested more than 100 deep"),
+        ('{"a":' * 300_000, "not JSON: Expecting value at column 1500001"),
         ('{"x": 1e-400}', "the number 1e-400 is not 0 and too near to it for a double"),
         ('{"x": -0.0000001E-330}', "is not 0 and too near to it for a double"),
         ('{"lat": 45.5}', "the location needs both 'lat' and 'lon'; 'lon' is absent"),
         ('{"n": 1.5}', "id must be a string or an integer, found float 1.5"),
         ('{"lat": 45.5, "lon": "9"}', "the coordinates of a location must be finite numbers, found str '9'"),
     ],
-    ids=["many names", "lists", "objects", "open objects", "tiny", "tiny decimal", "half a location", "id", "text"],
+    ids=["many names", "open objects", "tiny", "tiny decimal", "half a location", "id", "text"],
 )
 def test_hostile_events_are_rejects(tmp_path: Path, event: str, said: str) -> None:
-    (tmp_path / "subs.jsonl").write_text('{"interface": "i", "constraints": []}\n')
+    named = '{"interface": "j", "constraints": [["n20000", "exists"], ["x", "exists"]]}\n'
+    (tmp_path / "subs.jsonl").write_text('{"interface": "i", "constraints": []}\n' + named)
     (tmp_path / "events.jsonl").write_text(event + "\n" + EVENT)
     (reject,) = match(tmp_path, "--location", "lat,lon", "--id", "n")
     assert said in reject["reason"]
@@ -154,18 +153,18 @@ def test_rejects_that_a_program_takes_have_the_same_form(tmp_path: Path, monkeyp
     make_table([{"interface": "j", "constraints": []}, bad], rejects=rejects)
     endless: dict[str, Any] = {}
     endless["a"] = endless
-    make_events([{"x": object}, endless, {"x": {1: 2}}], rejects=rejects)
+    make_events([b"7", endless, {"x": {1: 2}}], rejects=rejects)
     LiveMatcher([], engine="reference").update([{"remove": "unknown"}], rejects=rejects)
     shown = json.dumps(bad)
     assert [reject[1:] for reject in rejects] == [
         (str(tmp_path / "rows.jsonl"), 2, shown),
         ("", 1, shown),
-        ("", 0, '{"x": "<class \'object\'>"}'),
+        ("", 0, "7"),
         ("", 1, "dict {'a': {'a': {'a': {'a': {'a': {'a': {...}}}}}}}"),
         ("", 2, '{"x": {"1": 2}}'),
         ("", 0, '{"remove": "unknown"}'),
     ]
-    assert "nested more than 100 deep" in rejects[3].reason
+    assert rejects[3].reason == "the object 'a' contains itself"
     assert rejects[0].place == "rows.jsonl, line 2"
     with pytest.raises(ModelError, match=r"^rows\.jsonl, line 2: unknown operator"):
         make_table("rows.jsonl")

@@ -10,6 +10,7 @@ import pytest
 from command_line import mpi_match, run_in, verify_in
 
 from mpi_match import LiveMatcher, make_batch, make_events, make_table, match, open_engine
+from mpi_match.commands.compile_locally import compile_events_locally
 from mpi_match.events.event_table import save_events
 from mpi_match.ingest.rows.judge import Reject
 from mpi_match.matches.file import MatchesFile
@@ -19,7 +20,7 @@ SUBSCRIPTIONS: list[dict[str, Any]] = [
     {"interface": "cold", "constraints": [["temp", "absent"]]},
     {"interface": "hot", "constraints": [["temp", ">", 30]]},
 ]
-LINES = ['{"temp": "x"', '{"temp": 31}', "", "null", '{"temp": 5}', '{"wind": 1, "wind": 1}', '{"wind": 1}', "[]"]
+LINES = ['{"temp": "x"', '{"temp": 31}', "", "null", '{"temp": 5}', '{"temp": 1, "temp": 1}', '{"wind": 1}', "[]"]
 ANSWERS = [[], ["all", "hot"], [], ["all"], [], ["all", "cold"], []]
 BAD = [1, 4, 6, 8]
 """The numbers, from 1, of bad lines; the third line is no row."""
@@ -72,14 +73,14 @@ def test_programs_get_the_same_numbers(inputs: Path) -> None:
         assert open_engine(name, table).match(batch).labels(table.labels) == ANSWERS
     assert match(table, batch, engine="keyed").labels(table.labels) == ANSWERS
     assert LiveMatcher(SUBSCRIPTIONS, engine="keyed").match(batch) == ANSWERS
-    rows: list[dict[str, object]] = [{"temp": 31}, {"temp": [[]]}, {}]
-    assert match(table, make_events(rows, rejects=rejects), engine="counting").counts.tolist() == [2, 0, 2]
+    rows: list[dict[str, object]] = [{"temp": 31}, {"temp": object}, {}]
+    assert match(table, make_batch(table, rows, rejects=rejects), engine="counting").counts.tolist() == [2, 0, 2]
 
 
 def test_an_event_table_keeps_them_through_run_inspect_and_verify(inputs: Path) -> None:
     table = make_table(SUBSCRIPTIONS)
     table.save(inputs / "table.h5")
-    save_events(make_events(inputs / "events.jsonl", rejects=[]), inputs / "events.h5", table.vocabulary)
+    compile_events_locally([str(inputs / "events.jsonl")], inputs / "table.h5", inputs / "events.h5")
     for batch in (1, 2, 1000):
         run_in(inputs, "matches.h5", "--batch", batch)
         assert answers(inputs / "matches.h5") == ANSWERS
@@ -95,7 +96,7 @@ def test_verify_finds_an_answer_to_a_rejected_row(inputs: Path) -> None:
     table.save(inputs / "table.h5")
     (inputs / "events.jsonl").write_text("{}\n{}\n")
     mpi_match("match", inputs / "subs.jsonl", inputs / "events.jsonl", "-o", inputs / "matches.h5", "--engine", "counting")
-    save_events(make_events([{}, {"temp": [[]]}], rejects=[]), inputs / "events.h5", table.vocabulary)
+    save_events(make_events([{}, b"7"], rejects=[]), inputs / "events.h5", table.vocabulary)
     said = verify_in(inputs, "--sample", 0, code=1).stderr
     assert "event 1, a rejected row" in said
     assert "too much" in said

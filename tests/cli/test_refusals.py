@@ -126,8 +126,8 @@ def test_a_file_is_replaced_atomically(tmp_path: Path) -> None:
 
 def test_integers_of_thousands_of_digits_are_bad_values() -> None:
     line = '{"interface": 1, "constraints": [["a", "=", ' + "9" * 5000 + "]]}"
-    with pytest.raises(model.ModelError, match="not usable: an integer of thousands of digits"):
-        judge.parse_json(line)
+    with pytest.raises(model.ModelError, match="an integer of thousands of digits"):
+        judge.subscription_filters(judge.parse_json(line))
     with pytest.raises(model.ModelError, match="beyond 2\\^53"):
         model.value_of(10**5000)
 
@@ -154,7 +154,7 @@ def test_values_that_are_doubles_are_accepted(raw: np.floating | Fraction) -> No
 @pytest.mark.parametrize(
     ("events", "said"),
     [
-        ([{1: 2}], "event 0: attribute 1: a name must be a string, found int 1"),
+        ([{1: 2}], "event 0: a name must be a string, found int 1"),
         ([{1: {"a": 2}}], "event 0: a name must be a string, found int 1"),
         ([{"a": {1: 2}}], "event 0: a name must be a string, found int 1"),
         ({"a": 3}, "column 'a': needs an array or a list of values, found int; one event is a list of one row"),

@@ -11,10 +11,12 @@ import pytest
 from command_line import mpi_match
 from random_rows import random_event, random_subscription
 
+from mpi_match import make_table
 from mpi_match.ingest.files import blocks
-from mpi_match.ingest.rows.judge import EventForm, Reject, event_of_row, read_rows, subscription_filters
+from mpi_match.ingest.rows.judge import PLAIN, EventForm, Reject, event_of_row, names_of, read_rows, subscription_filters
 from mpi_match.matches.file import MatchesFile
 from mpi_match.model import match_naive
+from mpi_match.table.table import Table
 
 FORM = EventForm(("x", "y"), "id")
 ODD = [
@@ -62,8 +64,9 @@ def test_answers_are_those_of_rows(
         events = inputs / "events.jsonl.gz"
         events.write_bytes(gzip.compress((inputs / "events.jsonl").read_bytes()))
     bad: list[Reject] = []
-    made = list(read_rows([events], lambda row: event_of_row(row, FORM), bad))
     filters = [item for found in read_rows([inputs / "subs.jsonl"], subscription_filters, []) for item in found or ()]
+    names = names_of(Table.from_filters(filters).vocabulary, FORM)
+    made = list(read_rows([events], lambda row: event_of_row(row, FORM, names), bad))
     monkeypatch.setattr(blocks, "READ_BYTES", read)
     monkeypatch.setattr("mpi_match.commands.scan_ahead.CPU_RANGE_BYTES", read)
     words = ["match", inputs / "subs.jsonl", events, "-o", inputs / "m.h5", "--engine", engine, "--location", "x,y"]
@@ -99,7 +102,9 @@ def test_blocks_change_no_byte_of_the_answers(inputs: Path, monkeypatch: pytest.
 def test_the_first_bad_line_stops_a_strict_match(inputs: Path) -> None:
     words = ["match", inputs / "subs.jsonl", inputs / "events.jsonl", "-o", inputs / "m.h5", "--engine", "counting"]
     bad: list[Reject] = []
-    list(read_rows([inputs / "events.jsonl"], event_of_row, bad))
+    table = make_table(inputs / "subs.jsonl")
+    names = names_of(table.vocabulary, PLAIN)
+    list(read_rows([inputs / "events.jsonl"], lambda row: event_of_row(row, PLAIN, names), bad))
     done = mpi_match(*words, "--strict", "--rejects", inputs / "bad.jsonl", code=3)
     assert f"line {bad[0].line}: {bad[0].reason} (--strict)" in done.stderr
     assert [json.loads(line) for line in (inputs / "bad.jsonl").read_text().splitlines()] == [bad[0]._asdict()]

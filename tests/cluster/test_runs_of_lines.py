@@ -21,7 +21,7 @@ from run_inputs import KEPT, leftovers
 
 from mpi_match.cluster import FEEDS, RESULTS, ClusterError, RunOptions, RunSummary, run
 from mpi_match.ingest.files import line_index
-from mpi_match.ingest.rows.judge import EventForm, Reject, event_of_row, read_rows, subscription_filters
+from mpi_match.ingest.rows.judge import EventForm, Reject, event_of_row, names_of, read_rows, subscription_filters
 from mpi_match.journal.reader import journal_of
 from mpi_match.matches.file import MatchesFile
 from mpi_match.model import ModelError, match_naive
@@ -68,7 +68,8 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> Lines:
         (several / f"{k}.jsonl").write_bytes(b"\n".join(content[k * 150 : (k + 1) * 150]) + b"\n")
     Table.from_filters(filters).save(directory / "table.h5")
     rejects: list[Reject] = []
-    events = list(read_rows([directory / "events.jsonl"], lambda row: event_of_row(row, FORM), rejects))
+    names = names_of(Table.from_filters(filters).vocabulary, FORM)
+    events = list(read_rows([directory / "events.jsonl"], lambda row: event_of_row(row, FORM, names), rejects))
     answers = [match_naive(filters, event) for event in events]
     assert len(rejects) == 20
     return Lines(directory / "table.h5", directory / "events.jsonl", several, answers, rejects)
@@ -263,7 +264,8 @@ def test_changes_take_effect_before_the_rows_that_they_name(tmp_path: Path) -> N
 def test_the_files_of_a_directory_are_one_input(lines: Lines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_index, "BLOCK_BYTES", 1000)
     rejects: list[Reject] = []
-    list(read_rows(sorted(lines.directory.iterdir()), lambda row: event_of_row(row, FORM), rejects))
+    names = names_of(Table.load(lines.table).vocabulary, FORM)
+    list(read_rows(sorted(lines.directory.iterdir()), lambda row: event_of_row(row, FORM, names), rejects))
     options = lines.options(tmp_path / "matches.h5", batch=100, rejects=tmp_path / "bad.jsonl")
     run(replace(options, events=lines.directory))
     assert list(MatchesFile.load(tmp_path / "matches.h5").rows()) == lines.answers

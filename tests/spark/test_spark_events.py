@@ -62,7 +62,7 @@ def test_the_event_table_keeps_order_and_equals_the_encoding_in_memory(
     write_lines(tmp_path / "in" / "a b.jsonl", published[:150])  # in the order of the paths, not of their addresses
     write_lines(tmp_path / "in" / "a!.jsonl.gz", published[150:300])
     third = [json.dumps(row) for row in published[300:]]
-    third[50:50] = ["", '{"x": 1}', '{"a": 1, "a": 2}', '{"a": [null]}']
+    third[50:50] = ["", '{"x": 1}', '{"x": 1, "y": 2, "y": 3}', '{"x": [null], "y": 2}']
     (tmp_path / "in" / "é.jsonl").write_text("\n".join(third))
     summary = job.compile_events(
         [str(tmp_path / "in")],

@@ -169,14 +169,16 @@ def test_label_that_is_no_label(raw: object, what: str) -> None:
         model.make_filter(raw if what == "interface" else "i", [], None, raw if what == "id" else None)
 
 
+ENDLESS: list[Any] = [1]
+ENDLESS.append([ENDLESS])
+
+
 @pytest.mark.parametrize(
     ("attributes", "location", "text"),
     [
         ({"x": None}, None, "a value must be a number, a string or a boolean, found null"),
-        ({"x": [[1]]}, None, r"the elements of a list are numbers, strings and booleans, found list \[1\]"),
-        ({"x": (1, {"y": 1})}, None, "the elements of a list are numbers, strings and booleans, found dict"),
-        ({"x": [1, None]}, None, "a list has no nulls; leave them out"),
-        ({"x": [0] * 4097}, None, "a list has at most 4,096 elements, found 4,097"),
+        ({"x": (1, {"y": 1})}, None, "a value must be a number, a string or a boolean, found dict"),
+        ({"x": ENDLESS}, None, "a list contains itself"),
         ({"x": [2**60]}, None, "the integer 1152921504606846976 is beyond 2\\^53"),
         ({"x": {"y": 1}}, None, "a value must be a number, a string or a boolean, found dict"),
         ({1: 1}, None, "a name must be a string, found int 1"),

@@ -19,21 +19,28 @@ from mpi_match.ingest.batches.offer import RowsOffer
 from mpi_match.ingest.batches.scan_report import ScanReport
 from mpi_match.ingest.rows.reject_log import RejectLog
 from mpi_match.journal.reader import EventRange
-from mpi_match.table.table import Table
+from mpi_match.table.vocabulary import Vocabulary
 
 JUDGED_AT_ONCE = 2**16
 """Rows that are read and judged again at a time."""
 
 
 class ScanLog:
-    """Takes the reports of batches of `lines`, which `path` names, in order, into `rejects`; `earlier` are the events that
-    earlier runs have answered.  Raises ModelError when there is no row.
+    """Takes the reports of batches of `rows`, which `path` names, in order, into `rejects`; `earlier` are the events that
+    earlier runs have answered, for a `vocabulary`.  Raises ModelError when there is no row.
 
     n_flagged, n_on_gpu   lines that the scanner flagged; that were scanned on a GPU
     """
 
-    def __init__(self, path: Path, rows: LineFiles | ColumnFiles, rejects: RejectLog, earlier: Sequence[EventRange]) -> None:
-        self._rows, self._rejects = rows, rejects
+    def __init__(
+        self,
+        path: Path,
+        rows: LineFiles | ColumnFiles,
+        vocabulary: Vocabulary,
+        rejects: RejectLog,
+        earlier: Sequence[EventRange],
+    ) -> None:
+        self._rows, self._vocabulary, self._rejects = rows, vocabulary, rejects
         self._left = list(earlier) if rejects.keeps else []
         self._is_whole = not earlier or rejects.keeps
         self._scanner: Any = None  # of batches as `rows` has them
@@ -77,8 +84,7 @@ class ScanLog:
         while self._left and self._left[0].start < stop:
             for start, end in _cut(self._left.pop(0)):
                 if self._scanner is None:
-                    nothing = Table.from_filters(()).vocabulary  # what is a bad row depends on no filter
-                    self._scanner = RowsOffer(self._rows.index, self._rows.form).scanner(nothing)
+                    self._scanner = RowsOffer(self._rows.index, self._rows.form).scanner(self._vocabulary)
                 self._take(self._scanner.scan(self._rows.batch(start, end))[1])
 
 

@@ -24,6 +24,7 @@ from mpi_match.ingest.batches.row_batch import RowBatch
 from mpi_match.ingest.columns.file import ColumnFile
 from mpi_match.ingest.columns.python import needed_names
 from mpi_match.ingest.files.checked_blocks import Blocks, CheckedFile
+from mpi_match.ingest.rows.flatten import Names
 from mpi_match.ingest.rows.judge import EventForm, event_of_row
 from mpi_match.ingest.rows.row_files import partition_values
 from mpi_match.model import Event, ModelError
@@ -184,7 +185,9 @@ class ColumnFiles:
         (rows,) = table.to_batches()
         arrays = NeededColumns.of(rows.schema, self.index.needed, self.form).arrays(rows)
         try:
-            return event_of_row({name: json_value(array[0].as_py()) for name, array in arrays.items()}, self.form)
+            return event_of_row(
+                {name: json_value(array[0].as_py()) for name, array in arrays.items()}, self.form, Names(arrays)
+            )
         except ModelError:
             return None
 

@@ -23,6 +23,7 @@ from mpi_match.ingest.files.blocks import LINE_FEED, lines_in
 from mpi_match.ingest.files.checked_blocks import Blocks
 from mpi_match.ingest.files.line_index import LineIndex, index_lines
 from mpi_match.ingest.rows import judge
+from mpi_match.ingest.rows.flatten import Names
 from mpi_match.ingest.rows.judge import EventForm, event_of_row, parse_json, trimmed
 from mpi_match.ingest.rows.packed_files import is_packed
 from mpi_match.ingest.rows.row_files import STDIN, is_csv, is_plain
@@ -52,7 +53,8 @@ class _Found(NamedTuple):
 class LineFiles:
     """Indexed JSON lines files; a context manager.
 
-    `packed` says whether there is any file that other processes cannot read by its name; `memory` is for the lines.
+    `names` are the attributes that count, for `event` (None: all); `packed` says whether there is any file that other
+    processes cannot read by its name; `memory` is for the lines.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class LineFiles:
         self.index, self.form, self.packed = index, form, packed
         self._sources = [Path(name) for name in index.files] if sources is None else list(sources)
         self.memory: Memory = ordinary_memory
+        self.names: Names | None = None
         self._stack = ExitStack()
         self._found: _Found | None = None
         self._block: tuple[int, Array] | None = None
@@ -132,11 +135,11 @@ class LineFiles:
         """Nothing: rows are compared with their checksums when they are read."""
 
     def event(self, i: int) -> Event | None:
-        """One event; None for a rejected row."""
+        """One event, with the attributes among `names` (None: all); None for a rejected row."""
         lines = self.batch(i, i + 1).data.tobytes()
         (line,) = (found for each in lines.split(b"\n") if (found := trimmed(each)))
         try:
-            return event_of_row(parse_json(line), self.form)
+            return event_of_row(parse_json(line), self.form, self.names)
         except ModelError:
             return None
 

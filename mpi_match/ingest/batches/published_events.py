@@ -27,7 +27,8 @@ def read_events(
 ) -> Events:
     """The events of files, in the order of their paths; bad rows go to `rejects`.
 
-    `required` and `left_out` belong to columns, see `columns.arrow_to_events`.  Raises ModelError for a damaged file or a
+    Rows of which a `required` attribute cannot be read are bad ones; the names of others that cannot be read are added to
+    `left_out`.  Raises ModelError for a damaged file or a
     required column of a type that attributes do not have; OSError.
     """
     joined, lines = JoinedEvents(), None
@@ -35,10 +36,12 @@ def read_events(
         if is_columnar(file):
             _add_columns(file, form, required, rejects, left_out, joined)
             continue
-        lines = lines or LineColumns(form)
+        lines = lines or LineColumns(form, required)
         for block in read_blocks([file], form):
             lines.scan(block, rejects, joined)
-    return joined.take()
+    events = joined.take()
+    left_out.update(events.left_out)
+    return events
 
 
 def _add_columns(

@@ -29,8 +29,9 @@ from mpi_match.ingest.columns.exact_integers import are_exact
 from mpi_match.ingest.columns.plain_arrow import plain_array, plain_type
 from mpi_match.ingest.columns.python import refused_type
 from mpi_match.ingest.columns.typed import ColumnChunk, ListColumn, TypedColumn, Validity
+from mpi_match.ingest.rows.flatten import Names
 from mpi_match.ingest.rows.judge import EventForm, event_of_row
-from mpi_match.model import MAX_ELEMENTS, MAX_EXACT_INTEGER, ModelError, Type, number_of_digits
+from mpi_match.model import MAX_EXACT_INTEGER, ModelError, Type, number_of_digits
 
 Path = tuple[str, ...]
 
@@ -167,10 +168,13 @@ def _list_column(array: pa.Array) -> tuple[ListColumn, Array]:
     starts = np.frombuffer(array.buffers()[1] or bytes(8), np.int64)[array.offset : array.offset + len(array) + 1]
     elements = array.values.slice(int(starts[0]), int(starts[-1] - starts[0]))
     offsets = starts - starts[0]
+    if elements.null_count:
+        before = np.append(0, np.cumsum(np.asarray(elements.is_valid())))
+        offsets, elements = before[offsets], elements.drop_null()
     column, wrong = typed_column(elements)
-    bad = ~column.is_present(len(elements))
+    bad = ~column.is_present(len(elements))  # nulls in a dictionary
     before = np.append(0, np.cumsum(bad if wrong is None else bad | wrong))
-    found = (before[offsets[1:]] > before[offsets[:-1]]) | (np.diff(offsets) > MAX_ELEMENTS)
+    found = before[offsets[1:]] > before[offsets[:-1]]
     return ListColumn(offsets, column, _validity(array)), found & np.asarray(array.is_valid())
 
 
@@ -178,7 +182,7 @@ def _reason(arrays: dict[str, pa.Array], row: int, form: EventForm) -> str:
     """Why the needed columns of a doubted row are no event."""
     values = {name: array[row].as_py() for name, array in arrays.items()}
     try:
-        event_of_row({name: json_value(value) for name, value in values.items()}, form)
+        event_of_row({name: json_value(value) for name, value in values.items()}, form, Names(values))
     except ModelError as error:
         return str(error)
     raise AssertionError(f"the row {values} was doubted and is an event")

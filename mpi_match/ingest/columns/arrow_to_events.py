@@ -1,7 +1,7 @@
 """Rows of typed sources (Parquet, Arrow, DataFrames) as events with all their attributes, as event tables keep them.
 
-An attribute is a number, a string, a boolean, or a list of these.  A value that is none (an integer beyond 2^53, a list with
-nulls) makes its row a bad one where its column is *required*: filters name it, or it holds the location or the id.  It is
+An attribute is a number, a string, a boolean, or a list of these.  A value that is none (an integer beyond
+2^53) makes its row a bad one where its column is *required*: filters name it, or it holds the location or the id.  It is
 left out elsewhere, as is a whole column of another type: nothing asks for it.  A decimal is the number that its digits would
 be in JSON: exact if it is whole, else rounded as `float` rounds it.
 """
@@ -9,6 +9,7 @@ be in JSON: exact if it is whole, else rounded as `float` rounds it.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -26,8 +27,9 @@ from mpi_match.ingest.columns.arrow import (
     with_doubted,
 )
 from mpi_match.ingest.columns.to_events import events_of_chunk
-from mpi_match.ingest.rows.judge import MAX_DEPTH, EventForm, event_of_row
-from mpi_match.model import Event, ModelError, attribute_of
+from mpi_match.ingest.rows.flatten import MAX_DEPTH, Names
+from mpi_match.ingest.rows.judge import EventForm, event_of_row
+from mpi_match.model import Event, ModelError, Unread
 
 
 def usable_columns(schema: pa.Schema, form: EventForm) -> tuple[NeededColumns, tuple[str, ...]]:
@@ -91,25 +93,25 @@ def _reason(batch: pa.RecordBatch, row: int, required: frozenset[str], form: Eve
 
 def event_of_columns(row: dict[str, Any], form: EventForm, required: frozenset[str], left_out: set[str]) -> Event:
     """The event of one row.  The names of values that are left out are added to `left_out`.  Raises ModelError."""
+    event = event_of_row(_as_json(row), form, _names(required), every=True)
+    left_out.update(event.left_out or ())
+    return event
+
+
+@lru_cache(2)
+def _names(required: frozenset[str]) -> Names:
+    return Names(required)
+
+
+def _as_json(value: Any) -> Any:
+    """A value of Arrow as JSON has it, also in structs and lists; what is none (a map, a decimal out of range) `Unread`."""
+    if isinstance(value, dict):
+        return {key: _as_json(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_as_json(each) for each in value]
+    if isinstance(value, tuple):
+        return Unread("an entry of a map is no number, string or boolean")
     try:
-        return event_of_row(row, form)  # the usual case
-    except ModelError:
-        return event_of_row(_plain(row, required, left_out), form)
-
-
-def _plain(row: dict[str, Any], required: frozenset[str], left_out: set[str], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in row.items():
-        name = prefix + key
-        if isinstance(value, dict):
-            found[key] = _plain(value, required, left_out, f"{name}.")
-        elif value is not None:
-            try:
-                found[key] = json_value(value)
-                attribute_of(found[key])
-            except ModelError as error:
-                if name in required:
-                    raise ModelError(f"attribute {name!r}: {error}") from None
-                found.pop(key, None)
-                left_out.add(name)
-    return found
+        return json_value(value)
+    except ModelError as error:
+        return Unread(str(error))

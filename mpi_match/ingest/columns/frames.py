@@ -83,7 +83,10 @@ def encode_arrow(reader: pa.RecordBatchReader, vocabulary: Vocabulary, form: Eve
 
 
 def events_of_arrow(reader: pa.RecordBatchReader, form: EventForm, rejects: Rejects) -> Events:
-    """The events of record batches with all their columns.  Raises ModelError for a column of an unusable type."""
+    """The events of record batches with all their columns; values that no attribute has are left out.
+
+    Raises ModelError for a column of an unusable type.
+    """
     from mpi_match.ingest.columns.arrow import NeededColumns, is_list, is_scalar, leaves
     from mpi_match.ingest.columns.arrow_to_events import events_of_batch  # loads Numba
     from mpi_match.ingest.json.join_events import JoinedEvents
@@ -96,12 +99,14 @@ def events_of_arrow(reader: pa.RecordBatchReader, form: EventForm, rejects: Reje
                 f"the column {'.'.join(path)!r} is of type {type_}, which no attribute has: cast it, or leave it out"
             )
     usable, joined, first = NeededColumns.of(reader.schema, names, form), JoinedEvents(), 0
+    left_out: set[str] = set()
     for rows in reader:
-        events, bad = events_of_batch(rows, usable, frozenset(names), form, set())
+        events, bad = events_of_batch(rows, usable, frozenset(form.names), form, left_out)
         joined.add(events)
         for row, reason in bad:
             rejects.append(Reject(reason, "", first + row, row_text(rows.slice(row, 1).to_pylist()[0])))
         first += rows.num_rows
+    joined.leave_out(dict.fromkeys(left_out, first))
     return joined.take()
 
 

@@ -8,7 +8,7 @@ and put between the others.  So the batch, the ids and the rejects are those of 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from itertools import accumulate
 from pathlib import Path
@@ -35,6 +35,7 @@ from mpi_match.ingest.rows.judge import (
     Reject,
     Rejects,
     event_of_passed,
+    names_of,
     record_set_aside,
     row_text,
     trimmed,
@@ -65,7 +66,7 @@ class LineArrays:
             to_codes.SCAN_COUNTS: np.zeros(n_counts, np.int64),
             to_codes.ATTRIBUTE_ENDS: np.empty(n_rows, np.int64),
             to_codes.ROW_LOCATIONS: np.empty((n_rows, 2)),
-            to_codes.ID_BOUNDS: np.empty((n_rows, 2), np.int64),
+            to_codes.ID_BOUNDS: np.zeros((n_rows, 2), np.int64),  # not written where the form names no id
             to_codes.ID_DATA: np.empty(n_bytes, np.uint8),
             to_codes.FLAGGED: np.empty((n_rows, 4), np.int64),
             to_codes.NAME_HASHES_SEEN: np.empty(to_codes.MOST_NAMES, np.uint64),
@@ -152,6 +153,10 @@ class EventScanner:
             self._flat = flat_lines(vocabulary, form)
             self.scan(LineBlock(np.frombuffer(bytearray(b"{}\n"), np.uint8), "", 1), [])
 
+    def judge(self, row: Any) -> Event:
+        """The event of a row as a program passes it, with what the vocabulary and the form name.  Raises ModelError."""
+        return event_of_passed(row, self.form, names_of(self.vocabulary, self.form))
+
     def for_one_thread(self) -> EventScanner:
         """Another one with the same tables, which scans in the calling thread alone."""
         other = copy(self)
@@ -165,11 +170,11 @@ class EventScanner:
 
     def _scan(self, block: LineBlock, rejects: Rejects) -> ScannedEvents:
         if block.overlong:
-            events = judged_events([(block.data.tobytes(), block.first_line)], self.form, block.file, rejects)
+            events = judged_events([(block.data.tobytes(), block.first_line)], self.judge, block.file, rejects)
             return self._joined([], block.data, np.zeros(1, np.int64), events)
         parts = self._scan_all(block.data)
         flagged, judged = flagged_rows(parts, block)
-        events = judged_events(judged, self.form, block.file, rejects)
+        events = judged_events(judged, self.judge, block.file, rejects)
         return self._joined(parts, block.data, flagged, events)
 
     def _scan_all(self, data: Array) -> list[ThreadArrays]:
@@ -307,8 +312,13 @@ def _copy_ids(stretch: int, n_stretches: int, n_rows: int, addresses: list[int])
     to_codes.copy_ids(stretch * n_rows // n_stretches, (stretch + 1) * n_rows // n_stretches, *addresses)
 
 
-def judged_events(lines: list[tuple[Any, int]], form: EventForm, file: str, rejects: Rejects) -> list[Event | None]:
-    """The events of flagged lines, or of rows of a program, given with their numbers; None for a rejected row."""
+def judged_events(
+    lines: list[tuple[Any, int]], judge: Callable[[Any], Event], file: str, rejects: Rejects
+) -> list[Event | None]:
+    """The events of flagged lines, or of rows of a program, given with their numbers; None for a rejected row.
+
+    `judge` finds the event of a row as a program passes it (`rows.judge.event_of_passed`).
+    """
     found: list[Event | None] = []
     of_csv = is_csv(Path(file))
     for line, number in lines:
@@ -317,7 +327,7 @@ def judged_events(lines: list[tuple[Any, int]], form: EventForm, file: str, reje
         try:
             if bad is not None:
                 raise ModelError(bad[0])
-            found.append(event_of_passed(line, form))
+            found.append(judge(line))
         except ModelError as error:
             rejects.append(Reject(str(error), file, number, row_text(text if bad is None else bad[1])))
             found.append(None)

@@ -7,7 +7,8 @@ looked up among those of the whole (`string_pool`), by its bytes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -85,6 +86,7 @@ class JoinedEvents:
         self._location: list[Array | None] = []
         self._ids: list[Strings | None] = []
         self._rejected: list[Array | None] = []
+        self._left_out: Counter[str] = Counter()
 
     def _bind(self) -> None:
         self._whole = AddressTable([self._arrays[k] for k in range(len(self._arrays))])
@@ -95,7 +97,12 @@ class JoinedEvents:
     def add(self, piece: Events) -> None:
         """Take all of a piece."""
         self.add_rows([(piece, 0, len(piece))])
+        self.leave_out(piece.left_out)
         self.add_places(len(piece), piece.location, piece.ids, piece.rejected)
+
+    def leave_out(self, names: Mapping[str, int]) -> None:
+        """Take the names of attributes that rows have and no piece holds, with the number of rows."""
+        self._left_out.update(names)
 
     def add_places(self, n: int, location: Array | None, ids: Strings | None, rejected: Array | None) -> None:
         """Take locations, ids and rejected rows, as in `Events`, of the next n rows."""
@@ -158,6 +165,7 @@ class JoinedEvents:
             ids=_identified(self._ids, self._n_events),
             rejected=concat_rejected(self._rejected, self._n_events),
             lists=ListColumns(_bounds(self._arrays[_LIST_OFFSETS][:n_lists]), *elements) if n_lists else None,
+            left_out=dict(self._left_out),
         )
         self._begin()
         return found

@@ -6,6 +6,8 @@ are another piece; `join_events` puts them together.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from mpi_match.arrays.csr import Array
@@ -28,7 +30,7 @@ from mpi_match.ingest.json.event_scanner import (
     line_bounds,
 )
 from mpi_match.ingest.json.join_events import JoinedEvents
-from mpi_match.ingest.rows.judge import EventForm, Rejects
+from mpi_match.ingest.rows.judge import EventForm, Rejects, event_judge
 from mpi_match.table.table import Table
 
 
@@ -89,12 +91,14 @@ class _ColumnArrays(LineArrays):
 class LineColumns:
     """Scans blocks of lines into `JoinedEvents`; compiles its functions when it is created.
 
+    Rows of which a `required` attribute cannot be read are bad ones; others are left out of the events (`Events.left_out`).
     Keeps arrays of about the size of the largest block, for every thread.  `n_flagged` counts the rows that were left to
     `rows`.
     """
 
-    def __init__(self, form: EventForm, threads: int | None = None) -> None:
+    def __init__(self, form: EventForm, required: Iterable[str] = (), threads: int | None = None) -> None:
         self._form, self._most_threads = form, threads
+        self._judge = event_judge(form, required)
         self._threads: list[_ColumnArrays] = []
         self.n_flagged = 0
         with compile_once("column-scanner"):
@@ -112,7 +116,7 @@ class LineColumns:
         else:
             flagged, lines = flagged_rows(parts, block)
         self.n_flagged += len(flagged)
-        judged = judged_events(lines, self._form, block.file, rejects)
+        judged = judged_events(lines, self._judge, block.file, rejects)
         events = Events.of(judged)
         ranges, first, n_before = [], 0, 0
         for part in parts:
@@ -124,6 +128,7 @@ class LineColumns:
             first += len(piece)
         to.add_rows(ranges if parts else [(events, 0, len(events))])
         ids = ids_of(block.data, parts, flagged, judged) if are_identified(parts, judged) else None
+        to.leave_out(events.left_out)
         rejected = None if events.rejected is None else flagged[events.rejected]
         to.add_places(first if parts else len(events), self._locations(parts, flagged, events), ids, rejected)
 
@@ -150,6 +155,9 @@ class LineColumns:
             return None
         if not parts:
             return judged.location
-        location = np.concatenate([part.filled(to_codes.ROW_LOCATIONS, to_codes.ROWS) for part in parts])
+        if any(part.count(to_codes.N_LOCATED) for part in parts):
+            location = np.concatenate([part.filled(to_codes.ROW_LOCATIONS, to_codes.ROWS) for part in parts])
+        else:  # where the form names no location, none is written
+            location = np.full((sum(part.count(to_codes.ROWS) for part in parts), 2), np.nan)
         location[flagged] = np.nan if judged.location is None else judged.location
         return location

@@ -23,7 +23,7 @@ from mpi_match.ingest.json import to_codes
 from mpi_match.ingest.json.event_scanner import ThreadArrays
 from mpi_match.ingest.json.flat_cpu import flat_lines
 from mpi_match.ingest.rows import judge
-from mpi_match.ingest.rows.judge import EventForm, event_of_row, parse_json, trimmed
+from mpi_match.ingest.rows.judge import EventForm, event_of_row, names_of, parse_json, trimmed
 from mpi_match.table.vocabulary import Vocabulary
 
 _FIRST_BYTES = 2**12
@@ -96,7 +96,7 @@ class RowScanner:
 
     def _judged(self, row: Any) -> EventBatch:
         found = parse_json(trimmed(row)) if isinstance(row, bytes) else row
-        return Events.of([event_of_row(found, self._form)]).encode(self._vocabulary)
+        return Events.of([event_of_row(found, self._form, names_of(self._vocabulary, self._form))]).encode(self._vocabulary)
 
 
 def _is_plain(row: dict[Any, Any], depth: int) -> bool:

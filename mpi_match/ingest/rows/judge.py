@@ -15,8 +15,8 @@
 
 A subscription is one filter, or a predicate: several `filters` on one interface, or a text in the language of `predicates`,
 from which every filter gets the row's `area` and `id`.  `tags` is short for a constraint `["tags", "has", tag]` for each.
-Rows may share an interface, and an id.  An event is a plain object: nested objects flatten to dotted names (`position.x`),
-null means absent, and a list holds numbers, strings and booleans.  A change states the event before which it takes effect,
+Rows may share an interface, and an id.  An event is a plain object, whose attributes are found by `flatten`: of them only
+those count that filters name.  A change states the event before which it takes effect,
 counted from 0; it names filters by the id in their subscription, and all filters with that id change together.  Interfaces
 and ids are strings; an integer is its decimal digits.  An invalid row becomes a `Reject` with its reason, file and line; one
 bad filter rejects the whole row.  An event's number is that of its row, from 0: a rejected row has its number too, a blank
@@ -27,26 +27,30 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from io import BufferedIOBase
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
+from mpi_match.ingest.rows.deep_json import Hooks, parse_deep
+from mpi_match.ingest.rows.flatten import Names, Repeating, flattened
 from mpi_match.ingest.rows.packed_files import DAMAGED, PACKED_ENDINGS, damaged, open_bytes
 from mpi_match.ingest.rows.predicate_text import parse
 from mpi_match.model import (
     HAS,
     MAX_EXACT_INTEGER,
     Area,
+    Attribute,
     Change,
     Event,
     Filter,
     ModelError,
     Type,
+    Unread,
     area,
-    check_name,
+    attribute_of,
     decimal,
     describe,
     is_null,
@@ -55,6 +59,7 @@ from mpi_match.model import (
     make_filter,
     plain,
 )
+from mpi_match.table.vocabulary import Vocabulary
 
 LINE_ENDINGS = (".jsonl", ".json", ".ndjson")
 """Extensions of JSON lines files."""
@@ -70,8 +75,6 @@ TAGS = "tags"
 """The attribute that the `tags` of a subscription are elements of."""
 MAX_LINE_BYTES = 2**24
 """Longest line that is read; a longer one is a bad row, of which only the beginning is kept."""
-MAX_DEPTH = 100
-"""Deepest nesting of objects and lists."""
 _PIECE_BYTES = 2**20
 """Bytes skipped at a time in the rest of such a line."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -160,59 +163,63 @@ def record_set_aside(line: bytes) -> tuple[str, bytes] | None:
     return reason.decode(errors="replace"), record
 
 
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object with distinct names; the JSON parser would silently keep the last."""
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        seen: set[str] = set()
-        for name, _ in pairs:
-            if name in seen:
-                raise ModelError(f"the name {name!r} stands twice")
-            seen.add(name)
+        found = Repeating(pairs)
+        found.pairs = pairs
     return found
 
 
-_decoder = json.JSONDecoder(object_pairs_hook=_distinct, parse_float=decimal)
+def _decimal(text: str) -> float | Unread:
+    try:
+        return decimal(text)
+    except ModelError as error:
+        return Unread(str(error))
+
+
+def _integer(text: str) -> int | Unread:
+    try:
+        return int(text)
+    except ValueError:  # Python reads no thousands of digits
+        return Unread("an integer of thousands of digits; send it as a string")
+
+
+_HOOKS = Hooks(_object, _integer, _decimal)
+_decoder = json.JSONDecoder(object_pairs_hook=_object, parse_float=_decimal)
+_slow_decoder = json.JSONDecoder(object_pairs_hook=_object, parse_float=_decimal, parse_int=_integer)
 
 
 def parse_json(line: str | bytes) -> Any:
-    """One line of JSON.  The literals NaN, Infinity and -Infinity are numbers, as Python writes them.
+    """One line of JSON, nested to any depth.  The literals NaN, Infinity and -Infinity are numbers, as Python writes them.
 
-    Raises ModelError for text that is not UTF-8 or not JSON, for duplicate names, for numbers that overflow or underflow a
-    double (`model.decimal`), and for lines longer than `MAX_LINE_BYTES` or nested deeper than `MAX_DEPTH`.
+    A number that overflows or underflows a double (`model.decimal`), or has thousands of digits, is an `Unread`; an object
+    in which a name stands twice is a `Repeating`.  Raises ModelError for text that is not UTF-8 or not JSON, and for lines
+    longer than `MAX_LINE_BYTES`.
     """
     if len(line) > MAX_LINE_BYTES:
         raise ModelError(f"the line is longer than {MAX_LINE_BYTES // 2**20} MiB")
     try:
         text = line.decode() if isinstance(line, bytes) else line
-        _check_depth(text)
-        return _decoder.decode(text)
+        try:
+            return _decoder.decode(text)
+        except RecursionError:
+            return parse_deep(text, _HOOKS)
     except UnicodeDecodeError as error:
         raise ModelError(f"not UTF-8 at byte {error.start}") from None
     except json.JSONDecodeError as error:
         raise ModelError(f"not JSON: {error.msg} at column {error.colno}") from None
-    except ModelError:
-        raise
-    except ValueError:  # `int` does not read thousands of digits
-        raise ModelError("not usable: an integer of thousands of digits; send it as a string") from None
+    except ValueError:  # an integer of thousands of digits
+        return _parse_long(text)
 
 
-_TOO_DEEP = f"not usable: lists or objects are nested more than {MAX_DEPTH} deep"
-
-
-def _check_depth(text: str) -> None:
-    """Raise ModelError for a line nested too deeply, before the decoder, whose recursion depends on its callers, sees it."""
-    if len(text) <= MAX_DEPTH or text.count("[") + text.count("{") <= MAX_DEPTH:
-        return
-    brackets = _NO_BRACKET.sub("", _STRING.sub("", text))
-    if max(accumulate(map(_STEPS.__getitem__, brackets)), default=0) > MAX_DEPTH:
-        raise ModelError(_TOO_DEEP)
-
-
-_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
-"""A string of JSON, or the beginning of one that does not end."""
-_NO_BRACKET = re.compile(r"[^\[\]{}]+")
-_STEPS = {"[": 1, "{": 1, "]": -1, "}": -1}
+def _parse_long(text: str) -> Any:
+    try:
+        return _slow_decoder.decode(text)
+    except RecursionError:
+        return parse_deep(text, _HOOKS)
+    except json.JSONDecodeError as error:
+        raise ModelError(f"not JSON: {error.msg} at column {error.colno}") from None
 
 
 def subscription_filters(row: Any) -> list[Filter]:
@@ -243,6 +250,8 @@ def subscription_filters(row: Any) -> list[Filter]:
 
 
 def _only(row: Mapping[str, Any], keys: set[str], what: str) -> None:
+    if type(row) is Repeating:
+        raise ModelError(f"the name {row.repeated!r} stands twice")
     unknown = sorted(set(row) - keys, key=str)
     if unknown:
         raise ModelError(f"{what} has no {unknown[0]!r}; it has: {', '.join(sorted(keys))}")
@@ -361,6 +370,11 @@ class EventForm(NamedTuple):
         given = (("--schema", self.types), ("--delimiter", self.delimiter), ("--encoding", self.encoding))
         return tuple(option for option, value in given if value)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names that it has."""
+        return (*(self.location or ()), *((self.id,) if self.id is not None else ()))
+
     def never_seen(self, location: bool, ids: bool) -> tuple[str, ...]:
         """The names that no event has; `location` and `ids` say whether any event has one."""
         unseen_id = (self.id,) if self.id is not None and not ids else ()
@@ -399,56 +413,76 @@ PLAIN = EventForm()
 """Events without location and id."""
 
 
-def event_of_row(row: Any, form: EventForm = PLAIN) -> Event:
+_NAMES: WeakKeyDictionary[Vocabulary, dict[EventForm, Names]] = WeakKeyDictionary()
+
+
+def names_of(vocabulary: Vocabulary, form: EventForm) -> Names:
+    """The names that count for a table with this vocabulary, made once as long as it lives."""
+    made = _NAMES.setdefault(vocabulary, {})
+    if form not in made:
+        made[form] = Names((*vocabulary.attribute_names, *form.names))
+    return made[form]
+
+
+def event_of_row(row: Any, form: EventForm = PLAIN, names: Names | None = None, *, every: bool = False) -> Event:
     """The event of one row (a parsed JSON object).  The attributes that hold its location stay attributes; the id does not.
-    Raises ModelError."""
+
+    `names` are those that count: no other attribute is looked at (unless `every` attribute is wanted), and one of them that
+    cannot be read makes the row a bad one.  Without, the event has all attributes.  The event names those that it has and
+    that cannot be read (`Event.left_out`).  Raises ModelError.
+    """
     if not isinstance(row, Mapping):
         raise ModelError("an event must be an object")
-    attributes: dict[str, Any] = {}
-    _flatten(row, "", attributes, MAX_DEPTH)
-    id_ = attributes.pop(form.id, None) if form.id is not None else None
-    location = None
-    if form.location is not None:
-        point = [attributes.get(name) for name in form.location]
-        if (point[0] is None) != (point[1] is None):
-            missing = form.location[point[0] is not None]
-            raise ModelError(f"the location needs both {form.location[0]!r} and {form.location[1]!r}; {missing!r} is absent")
-        location = point if point[0] is not None else None
-    try:
-        return make_event(attributes, location, id_)
-    except ModelError:
-        for name, value in attributes.items():  # find the attribute at fault
-            try:
-                make_event({name: value})
-            except ModelError as error:
-                raise ModelError(f"attribute {name!r}: {error}") from None
-        raise
+    counting = names if names is not None else Names(form.names)
+    found, left_out = flattened(row, counting, every=every or names is None)
+    attributes: dict[str, Attribute] = {}
+    id_ = found.pop(form.id, None) if form.id is not None else None
+    for name, raw in found.items():
+        if raw is None or name in left_out or (type(raw) not in _PLAIN and is_null(raw)):
+            continue
+        try:
+            attributes[name] = attribute_of(raw)
+        except ModelError as error:
+            left_out[name] = f"attribute {name!r}: {error}"
+    for name, reason in left_out.items():
+        if name in counting.names:
+            raise ModelError(reason)
+    location = None if form.location is None else _location_in(attributes, form.location)
+    made = make_event({}, location, None if is_null(id_) else id_)
+    return made._replace(attributes=attributes, left_out=left_out or None)
 
 
-def event_of_passed(row: Any, form: EventForm = PLAIN) -> Event:
-    """The event of a row as a program passes it: a mapping, JSON text (str or bytes), or an event.  Raises ModelError."""
+def event_judge(form: EventForm, required: Iterable[str]) -> Callable[[Any], Event]:
+    """The judge of rows that finds all attributes, and refuses rows of which a `required` one cannot be read."""
+    return partial(event_of_passed, form=form, names=Names((*required, *form.names)), every=True)
+
+
+def _location_in(attributes: Mapping[str, Attribute], names: tuple[str, str]) -> list[Attribute] | None:
+    """The two coordinates; None without them.  Raises ModelError for one alone."""
+    point = [attributes[name] for name in names if name in attributes]
+    if len(point) == 1:
+        missing = names[names[0] in attributes]
+        raise ModelError(f"the location needs both {names[0]!r} and {names[1]!r}; {missing!r} is absent")
+    return point or None
+
+
+def event_of_passed(row: Any, form: EventForm = PLAIN, names: Names | None = None, *, every: bool = False) -> Event:
+    """The event of a row as a program passes it: a mapping, JSON text (str or bytes), or an event; see `event_of_row`.
+
+    Raises ModelError.
+    """
     if isinstance(row, Event):
+        for name, reason in (row.left_out or {}).items():
+            if names is not None and name in names.names:
+                raise ModelError(reason)
         return row
     if isinstance(row, str):
         row = row.encode(errors="surrogatepass")
-    return event_of_row(parse_json(trimmed(row)) if isinstance(row, bytes) else row, form)
+    return event_of_row(parse_json(trimmed(row)) if isinstance(row, bytes) else row, form, names, every=every)
 
 
 _PLAIN = {str, int, float, bool}
 """Types of nearly all values; none of them is null."""
-
-
-def _flatten(row: Mapping[str, Any], prefix: str, found: dict[str, Any], depth: int) -> None:
-    if not depth:
-        raise ModelError(_TOO_DEEP)
-    for key, value in row.items():
-        name: Any = prefix + check_name(key) if prefix else key if type(key) is str else plain(key)
-        if type(value) not in _PLAIN and isinstance(value, Mapping):
-            _flatten(value, check_name(name) + ".", found, depth - 1)
-        elif type(value) in _PLAIN or not is_null(value):
-            if name in found:
-                raise ModelError(f"the name {name!r} stands twice once nested objects are flattened")
-            found[name] = value
 
 
 def read_lines(paths: Iterable[Path]) -> Iterator[tuple[str, int, bytes]]:

@@ -27,6 +27,7 @@ from mpi_match.ingest.rows.judge import (
     EventForm,
     Reject,
     event_of_row,
+    names_of,
     read_lines,
     read_rows,
     subscription_filters,
@@ -131,7 +132,7 @@ def test_batches_are_scanned_as_rows_reads_files(size: int, tmp_path: Path, monk
     filters = [each for _ in range(40) for each in subscription_filters(random_subscription(generator))]
     vocabulary = Table.from_filters(filters).vocabulary
     bad: list[Reject] = []
-    events = list(read_rows(paths, lambda row: event_of_row(row, FORM), bad))
+    events = list(read_rows(paths, lambda row: event_of_row(row, FORM, names_of(vocabulary, FORM)), bad))
     expected = Events.of(events).encode(vocabulary)
 
     files = LineFiles.open(paths, FORM)
@@ -152,6 +153,7 @@ def test_batches_are_scanned_as_rows_reads_files(size: int, tmp_path: Path, monk
     assert batch.rejected is not None
     assert expected.rejected is not None
     assert np.array_equal(batch.rejected, expected.rejected)
+    files.names = names_of(vocabulary, FORM)
     assert repr([files.event(i) for i in range(len(events))]) == repr(events)  # a NaN is not itself
 
 

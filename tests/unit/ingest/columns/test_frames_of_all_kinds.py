@@ -18,7 +18,7 @@ import pytest
 
 from mpi_match import api, match_naive
 from mpi_match.ingest.columns import frames
-from mpi_match.ingest.rows.judge import Reject, event_of_row
+from mpi_match.ingest.rows.judge import PLAIN, Reject, event_of_row, names_of
 from mpi_match.live import LiveMatcher
 from mpi_match.model import Filter, ModelError, make_filter
 
@@ -196,7 +196,7 @@ def expected_of(values: list[Any]) -> tuple[list[list[str]], list[tuple[int, str
     answers, bad = [], []
     for i, value in enumerate(values):
         try:
-            answers.append(match_naive(FILTERS, event_of_row({"v": value})))
+            answers.append(match_naive(FILTERS, event_of_row({"v": value}, PLAIN, names_of(TABLE.vocabulary, PLAIN))))
         except ModelError as error:
             answers.append([])
             bad.append((i, str(error)))
@@ -214,15 +214,17 @@ def test_every_kind_of_column_is_its_rows_on_every_path(kind: str, tmp_path: Pat
     by_batch: list[Reject] = []
     assert LIVE.match(api.make_batch(TABLE, make(), rejects=by_batch)) == answers
     assert places(by_batch) == bad
-    by_events: list[Reject] = []
-    assert LIVE.match(api.make_events(make(), rejects=by_events).encode(TABLE.vocabulary)) == answers
-    assert places(by_events) == bad
+    events = api.make_events(make())
     if bad:
-        for refuse in (LIVE.match, api.make_events, lambda found: api.match(TABLE, found)):
+        assert set(events.left_out) == {"v"}
+        with pytest.raises(ModelError, match="the attribute 'v', which filters name, cannot be read in"):
+            events.encode(TABLE.vocabulary)
+        for refuse in (LIVE.match, lambda found: api.match(TABLE, found)):
             with pytest.raises(ModelError) as error:
                 refuse(make())
             assert str(error.value) == str(ModelError(f"event {bad[0][0]}: {bad[0][1]}"))
     else:
+        assert LIVE.match(events.encode(TABLE.vocabulary)) == answers
         assert LIVE.match(make()) == answers
     _by_file(make(), answers, bad, tmp_path / "e.parquet")
 

@@ -17,7 +17,7 @@ from mpi_match.ingest.files.blocks import LineBlock
 from mpi_match.ingest.json import to_codes
 from mpi_match.ingest.json.event_scanner import EventScanner, ThreadArrays
 from mpi_match.ingest.json.flat_cpu import MOST_OTHERS, NOT_FLAT, FlatLines
-from mpi_match.ingest.rows.judge import PLAIN, EventForm, event_of_row, parse_json, trimmed
+from mpi_match.ingest.rows.judge import PLAIN, EventForm, event_of_row, names_of, parse_json, trimmed
 from mpi_match.model import Event, ModelError, make_filter
 from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary
@@ -74,7 +74,7 @@ def expected(lines: Iterable[bytes], form: EventForm, vocabulary: Vocabulary) ->
     events: list[Event | None] = []
     for line in lines:
         try:
-            events.append(event_of_row(parse_json(trimmed(line)), form))
+            events.append(event_of_row(parse_json(trimmed(line)), form, names_of(vocabulary, form)))
         except ModelError:
             events.append(None)
     return Events.of(events).encode(vocabulary)

@@ -24,7 +24,8 @@ from mpi_match.events.events import Events
 from mpi_match.ingest.json import passed_rows
 from mpi_match.ingest.json.event_scanner import EventScanner
 from mpi_match.ingest.json.passed_rows import blocks_of_rows
-from mpi_match.ingest.rows.judge import MAX_LINE_BYTES, EventForm, Reject, event_of_passed, row_text
+from mpi_match.ingest.rows.flatten import Names
+from mpi_match.ingest.rows.judge import MAX_LINE_BYTES, EventForm, Reject, event_of_passed, names_of, row_text
 from mpi_match.live import LiveMatcher
 from mpi_match.model import Event, ModelError
 
@@ -109,12 +110,12 @@ ROWS: st.SearchStrategy[Any] = (
 )
 
 
-def judged(rows: Iterable[Any], form: EventForm) -> tuple[list[Event | None], list[Reject]]:
+def judged(rows: Iterable[Any], form: EventForm, names: Names | None) -> tuple[list[Event | None], list[Reject]]:
     events: list[Event | None] = []
     rejects: list[Reject] = []
     for i, row in enumerate(rows):
         try:
-            events.append(event_of_passed(row, form))
+            events.append(event_of_passed(row, form, names))
         except ModelError as error:
             rejects.append(Reject(str(error), "", i, row_text(row)))
             events.append(None)
@@ -142,7 +143,8 @@ def shown(events: Events) -> list[str]:
 @pytest.mark.parametrize("form", [EventForm(), FORM], ids=["plain", "located"])
 @given(rows=st.lists(ROWS, max_size=12))
 def test_rows_are_the_events_that_are_judged(form: EventForm, rows: list[Any]) -> None:
-    events, expected = judged(rows, form)
+    events, expected = judged(rows, form, names_of(TABLE.vocabulary, form))
+    everything, unusable = judged(rows, form, None)
     rejects: list[list[Reject]] = [[], []]
     with (
         patch.object(api, "_FEW_ROWS", 0),
@@ -152,17 +154,18 @@ def test_rows_are_the_events_that_are_judged(form: EventForm, rows: list[Any]) -
         batch = api.make_batch(TABLE, iter(rows), location=form.location, id=form.id, rejects=rejects[0])
         made = api.make_events(rows, location=form.location, id=form.id, rejects=rejects[1])
     assert_same(batch, events)
-    assert shown(made) == shown(Events.of(events))
-    for found in rejects:
-        assert found == expected
+    assert shown(made) == shown(Events.of(everything))
+    assert made.left_out == Events.of(everything).left_out
+    assert rejects == [expected, unusable]
 
 
 @given(rows=st.lists(OBJECTS, min_size=1, max_size=5))
 def test_the_first_bad_row_is_named(rows: list[Any]) -> None:
-    _, expected = judged(rows, EventForm())
+    _, bad = judged(rows, EventForm(), names_of(TABLE.vocabulary, EventForm()))
+    _, unusable = judged(rows, EventForm(), None)
     for few in (0, 64):
         with patch.object(api, "_FEW_ROWS", few):
-            for make in (lambda: api.make_batch(TABLE, rows), lambda: api.make_events(rows)):
+            for make, expected in ((lambda: api.make_batch(TABLE, rows), bad), (lambda: api.make_events(rows), unusable)):
                 if not expected:
                     make()
                     continue
@@ -189,14 +192,14 @@ def test_what_json_cannot_say_is_judged() -> None:
     assert batch.rejected is not None
     assert batch.rejected.tolist() == [1, 3]
     assert "the integer of 16,610 bits is beyond" in rejects[1].reason
-    assert rejects[0].reason == "not usable: lists or objects are nested more than 100 deep"
+    assert rejects[0].reason == "the object 'p' contains itself"
 
 
 def test_a_row_of_any_size_is_one_row() -> None:
     rows: list[dict[str, Any]] = [{"s": "x" * (MAX_LINE_BYTES + 9) + "Rome"}, {"a": 0}, {"s": "y" * 2**22}] * 2
     with patch.object(api, "_FEW_ROWS", 0):
         batch = api.make_batch(TABLE, rows)
-    assert_same(batch, judged(rows, EventForm())[0])
+    assert_same(batch, judged(rows, EventForm(), None)[0])
 
 
 TEXTS = st.lists(st.sampled_from([b'{"a": 0}', b'{"s": "Rome"}', b"", b"  ", b"{", b'{"a": [1, [2]]}', b"\x00"]), max_size=9)
@@ -215,7 +218,7 @@ def test_text_is_the_rows_of_a_file(
     made = api.make_events(kind(text), rejects=rejects[2])
     rows = [line for line in text.split(b"\n") if line.strip()]
     for batch in (by_text, by_file, made.encode(TABLE.vocabulary)):
-        assert_same(batch, judged(rows, EventForm())[0])
+        assert_same(batch, judged(rows, EventForm(), None)[0])
     assert [each._replace(file="") for each in rejects[1]] == rejects[0] == rejects[2]
 
 

@@ -14,6 +14,7 @@ from random_rows import random_event, random_subscription
 from mpi_match import LiveMatcher, RowMatcher, make_table, open_engine
 from mpi_match.ingest.json import published_scanner
 from mpi_match.ingest.rows import judge
+from mpi_match.ingest.rows.flatten import Names
 from mpi_match.ingest.rows.judge import EventForm, event_of_row, parse_json, subscription_filters, trimmed
 from mpi_match.model import Event, Filter, ModelError, match_naive
 
@@ -73,24 +74,24 @@ def filters_of(seed: int) -> list[Filter]:
     return [each for _ in range(80) for each in subscription_filters(random_subscription(generator))]
 
 
-def judged(row: Any) -> Event | str:
+def judged(row: Any, names: Names) -> Event | str:
     """The event of a row, or the reason why it is none."""
     try:
         found = parse_json(trimmed(row.encode(errors="surrogatepass") if isinstance(row, str) else row))
-        return event_of_row(found, FORM)
+        return event_of_row(found, FORM, names)
     except ModelError as error:
         return str(error)
     except (AttributeError, TypeError):
         pass
     try:
-        return event_of_row(row, FORM)
+        return event_of_row(row, FORM, names)
     except ModelError as error:
         return str(error)
 
 
 def check(matcher: RowMatcher, filters: list[Filter], row: Any) -> bool:
     """Compare the answer to a row, or its refusal, with the model's; is it an event?"""
-    expected = judged(row)
+    expected = judged(row, Names((*(c.name for f in filters for c in f.constraints), *FORM.names)))
     if isinstance(expected, Event):
         assert matcher.match(row) == match_naive(filters, expected)
         return True

@@ -28,7 +28,7 @@ from mpi_match.ingest.json import event_scanner
 from mpi_match.ingest.json.event_scanner import EventQueue, EventScanner, ScannedEvents
 from mpi_match.ingest.rows import judge
 from mpi_match.ingest.rows.formats import event_rows
-from mpi_match.ingest.rows.judge import PLAIN, EventForm, Reject, event_of_row, read_rows
+from mpi_match.ingest.rows.judge import PLAIN, EventForm, Reject, event_of_row, names_of, read_rows
 from mpi_match.lab.workloads.files import LOCATION
 from mpi_match.lab.workloads.scenarios import SCENARIOS
 from mpi_match.model import ModelError, make_filter
@@ -39,7 +39,7 @@ from mpi_match.table.vocabulary import Vocabulary
 def judged(path: Path, form: EventForm, vocabulary: Vocabulary) -> tuple[Events, EventBatch, Strings, list[Reject]]:
     """The result of `rows` for a file."""
     rejects: list[Reject] = []
-    events = list(read_rows([path], lambda row: event_of_row(row, form), rejects))
+    events = list(read_rows([path], lambda row: event_of_row(row, form, names_of(vocabulary, form)), rejects))
     flat = Events.of(events)
     ids = Strings.of(("" if event is None else event.id or "").encode() for event in events)
     return flat, flat.encode(vocabulary), ids, rejects

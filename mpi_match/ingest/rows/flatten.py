@@ -1,0 +1,179 @@
+"""The attributes of a row: its values by dotted name, through objects and lists of any depth.
+
+    {"user": {"name": "ada"}, "resources": [{"arn": "a"}, {"arn": "b", "tags": [["x"], [null, "y"]]}]}
+
+    user.name = "ada"     resources = []     resources.arn = ["a", "b"]     resources.tags = ["x", "y"]
+
+Objects flatten to dotted names.  A list is an attribute of its name: the numbers, strings and booleans in it and in the
+lists in it, without nulls.  Names go through lists: the values that the objects in a list have under a name are one list.
+A name *stands twice* if one object has it twice, or if it is found in two lists, or inside of a list and outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from mpi_match.model import ModelError, check_name, elements_of, is_list, is_null, plain
+
+MAX_DEPTH = 100
+"""Depth of objects in one another up to which all attributes of a row are read where it is not known which ones count."""
+_TOO_DEEP = f"objects are nested more than {MAX_DEPTH} deep"
+
+
+_PLAIN = frozenset((str, int, float, bool, list, type(None)))
+
+
+class Repeating(dict[str, Any]):
+    """A JSON object in which a name stands twice; as a dict it has the last value of each name.
+
+    pairs   all names and values, in their order
+    """
+
+    pairs: list[tuple[str, Any]]
+
+    @property
+    def repeated(self) -> str:
+        """The first name that stands twice."""
+        seen: set[str] = set()
+        return next(name for name, _ in self.pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+
+
+class Names:
+    """The names of attributes that count.
+
+    names   frozenset of the names
+    above   frozenset of the names of objects and lists that may hold some of them: a name up to each of its points
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = frozenset(names)
+        self.above = frozenset(name[:at] for name in self.names for at, char in enumerate(name) if char == ".")
+
+
+class _Level(NamedTuple):
+    """An object on the way.
+
+    pairs    its names and values that are still to come
+    row      the object
+    prefix   its dotted name, with a point; empty for the row
+    list     the number of the outermost list that it is in; 0 outside of lists
+    number   its own number, or that of the object in a list that it is flattened into
+    depth    how many objects it is in
+    parent   the level of the object that holds it; None for the row
+    """
+
+    pairs: Iterator[tuple[Any, Any]]
+    row: Mapping[Any, Any]
+    prefix: str
+    list: int
+    number: int
+    depth: int
+    parent: _Level | None
+
+    def is_inside(self, item: object) -> bool:
+        """Is an object this one, or one that holds it?"""
+        level: _Level | None = self
+        while level is not None:
+            if level.row is item:
+                return True
+            level = level.parent
+        return False
+
+
+class _Found:
+    """Values by name, and the reasons why others cannot be read."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.left_out: dict[str, str] = {}
+        self._list_of: dict[str, int] = {}
+        self._seen: set[tuple[str, int]] = set()
+
+    def add(self, name: str, value: Any, level: _Level) -> None:
+        """A value that is no object; for a list, its elements as a new list."""
+        if level.list:
+            self._add_inside(name, value, level)
+        elif name in self.values:
+            self._twice(name)
+        else:
+            self.values[name] = value
+
+    def _add_inside(self, name: str, value: Any, level: _Level) -> None:
+        if (name, level.number) in self._seen:
+            self._twice(name)
+        self._seen.add((name, level.number))
+        if is_null(value):
+            return
+        values = value if is_list(value) else [value]
+        if name not in self.values:
+            self.values[name], self._list_of[name] = list(values), level.list
+        elif self._list_of.get(name) == level.list:
+            self.values[name] += values
+        else:
+            self._twice(name)
+
+    def _twice(self, name: str) -> None:
+        self.left_out.setdefault(name, f"the name {name!r} stands twice")
+
+
+def flattened(row: Mapping[Any, Any], names: Names, *, every: bool = False) -> tuple[dict[str, Any], dict[str, str]]:
+    """The values of a row by dotted name, as they are, and the reasons why others cannot be read, by name.
+
+    Lists have no lists, objects and nulls in them any more.  Of names that are not among `names` nothing is looked at; with
+    `every` one they are found too, but in objects that are more than `MAX_DEPTH` deep.  Raises ModelError for a name that is
+    no string, and for an object or list that contains itself.
+    """
+    found, n_lists, n_objects = _Found(), 0, 0
+    path = [_Level(_pairs_of(row), row, "", 0, 0, 1, None)]
+    while path:
+        level = path[-1]
+        for key, value in level.pairs:
+            name = level.prefix + (key if type(key) is str else check_name(plain(key)))
+            is_above = name in names.above
+            is_wanted = name in names.names or (every and _is_text(name))
+            if _is_object(value):
+                inner, is_listed = [value], False
+            elif is_list(value):
+                if not is_wanted and not is_above:
+                    continue
+                elements, is_listed = elements_of(value), True
+                inner = [each for each in elements if _is_object(each)]
+                if is_wanted:
+                    found.add(name, [each for each in elements if not _is_object(each)] if inner else elements, level)
+            else:
+                if is_wanted:
+                    found.add(name, value, level)
+                continue
+            if not inner or not (is_above or every):
+                continue
+            if not is_above and level.depth >= MAX_DEPTH:
+                found.left_out.setdefault(f"{name}.", f"attribute {name!r}: {_TOO_DEEP}")
+                continue
+            if any(map(level.is_inside, inner)):
+                raise ModelError(f"the object {name!r} contains itself")
+            n_lists += is_listed and not level.list
+            for each in reversed(inner):
+                n_objects += is_listed
+                list_, number = (level.list or n_lists, n_objects) if is_listed else (level.list, level.number)
+                path.append(_Level(_pairs_of(each), each, f"{name}.", list_, number, level.depth + 1, level))
+            break
+        else:
+            path.pop()
+    return found.values, found.left_out
+
+
+def _is_object(value: object) -> bool:
+    return type(value) is dict or (type(value) not in _PLAIN and isinstance(value, Mapping))
+
+
+def _pairs_of(row: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
+    return iter(row.pairs if isinstance(row, Repeating) else row.items())
+
+
+def _is_text(name: str) -> bool:
+    """Is a name Unicode text, without lone surrogates?  No filter has another one."""
+    try:
+        return name.isascii() or bool(name.encode())
+    except UnicodeEncodeError:
+        return False

@@ -105,7 +105,7 @@ for shape in SHAPES.values():
     work.append((table, [Events.of(some).encode(table.vocabulary) for some in (events, events * 5)]))
 for mark in compile_cache.directory().glob("*.compiled"):
     mark.unlink(missing_ok=True)
-prewarm.prewarm("keyed", Keyed, lambda small: Keyed(small, live=live, loads=True), work[0][0], live=live)
+prewarm.prewarm("keyed", Keyed, lambda small: Keyed(small, live=live), work[0][0], live=live, loads=True)
 before = compiled()
 assert len(before) > 30
 for table, batches in work:

@@ -51,8 +51,12 @@ from mpi_match.table.validate import circles_are_circles
 
 
 def _fit_their_kinds(content: Content) -> Fault:
-    """Each move has an area; each addition an interface and a filter, and added filters have no interface of their own."""
+    """Each move has an area; each addition an interface and a filter, and added filters have no interface of their own; to
+    consolidate has no target.
+    """
     arrays = content.arrays
+    if arrays["changes/target"][arrays["changes/kind"] == Change.CONSOLIDATE].any():
+        return "changes/target is not 0 where changes/kind is 4"
     n_moves, n_adds = (int(np.count_nonzero(arrays["changes/kind"] == kind)) for kind in (Change.MOVE, Change.ADD))
     columns = ("changes/area", "changes/interface", "added/filters/size")
     if [n_moves, n_adds, n_adds] != [len(arrays[name]) for name in columns]:

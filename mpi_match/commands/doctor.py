@@ -6,12 +6,14 @@ the launcher see each other.  Programs that could crash or hang (MPI, Java) run 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import platform
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
@@ -22,6 +24,11 @@ from mpi_match.environment import mpi_launcher
 LEAST_PYTHON = (3, 11)
 LEAST_JAVA = 17
 CHECK_S = 30
+CACHE_BYTES = 2**21
+"""Bytes that the directory of compiled code must have room for: about what one engine needs."""
+SHM = Path("/dev/shm")
+LEAST_SHM_BYTES = 2**26
+"""Bytes of shared memory below which MPI libraries fail to start ranks, or are slow; containers have as much by default."""
 _PROJECT = "mpi-match"
 
 
@@ -134,16 +141,56 @@ def _hdf5() -> str:
     return hdf5_versions().split(", ")[1]
 
 
-def _cores_and_cache() -> str:
+def _cores() -> str:
+    threads = os.environ.get("NUMBA_NUM_THREADS")
+    return f"{len(os.sched_getaffinity(0))} cores" + (f", NUMBA_NUM_THREADS={threads}" if threads else "")
+
+
+def _compiled_code() -> Finding:
+    """The cache of compiled code, in which as much is written as a small engine needs."""
     from mpi_match.compute import compile_cache
 
-    threads = os.environ.get("NUMBA_NUM_THREADS")
-    cores = f"{len(os.sched_getaffinity(0))} cores" + (f", NUMBA_NUM_THREADS={threads}" if threads else "")
+    needed_for = "starts that compile nothing"
     place = compile_cache.directory()
-    if place is None:
-        why = compile_cache.why_not_kept()
-        return f"{cores}, every process compiles anew: set NUMBA_CACHE_DIR to a directory that can be written ({why})"
-    return f"{cores}, compiled code in {place.parent}"
+    why = compile_cache.why_not_kept()
+    if place is not None:
+        try:
+            with tempfile.TemporaryFile(dir=place) as file:
+                file.write(bytes(CACHE_BYTES))
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            why = f"{place.parent}: {error.strerror}"
+    if why:
+        fix = "set NUMBA_CACHE_DIR to a directory of your own that has room"
+        return Finding("compiled code", False, f"not kept, every process compiles: {why}", False, needed_for, fix)
+    return Finding("compiled code", True, f"kept in {place and place.parent}", False, needed_for)
+
+
+def _shared_memory() -> Finding:
+    needed_for = "several ranks on a host"
+    fix = f"mount {SHM} with a larger size; in a container, --shm-size=1g (Docker, Podman)"
+    try:
+        free = shutil.disk_usage(SHM).free
+    except OSError as error:
+        return Finding("shared memory", False, f"{SHM}: {error.strerror}", False, needed_for, fix)
+    found = f"{free >> 20:,} MiB free in {SHM}"
+    ok = free >= LEAST_SHM_BYTES
+    return Finding("shared memory", ok, found, False, needed_for, "" if ok else fix)
+
+
+def _file_locks() -> Finding:
+    """Locks of files in this directory, where outputs may be written."""
+    needed_for, here = "runs that notice another run with the same output", Path.cwd()
+    try:
+        with tempfile.TemporaryFile(dir=here) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except PermissionError:
+        return Finding("file locks", True, f"not tried: {here} cannot be written", False, needed_for)
+    except OSError as error:
+        fix = "mount the file system with locks (NFS: lockd, Lustre: -o flock), or never start two runs with one output"
+        return Finding("file locks", False, f"{here}: {error.strerror}", False, needed_for, fix)
+    return Finding("file locks", True, f"work in {here}", False, needed_for)
 
 
 def _mpi() -> Finding:
@@ -263,13 +310,16 @@ SPARK_CHECKS: tuple[Callable[[], Finding], ...] = (
 _CHECKS: tuple[Callable[[], Finding], ...] = (
     _python,
     _package("numpy", "everything"),
-    _package("numba", "the fast engines", note=_cores_and_cache),
+    _package("numba", "the fast engines", note=_cores),
+    _compiled_code,
     _package("h5py", "all files", note=_hdf5),
     _package("isal", "checksums of all files"),
+    _file_locks,
     _package("click", "the command line"),
     _package("rich", "`run --live`"),
     _package("mpi4py", "more than one process"),
     _mpi,
+    _shared_memory,
     _gpu,
     *SPARK_CHECKS,
     _package("matplotlib", "plots", "plot"),

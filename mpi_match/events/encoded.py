@@ -118,6 +118,8 @@ class EncodedColumns:
         if self.rejected is not None and (rejected := within(self.rejected, start, stop)) is not None:
             if (found.offsets[rejected] != found.offsets[rejected + 1]).any():
                 raise StorageError(f"{self._path}: a rejected row has attributes; compile the events again")
+            if location is not None and not np.isnan(location[rejected]).all():
+                raise StorageError(f"{self._path}: a rejected row has a location; compile the events again")
             found.rejected = rejected
         return found
 

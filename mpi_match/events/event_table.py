@@ -219,7 +219,11 @@ class EventTable:
         for part, source in enumerate(self._reader.sources):
             n = self._bounds[part + 1] - self._bounds[part]
             if "ids/data" in source:
-                yield from (i.decode() or None for i in _pool(source, "ids"))
+                ids = _pool(source, "ids")
+                rejected = source.array("events/rejected") if "events/rejected" in source else ()
+                if any(0 <= row < n and len(ids[row]) for row in rejected):
+                    source.refuse("events/rejected names a row that has an id")
+                yield from (i.decode() or None for i in ids)
             else:
                 yield from (None for _ in range(n))
 

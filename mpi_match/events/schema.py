@@ -70,11 +70,18 @@ def _names_are_distinct(content: Content) -> Fault:
 
 
 def _rejected_rows_are_empty(content: Content) -> Fault:
-    """A rejected row has no attributes."""
-    rejected = content.arrays.get("events/rejected")
-    if rejected is None or not np.diff(content.arrays["events/offsets"])[rejected].any():
+    """A rejected row has no attributes, location or id."""
+    arrays = content.arrays
+    rejected = arrays.get("events/rejected")
+    if rejected is None:
         return None
-    return "events/rejected names a row that has attributes"
+    if np.diff(arrays["events/offsets"])[rejected].any():
+        return "events/rejected names a row that has attributes"
+    if "events/location" in arrays and not np.isnan(arrays["events/location"][rejected]).all():
+        return "events/rejected names a row that has a location"
+    if "ids/offsets" in arrays and np.diff(arrays["ids/offsets"])[rejected].any():
+        return "events/rejected names a row that has an id"
+    return None
 
 
 RAW = Schema(

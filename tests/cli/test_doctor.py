@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
+import os
 import re
+import shutil
 import sys
 import tomllib
 from collections.abc import Callable
@@ -37,6 +41,30 @@ def test_doctor_names_what_is_missing_and_the_command(monkeypatch: pytest.Monkey
     assert missing.startswith("MISSING  no-such-package")
     assert "needed for dreams" in fix
     assert "-m pip install 'no-such-package'" in fix
+
+
+def test_doctor_tries_the_places_that_it_writes_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    for check in (doctor._compiled_code, doctor._shared_memory, doctor._file_locks):
+        found = check()
+        assert (found.ok, found.fix) == (True, ""), found
+
+    def refused(number: int) -> Callable[..., NoReturn]:
+        def refuse(*_: object) -> NoReturn:
+            raise OSError(number, os.strerror(number))
+
+        return refuse
+
+    monkeypatch.setattr(os, "fsync", refused(errno.EDQUOT))
+    monkeypatch.setattr(fcntl, "flock", refused(errno.ENOLCK))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=2**23))
+    cache, memory, locks = doctor._compiled_code(), doctor._shared_memory(), doctor._file_locks()
+    assert "not kept, every process compiles: " in cache.found
+    assert cache.found.endswith(os.strerror(errno.EDQUOT))
+    assert memory.found == "8 MiB free in /dev/shm"
+    assert locks.found.endswith(os.strerror(errno.ENOLCK))
+    for found, cure in ((cache, "NUMBA_CACHE_DIR"), (memory, "--shm-size"), (locks, "lockd")):
+        assert not found.ok
+        assert cure in found.fix
 
 
 Install = Callable[..., None]

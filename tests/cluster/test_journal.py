@@ -26,7 +26,7 @@ from mpi_match.cluster.results import journal as journal_module
 from mpi_match.cluster.results.journal import Journal
 from mpi_match.cluster.results.output import Output
 from mpi_match.journal.reader import EventRange, JournalFile, RunIdentity, gaps, head_bytes
-from mpi_match.storage import StorageError
+from mpi_match.storage import FileChanged, StorageError
 
 
 def write(path: Path, stretches: list[tuple[int, int]], *, resume: bool = False, identity: RunIdentity = IDENTITY) -> None:
@@ -308,3 +308,30 @@ def test_batches_cover_the_unanswered_events_in_order(lengths: list[tuple[int, i
     ]
     assert all(0 < stop - start <= size for start, stop in found)
     assert len(found) == sum(-(-each.n_events // size) for each in stretches)
+
+
+def test_a_file_system_without_locks_is_reported(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As NFS without lockd."""
+
+    def flock(*_: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    write(path, [(0, 5)])
+    assert caplog.messages == [
+        f"{path}: cannot be locked (No locks available); make sure that no other run writes this output"
+    ]
+    assert JournalFile.look(path).n_answered == 5
+
+
+def test_a_journal_that_its_writer_cuts_off_while_it_is_read(path: Path, ungrouped: None) -> None:
+    """A mapped page behind the new end would end the process; what is gone is torn, or has changed."""
+    write(path, [(0, 5), (5, 20)])
+    found = JournalFile.look(path)
+    os.truncate(path, found.records[1].at)
+    assert len(found.answers(found.records[0])[0]) == 5
+    with pytest.raises(FileChanged, match="was truncated while it was read"):
+        found.answers(found.records[1])
+    assert JournalFile.look(path).n_answered == 5

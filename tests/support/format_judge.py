@@ -539,8 +539,12 @@ def _events(whole: Content, n: int, vocabulary: Vocabulary) -> None:
     location = whole.column("events/location", "<f8", n, 2) if "events/location" in whole.arrays else None
     for point in location or ():
         demand(all(map(math.isfinite, point)) or all(map(math.isnan, point)), "events/location")
-    if "ids/data" in whole.arrays or "ids/offsets" in whole.arrays:
-        whole.pool("ids", n)
+    ids = whole.pool("ids", n) if "ids/data" in whole.arrays or "ids/offsets" in whole.arrays else [b""] * n
+    rejected = whole.column("events/rejected", "<i8", None) if "events/rejected" in whole.arrays else []
+    ascends([-1, *rejected], "events/rejected")
+    for row in rejected:
+        demand(row < n and offsets[row] == offsets[row + 1] and not ids[row], "a rejected row that is an event")
+        demand(location is None or all(map(math.isnan, location[row])), "a rejected row with a location")
     if "left_out/data" in whole.arrays or "left_out/offsets" in whole.arrays:
         whole.pool("left_out")
     is_coded = _vocabulary_of(whole) == vocabulary.digest
@@ -804,7 +808,7 @@ def changes(path: Path, of: TableContent | None) -> None:
     before = whole.column("changes/before_event", "<i8", n)
     ascends([0, *before], "changes/before_event", strictly=False)
     kind, target = whole.column("changes/kind", "|u1", n), whole.column("changes/target", "<u4", n)
-    demand(all(k <= 3 for k in kind) and kind.count(0) == n_moves and kind.count(1) == n_added, "changes/kind")
+    demand(all(k <= 4 for k in kind) and kind.count(0) == n_moves and kind.count(1) == n_added, "changes/kind")
     areas = whole.column("changes/area", "<f8", n_moves, 3)
     demand(all(all(map(math.isfinite, area)) and area[2] >= 0 for area in areas), "changes/area")
     interface = whole.column("changes/interface", "<u4", n_added)
@@ -828,6 +832,8 @@ def changes(path: Path, of: TableContent | None) -> None:
             demand(to == of.n_filters + came, "the id of an added filter")
             there[to] = interface[came]
             came += 1
+        elif k == 4:
+            demand(to == 0, "a consolidation with a target")
         elif k == 3:
             demand(to < n_interfaces, "an unknown interface")
             there = {f: i for f, i in there.items() if i != to}

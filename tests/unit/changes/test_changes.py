@@ -177,6 +177,7 @@ def damaged(log: ChangeLog, name: str, value: Any) -> dict[str, Any]:
         ("changes/area", [[1, 2, -3]] * 3, "circle that is none"),
         ("interfaces/offsets", [0, 2], "interfaces/offsets does not fit"),
         ("added/filters/size", [1, 0, 9], "do not add up"),
+        ("changes/target", [1, 3, 4, 5, 3, 4, 5, 1, 7], "changes/target is not 0 where changes/kind is 4"),
         ("changes/target", [1, 3, 5, 4, 3, 4, 5, 1, 0], "ids that follow"),
         ("changes/target", [4, 3, 4, 5, 3, 4, 5, 1, 0], "before it is added"),
         ("changes/target", [0, 3, 4, 5, 3, 4, 5, 1, 0], "without an area is moved"),

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -14,6 +15,7 @@ import pytest
 from test_events import assert_equal, sorted_event
 
 from mpi_match.arrays.csr import Array
+from mpi_match.arrays.strings import Strings
 from mpi_match.events import event_table, schema
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.event_table import EventTable, event_counts, save_events
@@ -110,6 +112,34 @@ def test_rejected_rows_that_lie_are_refused(
     rewrite(events_path, {"events/rejected": np.array(rejected)})
     with pytest.raises(StorageError, match=said), EventTable(events_path, vocabulary) as table:
         table.batch(0, 10)
+
+
+@pytest.mark.parametrize("vocabulary", [VOCABULARY, OTHER], ids=["as it is", "encoded again"])
+def test_a_rejected_row_with_a_location_is_refused(vocabulary: Vocabulary, events_path: Path) -> None:
+    """It has neither attributes nor an id, so that no other rule is broken."""
+    found: list[Event | None] = [None, *published()[1:]]
+    events = Events.of(found)
+    assert events.location is not None
+    events.location[0] = (1.0, 2.0)
+    save_events(events, events_path, VOCABULARY)
+    with (
+        pytest.raises(StorageError, match="has a location"),
+        EventTable(events_path, vocabulary) as table,
+    ):
+        table.batch(0, 10)
+
+
+@pytest.mark.parametrize("vocabulary", [VOCABULARY, OTHER], ids=["as it is", "encoded again"])
+def test_a_rejected_row_with_an_id_is_refused(vocabulary: Vocabulary, events_path: Path) -> None:
+    events = Events.of([None, *published()[1:]])
+    assert events.ids is not None
+    ids = Strings.of([b"x", *list(events.ids)[1:]])
+    events = replace(events, ids=ids)
+    save_events(events, events_path, VOCABULARY)
+    with EventTable(events_path, vocabulary) as table:
+        for read in (lambda: list(table.ids()), lambda: table.event(0)):
+            with pytest.raises(StorageError, match="events/rejected names a row that has an id"):
+                read()
 
 
 def test_short_batches_share_the_blocks_that_were_read_last(events_path: Path) -> None:

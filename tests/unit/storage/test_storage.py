@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import subprocess
@@ -92,6 +93,25 @@ def test_ranges_of_contiguous_arrays_are_read(path: Path) -> None:
         os.truncate(path, rows.at + 1)
         with pytest.raises(FileChanged, match=r"was truncated while it was read: it ends at byte"):
             rows.read(0, memory)
+
+
+def test_files_are_opened_without_locks(path: Path) -> None:
+    """Some file systems have none.  Here another open file holds a lock, which HDF5 would ask for."""
+    write(path)
+    with path.open("rb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with Reader(path, "table") as reader:
+            assert np.array_equal(reader.array("a/words"), ARRAYS["a/words"])
+        assert kind_of_file(path) == "table"
+
+
+def test_files_are_written_where_nothing_can_be_locked(path: Path) -> None:
+    """HDF5 would hold a lock on the file that it writes."""
+    with Writer(path, "table") as writer:
+        writer.array("a", np.arange(3))
+        (temporary,) = path.parent.glob(".*.writing")
+        with temporary.open("rb") as other:
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_checksums_are_what_the_format_page_says(path: Path) -> None:

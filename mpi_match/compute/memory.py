@@ -88,6 +88,18 @@ def _bits_as_f64() -> Any:
     return intrinsic(double)
 
 
+def _f64_bits() -> Any:
+    """`bits(value)`: the 64 bits of a double."""
+
+    def bits(_: Any, value: Any) -> Any:
+        def generate(context: Any, builder: Any, __: Any, values: Any) -> Any:
+            return builder.bitcast(values[0], context.get_value_type(types.uint64))
+
+        return types.uint64(types.float64), generate
+
+    return intrinsic(bits)
+
+
 def _store(of: types.Type, as_: types.Type) -> Any:
     """`store(base, i, value)`: make `value`, of type `as_`, item i of type `of` behind the address `base`."""
 
@@ -111,6 +123,7 @@ any_u64: Callable[[Any], np.uint64] = _load_anywhere(types.uint64, types.uint64)
 constant_i64: Callable[[Any, Any], int] = _load(types.int64, types.int64, constant=True)
 constant_pair: Callable[[Any, Any], tuple[np.uint64, np.uint64]] = _load_pair()
 bits_as_f64: Callable[[Any], float] = _bits_as_f64()
+f64_bits: Callable[[Any], np.uint64] = _f64_bits()
 load_u64: Callable[[Any, Any], np.uint64] = _load(types.uint64, types.uint64)
 load_f64: Callable[[Any, Any], float] = _load(types.float64, types.float64)
 store_u8 = _store(types.uint8, types.int64)

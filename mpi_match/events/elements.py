@@ -141,6 +141,7 @@ def _extremes(
         code = np.fromiter((vocabulary.string_code(n, ranked[i]) for n, i in pairs), np.int64, len(name))
     else:
         code = vocabulary.number_codes(name, chosen)
-    if form == SOLE_FORM:  # of two values one at least is no operand: the code of a gap
-        code = np.where(least == greatest, code, vocabulary.segment(type_)[0][name])
+    if form == SOLE_FORM:  # two values, or one that is no operand, are unequal to every operand: the code of the first gap
+        gap = vocabulary.segment(type_)[0][name]
+        code = np.where((least == greatest) & ((code - gap) & 1 == 1), code, gap)
     return some.attribute[first], name, code

@@ -34,7 +34,8 @@ from mpi_match.compute import search
 from mpi_match.gpu.intrinsics import WARP, address_of, ballot, lane, popcount, shuffle
 from mpi_match.gpu.kernels import Kernel, cuda, device_function, kernel
 from mpi_match.gpu.warp import running_sum
-from mpi_match.ingest.codes.atoms import FOUND_HEADER, FOUND_ROOM
+from mpi_match.ingest.codes.atoms import FOUND_HEADER, FOUND_ROOM, FOUND_WORDS
+from mpi_match.ingest.codes.name_steps import MOST_POINTS
 from mpi_match.ingest.files.row_ends import STRETCH_BYTES, row_ends
 from mpi_match.ingest.json.flat_gpu import (
     LINE_ENDED,
@@ -46,26 +47,30 @@ from mpi_match.ingest.json.flat_gpu import (
     plain_start,
 )
 from mpi_match.ingest.json.to_codes import (
+    ATTRIBUTE_ROOM,
     DECODED,
-    DOTTED_NAME,
+    FRAME_ROOM,
+    FRAME_WORDS,
+    FRAMES,
     ID_BOUNDS,
     ID_ROOM,
     MOST_ATOMS,
-    MOST_DEPTH,
     N_COUNTS,
     N_IDENTIFIED,
     N_LOCATED,
-    NAME_HASHES_SEEN,
-    NAME_ROOM,
+    N_WORK_TABLES,
+    NESTING,
+    NODES_SEEN,
     PACKED_ATTRIBUTES,
-    PREFIX_ENDS,
-    PREFIX_HASHES,
     ROW_ATOMS,
     ROW_LOCATIONS,
     SCAN_COUNTS,
     SCRATCH_ROOM,
+    SEEN_ROOM,
+    TOKENS,
     scan_single_row,
 )
+from mpi_match.ingest.json.unnamed import NESTING_ROOM, NESTING_WORDS
 
 LINE_BLOCK = 128
 """Threads of a block, and rows that it scans at a time."""
@@ -89,9 +94,13 @@ lower_bound = device_function(search.lower_bound)
 STAGE_WORDS = 2**11
 """Words of 64 bits in shared memory for the lines of a block; longer ones are read where they are."""
 MOST_ROW_NAMES, MOST_ROW_ATOMS, ROW_SCRATCH_BYTES = 128, 64, 256
-"""Room of a row: names, atoms, and bytes of a dotted name or of a string with escapes."""
+"""Room of a row: attributes (and names in objects around), atoms, and bytes of a name or string with escapes."""
 _ATTRIBUTE_ROOM = MOST_ROW_NAMES + MOST_ROW_ATOMS
-_WORK_WORDS, _COUNT_WORDS, _ATOM_WORDS = DECODED + 1, N_COUNTS, FOUND_HEADER + 2 * MOST_ROW_ATOMS
+_WORK_WORDS, _COUNT_WORDS, _ATOM_WORDS = N_WORK_TABLES, N_COUNTS, FOUND_HEADER + FOUND_WORDS * MOST_ROW_ATOMS
+MOST_ROW_FRAMES, _MOST_NESTED = 32, 1024
+"""Objects and lists within one another: named ones, and in those that no filter names."""
+_SEEN_ROOM, _FRAME_WORDS = MOST_ROW_NAMES + MOST_POINTS, MOST_ROW_FRAMES * FRAME_WORDS
+_NESTING_WORDS = NESTING_WORDS + _MOST_NESTED // 64
 
 (
     DATA_BYTES,
@@ -357,18 +366,17 @@ def scan_rows_kernel(packed: str, located: bool, has_ids: bool) -> Kernel:  # no
         work, counts = cuda.local.array(_WORK_WORDS, np.int64), cuda.local.array(_COUNT_WORDS, np.int64)
         attributes, location = cuda.local.array(_ATTRIBUTE_ROOM, np.uint64), cuda.local.array(2, np.float64)
         ids = cuda.local.array(2, np.int64)
-        seen, atoms = cuda.local.array(MOST_ROW_NAMES, np.uint64), cuda.local.array(_ATOM_WORDS, np.int64)
-        prefix_ends = cuda.local.array(MOST_DEPTH, np.int64)
-        prefix_hashes = cuda.local.array(MOST_DEPTH, np.uint64)
-        dotted = cuda.local.array(ROW_SCRATCH_BYTES, np.uint8)
+        seen, atoms = cuda.local.array(_SEEN_ROOM, np.int64), cuda.local.array(_ATOM_WORDS, np.int64)
+        frames, nesting = cuda.local.array(_FRAME_WORDS, np.int64), cuda.local.array(_NESTING_WORDS, np.int64)
         decoded = cuda.local.array(ROW_SCRATCH_BYTES, np.uint8)
         work[SCAN_COUNTS], work[PACKED_ATTRIBUTES] = address_of(counts), address_of(attributes)
         work[ROW_LOCATIONS], work[ROW_ATOMS] = address_of(location), address_of(atoms)
-        work[NAME_HASHES_SEEN], work[PREFIX_ENDS] = address_of(seen), address_of(prefix_ends)
-        work[PREFIX_HASHES], work[DOTTED_NAME] = address_of(prefix_hashes), address_of(dotted)
+        work[NODES_SEEN], work[FRAMES], work[NESTING] = address_of(seen), address_of(frames), address_of(nesting)
+        work[TOKENS] = 0
         work[DECODED], work[ID_BOUNDS] = address_of(decoded), address_of(ids)
         counts[ID_ROOM] = 0
-        counts[NAME_ROOM], counts[SCRATCH_ROOM] = MOST_ROW_NAMES, ROW_SCRATCH_BYTES
+        counts[ATTRIBUTE_ROOM], counts[SCRATCH_ROOM] = MOST_ROW_NAMES, ROW_SCRATCH_BYTES
+        counts[SEEN_ROOM], counts[FRAME_ROOM], nesting[NESTING_ROOM] = _SEEN_ROOM, MOST_ROW_FRAMES, _MOST_NESTED // 64
         counts[MOST_ATOMS] = atoms[FOUND_ROOM] = MOST_ROW_ATOMS
         thread, n_threads = np.int64(cuda.threadIdx.x), np.int64(cuda.blockDim.x)
         n_rows = state[ROWS_FOUND] if state[ROWS_FOUND] <= state[ROW_ROOM] else np.int64(0)

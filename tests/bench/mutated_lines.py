@@ -34,6 +34,7 @@ from mpi_match.ingest.json.event_scanner import EventScanner
 from mpi_match.ingest.rows.judge import EventForm, Reject, event_of_row, names_of, read_rows
 
 FORM = EventForm(("x", "y"))
+NAMES = names_of(VOCABULARY, FORM)
 PART_LINES = 125_000
 MORE_FLAGGED = 1e-3
 """Share of the lines that may need more room than a GPU's thread has."""

@@ -4,7 +4,8 @@
                                          [--repetitions 5] [--columns | --tables | --spark [--ways splits,...]]
                                          [--directory DIR] [-o records.jsonl]
 
-SCENARIO is one of `mpi-match generate`, or `contains` (see `contained`).  Makes the scenario's events as JSON lines with
+SCENARIO is one of `mpi-match generate`, `contains` (see `contained`), or one of long lines (see `long_lines`; some need
+`--corpora DIR`).  Makes the scenario's events as JSON lines with
 `mpi-match generate` where they are not there yet, and its table and engine (`keyed`) in memory.  A repetition measures, one
 after the other: `rows`, `Events.of` and `encode` on the first lines (what `match` did before there was a scanner); the
 scanner with so many threads, from lines in memory to codes; both from a warm file to the file of answers, as `match` does.
@@ -54,6 +55,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[i]) for i in (1, 2)]
 
 from bench.contained import N_WORDS, contained
 from bench.keeping import PYTHON, keep, last_json
+from bench.long_lines import LONG_LINES, long_lines
 
 from mpi_match.commands.compile_locally import compile_events_locally
 from mpi_match.commands.match import ANSWERS_WAITING, MATCHED_AT_ONCE
@@ -69,7 +71,7 @@ from mpi_match.ingest.columns.python import needed_names
 from mpi_match.ingest.files.blocks import LineBlock, read_blocks
 from mpi_match.ingest.json.event_scanner import EventQueue, EventScanner, SharedScanner
 from mpi_match.ingest.json.subscription_scanner import read_subscriptions
-from mpi_match.ingest.rows.judge import PLAIN, EventForm, event_of_row, read_rows
+from mpi_match.ingest.rows.judge import PLAIN, EventForm, event_of_row, names_of, read_rows, subscription_filters
 from mpi_match.lab.workloads.files import LOCATION
 from mpi_match.lab.workloads.scenarios import SCENARIOS, Scenario
 from mpi_match.matches.file import MatchesWriter
@@ -80,7 +82,8 @@ from mpi_match.table.table import Table
 
 def by_rows(path: Path, form: EventForm, table: Table) -> Iterator[EventBatch]:
     """Batches of a file, each line an object."""
-    events = read_rows([path], lambda row: event_of_row(row, form), [])
+    names = names_of(table.vocabulary, form)
+    events = read_rows([path], lambda row: event_of_row(row, form, names), [])
     while block := list(islice(events, MATCHED_AT_ONCE)):
         yield Events.of(block).encode(table.vocabulary)
 
@@ -159,6 +162,10 @@ def prepared(options: argparse.Namespace, directory: Path) -> tuple[Table, Event
         (directory / "subscriptions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         read = read_subscriptions([directory / "subscriptions.jsonl"], [])
         return Table.from_subscriptions(read.subscriptions), PLAIN, path
+    if options.scenario in LONG_LINES:
+        rows, found = long_lines(options.scenario, options.events, options.corpora)
+        path.write_bytes(found)
+        return Table.from_filters([each for row in rows for each in subscription_filters(row)]), PLAIN, path
     scenario = SCENARIOS[options.scenario]
     scenario = scenario.scaled(options.filters) if options.filters else scenario
     if not path.exists():
@@ -412,6 +419,7 @@ def main() -> None:
     parser.add_argument("--spark", action="store_true")
     parser.add_argument("--ways", type=lambda text: text.split(","), default=["splits", "ranges", "sorted"])
     parser.add_argument("--directory", type=Path)
+    parser.add_argument("--corpora", type=Path, default=Path("corpora"))
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     directory = options.directory or Path(tempfile.gettempdir()) / f"mpi-match-lines-{options.scenario}-{options.events}"

@@ -105,7 +105,7 @@ def test_lines_beyond_the_stage_are_read_where_they_are(monkeypatch: pytest.Monk
 
 def test_rows_that_need_more_room_than_a_thread_has_are_flagged() -> None:
     names = line_kernels.MOST_ROW_NAMES
-    lines = [b"{" + b", ".join(b'"n%d": 1' % i for i in range(names + more)) + b"}" for more in (0, 1)] + [
+    lines = [b'{"tags": [' + b", ".join([b'"Milan"'] * (names + more)) + b"]}" for more in (-4, 1)] + [
         b'{"city": "' + b"\\n" * (line_kernels.ROW_SCRATCH_BYTES + more) + b'"}' for more in (-4, 0)
     ]
     assert scanned(lines, PLAIN, VOCABULARY, 1).flagged.tolist() == [1, 3]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 
+from nested_event_lines import nested_line
 from random_rows import random_event, random_subscription
 
 from mpi_match.ingest.rows.judge import PLAIN, EventForm, subscription_filters
@@ -32,7 +33,7 @@ def vocabulary_of_rows() -> Vocabulary:
 
 VOCABULARY = vocabulary_of_rows()
 
-GOOD = [
+PLAINLY_GOOD = [
     b'{"temp": 25, "city": "Milan", "wind": 0.1, "on": true, "id": "a", "x": 9.190000000000001, "y": 45.4642035}',
     b'{"name": {"first": "Rome", "last": null}, "nested": {"a": {"b": 1, "c": {}}, "d": "x"}, "e": {}}',
     b"{}",
@@ -48,6 +49,20 @@ GOOD = [
     b'{"tags": null, "wind": [0]}',
     b'\xef\xbb\xbf{"temp": 1}',
     b'\x0b\x0c {"": "m", "nested.a.b": 2} \x0c',
+]
+GOOD = [
+    *PLAINLY_GOOD,
+    b'{"scores": 1}',
+    b'{"scores": [1, "Milan"]}',
+    b'{"tags": [' + b", ".join(b"%d" % i for i in range(2000)) + b"]}",
+    b'{"a.b": null, "a": {"b": 1}}',
+    b'{"nested": ' * 20 + b"{}" + b"}" * 20,
+    b'{"q": ' + b'[{"q": ' * 200 + b"{}" + b"}]" * 200 + b"}",
+    b"{" + b", ".join(b'"n%d": %d' % (i, i) for i in range(2000)) + b"}",
+    b'{"q": [1, [2, {"a": null}], 1e400, 12345678901234567890123], "q": {"temp": 1, "temp": 2}, "u": "\\ud800"}',
+    b'{"tags": [null, ["Milan", [1]], {"x": 1}], "scores": [[1, null], {"y": [2]}, []], "temp": []}',
+    b'{"name": [{"first": "Rome", "last": 1}, {"first": ["Mi", null]}, 7, [{"first": true}]]}',
+    b'{"nested": [{"a": [{"b": 1}]}]}',
 ]
 BAD = [
     b'{"temp": 1, "temp": 2}',
@@ -111,15 +126,9 @@ BAD = [
 JUDGED_GOOD = [
     b'{"temp": NaN, "wind": Infinity, "on": -Infinity}',
     b'{"tags": ["a", NaN]}',
-    b'{"scores": 1}',
-    b'{"scores": [1, "Milan"]}',
-    b'{"tags": [' + b", ".join(b"%d" % i for i in range(2000)) + b"]}",
     b'{"\\ud800": null}',
-    b'{"a.b": null, "a": {"b": 1}}',
-    b'{"nested": ' * 20 + b"{}" + b"}" * 20,
-    b'{"city": "' + b"\\n" * 70_000 + b'"}',
-    b"{" + b", ".join(b'"n%d": %d' % (i, i) for i in range(2000)) + b"}",
     b'{"temp": 9007199254740993.00000000000000000000000000000000001}',
+    b'{"city": "' + b"\\n" * 70_000 + b'"}',
 ]
 BLANK = [b"", b" ", b"\t\r", b"\x0b\x0c", b"\xef\xbb\xbf", b"\xef\xbb\xbf \r"]
 FORMS = [PLAIN, FORM, NAMED_LATER]
@@ -208,9 +217,14 @@ def mutated(generator: random.Random, corpus: list[bytes]) -> bytes:
     return bytes(line).replace(b"\n", b" ")
 
 
+_LONG = 1000
+
+
 def mutated_lines(n: int, seed: int = 19) -> list[bytes]:
     """Mutants of all kinds of lines."""
     generator = random.Random(seed)
     made = (json.dumps(random_event(generator), ensure_ascii=generator.random() < 0.5).encode() for _ in range(300))
-    corpus = [*GOOD * 10, *BAD, *JUDGED_GOOD[:4], *made]
+    nested = (nested_line(generator) for _ in range(300))
+    corpus = [*(line for line in GOOD if len(line) < _LONG), *BAD, *JUDGED_GOOD[:-1], *made, *nested]
+    corpus += corpus[: len(GOOD)] * 9
     return [mutated(generator, corpus) for _ in range(n)]

@@ -5,6 +5,9 @@ no edge for a byte, its *failure link* leads to the next shorter one.  A contain
 visited; a suffix when its state, or one reached from there by failure links, is the last.  So a string costs about two
 look-ups for each of its bytes, however many atoms there are (Aho and Corasick, "Efficient string matching", 1975).
 
+What elements of an attribute may satisfy (`table.element_names`) is found likewise: a trie of its own for the suffixes and
+contained strings, and one for beginnings and for whole strings, which is walked from the first byte as far as it has edges.
+
 The edges of all tries are in one hash table, open addressing by state and byte.  States are numbered by depth, and the first
 of them, where most strings stay, have a row of a table that gives the next state for every byte, failure links included.
 Bytes that no atom distinguishes share a column.
@@ -12,11 +15,13 @@ Bytes that no atom distinguishes share a column.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mpi_match.arrays.csr import Array
+from mpi_match.arrays.strings import Strings
 from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.compute.memory import constant_i64, load_i32, load_i64, load_u8, store_i64
 from mpi_match.ingest.codes.numbers import N_NUMBER_TABLES
@@ -26,6 +31,7 @@ from mpi_match.table.vocabulary import ATOM_OPS, Vocabulary
 NO_ATOM = NO_STATE = -1
 (
     ATOM_ROOTS,
+    ATOM_NAMES,
     EDGES,
     DENSE_ROWS,
     BYTE_CLASSES,
@@ -36,16 +42,18 @@ NO_ATOM = NO_STATE = -1
     SUFFIXES,
     NEXT_SUFFIX,
     N_AUTOMATON_TABLES,
-) = range(N_NUMBER_TABLES, N_NUMBER_TABLES + 11)
+) = range(N_NUMBER_TABLES, N_NUMBER_TABLES + 12)
 """Places in the table of addresses, behind those of the numbers:
 
     ATOM_ROOTS                  i64[v]: of each name's trie; NO_STATE for a name without atoms
+    ATOM_NAMES                  i64[a]: the name of each atom, of the vocabulary's, then of those of `element_atoms`
     EDGES                       i64[slots, 2]: state * 256 + byte, or NO_STATE in a free slot; where it leads to, *marked*
     DENSE_ROWS                  i32[dense, classes]: the next state of the first states, for each class of bytes, marked
     BYTE_CLASSES                u8[256]
     AUTOMATON_SIZES             i64: EDGE_MASK, mask for numbers of slots; N_DENSE and N_CLASSES, of DENSE_ROWS
     FAILURE_LINKS               i64[states]: NO_STATE for a root
-    CONTAINED, SUFFIXES         i64[states]: the atom that is this state, or NO_ATOM
+    CONTAINED, SUFFIXES         i64[states]: the atom that is this state, or NO_ATOM; in a trie of beginnings the prefix
+                                that it is, and the number of the whole string
     NEXT_CONTAINED, NEXT_SUFFIX i64[states]: the first state that is an atom, from here along failure links
 
 A marked state is 2 * state, and 1 more if it has a NEXT_CONTAINED, which is then not looked up for the others.
@@ -54,44 +62,87 @@ EDGE_MASK, N_DENSE, N_CLASSES = range(3)
 DENSE_BYTES = 2**22
 """Size of DENSE_ROWS at most, so that a cache holds it."""
 FOUND_STAMP, ATOMS_FOUND, FOUND_ROOM, FOUND_HEADER = range(4)
-"""Words of a set of atoms, i64[FOUND_HEADER + 2 * n_atoms]: number of the last string; atoms found so far; 0.  Behind them
-stand, in turns, the last string that had atom k, and the k-th atom found.
+"""Words of a set of atoms, i64[FOUND_HEADER + FOUND_WORDS * n_atoms]: number of the last row; atoms found in it; 0."""
+_STAMP_OF, _PLACE_OF, _FOUND_ATOM, _FOUND_CODE, FOUND_WORDS = range(5)
+"""Behind them, for each k: the last row that had atom k, and its place among the atoms of that row; the k-th atom found, and
+its code, 0 but for extremes of elements.
 
-A set may be smaller, if the third word is its room, the number of atoms that it holds.  Then there are no numbers of
-strings, what has been found is searched for each atom, and atoms beyond the room are counted, perhaps twice, and not kept.
+A set may be smaller, if the third word is its room, the number of atoms that it holds.  Then there are no numbers of rows,
+what has been found is searched for each atom, and atoms beyond the room are counted, perhaps twice, and not kept.
 """
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _32 = np.uint64(32)
 
 
-def automaton(vocabulary: Vocabulary) -> tuple[Array, ...]:
-    """The tables, in the order of their places."""
+_IS_WHOLE, _IS_IN_TRIE = np.zeros((2, max(OPERATORS) + 1), bool)
+"""By operator: is an atom of it found at the end of a string; is it found by tries at all?"""
+for _op in ATOM_OPS:
+    _IS_WHOLE[_op] = _op.record.anchor is Anchor.END
+    _IS_IN_TRIE[_op] = _op.record.anchor is not None
+
+
+class Tries(NamedTuple):
+    """Strings for tries.
+
+    n_tries       number of tries
+    strings       Strings[k]
+    trie          i64[k]: the number of the trie
+    is_whole      bool[k]: suffixes; in a trie of beginnings, whole strings
+    atom          i64[k]: their atoms; of whole strings in a trie of beginnings, their numbers
+    """
+
+    n_tries: int
+    strings: Strings
+    trie: Array
+    is_whole: Array
+    atom: Array
+
+    @classmethod
+    def of_atoms(cls, vocabulary: Vocabulary) -> Tries:
+        """The suffixes and contained strings of each name that has some."""
+        n_atoms = np.diff(vocabulary.atom_offsets)
+        trie = np.repeat(np.cumsum(n_atoms > 0) - 1, n_atoms)
+        kept = np.flatnonzero(_IS_IN_TRIE[vocabulary.atom_op])
+        is_whole = _IS_WHOLE[vocabulary.atom_op[kept]]
+        return cls(int(np.count_nonzero(n_atoms)), vocabulary.atoms.take(kept), trie[kept], is_whole, kept)
+
+    @classmethod
+    def concat(cls, parts: Sequence[Tries]) -> Tries:
+        """All of them."""
+        n_tries = np.cumsum([0, *(part.n_tries for part in parts)])
+        tries = [part.trie + n for part, n in zip(parts, n_tries, strict=False)]
+        columns = (tries, [part.is_whole for part in parts], [part.atom for part in parts])
+        return cls(int(n_tries[-1]), Strings.concat([part.strings for part in parts]), *map(np.concatenate, columns))
+
+
+def automaton(vocabulary: Vocabulary, tries: Tries, atom_names: Array) -> tuple[Array, ...]:
+    """The tables, in the order of their places; the tries are those of `Tries.of_atoms`, and others."""
     n_atoms = np.diff(vocabulary.atom_offsets)
     roots = np.full(vocabulary.n_names, NO_STATE, np.int64)
     with_atoms = np.flatnonzero(n_atoms)
     roots[with_atoms] = np.arange(len(with_atoms))
-    if not len(with_atoms):  # nothing is looked up, and nothing needs to be compiled for it
-        return roots, *[np.zeros(0, np.int64)] * (N_AUTOMATON_TABLES - EDGES)
-    most_states = len(with_atoms) + len(vocabulary.atoms.data)
+    if not tries.n_tries:  # nothing is looked up, and nothing needs to be compiled for it
+        return roots, atom_names, *[np.zeros(0, np.int64)] * (N_AUTOMATON_TABLES - EDGES)
+    n_roots, data = tries.n_tries, np.array(tries.strings.data)
+    most_states = n_roots + len(data)
     edges = _free_slots(most_states)
     trie = np.full((most_states, _N_TRIE_COLUMNS), NO_STATE, np.int64)
-    trie[: len(with_atoms), _DEPTH] = 0
-    atoms = np.stack([vocabulary.atoms.offsets[:-1], vocabulary.atoms.offsets[1:], np.repeat(roots, n_atoms)], axis=1)
-    column = _COLUMN_OF_OP[vocabulary.atom_op]
-    n_states = _insert(np.array(vocabulary.atoms.data), atoms, column, edges, trie, len(with_atoms))
+    trie[:n_roots, _DEPTH] = 0
+    strings = np.stack([tries.strings.offsets[:-1], tries.strings.offsets[1:], tries.trie, tries.atom], axis=1)
+    n_states = _insert(data, strings, tries.is_whole, edges, trie, n_roots)
     by_depth = np.argsort(trie[:n_states, _DEPTH], kind="stable")
     number = np.append(np.argsort(by_depth), NO_STATE)  # of the roots it stays
-    trie, edges = trie[by_depth], _free_slots(n_states)  # fewer than the bound if atoms share beginnings
+    trie, edges = trie[by_depth], _free_slots(n_states)  # fewer than the bound if strings share beginnings
     trie[:, _PARENT], trie[:, _ROOT] = number[trie[:, _PARENT]], number[trie[:, _ROOT]]
     classes = np.zeros(256, np.uint8)
-    used = np.unique(vocabulary.atoms.data)
+    used = np.unique(data)
     classes[used] = np.arange(1, len(used) + 1) % 256  # all 256 bytes need no class for the others
     n_classes = int(classes.max()) + 1
     dense = np.full((min(n_states, DENSE_BYTES // (4 * n_classes)), n_classes), NO_STATE, np.int32)
     _link(edges, dense, classes, trie)
     _mark(edges, dense, trie)
     sizes = np.array([len(edges) - 1, *dense.shape], np.int64)
-    return roots, edges, dense, classes, sizes, *trie.T[_FAILURE : _NEXT_OF_SUFFIXES + 1]
+    return roots, atom_names, edges, dense, classes, sizes, *trie.T[_FAILURE : _NEXT_OF_SUFFIXES + 1]
 
 
 def _free_slots(n_states: int) -> Array:
@@ -111,11 +162,6 @@ def _free_slots(n_states: int) -> Array:
     _N_TRIE_COLUMNS,
 ) = range(10)
 """Columns of a state while the trie is built: parent, byte, depth, root of the trie; the last five become tables."""
-_COLUMN_OF_ANCHOR = {Anchor.END: _AT_SUFFIX, Anchor.ANYWHERE: _AT_CONTAINED, None: NO_STATE}
-_COLUMN_OF_OP = np.full(max(OPERATORS) + 1, NO_STATE)
-"""i64, by operator: the column of a state that is an atom of it."""
-for _op in ATOM_OPS:
-    _COLUMN_OF_OP[_op] = _COLUMN_OF_ANCHOR[_op.record.anchor]
 
 
 @nested
@@ -135,25 +181,21 @@ def _edge(edges: Array, state: int, byte: Any) -> int:
 
 
 @jit
-def _insert(data: Array, atoms: Array, column: Array, edges: Array, trie: Array, n_states: int) -> int:
-    """Put atoms, start, end and root i64[., 3], into the tries, of which there are the roots; the number of states.
-
-    `column` i64 is that of the state where an atom ends which gets the atom's number; those with NO_STATE are left out.
-    """
-    for atom in range(len(atoms)):
-        if column[atom] == NO_STATE:
-            continue
-        state = atoms[atom, 2]
-        for i in range(atoms[atom, 0], atoms[atom, 1]):
+def _insert(data: Array, strings: Array, is_whole: Array, edges: Array, trie: Array, n_states: int) -> int:
+    """Put all strings, start, end, root and atom i64[., 4], into the tries, of which there are the roots; the number of
+    states."""
+    for k in range(len(strings)):
+        state = strings[k, 2]
+        for i in range(strings[k, 0], strings[k, 1]):
             byte = np.int64(data[i])
             slot = _edge(edges, state, byte)
             if edges[slot, 0] == NO_STATE:
                 edges[slot, 0], edges[slot, 1] = 256 * state + byte, n_states
                 trie[n_states, _PARENT], trie[n_states, _BYTE] = state, byte
-                trie[n_states, _DEPTH], trie[n_states, _ROOT] = i - atoms[atom, 0] + 1, atoms[atom, 2]
+                trie[n_states, _DEPTH], trie[n_states, _ROOT] = i - strings[k, 0] + 1, strings[k, 2]
                 n_states += 1
             state = edges[slot, 1]
-        trie[state, column[atom]] = atom
+        trie[state, _AT_SUFFIX if is_whole[k] else _AT_CONTAINED] = strings[k, 3]
     return n_states
 
 
@@ -231,37 +273,72 @@ def _next_state(state: int, byte: int, tables: int) -> int:
 
 
 @nested
-def _has(found: int, atom: int) -> bool:
-    """Has the present string satisfied an atom before?"""
-    room = load_i64(found, FOUND_ROOM)
-    if room == 0:
-        return load_i64(found, FOUND_HEADER + 2 * atom) == load_i64(found, FOUND_STAMP)
-    k, n = 0, min(room, load_i64(found, ATOMS_FOUND))
-    while k < n and load_i64(found, FOUND_HEADER + 2 * k + 1) != atom:
-        k += 1
-    return k < n
+def begin_row(found: int) -> None:
+    """Empty a set for another row."""
+    store_i64(found, FOUND_STAMP, load_i64(found, FOUND_STAMP) + 1)
+    store_i64(found, ATOMS_FOUND, 0)
 
 
 @nested
-def _add(found: int, atom: int) -> None:
-    """Add an atom that a set does not have."""
+def found_atom(found: int, k: int) -> int:
+    """The k-th atom of a set."""
+    return load_i64(found, FOUND_HEADER + FOUND_WORDS * k + _FOUND_ATOM)
+
+
+@nested
+def found_code(found: int, k: int) -> int:
+    """The code of the k-th atom of a set."""
+    return load_i64(found, FOUND_HEADER + FOUND_WORDS * k + _FOUND_CODE)
+
+
+@nested
+def place_of(found: int, atom: int) -> int:
+    """The place of an atom in a set, or -1 if it is not there."""
+    room = load_i64(found, FOUND_ROOM)
+    if room == 0:
+        own = FOUND_HEADER + FOUND_WORDS * atom
+        return load_i64(found, own + _PLACE_OF) if load_i64(found, own + _STAMP_OF) == load_i64(found, FOUND_STAMP) else -1
+    for k in range(min(room, load_i64(found, ATOMS_FOUND))):
+        if found_atom(found, k) == atom:
+            return k
+    return -1
+
+
+@nested
+def add_with_code(found: int, atom: int, code: int) -> None:
+    """Add an atom that a set does not have, with a code."""
     n, room = load_i64(found, ATOMS_FOUND), load_i64(found, FOUND_ROOM)
     if room == 0:
-        store_i64(found, FOUND_HEADER + 2 * atom, load_i64(found, FOUND_STAMP))
+        store_i64(found, FOUND_HEADER + FOUND_WORDS * atom + _STAMP_OF, load_i64(found, FOUND_STAMP))
+        store_i64(found, FOUND_HEADER + FOUND_WORDS * atom + _PLACE_OF, n)
     if room == 0 or n < room:
-        store_i64(found, FOUND_HEADER + 2 * n + 1, atom)
+        set_found(found, n, atom, code)
     store_i64(found, ATOMS_FOUND, n + 1)
 
 
 @nested
+def set_found(found: int, k: int, atom: int, code: int) -> None:
+    """Make an atom with a code the k-th of a set."""
+    store_i64(found, FOUND_HEADER + FOUND_WORDS * k + _FOUND_ATOM, atom)
+    store_i64(found, FOUND_HEADER + FOUND_WORDS * k + _FOUND_CODE, code)
+
+
+@nested
+def add_atom(found: int, atom: int) -> None:
+    """Add an atom to a set, if it is not there."""
+    if place_of(found, atom) < 0:
+        add_with_code(found, atom, 0)
+
+
+@nested
 def _add_all(state: int, atoms: int, following: int, links: int, found: int) -> None:
-    """Add the atoms of a state and of those along its links, each once for a string."""
+    """Add the atoms of a state and of those along its links that are not there yet."""
     state = load_i64(following, state)
     while state != NO_STATE:
         atom = load_i64(atoms, state)
-        if _has(found, atom):
+        if place_of(found, atom) >= 0:
             break  # and so are those behind it
-        _add(found, atom)
+        add_with_code(found, atom, 0)
         state = load_i64(links, state)
         if state != NO_STATE:
             state = load_i64(following, state)
@@ -269,8 +346,7 @@ def _add_all(state: int, atoms: int, following: int, links: int, found: int) -> 
 
 @nested
 def find_atoms(root: int, data: int, start: int, stop: int, tables: int, found: int) -> None:
-    """Add the atoms of a name that the string data[start:stop] satisfies to the set `found`, in any order."""
-    store_i64(found, FOUND_STAMP, load_i64(found, FOUND_STAMP) + 1)
+    """Add the atoms of a trie that the string data[start:stop] satisfies to the set `found`, in any order."""
     links, contained = constant_i64(tables, FAILURE_LINKS), constant_i64(tables, CONTAINED)
     following = constant_i64(tables, NEXT_CONTAINED)
     state = root
@@ -281,3 +357,26 @@ def find_atoms(root: int, data: int, start: int, stop: int, tables: int, found: 
         if marked & 1:
             _add_all(state, contained, following, links, found)
     _add_all(state, constant_i64(tables, SUFFIXES), constant_i64(tables, NEXT_SUFFIX), links, found)
+
+
+@nested
+def find_beginnings(root: int, data: int, start: int, stop: int, tables: int, found: int) -> int:
+    """Add the prefixes of a trie that the string data[start:stop] begins with to the set `found`; the number of the whole
+    string, or NO_ATOM if it has none."""
+    mask = constant_i64(constant_i64(tables, AUTOMATON_SIZES), EDGE_MASK)
+    edges, contained = constant_i64(tables, EDGES), constant_i64(tables, CONTAINED)
+    state, at = root, start
+    while True:
+        atom = load_i64(contained, state)
+        if atom != NO_ATOM:
+            add_atom(found, atom)
+        if at == stop:
+            return load_i64(constant_i64(tables, SUFFIXES), state)
+        key = 256 * state + load_u8(data, at)
+        slot = np.int64(_slot(key, np.uint64(mask)))
+        while load_i64(edges, 2 * slot) != key:
+            if load_i64(edges, 2 * slot) == NO_STATE:
+                return NO_ATOM
+            slot = (slot + 1) & mask
+        state = load_i64(edges, 2 * slot + 1) >> 1
+        at += 1

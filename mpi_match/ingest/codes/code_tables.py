@@ -12,6 +12,7 @@ of `Vocabulary.number_codes` and `Vocabulary.string_code`.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -20,17 +21,18 @@ from mpi_match.arrays.csr import Array, owners
 from mpi_match.arrays.strings import Strings
 from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.compute.memory import AddressTable, constant_i64, load_f64, load_i64, load_u8, load_u64
-from mpi_match.ingest.codes.atoms import N_AUTOMATON_TABLES, automaton
+from mpi_match.ingest.codes.atoms import ATOM_NAMES, Tries, automaton
+from mpi_match.ingest.codes.element_atoms import N_TABLES_SO_FAR, NO_RECORD, element_tables
+from mpi_match.ingest.codes.name_steps import MOST_POINTS, beginnings, dotted, step_tables
 from mpi_match.ingest.codes.numbers import NUMBER_TABLES
 from mpi_match.ingest.rows.judge import EventForm
 from mpi_match.model import Op, Type
-from mpi_match.table.virtual_names import forms_of, prefix_of
+from mpi_match.table.virtual_names import MARK, forms_of, prefix_of
 from mpi_match.table.vocabulary import Vocabulary
 
 NO_ROLE, X, Y, ID, ELEMENTS, JUDGED = range(6)
-"""Roles of an attribute: those in an `EventForm`, of which X and Y stay attributes and ID does not; ELEMENTS for one whose
-virtual names are all of `any =`; JUDGED for one with others, with virtual names and another role, or
-with atoms that only Python evaluates (`Vocabulary.judged_names`)."""
+"""Roles of an attribute: those in an `EventForm`, of which X and Y stay attributes and ID does not; ELEMENTS for one with
+virtual names; JUDGED for one with virtual names and another role, or with operators that only Python evaluates."""
 NOT_FOUND = -1
 
 SEED = np.uint64(0xCBF29CE484222325)
@@ -60,9 +62,13 @@ _29, _32 = np.uint64(29), np.uint64(32)
     ELEMENT_SEEDS,
     ELEMENT_HEADS,
     ELEMENT_OWNERS,
+    STEP_SLOTS,
+    NAME_STEPS,
+    NODE_PARENTS,
+    NODE_SHAPES,
     SCALARS,
-) = range(N_AUTOMATON_TABLES, N_AUTOMATON_TABLES + 21)
-"""Places in the table of addresses, behind those of numbers and atoms, for v names, e entries and s string operands:
+) = range(N_TABLES_SO_FAR, N_TABLES_SO_FAR + 25)
+"""Places in the table of addresses, behind those of numbers, atoms and elements, for v names, e entries, s string operands:
 
     NAME_SLOTS, NAME_HASHES        i64[slots]: entry, or NOT_FOUND; u64[e]
     NAME_BYTES, NAME_BOUNDS        u8, i64[e + 1]
@@ -77,11 +83,17 @@ _29, _32 = np.uint64(29), np.uint64(32)
     ELEMENT_SEEDS, ELEMENT_HEADS   u64[e, N_ELEMENT_TYPES], i64[e]: of an attribute with the role ELEMENTS, the hash that its
                                    names of `any =` begin with, for each type of elements, and the bytes before the element
     ELEMENT_OWNERS                 i64[e]: of such a name, N_ELEMENT_TYPES * the attribute's entry + type; else NOT_FOUND
-    SCALARS                        u64: NAME_MASK, STRING_MASK, CODE_BITS, LOCATED, HAS_IDS, VOCABULARY_SIZE
+    STEP_SLOTS, NAME_STEPS, NODE_PARENTS  as `name_steps.step_tables` makes them
+    NODE_SHAPES                    i64[e]: what is looked at of a value with this name: 0 for none, else IS_NAMED, HAS_MORE
+    SCALARS                        u64: NAME_MASK, STRING_MASK, CODE_BITS, LOCATED, HAS_IDS, VOCABULARY_SIZE, STEP_MASK,
+                                   ALL_JUDGED
 """
 TEXT_ELEMENT, NUMBER_ELEMENT, BOOLEAN_ELEMENT, N_ELEMENT_TYPES = range(4)
-NAME_MASK, STRING_MASK, CODE_BITS, LOCATED, HAS_IDS, VOCABULARY_SIZE = range(6)
-"""Masks for numbers of slots; bits of a code in a packed attribute; does the form name a location, an id?; v."""
+NAME_MASK, STRING_MASK, CODE_BITS, LOCATED, HAS_IDS, VOCABULARY_SIZE, STEP_MASK, ALL_JUDGED = range(8)
+"""Masks for numbers of slots; bits of a code in a packed attribute; 1 if the form names a location, an id; v; 1 if every
+line is flagged (`name_steps.MOST_POINTS`)."""
+IS_NAMED, HAS_MORE = 1, 2
+"""A value with this name is an attribute; names go on in an object there."""
 
 
 _MADE: WeakKeyDictionary[Vocabulary, dict[EventForm, AddressTable]] = WeakKeyDictionary()
@@ -95,15 +107,31 @@ def hashed(vocabulary: Vocabulary, form: EventForm) -> AddressTable:
     return made[form]
 
 
+def n_atoms_of(tables: AddressTable) -> int:
+    """Number of atoms, those of elements included, in the tables of a vocabulary."""
+    return len(tables.arrays[ATOM_NAMES])
+
+
+def has_atoms(vocabulary: Vocabulary) -> bool:
+    """Tells if there are such, before there are tables."""
+    return vocabulary.n_atoms > 0 or any(first.op is not Op.EQ for first, _, _ in forms_of(vocabulary.names))
+
+
 def _tables_of(vocabulary: Vocabulary, form: EventForm) -> AddressTable:
+    of_elements = element_tables(vocabulary)
     special: dict[bytes, int] = {}
+    bases = list(dict.fromkeys(first.base for first, _, _ in forms_of(vocabulary.names)))
     for name, role in zip((*(form.location or (None, None)), form.id), (X, Y, ID), strict=True):
         if name is not None:
             special[name.encode(errors="surrogatepass")] = role
-    for base, of_base in vocabulary.element_names.items():
-        special[base] = ELEMENTS if of_base.has_only_equal and base not in special else JUDGED
-    special.update(dict.fromkeys(vocabulary.judged_names, JUDGED))
-    known = {name: vocabulary.name_id(name) for name in special}
+    for base in bases:
+        special[base] = ELEMENTS if base not in special else JUDGED
+    special.update(dict.fromkeys((*vocabulary.judged_names, *of_elements.judged), JUDGED))
+    n_attributes = bisect_left(vocabulary.names, MARK)
+    with_points = dotted(vocabulary.names, np.arange(n_attributes)) + [name for name in special if b"." in name]
+    all_judged = any(name.count(b".") > MOST_POINTS for name in with_points)
+    above = [] if all_judged else beginnings(with_points)
+    known = {name: vocabulary.name_id(name) for name in (*special, *above, *with_points)}
     fresh = [name for name, name_id in known.items() if name_id < 0]
     names, strings = Strings.concat([vocabulary.names, Strings.of(fresh)]), vocabulary.strings
     entry = {**known, **{name: vocabulary.n_names + i for i, name in enumerate(fresh)}}
@@ -119,19 +147,33 @@ def _tables_of(vocabulary: Vocabulary, form: EventForm) -> AddressTable:
     low, scale = _bucket_widths(vocabulary)
     first = _bucket_first(vocabulary, low, scale)
     named = form.location is not None, form.id is not None
-    scalars = np.array([len(name_slots) - 1, len(string_slots) - 1, vocabulary.shift, *named, vocabulary.n_names], np.uint64)
+    masks = (len(name_slots) - 1, len(string_slots) - 1)
     numbers = (vocabulary.numbers, vocabulary.number_offsets, first, low, scale)
     texts = (string_slots, string_hashes, strings.data, strings.offsets, seeds, vocabulary.string_offsets)
     elements = _elements(vocabulary, entry, len(names))
-    columns = (name_slots, name_hashes, names.data, names.offsets, ids, roles, *numbers, *texts, *elements)
-    return AddressTable((*NUMBER_TABLES, *automaton(vocabulary), *columns, scalars))
+    nodes = np.append(np.arange(n_attributes), np.arange(vocabulary.n_names, len(names)))
+    shapes = np.zeros(len(names), np.int64)
+    shapes[:n_attributes] |= IS_NAMED
+    shapes[[entry[name] for name in special]] |= IS_NAMED
+    shapes[[entry[name] for name in above]] |= HAS_MORE
+    pointed = {} if all_judged else {name: entry[name] for name in (*above, *with_points) if b"." in name or name in above}
+    steps = step_tables(names, nodes, pointed)
+    scalars = np.array([*masks, vocabulary.shift, *named, vocabulary.n_names, len(steps[0]) - 1, all_judged], np.uint64)
+    columns = (name_slots, name_hashes, names.data, names.offsets, ids, roles, *numbers, *texts, *elements, *steps, shapes)
+    records = np.full(len(names), NO_RECORD, np.int64)
+    for base, record in of_elements.records.items():
+        records[entry[base]] = record
+    tries = Tries.concat([Tries.of_atoms(vocabulary), of_elements.tries])
+    atom_names = np.append(vocabulary.n_names + np.arange(vocabulary.n_atoms), of_elements.atom_names)
+    found = (*automaton(vocabulary, tries, atom_names), records, *of_elements.tables)
+    return AddressTable((*NUMBER_TABLES, *found, *columns, scalars))
 
 
 def _elements(vocabulary: Vocabulary, entry: dict[bytes, int], n_entries: int) -> tuple[Array, Array, Array]:
     """ELEMENT_SEEDS, ELEMENT_HEADS and ELEMENT_OWNERS; `entry` of each attribute with virtual names."""
     seeds, heads = np.zeros((n_entries, N_ELEMENT_TYPES), np.uint64), np.zeros(n_entries, np.int64)
     owners_ = np.full(n_entries, NOT_FOUND, np.int64)
-    for base in vocabulary.element_names:
+    for base in dict.fromkeys(first.base for first, _, _ in forms_of(vocabulary.names)):
         heads[entry[base]] = len(prefix_of(base)) + 2
     for first, start, stop in forms_of(vocabulary.names):
         if first.op is Op.EQ:
@@ -188,6 +230,14 @@ def _bucket_first(vocabulary: Vocabulary, low: Array, scale: Array) -> Array:
 def feed(hash_: np.uint64, byte: int) -> np.uint64:
     """The hash of a string that is one byte longer (FNV-1a, before `mixed`)."""
     return (hash_ ^ np.uint64(byte)) * _PRIME
+
+
+@nested
+def hash_of(data: int, start: int, stop: int, hash_: np.uint64) -> np.uint64:
+    """The hash of data[start:stop], before `mixed`, behind what has the hash `hash_`."""
+    for i in range(start, stop):
+        hash_ = feed(hash_, load_u8(data, i))
+    return hash_
 
 
 @nested
@@ -360,6 +410,23 @@ def code_of_string(name: int, data: int, start: int, stop: int, hash_: np.uint64
         else:
             right = middle
     return base + 2 * left
+
+
+@nested
+def code_of_text(name: int, data: int, start: int, stop: int, tables: int) -> int:
+    """Code of the string data[start:stop] on a name, which is hashed if the name has strings as operands."""
+    bounds = constant_i64(tables, OPERAND_BOUNDS)
+    hash_ = SEED
+    if load_i64(bounds, name) != load_i64(bounds, name + 1):
+        hash_ = mixed(hash_of(data, start, stop, load_u64(constant_i64(tables, STRING_SEEDS), name)))
+    return code_of_string(name, data, start, stop, hash_, tables)
+
+
+@nested
+def first_string_code(name: int, tables: int) -> int:
+    """The least code of a string on a name."""
+    bounds = constant_i64(tables, NUMBER_BOUNDS)
+    return 2 * (load_i64(bounds, name + 1) - load_i64(bounds, name)) + 2
 
 
 @nested

@@ -39,7 +39,16 @@ from mpi_match.compute.memory import (
 )
 from mpi_match.compute.parallel import at_most, in_stretches, stretches_of
 from mpi_match.events.batch import EventBatch
-from mpi_match.ingest.codes.atoms import ATOM_ROOTS, ATOMS_FOUND, FOUND_HEADER, NO_STATE, find_atoms
+from mpi_match.ingest.codes.atoms import (
+    ATOM_ROOTS,
+    ATOMS_FOUND,
+    FOUND_HEADER,
+    FOUND_WORDS,
+    NO_STATE,
+    begin_row,
+    find_atoms,
+    found_atom,
+)
 from mpi_match.ingest.codes.code_tables import (
     STRING_SEEDS,
     code_among,
@@ -145,7 +154,7 @@ class ColumnEncoder:
         counts = np.zeros(n, np.int64)
 
         def find(stretch: int, n_stretches: int, to: tuple[int, int, int]) -> None:
-            found = np.zeros(FOUND_HEADER + 2 * n_atoms, np.int64)
+            found = np.zeros(FOUND_HEADER + FOUND_WORDS * n_atoms, np.int64)
             start, stop = stretch * n // n_stretches, (stretch + 1) * n // n_stretches
             _find_all(start, stop, *where, found.ctypes.data, to)
 
@@ -505,7 +514,7 @@ def _find_all(
     data, offsets = strings
     counts, starts, atoms = to
     for i in range(start, stop):
-        store_i64(found, ATOMS_FOUND, 0)
+        begin_row(found)
         find_atoms(root, data, load_i64(offsets, i), load_i64(offsets, i + 1), tables, found)
         n = load_i64(found, ATOMS_FOUND)
         if counts != 0:
@@ -513,7 +522,7 @@ def _find_all(
             continue
         first = load_i64(starts, i)
         for k in range(n):
-            atom, at = load_i64(found, FOUND_HEADER + 2 * k + 1), first + k
+            atom, at = found_atom(found, k), first + k
             while at > first and load_i64(atoms, at - 1) > atom:
                 store_i64(atoms, at, load_i64(atoms, at - 1))
                 at -= 1

@@ -1,7 +1,7 @@
 """`Events.encode` in compiled code, by all threads: the same batch for the same events.
 
 Each attribute is looked up in the tables of the vocabulary (`codes.code_tables`), and put in order as the scanner of lines
-does.  Rows with an attribute of whose elements other operators than `any =` ask are left to `Events.encode`.
+does.
 """
 
 from __future__ import annotations
@@ -10,50 +10,34 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.compute.compile_cache import compile_once, jit, nested
-from mpi_match.compute.memory import (
-    AddressTable,
-    constant_i64,
-    load_f64,
-    load_i64,
-    load_u8,
-    load_u32,
-    load_u64,
-    store_i64,
-    store_u64,
-)
+from mpi_match.compute.memory import AddressTable, constant_i64, load_f64, load_i64, load_u8, load_u32, store_i64
 from mpi_match.compute.parallel import at_most, in_stretches, stretches_of
 from mpi_match.events.batch import REJECTED, EventBatch
 from mpi_match.events.events import Events
 from mpi_match.events.lists import ListColumns
-from mpi_match.ingest.codes.atoms import ATOM_ROOTS, ATOMS_FOUND, NO_STATE, find_atoms
+from mpi_match.ingest.codes.atoms import begin_row
 from mpi_match.ingest.codes.code_tables import (
     BOOLEAN_ELEMENT,
-    CODE_BITS,
-    ELEMENT_SEEDS,
     ELEMENTS,
     JUDGED,
-    N_ELEMENT_TYPES,
     NAME_IDS,
     NAME_ROLES,
     NOT_FOUND,
     NUMBER_BOUNDS,
     NUMBER_ELEMENT,
-    SCALARS,
     SEED,
-    STRING_SEEDS,
-    TEXT_ELEMENT,
-    code_of_boolean,
-    code_of_number,
-    code_of_string,
-    find_element,
     find_name,
+    has_atoms,
+    hash_of,
     hashed,
     mixed,
+    n_atoms_of,
 )
 from mpi_match.ingest.json import to_codes
 from mpi_match.ingest.json.event_scanner import LEAST_ROW_BYTES, ThreadArrays, collected, with_encoded
-from mpi_match.ingest.json.text import hash_of
 from mpi_match.ingest.json.to_codes import (
+    AS_ELEMENT,
+    AS_VALUE,
     ATTRIBUTE_ENDS,
     MOST_ATOMS,
     N_ATTRIBUTES,
@@ -63,7 +47,10 @@ from mpi_match.ingest.json.to_codes import (
     SCAN_COUNTS,
     end_attributes,
     flag,
-    name_of_number,
+    put,
+    put_list,
+    put_number,
+    put_text,
 )
 from mpi_match.ingest.rows.judge import PLAIN
 from mpi_match.model import Type
@@ -93,8 +80,9 @@ class EventsEncoder:
 
     def __init__(self, vocabulary: Vocabulary, threads: int | None = None) -> None:
         self._vocabulary, self._most_threads = vocabulary, threads
-        with compile_once("events-encoder-atoms" if vocabulary.n_atoms else "events-encoder"):
+        with compile_once("events-encoder-atoms" if has_atoms(vocabulary) else "events-encoder"):
             self._tables = hashed(vocabulary, PLAIN)
+            self._n_atoms = n_atoms_of(self._tables)
             self.encode(Events.of([None]))
 
     def encode(self, events: Events) -> EventBatch:
@@ -122,7 +110,7 @@ class EventsEncoder:
             start, stop = bounds[stretch], bounds[stretch + 1]
             first, last = int(events.offsets[start]), int(events.offsets[stop])
             most = last - first + int(n_elements[last] - n_elements[first])
-            n_atoms, most_atoms = self._vocabulary.n_atoms, 2 * most if self._vocabulary.n_atoms else 0
+            n_atoms, most_atoms = self._n_atoms, 2 * most if self._n_atoms else 0
             while True:
                 part = ThreadArrays(LEAST_ROW_BYTES * (stop - start), n_atoms, most_atoms, most)
                 _encode_rows(start, stop, table.address, self._tables.address, part.address)
@@ -159,81 +147,50 @@ def _find_entries(n: int, names: int, tables: int, entries: int) -> None:
 
 
 @nested
-def _code(events: int, k: int, name: int, tables: int, work: int) -> int:
-    """The code of attribute k on a name; its atoms are found."""
-    type_, value = load_u8(load_i64(events, _TYPE), k), load_f64(load_i64(events, _NUMBER), k)
-    if type_ == _IS_NUMBER:
-        if value == value:
-            return code_of_number(name, value, tables)
-        bounds = constant_i64(tables, NUMBER_BOUNDS)
-        return 2 * (load_i64(bounds, name + 1) - load_i64(bounds, name)) + 1
-    if type_ == _IS_LIST:
-        return code_of_boolean(name, 2, tables)
-    if type_ != _IS_TEXT:
-        return code_of_boolean(name, int(value), tables)
-    string, data = load_u32(load_i64(events, _STRING), k), load_i64(events, _STRING_BYTES)
-    start, stop = load_i64(load_i64(events, _STRING_BOUNDS), string), load_i64(load_i64(events, _STRING_BOUNDS), string + 1)
-    root = load_i64(constant_i64(tables, ATOM_ROOTS), name)
-    if root != NO_STATE:
-        find_atoms(root, data, start, stop, tables, load_i64(work, ROW_ATOMS))
-    hash_ = hash_of(data, start, stop, load_u64(constant_i64(tables, STRING_SEEDS), name))
-    return code_of_string(name, data, start, stop, mixed(hash_), tables)
-
-
-@nested
-def _name_of_element(events: int, columns: tuple[int, int, int], k: int, entry: int, tables: int, work: int) -> int:
-    """The name of `any =` that a value satisfies as an element of the attribute with this entry, or NOT_FOUND; `columns` are
-    its type, number and string."""
-    types, numbers, strings = columns
+def _put_value(
+    events: int, value_at: tuple[int, int, int, int], entry: int, as_: int, to: int, n: int, tables: int, work: int
+) -> int:
+    """Write what a value, which is no list, is to the attribute with this entry, as `to_codes.put_text` does; `value_at` are
+    the types, numbers and strings of values, and its number among them."""
+    types, numbers, strings, k = value_at
     type_, value = load_u8(types, k), load_f64(numbers, k)
-    if type_ != _IS_TEXT:
-        if value != value:
-            return NOT_FOUND
-        return name_of_number(value, NUMBER_ELEMENT if type_ == _IS_NUMBER else BOOLEAN_ELEMENT, entry, tables, work)
-    string, data = load_u32(strings, k), load_i64(events, _STRING_BYTES)
-    start, stop = load_i64(load_i64(events, _STRING_BOUNDS), string), load_i64(load_i64(events, _STRING_BOUNDS), string + 1)
-    owner = N_ELEMENT_TYPES * entry + TEXT_ELEMENT
-    hash_ = hash_of(data, start, stop, load_u64(constant_i64(tables, ELEMENT_SEEDS), owner))
-    return find_element(data, start, stop, mixed(hash_), owner, tables)
-
-
-@nested
-def _put_elements(events: int, k: int, entry: int, to: int, tables: int, work: int) -> int:
-    """Write the names that the elements of attribute k satisfy to u64, packed: how many."""
-    columns = (load_i64(events, _TYPE), load_i64(events, _NUMBER), load_i64(events, _STRING))
-    first, last, n = k, k + 1, 0
-    if load_u8(columns[0], k) == _IS_LIST:
-        item, bounds = load_u32(columns[2], k), load_i64(events, _LIST_OFFSETS)
-        columns = (load_i64(events, _ELEMENT_TYPE), load_i64(events, _ELEMENT_NUMBER), load_i64(events, _ELEMENT_STRING))
-        first, last = load_i64(bounds, item), load_i64(bounds, item + 1)
-    for j in range(first, last):
-        name = _name_of_element(events, columns, j, entry, tables, work)
-        if name != NOT_FOUND:
-            store_u64(to, n, np.uint64(name) << load_u64(constant_i64(tables, SCALARS), CODE_BITS))
-            n += 1
-    return n
+    if type_ == _IS_TEXT:
+        string, bounds = load_u32(strings, k), load_i64(events, _STRING_BOUNDS)
+        start, stop, data = load_i64(bounds, string), load_i64(bounds, string + 1), load_i64(events, _STRING_BYTES)
+        return put_text((data, start, stop), entry, as_, to, n, tables, work)
+    if value == value:
+        kind = NUMBER_ELEMENT if type_ == _IS_NUMBER else BOOLEAN_ELEMENT
+        return put_number(value, kind, entry, as_, to, n, tables, work)
+    name, bounds = load_i64(constant_i64(tables, NAME_IDS), entry), constant_i64(tables, NUMBER_BOUNDS)
+    if as_ != AS_VALUE or name == NOT_FOUND:
+        return n
+    return put(to, n, name, 2 * (load_i64(bounds, name + 1) - load_i64(bounds, name)) + 1, tables)
 
 
 @nested
 def _encode_row(row: int, events: int, tables: int, work: int) -> int:
     """Write the attributes of a row, unordered, behind those that are counted: how many, or -1 if it is to be judged."""
     names, offsets, entries = load_i64(events, _NAME), load_i64(events, _OFFSETS), load_i64(events, _ENTRIES)
-    ids, roles = constant_i64(tables, NAME_IDS), constant_i64(tables, NAME_ROLES)
+    roles = constant_i64(tables, NAME_ROLES)
     to = load_i64(work, PACKED_ATTRIBUTES) + 8 * load_i64(load_i64(work, SCAN_COUNTS), N_ATTRIBUTES)
+    values = (load_i64(events, _TYPE), load_i64(events, _NUMBER), load_i64(events, _STRING))
+    listed = (load_i64(events, _ELEMENT_TYPE), load_i64(events, _ELEMENT_NUMBER), load_i64(events, _ELEMENT_STRING))
     n = 0
     for k in range(load_i64(offsets, row), load_i64(offsets, row + 1)):
         entry = load_i64(entries, load_u32(names, k))
         if entry == NOT_FOUND:
             continue
-        if load_i64(roles, entry) == JUDGED:
+        role = load_i64(roles, entry)
+        if role == JUDGED:
             return -1
-        if load_i64(roles, entry) == ELEMENTS:
-            n += _put_elements(events, k, entry, to + 8 * n, tables, work)
-        name = load_i64(ids, entry)
-        if name != NOT_FOUND:
-            code = np.uint64(_code(events, k, name, tables, work))
-            store_u64(to, n, np.uint64(name) << load_u64(constant_i64(tables, SCALARS), CODE_BITS) | code)
-            n += 1
+        if load_u8(values[0], k) != _IS_LIST:
+            n = _put_value(events, (*values, k), entry, AS_VALUE, to, n, tables, work)
+            continue
+        n = put_list(entry, to, n, tables)
+        if role == ELEMENTS:
+            item, bounds = load_u32(values[2], k), load_i64(events, _LIST_OFFSETS)
+            for j in range(load_i64(bounds, item), load_i64(bounds, item + 1)):
+                n = _put_value(events, (*listed, j), entry, AS_ELEMENT, to, n, tables, work)
     return n
 
 
@@ -244,7 +201,7 @@ def _encode_rows(start: int, stop: int, events: int, tables: int, work: int) -> 
     for i in range(MOST_ATOMS):
         store_i64(counts, i, 0)
     for row in range(start, stop):
-        store_i64(load_i64(work, ROW_ATOMS), ATOMS_FOUND, 0)
+        begin_row(load_i64(work, ROW_ATOMS))
         n = _encode_row(row, events, tables, work)
         if n < 0:
             flag(0, 0, 0, work)

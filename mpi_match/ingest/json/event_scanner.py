@@ -23,12 +23,14 @@ from mpi_match.compute.memory import AddressTable
 from mpi_match.compute.parallel import at_most, in_stretches, stretches_of
 from mpi_match.events.batch import REJECTED, EventBatch
 from mpi_match.events.events import Events
-from mpi_match.ingest.codes.atoms import FOUND_HEADER
-from mpi_match.ingest.codes.code_tables import hashed
+from mpi_match.ingest.codes.atoms import FOUND_HEADER, FOUND_WORDS
+from mpi_match.ingest.codes.code_tables import has_atoms, hashed, n_atoms_of
 from mpi_match.ingest.files.blocks import LineBlock, after_line_feed
 from mpi_match.ingest.json import to_codes
-from mpi_match.ingest.json.flat_cpu import flat_lines
+from mpi_match.ingest.json.flat_cpu import MOST_FLAT_ATTRIBUTES, flat_lines
+from mpi_match.ingest.json.line_tokens import TOKENS_AT_ONCE, TOKENS_HEADER
 from mpi_match.ingest.json.text import SCRATCH_BYTES
+from mpi_match.ingest.json.unnamed import nesting_memory
 from mpi_match.ingest.rows.judge import (
     PLAIN,
     EventForm,
@@ -47,6 +49,8 @@ from mpi_match.table.vocabulary import Vocabulary
 
 LEAST_ROW_BYTES, LEAST_ATTRIBUTE_BYTES = 2, 2
 """Fewest bytes of a row with its line feed, also of a flagged one, and of an attribute or an element of a list."""
+NO_LIMIT = 2**62
+"""ATTRIBUTE_ROOM on a CPU: a line cannot have more attributes than there is room for by its bytes."""
 _ONE_FLAGGED = np.zeros((1, 2), np.int64), np.zeros(0, np.uint8)
 """The ids of an overlong line, as `scanned_ids` takes them."""
 
@@ -69,13 +73,19 @@ class LineArrays:
             to_codes.ID_BOUNDS: np.zeros((n_rows, 2), np.int64),  # not written where the form names no id
             to_codes.ID_DATA: np.empty(n_bytes, np.uint8),
             to_codes.FLAGGED: np.empty((n_rows, 4), np.int64),
-            to_codes.NAME_HASHES_SEEN: np.empty(to_codes.MOST_NAMES, np.uint64),
-            to_codes.PREFIX_ENDS: np.empty(to_codes.MOST_DEPTH, np.int64),
-            to_codes.PREFIX_HASHES: np.empty(to_codes.MOST_DEPTH, np.uint64),
-            to_codes.DOTTED_NAME: np.empty(SCRATCH_BYTES, np.uint8),
+            to_codes.NODES_SEEN: np.empty(to_codes.MOST_SEEN, np.int64),
+            to_codes.FRAMES: np.empty((to_codes.MOST_FRAMES, to_codes.FRAME_WORDS), np.int64),
+            to_codes.NESTING: nesting_memory(to_codes.NESTING_LEVELS),
+            to_codes.TOKENS: np.empty(4 * TOKENS_HEADER + n_bytes + TOKENS_AT_ONCE, np.uint32),
             to_codes.DECODED: np.empty(SCRATCH_BYTES, np.uint8),
         }
-        rooms = {to_codes.NAME_ROOM: to_codes.MOST_NAMES, to_codes.SCRATCH_ROOM: SCRATCH_BYTES, to_codes.ID_ROOM: n_bytes}
+        rooms = {
+            to_codes.ATTRIBUTE_ROOM: NO_LIMIT,
+            to_codes.SEEN_ROOM: to_codes.MOST_SEEN,
+            to_codes.FRAME_ROOM: to_codes.MOST_FRAMES,
+            to_codes.SCRATCH_ROOM: SCRATCH_BYTES,
+            to_codes.ID_ROOM: n_bytes,
+        }
         every[to_codes.SCAN_COUNTS][list(rooms)] = list(rooms.values())
         self._table = AddressTable(every[k] for k in range(len(every)))
         self.address, self.arrays = self._table.address, self._table.arrays
@@ -94,8 +104,8 @@ class ThreadArrays(LineArrays):
     def __init__(self, n_bytes: int, n_atoms: int, most_atoms: int, n_attributes: int | None = None) -> None:
         n_attributes = n_bytes // LEAST_ATTRIBUTE_BYTES if n_attributes is None else n_attributes
         arrays: dict[int, Array] = {
-            to_codes.PACKED_ATTRIBUTES: np.empty(n_attributes + most_atoms, np.uint64),
-            to_codes.ROW_ATOMS: np.zeros(FOUND_HEADER + 2 * n_atoms, np.int64),
+            to_codes.PACKED_ATTRIBUTES: np.empty(n_attributes + most_atoms + MOST_FLAT_ATTRIBUTES, np.uint64),
+            to_codes.ROW_ATOMS: np.zeros(FOUND_HEADER + FOUND_WORDS * n_atoms, np.int64),
         }
         super().__init__(n_bytes, to_codes.N_COUNTS, arrays)
         self.arrays[to_codes.SCAN_COUNTS][to_codes.MOST_ATOMS] = most_atoms
@@ -148,8 +158,9 @@ class EventScanner:
         self.vocabulary, self.form, self._most_threads = vocabulary, form, threads
         self.keeps_ids = with_ids and form.id is not None
         self._threads: list[ThreadArrays] = []
-        with compile_once(f"scanner{'-atoms' * bool(vocabulary.n_atoms)}{'-ids' * (form.id is not None)}"):
+        with compile_once(f"scanner{'-atoms' * has_atoms(vocabulary)}{'-ids' * (form.id is not None)}"):
             self._tables = hashed(vocabulary, form)
+            self._n_atoms = n_atoms_of(self._tables)
             self._flat = flat_lines(vocabulary, form)
             self.scan(LineBlock(np.frombuffer(bytearray(b"{}\n"), np.uint8), "", 1), [])
 
@@ -190,7 +201,7 @@ class EventScanner:
         return self._threads[:n_stretches]
 
     def _thread_arrays(self, n_bytes: int, n_found: int = 0) -> ThreadArrays:
-        n_atoms = self.vocabulary.n_atoms
+        n_atoms = self._n_atoms
         return ThreadArrays(n_bytes, n_atoms, max(2 * n_found, n_bytes // LEAST_ATTRIBUTE_BYTES) if n_atoms else 0)
 
     def _scan_stretch(self, stretch: int, n_stretches: int, data: int, bounds: list[int]) -> None:

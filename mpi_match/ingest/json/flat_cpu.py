@@ -22,20 +22,23 @@ import numpy as np
 from mpi_match.arrays.csr import Array
 from mpi_match.compute.bits import popcount
 from mpi_match.compute.compile_cache import inlined, nested
-from mpi_match.compute.memory import any_u32, any_u64, constant_pair, load_i64, load_u64, store_u64
-from mpi_match.ingest.codes.code_tables import NAME_IDS, NO_ROLE, NOT_FOUND, hashed
+from mpi_match.compute.memory import any_u32, any_u64, constant_pair, load_u64, store_u64
+from mpi_match.compute.vectors import VECTOR_BYTES, lowest_bit, quotes
+from mpi_match.ingest.codes.code_tables import NAME_IDS, hashed
 from mpi_match.ingest.json.flat_gpu import LEFT_TO_OTHERS, PlainTables, code_of_integer, hash_of_name, plain_arrays
 from mpi_match.ingest.rows.judge import EventForm
 from mpi_match.table.vocabulary import Vocabulary
 
 MOST_FLAT_NAMES = 2**16
 """Names for which there are tables: 128 bytes each."""
-MOST_OTHERS = 64
-"""Names of a line that no constraint uses; with more it is left to others."""
+MOST_FLAT_ATTRIBUTES = 8
+"""Attributes of a flat line; those with more are left to others."""
 _PAIR_BYTES = 40
+_MOST_BYTES = 15
 """Bytes from a name on that are read; a line with fewer before the end of all lines is left to others."""
 NOT_FLAT = -1
-_0, _ONE, _3, _8, _16, _32, _64 = (np.uint64(n) for n in (0, 1, 3, 8, 16, 32, 64))
+_0, _1, _3, _8, _16, _32, _64 = (np.uint64(n) for n in (0, 1, 3, 8, 16, 32, 64))
+_ALL = np.uint64(2**64 - 1)
 _BYTE, _BYTES = np.uint64(0xFF), np.uint64(0x78)  # the second: of numbers of bits, those of whole bytes
 _ONES, _HIGH, _ABOVE_NINE = (np.uint64(0x0101010101010101 * byte) for byte in (0x01, 0x80, 0x76))
 _QUOTES, _BACKSLASHES, _BLANKS, _ZEROS = (np.uint64(0x0101010101010101 * byte) for byte in (34, 92, 32, 48))
@@ -69,16 +72,12 @@ def flat_lines(vocabulary: Vocabulary, form: EventForm) -> FlatLines:
 
 
 class _Name(NamedTuple):
-    """A name and the quote behind it, then zeros: its first eight bytes, and the others; masks of these; its bits.
-
-    It has none if it is empty or too long.
-    """
+    """A name and the quote behind it, then zeros: its first eight bytes, and the others; masks of these."""
 
     lower: np.uint64
     upper: np.uint64
     mask: np.uint64
     more: np.uint64
-    n_bits: np.uint64
 
 
 class _Integer(NamedTuple):
@@ -102,21 +101,16 @@ def _zero_bytes(word: np.uint64) -> np.uint64:
 @inlined
 def _below(bits: np.uint64) -> np.uint64:
     """All bits below the lowest of these; all bits if there is none."""
-    return (bits - _ONE) & ~bits
+    return (bits - _1) & ~bits
 
 
 @inlined
-def _name_at(address: int) -> _Name:
-    """The name that begins at an address."""
-    lower, upper = any_u64(address), any_u64(address + 8)
-    quotes = _zero_bytes(lower ^ _QUOTES)
-    if quotes != _0:
-        mask = _below(quotes)
-        return _Name(lower & mask, _0, mask, _0, np.uint64(popcount(mask)) & _BYTES)
-    quotes = _zero_bytes(upper ^ _QUOTES)
-    more = _below(quotes)
-    n_bits = _64 + (np.uint64(popcount(more)) & _BYTES) if quotes != _0 else _0
-    return _Name(lower, upper & more, ~_0, more, n_bits)
+def _name_of(address: int, n: Any) -> _Name:
+    """The name of n bytes, 0 to 15, at an address."""
+    n_bits = np.uint64(8 * (n + 1))  # with the quote
+    mask = _ALL >> (_64 - n_bits) if n < 8 else _ALL
+    more = _0 if n < 8 else _ALL >> (_64 + _64 - n_bits)
+    return _Name(any_u64(address) & mask, any_u64(address + 8) & more, mask, more)
 
 
 @nested
@@ -162,29 +156,54 @@ def _record_of(name: _Name, flat: PlainTables) -> tuple[int, np.uint32]:
         record = (record + 1) & flat.mask
 
 
-@nested
-def _keep_attribute(attributes: int, n: int, item: np.uint64, code_bits: int) -> bool:
-    """Put an attribute among n ascending ones; is none of them of the same name?"""
-    while n > 0:
-        before = load_u64(attributes, n - 1)
-        if (before ^ item) >> np.uint64(code_bits) == _0:
-            return False
-        if before < item:
-            break
-        store_u64(attributes, n, before)
-        n -= 1
-    store_u64(attributes, n, item)
-    return True
+@inlined
+def _in_order(a: np.uint64, b: np.uint64) -> tuple[np.uint64, np.uint64]:
+    """Two items, the lesser first; without a branch, which would be wrong as often as right."""
+    return min(a, b), max(a, b)
 
 
 @nested
-def _keep_other(others: int, n: int, hash_: np.uint64) -> bool:
-    """Append the hash of a name to n others; is it none of them?"""
-    for k in range(n):
-        if load_u64(others, k) == hash_:
-            return False
-    store_u64(others, n, hash_)
-    return True
+def _put_in_order(items: int, n: Any, code_bits: int) -> bool:
+    """Put n items, at most MOST_FLAT_ATTRIBUTES, in ascending order; are they of distinct names?
+
+    What is behind them, up to that number, is overwritten.
+    """
+    for k in range(n, MOST_FLAT_ATTRIBUTES):
+        store_u64(items, k, ~_0)
+    a, b, c, d = load_u64(items, 0), load_u64(items, 1), load_u64(items, 2), load_u64(items, 3)
+    e, f, g, h = load_u64(items, 4), load_u64(items, 5), load_u64(items, 6), load_u64(items, 7)
+    a, c = _in_order(a, c)
+    b, d = _in_order(b, d)
+    e, g = _in_order(e, g)
+    f, h = _in_order(f, h)
+    a, e = _in_order(a, e)
+    b, f = _in_order(b, f)
+    c, g = _in_order(c, g)
+    d, h = _in_order(d, h)
+    a, b = _in_order(a, b)
+    c, d = _in_order(c, d)
+    e, f = _in_order(e, f)
+    g, h = _in_order(g, h)
+    c, e = _in_order(c, e)
+    d, f = _in_order(d, f)
+    b, e = _in_order(b, e)
+    d, g = _in_order(d, g)
+    b, c = _in_order(b, c)
+    d, e = _in_order(d, e)
+    f, g = _in_order(f, g)
+    store_u64(items, 0, a)
+    store_u64(items, 1, b)
+    store_u64(items, 2, c)
+    store_u64(items, 3, d)
+    store_u64(items, 4, e)
+    store_u64(items, 5, f)
+    store_u64(items, 6, g)
+    store_u64(items, 7, h)
+    twice = 0
+    for k in range(MOST_FLAT_ATTRIBUTES - 1):
+        same = (load_u64(items, k) ^ load_u64(items, k + 1)) >> np.uint64(code_bits) == _0
+        twice += 1 if same and k + 1 < n else 0
+    return twice == 0
 
 
 @inlined
@@ -196,82 +215,90 @@ def _after_brace(data: int, at: int) -> int:
     return at + 3 if begin & 0xFFFFFF == _BEGINS_APART else NOT_FLAT
 
 
-@inlined
-def _after_separator(data: int, at: int) -> int:
-    """The next name, or NOT_FLAT; for a line that ends here its line feed, with all bits inverted and less than NOT_FLAT."""
-    following = any_u32(data + at)
-    if following & 0xFFFFFF == _GOES_ON_APART:
-        return at + 3
-    if following & 0xFFFF == _GOES_ON:
-        return at + 2
-    return ~(at + 1) if following & 0xFFFF == _ENDS else NOT_FLAT
-
-
-def flat_line_scanner(
-    scan_value: Callable[..., tuple[int, int]], others_at: int
+def flat_line_scanner(  # noqa: C901  one pass over a line
+    scan_named: Callable[..., tuple[int, int]], after_scalar: Callable[[Any, Any], Any]
 ) -> Callable[[int, Any, int, int, PlainTables, int, int], tuple[Any, int]]:
     """The function that scans a flat line.
 
-    `scan_value(data, at, name, role, tables, work)` is compiled into it, for values that are no short integers: it gets the
-    number of the value's name, or NOT_FOUND, and NO_ROLE, and returns where the value ends (a negative number if it is not
-    certain), and its code, or NOT_FOUND.  `others_at` is the place in `work` of u64[MOST_OTHERS], for hashes of names.
+    For values that are no short integers, these are compiled into it: `scan_named(data, at, name, to, n, tables, work)`
+    writes the value of a name, given by its number, as attribute n to u64 `to`, and returns where the value ends (a negative
+    number if it is not certain) and how many attributes there are then; `after_scalar(data, at)` returns where a value ends
+    that has no name, or a negative number.
     """
 
     @nested
-    def scan_pair_value(
-        data: int, at: Any, name: Any, two: np.uint64, low: np.int32, flat: PlainTables, tables: int, work: int
-    ) -> tuple[Any, Any]:
-        """The value at byte `at` of a name (`scan_value`), whose record has words 5 (`low`) to 7 (`two`)."""
-        integer = _integer_at(data, at)
-        if integer.n_bits != _0:
-            following = any_u32(data + integer.after) & 0xFF
-            if following in (_COMMA, _BRACE):
-                if name == NOT_FOUND:
-                    return integer.after, NOT_FOUND
-                value, shape, start = np.int32(_value_of(integer)), np.uint32(two), np.uint32(two >> _32)
-                return integer.after, np.int64(code_of_integer(value, low, shape, start, flat))
-        return scan_value(data, at, name, NO_ROLE, tables, work)
-
-    @nested
-    def scan_flat_line(
+    def scan_flat_line(  # noqa: C901
         data: int, at: Any, stop: int, attributes: int, flat: PlainTables, tables: int, work: int
-    ) -> tuple[Any, int]:
+    ) -> tuple[Any, Any]:
         """Scan the line that begins at byte `at` of the address `data`: its line feed, and how many attributes it has.
 
         NOT_FLAT as the first if it is not flat, or so near to the end of all lines, at byte `stop`, that more would be read.
         The attributes, ascending, are written to the address `attributes`.
         """
-        at = _after_brace(data, at) if at + _PAIR_BYTES <= stop else NOT_FLAT
-        n, n_others, others = 0, 0, load_i64(work, others_at)
-        while at != NOT_FLAT and at + _PAIR_BYTES <= stop and n_others < MOST_OTHERS:
-            name = _name_at(data + at)
-            at += np.int64(name.n_bits >> _3)
-            behind = any_u32(data + at)
-            if name.n_bits == _0 or behind & 0xFFFF != _COLON:
+        begin, n, name_at = at, np.int64(0), np.int64(NOT_FLAT)
+        if at + VECTOR_BYTES + _PAIR_BYTES <= stop:
+            name_at = _after_brace(data, at)
+            marks = quotes(data + begin)
+            marks &= marks - _1  # the first is that before the name
+        while name_at != NOT_FLAT:
+            if marks == _0:
+                begin = name_at
+                if begin + VECTOR_BYTES + _PAIR_BYTES > stop:
+                    return NOT_FLAT, 0
+                marks = quotes(data + begin)
+            end = begin + lowest_bit(marks)
+            marks &= marks - _1
+            behind = any_u32(data + end)
+            if not 0 < end - name_at <= _MOST_BYTES or behind & 0xFFFF != _COLON:
                 return NOT_FLAT, 0
-            at += 3 if behind >> 16 & 0xFF == _BLANK else 2
-            record, hash_ = _record_of(name, flat)
-            one, two, number = _0, _0, np.int64(NOT_FOUND)
+            name = _name_of(data + name_at, end - name_at)
+            at = end + (3 if behind >> 16 & 0xFF == _BLANK else 2)
+            record, _ = _record_of(name, flat)
+            integer = _integer_at(data, at)
+            following = any_u32(data + integer.after)
+            is_short = integer.n_bits != _0 and following & 0xFF in (_COMMA, _BRACE)
+            if record < 0 and (_unfit(name.lower, name.mask) or _unfit(name.upper, name.more)):
+                return NOT_FLAT, 0
+            item = _0
             if record >= 0:
                 one, two = constant_pair(flat.names, record + 1)
-                number = np.int64(np.uint32(one))
-                if np.uint32(two) & np.uint32(LEFT_TO_OTHERS) != np.uint32(0):
+                number, shape = np.int64(np.uint32(one)), np.uint32(two)
+                if shape & np.uint32(LEFT_TO_OTHERS) != np.uint32(0) or n == MOST_FLAT_ATTRIBUTES:
                     return NOT_FLAT, 0
-            elif _unfit(name.lower, name.mask) or _unfit(name.upper, name.more):
-                return NOT_FLAT, 0
-            at, code = scan_pair_value(data, at, number, two, np.int32(one >> _32), flat, tables, work)
-            if at < 0 or at + 4 > stop:
-                return NOT_FLAT, 0
-            if record < 0:
-                fits = _keep_other(others, n_others, np.uint64(hash_))
-                n_others += 1
-            else:
-                item = np.uint64(number) << np.uint64(flat.code_bits) | np.uint64(code)
-                fits = code != NOT_FOUND and _keep_attribute(attributes, n, item, flat.code_bits)
+                value, low, start = np.int32(_value_of(integer)), np.int32(one >> _32), np.uint32(two >> _32)
+                if is_short:
+                    code = code_of_integer(value, low, shape, start, flat)
+                    item = np.uint64(number) << np.uint64(flat.code_bits) | np.uint64(code)
+            at = integer.after
+            if not is_short:
+                if record >= 0:
+                    at = end + (3 if behind >> 16 & 0xFF == _BLANK else 2)
+                    at, more = scan_named(data, at, number, attributes, n, tables, work)
+                    if at < 0 or more == n:
+                        return NOT_FLAT, 0
+                    item = load_u64(attributes, n)
+                else:
+                    at = after_scalar(data, end + (3 if behind >> 16 & 0xFF == _BLANK else 2))
+                if at < 0 or at + VECTOR_BYTES + _PAIR_BYTES > stop:
+                    return NOT_FLAT, 0
+                following, begin, marks = any_u32(data + at), at, quotes(data + at)
+            if record >= 0:
+                store_u64(attributes, n, item)
                 n += 1
-            at = _after_separator(data, at)
-            if at < 0 or not fits:
-                return (~at, n) if at < NOT_FLAT and fits else (NOT_FLAT, 0)
+            if following & 0xFFFF == _ENDS:
+                return (at + 1, n) if _put_in_order(attributes, n, flat.code_bits) else (NOT_FLAT, 0)
+            is_apart = following & 0xFFFFFF == _GOES_ON_APART
+            if not is_apart and following & 0xFFFF != _GOES_ON:
+                return NOT_FLAT, 0
+            if marks == _0:
+                begin = at
+                if begin + VECTOR_BYTES + _PAIR_BYTES > stop:
+                    return NOT_FLAT, 0
+                marks = quotes(data + begin)
+            name_at = begin + lowest_bit(marks) + 1  # rather than by `at`, for which it would have to wait
+            marks &= marks - _1
+            if name_at != at + (3 if is_apart else 2):
+                return NOT_FLAT, 0
         return NOT_FLAT, 0
 
     return scan_flat_line

@@ -44,11 +44,13 @@ from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.compute.memory import constant_pair, load_i32, load_u32, store_u32
 from mpi_match.ingest.codes.code_tables import (
     CODE_BITS,
+    IS_NAMED,
     NAME_BOUNDS,
     NAME_BYTES,
     NAME_IDS,
     NAME_ROLES,
     NO_ROLE,
+    NODE_SHAPES,
     NUMBER_BOUNDS,
     NUMBERS,
     SCALARS,
@@ -94,7 +96,7 @@ def plain_arrays(arrays: list[Array]) -> tuple[list[Array], int]:
     """The arrays above, from those of `codes.code_tables.hashed`, and the bits of a code."""
     names, bounds, roles = arrays[NAME_BYTES], arrays[NAME_BOUNDS], arrays[NAME_ROLES]
     lengths = np.diff(bounds)
-    short = np.flatnonzero((lengths > 0) & (lengths <= _MOST_BYTES))
+    short = np.flatnonzero((lengths > 0) & (lengths <= _MOST_BYTES) & (arrays[NODE_SHAPES] & IS_NAMED != 0))
     place = np.arange(_MOST_BYTES + 1)
     inside = place < lengths[short, None]
     letters = np.where(inside, np.append(names, 0)[np.where(inside, bounds[short, None] + place, -1)], 0).astype(np.uint8)

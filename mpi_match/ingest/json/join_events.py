@@ -29,9 +29,8 @@ from mpi_match.compute.memory import (
 from mpi_match.events.batch import concat_rejected
 from mpi_match.events.events import Events
 from mpi_match.events.lists import ListColumns
-from mpi_match.ingest.codes.code_tables import NOT_FOUND, SEED
+from mpi_match.ingest.codes.code_tables import NOT_FOUND, SEED, hash_of
 from mpi_match.ingest.codes.string_pool import POOL_FULL, StringPool, number_of
-from mpi_match.ingest.json.text import hash_of
 from mpi_match.model import Type
 
 (

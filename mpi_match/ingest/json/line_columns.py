@@ -19,7 +19,7 @@ from mpi_match.ingest.codes.atoms import FOUND_HEADER
 from mpi_match.ingest.codes.code_tables import hashed
 from mpi_match.ingest.codes.string_pool import StringPool
 from mpi_match.ingest.files.blocks import LineBlock
-from mpi_match.ingest.json import to_codes, to_columns
+from mpi_match.ingest.json import every_name, to_codes, to_columns
 from mpi_match.ingest.json.event_scanner import (
     LEAST_ATTRIBUTE_BYTES,
     LineArrays,
@@ -30,6 +30,7 @@ from mpi_match.ingest.json.event_scanner import (
     line_bounds,
 )
 from mpi_match.ingest.json.join_events import JoinedEvents
+from mpi_match.ingest.json.text import SCRATCH_BYTES
 from mpi_match.ingest.rows.judge import EventForm, Rejects, event_judge
 from mpi_match.table.table import Table
 
@@ -43,6 +44,10 @@ class _ColumnArrays(LineArrays):
         arrays: dict[int, Array] = {
             to_codes.PACKED_ATTRIBUTES: np.empty(0, np.uint64),
             to_codes.ROW_ATOMS: np.zeros(FOUND_HEADER, np.int64),
+            every_name.NAME_HASHES_SEEN: np.empty(every_name.MOST_NAMES, np.uint64),
+            every_name.PREFIX_ENDS: np.empty(every_name.MOST_DEPTH, np.int64),
+            every_name.PREFIX_HASHES: np.empty(every_name.MOST_DEPTH, np.uint64),
+            every_name.DOTTED_NAME: np.empty(SCRATCH_BYTES, np.uint8),
             to_columns.COLUMN_NAME: np.empty(n, np.uint32),
             to_columns.COLUMN_TYPE: np.empty(n, np.uint8),
             to_columns.COLUMN_NUMBER: np.empty(n),

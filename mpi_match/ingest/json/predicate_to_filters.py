@@ -21,10 +21,10 @@ import numpy as np
 
 from mpi_match.compute.compile_cache import nested
 from mpi_match.compute.memory import load_f64, load_i64, load_u8, load_u64, store_f64, store_i64, store_u8, store_u64
-from mpi_match.ingest.codes.code_tables import NOT_FOUND, SEED
+from mpi_match.ingest.codes.code_tables import NOT_FOUND, SEED, hash_of
 from mpi_match.ingest.codes.numbers import LARGE_INTEGER, NOT_READ, scan_number
 from mpi_match.ingest.codes.string_pool import POOL_FULL
-from mpi_match.ingest.json.text import FLAGGED_LINE, SCRATCH_BYTES, copied, hash_of
+from mpi_match.ingest.json.text import FLAGGED_LINE, SCRATCH_BYTES, copied
 from mpi_match.ingest.json.to_constraints import (
     ALTERNATIVES,
     ANY,

@@ -18,7 +18,7 @@ from mpi_match.compute.compile_cache import compile_once
 from mpi_match.compute.memory import AddressTable
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
-from mpi_match.ingest.codes.code_tables import hashed
+from mpi_match.ingest.codes.code_tables import has_atoms, hashed, n_atoms_of
 from mpi_match.ingest.json import to_codes
 from mpi_match.ingest.json.event_scanner import ThreadArrays
 from mpi_match.ingest.json.flat_cpu import flat_lines
@@ -27,6 +27,8 @@ from mpi_match.ingest.rows.judge import EventForm, event_of_row, names_of, parse
 from mpi_match.table.vocabulary import Vocabulary
 
 _FIRST_BYTES = 2**12
+_MOST_DEPTH = 16
+"""Objects within one another."""
 _PLAIN = frozenset((str, int, float, bool, type(None)))
 """Types whose JSON is read as the same value: subclasses may be written in ways of their own."""
 _write = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
@@ -42,7 +44,7 @@ class RowScanner:
     def __init__(self, vocabulary: Vocabulary, form: EventForm) -> None:
         self._vocabulary, self._form = vocabulary, form
         self._is_narrow = vocabulary.packed_dtype == np.uint32
-        with compile_once("scanner-atoms" if vocabulary.n_atoms else "scanner"):
+        with compile_once("scanner-atoms" if has_atoms(vocabulary) else "scanner"):
             self._tables = hashed(vocabulary, form)
             self._flat = flat_lines(vocabulary, form)
             self._make(_FIRST_BYTES)
@@ -56,7 +58,7 @@ class RowScanner:
 
     def _make(self, n_bytes: int) -> None:
         """Arrays for rows of so many bytes."""
-        n_atoms = self._vocabulary.n_atoms
+        n_atoms = n_atoms_of(self._tables)
         self._work = ThreadArrays(n_bytes, n_atoms, n_atoms)
         self._data = np.empty(n_bytes, np.uint8)
         self._view = memoryview(self._data)  # type: ignore[arg-type]  # NumPy's arrays are buffers
@@ -73,7 +75,7 @@ class RowScanner:
         if type(row) is bytes:
             found = self._scan(row)
         else:
-            found = self._scan(_write(row).encode()) if type(row) is dict and _is_plain(row, to_codes.MOST_DEPTH) else None
+            found = self._scan(_write(row).encode()) if type(row) is dict and _is_plain(row, _MOST_DEPTH) else None
         return self._judged(row) if found is None else found
 
     def _scan(self, text: bytes) -> EventBatch | None:

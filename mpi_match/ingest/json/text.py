@@ -5,11 +5,13 @@ Every text ends with a line feed, and no function passes one.  Positions count b
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from mpi_match.compute.compile_cache import nested
+from mpi_match.compute.compile_cache import inlined, nested
 from mpi_match.compute.memory import load_u8, store_u8
-from mpi_match.ingest.codes.code_tables import SEED, feed
+from mpi_match.ingest.codes.code_tables import SEED, feed, hash_of
 
 SCRATCH_BYTES = 2**16
 """A dotted name, or a string with escapes once it is decoded."""
@@ -17,9 +19,11 @@ FLAGGED_LINE = -1
 """A position: the line is not certain."""
 
 
-@nested
-def after_blanks(data: int, at: int) -> int:
+@inlined
+def after_blanks(data: int, at: Any) -> Any:
     """The first byte that is no JSON whitespace; a line feed ends the line and does not count as such."""
+    if load_u8(data, at) == 32:  # one is usual
+        at += 1
     while load_u8(data, at) == 32 or load_u8(data, at) == 9 or load_u8(data, at) == 13:
         at += 1
     return at
@@ -42,7 +46,7 @@ def next_line(data: int, at: int) -> int:
 
 
 @nested
-def _character_bytes(data: int, at: int) -> int:
+def character_bytes(data: int, at: int) -> int:
     """Length of the UTF-8 character beyond ASCII that begins here; 0 if there is none."""
     first, second = load_u8(data, at), load_u8(data, at + 1)
     if first < 0xC2 or first > 0xF4 or second & 0xC0 != 0x80:
@@ -70,7 +74,7 @@ def scan_string(data: int, at: int, hash_: np.uint64) -> tuple[int, np.uint64]:
             hash_ = feed(hash_, byte)
             at += 1
         else:
-            n = _character_bytes(data, at)
+            n = character_bytes(data, at)
             if n == 0:
                 return at, hash_
             for i in range(at, at + n):
@@ -79,7 +83,7 @@ def scan_string(data: int, at: int, hash_: np.uint64) -> tuple[int, np.uint64]:
 
 
 @nested
-def _hex_digits(data: int, at: int) -> int:
+def hex_digits(data: int, at: int) -> int:
     """The number that four hexadecimal digits are; -1 if they are none."""
     found = 0
     for i in range(at, at + 4):
@@ -98,12 +102,12 @@ def _escaped(data: int, at: int) -> tuple[int, int]:
     """The character of the escape behind a backslash, or -1, and where the escape ends."""
     byte = load_u8(data, at)
     if byte == 117:
-        code = _hex_digits(data, at + 1)
+        code = hex_digits(data, at + 1)
         at += 5
         if 0xD800 <= code <= 0xDFFF:
             if code >= 0xDC00 or load_u8(data, at) != 92 or load_u8(data, at + 1) != 117:
                 return -1, at
-            low = _hex_digits(data, at + 2)
+            low = hex_digits(data, at + 2)
             if not 0xDC00 <= low <= 0xDFFF:
                 return -1, at
             return 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00), at + 6
@@ -161,7 +165,7 @@ def decode_string(data: int, at: int, to: int, filled: int, room: int = SCRATCH_
                 return FLAGGED_LINE, filled
             filled = _encode(code, to, filled)
             continue
-        n = _character_bytes(data, at) if load_u8(data, at) >= 0x80 else 1
+        n = character_bytes(data, at) if load_u8(data, at) >= 0x80 else 1
         if n == 0:
             return FLAGGED_LINE, filled
         for i in range(n):
@@ -169,13 +173,6 @@ def decode_string(data: int, at: int, to: int, filled: int, room: int = SCRATCH_
         at += n
         filled += n
     return at + 1, filled
-
-
-@nested
-def hash_of(data: int, start: int, stop: int, hash_: np.uint64) -> np.uint64:
-    for i in range(start, stop):
-        hash_ = feed(hash_, load_u8(data, i))
-    return hash_
 
 
 @nested

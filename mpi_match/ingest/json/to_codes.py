@@ -26,6 +26,7 @@ import numpy as np
 from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.compute.memory import (
     constant_i64,
+    f64_bits,
     load_f64,
     load_i64,
     load_u8,
@@ -36,55 +37,75 @@ from mpi_match.compute.memory import (
     store_u32,
     store_u64,
 )
-from mpi_match.ingest.codes.atoms import ATOM_ROOTS, ATOMS_FOUND, FOUND_HEADER, NO_STATE, find_atoms
+from mpi_match.ingest.codes.atoms import (
+    ATOM_NAMES,
+    ATOM_ROOTS,
+    ATOMS_FOUND,
+    NO_STATE,
+    begin_row,
+    find_atoms,
+    found_atom,
+    found_code,
+)
 from mpi_match.ingest.codes.code_tables import (
+    ALL_JUDGED,
     BOOLEAN_ELEMENT,
     CODE_BITS,
     ELEMENT_SEEDS,
     ELEMENTS,
     HAS_IDS,
+    HAS_MORE,
     ID,
+    IS_NAMED,
     JUDGED,
     LOCATED,
     N_ELEMENT_TYPES,
+    NAME_BYTES,
     NAME_IDS,
     NAME_ROLES,
+    NAME_STEPS,
     NO_ROLE,
+    NODE_PARENTS,
+    NODE_SHAPES,
     NOT_FOUND,
     NUMBER_ELEMENT,
     SCALARS,
-    SEED,
-    STRING_SEEDS,
+    STEP_MASK,
+    STEP_SLOTS,
     TEXT_ELEMENT,
-    VOCABULARY_SIZE,
     X,
+    Y,
     code_of_boolean,
     code_of_number,
-    code_of_string,
-    feed,
+    code_of_text,
     find_element,
-    find_name,
+    hash_of,
     mixed,
+)
+from mpi_match.ingest.codes.element_atoms import NO_RECORD, RECORDS_OF_NAMES
+from mpi_match.ingest.codes.elements import add_boolean_element, add_number_element, add_text_element
+from mpi_match.ingest.codes.name_steps import (
+    MOST_POINTS,
+    NAME_STEP_WORDS,
+    NO_STEP,
+    ROW_NODE,
+    STEP_IS_DOTTED,
+    STEP_TO,
+    step_functions,
 )
 from mpi_match.ingest.codes.numbers import INTEGER, LARGE_INTEGER, NOT_READ, scan_number
 from mpi_match.ingest.json.flat_cpu import NOT_FLAT, flat_line_scanner
 from mpi_match.ingest.json.flat_gpu import PlainTables
 from mpi_match.ingest.json.text import (
     FLAGGED_LINE,
-    after_blanks,
     after_margin,
     copied,
     decode_string,
-    hash_of,
     literal,
     next_line,
-    scan_string,
 )
-
-MOST_NAMES = 1024
-"""Names of a line, at all depths."""
-MOST_DEPTH = 16
-"""Objects within one another."""
+from mpi_match.ingest.json.token_reader import BY_BYTES, BY_TOKENS, TokenReader
+from mpi_match.ingest.json.unnamed import scalar_end, value_skipper
 
 (
     SCAN_COUNTS,
@@ -95,12 +116,13 @@ MOST_DEPTH = 16
     ID_DATA,
     ROW_ATOMS,
     FLAGGED,
-    NAME_HASHES_SEEN,
-    PREFIX_ENDS,
-    PREFIX_HASHES,
-    DOTTED_NAME,
+    NODES_SEEN,
+    FRAMES,
+    NESTING,
+    TOKENS,
     DECODED,
-) = range(13)
+    N_WORK_TABLES,
+) = range(14)
 """Places in the table of addresses of a thread: where it writes the rows of its lines, and what it needs for a line.
 
     SCAN_COUNTS                     i64[N_COUNTS]: how much of each array is filled
@@ -112,10 +134,11 @@ MOST_DEPTH = 16
     ID_DATA                    u8: the ids that had escapes
     ROW_ATOMS                  i64: a set of atoms (`codes.atoms`), those of the row
     FLAGGED                    i64[4 ·]: flagged rows: row, line, start, end in the data, which is before the line feed
-    NAME_HASHES_SEEN           u64[NAME_ROOM]: of the line
-    PREFIX_ENDS, PREFIX_HASHES i64[MOST_DEPTH], u64[MOST_DEPTH]: length and hash of what names begin with at each depth but
-                               the last; there the former has the bits of a number that is an element
-    DOTTED_NAME, DECODED       u8[SCRATCH_ROOM]: a name, and a string, without escapes
+    NODES_SEEN                 i64[SEEN_ROOM]: the nodes that stand in the objects around, object after object
+    FRAMES                     i64[FRAME_ROOM, FRAME_WORDS]: the objects and lists around
+    NESTING                    i64: memory for depth (`unnamed`)
+    TOKENS                     of the line, where they are found before (`line_tokens`)
+    DECODED                    u8[SCRATCH_ROOM]: a string or a name without escapes
 """
 (
     ROWS,
@@ -127,30 +150,28 @@ MOST_DEPTH = 16
     N_LOCATED,
     N_ATOMS,
     MOST_ATOMS,
-    NAME_ROOM,
+    ATTRIBUTE_ROOM,
+    SEEN_ROOM,
+    FRAME_ROOM,
     SCRATCH_ROOM,
     ID_ROOM,
     N_COUNTS,
-) = range(13)
-"""What counts count: rows; lines, blank ones too; attributes; bytes of ids with escapes; flagged rows; rows with an id, with
-a location; attributes for atoms.  The last four are given.  MOST_ATOMS: there is room for so many; if N_ATOMS is more in
-the end, the lines are to be scanned again with more room.  NAME_ROOM, SCRATCH_ROOM, ID_ROOM: sizes of NAME_HASHES_SEEN, of
-DOTTED_NAME and DECODED, and of ID_DATA, the first two at most MOST_NAMES and SCRATCH_BYTES; a line that needs more is
-flagged."""
+) = range(15)
+"""Columns of the counts: rows; lines, blank ones included; attributes; bytes of ids with escapes; flagged rows; rows with an
+id, with a location; attributes for atoms.  The last six are given.  MOST_ATOMS: the room for attributes for atoms; if
+N_ATOMS is more in the end, the lines are to be scanned again with more room.  ATTRIBUTE_ROOM: other attributes of a row.
+The others are sizes of NODES_SEEN, FRAMES, DECODED and ID_DATA.  A line that needs more is flagged."""
+FRAME_NODE, FRAME_IS_LIST, FRAME_LISTS, FRAME_SEEN, FRAME_MASK, FRAME_WORDS = range(6)
+"""Words of a frame: the node of an object or list; 1 for a list; the lists around it; where its nodes in NODES_SEEN begin; a
+bit for each of these."""
+MOST_SEEN, MOST_FRAMES, NESTING_LEVELS = 2**16, 2**12, 2**20
+"""Sizes on a CPU: SEEN_ROOM, FRAME_ROOM, levels of what is not looked at."""
 FLAT_IN_VAIN, NOT_TRIED_AS_FLAT = 4, 128
 """Lines in a row that were not flat, and those that are not looked at as flat ones then: see `scan_lines`."""
-_POINT, _LIST, _LIST_END, _NULL = 46, 91, 93, 110
-
-
-@nested
-def _seen(seen: int, n: int, mask: np.uint64, hash_: np.uint64) -> bool:
-    """Is a name's hash among the n before it?  `mask` has a bit for each of those.  A new hash is kept."""
-    if mask >> (hash_ >> np.uint64(58)) & np.uint64(1):
-        for k in range(n):
-            if load_u64(seen, k) == hash_:
-                return True
-    store_u64(seen, n, hash_)
-    return False
+AS_VALUE, AS_LIST, AS_ELEMENT = range(3)
+"""How a value belongs to its attribute: as the value; as an element of a list through which its name goes; as an element
+of a list that has been written (`put_list`)."""
+_INTERMEDIATE = 2**62
 
 
 @nested
@@ -178,74 +199,9 @@ def keep_id(source: int, start: int, stop: int, data: int, work: int) -> bool:
 
 
 @nested
-def _scan_string_value(data: int, at: int, name: int, role: int, tables: int, work: int) -> tuple[int, int]:
-    """The string behind an opening quote, as the value of a name: where it ends, and its code, or NOT_FOUND where the name
-    has no id; FLAGGED_LINE if it is not certain."""
-    seed = load_u64(constant_i64(tables, STRING_SEEDS), name) if name != NOT_FOUND else SEED
-    start = at
-    at, hash_ = scan_string(data, at, seed)
-    source, stop = data, at
-    if load_u8(data, at) == 34:
-        at += 1
-    elif load_u8(data, at) == 92:
-        source = load_i64(work, DECODED)
-        at, stop = decode_string(data, start, source, 0, load_i64(load_i64(work, SCAN_COUNTS), SCRATCH_ROOM))
-        start = 0
-        if at == FLAGGED_LINE:
-            return FLAGGED_LINE, NOT_FOUND
-        if name != NOT_FOUND:
-            hash_ = hash_of(source, 0, stop, seed)
-    else:
-        return FLAGGED_LINE, NOT_FOUND
-    if role != NO_ROLE:
-        if role != ID:
-            return FLAGGED_LINE, NOT_FOUND
-        if not keep_id(source, start, stop, data, work):
-            return FLAGGED_LINE, NOT_FOUND
-    if name == NOT_FOUND:
-        return at, NOT_FOUND
-    root = load_i64(constant_i64(tables, ATOM_ROOTS), name)
-    if root != NO_STATE:
-        find_atoms(root, source, start, stop, tables, load_i64(work, ROW_ATOMS))
-    return at, code_of_string(name, source, start, stop, mixed(hash_), tables)
-
-
-@nested
-def _scan_value(data: int, at: int, name: int, role: int, tables: int, work: int) -> tuple[int, int]:
-    """The value that begins here, which is no object, of a name: where it ends, and its code, or NOT_FOUND where the name
-    has no id; FLAGGED_LINE if it is not certain."""
-    byte = load_u8(data, at)
-    if byte == 34:
-        return _scan_string_value(data, at + 1, name, role, tables, work)
-    if byte == 45 or 48 <= byte <= 57:
-        start = at
-        at, kind, value = scan_number(data, at, tables)
-        if role == ID:
-            if kind != INTEGER and kind != LARGE_INTEGER:
-                return FLAGGED_LINE, NOT_FOUND
-            is_zero = kind == INTEGER and value == 0.0  # also as -0
-            keep_id(data, at - 1 if is_zero else start, at, data, work)
-            return at, NOT_FOUND
-        if kind in (NOT_READ, LARGE_INTEGER):
-            return FLAGGED_LINE, NOT_FOUND
-        if role != NO_ROLE:
-            row = load_i64(load_i64(work, SCAN_COUNTS), ROWS)
-            store_f64(load_i64(work, ROW_LOCATIONS), 2 * row + (0 if role == X else 1), value)
-        return at, code_of_number(name, value, tables) if name != NOT_FOUND else NOT_FOUND
-    found, at = literal(data, at)
-    if found == 2:
-        return at, NOT_FOUND
-    if found < 0 or role != NO_ROLE:
-        return FLAGGED_LINE, NOT_FOUND
-    return at, code_of_boolean(name, found, tables) if name != NOT_FOUND else NOT_FOUND
-
-
-@nested
 def name_of_number(value: float, type_: int, entry: int, tables: int, work: int) -> int:
     """The name of `any =` that a number or boolean is an element for, of the attribute with this entry; or NOT_FOUND."""
-    source = load_i64(work, DECODED)
-    store_f64(load_i64(work, PREFIX_ENDS), MOST_DEPTH - 1, value)
-    bits = load_u64(load_i64(work, PREFIX_ENDS), MOST_DEPTH - 1)
+    source, bits = load_i64(work, DECODED), f64_bits(value)
     for k in range(8):
         store_u8(source, k, np.int64(bits >> np.uint64(56 - 8 * k) & np.uint64(255)))
     hash_ = hash_of(source, 0, 8, load_u64(constant_i64(tables, ELEMENT_SEEDS), N_ELEMENT_TYPES * entry + type_))
@@ -253,197 +209,285 @@ def name_of_number(value: float, type_: int, entry: int, tables: int, work: int)
 
 
 @nested
-def _scan_element(data: int, at: int, entry: int, tables: int, work: int) -> tuple[int, int]:
-    """The value at `at`, an element of the attribute with this entry (NOT_FOUND: of one without virtual names): where it
-    ends, and the name of `any =` that it satisfies or NOT_FOUND; FLAGGED_LINE for null and what is not certain."""
-    byte, type_ = load_u8(data, at), TEXT_ELEMENT
-    seeds = constant_i64(tables, ELEMENT_SEEDS)
-    source, start, stop, hash_, value = data, at + 1, at, SEED, 0.0
-    if byte == 34:
-        if entry != NOT_FOUND:
-            hash_ = load_u64(seeds, N_ELEMENT_TYPES * entry + TEXT_ELEMENT)
-        at, hash_ = scan_string(data, start, hash_)
-        stop = at
-        if load_u8(data, at) == 34:
-            at += 1
-        elif load_u8(data, at) == 92:
-            source = load_i64(work, DECODED)
-            at, stop = decode_string(data, start, source, 0, load_i64(load_i64(work, SCAN_COUNTS), SCRATCH_ROOM))
-            start = 0
-            if at != FLAGGED_LINE and entry != NOT_FOUND:
-                hash_ = hash_of(source, 0, stop, load_u64(seeds, N_ELEMENT_TYPES * entry + TEXT_ELEMENT))
-        else:
-            at = FLAGGED_LINE
-    elif byte == 45 or 48 <= byte <= 57:
-        type_ = NUMBER_ELEMENT
-        at, kind, value = scan_number(data, at, tables)
-        if kind in (NOT_READ, LARGE_INTEGER):
-            at = FLAGGED_LINE
-    else:
-        type_ = BOOLEAN_ELEMENT
+def put(to: int, n: int, name: int, code: int, tables: int) -> int:
+    """Write an attribute behind n others, unless the name is NOT_FOUND; how many there are then."""
+    if name == NOT_FOUND:
+        return n
+    store_u64(to, n, np.uint64(name) << load_u64(constant_i64(tables, SCALARS), CODE_BITS) | np.uint64(code))
+    return n + 1
+
+
+@nested
+def put_list(entry: int, to: int, n: int, tables: int) -> int:
+    """Write that the attribute with this entry is a list, unless no constraint uses its name."""
+    name = load_i64(constant_i64(tables, NAME_IDS), entry)
+    return put(to, n, name, code_of_boolean(name, 2, tables), tables) if name != NOT_FOUND else n
+
+
+@nested
+def put_text(text: tuple[int, int, int], entry: int, as_: int, to: int, n: int, tables: int, work: int) -> int:
+    """Write what a text, source[start:stop], is to the attribute with this entry, `as_` (AS_VALUE, AS_LIST, AS_ELEMENT); how
+    many attributes there are then."""
+    source, start, stop = text
+    name, found = load_i64(constant_i64(tables, NAME_IDS), entry), load_i64(work, ROW_ATOMS)
+    if as_ == AS_LIST:
+        n = put_list(entry, to, n, tables)
+    elif as_ == AS_VALUE and name != NOT_FOUND:
+        root = load_i64(constant_i64(tables, ATOM_ROOTS), name)
+        if root != NO_STATE:
+            find_atoms(root, source, start, stop, tables, found)
+        n = put(to, n, name, code_of_text(name, source, start, stop, tables), tables)
+    if load_i64(constant_i64(tables, NAME_ROLES), entry) == ELEMENTS:
+        owner = N_ELEMENT_TYPES * entry + TEXT_ELEMENT
+        seed = load_u64(constant_i64(tables, ELEMENT_SEEDS), owner)
+        if seed != np.uint64(0):
+            hash_ = mixed(hash_of(source, start, stop, seed))
+            n = put(to, n, find_element(source, start, stop, hash_, owner, tables), 0, tables)
+        record = load_i64(constant_i64(tables, RECORDS_OF_NAMES), entry)
+        if record != NO_RECORD:
+            add_text_element(source, start, stop, record, tables, found)
+    return n
+
+
+@nested
+def put_number(value: float, type_: int, entry: int, as_: int, to: int, n: int, tables: int, work: int) -> int:
+    """Write what a number, not NaN, or boolean (`type_`: NUMBER_ELEMENT, BOOLEAN_ELEMENT) is to the attribute with this
+    entry, as `put_text` does."""
+    name = load_i64(constant_i64(tables, NAME_IDS), entry)
+    if as_ == AS_LIST:
+        n = put_list(entry, to, n, tables)
+    elif as_ == AS_VALUE and name != NOT_FOUND and type_ == BOOLEAN_ELEMENT:
+        n = put(to, n, name, code_of_boolean(name, int(value), tables), tables)
+    elif as_ == AS_VALUE and name != NOT_FOUND:
+        n = put(to, n, name, code_of_number(name, value, tables), tables)
+    if load_i64(constant_i64(tables, NAME_ROLES), entry) == ELEMENTS:
+        if load_u64(constant_i64(tables, ELEMENT_SEEDS), N_ELEMENT_TYPES * entry + type_) != np.uint64(0):
+            n = put(to, n, name_of_number(value, type_, entry, tables, work), 0, tables)
+        record = load_i64(constant_i64(tables, RECORDS_OF_NAMES), entry)
+        if record != NO_RECORD and type_ == NUMBER_ELEMENT:
+            add_number_element(value, record, tables, load_i64(work, ROW_ATOMS))
+        elif record != NO_RECORD:
+            add_boolean_element(int(value), record, tables, load_i64(work, ROW_ATOMS))
+    return n
+
+
+def named_value_scanner(  # noqa: C901  one branch a type
+    reader: TokenReader,
+) -> Callable[[int, int, int, int, int, int, int, int], tuple[int, int]]:
+    """The function that scans a named value, no list and no object.
+
+    `scan_named(data, at, entry, as_, to, n, tables, work)` writes to u64, behind n others, what the value at `at` is to the
+    attribute with this entry, `as_` AS_VALUE, AS_LIST or AS_ELEMENT.  It returns where the value ends (FLAGGED_LINE if it
+    is not certain), and how many attributes there are then.
+    """
+    text_end = reader.text_end
+
+    @nested
+    def scan_named(data: int, at: int, entry: int, as_: int, to: int, n: int, tables: int, work: int) -> tuple[int, int]:
+        byte, role = load_u8(data, at), load_i64(constant_i64(tables, NAME_ROLES), entry)
+        if role != NO_ROLE and role != ELEMENTS and (as_ != AS_VALUE or role == JUDGED):
+            return FLAGGED_LINE, n
+        if byte == 34:
+            start, source = at + 1, data
+            at = text_end(data, start)
+            stop = at
+            if load_u8(data, at) == 34:
+                at += 1
+            elif load_u8(data, at) == 92:
+                source = load_i64(work, DECODED)
+                at, stop = decode_string(data, start, source, 0, load_i64(load_i64(work, SCAN_COUNTS), SCRATCH_ROOM))
+                start = 0
+                if at == FLAGGED_LINE:
+                    return FLAGGED_LINE, n
+            else:
+                return FLAGGED_LINE, n
+            if role in (X, Y):
+                return FLAGGED_LINE, n
+            if role == ID:
+                return (at if keep_id(source, start, stop, data, work) else FLAGGED_LINE), n
+            return at, put_text((source, start, stop), entry, as_, to, n, tables, work)
+        if byte == 45 or 48 <= byte <= 57:
+            start = at
+            at, kind, value = scan_number(data, at, tables)
+            if role == ID:
+                if kind != INTEGER and kind != LARGE_INTEGER:
+                    return FLAGGED_LINE, n
+                is_zero = kind == INTEGER and value == 0.0  # also as -0
+                keep_id(data, at - 1 if is_zero else start, at, data, work)
+                return at, n
+            if kind in (NOT_READ, LARGE_INTEGER):
+                return FLAGGED_LINE, n
+            if role in (X, Y):
+                row = load_i64(load_i64(work, SCAN_COUNTS), ROWS)
+                store_f64(load_i64(work, ROW_LOCATIONS), 2 * row + (0 if role == X else 1), value)
+            return at, put_number(value, NUMBER_ELEMENT, entry, as_, to, n, tables, work)
         found, at = literal(data, at)
-        value = np.float64(found)
-        if found < 0 or found == 2:
-            at = FLAGGED_LINE
-    if at == FLAGGED_LINE or entry == NOT_FOUND:
-        return at, NOT_FOUND
-    if type_ != TEXT_ELEMENT:
-        return at, name_of_number(value, type_, entry, tables, work)
-    return at, find_element(source, start, stop, mixed(hash_), N_ELEMENT_TYPES * entry + type_, tables)
+        if found == 2:
+            return at, n
+        if found < 0 or (role != NO_ROLE and role != ELEMENTS):
+            return FLAGGED_LINE, n
+        return at, put_number(np.float64(found), BOOLEAN_ELEMENT, entry, as_, to, n, tables, work)
+
+    return scan_named
 
 
 @nested
-def _scan_elements(data: int, at: int, entry: int, room: int, to: int, tables: int, work: int) -> tuple[int, int, int]:
-    """The elements of the list at `at`, or the value there as the only one, as by `_scan_element`.
+def _is_new(node: int, first: int, n: int, mask: np.uint64, nodes: int) -> bool:
+    """Tells if a node is none of those from the first to the n-th; `mask` has a bit for each of these."""
+    if mask >> np.uint64(node & 63) & np.uint64(1):
+        for k in range(first, n):
+            if load_i64(nodes, k) == node:
+                return False
+    return True
 
-    Their names are written to the u64 at `to`, packed.  Returns where they end, the number of elements, and that of names;
-    FLAGGED_LINE as the end if one is not certain, or there are more than `room`.
+
+def line_scanner(reader: TokenReader) -> Callable[[int, int, int, int], tuple[int, int]]:  # noqa: C901  one pass over a line
+    """The function that scans a line, `scan_line(data, at, tables, work)`, which begins at `at` and is not blank.
+
+    It returns where the line ends, at its line feed (FLAGGED_LINE if it is not certain), and how many attributes it has
+    written behind those that are counted.
     """
-    shift, n_elements, n_found = load_u64(constant_i64(tables, SCALARS), CODE_BITS), 0, 0
-    is_list = load_u8(data, at) == _LIST
-    if is_list:
-        at = after_blanks(data, at + 1)
-    more = load_u8(data, at) != (_LIST_END if is_list else _NULL)
-    while more:
-        if n_elements >= room:
-            return FLAGGED_LINE, 0, 0
-        at, name = _scan_element(data, at, entry, tables, work)
-        if at == FLAGGED_LINE:
-            return FLAGGED_LINE, 0, 0
-        n_elements += 1
-        if name != NOT_FOUND:
-            store_u64(to, n_found, np.uint64(name) << shift)
-            n_found += 1
-        more = False
-        if is_list:
-            at = after_blanks(data, at)
-            more = load_u8(data, at) == 44
-            if more:
-                at = after_blanks(data, at + 1)
-            elif load_u8(data, at) != _LIST_END:
-                return FLAGGED_LINE, 0, 0
-    return at + 1 if is_list else at, n_elements, n_found
+    place, following, after, name_end = reader.place, reader.following, reader.after, reader.name_end
+    first = reader.first
+    _, find_step = step_functions(reader.word)
+    scan_named = named_value_scanner(reader)
+    after_value = value_skipper(reader)
 
+    @nested
+    def see(step: int, parent: int, first: int, n: int, mask: np.uint64, tables: int, work: int) -> tuple[int, np.uint64]:
+        """Note the node of a step that an object, whose nodes begin at `first`, has: how many there are then, and their
+        mask; FLAGGED_LINE if an attribute of its name, or of a name in it, may stand twice.
 
-@nested
-def _scan_attribute(
-    data: int, at: int, name: tuple[int, int, int, np.uint64], room: int, n_attributes: int, tables: int, work: int
-) -> tuple[int, int, int]:
-    """The value at `at`, which is no object, to codes: see `line_scanner`."""
-    entry = find_name(*name, tables)
-    name_id = load_i64(constant_i64(tables, NAME_IDS), entry) if entry != NOT_FOUND else NOT_FOUND
-    role = load_i64(constant_i64(tables, NAME_ROLES), entry) if entry != NOT_FOUND else NO_ROLE
-    is_list = load_u8(data, at) == _LIST
-    if role == JUDGED or (is_list and role != NO_ROLE and role != ELEMENTS):
-        return FLAGGED_LINE, 0, 0
-    attributes = load_i64(work, PACKED_ATTRIBUTES) + 8 * load_i64(load_i64(work, SCAN_COUNTS), N_ATTRIBUTES)
-    end, code, n_elements = at, NOT_FOUND, 0
-    if is_list or role == ELEMENTS:
-        of = entry if role == ELEMENTS else NOT_FOUND
-        end, n_elements, n_found = _scan_elements(data, at, of, room, attributes + 8 * n_attributes, tables, work)
-        n_attributes += n_found
-    if is_list:
-        at, code = end, code_of_boolean(name_id, 2, tables) if name_id != NOT_FOUND else NOT_FOUND
-    elif end != FLAGGED_LINE:
-        at, code = _scan_value(data, at, name_id, NO_ROLE if role == ELEMENTS else role, tables, work)
-    if end == FLAGGED_LINE or at == FLAGGED_LINE:
-        return FLAGGED_LINE, 0, 0
-    if code != NOT_FOUND:
-        shift = load_u64(constant_i64(tables, SCALARS), CODE_BITS)
-        store_u64(attributes, n_attributes, np.uint64(name_id) << shift | np.uint64(code))
-        n_attributes += 1
-    return at, n_elements, n_attributes
+        Of a step with points in it the nodes on the way are noted, too: `a` of `a.b`; two such ways do not meet.
+        """
+        nodes, found = load_i64(work, NODES_SEEN), constant_i64(tables, NAME_STEPS) + 8 * NAME_STEP_WORDS * step
+        node = load_i64(found, STEP_TO)
+        if n + MOST_POINTS >= load_i64(load_i64(work, SCAN_COUNTS), SEEN_ROOM):
+            return FLAGGED_LINE, mask
+        if not (_is_new(node, first, n, mask, nodes) and _is_new(node | _INTERMEDIATE, first, n, mask, nodes)):
+            return FLAGGED_LINE, mask
+        store_i64(nodes, n, node)
+        mask |= np.uint64(1) << np.uint64(node & 63)
+        n += 1
+        if load_i64(found, STEP_IS_DOTTED) != 0:
+            node = load_i64(constant_i64(tables, NODE_PARENTS), node)
+            while node != parent:
+                if not _is_new(node, first, n, mask, nodes):
+                    return FLAGGED_LINE, mask
+                if _is_new(node | _INTERMEDIATE, first, n, mask, nodes):
+                    store_i64(nodes, n, node | _INTERMEDIATE)
+                    mask |= np.uint64(1) << np.uint64(node & 63)
+                    n += 1
+                node = load_i64(constant_i64(tables, NODE_PARENTS), node)
+        return n, mask
 
-
-def line_scanner(  # noqa: C901  one pass over a line
-    scan_attribute: Callable[..., tuple[int, int, int]],
-) -> Callable[[int, int, int, int], tuple[int, int]]:
-    """The function that scans a line, which `scan_attribute` puts out.
-
-    `scan_attribute(data, at, name, room, n_attributes, tables, work)` is compiled into it.  It gets the value that begins at
-    `at`, which is no object; its dotted name as address, start, end and hash; how many elements it may have; and how many
-    attributes of the row are written.  It returns where the value ends (FLAGGED_LINE if it is not certain), how many
-    elements it has, and how many attributes are written then.
-    """
+    @nested
+    def step_at(data: int, cursor: int, parent: int, tables: int, work: int) -> tuple[int, int]:
+        """The step of the name at a quote, or NO_STEP; and where the name ends, or FLAGGED_LINE."""
+        tokens = load_i64(work, TOKENS)
+        start, stop, source = place(cursor, tokens) + 1, name_end(data, cursor, tokens), data
+        end = stop + 1
+        if load_u8(data, stop) == 92:
+            source = load_i64(work, DECODED)
+            end, stop = decode_string(data, start, source, 0, load_i64(load_i64(work, SCAN_COUNTS), SCRATCH_ROOM))
+            start = 0
+        elif load_u8(data, stop) != 34:
+            end = FLAGGED_LINE
+        if end == FLAGGED_LINE:
+            return NO_STEP, FLAGGED_LINE
+        slots, steps = constant_i64(tables, STEP_SLOTS), constant_i64(tables, NAME_STEPS)
+        mask = load_u64(constant_i64(tables, SCALARS), STEP_MASK)
+        return find_step(source, start, stop, parent, slots, steps, mask, constant_i64(tables, NAME_BYTES)), end
 
     @nested
     def scan_line(data: int, at: int, tables: int, work: int) -> tuple[int, int]:  # noqa: C901
-        """Scan the line that begins at `at` of data u8, which is no blank, as the next row.
-
-        Returns where it ends, at its line feed, and how many attributes were written behind those that are counted;
-        FLAGGED_LINE as the end if it is not certain, and then what else is kept of it is wrong.
-        """
-        if load_u8(data, at) != 123:
+        tokens = load_i64(work, TOKENS)
+        cursor = first(data, at, tokens)
+        if cursor == FLAGGED_LINE or load_u8(data, at) != 123:
             return FLAGGED_LINE, 0
-        at = after_blanks(data, at + 1)
-        dotted, seen = load_i64(work, DOTTED_NAME), load_i64(work, NAME_HASHES_SEEN)
-        prefix_ends, prefix_hashes = load_i64(work, PREFIX_ENDS), load_i64(work, PREFIX_HASHES)
-        name_room = load_i64(load_i64(work, SCAN_COUNTS), NAME_ROOM)
-        scratch_room = load_i64(load_i64(work, SCAN_COUNTS), SCRATCH_ROOM)
-        mask, n_attributes, n_names, n_elements = np.uint64(0), 0, 0, 0
-        depth, prefix_end, prefix_hash = 0, 0, SEED
-        closing = load_u8(data, at) == 125
+        counts, frames = load_i64(work, SCAN_COUNTS), load_i64(work, FRAMES)
+        to = load_i64(work, PACKED_ATTRIBUTES) + 8 * load_i64(counts, N_ATTRIBUTES)
+        shapes, steps = constant_i64(tables, NODE_SHAPES), constant_i64(tables, NAME_STEPS)
+        nesting, room, frame_room = load_i64(work, NESTING), load_i64(counts, ATTRIBUTE_ROOM), load_i64(counts, FRAME_ROOM)
+        n, depth = 0, 0
+        node, is_list, n_lists = ROW_NODE, False, 0  # of the object or list that is open; the lists that it is or is in
+        first_seen, n_seen, mask = 0, 0, np.uint64(0)
+        cursor = following(data, cursor, tokens)
+        closing = load_u8(data, place(cursor, tokens)) == 125
         while True:
             while closing:
-                at += 1
                 if depth == 0:
-                    at = after_margin(data, at)
-                    return (at if load_u8(data, at) == 10 else FLAGGED_LINE), n_attributes
+                    at = after_margin(data, place(cursor, tokens) + 1)
+                    return (at if load_u8(data, at) == 10 else FLAGGED_LINE), n
                 depth -= 1
-                prefix_end, prefix_hash = load_i64(prefix_ends, depth), load_u64(prefix_hashes, depth)
-                at = after_blanks(data, at)
-                closing = load_u8(data, at) == 125
+                frame = frames + 8 * FRAME_WORDS * depth
+                if not is_list:
+                    n_seen = first_seen
+                    mask, first_seen = load_u64(frame, FRAME_MASK), load_i64(frame, FRAME_SEEN)
+                node, is_list = load_i64(frame, FRAME_NODE), load_i64(frame, FRAME_IS_LIST) != 0
+                n_lists = load_i64(frame, FRAME_LISTS)
+                cursor = following(data, cursor, tokens)
+                byte = load_u8(data, place(cursor, tokens))
+                closing = byte == (93 if is_list else 125)
                 if not closing:
-                    if load_u8(data, at) != 44:
+                    if byte != 44:
                         return FLAGGED_LINE, 0
-                    at = after_blanks(data, at + 1)
-            if load_u8(data, at) != 34 or n_names + n_elements >= name_room:
-                return FLAGGED_LINE, 0
-            start = at + 1
-            at, hash_ = scan_string(data, start, prefix_hash)
-            source, stop = data, at
-            if depth or load_u8(data, at) == 92:
-                source = dotted
-                at, stop = decode_string(data, start, dotted, prefix_end, scratch_room)
-                start = 0
-                if at == FLAGGED_LINE:
+                    cursor = following(data, cursor, tokens)
+            inner, shape = node, load_i64(shapes, node) if is_list else 0
+            if not is_list:
+                if load_u8(data, place(cursor, tokens)) != 34:
                     return FLAGGED_LINE, 0
-                hash_ = hash_of(dotted, prefix_end, stop, prefix_hash)
-            elif load_u8(data, at) == 34:
-                at += 1
-            else:
-                return FLAGGED_LINE, 0
-            name_hash = mixed(hash_)
-            if _seen(seen, n_names, mask, name_hash):
-                return FLAGGED_LINE, 0
-            n_names += 1
-            mask |= np.uint64(1) << (name_hash >> np.uint64(58))
-            at = after_blanks(data, at)
-            if load_u8(data, at) != 58:
-                return FLAGGED_LINE, 0
-            at = after_blanks(data, at + 1)
-            if load_u8(data, at) == 123:
-                if depth + 1 == MOST_DEPTH or stop - start >= scratch_room:
+                step, end = step_at(data, cursor, node, tables, work)
+                if end == FLAGGED_LINE:
                     return FLAGGED_LINE, 0
-                if source == data:
-                    stop = copied(data, start, stop, dotted, 0)
-                store_u8(dotted, stop, _POINT)
-                store_i64(prefix_ends, depth, prefix_end)
-                store_u64(prefix_hashes, depth, prefix_hash)
+                cursor = after(data, cursor, end, tokens)
+                if cursor == FLAGGED_LINE or load_u8(data, place(cursor, tokens)) != 58:
+                    return FLAGGED_LINE, 0
+                cursor = following(data, cursor, tokens)
+                if step != NO_STEP:
+                    n_seen, mask = see(step, node, first_seen, n_seen, mask, tables, work)
+                    if n_seen == FLAGGED_LINE:
+                        return FLAGGED_LINE, 0
+                    inner = load_i64(steps + 8 * NAME_STEP_WORDS * step, STEP_TO)
+                    shape = load_i64(shapes, inner)
+            at = place(cursor, tokens)
+            byte = load_u8(data, at)
+            if (byte == 91 and shape != 0) or (byte == 123 and shape & HAS_MORE):
+                if depth == frame_room or n + 2 >= room:
+                    return FLAGGED_LINE, 0
+                frame = frames + 8 * FRAME_WORDS * depth
                 depth += 1
-                prefix_end, prefix_hash = stop + 1, feed(hash_, _POINT)
-                at = after_blanks(data, at + 1)
-                closing = load_u8(data, at) == 125
+                store_i64(frame, FRAME_NODE, node)
+                store_i64(frame, FRAME_IS_LIST, 1 if is_list else 0)
+                store_i64(frame, FRAME_LISTS, n_lists)
+                cursor = following(data, cursor, tokens)
+                closing = load_u8(data, place(cursor, tokens)) == byte + 2
+                node, is_list = inner, byte == 91
+                if is_list:
+                    n_lists += 1
+                    role = load_i64(constant_i64(tables, NAME_ROLES), node)
+                    if role != NO_ROLE and role != ELEMENTS:
+                        return FLAGGED_LINE, 0
+                    n = put_list(node, to, n, tables)
+                else:
+                    store_i64(frame, FRAME_SEEN, first_seen)
+                    store_u64(frame, FRAME_MASK, mask)
+                    first_seen, mask = n_seen, np.uint64(0)
                 continue
-            name, room = (source, start, stop, name_hash), name_room - n_names - n_elements
-            at, n_new, n_attributes = scan_attribute(data, at, name, room, n_attributes, tables, work)
-            if at == FLAGGED_LINE:
+            if shape & IS_NAMED and byte != 123:
+                if n + 2 >= room:
+                    return FLAGGED_LINE, 0
+                as_ = AS_VALUE if n_lists == 0 else AS_ELEMENT if is_list else AS_LIST
+                end, n = scan_named(data, at, inner, as_, to, n, tables, work)
+                cursor = after(data, cursor, end, tokens) if end != FLAGGED_LINE else FLAGGED_LINE
+            else:
+                cursor = after_value(data, cursor, tokens, nesting)
+            if cursor == FLAGGED_LINE:
                 return FLAGGED_LINE, 0
-            n_elements += n_new
-            at = after_blanks(data, at)
-            if load_u8(data, at) == 44:
-                at = after_blanks(data, at + 1)
-            elif load_u8(data, at) == 125:
+            byte = load_u8(data, place(cursor, tokens))
+            if byte == 44:
+                cursor = following(data, cursor, tokens)
+            elif byte == (93 if is_list else 125):
                 closing = True
             else:
                 return FLAGGED_LINE, 0
@@ -451,7 +495,13 @@ def line_scanner(  # noqa: C901  one pass over a line
     return scan_line
 
 
-_scan_line = line_scanner(_scan_attribute)
+_scan_named = named_value_scanner(BY_TOKENS)
+
+
+@nested
+def _scan_flat_value(data: int, at: int, entry: int, to: int, n: int, tables: int, work: int) -> tuple[int, int]:
+    """Scan the value of a flat line's named attribute (`flat_cpu`)."""
+    return _scan_named(data, at, entry, AS_VALUE, to, n, tables, work)
 
 
 @nested
@@ -492,8 +542,9 @@ def _add_atoms(attributes: int, n_attributes: int, tables: int, work: int) -> in
     if n_before + n_found > load_i64(counts, MOST_ATOMS):
         return n_attributes
     for k in range(n_found):
-        name = load_u64(scalars, VOCABULARY_SIZE) + np.uint64(load_i64(found, FOUND_HEADER + 2 * k + 1))
-        store_u64(attributes, n_attributes + k, name << load_u64(scalars, CODE_BITS))
+        name = np.uint64(load_i64(constant_i64(tables, ATOM_NAMES), found_atom(found, k)))
+        code = np.uint64(found_code(found, k))
+        store_u64(attributes, n_attributes + k, name << load_u64(scalars, CODE_BITS) | code)
     return n_attributes + n_found
 
 
@@ -537,25 +588,38 @@ def row_begin(data: int, at: int) -> int:
     return after_margin(data, at)
 
 
-@nested
-def _scan_row(data: int, at: int, tables: int, work: int) -> int:
-    """Scan a line as the next row, put its attributes in order and count them.  Where it ends; FLAGGED_LINE, and then no
-    count has changed, if it is not certain."""
-    counts = load_i64(work, SCAN_COUNTS)
-    id_bytes, identified = load_i64(counts, ID_BYTES), load_i64(counts, N_IDENTIFIED)
-    store_i64(load_i64(work, ROW_ATOMS), ATOMS_FOUND, 0)
-    located = load_u64(constant_i64(tables, SCALARS), LOCATED) != np.uint64(0)
-    clear_row(tables, work)
-    end, n_attributes = _scan_line(data, at, tables, work)
-    if located and end != FLAGGED_LINE and not location_is_whole(work):
-        end = FLAGGED_LINE
-    if end == FLAGGED_LINE:
+def row_scanner(reader: TokenReader) -> Callable[[int, int, int, int], int]:
+    """The function that scans a line as the next row, with the steps of a reader.
+
+    `scan_row(data, at, tables, work)` puts the row's attributes in order and counts them.  It returns where the line ends;
+    FLAGGED_LINE, and then no count has changed, if it is not certain.
+    """
+    scan_line = line_scanner(reader)
+
+    @nested
+    def scan_row(data: int, at: int, tables: int, work: int) -> int:
+        counts, scalars = load_i64(work, SCAN_COUNTS), constant_i64(tables, SCALARS)
+        id_bytes, identified = load_i64(counts, ID_BYTES), load_i64(counts, N_IDENTIFIED)
+        begin_row(load_i64(work, ROW_ATOMS))
         clear_row(tables, work)
-        store_i64(counts, ID_BYTES, id_bytes)
-        store_i64(counts, N_IDENTIFIED, identified)
-        return FLAGGED_LINE
-    end_attributes(n_attributes, tables, work)
-    return end
+        end, n_attributes = FLAGGED_LINE, 0
+        if load_u64(scalars, ALL_JUDGED) == np.uint64(0):
+            end, n_attributes = scan_line(data, at, tables, work)
+        if load_u64(scalars, LOCATED) != np.uint64(0) and end != FLAGGED_LINE and not location_is_whole(work):
+            end = FLAGGED_LINE
+        if end == FLAGGED_LINE:
+            clear_row(tables, work)
+            store_i64(counts, ID_BYTES, id_bytes)
+            store_i64(counts, N_IDENTIFIED, identified)
+            return FLAGGED_LINE
+        end_attributes(n_attributes, tables, work)
+        return end
+
+    return scan_row
+
+
+_scan_row = row_scanner(BY_TOKENS)
+_scan_row_by_bytes = row_scanner(BY_BYTES)
 
 
 @nested
@@ -570,14 +634,14 @@ def flag(line: int, start: int, stop: int, work: int) -> None:
     count(counts, N_FLAGGED, 1)
 
 
-_scan_flat_line = flat_line_scanner(_scan_value, NAME_HASHES_SEEN)
+_scan_flat_line = flat_line_scanner(_scan_flat_value, scalar_end)
 
 
 @nested
 def _take_flat(data: int, at: int, stop: int, tables: int, flat: PlainTables, work: int) -> Any:
     """Scan a line as `_scan_row` does, if it is flat; FLAGGED_LINE, and then no count has changed, if it is not."""
     counts, found = load_i64(work, SCAN_COUNTS), load_i64(work, ROW_ATOMS)
-    store_i64(found, ATOMS_FOUND, 0)
+    begin_row(found)
     attributes = load_i64(work, PACKED_ATTRIBUTES) + 8 * load_i64(counts, N_ATTRIBUTES)
     end, n = _scan_flat_line(data, at, stop, attributes, flat, tables, work)
     if end == NOT_FLAT:
@@ -639,7 +703,9 @@ def scan_single_row(data: int, at: int, tables: int, work: int) -> int:
     at = row_begin(data, at)
     while load_u8(data, at) == 10:
         at = row_begin(data, at + 1)
-    if _scan_row(data, at, tables, work) == FLAGGED_LINE or load_i64(counts, N_ATOMS) > load_i64(counts, MOST_ATOMS):
+    if _scan_row_by_bytes(data, at, tables, work) == FLAGGED_LINE or load_i64(counts, N_ATOMS) > load_i64(
+        counts, MOST_ATOMS
+    ):
         return FLAGGED_LINE
     return load_i64(counts, N_ATTRIBUTES)
 

@@ -1,6 +1,6 @@
 """JSON lines to the columns of `Events`, in compiled code: every attribute as it was published.
 
-A line is read, checked and flagged as for codes (`to_codes.line_scanner`).  An attribute is kept as the numbers of its name
+A line is read, checked and flagged as for codes (`every_name`).  An attribute is kept as the numbers of its name
 and of its string (`codes.string_pool`), in the order of their first occurrence, its type and its number, and the elements of
 a list.  The tables are `code_tables.hashed` of a vocabulary without names: they tell which names hold coordinates and the
 id.
@@ -26,6 +26,7 @@ from mpi_match.compute.memory import (
 from mpi_match.ingest.codes.code_tables import ID, LOCATED, NAME_ROLES, NO_ROLE, NOT_FOUND, SCALARS, X, find_name
 from mpi_match.ingest.codes.numbers import INTEGER, LARGE_INTEGER, NOT_READ, scan_number
 from mpi_match.ingest.codes.string_pool import POOL_FULL, number_of
+from mpi_match.ingest.json.every_name import N_EVERY_NAME_TABLES, every_name_scanner
 from mpi_match.ingest.json.text import FLAGGED_LINE, after_blanks, literal, next_line, text_at
 from mpi_match.ingest.json.to_codes import (
     ATTRIBUTE_ENDS,
@@ -42,7 +43,6 @@ from mpi_match.ingest.json.to_codes import (
     count,
     flag,
     keep_id,
-    line_scanner,
     location_is_whole,
     row_begin,
 )
@@ -58,8 +58,8 @@ from mpi_match.model import Type
     ELEMENT_NUMBER,
     ELEMENT_STRING,
     COLUMN_POOLS,
-) = range(DECODED + 1, DECODED + 10)
-"""Places in the table of addresses of a thread, behind those of `scanner`:
+) = range(N_EVERY_NAME_TABLES, N_EVERY_NAME_TABLES + 9)
+"""Places in the table of addresses of a thread, behind those of `every_name`:
 
     COLUMN_NAME, COLUMN_TYPE, COLUMN_NUMBER, COLUMN_STRING   u32, u8, f64, u32: of attributes, as in `Events`
     LIST_ENDS                                                i64: where the elements of each list end
@@ -151,7 +151,7 @@ def _scan_list(data: int, at: int, room: int, tables: int, work: int) -> tuple[i
 def _scan_attribute(
     data: int, at: int, name: tuple[int, int, int, np.uint64], room: int, n_attributes: int, tables: int, work: int
 ) -> tuple[int, int, int]:
-    """The value at `at`, which is no object, to columns: see `scanner.line_scanner`."""
+    """The value at `at`, which is no object, to columns: see `every_name_scanner`."""
     source, start, stop, hash_ = name
     entry = find_name(source, start, stop, hash_, tables)
     role = load_i64(constant_i64(tables, NAME_ROLES), entry) if entry != NOT_FOUND else NO_ROLE
@@ -178,7 +178,7 @@ def _scan_attribute(
     return at, n_elements, n_attributes
 
 
-_scan_line = line_scanner(_scan_attribute)
+_scan_line = every_name_scanner(_scan_attribute)
 
 
 @nested

@@ -10,10 +10,10 @@ import numpy as np
 from mpi_match.arrays.csr import Array
 from mpi_match.compute.compile_cache import nested
 from mpi_match.compute.memory import load_f64, load_i64, load_u8, load_u64, store_f64, store_i64, store_u8
-from mpi_match.ingest.codes.code_tables import NOT_FOUND, SEED
+from mpi_match.ingest.codes.code_tables import NOT_FOUND, SEED, hash_of
 from mpi_match.ingest.codes.numbers import N_NUMBER_TABLES
 from mpi_match.ingest.codes.string_pool import POOL_BOUNDS, POOL_FULL, POOLED_BYTES, is_below, number_of
-from mpi_match.ingest.json.text import SCRATCH_BYTES, copied, hash_of
+from mpi_match.ingest.json.text import SCRATCH_BYTES, copied
 from mpi_match.model import HAS
 from mpi_match.operators import OPERATORS, Form, Op, Operator, Takes, Type
 from mpi_match.table.kinds import KIND_OF_PRESENCE

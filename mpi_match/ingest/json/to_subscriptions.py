@@ -19,7 +19,7 @@ import numpy as np
 from mpi_match.arrays.csr import Array
 from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.compute.memory import AddressTable, load_i64, load_u8, store_f64, store_i64, store_u8
-from mpi_match.ingest.codes.code_tables import NOT_FOUND, SEED, equal
+from mpi_match.ingest.codes.code_tables import NOT_FOUND, SEED, equal, hash_of
 from mpi_match.ingest.codes.numbers import INTEGER, LARGE_INTEGER, NOT_READ, NUMBER_TABLES, scan_number
 from mpi_match.ingest.codes.string_pool import POOL_FULL
 from mpi_match.ingest.json.predicate_to_filters import put_alternatives, scan_predicate
@@ -29,7 +29,6 @@ from mpi_match.ingest.json.text import (
     after_blanks,
     after_margin,
     copied,
-    hash_of,
     literal,
     next_line,
     scan_string,

@@ -16,7 +16,7 @@ from mpi_match.ingest.codes.code_tables import hashed
 from mpi_match.ingest.files.blocks import LineBlock
 from mpi_match.ingest.json import to_codes
 from mpi_match.ingest.json.event_scanner import EventScanner, ThreadArrays
-from mpi_match.ingest.json.flat_cpu import MOST_OTHERS, NOT_FLAT, FlatLines
+from mpi_match.ingest.json.flat_cpu import MOST_FLAT_ATTRIBUTES, NOT_FLAT, FlatLines
 from mpi_match.ingest.rows.judge import PLAIN, EventForm, event_of_row, names_of, parse_json, trimmed
 from mpi_match.model import Event, ModelError, make_filter
 from mpi_match.table.table import Table
@@ -58,11 +58,11 @@ def scan_flat_line(data: int, at: int, stop: int, attributes: int, flat: object,
     return to_codes._scan_flat_line(data, at, stop, attributes, flat, tables, work)  # type: ignore[arg-type]
 
 
-def taken(line: bytes, vocabulary: Vocabulary, behind: int = 64) -> tuple[int, list[int]]:
+def taken(line: bytes, vocabulary: Vocabulary, behind: int = 160) -> tuple[int, list[int]]:
     """Where a line ends that is scanned as a flat one, with so many bytes behind it, and its attributes."""
     tables = hashed(vocabulary, PLAIN)
     flat, work = FlatLines(tables.arrays), ThreadArrays(4096, vocabulary.n_atoms, vocabulary.n_atoms)
-    data = np.frombuffer(bytearray(b"\n\n\n" + line + b"\n" + b" " * 64), np.uint8)
+    data = np.frombuffer(bytearray(b"\n\n\n" + line + b"\n" + b" " * 160), np.uint8)
     stop = 3 + len(line) + 1 + behind
     attributes = work.arrays[to_codes.PACKED_ATTRIBUTES]
     end, n = scan_flat_line(data.ctypes.data, 3, stop, attributes.ctypes.data, flat.tables, tables.address, work.address)
@@ -124,13 +124,21 @@ def test_no_line_is_taken_whose_end_is_too_near() -> None:
     assert [taken(line, OF_NUMBERS, behind)[0] for behind in (0, 20)] == [NOT_FLAT, NOT_FLAT]
 
 
-def test_names_that_no_constraint_uses_are_told_apart_up_to_a_number() -> None:
-    def line(n: int) -> bytes:
-        return b"{" + b", ".join(b'"x%d": %d' % (i, i) for i in range(n)) + b', "n": 5}'
+def test_names_that_no_constraint_uses_are_any_number_and_may_stand_twice() -> None:
+    line = b"{" + b", ".join(b'"x%d": %d' % (i, i) for i in range(200)) + b', "n": 5}'
+    for each in (line, b'{"x": 1, "y": 2, "x": 3}', b'{"x": 1e400, "y": 123456789012345678901234567890, "n": 3}'):
+        assert taken(each, OF_NUMBERS)[0] == len(each)
 
-    assert taken(line(MOST_OTHERS - 1), OF_NUMBERS)[0] == len(line(MOST_OTHERS - 1))
-    assert taken(line(MOST_OTHERS), OF_NUMBERS)[0] == NOT_FLAT
-    assert taken(b'{"x": 1, "y": 2, "x": 3}', OF_NUMBERS)[0] == NOT_FLAT
+
+def test_a_flat_line_has_few_attributes() -> None:
+    most = MOST_FLAT_ATTRIBUTES
+    table = Table.from_filters([make_filter("i", [[f"a{i}", "<", 4] for i in range(most + 1)])])
+    lines = [
+        b"{" + b", ".join(b'"a%d": %d' % (i, i) for i in range(n)) + b"}"
+        for n in (MOST_FLAT_ATTRIBUTES, MOST_FLAT_ATTRIBUTES + 1)
+    ]
+    assert [taken(line, table.vocabulary)[0] for line in lines] == [len(lines[0]), NOT_FLAT]
+    assert_scanned([*lines, *lines], PLAIN, table.vocabulary)
 
 
 @pytest.mark.parametrize("form", [PLAIN, EventForm(("n", "m"), "d")], ids=["plain", "named"])

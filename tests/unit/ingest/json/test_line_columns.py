@@ -9,7 +9,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from event_lines import BAD, BLANK, FORM, FORMS, GOOD, JUDGED_GOOD, NAMED_LATER, SCRIPTS, VOCABULARY, mutated_lines
+from event_lines import (
+    BAD,
+    BLANK,
+    FORM,
+    FORMS,
+    GOOD,
+    JUDGED_GOOD,
+    NAMED_LATER,
+    PLAINLY_GOOD,
+    SCRIPTS,
+    VOCABULARY,
+    mutated_lines,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import events, json_lines
@@ -87,7 +99,8 @@ def test_only_doubtful_lines_are_flagged(encoder: EventsEncoder, tmp_path: Path)
         for i in range(3000)
     ]
     lines = [json.dumps(row, ensure_ascii=i % 2 == 0).encode() for i, row in enumerate(made)]
-    assert assert_as_judged(lines_file(tmp_path, [*GOOD, *lines]), FORM, encoder) <= 1
+    assert assert_as_judged(lines_file(tmp_path, [*PLAINLY_GOOD, *lines]), FORM, encoder) <= 1
+    assert assert_as_judged(lines_file(tmp_path, GOOD), FORM, encoder) < len(GOOD) - len(PLAINLY_GOOD)
     doubtful = [b'{"a": NaN}', b'{"a.b": 1, "a": {"b": 2}}', b'{"tags": [' + b"1, " * 2000 + b"1]}"]
     assert assert_as_judged(lines_file(tmp_path, [*doubtful, b"", b'{"a": 1}']), FORM, encoder) == len(doubtful)
 

@@ -12,9 +12,10 @@ from typing import Any
 import numba
 import numpy as np
 import pytest
-from event_lines import BAD, BLANK, FORM, FORMS, GOOD, JUDGED_GOOD, NAMED_LATER, SCRIPTS, VOCABULARY, mutated_lines
+from event_lines import BAD, BLANK, FORM, FORMS, GOOD, JUDGED_GOOD, NAMED_LATER, SCRIPTS, VOCABULARY, mutated, mutated_lines
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nested_event_lines import nested_line, nested_vocabulary
 from strategies import json_lines
 
 from mpi_match.arrays.strings import Strings
@@ -22,10 +23,11 @@ from mpi_match.compute import parallel
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
 from mpi_match.ingest.codes import atoms
+from mpi_match.ingest.codes.code_tables import hashed, n_atoms_of
 from mpi_match.ingest.files import blocks
 from mpi_match.ingest.files.blocks import LineBlock, read_blocks
-from mpi_match.ingest.json import event_scanner
-from mpi_match.ingest.json.event_scanner import EventQueue, EventScanner, ScannedEvents
+from mpi_match.ingest.json import event_scanner, to_codes
+from mpi_match.ingest.json.event_scanner import EventQueue, EventScanner, ScannedEvents, ThreadArrays
 from mpi_match.ingest.rows import judge
 from mpi_match.ingest.rows.formats import event_rows
 from mpi_match.ingest.rows.judge import PLAIN, EventForm, Reject, event_of_row, names_of, read_rows
@@ -110,6 +112,53 @@ def test_mutated_lines(tmp_path: Path) -> None:
         found = assert_as_judged(lines_file(tmp_path, mutated_lines(n, seed=n)), form)
         rejected = sum(len(each.batch.rejected) for each in found if each.batch.rejected is not None)
         assert 0.2 * n < rejected < 0.8 * n, "the corpus should be of both kinds"
+
+
+@pytest.mark.untraced
+@pytest.mark.parametrize("seed", range(8))
+def test_nested_lines_and_all_operators(seed: int, tmp_path: Path) -> None:
+    generator = random.Random(seed)
+    forms = [*FORMS, EventForm(("a.b", "x.y"), "a.c"), EventForm(None, "id")]
+    for _ in range(3):
+        lines = [nested_line(generator) for _ in range(400)]
+        lines += [mutated(generator, lines) for _ in range(200)]
+        found = assert_as_judged(lines_file(tmp_path, lines), generator.choice(forms), nested_vocabulary(generator))
+        assert sum(each.n_flagged for each in found) < 400
+
+
+@pytest.mark.untraced
+def test_bytes_are_read_as_tokens_are() -> None:
+    """A GPU goes byte by byte."""
+    generator = random.Random(11)
+    tables = hashed(VOCABULARY, FORM)
+    work = ThreadArrays(2**16, n_atoms_of(tables), 2**12)
+    lines = [*GOOD, *BAD, *JUDGED_GOOD, *mutated_lines(3000, seed=5), *(nested_line(generator) for _ in range(1000))]
+    n_good = 0
+    for line in lines:
+        if len(line) >= 2**16 or not judge.trimmed(line):
+            continue
+        data = np.frombuffer(bytearray(line + b"\n"), np.uint8)
+        n = to_codes.scan_single_row(data.ctypes.data, 0, tables.address, work.address)
+        scanned = EventScanner(VOCABULARY, FORM, 1).scan(LineBlock(data, "", 1), [])
+        assert (n < 0) == (scanned.n_flagged > 0), line
+        if n >= 0:
+            n_good += 1
+            assert work.arrays[to_codes.PACKED_ATTRIBUTES][:n].tolist() == scanned.batch.attributes.tolist(), line
+    assert n_good > 1000
+
+
+def test_any_number_of_points_in_a_name(tmp_path: Path) -> None:
+    for n in (2, 64, 65, 300):
+        name = ".".join("abc"[k % 3] for k in range(n + 1))
+        vocabulary = Table.from_filters([make_filter("i", [[name, "=", 1]])]).vocabulary
+        row: Any = 1
+        for part in reversed(name.split(".")):
+            row = {part: row}
+        half = name[: len(name) // 4 * 2 + 1]
+        halves = {half: {name[len(half) + 1 :]: 1}}
+        lines = [json.dumps(each).encode() for each in (row, halves, {name: 1}, {name: 1, **row}, {"a": 1})]
+        found = assert_as_judged(lines_file(tmp_path, lines), PLAIN, vocabulary)
+        assert sum(each.n_flagged for each in found) == (1 if n <= 64 else len(lines))
 
 
 @settings(max_examples=150)

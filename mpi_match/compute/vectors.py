@@ -1,0 +1,180 @@
+"""Vectors and words of bytes for compiled code on CPUs: one look at 64 bytes of text, or at 8.
+
+LLVM makes of each function a few instructions of whatever vectors the processor has (two of 32 bytes with AVX2, four of 16
+without).  A mask is a u64 with a bit for each of 64 bytes, the first the lowest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
+
+from mpi_match.compute.compile_cache import inlined, nested
+from mpi_match.compute.memory import any_u64, load_u8
+
+VECTOR_BYTES = 64
+_PAGE = 4096
+"""Bytes of the smallest page of any processor."""
+_BYTE = ir.IntType(8)
+
+
+class _Bytes:
+    """64 bytes in generated code."""
+
+    def __init__(self, builder: Any, loaded: Any) -> None:
+        self._builder, self._loaded = builder, loaded
+
+    def _constant(self, byte: int) -> Any:
+        return ir.Constant(ir.VectorType(_BYTE, VECTOR_BYTES), [byte] * VECTOR_BYTES)
+
+    def are(self, *chars: str) -> Any:
+        """The bytes that are one of some characters."""
+        found = [self._builder.icmp_unsigned("==", self._loaded, self._constant(ord(char))) for char in chars]
+        return self.any(*found)
+
+    def any(self, *found: Any) -> Any:
+        """The bytes that are in one mask at least."""
+        whole = found[0]
+        for each in found[1:]:
+            whole = self._builder.or_(whole, each)
+        return whole
+
+    def below(self, byte: int) -> Any:
+        """The bytes below another one, as signed numbers: those beyond ASCII are negative."""
+        return self._builder.icmp_signed("<", self._loaded, self._constant(byte))
+
+    def lower_case(self) -> _Bytes:
+        """Every byte with bit 5 set: `{` for `[`, `}` for `]`."""
+        return _Bytes(self._builder, self._builder.or_(self._loaded, self._constant(32)))
+
+
+def _masks(find: Callable[[_Bytes], list[Any]], n: int) -> Any:
+    """`masks(address)`: the n masks that `find` makes of 64 bytes."""
+
+    def masks(_: Any, address: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            pointer = builder.inttoptr(values[0], ir.VectorType(_BYTE, VECTOR_BYTES).as_pointer())
+            found = find(_Bytes(builder, builder.load(pointer, align=1)))
+            words = [builder.bitcast(each, ir.IntType(VECTOR_BYTES)) for each in found]
+            return context.make_tuple(builder, signature.return_type, words)
+
+        return types.UniTuple(types.uint64, n)(types.int64), generate
+
+    return intrinsic(masks)
+
+
+class JsonMasks(NamedTuple):
+    """What bytes of JSON are."""
+
+    quotes: np.uint64
+    backslashes: np.uint64
+    brackets: np.uint64
+    blanks: np.uint64
+    controls: np.uint64
+    beyond_ascii: np.uint64
+    line_feeds: np.uint64
+
+
+def _json(text: _Bytes) -> list[Any]:
+    lower = text.lower_case()
+    brackets = text.any(lower.are("{", "}"), text.are(":", ","))
+    return [
+        text.are('"'),
+        text.are("\\"),
+        brackets,
+        text.are(" ", "\t", "\r"),
+        text.below(32),
+        text.below(0),
+        text.are("\n"),
+    ]
+
+
+_masks_of_json: Any = _masks(_json, 7)
+_masks_of_escapes: Any = _masks(lambda text: [text.are(*'"\\/bfnrtu'), text.are("u")], 2)
+_masks_of_quotes: Any = _masks(lambda text: [text.are('"')], 1)
+_masks_of_ends: Any = _masks(lambda text: [text.any(text.are('"', "\\"), text.below(32))], 1)
+
+
+@inlined
+def json_masks(address: int) -> JsonMasks:
+    """Quotes; backslashes; brackets, braces, colons and commas; blanks without line feeds; bytes below 32 and beyond ASCII;
+    bytes beyond ASCII; line feeds."""
+    quotes, backslashes, brackets, blanks, controls, beyond_ascii, line_feeds = _masks_of_json(address)
+    return JsonMasks(quotes, backslashes, brackets, blanks, controls, beyond_ascii, line_feeds)
+
+
+@inlined
+def escape_masks(address: int) -> Any:
+    """The bytes that may stand behind a backslash, and those of them that are `u`."""
+    return _masks_of_escapes(address)
+
+
+@inlined
+def text_ends(address: int) -> Any:
+    """Bytes that are not plain text in a string of JSON: quotes, backslashes, control characters, and all beyond ASCII."""
+    return _masks_of_ends(address)[0]
+
+
+@inlined
+def quotes(address: int) -> Any:
+    """Bytes that are quotes."""
+    return _masks_of_quotes(address)[0]
+
+
+@intrinsic
+def _trailing_zeros(_: Any, word: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        return builder.cttz(values[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.uint64(types.uint64), generate
+
+
+_zeros: Any = _trailing_zeros  # whose callers do not give the first argument
+
+
+@inlined
+def lowest_bit(word: np.uint64) -> Any:
+    """Number of the lowest bit that is set, i64; 64 without any."""
+    return np.int64(_zeros(np.uint64(word)))
+
+
+@inlined
+def bits_below(word: np.uint64) -> Any:
+    """All bits below the lowest that is set; all bits without any."""
+    return (word - np.uint64(1)) & ~word
+
+
+@inlined
+def inside(marks: np.uint64) -> Any:
+    """The bits from each odd mark up to the next even one, which is left out."""
+    for shift in (1, 2, 4, 8, 16, 32):
+        marks ^= marks << np.uint64(shift)
+    return marks
+
+
+@inlined
+def fits(address: int) -> bool:
+    """Tells if the 64 bytes from an address on are on one page, and may be read wherever the first may."""
+    return address & (_PAGE - 1) <= _PAGE - VECTOR_BYTES
+
+
+@nested
+def word_by_bytes(data: int, at: int, n: int) -> np.uint64:
+    """The word of n bytes, at most 8, the first the lowest; nothing behind them is read."""
+    word = np.uint64(0)
+    for k in range(n):
+        word |= np.uint64(load_u8(data, at + k)) << np.uint64(8 * k)
+    return word
+
+
+@inlined
+def word_at(data: int, at: int, n: int) -> Any:
+    """The same, on a CPU, which may read more of the same page."""
+    if fits(data + at):
+        return any_u64(data + at) & (~np.uint64(0) >> np.uint64(64 - 8 * n)) if n > 0 else np.uint64(0)
+    return word_by_bytes(data, at, n)

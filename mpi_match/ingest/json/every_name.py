@@ -1,0 +1,144 @@
+"""Walks through a line and puts out every attribute, with its dotted name and the bytes of it.
+
+For events that are kept before it is known which names count (`to_columns`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from mpi_match.compute.compile_cache import nested
+from mpi_match.compute.memory import load_i64, load_u8, load_u64, store_i64, store_u8, store_u64
+from mpi_match.ingest.codes.code_tables import SEED, feed, hash_of, mixed
+from mpi_match.ingest.json.text import (
+    FLAGGED_LINE,
+    SCRATCH_BYTES,
+    after_blanks,
+    after_margin,
+    copied,
+    decode_string,
+    scan_string,
+)
+from mpi_match.ingest.json.to_codes import N_WORK_TABLES
+
+MOST_NAMES = 1024
+"""Names of a line, at all depths."""
+MOST_DEPTH = 16
+"""Objects within one another."""
+NAME_HASHES_SEEN, PREFIX_ENDS, PREFIX_HASHES, DOTTED_NAME, N_EVERY_NAME_TABLES = range(N_WORK_TABLES, N_WORK_TABLES + 5)
+"""Places in the table of addresses of a thread, behind those of `to_codes`:
+
+    NAME_HASHES_SEEN             u64[MOST_NAMES]: of the line
+    PREFIX_ENDS, PREFIX_HASHES   i64[MOST_DEPTH], u64[MOST_DEPTH]: length and hash of what names begin with at each depth
+    DOTTED_NAME                  u8[SCRATCH_BYTES]: a name without escapes
+"""
+_POINT = ord(".")
+
+
+@nested
+def _seen(seen: int, n: int, mask: np.uint64, hash_: np.uint64) -> bool:
+    """Is a name's hash among the n before it?  `mask` has a bit for each of those.  A new hash is kept."""
+    if mask >> (hash_ >> np.uint64(58)) & np.uint64(1):
+        for k in range(n):
+            if load_u64(seen, k) == hash_:
+                return True
+    store_u64(seen, n, hash_)
+    return False
+
+
+def every_name_scanner(  # noqa: C901  one pass over a line
+    scan_attribute: Callable[..., tuple[int, int, int]],
+) -> Callable[[int, int, int, int], tuple[int, int]]:
+    """The function that scans a line, which `scan_attribute` puts out.
+
+    `scan_attribute(data, at, name, room, n_attributes, tables, work)` is compiled into it.  It gets the value that begins at
+    `at`, which is no object; its dotted name as address, start, end and hash; how many elements it may have; and how many
+    attributes of the row are written.  It returns where the value ends (FLAGGED_LINE if it is not certain), how many
+    elements it has, and how many attributes are written then.
+    """
+
+    @nested
+    def scan_line(data: int, at: int, tables: int, work: int) -> tuple[int, int]:  # noqa: C901
+        """Scan the line that begins at `at` of data u8, which is no blank, as the next row.
+
+        Returns where it ends, at its line feed, and how many attributes were written behind those that are counted;
+        FLAGGED_LINE as the end if it is not certain, and then what else is kept of it is wrong.
+        """
+        if load_u8(data, at) != 123:
+            return FLAGGED_LINE, 0
+        at = after_blanks(data, at + 1)
+        dotted, seen = load_i64(work, DOTTED_NAME), load_i64(work, NAME_HASHES_SEEN)
+        prefix_ends, prefix_hashes = load_i64(work, PREFIX_ENDS), load_i64(work, PREFIX_HASHES)
+        name_room = MOST_NAMES
+        scratch_room = SCRATCH_BYTES
+        mask, n_attributes, n_names, n_elements = np.uint64(0), 0, 0, 0
+        depth, prefix_end, prefix_hash = 0, 0, SEED
+        closing = load_u8(data, at) == 125
+        while True:
+            while closing:
+                at += 1
+                if depth == 0:
+                    at = after_margin(data, at)
+                    return (at if load_u8(data, at) == 10 else FLAGGED_LINE), n_attributes
+                depth -= 1
+                prefix_end, prefix_hash = load_i64(prefix_ends, depth), load_u64(prefix_hashes, depth)
+                at = after_blanks(data, at)
+                closing = load_u8(data, at) == 125
+                if not closing:
+                    if load_u8(data, at) != 44:
+                        return FLAGGED_LINE, 0
+                    at = after_blanks(data, at + 1)
+            if load_u8(data, at) != 34 or n_names + n_elements >= name_room:
+                return FLAGGED_LINE, 0
+            start = at + 1
+            at, hash_ = scan_string(data, start, prefix_hash)
+            source, stop = data, at
+            if depth or load_u8(data, at) == 92:
+                source = dotted
+                at, stop = decode_string(data, start, dotted, prefix_end, scratch_room)
+                start = 0
+                if at == FLAGGED_LINE:
+                    return FLAGGED_LINE, 0
+                hash_ = hash_of(dotted, prefix_end, stop, prefix_hash)
+            elif load_u8(data, at) == 34:
+                at += 1
+            else:
+                return FLAGGED_LINE, 0
+            name_hash = mixed(hash_)
+            if _seen(seen, n_names, mask, name_hash):
+                return FLAGGED_LINE, 0
+            n_names += 1
+            mask |= np.uint64(1) << (name_hash >> np.uint64(58))
+            at = after_blanks(data, at)
+            if load_u8(data, at) != 58:
+                return FLAGGED_LINE, 0
+            at = after_blanks(data, at + 1)
+            if load_u8(data, at) == 123:
+                if depth + 1 == MOST_DEPTH or stop - start >= scratch_room:
+                    return FLAGGED_LINE, 0
+                if source == data:
+                    stop = copied(data, start, stop, dotted, 0)
+                store_u8(dotted, stop, _POINT)
+                store_i64(prefix_ends, depth, prefix_end)
+                store_u64(prefix_hashes, depth, prefix_hash)
+                depth += 1
+                prefix_end, prefix_hash = stop + 1, feed(hash_, _POINT)
+                at = after_blanks(data, at + 1)
+                closing = load_u8(data, at) == 125
+                continue
+            name, room = (source, start, stop, name_hash), name_room - n_names - n_elements
+            at, n_new, n_attributes = scan_attribute(data, at, name, room, n_attributes, tables, work)
+            if at == FLAGGED_LINE:
+                return FLAGGED_LINE, 0
+            n_elements += n_new
+            at = after_blanks(data, at)
+            if load_u8(data, at) == 44:
+                at = after_blanks(data, at + 1)
+            elif load_u8(data, at) == 125:
+                closing = True
+            else:
+                return FLAGGED_LINE, 0
+
+    return scan_line

@@ -1,0 +1,157 @@
+"""Values that no filter names: checked to be JSON, and otherwise not looked at.
+
+Integers of any length, numbers that no double is near, lone surrogates in escapes, names that stand twice, and any depth are
+all well.  Lists and objects around the place are one bit each, so nothing is recursive and nothing but these bits is
+written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array
+from mpi_match.compute.compile_cache import inlined, nested
+from mpi_match.compute.memory import load_i64, load_u8, load_u64, store_u64
+from mpi_match.ingest.json.text import FLAGGED_LINE, literal
+from mpi_match.ingest.json.token_reader import TokenReader, string_end
+
+_0, _1 = np.uint64(0), np.uint64(1)
+NESTING_ROOM, NESTING_WORDS = range(2)
+"""Words of the memory for depth: how many words there are behind this one; the first of them.  A word has 64 levels."""
+_WORD_LEVELS = 64
+
+
+def nesting_memory(levels: int) -> Array:
+    """Memory for so many levels, i64."""
+    memory = np.zeros(NESTING_WORDS + levels // _WORD_LEVELS, np.int64)
+    memory[NESTING_ROOM] = levels // _WORD_LEVELS
+    return memory
+
+
+@inlined
+def digits_end(data: int, at: int) -> int:
+    """The first byte from `at` on that is no digit."""
+    while 48 <= load_u8(data, at) <= 57:
+        at += 1
+    return at
+
+
+@nested
+def after_number(data: int, at: int) -> int:
+    """Behind the number at `at`, or FLAGGED_LINE if it is none."""
+    if load_u8(data, at) == 45:
+        at += 1
+    first = at
+    at = digits_end(data, at)
+    if at == first or (load_u8(data, first) == 48 and at != first + 1):
+        return FLAGGED_LINE
+    if load_u8(data, at) == 46:
+        first = at + 1
+        at = digits_end(data, first)
+        if at == first:
+            return FLAGGED_LINE
+    if load_u8(data, at) | 32 == 101:
+        at += 1
+        if load_u8(data, at) == 43 or load_u8(data, at) == 45:
+            at += 1
+        first = at
+        at = digits_end(data, at)
+        if at == first:
+            return FLAGGED_LINE
+    return at
+
+
+@inlined
+def _end_of_other(data: int, at: int) -> Any:
+    """The end of a value that is no string, list or object, or FLAGGED_LINE."""
+    byte = load_u8(data, at)
+    if byte == 45 or 48 <= byte <= 57:
+        return after_number(data, at)
+    found, at = literal(data, at)
+    return at if found >= 0 else FLAGGED_LINE
+
+
+@nested
+def scalar_end(data: int, at: int) -> Any:
+    """The end of a value that is no list or object, or FLAGGED_LINE; for CPUs."""
+    return string_end(data, at) if load_u8(data, at) == 34 else _end_of_other(data, at)
+
+
+def value_skipper(reader: TokenReader) -> Callable[[Any, Any, Any, Any], Any]:  # noqa: C901  the grammar of JSON
+    """The function that passes a value.
+
+    `after_value(data, cursor, tokens, nesting)` gets the cursor of the value and the address of the memory for depth.  It
+    returns that of the token behind, or FLAGGED_LINE if it is not JSON, or deeper than there is room for.
+    """
+    place, following, after, after_text = reader.place, reader.following, reader.after, reader.after_text
+
+    @nested
+    def after_list_or_object(data: int, cursor: int, tokens: int, nesting: int) -> Any:  # noqa: C901
+        most = _WORD_LEVELS * load_i64(nesting, NESTING_ROOM)
+        depth, objects = 0, _0  # the latter: a bit for each of the innermost levels, the lowest for the innermost
+        while True:
+            at = place(cursor, tokens)
+            byte, is_name = load_u8(data, at), False
+            if byte == 34:
+                cursor = after_text(data, cursor, tokens)
+            elif byte == 123 or byte == 91:
+                cursor = following(data, cursor, tokens)
+                is_name = byte == 123
+                if load_u8(data, place(cursor, tokens)) == byte + 2:
+                    cursor = following(data, cursor, tokens)
+                    is_name = False
+                else:
+                    if depth and depth % _WORD_LEVELS == 0:
+                        if depth >= most:
+                            return FLAGGED_LINE
+                        store_u64(nesting, NESTING_WORDS + depth // _WORD_LEVELS - 1, objects)
+                    depth += 1
+                    objects = objects << _1 | (_1 if is_name else _0)
+                    if not is_name:
+                        continue
+            else:
+                end = _end_of_other(data, at)
+                if end == FLAGGED_LINE:
+                    return FLAGGED_LINE
+                cursor = after(data, cursor, end, tokens)
+            if cursor == FLAGGED_LINE:
+                return FLAGGED_LINE
+            while not is_name:
+                if depth == 0:
+                    return cursor
+                byte, is_object = load_u8(data, place(cursor, tokens)), objects & _1 != _0
+                if byte == 44:
+                    cursor = following(data, cursor, tokens)
+                    is_name = is_object
+                    break
+                if byte != (125 if is_object else 93):
+                    return FLAGGED_LINE
+                cursor = following(data, cursor, tokens)
+                depth -= 1
+                objects >>= _1
+                if depth and depth % _WORD_LEVELS == 0:
+                    objects = load_u64(nesting, NESTING_WORDS + depth // _WORD_LEVELS - 1)
+            if is_name:
+                if load_u8(data, place(cursor, tokens)) != 34:
+                    return FLAGGED_LINE
+                cursor = after_text(data, cursor, tokens)
+                if cursor == FLAGGED_LINE or load_u8(data, place(cursor, tokens)) != 58:
+                    return FLAGGED_LINE
+                cursor = following(data, cursor, tokens)
+
+    @inlined
+    def after_value(data: int, cursor: int, tokens: int, nesting: int) -> Any:
+        at = place(cursor, tokens)
+        byte = load_u8(data, at)
+        if byte == 34:
+            return after_text(data, cursor, tokens)
+        if byte == 123 or byte == 91:
+            return after_list_or_object(data, cursor, tokens, nesting)
+        end = _end_of_other(data, at)
+        return FLAGGED_LINE if end == FLAGGED_LINE else after(data, cursor, end, tokens)
+
+    found: Callable[[Any, Any, Any, Any], Any] = after_value
+    return found

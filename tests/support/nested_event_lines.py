@@ -1,0 +1,109 @@
+"""Events with nested lists, objects in lists, integers of any length and escapes; filters of all operators on them."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+from mpi_match.model import make_filter
+from mpi_match.table.table import Table
+from mpi_match.table.vocabulary import Vocabulary
+
+NAMES = ["a", "b", "a.b", "a.b.c", "tags", "scores", "n", "x", "y", "id", "q", "r", "a.c", "", "é", "x.y"]
+_TEXTS = [
+    "",
+    "a",
+    "ab",
+    "abc",
+    "xab",
+    "é",
+    "日本",
+    'a"b',
+    "\\",
+    "\n\t\u0000",
+    "🦀",
+    "a long text, longer than 64 bytes " * 3,
+]
+_INTEGERS = [
+    2**53,
+    2**53 + 1,
+    -(2**53) - 1,
+    2**63,
+    2**64 - 1,
+    2**64,
+    -(2**63),
+    -(2**63) - 1,
+    10**30,
+    10**400,
+    123456789012345678,
+]
+_SCALARS: list[list[Any]] = [
+    *(_TEXTS, [0, 1, -1, 2, 3, 10, -5, 100], _INTEGERS, [0.5, 1.5, -0.0, 1e300, 5e-324, 2.5, 3.0]),
+    *([True, False], [None], ["a", "b", "ab", "ba"], [0, 1, 2, 3, 4]),
+]
+_OPERATORS = ["=", "!=", "<", "<=", ">", ">=", "in", "not in", "between", "prefix", "suffix", "contains", "exists"]
+_DEPTHS = (63, 64, 65, 128, 129, 200)
+_MOST_DEPTH = 4
+
+
+def _value(generator: random.Random, depth: int) -> Any:
+    kind = generator.randrange(8 if depth == _MOST_DEPTH else 14)
+    if kind < 8:
+        return generator.choice(_SCALARS[kind])
+    if kind < 11:
+        return [_value(generator, depth + 1) for _ in range(generator.choice([0, 1, 1, 2, 3, 5]))]
+    return nested_object(generator, depth + 1)
+
+
+def nested_object(generator: random.Random, depth: int = 0) -> dict[str, Any]:
+    """An object of a few names, each of them perhaps a list or an object."""
+    return {generator.choice(NAMES): _value(generator, depth) for _ in range(generator.choice([0, 1, 2, 3, 4, 6]))}
+
+
+def nested_line(generator: random.Random) -> bytes:
+    """A line with such an object, in one of many ways to write it; sometimes what Python does not write."""
+    separators = generator.choice([(",", ":"), (", ", ": "), (" ,  ", "\t: ")])
+    row = nested_object(generator)
+    line = json.dumps(row, ensure_ascii=generator.random() < 0.5, separators=separators).encode()
+    for share, old, new in (
+        (0.1, b'"a"', b'"\\u0061"'),
+        (0.05, b'"b"', b'"\\ud800"'),
+        (0.05, b"1", b"1e400"),
+        (0.02, b"1", b"NaN"),
+        (0.03, b'"b"', b'"a"'),
+    ):
+        if generator.random() < share:
+            line = line.replace(old, new)
+    if generator.random() < 0.02:
+        return b'{"z":' + b"[" * generator.choice(_DEPTHS) + b"1" + b"]" * generator.choice(_DEPTHS) + b"}"
+    return line
+
+
+def _constraint(generator: random.Random) -> list[Any]:
+    op = generator.choice(_OPERATORS)
+    types = {"prefix": "s", "suffix": "s", "contains": "s", "between": "n", "=": "nsb", "!=": "nsb"}.get(op, "ns")
+    type_ = generator.choice(types)
+
+    def value() -> Any:
+        values = {"n": [0, 1, 2, 3, 0.5, -1, 100], "s": ["", "a", "ab", "abc", "b", "é", "xa", "日"], "b": [True, False]}
+        return generator.choice(values[type_])  # type: ignore[arg-type]
+
+    name = generator.choice(NAMES)
+    if op == "exists":
+        return [name, op]
+    operand = value()
+    if op in ("in", "not in"):
+        operand = [value() for _ in range(generator.randint(1, 3))]
+    elif op == "between":
+        operand = sorted([value(), value()])
+    return [name, ("any " if generator.random() < 0.6 else "") + op, operand]
+
+
+def nested_vocabulary(generator: random.Random) -> Vocabulary:
+    """That of a few filters, or of many, on these names."""
+    filters = [
+        make_filter("i", [_constraint(generator) for _ in range(generator.choice([1, 2, 3]))])
+        for _ in range(generator.choice([1, 3, 10, 60, 200]))
+    ]
+    return Table.from_filters(filters).vocabulary

@@ -69,8 +69,11 @@ class FileName(click.Path):
 
 
 def is_device(path: Path) -> bool:
-    """True for what takes bytes as they come and holds none: a device such as /dev/null, or a pipe."""
-    return path.is_char_device() or path.is_fifo()
+    """True for what takes lines as they come and holds none: a device such as /dev/null, or a pipe, whose name says no form
+    other than JSON lines.
+    """
+    said = [form for form, endings in FORMS.items() if path.name.lower().endswith(endings)]
+    return said in ([], ["JSON lines"]) and (path.is_char_device() or path.is_fifo())
 
 
 class InputName(click.ParamType[str]):

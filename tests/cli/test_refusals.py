@@ -44,6 +44,7 @@ def state_of(directory: Path) -> dict[str, bytes | None]:
     return {item.name: item.read_bytes() if item.is_file() else None for item in directory.iterdir()}
 
 
+RUN = ["run", "--table", "table.h5", "--events", "events.jsonl", "-o"]
 MATCH = ["match", "subs.jsonl", "events.jsonl", "--engine", "reference", "-o"]
 
 
@@ -51,18 +52,23 @@ MATCH = ["match", "subs.jsonl", "events.jsonl", "--engine", "reference", "-o"]
     ("arguments", "code", "said"),
     [
         ([*MATCH, "directory"], 3, "directory: cannot be written: it is a directory"),
-        ([*MATCH, "pipe"], 3, "pipe: cannot be written: it is a device or a pipe"),
+        (
+            ["run", "--table", "table.h5", "--events", "events.jsonl", "-o", "pipe"],
+            3,
+            "pipe: cannot be written: it is a device",
+        ),
+        ([*MATCH, "pipe.csv"], 3, "pipe.csv: cannot be written: it is a device or a pipe"),
         ([*MATCH, "no/m.h5"], 3, "no/m.h5: the directory no does not exist"),
         ([*MATCH, "subs.jsonl/m.h5"], 3, "the directory subs.jsonl is not a directory"),
         ([*MATCH, "subs.jsonl"], 3, "subs.jsonl: is an input and would be overwritten"),
-        ([*MATCH, "m", "--rejects", "m"], 3, "m: is an input and would be overwritten"),
-        ([*MATCH, "m.jsonl", "--rejects", "m.jsonl"], 3, "m.jsonl: is an input and would be overwritten"),
+        ([*MATCH, "m", "--rejects", "m"], 3, "m: is another output of this command too"),
+        ([*MATCH, "m.jsonl", "--rejects", "m.jsonl"], 3, "m.jsonl: is another output of this command too"),
         ([*MATCH, ""], 2, "the name is empty"),
         (["match", "table.h5", "events.jsonl", "-o", "m.h5"], 3, "table.h5: is an HDF5 file, not JSON lines"),
         (["match", "subs.jsonl", "packed.jsonl.gz", *MATCH[3:], "m.h5"], 3, "packed.jsonl.gz: is not a whole gzip file"),
         (["match", "subs.jsonl", "cut.jsonl.gz", *MATCH[3:], "m.h5"], 3, "cut.jsonl.gz: is not a whole gzip file"),
         (["export", "matches.h5", "-o", "directory.jsonl"], 3, "directory.jsonl: cannot be written: it is a directory"),
-        (["export", "matches.h5", "-o", "pipe.jsonl"], 3, "pipe.jsonl: cannot be written: it is a device or a pipe"),
+        (["export", "matches.h5", "-o", "pipe.csv"], 3, "pipe.csv: cannot be written: it is a device or a pipe"),
         (["export", "matches.h5", "-o", "no/m.jsonl"], 3, "no/m.jsonl: the directory no does not exist"),
         (["export", ""], 2, "the name is empty"),
         (["inspect", ""], 2, "the name is empty"),
@@ -78,7 +84,7 @@ MATCH = ["match", "subs.jsonl", "events.jsonl", "--engine", "reference", "-o"]
 def test_it_is_refused_and_nothing_is_touched(here: Path, arguments: list[str], code: int, said: str) -> None:
     Path("half.h5").write_bytes(Path("table.h5").read_bytes()[:5000])
     Path("directory.jsonl").mkdir()
-    os.mkfifo("pipe.jsonl")
+    os.mkfifo("pipe.csv")
     Path("packed.jsonl.gz").write_text(EVENT)
     Path("cut.jsonl.gz").write_bytes(gzip.compress(EVENT.encode() * 1000)[:40])
     before = state_of(here)

@@ -76,7 +76,8 @@ def names_in_events(events: EventTable | LineFiles | ColumnFiles) -> set[str]:
         return events.attribute_names
     if isinstance(events, ColumnFiles):
         return names_in_files([Path(name) for name in events.index.files], events.form)
-    return _names_of(events.event(i) for i in range(min(events.n_events, _READ_ROWS)))
+    lines = events.batch(0, min(events.n_events, _READ_ROWS)).data.tobytes().split(b"\n")
+    return _names_of(_event_of(line, events.form) for line in lines if trimmed(line))
 
 
 def _columns_of(file: Path) -> list[str]:

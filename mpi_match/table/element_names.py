@@ -28,20 +28,13 @@ class ElementNames:
     between: list[tuple[int, float, float]] = field(default_factory=list)
     not_in: list[tuple[int, Type, frozenset[Value]]] = field(default_factory=list)
     judged: list[tuple[int, Op, Type, Operand]] = field(default_factory=list)
-    _n_others: int = 0
     _listed: dict[tuple[Type, Value], list[int]] = field(default_factory=dict)
     _prefixes: Pieces = field(default_factory=Pieces)
     _suffixes: Pieces = field(default_factory=Pieces)
     _contained: Pieces = field(default_factory=Pieces)
 
-    @property
-    def has_only_equal(self) -> bool:
-        """Are all names of `any =`?"""
-        return not self._n_others
-
     def add(self, name: VirtualName, name_id: int) -> None:
         """Take up a name that is no `any =`, which `find` finds."""
-        self._n_others += 1
         if name.op is None:
             self.extremes[name.form, name.type] = name_id
             return

@@ -10,18 +10,21 @@ The words are Siena's (Carzaniga, Rosenblum, Wolf, 2001):
     predicate   a disjunction of filters
     interface   where a predicate lives and where events are delivered     "mobile-7"
 
-Three rules decide the corner cases:
+Four rules decide the corner cases:
 
 * **Types never meet.**  There are numbers (IEEE doubles), strings (compared by their UTF-8 bytes) and booleans.  A number
   is never equal to a string, and it is not *different* from one either: a constraint of one type is simply not satisfied
   by a value of another.
 * **Absent never satisfies.**  Also `!=` and `not in` need an attribute of that name and type.  Only `absent` asks for
   absence.
+* **What is not named is not looked at.**  Any JSON object is an event; only an attribute that a filter names, and that
+  cannot be read, makes it a bad one.
 * **Nothing is rounded.**  An integer beyond 2^53 has no exact double; it is refused, not approximated.  Decimals are the
   doubles that they are read as (`decimal`): 0.1 is the double nearest to it.
 
 A list is of no type that a plain operator knows: it satisfies `exists` and no other of them.  `any OP` asks whether some
 element satisfies OP (`has` is `any =`); a value that is no list counts as a list of one, and an empty list satisfies none.
+Names go through lists of objects, lists in lists flatten, and nulls in lists are skipped (`ingest.rows.flatten`).
 
 NaN satisfies only `exists`; -0.0 equals 0.0.  A filter without constraints matches every event (in its area).
 

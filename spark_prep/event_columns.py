@@ -1,6 +1,6 @@
 """Columns of typed event sources (Parquet, DataFrames): which of them can be attributes; see `columns.arrow_to_events`.
 
-A column of a type that no attribute has (a date, an array of arrays, bytes, ...) is
+A column of a type that no attribute has (a date, bytes, an array of structs with one of these, ...) is
 
 * an error before the job when a filter of the table names it, or when it is to hold the location or the id;
 * left out otherwise: no filter asks for it, and it must not make every event a bad row.
@@ -43,7 +43,13 @@ _USABLE = (
 
 
 def _is_usable(dtype: T.DataType) -> bool:
-    of = dtype.elementType if isinstance(dtype, T.ArrayType) else dtype
+    if not isinstance(dtype, T.ArrayType):
+        return isinstance(dtype, _USABLE)
+    of: T.DataType = dtype
+    while isinstance(of, T.ArrayType):
+        of = of.elementType
+    if isinstance(of, T.StructType):  # names go through arrays
+        return all(_is_usable(inner) for _, inner in _leaves(of))
     return isinstance(of, _USABLE)
 
 
@@ -81,7 +87,8 @@ def usable(source: RowSource, needed: frozenset[str], form: EventForm) -> tuple[
     if not wrong:
         return source, ()
     kept = _without(F.col("row"), schema, {leaves[name][0] for name in wrong})
-    return replace(source, rows=source.rows.withColumn("row", kept)), tuple(wrong)
+    below = (f"{name}." for name, dtype in wrong.items() if isinstance(dtype, T.ArrayType))  # what its structs may have
+    return replace(source, rows=source.rows.withColumn("row", kept)), (*wrong, *below)
 
 
 def _unusable(files: Sequence[Path], needed: frozenset[str], form: EventForm) -> tuple[str, ...]:

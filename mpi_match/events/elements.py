@@ -130,13 +130,14 @@ def _extremes(
         return (np.zeros(0, np.int64),) * 3
     used, order = np.unique(some.string, return_inverse=True)
     texts = [strings[int(i)] for i in used] if type_ is Type.STRING else []
-    rank = np.argsort(np.array(sorted(range(len(texts)), key=texts.__getitem__), np.int64))
+    ranked = sorted(set(texts))  # columns may have a text several times
+    places = {text: place for place, text in enumerate(ranked)}
+    rank = np.array([places[text] for text in texts], np.int64)
     value = rank[order] if type_ is Type.STRING else some.number
     least, greatest = np.minimum.reduceat(value, first), np.maximum.reduceat(value, first)
     name = ids[some.base[first]]
     chosen = greatest if form == GREATEST_FORM else least
     if type_ is Type.STRING:
-        ranked = sorted(texts)
         pairs = zip(name.tolist(), chosen.tolist(), strict=True)
         code = np.fromiter((vocabulary.string_code(n, ranked[i]) for n, i in pairs), np.int64, len(name))
     else:

@@ -81,7 +81,7 @@ def names_in_events(events: EventTable | LineFiles | ColumnFiles) -> set[str]:
 
 
 def _columns_of(file: Path) -> list[str]:
-    from mpi_match.ingest.columns.arrow import leaves  # loads pyarrow
+    from mpi_match.ingest.columns.arrow_lists import leaves  # loads pyarrow
 
     with ColumnFile(file.open("rb"), str(file), frozenset(), PLAIN) as found:
         return [".".join(path) for path, _ in leaves(found.schema)]

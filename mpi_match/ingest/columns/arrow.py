@@ -6,7 +6,7 @@
     dictionary of these                                               as their entries, which are encoded once
     struct                                                            its fields, under dotted names
     null                                                              absent in every event, as every null is
-    list, large_list, fixed_size_list of these                        lists
+    list, large_list, fixed_size_list of these                        lists; of structs and of lists, see `arrow_lists`
     list_view, run-end encoded arrays, bool8, uuid, json, tensors     as what they hold (`plain_arrow`)
 
 Only the columns are looked at that are *needed*: those that constraints name, those of location and id.  A needed column of
@@ -15,7 +15,7 @@ another type is an error.  A decimal is the number that its digits would be in J
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -25,15 +25,14 @@ import pyarrow.compute as pc
 
 from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
+from mpi_match.ingest.columns.arrow_lists import Path, array_at, is_any_list, leaves
 from mpi_match.ingest.columns.exact_integers import are_exact
-from mpi_match.ingest.columns.plain_arrow import plain_array, plain_type
+from mpi_match.ingest.columns.plain_arrow import plain_type
 from mpi_match.ingest.columns.python import refused_type
 from mpi_match.ingest.columns.typed import ColumnChunk, ListColumn, TypedColumn, Validity
 from mpi_match.ingest.rows.flatten import Names
 from mpi_match.ingest.rows.judge import EventForm, event_of_row
 from mpi_match.model import MAX_EXACT_INTEGER, ModelError, Type, number_of_digits
-
-Path = tuple[str, ...]
 
 
 class NeededColumns(NamedTuple):
@@ -56,7 +55,7 @@ class NeededColumns(NamedTuple):
             every.append(name)
             is_needed = name in needed
             if not is_scalar(type_) and not (is_list(type_) and name not in scalars):
-                if is_needed or any(each.startswith(f"{name}.") for each in needed):  # in a map, or in structs of a list
+                if is_needed or any(each.startswith(f"{name}.") for each in needed):  # in a map
                     raise ModelError(refused_type(name, str(type_)))
             elif is_needed and name in paths:
                 raise ModelError(f"two columns have the name {name!r}")
@@ -76,11 +75,7 @@ class NeededColumns(NamedTuple):
         """The arrays of a batch."""
         found = {}
         for name, (first, *rest) in self.paths.items():
-            array = batch.column(batch.schema.get_field_index(first))
-            for field in rest:
-                fields = {each.name: i for i, each in enumerate(array.type)}
-                array = array.flatten()[fields[field]]  # null where the struct is
-            found[name] = plain_array(array)
+            found[name] = array_at(batch.column(batch.schema.get_field_index(first)), rest)
         return found
 
 
@@ -197,15 +192,6 @@ def json_value(value: Any) -> Any:
     return value
 
 
-def leaves(fields: Any, path: Path = ()) -> Iterator[tuple[Path, pa.DataType]]:
-    """The columns of a schema, and the fields of structs, each with its type."""
-    for field in fields:
-        if pa.types.is_struct(field.type):
-            yield from leaves(field.type, (*path, field.name))
-        else:
-            yield (*path, field.name), plain_type(field.type)
-
-
 def is_scalar(type_: pa.DataType) -> bool:
     """Is it a type of values of attributes?"""
     types = pa.types
@@ -223,9 +209,7 @@ def is_scalar(type_: pa.DataType) -> bool:
 
 def is_list(type_: pa.DataType) -> bool:
     """Is it a type of lists of such values?"""
-    types = pa.types
-    found = types.is_list(type_) or types.is_large_list(type_) or types.is_fixed_size_list(type_)
-    return bool(found and is_scalar(type_.value_type))
+    return is_any_list(type_) and is_scalar(plain_type(type_.value_type))
 
 
 def _is_text(type_: pa.DataType) -> bool:

@@ -22,10 +22,10 @@ from mpi_match.ingest.columns.arrow import (
     is_list,
     is_scalar,
     json_value,
-    leaves,
     typed_columns,
     with_doubted,
 )
+from mpi_match.ingest.columns.arrow_lists import leaves
 from mpi_match.ingest.columns.to_events import events_of_chunk
 from mpi_match.ingest.rows.flatten import MAX_DEPTH, Names
 from mpi_match.ingest.rows.judge import EventForm, event_of_row

@@ -40,7 +40,8 @@ class ColumnFile:
         except ImportError:
             handle.close()
             raise ModelError(f"{name}: needs pyarrow: {sys.executable} -m pip install pyarrow") from None
-        from mpi_match.ingest.columns.arrow import NeededColumns, leaves
+        from mpi_match.ingest.columns.arrow import NeededColumns
+        from mpi_match.ingest.columns.arrow_lists import leaves
 
         self._handle, self._name, self._pa = handle, name, pa
         self._parquet: Any = None

@@ -87,7 +87,8 @@ def events_of_arrow(reader: pa.RecordBatchReader, form: EventForm, rejects: Reje
 
     Raises ModelError for a column of an unusable type.
     """
-    from mpi_match.ingest.columns.arrow import NeededColumns, is_list, is_scalar, leaves
+    from mpi_match.ingest.columns.arrow import NeededColumns, is_list, is_scalar
+    from mpi_match.ingest.columns.arrow_lists import leaves
     from mpi_match.ingest.columns.arrow_to_events import events_of_batch  # loads Numba
     from mpi_match.ingest.json.join_events import JoinedEvents
 

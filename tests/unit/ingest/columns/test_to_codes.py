@@ -249,7 +249,7 @@ def test_columns_that_no_filter_names_are_not_looked_at() -> None:
     ("column", "said"),
     [
         (pa.array([datetime.date(2026, 1, 1)]), "the column 'a' is of type date32.*cast it to one of them"),
-        (pa.array([[[1]]]), "the column 'a' is of type list<"),
+        (pa.array([[[b"x"]]]), "the column 'a' is of type large_list<"),
         (pa.array([b"x"]), "the column 'a' is of type binary"),
         (pa.array([[("x", 1)]], pa.map_(pa.string(), pa.int64())), "the column 'a' is of type map<"),
         (pa.array([2**53 + 1]), r"event 0: attribute 'a': the integer 9007199254740993 is beyond 2\^53"),

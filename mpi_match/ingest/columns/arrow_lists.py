@@ -1,0 +1,101 @@
+"""Names that go through lists in columns of Arrow, as they do in rows (`ingest.rows.flatten`).
+
+list<struct<arn: string, tags: list<string>>> named r      r: a list without elements; r.arn, r.tags: lists of strings
+list<list<int64>> named m                                  m: a list of numbers
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mpi_match.arrays.csr import offsets_of
+from mpi_match.ingest.columns.plain_arrow import plain_array, plain_type
+
+Path = tuple[str, ...]
+
+
+def is_any_list(type_: pa.DataType) -> bool:
+    """Is it a type of lists, whatever is in them?"""
+    types = pa.types
+    return bool(types.is_list(type_) or types.is_large_list(type_) or types.is_fixed_size_list(type_))
+
+
+def leaves(fields: Any, path: Path = ()) -> Iterator[tuple[Path, pa.DataType]]:
+    """The columns of a schema, and the fields of structs, also of those in lists, each with its type.
+
+    That of lists in lists, and of a field of structs in lists, is one list; lists of structs are lists of nulls.
+    """
+    for field in fields:
+        yield from _leaves_of((*path, field.name), plain_type(field.type), is_inside=False)
+
+
+def _leaves_of(path: Path, type_: pa.DataType, is_inside: bool) -> Iterator[tuple[Path, pa.DataType]]:
+    inner, n_lists = type_, 0
+    while is_any_list(inner):
+        inner, n_lists = plain_type(inner.value_type), n_lists + 1
+    if pa.types.is_struct(inner):
+        if n_lists:
+            yield path, pa.large_list(pa.null())
+        for field in inner:
+            yield from _leaves_of((*path, field.name), plain_type(field.type), is_inside or n_lists > 0)
+    else:
+        yield path, pa.large_list(inner) if is_inside or n_lists > 1 else type_
+
+
+def array_at(array: pa.Array, fields: Sequence[str]) -> pa.Array:
+    """The array of a leaf: of a column, or of the field of structs in it that `fields` lead to."""
+    for at, field in enumerate(fields):
+        array = plain_array(array)
+        if is_any_list(array.type):
+            return _through_lists(array, fields[at:])
+        array = _field(array, field)
+    array = plain_array(array)
+    if is_any_list(array.type):
+        inner = plain_type(array.type.value_type)
+        if is_any_list(inner) or pa.types.is_struct(inner) or inner != array.type.value_type:
+            return _through_lists(array, ())
+    return array
+
+
+def _field(array: pa.Array, name: str) -> pa.Array:
+    """A field of structs: null where the struct is."""
+    at = next(i for i, each in enumerate(array.type) if each.name == name)
+    return array.flatten()[at]
+
+
+def _through_lists(array: pa.Array, fields: Sequence[str]) -> pa.Array:
+    """The lists, one for each row, of the values under a name in an array that is of lists; null where there is none."""
+    n, row = len(array), np.arange(len(array))
+    items, row = _there(array, row)
+    for field in fields:
+        items, row = _elements(items, row)
+        items, row = _there(_field(items, field), row)
+    is_absent = np.ones(n, bool)
+    is_absent[row] = False
+    items, row = _elements(items, row)
+    if pa.types.is_struct(items.type):
+        items, row = pa.nulls(0), row[:0]
+    offsets = pa.array(offsets_of(np.bincount(row, minlength=n)), pa.int64())
+    return pa.LargeListArray.from_arrays(offsets, items, mask=pa.array(is_absent))
+
+
+def _there(items: pa.Array, row: Any) -> tuple[pa.Array, Any]:
+    """The items that are not null, and their rows i64."""
+    items = plain_array(items)
+    if not items.null_count:
+        return items, row
+    is_there = items.is_valid()
+    return items.filter(is_there), row[np.asarray(is_there)]
+
+
+def _elements(items: pa.Array, row: Any) -> tuple[pa.Array, Any]:
+    """The items in lists, to any depth, without nulls, and their rows i64."""
+    while is_any_list(items.type):
+        row = np.repeat(row, np.asarray(pc.list_value_length(items)))
+        items, row = _there(items.flatten(), row)
+    return items, row

@@ -142,8 +142,9 @@ def test_integers_of_thousands_of_digits_are_bad_values() -> None:
 def test_no_number_is_rounded(raw: object) -> None:
     with pytest.raises(model.ModelError, match="that has no exact double is not rounded"):
         model.value_of(raw)
+    table = api.make_table([model.make_filter("i", [["a", "exists"]])])
     with pytest.raises(model.ModelError, match=r"^event 1: attribute 'a': .*that has no exact double is not rounded"):
-        api.make_events({"a": np.array([1, raw], np.longdouble if isinstance(raw, np.longdouble) else object)})
+        api.make_batch(table, {"a": np.array([1, raw], np.longdouble if isinstance(raw, np.longdouble) else object)})
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def test_match_sets_bad_rows_aside_with_reason_file_and_line(rows: list[Any], tm
     )
     assert list(MatchesFile.load(tmp_path / "m.h5").rows()) == [["hot", "near"], [], [], ["hot"]]
     assert json.loads(result.stdout)["rejected"] == 2
-    assert "events.jsonl, line 3: the number 1e999 is beyond the range of a double" in result.stderr
+    assert "events.jsonl, line 3: attribute 'temp': the number 1e999 is beyond the range of a double" in result.stderr
     bad = [json.loads(line) for line in (tmp_path / "bad.jsonl").read_text().splitlines()]
     assert [(Path(b["file"]).name, b["line"]) for b in bad] == [("a.jsonl.gz", 3), ("events.jsonl", 3)]
     assert json.loads(bad[0]["row"])["interface"] == "broken"

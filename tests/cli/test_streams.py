@@ -105,7 +105,7 @@ def test_every_line_is_answered_before_the_next_one_comes(subscriptions: Path) -
 def test_answers_are_those_of_a_file(subscriptions: Path, tmp_path: Path) -> None:
     """Many events at once, bad rows, blank lines, ids, and a last line without line feed."""
     rows = [json.dumps({"temp": i % 60, "id": f"e{i}", "x": i % 7, "y": 0}) for i in range(40_000)]
-    rows[100:103] = [BAD, "", '{"temp": [[1]]}']
+    rows[100:103] = [BAD, "", '{"temp": 1e400}']
     (tmp_path / "events.jsonl").write_text("\n".join(rows))
     how = [*LOCATION, "--id", "id", "--engine", "keyed", "--rejects"]
     mpi_match("match", subscriptions, tmp_path / "events.jsonl", *how, tmp_path / "a", "-o", tmp_path / "out.jsonl")

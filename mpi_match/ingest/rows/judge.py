@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from io import BufferedIOBase
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from mpi_match.ingest.rows.deep_json import Hooks, parse_deep
@@ -59,7 +59,9 @@ from mpi_match.model import (
     make_filter,
     plain,
 )
-from mpi_match.table.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from mpi_match.table.vocabulary import Vocabulary
 
 LINE_ENDINGS = (".jsonl", ".json", ".ndjson")
 """Extensions of JSON lines files."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 import copy
 import pickle
 import random
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -203,6 +205,39 @@ def _no_memory(*_: Any) -> None:
 
 def _no_device(**_: Any) -> None:
     raise EngineError("no device")
+
+
+SIGNALS = """
+import random, signal, time
+from mpi_match import make_table, open_engine
+from mpi_match.changes.live_table import LiveTable
+from mpi_match.ingest.rows.judge import change_of_row
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+rows = [{"interface": f"i{i}", "constraints": [["k", "=", i % 50]], "id": f"b{i}"} for i in range(200)]
+live = LiveTable(make_table(rows))
+filters = open_engine("keyed", live.table, live=True).live_filters
+changes = live.apply([change_of_row({"consolidate": True}, stamped=False)], [])
+signal.signal(signal.SIGALRM, interrupt)
+draw, n, end = random.Random(0), 0, time.monotonic() + 3
+while time.monotonic() < end:
+    try:
+        signal.setitimer(signal.ITIMER_REAL, draw.uniform(1e-5, 4e-4))
+        for _ in range(20):
+            filters.update(changes)
+    except KeyboardInterrupt:
+        n += 1
+signal.setitimer(signal.ITIMER_REAL, 0)
+print(n > 100)
+"""
+
+
+def test_signals_reach_compiled_code_between_its_steps_only() -> None:
+    """Numba takes no care of an interrupt while it makes an array that compiled code returns: null pointers, SystemError."""
+    done = subprocess.run([sys.executable, "-c", SIGNALS], capture_output=True, text=True, check=False, timeout=100)
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
 
 
 @every_live_engine

@@ -120,33 +120,8 @@ class Entered(NamedTuple):
 
 
 @jit
-def enter_changes(
-    kind: Array, target: Array, area: Array, row: Array, interface: Array, added: Added, tables: SlotTables
-) -> Any:
-    """Enter changes (columns of `Changes`; ADDs refer to rows of `added`).
-
-    Returns an `Entered`, the outcome (DONE, or the error of the first change that cannot be entered), and how many were
-    entered.
-    """
-    entered = _room_for(kind, target, row, added, tables)
-    for i in range(len(kind)):
-        filter_id, outcome = np.int64(target[i]), DONE
-        if kind[i] == _MOVE:
-            outcome = _move(filter_id, area[i], tables, entered)
-        elif kind[i] == _ADD:
-            outcome = _add(filter_id, row[i], interface[i], added, tables, entered)
-        elif kind[i] == _REMOVE:
-            outcome = _remove(filter_id, tables, entered)
-        elif kind[i] == _REMOVE_INTERFACE:
-            _remove_interface(filter_id, tables, entered)
-        if outcome != DONE:
-            return entered, outcome, i
-    return entered, DONE, len(kind)
-
-
-@inlined
-def _room_for(kind: Array, target: Array, row: Array, added: Added, tables: SlotTables) -> Entered:
-    """Arrays large enough for all that changes can leave to do.
+def room_for(kind: Array, target: Array, row: Array, added: Added, tables: SlotTables) -> tuple[int, int, int, int]:
+    """The most steps, marks, words and bucket keys that changes can leave to do.
 
     A filter is removed at most once for each time that it was added; a filter of the trie is removed at most once.
     """
@@ -167,16 +142,42 @@ def _room_for(kind: Array, target: Array, row: Array, added: Added, tables: Slot
             while later > 0 and n_leaving < n_there:
                 n_leaving += 1
                 later = np.int64(tables.came.before[later - 1])
-    n_steps = len(kind) + n_added + min(n_leaving, n_there)
-    steps = np.empty((n_steps, STEP_WORDS), np.uint64)
-    return Entered(
-        steps,
-        np.empty(min(n_marks, len(origin.entries)), np.int64),
-        np.empty(n_words, np.int64),
-        np.empty(n_added, np.int64),
-        np.zeros(N_BUCKET_KEYS + 1, np.int64),
-        steps.view(np.float64),
-    )
+    return len(kind) + n_added + min(n_leaving, n_there), min(n_marks, len(origin.entries)), n_words, n_added
+
+
+def nothing_entered(room: tuple[int, int, int, int]) -> Entered:
+    """Arrays with room for what changes leave to do.
+
+    Made here: Numba makes those that compiled code returns with code of Python, and crashes where that is interrupted.
+    """
+    n_steps, n_marks, n_words, n_keys = room
+    steps, counts = np.empty((n_steps, STEP_WORDS), np.uint64), np.zeros(N_BUCKET_KEYS + 1, np.int64)
+    marks, words, bucket_keys = (np.empty(n, np.int64) for n in (n_marks, n_words, n_keys))
+    return Entered(steps, marks, words, bucket_keys, counts, steps.view(np.float64))
+
+
+@jit
+def enter_changes(
+    columns: tuple[Array, Array, Array, Array, Array], added: Added, tables: SlotTables, entered: Entered
+) -> tuple[int, int]:
+    """Enter changes (`columns` kind, target, area, row and interface of `Changes`; ADDs refer to rows of `added`).
+
+    Returns the outcome (DONE, or the error of the first change that cannot be entered), and how many were entered.
+    """
+    kind, target, area, row, interface = columns
+    for i in range(len(kind)):
+        filter_id, outcome = np.int64(target[i]), DONE
+        if kind[i] == _MOVE:
+            outcome = _move(filter_id, area[i], tables, entered)
+        elif kind[i] == _ADD:
+            outcome = _add(filter_id, row[i], interface[i], added, tables, entered)
+        elif kind[i] == _REMOVE:
+            outcome = _remove(filter_id, tables, entered)
+        elif kind[i] == _REMOVE_INTERFACE:
+            _remove_interface(filter_id, tables, entered)
+        if outcome != DONE:
+            return outcome, i
+    return DONE, len(kind)
 
 
 @inlined

@@ -49,6 +49,8 @@ from mpi_match.engines.keyed.grid.apply_changes import (
     SlotTables,
     enter_changes,
     enter_moves,
+    nothing_entered,
+    room_for,
 )
 from mpi_match.engines.keyed.grid.bucket_keys import BucketKeys
 from mpi_match.engines.keyed.grid.geometry import LOW, N_LEVELS, level_of
@@ -203,8 +205,11 @@ class LiveFilters:
             self._origin,
             *(self.words, self.sub_buckets, self.levels, self._counters),
         )
-        columns = changes.kind, changes.target, changes.area, changes.row, changes.interface
-        entered, outcome, n = enter_changes(*map(np.array, columns), added, tables)  # copies: of one type, so compiled once
+        # copies: of one type, so compiled once
+        kind, target, row = map(np.array, (changes.kind, changes.target, changes.row))
+        columns = kind, target, np.array(changes.area), row, np.array(changes.interface)
+        entered = nothing_entered(room_for(kind, target, row, added, tables))
+        outcome, n = enter_changes(columns, added, tables, entered)
         if outcome != DONE:
             raise EngineError(f"filter {changes.target[n]} {WRONG[outcome]}")
         return Effects(*(some[:k] for some, k in zip(entered, entered.counts.tolist(), strict=False)))

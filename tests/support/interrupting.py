@@ -111,6 +111,6 @@ def raised_at(step: int | None, error: BaseException) -> Iterator[Steps]:
 def _sheltered(path: str) -> frozenset[int]:
     """The lines of a file that `raised_at` leaves out."""
     tree = ast.parse(Path(path).read_bytes())
-    withs = (node.lineno for node in ast.walk(tree) if isinstance(node, ast.With))
+    entered = (node.lineno for node in ast.walk(tree) if isinstance(node, ast.With))
     lasts = (node.finalbody[0].lineno for node in ast.walk(tree) if isinstance(node, ast.Try) and node.finalbody)
-    return frozenset((*withs, *lasts))
+    return frozenset((*entered, *lasts))

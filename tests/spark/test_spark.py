@@ -355,10 +355,9 @@ def test_the_command_line(spark: SparkSession, rows: list[dict[str, Any]], tmp_p
     printed = mpi_match("compile", "subscriptions", path, "-o", output, "--json")
     assert json.loads(printed.stdout)["rows"] == 30
     assert "from 30 rows" in printed.stderr
-    printed = mpi_match("compile", "events", path, "--table", output, "-o", tmp_path / "e.h5", "--location", "x,y", code=3)
-    line = only_line(printed)
-    assert "in.jsonl: holds no usable event" in line
-    assert "it is a subscription: are two files exchanged?" in line
+    printed = mpi_match("compile", "events", path, "--table", output, "-o", tmp_path / "e.h5", "--location", "x,y")
+    assert "no event has 'x' or 'y', which --location or --id names" in printed.stderr
+    assert "no event has an attribute that a filter names" in printed.stderr
     assert "mpi-match: cannot read" in only_line(mpi_match("compile", "subscriptions", "absent", "-o", output, code=3))
 
 

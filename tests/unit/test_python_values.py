@@ -153,7 +153,7 @@ def test_a_decimal_is_what_its_digits_are_in_json(text: str) -> None:
     results = []
     for row in (lambda: parse_json(f'{{"x": {text}}}'), lambda: {"x": Decimal(text)}):
         try:
-            results.append(str(event_of_row(row())))
+            results.append(str(event_of_row(row())).lower())  # the exponent of a Decimal is written as E
         except model.ModelError as error:
             results.append("refused " + str(error).partition(" beyond ")[2])
     assert results[0] == results[1]
@@ -187,8 +187,8 @@ def test_a_row_may_be_any_mapping(of: Any) -> None:
     live.update([of(add=of(interface="rome", constraints=[["milan.city", "=", "milan"]])), of(remove=str(NAME))])
     assert live.match([row, {City.MILAN: row}]) == [[], ["rome"]]
     rejects: list[mpi_match.Reject] = []
-    mpi_match.make_batch(mpi_match.make_table([subscription]), [of(p=of(x=None), y=b"?")], rejects=rejects)
-    assert json.loads(rejects[0].row) == {"p": {"x": None}, "y": "b'?'"}
+    mpi_match.make_batch(mpi_match.make_table([subscription]), [of(p=of(x=b"?"), y=None)], rejects=rejects)
+    assert json.loads(rejects[0].row) == {"p": {"x": "b'?'"}, "y": None}
 
 
 def test_names_are_strings_of_any_type() -> None:

@@ -148,12 +148,12 @@ def test_what_stands_for_no_value_is_refused(raw: Any, said: str | None) -> None
         model.value_of(raw)
 
 
-@pytest.mark.parametrize("text", ["9007199254740993.0", "9007199254740993", "0.10", "1e400", "1e-400", "-0.0", "12.00"])
+@pytest.mark.parametrize("text", ["9007199254740993.0", "9007199254740993", "0.10", "1E+400", "1E-400", "-0.0", "12.00"])
 def test_a_decimal_is_what_its_digits_are_in_json(text: str) -> None:
     results = []
     for row in (lambda: parse_json(f'{{"x": {text}}}'), lambda: {"x": Decimal(text)}):
         try:
-            results.append(str(event_of_row(row())).lower())  # the exponent of a Decimal is written as E
+            results.append(str(event_of_row(row())))
         except model.ModelError as error:
             results.append("refused " + str(error).partition(" beyond ")[2])
     assert results[0] == results[1]

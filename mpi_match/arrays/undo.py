@@ -18,7 +18,7 @@ _NOTHING: Final = object()
 
 
 class Undo:
-    """What was there before, in the order of the writes; one flat list, which the garbage collector scans as one object."""
+    """Values before the writes, in their order; one flat list, which the garbage collector scans as one object."""
 
     def __init__(self) -> None:
         self._old: list[Any] = []
@@ -79,5 +79,5 @@ class Undo:
             del self._old[-3:]
 
     def forget(self) -> None:
-        """What was written stays."""
+        """Keep what was written."""
         self._old.clear()

@@ -223,14 +223,14 @@ class Counts(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What no event has: `never_seen` and `doubts` of `LocalSummary`."""
+    """The names that no event has: `never_seen` and `doubts` of `LocalSummary`."""
 
     never_seen: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, prepared: Prepared[Any], queue: EventQueue, form: EventForm, files: Sequence[Path] = ()) -> Seen:
-        """What no event of a queue has had, which were those of `files`, if they can be read again."""
+        """The names that no event of a queue has had, which were those of `files`, if they can be read again."""
         vocabulary, found = prepared.stream.table.vocabulary, []
         if vocabulary.n_names and not queue.named and not queue.located:
             found.append(none_named(vocabulary.attribute_names, names_in_files(files, form) if files else ()))

@@ -68,7 +68,7 @@ class ScanLog:
 
     @property
     def any_named(self) -> bool:
-        """Has any event an attribute that a filter names, or a location, as far as is known?"""
+        """The answer, as far as it is known, if any event has an attribute that a filter names, or a location."""
         return self._named or self._located
 
     def _take(self, report: ScanReport) -> None:

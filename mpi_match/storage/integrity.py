@@ -23,7 +23,10 @@ from mpi_match.errors import MpiMatchError
 from mpi_match.exit_codes import ExitCode
 
 MAGIC = b"mpi-match"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+"""The version of the files that are written."""
+READ_VERSIONS = (2, FORMAT_VERSION)
+"""The versions of the files that are read."""
 DAMAGE = (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError)
 """What h5py raises, depending on the byte, for a file that is damaged or does not have the objects that its names
 suggest.

@@ -15,8 +15,8 @@ from isal.isal_zlib import crc32
 from mpi_match.arrays.csr import Array
 from mpi_match.storage.integrity import (
     DAMAGE,
-    FORMAT_VERSION,
     MAGIC,
+    READ_VERSIONS,
     FileChanged,
     StorageError,
     bytes_of,
@@ -345,9 +345,10 @@ def _checked_attributes(path: Path, file: h5py.File, kind: str) -> dict[str, Any
         )
     attributes = attributes_of(path, file)
     version = attributes.get("format_version")
-    if version != FORMAT_VERSION:
+    if version not in READ_VERSIONS:
+        expected = " or ".join(map(str, READ_VERSIONS))
         raise StorageError(
-            f"{path}: format_version found {version}, expected {FORMAT_VERSION}; compile it again with this version"
+            f"{path}: format_version found {version}, expected {expected}; compile it again with this version"
         )
     if attributes.get("kind") != kind:
         raise StorageError(f"{path}: holds {attributes.get('kind')!r}, expected {kind!r}; were two files exchanged?")

@@ -43,7 +43,7 @@ def damage(source: Path, path: Path, what: str) -> Path:
         ("missing", "no such file"),
         ("not HDF5", "not a readable HDF5 file"),
         ("truncated", "truncated"),
-        ("another version", "format_version found 99, expected 2"),
+        ("another version", "format_version found 99, expected 2 or 3"),
     ],
 )
 def test_a_table_that_cannot_be_used_is_one_line_and_exit_code_3(

@@ -126,7 +126,8 @@ def _content(path: Path, file: h5py.File, kind: str) -> Content:
         attributes[name] = value.item().decode() if is_text else value.item()
         demand(attributes[name] != "", f"attribute {name} is empty")
         demand(name != "complete" or dtype.str == "|u1", "complete is no u1")
-    expected = {"magic": "mpi-match", "kind": kind, "format_version": 2, "complete": 1}
+    demand(attributes.get("format_version") in (2, 3), "format_version")
+    expected = {"magic": "mpi-match", "kind": kind, "format_version": int(attributes["format_version"]), "complete": 1}
     for name, wanted in expected.items():
         demand((type(attributes.get(name)), attributes.get(name)) == (type(wanted), wanted), name)
     arrays: dict[str, Any] = {}

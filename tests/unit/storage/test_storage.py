@@ -191,6 +191,16 @@ def test_kind_of_file(path: Path, tmp_path: Path) -> None:
     assert kind_of_file(tmp_path / "foreign.h5") is None
 
 
+@pytest.mark.parametrize("version", [2, 3])
+def test_files_of_each_version_that_is_known_are_read(version: int, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mpi_match.storage.writer.FORMAT_VERSION", version)
+    write(path)
+    with Reader(path, "table") as reader:
+        assert reader.attributes["format_version"] == version
+        for name, array in ARRAYS.items():
+            assert reader.array(name).tobytes() == array.tobytes()
+
+
 # What is refused.
 
 
@@ -212,10 +222,12 @@ def add_dataset(file: h5py.File) -> None:
         ),
         pytest.param(lambda file: file.attrs.__delitem__("magic"), "magic found None, expected 'mpi-match'", id="no magic"),
         pytest.param(
-            set_attribute("format_version", 99), "format_version found 99, expected 2; compile it again", id="version"
+            set_attribute("format_version", 99), "format_version found 99, expected 2 or 3; compile it again", id="version"
         ),
         pytest.param(
-            lambda file: file.attrs.__delitem__("format_version"), "format_version found None, expected 2", id="no version"
+            lambda file: file.attrs.__delitem__("format_version"),
+            "format_version found None, expected 2 or 3",
+            id="no version",
         ),
         pytest.param(
             set_attribute("kind", np.bytes_("events")),

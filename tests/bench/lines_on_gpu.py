@@ -54,8 +54,8 @@ from mpi_match.ingest.files.blocks import LineBlock
 from mpi_match.ingest.files.ranges import ranges_of
 from mpi_match.ingest.json.event_scanner import EventScanner, LineScanner, ScannedEvents
 from mpi_match.ingest.json.subscription_scanner import read_subscriptions
-from mpi_match.ingest.rows.formats import event_rows, subscription_rows
 from mpi_match.ingest.rows.judge import EventForm
+from mpi_match.ingest.rows.to_json import event_rows, subscription_rows
 from mpi_match.lab.workloads.files import LOCATION
 from mpi_match.lab.workloads.scenarios import SCENARIOS
 from mpi_match.table.table import Table

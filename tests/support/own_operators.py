@@ -99,8 +99,8 @@ def check(kind: str, folder: Path) -> None:
     from mpi_match.engines import REGISTRY
     from mpi_match.errors import EngineError
     from mpi_match.ingest.json.subscription_scanner import SubscriptionScanner
-    from mpi_match.ingest.rows.formats import subscription_rows
     from mpi_match.ingest.rows.judge import subscription_filters
+    from mpi_match.ingest.rows.to_json import subscription_rows
     from mpi_match.table.subscriptions import Subscriptions
     from mpi_match.table.table import Table
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpi_match.ingest.rows.formats import subscription_rows
+from mpi_match.ingest.rows.to_json import subscription_rows
 from mpi_match.model import OPS, ModelError, constraint, make_filter
 from mpi_match.operators import OPERATORS, Form, Op, Takes, Type
 from mpi_match.table.constraints import encode

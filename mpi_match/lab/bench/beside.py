@@ -27,7 +27,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from mpi_match.ingest.rows.formats import subscription_rows
+from mpi_match.ingest.rows.to_json import subscription_rows
 from mpi_match.lab.bench.workload import Workload
 from mpi_match.matches.matches import Matches
 from mpi_match.model import Event

@@ -22,8 +22,8 @@ from typing import Any
 
 from mpi_match.events.event_table import event_counts, save_events
 from mpi_match.events.schema import EVENTS
-from mpi_match.ingest.rows.formats import event_rows, subscription_rows
 from mpi_match.ingest.rows.judge import EventForm
+from mpi_match.ingest.rows.to_json import event_rows, subscription_rows
 from mpi_match.lab.workloads.scenarios import CHUNK_EVENTS, Scenario
 from mpi_match.storage import FilePart, Reader, StorageError, atomic_write, parts_directory, reported, write_index
 from mpi_match.table.subscriptions import Subscriptions

@@ -100,7 +100,7 @@ import numpy as np
 from mpi_match.arrays.csr import Array, offsets_of, smallest_unsigned, take_ranges
 from mpi_match.arrays.strings import Strings
 from mpi_match.events.events import Events
-from mpi_match.ingest.rows.formats import event_rows, subscription_rows
+from mpi_match.ingest.rows.to_json import event_rows, subscription_rows
 from mpi_match.lab.workloads.ranges import DrawnConstraints, Intervals, Packets, RangeFields, Stock, constraints_of
 from mpi_match.lab.workloads.sampling import Moves, Sampler, Weighted, radius_of, stepped
 from mpi_match.model import Op, Type

@@ -29,8 +29,8 @@ from mpi_match.ingest.files.blocks import LineBlock, read_blocks
 from mpi_match.ingest.json import event_scanner, to_codes
 from mpi_match.ingest.json.event_scanner import EventQueue, EventScanner, ScannedEvents, ThreadArrays
 from mpi_match.ingest.rows import judge
-from mpi_match.ingest.rows.formats import event_rows
 from mpi_match.ingest.rows.judge import PLAIN, EventForm, Reject, event_of_row, names_of, read_rows
+from mpi_match.ingest.rows.to_json import event_rows
 from mpi_match.lab.workloads.files import LOCATION
 from mpi_match.lab.workloads.scenarios import SCENARIOS
 from mpi_match.model import ModelError, make_filter

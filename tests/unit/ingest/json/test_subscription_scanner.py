@@ -18,8 +18,8 @@ from random_rows import random_subscription
 from mpi_match.ingest.files import blocks
 from mpi_match.ingest.json import subscription_scanner
 from mpi_match.ingest.json.subscription_scanner import SubscriptionScanner, read_subscriptions
-from mpi_match.ingest.rows.formats import subscription_rows
 from mpi_match.ingest.rows.judge import Reject, read_lines, read_rows, subscription_filters
+from mpi_match.ingest.rows.to_json import subscription_rows
 from mpi_match.lab.workloads.scenarios import SCENARIOS
 from mpi_match.model import OPS
 from mpi_match.table.subscriptions import Subscriptions

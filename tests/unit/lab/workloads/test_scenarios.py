@@ -14,8 +14,8 @@ from cases import CASES, event_of, filters_of
 from mpi_match.arrays.csr import owners
 from mpi_match.engines import open_engine
 from mpi_match.events.events import Events
-from mpi_match.ingest.rows.formats import event_rows, subscription_rows
 from mpi_match.ingest.rows.judge import EventForm, event_of_row, parse_json, subscription_filters
+from mpi_match.ingest.rows.to_json import event_rows, subscription_rows
 from mpi_match.lab.workloads.files import LOCATION
 from mpi_match.lab.workloads.sampling import CELLS, stepped
 from mpi_match.lab.workloads.scenarios import DRAWN_AT_ONCE, SCENARIOS, OriginalCcm, RangeScenario, Scenario, TagScenario

@@ -8,10 +8,11 @@ from mpi_match.exit_codes import ExitCode
 class MpiMatchError(Exception):
     """An error that a user can cause or cure; its text is one line that says what is wrong, where, and what to do.
 
-    `exit_code` ends the command, of a class or of an instance.
+    `exit_code` ends the command, of a class or of an instance.  `disk_full`: nothing can be written until there is room.
     """
 
     exit_code: int = ExitCode.FAILURE
+    disk_full: bool = False
 
 
 class EngineError(MpiMatchError):

@@ -20,7 +20,7 @@ class ExitCode(IntEnum):
     )
     INCOMPLETE = 4, "some answers are missing; the run can be resumed"
     ENVIRONMENT = 5, "the machine lacks something: MPI, a GPU, Java"
-    INTERRUPTED = 130, "interrupted by SIGINT or SIGTERM"
+    INTERRUPTED = 130, "interrupted by SIGINT, SIGTERM, SIGHUP or SIGQUIT"
 
     def __new__(cls, value: int, meaning: str) -> Self:
         """A member of that value."""

@@ -17,10 +17,12 @@ import socket
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
+from mpi_match.cluster.exit_report import write_exit_report
 from mpi_match.cluster.signals import terminate_as_interrupt
 from mpi_match.cluster.transport.launcher import found_in
 from mpi_match.errors import MpiMatchError
@@ -137,6 +139,8 @@ class CliCommand(click.Command):
         except KeyboardInterrupt:
             raise CliFailure("interrupted", ExitCode.INTERRUPTED) from None
         except Exception as error:
+            if isinstance(ctx.obj, _Ending):
+                ctx.obj.error = error
             code = exit_code_of(error)
             if code is None:
                 raise
@@ -275,23 +279,33 @@ def _set_verbosity(ctx: click.Context, option: click.Parameter, count: int) -> N
     logging.getLogger("mpi_match.compute.compile_cache").setLevel(logging.INFO if watched else logging.NOTSET)
 
 
+@dataclass
+class _Ending:
+    """The error that a command has ended with; click keeps its exit code alone."""
+
+    error: Exception | None = None
+
+
 def run_as_program(commands: click.Command, name: str = "mpi-match") -> None:
     """Run the command line of this process and exit, with its code, on every rank; `name` is the program's in usage."""
     _prepare_streams()
+    ending = _Ending()
     try:
-        code = _code_of(commands, name)
+        code = _code_of(commands, name, ending)
     except BaseException as mistake:
+        write_exit_report(ExitCode.FAILURE, mistake)
         end_all_ranks(ExitCode.FAILURE, mistake)
         raise
+    write_exit_report(code, ending.error)
     end_all_ranks(code)
     sys.exit(code)
 
 
-def _code_of(commands: click.Command, name: str) -> int:
+def _code_of(commands: click.Command, name: str, ending: _Ending) -> int:
     """Run a command line.  Returns its exit code, after flushing standard output."""
     try:
         try:
-            commands(prog_name=name)
+            commands(prog_name=name, obj=ending)
         except SystemExit as done:
             sys.stdout.flush()
             return done.code if isinstance(done.code, int) else ExitCode.FAILURE if done.code else ExitCode.OK

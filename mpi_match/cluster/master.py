@@ -38,6 +38,7 @@ from mpi_match.cluster.transport.collectives import Ended, RankFailure, exit_cod
 from mpi_match.cluster.transport.launcher import survives_deaths
 from mpi_match.cluster.transport.liveness import INTERRUPTED_LEAVING_S, LEAVING_S, absent_of, dismiss
 from mpi_match.cluster.transport.protocol import Command, Order
+from mpi_match.errors import MpiMatchError
 from mpi_match.exit_codes import ExitCode
 
 log = logging.getLogger(__name__)
@@ -76,6 +77,7 @@ class Master:
         self._writer = OrderedWriter(files.answers, self._inbox, execution.writer, in_parts=in_parts, joins=execution.joins)
         self._parts: dict[tuple[int, int], dict[int, Body]] = {}
         self._failures: list[str] = []
+        self._disk_full = False
         self._absent: dict[int, str] = {}
         self._lost: set[int] = set()
         self._next_look = self._next_flush = 0.0
@@ -110,6 +112,8 @@ class Master:
             self._dismiss(Order(Command.ABANDON, ExitCode.INTERRUPTED), INTERRUPTED_LEAVING_S)
             raise RanksNotified from error
         except Exception as error:
+            if isinstance(error, MpiMatchError):
+                error.disk_full |= self._disk_full
             self._dismiss(Order(Command.ABANDON, exit_code_of(error)))
             raise Ended(error) from error
         self._dismiss(Order(Command.END))
@@ -262,6 +266,7 @@ class Master:
             raise error
         log.warning("%s", error)
         self._failures = [str(error)]
+        self._disk_full |= failure.disk_full
         self._files.status.happened("failed", worker, batch)
         return self._dispatcher.failed(worker, batch, attempt)
 

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mpi_match.exit_codes import ExitCode
-from mpi_match.storage.integrity import StorageError, WriteError
+from mpi_match.storage.integrity import DISK_FULL, StorageError, WriteError
 
 
 def check_output(path: Path, inputs: Iterable[Path] = (), *, others: Iterable[Path] = (), streamed: bool = False) -> None:
@@ -62,7 +62,6 @@ def temporary_of(path: Path) -> Path:
     return path.with_name(f".{path.name}.{secrets.token_hex(8)}.writing")
 
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_PLACE = (
     *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG),
     *(errno.EACCES, errno.EPERM, errno.EROFS),
@@ -81,7 +80,7 @@ def reported(path: Path) -> Iterator[None]:
 
 def _refusal(path: Path, error: OSError) -> WriteError:
     reason = os.strerror(error.errno) if error.errno else error  # pyarrow adds words of its own to the former
-    found = WriteError(f"{path}: cannot be written: {reason}")
+    found = WriteError.of(path, error, reason)
     if error.errno in _NO_PLACE:
         found.exit_code = ExitCode.BAD_INPUT
     return found
@@ -102,7 +101,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
         with reported(path):
             temporary.replace(path)
     except OSError as error:
-        if error.errno in _FULL or error.filename in (str(temporary), temporary):
+        if error.errno in DISK_FULL or error.filename in (str(temporary), temporary):
             raise _refusal(path, error) from error
         raise
     finally:

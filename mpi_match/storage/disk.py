@@ -31,16 +31,18 @@ class Disk:
         try:
             yield
         except (OSError, RuntimeError) as error:
-            raise WriteError(f"{self.path}: cannot be written: {reason_of(error)}") from error
+            raise WriteError.of(self.path, error, reason_of(error)) from error
 
     def need(self, n_bytes: int) -> None:
         """Raise WriteError unless there is room for `n_bytes` more."""
         with self.reported():
             free = shutil.disk_usage(self.path.parent).free
         if free < n_bytes + 2**16:
-            raise WriteError(
+            refused = WriteError(
                 f"{self.path}: disk full: {n_bytes:,} bytes to write, {free:,} free; make room or write elsewhere"
             )
+            refused.disk_full = True
+            raise refused
 
     def wrote(self, n_bytes: int) -> None:
         """Count bytes written.  Every SYNC_BYTES a background thread syncs them, so that the end need not wait for all; a

@@ -10,6 +10,7 @@ docs/format.md, section 1, specifies them.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
@@ -33,6 +34,10 @@ suggest.
 """
 
 
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of a disk without room: it is full, a quota is used up, or the file has the greatest size."""
+
+
 class StorageError(MpiMatchError):
     """A file cannot be used or written; the text names the file, what was found and what to do."""
 
@@ -40,12 +45,20 @@ class StorageError(MpiMatchError):
 
 
 class WriteError(StorageError):
-    """An output cannot be written, such as on a full disk; the text names the file and the reason.
+    """An output cannot be written, such as on a full disk (`disk_full`); the text names the file and the reason.
 
     Its exit code is 1; of a name that cannot be written at all, such as in a directory that is missing, 3.
     """
 
     exit_code = ExitCode.FAILURE
+
+    @classmethod
+    def of(cls, path: Path, error: BaseException, reason: object) -> WriteError:
+        """The error of writing `path`, for an error of the file system or of HDF5 and its reason in words."""
+        found = cls(f"{path}: cannot be written: {reason}")
+        number = re.search(r"errno = (\d+)", str(error))
+        found.disk_full = (getattr(error, "errno", None) or int(number[1] if number else 0)) in DISK_FULL
+        return found
 
 
 class FileChanged(StorageError):

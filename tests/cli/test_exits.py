@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -13,10 +14,13 @@ from typing import Any, NoReturn
 import pytest
 from click.testing import CliRunner
 from command_line import in_a_process, mpi_match, only_line
+from mpirun import TIMEOUT_S, environment
 
 from mpi_match import engines
 from mpi_match.cli import errors
 from mpi_match.cli.main import commands
+from mpi_match.cluster.signals import SIGNALS
+from mpi_match.exit_codes import ExitCode
 from mpi_match.table.table import Table
 
 
@@ -126,6 +130,20 @@ def test_exit_codes_of_expected_errors() -> None:
         ValueError("x"): None,
     }
     assert {error: errors.exit_code_of(error) for error in expected} == expected
+
+
+def test_the_meaning_of_130_names_all_signals_that_end_a_command() -> None:
+    assert set(re.findall("SIG[A-Z]+", ExitCode.INTERRUPTED.meaning)) == {number.name for number in SIGNALS}
+
+
+@pytest.mark.parametrize(("rank", "exit_report"), [("0", "2\n"), ("1", None)])
+def test_rank_0_reports_its_exit_code_in_a_file(rank: str, exit_report: str | None, tmp_path: Path) -> None:
+    own = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": rank, "MPI_MATCH_EXIT_REPORT": str(tmp_path / "exit_report")}
+    command = [sys.executable, "-m", "mpi_match", "run", "--nosuch"]
+    done = subprocess.run(command, env=environment(**own), capture_output=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == 2
+    written = (tmp_path / "exit_report").read_text() if (tmp_path / "exit_report").exists() else None
+    assert written == exit_report
 
 
 def test_only_rank_0_reports_wrong_usage(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,9 +44,14 @@ def test_recipes_for_containers_install_existing_extras() -> None:
 
 
 def run_script(directory: Path, name: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a printed script with launchers that only print their arguments."""
+    """Run a printed script with launchers that only print their arguments, and a Python that can import everything."""
     script = directory / "script"
-    script.write_text(launch_file(name, python=f"{directory}/an other/python"))
+    python = directory / "an other" / "python"
+    if not python.parent.exists():
+        python.parent.mkdir()
+        python.write_text("#!/bin/sh\n")
+        python.chmod(0o755)
+    script.write_text(launch_file(name, python=str(python)))
     tools = directory / "bin"
     tools.mkdir()
     for tool in ("mpirun", "srun"):
@@ -60,14 +65,16 @@ def run_script(directory: Path, name: str, *arguments: str, **environment: str) 
     )
 
 
+IN_A_JOB = {
+    **{"SLURM_JOB_ID": "7", "SLURM_SUBMIT_DIR": "/nowhere", "SLURM_CPUS_PER_TASK": "3", "SLURM_JOB_NUM_NODES": "2"},
+    "SLURM_JOB_PARTITION": "all",
+}
+
+
 @pytest.mark.parametrize(
     ("name", "first", "environment"),
     [
-        (
-            "slurm",
-            (),
-            {"SLURM_JOB_ID": "7", "SLURM_SUBMIT_DIR": "/nowhere", "SLURM_CPUS_PER_TASK": "3", "SLURM_JOB_NUM_NODES": "2"},
-        ),
+        ("slurm", (), IN_A_JOB),
         ("local", ("2",), {}),
         ("hosts", ("hosts",), {}),
     ],
@@ -87,6 +94,25 @@ def test_a_printed_script_is_clean(name: str) -> None:
     shellcheck = Path(sys.executable).with_name("shellcheck")
     done = subprocess.run([shellcheck, "-"], input=launch_file(name), capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("python", "why"),
+    [
+        ("#!/bin/sh\necho No module named mpi4py >&2\nexit 1\n", "No module named mpi4py"),
+        (None, "No such file or directory"),
+    ],
+)
+def test_the_slurm_script_ends_at_once_where_python_lacks_the_package(tmp_path: Path, python: str | None, why: str) -> None:
+    """Else srun would end with 143, and the job be queued again."""
+    (tmp_path / "an other").mkdir()
+    if python is not None:
+        (tmp_path / "an other" / "python").write_text(python)
+        (tmp_path / "an other" / "python").chmod(0o755)
+    done = run_script(tmp_path, "slurm", "--table", "t.h5", **IN_A_JOB)
+    assert (done.returncode, done.stdout) == (5, "")
+    assert done.stderr.startswith(f"script: {tmp_path}/an other/python cannot run mpi-match: ")
+    assert done.stderr.endswith(f"{why}\n")
 
 
 def test_the_slurm_script_is_refused_outside_of_slurm(tmp_path: Path) -> None:

@@ -204,6 +204,7 @@ def test_a_failed_write_is_an_error_of_the_worker(
     errors = [each.error for each in found.values()]
     assert [(type(error), getattr(error, "exit_code", 0)) for error in errors] == [(ClusterError, 4)] * 2
     assert str(errors[0]).endswith("1-rank-1.answers: cannot be written: No space left on device")
+    assert [getattr(error, "disk_full", None) for error in errors] == [True, True], "another start would end in the same way"
 
 
 def test_a_second_part_is_used_while_the_first_is_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -63,11 +64,14 @@ HEAD_BYTES = 400
             [(False, 5, 0)], [StopRestarting("the environment lacks something: it would end in the same way", 5)], id="MPI"
         ),
         pytest.param([(False, 130, 5)], [StopRestarting("it was interrupted", 130)], id="Ctrl-C"),
+        pytest.param(
+            [(False, 137, 5, False), (False, 4, 7, True)],
+            [Again(1), StopRestarting("a disk is full; make room, and go on with --resume", 4)],
+            id="no room",
+        ),
     ],
 )
-def test_decisions_of_the_restart_policy(
-    ends: list[tuple[bool, int, int]], decided: list[Done | Again | StopRestarting]
-) -> None:
+def test_decisions_of_the_restart_policy(ends: list[tuple[Any, ...]], decided: list[Done | Again | StopRestarting]) -> None:
     restarts = Restarts(4)
     assert [restarts.after(RunOutcome(*end)) for end in ends] == decided
 
@@ -158,6 +162,43 @@ def test_a_complete_manifest_counts_whatever_the_exit_code(here: Path) -> None:
     said: list[str] = []
     assert Supervisor([script(here, body), "-o", "m.h5"], 3, say=said.append).run() == 0
     assert said == ["the run ended with code 137; nothing is answered; started again (1 of 3)"]
+
+
+def test_the_exit_report_of_rank_0_counts_and_not_the_launchers_code(here: Path) -> None:
+    """srun ends with 143 when it has ended the ranks that wait for the one with the error."""
+    said: list[str] = []
+    command = [script(here, 'echo 3 >"$MPI_MATCH_EXIT_REPORT"; exit 143'), "-o", "m.h5"]
+    assert Supervisor(command, 3, say=said.append).run() == 3
+    assert said == [
+        "the run ended with code 3; nothing is answered; not started again: bad input: it would end in the same way"
+    ]
+
+
+def test_an_exit_report_is_of_one_start(here: Path) -> None:
+    body = """[ "$3" = --resume ] && kill -9 $$; echo 4 >"$MPI_MATCH_EXIT_REPORT"; exit 4"""
+    said: list[str] = []
+    assert Supervisor([script(here, body), "-o", "m.h5"], 1, say=said.append).run() == 1
+    assert [line.partition(";")[0] for line in said] == ["the run ended with code 4", "the run ended with code 137"]
+
+
+LIMITED = "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (600, -1)); "
+LIMITED += "runpy.run_module('mpi_match', run_name='__main__')"
+"""A full disk, to the program: Python ignores SIGXFSZ."""
+
+
+def test_a_full_disk_is_not_cured_by_starting_again(here: Path) -> None:
+    files = Files.make(here, n_events=64)
+    words = ("run", "--table", files.table, "--events", files.events, "-o", "m.h5", "--engine", "counting")
+    supervise = (sys.executable, "-m", "mpi_match", "supervise", "--", sys.executable, "-c", LIMITED)
+    command = list(map(str, (*supervise, *words)))
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    lines = done.stderr.splitlines()
+    assert done.returncode == 1, done.stderr
+    assert lines[-2:] == [
+        "mpi-match: m.h5: cannot be written: File too large",
+        "the run ended with code 1; nothing is answered; not started again: "
+        "a disk is full; make room, and go on with --resume",
+    ]
 
 
 def test_hosts_that_do_not_answer_are_left_out(here: Path) -> None:

@@ -3,8 +3,8 @@
     n1   munged, slurmctld, slurmd, and the users' shell
     n2.. munged, slurmd
 
-Each node has eight cores, by its configuration, and two GPUs, because there are two character devices, /dev/null by
-other names: more Slurm does not ask to count them, to give them to tasks and to say so in CUDA_VISIBLE_DEVICES.
+Each node has eight cores, by its configuration, and two GPUs (or none), because there are two character devices, /dev/null
+by other names: more Slurm does not ask to count them, to give them to tasks and to say so in CUDA_VISIBLE_DEVICES.
 
 The configuration is what runs where there is neither systemd nor a database: processes are tracked by their parents
 (`linuxproc`), nothing is confined, nothing accounted.  slurmd wants to see control groups of version 1 all the same, so
@@ -61,7 +61,7 @@ SlurmctldTimeout=30
 SlurmdTimeout=10
 KillWait=10
 MinJobAge=600
-GresTypes=gpu
+{gres_types}
 {nodes}
 PartitionName=all Nodes={names} Default=YES MaxTime=INFINITE State=UP
 """
@@ -81,13 +81,16 @@ class SlurmCluster:
     n_nodes       how many
     directory     an empty directory for configuration, state and logs, which say why when something did not start
     environment   of the users' shell
+    n_gpus        GPUs of a node
     """
 
-    def __init__(self, n_nodes: int, directory: Path, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, n_nodes: int, directory: Path, environment: Mapping[str, str], *, n_gpus: int = GPUS_PER_NODE
+    ) -> None:
         why = why_no_slurm()
         if why is not None:
             raise NoHosts(why)
-        self._directory = directory
+        self._directory, self._n_gpus = directory, n_gpus
         self._environment = {**environment, "SLURM_CONF": str(directory / "slurm.conf")}
         self.names = [f"n{number}" for number in range(1, n_nodes + 1)]
         self._hosts = Hosts(self.names, directory)
@@ -118,12 +121,16 @@ class SlurmCluster:
         """The host of the users' shell, which is the first node."""
         return self._hosts[self.names[0]]
 
-    def job(self, number: int) -> dict[str, str]:
-        """Slurm's fields of a job, by the names of `scontrol show job`."""
+    def job(self, number: int | str) -> dict[str, str]:
+        """Slurm's fields of a job, or of one task of an array ("7_0"), by the names of `scontrol show job`."""
         done = self.run("scontrol", "--oneliner", "show", "job", number)
         assert done.returncode == 0, done.stderr
         pairs = (each.partition("=") for each in done.stdout.split())
         return {name: value for name, _, value in pairs}
+
+    def node(self, name: str) -> Host:
+        """The host of a node."""
+        return self._hosts[name]
 
     def kill_node(self, name: str) -> None:
         """Kill one node, as a loss of power would."""
@@ -136,12 +143,13 @@ class SlurmCluster:
     def _configure(self) -> None:
         directory = self._directory
         first = self._hosts[self.names[0]]
-        resources = f"CPUs={CORES_PER_NODE} RealMemory={MEMORY_MB} Gres=gpu:{GPUS_PER_NODE}"
+        resources = f"CPUs={CORES_PER_NODE} RealMemory={MEMORY_MB}" + f" Gres=gpu:{self._n_gpus}" * bool(self._n_gpus)
         nodes = "\n".join(f"NodeName={name} NodeAddr={self._hosts[name].address} {resources}" for name in self.names)
-        text = _CONFIGURATION.format(first=first, directory=directory, nodes=nodes, names=",".join(self.names))
+        more = {"nodes": nodes, "names": ",".join(self.names), "gres_types": "GresTypes=gpu" * bool(self._n_gpus)}
+        text = _CONFIGURATION.format(first=first, directory=directory, **more)
         (directory / "slurm.conf").write_text(text)
         (directory / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
-        gpus = "".join(f"Name=gpu File=/run/gpu{number}\n" for number in range(GPUS_PER_NODE))
+        gpus = "".join(f"Name=gpu File=/run/gpu{number}\n" for number in range(self._n_gpus))
         (directory / "gres.conf").write_text(gpus)
         (directory / "mpi.conf").write_text("PMIxCliTmpDirBase=/run\n")
         key = directory / "munge.key"
@@ -150,7 +158,7 @@ class SlurmCluster:
 
     def _boot(self, node: Host) -> None:
         directory = self._directory
-        for number in range(GPUS_PER_NODE):
+        for number in range(self._n_gpus):
             node.run("mknod", f"/run/gpu{number}", "c", 1, 3)
         node.run("sh", "-c", f"{_CONTROL_GROUPS}; mkdir /run/munge").check_returncode()
         self._start(node, "munged", "--foreground", f"--key-file={directory}/munge.key", "--seed-file=/run/munge/seed")

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,7 +37,7 @@ def cluster(shell: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> 
         yield cluster
 
 
-def wait_for_end(cluster: SlurmCluster, job: int, timeout: float = 150) -> dict[str, str]:
+def wait_for_end(cluster: SlurmCluster, job: int | str, timeout: float = 150) -> dict[str, str]:
     """The job, once it has ended for good."""
     end = time.monotonic() + timeout
     while (found := cluster.job(job))["JobState"] in ("PENDING", "RUNNING", "COMPLETING", "REQUEUED"):
@@ -59,11 +59,145 @@ def gpus_in(done: subprocess.CompletedProcess[str]) -> list[str]:
 
 def submit(cluster: SlurmCluster, repository: Path, inputs: Inputs, output: Path, *options: object, **more: str) -> int:
     """Submit `launch/slurm.sbatch` from the project's directory; returns the job's number.  Its log is beside the output."""
-    files = ("--table", inputs.table, "--events", inputs.events, "-o", output, "--engine", "counting")
-    sbatch = ("sbatch", "--parsable", "--output", output.with_name("log"), *options, "launch/slurm.sbatch")
-    done = cluster.run(*sbatch, *files, "--batch", 4, cwd=repository, timeout=TIMEOUT_S, **more)
+    files = ("--table", inputs.table, "--events", inputs.events, "-o", output, "--engine", "counting", "--batch", 4)
+    return sbatch(cluster, repository, ("--output", output.with_name("log"), *options), files, **more)
+
+
+def sbatch(cluster: SlurmCluster, repository: Path, options: Sequence[object], words: Sequence[object], **more: str) -> int:
+    """Submit `launch/slurm.sbatch` with options of sbatch and words of `run`; returns the job's number."""
+    command = ("sbatch", "--parsable", *options, "launch/slurm.sbatch", *words)
+    done = cluster.run(*command, cwd=repository, timeout=TIMEOUT_S, **more)
     assert done.returncode == 0, done.stderr
     return int(done.stdout)
+
+
+SMALL = ("--ntasks=3", "--cpus-per-task=1", "--gpus-per-node=2", "--ntasks-per-node=3")
+"""A job on one node, for sbatch."""
+TYPOS = {
+    "table": (3, "nosuch.h5: no such file", ("--table", "nosuch.h5")),
+    "events": (3, "nosuch.h5: no such file", ("--events", "nosuch.h5")),
+    "option": (2, "No such option", ("--nosuch",)),
+    "directory": (3, "/nosuch/dir", ("-o", "/nosuch/dir/matches.h5")),
+    "engine": (5, "no usable GPU", ("--engine", "keyed_cuda")),
+    "room": (1, "disk full", ()),
+}
+"""By what is wrong: exit code, words of the line, and the options of `run` that replace those that are right."""
+
+
+def test_an_error_that_another_start_would_not_cure_ends_the_job_with_its_exit_code(
+    cluster: SlurmCluster, inputs: Inputs, repository: Path, tmp_path: Path
+) -> None:
+    """srun ends with 143, because it ends the ranks that wait for the one with the line."""
+    full = tmp_path / "room"
+    full.mkdir()
+    for node in cluster.names:
+        cluster.node(node).run("mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", full).check_returncode()
+    jobs = {}
+    for name, (_, _, wrong) in TYPOS.items():
+        output = (full if name == "room" else tmp_path) / f"{name}.h5"
+        words = ("--table", inputs.table, "--events", inputs.events, "-o", output, "--engine", "counting", *wrong)
+        jobs[name] = sbatch(cluster, repository, (*SMALL, "--output", tmp_path / f"{name}.log"), words)
+    ended = {name: wait_for_end(cluster, job) for name, job in jobs.items()}
+    logs = {name: (tmp_path / f"{name}.log").read_text() for name in TYPOS}
+    assert {name: (each["ExitCode"], each["Restarts"]) for name, each in ended.items()} == {
+        name: (f"{code}:0", "0") for name, (code, _, _) in TYPOS.items()
+    }, logs
+    assert [name for name, (_, line, _) in TYPOS.items() if line not in logs[name]] == []
+    assert [name for name, log in logs.items() if "queued again" in log] == []
+
+
+def test_a_disk_that_fills_during_the_run_ends_the_job_with_its_answers_kept(
+    cluster: SlurmCluster, inputs: Inputs, repository: Path, tmp_path: Path
+) -> None:
+    """Exit code 4 stands for runs that are worth another start as well."""
+    full = tmp_path / "room"
+    full.mkdir()
+    for node in cluster.names:
+        cluster.node(node).run("mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", full).check_returncode()
+    words = ("--table", inputs.table, "--events", inputs.events, "-o", full / "m.h5", "--engine", "counting", "--batch", 4)
+    slowly = f"{SLOWLY}:{repository}"
+    job = sbatch(cluster, repository, (*SMALL, "--output", tmp_path / "log"), words, PYTHONPATH=slowly)
+    host = cluster.node(wait_for_node(cluster, job))
+    fill = 'until [ "$(stat -c %s m.h5.journal 2>&-)" -gt 4096 ]; do sleep 0.05; done 2>&-; cat /dev/zero >rest'
+    host.run("sh", "-c", fill, cwd=full)
+    ended = wait_for_end(cluster, job)
+    log = (tmp_path / "log").read_text()
+    assert (ended["ExitCode"], ended["Restarts"]) == ("4:0", "0"), log
+    assert "No space left on device" in log
+    assert (
+        log.splitlines()[-1] == "exit code 4: a disk is full; make room, and submit the job again to go on from its journal"
+    )
+
+
+def wait_for_node(cluster: SlurmCluster, job: int) -> str:
+    """The node of a job, once it runs."""
+    end = time.monotonic() + TIMEOUT_S
+    while (found := cluster.job(job))["JobState"] != "RUNNING":
+        assert time.monotonic() < end, found
+        time.sleep(0.1)
+    return found["NodeList"]
+
+
+def test_tasks_of_a_job_array_have_an_output_each(
+    cluster: SlurmCluster, inputs: Inputs, repository: Path, tmp_path: Path
+) -> None:
+    """sbatch gives all of them the same arguments."""
+    array = (*SMALL, "--array=0-1", "--output", tmp_path / "%a.log")
+    outputs = [tmp_path / f"matches-{task}.h5" for task in range(2)]
+    job = submit(cluster, repository, inputs, tmp_path / "matches-%a.h5", *array)
+    states = [wait_for_end(cluster, f"{job}_{task}")["JobState"] for task in range(2)]
+    assert states == ["COMPLETED", "COMPLETED"], [path.read_text() for path in tmp_path.glob("*.log")]
+    assert [path.read_bytes() == inputs.expected for path in outputs] == [True, True]
+
+
+@pytest.mark.parametrize("named", ["-o one.h5", "-oone.h5", "--output=one.h5", "--output one.h5", "--table %a.h5"])
+def test_tasks_of_a_job_array_that_would_write_one_output_are_refused(
+    named: str, cluster: SlurmCluster, repository: Path, tmp_path: Path
+) -> None:
+    job = sbatch(cluster, repository, (*SMALL, "--array=0-1", "--output", tmp_path / "%a.log"), named.split())
+    ended = [wait_for_end(cluster, f"{job}_{task}") for task in range(2)]
+    assert [(each["ExitCode"], each["Restarts"]) for each in ended] == [("2:0", "0")] * 2
+    said = "slurm.sbatch: all tasks of the job array would write one output; put %a, the number of a task, into -o\n"
+    assert [(tmp_path / f"{task}.log").read_text() for task in range(2)] == [said, said]
+
+
+@pytest.mark.lasting
+def test_a_task_of_a_job_array_is_queued_again_alone(
+    cluster: SlurmCluster, inputs: Inputs, repository: Path, tmp_path: Path
+) -> None:
+    """One of the tasks has the number of the whole array as its job's."""
+    array = (*SMALL, "--array=0-1", "--output", tmp_path / "%a.log")
+    job = submit(cluster, repository, inputs, tmp_path / "%a.h5", *array, PYTHONPATH=f"{SLOWLY}:{repository}")
+    tasks = [f"{job}_{task}" for task in range(2)]
+    for task in range(2):
+        wait_for_answers(tmp_path / f"{task}.h5")
+    numbers = [cluster.job(task)["JobId"] for task in tasks]
+    cluster.run("scancel", "--signal=TERM", tasks[numbers.index(str(job))]).check_returncode()
+    ended = [wait_for_end(cluster, task) for task in tasks]
+    assert [each["JobState"] for each in ended] == ["COMPLETED", "COMPLETED"]
+    assert sorted(each["Restarts"] for each in ended) == ["0", "1"]
+    assert [(tmp_path / f"{task}.h5").read_bytes() == inputs.expected for task in range(2)] == [True, True]
+
+
+def test_the_batch_script_asks_for_nothing_that_a_cluster_without_gpus_lacks(
+    shell: dict[str, str], inputs: Inputs, repository: Path, tmp_path: Path
+) -> None:
+    directory = tmp_path / "slurm"
+    directory.mkdir()
+    with SlurmCluster(3, directory, shell, n_gpus=0) as cluster:
+        job = wait_for_end(cluster, submit(cluster, repository, inputs, tmp_path / "matches.h5"))
+    log = (tmp_path / "log").read_text()
+    assert (job["JobState"], len(log.splitlines())) == ("COMPLETED", 2), log
+    assert "4 workers" in log
+    assert (tmp_path / "matches.h5").read_bytes() == inputs.expected
+
+
+def test_a_job_without_gpus_where_there_are_some_says_how_to_get_them(
+    cluster: SlurmCluster, inputs: Inputs, repository: Path, tmp_path: Path
+) -> None:
+    job = submit(cluster, repository, inputs, tmp_path / "matches.h5", "--ntasks=2", "--cpus-per-task=1")
+    assert wait_for_end(cluster, job)["JobState"] == "COMPLETED"
+    assert "--gpus-per-node=N --ntasks-per-node=N+1" in (tmp_path / "log").read_text().splitlines()[0]
 
 
 def test_the_batch_script_as_it_is(cluster: SlurmCluster, inputs: Inputs, repository: Path, tmp_path: Path) -> None:

@@ -80,9 +80,9 @@ class InlineWorkerWriter:
                     part.append(events, matched.counts, matched.ids)
             part.sync()
         except StorageError as error:
-            refusal = ClusterError(
-                str(error), ExitCode.INCOMPLETE
-            )  # not caused by the input: another worker may be able to write
+            # Not caused by the input: another worker may be able to write.
+            refusal = ClusterError(str(error), ExitCode.INCOMPLETE)
+            refusal.disk_full = error.disk_full
             return [each if each.error is not None else each._replace(error=refusal) for each in together]
         where = Written(number, part.end)
         return [each if each.error is not None else each._replace(written=where) for each in together]

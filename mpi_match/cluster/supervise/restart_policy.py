@@ -1,9 +1,10 @@
 """The restart policy: whether to restart a run that has ended, as a pure function of its outcome.
 
-    outcome: manifest, code, answers ──► after ──► Done │ Again(wait_s) │ StopRestarting(why, code)
+    outcome: manifest, exit code, answers ──► after ──► Done │ Again(wait_s) │ StopRestarting(why, code)
 
 The manifest says whether a run succeeded.  A launcher's exit code does not (mpirun exits with 0 when a host is lost), but
-some codes can only come from mpi-match, and mean that a restart would end in the same way.
+some codes can only come from mpi-match, and mean that a restart would end in the same way.  A full disk means that too, and
+has no code of its own; it is in the exit report of rank 0.
 """
 
 from __future__ import annotations
@@ -27,11 +28,13 @@ _HOPELESS: dict[int, str] = {
 
 
 class RunOutcome(NamedTuple):
-    """The outcome of a start: is the manifest complete; the launcher's code; events answered, in all starts."""
+    """The outcome of a start: is the manifest complete; the exit code, of rank 0 if it reported one, else the launcher's;
+    events answered, in all starts; was a disk full."""
 
     complete: bool
     code: int
     answered: int
+    disk_full: bool = False
 
 
 class Done(NamedTuple):
@@ -67,6 +70,8 @@ class Restarts:
         self._answered = max(self._answered, end.answered)
         if end.code in _HOPELESS:
             return StopRestarting(f"{_HOPELESS[end.code]}: it would end in the same way", end.code)
+        if end.disk_full:
+            return StopRestarting("a disk is full; make room, and go on with --resume", end.code)
         if end.code == ExitCode.INTERRUPTED:
             return StopRestarting("it was interrupted", ExitCode.INTERRUPTED)
         failed = ExitCode.INCOMPLETE if self._answered else ExitCode.FAILURE

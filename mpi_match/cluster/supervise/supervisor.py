@@ -23,6 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from mpi_match.cluster.exit_report import EXIT_REPORT, ExitReport, read_exit_report
 from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.signals import terminate_as_interrupt
 from mpi_match.cluster.supervise.hostfile import PROBE, hosts_of, n_ranks, read_hostfile, without
@@ -91,7 +92,8 @@ class Supervisor:
         command = self._command
         with terminate_as_interrupt(), tempfile.TemporaryDirectory(prefix="mpi-match-hosts-") as directory:
             while True:
-                end = RunOutcome(code=self._start(command), complete=self._is_complete(), answered=self._answered())
+                code, disk_full = self._start(command, Path(directory) / "exit_report")
+                end = RunOutcome(self._is_complete(), code, self._answered(), disk_full)
                 command, gone, left = self._without_lost_hosts(Path(directory)) if not end.complete else (command, [], True)
                 match self._restarts.after(end, hosts_left=left):
                     case Done():
@@ -106,11 +108,13 @@ class Supervisor:
                         time.sleep(wait_s)
                         command = [*command, "--resume"]
 
-    def _start(self, command: Sequence[str]) -> int:
-        """One start, to its end.  Returns the launcher's code, as a shell would."""
+    def _start(self, command: Sequence[str], exit_report: Path) -> ExitReport:
+        """One start, to its end.  Returns the exit report of rank 0, else the launcher's code, as a shell would."""
+        exit_report.unlink(missing_ok=True)
+        environment = {**os.environ, EXIT_REPORT: str(exit_report)}
         write_manifest(self._output, {"state": STARTING})  # replaces the manifest of an earlier run; the next one removes it
         try:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+            process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
         except OSError as error:
             raise ClusterError(f"{command[0]}: cannot be started: {error.strerror}", ExitCode.ENVIRONMENT) from error
         with _ended_with_us(process):
@@ -137,7 +141,7 @@ class Supervisor:
                     self._say(f"no answers for {self._stalled_s:.0f} s: the run is ended")
                     break
         code = process.wait()
-        return code if code >= 0 else 128 - code
+        return read_exit_report(exit_report) or ExitReport(code if code >= 0 else 128 - code, full=False)
 
     def _traces(self) -> tuple[int | None, ...]:
         """The sizes of the files that a run writes, which change while it makes progress."""

@@ -42,7 +42,7 @@ class Ended(Exception):
 class RankFailure(NamedTuple):
     """An error of a rank in a form that can be sent: one line, and for an unexpected error its traceback.
 
-    `of_input`: the input is the cause, so every other rank would fail as well.
+    `of_input`: the input is the cause, so every other rank would fail as well.  `disk_full` is the error's.
     """
 
     rank: int
@@ -51,6 +51,7 @@ class RankFailure(NamedTuple):
     text: str
     traceback: str
     of_input: bool
+    disk_full: bool
 
     @classmethod
     def of(cls, error: Exception, rank: int) -> RankFailure:
@@ -60,13 +61,16 @@ class RankFailure(NamedTuple):
         lines = "" if expected else "".join(traceback.format_exception(error)).rstrip()
         exit_code = exit_code_of(error)
         of_input = exit_code == ExitCode.BAD_INPUT or isinstance(error, FileChanged)
-        return cls(rank, socket.gethostname(), exit_code, text, lines, of_input)
+        disk_full = isinstance(error, MpiMatchError) and error.disk_full
+        return cls(rank, socket.gethostname(), exit_code, text, lines, of_input, disk_full)
 
     def as_error(self, *, quiet: bool = False, what: str = "") -> ClusterError:
         """The error that names rank and host, after its traceback has been logged; `what` says what the rank was doing."""
         if self.traceback and not quiet:
             log.error("%s", self.traceback)
-        return ClusterError(f"rank {self.rank} on {self.host}{what}: {self.text}", self.exit_code, quiet=quiet)
+        error = ClusterError(f"rank {self.rank} on {self.host}{what}: {self.text}", self.exit_code, quiet=quiet)
+        error.disk_full = self.disk_full
+        return error
 
 
 def exit_code_of(error: Exception) -> int:

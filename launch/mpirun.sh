@@ -40,8 +40,14 @@ if [[ -z $hosts ]]; then
 fi
 # Names are passed to ssh, which reads one that begins with - as an option, and some options run commands.
 name='([[:alnum:]_][[:alnum:]_.-]*@)?[[:alnum:]_][[:alnum:]_.-]*'
-if wrong=$(grep -Evm 1 "^[[:space:]]*$name([:[:space:]]|\$)" <<<"$hosts"); then
-    echo "mpirun.sh: $hostfile: no host name at the beginning of \"$wrong\"" >&2
+lines=$(sed -e 's/#.*//' "$hostfile")
+if wrong=$(grep -nm 1 $'\r' <<<"$lines"); then
+    cure="ends in a carriage return, which no launcher reads; run: sed -i 's/\\r\$//' $hostfile"
+    printf '%s\n' "mpirun.sh: $hostfile, line ${wrong%%:*}: $cure" >&2
+    exit 3
+fi
+if wrong=$(grep -nEvm 1 "^[[:space:]]*($name(:[0-9]+)?([[:space:]]|\$)|\$)" <<<"$lines"); then
+    echo "mpirun.sh: $hostfile, line ${wrong%%:*}: no host name at the beginning of \"${wrong#*:}\"; an IPv6 address needs a name in /etc/hosts" >&2
     exit 3
 fi
 if grep -Eq "$other" <<<"$hosts"; then

@@ -94,7 +94,25 @@ def test_what_is_no_host_name_reaches_no_launcher(tmp_path: Path) -> None:
     (tmp_path / "hosts").write_text("node1 slots=2\n-oProxyCommand=touch${IFS}run slots=2\n")
     done = execute([str(TESTS.parent / "launch" / "mpirun.sh"), str(tmp_path / "hosts"), "--help"], MPIRUN=str(MPIRUN))
     assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr.startswith(f'mpirun.sh: {tmp_path}/hosts: no host name at the beginning of "-oProxyCommand=')
+    said = f'mpirun.sh: {tmp_path}/hosts, line 2: no host name at the beginning of "-oProxyCommand='
+    assert done.stderr.startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("node1 slots=2\r", "ends in a carriage return, which no launcher reads; run: sed -i 's/\\r$//' "),
+        ("[::1] slots=2", 'no host name at the beginning of "[::1] slots=2"; an IPv6 address needs a name'),
+        ("[::1]:2", 'no host name at the beginning of "[::1]:2"'),
+        ("fe80::1 slots=2", 'no host name at the beginning of "fe80::1 slots=2"'),
+        ("\ufeffnode1 slots=2", "no host name at the beginning of "),
+    ],
+)
+def test_a_line_that_launchers_misread_is_named(line: str, why: str, tmp_path: Path) -> None:
+    (tmp_path / "hosts").write_text(f"# ours\n\n{line}\n", newline="\n")
+    done = execute([str(TESTS.parent / "launch" / "mpirun.sh"), str(tmp_path / "hosts"), "--help"], MPIRUN=str(MPIRUN))
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (3, "", 1)
+    assert done.stderr.startswith(f"mpirun.sh: {tmp_path}/hosts, line 3: {why}")
 
 
 LISTENING = """

@@ -243,7 +243,13 @@ def test_a_start_that_does_not_open_its_files_in_time_is_ended(here: Path) -> No
     assert not (here / "m.h5.run.json").exists()
 
 
-@pytest.mark.parametrize("name", ["-oProxyCommand=touch${IFS}run", "you@-F/dev/null", "a$(id)", "'a'", "node1,-oA"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("-oProxyCommand=touch${IFS}run", "you@-F/dev/null", "a$(id)", "'a'", "node1,-oA"),
+        *("[::1]", "[fe80::1]:2", "::1", "fe80::1", "node1:", "\ufeffnode1"),
+    ],
+)
 def test_an_invalid_host_name_is_passed_to_no_command(name: str, here: Path) -> None:
     """`ssh` reads a name that begins with `-` as an option, and some options run commands."""
     (here / "hosts").write_text(f"# ours\nnode1 slots=2\n{name} slots=2\n")
@@ -254,6 +260,15 @@ def test_an_invalid_host_name_is_passed_to_no_command(name: str, here: Path) -> 
     assert done.stderr.startswith(f"mpi-match: hosts, line 3: {name!r} is no host name: ")
     assert len(done.stderr.splitlines()) == 1
     assert sorted(path.name for path in here.iterdir()) == ["hosts", "launcher"]
+
+
+def test_a_hostfile_that_windows_has_written_is_refused_with_its_line(here: Path) -> None:
+    """Open MPI ends with 250 and "a parse error", which would be tried again."""
+    (here / "hosts").write_bytes(b"# ours\nnode1 slots=2\r\n")
+    command = ["supervise", "--hostfile", "hosts", "--", script(here, "exit 0"), "--hostfile", "hosts", "-o", "m.h5"]
+    done = CliRunner().invoke(commands, command)
+    said = "mpi-match: hosts, line 2: ends in a carriage return, which no launcher reads; run: sed -i 's/\\r$//' hosts\n"
+    assert (done.exit_code, done.stderr) == (3, said)
 
 
 def test_host_names_are_no_options_of_the_probe() -> None:

@@ -6,6 +6,8 @@ import pytest
 
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster.transport.topology import (
+    BoundHost,
+    bound_host,
     device_share,
     has_own_core,
     local_ranks_in,
@@ -91,3 +93,25 @@ def test_a_gpu_map_assigns_gpus() -> None:
 )
 def test_places_on_a_host_follow_one_launcher(environments: list[dict[str, str]], places: list[int]) -> None:
     assert places_on_host([local_ranks_in(each) for each in environments]) == places
+
+
+BY_MPIRUN = {"OMPI_COMM_WORLD_SIZE": "3", "OMPI_COMM_WORLD_RANK": "0"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "workers", "found"),
+    [
+        (BY_MPIRUN, [{1}, {2}], BoundHost("n1", 2, 16)),
+        (BY_MPIRUN, [{1, 2, 3, 4}, {5, 6, 7, 8}], BoundHost("n1", 8, 16)),
+        (BY_MPIRUN, [set(range(8)), set(range(8, 16))], None),
+        (BY_MPIRUN, [set(range(16)), set(range(16))], None),
+        (BY_MPIRUN, [], None),
+        ({**BY_MPIRUN, "NUMBA_NUM_THREADS": "1"}, [{1}, {2}], None),
+        ({"PMI_SIZE": "3", "PMI_RANK": "0"}, [{1}, {2}], None),
+        ({"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "3", "SLURM_PROCID": "0"}, [{1}, {2}], None),
+    ],
+)
+def test_workers_that_mpirun_binds_to_few_cores_are_noticed(
+    environment: dict[str, str], workers: list[set[int]], found: BoundHost | None
+) -> None:
+    assert bound_host("n1", [frozenset(each) for each in workers], frozenset(range(16)), environment) == found

@@ -18,7 +18,8 @@ from mpi_match.exit_codes import ExitCode
 PROBE = "ssh -o BatchMode=yes -o ConnectTimeout=5 -- {} true"
 """Command that succeeds when a host answers; {} is its name."""
 _NAME = re.compile(r"(?:\w[\w.-]*@)?\w[\w.-]*", re.ASCII)
-_LINE = re.compile(r"^\s*(?P<name>[^\s:#]+)(?::(?P<ranks>\d+))?(?P<rest>[^#]*)")
+_LINE = re.compile(r"^\s*(?P<name>[^\s:#]+(?=[\s#]|:\d+(?:[\s#]|$)|$)|[^\s#]+)(?::(?P<ranks>\d+))?(?P<rest>[^#]*)")
+"""A name and a number of ranks; else, as for an IPv6 address, all of the first word is the name, which is refused."""
 _SLOTS = re.compile(r"\bslots\s*=\s*(\d+)")
 
 
@@ -33,15 +34,20 @@ def read_hostfile(path: Path) -> str:
     """The file's text, after checking that every host name is valid.
 
     Launchers and probes pass the names to `ssh`, which reads a name that begins with `-` as an option, and some options run
-    commands.  Raises ClusterError, naming the line, and OSError.
+    commands.  No launcher reads lines that end in a carriage return.  Raises ClusterError, naming the line, and OSError.
     """
-    text = path.read_text(encoding="utf-8", errors="replace")
-    for number, line in enumerate(text.splitlines(), 1):
+    text = path.read_bytes().decode(errors="replace")
+    for number, line in enumerate(text.split("\n"), 1):
         host = _host_of(line)
+        if "\r" in line.partition("#")[0]:
+            raise ClusterError(
+                f"{path}, line {number}: ends in a carriage return, which no launcher reads; run: sed -i 's/\\r$//' {path}",
+                ExitCode.BAD_INPUT,
+            )
         if host is not None and not _NAME.fullmatch(host.name):
             raise ClusterError(
                 f"{path}, line {number}: {host.name!r} is no host name: letters, digits, '.', '-' and '_', with or without "
-                "'user@' before it, and no '-' at the beginning",
+                "'user@' before it, and no '-' at the beginning; an IPv6 address needs a name in /etc/hosts",
                 ExitCode.BAD_INPUT,
             )
     return text

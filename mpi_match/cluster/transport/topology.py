@@ -5,20 +5,26 @@ The division is a pure function: every worker computes the same from the same li
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from mpi_match.cluster.options import ClusterError
+from mpi_match.cluster.transport.launcher import found_in
 from mpi_match.environment import source_digest
 from mpi_match.environment.mpi_launcher import LOCAL_RANK_VARIABLES
 
 if TYPE_CHECKING:
     from mpi_match.cluster.transport.collectives import RankGroup  # which loads MPI
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -69,8 +75,55 @@ class Topology:
         before = sum(rank > 0 for rank, _, _ in here[: node.rank])
         threads = int(os.environ.get("NUMBA_NUM_THREADS", 0)) or (thread_share(before, workers) if ranks.rank else 1)
         places = places_on_host([numbers for _, _, numbers in here])
+        _warn_of_binding(ranks, bound_host(socket.gethostname(), workers, launcher_cores(), os.environ))
         number = sum(rank > 0 and place < places[node.rank] for (rank, _, _), place in zip(here, places, strict=True))
         return cls(ranks, node, leaders, threads, number, has_own_core(node.rank, cores))
+
+
+class BoundHost(NamedTuple):
+    """A host whose workers may use few of its cores, `n_used` of `n_cores`."""
+
+    name: str
+    n_used: int
+    n_cores: int
+
+
+def bound_host(
+    name: str, workers: Sequence[frozenset[int]], cores: frozenset[int], environment: Mapping[str, str]
+) -> BoundHost | None:
+    """This host, if Open MPI's mpirun lets its workers use half of its cores or less; None otherwise.
+
+    `workers` are the cores that each may use, `cores` those of the launcher.  Whoever sets NUMBA_NUM_THREADS has decided.
+    """
+    used, launch = frozenset[int]().union(*workers), found_in(environment)
+    by_mpirun = launch is not None and launch.by == "mpirun" and "NUMBA_NUM_THREADS" not in environment
+    return BoundHost(name, len(used), len(cores)) if by_mpirun and 0 < 2 * len(used) <= len(cores) else None
+
+
+def launcher_cores() -> frozenset[int]:
+    """The cores of the nearest process above this one that may use others; those of this process if there is none.
+
+    A launcher binds its ranks and not itself, and a shell between them is bound as they are.
+    """
+    own = found = frozenset(os.sched_getaffinity(0))
+    pid = os.getpid()
+    with suppress(OSError, ValueError):
+        while found == own and pid > 1:
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+            found = frozenset(os.sched_getaffinity(pid)) if pid else own
+    return found
+
+
+def _warn_of_binding(ranks: RankGroup, here: BoundHost | None) -> None:
+    """The master says that workers are bound to few cores, if they are on any host."""
+    bound = sorted({each for each in ranks.gather(here) if each is not None})
+    if bound and ranks.rank == 0:
+        name, n_used, n_cores = bound[0]
+        others = f" (and {len(bound) - 1} more hosts are alike)" if len(bound) > 1 else ""
+        log.warning(
+            "the workers of %s may use %d of its %d cores%s: mpirun binds every rank; mpirun --bind-to none does not",
+            *(name, n_used, n_cores, others),
+        )
 
 
 def _check_same_program(ranks: RankGroup) -> None:

@@ -24,8 +24,6 @@ _line = ir.VectorType(_i64, LINE_WORDS)
 
 @intrinsic
 def _prefetch(_: Any, address: Any) -> Any:
-    """See `prefetch`."""
-
     def generate(_context: Any, builder: ir.IRBuilder, _signature: Any, values: Any) -> Any:
         pointer, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [pointer, flag, flag, flag])

@@ -55,7 +55,6 @@ class NestedCompiler(CompilerBase):
     """Numba's pipeline with that translation; the `pipeline_class` of `compile_cache.nested`."""
 
     def define_pipelines(self) -> list[Any]:
-        """See `numba.core.compiler.CompilerBase`."""
         passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
         passes.passes = [
             (_NestedLowering if each is NativeLowering else each, about)

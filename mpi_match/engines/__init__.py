@@ -1,11 +1,12 @@
-"""Engines: one interface, many ways to find the matching filters.
+"""Engines: one interface to several matching algorithms.
 
-    engine = open_engine("keyed", table)      building is consolidating: refused here, with the reason, if at all
+    engine = open_engine("keyed", table)      builds the index; raises EngineError if the engine cannot serve the table
     answers = engine.match(batch)             exact, never truncated
 
-An engine is a module or a folder, named like its registry entry (`registry`), the value of `--engine`, and (for a published
-system) the paper's name in lower case; what it has to do is in `base`.  Every engine gives the same answers, judged by
-`model.match_naive`.  `mpi-match engines` lists them; docs/engines says which slowness each of them cures.
+An engine is a module or a folder.  Its name is the value of `--engine` and the key of its registry entry (`registry`); a
+published system has the paper's name in lower case.  `base` defines the interface.  All engines give the same answers, and
+`model.match_naive` decides which are right.  `mpi-match engines` lists the engines; docs/engines describes them and says
+which workloads each is for.
 """
 
 from mpi_match.engines.base import Engine as Engine

@@ -1,16 +1,16 @@
 """The interface of engines.
 
     engine.match(batch)             exact, never truncated
-    engine.begin(batch).end()       the same, where the next batch may begin before this one ends
+    engine.begin(batch).end()       the same, but the next batch may begin before this one ends
     engine.update(changes)          visible to every later batch
 
 An engine derives from `Engine`, implements `match` and `nbytes`, and overrides the other methods that it supports.  The
-registry (`registry`) lists it by name.  Decorators of these methods keep threads apart (`sharing`), check batches and
-changes, and take rejected rows out of a batch:
+registry (`registry`) lists engines by name.  Decorators of these methods serialise threads where necessary (`sharing`),
+check batches and changes, and take rejected rows out of a batch:
 
-    @matching      match of an engine on the CPU, which gets scratch of its own besides       any number of threads at once
-    @in_turn       match, begin and end of an engine that matches one batch after the other   one thread after the other
-    @updating      update                                                                     no thread matches meanwhile
+    @matching      `match` of a CPU engine, which also receives its own scratch memory            threads run side by side
+    @in_turn       `match`, `begin` and `end` of an engine that matches one batch after another   threads take turns
+    @updating      `update`                                                                       no thread matches meanwhile
 """
 
 from __future__ import annotations
@@ -38,50 +38,51 @@ if TYPE_CHECKING:
     from mpi_match.ingest.json.event_scanner import LineScanner  # loads Numba
 
 MOST_BEGUN = 3
-"""Batches that are begun at a time: one for each pipeline slot of a GPU, even if each batch has events for one slot only."""
+"""Most batches in progress at a time: one for each pipeline slot of a GPU, even if each batch fills only one slot."""
 
 
 Answer = TypeVar("Answer")
 
 
 class Pending(Protocol):
-    """A batch that an engine has begun to match; its memory must not change until `end` returns."""
+    """A batch that an engine has begun to match.  Its memory must not change until `end` returns."""
 
     def end(self) -> Matches:
-        """Its answer, once.  Raises what `match` would have raised."""
+        """Return the answer; call it once.  Raises whatever `match` would have raised."""
         ...
 
 
 @runtime_checkable
 class Waiting(Pending, Protocol):
-    """A begun batch that may wait for events of later batches, to be matched with them."""
+    """A begun batch whose events may wait, to be matched together with events of later batches."""
 
     def poll(self) -> bool:
-        """Would `end` return without matching events that wait?  Matches those first that have waited for long enough."""
+        """Match the events that have waited long enough.  Returns True when no event of the batch still waits."""
         ...
 
 
 class Engine(ABC):
-    """Finds what the events of a batch match in one table.
+    """Finds the filters of one table that the events of a batch match.
 
-    Any number of threads may call `match`, `begin` and `update` at the same time.  Each answer is that of the filters before
-    an update or of those after it, never of some of both.  On the CPU matches run side by side; an engine on a GPU, and
-    `tagmatch`, match one batch after the other.  After an exception in `match`, such as an interrupt, the next `match` is
-    right; after one in `update` the engine refuses to match (`is_broken`).
+    Any number of threads may call `match`, `begin` and `update` at the same time.  Each answer reflects the table either
+    before an update or after it, never a mixture.  On the CPU, matches run side by side; GPU engines and `tagmatch` match
+    one batch after another.  After an exception in `match`, such as an interrupt, the next `match` works normally; after one
+    in `update` the engine refuses to match (`is_broken`).
 
-    It is made from a table: `Class(table, device, threads, live=live)`, and `options=` by name where the registry has any;
-    `open_engine` has what these mean.  Pickled or copied, an engine for a fixed table is opened again, in the same way.
+    An engine is made from a table: `Class(table, device, threads, live=live)`, plus `options=`, by name, where the registry
+    lists options; `open_engine` documents these arguments.  An engine for a fixed table can be pickled and copied: the copy
+    is opened again with the same arguments.
 
-    Of the class:
-        takes_changes   can it be opened for a table that will change?
-        compiles        is there code for the CPU that is compiled at the first call (`prewarm`)?
-        n_functions     about how many functions that compiles, for a progress bar
+    Class attributes:
+        takes_changes   True for an engine that can be opened for a table that will change
+        compiles        True for an engine with CPU code that is compiled at the first call (`prewarm`)
+        n_functions     approximate number of functions that this compiles, for a progress bar
 
-    Of each engine:
+    Instance attributes:
         name      its name in the registry
-        device    what it runs on, in words ("cpu, 2 threads", "NVIDIA H200")
-        gpu       the UUID of its GPU; None for one that runs on the CPU
-        options   the value of each of the options that the registry has for it, by name
+        device    the device it runs on, in words ("cpu, 2 threads", "NVIDIA H200")
+        gpu       the UUID of its GPU; None for a CPU engine
+        options   the value of each option that the registry lists for it, by name
     """
 
     takes_changes: ClassVar[bool] = False
@@ -96,10 +97,10 @@ class Engine(ABC):
     _live: bool = False
     _sharing: ScratchSets[Any] | Turns | None = None
     _again: tuple[Callable[..., Engine], Mapping[str, Any]] | None = None
-    """Opens the engine again with these arguments of `open_engine`, by name."""
+    """The function that opens the engine again, and its arguments by name."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For `pickle` and `copy`: its table and how it was opened, to be opened again.  Raises TypeError for one that takes
+        """Support `pickle` and `copy`: the copy is opened again from the table.  Raises TypeError for an engine that takes
         changes."""
         if self._again is None or self._again[1]["live"]:
             raise TypeError(
@@ -110,113 +111,119 @@ class Engine(ABC):
 
     @classmethod
     def compiled_apart(cls, packed: str) -> Sequence[Part]:
-        """What matching compiles besides building, for attributes of the packed type, so that both can be done at once."""
+        """The parts that matching compiles in addition to building, for attributes of dtype `packed`; both can be compiled
+        in parallel."""
         return ()
 
     @classmethod
     def serves(cls, table: Table) -> str | None:
-        """Why it cannot serve a table, and which engine can; None when it can.  Nothing is built to find out."""
+        """Return the reason why the engine cannot serve a table, naming one that can; None if it can.  Builds nothing."""
         return None
 
     @abstractmethod
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
-        """Matched interfaces of every event; with `filters`, matched filters instead.
+        """Return the matched interfaces of every event; with `filters`, the matched filters.
 
-        Any thread may call it at any time.  Raises EngineError for a batch encoded with another vocabulary, and for an
-        engine whose last update was interrupted (`is_broken`).
+        Safe to call from any thread.  Raises EngineError for a batch encoded with another vocabulary, and for an engine
+        whose last update was interrupted (`is_broken`).
         """
 
     @property
     @abstractmethod
     def nbytes(self) -> int:
-        """Bytes that the engine holds besides the table."""
+        """Bytes that the engine holds in addition to the table."""
 
     def begin(self, batch: EventBatch, *, filters: bool = False) -> Matches | Pending:
-        """Begin to match a batch; an engine that does not overlap batches returns its answer.
+        """Begin to match a batch.  An engine that does not overlap batches returns the answer at once.
 
-        An engine on a GPU matches the next batch while the answer of this one is fetched, if the next one is begun before
-        this one is ended.  Batches may be ended in any order, in the thread in which they were begun.  Each is matched as if
-        it were the only one: with the changes from before its beginning only, and its errors are raised by its own `end`.
-        Raises EngineError like `match`.
+        A GPU engine fetches the answer of one batch while it matches the next, provided the next is begun before the first
+        is ended.  Batches may be ended in any order, in the thread that began them.  Each is matched as if it were the only
+        one: it sees only the changes made before it began, and its own `end` raises its errors.  Raises EngineError like
+        `match`.
         """
         return self.match(batch, filters=filters)
 
     def update(self, changes: Changes) -> None:
-        """Apply changes in order: every later `match` sees them, and no batch that was begun before.
+        """Apply changes in order.  Every later `match` sees them; batches already begun do not.
 
-        Any thread may call it at any time: it waits for matches in progress, and later ones wait for it.
-        Raises EngineError when the engine was not opened `live`, or the added filters are encoded with another vocabulary;
-        then nothing has changed.  After any other exception, such as an interrupt or a change that cannot be made, the
-        engine refuses to match (`is_broken`).
+        Safe to call from any thread: it waits for matches in progress, and later matches wait for it.  Raises EngineError,
+        without changing anything, when the engine was not opened `live` or the added filters are encoded with another
+        vocabulary.  After any other exception, such as an interrupt or an impossible change, the engine refuses to match
+        (`is_broken`).
         """
         raise EngineError(fixed_only(self.name))
 
     @property
     def is_broken(self) -> bool:
-        """True after an update that was interrupted half-way: `match` and `update` raise EngineError, and a new engine for
-        the changed table has to be opened."""
+        """True after an interrupted update: `match` and `update` then raise EngineError, and a new engine must be opened for
+        the changed table."""
         return self._sharing is not None and self._sharing.is_broken
 
     def renew(self) -> None:
-        """Make anew what an interrupted match may have left half-way; called before the next one, if matches take turns."""
+        """Rebuild the state that an interrupted match may have left inconsistent.  Called before the next match, if matches
+        take turns."""
 
     def _check_changes(self, changes: Changes) -> None:
-        """Raise EngineError for changes that it does not take, before anything is changed."""
+        """Raise EngineError for changes that the engine does not take, before anything is changed."""
         check_changes(self.name, self._live, self._table, changes)
 
     def pin(self, memory: Sequence[Array]) -> None:
-        """Pin contiguous arrays that hold the batches to come and do not change while the engine exists.
+        """Pin contiguous arrays that hold the coming batches.  They must not change while the engine exists.
 
-        An engine on a GPU can copy from them directly.
+        A GPU engine copies directly from pinned memory.
         """
 
     def host_memory(self, n_bytes: int) -> Array:
-        """Memory u8 of any content for lines that its scanner will get; any thread may ask.
+        """Return u8[n_bytes] of uninitialised memory for lines that the engine's scanner will read.  Safe to call from any
+        thread.
 
-        That of an engine on a GPU is pinned, as long as there is enough, and used again when no reference to it is left.
+        A GPU engine returns pinned memory while it has enough, and reuses it once no reference is left.
         """
         found: Array = np.empty(n_bytes, np.uint8)
         return found
 
     def scanner(self, scanner: LineScanner) -> LineScanner:
-        """What scans lines for it, instead of the CPU's `scanner` if it takes events on its GPU."""
+        """Return the scanner to use for this engine: `scanner`, which runs on the CPU, or one that runs on the engine's
+        GPU."""
         return scanner
 
     def warm_up(self, example: Callable[[], EventBatch | None], *, filters: bool = False) -> None:
-        """Match an example of the batches to come, so that the first of them does not wait for kernels or memory.
+        """Match an example of the coming batches, so that the first real batch does not wait for kernels or memory.
 
-        An engine on a GPU loads its kernels and allocates memory; other engines do not call `example`.  Errors of matching
-        the example are left to later matches.
+        A GPU engine loads its kernels and allocates memory; other engines do not call `example`.  An error while matching
+        the example is ignored; later matches raise it.
         """
 
     def time_steps(self) -> None:
-        """Measure `steps_s` from now on, which may make the engine slower."""
+        """Measure `steps_s` from now on, which may slow the engine down."""
 
     @property
     def steps_s(self) -> Mapping[str, float]:
-        """Seconds that each of the engine's own phases took so far, in their order; empty where it measures none."""
+        """Seconds spent so far in each phase of the engine, in order; empty if it measures none."""
         return {}
 
     @property
     def exact(self) -> bool:
-        """Are its answers exact?  Only an engine that `bench` measures (`open_engine`) may find more than what matches."""
+        """True if its answers are exact.  Only an engine opened for measurement (`open_engine`) may report false
+        positives."""
         return True
 
     @property
     def candidates(self) -> int | None:
-        """Filters that it has verified so far, for all events together; None where it does not count them."""
+        """Number of filters verified so far, over all events; None if the engine does not count them."""
         return None
 
     @property
     def kernel_s(self) -> float:
-        """Seconds in which at least one matching kernel ran so far; 0 where there are none, or they are not measured."""
+        """Seconds so far in which at least one matching kernel ran; 0 if there are no kernels or they are not timed."""
         return 0.0
 
 
 def matching(find: Callable[[Any, EventBatch, Any, bool], Matches]) -> Callable[..., Matches]:
-    """Decorator: `match` of an engine whose `_sharing` is `ScratchSets`; `find(engine, batch, scratch, filters)`.
+    """Decorator that makes `match` of an engine whose `_sharing` is `ScratchSets` from `find(engine, batch, scratch,
+    filters)`.
 
-    A set of scratch that an exception leaves is not used again.
+    Scratch that was in use when an exception occurred is not used again.
     """
 
     @wraps(find)
@@ -243,7 +250,8 @@ def matching(find: Callable[[Any, EventBatch, Any, bool], Matches]) -> Callable[
 
 
 def in_turn(take: Callable[[Any, EventBatch, bool], Answer]) -> Callable[..., Answer]:
-    """Decorator: `match` or `begin` of an engine whose `_sharing` is `Turns`; `take(engine, batch, filters)`."""
+    """Decorator that makes `match` or `begin` of an engine whose `_sharing` is `Turns` from `take(engine, batch,
+    filters)`."""
 
     @wraps(take)
     def taking(engine: Engine, batch: EventBatch, *, filters: bool = False) -> Any:
@@ -258,7 +266,7 @@ def in_turn(take: Callable[[Any, EventBatch, bool], Answer]) -> Callable[..., An
 
 
 def updating(apply: Callable[[Any, Changes], None]) -> Callable[[Any, Changes], None]:
-    """Decorator: an engine's `update`, which nothing else uses meanwhile; the changes are checked before."""
+    """Decorator of an engine's `update`: checks the changes, then applies them while no other thread uses the engine."""
 
     @wraps(apply)
     def update(engine: Engine, changes: Changes) -> None:
@@ -270,18 +278,18 @@ def updating(apply: Callable[[Any, Changes], None]) -> Callable[[Any, Changes], 
 
 
 class _Apart(NamedTuple):
-    """A begun batch without its rejected rows."""
+    """A begun batch without its rejected rows; `end` adds them to the answer."""
 
     begun: Pending
     rejected: Array
 
     def end(self) -> Matches:
-        """See `Pending.end`."""
         return self.begun.end().with_rejected(self.rejected)
 
 
 def match_all(engine: Engine, batches: Iterable[EventBatch], *, filters: bool = False) -> Iterator[Matches]:
-    """The answers to batches, in order; MOST_BEGUN are under way at a time, so that a GPU always has one to match."""
+    """Yield the answers to batches, in order.  MOST_BEGUN batches are in progress at a time, so that a GPU always has one to
+    match."""
     begun: deque[Matches | Pending] = deque()
     for batch in batches:
         begun.append(engine.begin(batch, filters=filters))
@@ -296,13 +304,15 @@ def _ended(begun: Matches | Pending) -> Matches:
 
 
 def fixed_only(name: str) -> str:
-    """The error message of an engine that serves only fixed tables; names those of the registry that take changes."""
+    """Return the error message of an engine that serves only fixed tables; it names the registered engines that take
+    changes."""
     *others, last = (other for other, entry in REGISTRY.items() if entry.takes_changes)
     return f"engine {name!r} serves tables that do not change; {', '.join(others)} and {last} take changes"
 
 
 def check_changes(name: str, live: bool, table: Table, changes: Changes) -> None:
-    """Refuse changes of an engine that was opened for a fixed table, or filters encoded with another vocabulary."""
+    """Raise EngineError if the engine was opened for a fixed table, or if the added filters are encoded with another
+    vocabulary."""
     if not live:
         raise EngineError(f"engine {name!r} was opened for a table that does not change; open it with live=True")
     if changes.added is not None and changes.added.vocabulary.fingerprint != table.vocabulary.fingerprint:
@@ -310,6 +320,6 @@ def check_changes(name: str, live: bool, table: Table, changes: Changes) -> None
 
 
 def check_batch(table: Table, batch: EventBatch) -> None:
-    """Refuse a batch that was encoded with another vocabulary than the table's."""
+    """Raise EngineError for a batch that was encoded with another vocabulary than the table's."""
     if batch.fingerprint != table.vocabulary.fingerprint:
         raise EngineError("the batch was encoded with another table's vocabulary; encode the events with this table")

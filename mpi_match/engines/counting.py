@@ -1,17 +1,17 @@
 """The counting algorithm (Carzaniga & Wolf, SIGCOMM 2003), vectorised with NumPy.
 
-Look only at the constraints on names that the event has; count, for each filter, how many are satisfied; a filter matches
-when the count is its size.  `absent` is counted backwards: every filter starts with its `absent` constraints satisfied,
-and loses one for each whose name the event has.
+It looks only at the constraints on names that the event has and counts, for each filter, how many of them are satisfied; a
+filter matches when the count equals its size.  `absent` is counted backwards: every filter starts with its `absent`
+constraints satisfied and loses one for each whose name the event has.
 
-    naive       every constraint of every filter
-    counting    the runs of the event's names; one byte-sized test for each constraint there, one pass over the filters
+    naive       tests every constraint of every filter
+    counting    tests each constraint on the event's names, one byte per test, then makes one pass over the filters
 
-In a table of tag sets every row of a name that the event has is satisfied.  Such tables may have a billion rows, so these
-are counted for a block of filters after the other, which no array is longer than.
+In a table of tag sets, every row of a name that the event has is satisfied.  Such tables may have a billion rows, so filters
+are counted in blocks, which bounds the length of all arrays.
 
-Simple enough to be checked by eye and fast enough (milliseconds an event at 250,000 filters) to check the fast engines on
-tables that the reference cannot scan.
+The code is short enough to check by eye and fast enough (milliseconds an event at 250,000 filters) to check the fast engines
+on tables that are too large for the reference.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from mpi_match.table.kinds import forms_of
 from mpi_match.table.table import Table
 
 COUNTED_FILTERS = 2**20
-"""Tag sets that are counted together."""
+"""Filters of a block: tag sets that are counted together."""
 
 
 class Counting(Engine):
@@ -58,12 +58,10 @@ class Counting(Engine):
 
     @property
     def nbytes(self) -> int:
-        """See `Engine.nbytes`."""
         return self._start.nbytes + self._atom_rows.nbytes + self._atom_offsets.nbytes
 
     @matching
     def match(self, batch: EventBatch, _: Scratch, filters: bool) -> Matches:
-        """See `Engine.match`."""
         table, bounds, found = self._table, batch.bounds, []
         for event in range(batch.n_events):
             packed = batch.attributes[bounds[event] : bounds[event + 1]].astype(np.int64)
@@ -85,7 +83,7 @@ class Counting(Engine):
         return Matches.of(found, table.n_filters if filters else table.n_interfaces)
 
     def _sets_of(self, names: Array) -> Array:
-        """i64, ascending: the filters of a table of tag sets all of whose rows are on these names."""
+        """i64, ascending: the filters of a tag table whose rows are all on these names."""
         constraints, size = self._table.constraints, self._table.filters.size
         names = names[names < self._table.vocabulary.n_names]  # behind them are atoms, those of a larger table's other parts
         runs = [constraints.filter_id[constraints.offsets[name] : constraints.offsets[name + 1]] for name in names.tolist()]
@@ -98,7 +96,7 @@ class Counting(Engine):
         return np.concatenate(hits)
 
     def _satisfied(self, packed: Array) -> tuple[Array, Array]:
-        """Filter of every constraint that the attributes satisfy, and of every `absent` that they break."""
+        """The filter of every constraint that the attributes satisfy, and of every `absent` that they violate."""
         table, constraints = self._table, self._table.constraints
         satisfied, lost = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         shift = table.vocabulary.shift
@@ -115,7 +113,7 @@ class Counting(Engine):
         return np.concatenate(satisfied), np.concatenate(lost)
 
     def _hits(self, run: slice, name: int, code: int) -> Array:
-        """bool: which constraints of one name's run does a code satisfy (atoms and `absent` never here)?"""
+        """bool: marks the constraints of one name's run that a code satisfies; never atoms or `absent`."""
         constraints, vocabulary = self._table.constraints, self._table.vocabulary
         form, type_ = forms_of(constraints.kind[run]), constraints.type[run]
         lo, hi = constraints.lo[run], constraints.hi[run]
@@ -133,7 +131,7 @@ class Counting(Engine):
         return satisfied
 
     def _sets_with(self, name: int, n_sets: int, code: int) -> Array:
-        """bool[n_sets]: which operand lists of a name hold the code?"""
+        """bool[n_sets]: marks the operand lists of a name that contain the code."""
         constraints = self._table.constraints
         first = int(constraints.set_offsets[name])
         bounds = constraints.set_code_offsets[first : first + n_sets + 1]
@@ -143,6 +141,6 @@ class Counting(Engine):
         return held
 
     def _inside(self, batch: EventBatch, event: int) -> Array:
-        """bool: which areas hold the event's location (none if it has none: NaN compares false)?"""
+        """bool: marks the areas that contain the event's location; none if it has no location (NaN compares false)."""
         x, y = (np.nan, np.nan) if batch.location is None else batch.location[event]
         return in_circles(x, y, self._table.filters.area)

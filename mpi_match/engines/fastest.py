@@ -1,12 +1,12 @@
-"""`auto` where several engines can serve a table: the fastest for each size of batch, by measurement.
+"""`auto` where several engines can serve a table: picks the fastest one for each batch size by measurement.
 
-    events of a batch      1    2-3   4-7   ...   32,768-65,535
+    events in a batch      1    2-3   4-7   ...   32,768-65,535
     keyed_cuda            25     25    26             600 us
     keyed                  3      5     9          30,000 us
 
-The first MEASURED_BATCHES of a size are matched by each engine; the one with the least time matches all later ones of that
-size.  An engine that is hopelessly slow is not asked a second time.  Answers are those of any of them: all are compared,
-and a difference is an error.
+Every engine matches the first MEASURED_BATCHES batches of a size; the engine with the shortest time matches all later ones
+of that size.  An engine that is hopelessly slow is dropped after its first batch.  The answers of all measured engines are
+compared, and a difference is an error.
 """
 
 from __future__ import annotations
@@ -31,20 +31,21 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MEASURED_BATCHES = 2
-"""Batches of a size that all engines match."""
+"""Batches of each size that all engines match."""
 HOPELESS_S, HOPELESS_TIMES = 0.05, 8
-"""Slower than the fastest by so much and so many times: not measured again."""
+"""Seconds, and multiple of the fastest engine's time: an engine slower than both is not measured again."""
 
 
 class SizeTimes(NamedTuple):
-    """Least seconds of each engine that is still measured for batches of one size, and how many batches were measured."""
+    """For batches of one size: the shortest time in seconds of each engine that is still measured, and the number of batches
+    measured."""
 
     least_s: dict[Engine, float]
     n_batches: int
 
 
 class FastestOf(Engine):
-    """Several engines for one table that does not change; the first takes what is for one of them only (`scanner`)."""
+    """Several engines for one fixed table.  The first one handles everything that only one of them can do (`scanner`)."""
 
     def __init__(self, engines: Sequence[Engine]) -> None:
         self._engines = tuple(engines)
@@ -58,17 +59,15 @@ class FastestOf(Engine):
         self._fastest: dict[int, Engine] = {}
 
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
-        """See `Engine.match`."""
         fastest = self._fastest.get(batch.n_events.bit_length())
         return self._measured(batch, filters) if fastest is None else fastest.match(batch, filters=filters)
 
     def begin(self, batch: EventBatch, *, filters: bool = False) -> Matches | Pending:
-        """See `Engine.begin`."""
         fastest = self._fastest.get(batch.n_events.bit_length())
         return self._measured(batch, filters) if fastest is None else fastest.begin(batch, filters=filters)
 
     def _measured(self, batch: EventBatch, filters: bool) -> Matches:
-        """The answer to a batch of a size that is not decided."""
+        """Match a batch of a size for which the fastest engine is not known yet."""
         if not batch.n_events:
             return self._engines[0].match(batch, filters=filters)
         size = batch.n_events.bit_length()
@@ -92,29 +91,25 @@ class FastestOf(Engine):
 
     @property
     def is_broken(self) -> bool:
-        """See `Engine.is_broken`."""
         return any(engine.is_broken for engine in self._engines)
 
     @property
     def nbytes(self) -> int:
-        """See `Engine.nbytes`."""
         return sum(engine.nbytes for engine in self._engines)
 
     def pin(self, memory: Sequence[Array]) -> None:
-        """See `Engine.pin`."""
         for engine in self._engines:
             engine.pin(memory)
 
     def host_memory(self, n_bytes: int) -> Array:
-        """See `Engine.host_memory`."""
         return self._engines[0].host_memory(n_bytes)
 
     def scanner(self, scanner: LineScanner) -> LineScanner:
-        """See `Engine.scanner`: other engines copy what is scanned on a GPU."""
+        """The first engine's scanner; the other engines copy the events that it scans on a GPU."""
         return self._engines[0].scanner(scanner)
 
     def warm_up(self, example: Callable[[], EventBatch | None], *, filters: bool = False) -> None:
-        """See `Engine.warm_up`: batches like the example are measured."""
+        """Warms up every engine, then measures all of them on batches like the example."""
         for engine in self._engines:
             engine.warm_up(example, filters=filters)
         if (batch := example()) is not None:
@@ -123,16 +118,13 @@ class FastestOf(Engine):
                     self.match(batch, filters=filters)
 
     def time_steps(self) -> None:
-        """See `Engine.time_steps`."""
         for engine in self._engines:
             engine.time_steps()
 
     @property
     def steps_s(self) -> Mapping[str, float]:
-        """See `Engine.steps_s`."""
         return {f"{engine.name}: {step}": spent for engine in self._engines for step, spent in engine.steps_s.items()}
 
     @property
     def kernel_s(self) -> float:
-        """See `Engine.kernel_s`."""
         return sum(engine.kernel_s for engine in self._engines)

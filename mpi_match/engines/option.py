@@ -1,4 +1,4 @@
-"""Options of an engine: parameters, and variants of its algorithm, with the section of the paper that describes each."""
+"""Options of an engine: parameters and variants of its algorithm, with the section of the paper that describes each."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ OptionValue = str | int | float | bool
 class Option:
     """One option of an engine.
 
-    default   its value when none is given; the type of all its values
-    says      its effect, in one line
-    section   of the paper that describes it; "ours" where none does
-    choices   its values; empty: every number from `least` to `most`
-    measured  a value with which answers are not exact, which only `bench` may choose; None: there is none
+    default   its value when none is given; all its values have the default's type says      its effect, in one line section
+    the section of the paper that describes it; "ours" for an addition of this program choices   its possible values; if
+    empty, every number from `least` to `most` measured  a value that makes answers inexact and that only `bench` may choose;
+    None if there is none
     """
 
     name: str
@@ -31,7 +30,7 @@ class Option:
 
     @property
     def values(self) -> str:
-        """Its values in words: `kernel|memset`, `on|off`, `1..64`."""
+        """Its possible values in words: `kernel|memset`, `on|off`, `1..64`."""
         if isinstance(self.default, bool):
             return "on|off"
         if self.choices:
@@ -39,20 +38,20 @@ class Option:
         return "..".join("" if bound is None else f"{bound:g}" for bound in (self.least, self.most))
 
     def read(self, given: object) -> OptionValue:
-        """A value of the option, from a value or its text.  Raises OptionError, which lists the possible values."""
+        """Convert a value or its text to a value of the option.  Raises OptionError, which lists the possible values."""
         value = self._typed(given)
         if value is None or not self._is_within(value) or (self.choices and value not in self.choices):
             raise OptionError(f"{self.name} is {given!r}; it can be {self.values}")
         return value
 
     def _is_within(self, value: OptionValue) -> bool:
-        """Is it a number between the bounds, where there are any?"""
+        """True if the value lies between the option's bounds, or if the option has none."""
         if self.least is None and self.most is None:
             return True
         return (self.least is None or value >= self.least) and (self.most is None or value <= self.most)  # type: ignore[operator]
 
     def _typed(self, given: object) -> OptionValue | None:
-        """The value with the option's type; None when it has none."""
+        """The value converted to the option's type; None if it cannot be converted."""
         kind = type(self.default)
         if kind is bool:
             return {"on": True, "off": False, True: True, False: False}.get(given)
@@ -65,9 +64,9 @@ class Option:
         return value if isinstance(given, str) or value == given else None
 
     def written(self, value: OptionValue) -> str:
-        """A value as on the command line."""
+        """Format a value as on the command line."""
         return ("on" if value else "off") if isinstance(self.default, bool) else str(value)
 
     def spelled(self, value: OptionValue) -> str:
-        """`name=value`, as on the command line."""
+        """Format `name=value` as on the command line."""
         return f"{self.name}={self.written(value)}"

@@ -1,16 +1,17 @@
-"""An engine opened, matched and changed on a small table, so that its code is compiled before the first real event.
+"""Opens an engine for a small table, matches with it and changes it, so that its code is compiled before the first real
+event.
 
-Code for the CPU is compiled when it is first called, half a minute in all, or loaded in milliseconds if it was compiled on
-this machine before.  `prewarm` does that before the first real event:
+CPU code is compiled when it is first called, which takes half a minute in all, or loaded in milliseconds if it was compiled
+on this machine before.  `prewarm` does this before the first real event:
 
-- Matching is compiled by one process of a host.  Ranks begin together and would each compile the same; here one compiles and
-  the others load (`compile_cache.compile_once`).
-- A process that loads the code does so on the small table, too: an event without attributes, matched a thousand times with
-  the real table, may have a thousand times as many answers as that has filters.
-- Changes are applied in every process: no batch is matched while an update waits for its code, so a process that opens an
-  engine `live` moves, adds and removes the filters of a small table first.
+- One process of a host compiles the code for matching.  Ranks start together and would each compile the same code; instead
+  one compiles it and the others load it (`compile_cache.compile_once`).
+- A process that loads the code also uses the small table: an event without attributes, matched a thousand times against the
+  real table, may match a thousand times as many filters as the real table has.
+- Every process applies changes.  No batch is matched while an update waits for its code, so a process that opens an engine
+  `live` first moves, adds and removes filters of a small table.
 
-The compiled code depends on the engine and on the type of the attributes, not on the table's content.  Engines with code
+The compiled code depends on the engine and on the dtype of the attributes, not on the table's content.  Engines with code
 compiled for the CPU set `compiles`.
 """
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from mpi_match.engines.base import Engine
 
 SEVERAL_BLOCKS = 1024
-"""So many events that an engine divides a batch among threads."""
+"""Events of a batch that is large enough for an engine to divide among threads."""
 N_SMALL = 3
 
 _PLACE = np.array([[0.5, 0.5, 0.1]])
@@ -47,9 +48,10 @@ _prewarmed: set[str] = set()
 def prewarm(
     name: str, engine: type[Engine], open_: Callable[[Table], Engine], table: Table, *, live: bool, loads: bool
 ) -> None:
-    """Compile what the engine `name`, which `open_` opens, needs for a table like this one and, if `live`, its changes.
+    """Compile the code that engine `name` needs for a table like this one and, if `live`, for its changes.
 
-    `loads`: load what another process has compiled; an engine on a GPU does so itself.
+    Parameters: `open_` opens the engine for a table; `loads` also loads code that another process has compiled (a GPU engine
+    does so itself).
     """
     packed = table.vocabulary.packed_dtype
     what = f"{name}-{packed}" + ("-live" if live else "")
@@ -59,7 +61,7 @@ def prewarm(
     with compile_once(what, engine.n_functions) as missing:
         if missing or live or loads:
             small = _like(table)
-            if engine.serves(small) is not None:  # for its area
+            if engine.serves(small) is not None:  # it refuses the area
                 small = replace(
                     small, filters=FilterColumns.of(small.filters.size, small.filters.interface, _NO_AREAS, None)
                 )
@@ -70,16 +72,16 @@ def prewarm(
 
 
 def load(engine: Engine, table: Table) -> None:
-    """Load what is left of the code for matching, that for the kinds of filters of this table, by one event."""
+    """Match one event, which loads the code that the filters of this table need beyond that of the small table."""
     engine.match(_empty_events(table, 1))
 
 
 def _play(open_: Callable[[Table], Engine], small: Table, parts: Sequence[Part], *, live: bool) -> None:
-    """Match a block of events and several; apply all kinds of changes, each followed by an event."""
+    """Match one event, then enough events for several blocks; apply all kinds of changes, each followed by an event."""
     engine, event = open_(small), _empty_events(small, 1)
     for part in parts:
         part.compile()
-    simulated = os.environ.get("NUMBA_ENABLE_CUDASIM", "0") not in ("", "0")  # it has nothing to compile, and takes minutes
+    simulated = os.environ.get("NUMBA_ENABLE_CUDASIM", "0") not in ("", "0")  # nothing to compile, and slow
     for n in (1, 2 if simulated else SEVERAL_BLOCKS):
         engine.match(_empty_events(small, n))
     if not live:
@@ -96,14 +98,15 @@ def _play(open_: Callable[[Table], Engine], small: Table, parts: Sequence[Part],
 
 
 def _empty_events(table: Table, n: int) -> EventBatch:
-    """Events without attributes, in the circle of the small table's filter."""
+    """Events without attributes, located in the circle of the small table's filter."""
     nothing = np.empty(0, table.vocabulary.packed_dtype)
     return EventBatch(np.zeros(n + 1, np.uint32), nothing, _PLACE[:, :2].repeat(n, axis=0), table.vocabulary.fingerprint)
 
 
 def _like(table: Table) -> Table:
-    """Three filters on one interface with the table's vocabulary.  The second has an area; the first two have the table's
-    first constraint, the third has its last.
+    """A small table with the same vocabulary: three filters on one interface.
+
+    The second filter has an area.  The first two have the table's first constraint, the third has its last.
     """
     rows = np.array([0, 0, len(table.constraints) - 1] if len(table.constraints) else [], np.int64)
     area = _NO_AREAS.copy()
@@ -115,7 +118,7 @@ def _like(table: Table) -> Table:
 
 
 def _changes(table: Table, kinds: Sequence[Change], target: Sequence[int]) -> Changes:
-    """Changes to a small table whose added filters are like its own."""
+    """Changes to a small table; the added filters are copies of its own."""
     kind = np.array(kinds, np.uint8)
     n_moves, n_adds = (int(np.count_nonzero(kind == each)) for each in (Change.MOVE, Change.ADD))
     added = table if n_adds else None

@@ -1,8 +1,8 @@
-"""The reference: test every constraint of every filter, one after the other, in plain Python.
+"""The reference engine: tests every constraint of every filter, one after another, in plain Python.
 
-Slow on purpose: the code is as simple as possible.  It is the naive matcher `model.match_naive` moved to code space,
-and the shortest complete statement of what an encoded constraint and a change mean; every other engine is a faster way to
-the same answers.
+It is slow on purpose: the code is as simple as possible.  It is the naive matcher `model.match_naive` translated to codes,
+and the shortest complete definition of encoded constraints and changes; every other engine is a faster way to the same
+answers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Reference(Engine):
 
     @updating
     def update(self, changes: Changes) -> None:
-        """See `Engine.update`: each change is applied literally to the filters that exist."""
+        """Apply each change literally to the present filters."""
         source = None if changes.added is None else _Source(changes.added)
         self._n_filters, self._n_interfaces = changes.n_filters, changes.n_interfaces
         for i, target in enumerate(changes.target.tolist()):
@@ -55,12 +55,11 @@ class Reference(Engine):
 
     @property
     def nbytes(self) -> int:
-        """See `Engine.nbytes`: an estimate, because the filters are Python objects."""
+        """An estimate, because the filters are Python objects."""
         return sum(sys.getsizeof(item) + sys.getsizeof(item.rows) for item in self._filters.values())
 
     @matching
     def match(self, batch: EventBatch, _: Scratch, filters: bool) -> Matches:
-        """See `Engine.match`."""
         bounds, found = batch.bounds, []
         shift = self._table.vocabulary.shift
         for event in range(batch.n_events):
@@ -74,7 +73,7 @@ class Reference(Engine):
 
 
 class _Filter(NamedTuple):
-    """A filter that exists: its interface, its area, and its constraints as rows of a table."""
+    """A present filter: its interface, its area, and its constraints as rows of a table."""
 
     interface: int
     area: Area | None
@@ -82,14 +81,14 @@ class _Filter(NamedTuple):
     rows: list[int]
 
     def matches(self, codes: dict[int, int], location: tuple[float, float] | None) -> bool:
-        """Does it match an event with these codes (name id -> code)?"""
+        """True if the filter matches an event with these codes (name id -> code) at this location."""
         if self.area is not None and not inside(location, self.area):
             return False
         return all(self.source.satisfied(row, codes) for row in self.rows)
 
 
 class _Source:
-    """A table that filters come from."""
+    """A table whose filters the engine matches: the engine's own, or the added filters of an update."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -100,12 +99,12 @@ class _Source:
         }
 
     def filter(self, filter_id: int, interface: int) -> _Filter:
-        """One of its filters, on an interface."""
+        """One filter of the table, assigned to an interface."""
         rows = self._rows[self._offsets[filter_id] : self._offsets[filter_id + 1]]
         return _Filter(interface, self._areas.get(filter_id), self, rows.tolist())
 
     def satisfied(self, row: int, codes: dict[int, int]) -> bool:
-        """Is constraint `row` satisfied by an event with these codes (name id -> code)?"""
+        """True if an event with these codes (name id -> code) satisfies constraint `row`."""
         constraints, vocabulary = self._table.constraints, self._table.vocabulary
         name, lo, hi = int(self._name_id[row]), int(constraints.lo[row]), int(constraints.hi[row])
         type_, op = parts_of(int(constraints.kind[row]))

@@ -1,6 +1,7 @@
-"""Opens an engine of the registry (`entries`) by name, for a table, with options; or the fastest that can serve (`auto`).
+"""Opens an engine of the registry (`entries`) for a table, by name and with options; `auto` opens the fastest that can
+serve.
 
-An engine is imported only when it is opened: those on a GPU load Numba's CUDA.
+An engine's module is imported only when the engine is opened, because GPU engines load Numba's CUDA.
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ log = logging.getLogger(__name__)
 AUTO = ("keyed_cuda", "keyed")
 """Engines that `auto` tries, in order."""
 MOST_COMPARED = 1_000_000
-"""Of a table with more filters `auto` opens one engine only: a second index takes more memory and time than it saves."""
+"""Filters of the largest table for which `auto` opens several engines; beyond it a second index costs more memory and time
+than it saves."""
 LAST = "counting"
-"""Engine that `auto` opens when a table that does not change is too large for all of these."""
+"""Engine that `auto` opens when a fixed table is too large for all of these."""
 
 
 def engine_class(name: str) -> type[Engine]:
-    """The class of an engine.  Raises EngineError for an unknown name, and where its dependencies are not installed."""
+    """Import the class of an engine.  Raises EngineError for an unknown name, or if its dependencies are not installed."""
     engine: type[Engine] = _imported(_entry(name).engine)
     return engine
 
@@ -59,17 +61,21 @@ def open_engine(
 ) -> Engine:
     """Build an engine for a table.
 
-    Parameters: `name` one of `REGISTRY` or "auto"; `device` the GPU's number among the visible ones (None: chosen by local
-    rank); `threads` CPU threads (None: all that the process may use); `live` whether the table will change (`update`);
-    `options` values or their texts, by `key` or `engine.key` (with "auto": of those engines that it may choose); `measured`
-    whether answers need not be exact, if an option says so, because they are only measured.
-    Any number of threads may use the engine at the same time (see `Engine`).
-    Raises EngineError, in one line, when the engine is unknown, needs a GPU that is not there, or cannot serve the table or
-    its changes; OptionError for an option that it does not have.
+    Parameters:
+        name      a name in `REGISTRY`, or "auto"
+        device    the GPU's number among the visible ones; None: chosen by local rank
+        threads   CPU threads; None: all that the process may use
+        live      True if the table will change (`update`)
+        options   values or their texts, by `key` or `engine.key`; with "auto", of the engines that it may choose
+        measured  True if answers may be inexact because they are only measured; an option must then ask for it
+
+    Any number of threads may use the engine at the same time (see `Engine`).  Raises EngineError, in one line, when the
+    engine is unknown, needs a GPU that is not there, or cannot serve the table or its changes; OptionError for an option
+    that it does not have.
     """
     if not isinstance(name, str) or not isinstance(table, Table):
         found = f"{type(name).__name__} and {type(table).__name__}"
-        raise EngineError(f"an engine is opened by its name and a table of make_table or load_table, found {found}")
+        raise EngineError(f"open_engine takes an engine's name and a table (make_table, load_table), found {found}")
     given = options or {}
     check_options([name], given, measured=measured)
     opened = (
@@ -83,7 +89,7 @@ def open_engine(
 
 
 def _open_again(how: Mapping[str, Any]) -> Engine:
-    """`open_engine` with these arguments: an engine that was pickled."""
+    """Open a pickled engine with the given arguments of `open_engine`."""
     return open_engine(**how)
 
 
@@ -97,7 +103,7 @@ def _open_named(
     given: Mapping[str, object],
     measured: bool,
 ) -> Engine:
-    """One of REGISTRY, see `open_engine`."""
+    """Open an engine of REGISTRY; parameters as for `open_engine`."""
     engine = engine_class(name)
     if live and not engine.takes_changes:
         raise EngineError(fixed_only(name))
@@ -114,17 +120,17 @@ def _open_named(
     from mpi_match.engines.prewarm import load, prewarm
 
     on_gpu = _entry(name).needs_gpu(read.get("options", {}))
-    # before the table's own engine, which may leave no room for another
+    # before the table's own engine, which may leave too little memory for another
     prewarm(name, engine, open_, table, live=live, loads=not on_gpu)
     opened = open_(table)
-    if opened.gpu is None:  # those on a GPU do so themselves
+    if opened.gpu is None:  # GPU engines do so themselves
         load(opened, table)
     return opened
 
 
 def compile_s() -> float:
-    """Seconds that this process has spent so far on compiling engines, or on waiting for another process that did."""
-    cache = sys.modules.get("mpi_match.compute.compile_cache")  # which loads numba; not loaded, it has compiled nothing
+    """Seconds that this process has spent so far on compiling engines, or on waiting for another process to compile them."""
+    cache = sys.modules.get("mpi_match.compute.compile_cache")  # it loads numba; if it is not loaded, nothing was compiled
     return 0.0 if cache is None else float(cache.compile_s())
 
 
@@ -139,19 +145,19 @@ def _open_auto(table: Table, device: int | None, threads: int | None, live: bool
                 _require_gpu()
             opened.append(open_engine(name, table, device, threads, live=live, options=own))
         except EngineError as error:
-            log.info("engine %s passed over: %s", name, error)
+            log.info("engine %s skipped: %s", name, error)
             reason = error
     if opened:
         return opened[0] if len(opened) == 1 else FastestOf(opened)
     if live:
         raise reason
-    log.warning("%s; engine %s matches, which is slow", reason, LAST)
+    log.warning("%s; using engine %s, which is slow", reason, LAST)
     return open_engine(LAST, table)
 
 
 def _require_gpu() -> None:
-    """Raise EngineError where there is no GPU, which the driver knows before Numba's CUDA is loaded: that takes as long as
-    all else that a small run does."""
+    """Raise EngineError if there is no GPU.  Asks the driver, because loading Numba's CUDA takes as long as the rest of a
+    small run."""
     from mpi_match.gpu.driver import visible_gpus
 
     visible_gpus()
@@ -167,7 +173,8 @@ def options_of(name: str) -> tuple[Option, ...]:
 
 
 def of_engine(name: str, given: Mapping[str, object]) -> dict[str, object]:
-    """Of options by `key` or `engine.key` those of one engine, by `key`; for `auto`, all of them unchanged."""
+    """Select one engine's options from options given as `key` or `engine.key`, and return them by `key`; `auto` keeps all,
+    unchanged."""
     if name == "auto":
         return dict(given)
     owned = ((key.rpartition("."), value) for key, value in given.items())
@@ -177,8 +184,8 @@ def of_engine(name: str, given: Mapping[str, object]) -> dict[str, object]:
 def read_options(name: str, given: Mapping[str, object], *, measured: bool = False) -> dict[str, OptionValue]:
     """The value of each option of an engine, by name: the given ones, and defaults for the others.
 
-    Raises OptionError for an option that the engine does not have, for a value that an option cannot have, and, unless
-    `measured`, for one with which answers are not exact.
+    Raises OptionError for an option that the engine does not have, for an invalid value and, unless `measured`, for a value
+    that makes answers inexact.
     """
     known = {option.name: option for option in options_of(name)}
     mine = of_engine(name, given)
@@ -188,15 +195,15 @@ def read_options(name: str, given: Mapping[str, object], *, measured: bool = Fal
     values = {key: option.read(mine[key]) if key in mine else option.default for key, option in known.items()}
     for key, option in known.items():
         if option.measured is not None and values[key] == option.measured and not measured:
-            raise OptionError(f"with {name}.{option.spelled(values[key])} answers are not exact, so only bench takes it")
+            raise OptionError(f"with {name}.{option.spelled(values[key])} answers are not exact; only bench takes it")
     return values
 
 
 def check_options(engines: Iterable[str], given: Mapping[str, object], *, measured: bool = False) -> None:
-    """Check options given for several engines.
+    """Check options that are given for several engines.
 
-    Raises OptionError for an option that none of the engines has, that is ambiguous among them, or that has an invalid
-    value, or one that is for measuring only if it is not `measured`; EngineError for an unknown engine.
+    Raises OptionError for an option that no engine has, that several engines have, or whose value is invalid or, unless
+    `measured`, makes answers inexact; EngineError for an unknown engine.
     """
     if not given:
         return
@@ -204,8 +211,10 @@ def check_options(engines: Iterable[str], given: Mapping[str, object], *, measur
     for key in given:
         owner, _, option = key.rpartition(".")
         if not owner and len(used) > 1:
-            raise OptionError(f"whose is {key!r}? Write ENGINE.{option}, with an engine of: {', '.join(used)}")
+            raise OptionError(
+                f"option {key!r} exists in several engines; write ENGINE.{option}, with one of: {', '.join(used)}"
+            )
         if owner and owner not in used:
-            raise OptionError(f"{key!r} is of an engine that is not used; used: {', '.join(used)}")
+            raise OptionError(f"{key!r} belongs to an engine that is not used; used: {', '.join(used)}")
     for name in used:
         read_options(name, given, measured=measured)

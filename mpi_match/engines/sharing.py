@@ -1,21 +1,21 @@
-"""Lets any number of threads match with one engine, while one of them may change it.
+"""Lets any number of threads match with one engine while another thread may change it.
 
-A search needs memory to work in, its *scratch*, and updates change arrays in place.  Two classes keep threads apart:
+A search needs working memory, its *scratch*, and updates change arrays in place.  Two classes keep threads apart:
 
-    ScratchSets   every match takes a set of scratch of its own     engines on the CPU
-    Turns         one match after the other                         engines with a queue, on a GPU above all
+    ScratchSets   every match has its own set of scratch memory     CPU engines
+    Turns         one match after another                           engines with a queue, GPU engines above all
 
-Both give changes the engine for themselves.  A match never sees half of an update: it waits until the update is over, and an
-update waits for the matches in progress.  What an exception interrupts is not used again:
+Both give an update exclusive use of the engine.  A match never sees half of an update: it waits until the update is over,
+and an update waits for the matches in progress.  State that an exception has interrupted is not used again:
 
-- a match: its set is dropped, and the next match makes another one (`Turns`: what it worked in is made anew);
-- an update: the engine refuses to match from then on, since it has neither the old filters nor the new ones.
+- after an interrupted match its scratch set is dropped, and the next match makes another one (`Turns`: it is rebuilt);
+- after an interrupted update the engine refuses to match, since it has neither the old filters nor the new ones.
 
-A child process that is forked has none of its parent's threads, which may have held any of these locks.  It gets new ones.
-What a parent's GPU holds is not there in a child, so engines on a GPU refuse to match in it.
+A forked child has none of its parent's threads, and those may have held any of these locks, so it gets new ones.  A child
+cannot use its parent's GPU memory, so GPU engines refuse to match in it.
 
-The locks are taken by `with`, which no interrupt separates from its body.  A reader takes no lock that other readers want:
-a set's own lock is free but for an update that waits for it.
+The locks are taken by `with`, so that no interrupt comes between taking and releasing.  Readers do not compete for a lock:
+each set has its own, and only an update waits for it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ T = TypeVar("T")
 _INTERRUPTED = (
     "an update of engine {!r} failed or was interrupted half-way, so its filters are unknown; open the engine again"
 )
-_WITHIN = "engine {!r} is asked to match within a match or an update of its own, by a signal handler perhaps"
+_WITHIN = "engine {!r} was called during a match or an update of its own, perhaps by a signal handler"
 _FORKED = (
     "the process was forked after its parent had opened engine {!r}, whose GPU a child cannot use; open the engine in a "
     "process that was started by 'spawn' or 'forkserver', or use keyed"
@@ -42,7 +42,7 @@ _FORKED = (
 
 
 class Scratch:
-    """Memory that one match works in; engines derive theirs.  `busy` is held meanwhile."""
+    """Working memory of one match; engines derive their own.  `busy` is held while a match uses it."""
 
     def __init__(self) -> None:
         self.busy = threading.Lock()
@@ -52,12 +52,12 @@ S = TypeVar("S", bound=Scratch)
 
 
 class ScratchSets(Generic[S]):
-    """The sets of scratch of an engine, as many as there ever were matches at the same time; `make(engine)` makes one.
+    """The scratch sets of an engine: as many as there have been simultaneous matches; `make(engine)` makes one.
 
-    The engine is not kept: it and its memory go when the last reference to it does.
+    No reference to the engine is kept, so its memory is freed with the last reference elsewhere.
 
-    free          sets that no match uses; the one that was used last is taken first
-    is_changing   an update has begun and is not over, or was interrupted
+    free          unused sets; the one used last is taken first is_changing   True while an update is in progress, and after
+    one that was interrupted
     """
 
     def __init__(self, engine: Any, make: Callable[[Any], S]) -> None:
@@ -71,17 +71,17 @@ class ScratchSets(Generic[S]):
 
     @property
     def sets(self) -> list[S]:
-        """All of them, those in use too."""
+        """All scratch sets, including those in use."""
         return list(self._sets)
 
     @property
     def is_broken(self) -> bool:
-        """True after an update that was interrupted."""
+        """True after an interrupted update."""
         with self._writer:
             return self.is_changing
 
     def another(self, engine: Any) -> S:
-        """One more set; waits for an update in progress.  Raises EngineError after one that was interrupted."""
+        """Make one more set, after waiting for an update in progress.  Raises EngineError after an interrupted update."""
         with self._writer:
             self._refuse()
             made = self._make(engine)
@@ -89,12 +89,12 @@ class ScratchSets(Generic[S]):
             return made
 
     def wait_for_update(self) -> None:
-        """Return when no update is in progress.  Raises EngineError after one that was interrupted."""
+        """Return when no update is in progress.  Raises EngineError after an interrupted update."""
         with self._writer:
             self._refuse()
 
     def update(self, engine: Any, apply: Callable[..., object], *given: Any) -> None:
-        """`apply(engine, *given)`, while no match is in progress.  Raises what it raises; see also `is_broken`."""
+        """Call `apply(engine, *given)` while no match is in progress, and raise what it raises; see also `is_broken`."""
         with self._writer:
             self._refuse()
             self.is_changing = True  # from here on no match begins
@@ -109,20 +109,20 @@ class ScratchSets(Generic[S]):
             self.is_changing = False
 
     def _refuse(self) -> None:
-        if self.is_changing:  # and this thread holds the lock: so no other one is changing it
+        if self.is_changing:  # this thread holds the lock, so no other thread is changing it
             raise EngineError(_INTERRUPTED.format(self._name))
 
     def forked(self) -> None:
-        """See `Renewable.forked`: the sets that the parent's other threads used are left out."""
+        """Discard the sets that the parent's other threads used."""
         self._writer = threading.RLock()
         self.free.clear()
         self._sets = weakref.WeakSet()
 
 
 class Turns:
-    """Lets one thread after the other use an engine, which is not kept.
+    """Lets one thread after another use an engine, without keeping a reference to it.
 
-    After a match that was interrupted, `renew` of the engine is called before the next one.  `on_gpu`: a forked child is
+    After an interrupted match, the engine's `renew` is called before the next one.  With `on_gpu`, a forked child is
     refused.
     """
 
@@ -134,14 +134,15 @@ class Turns:
 
     @property
     def is_broken(self) -> bool:
-        """True after an update that was interrupted."""
+        """True after an interrupted update."""
         with self._turn:
             return self.is_changing and not self._is_used
 
     def take(self, engine: Any, work: Callable[..., T], *given: Any) -> T:
-        """`work(engine, *given)`, while no other thread uses the engine.
+        """Return `work(engine, *given)`, called while no other thread uses the engine.
 
-        Raises EngineError after an update that was interrupted, in a forked child without the GPU, and within itself.
+        Raises EngineError after an interrupted update, in a forked child of a GPU engine's process, and when called within
+        itself.
         """
         with self._turn:
             self._refuse()
@@ -149,7 +150,7 @@ class Turns:
                 self._is_used = True
                 if self._is_spoilt:
                     engine.renew()
-                self._is_spoilt = True  # until it has gone well
+                self._is_spoilt = True  # until the work has succeeded
                 done = work(engine, *given)
                 self._is_spoilt = False
                 return done
@@ -157,7 +158,8 @@ class Turns:
                 self._is_used = False
 
     def update(self, engine: Any, apply: Callable[..., object], *given: Any) -> None:
-        """`apply(engine, *given)`, while no other thread uses the engine.  Raises what it raises; see also `is_broken`."""
+        """Call `apply(engine, *given)` while no other thread uses the engine, and raise what it raises; see also
+        `is_broken`."""
         self.take(engine, self._change, apply, *given)
 
     def _change(self, engine: Any, apply: Callable[..., object], *given: Any) -> None:
@@ -174,6 +176,6 @@ class Turns:
             raise EngineError(_INTERRUPTED.format(self._name))
 
     def forked(self) -> None:
-        """See `Renewable.forked`: if another thread of the parent was matching, its match is interrupted here."""
+        """Mark as interrupted a match that another thread of the parent was running."""
         self._turn = threading.RLock()
         self._is_spoilt, self._is_used, self._is_forked = self._is_spoilt or self._is_used, False, self._on_gpu

@@ -32,37 +32,31 @@ class GpuBatch(EventBatch):
 
     @property
     def n_events(self) -> int:
-        """See `EventBatch`."""
         return self.events.n_events
 
     @property
     def n_attributes(self) -> int:
-        """See `EventBatch`."""
         return self.events.attributes.size
 
     @cached_property
     def offsets(self) -> Array:  # type: ignore[override]  # there a field
-        """See `EventBatch`."""
         return self._copied(self.events.offsets)
 
     @cached_property
     def attributes(self) -> Array:  # type: ignore[override]
-        """See `EventBatch`."""
         return self._copied(self.events.attributes)
 
     @cached_property
     def location(self) -> Array | None:  # type: ignore[override]
-        """See `EventBatch`."""
         location = self.events.location
         return None if location is None else self._copied(location).reshape(-1, 2)
 
     @property
     def has_location(self) -> bool:
-        """See `EventBatch`."""
         return self.events.location is not None
 
     def __getitem__(self, events: slice) -> EventBatch:
-        """See `EventBatch`: a part stays on the GPU, and the offsets at its ends are copied to the host to find it."""
+        """A part stays on the GPU, and the offsets at its ends are copied to the host to find it."""
         start, stop, step = events.indices(self.n_events)
         if step != 1:
             raise ValueError("a batch can only be sliced into consecutive events")

@@ -45,7 +45,6 @@ class GpuEventScanner:
         self._cpu_is_free = threading.Lock()
 
     def scan(self, block: LineBlock, rejects: Rejects) -> ScannedEvents:
-        """See `EventScanner.scan`."""
         if block.overlong or not LEAST_GPU_BYTES <= len(block.data) <= MOST_SCANNED_BYTES:
             with self._cpu_is_free:
                 return self._cpu.scan(block, rejects)

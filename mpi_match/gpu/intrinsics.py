@@ -18,8 +18,6 @@ from mpi_match.gpu.kernels import cuda, device_function, simulated
 
 @intrinsic
 def _address_of(_: Any, array: Any) -> Any:
-    """See `address_of`."""
-
     def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
         data = context.make_array(array)(context, builder, values[0]).data
         return builder.ptrtoint(data, context.get_value_type(types.int64))

@@ -63,10 +63,13 @@ def test_bench_shows_the_steps_of_an_engine() -> None:
     [
         (["--engine", "tuned", "--set", "deep=1"], "tuned has no option 'deep'; it has: order, depth, share, twice"),
         (["--engine", "tuned", "--set", "depth=9"], "depth is '9'; it can be 1..8"),
-        (["--engine", "tuned", "--set", "keyed.depth=1"], "'keyed.depth' is of an engine that is not used; used: tuned"),
+        (
+            ["--engine", "tuned", "--set", "keyed.depth=1"],
+            "'keyed.depth' belongs to an engine that is not used; used: tuned",
+        ),
         (["--engine", "tuned", "--set", "depth"], "'depth' is no [ENGINE.]KEY=VALUE"),
         (["--engine", "tuned", "--set", "depth=1", "--set", "depth=2"], "'depth' is set twice"),
-        (["--engine", "auto", "--set", "depth=1"], "whose is 'depth'? Write ENGINE.depth"),
+        (["--engine", "auto", "--set", "depth=1"], "option 'depth' exists in several engines; write ENGINE.depth"),
     ],
     ids=["option", "value", "engine", "form", "twice", "auto"],
 )

@@ -75,7 +75,7 @@ def test_compiling_an_engine_is_reported_on_a_terminal(
     @click.command(cls=errors.CliCommand)
     def command() -> None:
         logging.getLogger("mpi_match.compute.compile_cache").info("compiling")
-        logging.getLogger("mpi_match.engines").info("engine keyed_cuda passed over")
+        logging.getLogger("mpi_match.engines").info("engine keyed_cuda skipped")
 
     command([], standalone_mode=False)
     line = r"\S+ \S+ \S+ INFO mpi_match\.compute\.compile_cache: compiling\n"

@@ -92,10 +92,18 @@ def test_an_engine_gets_all_its_options() -> None:
     [
         (["tuned"], {"deep": "1"}, "tuned has no option 'deep'; it has: order, depth, share, twice"),
         (["keyed"], {"deep": "1"}, "keyed has no option 'deep'; it has none"),
-        (["tuned"], {"ccm.reset": "kernel"}, "'ccm.reset' is of an engine that is not used; used: tuned"),
-        (["auto"], {"depth": "1"}, "whose is 'depth'? Write ENGINE.depth, with an engine of: keyed_cuda, keyed"),
-        (["auto"], {"tuned.depth": "1"}, "'tuned.depth' is of an engine that is not used; used: keyed_cuda, keyed"),
-        (["tuned", "keyed"], {"depth": "1"}, "whose is 'depth'? Write ENGINE.depth, with an engine of: tuned, keyed"),
+        (["tuned"], {"ccm.reset": "kernel"}, "'ccm.reset' belongs to an engine that is not used; used: tuned"),
+        (
+            ["auto"],
+            {"depth": "1"},
+            "option 'depth' exists in several engines; write ENGINE.depth, with one of: keyed_cuda, keyed",
+        ),
+        (["auto"], {"tuned.depth": "1"}, "'tuned.depth' belongs to an engine that is not used; used: keyed_cuda, keyed"),
+        (
+            ["tuned", "keyed"],
+            {"depth": "1"},
+            "option 'depth' exists in several engines; write ENGINE.depth, with one of: tuned, keyed",
+        ),
         (["tuned", "ccm"], {"ccm.reset": "memcpy"}, "reset is 'memcpy'; it can be kernel|memset"),
     ],
 )

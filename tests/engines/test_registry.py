@@ -97,7 +97,7 @@ def test_auto_takes_the_engine_that_serves_the_table_and_says_why(
     assert engine.name == "counting"
     assert engine.match(BATCH).labels(TABLE.labels) == [["i", "j"], []]
     assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [
-        "the table is too large; engine counting matches, which is slow"
+        "the table is too large; using engine counting, which is slow"
     ]
     with pytest.raises(EngineError, match="the table is too large"):
         open_engine("auto", TABLE, live=True)

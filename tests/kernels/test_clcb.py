@@ -214,4 +214,4 @@ def test_it_says_that_added_filters_make_matching_wait(caplog: pytest.LogCapture
     assert not caplog.records
     open_engine("clcb", Table.from_filters(filters), live=True)
     (record,) = caplog.records
-    assert "clcb makes tables of the filters that are added, and matching waits" in record.message
+    assert "clcb rebuilds a table when filters are added, and matching waits" in record.message

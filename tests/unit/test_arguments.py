@@ -23,7 +23,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "the name of an engine": (lambda: ANY.RowMatcher(TABLE, "keyed"), "an engine is one of open_engine, found str 'keyed'"),
     "open_engine": (
         lambda: ANY.open_engine(TABLE, "keyed"),
-        "an engine is opened by its name and a table .* found Table and str",
+        "open_engine takes an engine's name and a table .* found Table and str",
     ),
     "load_table": (lambda: ANY.load_table(5), "a table is loaded from the path of its file, found int 5"),
     "make_table of a number": (lambda: ANY.make_table(5), "subscriptions are .*found int 5"),

@@ -1,16 +1,16 @@
-"""Many events at a time: CCM's kernel with a third axis, and counters for every event in flight.
+"""Many events at a time: CCM's kernel with a third grid axis, and separate counters for every event in flight.
 
-A batch is worked on in passes, a pass in launches of as many events as have counters:
+A batch is divided into passes, and a pass into launches; a launch takes one event for each copy of the counters, or *slot*:
 
-    launch 0    events 0 .. s-1      counters: copy 0        resets what the last launch before used of copy 1
+    launch 0    events 0 .. s-1      counters: copy 0        resets the slots of copy 1 that the previous launch used
     launch 1    events s .. 2s-1     counters: copy 1        resets copy 0
     ...
 
-With reset=memset there is one copy, which is set to zero before every launch.
+With reset=memset there is one copy, which is zeroed before every launch.
 
-All launches of a pass follow one copy in and precede one copy out.  Bit masks of the whole pass are contiguous.
-Lists hold (event, id) pairs of the whole pass in any order; the host sorts them.  The kernel also counts the pairs for
-which there was no room: then the list is made longer and the pass is repeated.
+A pass is one copy in, all its launches, and one copy out.  The bit masks of a pass are contiguous.  Lists hold the (event,
+id) pairs of a pass in any order, and the host sorts them.  The kernel also counts the pairs that did not fit; if there are
+any, the list is enlarged and the pass repeated.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ from mpi_match.gpu.step_times import StepTimes
 from mpi_match.matches.matches import Matches, id_dtype
 
 ROWS_PER_THREAD = 8
-"""Rows of the longest run that a thread takes."""
+"""Rows of the longest run that one thread processes."""
 IN_FLIGHT_BYTES = 16 << 20
-"""Bytes of counters in one of the two copies: both and the table fit in the cache of a large GPU."""
+"""Bytes of one of the two copies of the counters: both copies and the table fit in the cache of a large GPU."""
 LEAST_IN_FLIGHT = 4
 MOST_IN_FLIGHT = 1024
 CCM_PASS_EVENTS = 16384
-"""Events of a pass."""
+"""Events in a pass."""
 CCM_FIRST_PAIRS = 1 << 16
-"""Room in the list of answers before the first pass has shown what is needed."""
+"""Initial capacity of the list of answers, in pairs; later passes adapt it."""
 
 
 class CcmBatches:
-    """Matches batches for one kind of answer.  `kernel_s` is the device time of the kernels so far."""
+    """Matches batches for one kind of answer.  `kernel_s` is the kernels' device time so far, in seconds."""
 
     def __init__(self, gpu: Gpu, stream: Stream, table: OnDevice, answer: int, steps: StepTimes) -> None:
         self._stream, self._table, self._answer, self._steps = stream, table, answer, steps
@@ -69,7 +69,7 @@ class CcmBatches:
         self._slots = min(max(IN_FLIGHT_BYTES // max(slot_bytes, 1), LEAST_IN_FLIGHT), MOST_IN_FLIGHT)
         self._counts = table.copies(gpu, stream, self._slots)
         self._copy = 0
-        """The copy that the next launch uses; it is clean."""
+        """The copy that the next launch uses; it has been reset."""
         self._used = 0
         """Slots of the other copy that the next launch must reset."""
         self._answers = gpu.buffer(np.uint32)
@@ -82,7 +82,7 @@ class CcmBatches:
         self.kernel_s = 0.0
 
     def match(self, batch: EventBatch) -> Matches:
-        """The answers for a batch of any size."""
+        """Match a batch of any size."""
         if batch.n_events == 0:
             return Matches.from_offsets(np.zeros(1, np.int64), np.zeros(0, id_dtype(self._n_ids)), self._n_ids)
         starts = range(0, batch.n_events, CCM_PASS_EVENTS)
@@ -99,7 +99,7 @@ class CcmBatches:
             self._capacity = n_found * 5 // 4
 
     def _launch(self, batch: EventBatch, n_words_found: int) -> int:
-        """Copy a batch in and run its launches; returns how many pairs were found (none for masks)."""
+        """Copy a batch in and run its launches; returns the number of pairs found (0 for masks)."""
         table, stream, steps = self._table, self._stream, self._steps
         with steps.on_host("pack"):
             bounds = batch.bounds
@@ -145,7 +145,7 @@ class CcmBatches:
         return {ANSWER_MASK: n_events, ANSWER_INTERFACES: self._table.n_copies * self._slots}.get(self._answer, 0)
 
     def _pack(self, batch: EventBatch, bounds: Array) -> Array:
-        """The words of `events`: see `ccm.kernel`."""
+        """The words of `events`, in the layout of `ccm.kernel`."""
         n_events = batch.n_events
         first = np.arange(0, n_events, self._slots)
         offsets = EVENTS_HEADER + len(first) * PLAN_WORDS

@@ -1,10 +1,11 @@
-"""Bit vectors of names, which are Bloom filters where there are more names than bits.
+"""Bit vectors of names; they are Bloom filters if there are more names than bits.
 
-The same bits are set for a filter, on the host, and for an event, on the GPU: a filter with a bit that the event lacks has a
-name that the event lacks.
+The host sets the same bits for a filter as the GPU sets for an event.  So if a filter has a bit that the event lacks, it has
+a name that the event lacks.
 
-The first bit is the name's number modulo that of the bits: names are numbered densely, so bits are used evenly, and as many
-names as there are bits have bits of their own.  Further ones are multiplicative hashes (Fibonacci's, by odd multiples).
+The first bit of a name is its number modulo the number of bits.  Names are numbered densely, so bits are used evenly, and
+with no more names than bits every name has its own bit.  Further bits are multiplicative hashes (Fibonacci hashing, by odd
+multiples).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from mpi_match.table.table import Table
 
 
 def bit_of(name: Any, nth: Any, log_bits: Any) -> Any:
-    """The nth bit that a name sets, counted from 0, of 2^log_bits: of one name, or of an array i64."""
+    """The nth bit, from 0, of 2^log_bits that a name sets; `name` is one name or an array i64."""
     if nth == 0:
         return name & ((1 << log_bits) - 1)
     factor = ((2 * nth - 1) * 0x9E3779B1) & 0xFFFFFFFF
@@ -27,9 +28,9 @@ def bit_of(name: Any, nth: Any, log_bits: Any) -> Any:
 
 
 def filter_names(table: Table, n_bits: int, n_hashes: int) -> Array:
-    """u32[n_words, n_filters]: the bits of each filter's names, of 2, 4, ... `n_bits`; 32 of them in a word.
+    """u32[n_words, n_filters]: bit vectors of the filters' names, with 2, 4, ... `n_bits` bits, 32 in a word.
 
-    Names that must be absent set none; an atom is a name (`vocabulary`).
+    Names that must be absent set no bits; an atom counts as a name (`vocabulary`).
     """
     c, v = table.constraints, table.vocabulary
     form, name = c.form, c.name_id.astype(np.int64)

@@ -2,34 +2,33 @@ r"""CCM: one thread per constraint on the event's names.
 
 Margara & Cugola, "High Performance Content-Based Matching Using GPUs", DEBS 2011.
 
-`counting` tests the constraints on the event's names one run after the other.  CCM tests all of them at once:
+`counting` tests the constraints on the event's names one run after another.  CCM tests all of them at once:
 
     event          temp = 25            wind = 3
     grid           y = 0                y = 1
     rows of name   temp                 wind
                    . . . . . . . .      . . . . .        x: the run of the name, one row per thread
-                     \    |   \            |             a satisfied row counts its filter down (atomic)
-    counters       2   0   3   0   1    ...              a filter that comes to 0 sets the bit of its interface
+                     \    |   \            |             a satisfied row decrements its filter's counter (atomic)
+    counters       2   0   3   0   1    ...              a filter whose counter reaches 0 sets the bit of its interface
 
-One block works on one attribute, whose code and run are in shared memory.  Counters and interfaces exist twice: while an
-event uses one copy, its kernel resets the other for the next event.  So a whole event is one copy in, one kernel, one
-copy out.  The variants that the paper compares this with are options (`options`).
+Each block works on one attribute and keeps its code and run in shared memory.  Counters and interfaces exist twice: while an
+event uses one copy, its kernel resets the other for the next event.  So an event takes one copy in, one kernel and one copy
+out.  The variants that the paper compares are options (`options`).
 
-**One event at a time**, the published way (`--batch 1`): the three steps are captured as CUDA graphs, for each of the two
-copies and for several lengths of rows, and repeated with one driver call per event (`ccm.single`).
+**One event at a time**, as published (`--batch 1`): the three steps are captured as CUDA graphs, for each of the two copies
+and for several run lengths, and replayed with one driver call per event (`ccm.single`).
 
-**Three phases** (phases=3), the CCM that MPI-CUDA is built on: a row has the bits of all names of its filter, and a thread
-that finds one that the event has not goes on to the next row, before it evaluates the constraint and counts.
+**Three phases** (phases=3), the version of CCM that MPI-CUDA is built on: each row stores the bits of all names of its
+filter.  A thread that finds a name that the event lacks skips the row before it evaluates the constraint.
 
-**Batches**, ours: the grid has a third axis, z, the event, and each event in flight has counters of its own.  How many
-are in flight is what fits in the GPU's cache; the kernel runs once for each such group, and resets the counters that the
-previous group used (`ccm.batch`).
+**Batches**, our addition: the grid has a third axis, z, for the event, and each event in flight has its own counters.  As
+many events are in flight as fit in the GPU's cache; the kernel runs once for each set of them and resets the counters that
+the previous set used (`ccm.batch`).
 
-The answer is a bit mask per event where there are few interfaces, otherwise a list of (event, id) pairs: the kernel
-counts all that it finds and writes those for which there is room, and a list that was too short is made longer and filled
-again.  Where we differ from the paper: rows are also grouped by type, operators beyond its `= != < > prefix contains`
-come down to the same interval test, counters are packed and, where the kernel resets them, count down from the filter's size
-(see `ccm.layout`).
+The answer is a bit mask per event if there are few interfaces, otherwise a list of (event, id) pairs.  The kernel counts all
+pairs and writes those that fit; a list that was too short is enlarged and filled again.  Differences from the paper: rows
+are also grouped by type; operators beyond its `= != < > prefix contains` are reduced to the same interval test; counters are
+packed and, if the kernel resets them, count down from the filter's size (see `ccm.layout`).
 """
 
 from __future__ import annotations
@@ -53,18 +52,19 @@ from mpi_match.matches.matches import Matches
 from mpi_match.table.table import Table
 
 CCM_SINGLE_EVENTS = 4
-"""Batches up to this size go event by event, in the published way."""
+"""Events in the largest batch that is matched one event at a time, as published."""
 MASK_INTERFACES = 64
-"""Up to so many interfaces the answer is a bit mask, unless the options say otherwise."""
+"""Most interfaces of a table for which the answer is a bit mask, unless the options say otherwise."""
 MOST_MASK_INTERFACES = 4096
-"""More are never a mask: those of a pass of events would be too large for the host."""
+"""Most interfaces for which a mask is allowed: larger masks of a pass of events would not fit on the host."""
 CCM_LEAST_ATTRIBUTES = 4
-"""Graphs are captured for events of up to 4, 8, 16, ... attributes."""
+"""Graphs are captured for events of up to 4, 8, 16, ... attributes; this is the first number."""
 
 
 class Ccm(Engine):
-    """CCM on one GPU, to which the table is copied until the first match; `kernel_s` is the device time of all batches'
-    kernels so far (single events are not timed: that would take longer than they do)."""
+    """CCM on one GPU.  The table is uploaded in the background, and the first match waits for it.  `kernel_s` is the device
+    time of the kernels of all batches so far, in seconds (single events are not timed, because timing takes longer than
+    matching)."""
 
     name = "ccm"
 
@@ -94,11 +94,11 @@ class Ccm(Engine):
         self._stream, self._steps = self._gpu.stream(), StepTimes()
         self._one: dict[tuple[int, int], CcmSingle] = {}
         self._many: dict[int, CcmBatches] = {}
-        self._kernel_s = 0.0  # of those that are dropped
+        self._kernel_s = 0.0  # of dropped matchers
         self._sharing = Turns(self, on_gpu=True)
 
     def renew(self) -> None:
-        """See `Engine.renew`: drop what a match works in."""
+        """Drop the working memory of matches."""
         self._gpu.make_current()
         with suppress(RuntimeError):
             self._stream.synchronize()
@@ -108,7 +108,6 @@ class Ccm(Engine):
 
     @classmethod
     def serves(cls, table: Table) -> str | None:
-        """See `Engine.serves`."""
         return too_large(table, cls.name)
 
     @property
@@ -118,22 +117,20 @@ class Ccm(Engine):
 
     @property
     def kernel_s(self) -> float:
-        """Seconds of device time, see the class."""
+        """Seconds of device time of batches."""
         return self._kernel_s + sum(many.kernel_s for many in self._many.values())
 
     def time_steps(self) -> None:
-        """See `Engine.time_steps`: single events are then no captured graphs."""
+        """Single events then run without captured graphs."""
         self._steps.on = True
         self._one.clear()
 
     @property
     def steps_s(self) -> Mapping[str, float]:
-        """See `Engine.steps_s`."""
         return self._steps.seconds
 
     @in_turn
     def match(self, batch: EventBatch, filters: bool) -> Matches:
-        """See `Engine.match`."""
         self._gpu.make_current()
         answer = ANSWER_FILTERS if filters else self._answer
         if batch.n_events == 1:
@@ -149,7 +146,7 @@ class Ccm(Engine):
         return (self._one_for(answer, batch.n_attributes) if one is None else one).match(batch)
 
     def _one_for(self, answer: int, n_attributes: int) -> CcmSingle:
-        """What matches events of so many attributes, from now on `_one` of these."""
+        """Make the matcher for events of up to `n_attributes` attributes and keep it in `_one`."""
         most = max(CCM_LEAST_ATTRIBUTES, 1 << (n_attributes - 1).bit_length())
         one = self._one.get((answer, most))
         if one is None:

@@ -1,13 +1,13 @@
 """The kernel of CCM, and the layout of its input.
 
-A launch has six arrays, where the answer goes, and a number.  The table is in `rows` and `words` (see `ccm.layout`); the
-work is in `events`, one array so that one copy brings it:
+A launch takes six arrays, the destination of the answer, and the launch's number.  The table is in `rows` and `words` (see
+`ccm.layout`); the input is in `events`, a single array, so that one copy transfers it:
 
-    header      kind of answer, where the other parts start, room in a list of answers
-    launches    for each launch (a group of events with counters of their own): its events, its slots, the slots to reset
+    header      kind of answer, start of each section, capacity of the list of answers
+    launches    for each launch: its events, its slots (one set of counters per event), the slots to reset
     offsets     i64[n + 1]         locations   f64[n, 2] as bits         attributes   i64[m], packed (see `vocabulary`)
 
-Arithmetic is in signed 64-bit integers throughout: mixed with unsigned ones Numba would make doubles of them.
+All arithmetic is in signed 64-bit integers: mixed with unsigned ones, Numba would convert them to doubles.
 """
 
 from __future__ import annotations
@@ -61,17 +61,16 @@ ANSWER, OFFSETS, LOCATIONS, ATTRIBUTES, CAPACITY, EVENTS_HEADER = range(6)
 PLAN_WORDS = 10
 NO_RESET = -1
 
-# The input of a block, shared by its threads: its attribute, the rows that this looks at, and with phases=3 the bits of all
-# names of the event.
+# Words of a block's input, shared by its threads: its attribute, the rows to test and, with phases=3, the bits of all names
+# of the event.
 EVENT_CODE, N_EXISTS, EXISTS_ROWS, TYPED_ROWS, N_ROWS, FIRST_ATTRIBUTE, LAST_ATTRIBUTE, EVENT_NAMES, INPUT_WORDS = range(9)
 
 
 class Launched(NamedTuple):
-    """The arguments of a thread of CCM's kernel, and what follows from them before it counts.
+    """The arguments of a thread of CCM's kernel, and the values derived from them before it counts.
 
-    input_  i64[INPUT_WORDS]  the attribute, see `load_attribute`
-    plan    where the launch's entry in `events` begins
-    z       number of the event in the launch
+    input_  i64[INPUT_WORDS]  the attribute, see `load_attribute` plan    index in `events` of the launch's entry z
+    number of the event within the launch
     """
 
     rows: Any
@@ -104,7 +103,7 @@ _bit_of = device_function(bit_of)
 
 @device_function
 def load_names(words: Any, events: Any, input_: Any, event: int) -> None:
-    """Fill `input_` with the bits of the names of an event."""
+    """Set the bits of an event's names in `input_`."""
     bits, shift = np.int64(0), np.int64(words[CODE_SHIFT])
     offsets, attributes = events[OFFSETS] + event, events[ATTRIBUTES]
     for attribute in range(events[offsets], events[offsets + 1]):
@@ -114,7 +113,7 @@ def load_names(words: Any, events: Any, input_: Any, event: int) -> None:
 
 @device_function
 def load_attribute(words: Any, events: Any, input_: Any, event: int, attribute: int) -> None:
-    """Fill `input_` with attribute number `attribute` of an event and the bounds of the runs that it looks at."""
+    """Fill `input_` with attribute number `attribute` of an event and the bounds of the runs to test."""
     offsets = events[OFFSETS]
     first, last = events[offsets + event], events[offsets + event + 1]
     input_[FIRST_ATTRIBUTE] = first
@@ -128,7 +127,7 @@ def load_attribute(words: Any, events: Any, input_: Any, event: int, attribute: 
     code = packed & ((np.int64(1) << shift) - 1)
     input_[EVENT_CODE] = code
     n_names = np.int64(words[N_NAMES])
-    if name >= n_names:  # an atom: all rows of its run are satisfied
+    if name >= n_names:  # an atom satisfies all rows of its run
         run = 3 * n_names + name
         input_[EXISTS_ROWS] = word_of(words, _RUN_OFFSETS, run)
         input_[N_EXISTS] = word_of(words, _RUN_OFFSETS, run + 1) - input_[EXISTS_ROWS]
@@ -148,7 +147,7 @@ def load_attribute(words: Any, events: Any, input_: Any, event: int, attribute: 
 
 @device_function
 def satisfied(rows: Any, words: Any, row: int, code: int) -> Any:
-    """Does a code satisfy a row of a run that it looks at?"""
+    """True if a code satisfies a row of one of its runs."""
     packed = rows[row]
     start, width = packed & 0xFFFFFFFF, (packed >> 32) & 0xFFFFFFFF
     if start & SET_ROW:
@@ -163,7 +162,7 @@ def satisfied(rows: Any, words: Any, row: int, code: int) -> Any:
 
 @device_function
 def rest_holds(rows: Any, words: Any, events: Any, event: int, first: int, last: int, filter_id: int) -> bool:
-    """Is the event (attributes `first` to `last`) in the filter's area, and without the names that must be absent?"""
+    """True if the event (attributes `first` to `last`) lies in the filter's area and lacks all names that must be absent."""
     begin = np.int64(words[_REST_FILTER])
     rest = _lower_bound(words, begin, begin + np.int64(words[N_REST]), filter_id) - begin
     area = word_of(words, _REST_AREA, rest)
@@ -172,7 +171,7 @@ def rest_holds(rows: Any, words: Any, events: Any, event: int, first: int, last:
         location = events[LOCATIONS] + 2 * event
         dx = add(double_of(events[location]), -double_of(rows[circle]))
         dy = add(double_of(events[location + 1]), -double_of(rows[circle + 1]))
-        if not in_circle(dx, dy, double_of(rows[circle + 2])):  # NaN, no location, is outside
+        if not in_circle(dx, dy, double_of(rows[circle + 2])):  # NaN means no location, which is outside
             return False
     for i in range(word_of(words, _ABSENT_OFFSETS, rest), word_of(words, _ABSENT_OFFSETS, rest + 1)):
         name = word_of(words, _ABSENT_NAMES, i)
@@ -192,7 +191,7 @@ def size_of(words: Any, filter_id: int) -> Any:
 
 @device_function
 def _deliver(launched: Launched, filter_id: int) -> None:
-    """Record a filter whose counted constraints are all satisfied, if the rest of it holds too."""
+    """Record a filter whose counted constraints are all satisfied, provided that its rest holds."""
     rows, words, events, answers, found, input_, plan, z = launched
     info = word_of(words, _INTERFACE, filter_id)
     event = events[plan + FIRST] + z
@@ -218,7 +217,7 @@ def _deliver(launched: Launched, filter_id: int) -> None:
 
 @device_function
 def _reset(words: Any, events: Any, counts: Any, answers: Any, found: Any, plan: int, z: int) -> None:
-    """Reset slot z of the other copy for the next launch; all threads of plane z of the grid share the work."""
+    """Reset slot z of the other copy for the next launch; all threads in plane z of the grid share the work."""
     thread = np.int64((cuda.blockIdx.y * cuda.gridDim.x + cuda.blockIdx.x) * cuda.blockDim.x + cuda.threadIdx.x)
     n_threads = np.int64(cuda.gridDim.y * cuda.gridDim.x * cuda.blockDim.x)
     if z < events[plan + N_RESET]:
@@ -241,10 +240,11 @@ def _reset(words: Any, events: Any, counts: Any, answers: Any, found: Any, plan:
 
 @device_function
 def _is_last_block(done: Any, shared: Any) -> Any:
-    """Are all other blocks of the launch done?  The same for all threads of the block, which is done."""
+    """True if all other blocks of the launch are done; called when a block has finished, with the same result for all its
+    threads."""
     cuda.syncthreads()
     if cuda.threadIdx.x == 0:
-        cuda.threadfence()  # what the block has written comes before that it is done
+        cuda.threadfence()  # makes the block's writes visible before its completion
         n_blocks = np.int64(cuda.gridDim.x * cuda.gridDim.y * cuda.gridDim.z)
         shared[0] = np.int64(cuda.atomic.add(done, 0, np.uint32(1))) + 1 == n_blocks
     cuda.syncthreads()
@@ -253,7 +253,7 @@ def _is_last_block(done: Any, shared: Any) -> Any:
 
 @device_function
 def _send_home(words: Any, events: Any, answers: Any, found: Any, plan: int, home: Home) -> None:
-    """Copy the answer of the launch's event to the host, by one block when all others are done; the count last."""
+    """Copy the answer of the launch's event to the host, from the last block to finish; the count is written last."""
     host, thread, n_threads = home.host, np.int64(cuda.threadIdx.x), np.int64(cuda.blockDim.x)
     if events[ANSWER] == ANSWER_MASK:
         n = np.int64(words[ANSWER_WORDS])
@@ -281,33 +281,32 @@ def ccm_kernel(reset: str, input_: str, phases: int) -> Kernel:
     def ccm_kernel_(
         rows: Any, words: Any, events: Any, counts: Any, answers: Any, found: Any, home: Home, launch: int
     ) -> None:
-        """Count, for each filter, the constraints that each event satisfies; collect the complete ones.
+        """Count, for each filter, the constraints that each event satisfies, and collect the filters that are complete.
 
         One thread per (event, attribute, row of the attribute's runs): z is the event, y the attribute, x the row.
 
             run_offsets   0      3        7   9         an attribute "price" (id 0) with a number
-            rows          e e e  n n n n  s s  b ...    looks at e e e and n n n n
+            rows          e e e  n n n n  s s  b ...    tests e e e and n n n n
 
         Parameters:
             rows     i64  packed rows, then areas            written at building, see `layout`
             words    u32  everything else about the table    written at building, see `layout`
             events   i64  header, launches, offsets [n + 1], locations (x, y as bits of doubles) [n, 2], packed attributes;
                           written by the host before each event or batch
-            counts   u32  [slots, counter_words].  With reset=kernel what each filter still misses, which this kernel sets
-                          for the next launch, in the other half of the slots; with memset what it has, 0 before the launch
+            counts   u32  [slots, counter_words].  With reset=kernel: constraints that each filter still lacks; this kernel
+                          resets the other half of the slots for the next launch.  With memset: those satisfied, 0 before
             answers  u32  [slots, answer_words] bits of matched interfaces; zero before
-            found    i64  lists: a counter, then up to CAPACITY pairs `event << 32 | id`; those without room are counted too
-            home          where the answer of a single event goes, if the kernel copies it (`pinned_mailbox`)
-            launch        which entry of the launches in `events` this one is
+            found    i64  lists: a count, which includes pairs that do not fit, then up to CAPACITY pairs `event << 32 | id`
+            home          destination of the answer of a single event, if the kernel copies it (`pinned_mailbox`)
+            launch        index of this launch among the launches in `events`
 
-        Launch: grid.x * block.x threads for a run (fewer take several rows each), grid.y >= attributes of the widest event,
-        grid.z >= events and slots to reset; shared memory 64 bytes with input=shared.
-        Work: rows of the runs touched, with phases=3 names of their filters, and rows of those that are selected; one atomic
-        per satisfied row; with reset=kernel counter_words written per slot, with memset the size of a filter read for each
-        satisfied row.
-        Invariant: a counter comes to its end exactly once, when all counted constraints of its filter are satisfied, because
-        an attribute looks at a row at most once and names are distinct in an event.
-        Source: Margara & Cugola, DEBS 2011 (a thread per constraint, 2-D grid, double buffers).  We differ: see `engine`.
+        Launch: grid.x * block.x threads for a run (each takes several rows if there are fewer), grid.y >= attributes of the
+        widest event, grid.z >= events and slots to reset; 64 bytes of shared memory with input=shared. Work: reads the rows
+        of the runs and, with phases=3, the names of their filters and only the rows selected by them; one atomic per
+        satisfied row; with reset=kernel writes counter_words per slot, with memset reads the size of a filter for each
+        satisfied row. Invariant: a counter reaches its end exactly once, when all counted constraints of its filter are
+        satisfied, because an attribute tests a row at most once and an event's names are distinct. Source: Margara & Cugola,
+        DEBS 2011 (a thread per constraint, 2-D grid, double buffers).  Differences: see `engine`.
         """
         shared = cuda.shared.array(INPUT_WORDS, np.int64)
         own = cuda.local.array(INPUT_WORDS, np.int64)
@@ -326,7 +325,7 @@ def ccm_kernel(reset: str, input_: str, phases: int) -> Kernel:
             stride = np.int64(cuda.gridDim.x * cuda.blockDim.x)
             log = np.int64(words[COUNTER_LOG])
             base = (events[plan + COUNTS_SLOT] + z) * np.int64(words[COUNTER_WORDS])
-            place = (np.int64(1) << log) - 1  # bits of a filter id that are its counter's number in its word
+            place = (np.int64(1) << log) - 1  # mask of the bits of a filter id that select its counter within a word
             bits = 5 - log
             counter_mask = (np.int64(1) << (np.int64(1) << bits)) - 1
             n_rows, n_exists, exists_rows, code = input_[N_ROWS], input_[N_EXISTS], input_[EXISTS_ROWS], input_[EVENT_CODE]
@@ -334,7 +333,7 @@ def ccm_kernel(reset: str, input_: str, phases: int) -> Kernel:
             names_of_rows, event_names = np.int64(words[_ROW_NAMES]), input_[EVENT_NAMES] if selects else np.int64(0)
             filters, launched = np.int64(words[_ROW_FILTER]), Launched(rows, words, events, answers, found, input_, plan, z)
             i = x
-            while i < n_rows:  # not `range`: with a step, Numba divides to count the turns
+            while i < n_rows:  # not `range`: with a step, Numba divides to compute the number of iterations
                 row = exists_rows + i if i < n_exists else typed_rows + i
                 # a filter is selected when the event has the bits of all its names; else it cannot match
                 selected = not selects or (np.int64(words[names_of_rows + row]) & ~event_names) == 0
@@ -358,25 +357,25 @@ def ccm_kernel(reset: str, input_: str, phases: int) -> Kernel:
                     i += stride
             if home.host.size > 0 and _is_last_block(home.done, shared):
                 _send_home(words, events, answers, found, plan, home)
-        if in_kernel:  # last: the answer need not wait for it
+        if in_kernel:  # last, so that the answer does not wait for it
             _reset(words, events, counts, answers, found, plan, z)
 
     return ccm_kernel_
 
 
 CCM_BLOCK = 256
-"""Threads of a block."""
+"""Threads in a block."""
 MAX_BLOCKS = 4096
-"""Most blocks for the run of one attribute; threads take several rows of a longer run."""
+"""Most blocks for the run of one attribute; in a longer run, each thread takes several rows."""
 MAX_ATTRIBUTES = 65535
-"""The most that the y axis of a grid can have."""
+"""Largest size of a grid along y, CUDA's limit: attributes of an event."""
 
 
 class OnDevice:
-    """The table on the GPU, the kernel for it, and the shapes of launches that follow from it.
+    """The table on the GPU, its kernel, and the launch dimensions that follow from the table.
 
-    `n_copies` of the counters take turns: two where the kernel of an event resets them for the next one.  `upload` is to be
-    waited for before the first launch.
+    The `n_copies` copies of the counters take turns: there are two if the kernel of an event resets them for the next one.
+    Wait for `upload` before the first launch.
     """
 
     def __init__(self, gpu: Gpu, rows: CcmRows, table: Table, variant: CcmVariant) -> None:
@@ -390,15 +389,16 @@ class OnDevice:
         self.shift, self.longest_of, self.longest_run = table.vocabulary.shift, rows.longest_of, rows.longest_run
 
     def n_ids(self, answer: int) -> int:
-        """Bound of the ids in an answer."""
+        """Upper bound, exclusive, of the ids in an answer."""
         return self.n_filters if answer == ANSWER_FILTERS else self.n_interfaces
 
     def blocks(self, n_rows: int, rows_per_thread: int = 1) -> int:
-        """Blocks for runs of so many rows."""
+        """Number of blocks for runs of `n_rows` rows."""
         return min(max(-(-n_rows // (CCM_BLOCK * rows_per_thread)), 1), MAX_BLOCKS)
 
     def grid(self, n_blocks: int, n_attributes: int, n_events: int) -> tuple[int, int, int]:
-        """The grid for events of up to `n_attributes` attributes.  Raises EngineError for more than MAX_ATTRIBUTES."""
+        """The grid for `n_events` events of up to `n_attributes` attributes.  Raises EngineError for more than
+        MAX_ATTRIBUTES."""
         if n_attributes > MAX_ATTRIBUTES:
             raise EngineError(
                 f"an event has {n_attributes} attributes; ccm takes at most {MAX_ATTRIBUTES}, keyed takes more"
@@ -406,7 +406,7 @@ class OnDevice:
         return n_blocks, max(n_attributes, 1), n_events
 
     def copies(self, gpu: Gpu, stream: Stream, slots: int) -> DeviceArray:
-        """Counters for `slots` events in flight, in all copies, ready for the first launch."""
+        """All copies of the counters for `slots` events in flight, ready for the first launch."""
         counts = gpu.buffer(np.uint32).array(max(self.n_copies * slots * len(self.counters), 1))
         if self.n_copies == 1:
             stream.zero(counts)

@@ -1,25 +1,26 @@
-"""The table `Constraints` of CCM as its kernel reads it: packed rows in runs, and everything else in one array of words.
+"""CCM's table `Constraints` as its kernel reads it: packed rows in runs, and everything else in one array of words.
 
-A *run* is the rows that one attribute of an event must look at.  The table groups its constraints by name; here a name's
-rows are grouped by type as well, because a code has one type and cannot satisfy the rows of another:
+A *run* is the rows that one attribute of an event must test.  The table groups its constraints by name; here the rows of a
+name are also grouped by type, because a code has one type and cannot satisfy rows of another:
 
     name 0                              name 1         ...   atom 0   atom 1
     exists | number | string | boolean  exists | ...         all true
 
-An attribute of name n and type t looks at the runs "exists" and t of n; an atom (a virtual name, see `vocabulary`) at
-its own run.
+An attribute of name n and type t tests the runs "exists" and t of n; an atom (a virtual name, see `vocabulary`) tests its
+own run.
 
-A row is one word of 64 bits, start in the low half and width in the high one, satisfied by code x iff `(x - start) mod
-2^32 <= width`:
+A row is one 64-bit word, start in the low half and width in the high half.  Code x satisfies it iff `(x - start) mod 2^32 <=
+width`:
 
     lo <= x <= hi        start = lo        width = hi - lo
-    not lo <= x <= hi    start = hi + 1    width = lo - hi - 2 (mod 2^32): around the ring; in its type's run that is `!=`
+    not lo <= x <= hi    start = hi + 1    width = lo - hi - 2 (mod 2^32): wraps around; within its type's run this is `!=`
     exists, atoms        start = 0         width = 2^32 - 1
     in, not in           start = 2^31 + number of the set   width = 0 for `in`, 1 for `not in`
 
-Counters count down, packed into words as narrow as the largest filter allows (bytes, usually): the filter whose counter
-goes from 1 to 0 is complete, without looking up its size.  `absent` and areas are not counted; they are the *rest* of a
-filter, which is verified when its counter reaches 0.  A filter without a counted constraint is on the list `always`.
+Counters count down and are packed into words as narrowly as the largest filter allows (usually bytes).  A filter is complete
+when its counter goes from 1 to 0, so its size need not be looked up.  `absent` and areas are not counted; they are the
+*rest* of a filter, which is verified when its counter reaches 0.  A filter without counted constraints is on the list
+`always`.
 """
 
 from __future__ import annotations
@@ -36,21 +37,21 @@ from mpi_match.operators import Form
 from mpi_match.table.table import Table
 
 SET_ROW = 1 << 31
-"""Flag in the start of a row of a set; codes and sets are below it."""
+"""Flag bit in the start of a row that tests a set; all codes and set numbers are below it."""
 HAS_REST = 1 << 31
-"""Flag of the interface of a filter that has an area or an `absent`."""
+"""Flag bit in the interface of a filter that has an area or an `absent`."""
 ALL_CODES = (1 << 32) - 1
 NAME_BITS = 32
-"""Bits of the vector of a filter's names."""
+"""Bits in the vector of a filter's names."""
 
 SECTIONS = (
-    "run_offsets",  # [4 n_names + n_atoms + 1] rows of each run: exists, number, string, boolean of name 0, ...; then atoms
-    "segment_ends",  # [2 n_names] code of NaN and last code of a string, of each name
+    "run_offsets",  # [4 n_names + n_atoms + 1] offsets of runs: exists, number, string, boolean of name 0, ...; then atoms
+    "segment_ends",  # [2 n_names] for each name, the code of NaN and the last code of a string
     "row_filter",  # [n_rows] filter of each row
-    "row_names",  # [n_rows] bits of the names of each row's filter, with phases=3; else nothing
-    "counters",  # [counter_words] what each filter has to count, packed
+    "row_names",  # [n_rows] bits of the names of each row's filter, with phases=3; else empty
+    "counters",  # [counter_words] number of constraints to count of each filter, packed
     "interface",  # [n_filters] interface, plus HAS_REST
-    "always",  # filters without anything to count
+    "always",  # filters without counted constraints
     "rest_filter",  # [n_rest] filters with HAS_REST, ascending
     "rest_area",  # [n_rest] 1 + number of its area, or 0
     "absent_offsets",  # [n_rest + 1]
@@ -58,21 +59,23 @@ SECTIONS = (
     "set_offsets",  # [n_sets + 1]
     "set_codes",  # ascending within a set
 )
-"""Sections of the words, in order; word i of the header is where section i starts."""
+"""Sections of the words, in order; word i of the header is the start of section i."""
 SECTION = {name: i for i, name in enumerate(SECTIONS)}
 N_NAMES, CODE_SHIFT, COUNTER_WORDS, COUNTER_LOG, N_ALWAYS, N_REST, AREAS, ANSWER_WORDS = range(
     len(SECTIONS), len(SECTIONS) + 8
 )
-"""The rest of the header.  COUNTER_LOG: 2^n counters share a word; AREAS: where areas start in the rows; ANSWER_WORDS: of
-a bit mask."""
+"""The rest of the header.  COUNTER_LOG: 2^n counters share a word; AREAS: start of the areas in the rows; ANSWER_WORDS:
+words of a bit mask."""
 CCM_HEADER_WORDS = ANSWER_WORDS + 1
 
 
 @dataclass(frozen=True)
 class CcmRows:
-    """rows i64: packed rows, then x, y and r of each area as the bits of doubles; words u32: header and sections;
-    `longest_of` i32[n_names + n_atoms]: rows of the run (or the two runs together) that an attribute of a name looks at at
-    most."""
+    """The table of CCM in arrays.
+
+    rows        i64                     packed rows, then x, y and r of each area as the bits of doubles words       u32
+    header and sections longest_of  i32[n_names + n_atoms]  the most rows that one attribute of each name can test
+    """
 
     rows: Array
     words: Array
@@ -80,33 +83,33 @@ class CcmRows:
 
     @property
     def longest_run(self) -> int:
-        """Rows that the worst attribute looks at."""
+        """The most rows that any attribute can test."""
         return int(self.longest_of.max(initial=0))
 
     @property
     def counters(self) -> Array:
-        """u32[counter_words]: the counters before an event."""
+        """u32[counter_words]: the counters' initial values for an event."""
         start = int(self.words[SECTION["counters"]])
         return self.words[start : start + self.counter_words]
 
     @property
     def counter_words(self) -> int:
-        """Words of the counters of one event."""
+        """Words of one event's counters."""
         return int(self.words[COUNTER_WORDS])
 
     @property
     def counter_log(self) -> int:
-        """2^n counters share a word."""
+        """The n for which 2^n counters share a word."""
         return int(self.words[COUNTER_LOG])
 
     @property
     def answer_words(self) -> int:
-        """Words of the bit mask of one event."""
+        """Words of one event's bit mask."""
         return int(self.words[ANSWER_WORDS])
 
 
 def too_large(table: Table, engine: str) -> str | None:
-    """Why `engine` cannot hold a table, and which engine can; None when it may."""
+    """Return the reason why `engine` cannot hold a table, naming an engine that can; None if the table is small enough."""
     v, c = table.vocabulary, table.constraints
     sizes = {
         "codes on one name": int(v.n_codes.max(initial=0)),
@@ -123,11 +126,12 @@ def too_large(table: Table, engine: str) -> str | None:
 
 
 def ccm_rows(table: Table, engine: str = "ccm", *, by_filter: bool = False, with_names: bool = False) -> CcmRows:
-    """Lay a table out for the kernels of `engine`; the rows of a run ascend by what they ask for, or `by_filter`.
+    """Lay a table out for the kernels of `engine`.  The rows of a run ascend by kind and operand or, with `by_filter`, by
+    filter.
 
-    `with_names`: with the section `row_names`.
+    With `with_names`, the section `row_names` is filled.
 
-    Raises EngineError for a table that is `too_large`, or whose words are more than 2^32.
+    Raises EngineError for a table that is `too_large`, or that needs more than 2^32 words.
     """
     if reason := too_large(table, engine):
         raise EngineError(reason)
@@ -191,7 +195,7 @@ def _packed_rows(table: Table, order: Array, name: Array) -> Array:
 
 
 def _packed_counters(size: Array) -> tuple[Array, int]:
-    """Counters u32 of filters that have `size` constraints to count, and the logarithm of how many share a word."""
+    """Counters u32 of filters with `size` counted constraints, and the logarithm of the number of counters in a word."""
     largest = int(size.max(initial=0))
     log, dtype = (2, np.uint8) if largest < 1 << 8 else (1, np.uint16) if largest < 1 << 16 else (0, np.uint32)
     padded = np.zeros(-(-len(size) // (1 << log)) << log, dtype)
@@ -200,7 +204,7 @@ def _packed_counters(size: Array) -> tuple[Array, int]:
 
 
 def _rest(table: Table, name: Array, is_absent: Array) -> dict[str, Array]:
-    """The sections for what is verified when a filter's counter is at 0: its area, and the names that must be absent."""
+    """The sections that verify a filter whose counter has reached 0: its area, and the names that must be absent."""
     filters, absent_filter = table.filters, table.constraints.filter_id[is_absent]
     rest_filter = np.unique(np.concatenate([filters.area_filter, absent_filter]))
     rest_area = np.zeros(len(rest_filter), np.int64)
@@ -215,7 +219,6 @@ def _rest(table: Table, name: Array, is_absent: Array) -> dict[str, Array]:
 
 
 def _longest(run_offsets: Array, n_names: int) -> Array:
-    """See `CcmRows.longest_of`."""
     lengths = np.diff(run_offsets)
     of_names = lengths[: 4 * n_names].reshape(-1, 4)
     found = [of_names[:, 0] + of_names[:, 1:].max(axis=1, initial=0), lengths[4 * n_names :]]

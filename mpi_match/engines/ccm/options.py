@@ -1,4 +1,4 @@
-"""Options of CCM: the variants that its paper compares.  The defaults are the variants that the paper settles on."""
+"""Options of CCM: the variants that its paper compares.  The defaults are the paper's final choices."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ CCM_OPTIONS = (
     Option(
         "reset",
         "kernel",
-        "counters of the next event: reset by this one's kernel, in a second copy; or set to zero before its kernel",
+        "counters for the next event: reset in a second copy by this event's kernel; or zeroed before its own kernel",
         "5, figure 5",
         ("kernel", "memset"),
     ),
     Option(
         "order",
         "sorted",
-        "rows of a name: by type, operator and value; or in the order of their filters",
+        "order of a name's rows: by type, operator and value; or by filter",
         "5, Distribution of Names",
         ("sorted", "given"),
     ),
     Option(
         "input",
         "shared",
-        "the attribute of a block: brought to shared memory by one thread; or read from global memory by every thread",
+        "the attribute of a block: loaded into shared memory by one thread; or read from global memory by every thread",
         "4.2",
         ("shared", "global"),
     ),
     Option(
         "phases",
         2,
-        "2: constraints are evaluated and counted (DEBS 2011); 3: filters whose names the event has are selected before, by "
+        "2: evaluate and count constraints (DEBS 2011); 3: first select the filters whose names the event has, by "
         "bit vectors, as in the base of MPI-CUDA",
         "TPDS 2014, after published code",
         (2, 3),
@@ -39,7 +39,7 @@ CCM_OPTIONS = (
     Option(
         "cover",
         "event",
-        "the grid of a single event covers the longest row of the names that the event has; or of all names of the table, "
+        "the grid of a single event covers the longest run of the names that the event has; or of all names of the table, "
         "with one CUDA graph for all events",
         "4.2; table: ours",
         ("event", "table"),
@@ -47,7 +47,7 @@ CCM_OPTIONS = (
     Option(
         "answer",
         "auto",
-        "a bit of each interface comes back, as the paper's array of them does; or a list of those that match; auto: bits, "
+        "answers are a bit for each interface, like the paper's array; or a list of those that match; auto: bits for "
         "up to 64 interfaces",
         "4.2; list: ours",
         ("auto", "mask", "list"),

@@ -1,17 +1,17 @@
-"""One event at a time, as CCM was published: copy in, kernel, copy out, captured as a CUDA graph and repeated.
+"""One event at a time, as CCM was published: copy in, kernel, copy out, captured as a CUDA graph and replayed.
 
     mailbox        header | launch 0, launch 1 | offsets | location | attributes | 0     a few hundred bytes, by the host
          | fetch
-    kernel         launch 0: counts in copy 0, resets copy 1        launch 1: the other way round
-         |         its last block copies the answer; where steps are timed, a kernel of its own does, so that it has a time
-    mailbox        the bit mask, or how many ids and the first of them
+    kernel         launch 0: counts in copy 0, resets copy 1        launch 1: the reverse
+         |         its last block copies the answer; if steps are timed, a separate kernel does, so that it can be timed
+    mailbox        the bit mask, or the number of ids and the first of them
 
-Two graphs, one for each launch, are used in turn.  With reset=memset there is one launch, one copy and one graph, which sets
-the copy to zero before the kernel.  Per event, Python only writes the attributes, launches a graph, waits, and reads the
-answer (`pinned_mailbox`).
+Two graphs, one for each launch, take turns.  With reset=memset there is one launch, one copy and one graph, which zeroes the
+copy before the kernel.  Per event, Python only writes the attributes, launches a graph, waits, and reads the answer
+(`pinned_mailbox`).
 
-A graph's grid is fixed.  With cover=event it covers the longest row of the event's names, rounded up to a power of two of
-blocks; graphs are captured for such a number of blocks when an event needs them first.
+A graph's grid is fixed.  With cover=event it covers the longest run of the event's names, with the number of blocks rounded
+up to a power of two; the graphs for a number of blocks are captured when an event first needs them.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from mpi_match.gpu.step_times import StepTimes
 from mpi_match.matches.matches import Matches, id_dtype
 
 CCM_FIRST_IDS = 127
-"""Ids that the copy out of an event brings; where there are more, a second copy fetches all."""
+"""Ids that the first copy out of an event brings; if there are more, a second copy fetches all."""
 MASKS_KEPT = 4096
-"""Answers that are kept by their mask, instead of being unpacked again."""
+"""Unpacked answers that are cached by their mask."""
 
 
 class CcmSingle:
@@ -118,19 +118,19 @@ class CcmSingle:
         self._copy = 0
 
     def _rounded_up(self, table: OnDevice) -> Array:
-        """i32[n_names + n_atoms]: blocks of a graph for the rows of each name, see the module."""
+        """i32[n_names + n_atoms]: the number of blocks of the graph that covers the rows of each name."""
         n_blocks = np.clip(-(-table.longest_of // kernel.CCM_BLOCK), 1, None)
         found: Array = np.minimum(1 << np.ceil(np.log2(n_blocks)).astype(np.int32), self._all_blocks).astype(np.int32)
         return found
 
     def _prepare(self, n_blocks: int) -> list[Callable[[], None]]:
-        """Launches with so many blocks for a run, one for each copy."""
+        """Make the launches, one for each copy, with `n_blocks` blocks for a run."""
         records = [self._recorder(n_blocks, copy) for copy in range(self._n_copies)]  # loads the kernel
         self._upload.wait()
         if self._steps.on:
             return records
         plan = self._plan.copy()
-        self._plan[:] = 0  # recording runs a launch once: without an event, and without anything to reset
+        self._plan[:] = 0  # recording runs each launch once: it must have no event and nothing to reset
         self._plan[:, RESET_FOUND] = NO_RESET
         try:
             graphs = [Graph(self._stream, record) for record in records]
@@ -139,14 +139,14 @@ class CcmSingle:
         return [graph.launch for graph in graphs]
 
     def _blocks_for(self, packed: tuple[int, ...]) -> int:
-        """Blocks for the runs of an event."""
+        """Number of blocks for the runs of an event."""
         blocks_of, shift = self._blocks_of, self._shift
         if blocks_of is None:
             return self._all_blocks
         return max([blocks_of[attribute >> shift] for attribute in packed], default=1)
 
     def match(self, batch: EventBatch) -> Matches:
-        """The answer for a batch of one event."""
+        """Match a batch of one event."""
         mailbox, packed = self._mailbox, batch.packed
         mailbox.put_event(self._event_at, packed, batch.place)
         n_blocks, copy = self._blocks_for(packed), self._copy
@@ -169,5 +169,5 @@ class CcmSingle:
 
     def _matches(self, ids: Array) -> Matches:
         offsets, ids = np.array([0, len(ids)]), ids.astype(self._id_dtype)
-        offsets.flags.writeable = ids.flags.writeable = False  # an answer may be returned again
+        offsets.flags.writeable = ids.flags.writeable = False  # the answer may be returned again
         return Matches.from_offsets(offsets, ids, self._n_ids)

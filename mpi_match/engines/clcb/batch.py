@@ -1,13 +1,13 @@
-"""Many events at a time, which is ours: CLCB's kernels with a third axis, and several words of counters for each filter.
+"""Many events at a time, our addition: CLCB's kernels with a third grid axis, and several words of counters for each filter.
 
-A batch is worked on in passes, a pass in launches of as many events as there is memory for their counters:
+A batch is divided into passes, and a pass into launches; a launch takes as many events as there is memory for counters:
 
     copy in    | zero, Loc, Cont, Zip | zero, Loc, Cont, Zip | ...     copy out
                  events 0 .. s-1        events s .. 2s-1
 
 With four runs in a word, s events need s / 4 words for each filter.  Loc reads a filter once for all s events; Cont reads
-its rows for each event.  The list holds the (event, id) pairs of the whole pass; when it was too short, it is made
-longer and the pass is repeated.
+its rows for each event.  The list holds the (event, id) pairs of the whole pass; if it was too short, it is enlarged and the
+pass is repeated.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from mpi_match.gpu.step_times import StepTimes
 from mpi_match.matches.matches import Matches, id_dtype
 
 COUNTER_BYTES = 1 << 28
-"""Bytes of counters, at most (but for one word of each filter): with 10 M filters, 24 events at a time."""
+"""Most bytes of counters (except that each filter has at least one word): with 10 M filters, 24 events at a time."""
 CLCB_PASS_EVENTS = 4096
-"""Events of a pass."""
+"""Events in a pass."""
 CLCB_FIRST_PAIRS = 1 << 16
-"""Room in the list of answers before the first pass has shown what is needed."""
+"""Initial capacity of the list of answers, in pairs; later passes adapt it."""
 
 
 class ClcbBatches:
-    """Matches batches for one kind of answer with ids below `n_ids`.  `kernel_s` is the device time of all so far."""
+    """Matches batches for one kind of answer with ids below `n_ids`.  `kernel_s` is the device time so far, in seconds."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class ClcbBatches:
         self.kernel_s = 0.0
 
     def match(self, batch: EventBatch) -> Matches:
-        """The answers for a batch of any size."""
+        """Match a batch of any size."""
         if batch.n_events == 0:
             return Matches.from_offsets(np.zeros(1, np.int64), np.zeros(0, id_dtype(self._n_ids)), self._n_ids)
         starts = range(0, batch.n_events, CLCB_PASS_EVENTS)
@@ -110,7 +110,7 @@ class ClcbBatches:
         return found
 
     def _launch(self, batch: EventBatch, found: int) -> int:
-        """Copy a batch in and run its launches; returns how many pairs were found."""
+        """Copy a batch in and run its launches; returns the number of pairs found."""
         stream, steps, widest = self._stream, self._steps, int(np.diff(batch.bounds).max())
         events = self._events.array(found + 1 + self._capacity)
         launches = [

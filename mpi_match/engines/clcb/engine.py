@@ -1,28 +1,28 @@
-r"""CLCB: a thread per filter tests the event's location, before CCM counts constraints.
+r"""CLCB: a thread per filter tests the event's location before CCM counts constraints.
 
 Cugola & Margara, "High-Performance Location-Aware Publish-Subscribe on GPUs", Middleware 2012.
 
 `ccm` counts the constraints of every filter that shares a name with the event, and tests areas last.  In location-aware
-workloads the event is outside nearly all areas, so they are tested first:
+workloads the event lies outside nearly all areas, so CLCB tests them first:
 
     Loc     filter     . . . . . . . . . . . .     a thread per filter: may the event have all its names (a Bloom filter of
               |            |       |               32 bits), and is the event in its circle?
     Cont    row        . . . . . . . . . . . .     a thread per constraint on the event's names, as in CCM, but only where
               |            |       |               Loc left something to count
-    Zip     interface  . . . . . . . .             a thread per interface: those that were marked become a list
+    Zip     interface  . . . . . . . .             a thread per interface: the marked ones become a list
               |          |       |
     ids                  1       5
 
-**One event at a time**, the published way (`--batch 1`): one stream, one wait, and counters reset once in four events
-(`clcb.single`).  **Batches**, ours: many events in flight (`clcb.batch`).
+**One event at a time**, as published (`--batch 1`): one stream, one wait per event, and one reset of the counters every four
+events (`clcb.single`).  **Batches**, our addition: many events in flight (`clcb.batch`).
 
-**Changes**: an area moves with one small copy, in constant time, as in the paper.  Filters are removed the same way; added
-ones get segments of their own, merged now and then (`clcb.updates`), and matching waits meanwhile: a second or two where
-millions of filters are merged.  A warning is logged when the engine is opened for a table that changes.
+**Changes**: an area moves with one small copy, in constant time, as in the paper.  Filters are removed the same way.  Added
+filters form segments, which are merged from time to time (`clcb.updates`); matching waits meanwhile, for a second or two if
+millions of filters are merged.  A warning says so when the engine is opened for a changing table.
 
-Where we differ from the paper: operators beyond its own come down to CCM's interval test (`ccm.layout`), and names that must
-be absent are tested last; rows of a name ascend by filter; counts go down from a filter's size, so that Loc's mark is the
-count; circles are in double precision, rounded at every step like the model's.
+Differences from the paper: operators beyond its own are reduced to CCM's interval test (`ccm.layout`); names that must be
+absent are tested last; rows of a name ascend by filter; counters count down from a filter's size, so that the count doubles
+as Loc's mark; circles are in double precision, rounded at every step like the model's.
 """
 
 from __future__ import annotations
@@ -53,14 +53,15 @@ from mpi_match.table.table import Table
 log = logging.getLogger(__name__)
 
 CLCB_SINGLE_EVENTS = 4
-"""Batches up to this size go event by event, in the published way."""
+"""Events in the largest batch that is matched one event at a time, as published."""
 CLCB_LEAST_ATTRIBUTES = 4
-"""Graphs are captured for events of up to 4, 8, 16, ... attributes."""
+"""Graphs are captured for events of up to 4, 8, 16, ... attributes; this is the first number."""
 
 
 class Clcb(Engine):
-    """CLCB on one GPU, to which what does not change of the table is copied until the first match; `kernel_s` is the device
-    time of all batches so far (single events are not timed: timing takes longer than matching one)."""
+    """CLCB on one GPU.  The immutable part of the table is uploaded in the background, and the first match waits for it.
+    `kernel_s` is the device time of all batches so far, in seconds (single events are not timed, because timing takes longer
+    than matching)."""
 
     name = "clcb"
     takes_changes = compiles = True
@@ -81,8 +82,8 @@ class Clcb(Engine):
         self._table, self._live = table, live
         if live and table.n_filters > updates.JOINED_AT_ONCE:
             log.warning(
-                "clcb makes tables of the filters that are added, and matching waits: for a second or two when millions are "
-                "joined; keyed_cuda takes them in without"
+                "clcb rebuilds a table when filters are added, and matching waits: for a second or two when millions are "
+                "merged; keyed_cuda adds filters without such pauses"
             )
         self._stream, self._steps = self._gpu.stream(), StepTimes()
         self._kernel_s = 0.0
@@ -91,7 +92,7 @@ class Clcb(Engine):
         self._sharing = Turns(self, on_gpu=True)
 
     def renew(self) -> None:
-        """See `Engine.renew`: drop what a match works in."""
+        """Drop the working memory of matches."""
         self._gpu.make_current()
         with suppress(RuntimeError):
             self._stream.synchronize()
@@ -101,21 +102,19 @@ class Clcb(Engine):
         return Segment(self._gpu, self._stream, table, ids, self._variant)
 
     def _forget(self) -> None:
-        """Drop everything that was made for the present segments and ids."""
+        """Drop everything that depends on the present segments and ids."""
         self._runs: Runs | None = None
         self._one: dict[tuple[int, int], ClcbSingle] = {}
         self._many: dict[int, ClcbBatches] = {}
 
     @updating
     def update(self, changes: Changes) -> None:
-        """See `Engine.update`."""
         self._gpu.make_current()
         if self._slots.update(changes):
             self._forget()
 
     @classmethod
     def serves(cls, table: Table) -> str | None:
-        """See `Engine.serves`."""
         return too_large(table, cls.name)
 
     @property
@@ -125,22 +124,19 @@ class Clcb(Engine):
 
     @property
     def kernel_s(self) -> float:
-        """See the class."""
         return self._kernel_s
 
     def time_steps(self) -> None:
-        """See `Engine.time_steps`: single events are then no captured graphs."""
+        """Single events then run without captured graphs."""
         self._steps.on = True
         self._one.clear()
 
     @property
     def steps_s(self) -> Mapping[str, float]:
-        """See `Engine.steps_s`."""
         return self._steps.seconds
 
     @in_turn
     def match(self, batch: EventBatch, filters: bool) -> Matches:
-        """See `Engine.match`."""
         self._gpu.make_current()
         answer = ANSWER_FILTERS if filters else ANSWER_INTERFACES
         if batch.n_events == 1:
@@ -166,7 +162,7 @@ class Clcb(Engine):
         return (self._one_for(answer, batch.n_attributes) if one is None else one).match(batch)
 
     def _one_for(self, answer: int, n_attributes: int) -> ClcbSingle:
-        """What matches events of so many attributes, from now on `_one` of these."""
+        """Make the matcher for events of up to `n_attributes` attributes and keep it in `_one`."""
         most = max(CLCB_LEAST_ATTRIBUTES, 1 << (n_attributes - 1).bit_length())
         one = self._one.get((answer, most))
         if one is None:

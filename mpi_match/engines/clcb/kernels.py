@@ -1,21 +1,22 @@
-r"""The kernels of CLCB, and what they share.
+r"""The kernels of CLCB, and the code that they share.
 
-    Loc    a thread per filter        Bloom filter of its names, then the circle: the filters left may count
-    Cont   a thread per constraint    CCM's rows of the event's names; goes on only where Loc left a count
-    Zip    a thread per interface     interfaces that were marked become a list of ids
+    Loc    a thread per filter        tests the Bloom filter of its names, then the circle; filters that pass may count
+    Cont   a thread per constraint    CCM's rows of the event's names; counts only for filters that passed Loc
+    Zip    a thread per interface     turns marked interfaces into a list of ids
 
-**Counters.**  A filter has a word of 32 bits, which serves four events one after the other, each in a byte of its own:
+**Counters.**  A filter has a 32-bit word, which serves four events, or *runs*, one after another, each in its own byte:
 
-    word of a filter    | run 3 | run 2 | run 1 | run 0 |      Loc writes how many constraints there are to count;
+    word of a filter    | run 3 | run 2 | run 1 | run 0 |      Loc writes the number of constraints to count;
                                                                Cont counts down; a filter at 0 is complete
 
-Loc writes only where a filter passes, so the bytes must be zero before; with four runs in a word, words are set to zero once
-in four events, by a memset or (reset=loc) by Loc itself.  (A filter of more than 255 constraints needs wider counts: then a
-word has two runs, or one.)  Interfaces have words of their own with as many runs.  A batch has several words for each filter
-and interface, so that more events than a word has runs are matched together.
+Loc writes only the filters that pass, so the bytes must be zero before.  With four runs in a word, words are zeroed once
+every four events, by a memset or (reset=loc) by Loc itself.  (A filter of more than 255 constraints needs wider counts; then
+a word has two runs, or one.)  Interfaces have their own words with the same number of runs.  A batch has several words for
+each filter and interface, so that more events than a word has runs are matched together.
 
-**Groups.**  Of a million filters Loc leaves a dozen.  256 of them are a group, with a flag behind the counters: set
-if one of the group is left.  So Cont skips 128 rows where the paper's, which is that with groups=off, skips one.
+**Filter groups.**  Of a million filters, about a dozen pass Loc.  Each group of 256 consecutive filters has a flag behind
+the counters, which is set if one of them passes.  So Cont skips 128 rows at a time; the paper's Cont, which groups=off
+selects, skips one.
 
 **Input and output.**  One array, `events`, holds an event's input and its answer, so that one copy in and one copy out are
 enough:
@@ -24,10 +25,10 @@ enough:
     '---------------- copy in --------------------------'
                                                 '- copy out -'
 
-The count is copied in as 0.  The header is CCM's and three words more.
+The count is copied in as 0.  The header is CCM's plus three words.
 
-Rows and their test are CCM's (`ccm.layout`, `ccm.kernel`), but the rows of a name ascend by filter: neighbouring
-threads then read neighbouring counters.  Arithmetic is in signed 64-bit integers throughout, as there.
+Rows and their test are CCM's (`ccm.layout`, `ccm.kernel`), except that the rows of a name ascend by filter, so that
+neighbouring threads read neighbouring counters.  All arithmetic is in signed 64-bit integers, as there.
 """
 
 from __future__ import annotations
@@ -66,32 +67,32 @@ from mpi_match.gpu.pinned_mailbox import HOME_TYPE, Home, put_items
 from mpi_match.gpu.warp import drainer, put
 
 N_FOUND, N_INTERFACES, RUNS_LOG = range(EVENTS_HEADER, EVENTS_HEADER + 3)
-"""More words of the header: index of the count, number of interfaces, and n where 2^n runs share a word."""
+"""Words that extend the header: index of the count, number of interfaces, and the n for which 2^n runs share a word."""
 CLCB_HEADER_WORDS = RUNS_LOG + 1
 MOST_AT_ONCE = 32
-"""Most events of a launch: a block of Loc has room for them."""
+"""Most events of a launch: a block of Loc has shared memory for this many."""
 FLAG_BITS = 8
 """Bits of a run in the word of an interface."""
 CLCB_REGISTERS = 64
-"""Of a thread of Loc or Cont, which wait for memory: four blocks of 256 share a multiprocessor then.  With 48 and five of
-them an event alone took an H200 a tenth longer, with 40 and six a third."""
+"""Registers of a thread of Loc or Cont.  Both wait for memory; with 64 registers, four blocks of 256 share a multiprocessor.
+On an H200, a single event took a tenth longer with 48 registers and five blocks, and a third longer with 40 and six."""
 GROUP_LOG = 8
-"""Logarithm of the filters of a group."""
+"""Base-2 logarithm of the number of filters in a group."""
 MOST_GROUPS = 8
-"""Rows whose filters span more groups than this are read without looking at the groups' flags."""
+"""Rows whose filters span more groups than this are read without testing the groups' flags."""
 CLCB_BLOCK = 256
-"""Threads of a block."""
+"""Threads in a block."""
 FILTERS_AHEAD, ROWS_AHEAD = 8, 4
-"""Filters, or rows of Cont, that a thread loads at once, before it waits for the first of them."""
+"""Filters (Loc) or rows (Cont) that a thread loads before it waits for the first of them."""
 CHUNK = ROWS_AHEAD * WARP
-"""Rows that a warp looks at together."""
+"""Rows that a warp processes together."""
 
 
 class SegmentArrays(NamedTuple):
     """The arrays of a segment that Loc and Cont read, see `clcb.segment`.
 
-    filters      u32 [k n]  ids, then Bloom filters of names      written at building
-    rows, words             CCM's table                           written at building
+    filters      u32 [k n]  ids, then Bloom filters of names      written at building rows, words             CCM's table
+    written at building
     """
 
     filters: Any
@@ -102,8 +103,8 @@ class SegmentArrays(NamedTuple):
 class Marks(NamedTuple):
     """Counters and flags.
 
-    counters    u32 [words, counter_words]  where zero before; after Loc the size of each filter that is left, and behind
-                                            those, with groups, the flag of each group that has one
+    counters    u32 [words, counter_words]  zero before Loc; after it, the number of constraints to count of each filter that
+                                            passed, followed, with groups, by the flag of each group that has one
     interfaces  u32 [words, n_interfaces]   flags of interfaces
     """
 
@@ -112,7 +113,7 @@ class Marks(NamedTuple):
 
 
 class Window(NamedTuple):
-    """The events of a launch in shared memory, and which they are: their locations, the number of the first, its run."""
+    """The events of a launch, in shared memory: their locations, the number of the first event, and its run."""
 
     xs: Any
     ys: Any
@@ -121,7 +122,7 @@ class Window(NamedTuple):
 
 
 class Located(NamedTuple):
-    """Arguments of `locate` beside the item: where filters and events are, and what is marked."""
+    """Arguments of `locate` besides the queued filter: the filters, the events, and the marks to set."""
 
     segment: SegmentArrays
     areas: Any
@@ -134,13 +135,10 @@ class Located(NamedTuple):
 class ContBlock(NamedTuple):
     """Values shared by the threads of a block of Cont.
 
-    attribute   i64[INPUT_WORDS]  attribute of the event and the rows that it looks at, see `ccm.kernel`
-    event, run  numbers of the event and of its run
-    counters    where the counters of the run's word begin
-    groups      where the flags of its groups begin
-    place       which run of the word it is: the bit of a flag
-    bit         first bit of a count in its counter
-    mask        bits of a count
+    attribute   i64[INPUT_WORDS]  attribute of the event and the rows to test, see `ccm.kernel` event, run  numbers of the
+    event and of its run counters    index of the first counter of the run's word groups      index of the first group flag
+    of the run's word place       the run's number within the word: the bit of a flag bit         first bit of a count in its
+    counter mask        bits of a count
     """
 
     attribute: Any
@@ -162,19 +160,20 @@ _SEGMENT_TYPE, _MARKS_TYPE = "SegmentArrays(uint32[::1], int64[::1], uint32[::1]
 
 @device_function
 def _runs_mask(events: Any) -> Any:
-    """The bits of a run's number that are its place in a word; the others are the word."""
+    """Mask of the bits of a run's number that select the run within a word; the other bits select the word."""
     return (np.int64(1) << events[RUNS_LOG]) - 1
 
 
 @device_function
 def _is_inside(x: float, y: float, circle_x: float, circle_y: float, radius: float) -> Any:
-    """Is a location in a circle?  Radius infinity: the filter has no area; NaN: the filter is removed."""
+    """True if a location lies in a circle.  An infinite radius means that the filter has no area, NaN that it was
+    removed."""
     dx, dy = add(x, -circle_x), add(y, -circle_y)
     return radius == np.inf or in_circle(dx, dy, radius)
 
 
 def counter_words(n_filters: int) -> int:
-    """Words of the counters of `n_filters` filters, with the flags of their groups behind them."""
+    """Words of the counters of `n_filters` filters, including the flags of their groups."""
     return n_filters + ((n_filters + (1 << GROUP_LOG) - 1) >> GROUP_LOG)
 
 
@@ -184,13 +183,13 @@ _bit_of = device_function(bit_of)
 
 @device_function
 def _row_of(i: int, shared: Any) -> Any:
-    """The row that is the i-th of an attribute's: those of `exists` come first."""
+    """The i-th row to test for an attribute; the rows of `exists` come first."""
     return i + (shared[EXISTS_ROWS] if i < shared[N_EXISTS] else shared[TYPED_ROWS] - shared[N_EXISTS])
 
 
 @device_function
 def _any_left(first: int, last: int, words: Any, counters: Any, block: ContBlock) -> Any:
-    """May a filter of an attribute's rows `first` to `last` be left?"""
+    """True if a filter of the rows `first` to `last` of an attribute may have passed Loc."""
     attribute = block.attribute
     if first < attribute[N_EXISTS] and last >= attribute[N_EXISTS]:
         return True
@@ -208,7 +207,7 @@ def _any_left(first: int, last: int, words: Any, counters: Any, block: ContBlock
 
 @device_function
 def _append(events: Any, event: int, id_: int) -> None:
-    """Put a pair on the list of answers, or only count it when there is no room."""
+    """Append a pair to the list of answers; if it does not fit, only count it."""
     counter = events[N_FOUND]
     at = cuda.atomic.add(events, counter, 1)
     if at < events[CAPACITY]:
@@ -217,8 +216,8 @@ def _append(events: Any, event: int, id_: int) -> None:
 
 @device_function
 def _deliver(segment: SegmentArrays, events: Any, interfaces: Any, event: int, run: int, filter_id: int) -> None:
-    """Mark the interface of a filter whose area and counted constraints are satisfied, unless a name is there that must be
-    absent; where filters are asked for, put the filter on the list instead."""
+    """Mark the interface of a filter whose area and counted constraints are satisfied, unless the event has a name that must
+    be absent.  If filters are requested, append the filter to the list instead."""
     filters, rows, words = segment
     info = word_of(words, _INTERFACE, filter_id)
     if info & HAS_REST:
@@ -235,7 +234,7 @@ def _deliver(segment: SegmentArrays, events: Any, interfaces: Any, event: int, r
 
 
 def _bloom_functions(bits: int, hashes: int) -> tuple[Any, Any]:
-    """Device functions: the Bloom filter of a filter's names, and that of an event's."""
+    """Device functions that return a filter's Bloom filter of names and compute an event's."""
     log_bits, is_wide = bits.bit_length() - 1, bits > 32
 
     @device_function
@@ -259,7 +258,7 @@ def _bloom_functions(bits: int, hashes: int) -> tuple[Any, Any]:
 
 
 def _locator(groups: bool, columns: bool) -> Any:
-    """Device function: let a filter count for those events whose location its circle contains."""
+    """Make the device function `locate`, which starts counting for a filter in those events that its circle contains."""
 
     @device_function
     def circle_of(areas: Any, n_filters: int, filter_id: int) -> Any:
@@ -269,7 +268,7 @@ def _locator(groups: bool, columns: bool) -> Any:
 
     @device_function
     def leave(counters: Any, n_filters: int, filter_id: int, size: int, events: Any, run: int) -> None:
-        """Note what a filter has to count in a run, and that its group has one that is left."""
+        """Set a filter's counter in a run to its size, and the flag of its group."""
         place, base = run & _runs_mask(events), (run >> events[RUNS_LOG]) * _counter_words(n_filters)
         at, group = base + filter_id, base + n_filters + (filter_id >> GROUP_LOG)
         counters[at] = np.uint32(np.int64(counters[at]) | size << (place << (5 - events[RUNS_LOG])))
@@ -278,7 +277,8 @@ def _locator(groups: bool, columns: bool) -> Any:
 
     @device_function
     def locate(item: Any, found: Any, about: Located) -> Any:
-        """An item of the queue is the bits of the events that may have the filter's names, and its number."""
+        """Test the circle of a queued filter: `item` holds its number, and the bits of the events that may have its
+        names."""
         segment, areas, events, marks, window, n_filters = about
         filter_id, events_left, i = item & 0xFFFFFFFF, (item >> 32) & 0xFFFFFFFF, np.int64(0)
         circle_x, circle_y, radius = circle_of(areas, n_filters, filter_id)
@@ -298,7 +298,7 @@ def _locator(groups: bool, columns: bool) -> Any:
 
 def loc_kernel(variant: ClcbVariant) -> Kernel:
     """The kernel Loc of a variant (`options`)."""
-    return _loc_kernel(variant._replace(runs=ClcbVariant().runs))  # any number of runs has the same
+    return _loc_kernel(variant._replace(runs=ClcbVariant().runs))  # the kernel does not depend on the number of runs
 
 
 @lru_cache
@@ -325,23 +325,23 @@ def _loc_kernel(variant: ClcbVariant) -> Kernel:
         """Find the filters whose names the event may have and whose area contains its location, and set their counters.
 
         One thread per filter (x); each tests all events of the launch, `first` to `first + n_events`, which have the run
-        numbers `run`, `run` + 1, ...  One filter in twenty passes the Bloom filter in the paper's scenario, so nearly all
-        lanes would wait for the circle of one: filters that pass are queued, and a warp tests the circles of 32 at once.
+        numbers `run`, `run` + 1, ...  In the paper's scenario, one filter in twenty passes the Bloom filter, so nearly all
+        lanes would wait while one tests a circle.  So filters that pass are queued, and a warp tests 32 circles at once.
 
         Parameters:
             segment                constant arrays
-            areas       f64 [3 n]  x, y and radius of each filter,    written at building, then by updates
-                                   or with areas=columns of all
-            events      i64        input and output, see the module   by the host, the list by kernels
-            marks                  counters are set here, interfaces are marked for filters without a counted constraint
+            areas       f64 [3 n]  x, y and radius of each filter (with areas=columns: all x, all y, all radii); written at
+                                   building, then by updates
+            events      i64        input and output, see the module; input written by the host, the list by kernels
+            marks                  output: counters are set; interfaces are marked for filters without a counted constraint
 
-        Launch: any grid along x (a thread takes several filters) of blocks of at most CLCB_BLOCK threads; shared memory 24
-        bytes for each of MOST_AT_ONCE events, and 8 for each place of the queues.
-        Work: a Bloom filter read per filter, 24 bytes more where it passes, two words written where the circle does; with
-        reset=loc the words of all counters of the launch, if `run` is the first of its word.
-        Source: Cugola & Margara, Middleware 2012, kernel Loc.  We differ: a filter's size is written instead of a flag.
+        Launch: any grid along x (a thread takes several filters) of blocks of at most CLCB_BLOCK threads; shared memory: 24
+        bytes for each of MOST_AT_ONCE events, and 8 for each entry of the queues. Work: reads a Bloom filter per filter, and
+        24 bytes more if it passes; writes two words if the circle does; with reset=loc zeroes the counters of the launch, if
+        `run` is the first of its word. Source: Cugola & Margara, Middleware 2012, kernel Loc.  Difference: a filter's size
+        is written instead of a flag.
         """
-        # a line for each: the simulator identifies shared arrays by their lines
+        # on separate lines: the simulator identifies shared arrays by their line
         blooms = cuda.shared.array(MOST_AT_ONCE, np.int64)
         xs = cuda.shared.array(MOST_AT_ONCE, np.float64)
         ys = cuda.shared.array(MOST_AT_ONCE, np.float64)
@@ -351,7 +351,7 @@ def _loc_kernel(variant: ClcbVariant) -> Kernel:
         stride = np.int64(cuda.gridDim.x * cuda.blockDim.x)
         start = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
         last = max(n_filters - 1, 0)
-        # before the events' Bloom filters, which take several dependent loads
+        # loaded before the events' Bloom filters, which take several dependent loads
         for k in range(FILTERS_AHEAD):
             bloom[k] = bloom_at(segment.filters, n_filters, min(start + k * stride, last))
         event = np.int64(cuda.threadIdx.x)
@@ -395,7 +395,7 @@ def _loc_kernel(variant: ClcbVariant) -> Kernel:
 
 @device_function
 def _count(segment: SegmentArrays, events: Any, marks: Marks, block: ContBlock, filter_id: int) -> None:
-    """Count a constraint of a filter that is satisfied, and deliver the filter if it was the last."""
+    """Count one satisfied constraint of a filter, and deliver the filter if it was the last."""
     before = cuda.atomic.sub(marks.counters, block.counters + filter_id, np.uint32(np.int64(1) << block.bit))
     if (np.int64(before) >> block.bit) & block.mask == 1:
         _deliver(segment, events, marks.interfaces, block.event, block.run, filter_id)
@@ -403,7 +403,7 @@ def _count(segment: SegmentArrays, events: Any, marks: Marks, block: ContBlock, 
 
 @device_function
 def _count_all_rows(segment: SegmentArrays, events: Any, marks: Marks, block: ContBlock) -> None:
-    """Look at the counter of each row's filter, a thread per row."""
+    """Test the counter of each row's filter, a thread per row."""
     _, rows, words = segment
     attribute, filter_of = block.attribute, np.int64(words[_ROW_FILTER])
     n_rows, code = attribute[N_ROWS], attribute[EVENT_CODE]
@@ -420,7 +420,8 @@ def _count_all_rows(segment: SegmentArrays, events: Any, marks: Marks, block: Co
 
 @device_function
 def _count_rows_of_groups(segment: SegmentArrays, events: Any, marks: Marks, block: ContBlock) -> None:
-    """Look at the rows of chunks whose groups have a filter that is left: a lane per chunk, then a warp per such chunk."""
+    """Process the rows of chunks whose groups have a filter that passed Loc: a lane tests each chunk, a warp processes
+    it."""
     _, rows, words = segment
     attribute, filter_of = block.attribute, np.int64(words[_ROW_FILTER])
     n_rows, code = attribute[N_ROWS], attribute[EVENT_CODE]
@@ -461,22 +462,21 @@ def cont_kernel(groups: bool) -> Kernel:
     def cont_kernel_(
         segment: SegmentArrays, events: Any, marks: Marks, n_filters: int, first: int, n_events: int, run: int
     ) -> None:
-        """Count, for each filter that Loc left, the constraints that each event satisfies; mark the complete ones.
+        """Count, for each filter that passed Loc, the constraints that each event satisfies, and mark the complete filters.
 
         One thread per (event, attribute, row of the attribute's runs), as in CCM: z is the event, y the attribute, x the
-        row.  A row whose filter has no count left is skipped.  With groups, so are 128 rows whose groups have no such
-        filter: every lane of a warp tests a chunk of rows, then all lanes take the rows of the chunks that are left.
+        row.  A row whose filter has no count left is skipped.  With groups, so are 128 rows at a time whose groups have no
+        such filter: every lane of a warp tests a chunk of rows, then all lanes process the rows of the remaining chunks.
 
-        Parameters: as for `loc_kernel`; counters are counted down, interfaces get the flags of complete filters.
+        Parameters: as for `loc_kernel`; counters are decremented, and interfaces of complete filters are flagged.
 
-        Launch: any grid along x, grid.y >= attributes of the widest event, grid.z >= n_events; shared memory 64 bytes.
-        Work: with groups, for each 128 rows of the runs touched, the first and the last filter, and the flags of some
-        groups, 4 bytes each; filter and counter of each row of a chunk that is left (without groups, of each row); the rows
-        of filters that are left, and one atomic for each of those that is satisfied.
-        Invariant: a count comes to 0 exactly once, when all counted constraints of its filter are satisfied, because an
-        attribute looks at a row at most once and names are distinct in an event.  A count that is 0 before stays so.
-        Source: Cugola & Margara, Middleware 2012, kernel Cont; Margara & Cugola, DEBS 2011.  We differ: counts go down;
-        groups.
+        Launch: any grid along x, grid.y >= attributes of the widest event, grid.z >= n_events; 64 bytes of shared memory.
+        Work: with groups, for each 128 rows of the runs, reads the first and the last filter and the flags of some groups, 4
+        bytes each; reads filter and counter of each row of a remaining chunk (without groups, of each row), then the rows of
+        filters that passed Loc, with one atomic for each satisfied row. Invariant: a count reaches 0 exactly once, when all
+        counted constraints of its filter are satisfied, because an attribute tests a row at most once and an event's names
+        are distinct.  A count that was 0 before stays 0. Source: Cugola & Margara, Middleware 2012, kernel Cont; Margara &
+        Cugola, DEBS 2011.  Differences: counts go down; filter groups.
         """
         z = np.int64(cuda.blockIdx.z)
         if z >= n_events:
@@ -495,10 +495,10 @@ def cont_kernel(groups: bool) -> Kernel:
 
 @device_function
 def _is_last_block(done: Any, last: Any) -> Any:
-    """See `ccm.kernel`; the grid has one axis."""
+    """True if all other blocks are done, as in `ccm.kernel`; this grid has one axis."""
     cuda.syncthreads()
     if cuda.threadIdx.x == 0:
-        cuda.threadfence()  # what the block has written comes before that it is done
+        cuda.threadfence()  # makes the block's writes visible before its completion
         last[0] = np.int64(cuda.atomic.add(done, 0, np.uint32(1))) + 1 == np.int64(cuda.gridDim.x)
     cuda.syncthreads()
     return last[0] != 0
@@ -508,14 +508,14 @@ def _is_last_block(done: Any, last: Any) -> Any:
 def zip_kernel(events: Any, interfaces: Any, home: Home, first: int, n_events: int, run: int) -> None:
     """Turn marked interfaces into a list of (event, interface) pairs, in any order.
 
-    One thread per word (x): runs of the same word belong to events one after the other, or to earlier launches.
+    One thread per word (x): the runs of a word belong to consecutive events, or to earlier launches.
 
     Parameters: `events`, `interfaces`, `first`, `n_events`, `run` as for `loc_kernel`; the list is in `events`.  The last
     block copies the answer to `home`, if that has room.
 
-    Launch: any grid along x (a thread takes several words).  Work: a word read per interface, one atomic per answer.
-    Source: Cugola & Margara, Middleware 2012, kernel Zip, which makes the array of the ids of one event.  We differ: a word
-    has a flag for each of its runs, an item names its event, and words are set to zero together with the counters.
+    Launch: any grid along x (a thread takes several words).  Work: reads a word per interface; one atomic per answer.
+    Source: Cugola & Margara, Middleware 2012, kernel Zip, which makes the array of ids of one event.  Differences: a word
+    has a flag for each of its runs, an item names its event, and words are zeroed together with the counters.
     """
     log, n_interfaces = events[RUNS_LOG], events[N_INTERFACES]
     n_words = (((run + n_events - 1) >> log) + 1) * n_interfaces

@@ -1,23 +1,22 @@
 """A segment: filters of CLCB on the GPU, with the launches that match them and the copies that move them.
 
-An engine has one segment for its table; filters that are added later go to further ones (`clcb.updates`).  Filters of a
-segment are numbered; its arrays are in the order of these numbers:
+An engine has one segment for its table; filters added later go into further segments (`clcb.updates`).  The filters of a
+segment are numbered, and its arrays are in the order of these numbers:
 
-    filters   u32 [k n]   each one's id, then a word of each one's Bloom filter of names (two words, where it has 64 bits)
+    filters   u32 [k n]   the ids, then a word of each filter's Bloom filter of names (two words if it has 64 bits)
     areas     f64 [3 n]   x, y and radius of each filter, or three columns; ANYWHERE for a filter without an area, NOWHERE
                           for a removed one
     rows, words           CCM's table (`ccm.layout`), without areas
 
-The bits that a name sets are in `ccm.bloom`.
+`ccm.bloom` defines the bits that a name sets.
 
-**Moves.**  An area is 24 bytes at an address that follows from the filter, so moving it is one small copy (or three, of
-columns), in constant time.
-Removing a filter is moving it to NOWHERE.  Many moves at once are copied together and put in place by a kernel; where a
-filter moves more than once, the last move must win, which stamps decide: each move has a number higher than all before, and
-a filter's stamp is the highest number of its moves.
+**Moves.**  An area is 24 bytes at an address computed from the filter's number, so moving it is one small copy (or three, of
+columns), in constant time.  A filter is removed by moving it to NOWHERE.  Many moves at once are copied together, and
+kernels write them.  If a filter moves more than once, the last move must win; stamps decide this: each move has a higher
+number than all moves before, and a filter's stamp is the highest number of its moves.
 
     stamp    stamps[filter] = max(stamps[filter], number of the move)       a thread per move
-    place    areas[filter] = circle, if stamps[filter] is still mine        a thread per move
+    place    areas[filter] = circle, if stamps[filter] is still its number  a thread per move
 """
 
 from __future__ import annotations
@@ -51,18 +50,18 @@ from mpi_match.gpu.upload import Upload
 from mpi_match.table.table import Table
 
 BLOCKS_PER_MULTIPROCESSOR = 4
-"""Blocks of a launch along x and y together, as many as a multiprocessor runs at once with `CLCB_REGISTERS`: each reads its
-events' input once for all its filters or rows."""
+"""Blocks of a launch along x and y together, per multiprocessor: as many as it runs at once with `CLCB_REGISTERS`.  Each
+block reads its events' input once for all its filters or rows."""
 ANYWHERE, NOWHERE = (0, 0, np.inf), (np.nan, np.nan, np.nan)
-"""The areas of a filter without one, and of a removed filter."""
+"""The area of a filter without one, and that of a removed filter: x, y, radius."""
 FEW_MOVES = 8
-"""Up to so many moves are a copy each."""
+"""Most moves that are copied one by one."""
 MOVES_UNDER_WAY = 1024
-"""Moves whose copies may be under way."""
+"""Most moves whose copies may be in progress."""
 
 
 def filter_columns(table: Table, ids: Array, variant: ClcbVariant) -> tuple[Array, Array]:
-    """`filters` and `areas` of the module, for filters with these ids."""
+    """The arrays `filters` and `areas` of a segment, for filters with these ids."""
     names = filter_names(table, variant.bloom_bits, variant.bloom_hashes)
     areas = np.full((table.n_filters, 3), ANYWHERE)
     areas[table.filters.area_filter] = table.filters.area
@@ -72,15 +71,15 @@ def filter_columns(table: Table, ids: Array, variant: ClcbVariant) -> tuple[Arra
 class Segment:
     """The filters of a table on the GPU.
 
-    `table` has the interface of each of its filters (its labels are not used) and their first areas; `ids` are those of the
-    filters.  `runs_log`: a word has 2^n runs, as many as its counts are narrow enough for and the options allow.
-    `put(filter, circle)` moves a filter: the constant-time update of the paper.
+    `table` has the interface of each of its filters (its labels are not used) and their initial areas; `ids` are the
+    filters' ids.  A word has 2^`runs_log` runs, as many as the options and the width of its counts allow.  `put(filter,
+    circle)` moves a filter: the constant-time update of the paper.
     """
 
     def __init__(self, gpu: Gpu, stream: Stream, table: Table, ids: Array, variant: ClcbVariant) -> None:
         nowhere = replace(table.filters, area_filter=table.filters.area_filter[:0], area=table.filters.area[:0])
         base = ccm_rows(replace(table, filters=nowhere), "clcb", by_filter=True)
-        uploads = [Upload(gpu, (base.rows, base.words))]  # while the rest is made
+        uploads = [Upload(gpu, (base.rows, base.words))]  # in parallel with the rest of the set-up
         filters, areas = filter_columns(table, ids, variant)
         uploads.append(Upload(gpu, [filters]))
         self.table, self.ids, self.n_filters = table, ids, table.n_filters
@@ -107,7 +106,7 @@ class Segment:
         n_events: int,
         steps: StepTimes,
     ) -> Callable[[int, int, int], None]:
-        """A function that launches Loc and Cont: `launch(first, n_events, run)`, see `loc_kernel`.
+        """Return a function `launch(first, n_events, run)` that launches Loc and Cont; arguments as for `loc_kernel`.
 
         Events have up to `n_attributes` attributes; a launch has up to `n_events` events.  Raises EngineError for more than
         MAX_ATTRIBUTES.
@@ -123,7 +122,7 @@ class Segment:
         loc = spread(loc_kernel(self._variant), self._gpu, self.n_filters, (arrays, self._areas, *rest))
         items = -(-self._longest_run // WARP) if groups else self._longest_run
         cont = spread(cont_kernel(groups), self._gpu, items, (arrays, *rest), max(n_attributes, 1), n_events)
-        for upload in self._uploads:  # behind the kernels, which are loaded meanwhile
+        for upload in self._uploads:  # after the kernels, which are loaded meanwhile
             upload.wait()
 
         def launch(first: int, n_events: int, run: int) -> None:
@@ -137,7 +136,7 @@ class Segment:
 
     @cached_property
     def by_interface(self) -> tuple[Array, Array]:
-        """Filters in the order of their interfaces, and these."""
+        """The filters ordered by interface, and their interfaces in this order."""
         interface = self.table.filters.interface
         order = np.argsort(interface, kind="stable")
         return order, interface[order]
@@ -150,7 +149,7 @@ class Segment:
         return found.reshape(3, -1).T if self._columns else found.reshape(-1, 3)
 
     def zero(self, counters: DeviceArray) -> None:
-        """Set counters to zero; with reset=loc only the flags of groups, which are behind those of each word."""
+        """Zero the counters; with reset=loc only the flags of groups, which follow the counters of each word."""
         if self._variant.reset == "memset":
             self._stream.zero(counters)
         elif self._variant.groups:
@@ -164,7 +163,7 @@ class Segment:
             self._places.put(column * self.n_filters + filter_id, value)
 
     def move(self, filters: Array, circles: Array) -> None:
-        """Move filters (by number, in order, perhaps repeated) to new circles f64[n, 3]; NOWHERE removes one."""
+        """Move filters (by number, in order, perhaps repeated) to new circles f64[n, 3]; NOWHERE removes a filter."""
         if len(filters) > FEW_MOVES:
             self._move_many(filters, circles)
             return
@@ -175,7 +174,7 @@ class Segment:
         if self._stamps is None:
             self._stamps = self._gpu.buffer(np.int64).array(self.n_filters)
             self._stream.zero(self._stamps)
-        self._stream.synchronize()  # the pinned arrays may be under way
+        self._stream.synchronize()  # copies of the pinned arrays may be in progress
         arrays = []
         for (host_buffer, device_buffer), values in zip(self._moves, (filters, circles.reshape(-1)), strict=True):
             host, device = host_buffer.array(len(values)), device_buffer.array(len(values))
@@ -190,7 +189,7 @@ class Segment:
 
 
 def spread(kernel: Kernel, gpu: Gpu, n: int, args: Sequence[Argument], y: int = 1, z: int = 1) -> KernelLaunch:
-    """A launch of threads for n items along x, in a grid of `y` by `z` such rows of blocks."""
+    """A launch of threads for n items along x, in a grid with `y` by `z` such rows of blocks."""
     most = max(gpu.info.n_multiprocessors * BLOCKS_PER_MULTIPROCESSOR // y, 1)
     return kernel.bind((min(max(-(-n // (CLCB_BLOCK * ROWS_AHEAD)), 1), most), y, z), CLCB_BLOCK, args)
 
@@ -199,8 +198,8 @@ def spread(kernel: Kernel, gpu: Gpu, n: int, args: Sequence[Argument], y: int = 
 def stamp_kernel(stamps: Any, filters: Any, first_stamp: int, n: int) -> None:
     """Set the stamp of each filter to the number of its last move.  One thread per move (a thread may take several).
 
-    stamps i64[n_filters] highest number of a move of each filter; filters u32[n] the filter of each move; move i has number
-    `first_stamp` + i, higher than all before.
+    `stamps` i64[n_filters]: highest number of a move of each filter; `filters` u32[n]: the filter of each move.  Move i has
+    number `first_stamp` + i, higher than all before.
     """
     i = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
     while i < n:
@@ -212,9 +211,10 @@ def stamp_kernel(stamps: Any, filters: Any, first_stamp: int, n: int) -> None:
 def place_kernel(
     areas: Any, stamps: Any, filters: Any, circles: Any, first_stamp: int, n: int, filter_stride: int, item_stride: int
 ) -> None:
-    """Copy the circles f64[3 n] of the last moves to `areas` f64[3 n_filters]; arguments as in `stamp_kernel`, after it.
+    """Copy the circles f64[3 n] of the last moves to `areas` f64[3 n_filters].  Launched after `stamp_kernel`, with its
+    arguments.
 
-    Item k of filter f is at `filter_stride` f + `item_stride` k.
+    Component k of the circle of filter f is at index `filter_stride` f + `item_stride` k.
     """
     i = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
     while i < n:

@@ -1,14 +1,14 @@
-"""One event at a time, as CLCB was published: one stream, one wait for each event, and a reset for every four of them.
+"""One event at a time, as CLCB was published: one stream, one wait for each event, and one reset for every four events.
 
     mailbox         header | offsets | location | attributes | 0        a few hundred bytes, by the host
          | fetch
     Loc, Cont       on each segment
-    Zip            its last block copies the answer; a kernel of its own does where filters are asked for, or steps are timed
-    mailbox         how many ids, and the first of them
-    [zero]          counters and interfaces, behind the last run of a word: no event waits for it that comes later
+    Zip             its last block copies the answer; if filters are requested or steps are timed, a separate kernel does
+    mailbox         the number of ids, and the first of them
+    [zero]          counters and interfaces, after the last run of a word; no event waits for it
 
-A CUDA graph is captured for each run of a word and they are repeated in turn: per event, Python only writes the attributes,
-launches a graph, waits, and reads the answer (`pinned_mailbox`).
+A CUDA graph is captured for each run of a word, and the graphs are replayed in turn: per event, Python only writes the
+attributes, launches a graph, waits, and reads the answer (`pinned_mailbox`).
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from mpi_match.gpu.step_times import StepTimes
 from mpi_match.matches.matches import Matches, id_dtype
 
 CLCB_FIRST_IDS = 511
-"""Ids that the copy out of an event brings; where there are more, a second copy fetches all."""
+"""Ids that the first copy out of an event brings; if there are more, a second copy fetches all."""
 
 
 class Runs:
-    """Counters and interfaces for one event at a time, and which run of their words is next."""
+    """Counters and interfaces for one event at a time, and the number of the next run of their words."""
 
     def __init__(self, gpu: Gpu, segments: Sequence[Segment], n_interfaces: int) -> None:
         self.n_interfaces = n_interfaces
@@ -47,7 +47,7 @@ class Runs:
         return 1 << self.log
 
     def zero(self, stream: Stream) -> None:
-        """Set the words to zero, for run 0."""
+        """Zero the words, before run 0."""
         for segment, counters in zip(self._segments, self.counters, strict=True):
             segment.zero(counters)
         stream.zero(self.interfaces)
@@ -57,7 +57,7 @@ class Runs:
         self._next = 0
 
     def take(self) -> int:
-        """The run of the next event."""
+        """Return the run of the next event."""
         run = self._next
         self._next = (run + 1) % self.n
         return run
@@ -94,7 +94,7 @@ class ClcbSingle:
             segment.launches(mailbox.on_device, counters, runs.interfaces, n_attributes, 1, steps)
             for segment, counters in zip(segments, runs.counters, strict=True)
         ]
-        delivers = steps.on or answer == ANSWER_FILTERS  # else the last block of Zip does
+        delivers = steps.on or answer == ANSWER_FILTERS  # otherwise the last block of Zip does
         home = no_home() if delivers else mailbox.home
         zip_ = spread(zip_kernel, gpu, runs.n_interfaces, (mailbox.on_device, runs.interfaces, home, 0, 1, 0))
 
@@ -118,14 +118,15 @@ class ClcbSingle:
 
             return record
 
-        # recording runs a graph once, for an event without attributes, which spoils its run: from here on run 0 is next
+        # recording executes each graph once, for an event without attributes, which uses up its run; then run 0 is next
+        # again
         runs.zero(stream)
         self._records = [recorder(run) for run in range(runs.n)]
         self._graphs = [] if steps.on else [Graph(stream, record) for record in self._records]
         runs.start()
 
     def match(self, batch: EventBatch) -> Matches:
-        """The answer for a batch of one event."""
+        """Match a batch of one event."""
         self._mailbox.put_event(self._event_at, batch.packed, batch.place)
         self._mailbox.expect()
         run = self._runs.take()

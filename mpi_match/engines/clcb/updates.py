@@ -1,4 +1,4 @@
-"""The segments of CLCB while the table changes: everything but the areas themselves is kept on the host.
+"""The segments of CLCB while the table changes.  The host keeps everything except the areas.
 
     change              on the host                                       on the GPU
     MOVE                                                                  24 bytes, in constant time
@@ -6,17 +6,17 @@
     REMOVE_INTERFACE    finds the interface's filters                     as REMOVE
     ADD                 the filters of an `update` become a segment       that segment, perhaps merged with smaller ones
 
-The paper moves areas, which is the frequent change, and rebuilds tables for others.  Here only a segment is rebuilt: a
-new one is merged with the one before it unless that is much larger, and so on, as in an LSM tree,
+The paper moves areas, the most frequent change, and rebuilds tables for other changes.  Here only a segment is rebuilt.  A
+new segment is merged with the one before it unless that is much larger, and so on, as in an LSM tree:
 
     before     2,500,000   40,000   3,000           add 200:   3,000 + 200
-    after      2,500,000   40,000   3,200           there are few segments, and a filter is copied only now and then
+    after      2,500,000   40,000   3,200
 
-so that segments are few (each costs an event two launches), and the work for an added filter grows with the logarithm of the
+So segments stay few (each costs an event two launches), and the work for an added filter grows with the logarithm of the
 number of filters.  Removed filters are dropped when their segment is merged.
 
-A filter's *number* counts through all segments, one after the other; filters that an update adds have the numbers behind
-those until they are in a segment.
+The *number* of a filter counts through all segments in order; filters that an update adds have the numbers after those until
+they are in a segment.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from mpi_match.table.kinds import IS_LISTED
 from mpi_match.table.table import Table
 
 GROWTH = 8
-"""A segment is merged with the one before it unless that is this many times as large ..."""
+"""A segment is merged with the one before it unless that is more than this many times as large ..."""
 JOINED_AT_ONCE = 4096
 """... and has more filters than this."""
 _GONE = -1
@@ -52,10 +52,10 @@ class LiveSubset(NamedTuple):
 
 
 class SegmentSlots:
-    """The segments of an engine, and which one has each filter.
+    """The segments of an engine, and the position of each filter in them.
 
-    `make(table, ids)` makes a segment of filters.  `segments` begins with that of the table; `n_filters` and `n_interfaces`
-    bound the ids.
+    `make(table, ids)` makes a segment of filters.  The first of `segments` is that of the table; `n_filters` and
+    `n_interfaces` bound the ids.
     """
 
     def __init__(self, table: Table, make: Callable[[Table, Array], Segment]) -> None:
@@ -66,12 +66,12 @@ class SegmentSlots:
 
     @cached_property
     def _where(self) -> Array:
-        """i64[at least n_filters]: number of the filter with each id, or _GONE."""
+        """i64[at least n_filters]: the number of the filter with each id, or _GONE."""
         return np.arange(self.n_filters)
 
     def update(self, changes: Changes) -> bool:
-        """Apply changes in order.  True if the segments or the bounds of ids have changed."""
-        if changes.kind.size == 1 and changes.kind.item(0) == _MOVE:  # one move: some microseconds, so each counts
+        """Apply changes in order.  Returns True if the segments or the bounds of ids have changed."""
+        if changes.kind.size == 1 and changes.kind.item(0) == _MOVE:  # one move takes microseconds, so each counts
             number, segment = self._where.item(changes.target.item(0)), self.segments[0]
             if number >= segment.n_filters:
                 at = int(np.searchsorted(self._first, number, side="right")) - 1
@@ -123,7 +123,7 @@ class SegmentSlots:
         return np.unique(ids[self._where[ids] == number])
 
     def _add_segment(self, new: LiveSubset) -> None:
-        """Make a segment of added filters, merged with the segments before it that are not much larger."""
+        """Make a segment of added filters, merged with the preceding segments that are not much larger."""
         size = new.table.n_filters
         subsets = [new]
         while self.segments and self.segments[-1].n_filters <= max(GROWTH * size, JOINED_AT_ONCE):
@@ -132,7 +132,7 @@ class SegmentSlots:
             there = np.flatnonzero(~np.isnan(areas[:, 2]))
             subsets.insert(0, LiveSubset(_with_areas(segment.table.take(there), areas[there]), segment.ids[there]))
             size += len(there)
-            del segment  # its memory is free before the new one needs as much
+            del segment  # frees its memory before the new one needs as much
         ids = np.concatenate([subset.ids for subset in subsets])
         self.segments.append(self._make(union([subset.table for subset in subsets]), ids))
         self._first = offsets_of(np.array([segment.n_filters for segment in self.segments]))
@@ -140,7 +140,7 @@ class SegmentSlots:
 
 
 class _AddedFilters:
-    """The filters that changes add, until they are in a segment: in the order of the changes, with numbers from `first`."""
+    """The filters that changes add, until they are in a segment: in the order of the changes, numbered from `first`."""
 
     def __init__(self, changes: Changes, first: int) -> None:
         adds = np.flatnonzero(changes.kind == Change.ADD)
@@ -161,7 +161,7 @@ class _AddedFilters:
         return numbers
 
     def subset(self) -> LiveSubset | None:
-        """The added filters that still exist; None when there are none."""
+        """The added filters that still exist; None if there are none."""
         there = np.flatnonzero(~np.isnan(self.area[:, 2]))
         if not len(there) or self._added is None:
             return None
@@ -178,9 +178,9 @@ def _with_areas(table: Table, areas: Array) -> Table:
 
 
 def union(tables: Sequence[Table]) -> Table:
-    """The filters of tables with one vocabulary, one table after the other, as a table; interface ids are kept.
+    """Concatenate the filters of tables with one vocabulary into one table; interface ids are kept.
 
-    Rows are grouped by name and kind, and not sorted beyond that.
+    Rows are grouped by name and kind, and otherwise unsorted.
     """
     if len(tables) == 1:
         return tables[0]
@@ -188,10 +188,10 @@ def union(tables: Sequence[Table]) -> Table:
     n_names = tables[0].vocabulary.n_names
     bases = offsets_of(np.array([table.n_filters for table in tables]))[:-1].astype(FILTER_ID)
     n_sets = np.array([np.diff(part.set_offsets) for part in parts])
-    sets_before = np.cumsum(n_sets, axis=0) - n_sets  # of a name, in the tables before
+    sets_before = np.cumsum(n_sets, axis=0) - n_sets  # for each name, in the tables before
 
     def renumbered(field: str) -> Array:
-        """`lo` or `hi` of all rows, where the number of a set counts those of the tables before."""
+        """`lo` or `hi` of all rows, with the numbers of sets shifted by those of the tables before."""
         columns = (
             getattr(part, field) + before[part.name_id] * IS_LISTED[part.kind]
             for part, before in zip(parts, sets_before, strict=True)

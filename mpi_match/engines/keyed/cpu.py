@@ -146,17 +146,14 @@ class Keyed(Engine):
 
     @classmethod
     def compiled_apart(cls, packed: str) -> Sequence[Part]:
-        """See `Engine.compiled_apart`."""
         return (Part(f"keyed_search-{packed}", f"{compile_search.__module__}:{compile_search.__name__}", packed),)
 
     @classmethod
     def serves(cls, table: Table) -> str | None:
-        """See `Engine.serves`."""
         return too_large(table)
 
     @updating
     def update(self, changes: Changes) -> None:
-        """See `Engine.update`."""
         self._n_updates += 1
         effects = self.live_filters.update(changes)
         if len(effects.marks):
@@ -174,7 +171,6 @@ class Keyed(Engine):
 
     @property
     def nbytes(self) -> int:
-        """See `Engine.nbytes`."""
         if self._tag_sets is not None:
             return self._tag_sets.sets.nbytes
         return (
@@ -188,12 +184,10 @@ class Keyed(Engine):
 
     @property
     def candidates(self) -> int:
-        """See `Engine.candidates`."""
         return sum(scratch.candidates for scratch in self._sharing.sets)
 
     @matching
     def match(self, batch: EventBatch, scratch: Any, filters: bool) -> Matches:
-        """See `Engine.match`."""
         n, n_ids = batch.n_events, self.n_filters if filters else self.n_interfaces
         if self._tag_sets is not None:
             return self._tag_sets.match(batch, self._table.vocabulary.shift, n_ids, scratch, filters=filters)

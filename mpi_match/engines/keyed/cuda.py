@@ -104,7 +104,7 @@ class KeyedCuda(Engine):
         self._batches = Batches(self._pipeline_slots)
 
     def renew(self) -> None:
-        """See `Engine.renew`: make another pipeline; batches that are begun end in their own one."""
+        """Make another pipeline; batches that are begun end in their own one."""
         self._gpu.make_current()
         with suppress(Exception):
             self._batches.drain()
@@ -147,12 +147,10 @@ class KeyedCuda(Engine):
 
     @classmethod
     def serves(cls, table: Table) -> str | None:
-        """See `Engine.serves`."""
         return too_large(table)
 
     @updating
     def update(self, changes: Changes) -> None:
-        """See `Engine.update`."""
         self._gpu.make_current()
         self._batches.drain()  # they are matched with the grid before the changes
         effects = self._live_filters.update(changes)
@@ -172,7 +170,6 @@ class KeyedCuda(Engine):
 
     @property
     def nbytes(self) -> int:
-        """See `Engine.nbytes`."""
         host = (self._host_index.nbytes + self._live_filters.nbytes) if self._cpu is None else self._cpu.nbytes
         return host + self._gpu.n_bytes
 
@@ -188,7 +185,6 @@ class KeyedCuda(Engine):
             slot.reserve(FIRST_EVENTS * WIDTHS[0] // 2)
 
     def pin(self, memory: Sequence[Array]) -> None:
-        """See `Engine.pin`."""
         self._gpu.make_current()
         for each in memory:
             try:
@@ -197,7 +193,6 @@ class KeyedCuda(Engine):
                 log.debug("events are copied once more on their way to the GPU: %s", refusal)
 
     def host_memory(self, n_bytes: int) -> Array:
-        """See `Engine.host_memory`."""
         if n_bytes < LEAST_GPU_BYTES:
             return np.empty(n_bytes, np.uint8)
         self._gpu.make_current()
@@ -205,25 +200,22 @@ class KeyedCuda(Engine):
         return np.empty(n_bytes, np.uint8) if found is None else found
 
     def scanner(self, scanner: LineScanner) -> LineScanner:
-        """See `Engine.scanner`."""
         if not isinstance(scanner, EventScanner):
             return scanner
         self._gpu.make_current()
         return GpuEventScanner(self._gpu, scanner)
 
     def warm_up(self, example: Callable[[], EventBatch | None], *, filters: bool = False) -> None:
-        """See `Engine.warm_up`: one batch more than there are slots, with all answers kept until the end."""
+        """One batch more than there are slots, with all answers kept until the end."""
         if (batch := example()) is not None:
             with suppress(EngineError):
                 _ = list(match_all(self, [batch] * (PIPELINE_SLOTS + 1), filters=filters))
 
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
-        """See `Engine.match`."""
         begun = self.begin(batch, filters=filters)
         return begun if isinstance(begun, Matches) else begun.end()
 
     def begin(self, batch: EventBatch, *, filters: bool = False) -> Matches | Pending:
-        """See `Engine.begin`."""
         if self._cpu is not None and (batch.n_events < min(CPU_EVENTS, self._few) or batch.widest > WIDE_WIDTHS[-1]):
             return self._cpu.match(batch, filters=filters)
         if batch.widest > WIDEST:
@@ -284,5 +276,4 @@ class _Begun(NamedTuple):
     batch: Begun
 
     def end(self) -> Matches:
-        """See `Pending.end`."""
         return self.engine.end(self.batch)

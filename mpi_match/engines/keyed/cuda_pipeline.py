@@ -156,7 +156,6 @@ class Begun:
         self._error, self.n_left = error, 0
 
     def end(self) -> Matches:
-        """See `Pending.end`."""
         while self.n_left or self.n_started:
             self._batches.retire()
         if self._error is not None:

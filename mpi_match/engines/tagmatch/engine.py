@@ -116,7 +116,6 @@ class TagMatch(Engine):
 
     @classmethod
     def serves(cls, table: Table) -> str | None:
-        """See `Engine.serves`."""
         return not_tags(table)
 
     @property
@@ -135,34 +134,31 @@ class TagMatch(Engine):
 
     @property
     def nbytes(self) -> int:
-        """See `Engine.nbytes`: on the host and on the device."""
+        """On the host and on the device."""
         own = (*self._partition_table, self._tag_signatures)
         elsewhere = (self._gpu.n_bytes if self._on_gpu else 0) + (0 if self._tree is None else self._tree.nbytes)
         return self._sets.nbytes + sum(array.nbytes for array in own) + elsewhere
 
     @property
     def exact(self) -> bool:
-        """See `Engine.exact`."""
         return self._variant.exact
 
     @property
     def candidates(self) -> int | None:
-        """See `Engine.candidates`: pairs of query and set whose signatures match; those that are wrong are
+        """Pairs of query and set whose signatures match; those that are wrong are
         `n_false_positives`."""
         return self._n_candidates
 
     @property
     def kernel_s(self) -> float:
-        """See the class."""
         return self._matcher.kernel_s
 
     def time_steps(self) -> None:
-        """See `Engine.time_steps`."""
         self._timed = True
 
     @property
     def steps_s(self) -> Mapping[str, float]:
-        """See `Engine.steps_s`: of the calling thread, which waits for the GPU in `subset match`."""
+        """Of the calling thread, which waits for the GPU in `subset match`."""
         return self._steps_s if self._timed else {}
 
     @contextmanager
@@ -188,7 +184,7 @@ class TagMatch(Engine):
         self._matcher.forget()
 
     def renew(self) -> None:
-        """See `Engine.renew`: forget the batches that are begun."""
+        """Forget the batches that are begun."""
         with self._whole():
             self._fail(EngineError("a match was interrupted"))
 
@@ -197,13 +193,12 @@ class TagMatch(Engine):
 
     @in_turn
     def match(self, batch: EventBatch, filters: bool) -> Matches:
-        """See `Engine.match`."""
         begun = self._begin(batch, filters)
         return begun if isinstance(begun, Matches) else self._end(begun)
 
     @in_turn
     def begin(self, batch: EventBatch, filters: bool) -> Matches | Pending:
-        """See `Engine.begin`: queries of batches that are begun wait in the queues together, until one of them is ended."""
+        """Queries of batches that are begun wait in the queues together, until one of them is ended."""
         begun = self._begin(batch, filters)
         return begun if isinstance(begun, Matches) else WaitingBatch(self, begun)
 
@@ -306,7 +301,7 @@ class TagMatch(Engine):
 
     @updating
     def update(self, changes: Changes) -> None:
-        """See `Engine.update`: added filters are staged, removed ones are marked, until a change says `consolidate`."""
+        """Added filters are staged, removed ones are marked, until a change says `consolidate`."""
         for begun in self._begun:
             begun.answer = self._end(begun)
         self._n_filters, self._n_interfaces = changes.n_filters, changes.n_interfaces
@@ -354,11 +349,9 @@ class WaitingBatch(NamedTuple):
     batch: BegunBatch
 
     def poll(self) -> bool:
-        """See `Waiting.poll`."""
         if self.batch.n_waiting:
             self.engine.match_due()
         return not self.batch.n_waiting
 
     def end(self) -> Matches:
-        """See `Pending.end`."""
         return self.engine.end(self.batch)

@@ -81,7 +81,6 @@ class TwoPhase(Engine):
 
     @classmethod
     def serves(cls, table: Table) -> str | None:
-        """See `Engine.serves`."""
         if table.n_constraints > MAX_ROWS:
             return (
                 f"the table has {table.n_constraints:,} constraints, and twophase room for 2^32 - 1; counting can serve it"
@@ -90,22 +89,19 @@ class TwoPhase(Engine):
 
     @property
     def nbytes(self) -> int:
-        """See `Engine.nbytes`."""
         own = sum(array.nbytes for array, _ in self._arrays.values())
         return own + sum(scratch.nbytes for scratch in self._sharing.sets)
 
     def time_steps(self) -> None:
-        """See `Engine.time_steps`."""
         self._timed = True
 
     @property
     def steps_s(self) -> Mapping[str, float]:
-        """See `Engine.steps_s`: the mean over the threads of a batch."""
+        """The mean over the threads of a batch."""
         return self._steps_s if self._timed else {}
 
     @matching
     def match(self, batch: EventBatch, scratch: _Scratch, filters: bool) -> Matches:
-        """See `Engine.match`."""
         n, n_ids = batch.n_events, self._table.n_filters if filters else self._table.n_interfaces
         size = self._group.size
         n_threads = min(self._n_threads, -(-n // self._variant.event_block) * size)

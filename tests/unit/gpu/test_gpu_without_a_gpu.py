@@ -192,7 +192,7 @@ def test_auto_takes_the_cpu_logs_why_and_loads_no_engine_of_a_gpu(
     monkeypatch.setattr(registry, "engine_class", noted)
     with caplog.at_level(logging.INFO, logger=engines.__name__):
         assert open_engine("auto", TABLE).name == "keyed"
-    assert "keyed_cuda passed over: no usable GPU" in caplog.text
+    assert "keyed_cuda skipped: no usable GPU" in caplog.text
     assert loaded == ["keyed"]
 
 

@@ -145,7 +145,7 @@ def test_every_combination_is_measured_with_every_engine_and_seed() -> None:
         ([NAMES, NAMES], "'names' is given twice"),
         ([Axis("surnames", ("1",))], "nothing here is called 'surnames'. Of ccm: area,"),
         ([Axis("events", ("0",))], "events is '0'; it must be a whole number of at least 1"),
-        ([Axis("ccm.reset", ("kernel",))], "'ccm.reset' is of an engine that is not used"),
+        ([Axis("ccm.reset", ("kernel",))], "'ccm.reset' belongs to an engine that is not used"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_measured(axes: list[Axis], line: str) -> None:

@@ -369,7 +369,7 @@ def test_batches_fail_with_one_that_their_queries_wait_with(monkeypatch: pytest.
             engine.match(batch)
     assert isinstance(before, Waiting)
     assert before.poll()
-    with pytest.raises(EngineError, match="another batch failed while events of this one waited with its own"):
+    with pytest.raises(EngineError, match="another batch failed while events of this batch waited with its events"):
         before.end()
     assert engine.match(batch).counts.tolist() == [1]
 
@@ -432,7 +432,7 @@ def test_added_filters_that_are_no_tag_sets_are_refused() -> None:
     changes = live.apply([ChangeRow(Change.ADD, filters=(make_filter("i", [["a", "absent"]]),))], [])
     assert changes is not None
     with pytest.raises(
-        EngineError, match="filters were added that tagmatch cannot serve: the table has constraints with 'absent'"
+        EngineError, match="tagmatch cannot serve the added filters: the table has constraints with 'absent'"
     ):
         engine.update(changes)
 

@@ -1,10 +1,10 @@
-"""Batches that are begun, whose queries wait in the queues together.
+"""Begun batches, whose queries wait together in the queues.
 
     numbers    0 ........... 99 | 100 ... 149 |          | 200 ... 219
     batch      first              second        (ended)    fourth
 
-While a batch is begun, its queries have numbers of their own, from `first` on, by which queues, and pairs of query and set,
-name them.  A batch takes the first numbers that are free.
+While a batch is begun, its queries have unique numbers, from `first` on.  Queues and (query, set) pairs refer to queries by
+these numbers.  A batch takes the first free numbers.
 """
 
 from __future__ import annotations
@@ -22,14 +22,12 @@ from mpi_match.matches.matches import Matches
 
 @dataclass(eq=False)
 class BegunBatch:
-    """The queries of a batch, with the numbers `first` to `stop`.
+    """The queries of a batch, numbered `first` to `stop`, the latter excluded.
 
-    filters    are filters asked for, or interfaces?
-    n_ids      ids of the answer are less than this
-    n_waiting  pairs of query and partition that wait in queues
-    pairs      u64 of query, counted from 0, and set that match so far
-    answer     where it had to be found before the table changed
-    error      of another batch, with which queries of this one were lost
+    filters    True if filters are requested, False for interfaces n_ids      upper bound, exclusive, of the ids in the
+    answer n_waiting  (query, partition) pairs that wait in queues pairs      u64 (query, set) pairs that match so far;
+    queries are counted from 0 answer     the answer, if it had to be found before the table changed error      the error of
+    another batch with which queries of this one were lost
     """
 
     queries: Queries
@@ -47,7 +45,7 @@ class BegunBatch:
 
 
 class BegunBatches:
-    """All of them, in the order of their numbers; `signatures` u64[n, 3] are those of the queries, by number."""
+    """All begun batches, in the order of their numbers; `signatures` u64[n, 3] holds those of the queries, by number."""
 
     def __init__(self) -> None:
         self._batches: list[BegunBatch] = []
@@ -57,7 +55,7 @@ class BegunBatches:
         return iter(tuple(self._batches))
 
     def add(self, queries: Queries, filters: bool, n_ids: int) -> BegunBatch:
-        """Give the queries of a batch numbers."""
+        """Assign numbers to the queries of a batch."""
         place, first = 0, 0
         for batch in self._batches:
             if batch.first - first >= queries.n:
@@ -73,23 +71,23 @@ class BegunBatches:
         return begun
 
     def remove(self, batch: BegunBatch) -> None:
-        """Free its numbers; none of its queries waits any more."""
+        """Free the numbers of a batch, none of whose queries waits any more."""
         self._batches.remove(batch)
 
     def fail(self, error: BaseException) -> None:
-        """Forget all batches; they fail because of an error."""
+        """Discard all batches; their `end` will raise an error caused by this one."""
         for batch in self._batches:
             batch.error, batch.n_waiting = error, 0
         self._batches = []
 
     def leave_queues(self, numbers: Array) -> None:
-        """Queries u32 have left a queue each."""
+        """Note that each of these queries, u32, has left one queue."""
         n_left = np.bincount(self._owners(numbers), minlength=len(self._batches))
         for batch, n in zip(self._batches, n_left.tolist(), strict=True):
             batch.n_waiting -= n
 
     def collect(self, found: list[Array]) -> None:
-        """Give the pairs u64 of query and set that match to the batches of the queries."""
+        """Assign matching (query, set) pairs u64 to the batches of the queries."""
         for pairs in found:
             if len(self._batches) == 1:
                 self._batches[0].pairs.append(pairs - np.uint64(self._batches[0].first << 32))
@@ -102,6 +100,6 @@ class BegunBatches:
                 batch.pairs.append(pairs[order[bounds[k] : bounds[k + 1]]] - np.uint64(batch.first << 32))
 
     def _owners(self, numbers: Array) -> Array:
-        """Which batch, by its place, has each of these numbers."""
+        """The position in `_batches` of the batch that each number belongs to."""
         firsts = np.array([batch.first for batch in self._batches], np.int64)
         return np.searchsorted(firsts, numbers.astype(np.int64), side="right") - 1

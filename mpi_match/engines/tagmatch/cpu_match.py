@@ -1,7 +1,7 @@
-"""Subset matching of batches on the CPU: what the kernel does (`kernel`), by threads.
+"""Subset matching of batches on the CPU: the algorithms of the GPU kernel (`kernel`), run by threads.
 
-A batch is the queries that wait for a partition.  The common prefix of each block of its sets is compared with all queries
-of the batch (algorithm 4), and each set with those that are left (algorithm 3).
+A batch is the queries that wait for one partition.  The common prefix of each block of the partition's sets is compared with
+all queries of the batch (algorithm 4), and each set of the block with the remaining queries (algorithm 3).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mpi_match.engines.tagmatch.options import MOST_QUERIES
 from mpi_match.engines.tagmatch.queues import PartitionBatches
 
 BLOCK_SETS = 256
-"""Sets of a block."""
+"""Sets in a block."""
 FIRST_CPU_PAIRS = 1024
 common_bits: Any = nested(signature_bits.common_bits)
 
@@ -33,10 +33,10 @@ def match_batches(
     signatures: Array,
     with_prefix: bool,
 ) -> Array:
-    """Pairs u64 of query and set, `query << 32 | set`, whose signatures match, of a stretch of the batches.
+    """The (query, set) pairs u64, `query << 32 | set`, whose signatures match, in one stretch of the batches.
 
-    Parameters: `batches` i64[b, 4] first set and the one behind the last, first query and the one behind the last in
-    `queries` u32; `query_signatures` u64[n, 3], `signatures` u64[n_sets, 3].
+    Parameters: `batches` i64[b, 4] holds the first set and the end of the sets, then the first query and the end of the
+    queries in `queries` u32; `query_signatures` u64[n, 3], `signatures` u64[n_sets, 3].
     """
     pairs, n = np.empty(FIRST_CPU_PAIRS, np.uint64), 0
     candidates = np.empty(MOST_QUERIES, np.uint32)
@@ -72,7 +72,7 @@ def match_batches(
 
 
 class CpuMatcher:
-    """Matches batches by CPU threads, as soon as they are there."""
+    """Matches batches with CPU threads, as soon as they arrive."""
 
     kernel_s = 0.0
 
@@ -80,7 +80,7 @@ class CpuMatcher:
         self._signatures, self._bounds, self._with_prefix = signatures, bounds, with_prefix
 
     def begin(self, batches: PartitionBatches, signatures: Array) -> list[Array]:
-        """Match batches; `signatures` u64[n, 3] of all queries.  Returns pairs u64 of query and set."""
+        """Match batches; `signatures` u64[n, 3] of all queries.  Returns (query, set) pairs u64."""
         if not batches.n:
             return []
         partition, offsets = batches.partition, batches.offsets
@@ -93,8 +93,8 @@ class CpuMatcher:
         return found
 
     def forget(self) -> None:
-        """Nothing is left."""
+        """Do nothing: no batch is in progress."""
 
     def finish(self, queries: range) -> list[Array]:
-        """Nothing is left of any queries."""
+        """Return an empty list: no query is in progress."""
         return []

@@ -6,14 +6,14 @@ EuroSys 2017.
     query           {gpu, mpi, spark}     an event: the names of its attributes are its tags
     signature       0100 ... 1010         a Bloom filter of 192 bits of all its tags
     pre-process     p3 p17 p90            partitions with a set that may match (`partition_table`), on CPU threads
-    queues          p3: ... q, ...        until there are 256 queries, or they have waited for long enough (`queues`): those
-                                          of all batches that are begun (`begun`)
+    queues          p3: ... q, ...        until there are 256 queries, or the oldest has waited long enough (`queues`);
+                                          queries of all begun batches wait together (`begun`)
     subset match    (q, {gpu, spark})     on the GPU (`kernel`, `gpu_match`) or the CPU (`cpu_match`)
     look up, reduce, merge                filters, or distinct interfaces, of the matched sets (`lookup`)
 
-Sets are divided into partitions, and sorted, when the engine consolidates (`tag_sets`): when it is opened, at a change that
-says so (`Change.CONSOLIDATE`), and by itself when many filters were added since.  Until then these are scanned (`staged`),
-so a change is seen by every later match.
+Sets are divided into partitions, and sorted, when the engine consolidates (`tag_sets`): when it is opened, when a change
+requests it (`Change.CONSOLIDATE`), and automatically when many filters have been added.  Until then added filters are
+scanned (`staged`), so every later match sees a change.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ from mpi_match.table.table import Table
 
 TAGMATCH_STEPS = ("pre-process", "subset match", "look up", "reduce")
 PASS_QUERIES, TIMED_PASS_QUERIES = 16384, 2048
-"""Queries that are pre-processed together: without a time-out, and with one, which is looked at after each pass."""
+"""Queries that are pre-processed together: without a time-out, and with one, which is checked after each pass."""
 
 
 class TagMatch(Engine):
     """The tag sets of one table.
 
-    Program threads that match at the same time take turns.  `kernel_s` adds up the device time of all streams.
+    Threads that match at the same time take turns.  `kernel_s` is the device time of all streams, added up, in seconds.
     """
 
     name = "tagmatch"
@@ -94,7 +94,7 @@ class TagMatch(Engine):
         self._build(TagFilters.of(table))
 
     def _build(self, filters: TagFilters) -> None:
-        """Make the sets, partitions and keys of some filters, and bring them to the GPU."""
+        """Make the sets, partitions and keys of some filters, and upload them to the GPU."""
         variant = self._variant
         if self._on_gpu:
             self._gpu.make_current()
@@ -120,7 +120,7 @@ class TagMatch(Engine):
 
     @property
     def n_sets(self) -> int:
-        """Unique sets that are consolidated."""
+        """Number of unique consolidated sets."""
         return len(self._sets.key_offsets) - 1
 
     @property
@@ -134,7 +134,7 @@ class TagMatch(Engine):
 
     @property
     def nbytes(self) -> int:
-        """On the host and on the device."""
+        """Bytes on the host and on the device."""
         own = (*self._partition_table, self._tag_signatures)
         elsewhere = (self._gpu.n_bytes if self._on_gpu else 0) + (0 if self._tree is None else self._tree.nbytes)
         return self._sets.nbytes + sum(array.nbytes for array in own) + elsewhere
@@ -145,8 +145,7 @@ class TagMatch(Engine):
 
     @property
     def candidates(self) -> int | None:
-        """Pairs of query and set whose signatures match; those that are wrong are
-        `n_false_positives`."""
+        """Number of (query, set) pairs whose signatures match so far; `n_false_positives` of them are wrong."""
         return self._n_candidates
 
     @property
@@ -158,7 +157,7 @@ class TagMatch(Engine):
 
     @property
     def steps_s(self) -> Mapping[str, float]:
-        """Of the calling thread, which waits for the GPU in `subset match`."""
+        """Seconds of the calling thread, which waits for the GPU in `subset match`."""
         return self._steps_s if self._timed else {}
 
     @contextmanager
@@ -169,7 +168,7 @@ class TagMatch(Engine):
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
-        """What fails half-way leaves other batches without queries that waited with its own: they fail too."""
+        """Make all begun batches fail if the body fails: their queries may have waited together with the lost ones."""
         if self._on_gpu:
             self._gpu.make_current()
         try:
@@ -184,7 +183,7 @@ class TagMatch(Engine):
         self._matcher.forget()
 
     def renew(self) -> None:
-        """Forget the batches that are begun."""
+        """Discard the begun batches."""
         with self._whole():
             self._fail(EngineError("a match was interrupted"))
 
@@ -198,7 +197,7 @@ class TagMatch(Engine):
 
     @in_turn
     def begin(self, batch: EventBatch, filters: bool) -> Matches | Pending:
-        """Queries of batches that are begun wait in the queues together, until one of them is ended."""
+        """Queries of begun batches wait together in the queues until one of the batches is ended."""
         begun = self._begin(batch, filters)
         return begun if isinstance(begun, Matches) else WaitingBatch(self, begun)
 
@@ -225,7 +224,7 @@ class TagMatch(Engine):
             return Queries(bounds, attributes, shift, signatures)
 
     def _route(self, begun: BegunBatch) -> None:
-        """Let the queries of a batch wait for their partitions, and match the queues that are full or due."""
+        """Put the queries of a batch into the queues of their partitions, and match the queues that are full or due."""
         queries = begun.queries
         n_pass = TIMED_PASS_QUERIES if self._variant.timeout_ms else PASS_QUERIES
         for first in range(0, queries.n, n_pass):
@@ -238,7 +237,7 @@ class TagMatch(Engine):
 
     @property
     def _due(self) -> float:
-        """Queries that came by then have waited for long enough."""
+        """Time by which a query must have arrived to be due; minus infinity without a time-out."""
         timeout_s = self._variant.timeout_ms / 1e3
         return time.perf_counter() - timeout_s if timeout_s else -np.inf
 
@@ -257,15 +256,15 @@ class TagMatch(Engine):
             self._begun.collect(self._matcher.begin(batches, self._begun.signatures))
 
     def end(self, begun: BegunBatch) -> Matches:
-        """The answer of a batch, which is begun no more; the queues with queries of it are matched now.
+        """End a begun batch and return its answer; the queues that hold its queries are matched now.
 
-        Raises EngineError for one whose queries waited with those of a batch that failed.
+        Raises EngineError if its queries waited with those of a batch that failed.
         """
         return self._sharing.take(self, TagMatch._ended, begun)
 
     def _ended(self, begun: BegunBatch) -> Matches:
         if begun.error is not None:
-            raise EngineError("another batch failed while events of this one waited with its own") from begun.error
+            raise EngineError("another batch failed while events of this batch waited with its events") from begun.error
         return self._end(begun) if begun.answer is None else begun.answer
 
     def _end(self, begun: BegunBatch) -> Matches:
@@ -284,7 +283,7 @@ class TagMatch(Engine):
                 return answers_of(pairs, keys, others, begun.queries.n, begun.n_ids)
 
     def _look_up(self, begun: BegunBatch) -> Array:
-        """The pairs of a batch that are right, or all of them with exact=off."""
+        """The verified pairs of a batch, or all of them with exact=off."""
         with self._step("look up"):
             pairs = np.concatenate([np.empty(0, np.uint64), *begun.pairs])
             self._n_candidates += len(pairs)
@@ -297,11 +296,11 @@ class TagMatch(Engine):
     def _check_changes(self, changes: Changes) -> None:
         super()._check_changes(changes)
         if changes.added is not None and (reason := not_tags(changes.added)):
-            raise EngineError(f"filters were added that tagmatch cannot serve: {reason}")
+            raise EngineError(f"tagmatch cannot serve the added filters: {reason}")
 
     @updating
     def update(self, changes: Changes) -> None:
-        """Added filters are staged, removed ones are marked, until a change says `consolidate`."""
+        """Added filters are staged and removed ones marked, until a change requests consolidation."""
         for begun in self._begun:
             begun.answer = self._end(begun)
         self._n_filters, self._n_interfaces = changes.n_filters, changes.n_interfaces
@@ -327,7 +326,7 @@ class TagMatch(Engine):
         self._gone = self._gone | gone if len(self._gone) else gone
 
     def consolidate(self) -> None:
-        """Make the sets, partitions and keys again, of all filters that there are now."""
+        """Rebuild the sets, partitions and keys from all present filters."""
         if not self._staged.filters.n and not self._gone.any():
             return
         owner = np.repeat(np.arange(self.n_sets), np.diff(self._sets.key_offsets))
@@ -343,7 +342,7 @@ class TagMatch(Engine):
 
 
 class WaitingBatch(NamedTuple):
-    """A batch that is begun; see `Waiting`."""
+    """A begun batch, as `begin` returns it."""
 
     engine: TagMatch
     batch: BegunBatch

@@ -1,14 +1,14 @@
-"""Subset matching of batches on a GPU: streams, each with an even and an odd buffer of results.
+"""Subset matching of batches on a GPU: streams, each with an even and an odd result buffer.
 
-A stream goes from cycle to cycle.  In cycle k the kernel writes the results of job k to one buffer, and how many they are
-to the head of the other one, which still has those of job k - 1.  So one copy out, whose size is known since cycle k - 1,
-brings the results of job k - 1 and the number of those of job k (section 3.3.1 of the paper):
+A stream works in cycles.  In cycle k the kernel writes the results of job k to one buffer, and their number to the head of
+the other, which still holds the results of job k - 1.  So a single copy out, whose size is known since cycle k - 1, brings
+the results of job k - 1 and the number of results of job k (section 3.3.1 of the paper):
 
     even buffer     | n1 | results of job 0 |        | n3 | results of job 2 |
     odd buffer             | n2 | results of job 1 |        | n4 | results of job 3 |
     copied out      --------  cycle 1  ------ cycle 2 -------- cycle 3 ----
 
-A job whose results are more than there is room for is done again, with more room: nothing is truncated.
+A job whose results do not fit is repeated with a larger buffer: nothing is truncated.
 """
 
 from __future__ import annotations
@@ -27,16 +27,15 @@ from mpi_match.engines.tagmatch.queues import PartitionBatches
 from mpi_match.gpu.kernels import DeviceArray, Gpu, KernelLaunch, Mark, PinnedBuffer
 
 FIRST_RESULTS = 1 << 16
-"""Room for results of a job, at first."""
+"""Initial capacity of a buffer, in results."""
 HEAD_WORDS = 4
-"""Words of a buffer before its results; the first is the number of those in the other buffer."""
+"""Words of a buffer before its results; the first word is the number of results in the other buffer."""
 
 
 class Job(NamedTuple):
     """The batches of one launch.
 
-    rows     i64[b, 2]  sets of each batch's partition; ascending
-    offsets  i64[b + 1] queries of each batch
+    rows     i64[b, 2]  bounds of the sets of each batch's partition; ascending offsets  i64[b + 1] queries of each batch
     queries  u32        numbers of the queries
     """
 
@@ -46,7 +45,8 @@ class Job(NamedTuple):
 
 
 def jobs_of(batches: PartitionBatches, bounds: Array, most: int) -> Iterator[Job]:
-    """Divide batches into jobs of at most so many, each of a partition of its own, so that a set tells its batch."""
+    """Divide batches into jobs of at most `most`, each batch with a different partition, so that a set identifies its
+    batch."""
     partition = batches.partition
     first, n = 0, batches.n
     while first < n:
@@ -62,7 +62,7 @@ def jobs_of(batches: PartitionBatches, bounds: Array, most: int) -> Iterator[Job
 
 @jit
 def _pack(rows: Array, offsets: Array, queries: Array, signatures: Array, words: Array) -> None:
-    """Fill the words u64 of a job (`kernel`)."""
+    """Fill the words u64 of a job, in the layout of `kernel`."""
     begin = JOB_WORDS * len(rows)
     for batch in range(len(rows)):
         at = JOB_WORDS * batch
@@ -75,7 +75,7 @@ def _pack(rows: Array, offsets: Array, queries: Array, signatures: Array, words:
 
 @jit
 def _unpack(n: int, packed: Array, packed_bytes: Array, rows: Array, offsets: Array, queries: Array) -> Array:
-    """Pairs u64 of query and set from n packed results."""
+    """Unpack n results into (query, set) pairs u64."""
     pairs = np.empty(n, np.uint64)
     for i in range(n):
         group, place = i // GROUP_RESULTS, i % GROUP_RESULTS
@@ -98,7 +98,8 @@ def _words_of(n: int) -> int:
 
 
 class MatchStream:
-    """A stream with its buffers.  `take` what is there, then `begin` the next job."""
+    """A stream with its buffers.  It runs one job at a time: `begin` and `finish` return the pairs of jobs that have
+    ended."""
 
     def __init__(self, gpu: Gpu, signatures: DeviceArray, variant: TagMatchVariant) -> None:
         self._gpu, self._signatures = gpu, signatures
@@ -110,7 +111,7 @@ class MatchStream:
         self._before, self._after = Mark(), Mark()
         self.kernel_s = 0.0
         self._running: Job | None = None
-        self._finished: tuple[Job, int] | None = None  # whose results are still on the GPU, and how many they are
+        self._finished: tuple[Job, int] | None = None  # its results, this many, are still on the GPU
         self._cycle = 0
         self._make_room(FIRST_RESULTS)
 
@@ -150,7 +151,7 @@ class MatchStream:
         self._cycle += 1
 
     def _end_cycle(self) -> list[Array]:
-        """Wait for the cycle that runs, if one does; returns the pairs that it has brought."""
+        """Wait for the running cycle, if there is one; returns the pairs that it has copied out."""
         found: list[Array] = []
         while self._running is not None:
             self._stream.synchronize()
@@ -168,7 +169,7 @@ class MatchStream:
         return found
 
     def has(self, queries: range) -> bool:
-        """Has it a job of which results are not there yet, with one of these queries?"""
+        """True if it has a job with one of these queries whose results have not been returned yet."""
         jobs = [self._running, self._finished and self._finished[0]]
         return any(job is not None and np.any((queries.start <= job.queries) & (job.queries < queries.stop)) for job in jobs)
 
@@ -185,7 +186,7 @@ class MatchStream:
         return found
 
     def forget(self) -> None:
-        """Drop all jobs."""
+        """Discard all jobs."""
         self._running = self._finished = None
         self._stream.synchronize()
 
@@ -196,7 +197,7 @@ class MatchStream:
 
 
 class GpuMatcher:
-    """Matches batches on one GPU, by as many streams as the options say."""
+    """Matches batches on one GPU with several streams; the options say how many."""
 
     def __init__(self, gpu: Gpu, signatures: Array, bounds: Array, variant: TagMatchVariant) -> None:
         self._bounds, self._most = bounds, variant.launch
@@ -206,11 +207,11 @@ class GpuMatcher:
 
     @property
     def kernel_s(self) -> float:
-        """Seconds of device time of all kernels so far, those of streams that ran at the same time added up."""
+        """Seconds of device time of all kernels so far; those of simultaneous streams are added up."""
         return sum(stream.kernel_s for stream in self._streams)
 
     def begin(self, batches: PartitionBatches, signatures: Array) -> list[Array]:
-        """Begin to match batches; `signatures` u64[n, 3] of all queries.  Returns pairs u64 of query and set that are there,
+        """Begin to match batches; `signatures` u64[n, 3] of all queries.  Returns the (query, set) pairs u64 that are ready,
         of these or earlier batches."""
         found: list[Array] = []
         for job in jobs_of(batches, self._bounds, self._most):
@@ -219,10 +220,10 @@ class GpuMatcher:
         return found
 
     def forget(self) -> None:
-        """Drop all batches that were begun."""
+        """Discard all begun batches."""
         for stream in self._streams:
             stream.forget()
 
     def finish(self, queries: range) -> list[Array]:
-        """The pairs that are left of these queries, and some of others."""
+        """Return the remaining pairs of these queries, and some pairs of others."""
         return [pairs for stream in self._streams if stream.has(queries) for pairs in stream.finish()]

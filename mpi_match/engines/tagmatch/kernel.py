@@ -1,17 +1,17 @@
 """The kernel of TagMatch: subset matching of batches (algorithms 3 and 4).
 
-    blocks       . . . .      of a partition's sets, in lexicographic order; a thread is a set
+    blocks       . . . .      of a partition's sets, in lexicographic order; one thread per set
       |
-    algorithm 4               thread 0 puts the bits that the first and the last set begin with into shared memory; each
-      |                       thread tests some of the batch's queries for these bits, and those left become candidates
-    algorithm 3               each thread tests all candidates for its set
+    algorithm 4               thread 0 writes the common prefix of the block's first and last set to shared memory; each
+      |                       thread tests some of the batch's queries for these bits, and those that pass are candidates
+    algorithm 3               each thread tests all candidates against its set
 
-A launch takes one batch, as in the paper, or several of different partitions, the y axis of its grid.  Results are packed by
-four, a word with four numbers of queries in their batch, of 8 bits each, then the four sets:
+A launch takes one batch, as in the paper, or several batches of different partitions, along the y axis of its grid.  Results
+are packed in fours: a word with four 8-bit query numbers within the batch, then the four sets:
 
     | q0 q1 q2 q3 | set 0 | set 1 | set 2 | set 3 |   | q4 q5 ...
 
-All that are found are counted; those beyond the capacity are not written, and the launch is repeated with more room.
+The kernel counts all results; those beyond the capacity are not written, and the launch is repeated with a larger buffer.
 """
 
 from __future__ import annotations
@@ -26,30 +26,28 @@ from mpi_match.engines.tagmatch.options import MOST_QUERIES
 from mpi_match.gpu.kernels import Kernel, cuda, device_function, kernel
 
 TAGMATCH_BLOCK = 256
-"""Threads of a block, and its sets."""
+"""Threads of a block, which equals its sets."""
 JOB_WORDS = 4
-"""Words of a batch at the beginning of a job: first set, the one behind the last, first query, number of queries.  The
-signatures of all queries follow, three words each."""
+"""Words of a batch at the beginning of a job: first set, end of the sets, first query, number of queries.  The signatures of
+all queries follow, three words each."""
 GROUP_RESULTS, GROUP_WORDS = 4, 5
-"""Results that are packed together, and the words u32 that they take."""
+"""Results that are packed together, and the u32 words that they take."""
 SHARED_WORDS = 3 * MOST_QUERIES
 common_bits = device_function(signature_bits.common_bits)
 
 
 @lru_cache
 def match_kernel(with_prefix: bool) -> Kernel:
-    """The kernel, with algorithm 4 or without."""
+    """The kernel, with or without algorithm 4."""
 
     @kernel("void(uint64[::1], uint64[::1], uint32[::1], uint32[::1], uint8[::1], int64)")
     def match_sets(signatures: Any, job: Any, counter: Any, results: Any, result_bytes: Any, capacity: Any) -> None:
-        """Find the sets that are subsets of queries, by their signatures.
+        """Find the sets that are subsets of queries, according to their signatures.
 
-        signatures     u64[3 n]  of all sets
-        job            u64       batches, then signatures of queries
-        counter        u32[1]    out: added to for each result
-        results        u32       out: packed results; `result_bytes` is the same memory as u8
-        capacity       results that there is room for
-        Launch: x blocks of sets, as many as the largest partition has; y batches.
+        signatures     u64[3 n]  of all sets job            u64       batches, then signatures of queries counter
+        u32[1]    output: incremented for each result results        u32       output: packed results; `result_bytes` is the
+        same memory as u8 capacity       results that fit Launch: x blocks of sets, as many as the largest partition has; y
+        batches.
         """
         prefix = cuda.shared.array(3, np.uint64)
         n_candidates = cuda.shared.array(1, np.int32)

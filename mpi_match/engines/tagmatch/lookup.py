@@ -1,8 +1,7 @@
-"""From sets whose signatures match to answers: verify, look up keys, reduce and merge.
+"""Turns sets whose signatures match into answers: verify, look up keys, reduce and merge.
 
-verify     are all tags of the set among the query's?  A signature may match by chance (false positives)
-look up    the keys of the set
-reduce     filters, or distinct interfaces, of a query from all partitions, ascending
+verify     keeps a set if the query has all its tags: a signature may match by chance (a false positive) look up    finds the
+keys of the set reduce     collects the filters, or distinct interfaces, of a query from all partitions, ascending
 """
 
 from __future__ import annotations
@@ -27,12 +26,10 @@ from mpi_match.matches.matches import Matches
 
 
 class Queries(NamedTuple):
-    """n queries: the events of a batch.
+    """The events of a batch, as n queries.
 
-    bounds      i64[n + 1]  attributes of each
-    attributes  u32 or u64  packed, ascending within a query
-    shift       of the name in an attribute
-    signatures  u64[n, 3]
+    bounds      i64[n + 1]  attributes of each query attributes  u32 or u64  packed, ascending within a query shift       bit
+    position of the name in an attribute signatures  u64[n, 3]
     """
 
     bounds: Array
@@ -49,7 +46,7 @@ class Queries(NamedTuple):
 def sign_queries(
     stretch: int, n_stretches: int, bounds: Array, attributes: Array, shift: int, tag_signatures: Array, signatures: Array
 ) -> None:
-    """Set the bits of all tags that the queries have in `signatures` u64[n, 3]."""
+    """Set the bits of the queries' tags in `signatures` u64[n, 3]."""
     for query in stretch_of(len(signatures), stretch, n_stretches):
         for k in range(bounds[query], bounds[query + 1]):
             tag = np.int64(np.uint64(attributes[k]) >> np.uint64(shift))
@@ -59,7 +56,8 @@ def sign_queries(
 
 @nested
 def has_tags(attributes: Array, first: int, last: int, shift: int, tags: Array, first_tag: int, last_tag: int) -> bool:
-    """Are all of some ascending tags among those of a query, attributes `first` to `last`?"""
+    """True if a query, attributes `first` to `last`, has all of the ascending tags `first_tag` to `last_tag`; ends are
+    excluded."""
     for k in range(first_tag, last_tag):
         tag, low, high = np.int64(tags[k]), first, last
         while low < high:
@@ -85,7 +83,7 @@ def _verify(
     tag_offsets: Array,
     tags: Array,
 ) -> Array:
-    """The pairs of a stretch whose query has all tags of the set."""
+    """The pairs of one stretch whose query has all tags of the set."""
     mine, n = stretch_of(len(pairs), stretch, n_stretches), 0
     kept = np.empty(len(mine), np.uint64)
     for i in mine:
@@ -97,7 +95,7 @@ def _verify(
 
 
 def verified(pairs: Array, queries: Queries, tag_offsets: Array, tags: Array) -> Array:
-    """The pairs u64 of query and set (`query << 32 | set`) whose query has all tags of the set."""
+    """Select the (query, set) pairs u64, `query << 32 | set`, whose query has all tags of the set."""
     columns = (queries.bounds, queries.attributes, queries.shift, tag_offsets, tags)
     return np.concatenate(in_stretches(len(pairs), _verify, pairs, *columns))
 
@@ -105,9 +103,8 @@ def verified(pairs: Array, queries: Queries, tag_offsets: Array, tags: Array) ->
 class Keys(NamedTuple):
     """The table of keys, for one kind of answer.
 
-    offsets  i64[n_sets + 1]  keys of each set
-    ids      u32              of the filters or interfaces
-    gone     bool             keys of removed filters; empty when none was removed
+    offsets  i64[n_sets + 1]  keys of each set ids      u32              id of each key's filter or interface gone     bool
+    True for keys of removed filters; empty if none was removed
     """
 
     offsets: Array
@@ -116,18 +113,18 @@ class Keys(NamedTuple):
 
 
 RADIX_SORTED = 128
-"""Fewer ids are sorted by comparing them."""
+"""Least number of ids that are radix-sorted; fewer are sorted by comparison."""
 
 
 class PairsByQuery(NamedTuple):
-    """Pairs u64, of a query in the upper half, in the order of queries, and the bounds i64[n + 1] of each query's."""
+    """Pairs u64 with the query in the upper half, ordered by query, and the bounds i64[n + 1] of each query's pairs."""
 
     pairs: Array
     starts: Array
 
     @classmethod
     def of(cls, pairs: Array, n_queries: int) -> PairsByQuery:
-        """Put pairs into the order of their queries."""
+        """Order pairs by query."""
         query = (pairs >> np.uint64(32)).astype(np.uint32)
         order = stable_order(query, max(n_queries - 1, 0))
         bounds = np.empty(n_queries + 1, np.int64)
@@ -136,9 +133,9 @@ class PairsByQuery(NamedTuple):
 
 
 def answers_of(pairs: Array, keys: Keys, others: Array, n_queries: int, n_ids: int) -> Matches:
-    """The answers of all queries.
+    """The answers to all queries.
 
-    Parameters: `pairs` u64 of query and set in any order; `others` u64 of query and id, which are answers too.
+    Parameters: `pairs` u64 (query, set), in any order; `others` u64 (query, id), which are further answers.
     """
     matched, more = PairsByQuery.of(pairs, n_queries), PairsByQuery.of(others, n_queries)
     counts = np.empty(n_queries, np.int64)
@@ -147,7 +144,7 @@ def answers_of(pairs: Array, keys: Keys, others: Array, n_queries: int, n_ids: i
     found = np.empty(int(offsets[-1]), np.uint32)
     in_stretches(n_queries, _collect_keys, matched, more, keys, offsets, (found, counts), digits_of(max(n_ids - 1, 1)))
     ends = running_sum(counts)
-    if ends[-1] == offsets[-1]:  # none comes twice: they are end to end already
+    if ends[-1] == offsets[-1]:  # no key repeats, so the answers are contiguous already
         return Matches.from_counts(counts, found, n_ids)
     ids = np.empty(int(ends[-1]), np.uint32)
     in_stretches(n_queries, _merge, offsets, found, ends, ids)
@@ -158,7 +155,7 @@ def answers_of(pairs: Array, keys: Keys, others: Array, n_queries: int, n_ids: i
 def _count_keys(
     stretch: int, n_stretches: int, matched: PairsByQuery, others: PairsByQuery, keys: Keys, counts: Array
 ) -> None:
-    """The number of keys of each query, one that comes twice counted twice."""
+    """Count the keys of each query, including duplicates."""
     for query in stretch_of(len(counts), stretch, n_stretches):
         n = others.starts[query + 1] - others.starts[query]
         for i in range(matched.starts[query], matched.starts[query + 1]):
@@ -178,9 +175,10 @@ def _collect_keys(
     to: tuple[Array, Array],
     digits: tuple[int, int],
 ) -> None:
-    """The distinct keys of each query, ascending, from its place in `found` on; `counts` becomes their number.
+    """The distinct keys of each query, ascending, written to `found` from the query's offset on; `counts` becomes their
+    number.
 
-    Parameters: `to` are these two; `digits` of the ids (`digits_of`).
+    Parameters: `to` is `found` and `counts`; `digits` are those of the ids (`digits_of`).
     """
     found, counts = to
     most = np.int64(0)
@@ -210,9 +208,9 @@ def _collect_keys(
 
 @nested
 def _sort_ids(ids: Array, spare: Array, places: Array, width: int) -> None:
-    """Sort ids u32 in place; many of them by one digit of `width` bits after the other, the lowest first.
+    """Sort ids u32 in place: many ids by radix sort, one digit of `width` bits after another, the lowest first.
 
-    Parameters: `spare` u32 with room for all ids; `places` i64[n_digits, 2 ** width].
+    Parameters: `spare` u32, as long as the ids; `places` i64[n_digits, 2 ** width].
     """
     n, ordered = len(ids), 1
     while ordered < n and ids[ordered - 1] <= ids[ordered]:
@@ -242,7 +240,7 @@ def _sort_ids(ids: Array, spare: Array, places: Array, width: int) -> None:
 
 @jit
 def _merge(stretch: int, n_stretches: int, offsets: Array, found: Array, ends: Array, ids: Array) -> None:
-    """The keys of all queries end to end."""
+    """Copy the keys of all queries to `ids`, without gaps."""
     for query in stretch_of(len(ends) - 1, stretch, n_stretches):
         for i in range(ends[query + 1] - ends[query]):
             ids[ends[query] + i] = found[offsets[query] + i]

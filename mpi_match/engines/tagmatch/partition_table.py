@@ -1,12 +1,12 @@
 """The partition table, and the partitions of a query (algorithm 2).
 
     vector of bit 0      partitions whose mask has bit 0
-    vector of bit 1      those whose mask begins with bit 1
+    vector of bit 1      partitions whose mask starts with bit 1
     ...
     vector of bit 191
 
-A query looks at the vectors of its own bits: a partition is found once, at the first bit of its mask, if the query has the
-others too.  One more vector is for sets without tags, which every query matches.
+A query tests the vectors of its own bits.  A partition is found once, at the first bit of its mask, if the query also has
+the other bits.  One more vector is for sets without tags, which every query matches.
 """
 
 from __future__ import annotations
@@ -24,15 +24,14 @@ from mpi_match.events.signatures import SIGNATURE_BITS, SIGNATURE_WORDS
 
 FIRST_ROUTES = 1024
 ROUTED_QUERIES = 256
-"""Fewer queries are not worth another thread."""
+"""Queries that are worth another thread."""
 
 
 class PartitionTable(NamedTuple):
-    """The vectors end to end.
+    """The concatenated vectors.
 
-    offsets     i64[194]   partitions of each bit, then those without a mask
-    partitions  u32[p]
-    masks       u64[p, 3]  of the partition in each place
+    offsets     i64[194]   partitions of each bit, then those without a mask partitions  u32[p]     in the order of the
+    vectors masks       u64[p, 3]  of the partitions in this order
     """
 
     offsets: Array
@@ -48,7 +47,7 @@ class PartitionTable(NamedTuple):
         return cls(offsets, order.astype(np.uint32), np.ascontiguousarray(partitions.masks[order]))
 
     def routes(self, signatures: Array) -> tuple[Array, Array]:
-        """Pairs of query and partition, u32 each, ascending by query; `signatures` u64[n, 3] of the queries."""
+        """The (query, partition) pairs as two arrays u32, ascending by query; `signatures` u64[n, 3] of the queries."""
         found = in_stretches(len(signatures), _find_partitions, signatures, *self, least=ROUTED_QUERIES)
         queries, partitions = (np.concatenate([each[column] for each in found]) for column in range(2))
         return queries, partitions
@@ -58,7 +57,7 @@ class PartitionTable(NamedTuple):
 def _find_partitions(
     stretch: int, n_stretches: int, signatures: Array, offsets: Array, partitions: Array, masks: Array
 ) -> tuple[Array, Array]:
-    """The pairs of a stretch of the queries."""
+    """The pairs of one stretch of the queries."""
     query_of, partition_of, n = np.empty(FIRST_ROUTES, np.uint32), np.empty(FIRST_ROUTES, np.uint32), 0
     most = len(partitions)
     for query in stretch_of(len(signatures), stretch, n_stretches):

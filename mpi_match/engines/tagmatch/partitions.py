@@ -1,12 +1,12 @@
-"""Balanced partitioning (algorithm 1): sets that share bits together, at most MAX_P of them.
+"""Balanced partitioning (algorithm 1): groups sets that share bits, at most MAX_P to a partition.
 
     1,000 sets     the bit that most nearly half of them have:     490 have bit 17,  510 do not
-                   again, until a part is small enough:            230 have 17 and 90, ...
+                   again, until a subset is small enough:          230 have 17 and 90, ...
 
-A part is divided by the bit whose frequency is nearest to one half.  One that is small enough but whose sets have no bit in
-common is divided by the bit that most of them have, so that every partition has a mask, bits that a query must have to match
-one of its sets; only sets without tags have none.  The mask has all bits that the sets share, also such as they were not
-divided by.  Sets that are equal in all bits stay together, however many they are.
+A subset is divided by the bit whose frequency is nearest to one half.  A subset that is small enough but whose sets share no
+bit is divided by the most frequent bit.  So every partition has a mask: bits that a query must have to match one of its
+sets.  Only sets without tags have none.  The mask contains all bits that the sets share, including bits that did not divide
+them.  Sets with equal signatures stay together, however many there are.
 """
 
 from __future__ import annotations
@@ -24,14 +24,13 @@ from mpi_match.events.signatures import SIGNATURE_BITS, SIGNATURE_WORDS
 
 FIRST_PARTITIONS = 64
 GRAIN = 2**16
-"""A part of fewer sets is divided to the end by one thread."""
+"""Sets; a smaller subset is divided to the end by one thread."""
 
 
 class Partitions(NamedTuple):
-    """p partitions of n sets.
+    """The p partitions of n sets.
 
-    bounds  i64[p + 1]  rows of each
-    masks   u64[p, 3]   bits that all sets of each have
+    bounds  i64[p + 1]  rows of each partition masks   u64[p, 3]   bits that all sets of each partition have
     """
 
     bounds: Array
@@ -43,7 +42,7 @@ class Partitions(NamedTuple):
 
 
 def divide(signatures: Array, rows: Array, max_p: int, n_threads: int) -> Partitions:
-    """Put sets into the order of their partitions, `signatures` u64[n, 3] and their numbers `rows` u32[n] in place."""
+    """Reorder sets by partition, in place: `signatures` u64[n, 3] and the sets' numbers `rows` u32[n]."""
     ends, masks, least = [np.zeros(1, np.int64)], [np.empty((0, SIGNATURE_WORDS), np.uint64)], max(max_p, GRAIN)
 
     def split(part: tuple[int, int]) -> int:
@@ -70,14 +69,14 @@ def divide(signatures: Array, rows: Array, max_p: int, n_threads: int) -> Partit
 
 @nested
 def _count_bits(signatures: Array, first: int, last: int, counts: Array) -> None:
-    """How many of the sets have each bit."""
+    """Count the sets that have each bit."""
     for word in range(SIGNATURE_WORDS):
         count_each_bit(signatures, word, first, last, counts[64 * word : 64 * (word + 1)])
 
 
 @nested
 def _pivot(counts: Array, n: int, max_p: int) -> int:
-    """The bit to divide n sets by; -1 when they are a partition."""
+    """The bit by which to divide n sets; -1 if they form a partition."""
     best, most, shared = -1, 0, False
     for bit in range(SIGNATURE_BITS):
         shared |= counts[bit] == n
@@ -97,7 +96,7 @@ def _pivot(counts: Array, n: int, max_p: int) -> int:
 
 @nested
 def _separate(signatures: Array, rows: Array, first: int, last: int, bit: int) -> int:
-    """Put the sets without a bit before those with it; returns the first of these."""
+    """Move the sets without a bit before those with it; returns the index of the first with it."""
     word, mask = bit >> 6, np.uint64(1) << np.uint64(63 - (bit & 63))
     left, right = first, last
     while True:
@@ -116,7 +115,7 @@ def _separate(signatures: Array, rows: Array, first: int, last: int, bit: int) -
 
 @jit
 def _count_stretch(stretch: int, n_stretches: int, signatures: Array, first: int, last: int) -> Array:
-    """i64[192]: how many sets of a stretch of a part have each bit."""
+    """i64[192]: the number of sets with each bit, in one stretch of a subset."""
     counts, mine = np.empty(SIGNATURE_BITS, np.int64), stretch_of(last - first, stretch, n_stretches)
     _count_bits(signatures, first + mine.start, first + mine.stop, counts)
     return counts
@@ -124,17 +123,17 @@ def _count_stretch(stretch: int, n_stretches: int, signatures: Array, first: int
 
 @jit
 def _split(signatures: Array, rows: Array, first: int, last: int, counts: Array, max_p: int) -> int:
-    """Divide sets once; returns the first of the second part, or `first` when they are a partition."""
+    """Divide sets once; returns the start of the second half, or `first` if the sets form a partition."""
     pivot = _pivot(counts, last - first, max_p)
     return first if pivot < 0 else _separate(signatures, rows, first, last, pivot)
 
 
 @jit
 def _divide(signatures: Array, rows: Array, first: int, last: int, max_p: int) -> tuple[Array, Array]:
-    """Divide sets to the end: where each partition ends, ascending, and its mask."""
+    """Divide sets recursively; returns the end of each partition, ascending, and its mask."""
     counts = np.empty(SIGNATURE_BITS, np.int64)
     ends, masks, n = np.empty(FIRST_PARTITIONS, np.int64), np.zeros((FIRST_PARTITIONS, SIGNATURE_WORDS), np.uint64), 0
-    pending = np.empty(SIGNATURE_BITS + 2, np.int64)  # ends of the parts behind this one: one for each bit at the most
+    pending = np.empty(SIGNATURE_BITS + 2, np.int64)  # ends of the later subsets: at most one for each bit
     pending[0], depth, start = last, 1, first
     while depth:
         end = pending[depth - 1]

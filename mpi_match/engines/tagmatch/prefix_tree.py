@@ -1,15 +1,15 @@
-"""A prefix tree of signatures, on the CPU: what TagMatch is compared with (section 1, table 1; section 4.3.2).
+"""A prefix tree of signatures, on the CPU: the baseline of TagMatch's paper (section 1, table 1; section 4.3.2).
 
-A Patricia tree has a node for each run of leading bits that several sets share, up to the first bit that they differ in.  A
-query does not enter a node that has a bit that the query has not.
+A Patricia tree has a node for each run of leading bits that several sets share, up to the first bit in which they differ.  A
+query does not enter a node with a bit that the query lacks.
 
     0                 {a}, {b}, {a, c}, ...
-      01              {b}, {a, c}             nodes stand before those below them, so that searching needs no stack: a node
-        0110          {b}                     that is passed over says which one comes next
+      01              {b}, {a, c}             nodes precede their descendants, so a search needs no stack: a node that is
+        0110          {b}                     skipped says which node comes next
         0111          {a, c}
       001             {a}
 
-A node is one row of 32 bytes, because searching waits for memory and for little else.
+A node is one row of 32 bytes, because a search spends most of its time waiting for memory.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from mpi_match.events.signatures import SIGNATURE_WORDS
 FIRST_TREE_PAIRS = 1024
 LEAF = np.uint64(2**63)
 MOST_TREE_DEPTH = 200
-"""Nodes above each other: one for each bit at the most."""
+"""Bound of the tree's depth, in nodes: at most one for each bit."""
 _common_bits: Any = nested(signature_bits.common_bits)
 
 
 class PrefixTree:
     """The tree of signatures u64[n, 3] in lexicographic order.
 
-    nodes      u64[n_nodes, 4]       the bits that the sets below share, and the node behind those below; of a leaf, LEAF and
-                                     the number of its signature
-    first_row  i64[n_distinct + 1]   of each distinct signature, the first of its rows in `signatures`
+    nodes      u64[n_nodes, 4]       the bits that the sets below share, and the node that follows its descendants;
+                                     in a leaf, LEAF and the number of its signature
+    first_row  i64[n_distinct + 1]   first row in `signatures` of each distinct signature
     """
 
     def __init__(self, signatures: Array) -> None:
@@ -50,11 +50,11 @@ class PrefixTree:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the nodes."""
+        """Bytes of the tree."""
         return self._nodes.nbytes + self._first_row.nbytes
 
     def find(self, signatures: Array) -> list[Array]:
-        """Pairs u64 of query and set whose signatures match; `signatures` u64[n, 3] of the queries."""
+        """(query, set) pairs u64 whose signatures match; `signatures` u64[n, 3] of the queries."""
         return in_stretches(len(signatures), _find_sets, signatures, self._nodes, self._first_row, least=2)
 
 
@@ -81,7 +81,7 @@ def _build(signatures: Array, first_row: Array, nodes: Array) -> None:
                 nodes[node, each] = np.uint64(0)
             nodes[node, SIGNATURE_WORDS] = np.uint64(node + 2 * (last - first) - 1)
             left, right, highest = first, last - 1, there & ~_below(here ^ there)
-            while right - left > 1:  # the first set that has the bit
+            while right - left > 1:  # find the first set with the bit
                 middle = (left + right) >> 1
                 if signatures[first_row[middle], word] >= highest:
                     right = middle
@@ -95,7 +95,7 @@ def _build(signatures: Array, first_row: Array, nodes: Array) -> None:
 
 @nested
 def _below(word: Any) -> Any:
-    """All bits below the most significant one of a word."""
+    """Fill a word with ones below its most significant bit."""
     word |= word >> np.uint64(1)
     word |= word >> np.uint64(2)
     word |= word >> np.uint64(4)
@@ -107,7 +107,7 @@ def _below(word: Any) -> Any:
 
 @jit
 def _find_sets(stretch: int, n_stretches: int, signatures: Array, nodes: Array, first_row: Array) -> Array:
-    """The pairs of a stretch of the queries."""
+    """The pairs of one stretch of the queries."""
     pairs, n = np.empty(FIRST_TREE_PAIRS, np.uint64), 0
     for query in stretch_of(len(signatures), stretch, n_stretches):
         absent0, absent1, absent2 = ~signatures[query, 0], ~signatures[query, 1], ~signatures[query, 2]

@@ -1,10 +1,10 @@
-"""Queues of partitions: queries that wait until they are a batch, or have waited too long.
+"""Queues of partitions: queries wait in them until they fill a batch or have waited too long.
 
-    partition 0    q3 q5 q9                     a batch is the first queries of one queue, 256 or as many as there are
+    partition 0    q3 q5 q9                     a batch is the first queries of one queue: 256, or fewer if it has fewer
     partition 1    q1
     ...
 
-Queues are kept as pairs in the order of partitions, the oldest query first.  New pairs are sorted in behind them.
+All queues are stored as pairs, ordered by partition and then from the oldest query to the newest.  New pairs are merged in.
 """
 
 from __future__ import annotations
@@ -18,11 +18,9 @@ from mpi_match.compute.parallel import stable_order, take
 
 
 class PartitionBatches(NamedTuple):
-    """b batches, in an order in which no two of a partition are close together.
+    """A list of b batches, ordered so that batches of one partition are far apart.
 
-    partition   i64[b]
-    offsets     i64[b + 1]  queries of each
-    queries     u32
+    partition   i64[b] offsets     i64[b + 1]  queries of each queries     u32
     """
 
     partition: Array
@@ -48,7 +46,7 @@ class Queues:
         self._since, self._last = np.full(n_partitions, np.inf), -np.inf
 
     def put(self, queries: Array, partitions: Array, now: float) -> None:
-        """Let queries wait for partitions, pairs u32 of them, from the time `now` on."""
+        """Append queries to the queues of partitions (two arrays u32) at time `now`."""
         self._since[partitions], self._last = np.minimum(self._since[partitions], now), now
         partitions = np.concatenate([self._partitions, partitions])
         order = stable_order(partitions, max(self._n - 1, 0))
@@ -56,12 +54,12 @@ class Queues:
 
     @property
     def since(self) -> float:
-        """When the query came that has waited for longest; infinity when none waits."""
+        """The time at which the longest-waiting query arrived; infinity if none waits."""
         return float(self._since.min(initial=np.inf))
 
     def take(self, before: float = -np.inf, of: range = range(0)) -> PartitionBatches:
-        """All full batches, and those of queues whose first query waits since `before` or longer or that have one `of` some
-        queries."""
+        """Remove and return all full batches, and the batches of queues whose first query has waited since `before` or that
+        hold a query in the range `of`."""
         if not len(self._queries):
             return PartitionBatches.none()
         counts = np.bincount(self._partitions, minlength=self._n)
@@ -80,6 +78,6 @@ class Queues:
 
         left = take_ranges(starts[:-1] + n_taken, counts - n_taken)
         self._queries, self._partitions = self._queries[left], self._partitions[left]
-        self._since[n_taken > 0] = np.inf  # who is left of a queue has come with the last
+        self._since[n_taken > 0] = np.inf  # entries still queued arrived with the last batch
         self._since[self._partitions] = np.minimum(self._since[self._partitions], self._last)
         return PartitionBatches(partition, offsets_of(sizes), queries)

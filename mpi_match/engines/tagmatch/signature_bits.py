@@ -1,4 +1,4 @@
-"""Words of signatures, in functions that are compiled for CPUs and for GPUs."""
+"""Operations on words of signatures, compiled both for CPUs and for GPUs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def common_bits(a, b):  # type: ignore[no-untyped-def]
-    """The bits of two u64 up to the first, from the most significant on, that they differ in; zeros from there on."""
+    """The common prefix of two u64: their leading bits up to the first that differs, followed by zeros."""
     differ = a ^ b
     differ |= differ >> np.uint64(1)
     differ |= differ >> np.uint64(2)

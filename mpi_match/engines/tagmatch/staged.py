@@ -1,6 +1,6 @@
-"""Filters that were added since the engine consolidated: a temporary index, scanned for every query.
+"""Filters added since the engine consolidated: a temporary list that is scanned for every query.
 
-Removed filters leave it at once.  Those of the consolidated sets are only marked there (`engine`).
+Removed filters leave the list at once, whereas removed filters of the consolidated sets are only marked (`engine`).
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from mpi_match.engines.tagmatch.lookup import Queries, has_tags
 from mpi_match.engines.tagmatch.tag_filters import TAG, TagFilters
 
 SCANNED_QUERIES = 64
-"""Fewer queries are not worth another thread."""
+"""Queries that are worth another thread."""
 
 
 class Staged:
-    """The added filters, in the order in which they came."""
+    """The added filters, in the order of their arrival."""
 
     def __init__(self) -> None:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Remove all filters."""
         nothing = np.empty(0, np.uint32)
         self._parts = [TagFilters(nothing, nothing, np.zeros(1, np.int64), np.empty(0, TAG))]
 
     @property
     def filters(self) -> TagFilters:
-        """All of them."""
+        """All filters."""
         if len(self._parts) > 1:
             self._parts = [TagFilters.concat(self._parts)]
         return self._parts[0]
@@ -39,12 +39,12 @@ class Staged:
         self._parts.append(filters)
 
     def keep(self, kept: Array) -> None:
-        """Keep those whose flag is set, bool[n], and drop the others."""
+        """Keep the filters whose flag is set, bool[n], and drop the others."""
         if not kept.all():
             self._parts = [self.filters.take(np.flatnonzero(kept))]
 
     def scan(self, queries: Queries, *, filters: bool) -> Array:
-        """Pairs u64 of query and id, of a filter or its interface, in any order."""
+        """(query, id) pairs u64, in any order; the id is that of a filter or its interface."""
         there = self.filters
         if not there.n:
             return np.empty(0, np.uint64)
@@ -57,7 +57,7 @@ class Staged:
 def _scan(
     stretch: int, n_stretches: int, bounds: Array, attributes: Array, shift: int, offsets: Array, tags: Array, ids: Array
 ) -> Array:
-    """The pairs of a stretch of the queries."""
+    """The pairs of one stretch of the queries."""
     pairs, n = np.empty(len(ids), np.uint64), 0
     for query in stretch_of(len(bounds) - 1, stretch, n_stretches):
         if n + len(ids) > len(pairs):

@@ -1,7 +1,8 @@
-"""Filters of a tag table, and what makes a table one: all of its constraints ask for the presence of a name.
+"""Filters of a tag table, and the test for one: all its constraints ask for the presence of a name.
 
-A *tag* is a name, also a virtual one (`["tags", "has", "gpu"]`), and its number is the name's.  Filters are kept as they are
-written, each with its tags: the unique sets are made of them (`tag_sets`), and made again when the engine consolidates.
+A *tag* is a name, possibly a virtual one (`["tags", "has", "gpu"]`), and has the name's number.  Filters are kept as they
+were written, each with its tags.  The unique sets are built from them (`tag_sets`), and rebuilt when the engine
+consolidates.
 """
 
 from __future__ import annotations
@@ -20,15 +21,13 @@ from mpi_match.table.tag_sets import tags_of_filters
 
 TAG = np.dtype(np.uint32)
 FETCHED_TOGETHER = 16
-"""Filters that are fetched from memory at the same time."""
+"""Filters whose tags are fetched from memory at the same time."""
 
 
 class TagFilters(NamedTuple):
-    """n filters with their tags.
+    """The n filters of a table with their tags.
 
-    id, interface  u32[n]
-    offsets        i64[n + 1]  tags of each filter
-    tags           u32         ascending within a filter
+    id, interface  u32[n] offsets        i64[n + 1]  tags of each filter tags           u32         ascending within a filter
     """
 
     id: Array
@@ -50,11 +49,11 @@ class TagFilters(NamedTuple):
         return len(self.id)
 
     def take(self, filters: Array) -> TagFilters:
-        """Some of the filters, by position, in this order."""
+        """Select filters by position, in this order."""
         return TagFilters(self.id[filters], self.interface[filters], *self.tags_of(filters))
 
     def tags_of(self, filters: Array) -> tuple[Array, Array]:
-        """Offsets and tags of some of the filters, by position, in this order."""
+        """Offsets and tags of filters selected by position, in this order."""
         sizes = np.empty(len(filters), np.uint32)
         in_stretches(len(filters), _take_sizes, filters, self.offsets, sizes)
         offsets = running_sum(sizes)
@@ -64,7 +63,7 @@ class TagFilters(NamedTuple):
 
     @staticmethod
     def concat(parts: list[TagFilters]) -> TagFilters:
-        """The filters of all parts, one part after the other."""
+        """Concatenate the filters of all parts."""
         sizes = np.concatenate([np.diff(part.offsets) for part in parts])
         columns = (np.concatenate([part[column] for part in parts]) for column in (0, 1, 3))
         id_, interface, tags = columns
@@ -73,7 +72,7 @@ class TagFilters(NamedTuple):
 
 @jit
 def _take_sizes(stretch: int, n_stretches: int, filters: Array, offsets: Array, sizes: Array) -> None:
-    """Fill the numbers of tags of a stretch of the filters that are taken."""
+    """Fill the numbers of tags of one stretch of the selected filters."""
     for i in stretch_of(len(filters), stretch, n_stretches):
         sizes[i] = offsets[filters[i] + 1] - offsets[filters[i]]
 
@@ -82,8 +81,8 @@ def _take_sizes(stretch: int, n_stretches: int, filters: Array, offsets: Array, 
 def _take_tags(
     stretch: int, n_stretches: int, filters: Array, offsets: Array, tags: Array, taken_offsets: Array, taken: Array
 ) -> None:
-    """Fill the tags of a stretch of the filters that are taken: the first ones of some filters before their others, so that
-    these filters are fetched from memory at the same time and not one after the other."""
+    """Copy the tags of one stretch of the selected filters: first the leading tags of several filters, then the rest, so
+    that the filters are fetched from memory in parallel."""
     mine, firsts = stretch_of(len(filters), stretch, n_stretches), np.empty(FETCHED_TOGETHER, np.int64)
     for begin in range(mine.start, mine.stop, FETCHED_TOGETHER):
         n = min(FETCHED_TOGETHER, mine.stop - begin)
@@ -104,7 +103,7 @@ def signatures_of_tags(table: Table) -> Array:
 
 
 def not_tags(table: Table) -> str | None:
-    """Why a table is none of tag sets; None when it is one."""
+    """Return the reason why a table does not consist of tag sets; None if it does."""
     if table.has_areas:
         return "the table has areas, and tagmatch serves tag sets only; keyed and keyed_cuda can serve it"
     kinds = [] if table.constraints.only_presence else np.unique(table.constraints.kind).tolist()
@@ -114,5 +113,5 @@ def not_tags(table: Table) -> str | None:
         what = f"{op.symbol!r} on a {type_.name.lower()}" if type_.value else f"{op.symbol!r}"
         return f"the table has constraints with {what}, and tagmatch serves tag sets only; keyed and keyed_cuda can serve it"
     if max(table.n_filters, table.n_constraints) > MAX_ROWS:
-        return f"the table has {table.n_constraints:,} constraints, and tagmatch room for 2^32 - 1; keyed can serve it"
+        return f"the table has {table.n_constraints:,} constraints, and tagmatch holds at most 2^32 - 1; keyed can serve it"
     return None

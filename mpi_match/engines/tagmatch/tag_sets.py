@@ -1,11 +1,11 @@
-"""The unique sets of a tag table, in partitions, with a table of keys: what TagMatch is after it has consolidated.
+"""The unique sets of a tag table, in partitions, with a table of keys: the state of TagMatch after it has consolidated.
 
     filters     gpu spark     gpu     gpu spark     as written: those with equal tags are one set
-    sets        {gpu}         {gpu, spark}          by partition, and in lexicographic order of their signatures within one
+    sets        {gpu}         {gpu, spark}          by partition, then in lexicographic order of their signatures
     keys        1             0, 2                  the filters of each set, and their interfaces
 
-Blocks of consecutive sets of a partition share leading bits of their signatures, as many as its first and last one do
-(algorithms 3 and 4).
+Blocks of consecutive sets of a partition share a prefix of their signatures: that of the first and the last one (algorithms
+3 and 4).
 """
 
 from __future__ import annotations
@@ -24,19 +24,18 @@ from mpi_match.engines.tagmatch.tag_filters import TagFilters
 from mpi_match.events.signatures import SIGNATURE_WORDS
 
 ORDER_BITS = 40
-"""Bits of a hash that equal filters are brought together by."""
+"""Bits of the hash by which equal filters are brought together."""
 SORTED_BY_ONE, LEADING_BITS = 2**20, 12
-"""A partition of more sets is sorted by so many bits first, and those with equal ones by one thread."""
+"""Sets in the largest partition that one thread sorts.  A larger one is first sorted by LEADING_BITS bits; then one thread
+sorts each run of sets with equal leading bits."""
 
 
 class TagSets(NamedTuple):
-    """n unique sets.
+    """The n unique sets.
 
-    signatures                u64[n, 3]
-    tag_offsets, tags         i64[n + 1], u32   tags of each set, ascending
-    key_offsets               i64[n + 1]        keys of each set
-    key_filter, key_interface u32               ids, of filters ascending within a set
-    partitions                                  whose rows the sets are
+    signatures                u64[n, 3] tag_offsets, tags         i64[n + 1], u32   tags of each set, ascending key_offsets
+    i64[n + 1]        keys of each set key_filter, key_interface u32               ids; filters ascend within a set
+    partitions                                  the partitions, in whose order the sets are
     """
 
     signatures: Array
@@ -58,7 +57,7 @@ class TagSets(NamedTuple):
 
     @classmethod
     def of(cls, filters: TagFilters, tag_signatures: Array, max_p: int | None, n_threads: int) -> TagSets:
-        """The sets of some filters; `tag_signatures` u64[n_tags, 3].
+        """Build the unique sets of some filters; `tag_signatures` u64[n_tags, 3].
 
         Partitions have at most `max_p` sets; with None all sets are one partition, without a mask.
         """
@@ -91,7 +90,7 @@ class TagSets(NamedTuple):
 
 @jit
 def _hash_filters(stretch: int, n_stretches: int, offsets: Array, tags: Array, hashes: Array) -> None:
-    """Fill `hashes`: u64 below 2^ORDER_BITS, equal for equal tags."""
+    """Fill `hashes` with u64 below 2^ORDER_BITS, equal for equal tags."""
     for i in stretch_of(len(hashes), stretch, n_stretches):
         hashed = np.uint64(14695981039346656037)
         for k in range(offsets[i], offsets[i + 1]):
@@ -102,9 +101,10 @@ def _hash_filters(stretch: int, n_stretches: int, offsets: Array, tags: Array, h
 
 @jit
 def _chain(stretch: int, n_stretches: int, order: Array, offsets: Array, tags: Array, to: tuple[Array, Array]) -> None:
-    """Of each filter, whether it is the first with its tags, and which is the next; the last one is its own next.
+    """For each filter, fill `to`: whether it is the first with its tags, and the next one with the same tags (the last:
+    itself).
 
-    Parameters: `order` u32[n] of the filters, with those of equal tags one after the other, ascending.
+    Parameters: `order` u32[n] lists the filters so that those with equal tags are adjacent, ascending.
     """
     is_first, next_of = to
     mine = stretch_of(len(order), stretch, n_stretches)
@@ -118,7 +118,7 @@ def _chain(stretch: int, n_stretches: int, order: Array, offsets: Array, tags: A
 
 @nested
 def _equal(offsets: Array, tags: Array, one: int, other: int) -> bool:
-    """Have two filters the same tags?"""
+    """True if two filters have the same tags."""
     size = offsets[one + 1] - offsets[one]
     if size != offsets[other + 1] - offsets[other]:
         return False
@@ -130,7 +130,7 @@ def _equal(offsets: Array, tags: Array, one: int, other: int) -> bool:
 
 @jit
 def _count_keys(stretch: int, n_stretches: int, owners: Array, next_of: Array, n_keys: Array) -> None:
-    """Fill `n_keys`: how many filters each set has, by its first one."""
+    """Fill `n_keys` with the number of filters of each set, given the set's first filter."""
     for i in stretch_of(len(owners), stretch, n_stretches):
         key, n = owners[i], 1
         while next_of[key] != key:
@@ -148,7 +148,7 @@ def _write_keys(
     columns: tuple[Array, Array],
     to: tuple[Array, Array],
 ) -> None:
-    """Write the keys of a stretch of the sets: the ids and interfaces of all filters of each."""
+    """Write the keys of one stretch of the sets: the ids and interfaces of each set's filters."""
     (ids, interfaces), (key_filter, key_interface) = columns, to
     for i in stretch_of(len(owners), stretch, n_stretches):
         key = owners[i]
@@ -161,7 +161,7 @@ def _write_keys(
 def _sign(
     stretch: int, n_stretches: int, filters: Array, offsets: Array, tags: Array, tag_signatures: Array, signatures: Array
 ) -> None:
-    """Fill `signatures` with those of some filters: the bits of all their tags."""
+    """Fill `signatures` with those of the given filters: the bits of all their tags."""
     for i in stretch_of(len(filters), stretch, n_stretches):
         first = second = third = np.uint64(0)
         for k in range(offsets[filters[i]], offsets[filters[i] + 1]):
@@ -173,7 +173,7 @@ def _sign(
 
 
 def _sort_partitions(signatures: Array, rows: Array, partitions: Partitions, n_threads: int) -> None:
-    """Put the sets of each partition into lexicographic order, in place."""
+    """Sort the sets of each partition lexicographically, in place."""
 
     def sort(part: slice) -> None:
         order = lexicographic_order(signatures[part])
@@ -191,9 +191,9 @@ def _sort_partitions(signatures: Array, rows: Array, partitions: Partitions, n_t
 
 
 def lexicographic_order(signatures: Array) -> Array:
-    """i64[n]: the rows u64[n, 3] by their first word, those with equal ones by the second, then by the third.
+    """i64[n]: the order of rows u64[n, 3] by their first word, then by the second, then by the third.
 
-    NumPy sorts words by the processor's vectors, many times faster than it compares rows.
+    NumPy sorts words with vector instructions, many times faster than it compares rows.
     """
     order = np.argsort(signatures[:, 0])
     found = signatures[order, 0]
@@ -209,7 +209,7 @@ def lexicographic_order(signatures: Array) -> Array:
 
 
 def _leading_bits_sorted(signatures: Array, rows: Array, first: int, last: int) -> list[slice]:
-    """Put sets into the order of their leading bits, in place; returns where those with equal ones are."""
+    """Sort sets by their leading bits, in place; returns the ranges of sets with equal leading bits."""
     leading = signatures[first:last, 0] >> np.uint64(64 - LEADING_BITS)
     order = stable_order(leading, 2**LEADING_BITS - 1)
     signatures[first:last], rows[first:last] = take_rows(signatures[first:last], order), take(rows[first:last], order)

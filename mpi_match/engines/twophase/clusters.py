@@ -1,18 +1,19 @@
-"""Clusters: the filters of an access predicate with one number of predicates, stored column by column.
+"""Clusters: the filters with the same access predicate and the same number of predicates, stored column by column.
 
-Each filter stands under one of its predicates, its *access predicate*: an event that does not satisfy it cannot match the
-filter.  The filters of an access predicate are divided by how many other predicates they have, and those of such a cluster
-are the rows of a table whose columns lie end to end:
+Each filter is stored under one of its predicates, its *access predicate*: an event that does not satisfy it cannot match the
+filter.  The filters of an access predicate are divided by their number of other predicates, and the filters of such a
+cluster are the rows of a table, stored column after column:
 
     access predicate 17, two others:      column 0   31  31  40  52 ...     predicates
                                           column 1   66  90  71  90 ...
                                           filter      3  81   7  12 ...
 
-Phase 2 goes down column 0, and to the next column only in rows whose predicate is satisfied.
+Phase 2 scans column 0, then each further column only in rows whose predicates have been satisfied so far.
 
-The access predicate is the filter's least likely one, as estimated from the table (Fabret et al. choose it by cost as well),
-and the columns go from unlikely to likely predicates; or any one, and the columns as they come.  In Fabret et al. several
-equalities together may be one access predicate; those of Farroukh et al. are single.
+With access=cost the access predicate is the filter's least likely one, as estimated from the table (Fabret et al. choose it
+by cost as well), and columns go from unlikely to likely predicates; with access=any it is an arbitrary predicate, and
+columns keep their order.  In Fabret et al. an access predicate may consist of several equalities; in Farroukh et al. it is a
+single predicate.
 """
 
 from __future__ import annotations
@@ -34,14 +35,12 @@ CLUSTER_COLUMNS, CLUSTER_ROWS, COLUMNS_AT, FILTERS_AT = range(4)
 
 @dataclass(frozen=True)
 class Clusters:
-    """A access predicates with C clusters, W words of bits of predicates.
+    """The C clusters of A access predicates; predicates are bits of W words.
 
-    access            u32[A]        access predicates, ascending
-    first_of_word     i64[W + 1]    the first access predicate whose bit is in each word or behind it
-    cluster_offsets   i64[A + 1]    clusters of each access predicate
-    cluster           i64[C, 4]     number of columns and rows, where its columns begin, where its filters begin
-    columns           u32           predicates
-    filters           u32[n_filters]
+    access            u32[A]        access predicates, ascending first_of_word     i64[W + 1]    the first access predicate
+    whose bit is in this word or a later one cluster_offsets   i64[A + 1]    clusters of each access predicate cluster
+    i64[C, 4]     number of columns and rows, start of its columns, start of its filters columns           u32
+    predicates filters           u32[n_filters]
     """
 
     access: Array
@@ -53,7 +52,7 @@ class Clusters:
 
     @classmethod
     def of(cls, table: Table, predicates: Predicates, *, by_cost: bool) -> Clusters:
-        """The clusters of a table; `by_cost` or by any of their predicates."""
+        """Build the clusters of a table; access predicates are chosen `by_cost`, or arbitrarily."""
         sizes, n_filters = table.filters.size, table.n_filters
         offsets = offsets_of(sizes)
         predicate = _by_filter(table, predicates, by_cost=by_cost)
@@ -95,7 +94,7 @@ class Clusters:
 
 
 def _by_filter(table: Table, predicates: Predicates, *, by_cost: bool) -> Array:
-    """u32[n_constraints]: predicates filter by filter; within a filter from unlikely to likely ones `by_cost`."""
+    """u32[n_constraints]: predicates filter by filter; with `by_cost`, from unlikely to likely ones within a filter."""
     of_row, filter_id = predicates.of_row, table.constraints.filter_id
     if by_cost:
         rank = np.empty(predicates.n, np.uint32)
@@ -107,7 +106,7 @@ def _by_filter(table: Table, predicates: Predicates, *, by_cost: bool) -> Array:
 
 @jit
 def _choose(stretch: int, n_stretches: int, offsets: Any, predicate: Any, chosen: Any, always: int, access: Any) -> None:
-    """Fill `access` with each filter's predicate number `chosen`, or `always` where it has none."""
+    """Fill `access` with predicate number `chosen` of each filter, or with `always` if the filter has none."""
     for f in stretch_of(len(access), stretch, n_stretches):
         has_one = offsets[f + 1] > offsets[f]
         access[f] = predicate[offsets[f] + chosen[f]] if has_one else always
@@ -115,7 +114,7 @@ def _choose(stretch: int, n_stretches: int, offsets: Any, predicate: Any, chosen
 
 @jit
 def _fill_columns(stretch: int, n_stretches: int, cluster: Any, filters: Any, of_filter: Any, columns: Any) -> None:
-    """Fill `columns` with all predicates but the chosen ones."""
+    """Fill `columns` with all predicates except the access predicates."""
     offsets, predicate, chosen = of_filter
     rows = stretch_of(len(filters), stretch, n_stretches)
     c = np.searchsorted(cluster[:, FILTERS_AT], rows.start, side="right") - 1

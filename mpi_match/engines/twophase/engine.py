@@ -1,15 +1,15 @@
-"""The two-phase matcher: which predicates does an event satisfy, and which filters have no others?
+"""The two-phase matcher: finds the predicates that an event satisfies, then the filters that have no others.
 
 Farroukh, Ferzli, Tajuddin and Jacobsen, "Parallel Event Processing for Content-Based Publish/Subscribe Systems", DEBS 2009;
 on Fabret et al., "Filtering Algorithms and Implementation for Very Fast Publish/Subscribe Systems", SIGMOD 2001.
 
     event            temp = 25, wind = 3
     phase 1          bits of the satisfied predicates:       temp > 20,  temp != 30,  wind exists           `predicates`
-    phase 2          clusters of those that are access predicates, until a filter's last predicate          `clusters`
+    phase 2          clusters of the satisfied access predicates, down to each filter's last predicate      `clusters`
 
-The threads that match a batch stay in compiled code from its first event to its last (`threads`), where they meet at
-barriers that spin (`compute.synchronization`).  The calling thread is one of them.  Each of a program's threads that match
-at the same time has threads of its own for it.
+The threads that match a batch stay in compiled code from its first event to its last (`threads`) and meet at spinning
+barriers (`compute.synchronization`).  The calling thread is one of them.  Program threads that match at the same time have
+separate sets of matching threads.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from mpi_match.table.table import Table
 STEPS = ("phase 1", "waiting", "phase 2")
 MOST_THREADS = 256
 VECTOR_WORDS = 16
-"""The words of a vector of bits are a multiple of this, so that no two groups write to the same cache line."""
+"""The words of a vector of bits are a multiple of this, so that no two groups of threads write to the same cache line."""
 _NOWHERE = np.full((1, 2), np.nan)
 
 
 class TwoPhase(Engine):
-    """The predicates and clusters of one table, and the threads that go through them."""
+    """The predicates and clusters of one table, and the threads that evaluate them."""
 
     name = "twophase"
     compiles = True
@@ -82,9 +82,8 @@ class TwoPhase(Engine):
     @classmethod
     def serves(cls, table: Table) -> str | None:
         if table.n_constraints > MAX_ROWS:
-            return (
-                f"the table has {table.n_constraints:,} constraints, and twophase room for 2^32 - 1; counting can serve it"
-            )
+            n = table.n_constraints
+            return f"the table has {n:,} constraints, and twophase holds at most 2^32 - 1; counting can serve it"
         return None
 
     @property
@@ -97,7 +96,7 @@ class TwoPhase(Engine):
 
     @property
     def steps_s(self) -> Mapping[str, float]:
-        """The mean over the threads of a batch."""
+        """Seconds, averaged over the threads of a batch."""
         return self._steps_s if self._timed else {}
 
     @matching
@@ -125,13 +124,13 @@ class TwoPhase(Engine):
         if self._timed:
             for step, spent in zip(STEPS, np.mean([times for _, times in shares], axis=0).tolist(), strict=True):
                 self._steps_s[step] += spent / 1e9
-        answers = np.unique(np.concatenate(found))  # threads of a group may find an interface each
+        answers = np.unique(np.concatenate(found))  # several threads of a group may find the same interface
         self._answers_of_event = len(answers) / n
         event, id_ = np.divmod(answers, max(n_ids, 1))
         return Matches.from_counts(np.bincount(event, minlength=n), id_, n_ids)
 
     def _plan(self, n_threads: int, size: int, filters: bool, n_ids: int) -> tuple[Array, Cells]:
-        """The plan of a batch (`threads.match_share`), and cells as they have to be before it."""
+        """The plan of a batch (`threads.match_share`), and the cells in their initial state."""
         cells = Cells(threads.GROUPS + -(-n_threads // size) * threads.GROUP_CELLS)
         plan = np.empty(threads.TWOPHASE_PLAN_WORDS, np.int64)
         plan[threads.N_THREADS], plan[threads.GROUP] = n_threads, size
@@ -145,10 +144,10 @@ class TwoPhase(Engine):
 
 
 class _Scratch(Scratch):
-    """What a match works in, a row for each of its threads, and these threads, which wait for a batch in `pool`.
+    """Working memory of a match, a row for each of its threads, and the threads, which wait in `pool` for a batch.
 
-    bound      all arrays of the engine, with those that only this match writes
-    serial     of the next event; 0 is that of no event
+    bound      all arrays of the engine, and those that only this match writes serial     number of the next event; 0 means
+    no event
     """
 
     def __init__(self, arrays: Mapping[int, tuple[Array, Any]], n_threads: int, n_words: int, n_interfaces: int) -> None:
@@ -160,11 +159,11 @@ class _Scratch(Scratch):
         }
         self.nbytes = sum(array.nbytes for array, _ in own.values())
         self.bound, self.serial = PointerTable({**arrays, **own}), 1
-        self.pool = ThreadPoolExecutor(max(n_threads - 1, 1), "twophase")  # makes a thread when one is needed
+        self.pool = ThreadPoolExecutor(max(n_threads - 1, 1), "twophase")  # starts a thread when one is needed
 
 
 def _match_shares(plan: Array, cells: Cells, given: tuple[Any, ...], scratch: _Scratch) -> list[tuple[Array, Array]]:
-    """What all threads return.  Raises what one of them raised, or an interrupt, after all others have ended."""
+    """Return the results of all threads.  Raises what one of them raised, or an interrupt, after all others have ended."""
     n_threads = int(plan[threads.N_THREADS])
     at_work = [threading.Lock() for _ in range(n_threads)]
 
@@ -181,13 +180,13 @@ def _match_shares(plan: Array, cells: Cells, given: tuple[Any, ...], scratch: _S
         begun = [scratch.pool.submit(share, thread) for thread in range(1, n_threads)]
         return [share(0), *(future.result() for future in begun)]
     except BaseException:
-        cells[threads.STOP] = 1  # those that begin later end at once
+        cells[threads.STOP] = 1  # threads that start later end at once
         wait_for_all(at_work)
         raise
 
 
 def _arrays(table: Table, predicates: Predicates, clusters: Clusters) -> dict[int, tuple[Array, Any]]:
-    """Those of the arrays that `phases` calls bound that matches read, by their numbers, with their types."""
+    """The engine's read-only arrays, with their dtypes, by the number that `phases` gives each."""
     area_of = np.full(table.n_filters if table.has_areas else 0, phases.NOTHING, np.int32)
     area_of[table.area_filter] = np.arange(len(table.area_filter))
     return {

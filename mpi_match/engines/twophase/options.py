@@ -14,24 +14,24 @@ TWOPHASE_OPTIONS = (
     Option(
         "technique",
         "me-ip",
-        "threads match an event each (multiple events, independent processing), all the same one (single event, "
-        "collaborative processing), or one for each group of them (multiple events, collaborative processing)",
+        "each thread matches one event (multiple events, independent processing); all match the same one (single event, "
+        "collaborative processing); or each group matches one (multiple events, collaborative processing)",
         "6.1",
         TECHNIQUES,
     ),
     Option(
         "synchronization",
         "lock",
-        "work and answers of threads: divided beforehand; taken and merged under a lock; or optimistically, again after a "
-        "conflict, in the place of software transactional memory",
+        "work and answers of threads: divided in advance; taken and merged under a lock; or optimistically, with a retry "
+        "after a conflict, instead of software transactional memory",
         "6.1",
         SYNCHRONIZATIONS,
     ),
-    Option("group", 2, "threads of a group with me-cp", "6.1, figure 11", least=1, most=256),
+    Option("group", 2, "threads in a group, with me-cp", "6.1, figure 11", least=1, most=256),
     Option(
         "target_us",
         0.0,
-        "with me-cp: groups are as small as this matching time of an event allows, whatever `group` says; 0 is off",
+        "with me-cp: target matching time of an event, from which the size of groups follows, instead of `group`; 0: off",
         "4.3",
         least=0,
     ),
@@ -49,7 +49,7 @@ TWOPHASE_OPTIONS = (
         "access",
         "cost",
         "access predicate of a filter: the one that the fewest events are expected to satisfy; or any, so that nearly every "
-        "predicate is one",
+        "predicate is an access predicate",
         "6.2, figure 13",
         ("cost", "any"),
     ),

@@ -1,11 +1,11 @@
 """The two phases of matching an event, in pieces that threads divide among themselves.
 
     phase 1    for each attribute, set the bits of the predicates that it satisfies (`predicates`)
-    phase 2    for each satisfied access predicate, go through its clusters (`clusters`), and verify the areas of filters
-               whose predicates are all satisfied
+    phase 2    for each satisfied access predicate, scan its clusters (`clusters`), and verify the areas of filters whose
+               predicates are all satisfied
 
-The bits of an event are words of a vector that all its threads write, so they are set and cleared atomically.  Between the
-phases all threads must have met: phase 2 reads bits as they are.
+The bits of an event are words of a vector that all its threads write, so they are set and cleared atomically.  All threads
+must meet between the phases, because phase 2 reads the bits without synchronisation.
 
 `bound` is i64[n, 4], the arrays from AT_FIRST to SEEN_BY_THREAD as addresses (`array_pointers`).
 """
@@ -60,7 +60,7 @@ _IN_LIST, _OUT_OF_LIST, _WITHIN, _PREFIX = (int(form) for form in (Form.IN_LIST,
 _EXISTS, _ABSENT = int(Form.EXISTS), int(Form.ABSENT)
 NOTHING = -1
 CHUNK_ROWS = 1024
-"""Rows of a cluster that are looked at together."""
+"""Rows of a cluster that are scanned together."""
 _ALL = np.uint64(2**64 - 1)
 
 _in_circle = in_circle_of(numba.njit, operator.add, operator.mul)
@@ -69,7 +69,7 @@ _lower_bound: Any = nested(lower_bound)
 
 @inlined
 def begin_event(bits: Any, bound: Any) -> None:
-    """Give an event's bits the values that they have before its first attribute."""
+    """Set an event's bits to their initial values."""
     at_first = line(bound, AT_FIRST, np.uint64)
     for word in range(len(at_first)):
         bits[word] = at_first[word]
@@ -162,7 +162,8 @@ def _satisfy_run(run: Any, form: Any, first: Any, last: Any, code: Any, bits: An
 
 @nested
 def _satisfy_intervals(first: Any, last: Any, code: Any, hi: Any, bits: Any) -> None:
-    """Set the bits of those of the predicates `first` to `last`, the latter excluded, that end at the code or behind it."""
+    """Set the bits of those predicates from `first` to `last`, the latter excluded, whose upper bound is at least the
+    code."""
     word, mask = first >> 6, np.int64(0)
     for predicate in range(first, last):
         if predicate >> 6 != word:
@@ -176,7 +177,7 @@ def _satisfy_intervals(first: Any, last: Any, code: Any, hi: Any, bits: Any) -> 
 
 @nested
 def _satisfy_lists(run: Any, is_in: Any, first: Any, last: Any, code: Any, bits: Any, bound: Any) -> None:
-    """`_satisfy_run` for the predicates `in`, or `not in`, a list."""
+    """Phase 1 for a code and the predicates `in`, or `not in`, of one name and type."""
     listed_offsets = line(bound, LISTED_OFFSETS, np.int64)
     listed_code, listed_predicate = line(bound, LISTED_CODE, np.uint32), line(bound, LISTED_PREDICATE, np.uint32)
     if not is_in:
@@ -192,7 +193,7 @@ def _satisfy_lists(run: Any, is_in: Any, first: Any, last: Any, code: Any, bits:
 
 @inlined
 def _bit_at(words: Any, predicate: Any) -> Any:
-    """The bit of a predicate, 0 or 1, of the words at an address."""
+    """Bit of a predicate, 0 or 1, in the words at an address."""
     return (load_i64(words, predicate >> 6) >> (predicate & 63)) & 1
 
 
@@ -203,10 +204,10 @@ def _bit(bits: Any, predicate: Any) -> Any:
 
 @inlined
 def _scan_columns(cluster: Any, top: Any, bits: Any, columns: Any, alive: Any) -> Any:
-    """Rows of a cluster whose predicates are all satisfied, of at most CHUNK_ROWS from `top` on.
+    """Find the rows of a cluster, of at most CHUNK_ROWS from `top` on, whose predicates are all satisfied.
 
-    They are put into `alive`; returns how many there are.  Column by column and without a branch for each row: most rows end
-    at the first column, and the loads of those that do not wait for memory together.
+    Writes them to `alive` and returns their number.  Works column by column and without a branch for each row: most rows
+    drop out at the first column, and the loads of the others overlap.
     """
     n_rows, words, kept = cluster[CLUSTER_ROWS], bits.ctypes.data, alive.ctypes.data
     at, n_alive, end = columns.ctypes.data + 4 * cluster[COLUMNS_AT], np.int64(0), min(top + CHUNK_ROWS, n_rows)
@@ -228,7 +229,7 @@ def _scan_columns(cluster: Any, top: Any, bits: Any, columns: Any, alive: Any) -
 
 @inlined
 def _is_inside(f: Any, x: Any, y: Any, bound: Any) -> Any:
-    """Has a filter no area, or is the location in it?  No area contains NaN."""
+    """True if a filter has no area or the location lies in it.  No area contains NaN."""
     area_of = line(bound, AREA_OF, np.int32)
     at = np.int64(area_of[f]) if len(area_of) > 0 else np.int64(NOTHING)
     if at == NOTHING:
@@ -241,11 +242,11 @@ def _is_inside(f: Any, x: Any, y: Any, bound: Any) -> Any:
 def scan_access_predicates(first: Any, last: Any, bits: Any, event: Any, given: Any, found: Any, n: Any, bound: Any) -> Any:
     """Phase 2 for the access predicates number `first` to `last`, the latter excluded.
 
-    event    x, y, its number among those that the engine ever matched, its number in the batch times the number of ids
-    given    are answers filters; the thread's row of SEEN_BY_THREAD
-    found    i64: answers, as event's number in the batch times the number of ids, plus the id; the first n are in use
+    event    x, y, its number among all events that the engine ever matched, its number in the batch times the number of ids
+    given    True if answers are filters; the thread's row of SEEN_BY_THREAD; working memory for the rows of a chunk found
+    i64: answers, each the event's number in the batch times the number of ids, plus the id; the first n are valid
 
-    Returns `found`, a longer one if need be, and the new n.  An interface is found once by a thread.
+    Returns `found`, enlarged if necessary, and the new n.  A thread finds an interface only once per event.
     """
     x, y, stamp, key = event
     filters, seen, alive = given

@@ -1,7 +1,7 @@
-"""The distinct predicates of a table, and the tables by attribute and operator that phase 1 finds the satisfied ones with.
+"""The distinct predicates of a table, and the tables by attribute and operator in which phase 1 finds the satisfied ones.
 
-What the paper calls a predicate is a distinct constraint: a name, a kind and an interval of codes.  Predicates are numbered
-in the order of the constraints, so those of one name and kind, a *run*, follow each other, by their bounds:
+A predicate, in the paper's sense, is a distinct constraint: a name, a kind and an interval of codes.  Predicates are
+numbered in the order of the constraints, so those of one name and kind, a *run*, are consecutive and sorted by their bounds:
 
     name      kind                 predicates       satisfied by code x
     temp      number =             0  1  2          the one whose bound is x
@@ -9,13 +9,13 @@ in the order of the constraints, so those of one name and kind, a *run*, follow 
               number < <=          5  6  7  8       those from the first with x <= hi to the end
               number > >=          9 10             those from the first to the last with lo <= x
               between, prefix     11 12             among those with lo <= x, the ones with x <= hi
-              in                  13                the ones in whose list x is, by a list of (code, predicate)
+              in                  13                the ones whose list contains x, from a list of (code, predicate)
               not in              14                all but these
               exists              15                all
-              absent              16                none; by an event without the name
+              absent              16                none; satisfied by an event without the name
 
-An atom has its own predicate.  The last predicate is `always`, for filters without constraints.  Which predicates an event
-without attributes satisfies, `always` and every `absent`, is where phase 1 begins (`at_first`).
+An atom has its own predicate.  The last predicate is `always`, for filters without constraints.  Phase 1 starts from the
+predicates that an event without attributes satisfies: `always` and every `absent` (`at_first`).
 """
 
 from __future__ import annotations
@@ -39,20 +39,17 @@ PREDICATE = np.dtype(np.uint32)
 
 @dataclass(frozen=True)
 class Predicates:
-    """P predicates with `always`, in R runs.
+    """The P predicates of a table, including `always`, in R runs.
 
-    of_row             u32[n_constraints]   predicate of each constraint
-    lo, hi             u32[P - 1]           codes, or number of the operand list or atom, as in `Constraints`
-    chance             f64[P]               estimated share of the events that satisfy it
-    at_first           u64[words]           predicates that an event without attributes satisfies
-    name_runs          i64[n_names + 1]     runs of each name
-    run_kind           u8[R]                their kind ...
-    run_offsets        i64[R + 1]           ... and predicates
-    segment_ends       i64[2 n_names]       code of NaN and last code of a string, of each name
-    atom_predicate     i64[n_atoms]         of each atom; -1 where no constraint asks for it
-    listed_offsets     i64[R + 1]           of runs of `in` and `not in`: the codes of all lists, ascending, ...
-    listed_code        u32
-    listed_predicate   u32                  ... and whose list each is in
+    of_row             u32[n_constraints]   predicate of each constraint lo, hi             u32[P - 1]           codes, or
+    number of the operand list or atom, as in `Constraints` chance             f64[P]               estimated fraction of the
+    events that satisfy it at_first           u64[words]           bits of the predicates that an event without attributes
+    satisfies name_runs          i64[n_names + 1]     runs of each name run_kind           u8[R]                kind of each
+    run ... run_offsets        i64[R + 1]           ... and its predicates segment_ends       i64[2 n_names]       code of
+    NaN and last code of a string, for each name atom_predicate     i64[n_atoms]         predicate of each atom; -1 if no
+    constraint asks for it listed_offsets     i64[R + 1]           for runs of `in` and `not in`: the codes of all lists,
+    ascending, ... listed_code        u32 listed_predicate   u32                  ... and the predicate whose list contains
+    each
     """
 
     of_row: Array
@@ -71,7 +68,7 @@ class Predicates:
 
     @property
     def n(self) -> int:
-        """P."""
+        """The number of predicates, P."""
         return len(self.chance)
 
     @property
@@ -81,7 +78,7 @@ class Predicates:
 
     @classmethod
     def of(cls, table: Table) -> Predicates:
-        """The predicates of a table."""
+        """Build the predicates of a table."""
         v, c = table.vocabulary, table.constraints
         of_row = np.empty(len(c), PREDICATE)
         _number(c.offsets, *c.contiguous(), of_row)
@@ -137,12 +134,12 @@ class Predicates:
 
 
 def _changes(items: Array) -> Array:
-    """i64: the first item, and every item that differs from the one before it."""
+    """i64: the index of the first item and of every item that differs from the one before it."""
     return np.flatnonzero(np.append(items[:1] == items[:1], items[1:] != items[:-1]))
 
 
 def _shares(table: Table, name: Array, kind: Array, lo: Array, hi: Array) -> Array:
-    """f64: the share of its type's codes that is in each predicate's interval; an atom counts as one of two."""
+    """f64: the fraction of its type's codes in each predicate's interval; one half for an atom."""
     share = np.empty(len(name))
     for type_ in Type:
         mine = np.flatnonzero(kind >> KIND_SHIFT == type_)

@@ -1,25 +1,25 @@
-"""What a thread does with a batch, from its first event to the last, without leaving compiled code.
+"""The program of a matching thread, which processes a batch from its first event to its last without leaving compiled code.
 
-Threads form groups, and a group matches an event together.  The three techniques are this one program:
+Threads form groups, and a group matches an event together.  One program implements the three techniques:
 
     me-ip    as many groups as threads             se-cp    one group of all threads             me-cp    in between
 
-A group goes from event to event, with two barriers each, which a group of one thread passes at once:
+A group processes one event after another, with two barriers each, which a group of one thread passes at once:
 
     phase 1      blocks of the event's attributes
     barrier
     phase 2      blocks of access predicates; then the thread's answers join the group's
-    barrier      the thread that comes last takes the next event for the group, and gives its bits their first values
+    barrier      the last thread to arrive takes the next event for the group, and initialises its bits
 
-Blocks of events, attributes and access predicates are taken in one of three ways:
+Blocks of events, attributes and access predicates are assigned in one of three ways:
 
     static       thread or group i of k takes the blocks i, i + k, i + 2 k, ... of each phase
-    lock         a counter says which block is next; it is read and written under a mutex
-    retry        the counter is read, and written if it has not changed since; else both are done again
+    lock         a counter holds the number of the next block; it is read and written under a mutex
+    retry        the counter is read, and written if it has not changed since; otherwise both are repeated
 
-Answers are pairs of event and id, in an array that a thread makes longer when it is full.  With `lock` and `retry` a group's
-threads move theirs to an array of the group after each event: `lock` under the group's mutex, `retry` by reserving places.
-What that array has no room for stays with the thread, as all answers do with `static`: nothing is lost in any of them.
+Answers are (event, id) pairs, in an array that a thread enlarges when it is full.  With `lock` and `retry` a group's threads
+move their answers to an array of the group after each event: `lock` under the group's mutex, `retry` by reserving space.
+Answers that do not fit there stay with the thread, as all answers do with `static`, so nothing is lost.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from mpi_match.engines.twophase.phases import (
 STATIC, LOCK, RETRY = range(3)
 
 STOP, EVENTS_MUTEX, EVENTS_NEXT, GROUPS = range(4)
-"""Cells of all threads; those of the groups follow."""
+"""Cells shared by all threads; the cells of the groups follow."""
 MUTEX, BARRIER = range(2)
 EVENT, EVENTS_END, ATTRIBUTES_NEXT, ACCESS_NEXT, MERGED, GROUP_CELLS = range(
     BARRIER + BARRIER_CELLS, BARRIER + BARRIER_CELLS + 6
@@ -66,7 +66,8 @@ EVENT, EVENTS_END, ATTRIBUTES_NEXT, ACCESS_NEXT, MERGED, GROUP_CELLS = range(
 
 N_THREADS, GROUP, SYNCHRONIZATION, EVENT_BLOCK, ATTRIBUTE_BLOCK, ACCESS_BLOCK, PACKED_SHIFT, FILTERS_ARE_IDS = range(8)
 N_IDS, SERIAL, IS_TIMED, CELLS_AT, TWOPHASE_PLAN_WORDS = range(8, 13)
-"""Words of a plan: SERIAL is the batch's first event among all that the engine ever matched, CELLS_AT an address."""
+"""Words of a plan: SERIAL is the number of the batch's first event among all that the engine ever matched, CELLS_AT an
+address."""
 
 FIRST_ROOM = 256
 _NO_BLOCK = 2**40
@@ -75,12 +76,11 @@ _END = -1
 
 @jit
 def match_share(thread: int, plan: Any, batch: Any, merged: Any, bound: Any) -> Any:
-    """One thread's share of a batch; all `plan[N_THREADS]` threads have to call it, each with its number.
+    """Run one thread's share of a batch; each of the `plan[N_THREADS]` threads must call it, with its own number.
 
-    plan      i64[TWOPHASE_PLAN_WORDS]
-    batch     offsets, attributes, location (`EventBatch`); one location, of NaN, when none matters
-    merged    i64[n_groups, room]: answers of each group, as many as its cell MERGED says
-    bound     see `phases`
+    plan      i64[TWOPHASE_PLAN_WORDS] batch     offsets, attributes, location (`EventBatch`); one location, NaN, if no
+    filter has an area merged    i64[n_groups, capacity]: answers of each group, as many as its cell MERGED says bound
+    see `phases`
 
     Returns the answers that are not in `merged`, i64, and the nanoseconds of phase 1, waiting and phase 2, i64[3].
     """
@@ -144,7 +144,7 @@ def match_share(thread: int, plan: Any, batch: Any, merged: Any, bound: Any) -> 
 
 @inlined
 def _place(thread: Any, plan: Any) -> Any:
-    """A thread's group, its number in it, how many threads the group has, and how many groups there are."""
+    """A thread's group, its number within the group, the number of threads in the group, and the number of groups."""
     size, n_threads = plan[GROUP], plan[N_THREADS]
     group = thread // size
     return group, thread % size, min(size, n_threads - group * size), -(-n_threads // size)
@@ -162,7 +162,7 @@ def _add_time(spent: Any, phase: Any, before: Any, is_timed: Any) -> Any:
 
 @inlined
 def _next_block(synchronization: Any, counter: Any, mutex: Any, stop: Any, mine: Any, n: Any) -> Any:
-    """The block that a thread of n takes after its block `mine`; one beyond all blocks once `stop` is set."""
+    """The block that follows block `mine` for one of n threads; a block beyond the last once `stop` is set."""
     block = mine + n
     if atomic_load(stop) != 0:
         block = _NO_BLOCK
@@ -181,7 +181,7 @@ def _next_block(synchronization: Any, counter: Any, mutex: Any, stop: Any, mine:
 
 @inlined
 def _next_event(group: Any, n_groups: Any, cells: Any, plan: Any, n_events: Any) -> Any:
-    """The next event of a group, of the block that it has or of a new one; `_END` when there is none."""
+    """The next event of a group, from its present block or a new one; `_END` when there is none."""
     at, event, size = cells + EVENTS_END * CELL_BYTES, atomic_load(cells + EVENT * CELL_BYTES) + 1, plan[EVENT_BLOCK]
     end, shared = atomic_load(at), plan[CELLS_AT]
     if event >= end:
@@ -196,7 +196,7 @@ def _next_event(group: Any, n_groups: Any, cells: Any, plan: Any, n_events: Any)
 
 @inlined
 def _merge(synchronization: Any, cells: Any, stop: Any, found: Any, first: Any, last: Any, merged: Any) -> Any:
-    """Move found[first:last] to the group's answers, if they have room; returns how many answers the thread has left."""
+    """Move found[first:last] to the group's answers if they fit; returns the number of answers that the thread has left."""
     mutex, counter, n = cells + MUTEX * CELL_BYTES, cells + MERGED * CELL_BYTES, last - first
     left = last
     if synchronization == LOCK:

@@ -1,10 +1,10 @@
-"""Containers of millions of strings in chunks, so that no growth copies all of them at once.
+"""Containers of millions of strings in chunks, so that growth never copies all of them at once.
 
-Python's dictionary is copied into a larger one after many insertions and deletions.  With 2.5 million keys the copy takes
+A Python dictionary is copied into a larger one after many insertions and deletions.  With 2.5 million keys the copy takes
 0.2 s, during which nothing else runs, and twice the memory.  Copying one chunk takes a tenth of a millisecond, and chunks
-fill up at different times, because the number of keys in each is random.  A list is copied each time that it has grown by an
-eighth, in ten milliseconds; a list of chunks only gets another chunk.  These chunks are NumPy arrays, which Python's garbage
-collector does not scan.
+fill up at different times, because the number of keys in each is random.  A list is copied each time it has grown by an
+eighth, which takes ten milliseconds; a list of chunks only gets another chunk.  Its chunks are NumPy arrays, which Python's
+garbage collector does not scan.
 
 Numbers are kept in arrays with spare room instead (`csr.with_room`).
 """
@@ -20,14 +20,15 @@ import numpy as np
 from mpi_match.arrays.csr import Array
 
 N_CHUNKS = 1021
-"""A prime: keys of one chunk still differ in the bits by which its dictionary tells them apart."""
+"""Number of dictionaries; a prime, so that keys of one chunk still differ in the bits that its dictionary uses to
+distinguish them."""
 CHUNK_BITS = 12
 
 Item = TypeVar("Item")
 
 
 class ChunkedDict(Generic[Item]):
-    """`of(key)` is the dictionary that holds a key, or would hold it."""
+    """A dictionary in chunks; `of(key)` is the chunk that holds a key, or would hold it."""
 
     def __init__(self) -> None:
         self._chunks: list[dict[str, Item]] = [{} for _ in range(N_CHUNKS)]
@@ -36,7 +37,7 @@ class ChunkedDict(Generic[Item]):
         return self._chunks[hash(key) % N_CHUNKS]
 
     def __getstate__(self) -> dict[str, Item]:
-        """For `pickle` and `copy`: all entries, since another process hashes strings otherwise."""
+        """Return all entries, for `pickle` and `copy`, since another process hashes strings differently."""
         return {key: item for chunk in self._chunks for key, item in chunk.items()}
 
     def __setstate__(self, state: dict[str, Item]) -> None:
@@ -46,7 +47,7 @@ class ChunkedDict(Generic[Item]):
 
 
 class ChunkedList(Generic[Item]):
-    """A list of items, each None at first; `have` makes it longer."""
+    """A list of items, each initially None; `have` extends it."""
 
     def __init__(self, n: int) -> None:
         self._chunks: list[Array] = []

@@ -1,6 +1,6 @@
 """Compressed sparse rows (CSR), and the few operations on flat arrays that the whole project uses.
 
-A list of lists is kept as `offsets` i64[n + 1] and the items end to end; list i is `items[offsets[i]:offsets[i + 1]]`.
+A list of lists is stored as `offsets` i64[n + 1] and the concatenated items; list i is `items[offsets[i]:offsets[i + 1]]`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class ArraySource(Protocol):
     """Source of arrays by name: a file's reader, or shared memory."""
 
     def array(self, name: str) -> Array:
-        """The array of this name."""
+        """The array with this name."""
         ...
 
     def __contains__(self, name: str) -> bool:
-        """Is there an array of this name?"""
+        """True if there is an array with this name."""
         ...
 
 
@@ -41,9 +41,8 @@ def offsets_of(lengths: Array) -> Array:
 
 
 def place_of(i: SupportsIndex, n: int, what: str) -> int:
-    """Position of item `i` of `n`, counted from the end if `i` is negative.  Raises IndexError, which calls the item
-    `what`.
-    """
+    """Position of item `i` of `n`, counted from the end if `i` is negative.  Raises IndexError, whose message calls the item
+    `what`."""
     at = operator.index(i)
     if not -n <= at < n:
         raise IndexError(f"{what} {at} of {n}")
@@ -51,24 +50,24 @@ def place_of(i: SupportsIndex, n: int, what: str) -> int:
 
 
 def are_bounds(offsets: Array, total: int) -> bool:
-    """Are these the offsets of consecutive lists that hold `total` items together?"""
+    """True if these are the offsets of consecutive lists with `total` items in all."""
     return len(offsets) > 0 and offsets[0] == 0 and offsets[-1] == total and bool(np.all(offsets[:-1] <= offsets[1:]))
 
 
 def first_rows(offsets: Array) -> Array:
-    """bool[offsets[-1]]: is an item the first of its list?"""
+    """bool[offsets[-1]]: marks the first item of each list."""
     first = np.zeros(int(offsets[-1]) + 1, bool)
     first[offsets] = True
     return first[:-1]
 
 
 def ascends_within(offsets: Array, below_next: Array) -> bool:
-    """Does every list ascend?  `below_next` says of each item but the last whether it is less than the next one."""
+    """True if every list ascends, given `below_next`: for each item but the last, whether it is less than the next."""
     return bool(np.all(below_next | first_rows(offsets)[1:])) if len(below_next) else True
 
 
 def owners(offsets: Array) -> Array:
-    """i64[total]: for every item, the list it belongs to."""
+    """i64[total]: the list to which every item belongs."""
     return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
 
 
@@ -80,7 +79,7 @@ def take_ranges(starts: Array, lengths: Array) -> Array:
 
 
 def sums(items: Array, offsets: Array) -> Array:
-    """Sum of each list, also of empty ones; unsigned items wrap around, as the content hash of a filter requires."""
+    """Sum of each list, including empty ones; unsigned items wrap around, as the content hash of a filter requires."""
     running = np.zeros(len(items) + 1, items.dtype)
     np.cumsum(items, out=running[1:])
     return running[offsets[1:]] - running[offsets[:-1]]
@@ -91,23 +90,23 @@ ROOM = 4
 
 
 def with_room(array: Array, n: int) -> Array:
-    """The array followed by zeros, with space for at least `n` items and several times as many to come.
+    """The array followed by zeros, with space for at least `n` items and for several times as many later.
 
     The operating system allocates only pages that are written, so an array that will grow is allocated at its final length
     at once.  It is then never copied, which would take as long as matching thousands of events.
     """
     try:
         longer = np.zeros(ROOM * n, array.dtype)
-    except MemoryError:  # where the system does not overcommit memory
+    except MemoryError:  # the system does not overcommit memory
         longer = np.zeros(n + n // 4 + 1, array.dtype)
     longer[: len(array)] = array
     return longer
 
 
 def places_in(ascending: Array, integers: int | tuple[int, ...]) -> Array:
-    """Insertion points (left) of integers that the array's type can hold.
+    """Insertion points (left) of integers that the array's dtype can hold.
 
-    `np.searchsorted` alone would convert the whole array, unless its type is that which NumPy gives to the integers.
+    `np.searchsorted` alone would convert the whole array, unless its dtype is the one that NumPy gives to the integers.
     """
     return np.asarray(np.searchsorted(ascending, np.array(integers, ascending.dtype)))
 

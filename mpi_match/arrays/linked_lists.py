@@ -4,11 +4,11 @@
     before  number -> 7: 3   3: 5
     behind  number -> 3: 7   5: 3
 
-Millions of Python sets would serve as well, but the garbage collector scans each of them again and again, and the process
-stands still meanwhile; it does not scan arrays.  Links are stored one higher, so that 0 is the null link.
+Millions of Python sets would also work, but the garbage collector scans each of them again and again, and the process stops
+meanwhile; it does not scan arrays.  Links are stored one higher, so that 0 is the null link.
 
-`push_front` and `unlink` are plain functions of the arrays: called as they are for one change at a time, and compiled for
-hundreds.
+`push_front` and `unlink` are plain functions of the arrays: they are called directly for one change at a time, and compiled
+for hundreds.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ from mpi_match.arrays.undo import Undo
 
 
 class Links(NamedTuple):
-    """Links as arrays or memoryviews: `first` u32 of each owner; `before` and `behind` u32, and `is_in` u8, of each
-    number.
-    """
+    """Links as arrays or memoryviews: `first` u32 for each owner; `before` and `behind` u32, and `is_in` u8, for each
+    number."""
 
     first: Any
     before: Any
@@ -34,15 +33,15 @@ class Links(NamedTuple):
 
 
 class LinkedLists:
-    """A number is in the list of one owner at most."""
+    """Linked lists in which each number belongs to at most one owner."""
 
     def __init__(self, n_owners: int, n_numbers: int) -> None:
-        # memoryviews: Python reads an item of theirs in half the time of an array's
+        # memoryviews: Python reads their items in half the time of an array's
         self._links = Links(*(np.zeros(0, dtype).data for dtype in (np.uint32, np.uint32, np.uint32, np.uint8)))
         self.have(n_owners, n_numbers)
 
     def have(self, n_owners: int, n_numbers: int, undo: Undo | None = None) -> None:
-        """Make room for owners and numbers below these; `undo` keeps the links with less room."""
+        """Make room for owners below `n_owners` and numbers below `n_numbers`; `undo` keeps the present links."""
         first, *of_numbers = self._links
         if n_owners > len(first) or n_numbers > len(self._links.is_in):
             owners = _longer(first, n_owners) if n_owners > len(first) else first
@@ -52,7 +51,7 @@ class LinkedLists:
             self._links = Links(owners, *numbers)
 
     def __getstate__(self) -> list[Array]:
-        """For `pickle` and `copy`: the links up to the last that is set; call `have` after `__setstate__`."""
+        """Return the links up to the last that is set, for `pickle` and `copy`; call `have` after `__setstate__`."""
         return [np.trim_zeros(view, "b").copy() for view in self.arrays]
 
     def __setstate__(self, state: list[Array]) -> None:
@@ -66,7 +65,7 @@ class LinkedLists:
         return Links(*map(np.asarray, self._links))
 
     def __contains__(self, number: int) -> bool:
-        """Is a number in any list?"""
+        """True if a number is in any list."""
         return bool(self._links.is_in[number])
 
     def of(self, owner: int) -> Iterator[int]:
@@ -94,7 +93,7 @@ class LinkedLists:
 
 
 def push_front(links: Links, owner: int, number: int) -> None:
-    """Put a number that is in no list at the front of an owner's."""
+    """Insert a number that is in no list at the front of an owner's."""
     last = links.first[owner]
     links.before[number], links.behind[number], links.is_in[number] = last, 0, 1
     if last:
@@ -103,7 +102,7 @@ def push_front(links: Links, owner: int, number: int) -> None:
 
 
 def unlink(links: Links, owner: int, number: int) -> None:
-    """Take a number out of its owner's list."""
+    """Remove a number from its owner's list."""
     before, behind = links.before[number], links.behind[number]
     links.is_in[number] = 0
     if before:

@@ -1,9 +1,9 @@
 """Many byte strings in two flat arrays.
 
-    data      u8[total]     b"Milan" b"Rome" b"Turin" end to end
+    data      u8[total]     b"Milan" b"Rome" b"Turin", concatenated
     offsets   i64[n + 1]    0, 5, 9, 14: string i is data[offsets[i]:offsets[i + 1]]
 
-Nothing is padded or terminated, so every byte string survives, also the empty one and those that end in NUL.
+Nothing is padded or terminated, so every byte string is preserved, including empty strings and strings that end in NUL.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ _DECODED = 2**20
 _LAST_DIGITS = 4
 """Digits of numbers that are written for a block of strings at once."""
 _NOT_ASCII = 0x80
-"""The least byte of a character of several."""
+"""The least byte of a multi-byte character."""
 _ALL_BYTES = np.uint64(2**64 - 1)
 _WORDS = 8
-"""Comparing so many words takes about as long as comparing two strings directly."""
+"""Words of eight bytes that are compared before two strings are compared directly, which takes about as long."""
 
 
 @dataclass(frozen=True)
 class Strings:
-    """`data` u8[total], `offsets` i64[n + 1]; `strings[i]` is bytes."""
+    """Byte strings in flat arrays: `data` u8[total], `offsets` i64[n + 1]; `strings[i]` is bytes."""
 
     data: Array
     offsets: Array
 
     @classmethod
     def of(cls, items: Iterable[bytes]) -> Strings:
-        """Pack byte strings in the order given."""
+        """Pack byte strings in the given order."""
         items = list(items)
         lengths = np.fromiter(map(len, items), np.int64, len(items))
         return cls(np.frombuffer(b"".join(items), np.uint8), offsets_of(lengths))
 
     @classmethod
     def numbered(cls, prefix: bytes, n: int) -> Strings:
-        """The prefix with each number below n, as many digits wide as the last: they sort as the numbers do."""
+        """The prefix with each number below n, padded to the width of the last: they sort as the numbers do."""
         digits = len(str(n - 1))
         width, last = len(prefix) + digits, min(digits, _LAST_DIGITS)
         data = np.empty((n, width), np.uint8)
@@ -56,7 +56,7 @@ class Strings:
         block[:, width - last :] = np.frombuffer(b"".join(b"%0*d" % (last, i) for i in range(10**last)), np.uint8).reshape(
             -1, last
         )
-        for first in range(0, n, len(block)):  # blocks differ in what is before their last digits
+        for first in range(0, n, len(block)):  # blocks differ only before their last digits
             begin = (prefix + b"%0*d" % (digits, first))[: width - last]
             block[:, : width - last] = np.frombuffer(begin, np.uint8)
             data[first : first + len(block)] = block[: n - first]
@@ -101,13 +101,13 @@ class Strings:
         return Strings(self.data[take_ranges(starts, lengths)], offsets_of(lengths))
 
     def is_sorted(self) -> bool:
-        """Strictly increasing by bytes, hence distinct."""
+        """True if the strings strictly increase by bytes, and hence are distinct."""
         return bool(np.all(self.is_below_next()))
 
     def not_text(self) -> Array:
         """i64, ascending: the strings that are not UTF-8.
 
-        All strings are UTF-8 exactly if their concatenation is and none begins in the middle of a character.
+        All strings are UTF-8 if and only if their concatenation is and none begins in the middle of a character.
         """
         if not len(self.data) or int(self.data.max()) < _NOT_ASCII:
             return np.zeros(0, np.int64)
@@ -117,12 +117,13 @@ class Strings:
         return np.array([i for i, item in enumerate(self) if not is_utf8(item)], np.int64)
 
     def is_below_next(self) -> Array:
-        """bool[n - 1]: is string i less than string i + 1?
+        """bool[n - 1]: True where string i is less than string i + 1.
 
         Each string's next eight bytes are compared as one big-endian word, padded with zeros; only the few pairs that are
-        equal so far go on to the next word.  Words that differ decide; if all words are equal, the shorter string is the
-        lesser.  Pairs that share _WORDS words are compared directly: continuing word by word for a few long ones would cost
-        a NumPy pass for every eight bytes.  Strings of one length, such as numbered ones, NumPy compares as its own.
+        equal so far go on to the next word.  The first words that differ decide; if all words are equal, the shorter string
+        is the lesser.  Pairs that share _WORDS words are compared directly: continuing word by word for a few long strings
+        would cost a NumPy pass for every eight bytes.  Strings of equal length, such as numbered ones, are compared as
+        NumPy's own strings.
         """
         lengths = np.diff(self.offsets)
         if len(lengths) and lengths[0] and bool((lengths == lengths[0]).all()):
@@ -161,14 +162,15 @@ class Strings:
 
     @staticmethod
     def concat(parts: Sequence[Strings]) -> Strings:
-        """The strings of all parts, one part after the other."""
+        """Concatenate the strings of all parts."""
         lengths = [np.diff(p.offsets) for p in parts]
         empty = [np.zeros(0, np.uint8)]
         return Strings(np.concatenate([p.data for p in parts] or empty), offsets_of(np.concatenate(lengths or empty)))
 
 
 def is_utf8(data: bytes | memoryview) -> bool:
-    """Are these bytes a text?  They are decoded in pieces, for in memory a text may have four bytes for each of them."""
+    """True if these bytes are UTF-8.  They are decoded in pieces, because decoded text may take four bytes of memory per
+    byte."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
         for at in range(0, len(data), _DECODED):
@@ -180,7 +182,7 @@ def is_utf8(data: bytes | memoryview) -> bool:
 
 
 def sort_distinct(items: Sequence[bytes]) -> tuple[list[bytes], Array]:
-    """Sorted distinct strings, and for each item its position among them (i64[len(items)])."""
+    """Sorted distinct strings, and the position of each item among them (i64[len(items)])."""
     if all(map(lt, items, islice(items, 1, None))):
         return list(items), np.arange(len(items))
     ordered = sorted(set(items))

@@ -1,11 +1,10 @@
-"""Old values of containers, by which a change of several of them is taken back, however far it has come.
+"""Old values of containers, with which a change of several containers can be undone, however far it has come.
 
     undo.set(labels, 3, "desk")        the old item is kept first, then overwritten
     undo.back()                        every container is as it was at the last `forget`
 
-Only an exception between the two steps of a write needs care, and any exception may come there: Ctrl-C, a time-out, no
-memory.  So an old value is kept *before* its place is written, and putting it back has the same result each time: where
-`back` itself is interrupted, it is called again.
+An exception may come between the two steps of a write: Ctrl-C, a time-out, or lack of memory.  So an old value is kept
+*before* it is overwritten, and restoring it is idempotent: if `back` itself is interrupted, it is called again.
 """
 
 from __future__ import annotations
@@ -24,20 +23,20 @@ class Undo:
         self._old: list[Any] = []
 
     def __len__(self) -> int:
-        """Values that are kept."""
+        """Number of values that are kept."""
         return len(self._old) // 3
 
     def note(self, container: Any, at: Any) -> None:
-        """Keep the item of a list, array or memoryview that will be written."""
+        """Keep the item of a list, array or memoryview that will be overwritten."""
         self._old += (container, at, container[at])
 
     def set(self, container: Any, at: Any, item: Any) -> None:
-        """Write an item of a list, array or memoryview."""
+        """Overwrite an item of a list, array or memoryview."""
         self._old += (container, at, container[at])
         container[at] = item
 
     def set_row(self, array: Array, at: int, row: Any) -> None:
-        """Write a row of an array of two dimensions."""
+        """Overwrite a row of a two-dimensional array."""
         self._old += (array, at, array[at].copy())
         array[at] = row
 
@@ -47,7 +46,7 @@ class Undo:
         names[key] = item
 
     def drop(self, names: dict[Any, Any], key: Any) -> None:
-        """Remove an entry of a dictionary that is there; put back, it is the last one."""
+        """Remove an existing entry of a dictionary; when restored, it is the last one."""
         self._old += (names, key, names[key])
         del names[key]
 
@@ -64,12 +63,12 @@ class Undo:
         return items.pop()
 
     def assign(self, owner: object, name: str, value: object) -> None:
-        """Assign an attribute that is there."""
+        """Assign an existing attribute."""
         self._old += (vars(owner), name, getattr(owner, name))
         setattr(owner, name, value)
 
     def back(self) -> None:
-        """Put all old values back, the last one first."""
+        """Restore all old values, the last one first."""
         while self._old:
             container, at, old = self._old[-3:]
             if old is _NOTHING:
@@ -79,5 +78,5 @@ class Undo:
             del self._old[-3:]
 
     def forget(self) -> None:
-        """Keep what was written."""
+        """Discard the old values, so that the writes are final."""
         self._old.clear()

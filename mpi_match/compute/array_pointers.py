@@ -1,20 +1,20 @@
-"""Arrays that stay the same from batch to batch, passed to compiled code once, as addresses.
+"""Passes arrays that stay the same from batch to batch to compiled code once, as addresses.
 
 The search of `keyed` reads and writes some fifteen arrays, the same ones for every batch.  Passing arrays to a compiled
-function takes time: for each of them, at every call, Numba determines its type, reads its shape and strides and notes its
-owner.  That is negligible for a thousand events and half of the time for one: the default scenario of the CCM paper took
-5.4 µs for an event with it, 2.6 µs without.  So these arrays are passed once, as numbers in one array:
+function takes time: for each of them, at every call, Numba determines its type, reads its shape and strides and records its
+owner.  This is negligible for a thousand events but half of the time for one: in the default scenario of the CCM paper an
+event took 5.4 µs with it and 2.6 µs without.  So these arrays are passed once, as numbers in one array:
 
     table i64[n, 4]    address, and lengths of up to three dimensions, of array 0
                        address, and lengths ...                      , of array 1
                        ...
 
-and the compiled function makes arrays of them again (`line`, `rows`, `sheets`), which costs a few loads.  Such arrays have
-no owner, which saves as much again: Numba counts references to an array with an owner whenever it is passed on, sliced or
-taken out of a tuple, with atomic instructions, and an event would cost more counting than matching.
+The compiled function turns them into arrays again (`line`, `rows`, `sheets`), which costs a few loads.  Such arrays have no
+owner, which saves as much again: Numba counts references to an array with an owner whenever it is passed on, sliced or taken
+out of a tuple, with atomic instructions, and counting would cost more than matching an event.
 
-Numba then neither keeps the memory alive nor checks the types.  `PointerTable` does both: it keeps the memory for as long as
-it exists, and checks once that every array has the type that the compiled function assumes.
+Numba then neither keeps the memory alive nor checks the types.  `PointerTable` does both: it keeps the memory alive for its
+own lifetime, and checks once that every array has the type that the compiled function assumes.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ MOST_DIMENSIONS = 3
 
 
 class PointerTable:
-    """The addresses of contiguous arrays of at most three dimensions, each by its number and with the type it must have.
+    """The addresses of contiguous arrays of at most three dimensions, each with its number and required dtype.
 
-    `table` i64[n, 4] is for compiled code, valid while this object exists.  Raises TypeError for an array of another dtype,
-    of more dimensions, or that is not contiguous.
+    `table` i64[n, 4] is for compiled code and valid while this object exists.  Raises TypeError for an array of another
+    dtype, of more dimensions, or that is not contiguous.
     """
 
     def __init__(self, arrays: Mapping[int, tuple[Array, Any]]) -> None:
@@ -46,7 +46,7 @@ class PointerTable:
         self._enter(arrays)
 
     def replaced(self, arrays: Mapping[int, tuple[Array, Any]]) -> PointerTable:
-        """A table with other arrays in the place of some, which keeps all of them."""
+        """A table in which some arrays are replaced; it keeps the old and the new arrays alive."""
         other = copy(self)
         other._kept, other.table = [self, *(array for array, _ in arrays.values())], self.table.copy()
         other._enter(arrays)
@@ -61,7 +61,7 @@ class PointerTable:
 
 
 def _made(context: Any, builder: Any, array: Any, address: Any, lengths: Sequence[Any]) -> Any:
-    """The array of this type at an address, without an owner."""
+    """Build an array of the given type at an address, without an owner."""
     made, itemsize = make_array(array)(context, builder), context.get_abi_sizeof(context.get_data_type(array.dtype))
     strides = [context.get_constant(types.intp, itemsize)]
     for length in reversed(lengths[1:]):
@@ -72,7 +72,7 @@ def _made(context: Any, builder: Any, array: Any, address: Any, lengths: Sequenc
 
 
 def _of_table(n_dimensions: int) -> Any:
-    """`(table, k, dtype)`: array k of a table, which has so many dimensions."""
+    """Make the intrinsic `(table, k, dtype)`, which returns array k of a table, with `n_dimensions` dimensions."""
 
     def typed(_: Any, table: Any, k: Any, dtype: Any) -> Any:
         array = types.Array(dtype.dtype, n_dimensions, "C")
@@ -95,7 +95,7 @@ def _of_table(n_dimensions: int) -> Any:
 line, rows, sheets = _of_table(1), _of_table(2), _of_table(3)
 """`(table, k, dtype)` in compiled code: array k, of one, two or three dimensions.
 
-These make no function that Numba would have to compile for each type; neither does `unowned`.
+These add no function that Numba would have to compile for each type; nor does `unowned`.
 """
 
 

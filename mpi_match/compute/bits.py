@@ -1,12 +1,12 @@
-r"""Bits of words, as compiled code for CPUs counts them.
+r"""Bit counts of words, for compiled code on CPUs.
 
-How many of many words have each bit: words are added up as 64 counters of one bit (a carry-save adder, Harley and Seal),
-whose digits are words themselves; every eighth word carries into the eights:
+To count how many of many words have each bit, words are added up as 64 one-bit counters (a carry-save adder, Harley and
+Seal) whose digits are words themselves; every eighth word carries into the eights:
 
     words   0110  0011  0100  1110  ...
     ones    1 0 1 1        twos    0 1 1 0        fours   0 0 1 0     ...
 
-Clausecker, Lemire and Schintke, "Faster positional population counts", 2024, have it with vectors.
+Clausecker, Lemire and Schintke, "Faster positional population counts", 2024, describe a version with vectors.
 """
 
 from __future__ import annotations
@@ -25,29 +25,30 @@ ADDED_TOGETHER, DIGITS = 8, 16
 
 @intrinsic
 def _population(_: Any, word: Any) -> Any:
-    """LLVM's count of bits, which is one instruction where the processor has one."""
+    """LLVM's bit count, which is a single instruction if the processor has one."""
     return word(word), lambda _context, builder, _signature, values: builder.ctpop(values[0])
 
 
-_count: Any = _population  # whose callers do not give the first argument
+_count: Any = _population  # callers omit the first argument
 
 
 @inlined
 def popcount(word: Any) -> Any:
-    """Number of bits set in a u64, i64."""
+    """Number of set bits of a u64, as i64."""
     return np.int64(_count(np.uint64(word)))
 
 
 @inlined
 def _add(sums: Any, one: Any, other: Any) -> Any:
-    """Add two words to 64 digits: the new digits, and those that are carried."""
+    """Add two words to 64 digits; returns the new digits and the carries."""
     half = sums ^ one
     return half ^ other, (sums & one) | (half & other)
 
 
 @nested
 def count_each_bit(words: Array, column: int, first: int, last: int, counts: Array) -> None:
-    """Fill `counts` i64[64]: how many of the words u64 `words[first:last, column]` have each bit, the highest first."""
+    """Fill `counts` i64[64] with the number of words u64 `words[first:last, column]` that have each bit, the highest bit
+    first."""
     counts[:] = 0
     digits, i = np.empty(DIGITS, np.uint64), first
     while last - i >= ADDED_TOGETHER:

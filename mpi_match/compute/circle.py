@@ -1,7 +1,7 @@
-"""Is a location in a circle?  `model.inside` for compiled code and for arrays.
+"""Tests if a location lies in a circle: `model.inside` for compiled code and for arrays.
 
-The scalar function is written once, in `in_circle_of`, and compiled for the CPU and for GPUs: the answers must be the same,
-and a compiler that fuses a multiplication and an addition, as those for GPUs do, rounds once where the model rounds twice.
+The scalar function is written once, in `in_circle_of`, and compiled for the CPU and for GPUs.  The answers must be the same,
+but a compiler that fuses a multiplication and an addition, as those for GPUs do, rounds once where the model rounds twice.
 So the caller passes the functions that add and multiply.
 """
 
@@ -17,16 +17,16 @@ from mpi_match.model import LARGE_RADIUS, SMALL_RADIUS, scale_of
 
 
 def in_circle_of(compiled: Callable[..., Any], add: Callable[..., Any], multiply: Callable[..., Any]) -> Any:
-    """The function `in_circle(dx, dy, r)`, compiled with the decorator `compiled`.
+    """Make the function `in_circle(dx, dy, r)`, compiled with the decorator `compiled`.
 
-    Is a location that is dx and dy away from the centre in the circle of radius r?  NaN is in none.  `add` and `multiply`
-    round once each.
+    It is True if a location at distance (dx, dy) from the centre lies in the circle of radius r.  NaN lies in none.  `add`
+    and `multiply` round once each.
     """
     scale_of_ = compiled(scale_of)
 
     @compiled
     def in_circle(dx: Any, dy: Any, r: Any) -> Any:
-        if SMALL_RADIUS <= r <= LARGE_RADIUS:  # the scale is 1: nearly always, and worth a branch on a GPU
+        if SMALL_RADIUS <= r <= LARGE_RADIUS:  # the scale is nearly always 1, which is worth a branch on a GPU
             return add(multiply(dx, dx), multiply(dy, dy)) <= multiply(r, r)
         scale = scale_of_(r)
         x, y, radius = multiply(dx, scale), multiply(dy, scale), multiply(r, scale)
@@ -36,7 +36,7 @@ def in_circle_of(compiled: Callable[..., Any], add: Callable[..., Any], multiply
 
 
 def in_circles(x: float, y: float, circles: Array) -> Array:
-    """bool[n]: which of the circles f64[n, 3] contain a location?  NaN is in none."""
+    """bool[n]: marks the circles f64[n, 3] that contain a location.  NaN lies in none."""
     r = circles[:, 2]
     scale = radius_scales(r)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
@@ -46,5 +46,5 @@ def in_circles(x: float, y: float, circles: Array) -> Array:
 
 
 def radius_scales(radius: Array) -> Array:
-    """f64[n]: `model.scale_of` each radius."""
+    """f64[n]: `model.scale_of` of each radius."""
     return np.select([radius < SMALL_RADIUS, radius > LARGE_RADIUS], [scale_of(0.0), scale_of(np.inf)], 1.0)

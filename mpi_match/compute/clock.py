@@ -30,4 +30,4 @@ def _now(_: Any) -> Any:
 
 
 monotonic_ns: Any = _now
-"""What `time.monotonic_ns()` returns on a 64-bit Unix, in some 25 ns."""
+"""Nanoseconds, as `time.monotonic_ns()` returns them on a 64-bit Unix; a call takes about 25 ns."""

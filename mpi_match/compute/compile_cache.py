@@ -1,28 +1,28 @@
-"""Compiled code on disk: found again by every process of the same sources, never by others.
+"""A cache of compiled code on disk, shared by all processes that run the same sources, and by no others.
 
-Numba compiles a cached function again only when the function's own file changes.  Machine code contains more than one file:
-a function of `cpu_search` has those of `cpu_verify` inlined, and after an upgrade that changes only `cpu_verify` Numba
-would load the old checks.  Therefore each state of the sources has a cache directory of its own:
+Numba recompiles a cached function only when the function's own file changes.  But machine code depends on more than one
+file: a function of `cpu_search` has functions of `cpu_verify` inlined, and after an upgrade that changes only `cpu_verify`
+Numba would load the old checks.  Therefore each state of the sources has its own cache directory:
 
-    ~/.cache/mpi-match/                       $XDG_CACHE_HOME/mpi-match where set; NUMBA_CACHE_DIR as it is where set
+    ~/.cache/mpi-match/                       or $XDG_CACHE_HOME/mpi-match; NUMBA_CACHE_DIR, if set, is used as it is
       3f0c…91-znver4-py3.11-numba0.68.1-…/    digest of all sources (`source_digest`), processor, compiler and its libraries
         mpi_match.engines.keyed/              Numba's, named after the folder in the package
         keyed.lock                            held by the process that compiles any `keyed-...`
-        keyed-uint32.compiled                 marks what a process has compiled to the end
+        keyed-uint32.compiled                 marks code that a process has finished compiling
 
-The processor is part of the name because hosts of several kinds may share a home directory. Folders are named by their
-place in the package (`PackageLocator`), not on the disk, so installations of the same sources compile once for all of them;
-but CUDA kernels, which have Numba's own names, once for each. Where the directory cannot be written (read-only, at its
-quota, of another user, or others may write there: they could run code as this user), nothing is kept and every process
-compiles; Numba itself would fall back to `__pycache__`, which may hold code of other sources. Making a new
-directory removes those that no process began to use for a month; a process that still uses one compiles what it misses and
-makes the directory again.
+The processor is part of the name because hosts of several kinds may share a home directory.  Folders are named after their
+position in the package (`PackageLocator`), not on the disk, so several installations of the same sources compile once; CUDA
+kernels, which have Numba's own names, compile once for each installation.  If the directory cannot be used (it is read-only,
+at its quota, owned by another user, or writable by others, who could run code as this user), nothing is kept and every
+process compiles; Numba itself would fall back to `__pycache__`, which may hold code of other sources.  Making a new
+directory removes those that no process has started to use for a month; a process that still uses one compiles the missing
+code and makes the directory again.
 
 With `compile_once` one process compiles the code of an engine while the others, such as the ranks of a host, wait and then
-load it.  Code compiled outside it is kept as well, but processes may compile it at the same time.
+load it.  Code compiled outside it is kept as well, but several processes may compile it at the same time.
 
-Numba reads its cache settings when a function is decorated, and they belong to the whole process.  They are changed for that
-moment only: functions of the program that imports this package are cached as before.
+Numba reads its cache settings when a function is decorated, and they belong to the whole process.  They are changed only for
+that moment: other functions of the program that imports this package are cached as before.
 """
 
 from __future__ import annotations
@@ -61,14 +61,15 @@ log = logging.getLogger(__name__)
 _config: Any = numba.config
 
 KEPT_S = 30 * 24 * 3600
-"""A directory is removed when no process began to use it for so long."""
+"""Seconds for which no process has started to use a directory before it is removed."""
 STAMPED_S = 24 * 3600
-"""A use renews the directory's time stamp at most this often: many ranks begin at once, perhaps on a remote file system."""
+"""Least interval, in seconds, at which a use renews the directory's time stamp: many ranks start at once, perhaps on a
+remote file system."""
 
 COMPILE_WAIT_S = 300.0
-"""A process waits so long for another that compiles, then compiles for itself."""
+"""Most seconds for which a process waits for another that compiles, before it compiles for itself."""
 NESTED_VERSION = "0.68."
-"""Versions of Numba that `nested_compiler` was written for."""
+"""Prefix of the Numba versions that `nested_compiler` supports."""
 POLL_S = 0.02
 
 _PACKAGE = Path(mpi_match.__file__).absolute().parent
@@ -79,9 +80,8 @@ _compiling = threading.RLock()
 
 @cache
 def directory() -> Path | None:
-    """Where the compiled code of these sources is kept, made if need be, for its owner alone; None where it cannot be
-    written, or others can write.
-    """
+    """The directory for the compiled code of these sources, which is made for its owner alone if necessary; None if it
+    cannot be written or others can write to it."""
     python = ".".join(platform.python_version_tuple()[:2])
     compiler = "-".join(f"{each.__name__}{each.__version__}" for each in (numba, llvmlite, numpy))
     name = f"{source_digest.digest()}-{llvmlite.binding.get_host_cpu_name()}-py{python}-{compiler}"
@@ -102,7 +102,7 @@ def directory() -> Path | None:
 
 @cache
 def _made_parent() -> Path:
-    """The directory that contains those of all sources, made if need be.  Raises OSError where others can write."""
+    """The parent of the directories of all sources, made if necessary.  Raises OSError if others can write to it."""
     parent = _parent()
     _make_private(parent)
     found = parent.stat()
@@ -116,46 +116,48 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def _make_private(directory: Path) -> None:
-    """Make a directory that only its owner can enter, unless it is there."""
+    """Make a directory that only its owner can enter, unless it exists."""
     directory.parent.mkdir(parents=True, exist_ok=True)
     directory.mkdir(mode=0o700, exist_ok=True)
 
 
 def _refuse_shared(directory: Path, *, sticky: bool = False) -> None:
-    """Raise OSError for a directory in which another user could place code; `sticky`: also if only to be added to."""
+    """Raise OSError for a directory in which another user could place code; with `sticky`, accept one with the sticky
+    bit."""
     found, refusal = directory.stat() if sticky else directory.lstat(), ""
     if not stat.S_ISDIR(found.st_mode):
         refusal = "it is a link; remove it"
     elif found.st_uid not in (0, os.geteuid()):
         refusal = "it belongs to another user; set NUMBA_CACHE_DIR to a directory of your own"
     elif found.st_mode & _OTHERS_WRITE and not (sticky and found.st_mode & stat.S_ISVTX):
-        refusal = "other users can write there; take that permission away, or remove it"
+        refusal = "other users can write to it; revoke that permission, or remove it"
     if refusal:
         raise OSError(errno.EPERM, refusal, str(directory))
 
 
 _reasons: list[str] = []
-"""Why compiled code is not kept, in this process."""
+"""Reasons why this process does not keep compiled code."""
 
 
 def _not_kept(reason: str) -> None:
     if not _reasons:
-        log.info("compiled code is not kept, and every process compiles: %s", reason)
+        log.info("compiled code is not kept, so every process compiles: %s", reason)
     _reasons.append(reason)
 
 
 def why_not_kept() -> str:
-    """Why this process keeps no compiled code, or not all; "" if it does."""
+    """The reason why this process keeps no compiled code, or not all of it; "" if it keeps all."""
     directory()
     return _reasons[0] if _reasons else ""
 
 
 class PackageLocator(UserProvidedCacheLocator):
-    """Numba's for a directory, with folders named by a file's place in this package; those of other files are its own."""
+    """Numba's locator for a user-provided directory; names the folders of this package's files after their position in the
+    package."""
 
     @classmethod
     def get_suitable_cache_subpath(cls, py_file: str) -> str:
-        """Such as `mpi_match.engines.keyed` for a file of that folder."""
+        """The folder name, such as `mpi_match.engines.keyed`, for a file."""
         try:
             folder = Path(py_file).absolute().parent.relative_to(_PACKAGE)
         except ValueError:  # a function of another program
@@ -167,7 +169,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def cached(compiler: Callable[..., Any], **options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Decorator: `compiler(**options)`, one of Numba's, with what it compiles kept in `directory()`."""
+    """Decorator that applies one of Numba's compilers, `compiler(**options)`, and keeps the compiled code in
+    `directory()`."""
 
     def decorate(function: Callable[..., Any]) -> Any:
         place = directory()
@@ -175,7 +178,7 @@ def cached(compiler: Callable[..., Any], **options: Any) -> Callable[[Callable[.
             try:
                 with _settings, _cache_in(place):
                     return _kept_if_possible(compiler(cache=True, **options)(function))
-            except RuntimeError as error:  # Numba's own directory in it cannot be written
+            except RuntimeError as error:  # Numba cannot write its own subdirectory
                 log.debug("compiled code of %s is not kept: %s", function.__name__, error)
         return compiler(**options)(function)
 
@@ -183,7 +186,7 @@ def cached(compiler: Callable[..., Any], **options: Any) -> Callable[[Callable[.
 
 
 def _kept_if_possible(compiled: Any) -> Any:
-    """A function of Numba's that is used also when its code cannot be saved, as in a directory at its quota."""
+    """Make a compiled function usable even if its code cannot be saved, as in a directory at its quota."""
     save = compiled._cache.save_overload
 
     def save_overload(*arguments: Any) -> None:
@@ -198,12 +201,12 @@ def _kept_if_possible(compiled: Any) -> Any:
 
 @contextmanager
 def compile_once(what: str, functions: int = 10) -> Iterator[bool]:
-    """Whether `what` has still to be compiled, which the caller then does in the body.
+    """Yield True if the caller still has to compile `what`, in the body.
 
-    True in the first process that asks; the others wait for the end of its body and get False: they load what it compiled.
-    Where code cannot be kept, all get True.  An error in the body leaves `what` to the next process.  Calls may be nested.
-    What has the same name up to a hyphen is compiled by one process at a time, and other code by others meanwhile.
-    `functions` is about how many functions these are, for a progress bar.
+    The first process that asks gets True; the others wait for the end of its body, get False, and load the code that it
+    compiled.  If code cannot be kept, all get True.  After an error in the body the next process compiles `what`.  Calls may
+    be nested.  Code whose name has the same prefix, up to a hyphen, is compiled by one process at a time; other code may be
+    compiled in parallel.  `functions` is the approximate number of functions, for a progress bar.
     """
     if is_compiled(what):
         yield False
@@ -223,7 +226,7 @@ def compile_once(what: str, functions: int = 10) -> Iterator[bool]:
 
 
 def is_compiled(what: str) -> bool:
-    """Has a process compiled `what` to the end?"""
+    """True if a process has finished compiling `what`."""
     mark = _mark_of(what)
     return mark is not None and mark.exists()
 
@@ -235,7 +238,8 @@ def _mark_of(what: str) -> Path | None:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Collect no garbage in the body: compiling makes much that stays, which would be gone through again and again."""
+    """Disable garbage collection in the body: compiling makes many long-lived objects, which would be scanned again and
+    again."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -250,7 +254,7 @@ _shows = False
 
 @contextmanager
 def _shown(functions: int) -> Iterator[None]:
-    """Say that compiling takes place in the body; nested, the outer one has said it."""
+    """Announce that the body compiles, unless an outer call has done so."""
     global _shows
     place = directory()
     if _shows or place is None:
@@ -268,12 +272,13 @@ def _shown(functions: int) -> Iterator[None]:
 
 
 def _n_kept(place: Path) -> int:
-    """Functions of which compiled code is kept."""
+    """Number of functions whose compiled code is kept."""
     return sum(1 for _ in place.glob("*/*.nbc"))
 
 
 def compile_s() -> float:
-    """Seconds that this process has spent so far on `compile_once`: compiling, or waiting for another that did."""
+    """Seconds that this process has spent so far in `compile_once`: compiling, or waiting for another process that
+    compiled."""
     return _spent_s
 
 
@@ -283,7 +288,7 @@ _timing = False
 
 @contextmanager
 def _timed() -> Iterator[None]:
-    """Add the time of the body, which holds `_compiling`, to `compile_s`; nested, it is in that of the outer one."""
+    """Add the time of the body, which holds `_compiling`, to `compile_s`; a nested call adds nothing."""
     global _spent_s, _timing
     if _timing:
         yield
@@ -296,7 +301,7 @@ def _timed() -> Iterator[None]:
 
 
 def _parent() -> Path:
-    """The directory that contains those of all sources."""
+    """The parent of the directories of all sources."""
     if chosen := _config.CACHE_DIR:
         return Path(chosen)
     caches = os.environ.get("XDG_CACHE_HOME")
@@ -304,7 +309,7 @@ def _parent() -> Path:
 
 
 def _remove_old(parent: Path) -> None:
-    """Remove the directories of other sources that are long unused, as far as possible."""
+    """Remove the long-unused directories of other sources, as far as possible."""
     for place in parent.glob("*-*"):
         if _NAME.fullmatch(place.name) and time.time() - place.stat().st_mtime > KEPT_S:
             shutil.rmtree(place, ignore_errors=True)
@@ -315,10 +320,10 @@ _held: dict[Path, TextIO] = {}
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock on a file, which the operating system frees if this process dies.
+    """Hold a lock on a file, which the operating system releases if this process dies.
 
-    Without it after `COMPILE_WAIT_S` (the holder may be stopped), where files cannot be locked, and in the process that
-    holds it already.
+    Continue without the lock after `COMPILE_WAIT_S` (the holder may be stopped), if files cannot be locked, and if this
+    process already holds it.
     """
     if path in _held:
         yield
@@ -341,7 +346,7 @@ def _wait_for(file: TextIO) -> None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if not is_logged:
-                log.info("waiting for another process, which compiles for this machine")
+                log.info("waiting for another process that is compiling for this machine")
                 is_logged = True
             time.sleep(POLL_S)
         else:
@@ -350,13 +355,13 @@ def _wait_for(file: TextIO) -> None:
 
 @cache
 def _log_compiling() -> None:
-    """Log, once in a process, why it takes so long."""
-    log.info("compiling for this machine, which takes some seconds, once: it is kept in %s", directory())
+    """Log, once in a process, the reason for the delay."""
+    log.info("compiling for this machine, which takes some seconds; the code is kept in %s", directory())
 
 
 @contextmanager
 def _cache_in(place: Path) -> Iterator[None]:
-    """Let Numba cache functions decorated in the body below `place` and nowhere else."""
+    """Let Numba cache functions that are decorated in the body below `place` and nowhere else."""
     before = _config.CACHE_DIR, _config.CACHE_LOCATOR_CLASSES
     _config.CACHE_DIR, _config.CACHE_LOCATOR_CLASSES = str(place), f"{__name__}.{PackageLocator.__name__}"
     try:
@@ -366,8 +371,8 @@ def _cache_in(place: Path) -> Iterator[None]:
 
 
 def nested_pipeline() -> dict[str, Any]:
-    """What makes Numba leave nested functions unfinished, of the versions whose pipeline is known; others compile them more
-    often."""
+    """Options that make Numba leave nested functions unfinished, for versions whose pipeline is known; empty for other
+    versions, which compile such functions more often."""
     if not numba.__version__.startswith(NESTED_VERSION):
         return {}
     from mpi_match.compute.nested_compiler import NestedCompiler
@@ -376,10 +381,10 @@ def nested_pipeline() -> dict[str, Any]:
 
 
 def partly(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Decorator of functions that are only parts of others, with options of Numba.
+    """Decorator, with options of Numba, for functions that are only called by other compiled functions.
 
-    They are compiled for the types of their arguments, where Numba would compile them again for each literal number that
-    they are called with; LLVM passes these on.
+    They are compiled for the types of their arguments; Numba would otherwise compile them again for each literal number that
+    is passed to them.  LLVM propagates these constants.
     """
 
     def decorate(function: Callable[..., Any]) -> Any:
@@ -397,7 +402,7 @@ def partly(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
 
 def _forked() -> None:
-    """Begin anew in a child process, whose parent's other threads may have been compiling."""
+    """Reset the state in a forked child, whose parent's other threads may have been compiling."""
     global _settings, _compiling, _shows, _timing
     _settings, _compiling, _shows, _timing = threading.Lock(), threading.RLock(), False, False
     while _held:
@@ -412,6 +417,7 @@ os.register_at_fork(after_in_child=_forked)
 
 jit = cached(numba.njit, nogil=True, no_cfunc_wrapper=True)
 nested: Callable[[Function], Function] = cast(Any, partly())
-"""Compiled into the functions that call it and kept with them alone, which is quicker; it cannot be called from Python."""
+"""Decorator: the function is compiled into its callers and cached only with them, which is faster; it cannot be called from
+Python."""
 inlined = partly(forceinline=True)
-"""The same, and LLVM puts it into the functions that call it, however long it is."""
+"""Like `nested`, and LLVM always inlines the function into its callers, regardless of its length."""

@@ -1,4 +1,4 @@
-"""Who is told that code is being compiled: the command line sets `show`, and whoever sets nothing finds it in the log.
+"""The hook that reports compilation: the command line sets `show`; if it is not set, compilation is only logged.
 
 Does not load Numba.
 """
@@ -9,8 +9,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 FunctionsDone = Callable[[], int]
-"""How many functions have been compiled so far."""
+"""Returns the number of functions compiled so far."""
 Show = Callable[[FunctionsDone, int], AbstractContextManager[object]]
 
 show: Show | None = None
-"""`with show(done, total)` around compiling about `total` functions."""
+"""Context manager, `show(done, total)`, that is entered while about `total` functions are compiled; None: none."""

@@ -1,8 +1,8 @@
-"""Compiling in two processes at once: while this one compiles what it needs first, another compiles what it needs later.
+"""Compiles in two processes in parallel: this process compiles the code that it needs first, another the code needed later.
 
-Numba compiles one function at a time in a process.  What one process compiles the other loads from the cache on disk
-(`compile_cache`), where a lock for each part decides which of them compiles it: so nothing depends on the other process, and
-where it does not start, or fails, this one compiles everything.
+Numba compiles one function at a time in a process.  Code that one process compiles, the other loads from the cache on disk
+(`compile_cache`), where a lock for each part decides which of them compiles it.  So nothing depends on the other process: if
+it does not start, or fails, this one compiles everything.
 
     python -m mpi_match.compute.compile_parts      the other process, which reads lines MODULE:FUNCTION=ARGUMENT
 """
@@ -24,15 +24,15 @@ from typing import Any, NamedTuple
 import mpi_match
 
 IDLE_S = 10.0
-"""The other process ends when it is asked for nothing for so long."""
+"""Seconds without a request after which the other process ends."""
 
 
 class Part(NamedTuple):
-    """What a function compiles.
+    """Code that a function compiles.
 
     what       its name for `compile_cache.compile_once`, which the function calls
     function   "module:name"
-    argument   what it is called with
+    argument   the function's argument; "" for none
     """
 
     what: str
@@ -47,23 +47,23 @@ class Part(NamedTuple):
 
 
 def compile_ahead(parts: Sequence[Part]) -> None:
-    """Have another process compile those of the parts that are not compiled; where there is only one core, do nothing.
+    """Have another process compile those of the parts that are not compiled yet; on a single core, do nothing.
 
-    It is one process, which compiles what later calls ask for after that: this one, which compiles too, needs a core.
+    There is one such process, which also compiles the parts of later calls; this process compiles too, so it needs a core.
     """
     from mpi_match.compute.compile_cache import is_compiled  # loads Numba
 
     missing = [part for part in parts if not is_compiled(part.what)]
     if not missing or not sys.executable or len(os.sched_getaffinity(0)) < 2:
         return
-    with suppress(OSError):  # no memory, no more processes, or it has ended
+    with suppress(OSError):  # out of memory or processes, or the process has ended
         asked: Any = _other_process().stdin
         asked.write("".join(f"{part.function}={part.argument}\n" for part in missing).encode())
 
 
 @cache
 def _other_process() -> subprocess.Popen[bytes]:
-    """The process that compiles what is written to it, a line for each part."""
+    """The process that compiles the parts written to it, one line each."""
     paths = [path for path in sys.path if path]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([*paths, str(Path(mpi_match.__file__).parent.parent)])}
     process = subprocess.Popen(
@@ -93,7 +93,7 @@ os.register_at_fork(after_in_child=_forked)
 
 
 def main() -> None:
-    """Compile what lines of the standard input name, until none comes for `IDLE_S` or they end."""
+    """Compile the parts that lines of standard input name, until it ends or no line arrives for `IDLE_S`."""
     asked = sys.stdin.fileno()
     while select.select([asked], [], [], IDLE_S)[0] and (lines := os.read(asked, 2**16)):
         for line in lines.decode().splitlines():

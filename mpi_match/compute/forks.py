@@ -1,9 +1,9 @@
-"""Makes locks and threads anew in a forked child process.
+"""Re-creates locks and threads in a forked child process.
 
-`fork` copies the memory of a process, but only the thread that calls it: the child has locks that a thread of its parent
-holds for ever, and pools of threads that are not there.  What has such a lock or pool says how to go on without
-(`renew_in_child`); a module does so for its own by `os.register_at_fork`.  `multiprocessing` forks on Linux up to Python
-3.13, and so do joblib, PyTorch's loaders, and web servers that load an application before they fork.
+`fork` copies the memory of a process, but only the calling thread: the child has locks that a thread of its parent holds for
+ever, and thread pools without threads.  An object with such a lock or pool registers a way to renew them (`renew_in_child`);
+a module uses `os.register_at_fork` for its own.  `multiprocessing` forks on Linux up to Python 3.13, and so do joblib,
+PyTorch's loaders, and web servers that load an application before they fork.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Protocol
 
 
 class Renewable(Protocol):
-    """Something with locks or threads."""
+    """An object with locks or threads."""
 
     def forked(self) -> None:
-        """Make them anew; called in a child process, before anything else runs there."""
+        """Re-create them; called in a child process, before anything else runs there."""
         ...
 
 

@@ -1,8 +1,8 @@
-"""The `and` of cache lines, 512 bits each, in vector registers.
+"""The bitwise `and` of cache lines, 512 bits each, in vector registers.
 
-Numba makes loops over arrays of unknown length into vectors, but not a value of eight words that stays in registers from one
-line to the next.  So this one loop is written in LLVM's own terms; LLVM splits a vector of 512 bits where the processor has
-shorter ones.
+Numba vectorises loops over arrays of unknown length, but cannot keep a value of eight words in registers from one line to
+the next.  So this one loop is written directly in LLVM IR; LLVM splits a vector of 512 bits if the processor has shorter
+ones.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numba.extending import intrinsic
 
 LINE_WORDS = 8
 AT_ONCE = 4
-"""Lines that are put together before it is asked whether anything is left: a wrong guess costs as much as some lines."""
+"""Lines that are combined between two tests for an empty result: a branch misprediction costs as much as several lines."""
 
 _cgutils: Any = cgutils
 _i64 = ir.IntType(64)
@@ -36,7 +36,7 @@ def _prefetch(_: Any, address: Any) -> Any:
 
 @intrinsic
 def _meet(_: Any, words: Any, places: Any, n: Any, offset: Any, result: Any) -> Any:
-    """See `meet`; addresses are integers."""
+    """Intrinsic of `meet`; addresses are integers."""
 
     def generate(_context: Any, builder: ir.IRBuilder, _signature: Any, values: Any) -> Any:
         words, places, n, offset, result = values
@@ -85,11 +85,11 @@ def _any(builder: ir.IRBuilder, line: Any) -> Any:
 
 
 prefetch: Any = _prefetch
-"""`prefetch(address)`: have the cache line at an address read, without waiting for it."""
+"""`prefetch(address)`: start to load the cache line at an address, without waiting for it."""
 meet: Any = _meet
-"""`meet(words, places, n, offset, result)`, numbers all: puts together, with `and`, the lines that begin at the words
-places[k] + offset, k < n, until nothing is left, and writes what is left to the eight words at `result`.  Returns a bit for
-each of these that is not zero, i64.
+"""`meet(words, places, n, offset, result)`, all integers: combines, with `and`, the lines that begin at the words places[k]
++ offset, k < n, until no bit is left, and writes the result to the eight words at `result`.  Returns, as i64, a bit for each
+of these words that is not zero.
 
 `words`, `places` (i64) and `result` are addresses (`array.ctypes.data`).
 """

@@ -1,8 +1,8 @@
 """Loads and stores at addresses, for compiled code that walks through many arrays a byte at a time.
 
-Numba passes an array as seven values and counts references to its owner at every call; a function that takes twenty arrays
-passes 140 values.  The scanner of JSON lines calls a dozen functions a line; with arrays as arguments it took eight times as
-long as with addresses.  Its arrays are in an `AddressTable`, and its functions take one integer for all of them:
+Numba passes an array as seven values and counts references to its owner at every call; a function with twenty arrays passes
+140 values.  The scanner of JSON lines calls a dozen functions per line; with arrays as arguments it took eight times as long
+as with addresses.  Its arrays are in an `AddressTable`, and its functions take one integer for all of them:
 
     load_u8(load_i64(tables, NAME_BYTES), 7)      byte 7 of the array that is number NAME_BYTES
 
@@ -45,7 +45,7 @@ def _load_anywhere(of: types.Type, as_: types.Type) -> Any:
 
 
 def _load(of: types.Type, as_: types.Type, *, constant: bool = False) -> Any:
-    """`load(base, i)`: item i of type `of` behind the address `base`, as a value of type `as_`."""
+    """`load(base, i)`: item i of the items of type `of` at the address `base`, as a value of type `as_`."""
 
     def load(_: Any, base: Any, i: Any) -> Any:
         def generate(context: Any, builder: Any, __: Any, values: Any) -> Any:
@@ -61,7 +61,8 @@ def _load(of: types.Type, as_: types.Type, *, constant: bool = False) -> Any:
 
 
 def _load_pair() -> Any:
-    """`load(base, i)`: the u64 of pair i, of 16 bytes, behind the address `base`, a multiple of 16; they never change."""
+    """`load(base, i)`: the two u64 of pair i, 16 bytes each, at the address `base`, a multiple of 16; the pairs never
+    change."""
 
     def load(_: Any, base: Any, i: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
@@ -101,7 +102,7 @@ def _f64_bits() -> Any:
 
 
 def _store(of: types.Type, as_: types.Type) -> Any:
-    """`store(base, i, value)`: make `value`, of type `as_`, item i of type `of` behind the address `base`."""
+    """`store(base, i, value)`: write `value`, of type `as_`, to item i of the items of type `of` at the address `base`."""
 
     def store(_: Any, base: Any, i: Any, value: Any) -> Any:
         def generate(context: Any, builder: Any, __: Any, values: Any) -> Any:

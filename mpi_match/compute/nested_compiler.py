@@ -1,9 +1,9 @@
-"""Compiles functions that are only parts of others: no further than their callers need.
+"""Compiles functions that are only called by other compiled functions, no further than their callers need.
 
-Numba optimises every function together with all that it calls, and makes machine code of it.  For a function that only other
-compiled functions call, both are done again in each caller, and a chain of calls is compiled once for each of its links.
-With this pipeline such a function stays as it was translated to LLVM; the function at the end of the chain, which Python
-calls, is optimised once with everything in it.  The machine code is the same; the scanners compile in about half the time.
+Numba optimises every function together with all its callees and generates machine code for it.  For a function that only
+other compiled functions call, every caller repeats both, and a chain of calls is compiled once for each of its links.  With
+this pipeline such a function remains LLVM IR; the function at the end of the chain, which Python calls, is optimised once
+with everything inlined.  The machine code is the same; the scanners compile in about half the time.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from numba.core.typed_passes import NativeLowering, NopythonRewrites
 
 
 class _UnfinishedLibrary(JITCodeLibrary):
-    """Code that others link, and that never runs by itself."""
+    """Code that other code links and that never runs by itself."""
 
     def _optimize_final_module(self) -> None:
-        """Leave it as it is."""
+        """Do not optimise."""
 
     def _finalize_final_module(self) -> None:
-        """End without machine code."""
+        """Finish without generating machine code."""
         self._final_module.__library = weakref.proxy(self)
         self._finalized = True
 
@@ -37,7 +37,7 @@ class _NestedLowering(NativeLowering):
     _name = "nested_lowering"
 
     def run_pass(self, state: Any) -> bool:
-        """Translate, and let callers find the result by an entry point that is never called."""
+        """Translate, and let callers find the result through an entry point that is never called."""
         library: Any = _UnfinishedLibrary(state.targetctx.codegen(), state.func_id.func_qualname)  # type: ignore[no-untyped-call]
         state.library = library
         library.enable_object_caching()
@@ -59,7 +59,7 @@ class NestedCompiler(CompilerBase):
         passes.passes = [
             (_NestedLowering if each is NativeLowering else each, about)
             for each, about in passes.passes
-            if each is not NopythonRewrites  # of expressions of whole arrays, which there are none of
+            if each is not NopythonRewrites  # they apply to expressions of whole arrays, which do not occur
         ]
         passes.finalize()
         return [passes]

@@ -1,20 +1,20 @@
-"""Sorting by all threads: a stable radix sort, running sums, and the bounds of groups in sorted arrays.
+"""Parallel sorting: a stable radix sort, running sums, and the bounds of equal items in sorted arrays.
 
-Building an index is little more than sorting: constraints by filter, filters by interface, keys by their features.  The keys
-are small integers, so no comparisons are needed.  They are distributed by one *digit* after the other, the lowest first;
-keys with equal digits keep their order, so that after the highest digit all keys are in order:
+Building an index consists mostly of sorting: constraints by filter, filters by interface, keys by their features.  The keys
+are small integers, so no comparisons are needed.  They are distributed by one *digit* after another, the lowest first. Keys
+with equal digits keep their order, so after the highest digit all keys are in order:
 
-    31 12 22 11   by the last digit:   31 11 12 22      by the first one as well:   11 12 22 31
+    31 12 22 11   by the last digit:   31 11 12 22      then by the first digit:   11 12 22 31
 
-A pass has two halves, in both of which every thread has a stretch of the keys to itself.  First each counts the digits of
-its stretch; then it moves its keys to the places that follow from the counts: behind all smaller digits, and behind the same
-digit in the stretches before.  No two threads write to one place, so no lock is needed, and the result does not depend on
-the number of threads.  A digit that all keys share is counted, and the pass is skipped.
+A pass has two halves, in which every thread works on its own *stretch*, a run of consecutive keys.  First each thread counts
+the digits of its stretch; then it moves its keys to the places that follow from the counts: after all smaller digits, and
+after the same digit in earlier stretches.  No two threads write to one place, so no lock is needed, and the result does not
+depend on the number of threads.  If all keys share a digit, the digit is counted but the pass is skipped.
 
-A digit has at most ten bits: then the places of a stretch, and the cache lines that it writes to, stay in a core's caches.
+A digit has at most ten bits, so that the places of a stretch, and the cache lines that it writes, stay in a core's caches.
 
 Serial passes and NumPy's sorts would dominate on a machine with 16 cores, and temporary arrays would cost twice, once to
-make and once to read.  Arrays are made by NumPy and filled here, because NumPy asks for huge pages.
+write and once to read.  Arrays are allocated by NumPy and filled here, because NumPy asks for huge pages.
 """
 
 from __future__ import annotations
@@ -37,23 +37,24 @@ DIGIT_BITS = 10
 T = TypeVar("T")
 
 ROW = np.dtype(np.uint32)
-"""Numbers of rows; `MAX_ROWS` of them at most."""
+"""Dtype of row numbers, of which there are at most `MAX_ROWS`."""
 MAX_ROWS = 2**32 - 1
 LEAST_ROWS = 4096
-"""Fewer rows are not worth another thread."""
+"""Rows that are worth another thread."""
 SORTED_BYTES = 2**25
-"""Copies of fewer bytes are made by one thread."""
+"""Bytes of the smallest copy that several threads make."""
 
 
 def stretches_of(n: int, least: int | None = None) -> int:
-    """Into how many stretches n rows are divided: one for each thread, or a single one for fewer than `least` rows."""
+    """Number of stretches into which n rows are divided: one for each thread, or a single one for fewer than `least`
+    rows."""
     least = LEAST_ROWS if least is None else least
-    return min(numba.get_num_threads(), 1 + n // least) if n >= least else 1  # to ask Numba takes a microsecond
+    return min(numba.get_num_threads(), 1 + n // least) if n >= least else 1  # asking Numba takes a microsecond
 
 
 @contextmanager
 def at_most(threads: int | None) -> Iterator[None]:
-    """At most so many threads in the body; all that there are if None."""
+    """Use at most `threads` threads in the body; None: all available ones."""
     before = numba.get_num_threads()
     numba.set_num_threads(min(threads or before, before))
     try:
@@ -63,19 +64,19 @@ def at_most(threads: int | None) -> Iterator[None]:
 
 
 def in_stretches(n: int, kernel: Callable[..., T], *arguments: Any, least: int | None = None) -> list[T]:
-    """Work on n rows by all threads: the results of `kernel(stretch, n_stretches, *arguments)` for each stretch.
+    """Process n rows with all threads; returns the result of `kernel(stretch, n_stretches, *arguments)` for each stretch.
 
-    `least` rows are worth another thread, `LEAST_ROWS` if not given.
+    `least` rows are worth another thread; the default is `LEAST_ROWS`.
     """
     n_stretches = stretches_of(n, least)
     return by_threads(n_stretches, lambda stretch: kernel(stretch, n_stretches, *arguments))
 
 
 def by_threads(n: int, work: Callable[[int], T], stop: Callable[[], object] | None = None) -> list[T]:
-    """The results of `work(thread)` for each of n threads, of which the calling one is the first.
+    """Return the results of `work(thread)` for each of n threads; the calling thread is the first.
 
-    With fewer cores some work one after the other, so none may wait for another.  Raises what one of them raised, or an
-    interrupt, after all of them have ended, which `stop` may make sooner: so nothing is at work on what the caller dropped.
+    With fewer cores some run one after another, so none may wait for another.  Raises what one of them raised, or an
+    interrupt, after all of them have ended; `stop` may make them end sooner.  So no thread still uses what the caller drops.
     """
     if n == 1:
         return [work(0)]
@@ -99,7 +100,7 @@ def by_threads(n: int, work: Callable[[int], T], stop: Callable[[], object] | No
 
 
 def wait_for_all(locks: Iterable[threading.Lock]) -> None:
-    """Wait until each of these locks was free, whatever interrupts it: who holds one ends soon."""
+    """Wait until each of these locks has been free, despite interrupts: the holders end soon."""
     for lock in locks:
         while True:
             try:
@@ -118,8 +119,8 @@ os.register_at_fork(after_in_child=_threads.cache_clear)  # a child has none of 
 
 
 def copy(to: Array, source: Array) -> None:
-    """Copy a one-dimensional array into another of its length; a long one by all threads, since a single one neither reads
-    memory nor faults pages in as fast as a GPU consumes it."""
+    """Copy a one-dimensional array into another of the same length.  Long arrays are copied by all threads, because a single
+    thread neither reads memory nor faults in pages as fast as a GPU consumes them."""
     if source.nbytes < SORTED_BYTES:
         to[:] = source
     else:
@@ -132,7 +133,7 @@ def _copy_stretch(stretch: int, n_stretches: int, to: Array, source: Array) -> N
 
 
 class NumberedKeys(NamedTuple):
-    """Keys to sort, u32[n] or u64[n], and the row that each came from, u32[n]."""
+    """Keys to sort, u32[n] or u64[n], and the row of each key, u32[n]."""
 
     key: Array
     row: Array
@@ -145,16 +146,17 @@ def stretch_of(n: int, stretch: int, n_stretches: int) -> range:
 
 
 def digits_of(largest: int) -> tuple[int, int]:
-    """How many digits a number up to `largest` has for sorting, and the bits of each: as few as `DIGIT_BITS` allows."""
+    """The number of digits for sorting numbers up to `largest`, and the bits of each: as few digits as `DIGIT_BITS`
+    allows."""
     n_bits = largest.bit_length()
     n_digits = -(-n_bits // DIGIT_BITS)
     return n_digits, -(-n_bits // n_digits) if n_digits else 0
 
 
 def stable_order(keys: Array, largest: int) -> Array:
-    """u32[n]: the rows in the order of their keys, equal ones as they come.
+    """u32[n]: the order of rows by key; rows with equal keys keep their order.
 
-    Parameters: `keys` u32[n] or u64[n], n <= MAX_ROWS; `largest` bounds them.
+    Parameters: `keys` u32[n] or u64[n], n <= MAX_ROWS; `largest` is their upper bound.
     """
     n_digits, width = digits_of(largest)
     source = NumberedKeys(keys, np.empty(len(keys), ROW))
@@ -177,14 +179,14 @@ def stable_order(keys: Array, largest: int) -> Array:
 
 @jit
 def _number(stretch: int, n_stretches: int, order: Array) -> None:
-    """0, 1, 2, ..."""
+    """Write 0, 1, 2, ... to `order`."""
     for i in stretch_of(len(order), stretch, n_stretches):
         order[i] = i
 
 
 @jit
 def _count_digits(stretch: int, n_stretches: int, keys: Array, shift: np.uint64, counts: Array) -> None:
-    """Fill `counts` i64[n_stretches, n_digits]: how often each digit occurs in each stretch of the keys."""
+    """Fill `counts` i64[n_stretches, n_digits] with the number of occurrences of each digit in each stretch of the keys."""
     n, n_digits = len(keys), counts.shape[1]
     mask = np.uint64(n_digits - 1)
     for digit in range(n_digits):
@@ -195,7 +197,7 @@ def _count_digits(stretch: int, n_stretches: int, keys: Array, shift: np.uint64,
 
 @jit
 def first_places(counts: Array, n: int) -> bool:
-    """From counts to the first place of each stretch's each digit.  True if all keys have the same digit."""
+    """Replace counts by the first place of each digit of each stretch.  Returns True if all keys have the same digit."""
     n_stretches, n_digits = counts.shape
     place = 0
     for digit in range(n_digits):
@@ -219,7 +221,7 @@ def _distribute(
     places: Array,
     target: NumberedKeys,
 ) -> None:
-    """Copy every key and its row (if not `numbered`: its position) to the next place of its digit in `target`."""
+    """Copy every key and its row (or, if not `numbered`, its position) to the next place of its digit in `target`."""
     keys, rows, target_keys, target_rows = source.key, source.row, target.key, target.row
     n, n_digits = len(keys), places.shape[1]
     mask = np.uint64(n_digits - 1)
@@ -232,7 +234,7 @@ def _distribute(
 
 
 def running_sum(sizes: Array, start: int = 0) -> Array:
-    """i64[n + 1]: the offsets of lists of these sizes that are stored end to end from `start`."""
+    """i64[n + 1]: the offsets of lists of these sizes that are stored without gaps from `start` on."""
     offsets = np.empty(len(sizes) + 1, np.int64)
     before = np.full(stretches_of(len(sizes)) + 1, start, np.int64)
     in_stretches(len(sizes), _sum_stretches, sizes, before)
@@ -242,7 +244,7 @@ def running_sum(sizes: Array, start: int = 0) -> Array:
 
 @jit
 def _sum_stretches(stretch: int, n_stretches: int, sizes: Array, before: Array) -> None:
-    """The sum of every stretch of the sizes."""
+    """Sum the sizes of every stretch."""
     n = len(sizes)
     total = np.int64(0)
     for i in stretch_of(n, stretch, n_stretches):
@@ -252,7 +254,7 @@ def _sum_stretches(stretch: int, n_stretches: int, sizes: Array, before: Array) 
 
 @jit
 def _sum_within(stretch: int, n_stretches: int, sizes: Array, before: Array, offsets: Array) -> None:
-    """Running sums of every stretch, on top of what is before it."""
+    """Compute the running sums within every stretch, starting from the sum of all before it."""
     n = len(sizes)
     offsets[0] = before[0]
     total = before[stretch]
@@ -268,7 +270,7 @@ def find_bounds(owner: Array, bounds: Array) -> None:
 
 @jit
 def _find_bounds(stretch: int, n_stretches: int, owner: Array, bounds: Array) -> None:
-    """A row that begins an owner writes its bound, and those of the owners before it that have no row."""
+    """The first row of an owner writes its bound, and those of the preceding owners without rows."""
     n = len(owner)
     for i in stretch_of(n + 1, stretch, n_stretches):
         first = np.int64(owner[i - 1]) + 1 if i else np.int64(0)
@@ -291,7 +293,7 @@ def owner_of(bounds: Array, row: int) -> int:
 
 
 def take(items: Array, order: Array) -> Array:
-    """`items[order]` of u32[n] or the like."""
+    """`items[order]` of a one-dimensional array."""
     taken = np.empty(len(order), items.dtype)
     in_stretches(len(order), _take, items, order, taken)
     return taken
@@ -305,7 +307,7 @@ def _take(stretch: int, n_stretches: int, items: Array, order: Array, taken: Arr
 
 
 def take_rows(items: Array, order: Array) -> Array:
-    """`items[order]` of rows."""
+    """`items[order]` of a two-dimensional array."""
     taken = np.empty((len(order), items.shape[1]), items.dtype)
     in_stretches(len(order), _take_rows, items, order, taken)
     return taken

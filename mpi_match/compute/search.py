@@ -6,7 +6,7 @@ import numpy as np
 
 
 def lower_bound(ascending, first, last, value):  # type: ignore[no-untyped-def]
-    """The first place of ascending[first:last] whose number is at least `value` i64, or `last`."""
+    """The first index in ascending[first:last] whose number is at least `value` i64, or `last`."""
     while first < last:
         middle = (first + last) >> 1
         if np.int64(ascending[middle]) < value:

@@ -1,4 +1,4 @@
-"""Sorting part of an array: of few values mostly, or of a good share of all ids.
+"""Sorts part of an array: usually a few values, or a large fraction of all ids.
 
 Numba's own sort takes longer to compile than a quarter of the search of `keyed`.
 """
@@ -13,9 +13,9 @@ from mpi_match.compute.bits import popcount
 from mpi_match.compute.compile_cache import nested
 
 MOST_INSERTED = 64
-"""So many values are sorted by insertion, more as a heap."""
+"""Most values that are sorted by insertion; more are sorted as a heap."""
 WORDS_PER_ID = 8
-"""Ids are marked instead, where there are at most so many words of marks for each of them."""
+"""Most words of marks, per id to sort, for which ids are sorted by marking them."""
 _ONE = np.uint64(1)
 
 
@@ -23,7 +23,7 @@ _ONE = np.uint64(1)
 def sort_ids(ids: Any, first: Any, last: Any, marks: Any) -> None:
     """Sort ids[first:last], which are distinct, in place.
 
-    `marks` u64 has a bit for each id that there can be; all are 0, before and afterwards.
+    `marks` u64 has a bit for each possible id; all are 0, before and afterwards.
     """
     if last - first <= MOST_INSERTED or len(marks) > WORDS_PER_ID * (last - first):
         sort_part(ids, first, last)
@@ -56,7 +56,7 @@ def sort_part(values: Any, first: Any, last: Any) -> None:
 
 @nested
 def _sort_heap(values: Any) -> None:
-    """Sort in place by a heap: item i is none of the smaller ones of 2i + 1 and 2i + 2."""
+    """Sort in place by a heap: item i is at least as large as items 2i + 1 and 2i + 2."""
     start, end = len(values) >> 1, len(values)
     while end > 1:
         if start > 0:

@@ -1,19 +1,20 @@
 """Atomics, a mutex and a barrier for threads that stay inside compiled code.
 
-The phases of matching one event last some 20 µs, less than a lock of Python takes, or than Numba needs to begin a parallel
-loop.  So threads meet here without leaving compiled code: each spins on a word of memory, at first without pause, then it
-gives its core to others between two looks, and after a millisecond it sleeps a little.  More threads than cores are
-therefore slow, but they never hang.
+The phases of matching one event last some 20 µs, less than a Python lock takes, or than Numba needs to start a parallel
+loop.  So threads meet here without leaving compiled code.  Each spins on a word of memory, at first without pause; then it
+yields its core between two polls, and after a millisecond it sleeps briefly.  More threads than cores are therefore slow,
+but they never hang.
 
-A *cell* is an i64 with cache lines of its own, so that threads that use different cells do not slow each other down.  It is
-given by its address (`Cells.address`).  A mutex is a cell, a barrier two in a row:
+A *cell* is an i64 on its own cache lines, so that threads that use different cells do not slow each other down.  It is
+passed as an address (`Cells.address`).  A mutex is one cell, a barrier two consecutive ones:
 
-    arrived      how many threads wait
-    generation   how often the barrier has opened: waiting threads look at it
+    arrived      number of waiting threads
+    generation   number of times the barrier has opened; waiting threads poll it
 
-All that wait also look at a cell `stop`.  Once it is not 0 nobody waits any longer, for instance for a thread that failed.
+All waiting threads also poll a cell `stop`.  Once it is not 0, no thread waits any longer, for instance for a thread that
+failed.
 
-Only for compiled code, apart from `Cells`.  Addresses are not checked.
+Only for compiled code, except `Cells`.  Addresses are not checked.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from numba.extending import intrinsic
 from mpi_match.compute.compile_cache import inlined, nested
 
 CELL_BYTES = 128
-"""Two cache lines: processors fetch them in pairs."""
+"""Bytes of a cell: two cache lines, because processors fetch them in pairs."""
 BARRIER_CELLS = 2
 
 SPINS, YIELDS = 500, 2000
-"""Looks at a cell before the core is given to others between two looks, and before a thread sleeps between them."""
+"""Polls of a cell before a thread yields its core between two polls, and before it sleeps between them."""
 SLEEP_US = 50
 
 LAST_ARRIVED, PASSED, STOPPED = range(3)
@@ -39,7 +40,7 @@ LAST_ARRIVED, PASSED, STOPPED = range(3)
 
 
 class Cells:
-    """n cells, 0 at first; they exist as long as this object does."""
+    """Array of n cells, initially 0, which exist as long as this object."""
 
     def __init__(self, n: int) -> None:
         self._memory = np.zeros((n + 1) * CELL_BYTES // 8, np.int64)
@@ -47,7 +48,7 @@ class Cells:
         self._cells = self._memory[first // 8 :][: n * CELL_BYTES // 8 : CELL_BYTES // 8]
 
     def address(self, i: int = 0) -> int:
-        """The address of cell i; the next one is CELL_BYTES behind it."""
+        """The address of cell i; the next one is CELL_BYTES further."""
         return int(self._cells.ctypes.data) + i * CELL_BYTES
 
     def __getitem__(self, i: int) -> int:
@@ -88,7 +89,7 @@ def _exchange(_: Any, cell: Any, expected: Any, value: Any) -> Any:
 
 
 def _update(operation: str) -> Any:
-    """`update(address, operand)`: apply an operation of LLVM's `atomicrmw`; returns the value before."""
+    """`update(address, operand)`: apply an operation of LLVM's `atomicrmw`; returns the old value."""
 
     def update(_: Any, address: Any, operand: Any) -> Any:
         def generate(context: Any, builder: Any, __: Any, values: Any) -> Any:
@@ -100,17 +101,17 @@ def _update(operation: str) -> Any:
 
 
 atomic_load: Any = _load
-"""The value of a cell; later reads see what its writer had written before."""
+"""`(cell)`: the value of a cell; later reads see what its writer had written before."""
 atomic_store: Any = _store
-"""Write a cell; who reads the value sees all that was written before it."""
+"""`(cell, value)`: write a cell; a thread that reads the value sees all that was written before it."""
 compare_exchange: Any = _exchange
-"""`(cell, expected, value)`: make `value` the value of a cell if it is `expected` now.  Was it?"""
+"""`(cell, expected, value)`: write `value` to a cell if it holds `expected`; returns True if it did."""
 atomic_add = _update("add")
-"""Add to a cell; returns the value before."""
+"""`(cell, value)`: add to a cell; returns the old value."""
 atomic_or = _update("or")
-"""Set bits of the word at an address."""
+"""`(address, bits)`: set bits of the word at an address."""
 atomic_and = _update("and")
-"""Keep bits of the word at an address, clear the others."""
+"""`(address, bits)`: clear all other bits of the word at an address."""
 
 _sched_yield: Any = types.ExternalFunction("sched_yield", types.int32())
 _usleep: Any = types.ExternalFunction("usleep", types.int32(types.uint32))
@@ -118,7 +119,7 @@ _usleep: Any = types.ExternalFunction("usleep", types.int32(types.uint32))
 
 @nested
 def relax(looks: Any) -> None:
-    """Between two looks at a cell, `looks` of which were in vain: nothing, then a yield, then a short sleep."""
+    """Pause between two polls of a cell, after `looks` polls in vain: not at all, then a yield, then a short sleep."""
     if looks >= YIELDS:
         _usleep(SLEEP_US)
     elif looks >= SPINS:
@@ -127,7 +128,7 @@ def relax(looks: Any) -> None:
 
 @inlined
 def lock(mutex: Any, stop: Any) -> Any:
-    """Wait for a mutex and take it.  False, without it, once `stop` is set."""
+    """Wait for a mutex and take it.  Returns False, without it, once `stop` is set."""
     looks = 0
     while atomic_load(mutex) != 0 or not compare_exchange(mutex, 0, 1):
         if atomic_load(stop) != 0:
@@ -139,7 +140,7 @@ def lock(mutex: Any, stop: Any) -> Any:
 
 @inlined
 def unlock(mutex: Any) -> None:
-    """Free a mutex that this thread holds."""
+    """Release a mutex that this thread holds."""
     atomic_store(mutex, 0)
 
 
@@ -147,9 +148,9 @@ def unlock(mutex: Any) -> None:
 def arrive(barrier: Any, n: Any, stop: Any) -> Any:
     """Wait for n threads at a barrier.
 
-    LAST_ARRIVED       this thread came last: the others wait on, until it calls `release`
-    PASSED     the last thread has released this one
-    STOPPED    `stop` is set
+    LAST_ARRIVED   this thread arrived last: the others wait until it calls `release`
+    PASSED         the last thread has released this one
+    STOPPED        `stop` is set
     """
     generation = atomic_load(barrier + CELL_BYTES)
     if atomic_add(barrier, 1) == n - 1:
@@ -165,6 +166,6 @@ def arrive(barrier: Any, n: Any, stop: Any) -> Any:
 
 @inlined
 def release(barrier: Any) -> None:
-    """Let the threads go that wait at a barrier; by the one that came last."""
+    """Release the threads that wait at a barrier; called by the one that arrived last."""
     atomic_store(barrier, 0)
     atomic_add(barrier + CELL_BYTES, 1)

@@ -1,7 +1,7 @@
-"""Vectors and words of bytes for compiled code on CPUs: one look at 64 bytes of text, or at 8.
+"""Vectors and words of bytes for compiled code on CPUs, which tests 64 bytes of text, or 8, at once.
 
-LLVM makes of each function a few instructions of whatever vectors the processor has (two of 32 bytes with AVX2, four of 16
-without).  A mask is a u64 with a bit for each of 64 bytes, the first the lowest.
+LLVM compiles each function to a few instructions of whatever vectors the processor has (two of 32 bytes with AVX2, four of
+16 without).  A mask is a u64 with a bit for each of 64 bytes; the lowest bit is the first byte.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ class _Bytes:
         return ir.Constant(ir.VectorType(_BYTE, VECTOR_BYTES), [byte] * VECTOR_BYTES)
 
     def are(self, *chars: str) -> Any:
-        """The bytes that are one of some characters."""
+        """Mask of the bytes that are one of some characters."""
         found = [self._builder.icmp_unsigned("==", self._loaded, self._constant(ord(char))) for char in chars]
         return self.any(*found)
 
     def any(self, *found: Any) -> Any:
-        """The bytes that are in one mask at least."""
+        """The union of masks."""
         whole = found[0]
         for each in found[1:]:
             whole = self._builder.or_(whole, each)
         return whole
 
     def below(self, byte: int) -> Any:
-        """The bytes below another one, as signed numbers: those beyond ASCII are negative."""
+        """Mask of the bytes below `byte`, compared as signed numbers: bytes beyond ASCII are negative."""
         return self._builder.icmp_signed("<", self._loaded, self._constant(byte))
 
     def lower_case(self) -> _Bytes:
-        """Every byte with bit 5 set: `{` for `[`, `}` for `]`."""
+        """The bytes with bit 5 set: `{` for `[`, `}` for `]`."""
         return _Bytes(self._builder, self._builder.or_(self._loaded, self._constant(32)))
 
 
 def _masks(find: Callable[[_Bytes], list[Any]], n: int) -> Any:
-    """`masks(address)`: the n masks that `find` makes of 64 bytes."""
+    """Make the intrinsic `masks(address)`: the n masks that `find` makes of 64 bytes."""
 
     def masks(_: Any, address: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
@@ -69,7 +69,7 @@ def _masks(find: Callable[[_Bytes], list[Any]], n: int) -> Any:
 
 
 class JsonMasks(NamedTuple):
-    """What bytes of JSON are."""
+    """Masks of the classes of bytes in JSON."""
 
     quotes: np.uint64
     backslashes: np.uint64
@@ -102,27 +102,28 @@ _masks_of_ends: Any = _masks(lambda text: [text.any(text.are('"', "\\"), text.be
 
 @inlined
 def json_masks(address: int) -> JsonMasks:
-    """Quotes; backslashes; brackets, braces, colons and commas; blanks without line feeds; bytes below 32 and beyond ASCII;
-    bytes beyond ASCII; line feeds."""
+    """Masks of 64 bytes of JSON: quotes; backslashes; brackets, braces, colons and commas; blanks without line feeds; bytes
+    below 32 and beyond ASCII; bytes beyond ASCII; line feeds."""
     quotes, backslashes, brackets, blanks, controls, beyond_ascii, line_feeds = _masks_of_json(address)
     return JsonMasks(quotes, backslashes, brackets, blanks, controls, beyond_ascii, line_feeds)
 
 
 @inlined
 def escape_masks(address: int) -> Any:
-    """The bytes that may stand behind a backslash, and those of them that are `u`."""
+    """Masks of the bytes that may follow a backslash, and of those of them that are `u`."""
     return _masks_of_escapes(address)
 
 
 @inlined
 def text_ends(address: int) -> Any:
-    """Bytes that are not plain text in a string of JSON: quotes, backslashes, control characters, and all beyond ASCII."""
+    """Mask of the bytes that are not plain text in a JSON string: quotes, backslashes, control characters, and all beyond
+    ASCII."""
     return _masks_of_ends(address)[0]
 
 
 @inlined
 def quotes(address: int) -> Any:
-    """Bytes that are quotes."""
+    """Mask of the quotes."""
     return _masks_of_quotes(address)[0]
 
 
@@ -134,24 +135,24 @@ def _trailing_zeros(_: Any, word: Any) -> Any:
     return types.uint64(types.uint64), generate
 
 
-_zeros: Any = _trailing_zeros  # whose callers do not give the first argument
+_zeros: Any = _trailing_zeros  # callers omit the first argument
 
 
 @inlined
 def lowest_bit(word: np.uint64) -> Any:
-    """Number of the lowest bit that is set, i64; 64 without any."""
+    """Number of the lowest set bit, i64; 64 if there is none."""
     return np.int64(_zeros(np.uint64(word)))
 
 
 @inlined
 def bits_below(word: np.uint64) -> Any:
-    """All bits below the lowest that is set; all bits without any."""
+    """All bits below the lowest set bit; all bits if there is none."""
     return (word - np.uint64(1)) & ~word
 
 
 @inlined
 def inside(marks: np.uint64) -> Any:
-    """The bits from each odd mark up to the next even one, which is left out."""
+    """The bits from each odd mark up to the next even one, which is excluded."""
     for shift in (1, 2, 4, 8, 16, 32):
         marks ^= marks << np.uint64(shift)
     return marks
@@ -159,13 +160,13 @@ def inside(marks: np.uint64) -> Any:
 
 @inlined
 def fits(address: int) -> bool:
-    """Tells if the 64 bytes from an address on are on one page, and may be read wherever the first may."""
+    """True if the 64 bytes from an address on lie on one page, so that they may be read wherever the first may."""
     return address & (_PAGE - 1) <= _PAGE - VECTOR_BYTES
 
 
 @nested
 def word_by_bytes(data: int, at: int, n: int) -> np.uint64:
-    """The word of n bytes, at most 8, the first the lowest; nothing behind them is read."""
+    """The word of n bytes, at most 8, the first byte lowest; no byte after them is read."""
     word = np.uint64(0)
     for k in range(n):
         word |= np.uint64(load_u8(data, at + k)) << np.uint64(8 * k)
@@ -174,7 +175,7 @@ def word_by_bytes(data: int, at: int, n: int) -> np.uint64:
 
 @inlined
 def word_at(data: int, at: int, n: int) -> Any:
-    """The same, on a CPU, which may read more of the same page."""
+    """Like `word_by_bytes`, but faster on a CPU; may read more bytes of the same page."""
     if fits(data + at):
         return any_u64(data + at) & (~np.uint64(0) >> np.uint64(64 - 8 * n)) if n > 0 else np.uint64(0)
     return word_by_bytes(data, at, n)

@@ -13,10 +13,11 @@ OptionValue = str | int | float | bool
 class Option:
     """One option of an engine.
 
-    default   its value when none is given; all its values have the default's type says      its effect, in one line section
-    the section of the paper that describes it; "ours" for an addition of this program choices   its possible values; if
-    empty, every number from `least` to `most` measured  a value that makes answers inexact and that only `bench` may choose;
-    None if there is none
+    default   its value when none is given; all its values have the default's type
+    says      its effect, in one line
+    section   the section of the paper that describes it; "ours" for an addition of this program
+    choices   its possible values; if empty, every number from `least` to `most`
+    measured  a value that makes answers inexact and that only `bench` may choose; None if there is none
     """
 
     name: str

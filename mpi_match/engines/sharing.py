@@ -56,8 +56,8 @@ class ScratchSets(Generic[S]):
 
     No reference to the engine is kept, so its memory is freed with the last reference elsewhere.
 
-    free          unused sets; the one used last is taken first is_changing   True while an update is in progress, and after
-    one that was interrupted
+    free          unused sets; the one used last is taken first
+    is_changing   True while an update is in progress, and after one that was interrupted
     """
 
     def __init__(self, engine: Any, make: Callable[[Any], S]) -> None:

@@ -1,10 +1,10 @@
 """Answers as Arrow: for pandas, polars, DuckDB and every other reader of its C stream interface.
 
     event        int64
-    id           string, null for an event without one; only where events have ids
-    interfaces   list of dictionary of strings; of filters (`filters`) list of uint32
+    id           string, null for an event without one; only if events have ids
+    interfaces   list of dictionary of strings; for filters (`filters`) list of uint32
 
-The ids of answers are the indices of the dictionary, in their own type and not copied; every batch has the same dictionary.
+The ids of answers are the indices of the dictionary, in their own dtype and not copied; every batch has the same dictionary.
 Needs pyarrow, which is imported when a function is called.
 """
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BATCH_EVENTS, BATCH_IDS = 2**16, 2**20
-"""Events, and ids in their answers, of a batch: whichever is reached first, but one event at least."""
+"""Most events of a batch, and most ids in its answers, whichever is reached first; a batch has at least one event."""
 
 
 def batch_bounds(matches: Matches) -> Iterator[tuple[int, int]]:
-    """The first event of each batch, and the one after its last."""
+    """Yield the first event of each batch, and the one after its last."""
     start = 0
     while start < matches.n_events:
         most_ids = int(matches.offsets[start]) + BATCH_IDS
@@ -47,9 +47,9 @@ class ArrowAnswers:
         self._names = None if unit == "filter" else pa.array(names, pa.string())
 
     def batch(self, first: int, matches: Matches, event_ids: Strings | None, *, decoded: bool = False) -> pa.RecordBatch:
-        """The answers of consecutive events, of which the first has the number `first`; with `decoded` without a dictionary.
+        """The answers of consecutive events, numbered from `first` on; with `decoded`, without a dictionary.
 
-        `event_ids` are those of the same events.
+        `event_ids` are the ids of the same events.
         """
         import pyarrow as pa
 
@@ -77,7 +77,7 @@ class ArrowAnswers:
 
 
 def _text(strings: Strings) -> pa.Array:
-    """Strings as an array in which the empty ones are null."""
+    """Strings as an array, with null for empty strings."""
     import pyarrow as pa
 
     validity = np.packbits(np.diff(strings.offsets) > 0, bitorder="little")

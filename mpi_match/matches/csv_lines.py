@@ -6,7 +6,7 @@
     1,reading-44,                an event without matches has one record, without an interface
     2,reading-45,""              an interface whose label is the empty text
 
-The id is only where events have ids; of matched filters the last column is `filter`, their numbers in the table.
+The column `id` exists only if events have ids.  For matched filters the last column is `filter`, their numbers in the table.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class CsvWriter:
     def __init__(self, unit: str, labels: Strings) -> None:
         self._unit, self._is_number = unit, unit == "filter" or not len(labels)
         names = Strings.of(_cell(label) or b'""' for label in labels)
-        self._names = Strings(np.array(names.data), names.offsets)  # read-only arrays are another type to Numba
+        self._names = Strings(np.array(names.data), names.offsets)  # to Numba, read-only arrays are another type
 
     def head(self, with_ids: bool) -> bytes:
         """The header."""
         return f"event,{'id,' if with_ids else ''}{self._unit}\n".encode()
 
     def lines(self, first: int, matches: Matches, event_ids: Strings | None) -> Iterator[Array]:
-        """The records u8 of consecutive events, in pieces; the first event has the number `first`."""
+        """Yield the records u8 of consecutive events, in pieces; the first event has the number `first`."""
         n, offsets, found = matches.n_events, matches.offsets, matches.ids.astype(np.uint32)
         bounds = [stretch * n // stretches_of(n) for stretch in range(stretches_of(n) + 1)]
         ids = Strings.of(map(_cell, event_ids or ()))
@@ -62,7 +62,7 @@ class CsvWriter:
 
 
 def _cell(text: bytes) -> bytes:
-    """The text as a cell of CSV, in quotes where it needs them."""
+    """The text as a cell of CSV, quoted if necessary."""
     if any(special in text for special in (b'"', b",", b"\n", b"\r")):
         return b'"' + text.replace(b'"', b'""') + b'"'
     return text
@@ -70,7 +70,7 @@ def _cell(text: bytes) -> bytes:
 
 @nested
 def _put_head(out: Array, at: int, event: int, id_: tuple[int, int], ids: Array, with_ids: bool) -> int:
-    """Append the cells before the last; where they end."""
+    """Append the cells before the last; returns the index of their end."""
     at = put_integer(out, at, event)
     out[at] = 44
     at += 1
@@ -90,7 +90,7 @@ def _fill(
     pools: tuple[Array, Array, Array, Array],
     how: tuple[bool, bool],
 ) -> int:
-    """Fill `out` with the records of some events; how many bytes they are.
+    """Fill `out` with the records of some events; returns their number of bytes.
 
     `events`: the first, the one after the last, and the number of event 0.
     """

@@ -1,4 +1,4 @@
-"""Files of answers: written incrementally, read whole; an index joins the parts that workers have written."""
+"""Files of answers: written incrementally, read whole.  An index joins the parts that workers have written."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 class MatchesWriter:
     """Writes answers to a file incrementally, in event order.
 
-    `unit` is "interface" or "filter"; `labels` are the names of the ids (empty when they have none); `attributes` go to the
-    root (table digest, engine, ...: nothing that differs between runs that must give identical files).  `temporary` is the
-    name until the file is complete (see `Writer`).  `with_event_ids`: the file has the publishers' ids of the events, too.
+    `unit` is "interface" or "filter"; `labels` are the names of the ids (empty if they have none); `attributes` are written
+    to the root (table digest, engine, ...: nothing that differs between runs that must give identical files).  `temporary`
+    is the file's name until it is complete (see `Writer`).  With `with_event_ids` the file also has the publishers' ids of
+    the events.
     """
 
     def __init__(
@@ -74,20 +75,21 @@ class MatchesWriter:
         return self._counts, self._ids
 
     def sync(self) -> None:
-        """Write everything to the disk."""
+        """Write everything to disk."""
         self._writer.sync()
 
     def append(self, matches: Matches, event_ids: Strings | None = None, event_rows: Strings | None = None) -> None:
-        """The answers of the next events, and their ids (empty for an event without one) if the file has them; no rows."""
+        """Append the answers of the next events, and their ids (empty for an event without one) if the file has them; rows
+        are ignored."""
         self.append_raw(matches.counts, matches.ids)
         if event_ids is not None:
             self._id_offsets.append(event_ids.offsets[1:] + self._id_data.n_rows)
             self._id_data.append(event_ids.data)
 
     def append_raw(self, counts: Array, ids: Array) -> None:
-        """The same from counts and ids as they travel.
+        """Append answers as counts and ids in their wire format.
 
-        The ids of a chunk of counts are appended before its last count, however answers are divided: so the order of chunks
+        The ids of a chunk of counts are appended before its last count, however answers are divided.  So the order of chunks
         in the file depends on the answers alone.
         """
         event = match = 0
@@ -140,7 +142,7 @@ class MatchesFile:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> MatchesFile:
-        """Read and check a file.  Raises StorageError; IncompleteError when the run that writes it has not ended."""
+        """Read and check a file.  Raises StorageError; IncompleteError if the run that writes it has not ended."""
         refuse_incomplete(Path(path))
         with Reader(path, MATCHES) as reader:
             labels = Strings.read(reader, "labels")
@@ -161,10 +163,10 @@ class MatchesFile:
         )
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """The Arrow C stream of the same: `polars.DataFrame(answers)`, and so in other libraries."""
+        """The Arrow C stream of the answers: `polars.DataFrame(answers)`, and likewise in other libraries."""
         return self.to_arrow().__arrow_c_stream__(requested_schema)
 
     def rows(self) -> Iterator[list[str]]:
-        """Labels of each event's ids (the ids themselves as text if they have no labels)."""
+        """Yield the labels of each event's ids (the ids themselves as text if they have no labels)."""
         names = [label.decode() for label in self.labels] or [str(i) for i in range(self.matches.n_ids)]
         return ([names[i] for i in self.matches[event]] for event in range(self.matches.n_events))

@@ -1,10 +1,10 @@
-"""Answers as JSON lines, in compiled code: the bytes that `json.dumps(row, ensure_ascii=False)` would give.
+"""Answers as JSON lines, in compiled code: the same bytes as `json.dumps(row, ensure_ascii=False)`.
 
     {"event": 0, "interfaces": ["mobile-7", "mobile-8"]}
     {"event": 1, "id": "reading-44", "interfaces": []}
-    {"event": 2, "interfaces": [], "row": {"temp": 31}}       where rows are asked for: the row's own bytes, null if rejected
+    {"event": 2, "interfaces": [], "row": {"temp": 31}}       if rows are requested: the row's own bytes, null if rejected
 
-Each thread writes the lines of a range of events into an array of its own.  Labels are written as JSON once.
+Each thread writes the lines of a range of events into its own array.  Labels are converted to JSON once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class LineWriter:
         self._is_number = unit == "filter" or not len(labels)
         self._quotes = unit != "filter"
         names = Strings.of(json.dumps(label.decode(), ensure_ascii=False).encode() for label in labels)
-        self._names = Strings(np.array(names.data), names.offsets)  # read-only arrays are another type to Numba
+        self._names = Strings(np.array(names.data), names.offsets)  # to Numba, read-only arrays are another type
         key = f', "{unit}s": ['.encode()
         texts = (b'{"event": ', b', "id": ', key, b', "row": ')
         self._texts = tuple(np.frombuffer(bytearray(text), np.uint8) for text in texts)
@@ -43,10 +43,10 @@ class LineWriter:
     def lines(
         self, first: int, matches: Matches, event_ids: Strings | None, event_rows: Strings | None = None
     ) -> Iterator[Array]:
-        """The lines u8 of consecutive events, in pieces; the first event has the number `first`."""
+        """Yield the lines u8 of consecutive events, in pieces; the first event has the number `first`."""
         n, offsets = matches.n_events, matches.offsets
         bounds = [stretch * n // stretches_of(n) for stretch in range(stretches_of(n) + 1)]
-        found = matches.ids.astype(np.uint32)  # of one type, so that there is one to compile for
+        found = matches.ids.astype(np.uint32)  # a single dtype, so that there is one to compile for
         nothing = Strings(np.zeros(0, np.uint8), np.zeros(1, np.int64))
         ids, rows = event_ids or nothing, event_rows or nothing
         pools = (np.array(ids.data), ids.offsets, self._names.data, self._names.offsets, np.array(rows.data), rows.offsets)
@@ -69,14 +69,14 @@ class LineWriter:
 
 
 def compile_lines() -> None:
-    """Have the function compiled that writes lines."""
+    """Compile the function that writes lines."""
     with compile_once("json-lines"):
         nothing = Matches.from_counts(np.zeros(1, np.uint8), np.zeros(0, np.uint8), 1)
         list(LineWriter("filter", Strings.of(())).lines(0, nothing, None))
 
 
 class LinesOut:
-    """Writes answers as JSON lines to `write`, as they come."""
+    """Writes answers as JSON lines to `write`, as they arrive."""
 
     def __init__(self, lines: LineWriter, write: Callable[[Any], object]) -> None:
         self._lines, self._write = lines, write
@@ -92,7 +92,7 @@ class LinesOut:
 
 @nested
 def put(out: Array, at: int, text: Array, start: int, stop: int) -> int:
-    """Append text[start:stop]; where it ends."""
+    """Append text[start:stop]; returns the index of its end."""
     for i in range(start, stop):
         out[at] = text[i]
         at += 1
@@ -101,7 +101,7 @@ def put(out: Array, at: int, text: Array, start: int, stop: int) -> int:
 
 @nested
 def put_integer(out: Array, at: int, value: int) -> int:
-    """Append the decimal digits of a number that is not negative; where they end."""
+    """Append the decimal digits of a non-negative number; returns the index of their end."""
     stop, rest = at + 1, value // 10
     while rest:
         stop += 1
@@ -116,7 +116,7 @@ def put_integer(out: Array, at: int, value: int) -> int:
 
 @nested
 def _put_string(out: Array, at: int, data: Array, start: int, stop: int) -> int:
-    """Append data[start:stop], which is UTF-8, as a JSON string; where it ends."""
+    """Append data[start:stop], which is UTF-8, as a JSON string; returns the index of its end."""
     out[at] = 34
     at += 1
     for i in range(start, stop):
@@ -151,7 +151,7 @@ def _put_string(out: Array, at: int, data: Array, start: int, stop: int) -> int:
 
 @nested
 def _put_null(out: Array, at: int) -> int:
-    """Append null; where it ends."""
+    """Append null; returns the index of its end."""
     out[at], out[at + 1], out[at + 2], out[at + 3] = 110, 117, 108, 108
     return at + 4
 
@@ -166,7 +166,7 @@ def _fill(
     texts: tuple[Array, Array, Array, Array],
     how: tuple[bool, bool, bool, bool],
 ) -> int:
-    """Fill `out` with the lines of some events; how many bytes they are.
+    """Fill `out` with the lines of some events; returns their number of bytes.
 
     `events`: the first, the one after the last, and the number of event 0.
     """

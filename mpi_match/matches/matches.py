@@ -1,11 +1,10 @@
 """Answers: for every event the sorted set of its matched interfaces (or the sorted list of its matched filters).
 
     counts    number of ids of each event: u8, u16 or u32, the narrowest that holds the largest possible count
-    ids       the ids end to end: u8, u16 or u32, the narrowest that holds every id of the table
+    ids       the ids of all events, concatenated: u8, u16 or u32, the narrowest that holds every id of the table
 
-On the wire and on disk counts travel instead of offsets, in the narrowest type that holds the largest possible count.
-Both types follow from the table alone, never from the answers, so the file does not depend on how events were cut into
-batches.
+Messages and files contain counts instead of offsets, because counts need fewer bytes.  Both dtypes follow from the table
+alone, never from the answers, so the file does not depend on the division of events into batches.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from mpi_match.arrays.strings import Strings
 from mpi_match.humanize import plural
 
 SHOWN_EVENTS = 3
-"""Events with ids in the `repr` of answers."""
+"""Events whose ids the `repr` of answers shows."""
 
 
 @dataclass(eq=False, repr=False)  # not frozen, see `EventBatch`
 class Matches:
-    """Matched ids of n events: `counts` and `ids` in the types of the module, `n_ids` the number of different ids.
+    """Matched ids of n events: `counts` and `ids` in the dtypes of the module, `n_ids` the number of different ids.
 
     Make one with `from_counts`, `from_offsets`, `of` or `from_pairs`.
     """
@@ -38,24 +37,24 @@ class Matches:
 
     @classmethod
     def from_counts(cls, counts: Array, ids: Array, n_ids: int) -> Matches:
-        """From the number of ids of each event, and the ids end to end."""
+        """Make answers from the number of ids of each event, and the concatenated ids."""
         return cls(counts.astype(id_dtype(n_ids + 1), copy=False), ids.astype(id_dtype(n_ids), copy=False), n_ids)
 
     @classmethod
     def from_offsets(cls, offsets: Array, ids: Array, n_ids: int) -> Matches:
-        """From the bounds of each event's ids, i64[n + 1], and the ids end to end."""
+        """Make answers from the bounds of each event's ids, i64[n + 1], and the concatenated ids."""
         return cls.from_counts(np.diff(offsets), ids, n_ids)
 
     @classmethod
     def of(cls, found: list[list[int]], n_ids: int) -> Matches:
-        """From one list of ids for each event, which are sorted and deduplicated."""
+        """Make answers from one list of ids for each event; the lists are sorted and deduplicated."""
         clean = [sorted(set(ids)) for ids in found]
         counts = np.array([len(ids) for ids in clean], np.int64)
         return cls.from_counts(counts, np.array([i for ids in clean for i in ids], np.int64), n_ids)
 
     @classmethod
     def from_pairs(cls, event: Array, id_: Array, n_events: int, n_ids: int) -> Matches:
-        """From (event, id) pairs in any order, repeated or not."""
+        """Make answers from (event, id) pairs in any order, repeated or not."""
         pairs = np.unique(np.asarray(event, np.int64) * max(n_ids, 1) + id_)
         counts = np.bincount(pairs // max(n_ids, 1), minlength=n_events)
         return cls.from_counts(counts, pairs % max(n_ids, 1), n_ids)
@@ -79,9 +78,9 @@ class Matches:
     def __getitem__(self, event: slice) -> Matches: ...
 
     def __getitem__(self, event: SupportsIndex | slice) -> Array | Matches:
-        """Sorted ids of one event, counted from the end if negative; the answers of a slice of the events.
+        """Sorted ids of one event, counted from the end if negative; or the answers of a slice of the events.
 
-        Raises IndexError for an event that is not there.
+        Raises IndexError for an event that does not exist.
         """
         if not isinstance(event, slice):
             i = place_of(event, self.n_events, "event")
@@ -101,16 +100,16 @@ class Matches:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        """Their number, and the ids of the first events: `<3 events, 4 matches: [0, 1], [], [2, 3]>`."""
+        """Number of events and matches, and the ids of the first events: `<3 events, 4 matches: [0, 1], [], [2, 3]>`."""
         shown = [str(self[event].tolist()) for event in range(min(self.n_events, SHOWN_EVENTS))]
         more = ["..."] if self.n_events > SHOWN_EVENTS else []
         counts = f"{plural(self.n_events, 'event')}, {plural(self.n_matches, 'match', 'matches')}"
         return f"<{counts}: {', '.join(shown + more)}>" if shown else f"<{counts}>"
 
     def labels(self, labels: Strings) -> list[list[str]]:
-        """The answer as labels: one sorted list per event."""
+        """The answers as labels: one sorted list per event."""
         ids = self.ids
-        if self.n_matches < len(labels):  # which may be millions
+        if self.n_matches < len(labels):  # there may be millions
             used, ids = np.unique(ids, return_inverse=True)
             labels = labels.take(used)
         names = [label.decode() for label in labels]
@@ -124,7 +123,7 @@ class Matches:
 
     @cached_property
     def wire(self) -> bytes:
-        """The counts and the ids end to end, as they travel."""
+        """The wire format: the bytes of the counts, then those of the ids."""
         return self.counts.tobytes() + self.ids.tobytes()
 
     def event_of(self) -> Array:
@@ -141,11 +140,11 @@ class Matches:
 
     @staticmethod
     def concat(parts: list[Matches]) -> Matches:
-        """Answers of consecutive batches as one."""
+        """Concatenate the answers of consecutive batches."""
         return Matches(np.concatenate([p.counts for p in parts]), np.concatenate([p.ids for p in parts]), parts[0].n_ids)
 
 
 @lru_cache(64)
 def id_dtype(n_ids: int) -> np.dtype[Any]:
-    """The narrowest unsigned type for ids 0 to n_ids - 1."""
+    """The narrowest unsigned dtype for ids 0 to n_ids - 1."""
     return smallest_unsigned(max(n_ids - 1, 0))

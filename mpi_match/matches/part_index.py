@@ -1,12 +1,12 @@
 """Answers that the workers of a run have written themselves: parts, and an index that reads as one file.
 
     matches.h5                             kind `matches`: labels and counts of all, names and sizes of the parts
-    matches.h5.parts/1-rank-1.answers      answers of batches 0, 3, 6, ...     in the form of a journal (`journal.reader`)
+    matches.h5.parts/1-rank-1.answers      answers of batches 0, 3, 6, ...     in the format of a journal (`journal.reader`)
     matches.h5.parts/1-rank-1-1.answers    answers of batches 4, 5, ...        of the same worker, written at the same time
     matches.h5.parts/1-rank-2.answers      answers of batches 1, 2, 7, ...
 
-A part has batches in the order in which they were matched, each with its range of events and a checksum, so the index does
-not list them and the master never handles an answer.  A part names the files that its answers belong to by their digests.  A
+A part has batches in the order in which they were matched, each with its range of events and a checksum.  So the index does
+not list them, and the master never handles an answer.  A part identifies the inputs of its answers by their digests.  A
 batch that was matched twice, because its worker was silent for a while, may be in two parts; the answers are the same.
 """
 
@@ -45,10 +45,10 @@ NAMES, SIZES = "answers/part", "answers/bytes"
 
 
 class PartWriter:
-    """A part that is being written: `append` the answers of batches, and `sync` before any other process relies on them.
+    """Writes a part: `append` the answers of batches, and `sync` before any other process relies on them.
 
-    `with PartWriter(path, identity) as part:`.  Raises StorageError when it cannot be written or exists already.  `end` is
-    the size of what was appended, bytes.
+    `with PartWriter(path, identity) as part:`.  Raises StorageError if it cannot be written or already exists.  `end` is the
+    number of bytes appended.
     """
 
     def __init__(self, path: Path, identity: RunIdentity) -> None:
@@ -69,11 +69,11 @@ class PartWriter:
         os.close(self._descriptor)
 
     def append(self, events: EventRange, counts: Array, ids: Array) -> None:
-        """The answers of some events, in the types of `RunIdentity.types`."""
+        """Append the answers of some events, in the dtypes of `RunIdentity.types`."""
         self._put(record_bytes(Kind.ANSWERS, events, len(ids), [counts.data, ids.data]))
 
     def sync(self) -> None:
-        """Write everything that was appended to the disk; after a failure it is written again, because it may be lost."""
+        """Write everything appended to disk; after a failure all of it is written again, because it may be lost."""
         try:
             with self._reported():
                 os.fdatasync(self._descriptor)
@@ -103,20 +103,19 @@ class Parts:
     """The answers in some parts.
 
     in_order   records by their first event, without duplicates
-    ends       size of the valid beginning of each, bytes
+    ends       size of the valid beginning of each part, in bytes
     """
 
     def __init__(self, paths: Iterable[Path], identity: RunIdentity, sizes: Mapping[Path, int] | None = None) -> None:
-        """Read `sizes` bytes of each (None: all).  Raises StorageError when one cannot be read or belongs to other
-        inputs.
-        """
+        """Read `sizes` bytes of each part (None: all).  Raises StorageError if one cannot be read or belongs to other
+        inputs."""
         found, self.ends = [], dict[Path, int]()
         for path in paths:
             part = JournalFile.look(path, None if sizes is None else sizes[path])
             self.ends[path] = part.end
             difference = identity.difference(part.identity)
             if difference is not None:
-                raise StorageError(f"{path}: holds answers of other inputs: {difference}; remove it to begin anew")
+                raise StorageError(f"{path}: holds answers for other inputs: {difference}; remove it to start again")
             found += [Answered(record, part) for record in part.answered]
         self._identity = identity
         self.in_order: list[Answered] = []
@@ -154,10 +153,10 @@ class Parts:
 
 
 def write_index(path: Path, kind: str, identity: RunIdentity, labels: Strings, n_matches: int, sizes: dict[str, int]) -> str:
-    """Write the index of parts, by name and number of valid bytes; returns its digest.  Raises StorageError."""
+    """Write the index of parts, given their names and numbers of valid bytes; returns its digest.  Raises StorageError."""
     with Writer(path, kind) as writer:
         for name, value in {**asdict(identity), "n_matches": n_matches}.items():
-            if value != "":  # no changes
+            if value != "":  # empty: the run had no changes
                 writer.attribute(name, value)
         for name, array in labels.named("labels"):
             writer.array(name, array)
@@ -167,9 +166,8 @@ def write_index(path: Path, kind: str, identity: RunIdentity, labels: Strings, n
 
 
 def named_in(reader: Reader) -> dict[str, int]:
-    """The parts that a file of matches names, and the number of valid bytes of each; none when it holds the answers
-    itself.
-    """
+    """The parts that a file of matches names, and the number of valid bytes of each; empty if it holds the answers
+    itself."""
     if NAMES not in reader:
         return {}
     columns = {name: reader.array(name) for name in (NAMES, SIZES)}
@@ -179,7 +177,7 @@ def named_in(reader: Reader) -> dict[str, int]:
 
 
 def named_by(output: Path) -> dict[str, int]:
-    """The same for the file at the path of an output; none when there is no file, or a damaged one."""
+    """The same for the file at the path of an output; empty if there is no file, or a damaged one."""
     with suppress(StorageError), Reader(output, MATCHES) as reader:
         return named_in(reader)
     return {}
@@ -194,9 +192,9 @@ def parts_beside(output: Path) -> dict[str, int]:
 
 
 def remove_parts(output: Path, *, but: Collection[str] = ()) -> None:
-    """Remove the parts in the directory of an output, except some, and the directory if it is empty then.
+    """Remove the parts in the directory of an output, except `but`, and then the directory if it is empty.
 
-    Raises StorageError when a part cannot be removed.
+    Raises StorageError if a part cannot be removed.
     """
     directory = parts_directory(output)
     with reported(directory):
@@ -214,7 +212,7 @@ def identity_in(reader: Reader) -> RunIdentity:
 def read_parts(reader: Reader) -> tuple[Array, Array]:
     """Counts and ids of all events, from the parts that an index names.
 
-    Raises StorageError when one is missing, damaged or another, or when events have no answers.
+    Raises StorageError if a part is missing, damaged or a different one, or if events have no answers.
     """
     directory = parts_directory(reader.path)
     sizes = {directory / name: size for name, size in named_in(reader).items()}
@@ -228,7 +226,7 @@ def read_parts(reader: Reader) -> tuple[Array, Array]:
     for path, size in sizes.items():
         if parts.ends[path] < size:
             raise StorageError(
-                f"{path}: is damaged: {parts.ends[path]:,} bytes are whole, expected {size:,}; match the events again"
+                f"{path}: is damaged: {parts.ends[path]:,} bytes are valid, expected {size:,}; match the events again"
             )
     missing = parts.unanswered()
     if missing:

@@ -28,14 +28,14 @@ from mpi_match.storage.schema import (
 
 
 def _are_answers(content: Content) -> Fault:
-    """Each event has as many ids as it says, and they ascend."""
+    """Return a fault unless each event has as many ids as its count says, in ascending order."""
     counts, ids = content.arrays["matches/counts"], content.arrays["matches/ids"]
     n_ids = content.sizes["ids"]
     types = counts.dtype, ids.dtype
     if types != (smallest_unsigned(n_ids), smallest_unsigned(max(n_ids - 1, 0))):
-        return "matches/counts and matches/ids are not of the narrowest types"
+        return "matches/counts and matches/ids do not have the narrowest types"
     if int(counts.sum(dtype=np.int64)) != len(ids):
-        return "matches/counts and matches/ids do not fit each other"
+        return "matches/counts and matches/ids have inconsistent lengths"
     if len(ids) and int(ids.max()) >= n_ids:
         return f"matches/ids holds {int(ids.max()):,}, and there are {n_ids:,}"
     return None if ascends_within(offsets_of(counts), ids[:-1] < ids[1:]) else "matches/ids is not sorted within an event"
@@ -65,7 +65,7 @@ PARTS = Schema(
     noun="file of matches",
     remedy="match the events again",
 )
-"""An index of parts; their answers together are looked at like those of a file that has them itself."""
+"""An index of parts; their combined answers are checked like those of a file that holds them itself."""
 
 MATCHES = Schema(
     "matches",
@@ -82,4 +82,4 @@ MATCHES = Schema(
     noun=PARTS.noun,
     remedy=PARTS.remedy,
 )
-"""A file that has the answers itself."""
+"""A file that holds the answers itself."""

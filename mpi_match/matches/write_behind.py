@@ -1,7 +1,7 @@
-"""Answers written in order, in a thread, while the next ones are made: or at once, by the thread that has made them.
+"""Writes answers in order: in a thread while the next ones are computed, or immediately in the thread that computed them.
 
-Checksum, copies and system calls release Python's lock, so a thread can write as fast as another makes answers.  Its queue
-is short: if the disk is the bottleneck, `put` blocks, and memory stays bounded.
+Checksums, copies and system calls release Python's lock, so one thread can write as fast as another computes answers.  The
+queue is short: if the disk is the bottleneck, `put` blocks, and memory stays bounded.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 
 MOST_WAITING = 8
-"""Items that wait to be written."""
+"""Most items that wait to be written."""
 
 
 class WriteBehind(Generic[T]):
-    """Calls `write` with each item that is `put`, in order, in a thread; `most_waiting` items wait at the most.
+    """Calls `write` in a thread with each item that is `put`, in order; at most `most_waiting` items wait.
 
-    An error of `write` is raised by a later `put` or by `finish`, and nothing is written after it.  Leaving the block
-    without `finish` drops the queue.
+    A later `put`, or `finish`, raises an error of `write`, and nothing is written after it.  Leaving the block without
+    `finish` drops the queue.
     """
 
     def __init__(self, write: Callable[[T], None], most_waiting: int = MOST_WAITING) -> None:
@@ -46,7 +46,7 @@ class WriteBehind(Generic[T]):
         self._waiting.put(item)
 
     def finish(self) -> None:
-        """Wait until all is written."""
+        """Wait until everything is written."""
         self._end()
         self._raise()
 
@@ -69,7 +69,7 @@ class WriteBehind(Generic[T]):
 
 
 class WriteAtOnce(Generic[T]):
-    """Calls `write` with each item that is `put`, at once."""
+    """Calls `write` immediately with each item that is `put`."""
 
     def __init__(self, write: Callable[[T], None]) -> None:
         self.put = write
@@ -81,8 +81,8 @@ class WriteAtOnce(Generic[T]):
         pass
 
     def finish(self) -> None:
-        """All is written."""
+        """Do nothing: everything is written already."""
 
 
 Writer = type[WriteBehind[Any]] | type[WriteAtOnce[Any]]
-"""Calls the function that writes answers: in a thread, or at once."""
+"""Calls the function that writes answers, in a thread or immediately."""

@@ -124,11 +124,11 @@ def test_parts_that_are_missing_damaged_or_others_are_refused(parts: list[Path],
         with pytest.raises(StorageError):
             MatchesFile.load(index)
     parts[1].write_bytes(whole[:-1])
-    with pytest.raises(StorageError, match=r"1-rank-2.answers: is damaged: .* bytes are whole, expected"):
+    with pytest.raises(StorageError, match=r"1-rank-2.answers: is damaged: .* bytes are valid, expected"):
         MatchesFile.load(index)
     parts[1].unlink()
     part_of(parts[1], (0, ANSWERS[:2]), (2, ANSWERS[2:6]), (8, ANSWERS[8:]), identity=replace(IDENTITY, n_ids=299))
-    with pytest.raises(StorageError, match="holds answers of other inputs: n ids found 299, expected 300"):
+    with pytest.raises(StorageError, match="holds answers for other inputs: n ids found 299, expected 300"):
         MatchesFile.load(index)
     parts[1].write_bytes(whole)
     with pytest.raises(StorageError, match="no answers for the events 0 to 2 in its parts"):

@@ -227,9 +227,12 @@ def test_changes_that_cannot_be_made_are_refused() -> None:
     for changes, reason in (
         (changes_of(Change.MOVE, without, (0.0, 0.0, 1.0)), f"filter {without} cannot move"),
         (changes_of(Change.MOVE, 2, (0.0, 0.0, 1.0)), "filter 2 cannot move"),
-        (changes_of(Change.ADD, 2), "filter 2 is added, but is not among the filters that the changes hold"),
-        (brought, f"filter {without} is added, but is there already"),
-        (replace(brought, target=np.array([9999], np.uint32)), "filter 9999 is added, but the changes have fewer ids"),
+        (changes_of(Change.ADD, 2), "filter 2 is added, but is not in the table of added filters"),
+        (brought, f"filter {without} is added, but already exists"),
+        (
+            replace(brought, target=np.array([9999], np.uint32)),
+            "filter 9999 is added, but its id or that of its interface is out of range",
+        ),
     ):
         engine = open_engine("keyed", table, live=True)
         with pytest.raises(EngineError, match=reason):
@@ -241,7 +244,7 @@ def test_changes_that_cannot_be_made_are_refused() -> None:
     assert engine.match(batch, filters=True).ids.tolist() == [0, 1]
     engine.update(changes_of(Change.REMOVE, without))
     assert engine.match(batch, filters=True).ids.tolist() == [1 - without]
-    with pytest.raises(EngineError, match=f"filter {without} is removed, but is not there"):
+    with pytest.raises(EngineError, match=f"filter {without} is removed, but does not exist"):
         engine.update(changes_of(Change.REMOVE, without))
     fixed = open_engine("keyed", table)
     with pytest.raises(EngineError, match="was opened for a table that does not change"):

@@ -110,7 +110,7 @@ def test_events_in_pinned_memory_are_copied_from_there(
     caplog.set_level("DEBUG", "mpi_match")
     engine.pin([memory])
     assert [record.message for record in caplog.records] == [
-        "events are copied once more on their way to the GPU: CUDA_ERROR_NOT_SUPPORTED"
+        "events take an extra copy on their way to the GPU: CUDA_ERROR_NOT_SUPPORTED"
     ] * refused
     copied: list[Array] = []
 

@@ -69,8 +69,9 @@ EVENT_CODE, N_EXISTS, EXISTS_ROWS, TYPED_ROWS, N_ROWS, FIRST_ATTRIBUTE, LAST_ATT
 class Launched(NamedTuple):
     """The arguments of a thread of CCM's kernel, and the values derived from them before it counts.
 
-    input_  i64[INPUT_WORDS]  the attribute, see `load_attribute` plan    index in `events` of the launch's entry z
-    number of the event within the launch
+    input_  i64[INPUT_WORDS]  the attribute, see `load_attribute`
+    plan    index in `events` of the launch's entry
+    z       number of the event within the launch
     """
 
     rows: Any
@@ -296,17 +297,18 @@ def ccm_kernel(reset: str, input_: str, phases: int) -> Kernel:
             counts   u32  [slots, counter_words].  With reset=kernel: constraints that each filter still lacks; this kernel
                           resets the other half of the slots for the next launch.  With memset: those satisfied, 0 before
             answers  u32  [slots, answer_words] bits of matched interfaces; zero before
-            found    i64  lists: a count, which includes pairs that do not fit, then up to CAPACITY pairs `event << 32 | id`
+            found    i64  lists: a count, including pairs that do not fit, then up to CAPACITY pairs `event << 32 | id`
             home          destination of the answer of a single event, if the kernel copies it (`pinned_mailbox`)
             launch        index of this launch among the launches in `events`
 
         Launch: grid.x * block.x threads for a run (each takes several rows if there are fewer), grid.y >= attributes of the
-        widest event, grid.z >= events and slots to reset; 64 bytes of shared memory with input=shared. Work: reads the rows
-        of the runs and, with phases=3, the names of their filters and only the rows selected by them; one atomic per
-        satisfied row; with reset=kernel writes counter_words per slot, with memset reads the size of a filter for each
-        satisfied row. Invariant: a counter reaches its end exactly once, when all counted constraints of its filter are
-        satisfied, because an attribute tests a row at most once and an event's names are distinct. Source: Margara & Cugola,
-        DEBS 2011 (a thread per constraint, 2-D grid, double buffers).  Differences: see `engine`.
+        widest event, grid.z >= events and slots to reset; 64 bytes of shared memory with input=shared.
+        Work: reads the rows of the runs and, with phases=3, the names of their filters and only the rows selected by them;
+        one atomic per satisfied row; with reset=kernel writes counter_words per slot, with memset reads the size of a
+        filter for each satisfied row.
+        Invariant: a counter reaches its end exactly once, when all counted constraints of its filter are satisfied, because
+        an attribute tests a row at most once and an event's names are distinct.
+        Source: Margara & Cugola, DEBS 2011 (a thread per constraint, 2-D grid, double buffers).  Differences: see `engine`.
         """
         shared = cuda.shared.array(INPUT_WORDS, np.int64)
         own = cuda.local.array(INPUT_WORDS, np.int64)

@@ -73,8 +73,9 @@ CCM_HEADER_WORDS = ANSWER_WORDS + 1
 class CcmRows:
     """The table of CCM in arrays.
 
-    rows        i64                     packed rows, then x, y and r of each area as the bits of doubles words       u32
-    header and sections longest_of  i32[n_names + n_atoms]  the most rows that one attribute of each name can test
+    rows        i64                     packed rows, then x, y and r of each area as the bits of doubles
+    words       u32                     header and sections
+    longest_of  i32[n_names + n_atoms]  the most rows that one attribute of each name can test
     """
 
     rows: Array

@@ -91,8 +91,8 @@ CHUNK = ROWS_AHEAD * WARP
 class SegmentArrays(NamedTuple):
     """The arrays of a segment that Loc and Cont read, see `clcb.segment`.
 
-    filters      u32 [k n]  ids, then Bloom filters of names      written at building rows, words             CCM's table
-    written at building
+    filters      u32 [k n]  ids, then Bloom filters of names      written at building
+    rows, words             CCM's table                           written at building
     """
 
     filters: Any
@@ -135,10 +135,13 @@ class Located(NamedTuple):
 class ContBlock(NamedTuple):
     """Values shared by the threads of a block of Cont.
 
-    attribute   i64[INPUT_WORDS]  attribute of the event and the rows to test, see `ccm.kernel` event, run  numbers of the
-    event and of its run counters    index of the first counter of the run's word groups      index of the first group flag
-    of the run's word place       the run's number within the word: the bit of a flag bit         first bit of a count in its
-    counter mask        bits of a count
+    attribute   i64[INPUT_WORDS]  attribute of the event and the rows to test, see `ccm.kernel`
+    event, run  numbers of the event and of its run
+    counters    index of the first counter of the run's word
+    groups      index of the first group flag of the run's word
+    place       the run's number within the word: the bit of a flag
+    bit         first bit of a count in its counter
+    mask        bits of a count
     """
 
     attribute: Any
@@ -336,10 +339,10 @@ def _loc_kernel(variant: ClcbVariant) -> Kernel:
             marks                  output: counters are set; interfaces are marked for filters without a counted constraint
 
         Launch: any grid along x (a thread takes several filters) of blocks of at most CLCB_BLOCK threads; shared memory: 24
-        bytes for each of MOST_AT_ONCE events, and 8 for each entry of the queues. Work: reads a Bloom filter per filter, and
-        24 bytes more if it passes; writes two words if the circle does; with reset=loc zeroes the counters of the launch, if
-        `run` is the first of its word. Source: Cugola & Margara, Middleware 2012, kernel Loc.  Difference: a filter's size
-        is written instead of a flag.
+        bytes for each of MOST_AT_ONCE events, and 8 for each entry of the queues.
+        Work: reads a Bloom filter per filter, and 24 bytes more if it passes; writes two words if the circle does; with
+        reset=loc zeroes the counters of the launch, if `run` is the first of its word.
+        Source: Cugola & Margara, Middleware 2012, kernel Loc.  Difference: a filter's size is written instead of a flag.
         """
         # on separate lines: the simulator identifies shared arrays by their line
         blooms = cuda.shared.array(MOST_AT_ONCE, np.int64)
@@ -473,10 +476,11 @@ def cont_kernel(groups: bool) -> Kernel:
         Launch: any grid along x, grid.y >= attributes of the widest event, grid.z >= n_events; 64 bytes of shared memory.
         Work: with groups, for each 128 rows of the runs, reads the first and the last filter and the flags of some groups, 4
         bytes each; reads filter and counter of each row of a remaining chunk (without groups, of each row), then the rows of
-        filters that passed Loc, with one atomic for each satisfied row. Invariant: a count reaches 0 exactly once, when all
-        counted constraints of its filter are satisfied, because an attribute tests a row at most once and an event's names
-        are distinct.  A count that was 0 before stays 0. Source: Cugola & Margara, Middleware 2012, kernel Cont; Margara &
-        Cugola, DEBS 2011.  Differences: counts go down; filter groups.
+        filters that passed Loc, with one atomic for each satisfied row.
+        Invariant: a count reaches 0 exactly once, when all counted constraints of its filter are satisfied, because an
+        attribute tests a row at most once and an event's names are distinct.  A count that was 0 before stays 0.
+        Source: Cugola & Margara, Middleware 2012, kernel Cont; Margara & Cugola, DEBS 2011.  Differences: counts go down;
+        filter groups.
         """
         z = np.int64(cuda.blockIdx.z)
         if z >= n_events:

@@ -1,4 +1,5 @@
-"""The answers of a batch that several blocks of events write: each block has room for some, and gets more if it needs it."""
+"""The answers of a batch that is matched in blocks of events.  Each block has room for some answers, and gets more if
+necessary."""
 
 from __future__ import annotations
 
@@ -9,24 +10,25 @@ import numpy as np
 from mpi_match.arrays.csr import Array, offsets_of, take_ranges
 
 CPU_ANSWER_ROOM = 4
-"""Answers that a block has room for at first, for each event."""
+"""Initial capacity of a block, in answers per event."""
 
 
 SPARE_ROOM, MOST_ROOM = 1.125, 3
-"""Room of a block: so many times the answers of the block that had most in the last batch, but not more times their mean."""
+"""Capacity of a block, as a multiple of the largest number of answers of a block in the last batch, and its limit, as a
+multiple of their mean."""
 
 
 class AnswerBlocks:
-    """Answers of one engine's batches, in blocks of `block_events` events, with as much room as the last batch needed."""
+    """Answers of one engine's batches, in blocks of `block_events` events whose capacity follows from the last batch."""
 
     def __init__(self, block_events: int) -> None:
         self._block_events, self._room = block_events, 0
 
     def match(self, n_events: int, match: Callable[[Array, Array, Array, Array], object]) -> tuple[Array, Array]:
-        """Counts i64[n_events] and ids u32 of a batch's answers.
+        """Return the counts i64[n_events] and the ids u32 of a batch's answers.
 
-        `match(to_match, places, counts, ids)` matches the blocks `to_match`: block i writes to ids[places[i]] and on, as far
-        as places[i + 1]; its counts are those of all answers, also of those for which there was no room.
+        `match(to_match, places, counts, ids)` matches the blocks `to_match`: block i writes to
+        ids[places[i] : places[i + 1]].  Its counts include the answers that did not fit.
         """
         starts = np.arange(0, n_events, self._block_events)
         to_match, counts = np.arange(len(starts)), np.empty(n_events, np.int64)
@@ -44,7 +46,7 @@ class AnswerBlocks:
 
 
 def _grow(places: Array, ids: Array, found: Array) -> tuple[Array, Array]:
-    """Room for `found` answers in every block; blocks that had enough keep theirs."""
+    """Enlarge the capacity of each block to `found` answers; blocks that had enough keep their answers."""
     room = np.diff(places)
     kept = np.where(found > room, 0, found)
     grown = offsets_of(np.maximum(room, found))

@@ -1,14 +1,14 @@
-"""`keyed` on CPU threads: one index of the table; threads match blocks of events with it (`cpu_search`).
+"""The engine `keyed`, on CPU threads: one index of the table, which threads search for blocks of events (`cpu_search`).
 
-Each block has room for some answers, in one array for all: as many as blocks of the last batch had, and some more.  The
-answers of a block are always *counted*; a block with more than it has room for is matched again with the room it needs:
+Each block has room for some answers in one shared array: slightly more than the blocks of the last batch had.  The answers
+of a block are always *counted*.  A block with more answers than fit is matched again with the room that it needs:
 
     places    0             2048          4096                       after growing    0             2048                 6000
     ids       | block 0 ... | block 1 ... |     counts: 1800, 3952   ids              | block 0 ... | block 1 .......... |
 
-An event takes a core about a microsecond, and making these arrays forty.  So a batch of one block, which is how events come
-that cannot wait for others, uses arrays that are made once and kept, and is matched by the calling thread.  They belong to
-the scratch of a match (`sharing`): a program's threads that match at the same time have one each.
+An event takes a core about a microsecond, and making these arrays forty.  So a batch of a single block, typical of
+latency-critical events, reuses arrays that were made once, and the calling thread matches it.  The arrays belong to the
+scratch of a match (`sharing`), so each thread that matches at the same time has its own.
 """
 
 from __future__ import annotations
@@ -90,12 +90,12 @@ from mpi_match.matches.matches import Matches, id_dtype
 from mpi_match.table.table import Table
 
 APART = 16
-"""Words between the rows of two threads, so that these do not write to the same cache line."""
+"""Words between the rows of two threads, so that they do not write to the same cache line."""
 _ONE_BLOCK = np.zeros(1, np.int64)
 _NOWHERE = np.full((1, 2), np.nan)
 _NO_ROWS = np.zeros((0, 0), np.int64)
 _ALL_TAKEN = 2**62
-"""Blocks that are taken, so that no thread takes another one."""
+"""Value of the counter of taken blocks that stops all threads."""
 _MOST_THREADS: int = vars(numba.config)["NUMBA_NUM_THREADS"]
 
 
@@ -130,7 +130,7 @@ class Keyed(Engine):
             self._sharing = ScratchSets(self, lambda _: TagSetScratch())
 
     def _build(self, table: Table, built: tuple[KeyedIndex, LiveFilters, Bitmap | None], *, live: bool) -> None:
-        """The index, and all that it takes to search it."""
+        """Set the index and the arrays that a search needs."""
         self.index, self.live_filters, bitmap = built
         self.bitmap = bitmap or Bitmap.none(self.index, self.live_filters.bins)
         self._later = LiveBitmap(self.bitmap.bins)
@@ -163,7 +163,7 @@ class Keyed(Engine):
         n_slots = self.live_filters.n_slots
         self._grid, self._resize = roomy(self._grid, self._resize, n_slots)
         self._grid.apply(effects.steps)
-        if self.live_filters.bins is not None and np.count_nonzero(changes.kind):  # not only moves
+        if self.live_filters.bins is not None and np.count_nonzero(changes.kind):  # unless all changes are moves
             self._later.apply(effects.steps, self.live_filters.words, self._table.vocabulary.shift)
         if self._resize is not None:
             self._resize.note(effects.steps, n_slots)
@@ -201,7 +201,7 @@ class Keyed(Engine):
         return Matches(counts.astype(id_dtype(n_ids + 1)), ids.astype(id_dtype(n_ids), copy=is_block), n_ids)
 
     def _match_block(self, n: int, given: tuple[Any, ...], scratch: _Scratch) -> tuple[Array, Array]:
-        """Counts and ids of n events that are one block, valid until the next block."""
+        """Counts and ids of n events that form one block; valid until the next block."""
         while True:
             found = match_blocks(0, scratch.serial, *given, scratch.bound.table)
             scratch.serial += n
@@ -211,7 +211,7 @@ class Keyed(Engine):
             self._bind(scratch, scratch.n_rows, scratch.widest)
 
     def _match_blocks(self, n: int, given: tuple[Any, ...], scratch: _Scratch) -> tuple[Array, Array]:
-        """Counts and ids of n events that are several blocks."""
+        """Counts and ids of n events that form several blocks."""
 
         def match(to_match: Array, places: Array, counts: Array, ids: Array) -> None:
             n_taken = np.zeros(1, np.int64)
@@ -233,7 +233,8 @@ class Keyed(Engine):
         return self._blocks.match(n, match)
 
     def _bind(self, scratch: _Scratch, n_rows: int, widest: int) -> None:
-        """The arrays of `match_blocks` that stay the same until an update, a wider event or a block with more answers."""
+        """Bind the arrays of `match_blocks` that remain the same until an update, a wider event or a block with more
+        answers."""
         scratch.hold(self, n_rows, widest)
         t32, t64 = self.index.views
         grid, live_filters, packed = self._grid, self.live_filters, self.index.words.dtype
@@ -282,11 +283,11 @@ class Keyed(Engine):
 
 
 class _Scratch(Scratch):
-    """What a match of `Keyed` works in, with a row for each of its threads, and the arrays of `match_blocks` with it.
+    """Working memory of a match of `Keyed`, with a row for each of its threads, and the bound arrays of `match_blocks`.
 
-    bound      the arrays, as they were after so many updates: `n_updates`
-    widest     attributes of the widest event that there is room for
-    serial     of the next event; 0 is that of no event
+    bound      the arrays, as they were after `n_updates` updates
+    widest     attributes of the widest event that fits
+    serial     number of the next event; 0 means no event
     """
 
     bound: PointerTable
@@ -307,16 +308,16 @@ class _Scratch(Scratch):
 
     @property
     def candidates(self) -> int:
-        """Filters that were verified so far."""
+        """Number of filters verified so far."""
         return int(self.verified[:, 0].sum())
 
     def hold(self, engine: Keyed, n_rows: int, widest: int) -> None:
-        """Have room for so many threads, for events as wide, and for all ids of the engine."""
+        """Make room for `n_rows` threads, for events of `widest` attributes, and for all ids of the engine."""
         more_rows, more_width = n_rows > self.n_rows, widest > self.widest
         n = self.n_rows = max(n_rows, self.n_rows)
         if more_rows:
             index, n_columns = engine.index, len(engine.bitmap.bins.n_bins)
-            absent = np.iinfo(index.words.dtype).max  # more than any packed attribute
+            absent = np.iinfo(index.words.dtype).max  # larger than any packed attribute
             self.by_name = np.full((n, index.n_virtual + 1), absent, index.words.dtype)
             self.rows = np.zeros((n, scratch_words(n_columns) + APART), np.int64)
             before, self.verified = self.verified, np.zeros((n, APART), np.int64)
@@ -329,16 +330,17 @@ class _Scratch(Scratch):
         if more_rows or engine.n_interfaces > n_seen:
             n_seen = max(engine.n_interfaces if n_seen == 0 else 2 * engine.n_interfaces, n_seen)
             self.seen = np.zeros((n, n_seen), np.int64)
-        if more_rows or 64 * self.marks.shape[1] < n_ids:  # a bit for each id, and for as many that are added
+        if more_rows or 64 * self.marks.shape[1] < n_ids:  # a bit for each id, and as many again for added ones
             self.marks = np.zeros((n, n_ids // 32 + APART), np.uint64)
 
     def hold_answers(self, n: int) -> None:
-        """Have room for n answers to a block."""
+        """Make room for n answers per block."""
         self.places, self.ids = np.array((0, n)), np.empty(n, np.uint32)
 
 
 def consolidated(table: Table, *, live: bool, with_bitmap: bool = True) -> tuple[KeyedIndex, LiveFilters, Bitmap | None]:
-    """The index of a table, the slot tables of its filters with areas and its changes, and the bitmap, if there is one."""
+    """Build the index of a table, the slot tables of its filters with areas and its changes, and the bitmap, if there is
+    one."""
     rows = FilterRows.of(table)
     weight, classes = feature_weights(rows), value_classes(rows)
     listed, bitmap = divide(table, rows, weight, classes) if with_bitmap else (None, None)

@@ -1,9 +1,9 @@
-"""How `keyed` looks into a bitmap on a CPU: the rows of the event, the lines that have a bit in all of them, the filters.
+"""Searches a bitmap on a CPU: selects the event's rows, then the lines that have a bit in all of them, then the filters.
 
-rows       of each column that of the bin in which the event's code is, or that of the name's absence
-summary    of each block, the lines that have a bit in all of these rows
-lines      the rows' words of such a line put together (`compute.lines`): what is left are candidates
-verify     as everywhere
+rows       for each column, the row of the bin that contains the event's code, or that of the name's absence
+summary    for each block, the lines that have a bit in all of these rows
+lines      the intersection of the rows' words in such a line (`compute.lines`): its bits are candidates
+verify     the candidates, as in the lists
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from mpi_match.engines.keyed.index.postings import HEADER, MAX_CHECKS
 
 _ONE = np.uint64(1)
 WAITING = 1024
-"""Candidates that are verified together: what they need is fetched while lines are put together, so that they wait for
-memory together."""
+"""Most candidates that are verified together: their data are prefetched while lines are intersected, so that their cache
+misses overlap."""
 FETCHED = 4
-"""Cache lines of a candidate's checks that are fetched: those of ten ranges."""
+"""Cache lines of a candidate's checks that are prefetched: the checks of ten ranges."""
 
 
 def scratch_words(n_columns: int) -> int:
@@ -35,7 +35,7 @@ def scratch_words(n_columns: int) -> int:
 
 @inlined
 def enter_rows(attributes: Any, shift: Any, bins: Any, places: Any) -> None:
-    """Enter the row of each column into `places` i64."""
+    """Write the row of each column to `places` i64."""
     column, bounds, n_bins, first_row = bins
     for a in range(len(n_bins)):
         places[a] = first_row[a] + n_bins[a]
@@ -50,13 +50,13 @@ def enter_rows(attributes: Any, shift: Any, bins: Any, places: Any) -> None:
 def scan_bitmap(places: Any, n: Any, bitmap: Any, event: Any, structure: Any, given: Any, ids: Any, span: Any) -> Any:
     """Verify the filters of a bitmap that have a bit in each of the n rows `places`.
 
-    places      i64[scratch_words(n)]: the rows; behind them, room for their places in a block's bits, a line, and candidates
+    places      i64[scratch_words(n)]: the rows, then scratch: their words in a block, the bits of a line, and candidates
     bitmap      its bits and summary (`BitRows`); place, id and interface of the filter at each position, u32; the checks
     structure   `t32` and `t64` of the trie's index
-    span        where the event's answers begin, where the next one goes, where there is no more room, and how many answers
-                there can be at most (-1: any number)
+    span        start of the event's answers, index of the next one, end of the room, and the most answers that are possible
+                (-1: any number)
 
-    Returns where the next answer would go.
+    Returns the index of the next answer.
     """
     (bits, summary, place_of, filter_of, interface_of, words), (filters, seen, stamp, verified) = bitmap, given
     (before, answer, end, every), n_rows = span, summary.shape[1]
@@ -112,8 +112,8 @@ def scan_bitmap(places: Any, n: Any, bitmap: Any, event: Any, structure: Any, gi
 
 @inlined
 def _has_all(place: Any, n: Any, event: Any, words: Any) -> Any:
-    """Has the event an attribute in each of the n intervals from word `place` on?  All are looked at: most candidates match,
-    and a wrong guess of where one fails costs more than the rest of its checks."""
+    """True if the event has an attribute in each of the n intervals from word `place` on.  It tests all of them: most
+    candidates match, and a branch misprediction costs more than the remaining checks."""
     by_name, shift = event
     missed = np.int64(0)
     for check in range(n):

@@ -1,7 +1,7 @@
-"""How `keyed` looks into the grid on a CPU: for each level in use, the blocks of the cell that the event is in.
+"""Searches the grid on a CPU: for each level in use, the blocks of the cell that contains the event.
 
-`cpu_search` calls these for each event when it has walked the trie; they are put into it before it is compiled, as its own
-functions are.
+`cpu_search` calls these functions for each event after it has walked the trie; like its own functions, they are inlined
+before it is compiled.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ _key_starts, _bucket_key_of = CPU_LOOKUPS.key_starts, CPU_LOOKUPS.bucket_key_of
 
 @inlined
 def enter_bucket_keys(attributes: Any, sub_buckets: Any, keys: Any, index: Any) -> Any:
-    """Put an event's features and groups that are bucket keys into `keys`, and the one of no feature, if that is one.
+    """Write to `keys` the event's features and name groups that are bucket keys, and the bucket key of no feature if it is
+    in use.
 
-    Returns how many those are, and the bits of the Bloom filter of names that no attribute has.
+    Returns the number of keys, and the bits of the Bloom filter that no attribute's name has.
     """
     starts = _key_starts(index)
     n_virtual, codes, shift = starts
@@ -74,13 +75,14 @@ def enter_bucket_keys(attributes: Any, sub_buckets: Any, keys: Any, index: Any) 
 
 @inlined
 def scan_cell(level: Any, point: Any, keys: Any, event: Any, structure: Any, given: Any, ids: Any, span: Any) -> Any:
-    """Verify what stands in the blocks of one level's cell at a point (x, y) (NaN: nowhere) and the event's bucket keys.
+    """Verify the filters in the blocks of the cell at a point (x, y) on one level (NaN: nowhere), for the event's bucket
+    keys.
 
-    keys        what `enter_bucket_keys` gave: the keys, their number, and the names that no attribute has
+    keys        result of `enter_bucket_keys`: the keys, their number, and the bits that no name has
     structure   `index` of the trie, and the grid: blocks u64, circles f64, records u32 (its slots), checks, sub-buckets u8
-    span        where the event's answers begin, where the next one goes, where there is no more room
+    span        start of the event's answers, index of the next one, end of the room
 
-    Returns where the next answer would go.
+    Returns the index of the next answer.
     """
     (x, y), (key_of, n_keys, absent), (before, answer, end) = point, keys, span
     (index, (blocks, circles, records, checks, sub_buckets)), (filters, seen, stamp, verified) = structure, given
@@ -127,7 +129,7 @@ def scan_cell(level: Any, point: Any, keys: Any, event: Any, structure: Any, giv
 
 @inlined
 def _is_among(ids: Any, first: Any, last: Any, value: Any) -> Any:
-    """Is a value in ids[first:last]?"""
+    """True if ids[first:last] contains a value."""
     found = False
     for i in range(first, last):
         found = found or ids[i] == value

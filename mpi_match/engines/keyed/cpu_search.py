@@ -1,13 +1,13 @@
-"""How `keyed` matches on a CPU: walk the trie with an event's features, verify the filters in the lists on the way.
+"""Matches events on a CPU: walks the trie with an event's features and verifies the filters in the lists on the way.
 
-For each event (`index.layout` has the structure):
+For each event (`index.layout` has the data structure):
 
-    enter   its attributes go into `by_name`, so that a check is one load and two comparisons; its features become two
-            words of bits, for the dense ones, and a short list, for the sparse ones
-    walk    depth first over the nodes whose key the event has, with a stack of those that are still to visit
-    scan    each node's list: verify what the key does not say
-    rows    put together the rows of bits of the filters that no key excludes (`cpu_bitmap_search`)
-    cells   look into the grid's blocks for the cells that the event is in (`hash_grid`)
+    enter   its attributes go into `by_name`, so that a check is one load and two comparisons; its dense features become two
+            words of bits, and its sparse ones a short list
+    walk    depth first over the nodes whose key the event has, with a stack of nodes still to visit
+    scan    each node's list: verify the checks that the key does not imply
+    rows    intersect the rows of bits of the filters that no key excludes (`cpu_bitmap_search`)
+    cells   search the grid's blocks for the cells that contain the event (`hash_grid`)
 
             visit                 scan      then the stack, next one first
             the root                        temp, city, temp=25, city=Milan
@@ -18,26 +18,28 @@ For each event (`index.layout` has the structure):
             city=Milan temp       f2, f9    city=Milan temp=25
             city=Milan temp=25    f7
 
-Frequent features come first because filters of few and weak constraints are filed there: an interface is likely to be
-matched early.  After a match the scan goes on behind the interface's filters, and the walk stops when every interface is
+Frequent features come first, because the filters under them have few and weak constraints, so interfaces are likely to be
+matched early.  After a match the scan skips the interface's other filters, and the walk stops when every interface is
 matched.
 
-A stack instead of nested loops makes keys of any length the same code, with one place where lists are scanned.  It cannot
-overflow: a visited node leaves at most one entry for each feature of the event, and stands at most `depth` below the root.
-An entry also says where the node's list is.  The walk mostly waits for memory, and the loads of a push wait together.
+With a stack instead of nested loops, the same code serves keys of any length, and lists are scanned in one place.  The stack
+cannot overflow: a visited node leaves at most one entry for each feature of the event, and is at most `depth` below the
+root.  An entry also holds the start of the node's list.  The walk is bound by memory latency, and the loads of one push
+overlap.
 
-Events are matched in blocks by one compiled function, which takes one after the other until none is left.  Several threads
-call it for one batch, and one alone for a single block: to begin with threads takes longer than to match an event.  Arrays
-come as addresses (`array_pointers`), so that calling takes less than matching too, and have no owners to count.
+One compiled function matches events in blocks, taking one block after another until none is left.  Several threads call it
+for one batch, and one thread alone for a single block, because starting threads takes longer than matching an event.  Arrays
+are passed as addresses (`array_pointers`), so that a call costs less than matching an event, and without owners whose
+references would be counted.
 
-Finding out that an array has none still takes as long as matching when it is done at every call, so the functions here are
-put into each other before they are compiled (`inline="always"`).  What travels together is a tuple of such arrays, which is
-gone when they are:
+Finding out that an array has no owner still takes as long as matching an event if it is done at every call.  So the
+functions here are inlined before they are compiled (`inline="always"`).  Arrays that belong together are passed as tuples,
+which disappear with the inlining:
 
     index    t32, t64, words: `KeyedIndex.views`, `.words`
-    event    what `cpu_verify` takes: the event's attribute of each name, and the width of a code
-    given    are answers filters; the row of `seen` that is this thread's; the event's stamp in it; that of `verified`
-    span     where the event's answers begin, where the next one goes, and where there is no more room for them
+    event    argument of `cpu_verify`: the event's attribute of each name, and the width of a code
+    given    True if answers are filters; the thread's row of `seen`; the event's stamp in it; its row of `verified`
+    span     start of the event's answers, index of the next one, end of the room
 """
 
 from __future__ import annotations
@@ -70,12 +72,12 @@ from mpi_match.engines.keyed.index.layout import (
 )
 
 TASK_EVENTS = 512
-"""Events a thread takes at a time."""
+"""Events of a block, which a thread takes at a time."""
 
 _ONE = np.uint64(1)
 _NODE, _LIST, _LAST_FEATURE = range(3)
-"""An entry of the stack: a node, its word in NODES that says where its list is, and the last feature of its key (-1 for the
-root), which is set only where sparse children may follow."""
+"""Words of a stack entry: a node, the start of its list (its word in NODES), and the last feature of its key (-1 for the
+root), which is set only if sparse children may follow."""
 
 T32, T64, N_WORDS, BLOCKS, CIRCLES, RECORDS, CHECKS, SUB_BUCKETS, LEVELS, BY_NAME, SPARSE, STACK, SEEN = range(13)
 COLUMN_OF_NAME, BOUNDS, N_BINS, FIRST_ROW, ROW_PLACES = range(SEEN + 1, SEEN + 6)
@@ -84,20 +86,20 @@ POSITION_FILTERS, POSITION_INTERFACES, POSITION_WORDS = range(POSITIONS + 1, POS
 LATER_BITS, LATER_SUMMARY, LATER_POSITIONS, LATER_FILTERS, LATER_INTERFACES = range(POSITION_WORDS + 1, POSITION_WORDS + 6)
 VERIFIED, ID_MARKS = range(LATER_INTERFACES + 1, LATER_INTERFACES + 3)
 BLOCKS_TO_MATCH, N_TAKEN, PLACES, COUNTS, IDS = range(ID_MARKS + 1, ID_MARKS + 6)
-"""What is bound for `match_blocks`:
+"""The arrays that are bound for `match_blocks`:
 
-    t32, t64, words                       `KeyedIndex.views` and `.words`
-    blocks, circles, records, sub_buckets   `Grid`; its slots as f64 and as u32
-    checks, levels                        `LiveFilters.words`; i64: the levels in use
-    by_name, sparse, stack, seen          scratch, a row for each thread; between events `by_name` holds no attribute
-    column_of_name to first_row           `Bins`, without columns if there is no bitmap
-    row_places                            scratch, a row for each thread
-    position_bits to position_words       `Bitmap`
-    later_bits to later_interfaces        `LiveBitmap`; its checks are `checks`
-    verified                              a row for each thread, of which the first word counts candidates
-    marks                                 scratch, a row for each thread: a bit for each id, 0 between events (`sort_ids`)
-    blocks_to_match, n_taken              i64: numbers of the blocks to match; how many of them are taken, 0 at first
-    places, counts, ids                   where their answers go (`AnswerBlocks`)
+t32, t64, words                       `KeyedIndex.views` and `.words`
+blocks, circles, records, sub_buckets   `Grid`; its slots as f64 and as u32
+checks, levels                        `LiveFilters.words`; i64: the levels in use
+by_name, sparse, stack, seen          scratch, a row for each thread; between events `by_name` holds no attribute
+column_of_name to first_row           `Bins`, without columns if there is no bitmap
+row_places                            scratch, a row for each thread
+position_bits to position_words       `Bitmap`
+later_bits to later_interfaces        `LiveBitmap`; its checks are `checks`
+verified                              a row for each thread, whose first word counts candidates
+marks                                 scratch, a row for each thread: a bit for each id, 0 between events (`sort_ids`)
+blocks_to_match, n_taken              i64: numbers of the blocks to match; the number of blocks taken, 0 at first
+places, counts, ids                   output, see `AnswerBlocks`
 """
 
 _feature_starts, _feature_of, _n_above = CPU_LOOKUPS.feature_starts, CPU_LOOKUPS.feature_of, CPU_LOOKUPS.n_above
@@ -106,12 +108,12 @@ _probe, _entry_words = CPU_LOOKUPS.probe, CPU_LOOKUPS.entry_words
 
 @jit
 def match_blocks(thread: Any, serial: Any, filters: Any, offsets: Any, attributes: Any, location: Any, bound: Any) -> Any:
-    """Match blocks of a batch that no other thread takes, until there is none left; returns how many answers they have.
+    """Match the blocks of a batch that no other thread takes, until none is left; returns the number of their answers.
 
-    thread                   which row of the scratch to use
-    serial                   a number for the batch's first event that no earlier event had: what `seen` is marked with
-    filters                  answers are filters, not interfaces
-    offsets ... location     `EventBatch`; one location, of NaN, when none matters
+    thread                   number of the thread's row of the scratch
+    serial                   a number for the batch's first event that no earlier event had; `seen` is marked with it
+    filters                  True if answers are filters, False for interfaces
+    offsets ... location     `EventBatch`; one location, NaN, if no filter has an area
     bound                    i64[n, 4]: the arrays from T32 to IDS, as addresses (`PointerTable.table`); words have the type
                              of attributes
     """
@@ -127,7 +129,7 @@ def match_blocks(thread: Any, serial: Any, filters: Any, offsets: Any, attribute
 
 
 def compile_search(packed: str) -> None:
-    """Have it compiled, for attributes of the packed type, by its name."""
+    """Compile `match_blocks` for attributes of the given packed type."""
     with compile_once(f"keyed_search-{packed}", 1) as missing:
         if missing:
             attributes = from_dtype(np.dtype(packed))[::1]
@@ -137,12 +139,13 @@ def compile_search(packed: str) -> None:
 
 @nested
 def _match_block(block: Any, thread: Any, serial: Any, filters: Any, batch: Any, bound: Any, answers: Any) -> Any:
-    """Match a block of a batch; returns how many answers there are, those that do not fit among them.
+    """Match a block of a batch; returns the number of answers, including those that do not fit.
 
     block     its number: it has the events from block * TASK_EVENTS on
     batch     offsets, attributes, location
-    answers   places i64, counts i64 and ids u32: the answers go end to end to ids[places[block]] and on, those that fit
-              before ids[places[block + 1]]; counts, out: how many answers each event of the batch has, always complete
+    answers   places i64, counts i64 and ids u32: the answers are written, without gaps, to
+              ids[places[block] : places[block + 1]] as far as they fit; counts, output: the number of answers of
+              each event, always complete
     """
     offsets, attributes, location = batch[0], unowned(batch[1]), batch[2]
     places, counts, ids = answers
@@ -199,14 +202,14 @@ def _match_block(block: Any, thread: Any, serial: Any, filters: Any, batch: Any,
 
 @inlined
 def _bins_of(bound: Any) -> Any:
-    """`Bins`."""
+    """The arrays of `Bins`."""
     of_columns = line(bound, N_BINS, np.int64), line(bound, FIRST_ROW, np.int64)
     return line(bound, COLUMN_OF_NAME, np.int32), line(bound, BOUNDS, np.int64), of_columns[0], of_columns[1]
 
 
 @inlined
 def _bitmap_of(bound: Any, words: Any) -> Any:
-    """The arrays that `scan_bitmap` takes."""
+    """The argument `bitmap` of `scan_bitmap`."""
     bits, summary, places = (
         line(bound, POSITION_BITS, np.uint64),
         rows(bound, POSITION_SUMMARY, np.uint64),
@@ -218,7 +221,7 @@ def _bitmap_of(bound: Any, words: Any) -> Any:
 
 @inlined
 def _later_of(bound: Any, checks: Any) -> Any:
-    """The same of the filters that were added later."""
+    """The argument `bitmap` of `scan_bitmap` for filters that were added later."""
     bits, summary = line(bound, LATER_BITS, np.uint64), rows(bound, LATER_SUMMARY, np.uint64)
     places, filters = line(bound, LATER_POSITIONS, np.uint32), line(bound, LATER_FILTERS, np.uint32)
     return bits, summary, places, filters, line(bound, LATER_INTERFACES, np.uint32), checks
@@ -226,7 +229,7 @@ def _later_of(bound: Any, checks: Any) -> Any:
 
 @inlined
 def _enter(attributes: Any, by_name: Any, sparse: Any, index: Any) -> tuple[Any, Any, Any]:
-    """Enter an event's attributes into `by_name` and their sparse features into `sparse`.
+    """Write an event's attributes to `by_name` and their sparse features to `sparse`.
 
     Returns the number of sparse features, and the bits of the dense ones.
     """
@@ -252,7 +255,8 @@ def _enter(attributes: Any, by_name: Any, sparse: Any, index: Any) -> tuple[Any,
 
 @inlined
 def _push_children(stack: Any, top: Any, sparse: Any, n_sparse: Any, bits0: Any, bits1: Any, index: Any) -> Any:
-    """Put the children that the event reaches where their node was, the most frequent last; returns the new `top`."""
+    """Replace a node on the stack by those of its children that the event reaches, the most frequent last; returns the new
+    `top`."""
     node, last_feature, t64 = stack[top, _NODE], stack[top, _LAST_FEATURE], index[1]
     at = np.int64(t64[NODES]) + NODE_WORDS * node
     row0, row1, children = t64[at], t64[at + 1], t64[at + 3]
@@ -272,7 +276,7 @@ def _push_children(stack: Any, top: Any, sparse: Any, n_sparse: Any, bits0: Any,
 
 @inlined
 def _push_dense(row: Any, bits: Any, first: Any, index: Any, stack: Any, top: Any) -> Any:
-    """Put the children by the features of one half of a node's row; `first` is the one by its highest bit."""
+    """Push the children for the features of one half of a node's row; `first` is the child for its highest bit."""
     both = row & bits
     top += popcount(both)
     at = top
@@ -286,7 +290,7 @@ def _push_dense(row: Any, bits: Any, first: Any, index: Any, stack: Any, top: An
 
 @inlined
 def _put(node: Any, index: Any, stack: Any, at: Any) -> Any:
-    """Put a node into the stack; returns the place behind it."""
+    """Write a node to the stack; returns the index of the next entry."""
     stack[at, _NODE] = node
     stack[at, _LIST] = index[1][np.int64(index[1][NODES]) + NODE_WORDS * node + 2]
     return at + 1
@@ -296,7 +300,7 @@ def _put(node: Any, index: Any, stack: Any, at: Any) -> Any:
 def _scan(node: Any, list_: Any, event: Any, index: Any, given: Any, ids: Any, answer: Any, end: Any) -> Any:
     """Verify the list of a node, which begins at word `list_`.
 
-    Each new answer goes to ids[answer], if that is before `end`, and is counted.  Returns where the next one would go.
+    Each new answer is written to ids[answer], if that is before `end`, and counted.  Returns the index of the next answer.
     """
     t32, t64, words = index
     filters, seen, stamp, verified = given

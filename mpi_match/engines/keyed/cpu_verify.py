@@ -1,8 +1,8 @@
-"""Does an event satisfy a filter?  `index.lookup` as a CPU thread has it: one load and two comparisons for a check.
+"""Tests if an event satisfies a filter: `index.lookup` for a CPU thread, with one load and two comparisons per check.
 
-An event is `(by_name, shift)`: the packed attribute of each name, more than any where it has none, and the width of a code.
-`verify` is not inlined before it is compiled (LLVM decides): in both of its callers it would make compiling `keyed` twice as
-long, and matching no faster.
+An event is `(by_name, shift)`: its packed attribute of each name, or a value larger than any attribute, and the width of a
+code.  `verify` is not inlined before it is compiled (LLVM decides): inlining it in both callers would double the compile
+time of `keyed` without making it faster.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CPU_LOOKUPS = lookups(inlined, popcount)
 
 @inlined
 def _has(event: Any, low: Any, high: Any) -> Any:
-    """Has the event an attribute in [low, high]?"""
+    """True if the event has an attribute in [low, high]."""
     by_name, shift = event
     value = by_name[low >> shift]
     return (low <= value) & (value <= high)
@@ -28,7 +28,7 @@ def _has(event: Any, low: Any, high: Any) -> Any:
 
 @inlined
 def _attribute_of(event: Any, low: Any) -> Any:
-    """The event's attribute of the name of `low`, or what is none."""
+    """The event's attribute of the name of `low`, or the value that means none."""
     by_name, shift = event
     return np.int64(by_name[low >> shift])
 

@@ -1,15 +1,16 @@
-"""`keyed` on a GPU: the CPU's index in two uploads, one event per thread, and copies that hide behind the matching.
+"""The engine `keyed_cuda`, on a GPU: the CPU's index in two uploads, one event per thread, and copies that overlap with
+matching.
 
-Batches are cut into slices that take turns on the GPU (`cuda_pipeline`), so that one is matched while the answers of
-another are fetched (`cuda_slot`, `cuda_results`): slices of one batch, and of several, if the next one is begun before the
-previous one is ended.
+Batches are cut into slices that take turns on the GPU (`cuda_pipeline`), so that one slice is matched while the answers of
+another are fetched (`cuda_slot`, `cuda_results`).  The slices may belong to one batch or to several, if the next one is
+begun before the previous one is ended.
 
-A large table of tag sets has an index of its own (`tag_sets.index`): a warp matches an event with it.
+A large table of tag sets has its own index (`tag_sets.index`), which a warp searches for each event.
 
-Where all filters are in the trie, or are tag sets, the engine also keeps the engine `keyed` on the same index.  The shortest
-way to a GPU and back takes as long as a CPU core takes for several events, so `keyed` matches small batches, and batches
-with an event of more attributes than a warp has room for (256).  The grid, for filters with areas and for tables that
-change, is on the GPU alone, since keeping two would double the work of every change; all events are matched there.
+If all filters are in the trie or are tag sets, the engine also keeps the engine `keyed` on the same index.  A round trip to
+a GPU takes as long as a CPU core takes for several events.  So `keyed` matches small batches, and batches with an event of
+more attributes than fit a warp (256).  The grid, for filters with areas and for changing tables, is on the GPU alone, since
+two copies would double the work of every change; the GPU then matches all events.
 """
 
 from __future__ import annotations
@@ -60,20 +61,20 @@ from mpi_match.table.table import Table
 log = logging.getLogger(__name__)
 
 CPU_EVENTS, CPU_LINES = 64, 1024
-"""A batch of fewer events is matched by the CPU; where most filters are in a bitmap, of which a GPU looks into all lines at
-once, if these have fewer lines to look into in all."""
+"""Events, or lines, below which the CPU matches a batch.  The limit in lines is for tables with most filters in a bitmap: it
+counts the lines of all events, since a GPU reads them all at once."""
 LOADED_ANSWERS = 2**22
-"""Answers, at most, of the events without attributes that load the kernels, unless `CPU_EVENTS` of these have more."""
+"""Most answers of the attribute-less events that load the kernels, unless `CPU_EVENTS` events have more."""
 FEW_INTERFACES = 64
-"""Up to so many interfaces an answer is a bit mask."""
+"""Most interfaces of a table for which an answer is a bit mask."""
 POOL_BYTES = LINE_POOL_BYTES = 2**30
-"""Most host memory that is pinned for answers in use, and for lines."""
+"""Most bytes of pinned host memory for answers in use, and for lines."""
 
 
 class KeyedCuda(Engine):
     """The index of one table on one GPU.
 
-    `begin` does not wait for batches that were begun before: see `Engine.begin`.
+    `begin` does not wait for batches begun earlier: see `Engine.begin`.
     """
 
     name = "keyed_cuda"
@@ -88,7 +89,7 @@ class KeyedCuda(Engine):
         self._pool = PinnedPool(POOL_BYTES)
         self._line_pool = PinnedPool(LINE_POOL_BYTES, self._gpu.pinned_regions)
         self._sharing = Turns(self, on_gpu=True)
-        self._kernel_s = 0.0  # of a pipeline that is dropped
+        self._kernel_s = 0.0  # of dropped pipelines
         self._new_pipeline()
         self._grid: GridOnGpu | None = None
         self._bitmap: BitmapOnGpu | None = None
@@ -104,7 +105,7 @@ class KeyedCuda(Engine):
         self._batches = Batches(self._pipeline_slots)
 
     def renew(self) -> None:
-        """Make another pipeline; batches that are begun end in their own one."""
+        """Make a new pipeline; batches already begun end in the old one."""
         self._gpu.make_current()
         with suppress(Exception):
             self._batches.drain()
@@ -112,7 +113,7 @@ class KeyedCuda(Engine):
         self._new_pipeline()
 
     def _tag_sets(self, table: Table, threads: int | None) -> TagSetArrays | None:
-        """The index of a large table of tag sets on the GPU, if it is one; the CPU keeps it, too."""
+        """Upload the index of a large table of tag sets; None for another table.  The CPU keeps the index, too."""
         sets = TagSetIndex.of(table)
         if sets is None:
             return None
@@ -122,7 +123,7 @@ class KeyedCuda(Engine):
         return TagSetArrays(*(self._gpu.upload(array) for array in arrays))
 
     def _build(self, table: Table, threads: int | None, *, live: bool) -> None:
-        """The index, and all that it takes to search it."""
+        """Build the index and the arrays that a search needs."""
         self._host_index, self._live_filters, bitmap = consolidated(table, live=live)
         packed, lists = self._gpu.upload(self._host_index.table), self._gpu.upload(self._host_index.words)
         self._index = IndexArrays(packed.viewed(np.uint32), packed, lists)
@@ -152,7 +153,7 @@ class KeyedCuda(Engine):
     @updating
     def update(self, changes: Changes) -> None:
         self._gpu.make_current()
-        self._batches.drain()  # they are matched with the grid before the changes
+        self._batches.drain()  # they are matched with the grid as it is before the changes
         effects = self._live_filters.update(changes)
         if self._grid is not None:
             self._grid.put(effects)
@@ -160,12 +161,12 @@ class KeyedCuda(Engine):
 
     @property
     def has_bitmap(self) -> bool:
-        """Are filters of its table in a bitmap?"""
+        """True if the table has filters in a bitmap."""
         return self._bitmap is not None
 
     @property
     def kernel_s(self) -> float:
-        """Seconds in which at least one of its matching kernels ran so far: those of several slices may overlap."""
+        """Seconds so far in which at least one matching kernel ran; kernels of several slices may overlap."""
         return self._kernel_s + self._batches.clock.busy_s
 
     @property
@@ -174,11 +175,11 @@ class KeyedCuda(Engine):
         return host + self._gpu.n_bytes
 
     def _load_kernels(self) -> None:
-        """Load the kernels and allocate each slot's first memory, so that the first batch does not wait for it."""
+        """Load the kernels and allocate each slot's initial memory, so that the first batch does not wait for them."""
         n = FIRST_EVENTS + (len(self._pipeline_slots) - 1) * SLICE_EVENTS
         nothing, fingerprint = np.zeros(0, self._table.vocabulary.packed_dtype), self._table.vocabulary.fingerprint
         one = self.match(EventBatch(np.zeros(2, np.uint32), nothing, None, fingerprint))
-        if n_answers := len(one.ids):  # filters that every event without attributes matches
+        if n_answers := len(one.ids):  # every event without attributes matches these filters
             n = min(n, max(LOADED_ANSWERS // n_answers, CPU_EVENTS))
         self.match(EventBatch(np.zeros(n + 1, np.uint32), nothing, None, fingerprint))
         for slot in self._pipeline_slots:
@@ -190,7 +191,7 @@ class KeyedCuda(Engine):
             try:
                 self._gpu.pinned_regions.hold(each)
             except EngineError as refusal:
-                log.debug("events are copied once more on their way to the GPU: %s", refusal)
+                log.debug("events take an extra copy on their way to the GPU: %s", refusal)
 
     def host_memory(self, n_bytes: int) -> Array:
         if n_bytes < LEAST_GPU_BYTES:
@@ -206,7 +207,7 @@ class KeyedCuda(Engine):
         return GpuEventScanner(self._gpu, scanner)
 
     def warm_up(self, example: Callable[[], EventBatch | None], *, filters: bool = False) -> None:
-        """One batch more than there are slots, with all answers kept until the end."""
+        """Match one batch more than there are slots, and keep all answers until the end."""
         if (batch := example()) is not None:
             with suppress(EngineError):
                 _ = list(match_all(self, [batch] * (PIPELINE_SLOTS + 1), filters=filters))
@@ -220,14 +221,14 @@ class KeyedCuda(Engine):
             return self._cpu.match(batch, filters=filters)
         if batch.widest > WIDEST:
             raise EngineError(
-                f"an event has {batch.widest:,} attributes; beside areas and changes keyed_cuda has room for {WIDEST:,}, "
-                "use keyed"
+                f"an event has {batch.widest:,} attributes; keyed_cuda takes at most {WIDEST:,} in tables with areas "
+                "or changes; use keyed"
             )
         return self._begin(batch, filters=filters)
 
     @in_turn
     def _begin(self, batch: EventBatch, filters: bool) -> Matches | Pending:
-        """A batch that the GPU matches."""
+        """Begin a batch on the GPU."""
         widest = batch.widest
         n_ids = self._n_filters if filters else self._n_interfaces
         if not len(batch):
@@ -261,7 +262,7 @@ class KeyedCuda(Engine):
         return _Begun(self, self._batches.begin(batch, plan, answers))
 
     def end(self, begun: Begun) -> Matches:
-        """The answer of a batch that was begun."""
+        """The answer of a begun batch."""
         return self._sharing.take(self, KeyedCuda._end, begun)
 
     def _end(self, begun: Begun) -> Matches:
@@ -270,7 +271,7 @@ class KeyedCuda(Engine):
 
 
 class _Begun(NamedTuple):
-    """A batch that was begun; see `Pending`."""
+    """A begun batch, as `begin` returns it."""
 
     engine: KeyedCuda
     batch: Begun

@@ -1,7 +1,7 @@
-"""The bitmaps of `keyed` in a GPU's memory: that of the table, and that of the filters added later (`bitmap.live_bitmap`).
+"""The bitmaps of `keyed_cuda` in GPU memory: the table's, and that of filters added later (`bitmap.live_bitmap`).
 
-A filter of the table that is removed has place 0 from then on.  One that was added later has the position of its slot in the
-grid; after the grid has made its changes, `enter_kernel` reads the slots that changed, and writes their bits and places.
+Removing a filter of the table sets its place to 0.  A filter that was added later has its slot of the grid as position;
+after the grid has applied its changes, `enter_kernel` reads the changed slots and writes their bits and places.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from mpi_match.gpu.kernels import DeviceArray, Gpu, Stream
 
 
 class BitmapOnGpu:
-    """The bitmaps of one table: of its own filters, if it has a `bitmap`, and of later ones, with these `bins`.
+    """The bitmaps of one table: that of its own filters, if it has a `bitmap`, and that of later filters, with these `bins`.
 
-    places   of the filters in the table's bitmap, None without any
+    places   places of the filters in the table's bitmap; None if it has none
     """
 
     def __init__(self, gpu: Gpu, bitmap: Bitmap | None, bins: Bins, shift: int) -> None:
@@ -43,9 +43,10 @@ class BitmapOnGpu:
             self.places, self._n_blocks = self._table.places, len(bitmap.rows.summary)
 
     def parts(self, words: DeviceArray | None) -> Iterator[tuple[DeviceArray, BitmapArrays, int]]:
-        """The checks of filters, their bitmap as `bitmap_kernel` takes it, and its number of blocks.
+        """Yield for each bitmap: the checks of its filters, its arrays as `bitmap_kernel` takes them, and its number of
+        blocks.
 
-        `words` are the checks of the filters in the grid.
+        `words` holds the checks of the filters in the grid.
         """
         if self._n_blocks:
             yield self._words, self._table, self._n_blocks
@@ -53,7 +54,7 @@ class BitmapOnGpu:
             yield words, self._later, self._n_later
 
     def hold(self, steps: Array, stream: Stream) -> None:
-        """Make room for the slots that steps (`hash_grid.steps_of`) give to filters with bits."""
+        """Make room for the slots that steps (`hash_grid.steps_of`) assign to filters with bits."""
         given = steps[((steps[:, 5] & LOW) == IN_BITMAP) & ((steps[:, 0] & KEEP) == 0), 0] & LOW
         before, n = self._n_later, -(-(int(given.max(initial=0)) + 1) // BLOCK_FILTERS) if len(given) else 0
         if n <= before:
@@ -69,7 +70,7 @@ class BitmapOnGpu:
         self._later, self._n_later = BitmapArrays(*self._later[:4], *grown), n
 
     def enter(self, steps: DeviceArray, n: int, state: GridState, words: DeviceArray, stream: Stream) -> None:
-        """Write the bits of the slots of n steps, which the grid has made."""
+        """Write the bits of the slots of n steps, which the grid has applied."""
         if self._n_later:
             args: list[Any] = [steps, state, words, self._later, n, self._shift]
             enter_kernel(words.dtype.name).bind((-(-n // KEYED_BLOCK),), KEYED_BLOCK, args)(stream)

@@ -1,7 +1,7 @@
-"""The grid of `keyed` in a GPU's memory: the arrays, and the changes to them.
+"""The grid of `keyed_cuda` in GPU memory: its arrays, and the changes to them.
 
-Changes wait on the host until the next batch is matched, which no answer can show, so that many small ones are copied
-together; when many are waiting, they are copied at once.
+Changes wait on the host until the next batch is matched, which does not affect any answer, so that many small changes are
+copied together.  If many are waiting, they are copied at once.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from mpi_match.engines.keyed.kernels.grid import GridArrays, GridState, enter_ke
 from mpi_match.gpu.kernels import DeviceArray, Gpu, PinnedBuffer
 
 MOST_MARKS_WAITING = 2**20
-"""Steps that may wait for the next batch."""
+"""Most steps that wait for the next batch."""
 LEAST_SPARE = 1024
-"""Least room for further filters, and for further words; otherwise it is a quarter of their number."""
+"""Least spare room, in filters or words; more for large grids: a quarter of their number."""
 
 
 class Lists(NamedTuple):
@@ -33,9 +33,9 @@ class Lists(NamedTuple):
 
 
 class GridOnGpu:
-    """The grid of one table: its arrays as a kernel takes them, with room to spare if the table is `live`.
+    """The grid of one table as arrays for kernels, with spare room if the table is `live`.
 
-    Changes of filters that are in lists or a bitmap are made by way of it too.
+    It also applies changes of filters that are in lists or in a bitmap.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class GridOnGpu:
 
     @property
     def n_levels(self) -> int:
-        """Levels in use."""
+        """Number of levels in use."""
         return self._n_levels
 
     @property
@@ -84,7 +84,7 @@ class GridOnGpu:
         return GridState(self._blocks, *views, self._keys, self._sub_buckets)
 
     def put(self, effects: Effects) -> None:
-        """Apply changes before the next `flush` returns."""
+        """Apply changes no later than the next `flush`."""
         self._waiting.append(effects)
         self._n_waiting += len(effects.steps)
         if self._n_waiting > MOST_MARKS_WAITING:
@@ -116,7 +116,7 @@ class GridOnGpu:
             stream.synchronize()
 
     def _take_slots(self, n: int) -> None:
-        """Empty arrays for n slots."""
+        """Allocate empty arrays for n slots."""
         self._slots = self._gpu.buffer(np.uint64).array(SLOT_WORDS * n)
         self._keys = self._gpu.buffer(np.uint64).array(n)
         self._last = self._gpu.buffer(np.uint32).array(n)
@@ -124,7 +124,7 @@ class GridOnGpu:
             self._stream.zero(array)
 
     def _take_blocks(self) -> None:
-        """Empty blocks, as many as the slots need."""
+        """Allocate as many empty blocks as the slots need."""
         self._blocks = self._gpu.buffer(np.uint64).array(BLOCK_WORDS * n_blocks(self._keys.size))
         self._stream.zero(self._blocks)
 

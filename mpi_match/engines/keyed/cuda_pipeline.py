@@ -1,17 +1,17 @@
-"""The batches that `keyed_cuda` has begun, cut into slices, and the pipeline slots that match these in turn.
+"""The begun batches of `keyed_cuda`, cut into slices, and the pipeline slots that match the slices in turn.
 
     slot 0   copy in, match 0 ............│ ids out │ copy in, match 3 ...
     slot 1       copy in │ match 1 ............│ ids out │ copy in, match 4 ...
     slot 2            copy in │      match 2 ............│ ids out │ ...
              batch a: 0, 1                batch b: 2, 3         batch c: 4, ...
 
-Slices are started in the order in which their batches were begun, whenever a slot is free, and retired (their answers
-fetched) in the order in which they were started, when a caller ends a batch.  Batch boundaries make no difference to a slot,
-so the GPU has a slice to match while the answer of a batch's last slice is made.
+Slices are started in the order in which their batches were begun, whenever a slot is free.  When a caller ends a batch,
+slices are retired (their answers fetched) in the order in which they were started.  Slots ignore batch boundaries, so the
+GPU has a slice to match while the answer of a batch's last slice is assembled.
 
-There are three slots: while one slice is matched and the answers of another are fetched, the events of a third are on the
-GPU already.  With two, the GPU would wait whenever fetching a slice and copying in the next one, with all their calls from
-Python, takes longer than matching one.
+There are three slots: while one slice is matched and the answers of another are fetched, the events of a third are already
+on the GPU.  With two slots, the GPU would wait whenever fetching a slice and copying in the next, including the Python
+overhead, takes longer than matching one.
 
 An error belongs to the batch of the slice that raised it: the rest of this batch is not started, its started slices are
 waited for, and other batches continue.
@@ -33,49 +33,50 @@ from mpi_match.matches.matches import Matches
 
 PIPELINE_SLOTS = 3
 SLICE_EVENTS, SLICE_ATTRIBUTES = 2**20, 2**23
-"""Most events of a slice and, about, attributes: so many that what Python has to do for a slice, a few tenths of a
-millisecond, does not count.  In slices of a quarter of that, batches of a million events took an H200 half as long again."""
+"""Most events of a slice, and approximately its most attributes: enough to make the few tenths of a millisecond of Python
+overhead per slice negligible.  On an H200, batches of a million events took half as long again with a quarter of these."""
 FIRST_EVENTS = 2**18
-"""Most events of a slice when the GPU is idle: it begins sooner."""
+"""Most events of a slice when the GPU is idle, so that it starts sooner."""
 CUDA_ANSWER_ROOM = 8
-"""Answers that an event has room for at first."""
+"""Initial capacity, in answers per event."""
 SLOT_BYTES, LONG_SLICE_BYTES, LONG_SLICE_EVENTS = 2**30, 2**25, 2**14
-"""Bytes of answers of a pipeline slot: more room for each event makes shorter slices, so that ids of one are copied out
-while the next is matched.  Slices whose answers would take more than the second have no fewer events than the third, which
-keeps a GPU busy, as long as they take no more than the first."""
+"""Limits of the answers of a pipeline slot: SLOT_BYTES and LONG_SLICE_BYTES in bytes, LONG_SLICE_EVENTS in events.  More
+room per event makes slices shorter, so that the ids of one are copied out while the next is matched.  A slice takes at most
+LONG_SLICE_BYTES of answers or LONG_SLICE_EVENTS events, whichever is larger (the latter keeps a GPU busy), and never more
+than SLOT_BYTES."""
 
 
 class Batches:
-    """Batches in the pipeline `slots`.  `clock` has the kernel time of slices that are retired."""
+    """Batches in the pipeline `slots`.  `clock` measures the kernel time of retired slices."""
 
     def __init__(self, slots: Sequence[PipelineSlot]) -> None:
         self._free = [*slots]
-        self._waiting: deque[Begun] = deque()  # with events that are in no slice yet
+        self._waiting: deque[Begun] = deque()  # batches with events that are in no slice yet
         self._started: deque[_Slice] = deque()
         self._room = CUDA_ANSWER_ROOM
         self.clock = Clock(slots[0].mark())
 
     def begin(self, batch: EventBatch, plan: SlicePlan, answers: Answers) -> Begun:
-        """Match a batch after those that were begun before; an error is raised by its `end`."""
+        """Match a batch after those begun earlier; its `end` raises its errors."""
         begun = Begun(self, batch, plan, answers)
         self._waiting.append(begun)
         self._start()
         return begun
 
     def drain(self) -> None:
-        """Match all slices that are started; the answers are kept until `end`."""
+        """Match all started slices; their answers are kept until `end`."""
         while self._started:
             self.retire()
 
     def retire(self) -> None:
-        """Fetch the answers of the slice that was started first, and start as many slices as there are free slots then."""
+        """Fetch the answers of the slice that was started first, then start as many slices as there are free slots."""
         slot, part, begun = self._started.popleft()
         try:
             if begun.has_failed:
                 slot.settle()
             else:
                 self._fetch(slot, part, begun)
-        except BaseException as error:  # also an interrupt: slots must not get lost
+        except BaseException as error:  # also an interrupt: no slot may be lost
             begun.fail(error)
             slot.settle()
         finally:
@@ -112,7 +113,7 @@ class Batches:
             self.clock.add(each.slot)
         room = self._room = max(self._room, 1 << (most - 1).bit_length())
         size = _room_for_events(room)
-        for at in range(0, len(part), size):  # again, in pieces with enough room
+        for at in range(0, len(part), size):  # again, in smaller slices with enough room
             slot.start(part[at : at + size], begun.plan, room)
             slot.wait()
             self.clock.add(slot)
@@ -120,9 +121,9 @@ class Batches:
 
 
 class Begun:
-    """A batch that was begun: see `engines.Pending`.
+    """A begun batch: see `engines.Pending`.
 
-    `n_left` events of it are in no slice yet, `n_started` of its slices are on the GPU.
+    `n_left` of its events are in no slice yet; `n_started` of its slices are on the GPU.
     """
 
     def __init__(self, batches: Batches, batch: EventBatch, plan: SlicePlan, answers: Answers) -> None:
@@ -135,9 +136,9 @@ class Begun:
     def next_slice(self, room: int, most: int) -> EventBatch:
         """The events of its next slice, at most `most`, with room for `room` answers each.
 
-        The rest is cut evenly: a short last slice would cost as much of Python's time as a long one.
+        The rest is divided evenly, because a short last slice would have as much Python overhead as a long one.
         """
-        if self._is_on_gpu:  # there is nothing to copy in meanwhile, and a cut costs a copy of the offsets
+        if self._is_on_gpu:  # nothing to copy in meanwhile, and cutting would copy the offsets
             most = SLICE_EVENTS
         most = min(self._longest, most) if self.plan.kind == MASKS else min(self._longest, most, _room_for_events(room))
         size = -(-self.n_left // -(-self.n_left // most))
@@ -148,11 +149,11 @@ class Begun:
 
     @property
     def has_failed(self) -> bool:
-        """Does `end` raise?"""
+        """True if `end` raises."""
         return self._error is not None
 
     def fail(self, error: BaseException) -> None:
-        """Let `end` raise this error, and start no more slices."""
+        """Make `end` raise this error, and start no more slices."""
         self._error, self.n_left = error, 0
 
     def end(self) -> Matches:
@@ -164,10 +165,11 @@ class Begun:
 
 
 class Clock:
-    """Device time `busy_s` in which kernels of at least one slot ran; `latest` is a passed mark.
+    """Measures `busy_s`, the device time in seconds in which kernels of at least one slot ran; `latest` is a mark that has
+    passed.
 
-    CUDA events measure only the time between two of them, in milliseconds as a 32-bit float: precise between neighbours, not
-    since the beginning of a run.  A slot records its marks again for the next slice.  So the clock keeps the mark at which
+    CUDA events measure only the time between two of them, in milliseconds as a 32-bit float: precise between neighbours, but
+    not since the start of a run.  A slot records its marks again for the next slice.  So the clock keeps the mark at which
     the latest kernels ended, and gives the slot another one in exchange.
     """
 
@@ -175,12 +177,12 @@ class Clock:
         self._latest, self.busy_s = latest, 0.0
 
     def add(self, slot: PipelineSlot) -> None:
-        """Add a slice that has been waited for; slices are added in the order in which they began.
+        """Add a slice that has been waited for; slices must be added in the order in which they began.
 
-        Adding it again adds nothing, because the mark that the slot got in exchange is older than the latest.
+        Adding a slice twice has no effect, because the mark that the slot received in exchange is older than the latest.
         """
         busy_s = min(slot.ended.seconds_since(slot.began), slot.ended.seconds_since(self._latest))
-        if busy_s > 0.0:  # else it ended before another one that began before it
+        if busy_s > 0.0:  # otherwise it ended before an earlier one
             self.busy_s += busy_s
             self._latest, slot.ended = slot.ended, self._latest
 

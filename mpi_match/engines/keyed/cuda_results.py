@@ -1,14 +1,14 @@
-"""The answers of a batch as they are copied from a GPU, slice after slice.
+"""The answers of a batch, copied from a GPU slice by slice.
 
     GPU    counts 0 | ids 0      counts 1 | ids 1      ...
               │        └───────┐    │        └──────────────┐
     host   counts of the batch │                            │
-           ids of the batch   ◄┴────────────────────────────┴──   pinned: the GPU writes them where they stay
+           ids of the batch   ◄┴────────────────────────────┴──   pinned: the GPU writes them to their final location
 
-A page-locked array that becomes the answer saves the host from touching every id: at a kilobyte for each event, copying
-them into fresh memory took longer than matching.  Where none is left, ids are copied by way of the slot's buffer.  Counts
-are copied in any case, but also into pinned memory: reused memory has its pages, and fresh memory, a megabyte for each
-batch, would get them one by one while other threads of the process wait for theirs.
+The answer is a page-locked array, so the host need not touch every id: with a kilobyte of ids per event, copying them into
+fresh memory took longer than matching.  When no pinned memory is left, ids are copied through the slot's buffer.  Counts are
+always copied, also into pinned memory: reused memory has its pages, whereas fresh memory, a megabyte per batch, would get
+them one by one while other threads of the process wait for theirs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mpi_match.gpu.kernels import DeviceArray, PinnedBuffer, PinnedPool, Stream
 from mpi_match.matches.matches import Matches, id_dtype
 
 LEAST_BYTES = 2**16
-"""Smaller arrays are in ordinary memory: taking one from the pool costs more than a copy."""
+"""Bytes of the smallest array in pinned memory: for smaller ones, the pool costs more than a copy."""
 
 
 class Answers:
@@ -34,9 +34,9 @@ class Answers:
         self._ids, self._is_pinned = np.empty(0, self.id_dtype), False
 
     def take(self, counts: Array, ids: DeviceArray, stream: Stream, by_way: PinnedBuffer) -> None:
-        """Add the answers of the next events: counts, which are copied, and ids of type `id_dtype`, still on the GPU.
+        """Add the answers of the next events: their counts, and their ids of dtype `id_dtype`, which are still on the GPU.
 
-        `by_way` is for ids that cannot be copied directly.  Waits for the stream.
+        `by_way` is a buffer for ids that cannot be copied directly.  Waits for the stream.
         """
         self._counts[self._n_events : self._n_events + len(counts)] = counts
         self._n_events += len(counts)
@@ -55,14 +55,14 @@ class Answers:
             copy(place, host)
 
     def _grow(self, end: int) -> None:
-        """Make room for `end` ids, as many for each further event as the events so far have, and an eighth more."""
+        """Make room for `end` ids, plus as many per remaining event as the events so far have, and an eighth more."""
         size = end + end * (len(self._counts) - self._n_events) * 9 // (8 * self._n_events)
         grown, self._is_pinned = self._array(size, self.id_dtype)
         copy(grown[: self._n_found], self._ids[: self._n_found])
         self._ids = grown
 
     def _array(self, size: int, dtype: np.dtype) -> tuple[Array, bool]:
-        """An array, and whether it is pinned."""
+        """Allocate an array; returns it, and True if it is pinned."""
         taken = self._pool.take(size, dtype) if size * dtype.itemsize >= LEAST_BYTES else None
         return (np.empty(size, dtype), False) if taken is None else (taken, True)
 

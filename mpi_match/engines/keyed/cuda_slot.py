@@ -1,17 +1,17 @@
 """A pipeline slot of `keyed_cuda`: two streams with the buffers of one slice, from its events to its ids.
 
-    start    events in │ match │                                          given to the streams at once
+    start    events in │ match │                                          submitted to the streams at once
                                │ counts, sums, scan │ counts, total out
     wait                                            until that is done
-    finish                                          ids written end to end │ ids out, straight to the answer
+    finish                                          ids compacted │ ids out, straight to the answer
 
-The work after matching takes some microseconds and is urgent: otherwise it would wait until all kernels that were launched
-meanwhile, those of the other slots, have begun, and this slot would be idle for as long.
+The work after matching takes microseconds and runs on an urgent stream.  Otherwise it would wait until the kernels launched
+meanwhile for other slots have begun, and this slot would be idle for as long.
 
-The number of ids is known only when a slice has been matched, so they are fetched by a second copy.  A slice with an event
-of more answers than it had room for is not finished but started again, with the room that it needs.
+The number of ids is known only when a slice has been matched, so a second copy fetches them.  A slice with an event whose
+answers did not fit is not finished but started again with the room that it needs.
 
-Events in memory that was pinned (`Engine.pin`) are copied in from there, others by way of the slot's pinned buffers.
+Events in pinned memory (`Engine.pin`) are copied in directly, others through the slot's pinned buffers.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from mpi_match.gpu.kernels import DeviceArray, DeviceBuffer, Gpu, Kernel, Mark, 
 
 
 class SlicePlan(NamedTuple):
-    """How a batch is matched.
+    """The kernels and arrays that match a batch.
 
-    kind           of answer: MASKS, INTERFACES or FILTER_IDS
-    trie_kernel    None where the trie has no filters, or that of tag sets; `is_wide`: it takes a warp for each event
-    bitmap_kernel  None where no filter is in a bitmap
-    grid_kernel    None where there is no grid
-    n_ids          bound of the ids
+    kind           kind of answer: MASKS, INTERFACES or FILTER_IDS
+    trie_kernel    kernel for the trie or for tag sets, None if neither has filters; `is_wide`: it uses a warp for each event
+    bitmap_kernel  None if no filter is in a bitmap
+    grid_kernel    None if there is no grid
+    n_ids          upper bound, exclusive, of the ids
     """
 
     kind: int
@@ -59,10 +59,10 @@ class SlicePlan(NamedTuple):
 
 
 class PipelineSlot:
-    """Matches slices, one after the other, whose attributes are of the type `packed`.
+    """Matches slices, one after another, whose attributes have dtype `packed`.
 
-    `room` is the number of answers that each event of the slice has room for; `began` and `ended` are marks before and after
-    its matching kernels.
+    `room` is the capacity in answers of each event of the slice; `began` and `ended` are marks before and after its matching
+    kernels.
     """
 
     def __init__(self, gpu: Gpu, packed: np.dtype) -> None:
@@ -79,7 +79,7 @@ class PipelineSlot:
         self.room = 0
 
     def mark(self) -> Mark:
-        """A mark at the end of the stream's present work, passed."""
+        """A mark at the end of the stream's present work, after waiting for it."""
         mark = Mark().record(self._stream)
         mark.synchronize()
         return mark
@@ -90,7 +90,7 @@ class PipelineSlot:
             buffer.array(n_attributes)
 
     def start(self, part: EventBatch, plan: SlicePlan, room: int) -> None:
-        """Launch all work of a slice but fetching its ids."""
+        """Launch all work of a slice except fetching its ids."""
         n, stream, grid = len(part), self._stream, plan.grid
         self.room, self._n = room, n
         events, location = self._inputs(part, located=grid is not None)
@@ -163,7 +163,7 @@ class PipelineSlot:
         return events, self._stage("location", _NOWHERE) if located and location is None else location
 
     def _stage(self, name: str, values: Array) -> DeviceArray:
-        """Copy an input to the device: from pinned memory if it is in any, else by way of the slot's."""
+        """Copy an input to the device: directly if it is in pinned memory, otherwise through the slot's buffer."""
         host_buffer, device_buffer = self._staged[name]
         flat = values.reshape(-1)
         device = device_buffer.array(max(len(flat), 1))
@@ -180,13 +180,13 @@ class PipelineSlot:
         self._urgent.synchronize()
 
     def settle(self) -> None:
-        """Wait for the work of a slice that is given up, and ignore its errors."""
+        """Wait for the work of an abandoned slice, and ignore its errors."""
         for stream in (self._stream, self._urgent):
             with suppress(RuntimeError):
                 stream.synchronize()
 
     def most(self, plan: SlicePlan) -> int:
-        """The largest count of the slice, which has been waited for: may exceed `room`; 0 for masks."""
+        """The largest count of the slice, which has been waited for; may exceed `room`; 0 for masks."""
         return 0 if plan.kind == MASKS else int(self._counts[False][0].array(self._n).max(initial=0))
 
     def finish(self, plan: SlicePlan, answers: Answers) -> None:
@@ -202,7 +202,7 @@ class PipelineSlot:
 
 
 def _both(gpu: Gpu, dtype: np.dtype) -> tuple[PinnedBuffer, DeviceBuffer]:
-    """Buffers of a type on the host and on the GPU."""
+    """Buffers of one dtype on the host and on the GPU."""
     return PinnedBuffer(dtype), gpu.buffer(dtype)
 
 

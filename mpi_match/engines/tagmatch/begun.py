@@ -24,10 +24,12 @@ from mpi_match.matches.matches import Matches
 class BegunBatch:
     """The queries of a batch, numbered `first` to `stop`, the latter excluded.
 
-    filters    True if filters are requested, False for interfaces n_ids      upper bound, exclusive, of the ids in the
-    answer n_waiting  (query, partition) pairs that wait in queues pairs      u64 (query, set) pairs that match so far;
-    queries are counted from 0 answer     the answer, if it had to be found before the table changed error      the error of
-    another batch with which queries of this one were lost
+    filters    True if filters are requested, False for interfaces
+    n_ids      upper bound, exclusive, of the ids in the answer
+    n_waiting  (query, partition) pairs that wait in queues
+    pairs      u64 (query, set) pairs that match so far; queries are counted from 0
+    answer     the answer, if it had to be found before the table changed
+    error      the error of another batch with which queries of this one were lost
     """
 
     queries: Queries

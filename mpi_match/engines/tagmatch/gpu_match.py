@@ -35,7 +35,8 @@ HEAD_WORDS = 4
 class Job(NamedTuple):
     """The batches of one launch.
 
-    rows     i64[b, 2]  bounds of the sets of each batch's partition; ascending offsets  i64[b + 1] queries of each batch
+    rows     i64[b, 2]  bounds of the sets of each batch's partition; ascending
+    offsets  i64[b + 1] queries of each batch
     queries  u32        numbers of the queries
     """
 

@@ -44,10 +44,12 @@ def match_kernel(with_prefix: bool) -> Kernel:
     def match_sets(signatures: Any, job: Any, counter: Any, results: Any, result_bytes: Any, capacity: Any) -> None:
         """Find the sets that are subsets of queries, according to their signatures.
 
-        signatures     u64[3 n]  of all sets job            u64       batches, then signatures of queries counter
-        u32[1]    output: incremented for each result results        u32       output: packed results; `result_bytes` is the
-        same memory as u8 capacity       results that fit Launch: x blocks of sets, as many as the largest partition has; y
-        batches.
+        signatures     u64[3 n]  of all sets
+        job            u64       batches, then signatures of queries
+        counter        u32[1]    output: incremented for each result
+        results        u32       output: packed results; `result_bytes` is the same memory as u8
+        capacity       results that fit
+        Launch: x blocks of sets, as many as the largest partition has; y batches.
         """
         prefix = cuda.shared.array(3, np.uint64)
         n_candidates = cuda.shared.array(1, np.int32)

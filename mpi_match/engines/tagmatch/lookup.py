@@ -1,7 +1,8 @@
 """Turns sets whose signatures match into answers: verify, look up keys, reduce and merge.
 
-verify     keeps a set if the query has all its tags: a signature may match by chance (a false positive) look up    finds the
-keys of the set reduce     collects the filters, or distinct interfaces, of a query from all partitions, ascending
+verify     keeps a set if the query has all its tags: a signature may match by chance (a false positive)
+look up    finds the keys of the set
+reduce     collects the filters, or distinct interfaces, of a query from all partitions, ascending
 """
 
 from __future__ import annotations
@@ -28,8 +29,10 @@ from mpi_match.matches.matches import Matches
 class Queries(NamedTuple):
     """The events of a batch, as n queries.
 
-    bounds      i64[n + 1]  attributes of each query attributes  u32 or u64  packed, ascending within a query shift       bit
-    position of the name in an attribute signatures  u64[n, 3]
+    bounds      i64[n + 1]  attributes of each query
+    attributes  u32 or u64  packed, ascending within a query
+    shift       bit position of the name in an attribute
+    signatures  u64[n, 3]
     """
 
     bounds: Array
@@ -103,8 +106,9 @@ def verified(pairs: Array, queries: Queries, tag_offsets: Array, tags: Array) ->
 class Keys(NamedTuple):
     """The table of keys, for one kind of answer.
 
-    offsets  i64[n_sets + 1]  keys of each set ids      u32              id of each key's filter or interface gone     bool
-    True for keys of removed filters; empty if none was removed
+    offsets  i64[n_sets + 1]  keys of each set
+    ids      u32              id of each key's filter or interface
+    gone     bool             True for keys of removed filters; empty if none was removed
     """
 
     offsets: Array

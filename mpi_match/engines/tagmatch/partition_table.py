@@ -30,8 +30,9 @@ ROUTED_QUERIES = 256
 class PartitionTable(NamedTuple):
     """The concatenated vectors.
 
-    offsets     i64[194]   partitions of each bit, then those without a mask partitions  u32[p]     in the order of the
-    vectors masks       u64[p, 3]  of the partitions in this order
+    offsets     i64[194]   partitions of each bit, then those without a mask
+    partitions  u32[p]     in the order of the vectors
+    masks       u64[p, 3]  of the partitions in this order
     """
 
     offsets: Array

@@ -30,7 +30,8 @@ GRAIN = 2**16
 class Partitions(NamedTuple):
     """The p partitions of n sets.
 
-    bounds  i64[p + 1]  rows of each partition masks   u64[p, 3]   bits that all sets of each partition have
+    bounds  i64[p + 1]  rows of each partition
+    masks   u64[p, 3]   bits that all sets of each partition have
     """
 
     bounds: Array

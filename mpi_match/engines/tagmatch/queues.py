@@ -20,7 +20,9 @@ from mpi_match.compute.parallel import stable_order, take
 class PartitionBatches(NamedTuple):
     """A list of b batches, ordered so that batches of one partition are far apart.
 
-    partition   i64[b] offsets     i64[b + 1]  queries of each queries     u32
+    partition   i64[b]
+    offsets     i64[b + 1]  queries of each
+    queries     u32
     """
 
     partition: Array

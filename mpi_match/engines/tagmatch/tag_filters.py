@@ -27,7 +27,9 @@ FETCHED_TOGETHER = 16
 class TagFilters(NamedTuple):
     """The n filters of a table with their tags.
 
-    id, interface  u32[n] offsets        i64[n + 1]  tags of each filter tags           u32         ascending within a filter
+    id, interface  u32[n]
+    offsets        i64[n + 1]  tags of each filter
+    tags           u32         ascending within a filter
     """
 
     id: Array

@@ -33,8 +33,10 @@ sorts each run of sets with equal leading bits."""
 class TagSets(NamedTuple):
     """The n unique sets.
 
-    signatures                u64[n, 3] tag_offsets, tags         i64[n + 1], u32   tags of each set, ascending key_offsets
-    i64[n + 1]        keys of each set key_filter, key_interface u32               ids; filters ascend within a set
+    signatures                u64[n, 3]
+    tag_offsets, tags         i64[n + 1], u32   tags of each set, ascending
+    key_offsets               i64[n + 1]        keys of each set
+    key_filter, key_interface u32               ids; filters ascend within a set
     partitions                                  the partitions, in whose order the sets are
     """
 

@@ -37,10 +37,12 @@ CLUSTER_COLUMNS, CLUSTER_ROWS, COLUMNS_AT, FILTERS_AT = range(4)
 class Clusters:
     """The C clusters of A access predicates; predicates are bits of W words.
 
-    access            u32[A]        access predicates, ascending first_of_word     i64[W + 1]    the first access predicate
-    whose bit is in this word or a later one cluster_offsets   i64[A + 1]    clusters of each access predicate cluster
-    i64[C, 4]     number of columns and rows, start of its columns, start of its filters columns           u32
-    predicates filters           u32[n_filters]
+    access            u32[A]        access predicates, ascending
+    first_of_word     i64[W + 1]    the first access predicate whose bit is in this word or a later one
+    cluster_offsets   i64[A + 1]    clusters of each access predicate
+    cluster           i64[C, 4]     number of columns and rows, start of its columns, start of its filters
+    columns           u32           predicates
+    filters           u32[n_filters]
     """
 
     access: Array

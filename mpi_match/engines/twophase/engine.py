@@ -146,8 +146,8 @@ class TwoPhase(Engine):
 class _Scratch(Scratch):
     """Working memory of a match, a row for each of its threads, and the threads, which wait in `pool` for a batch.
 
-    bound      all arrays of the engine, and those that only this match writes serial     number of the next event; 0 means
-    no event
+    bound      all arrays of the engine, and those that only this match writes
+    serial     number of the next event; 0 means no event
     """
 
     def __init__(self, arrays: Mapping[int, tuple[Array, Any]], n_threads: int, n_words: int, n_interfaces: int) -> None:

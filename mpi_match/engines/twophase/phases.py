@@ -243,8 +243,8 @@ def scan_access_predicates(first: Any, last: Any, bits: Any, event: Any, given: 
     """Phase 2 for the access predicates number `first` to `last`, the latter excluded.
 
     event    x, y, its number among all events that the engine ever matched, its number in the batch times the number of ids
-    given    True if answers are filters; the thread's row of SEEN_BY_THREAD; working memory for the rows of a chunk found
-    i64: answers, each the event's number in the batch times the number of ids, plus the id; the first n are valid
+    given    True if answers are filters; the thread's row of SEEN_BY_THREAD; working memory for the rows of a chunk
+    found    i64: answers, each the event's number in the batch times the number of ids, plus the id; the first n are valid
 
     Returns `found`, enlarged if necessary, and the new n.  A thread finds an interface only once per event.
     """

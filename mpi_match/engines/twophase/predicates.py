@@ -41,15 +41,18 @@ PREDICATE = np.dtype(np.uint32)
 class Predicates:
     """The P predicates of a table, including `always`, in R runs.
 
-    of_row             u32[n_constraints]   predicate of each constraint lo, hi             u32[P - 1]           codes, or
-    number of the operand list or atom, as in `Constraints` chance             f64[P]               estimated fraction of the
-    events that satisfy it at_first           u64[words]           bits of the predicates that an event without attributes
-    satisfies name_runs          i64[n_names + 1]     runs of each name run_kind           u8[R]                kind of each
-    run ... run_offsets        i64[R + 1]           ... and its predicates segment_ends       i64[2 n_names]       code of
-    NaN and last code of a string, for each name atom_predicate     i64[n_atoms]         predicate of each atom; -1 if no
-    constraint asks for it listed_offsets     i64[R + 1]           for runs of `in` and `not in`: the codes of all lists,
-    ascending, ... listed_code        u32 listed_predicate   u32                  ... and the predicate whose list contains
-    each
+    of_row             u32[n_constraints]   predicate of each constraint
+    lo, hi             u32[P - 1]           codes, or number of the operand list or atom, as in `Constraints`
+    chance             f64[P]               estimated fraction of the events that satisfy it
+    at_first           u64[words]           bits of the predicates that an event without attributes satisfies
+    name_runs          i64[n_names + 1]     runs of each name
+    run_kind           u8[R]                kind of each run ...
+    run_offsets        i64[R + 1]           ... and its predicates
+    segment_ends       i64[2 n_names]       code of NaN and last code of a string, for each name
+    atom_predicate     i64[n_atoms]         predicate of each atom; -1 if no constraint asks for it
+    listed_offsets     i64[R + 1]           for runs of `in` and `not in`: the codes of all lists, ascending, ...
+    listed_code        u32
+    listed_predicate   u32                  ... and the predicate whose list contains each
     """
 
     of_row: Array

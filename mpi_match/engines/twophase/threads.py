@@ -78,9 +78,10 @@ _END = -1
 def match_share(thread: int, plan: Any, batch: Any, merged: Any, bound: Any) -> Any:
     """Run one thread's share of a batch; each of the `plan[N_THREADS]` threads must call it, with its own number.
 
-    plan      i64[TWOPHASE_PLAN_WORDS] batch     offsets, attributes, location (`EventBatch`); one location, NaN, if no
-    filter has an area merged    i64[n_groups, capacity]: answers of each group, as many as its cell MERGED says bound
-    see `phases`
+    plan      i64[TWOPHASE_PLAN_WORDS]
+    batch     offsets, attributes, location (`EventBatch`); one location, NaN, if no filter has an area
+    merged    i64[n_groups, capacity]: answers of each group, as many as its cell MERGED says
+    bound     see `phases`
 
     Returns the answers that are not in `merged`, i64, and the nanoseconds of phase 1, waiting and phase 2, i64[3].
     """

@@ -150,8 +150,8 @@ def test_code_that_others_may_have_placed_is_not_loaded(tiny: Tiny) -> None:
     for _ in range(2):
         *said, answer = tiny.ask(LOGGED="INFO").splitlines()
         assert answer == "1 compiled ''"
-        why = "other users can write there; take that permission away, or remove it"
-        assert said == [f"compiled code is not kept, and every process compiles: {place}: {why}"]
+        why = "other users can write to it; revoke that permission, or remove it"
+        assert said == [f"compiled code is not kept, so every process compiles: {place}: {why}"]
     place.chmod(0o700)
     place.parent.chmod(0o777)  # as earlier versions made it with some umasks
     assert tiny.ask() == "1 loaded ''"
@@ -201,7 +201,7 @@ def test_a_process_that_compiles_logs_it_once_and_one_that_loads_does_not(tiny: 
     said = tiny.ask(LOGGED="INFO").splitlines()
     (place,) = tiny.directories()
     assert said == [
-        f"compiling for this machine, which takes some seconds, once: it is kept in {place}",
+        f"compiling for this machine, which takes some seconds; the code is kept in {place}",
         "1 compiled ''",
     ]
     assert tiny.ask(LOGGED="INFO") == "1 loaded ''"
@@ -215,7 +215,7 @@ def test_one_process_compiles_and_those_that_wait_load(tiny: Tiny) -> None:
         path.unlink()
     with tiny.lock() as lock, tiny.start(LOGGED="INFO") as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "waiting for another process, which compiles for this machine\n"
+        assert process.stdout.readline() == "waiting for another process that is compiling for this machine\n"
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(0.5)
         assert tiny.compiled() == []

@@ -1,11 +1,13 @@
-"""The bins of a table: every name that many filters constrain has up to 63, of about as many operands each.
+"""The bins of a table: the codes of each frequently constrained name, divided into up to 63 bins of about as many operands
+each.
 
     codes of a name     0 ........ 17 | 18 .. 20 | 21 ............ 90 | 91 ..      bounds 0, 18, 21, 91
     bins                      0            1               2             3         and one more row: the name is absent
 
-A filter *may match* some bins of a name, those that its constraints on that name touch, and the absence of the name unless a
-constraint asks for it.  These are its **mask** of the name, a word of bits: all of them for a name it does not constrain.  A
-mask never lacks a bin in which the filter matches a code; that it has a bin proves nothing, because a bin is several codes.
+A filter *may match* the bins of a name that its constraints on the name touch and, unless a constraint requires the name,
+the absence of the name.  These bits form its **mask** of the name, one word; all bits are set for a name that the filter
+does not constrain.  A mask has every bin in which the filter matches a code.  It may have others, because a bin contains
+several codes.
 """
 
 from __future__ import annotations
@@ -35,25 +37,25 @@ from mpi_match.engines.keyed.index.postings import COUNT_BITS, HEADER, LONG_HEAD
 from mpi_match.table.kinds import OP_MASK
 
 MOST_BINS = 63
-"""Bins of a name at most: with its absence they are the bits of a word."""
+"""Most bins of a name: with its absence, they are the bits of a word."""
 BOUNDS_WORDS = MOST_BINS + 1
 """Bounds of a column."""
 LEAST_BINS = 7
 MOST_ROWS = 1600
-"""Rows at most, bits that each filter has: 200 bytes."""
+"""Most rows of a bitmap, which are the bits that each filter takes: 200 bytes."""
 MOST_COLUMNS = MOST_ROWS // (LEAST_BINS + 1)
 LEAST_SHARE = 0.01
-"""A name that fewer of the filters constrain has no bins."""
+"""Least fraction of the filters that must constrain a name for it to have bins."""
 WITHOUT_CUTS = 1 << EXISTS | 1 << ABSENT | ATOMIC
-"""Operators of constraints that are not intervals of some codes of their name."""
+"""Forms whose constraints are not intervals of some codes of their name, as a set of bits."""
 _ONE, _ALL = np.uint64(1), np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
 class Bins(NamedTuple):
-    """A names with bins, the columns: that which excludes most filters first.
+    """The A names with bins, called columns; the column that excludes most filters is first.
 
     column     i32[V]      column of each name, or -1
-    bounds     i64[64 A]   of each column: first code of each bin, the name's number of codes, then more than any code
+    bounds     i64[64 A]   for each column: first code of each bin, the name's number of codes, then padding above any code
     n_bins     i64[A]
     first_row  i64[A + 1]  the rows of each column: its bins, then the absence of the name
     """
@@ -90,7 +92,7 @@ class Bins(NamedTuple):
 
     @classmethod
     def of_codes(cls, rows: FilterRows) -> Bins:
-        """Bins for filters that are not known yet: of as many codes each, of names with several, those with most first."""
+        """Bins for filters that are not known yet: equally many codes in each bin, for the names with most codes."""
         n_codes = np.diff(rows.code_offsets)
         names = np.argsort(-n_codes, kind="stable")[:MOST_COLUMNS]
         names = names[n_codes[names] > 1]
@@ -98,7 +100,8 @@ class Bins(NamedTuple):
 
     @classmethod
     def _of_names(cls, names: Array, n_codes: Array, cuts: list[Array]) -> Bins:
-        """From the names of the columns, and how many intervals begin at each of their codes, or end behind."""
+        """Build bins from the names of the columns and, for each of their codes, the number of intervals that begin or end
+        there."""
         most = min(MOST_BINS, MOST_ROWS // max(len(names), 1) - 1)
         column = np.full(len(n_codes), -1, np.int32)
         column[names] = np.arange(len(names))
@@ -112,7 +115,8 @@ class Bins(NamedTuple):
 
 
 def _depth_equal(cuts: Array, n_bins: int) -> Array:
-    """First codes of all bins but the first: codes where intervals begin or end behind (`cuts`: how many), i64."""
+    """The first codes i64 of all bins except the first; `cuts` counts the intervals that begin at each code or end before
+    it."""
     at = np.flatnonzero(cuts)
     at = at[at > 0]
     if len(at) < n_bins:
@@ -123,7 +127,7 @@ def _depth_equal(cuts: Array, n_bins: int) -> Array:
 
 @jit
 def _count_cuts(filters: Array, coded: CodedFilters, lists: Any, first_cut: Array, count: Array, cuts: Array) -> None:
-    """For each name, how many constraints there are; for each code, how many intervals begin there or end right before."""
+    """Count the constraints on each name and, for each code, the intervals that begin there or end right before it."""
     (offsets, records, _), (set_size, set_offsets, set_codes) = coded, lists
     for f in filters:
         for row in range(offsets[f], offsets[f + 1]):
@@ -141,8 +145,8 @@ def _count_cuts(filters: Array, coded: CodedFilters, lists: Any, first_cut: Arra
 
 @jit
 def _count_excluded(filters: Array, coded: CodedFilters, first_cut: Array, depth: Array, excluded: Array) -> None:
-    """For each name, the sum over its constraints of the share of cuts, running sums of which are `depth`, outside of
-    their intervals."""
+    """Sum, for each name, the fraction of cuts that each of its constraints excludes; `depth` has the running sums of the
+    cuts."""
     offsets, records, _ = coded
     for f in filters:
         for row in range(offsets[f], offsets[f + 1]):
@@ -169,7 +173,7 @@ def mask_functions(compiled: Callable[..., Any]) -> SimpleNamespace:
 
     @compiled
     def bin_of(bounds: Any, a: Any, code: Any) -> Any:
-        """The bin of a code i64 of column a: the last one that does not begin behind it."""
+        """The bin of code i64 in column a: the last one that begins at or before it."""
         first, at = a * BOUNDS_WORDS, np.int64(0)
         for half in (32, 16, 8, 4, 2, 1):
             at += half if bounds[first + at + half] <= code else 0
@@ -177,12 +181,12 @@ def mask_functions(compiled: Callable[..., Any]) -> SimpleNamespace:
 
     @compiled
     def span(first: Any, last: Any) -> Any:
-        """A word with the bits first to last."""
+        """A word with the bits `first` to `last` set."""
         return _ALL >> np.uint64(63 - last) & _ALL << np.uint64(first)
 
     @compiled
     def within(bounds: Any, a: Any, low: Any, high: Any) -> Any:
-        """The bins of which all codes are in [low, high]."""
+        """The bins whose codes all lie in [low, high]."""
         first, last = bin_of(bounds, a, low), bin_of(bounds, a, high)
         first += bounds[a * BOUNDS_WORDS + first] < low
         last -= bounds[a * BOUNDS_WORDS + last + 1] > high + 1
@@ -190,7 +194,7 @@ def mask_functions(compiled: Callable[..., Any]) -> SimpleNamespace:
 
     @compiled
     def enter_masks(at: Any, words: Any, shift: Any, bins: Any, masks: Any) -> None:
-        """The masks u64[A] of the filter whose checks are at a place of `words` (`postings`): all of them, none left out."""
+        """Fill the masks u64[A] of the filter whose checks, all of them, are at index `at` of `words` (`postings`)."""
         column, bounds, n_bins, _ = bins
         for every in range(len(n_bins)):
             masks[every] = span(0, n_bins[every])

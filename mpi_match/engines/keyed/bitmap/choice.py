@@ -1,13 +1,14 @@
-"""Which filters of a table are in the bitmap: those for which a bit in each row costs less than an entry in a list.
+"""Chooses the filters of a table that go into the bitmap: those for which a bit in each row costs less than a list entry.
 
-    in lists       the chance that an event has the filter's key: so often the filter is looked at, and an event reads no
-                   more.  It is estimated as in `index.features`, but at least as the share of the table's filters that have
-                   the key: names that filters have together, events may have together
-    in the bitmap  a 512th of a line in each column, for every event; and a verification if all of its rows have the bit
+    in lists       the chance that an event has the filter's key, and so tests the filter.  It is estimated as in
+                   `index.features`, but at least as the fraction of the table's filters that have the key: events may
+                   combine names as filters do
+    in the bitmap  a 512th of a line in each column, for every event, and a verification if all of its rows have the bit
 
-Costs are in verifications of a candidate that fails.  Where few interfaces are matched by many filters, an event soon has
-matched all of them and looks at no more lists: then these cost less.  The bitmap as a whole must save more than entering an
-event into it costs; and what little is left for the lists goes with it if that costs less than walking the trie.
+Costs are in units of one failed verification.  If few interfaces are matched by many filters, an event soon has matched all
+of them and reads no more lists, so lists cost less.  The bitmap as a whole must save more than entering an event into it
+costs.  If few filters then remain for the lists, they also go into the bitmap, provided that costs less than walking the
+trie.
 """
 
 from __future__ import annotations
@@ -31,28 +32,29 @@ from mpi_match.table.kinds import OP_MASK
 from mpi_match.table.table import Table
 
 ROW_COST = 0.0003
-"""A filter's bit in one row; measured, as all of these are: a line of a row takes 3 ns, a candidate 20."""
+"""Cost of a filter's bit in one row, in failed verifications.  Measured, as all of these costs: reading a line of a row
+takes 3 ns, verifying a candidate 20 ns."""
 LEAST_COLUMNS = 4
 ENTERING_COST, COLUMN_COST = 4.0, 1.0
-"""What the bitmap must save: for an event, and for each column."""
+"""Least savings of a bitmap, in failed verifications: per event, and per column."""
 WALK_COST, ATTRIBUTE_COST = 2.0, 1.2
-"""Walking a trie, and looking up an attribute's features."""
+"""Cost of walking a trie, and of looking up an attribute's features, in failed verifications."""
 FEW_FILTERS = 8
-"""Tables with so few filters, those that are opened to compile code, compile that for bitmaps."""
+"""Filters of a table that is opened only to compile code; such tables also compile the code for bitmaps."""
 PRUNED = 0.25
-"""Share of the lines that an event looks into, of few filters."""
+"""Fraction of the lines that an event reads, if they hold few filters."""
 _hash_of = nested(hash_of)
 
 
 class DividedFilters(NamedTuple):
-    """The filters of a table without areas, u32 each: those of the lists; and the bitmap of the others, None without any."""
+    """The filters of a table without areas, u32: those in lists, and the bitmap of the others, or None."""
 
     listed: Array
     bitmap: Bitmap | None
 
 
 def divide(table: Table, rows: FilterRows, weight: Array, classes: ValueClasses) -> DividedFilters:
-    """Choose the filters of the bitmap, from the weights of their features, and make it."""
+    """Choose the filters of the bitmap from the weights of their features, and build it."""
     filters = np.flatnonzero(without_area(table)).astype(ROW)
     width = float(np.mean(table.filters.size)) if table.n_filters else 0.0
     in_lists = _list_costs(table, rows, (weight, classes), width)
@@ -76,7 +78,7 @@ def divide(table: Table, rows: FilterRows, weight: Array, classes: ValueClasses)
 
 
 def _ready(table: Table, rows: FilterRows, filters: Array) -> None:
-    """Compile what makes a bitmap, before a larger table of this type needs it."""
+    """Compile the code that builds a bitmap before a larger table of this type needs it."""
     coded = _Coded.of(table, rows, filters)
     coded.saved(np.zeros(len(filters)))
     if coded.bins.n_rows:
@@ -84,7 +86,7 @@ def _ready(table: Table, rows: FilterRows, filters: Array) -> None:
 
 
 class _Coded(NamedTuple):
-    """Some filters, their bins, and their checks: places in words, and the bits of a code."""
+    """Some filters, their bins, and their checks: places in `words`, and the bits of a code."""
 
     filters: Array
     bins: Bins
@@ -97,7 +99,7 @@ class _Coded(NamedTuple):
         return cls(filters, Bins.of(rows, filters), *checks_of(table, rows, filters), table.vocabulary.shift)
 
     def saved(self, in_lists: Array) -> Array:
-        """f64[n]: what each filter costs less in the bitmap than in lists."""
+        """f64[n]: the cost that the bitmap saves for each filter, compared with the lists."""
         chance = np.empty(len(self.places), np.float32)
         in_stretches(len(chance), chances, self.places, self.words, self.shift, self.bins, chance)
         return np.asarray(in_lists * (1.0 - 2.0 * chance) - ROW_COST * len(self.bins.n_bins))
@@ -107,7 +109,7 @@ class _Coded(NamedTuple):
 
 
 def _list_costs(table: Table, rows: FilterRows, features: tuple[Array, ValueClasses], width: float) -> Array:
-    """f64[n_filters]: how often an event of `width` attributes looks at each filter in a list."""
+    """f64[n_filters]: how often an event of `width` attributes tests each filter if it is in a list."""
     weight, classes = features
     chosen, likelihood = choose_features(rows, weight, classes)
     cost, matched = np.empty(table.n_filters), np.empty(table.n_filters)
@@ -143,7 +145,7 @@ def _fill_costs(
     known: tuple[Array, Array],
     filled: tuple[Array, Array],
 ) -> None:
-    """Fill `cost` and `matched` f64: the chance that an event has the key of each filter, and that it matches it."""
+    """Fill `cost` and `matched`, f64: the chances that an event has each filter's key, and that it matches the filter."""
     (offsets, records, _), (likelihood, n_alike), (cost, matched) = filters, known, filled
     for f in stretch_of(len(cost), stretch, n_stretches):
         cost[f] = 1.0

@@ -1,11 +1,11 @@
-"""The bitmap of the filters that a live engine was given later: a filter's position is its slot of the grid.
+"""The bitmap of filters that were added to a live engine: a filter's position is its slot of the grid.
 
-Such a filter has the bucket key IN_BITMAP instead of a block of the grid; all else about it (its slot, its checks, how both
-are given out and freed) is as for the others there (`grid.live_filters`).  Adding writes the bits of its slot, removing
-clears those of one column.  The order of slots is that of time, so lines are not excluded as often as those of a table.
+Such a filter has the bucket key IN_BITMAP and no entry in the grid; otherwise (its slot, its checks, their allocation) it is
+like the filters of the grid (`grid.live_filters`).  Adding a filter writes the bits of its slot, and removing it clears its
+bits in one column.  Slots are in the order of time, so lines are excluded less often than in a table's bitmap.
 
-Which filters: those that ask for no value, if three of their names are had by too many events, and their ranges are narrow
-enough that most events do not match.
+It takes filters that ask for no value, if many events have their three rarest names and their ranges are narrow enough that
+most events do not match.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ from mpi_match.engines.keyed.index.filter_rows import (
 from mpi_match.table.kinds import OP_MASK
 
 LATER_ROW_COST = 0.001
-"""A bit in one row, in verifications: more than in the bitmap of a table, which is in order."""
+"""Cost of a bit in one row, in failed verifications: higher than in the bitmap of a table, whose filters are sorted."""
 LEAST_FILTERS = 64
-"""Tables of fewer filters do not say how often events have a name: then each is expected to have all."""
+"""Filters of the smallest table from which the frequency of names is estimated; with fewer, events are expected to have all
+names."""
 _ASKS_FOR_A_VALUE = 1 << EQUAL | 1 << IN_LIST | ATOMIC
 
 
 class LiveBitmap:
-    """Bits for the slots of the grid, as many blocks of 32,768 as the largest slot with a bit needs.
+    """Bits for the slots of the grid, in as many blocks of 32,768 as the largest slot with a bit needs.
 
     places, filters, interfaces   u32, by slot: see `Bitmap`
     """
@@ -54,9 +55,8 @@ class LiveBitmap:
         return sum(array.nbytes for array in (*self.rows, self.places, self.filters, self.interfaces))
 
     def apply(self, steps: Array, words: Array, shift: int) -> None:
-        """Make the changes of slots (`hash_grid.steps_of`, none that KEEPs its key) with the key IN_BITMAP, whose checks are
-        in `words`.
-        """
+        """Apply the changes to slots with the key IN_BITMAP (`hash_grid.steps_of`, none with KEEP); their checks are in
+        `words`."""
         slots = steps[(steps[:, 5] & LOW) == IN_BITMAP, 0] & LOW
         if not len(slots):
             return
@@ -64,12 +64,12 @@ class LiveBitmap:
         enter_steps(steps, words, shift, self.bins, self.rows, (self.places, self.filters, self.interfaces))
 
     def ready(self, words: Array, shift: int) -> None:
-        """Compile what `apply` needs, so that no change waits for it."""
+        """Compile the code of `apply`, so that no change waits for it."""
         arrays = self.places, self.filters, self.interfaces
         enter_steps(np.zeros((0, STEP_WORDS), np.uint64), words, shift, self.bins, self.rows, arrays)
 
     def _hold(self, n_slots: int) -> None:
-        """Make room."""
+        """Make room for `n_slots` slots."""
         before, n_blocks = len(self.rows.summary), -(-n_slots // BLOCK_FILTERS)
         if n_blocks > before:
             rows = BitRows.empty(n_blocks * BLOCK_FILTERS, self.bins.n_rows)
@@ -80,9 +80,9 @@ class LiveBitmap:
 
 
 def bucket_keys(added: Added, rows: FilterRows, bins: Bins, weight: Array, width: float, shift: int) -> Array:
-    """The keys u64 of added filters: IN_BITMAP instead of their bucket key for those that belong into a bitmap.
+    """The keys u64 of added filters, with IN_BITMAP as the bucket key of those that go into the bitmap.
 
-    `weight` is that of features, and `width` the attributes that an event is expected to have, 0 if that is not known.
+    `weight` is that of features, and `width` the expected number of attributes of an event, 0 if unknown.
     """
     chance, keys = np.empty(len(added.keys), np.float32), added.keys.copy()
     chances(0, 1, added.places, added.words, shift, bins, chance)
@@ -92,7 +92,7 @@ def bucket_keys(added: Added, rows: FilterRows, bins: Bins, weight: Array, width
 
 @jit
 def _choose(coded: CodedFilters, weight: Array, width: float, least: float, known: tuple[Array, Array], keys: Array) -> None:
-    """Set the keys of filters that belong into a bitmap."""
+    """Set the keys of the filters that go into the bitmap."""
     (offsets, records, _), (chance, areas) = coded, known
     for f in range(len(keys)):
         has_value, often = not np.isnan(areas[f, 0]), np.ones(3)
@@ -113,10 +113,10 @@ def _choose(coded: CodedFilters, weight: Array, width: float, least: float, know
 def enter_steps(
     steps: Array, words: Array, shift: int, bins: Bins, rows: BitRows, of_slots: tuple[Array, Array, Array]
 ) -> None:
-    """Enter and remove filters, in the order of the steps."""
+    """Add and remove filters, in the order of the steps."""
     places, filters, interfaces = of_slots
     run, places_of_run, gone = np.empty(64, np.int64), np.empty(64, np.int64), np.empty(1, np.int64)
-    n = 0  # filters of the run, which share a word of each row and are entered together
+    n = 0  # filters of the run, which share a word of each row and are written together
     for i in range(len(steps)):
         if steps[i, 5] & LOW != IN_BITMAP:
             continue

@@ -1,24 +1,24 @@
-"""Bitmap blocks: a bit for each filter and bin, so that what no key excludes is excluded 512 filters at a time.
+"""Bitmap blocks: a bit for each filter and bin, which excludes 512 filters at a time where keys exclude none.
 
-Where every constraint is a range, a key excludes next to nothing.  Such filters have no list but a **position** in a
-bitmap.  It has a row of bits for each bin of each name with bins, and one for the absence of the name (`bins`): does the
-filter's mask have it?
+If every constraint is a range, a key excludes next to nothing.  Such filters are in no list but have a **position** in a
+bitmap.  The bitmap has a row of bits for each bin of each name with bins, and one for the absence of the name (`bins`).  A
+bit is set if the filter's mask has that bin:
 
                          position  0 1 2 3 4 5 6 7 ...
-    temp    bin 0                  1 1 0 0 0 1 1 0          an event with temp in bin 1, no city and wind in bin 7 takes
-            bin 1                  1 1 1 0 0 0 1 0   ◄──    one row of each column; filters with a bit in all of them
-            absent                 0 0 0 0 0 1 1 0          (here 1 and 6) are verified
-    city    bin 0                  0 1 1 1 1 1 1 0
-            ...
-            absent                 0 1 0 1 1 0 1 0   ◄──
-    wind    bin 7                  1 1 0 1 0 1 1 1   ◄──
+     temp    bin 0                  1 1 0 0 0 1 1 0          an event with temp in bin 1, no city and wind in bin 7 takes
+             bin 1                  1 1 1 0 0 0 1 0   ◄──    one row of each column; filters with a bit in all of them
+             absent                 0 0 0 0 0 1 1 0          (here 1 and 6) are verified
+     city    bin 0                  0 1 1 1 1 1 1 0
+             ...
+             absent                 0 1 0 1 1 0 1 0   ◄──
+     wind    bin 7                  1 1 0 1 0 1 1 1   ◄──
 
-A **line** is 512 positions, a cache line of each row; a **block** is 64 lines.  A block's *summary* has a word for each
-row: which lines have a bit in it at all.  So the lines that an event must look at are found by one `and` for each column; in
-those, the rows are put together from the column that excludes most on, until a line is empty.  Positions are in the order of
-the filters' narrowest masks, so that lines, not only filters, are excluded.
+A **line** is 512 positions, one cache line of each row; a **block** is 64 lines.  A block's *summary* has a word for each
+row, with a bit for each line in which the row has any bit.  So one `and` for each column finds the lines that an event must
+read.  In those lines, the rows are intersected, beginning with the column that excludes most, until a line is empty.
+Positions are ordered by the filters' narrowest masks, so that entire lines are excluded.
 
-A row costs each filter a bit: at most `bins.MOST_ROWS` of them, 200 bytes.
+Each row takes one bit of each filter: at most `bins.MOST_ROWS` bits, 200 bytes.
 """
 
 from __future__ import annotations
@@ -40,13 +40,14 @@ LINE_FILTERS = 64 * LINE_WORDS
 BLOCK_LINES = 64
 BLOCK_FILTERS = BLOCK_LINES * LINE_FILTERS
 NEARLY = 1.25
-"""Masks are alike if one has at most so many times the bins of the other: then the column that excludes more decides."""
+"""Masks are considered equally narrow if one has at most this many times the bins of the other; then the column that
+excludes more decides."""
 _ONE = np.uint64(1)
 
 
 class BitRows(NamedTuple):
-    """The bits of L lines, R rows: block b begins at word b * R * 512 of `bits`, its rows follow one another, each as long
-    as the block has lines (64, or fewer in the last one).
+    """The bits of L lines in R rows.  Block b begins at word b * R * 512 of `bits`.  Its rows follow one another; each has
+    as many lines as the block (64, or fewer in the last one).
 
     bits     u64[8 R L]
     summary  u64[blocks, R]
@@ -57,18 +58,18 @@ class BitRows(NamedTuple):
 
     @classmethod
     def empty(cls, n_filters: int, n_rows: int) -> BitRows:
-        """No bits, for so many filters; an array of bits takes no memory before it is written."""
+        """Zero bits for `n_filters` filters; the array takes no memory before it is written."""
         lines = -(-n_filters // LINE_FILTERS)
         return cls(np.zeros(LINE_WORDS * n_rows * lines, np.uint64), np.zeros((-(-lines // BLOCK_LINES), n_rows), np.uint64))
 
 
 @dataclass(frozen=True, eq=False)
 class Bitmap:
-    """The filters of a table that are in a bitmap, n of them.
+    """The n filters of a table that are in a bitmap.
 
     bins
     rows
-    places      u32[n]  where the checks of the filter at each position are in `words`
+    places      u32[n]  place in `words` of the checks of the filter at each position
     filters     u32[n]  ... its id
     interfaces  u32[n]  ... its interface
     words       packed  the checks, none left out (`grid.predicates`)
@@ -90,7 +91,7 @@ class Bitmap:
 
     @classmethod
     def none(cls, index: KeyedIndex, bins: Bins | None) -> Bitmap:
-        """No filters."""
+        """An empty bitmap."""
         bins = bins or Bins(
             np.full(index.n_virtual, -1, np.int32),
             np.zeros(0, np.int64),
@@ -102,7 +103,7 @@ class Bitmap:
 
     @classmethod
     def of(cls, bins: Bins, filters: Array, places: Array, words: Array, shift: int) -> Bitmap:
-        """The bitmap of some filters, from the places of their checks."""
+        """Build the bitmap of some filters from the places of their checks."""
         keys = np.empty(len(filters), np.uint64)
         in_stretches(len(filters), _sort_keys, places, words, shift, bins, keys)
         order = stable_order(keys, int(keys.max(initial=0)))
@@ -114,17 +115,17 @@ class Bitmap:
         return cls(bins, rows, places, filters, interfaces, words)
 
     def remove(self, positions: Array) -> None:
-        """Remove the filters at some positions."""
+        """Remove the filters at these positions."""
         remove_bits(positions, self.rows, self.bins)
 
     def among(self, offsets: Array, entries: Array, first: int) -> tuple[Array, Array]:
-        """Entries of filters (`KeyedIndex.entries`) with those that are here: position p as the entry first + p."""
+        """Entries of filters (`KeyedIndex.entries`) with the bitmap's filters added: position p is the entry `first` + p."""
         counts = np.diff(offsets)
         counts[self.filters] += 1
         joined = offsets_of(counts)
         both = np.empty(len(entries) + len(self.filters), np.int64)
         is_here = np.zeros(len(both), bool)
-        is_here[joined[self.filters]] = True  # a filter is in lists or here
+        is_here[joined[self.filters]] = True  # a filter is either in lists or here
         both[is_here] = first + np.argsort(self.filters)
         both[~is_here] = entries
         return joined, both
@@ -132,7 +133,8 @@ class Bitmap:
 
 @jit
 def chances(stretch: int, n_stretches: int, places: Array, words: Array, shift: int, bins: Bins, chance: Array) -> None:
-    """Fill `chance` f32[n]: how many of the positions' rows have each filter, of an event that has all of its names."""
+    """Fill `chance` f32[n]: the fraction of the rows in which each filter has a bit, for an event that has all of its
+    names."""
     masks = np.empty(len(bins.n_bins), np.uint64)
     for i in stretch_of(len(places), stretch, n_stretches):
         enter_masks(np.int64(places[i]), words, shift, bins, masks)
@@ -164,7 +166,7 @@ def _sort_keys(stretch: int, n_stretches: int, places: Array, words: Array, shif
 
 @jit
 def _fill_rows(stretch: int, n_stretches: int, places: Array, words: Array, shift: int, bins: Bins, bits: Array) -> None:
-    """Write the bits of all positions: the masks of 64 filters are a square of bits, which is transposed."""
+    """Write the bits of all positions: the masks of 64 filters form a square of bits, which is transposed."""
     n_columns, n_lines = len(bins.n_bins), -(-len(places) // LINE_FILTERS)
     masks, squares = np.empty(n_columns, np.uint64), np.empty((n_columns, 64), np.uint64)
     for word in stretch_of(-(-len(places) // 64), stretch, n_stretches):
@@ -183,7 +185,7 @@ def _fill_rows(stretch: int, n_stretches: int, places: Array, words: Array, shif
 
 @inlined
 def row_of(line: Any, n_lines: Any, n_rows: Any) -> Any:
-    """The first word of a line in row 0, and the words of a row of its block."""
+    """The first word of a line in row 0, and the number of words from one row of its block to the next."""
     block = line // BLOCK_LINES
     stride = LINE_WORDS * min(n_lines - block * BLOCK_LINES, BLOCK_LINES)
     return block * n_rows * BLOCK_LINES * LINE_WORDS + line % BLOCK_LINES * LINE_WORDS, stride
@@ -222,7 +224,7 @@ def _fill_summary(stretch: int, n_stretches: int, rows: BitRows) -> None:
 
 @jit
 def enter_bits(positions: Array, places: Array, words: Array, shift: Any, bins: Bins, rows: BitRows) -> None:
-    """Write all bits of the filters at some positions, i64, that share a word of each row: 64 filters cost as much memory
+    """Write all bits of the filters at `positions` i64, which share a word of each row; 64 filters cost as much memory
     traffic as one.  Their checks are at `places` i64 of `words`."""
     (bits, summary), n_columns = rows, len(bins.n_bins)
     n_rows, masks, squares = summary.shape[1], np.empty(n_columns, np.uint64), np.zeros((n_columns, 64), np.uint64)
@@ -246,7 +248,8 @@ def enter_bits(positions: Array, places: Array, words: Array, shift: Any, bins: 
 
 @jit
 def remove_bits(positions: Array, rows: BitRows, bins: Bins) -> None:
-    """Clear the bits of filters in the first column: every event takes one of its rows, so nothing finds them."""
+    """Clear the bits of filters in the first column.  Every event reads one of its rows, so the filters are no longer
+    found."""
     bits, summary = rows
     n_rows = summary.shape[1]
     for position in positions:

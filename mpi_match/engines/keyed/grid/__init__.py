@@ -1,1 +1,1 @@
-"""The part of the index that changes: a hash grid of areas and keys, and the live filters."""
+"""The mutable part of the keyed index: a hash grid of areas and keys, and the live filters."""

@@ -1,7 +1,8 @@
-"""Changes entered into the slot tables of `keyed`'s grid by compiled code, one after the other, whatever their kinds.
+"""Applies changes to the slot tables of the keyed engines' grid, one after another and regardless of their kinds, in
+compiled code.
 
-A change may refer to what the one before it has left: a filter that was just added moves, its interface is removed, its slot
-is given to another filter.
+A change may depend on the state that the previous one left: a filter that was just added moves, its interface is removed,
+its slot is given to another filter.
 
     change                filter 7    filter 12   interface 5    slot 3         words at 96    step
                           slot 3                                 filter 7       filter 7
@@ -10,13 +11,13 @@ is given to another filter.
     ADD 12 to 5                       slot 3      has 12         filter 12      filter 12      3: circle, place 96, filter 12
     REMOVE_INTERFACE 5                removed     has no filter  free           free           3: place 0
 
-Applying changes one at a time avoids tracking dependencies between them, and each takes the time of a few reads from memory.
-Runs of one kind, a dozen NumPy calls each, were slower: 250 changes were some twenty runs.
+Applying changes one at a time avoids tracking dependencies between them, and each takes the time of a few memory reads.
+Runs of one kind, a dozen NumPy calls each, were slower: 250 changes formed some twenty runs.
 
-Free slots are threaded into an intrusive free list: a free slot's `filter` is 1 + the next free slot, or 0.  Free places of
-2^k words form such a list for each k: the first word of a free place is the next one.
+Free slots form an intrusive free list: a free slot's `filter` is 1 + the next free slot, or 0.  Free places of 2^k words
+form such a list for each k: the first word of a free place is the next place.
 
-The caller makes room for all that can come beforehand (`live_filters`), so no array grows here.
+The caller makes enough room in advance (`live_filters`), so no array grows here.
 """
 
 from __future__ import annotations
@@ -35,10 +36,11 @@ from mpi_match.engines.keyed.grid.predicates import Added, enter_checks
 from mpi_match.model import Change
 
 MOST_CHECK_WORDS = 2**31
-"""Upper bound: a step has 32 bits for a place, and a reference to an operand list has one bit less."""
+"""Upper bound, exclusive, of the words of checks: a step has 32 bits for a place, and a reference to an operand list has one
+bit less."""
 N_SLOTS_GIVEN, N_WORDS_GIVEN, FREE_SLOT, FREE_PLACES = range(4)
-"""Indices of the counters: slots and words given out so far; heads of the free lists: 1 + a slot (0: none is free), and for
-each k a place of 2^k words (0: none is)."""
+"""Indices of the counters: slots and words allocated so far; heads of the free lists: 1 + a slot (0: none is free), and for
+each k a place of 2^k words (0: none is free)."""
 N_COUNTERS = FREE_PLACES + 32
 
 N_STEPS, N_MARKS, N_WRITTEN, N_BUCKET_KEYS = range(4)
@@ -46,13 +48,13 @@ N_STEPS, N_MARKS, N_WRITTEN, N_BUCKET_KEYS = range(4)
 
 DONE, CANNOT_MOVE, NOT_GIVEN, IS_THERE, IS_NOT_THERE, NO_ROOM = range(6)
 WRONG = {
-    CANNOT_MOVE: "cannot move: it is not there, or has no area",
-    NOT_GIVEN: "is added, but the changes have fewer ids of filters or of interfaces",
-    IS_THERE: "is added, but is there already",
-    IS_NOT_THERE: "is removed, but is not there",
-    NO_ROOM: "has no room: the filters in the grid have 2^31 words of checks or more; compile the table again",
+    CANNOT_MOVE: "cannot move: it does not exist, or has no area",
+    NOT_GIVEN: "is added, but its id or that of its interface is out of range",
+    IS_THERE: "is added, but already exists",
+    IS_NOT_THERE: "is removed, but does not exist",
+    NO_ROOM: "does not fit: the filters in the grid have 2^31 words of checks or more; compile the table again",
 }
-"""Outcomes of a change, and the messages for those that are errors."""
+"""Outcomes of a change, with the messages of those that are errors."""
 
 _NOWHERE = np.full(3, np.nan)
 _MOVE, _ADD, _REMOVE = int(Change.MOVE), int(Change.ADD), int(Change.REMOVE)
@@ -61,7 +63,7 @@ _push_front, _unlink = inlined(linked_lists.push_front), inlined(linked_lists.un
 
 
 class Filters(NamedTuple):
-    """By filter id: 1 + its slot, or 0 (u32); its interface (u32); whether the filter exists (bool)."""
+    """By filter id: 1 + its slot, or 0 (u32); its interface (u32); True if the filter exists (bool)."""
 
     slot_after: Array
     interface: Array
@@ -78,7 +80,8 @@ class Slots(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """The table before any change, i64: the first filter of each interface, then their number; `KeyedIndex.entries`."""
+    """The table before any change, i64: the first filter of each interface, then the number of filters;
+    `KeyedIndex.entries`."""
 
     bounds: Array
     offsets: Array
@@ -86,7 +89,7 @@ class Origin(NamedTuple):
 
 
 class SlotTables(NamedTuple):
-    """The arrays that changes are entered into.
+    """The arrays to which changes are applied.
 
     came         interface -> filters added later
     words        packed  the checks, see `grid.predicates`
@@ -106,9 +109,9 @@ class SlotTables(NamedTuple):
 
 
 class Entered(NamedTuple):
-    """What remains to be done after changes are entered, see `live_filters.Effects`.
+    """The effects of changes that remain to be applied, see `live_filters.Effects`.
 
-    `counts` i64 has the number of each; `floats` is `steps` as f64, because words 1 to 3 of a step are a circle.
+    `counts` i64 holds the number of each; `floats` is `steps` as f64, because words 1 to 3 of a step are a circle.
     """
 
     steps: Array
@@ -121,7 +124,7 @@ class Entered(NamedTuple):
 
 @jit
 def room_for(kind: Array, target: Array, row: Array, added: Added, tables: SlotTables) -> tuple[int, int, int, int]:
-    """The most steps, marks, words and bucket keys that changes can leave to do.
+    """Upper bounds of the steps, marks, words and bucket keys that changes can leave.
 
     A filter is removed at most once for each time that it was added; a filter of the trie is removed at most once.
     """
@@ -146,9 +149,10 @@ def room_for(kind: Array, target: Array, row: Array, added: Added, tables: SlotT
 
 
 def nothing_entered(room: tuple[int, int, int, int]) -> Entered:
-    """Arrays with room for what changes leave to do.
+    """Allocate arrays with room for the effects of changes.
 
-    Made here: Numba makes those that compiled code returns with code of Python, and crashes where that is interrupted.
+    They are allocated here because Numba creates arrays that compiled code returns through Python code, and crashes if that
+    is interrupted.
     """
     n_steps, n_marks, n_words, n_keys = room
     steps, counts = np.empty((n_steps, STEP_WORDS), np.uint64), np.zeros(N_BUCKET_KEYS + 1, np.int64)
@@ -160,9 +164,9 @@ def nothing_entered(room: tuple[int, int, int, int]) -> Entered:
 def enter_changes(
     columns: tuple[Array, Array, Array, Array, Array], added: Added, tables: SlotTables, entered: Entered
 ) -> tuple[int, int]:
-    """Enter changes (`columns` kind, target, area, row and interface of `Changes`; ADDs refer to rows of `added`).
+    """Apply changes (`columns`: kind, target, area, row and interface of `Changes`; ADDs refer to rows of `added`).
 
-    Returns the outcome (DONE, or the error of the first change that cannot be entered), and how many were entered.
+    Returns the outcome (DONE, or the error of the first change that cannot be applied), and the number of changes applied.
     """
     kind, target, area, row, interface = columns
     for i in range(len(kind)):
@@ -182,7 +186,7 @@ def enter_changes(
 
 @inlined
 def _range_of(interface: Any, origin: Origin) -> Any:
-    """The table's filters of an interface."""
+    """The table's filters of an interface, as the first and the end."""
     if interface + 1 < len(origin.bounds):
         return origin.bounds[interface], origin.bounds[interface + 1]
     return 0, 0
@@ -263,7 +267,7 @@ def _remove_interface(interface: Any, tables: SlotTables, entered: Entered) -> N
 
 @inlined
 def _last_of(interface: Any, tables: SlotTables) -> Any:
-    """1 + the filter added to an interface last, or 0."""
+    """1 + the filter that was added to an interface last, or 0."""
     return np.int64(tables.came.first[interface]) if interface < len(tables.came.first) else np.int64(0)
 
 
@@ -280,7 +284,7 @@ def _take_slot(slots: Slots, counters: Array) -> Any:
 
 @inlined
 def _take_place(size: Any, words: Array, counters: Array) -> Any:
-    """A place of 2^size words; 0 if none is left."""
+    """Allocate a place of 2^size words; 0 if none is left."""
     place = counters[FREE_PLACES + size]
     if place:
         counters[FREE_PLACES + size] = words[place]
@@ -294,7 +298,7 @@ def _take_place(size: Any, words: Array, counters: Array) -> Any:
 
 @inlined
 def _step(slot: Any, circle: Array, tables: SlotTables, entered: Entered) -> None:
-    """Add the step that sets all of a slot (`hash_grid.steps_of`)."""
+    """Append the step that sets the entire state of a slot (`hash_grid.steps_of`)."""
     n, slots, floats = entered.counts[N_STEPS], tables.slots, entered.floats
     for axis in range(3):
         floats[n, 1 + axis] = -1.0 if np.isnan(circle[axis]) else circle[axis]
@@ -316,7 +320,8 @@ def enter_moves(
     levels: Array,
     steps: Array,
 ) -> bool:
-    """Fill `steps` for changes that are all moves: slots KEEP all but their circle.  True if a filter has no slot."""
+    """Fill `steps` for changes that are all moves: slots KEEP everything except their circle.  Returns True if a filter has
+    no slot."""
     floats, wrong = steps.view(np.float64), False
     for i in stretch_of(len(target), stretch, n_stretches):
         slot = np.int64(slot_after[target[i]]) - 1 if target[i] < len(slot_after) else -1

@@ -1,11 +1,11 @@
-"""Which bucket key a filter has in the grid, and in how many sub-buckets.
+"""Chooses the bucket key of a filter in the grid, and the number of sub-buckets of each bucket key.
 
-A filter's bucket key is its rarest feature or, where fewer events have all of those, a group: three of its names as one.
-Together with a cell it is a key of the hash table (`hash_grid`).  Where many filters of one cell share a bucket key, the key
-is divided into sub-buckets, all of which an event reads: as few as keep probe sequences short.
+A filter's bucket key is its rarest feature or a *name group*, a hash of three of its names, if fewer events have all three.
+Together with a cell it is a key of the hash table (`hash_grid`).  If many filters of one cell share a bucket key, the key is
+divided into sub-buckets, all of which an event reads: as few as keep probe sequences short.
 
     key of a slot, u64    bucket key | Bloom filter of the filter's names << 32
-    bucket key            0 ... F - 1: a feature    F: none    from F + 1: a group
+    bucket key            0 ... F - 1: a feature    F: none    from F + 1: a name group
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ ENTRIES_PER_SUB_BUCKET = 4
 class BucketKeys:
     """Chooses bucket keys.
 
-    weight  f64[F]  how often an attribute of an event has each feature, expected from the table
-    width   attributes that an event is expected to have
+    weight  f64[F]  probability that an attribute of an event has each feature, estimated from the table
+    width   expected number of attributes of an event
     """
 
     weight: Array
     width: float
 
     def keys_of(self, filters: Array, rows: FilterRows, *, groups: bool) -> Array:
-        """u64[n]: keys of the slots of some filters of `rows`; with `groups`, bucket keys may be groups."""
+        """u64[n]: keys of the slots of some filters of `rows`; with `groups`, bucket keys may be name groups."""
         keys = np.empty(len(filters), np.uint64)
         in_stretches(len(filters), _fill_keys, filters, rows.coded, self.weight, self.width, groups, keys)
         return keys
 
     def are_groups(self, keys: Array) -> bool:
-        """Is a bucket key of these u64 keys a group?"""
+        """True if a bucket key of these keys u64 is a name group."""
         return bool((keys & LOW).max(initial=0) > len(self.weight))
 
     def sub_buckets_of(self, keys: Array, area: Array, *, groups: bool) -> Array:
-        """u8 for each bucket key: 1 + the logarithm of the number of its sub-buckets, or 0 where no filter has it.
+        """u8 for each bucket key: 1 + the base-2 logarithm of the number of its sub-buckets, or 0 if no filter has it.
 
-        Their number leaves few entries in each, for filters with these u64 keys and the areas f64[n, 3].  Without `groups`
-        the array ends before the groups.
+        The number is chosen so that each sub-bucket has few entries, for filters with these keys u64 and areas f64[n, 3].
+        Without `groups` the array ends before the name groups.
         """
         no_feature = len(self.weight)
         sub_buckets = np.zeros(no_feature + 1 + (N_GROUPS if groups else 0), np.uint8)
@@ -73,15 +73,15 @@ def _fill_keys(
     groups: bool,
     keys: Array,
 ) -> None:
-    """Fill `keys`: the bucket key of each filter, and the Bloom filter of its names.
+    """Fill `keys` with the bucket key of each filter and the Bloom filter of its names.
 
-    The bucket key is the feature of least weight or, with `groups`, the three names of least weight where an event of
+    The bucket key is the feature of least weight.  With `groups` it is the three names of least weight, if an event of
     `width` attributes has all three less than half as often.
     """
     offsets, records, first_feature = coded
     for i in stretch_of(len(filters), stretch, n_stretches):
         rarest, names = np.int64(len(weight)), np.uint64(0)
-        a, b, c = np.int64(-1), np.int64(-1), np.int64(-1)  # those names, the rarest first
+        a, b, c = np.int64(-1), np.int64(-1), np.int64(-1)  # the three names, rarest first
         for row in range(offsets[filters[i]], offsets[filters[i] + 1]):
             form, name, lo = (
                 records[row, ROW_KIND] & OP_MASK,

@@ -1,7 +1,7 @@
-"""From a circle, a point, a name to numbers of the grid: levels, cells, steps within a cell, homes in the table.
+"""Geometry of the grid: maps circles, points and names to levels, cells, steps within a cell, and home blocks in the table.
 
-`hash_grid` has the picture.  Each of these functions is written once, in `scalars`, and compiled for the CPU here and for
-GPUs in `kernels.grid`: both must come to the same number, whatever a compiler fuses.
+`hash_grid` has a picture.  Each function is written once, in `scalars`, and compiled for the CPU here and for GPUs in
+`kernels.grid`: both must compute the same number, whichever operations a compiler fuses.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from mpi_match.compute.compile_cache import nested
 from mpi_match.engines.keyed.index.layout import hash_of
 
 EVERYWHERE = 2047
-"""Level of what has no area, or one too large to have cells."""
+"""Level of filters without an area, or with one too large for cells."""
 N_LEVELS = 2048
 LOW = np.uint64(0xFFFFFFFF)
 IN_BITMAP = LOW
-"""Bucket key of a filter that has no entry in the grid, but bits in a bitmap (`bitmap.live_bitmap`)."""
+"""Bucket key of a filter that has bits in a bitmap instead of an entry in the grid (`bitmap.live_bitmap`)."""
 N_GROUPS = 2**12
-"""Bucket keys that are three names together: all of them are looked up where an event has more threes of names than that."""
+"""Number of name groups.  An event with more triples of names than this looks all groups up."""
 
 _BIAS = 1000
 _ORIGIN = 2**51
@@ -36,20 +36,20 @@ _WIDEST = 255
 
 
 def n_threes(n: Any) -> Any:
-    """How many groups are looked into for an event of `n` attributes."""
+    """Number of name groups that an event of `n` attributes looks up."""
     return min(n * (n - 1) * (n - 2) // 6, N_GROUPS)
 
 
 def scalars(compiled: Callable[..., Any]) -> SimpleNamespace:  # noqa: C901  a dozen functions in one
-    """The functions from numbers to numbers, compiled with the decorator `compiled`."""
+    """The scalar functions of this module, compiled with the decorator `compiled`."""
     hashed = compiled(hash_of)
 
     @compiled
     def reach_of(x: Any, y: Any, r: Any) -> Any:
-        """A radius that what rounding does to a circle in doubles (`model.inside`) cannot exceed; and not so small that its
-        level would be below 0.
+        """A radius that contains a circle in doubles (`model.inside`) despite rounding, and that is large enough for a level
+        >= 0.
 
-        Factors are powers of two, here and below: the same number comes out whether or not a compiler fuses operations.
+        Factors are powers of two, here and below: the result is the same whether or not a compiler fuses operations.
         """
         return r + _2_40 * r + _2_46 * abs(x) + _2_46 * abs(y) + 1e-150
 
@@ -65,12 +65,13 @@ def scalars(compiled: Callable[..., Any]) -> SimpleNamespace:  # noqa: C901  a d
 
     @compiled
     def scale_of(level: Any) -> Any:
-        """Cells per unit of length, a power of two, so that multiplying with it is exact."""
+        """Cells per unit of length, a power of two, so that multiplying by it is exact."""
         return math.ldexp(1.0, int(_BIAS - level))
 
     @compiled
     def cell_of(value: Any, scale: Any) -> Any:
-        """Number of the column (or row) of cells that a coordinate is in; -1 for one where no circle of the level can be."""
+        """Number of the column (or row) of cells that contains a coordinate; -1 for a coordinate beyond all circles of the
+        level."""
         scaled = value * scale
         if abs(scaled) < _FAR:
             return np.int64(math.floor(scaled)) + _ORIGIN
@@ -89,7 +90,7 @@ def scalars(compiled: Callable[..., Any]) -> SimpleNamespace:  # noqa: C901  a d
 
     @compiled
     def group_of(a: Any, b: Any, c: Any) -> Any:
-        """The group of three names, which ascend."""
+        """The name group of three names, which ascend."""
         return np.int64(
             hashed(np.uint64(a) << np.uint64(42) ^ np.uint64(b) << np.uint64(21) ^ np.uint64(c)) >> np.uint64(52)
         )
@@ -129,7 +130,7 @@ def scalars(compiled: Callable[..., Any]) -> SimpleNamespace:  # noqa: C901  a d
 
     @compiled
     def may_hold(entry: Any, x: Any, y: Any, absent: Any) -> Any:
-        """May the filter of an entry match an event at a point, given in steps of the cell?
+        """True if the filter of an entry may match an event at a point, given in steps of the cell.
 
         `absent` has the bits of the Bloom filter that none of the event's names has.
         """

@@ -1,44 +1,45 @@
-"""The grid of `keyed`: filters with areas, and filters added after the table, in a hash table that changes in place.
+"""The grid of the keyed engines: filters with areas, and filters added later, in a hash table that changes in place.
 
 The trie of `index.layout` is fast because it is packed, so it cannot change, and it does not index areas.  Filters that have
-an area, or were added to a live engine, are here instead, each under its **bucket key**: the rarest of its features, or
-three of its names together where fewer events have all of them (or none, for a filter without constraints).  The plane is
-cut into square cells, a *level* for every power of two; a circle belongs to the level whose cells are just wider than it,
-where it touches at most four (nine, when rounding is against it):
+an area, or were added to a live engine, are here instead, each under its **bucket key**: its rarest feature, or a group of
+three of its names if fewer events have all of them (or none, for a filter without constraints).  The plane is cut into
+square cells, with a *level* for every power of two.  A circle belongs to the level whose cells are just wider than it, so it
+touches at most four of them (nine in the worst case of rounding):
 
     level: cells 4 wide                    keys of a filter      each of its cells, with its bucket key
-    ┌───┬───┬───┐                          keys of an event      for every level in use: the one cell it is in, with
-    │   │ .-│-. │    circle of radius 1.5                        each of its features, three of its names, and none
+    ┌───┬───┬───┐                          keys of an event      for every level in use: the one cell that contains it, with
+    │   │ .-│-. │    circle of radius 1.5                        each of its features and name groups, and with none
     ├───┼(──┼──)┤    touches four cells
     │   │ '-│-' │
-    └───┴───┴───┘    a filter without an area is EVERYWHERE: a level of one cell that every event is in
+    └───┴───┴───┘    a filter without an area is EVERYWHERE: a level of one cell that contains every event
 
 A key is hashed to a *block*, a cache line of eight words:
 
-    probe length | entry | entry | ... seven of them     probe length: how many blocks further the last entry of a key with
-                                                         this home block is
+    probe length | entry | entry | ... seven of them     probe length: the distance, in blocks, from this home block to the
+                                                         last entry of a key with this home
 
     entry    slot + 1 (32 bits) | names (8) | r (8) | y (8) | x (8)      0: free
 
-and an entry whose home is full is in the next block that is not (linear probing).  A lookup reads one block nearly always.
-Inserting writes one word and removing clears one, both in place: a move costs a few cache lines, any number of moves can be
-made at once (by compare-and-swap), and after a million of them no array has grown and none is rebuilt.  A key that many
-filters share is divided into 2^k *sub-buckets*, blocks that a lookup reads all: so no probe sequence is long.
+An entry whose home is full is stored in the next block that is not (linear probing).  A lookup nearly always reads one
+block.  Inserting writes one word and removing clears one, both in place: a move costs a few cache lines, any number of moves
+can be made concurrently (by compare-and-swap), and after a million of them no array has grown or been rebuilt.  A key that
+many filters share is divided into 2^k *sub-buckets*, and a lookup reads them all, so no probe sequence is long.
 
-x, y and r are the circle in 128ths of a cell, rounded so that it can only become larger, and `names` is a Bloom filter of
-the names that the filter asks for, as in CLCB (Cugola & Margara, Middleware 2012).  An event outside of the circle, or
-without one of the names, is rejected without reading the filter.  What remains is verified in full:
+x, y and r are the circle in 128ths of a cell, rounded so that it can only become larger.  `names` is a Bloom filter of the
+names that the filter asks for, as in CLCB (Cugola & Margara, Middleware 2012).  An event outside the circle, or without one
+of the names, is rejected without reading the filter.  Other filters are verified in full:
 
     slots    x, y, r (f64; r = -1: no area) | place (u32; 0: the filter is removed) | filter id (u32)    32 bytes
     words    at `place`: interface and checks, as in `postings`, all of them
 
-Three names are a *group*, one of 4,096 by their hash.  Of eight names that are asked for, an event of four has one in two,
-and three given ones once in fourteen times: filters without an equality are under groups, and are met a seventh as often.
+Three names belong to one of 4,096 *name groups*, by their hash.  An event of four names, of eight that filters ask for, has
+a given name with probability one half and three given ones with probability one in fourteen.  So filters without an equality
+are stored under name groups and are tested a seventh as often.
 
-Correctness needs only that every filter is in the blocks of its keys: an entry found by a wrong key costs one verification.
-A filter's slot stays the same while it lives.
+Correctness requires only that every filter is in the blocks of its keys: an entry found under a wrong key costs one
+verification.  A filter's slot stays the same during its lifetime.
 
-How numbers are quantized for the table is in `geometry`.
+`geometry` defines the quantisation of coordinates.
 """
 
 from __future__ import annotations
@@ -52,28 +53,28 @@ from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.engines.keyed.grid.geometry import IN_BITMAP, LOW, entry_of, hash_of_cell, home_of, span_of
 
 KEEP = np.uint64(1 << 32)
-"""Flag of a step whose slot keeps its key, place and filter: it only moves."""
+"""Flag of a step whose slot keeps its key, place and filter, because the filter only moves."""
 BLOCK_WORDS = 8
 BLOCKS_A_FILTER = 4 * 2.5 / (BLOCK_WORDS - 1)
-"""Blocks for each filter, at least: room for two and a half times its entries, where it touches four cells."""
+"""Least number of blocks per filter: room for two and a half times its entries if it touches four cells."""
 LEAST_BLOCKS_LOG = 4
 SLOT_WORDS = 4
 STEP_WORDS = 6
 SLOT_PLACE, SLOT_FILTER = 6, 7
 """Words of a slot as u32."""
 MAX_SUB_BUCKETS = 12
-"""Logarithm of the most sub-buckets of a key."""
+"""Base-2 logarithm of the largest number of sub-buckets of a key."""
 
 
 class Grid:
-    """The hash table in the memory of the CPU, for `n_slots` filters; `blocks` is the least number of blocks.
+    """The hash table in CPU memory, for `n_slots` filters; `blocks` is the least number of blocks.
 
     blocks       u64[8 B]  B a power of two
     slots        u64[4 S]  see the module
     keys         u64[S]    bucket key of each slot: a feature (as in `FilterRows`, P of them), P for none, from P + 1 on a
-                           group; names << 32
-    sub_buckets  u8[P + 1], or u8[P + 1 + N_GROUPS] where bucket keys may be groups: 1 + the logarithm of the number of
-                 sub-buckets of each bucket key, 0 where no filter has it
+                           name group; names << 32
+    sub_buckets  u8[P + 1], or u8[P + 1 + N_GROUPS] if bucket keys may be name groups: 1 + the logarithm of the number of
+                 sub-buckets of each bucket key, 0 if no filter has it
     """
 
     def __init__(self, n_slots: int, sub_buckets: Array, blocks: int = 0) -> None:
@@ -83,12 +84,12 @@ class Grid:
 
     @property
     def n_blocks(self) -> int:
-        """B."""
+        """The number of blocks, B."""
         return len(self.blocks) // BLOCK_WORDS
 
     @property
     def room(self) -> int:
-        """Filters that the blocks are enough for; more can be entered, with longer probe sequences."""
+        """Filters that fit without long probe sequences; more can be entered, with longer ones."""
         return int(self.n_blocks / BLOCKS_A_FILTER)
 
     @property
@@ -103,12 +104,13 @@ class Grid:
         self.n_slots = n_slots
 
     def apply(self, steps: Array) -> None:
-        """Change slots, one after the other, by `steps` u64[n, 6], see `steps_of`."""
+        """Change slots, one after another, by `steps` u64[n, 6], see `steps_of`."""
         apply(steps, self.blocks, self.slots, self.keys, self.sub_buckets)
 
 
 def n_blocks(n_slots: int) -> int:
-    """Blocks for `n_slots` filters, a fifth to two fifths full: full blocks cost time, which matters more than memory."""
+    """Number of blocks for `n_slots` filters, which fill a fifth to two fifths of them: full blocks cost time, which matters
+    more than memory."""
     return 1 << max(LEAST_BLOCKS_LOG, int(n_slots * BLOCKS_A_FILTER).bit_length())
 
 
@@ -148,7 +150,7 @@ def enter_all(blocks: Array, slots: Array, keys: Array, sub_buckets: Array) -> N
 def _change(
     slot: Any, entering: bool, blocks: Array, floats: Array, records: Array, keys: Array, sub_buckets: Array
 ) -> None:
-    """Enter a slot's filter into the blocks of its keys, or remove it from them if it is in them."""
+    """Enter a slot's filter into the blocks of its keys, or remove it if it is there."""
     if records[2 * SLOT_WORDS * slot + SLOT_PLACE] == 0 or keys[slot] & LOW == IN_BITMAP:
         return
     x, y, r = floats[SLOT_WORDS * slot], floats[SLOT_WORDS * slot + 1], floats[SLOT_WORDS * slot + 2]
@@ -170,7 +172,7 @@ def _change(
 
 @nested
 def _enter(blocks: Array, home: Any, mask: Any, entry: Any) -> None:
-    """Write an entry to the first free word from its home on."""
+    """Write an entry to the first free word at or after its home."""
     block, probe_length = home, np.uint64(0)
     while True:
         for word in range(1, BLOCK_WORDS):
@@ -194,10 +196,10 @@ def _leave(blocks: Array, home: Any, mask: Any, entry: Any) -> None:
 
 
 def occupancy(area: Array, bucket_keys: Array, n_bucket_keys: int) -> tuple[Array, Array]:
-    """How filters (area f64[n, 3], bucket_keys u32[n]) share their keys.
+    """Measure how filters (area f64[n, 3], bucket_keys u32[n]) share their keys.
 
-    For each bucket key: how many entries it has, and the sum, over its entries, of how many have the same key.  A large
-    table is sampled: one key in 16.
+    Returns for each bucket key the number of its entries, and the sum over its entries of the number of entries with the
+    same key.  A large table is sampled: one key in 16.
     """
     sample = 15 if len(area) > 2**16 else 0
     counts = np.zeros(1 << max(8, (8 * len(area) // (sample + 1)).bit_length()), np.uint32)

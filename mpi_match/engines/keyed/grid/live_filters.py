@@ -1,9 +1,9 @@
-"""The filters of `keyed` while its table changes: those of the grid, and how changes affect all of them.
+"""The filters of the keyed engines while their table changes: those in the grid, and the effects of changes on all filters.
 
 The filters of the table without an area are in the trie; all others have a *slot* of the grid.  This module keeps the slot
-tables on the host, for the CPU's grid and a GPU's alike; `apply_changes` enters changes into them:
+tables on the host, for the grid of the CPU and that of a GPU alike; `apply_changes` applies changes to them:
 
-    change              in the slot tables                              left to do: `Effects`
+    change              in the slot tables                              remaining work: `Effects`
     MOVE                                                                a step: the slot's new circle
     ADD                 takes a slot, and words for the checks          a step: circle, bucket key and place
     REMOVE, of a slot   frees slot and words                            a step: place 0
@@ -12,13 +12,13 @@ tables on the host, for the CPU's grid and a GPU's alike; `apply_changes` enters
       bitmap
     REMOVE_INTERFACE    finds the filters of the interface              as REMOVE
 
-Freed slots and words are reused: slots are alike, words are given out in powers of two.  So endless changes need no more
-memory than the largest number of filters at a time.  An added filter always goes to the grid, under one bucket key, where
-the trie would have indexed it by several features: a table whose filters were replaced over time is matched somewhat slower
-than a newly compiled one.
+Freed slots and words are reused: all slots are alike, and words are allocated in powers of two.  So endless changes need no
+more memory than the largest number of filters at one time.  An added filter always goes to the grid, under one bucket key,
+whereas the trie would index it by several features: a table whose filters were replaced over time is matched somewhat more
+slowly than a newly compiled one.
 
-The bucket keys of added filters are chosen as those of the table (`bucket_keys`): groups only where filters of the table use
-groups, so that no event looks them up in vain.
+The bucket keys of added filters are chosen like those of the table (`bucket_keys`).  Name groups are used only if filters of
+the table use them; otherwise no event looks them up.
 """
 
 from __future__ import annotations
@@ -64,19 +64,19 @@ from mpi_match.model import Change
 from mpi_match.table.table import Table
 
 LEAST_ROOM = 1024
-"""A live engine has room for at least so many filters, and for as many words of their checks."""
+"""Least room of a live engine, in filters, and in words of their checks."""
 _NONE = np.zeros(0, np.int64)
 
 
 class Bits(NamedTuple):
-    """The table's bitmap, and the bins of filters added later; None where there is none, and where they are in the grid."""
+    """The table's bitmap, or None, and the bins of filters added later, or None if they go into the grid."""
 
     bitmap: Bitmap | None
     bins: Bins | None
 
 
 class Effects(NamedTuple):
-    """What remains to be done after changes are entered.
+    """The work that remains after changes are applied to the slot tables.
 
     steps        u64[n, 6] of the grid, see `hash_grid.steps_of`; a slot that only moves KEEPs its key
     marks        i64  words of the trie's lists that become 1
@@ -96,9 +96,9 @@ class LiveFilters:
     words        packed   checks of the filters in the grid, each at its place; `n_words` of them are in use
     sub_buckets  see `hash_grid.Grid`
     levels       bool[N]  levels that are, or were, in use
-    n_slots      slots that have been given out
+    n_slots      slots that have been allocated
 
-    Arrays that grow have room behind what is in use (`arrays.with_room`).
+    Arrays that grow have spare room at the end (`arrays.with_room`).
     """
 
     def __init__(self, table: Table, rows: FilterRows, weight: Array, index: KeyedIndex, bits: Bits, *, live: bool) -> None:
@@ -132,17 +132,17 @@ class LiveFilters:
 
     @property
     def n_slots(self) -> int:
-        """See above."""
+        """Slots that have been allocated."""
         return int(self._counters[N_SLOTS_GIVEN])
 
     @property
     def n_words(self) -> int:
-        """See above."""
+        """Words of `words` that are in use."""
         return int(self._counters[N_WORDS_GIVEN])
 
     @property
     def is_empty(self) -> bool:
-        """Has the grid never had a filter?"""
+        """True if the grid has never had a filter."""
         return self.n_slots == 0
 
     @property
@@ -166,13 +166,13 @@ class LiveFilters:
         whole = filters._replace(interface=table.filters.interface, there=np.ones(n, np.bool_))
         self._filters = Filters(*(with_room(array, max(n, LEAST_ROOM)) for array in whole))
         self._slots = Slots(*(with_room(array, max(self.n_slots, LEAST_ROOM)) for array in slots._replace(size=sizes)))
-        self._counters[N_WORDS_GIVEN] = max(len(self.words), 1)  # place 0 is nowhere
+        self._counters[N_WORDS_GIVEN] = max(len(self.words), 1)  # place 0 means none
         self.words = with_room(self.words, max(self.n_words, LEAST_ROOM))
 
     def update(self, changes: Changes) -> Effects:
-        """Enter changes into the slot tables.
+        """Apply changes to the slot tables.
 
-        Raises EngineError for a filter that does not exist, or exists already; the changes before it have been entered then.
+        Raises EngineError for a filter that does not exist, or already exists; the changes before it have then been applied.
         """
         self._n_filters = max(changes.n_filters, self._n_filters)
         if not np.count_nonzero(changes.kind):  # all are moves; `any` takes four times as long for one
@@ -188,13 +188,13 @@ class LiveFilters:
         return steps
 
     def _enter(self, changes: Changes) -> Effects:
-        """Enter changes of any kinds."""
+        """Apply changes of any kinds."""
         added = self._added_by(changes.added)
         adds = np.flatnonzero(changes.kind == Change.ADD)
         rows = changes.row[adds]
         if len(rows) and not 0 <= rows.min() <= rows.max() < len(added.places):
             missing = changes.target[adds[(rows < 0) | (rows >= len(added.places))]]
-            raise EngineError(f"filter {missing[0]} is added, but is not among the filters that the changes hold")
+            raise EngineError(f"filter {missing[0]} is added, but is not in the table of added filters")
         self._came.have(changes.n_interfaces, self._n_filters)
         n_words = self.n_words + 2 * int(added.lengths[rows].sum())  # each rounded up to a power of two
         self._have(self._n_filters, self.n_slots + len(rows), min(n_words, MOST_CHECK_WORDS))
@@ -205,7 +205,7 @@ class LiveFilters:
             self._origin,
             *(self.words, self.sub_buckets, self.levels, self._counters),
         )
-        # copies: of one type, so compiled once
+        # copies have one type, so there is one to compile for
         kind, target, row = map(np.array, (changes.kind, changes.target, changes.row))
         columns = kind, target, np.array(changes.area), row, np.array(changes.interface)
         entered = nothing_entered(room_for(kind, target, row, added, tables))
@@ -215,7 +215,7 @@ class LiveFilters:
         return Effects(*(some[:k] for some, k in zip(entered, entered.counts.tolist(), strict=False)))
 
     def _added_by(self, table: Table | None) -> Added:
-        """The filters of a table that changes bring."""
+        """The filters of the table that changes add."""
         if table is None:
             return Added.none(self.words.dtype)
         rows = FilterRows.of(table)
@@ -226,7 +226,7 @@ class LiveFilters:
         return added._replace(keys=bucket_keys(added, rows, self.bins, weight, width, self._shift))
 
     def joined(self, waiting: list[Effects]) -> Effects:
-        """The effects of several updates as one, such that the last step of a slot alone has all of its final state."""
+        """Combine the effects of several updates, such that the last step of a slot alone contains its final state."""
         if len(waiting) == 1:
             return waiting[0]
         steps = np.concatenate([effects.steps for effects in waiting])
@@ -237,12 +237,12 @@ class LiveFilters:
         return Effects(steps, *(np.concatenate([_NONE, *(some for some in each if len(some))]) for each in others))
 
     def _spelled_out(self, steps: Array) -> Array:
-        """The same steps with the keys, places and filters of their slots, instead of KEEP."""
+        """The same steps with the keys, places and filters of their slots instead of KEEP."""
         at, slots = (steps[:, 0] & LOW).astype(np.int64), self._slots
         return steps_of(at, slots.key[at], steps[:, 1:4].view(np.float64), slots.place[at], slots.filter[at])
 
     def _have(self, n_filters: int, n_slots: int, n_words: int) -> None:
-        """Make room for so many."""
+        """Make room for this many filters, slots and words."""
         if n_filters > len(self._filters.there):
             self._filters = Filters(*(with_room(array, n_filters) for array in self._filters))
         if n_slots > len(self._slots.size):

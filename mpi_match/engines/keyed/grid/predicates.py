@@ -1,10 +1,10 @@
-"""The checks that the grid of `keyed` verifies, filter by filter, as `postings` writes them.
+"""The checks that are verified in the grid, filter by filter, in the format of `postings`.
 
     words    ... | interface, counts, 0, words, checks ... | interface, ...
                    ^ the filter's place
 
 No check is left out, because the key under which a filter was found proves nothing.  Checks of the table's filters refer to
-operand lists that all share; an added filter has its own right behind its checks, as it has the checks of a long filter.
+shared operand lists.  An added filter has its own copies right after its checks, also if it is a long filter.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ from mpi_match.table.table import Table
 
 
 class Added(NamedTuple):
-    """The filters that changes add: where their checks are in `words`, the number of words of those and of the operand lists
-    that they refer to, their keys and areas (NaN for none).
-    """
+    """The filters that changes add: the places of their checks in `words`, their lengths in words including operand lists,
+    their keys and their areas (NaN for none)."""
 
     places: Array
     words: Array
@@ -43,14 +42,14 @@ class Added(NamedTuple):
 
     @classmethod
     def none(cls, packed: np.dtype[Any]) -> Added:
-        """No filters, in a table of this packed type."""
+        """An empty set of filters, for a table of this packed type."""
         places, lengths, keys = (np.zeros(0, dtype) for dtype in (np.uint32, np.int64, np.uint64))
         return cls(places, np.zeros(0, packed), lengths, keys, np.zeros((0, 3)))
 
 
 @nested
 def _checks_at(at: Any, words: Array) -> tuple[int, int, range]:
-    """The first word of the checks of the filter at a place, the end, and the words that refer to operand lists."""
+    """For the filter at a place: the first word of its checks, their end, and the words that refer to operand lists."""
     counts, first = np.int64(words[at + 1]), at + HEADER
     n_pairs, n_sets = (counts & MAX_CHECKS) + (counts >> COUNT_BITS & MAX_CHECKS), counts >> 2 * COUNT_BITS
     if words[at + 2] > 1:
@@ -62,7 +61,7 @@ def _checks_at(at: Any, words: Array) -> tuple[int, int, range]:
 
 @jit
 def _whole_lengths(places: Array, words: Array) -> Array:
-    """Words of each filter, i64: header, checks (of a long filter too), and the operand lists that they refer to."""
+    """Words of each filter, i64: header, checks (also of a long filter), and the operand lists that they refer to."""
     found = np.empty(len(places), np.int64)
     for i in range(len(places)):
         at = np.int64(places[i])
@@ -75,7 +74,7 @@ def _whole_lengths(places: Array, words: Array) -> Array:
 
 @nested
 def enter_checks(at: Any, words: Array, interface: Any, to: Any, target: Array) -> None:
-    """Copy the filter at `words[at]` to `target[to]`, for an interface, and its operand lists behind it."""
+    """Copy the filter at `words[at]` to `target[to]`, with the given interface, followed by its operand lists."""
     first, end, references = _checks_at(at, words)
     target[to : to + HEADER] = words[at : at + HEADER]
     target[to] = interface
@@ -97,7 +96,7 @@ def enter_checks(at: Any, words: Array, interface: Any, to: Any, target: Array) 
 
 
 def checks_of(table: Table, rows: FilterRows, filters: Array) -> tuple[Array, Array]:
-    """Place of each filter's checks u32[n], none of which a key implies, and the words (`postings`)."""
+    """The place u32[n] of each filter's checks, none of them implied by a key, and the words (`postings`)."""
     no_key, no_rank = np.empty((len(filters), 0), np.uint32), np.empty(0, np.uint32)
     postings = Postings(filters.astype(ROW), np.full(len(filters), -1, np.int32), no_key, no_rank)
     lists, words = fill_lists(table, rows, postings, np.arange(len(filters) + 1, dtype=ROW))

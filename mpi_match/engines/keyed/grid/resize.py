@@ -1,14 +1,14 @@
-"""A larger hash table for the grid, made while the current one is in use, so that matching does not wait for it.
+"""Resizes the grid's hash table while the current one is in use, so that matching does not wait.
 
     updates     steps ─┬─► the grid in use ◄── every match
                        └─► noted ──────────────────────────────────────┐
     a thread    copies the slots, enters every filter into twice the blocks ─► applies the noted steps until none is left
     an update                                                                  applies the rest ─► the new grid is in use
 
-To enter 2.5 million filters takes a core three seconds, and a batch a millisecond.  The copy may read a slot while a step is
-applied to it, half old and half new.  That is harmless: the new grid enters what the copy has, so it finds and removes that
-entry when the noted step is applied again, and the last step of a slot that is not a mere move sets all of the slot.  A mere
-move keeps the rest of the copied slot, which no step has changed.
+Entering 2.5 million filters takes a core three seconds, whereas a batch takes a millisecond.  The copy may read a slot while
+a step is applied to it, and get half of the old and half of the new state.  This is harmless: the new grid enters what the
+copy has, so it finds and removes that entry when the noted step is applied again, and the last step of a slot that is not a
+mere move sets the whole slot.  A mere move keeps the rest of the copied slot, which no step has changed.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from mpi_match.arrays.csr import Array
 from mpi_match.engines.keyed.grid.hash_grid import SLOT_WORDS, Grid, enter_all
 
 EARLY, FULLEST = 0.9, 1.1
-"""Load at which the next grid is begun, and at which an update waits for it, as multiples of the filters that the grid is
-for: even if each of 1.1 times as many touched nine cells, their entries would fit."""
+"""Loads at which the next grid is begun, and at which an update waits for it, as multiples of the filters that the grid is
+made for.  Even if each of 1.1 times as many filters touched nine cells, their entries would fit."""
 
 
 class Resize:
-    """A grid for at least `n_slots` filters, with at least twice the blocks of `grid`, made from it by a thread of
-    `process`: a child that is forked meanwhile has no such thread."""
+    """A grid for at least `n_slots` filters with at least twice the blocks of `grid`, built from it by a thread of
+    `process`; a child forked meanwhile has no such thread."""
 
     def __init__(self, grid: Grid, n_slots: int) -> None:
         self._old, self._new = grid, Grid(n_slots, grid.sub_buckets, 2 * grid.n_blocks)
@@ -39,15 +39,15 @@ class Resize:
 
     @property
     def is_done(self) -> bool:
-        """Has the thread ended, so that `finish` will not wait?"""
+        """True if the thread has ended, so that `finish` will not wait."""
         return not self._thread.is_alive()
 
     def note(self, steps: Array, n_slots: int) -> None:
-        """Note steps that the old grid has applied; it has `n_slots` slots since."""
+        """Record steps that the old grid has applied, after which it has `n_slots` slots."""
         self._noted.append((steps, n_slots))
 
     def finish(self) -> Grid:
-        """Wait for the new grid; it replaces the old one."""
+        """Wait for the new grid, which replaces the old one."""
         self._thread.join()
         self._make_noted()
         return self._new
@@ -68,14 +68,14 @@ class Resize:
 
 
 def ready(grid: Grid) -> None:
-    """Compile what makes a grid larger, so that no thread does so while others match."""
+    """Compile the code of a resize, so that no thread compiles while others match."""
     enter_all(grid.blocks, grid.slots, grid.keys[:0], grid.sub_buckets)
 
 
 def roomy(grid: Grid, resize: Resize | None, n_slots: int) -> tuple[Grid, Resize | None]:
     """The grid to use for `n_slots` slots, and the resize in progress, if any."""
     if resize is not None and resize.process != os.getpid():
-        resize = None  # its thread is the parent's
+        resize = None  # its thread belongs to the parent
     if resize is not None and resize.is_done:
         grid, resize = resize.finish(), None
     while n_slots > FULLEST * grid.room:

@@ -1,4 +1,4 @@
-"""The index of a table, from its filters to its two arrays.
+"""Builds the index of a table, from its filters to its two arrays.
 
 FilterRows ─► features ─► depth ─► keys ─► order ─► Trie ─► NODES, SLOTS, BITS, FEATURES
                                              └────► fill_lists ─► words (`postings`)
@@ -46,7 +46,7 @@ def build_index(
     """Build the index of `filters` u32, by default all those without an area, from the table's rows and the weights of their
     features.
 
-    An event is expected to have as many attributes as a filter has constraints.  Raises EngineError, see `fill_lists`.
+    An event is expected to have as many attributes as a filter has constraints.  Raises EngineError like `fill_lists`.
     """
     chosen, likelihood = choose_features(rows, weight, classes)
     some = chosen if filters is None else chosen[filters]
@@ -84,7 +84,7 @@ def build_index(
     sections[CODES][:], sections[FEATURES][:] = rows.code_offsets, trie.feature
     sections[FILTERS][:] = take(filter_id, trie.order)
     find_bounds(trie.node, sections[ENTRIES])
-    sets = take(set_id.view(ROW), trie.order).view(np.int32)  # one type of array, so that there is one to compile for
+    sets = take(set_id.view(ROW), trie.order).view(np.int32)  # a single dtype, so that there is one to compile for
     postings = Postings(sections[FILTERS], sets, take_rows(keys, trie.order), feature_rank)
     lists, words = fill_lists(table, rows, postings, sections[ENTRIES])
     trie.write(lists, sections[NODES], sections[SLOTS], sections[BITS])
@@ -92,14 +92,15 @@ def build_index(
 
 
 def without_area(table: Table) -> Array:
-    """bool[n_filters]: which filters have no area."""
+    """bool[n_filters]: marks the filters without an area."""
     chosen = np.ones(table.n_filters, bool)
     chosen[table.filters.area_filter] = False
     return chosen
 
 
 def _lay_out(numbers: dict[int, int], sections: dict[int, tuple[type, int]]) -> tuple[Array, dict[int, Array]]:
-    """Header and sections in one u64 array, and each section in it, still to be filled, from its dtype and length."""
+    """Allocate header and sections in one array u64, and return each section, still to be filled, from its dtype and
+    length."""
     sizes = {key: -(-np.dtype(dtype).itemsize * length // 32) * NODE_WORDS for key, (dtype, length) in sections.items()}
     index = np.empty(HEADER_WORDS + sum(sizes.values()), np.uint64)
     index[:HEADER_WORDS] = 0

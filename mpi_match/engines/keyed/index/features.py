@@ -1,8 +1,8 @@
 """Feature selection: a filter is indexed by its rarest features, as many as a cost model chooses.
 
-How rare a feature is among events is not known when an index is built.  It is estimated from the subscriptions: names are
-assumed to be published as often as they are subscribed to, and values likewise.  A wrong estimate costs time, never an
-answer.
+The frequency of features among events is unknown when an index is built.  It is estimated from the subscriptions: names are
+assumed to be published as often as they are subscribed to, and likewise values.  A wrong estimate costs time but never
+changes an answer.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from mpi_match.engines.keyed.index.value_classes import ValueClasses
 from mpi_match.table.kinds import OP_MASK
 
 NONE = np.uint32(0xFFFFFFFF)
-"""No feature."""
+"""Value that means no feature."""
 MAX_KEY_FEATURES = 3
 VISIT_COST, VERIFY_COST = 1.0, 2.0
-"""Relative cost of visiting a node and of a candidate that fails."""
+"""Relative costs of visiting a node, and of verifying a candidate that fails."""
 _BROAD = 1 << UNEQUAL | 1 << OUT_OF_LIST | 1 << ABSENT | 1 << EXISTS
-"""Forms that nearly every code satisfies."""
+"""Forms that nearly every code satisfies, as a set of bits."""
 FILTERS_AT_ONCE = 2**14
-"""Filters whose probabilities are added up together: the sum is the same for any number of threads."""
+"""Filters whose probabilities are summed together, so that the sum does not depend on the number of threads."""
 
 
 def feature_weights(rows: FilterRows) -> Array:
-    """How often an event that has one attribute has each feature, f64[P + n_sets]; P + s is "a code of list s"."""
+    """f64[P + n_sets]: the probability that an event of one attribute has each feature; P + s is "a code of list s"."""
     n_virtual = rows.n_virtual
     by_name, by_code = rows.asked[:n_virtual].astype(np.float64), rows.asked[n_virtual:].astype(np.float64)
     by_name /= max(by_name.sum(), 1.0)
@@ -79,10 +79,10 @@ def _choose(
 ) -> None:
     """Fill `chosen` and `likelihood`.
 
-    chosen       i32[n_filters, K]  the rarest features, rarest first, at most one per name; -1 where there are fewer.  P + s
-                 is "a code of operand list s": at most one of those, and only of lists that are filed
-    likelihood   f32[n_filters]  logarithm of the chance that an event with all its names satisfies the filter, each code
-                 equally likely; nothing off for forms that nearly every code satisfies
+    chosen       i32[n_filters, K]  the rarest features, rarest first, at most one per name, padded with -1.  P + s is "a
+                 code of operand list s": at most one of those, and only of lists that are filed
+    likelihood   f32[n_filters]  logarithm of the chance that an event with all its names satisfies the filter, if all codes
+                 are equally likely; forms that nearly every code satisfies count as certain
     """
     (offsets, records, first_feature), (set_size, is_filed) = filters, lists
     n_features = len(weight) - len(set_size)
@@ -93,14 +93,14 @@ def _choose(
         row, end = offsets[f], offsets[f + 1]
         while row < end:
             best, name = np.int64(-1), records[row, ROW_NAME]
-            while row < end and records[row, ROW_NAME] == name:  # the rows of a filter are in the order of their names
+            while row < end and records[row, ROW_NAME] == name:  # the rows of a filter are ordered by name
                 form, lo = records[row, ROW_KIND] & OP_MASK, np.int64(records[row, ROW_LO])
                 candidate = feature_of(form, np.int64(name), lo, first_feature[name])
                 if form == IN_LIST:
                     chance *= set_size[lo] / n_codes[name]
                 elif not _BROAD >> form & 1:
                     chance *= (np.int64(records[row, ROW_HI]) - lo + 1) / n_codes[name]
-                if chance < 1e-250:  # a logarithm now and then, before a product of many becomes zero
+                if chance < 1e-250:  # take the logarithm from time to time, before a product of many becomes zero
                     logarithm, chance = logarithm + math.log(chance), 1.0
                 if form == IN_LIST and is_filed[lo] and not has_set:
                     candidate = n_features + lo
@@ -123,11 +123,11 @@ def _choose(
 
 
 def choose_depth(chosen: Array, weight: Array, width: float) -> int:
-    """How many features a key should have, for events of `width` attributes.
+    """The number of features that a key should have, for events of `width` attributes.
 
-    With keys of d features an event meets C(d) candidates: the sum, over the filters, of the probability that it has all of
-    the key.  Of the nodes of level d it visits at most C(d), and at most as many as there are combinations of its features.
-    The cheapest d is taken.
+    With keys of d features an event meets C(d) candidates: the sum, over the filters, of the probability that it has the
+    whole key.  It visits at most C(d) of the nodes of level d, and at most as many as it has combinations of features.  The
+    cheapest d is chosen.
     """
     sums_of_blocks = np.zeros((-(-len(chosen) // FILTERS_AT_ONCE), chosen.shape[1]))
     in_stretches(len(chosen), _count_candidates, chosen, weight, width, sums_of_blocks)
@@ -142,7 +142,8 @@ def choose_depth(chosen: Array, weight: Array, width: float) -> int:
 
 @jit
 def _count_candidates(stretch: int, n_stretches: int, chosen: Array, weight: Array, width: float, candidates: Array) -> None:
-    """Fill `candidates` f64[n_blocks, K]: how many filters of a block an event should meet under keys of 1 to K features."""
+    """Fill `candidates` f64[n_blocks, K] with the expected number of a block's filters that an event meets under keys of 1
+    to K features."""
     for block in stretch_of(len(candidates), stretch, n_stretches):
         for f in range(block * FILTERS_AT_ONCE, min((block + 1) * FILTERS_AT_ONCE, len(chosen))):
             probability = 1.0

@@ -1,4 +1,4 @@
-"""The table's constraints filter by filter, in code space: what the keyed index is built from."""
+"""The table's constraints filter by filter, as codes: the input from which the keyed index is built."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ ATOM, EXISTS, ABSENT = map(int, (Form.ATOM, Form.EXISTS, Form.ABSENT))
 LISTED = 1 << IN_LIST | 1 << OUT_OF_LIST
 """Forms as a set of bits, `LISTED >> form & 1`: those with a list of operands ..."""
 ATOMIC = 1 << ATOM
-"""... that which asks for an atom ..."""
+"""... the one that asks for an atom ..."""
 FEATURE_ONLY = 1 << EQUAL | 1 << EXISTS | ATOMIC
 """... and those that only ask for a feature."""
 
 ROW_NAME, ROW_LO, ROW_HI, ROW_KIND = range(4)
-"""Columns of `FilterRows.records`: four constraints are a cache line, and those of a filter are contiguous."""
+"""Columns of `FilterRows.records`: four constraints fill a cache line, and those of a filter are contiguous."""
 SET = ROW_LO
 """The column of the operand list of `in` and `not in`."""
 
 
 def too_large(table: Table) -> str | None:
-    """Why a table has no index, and which engine can serve it; None when it may have one."""
+    """Return the reason why a table cannot be indexed, naming an engine that can serve it; None if it can."""
     vocabulary, constraints = table.vocabulary, table.constraints
     n_sets = len(constraints.set_code_offsets) - 1
     sizes = {
@@ -42,12 +42,12 @@ def too_large(table: Table) -> str | None:
     }
     for what, (limit, n) in sizes.items():
         if n >= limit:
-            return f"the table has {n:,} {what}, and keyed room for less than {limit:,}; engine 'counting' can serve it"
+            return f"the table has {n:,} {what}, and keyed takes fewer than {limit:,}; engine 'counting' can serve it"
     return None
 
 
 class CodedFilters(NamedTuple):
-    """What compiled code reads of `FilterRows`: filter f has records[offsets[f] : offsets[f + 1]].
+    """The arrays of `FilterRows` that compiled code reads: filter f has records[offsets[f] : offsets[f + 1]].
 
     first_feature  i64[V + 1]  the feature "name has the code 0" of each name
     """
@@ -58,9 +58,8 @@ class CodedFilters(NamedTuple):
 
 
 class NamedRows(NamedTuple):
-    """The table's rows by name, columns of `Constraints`, but `kind` as in `FilterRows.records`: name n has the rows
-    offsets[n] to offsets[n + 1].
-    """
+    """The table's rows by name, as columns of `Constraints`, except that `kind` is as in `FilterRows.records`.  Name n has
+    the rows offsets[n] to offsets[n + 1]."""
 
     offsets: Array
     kind: Array
@@ -69,14 +68,15 @@ class NamedRows(NamedTuple):
 
 
 class OperandNumbers(NamedTuple):
-    """i64[n_names + 1] each: the first atom, and the first operand list, of each name among those of all names."""
+    """i64[n_names + 1] each: for each name, the number of its first atom and of its first operand list."""
 
     atom_offsets: Array
     set_offsets: Array
 
 
 class FeatureCounts(NamedTuple):
-    """Constraints that ask for each feature i64[P], are `in` each operand list i64[n_sets], are `absent` i64[n_names]."""
+    """Number of constraints that ask for each feature i64[P], that are `in` each operand list i64[n_sets], that are `absent`
+    i64[n_names]."""
 
     asked: Array
     listed: Array
@@ -85,17 +85,18 @@ class FeatureCounts(NamedTuple):
 
 @dataclass(frozen=True)
 class FilterRows:
-    """The constraints of a table filter by filter, in code space.  V virtual names, P = V + all codes possible features.
+    """The constraints of a table filter by filter, as codes.  There are V virtual names and P = V + all codes possible
+    features.
 
     offsets        i64[n_filters + 1]
     records        u32[c, 4]; those of a filter in the order of the table, hence by name
         NAME           name, or the virtual name of an atom
-        LO, HI         the row's codes (0 for an atom), or both the operand list of `in` and `not in`
+        LO, HI         the row's codes (0 for an atom); for `in` and `not in` both are the operand list
         KIND           `kinds.typed_forms`: type << KIND_SHIFT | form
     code_offsets   i64[V + 1]
     segments       i64[4, 2, V]  first and last code of each type on each name
-    asked          i64[P]  constraints that ask for each feature; those on a name include its equalities
-    listed         i64[n_sets]  constraints `in` each operand list
+    asked          i64[P]  number of constraints that ask for each feature; those on a name include its equalities
+    listed         i64[n_sets]  number of constraints `in` each operand list
     set_size       i64[n_sets]
     set_first      i64[n_sets]  V + code_offsets of the list's name
     set_offsets    i64[n_sets + 1], set_codes u32: the operand lists
@@ -114,12 +115,12 @@ class FilterRows:
 
     @property
     def n_virtual(self) -> int:
-        """V: real and virtual names."""
+        """The number of real and virtual names, V."""
         return len(self.code_offsets) - 1
 
     @property
     def n_features(self) -> int:
-        """P: features there could be."""
+        """The number of possible features, P."""
         return self.n_virtual + int(self.code_offsets[-1])
 
     @property
@@ -167,7 +168,7 @@ class FilterRows:
 
 @jit
 def _compose(stretch: int, n_stretches: int, rows: NamedRows, numbers: OperandNumbers, records: Array) -> None:
-    """Fill `records` (`FilterRows`) with the table's rows in their own order."""
+    """Fill `records` (`FilterRows`) with the table's rows, in the table's order."""
     (offsets, kind, lo, hi), (atom_offsets, set_offsets) = rows, numbers
     n, n_names = len(records), len(offsets) - 1
     first, last = stretch * n // n_stretches, (stretch + 1) * n // n_stretches
@@ -193,7 +194,8 @@ def _compose(stretch: int, n_stretches: int, rows: NamedRows, numbers: OperandNu
 def _count_runs(
     stretch: int, n_stretches: int, rows: NamedRows, numbers: OperandNumbers, code_offsets: Array, counts: FeatureCounts
 ) -> None:
-    """Count the rows of each equality, atom, list, and `absent`: runs of the table, each counted where it begins."""
+    """Count the rows of each equality, atom, list, and `absent`: runs of the table, each counted by the thread in whose
+    stretch it begins."""
     (offsets, kind, lo, _), (atom_offsets, set_offsets), (asked, listed, absent) = rows, numbers, counts
     n, n_names = len(kind), len(offsets) - 1
     row, last = stretch * n // n_stretches, (stretch + 1) * n // n_stretches
@@ -219,10 +221,10 @@ def _count_runs(
 
 @inlined
 def feature_of(form: Any, name: Any, lo: Any, first_feature: Any) -> Any:
-    """What a constraint asks for: first_feature + lo for an equality, the name otherwise, -1 for `absent`.
+    """The feature that a constraint asks for: first_feature + lo for an equality, the name otherwise, -1 for `absent`.
 
-    `first_feature` is that of its name.  It is a number: an array argument would be a reference to count, at every
-    constraint, by all threads in one place.
+    `first_feature` is that of the constraint's name.  It is a number, because an array argument would be a reference that
+    all threads count, at every constraint, in one memory location.
     """
     feature = name
     if form == ABSENT:

@@ -1,13 +1,13 @@
 """Keys made of the features that filters are indexed by, in the order of the posting lists.
 
-    features of each filter      expanded, a value of a list each       ranks, ascending       in order
+    features of each filter      expanded, one value of a list each     ranks, ascending       sorted
     f0   temp, city              f0          temp, city                 3 1  ->  1 3           1 3   f0
     f1   city in (a, b)          f1, list 0  city=a                     0        0             0     f1, list 0
                                  f1, list 0  city=b                     2        2             2     f1, list 0
 
-A filter has one key, or one for each class of the values of one `in` (`value_classes`).  Features in use are numbered from
-rare to frequent, so that an ascending key begins with its rarest feature.  Sorting puts rows of one key next to each other,
-which makes the lists, and keys with a common prefix too, which makes the trie (`index.layout`).
+A filter has one key, or one for each class of the values of one `in` (`value_classes`).  Features in use are ranked from
+rare to frequent, so that an ascending key begins with its rarest feature.  Sorting makes the rows of one key adjacent, which
+forms the lists, and also keys with a common prefix, which forms the trie (`index.layout`).
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ LIKELIHOOD_BITS = 16
 
 
 class Expanded(NamedTuple):
-    """E pairs of a filter and the features of one of its keys.
+    """The E pairs of a filter and the features of one of its keys.
 
     filter_id  u32[E]
     set_id     i32[E]         operand list that one of the features is a value of, or -1
-    features   i32[E, depth]  -1 where there are fewer
+    features   i32[E, depth]  padded with -1
     """
 
     filter_id: Array
@@ -51,7 +51,7 @@ class OperandLists(NamedTuple):
 
 
 class PackedColumns(NamedTuple):
-    """The columns `first` to `last` of a key, of `width` bits each, as one word; NONE becomes `none`."""
+    """The columns `first` to `last` of a key, of `width` bits each, packed into one word; NONE becomes `none`."""
 
     first: int
     last: int
@@ -60,15 +60,15 @@ class PackedColumns(NamedTuple):
 
 
 def expand(filters: Array, chosen: Array, depth: int, rows: FilterRows, classes: ValueClasses) -> Expanded:
-    """One key for each of `filters`, or one for each class of the operand list in it.
+    """Make one key for each of `filters`, or one for each class of the operand list in it.
 
-    It is made of the first `depth` features of `chosen`, i32[n_filters, K].  Raises EngineError for 2^32 keys.
+    A key consists of the first `depth` features of `chosen`, i32[n_filters, K].  Raises EngineError for 2^32 keys.
     """
     copies = np.empty(len(filters), np.uint32)
     in_stretches(len(filters), _count_copies, filters, chosen, depth, np.diff(classes.offsets), rows.n_features, copies)
     places = running_sum(copies)
     if places[-1] > MAX_ROWS:
-        raise EngineError("`keyed` would file 2^32 filters or more; engine 'counting' can serve this table")
+        raise EngineError("keyed would need 2^32 index entries or more; engine 'counting' can serve this table")
     n = places[-1]
     expanded = Expanded(np.empty(n, np.uint32), np.empty(n, np.int32), np.empty((n, depth), np.int32))
     lists = OperandLists(rows.set_first, classes.offsets, classes.codes)
@@ -87,7 +87,7 @@ def _count_copies(
     n_features: int,
     copies: Array,
 ) -> None:
-    """How many keys each filter has."""
+    """Count the keys of each filter."""
     for i in stretch_of(len(filters), stretch, n_stretches):
         n = np.int64(1)
         for d in range(depth):
@@ -107,7 +107,7 @@ def _expand(
     n_features: int,
     expanded: Expanded,
 ) -> None:
-    """Fill `expanded`, where filter i has the rows places[i] to places[i + 1]."""
+    """Fill `expanded`, in which filter i has the rows places[i] to places[i + 1]."""
     (set_first, set_offsets, set_codes), (filter_id, set_id, features) = lists, expanded
     for i in stretch_of(len(filters), stretch, n_stretches):
         for at in range(places[i], places[i + 1]):
@@ -122,11 +122,11 @@ def _expand(
 
 
 def rank_features(features: Array, weight: Array) -> Array:
-    """u32[P]: the features in use numbered from rare to frequent, NONE for the others."""
+    """u32[P]: the rank of each feature in use, from rare to frequent; NONE for the others."""
     used = np.zeros(len(weight), bool)
     in_stretches(len(features), _mark_used, features, used)
     ids = np.flatnonzero(used)
-    bits = weight[ids].view(np.uint64)  # of numbers that are not negative: in the order of the numbers
+    bits = weight[ids].view(np.uint64)  # non-negative doubles sort like their bits
     rank = np.full(len(weight), NONE, np.uint32)
     rank[ids[stable_order(bits, int(bits.max(initial=0)))]] = np.arange(len(ids), dtype=np.uint32)
     return rank
@@ -162,7 +162,7 @@ def _rank_and_sort(stretch: int, n_stretches: int, features: Array, feature_rank
 
 
 def order_of_lists(keys: Array, n_features: int, filter_id: Array, interface: Array, likelihood: Array) -> Array:
-    """u32[E]: rows by key, then by interface, then the likeliest first, in 2^16 steps from the most to the least.
+    """u32[E]: rows ordered by key, then by interface, then from the likeliest filter to the least likely, in 2^16 steps.
 
     Parameters: `keys` u32[E, depth] below n_features, or NONE, which comes last; `filter_id` u32[E]; `interface` u32 and
     `likelihood` f32 of every filter.
@@ -193,7 +193,7 @@ def _pack_likelihood(
     steps: float,
     words: Array,
 ) -> None:
-    """Fill `words`: interface << LIKELIHOOD_BITS | how many steps a filter is below the likeliest."""
+    """Fill `words`: interface << LIKELIHOOD_BITS | number of steps by which a filter is below the likeliest."""
     for at in stretch_of(len(words), stretch, n_stretches):
         f = filter_id[at]
         words[at] = np.int64(interface[f]) << LIKELIHOOD_BITS | np.int64((most - likelihood[f]) * steps)

@@ -1,15 +1,14 @@
-"""The keyed index: every filter is indexed by a rare combination of features, so that most filters are never looked at.
+"""The keyed index: every filter is indexed by a rare combination of features, so that most filters are never tested.
 
-A *feature* is a property that an event has or has not:
+A *feature* is a property of an event:
 
-    name n is there            every constraint but `absent` asks for it (for an atom, n is the atom's virtual name)
+    it has name n              every constraint but `absent` asks for it (for an atom, n is the atom's virtual name)
     name n has the value v     an equality asks for it; an `in` asks for one of several
 
 A filter can match only events that have all its features.  So it is indexed by its few rarest ones, its **key**
-(`index.features`), and an event looks up the combinations of features that it has.  At the defaults of the CCM paper an
-event meets 2.6 filters instead of 40,000 constraints.  Enumerating all combinations would be 64 lookups for four attributes
-and 170,000 for fifty, nearly all of them without a result.  The keys are therefore a trie, features ordered from rare to
-frequent:
+(`index.features`), and an event looks up the combinations of its features.  At the defaults of the CCM paper an event tests
+2.6 filters instead of 40,000 constraints.  Enumerating all combinations would take 64 lookups for four attributes and
+170,000 for fifty, nearly all without a result.  The keys therefore form a trie, with features ordered from rare to frequent:
 
             rare ─────────────► frequent
     event   city=Milan   temp=25   city   temp            (4 features of 2 attributes)
@@ -17,26 +16,26 @@ frequent:
                         └─ temp ───── (list: f2, f9)      nothing is looked up below a pair that does not exist
             temp ───────── (list: f4)
 
-Finding a node's children is the whole cost.  The 128 most frequent features are **dense**: each has a bit.  A node has a row
-of 128 bits, those of the dense features that lead to a child, the event has such a row of the dense features it has, and the
-children to visit are the bits in both: one cache line and one `and` instead of a probe for each feature.  Bit 0 is the most
-frequent feature.  The dense children of a node have consecutive numbers from rare to frequent, so a child's number is the
-first one's plus the number of bits above its own.  The root's children are the nodes of all single features, where a search
-begins; feature f is node f, which needs no hash.
+Nearly all of the cost is finding a node's children.  The 128 most frequent features are **dense**: each has a bit.  A node
+has a row of 128 bits, one for each dense feature that leads to a child; the event has such a row of its dense features; and
+the bits in both rows are the children to visit.  This takes one cache line and one `and` instead of a probe for each
+feature.  Bit 0 is the most frequent feature.  The dense children of a node have consecutive numbers from rare to frequent,
+so a child's number is the first one's plus the number of bits above its own.  The root's children are the nodes of all
+single features, where a search begins; feature f is node f, which needs no hash.
 
     node    bits u64, u64 | list: its first word, or EMPTY | first dense child, and its number of sparse children << 32
 
-The other features are **sparse**: a child by one of those is found by hashing (node, feature), after a bit array small
-enough for the cache has excluded most pairs that do not exist.  Keys go from rare to frequent, so no sparse feature is below
-a dense one, and only the few sparse features of an event are ever combined with each other.  Sparse children come right
-before the dense ones, and an array has each deeper node's last feature, so where a node has fewer of them than the event has
-features, they are read instead of looked up.  All ways compare the whole key: constraints that a key implies are *known*,
-and only the others of a filter are verified.
+The other features are **sparse**: their child is found by hashing (node, feature), after a bit array small enough for the
+cache has excluded most pairs that do not exist.  Keys go from rare to frequent, so no sparse feature is below a dense one,
+and only the few sparse features of an event are ever combined with each other.  Sparse children are numbered right before
+the dense ones, and an array holds each deeper node's last feature.  If a node has fewer sparse children than the event has
+sparse features, they are read instead of looked up.  Either way the whole key is compared: constraints that a key implies
+are *known*, and only the other constraints of a filter are verified.
 
-The list of a node is one run of memory (`postings`): a candidate costs one or two cache lines.  Filters without a feature
-(empty, or only `absent`) are the list of the root, which every event scans.
+The list of a node is contiguous (`postings`): a candidate costs one or two cache lines.  Filters without a feature (empty,
+or only `absent`) are in the list of the root, which every event scans.
 
-This module has the layout of an index; `index.build` makes one.
+This module defines the layout of an index; `index.build` builds one.
 """
 
 from __future__ import annotations
@@ -52,26 +51,27 @@ from mpi_match.compute.parallel import find_bounds, stable_order
 from mpi_match.engines.keyed.index.postings import entry_words
 
 EMPTY = np.uint64(0xFFFFFFFFFFFFFFFF)
-"""Key of a free hash slot; the list of a node that has none."""
+"""Key of a free hash slot; also the list of a node without a list."""
 DENSE = 128
 """Features that have a bit in a node's row."""
 NODE_WORDS = 4
 SPARSE_CHILDREN = np.uint64(32)
-"""Place of the number of sparse children in the last word of a node."""
+"""Bit position of the number of sparse children in the last word of a node."""
 SLOTS_PER_WORD = 4
 
-# Words of the index's header, u64 each.  The word of a section is its first element, counted in elements of its own width.
-# V names (real and virtual), F features, N nodes, E entries of lists, B bit words, H hash slots (B and H are powers of 2).
+# Words of the index's header, u64 each. The word of a section is the index of its first element, in elements of its own
+# width. V names (real and virtual), F features, N nodes, E entries of lists, B bit words, H hash slots (B and H are powers
+# of 2).
 SHIFT = 0  # 16 or 32: width of a code in a packed attribute
 ROOT = 1  # the node that every event visits: N - 1
 N_FEATURES = 2  # F; feature f is dense, and has bit F - 1 - f, if that is below 128
 N_BITS = 3  # B
 N_SLOTS = 4  # H
-PRESENCE_FEATURES = 5  # u32[V]      feature "name is there", or NONE
+PRESENCE_FEATURES = 5  # u32[V]      feature "the event has the name", or NONE
 CODES = 6  # u32[V + 1]     first code of each name in EQUALITY
 EQUALITY = 7  # u32[...]    feature "name has this code", or NONE
 NODES = 8  # u64[N, 4]      single features from rare to frequent, then the deeper nodes level by level, then the root
-ENTRIES = 9  # u32[N + 1]   each node's list in FILTERS
+ENTRIES = 9  # u32[N + 1]   bounds of each node's list in FILTERS
 FILTERS = 10  # u32[E]      filter of each entry
 BITS = 11  # u32[B]         one bit for each key of SLOTS, by its hash
 SLOTS = 12  # u64[H, 2]     parent << 32 | feature, or EMPTY; then the node
@@ -82,9 +82,9 @@ HEADER_WORDS = 16
 
 @dataclass(frozen=True, eq=False)
 class KeyedIndex:
-    """The index of a table in two arrays, so that a kernel takes few arguments and a GPU few copies.
+    """The index of a table in two arrays, so that kernels have few arguments and uploads few copies.
 
-    table      u64   header and sections (above), each 32-byte aligned; kernels see it as u32 and u64
+    table      u64   header and sections (above), each 32-byte aligned; kernels read it as u32 and u64
     words      u32 or u64 (the packed type): the lists
     n_virtual  V
     depth      length of the longest key
@@ -102,7 +102,7 @@ class KeyedIndex:
 
     @property
     def n_nodes(self) -> int:
-        """N."""
+        """The number of nodes, N."""
         return int(self.table[ROOT]) + 1
 
     @property
@@ -123,13 +123,13 @@ class KeyedIndex:
 
 
 def hash_of(key: Any) -> Any:
-    """Hash of parent << 32 | feature (u64 to u64); the low bits choose the slot, the high ones the bit."""
+    """Hash of parent << 32 | feature (u64 to u64); the low bits select the slot, the high ones the bit."""
     mixed = key * np.uint64(0x9E3779B97F4A7C15)
     return mixed ^ (mixed >> np.uint64(32))
 
 
 def bit_of(hashed: Any, n_words: Any) -> Any:
-    """Word and bit of a hash in `bits` of a power of two words: keys of four neighbouring slots share a word."""
+    """Word and bit of a hash in `bits`, which has a power of two words; keys of four neighbouring slots share a word."""
     return (hashed >> np.uint64(2)) & (np.uint64(n_words) - np.uint64(1)), np.uint32(1) << np.uint32(hashed >> np.uint64(59))
 
 
@@ -138,7 +138,7 @@ _entry_words = inlined(entry_words)
 
 @jit
 def _find_entries(t32: Array, t64: Array, words: Array, n_nodes: int, places: Array) -> None:
-    """The first word of every entry of every list."""
+    """Write the first word of every entry of every list."""
     for node in range(n_nodes):
         list_ = t64[np.int64(t64[NODES]) + NODE_WORDS * node + 2]
         if list_ == EMPTY:

@@ -1,10 +1,10 @@
-"""How an event meets the keyed index, scalar by scalar: its features, a node's children, a filter's checks.
+"""Scalar functions that match an event against the keyed index: its features, a node's children, a filter's checks.
 
-Written once, for threads of a CPU and of a GPU, which differ in how an event's attributes lie: a CPU thread has one word for
-each name, a GPU thread the few attributes in its local memory, a warp many of them in shared memory.  `has` and `least` hide
-that; `event` is what they take, whatever it is.  `index` is `(t32, t64, words)`: `KeyedIndex.views` and the checks.
+They are written once, for threads of a CPU and of a GPU, which store an event's attributes differently: a CPU thread has one
+word for each name, a GPU thread a few attributes in local memory, a warp many of them in shared memory.  `has` and `least`
+hide the difference, and `event` is their argument.  `index` is `(t32, t64, words)`: `KeyedIndex.views` and the checks.
 
-Numba makes doubles of mixed signed and unsigned 64-bit integers, so everything but hashes and masks is `int64` here.
+Numba converts mixed signed and unsigned 64-bit integers to doubles, so everything except hashes and masks is `int64` here.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ _ONE = np.uint64(1)
 
 
 def lookups(compiled: Callable[..., Any], popcount: Callable[..., Any]) -> SimpleNamespace:
-    """The functions, compiled with the decorator `compiled`; `popcount` is that of a u64, i64."""
+    """The functions, compiled with the decorator `compiled`; `popcount` maps a u64 to i64."""
     hash_of_, bit_of_ = compiled(hash_of), compiled(bit_of)
 
     @compiled
     def feature_starts(index: Any) -> Any:
-        """What `feature_of` needs of the header: first presence feature, first code, first equality feature, the shift."""
+        """The header's fields for `feature_of`: first presence feature, first code, first equality feature, the shift."""
         t64 = index[1]
         return np.int64(t64[PRESENCE_FEATURES]), np.int64(t64[CODES]), np.int64(t64[EQUALITY]), np.int64(t64[SHIFT])
 
     @compiled
     def feature_of(packed: Any, is_presence: Any, starts: Any, index: Any) -> Any:
-        """The feature that an attribute i64 has: its name's presence, or its value; NONE where no key has it."""
+        """The feature of an attribute i64: its name's presence, or its value; NONE if no key has it."""
         t32 = index[0]
         presence, codes, equality, shift = starts
         name = packed >> shift
@@ -57,13 +57,13 @@ def lookups(compiled: Callable[..., Any], popcount: Callable[..., Any]) -> Simpl
 
     @compiled
     def key_starts(index: Any) -> Any:
-        """What `bucket_key_of` needs of the index's header: number of names, first code, and the shift."""
+        """The header's fields for `bucket_key_of`: number of names, first code, the shift."""
         t64 = index[1]
         return np.int64(t64[N_VIRTUAL]), np.int64(t64[CODES]), np.int64(t64[SHIFT])
 
     @compiled
     def bucket_key_of(packed: Any, is_presence: Any, starts: Any, index: Any) -> Any:
-        """The key under which the grid has filters that ask for an attribute's name, or for its value."""
+        """The bucket key of filters in the grid that ask for an attribute's name, or for its value."""
         n_virtual, codes, shift = starts
         name = packed >> shift
         if is_presence:
@@ -72,12 +72,12 @@ def lookups(compiled: Callable[..., Any], popcount: Callable[..., Any]) -> Simpl
 
     @compiled
     def n_above(row: Any, low: Any) -> Any:
-        """How many bits of a row u64 are above its bit `low`: the dense children that stand before that bit's."""
+        """Number of bits of a row u64 above its bit `low`: the dense children that precede that bit's."""
         return popcount(row & ~(low | (low - _ONE)))
 
     @compiled
     def probe(parent: Any, feature: Any, index: Any) -> Any:
-        """The child of a node by a sparse feature, or -1.  The bit array says no for nearly all that have none."""
+        """The child of a node for a sparse feature, or -1.  The bit array excludes nearly all pairs without a child."""
         t32, t64, _ = index
         wanted = np.uint64(parent) << np.uint64(32) | np.uint64(feature)
         hashed = hash_of_(wanted)
@@ -107,25 +107,26 @@ def lookups(compiled: Callable[..., Any], popcount: Callable[..., Any]) -> Simpl
 
 
 def verifier(compiled: Callable[..., Any], has: Any, least: Any, *, long: bool) -> Any:  # noqa: C901  four functions in one
-    """The function `verify(at, counts, event, index)`: does an event satisfy the filter at word `at`, if it is still there?
+    """Make `verify(at, counts, event, index)`, which is True if an event satisfies the filter at word `at` and it is not
+    removed.
 
-    `counts` is the filter's word of counts, i64; `has(event, low, high)` tells whether the event has an attribute in
+    `counts` is the filter's word of counts, i64; `has(event, low, high)` is True if the event has an attribute in
     [low, high]; `least(event, low)` is its first attribute from `low` on, i64, or one of another name.  Without `long`, a
-    filter whose checks are elsewhere (`postings`) counts as removed: on an H200 what such filters need costs a kernel 5 % of
-    its speed, so tables without them have kernels without it.
+    filter whose checks are elsewhere (`postings`) counts as removed: on an H200 the code for such filters makes a kernel
+    5 % slower, so tables without them have kernels without it.
     """
     bound = compiled(lower_bound)
 
     @compiled
     def in_list(place: Any, code: Any, words: Any) -> Any:
-        """Is a code in the operand list at word `place`?"""
+        """True if a code is in the operand list at word `place`."""
         end = place + 1 + np.int64(words[place])
         at = bound(words, place + 1, end, code)
         return at < end and np.int64(words[at]) == code
 
     @compiled
     def satisfies(place: Any, n_positive: Any, n_negative: Any, n_sets: Any, event: Any, index: Any) -> Any:
-        """Does the event pass so many checks of each kind from word `place` on?"""
+        """True if the event passes the given numbers of checks of each kind from word `place` on."""
         words = index[2]
         for _ in range(n_positive):
             if not has(event, words[place], words[place + 1]):

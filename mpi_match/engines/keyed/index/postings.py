@@ -1,21 +1,21 @@
-"""The posting lists of the keyed index: entries of filters with the checks that their keys do not imply, end to end.
+"""The posting lists of the keyed index: entries of filters, with the checks that their keys do not imply, without gaps.
 
-A list is one run of words (of the packed type, see `vocabulary`).  Word 0 is its number of words; then for each entry
+A list is contiguous words (of the packed type, see `vocabulary`).  Word 0 is its number of words; then for each entry
 
     word 0       interface
     word 1       n_positive | n_negative << 10 | n_sets << 20
-    word 2       0; 1 when the filter has been removed (`live_filters`); place << 1 of a filter whose checks are elsewhere
+    word 2       0; 1 if the filter has been removed (`live_filters`); place << 1 of a filter whose checks are elsewhere
     word 3       words from here to the next interface's first filter in this list: skipped after a match
     then pairs   positive: the event has an attribute in [lo, hi]      = < <= > >= between prefix exists suffix contains
                  negative: it has none there                           absent, and != after a positive check of its type
                  sets:     (packed name, place << 1 | negate): the attribute's code is (not) in the operand list there
 
-The operand lists of `in` and `not in` precede all of these, each its length and then its codes in order.
+The operand lists of `in` and `not in` come first, each its length and then its codes in order.
 
-Word 1 has ten bits for each kind of check.  A filter with more checks than that is *long*: its entry has none, its pairs are
-behind the operand lists, and n_positive, n_negative and n_sets, a word each, right before them.
+Word 1 has ten bits for each kind of check.  A filter with more checks than that is *long*: its entry has none, its pairs
+follow the operand lists, and n_positive, n_negative and n_sets, a word each, immediately precede them.
 
-Positive checks ascend by the width of their intervals (those of a long filter are in the order of its constraints): the
+Positive checks are ordered by the width of their intervals, narrowest first (those of a long filter by its constraints): the
 first that fails rejects the candidate.  Checks that the key of the list implies (an equality, an `exists`, an atom, the `in`
 that the filter was expanded by) are left out.
 """
@@ -54,7 +54,7 @@ HEADER = 4
 COUNT_BITS = 10
 MAX_CHECKS = 2**COUNT_BITS - 1
 MOST_LISTED = MAX_CHECKS
-"""A filter with more checks than this is long."""
+"""Most checks of a kind in an entry; a filter with more is long."""
 LONG_HEADER = 3
 _TYPED = 1 << UNEQUAL | 1 << OUT_OF_LIST
 _NEGATIVE = 1 << UNEQUAL | 1 << ABSENT
@@ -63,13 +63,13 @@ _lower_bound: Any = nested(lower_bound)
 
 
 def may_be_long(table: Table) -> bool:
-    """May a filter of a table be long?  A constraint makes two checks at most."""
+    """True if the table may have a long filter: a constraint makes at most two checks."""
     most = int(table.filters.size.max(initial=0))
     return bool(2 * most > MOST_LISTED)
 
 
 def entry_words(counts):  # type: ignore[no-untyped-def]
-    """Words of an entry, by its word of counts i64."""
+    """Words of an entry, from its word of counts i64."""
     return HEADER + 2 * ((counts & MAX_CHECKS) + (counts >> COUNT_BITS & MAX_CHECKS) + (counts >> 2 * COUNT_BITS))
 
 
@@ -78,7 +78,7 @@ class Postings(NamedTuple):
 
     filter_id     u32[E]
     set_id        i[E]           operand list that the key has a value of, or -1
-    key           u32[E, depth]  ranks of the features that the entry is indexed by, NONE where there are fewer
+    key           u32[E, depth]  ranks of the features that the entry is indexed by, padded with NONE
     feature_rank  u32[P]         rank of each feature, NONE for one that no key has
     """
 
@@ -89,8 +89,8 @@ class Postings(NamedTuple):
 
 
 class EntryPlaces(NamedTuple):
-    """Places of entries: the first word of each, i64[E + 1]; which are of long filters, ascending i64, and the words of
-    the checks of those, i64."""
+    """Places of entries: the first word of each, i64[E + 1]; the entries of long filters, ascending i64; and the first words
+    of the checks of those, i64."""
 
     first_word: Array
     long_entry: Array
@@ -98,8 +98,8 @@ class EntryPlaces(NamedTuple):
 
 
 class CheckCodes(NamedTuple):
-    """How checks are written: place of each operand list i64; `FilterRows.segments`; codes of each name u64[V]; bits of a
-    code in a packed attribute."""
+    """Data for writing checks: place of each operand list i64; `FilterRows.segments`; number of codes of each name u64[V];
+    bits of a code in a packed attribute."""
 
     set_place: Array
     segments: Array
@@ -108,7 +108,7 @@ class CheckCodes(NamedTuple):
 
 
 def fill_lists(table: Table, rows: FilterRows, postings: Postings, node_entries: Array) -> tuple[Array, Array]:
-    """First word of every node's list (u64[N], NO_LIST for none), and the words.
+    """Return the first word of every node's list (u64[N], NO_LIST for none), and the words.
 
     Node n has the entries node_entries[n] to node_entries[n + 1].  Raises EngineError for 2^31 words of operand lists and
     long filters.
@@ -141,7 +141,7 @@ def fill_lists(table: Table, rows: FilterRows, postings: Postings, node_entries:
 
 @jit
 def _entry_sizes(stretch: int, n_stretches: int, filters: CodedFilters, postings: Postings, sizes: Array) -> None:
-    """Words of every entry."""
+    """Compute the words of every entry."""
     (offsets, records, first_feature), (filter_id, set_id, keys, feature_rank) = filters, postings
     depth = keys.shape[1]
     for e in stretch_of(len(filter_id), stretch, n_stretches):
@@ -173,7 +173,7 @@ def _make_room(stretch: int, n_stretches: int, node_entries: Array, sizes: Array
 
 @jit
 def _begin_lists(stretch: int, n_stretches: int, node_entries: Array, entry_words: Array, lists: Array) -> None:
-    """The first word of every list, and its first entry behind it."""
+    """Write the first word of every list, and move its first entry after it."""
     for node in stretch_of(len(lists), stretch, n_stretches):
         lists[node] = NO_LIST
         first = node_entries[node]
@@ -195,7 +195,7 @@ def _fill(
 ) -> None:
     """Write header and checks of every entry; positive checks from the narrowest interval to the widest.
 
-    Width is the share of the name's codes, compared without division or rounding: a/b <= c/d is ad <= cb.
+    Width is the fraction of the name's codes, compared without division or rounding: a/b <= c/d is ad <= cb.
     """
     (offsets, records, first_feature), (filter_id, set_id, keys, feature_rank) = filters, postings
     (entry_words, long_, long_places), (set_places, segments, n_codes, shift) = places, codes
@@ -265,7 +265,7 @@ def _fill(
 
 @jit
 def _link_interfaces(stretch: int, n_stretches: int, node_entries: Array, entry_words: Array, words: Array) -> None:
-    """The first word of every list, and word 3 of every entry."""
+    """Write the first word of every list, and word 3 of every entry."""
     n_words = len(words)
     for node in stretch_of(len(node_entries) - 1, stretch, n_stretches):
         first, last = np.int64(node_entries[node]), np.int64(node_entries[node + 1])

@@ -1,7 +1,7 @@
-"""The trie of an index: nodes are numbered, then the tables that lead from a node to its children are filled.
+"""The trie of an index: numbers its nodes, then fills the tables that lead from a node to its children.
 
-All threads do both at once, without locks: each first counts the items of every kind in its stretch, and thereby knows where
-its output begins.  The layout of nodes, slots and bits is in `index.layout`.
+All threads work without locks: each first counts the items of every kind in its stretch, and the counts determine where its
+output begins.  `index.layout` defines the layout of nodes, slots and bits.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class RowsOfNodes(NamedTuple):
 
 
 class SparseChildren(NamedTuple):
-    """The n sparse children, by their homes: the slots where the search for them begins, ascending.
+    """The n sparse children, ordered by their homes: the slots where the search for them begins.
 
-    home    u32[n]
-    order   u32[n]  the child with each home, as a number into the two others
+    home    u32[n]  ascending
+    order   u32[n]  the child with each home, as an index into the two others
     key     u64[n]  parent << 32 | feature
     node    i64[n]  `Trie.sparse`
     """
@@ -68,10 +68,10 @@ class SparseChildren(NamedTuple):
 
 
 class SlotParts(NamedTuple):
-    """The hash table divided among threads.
+    """The hash table, divided among threads.
 
     edge     i64[p + 1]  part i has the homes edge[i] to edge[i + 1], whole words of BITS
-    first    i64[p + 1]  ... and in the order of their homes the children first[i] to first[i + 1]
+    first    i64[p + 1]  ... and, ordered by home, the children first[i] to first[i + 1]
     behind   i64[p + 1]  the greatest home[j] - j of all children j before part i, see `_find_ends`
     """
 
@@ -82,15 +82,15 @@ class SlotParts(NamedTuple):
 
 @dataclass(frozen=True)
 class Trie:
-    """The trie that keys make, its nodes numbered: single features, then the deeper nodes level by level, then the root.
+    """The trie of some keys.  Its nodes are numbered: single features, then the deeper nodes level by level, then the root.
 
     n_features   F: the nodes of level 0
     n_nodes      N
     parent       u32[n]  the parent of node F + i, ascending, so that the children of a node are contiguous ...
     feature      u32[n]  ... and the last feature of its key, ascending within a parent
-    sparse       i64     those i whose feature is sparse
+    sparse       i64     the numbers i of nodes whose feature is sparse
     node         u32[E]  node of each entry, ascending
-    order        u32[E]  the row of the keys that each entry is made of
+    order        u32[E]  the row of the keys from which each entry is made
     """
 
     n_features: int
@@ -103,11 +103,11 @@ class Trie:
 
     @classmethod
     def of(cls, keys: Array, n_features: int, order: Array) -> Trie:
-        """From keys u32[E, depth], ascending within a row and padded with NONE, and their order.
+        """Build the trie from keys u32[E, depth], ascending within a row and padded with NONE, and their order.
 
-        In that order a node begins where its prefix first differs from the key before.  So threads count the nodes of each
-        level in their stretches of the keys, which gives the first number of each stretch.  The rows of a level are in the
-        order of its nodes already, so their places follow from counts in the same way.
+        In that order a node begins where a key's prefix first differs from the key before.  So threads count the nodes of
+        each level in their stretches of the keys, which gives the first number of each stretch.  The rows of a level are
+        already ordered by node, so their places follow from counts in the same way.
         """
         n_stretches, depth = stretches_of(len(keys)), keys.shape[1]
         created, ending = np.zeros((depth, n_stretches), np.int64), np.zeros((depth + 1, n_stretches), np.int64)
@@ -117,7 +117,7 @@ class Trie:
         next_ = NextPlaces(n_features + _before(created), _before(ending))
         n_nodes = n_features + int(created.sum()) + 1
         if n_nodes > MAX_ROWS:
-            raise EngineError("`keyed` would need 2^32 nodes or more; engine 'counting' can serve this table")
+            raise EngineError("keyed would need 2^32 nodes or more; engine 'counting' can serve this table")
         nodes = DeeperNodes(np.empty(n_nodes - 1 - n_features, ROW), np.empty(n_nodes - 1 - n_features, np.uint32))
         rows = RowsOfNodes(np.empty(len(order), ROW), np.empty(len(order), ROW))
         in_stretches(len(keys), _number_nodes, in_order, order, n_features, next_, nodes, rows)
@@ -125,7 +125,7 @@ class Trie:
         return cls(n_features, n_nodes, nodes.parent, nodes.feature, sparse, rows.node, rows.order)
 
     def write(self, lists: Array, nodes: Array, slots: Array, bits: Array) -> None:
-        """Fill NODES (with the first words of all lists, u64[N]), SLOTS and BITS."""
+        """Fill NODES (given the first words of all lists, u64[N]), SLOTS and BITS."""
         children = np.empty(self.n_nodes + 1, ROW)
         find_bounds(self.parent, children)
         in_stretches(self.n_nodes, _write_nodes, children, self.feature, self.n_features, lists, nodes)
@@ -155,7 +155,8 @@ def _before(counts: Array) -> Array:
 
 @jit
 def _count_nodes(stretch: int, n_stretches: int, keys: Array, created: Array, ending: Array) -> None:
-    """How many nodes of each level begin in a stretch of the keys, and how many keys end at it, no features last."""
+    """Count the nodes of each level that begin in a stretch of the keys, and the keys that end at it; those without features
+    last."""
     n, depth = len(keys), len(created)
     for i in stretch_of(n, stretch, n_stretches):
         same, level = i > 0, -1
@@ -180,7 +181,7 @@ def _number_nodes(
     nodes: DeeperNodes,
     rows: RowsOfNodes,
 ) -> None:
-    """Fill `nodes` and `rows`; `next_` begins with the first number of each level and stretch, and the first row there."""
+    """Fill `nodes` and `rows`; `next_` initially has the first number of each level and stretch, and the first row there."""
     (next_node, next_row), (parent, feature), (node, placed) = next_, nodes, rows
     n, depth = len(keys), len(next_node)
     for i in stretch_of(n, stretch, n_stretches):
@@ -198,7 +199,7 @@ def _number_nodes(
                 new = next_node[d, stretch] - n_features
                 parent[new], feature[new] = path, f
                 next_node[d, stretch] += 1
-            path = next_node[d, stretch] - 1  # the last one begun: this key's prefix, or the same one before
+            path = next_node[d, stretch] - 1  # the node begun last: this key's prefix, or the same one before
         place = next_row[level, stretch]
         next_row[level, stretch] = place + 1
         node[place], placed[place] = path, order[i]
@@ -208,7 +209,7 @@ def _number_nodes(
 def _write_nodes(
     stretch: int, n_stretches: int, children: Array, feature: Array, n_features: int, lists: Array, nodes: Array
 ) -> None:
-    """Every row of NODES; node k has the children children[k] to children[k + 1], by rising features."""
+    """Write every row of NODES; node k has the children children[k] to children[k + 1], by ascending features."""
     for k in stretch_of(len(lists), stretch, n_stretches):
         bits0, bits1 = np.uint64(0), np.uint64(0)
         begin, first = np.int64(children[k]), np.int64(children[k + 1])
@@ -229,7 +230,7 @@ def _write_nodes(
 def _hash_children(
     stretch: int, n_stretches: int, sparse: Array, parent: Array, feature: Array, n_slots: int, homes: Array, keys: Array
 ) -> None:
-    """Key of each sparse child, and the slot where the search for it begins."""
+    """Compute the key of each sparse child, and the slot where the search for it begins."""
     for j in stretch_of(len(sparse), stretch, n_stretches):
         keys[j] = np.uint64(parent[sparse[j]]) << np.uint64(32) | np.uint64(feature[sparse[j]])
         homes[j] = _hash_of(keys[j]) & np.uint64(n_slots - 1)
@@ -237,10 +238,10 @@ def _hash_children(
 
 @jit
 def _find_ends(stretch: int, n_stretches: int, homes: Array, first: Array, behind: Array) -> None:
-    """behind[p + 1]: the greatest homes[i] - i of part p, whose children are first[p] to first[p + 1].
+    """Write behind[p + 1]: the greatest homes[i] - i of part p, whose children are first[p] to first[p + 1].
 
-    In the order of their homes, every key takes its home, or the slot behind the key before.  So key j is in slot
-    j + (the greatest homes[i] - i of all i <= j), and a part needs only that of the parts before it.
+    In the order of their homes, every key takes its home, or the slot after the previous key's.  So key j is in slot j +
+    (the greatest homes[i] - i of all i <= j), and a part needs only the maximum of the parts before it.
     """
     for part in stretch_of(len(first) - 1, stretch, n_stretches):
         greatest = np.int64(0)
@@ -253,7 +254,7 @@ def _find_ends(stretch: int, n_stretches: int, homes: Array, first: Array, behin
 def _enter_children(
     stretch: int, n_stretches: int, children: SparseChildren, n_features: int, parts: SlotParts, slots: Array, bits: Array
 ) -> None:
-    """Fill SLOTS and BITS; the last keys may find no room before the end, `_wrap` enters those."""
+    """Fill SLOTS and BITS, except that the last keys may not fit before the end; `_wrap` enters those."""
     (homes, order, keys, nodes), (edges, first, behind) = children, parts
     n_slots = len(slots) // 2
     for part in stretch_of(len(first) - 1, stretch, n_stretches):
@@ -280,7 +281,7 @@ def _enter_children(
 
 @jit
 def _wrap(first: int, children: SparseChildren, n_features: int, slots: Array) -> None:
-    """Enter the keys from place `first` in the order of their homes: every slot from theirs to the last one is taken."""
+    """Enter the keys from number `first` on, ordered by home: every slot from their homes to the last one is taken."""
     _, order, keys, nodes = children
     slot = 0
     for j in range(first, len(order)):

@@ -1,10 +1,10 @@
-"""The values of operand lists in classes, by which filters with an `in` are indexed.
+"""Classes of the values of operand lists, by which filters with an `in` are indexed.
 
     f0    city in (a, b, c)           classes    {a, b}    {c}    {d, e}
     f1    city in (a, b, d, e)        entries    f0 f1     f0     f1
 
-A filter has one entry for each class of its list, and every value of a class leads to it.  So a list that no other overlaps
-is one class whatever its length, and so is one that many filters share.
+A filter has one entry for each class of its list, and every value of a class leads to it.  So a list that overlaps no other
+is one class regardless of its length, and so is one that many filters share.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from mpi_match.arrays.csr import Array, offsets_of, sums
 from mpi_match.engines.keyed.index.filter_rows import FilterRows
 
 ENTRIES_A_ROW = 4
-"""Entries for the classes of lists, relative to the table's constraints and listed values."""
+"""Most entries for the classes of lists, as a multiple of the table's constraints and listed values."""
 SHORT_LIST = 16
-"""A filter may have an entry for each class of a list of at most so many, whatever the table's size."""
+"""Most classes of a list for which filters have an entry per class, regardless of the table's size."""
 
 
 class ValueClasses(NamedTuple):
-    """Classes of values that no operand list and no equality tells apart.
+    """Classes of values that no operand list and no equality distinguishes.
 
-    of_feature  i64[P]           the feature that stands for the class of each feature "name has the code"; mostly itself.
-                                 Empty for a table without lists
+    of_feature  i64[P]           the representative of the class of each feature "name has the code", mostly itself; empty
+                                 for a table without lists
     offsets     i64[n_sets + 1]  classes of each operand list
-    codes       u32              the codes that stand for them
-    is_filed    bool[n_sets]     may filters have entries for the classes of this list?
+    codes       u32              the codes that represent the classes
+    is_filed    bool[n_sets]     True if filters may have entries for the classes of this list
     """
 
     of_feature: Array
@@ -38,23 +38,23 @@ class ValueClasses(NamedTuple):
     is_filed: Array
 
     def weights(self, weight: Array) -> Array:
-        """f64[P]: the weights of features, that of a class for the feature that stands for it."""
+        """f64[P]: the weights of features; the representative of a class has the weight of the class."""
         return np.bincount(self.of_feature, weight, len(weight)) if len(self.of_feature) else weight
 
     def spread(self, rank: Array) -> Array:
-        """u32[P]: the ranks of features, those of a class all that of the feature that stands for it."""
+        """u32[P]: the ranks of features; all features of a class have the rank of its representative."""
         return np.asarray(rank[self.of_feature]) if len(self.of_feature) else rank
 
 
 def value_classes(rows: FilterRows) -> ValueClasses:
     """The classes of the values of all operand lists of a table.
 
-    A value's class is found by a hash of the lists that hold it.  That no two classes share a hash is verified: each list
-    must consist of whole classes.  Otherwise each value is a class of its own.
+    A value's class is found by a hash of the lists that contain it.  Each list must then consist of whole classes, which
+    verifies that no two classes share a hash; otherwise each value is a class of its own.
 
     The lists of fewest classes are filed, as long as their filters have at most `ENTRIES_A_ROW` entries for each constraint
-    and each listed value of the table.  Those are all lists, unless many filters share lists whose values other lists tell
-    apart; a filter with one of the others is indexed by its name.
+    and each listed value of the table.  Those are all lists, unless many filters share lists whose values other lists
+    distinguish; a filter with an unfiled list is indexed by its name.
     """
     n_sets = len(rows.set_size)
     member = np.repeat(rows.set_first, rows.set_size) + rows.set_codes
@@ -67,7 +67,8 @@ def value_classes(rows: FilterRows) -> ValueClasses:
 
 
 def _classes(rows: FilterRows, member: Array) -> tuple[Array, Array]:
-    """`ValueClasses.of_feature`; and which of the lists' values, whose features are `member` i64, stand for a class."""
+    """`ValueClasses.of_feature`, and the indices of the lists' values, whose features are `member` i64, that represent a
+    class."""
     generator, n_virtual = np.random.default_rng(1), rows.n_virtual
     signature, listed = np.zeros(rows.n_features, np.uint64), np.zeros(rows.n_features, bool)
     np.add.at(

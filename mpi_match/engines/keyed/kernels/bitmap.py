@@ -1,17 +1,18 @@
-"""The bitmap of `keyed` on a GPU: a warp for each event and block.
+"""The bitmap search of `keyed_cuda`: a warp for each event and block.
 
-    enter      a lane for each column, then for each attribute: the row of each column, and the event's attribute there, in
-               shared memory
-    summary    a lane for each column: the lines of a block that have a bit in all rows
-    lines      eight lanes for each of four such lines, a lane for each word: rows are put together, four columns at a time,
+    enter      a lane for each column, then for each attribute: write the row of each column, and the event's attribute
+               there, to shared memory
+    summary    a lane for each column: find the lines of a block that have a bit in all rows
+    lines      eight lanes for each of four such lines, a lane for each word: intersect the rows, four columns at a time,
                until none of the warp's words has a bit left
     candidates lanes queue the positions of their bits, and verify them as soon as there is one for every lane
 
-All events' warps for one block come before those for the next, so they find its rows, 5 MB, in the GPU's cache.  And events
-with many answers, some have a hundred times as many as most, have as many warps as there are blocks.  A check finds the
-event's attribute by the column of its name; names without a column are looked for among all attributes.
+All events' warps for one block come before those for the next, so they find its rows, 5 MB, in the GPU's cache.  Some events
+have a hundred times as many answers as most; such an event has as many warps as there are blocks.  A check finds the event's
+attribute by the column of its name; names without a column are searched among all attributes.
 
-Answers are appended as they are found, and sorted by the same warp if it is the event's only one; else by `kernels.tidy`.
+Answers are appended as they are found.  The same warp sorts them if it is the event's only one; otherwise `kernels.tidy`
+does.
 """
 
 from __future__ import annotations
@@ -43,17 +44,17 @@ from mpi_match.gpu.kernels import Kernel, cuda, device_function, kernel
 from mpi_match.gpu.warp import append, drainer, put, tidy
 
 _AT_ONCE = max(WARP // LINE_WORDS, 1)
-"""Lines that a warp looks into at once."""
+"""Lines that a warp processes at once."""
 _on_gpu = mask_functions(device_function)
 _bin_of, _enter_masks = _on_gpu.bin_of, _on_gpu.enter_masks
 _ONE, _ALL = np.uint64(1), np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
 class BitmapArrays(NamedTuple):
-    """A bitmap as a kernel takes it, its bins and rows one after the other.
+    """A bitmap as kernel arguments: the arrays of its bins and its rows.
 
-    column i32[V], bounds i64[64 A], n_bins i64[A], first_row i64[A + 1]: `Bins`;  bits, summary u64: `BitRows`;
-    places, filters u32[n]: `Bitmap`
+    column i32[V], bounds i64[64 A], n_bins i64[A], first_row i64[A + 1]: `Bins`;  bits, summary u64: `BitRows`; places,
+    filters u32[n]: `Bitmap`
     """
 
     column: Any
@@ -71,7 +72,7 @@ _BITMAP = "BitmapArrays(int32[::1], int64[::1], int64[::1], int64[::1], uint64[:
 
 @device_function
 def _in_all_lanes(bits: Any) -> Any:
-    """The bits that all lanes have."""
+    """The bits that are set in all lanes."""
     apart = 1
     while apart < WARP:
         bits &= np.uint64(shuffle(np.int64(bits), lane() ^ apart))
@@ -81,7 +82,7 @@ def _in_all_lanes(bits: Any) -> Any:
 
 @device_function
 def _without_lowest(bits: Any, n: Any) -> Any:
-    """The bits but the lowest n."""
+    """The bits without the lowest n."""
     for _ in range(n):
         if bits != 0:
             bits ^= bits & (~bits + _ONE)
@@ -96,7 +97,7 @@ def _lowest(bits: Any) -> Any:
 
 @device_function
 def _has(event: Any, low: Any, high: Any) -> Any:
-    """Has the event an attribute in [low, high]?"""
+    """True if the event has an attribute in [low, high]."""
     values, column, shift, attributes, first, last = event
     own = np.int64(column[np.int64(low) >> shift])
     if own >= 0:
@@ -115,7 +116,7 @@ def _least(event: Any, low: Any) -> Any:
 
 @device_function
 def _enter(rows: Any, values: Any, absent: Any, bitmap: Any, event: Any) -> None:
-    """Enter the row of each column, and the event's attribute there or `absent`."""
+    """Write the row of each column, and the event's attribute there or `absent`."""
     _, column, shift, attributes, first, last = event
     for a in range(lane(), bitmap.n_bins.size, WARP):
         rows[a] = np.int32(bitmap.first_row[a] + bitmap.n_bins[a])
@@ -142,7 +143,7 @@ def _lines_of(block: Any, rows: Any, n_rows: Any, bitmap: Any) -> Any:
 
 @device_function
 def _left_in(word: Any, is_mine: Any, stride: Any, rows: Any, bitmap: Any) -> Any:
-    """The bits that all rows have in a word of each lane's line; `stride` words are from row to row."""
+    """The bits that all rows have in a word of each lane's line; consecutive rows are `stride` words apart."""
     bits, last, a = bitmap.bits, bitmap.n_bins.size - 1, np.int64(0)
     left = _ALL if is_mine else np.uint64(0)
     while a <= last and ballot(left != 0) != 0:
@@ -156,7 +157,7 @@ def _left_in(word: Any, is_mine: Any, stride: Any, rows: Any, bitmap: Any) -> An
 
 
 def _judge_of(kind: int, verify: Any) -> Any:
-    """The function that verifies the filter at a position and gives its answer; `found` is not used."""
+    """Make the function that verifies the filter at a position and records its answer; it returns `found` unchanged."""
 
     @device_function
     def judge(position: Any, found: Any, about: Any) -> Any:
@@ -180,8 +181,8 @@ def _judge_of(kind: int, verify: Any) -> Any:
 
 @lru_cache
 def bitmap_kernel(packed: str, kind: int, long: bool) -> Kernel:
-    """The kernel for events with attributes of type `packed` ("uint32", "uint64"), one kind of answer, and tables with
-    `long` filters or without."""
+    """The kernel for attributes of type `packed` ("uint32", "uint64"), one kind of answer, and tables with or without `long`
+    filters."""
     local_type = np.uint32 if packed == "uint32" else np.uint64
     absent = local_type(np.iinfo(local_type).max)
     n_warps = KEYED_BLOCK // WARP
@@ -199,11 +200,11 @@ def bitmap_kernel(packed: str, kind: int, long: bool) -> Kernel:
         """Match one event per warp with the filters of one block of a bitmap.
 
         index      its words are the checks of the bitmap's filters
-        given      as in `trie_thread`, in (what was found before, or 0) and out; of several blocks, answers are in no order
-        n_masked   number of interfaces when answers are masks (a warp that has them all stops), else 0
+        given      as in `trie_thread`, in (answers found before, or 0) and out; with several blocks, answers are in no order
+        n_masked   number of interfaces if answers are masks (a warp that has them all stops), else 0
 
         Launch: one warp per event, (events, blocks).  Work: 8 bytes of each column's summary; up to 64 bytes of each column
-        for each line that is left; the checks of each position that is left.
+        for each remaining line; the checks of each remaining position.
         """
         shared_rows = cuda.shared.array(all_columns, np.int32)
         shared_values = cuda.shared.array(all_columns, local_type)
@@ -262,11 +263,11 @@ def enter_kernel(packed: str) -> Kernel:
 
     @kernel(f"void(uint64[::1], {STATE}, {packed}[::1], {_BITMAP}, int64, int64)", named_tuples=[GridState, BitmapArrays])
     def enter_bits(steps: Any, grid: Any, words: Any, bitmap: Any, n: Any, shift: Any) -> None:
-        """Let the slots of the changes `steps` u64[n, 6], which the grid has made, have the bits of their filters.
+        """Write the bits of the filters in the slots of the changes `steps` u64[n, 6], which the grid has applied.
 
         words   the checks of the grid's filters
 
-        Launch: one thread per change; those of one slot all write the same.  Work: a word of each row.
+        Launch: one thread per change; all changes of one slot write the same.  Work: a word of each row.
         """
         number = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
         if number >= n:

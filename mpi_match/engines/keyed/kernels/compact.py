@@ -1,11 +1,11 @@
-"""From what each thread of `keyed` found to the ids of all events end to end, as they travel: three small kernels.
+"""Compacts the answers of each event into one array of ids: three small kernels.
 
     found_of         0b1010       0          0b0001      ...      a mask for each event, or the count of ids in its slots
-    count_kernel     counts 2     0          1           ...      and their sum for each group of KEYED_BLOCK events
-    scan_kernel      sums         0, 3, ...                       of the groups before each, and the total
-    write_kernel     ids          1, 3       0           ...      each event's behind those of the events before it
+    count_kernel     counts 2     0          1           ...      and their sum for each run of KEYED_BLOCK events
+    scan_kernel      sums         0, 3, ...                       of the runs before each, and the total
+    write_kernel     ids          1, 3       0           ...      each event's after those of the events before it
 
-Only counts and ids go back to the host, and how many ids there are it learns from the last of the sums.
+Only counts and ids are copied to the host, which reads the number of ids from the last of the sums.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from mpi_match.gpu.intrinsics import WARP, ballot, lane, popcount, shuffle
 from mpi_match.gpu.kernels import Kernel, cuda, kernel
 
 KEYED_BLOCK = 128
-"""Threads of a block, and events of a group whose answers are written together."""
+"""Threads of a block, and events of a run whose answers are written together."""
 SCAN_THREADS = 256
-"""Threads of the one block of `scan_kernel`."""
+"""Threads of the single block of `scan_kernel`."""
 WRITTEN_ALONE = 32
-"""Answers of an event that one thread writes."""
+"""Most answers of an event that one thread writes."""
 _ONE = np.uint64(1)
 
 
 def count_dtype(is_mask: bool) -> np.dtype[Any]:
-    """Type of the counts that `count_kernel` writes."""
+    """The dtype of the counts that `count_kernel` writes."""
     return np.dtype(np.uint8 if is_mask else np.uint32)
 
 
 @lru_cache
 def count_kernel(is_mask: bool) -> Kernel:
-    """The kernel that counts each group's answers, in masks or in slots."""
+    """The kernel that counts each run's answers, in masks or in slots."""
 
     @kernel(f"void(uint64[::1], {count_dtype(is_mask).name}[::1], uint64[::1], int64)")
     def count_answers(found_of: Any, counts: Any, sums: Any, n_events: Any) -> None:
-        """Count of answers of each event, and their sum for each group of KEYED_BLOCK events.
+        """Count the answers of each event, and their sum for each run of KEYED_BLOCK events.
 
-        Launch: a block per group, a thread per event.
+        Launch: a block per run, a thread per event.
         """
         total = cuda.shared.array(1, np.int64)
         if cuda.threadIdx.x == 0:
@@ -60,15 +60,16 @@ def count_kernel(is_mask: bool) -> Kernel:
 
 @lru_cache
 def write_kernel(is_mask: bool, id_type: str) -> Kernel:
-    """The kernel that writes answers end to end, from masks or slots, as ids of a type ("uint8")."""
+    """The kernel that writes answers without gaps, from masks or slots, as ids of dtype `id_type` (such as "uint8")."""
 
     @kernel(f"void(uint64[::1], {count_dtype(is_mask).name}[::1], uint64[::1], uint32[::1], {id_type}[::1], int64, int64)")
     def write_answers(found_of: Any, counts: Any, starts: Any, slots: Any, ids: Any, n_events: Any, room: Any) -> None:
-        """Write every event's ids behind those of the events before it.
+        """Write every event's ids after those of the events before it.
 
-        starts   u64[groups + 1]: first answer of each group (`scan_kernel`);  slots u32[n * room]: what `match_kernel` found
-        ids      out: all answers, in the order of events;  Launch: a block per group, a thread per event.  An event of many
-        answers is left to all threads of the warp.
+        starts   u64[runs + 1]: first answer of each run (`scan_kernel`);  slots u32[n * room]: output of `match_kernel`
+        ids      output: all answers, in the order of events
+
+        Launch: a block per run, a thread per event.  All threads of a warp share the work of an event with many answers.
         """
         before = cuda.shared.array(KEYED_BLOCK, np.int64)
         thread = cuda.threadIdx.x
@@ -107,7 +108,7 @@ def write_kernel(is_mask: bool, id_type: str) -> Kernel:
 
 @kernel("void(uint64[::1], int64)")
 def scan_kernel(sums: Any, n: Any) -> None:
-    """Replace sums[0:n] by the sums of what stands before each, and put the total into sums[n].
+    """Replace sums[0:n] by the sums of the items before each, and write the total to sums[n].
 
     Launch: one block of SCAN_THREADS.
     """

@@ -1,17 +1,17 @@
-"""The grid of `keyed` on a GPU: a thread for each change, a warp for each event.
+"""The grid of `keyed_cuda`: a thread for each change, a warp for each event.
 
-A change reads and writes its own filter's entries, and no others, so all changes of a batch are made at once:
+A change reads and writes only the entries of its own filter, so all changes of a batch are applied at once:
 
-    note_kernel   every change notes its number at its slot; the highest, the last, stays
-    step_kernel   the last change of every slot takes the filter out of the blocks of its old keys, writes the slot, and
-                  enters it into those of its new ones
+    note_kernel   every change writes its number to its slot; the highest, the last, remains
+    step_kernel   the last change of every slot removes the filter from the blocks of its old keys, writes the slot, and
+                  enters the filter into the blocks of its new keys
 
-A word of a block is taken by compare-and-swap, so no two filters get the same one, and which of them gets which does not
-matter.  Nothing is locked and nothing is moved aside.
+A word of a block is taken by compare-and-swap, so no two filters get the same one; which filter gets which word does not
+matter.  No locks are used and no entry is moved.
 
-grid_kernel matches: after `trie_thread` has walked the trie, it goes on with what that found, with the keys of the cells
-that the event is in.  `hash_grid` has the structure.  A warp takes an event, and its lanes first collect candidates, then
-judge them: where every thread judges what it finds when it finds it, the other threads of its warp wait.
+`grid_kernel` matches: after `trie_thread` has walked the trie, it adds the answers under the keys of the cells that contain
+the event.  `hash_grid` defines the data structure.  A warp takes an event, and its lanes first collect candidates, then
+verify them: if every thread verified a candidate when it finds it, the other threads of its warp would wait.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _ONE, _32 = np.uint64(1), np.uint64(32)
 
 @kernel("void(int64[::1], uint32[::1], uint32[::1], int64, int64)")
 def put_kernel(where: Any, values: Any, words: Any, n: Any, n_each: Any) -> None:
-    """Write `values` u32[n] to `words` u32, whose items, of `n_each` words, stand at `where` i64[n / n_each].
+    """Write `values` u32[n] to the items at indices `where` i64[n / n_each] of `words` u32; an item has `n_each` words.
 
     Launch: one thread per word.
     """
@@ -58,7 +58,7 @@ def put_kernel(where: Any, values: Any, words: Any, n: Any, n_each: Any) -> None
 
 @kernel("void(uint64[::1], uint32[::1], int64)")
 def note_kernel(steps: Any, last: Any, n: Any) -> None:
-    """Note at each slot the last of the changes `steps` u64[n, 6] that is about it.
+    """Record for each slot the last of the changes `steps` u64[n, 6] to it.
 
     last   u32[S], in: all 0, out: 1 + the number of the last change of the slot
 
@@ -70,7 +70,8 @@ def note_kernel(steps: Any, last: Any, n: Any) -> None:
 
 
 class GridState(NamedTuple):
-    """The grid as changes take it: blocks u64, its slots as u32 and f64, the bucket key of each u64, sub-buckets u8."""
+    """The grid as an argument of changes: blocks u64, its slots as u32 and f64, the bucket key of each u64, sub-buckets
+    u8."""
 
     blocks: Any
     records: Any
@@ -80,7 +81,7 @@ class GridState(NamedTuple):
 
 
 class GridArrays(NamedTuple):
-    """The grid as matching takes it: blocks u64, its slots as u32 and f64, sub-buckets u8, the levels in use i64."""
+    """The grid as an argument of matching: blocks u64, its slots as u32 and f64, sub-buckets u8, the levels in use i64."""
 
     blocks: Any
     records: Any
@@ -95,13 +96,13 @@ _GRID = "GridArrays(uint64[::1], uint32[::1], float64[::1], uint8[::1], int64[::
 
 @kernel(f"void(uint64[::1], uint32[::1], uint64[::1], {STATE}, int64)", named_tuples=[GridState])
 def step_kernel(steps: Any, last: Any, slots: Any, grid: Any, n: Any) -> None:
-    """Let the last of the changes of every slot take effect.
+    """Apply the last change of every slot.
 
     steps   u64[n, 6], see `hash_grid.steps_of`
     last    u32[S], in: from `note_kernel`, out: all 0
     slots   the grid's slots as u64
 
-    Launch: one thread per change.  Work: a block to be read and written for each cell left and each entered, and the slot.
+    Launch: one thread per change.  Work: reads and writes the slot, and a block for each cell left and each entered.
     """
     number = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     if number >= n:
@@ -130,7 +131,7 @@ def enter_kernel(grid: Any, n: Any) -> None:
 
 @device_function
 def _change(slot: Any, entering: Any, grid: Any) -> None:
-    """Enter a slot's filter into the blocks of its keys, or take it out, if it is there."""
+    """Enter a slot's filter into the blocks of its keys, or remove it if it is there."""
     blocks, records, circles, keys, sub_buckets = grid
     if records[2 * SLOT_WORDS * slot + SLOT_PLACE] == 0 or keys[slot] & LOW == IN_BITMAP:
         return
@@ -151,7 +152,7 @@ def _change(slot: Any, entering: Any, grid: Any) -> None:
 
 @device_function
 def _enter(blocks: Any, home: Any, mask: Any, entry: Any) -> None:
-    """Take the first free word from the home of an entry on."""
+    """Take the first free word at or after the home of an entry."""
     probed, entered = np.int64(0), False
     while not entered:
         first = BLOCK_WORDS * np.int64(np.uint64(home + probed) & mask)
@@ -177,7 +178,7 @@ def _leave(blocks: Any, home: Any, mask: Any, entry: Any) -> None:
 
 @device_function
 def _three(nth: Any, mine: Any, shift: Any) -> Any:
-    """The group of the nth three among an event's attributes, which ascend, counted from 0."""
+    """The name group of the nth triple, counted from 0, of an event's attributes, which ascend."""
     c = np.int64(2)
     while (c + 1) * c * (c - 1) // 6 <= nth:
         c += 1
@@ -192,7 +193,7 @@ def _three(nth: Any, mine: Any, shift: Any) -> Any:
 @lru_cache
 def grid_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:  # noqa: C901  four functions in one
     """The kernel for events of at most `width` attributes of type `packed` ("uint32", "uint64"), one kind of answer, and
-    tables with `long` filters or without."""
+    tables with or without `long` filters."""
     verify = thread_verifier(long)
     local_type = np.uint32 if packed == "uint32" else np.uint64
     n_warps = KEYED_BLOCK // WARP
@@ -200,7 +201,7 @@ def grid_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:  # no
 
     @device_function
     def scan(home: Any, here: Any, blocks: Any, queue: Any) -> None:
-        """Queue the slots of the entries that may hold the point, from the blocks of each lane's home (-1: none)."""
+        """Queue the slots of the entries that may contain the point, from the blocks of each lane's home (-1: none)."""
         mask = np.uint64(blocks.size // BLOCK_WORDS - 1)
         at = BLOCK_WORDS * np.int64(np.uint64(home) & mask)
         for word in range(at + 1, at + BLOCK_WORDS):
@@ -210,7 +211,7 @@ def grid_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:  # no
 
     @device_function
     def judge(slot: Any, found: Any, about: Any) -> Any:
-        """Verify the filter of a slot, and give its answer; returns the mask of what this lane has found."""
+        """Verify the filter of a slot, and record its answer; returns the mask of this lane's answers."""
         here, event, index, (records, circles), answers = about
         at = np.int64(records[2 * SLOT_WORDS * slot + SLOT_PLACE])
         r = circles[SLOT_WORDS * slot + 2]
@@ -232,7 +233,7 @@ def grid_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:  # no
 
     @device_function
     def look(home: Any, queue: Any, found: Any, blocks: Any, about: Any) -> Any:
-        """Scan from the homes of all lanes on, as many blocks as their probe lengths say."""
+        """Scan from the homes of all lanes, as many blocks as their probe lengths say."""
         length = np.int64(blocks[BLOCK_WORDS * home]) if home >= 0 else np.int64(-1)
         step = np.int64(0)
         while ballot(step <= length) != 0:
@@ -252,14 +253,14 @@ def grid_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:  # no
         """Match one event per warp with the filters of the grid.
 
         index      its words are the checks of the grid's filters
-        given      as in `trie_thread`, in (what the trie gave, or 0) and out
-        location   f64[2n], or f64[1] when there are none
+        given      as in `trie_thread`, in (answers of the trie, or 0) and out
+        location   f64[2n], or f64[1] if there are none
 
-        Launch: one warp per event.  Every lane takes a feature or a group of the event, and one of them the bucket key of
-        filters without a feature; then the sub-buckets of all those keys are dealt out to the lanes.  Slots that may hold
-        the event are queued in shared memory, and judged as soon as there is one for every lane.  Answers are appended as
-        they are found, then sorted; where several filters gave the same, one stays.  Work: a block for each level, bucket
-        key of the event and sub-bucket; a slot and its checks for each entry that may match.
+        Launch: one warp per event.  Every lane takes a feature or a name group of the event, and one of them the bucket key
+        of filters without a feature; then the sub-buckets of all those keys are distributed to the lanes.  Slots that may
+        match are queued in shared memory, and verified as soon as there is one for every lane.  Answers are appended as they
+        are found, then sorted and deduplicated.  Work: a block for each level, bucket key of the event and sub-bucket; a
+        slot and its checks for each entry that may match.
         """
         thread = np.int64(cuda.threadIdx.x)
         number = (np.int64(cuda.blockIdx.x) * cuda.blockDim.x + thread) // WARP

@@ -1,9 +1,9 @@
-"""The tag sets that an event has all tags of, on a GPU: a warp for each event, and the index of `tag_sets.index`.
+"""Finds the tag sets whose tags an event all has, on a GPU: a warp for each event, and the index of `tag_sets.index`.
 
-    enter     a lane for each tag, which counts those before it; the sorted tags stand in shared memory
-    pairs     a lane for each pair of tags: if its first and it begin keys, it asks for all triples that begin with it
-    look up   what the bits do not turn away is looked up in the directory, and compared by the same lane
-    scan      instead, where the triples are more than the sets: a lane for each bucket
+    enter     a lane for each tag, which counts the tags before it; the sorted tags are in shared memory
+    pairs     a lane for each pair of tags: if the pair begins keys, the lane tests all triples that begin with it
+    look up   triples that pass the Bloom filter are looked up in the directory, and compared by the same lane
+    scan      instead, if there are more triples than sets: a lane for each bucket
 
 Hashes, look-ups and comparisons are those of the CPU (`tag_sets.keys`).
 """
@@ -25,9 +25,10 @@ from mpi_match.gpu.kernels import Kernel, cuda, device_function, kernel
 from mpi_match.gpu.warp import append, running_sum, tidy
 
 TAG_WIDTHS = (32, 256)
-"""Tags of an event that a warp has room for."""
+"""Most tags of an event for which a warp has room."""
 SHORTEST, SHIFT_OF_NAMES, N_WITHOUT_TAGS, N_WITH_INTERFACE = range(4)
-"""Words of `facts`: `shortest` of the index, bits of a code in an attribute, and lengths of arrays that may have none."""
+"""Words of `facts`: `shortest` of the index, bits of a code in an attribute, and the lengths of two arrays that may be
+empty."""
 _ON_GPU = key_functions(device_function)
 _longer, _whole, _place_of = _ON_GPU.longer, _ON_GPU.whole, _ON_GPU.place_of
 _may_have, _has_all = _ON_GPU.may_have, _ON_GPU.has_all
@@ -35,7 +36,7 @@ _NONE, _ONE = np.uint64(0), np.uint64(1)
 
 
 class TagSetArrays(NamedTuple):
-    """A `TagSetIndex` as a kernel takes it, and `facts` i64[4]."""
+    """A `TagSetIndex` as kernel arguments, and `facts` i64[4]."""
 
     tag: Any
     records: Any
@@ -50,10 +51,11 @@ _SETS = "TagSetArrays(uint32[::1], uint32[::1], uint32[::1], uint64[::1], uint32
 
 
 def _searchers(kind: int) -> tuple[Any, Any, Any]:  # noqa: C901  five functions in one
-    """Functions for one kind of answer: one gives an answer, one compares all sets, one looks up all keys of an event.
+    """Make three functions for one kind of answer: to record an answer, to compare all sets, and to look up all keys of an
+    event.
 
-    `event` is the array of sorted tags, where the event's begin, and how many they are; `about` the masks of all events, and
-    where the event's answers go.
+    `event` is the array of sorted tags, the index of the event's first one, and their number; `about` the masks of all
+    events, and the destination of the event's answers.
     """
 
     @device_function
@@ -69,7 +71,7 @@ def _searchers(kind: int) -> tuple[Any, Any, Any]:  # noqa: C901  five functions
 
     @device_function
     def compare(bucket: Any, wanted: Any, any_head: Any, event: Any, sets: Any, about: Any) -> None:
-        """Compare the sets of a bucket: those whose first words begin as `wanted`, or all."""
+        """Compare the sets of a bucket: those whose first words begin with `wanted`, or all."""
         tags, own, m = event
         at, stop = np.int64(sets.directory[bucket]), np.int64(sets.directory[bucket + 1])
         while at < stop:
@@ -87,7 +89,7 @@ def _searchers(kind: int) -> tuple[Any, Any, Any]:  # noqa: C901  five functions
 
     @device_function
     def look_up(key: Any, event: Any, sets: Any, about: Any) -> None:
-        """Compare the sets with a key, if there may be some."""
+        """Compare the sets with a key, if there may be any."""
         if _may_have(sets.bits, sets.bits.size, key):
             wanted = np.uint32((key << np.uint64(SIZE_BITS)) & np.uint64(0xFFFFFFFF))
             compare(_place_of(key, sets.directory.size - 1), wanted, False, event, sets, about)
@@ -119,7 +121,7 @@ def _searchers(kind: int) -> tuple[Any, Any, Any]:  # noqa: C901  five functions
 
 @device_function
 def _n_triples(tags: Any, own: Any, m: Any, sets: Any) -> Any:
-    """How many triples of the event's tags begin with a pair that begins a key; the same for all lanes."""
+    """The number of triples of the event's tags that begin with a pair that begins a key; the same for all lanes."""
     n, n_words = np.int64(0), sets.bits.size
     for i in range(lane(), m, WARP):
         one = _longer(_NONE, tags[own + i])
@@ -141,10 +143,10 @@ def tag_set_kernel(width: int, packed: str, kind: int) -> Kernel:
         named_tuples=(EventArrays, TagSetArrays, AnswerArrays),
     )
     def tag_set_kernel_(events: Any, sets: Any, given: Any, n_events: Any, room: Any, n_masked: Any) -> None:
-        """Match one event per warp; parameters as those of `trie_thread`, all masks and counts 0 at the beginning.
+        """Match one event per warp; parameters as those of `trie_thread`, with all masks and counts 0 initially.
 
         Launch: one warp per event.  Work: 32 bytes for each pair of tags, and for each triple that begins with a pair that
-        begins a key; a bucket, some 50 bytes, for each of these that the bits do not turn away.
+        begins a key; a bucket, some 50 bytes, for each triple that passes the Bloom filter.
         """
         drawn = cuda.shared.array(all_tags, np.uint32)
         tags = cuda.shared.array(all_tags, np.uint32)

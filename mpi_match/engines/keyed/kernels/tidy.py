@@ -1,11 +1,11 @@
-"""Answers in a bitmap's blocks, and many of the trie, are found in any order, perhaps twice: two kernels sort those of each
-event and leave one of each.
+"""Answers of a bitmap's blocks, and many of the trie, are found in any order and perhaps twice: two kernels sort and
+deduplicate those of each event.
 
-    tidy_kernel   TIDIED_ALONE answers at most: a warp; TIDIED_TOGETHER: a block of threads; both in shared memory
-    mark_kernel   more: a bit for each id, set for those that are there and read in order; needs no comparisons, which for
-                  86,000 answers of one event would be 153 rounds through memory
+    tidy_kernel   up to TIDIED_ALONE answers: a warp; up to TIDIED_TOGETHER: a block of threads; both in shared memory
+    mark_kernel   more answers: sets a bit for each id, then reads the bits in order; without comparisons, which for the
+                  86,000 answers of one event would take 153 passes over memory
 
-Events with more answers than there is room for stay as they are: their slice is matched again.
+Events whose answers do not fit are left unchanged: their slice is matched again.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from mpi_match.gpu.kernels import cuda, device_function, kernel
 from mpi_match.gpu.warp import distinct, running_sum, sort, sorter
 
 TIDIED_ALONE, TIDIED_TOGETHER = 256, 2048
-"""Answers that a warp sorts, and a block of threads: what fits into shared memory, for all warps of a block."""
+"""Most answers that a warp sorts, and that a block of threads sorts: those that fit in shared memory, for all warps of a
+block."""
 MARK_THREADS = 512
 """Threads of a block of `mark_kernel`."""
 MARK_BYTES, MARK_BLOCKS = 2**25, 1024
-"""Most memory for marks, unless those of one block are larger, and most blocks."""
+"""Most bytes of marks, unless those of one block are larger, and most blocks."""
 _ONE = np.uint32(1)
 
 
@@ -48,9 +49,9 @@ _sort_in_block = sorter(_thread, _threads, _wait)
 
 @kernel("void(AnswerArrays(uint64[::1], uint32[::1]), int64, int64)", named_tuples=[AnswerArrays])
 def tidy_kernel(given: Any, n_events: Any, room: Any) -> None:
-    """Sort each event's answers and leave one of each, if they are not more than TIDIED_TOGETHER.
+    """Sort and deduplicate each event's answers, if there are at most TIDIED_TOGETHER.
 
-    Launch: one warp per event; those of a block also take its events of many answers together.
+    Launch: one warp per event; the warps of a block also process its events with many answers together.
     """
     sorted_ids = cuda.shared.array(TIDIED_TOGETHER, np.uint32)
     n_warps, warp = cuda.blockDim.x // WARP, np.int64(cuda.threadIdx.x) // WARP
@@ -81,7 +82,7 @@ def tidy_kernel(given: Any, n_events: Any, room: Any) -> None:
 
 
 def mark_shape(n_events: int, n_ids: int) -> tuple[int, int]:
-    """Blocks of `mark_kernel` for so many events, and the words of marks that they need, for ids below `n_ids`."""
+    """Blocks of `mark_kernel` for `n_events` events, and the words of marks that they need, for ids below `n_ids`."""
     n_words = -(-n_ids // 32)
     n_blocks = max(1, min(MARK_BYTES // (4 * n_words), MARK_BLOCKS, n_events))
     return n_blocks, n_blocks * n_words
@@ -89,11 +90,11 @@ def mark_shape(n_events: int, n_ids: int) -> tuple[int, int]:
 
 @kernel("void(AnswerArrays(uint64[::1], uint32[::1]), uint32[::1], int64, int64, int64)", named_tuples=[AnswerArrays])
 def mark_kernel(given: Any, marks: Any, n_events: Any, room: Any, n_words: Any) -> None:
-    """Sort the answers of events with more than TIDIED_TOGETHER, and leave one of each.
+    """Sort and deduplicate the answers of events with more than TIDIED_TOGETHER.
 
     marks   u32[blocks, n_words]: a bit for each id; all 0, before and after (`mark_shape`)
 
-    Launch: MARK_THREADS.  Work: for such an event each answer twice, and all words of a block's marks.
+    Launch: MARK_THREADS.  Work: for such an event reads each answer twice, and all words of a block's marks.
     """
     warp_sums = cuda.shared.array(MARK_THREADS, np.int32)
     thread, n_threads = np.int64(cuda.threadIdx.x), np.int64(cuda.blockDim.x)

@@ -1,19 +1,19 @@
-"""The kernel of `keyed` on a GPU: one thread walks the trie with the features of one event.
+"""The trie search of `keyed_cuda`: one thread walks the trie with the features of one event.
 
-It does what the CPU does (`cpu_search`), in a thread's own way:
+It does the same as the CPU (`cpu_search`), adapted to a GPU thread:
 
     enter   the event's attributes and sparse features stay in the thread's local memory, which is its share of the cache; a
-            check looks for its name among them, which for a few attributes is faster than an array by name
-    walk    nested calls, one for each level of the trie, all inlined: what they hand down are registers
-    scan    answers go to a bit mask in a register where there are at most 64 interfaces, otherwise to the event's slots in
+            check searches them for its name, which for a few attributes is faster than an array by name
+    walk    nested calls, one for each level of the trie, all inlined: their arguments are registers
+    scan    answers go to a bit mask in a register if there are at most 64 interfaces, otherwise to the event's slots in
             device memory, the first SORTED_ANSWERS in order; their count is always complete, so a batch whose answers did
             not fit is matched again
 
-A thread waits for memory most of its time, and what hides that is other threads: so there are many, with few registers each.
-How the answers of all threads come to stand end to end is in `compact`.
+A thread waits for memory most of the time, and other threads hide this latency: so there are many threads, with few
+registers each.  `compact` describes how the answers of all threads are compacted.
 
-Numba makes doubles of mixed signed and unsigned 64-bit integers, so everything but hashes and masks is `int64` here.  Arrays
-that belong together are handed down as tuples, which on a GPU cost nothing:
+Numba converts mixed signed and unsigned 64-bit integers to doubles, so everything except hashes and masks is `int64` here.
+Arrays that belong together are passed as tuples, which cost nothing on a GPU:
 
     event   attributes, their number
     bits    the event's row of dense features, two u64
@@ -46,18 +46,18 @@ from mpi_match.gpu.intrinsics import popcount
 from mpi_match.gpu.kernels import Kernel, cuda, device_function, kernel
 
 WIDTHS = (8, 16)
-"""Attributes of an event that a thread has room for; the narrowest that holds the widest event of a batch is used.  A warp
-takes wider ones (`trie_warp`)."""
+"""Attributes of an event for which a thread has room; the narrowest width that fits the widest event of a batch is used.  A
+warp takes wider events (`trie_warp`)."""
 WIDEST = 4096
-"""Where there is no CPU to take a wider event: 50 KB of local memory for each thread that fits the GPU."""
+"""Most attributes of an event if there is no CPU to take wider ones: 50 KB of local memory for each resident thread."""
 KEYED_REGISTERS = 64
-"""Of a thread.  Left alone the compiler takes 96, and too few threads fit; with 40 to 64 an H200 answers a quarter more
-events of ccm-large per second (240 M, not 188 M), and 64 spill least."""
+"""Registers of a thread.  Unrestricted, the compiler uses 96, and too few threads fit.  With 40 to 64, an H200 matches a
+quarter more events of ccm-large per second (240 M, not 188 M), and 64 spill least."""
 MASKS, INTERFACES, FILTER_IDS = range(3)
 """Kinds of answer: masks of interfaces, sorted interfaces in slots, sorted filters in slots."""
 SORTED_ANSWERS = 256
-"""Answers that a thread keeps in order; those behind them are appended, for `tidy` to sort.  A thread that inserts 45,000 of
-them one by one moves a billion."""
+"""Most answers that a thread keeps sorted; further ones are appended, for `tidy` to sort.  A thread that inserted 45,000
+answers one by one would move a billion."""
 
 _ONE = np.uint64(1)
 GPU_LOOKUPS = lookups(device_function, popcount)
@@ -67,14 +67,14 @@ _entry_words, probe = GPU_LOOKUPS.entry_words, GPU_LOOKUPS.probe
 
 
 class EventArrays(NamedTuple):
-    """Events as a kernel takes them: offsets u32[n + 1], attributes u32 or u64 (`EventBatch`)."""
+    """Events as kernel arguments: offsets u32[n + 1], attributes u32 or u64 (`EventBatch`)."""
 
     offsets: Any
     attributes: Any
 
 
 class IndexArrays(NamedTuple):
-    """The index as a kernel takes it: t32, t64 (`KeyedIndex.views`) and words u32 or u64, the lists or other checks."""
+    """The index as kernel arguments: t32, t64 (`KeyedIndex.views`) and words u32 or u64, the lists or other checks."""
 
     t32: Any
     t64: Any
@@ -82,10 +82,10 @@ class IndexArrays(NamedTuple):
 
 
 class AnswerArrays(NamedTuple):
-    """Where a kernel's answers go.
+    """The answers of a kernel.
 
     found   u64[n]         mask of interfaces, or count of answers
-    ids     u32[n * room]  sorted answers of event e from e * room on, those that fit
+    ids     u32[n * room]  sorted answers of event e from e * room on, as far as they fit
     """
 
     found: Any
@@ -105,7 +105,8 @@ def array_types(packed: str) -> str:
 
 @device_function
 def _enter(mine: Any, sparse: Any, attributes: Any, first: Any, n: Any, index: Any) -> Any:
-    """Copy attributes[first : first + n] to `mine` and their sparse features to `sparse`; how many those are, and `bits`."""
+    """Copy attributes[first : first + n] to `mine` and their sparse features to `sparse`; returns the number of these, and
+    `bits`."""
     starts, most_frequent = _feature_starts(index), np.int64(index[1][N_FEATURES]) - 1
     n_sparse, bits0, bits1 = np.int64(0), np.uint64(0), np.uint64(0)
     for a in range(n):
@@ -135,13 +136,13 @@ def dense_children(node: Any, bits: Any, index: Any) -> Any:
 
 @device_function
 def first_dense(node: Any, index: Any) -> Any:
-    """A node's first dense child, which stands behind its sparse ones."""
+    """A node's first dense child, which comes after its sparse ones."""
     return np.int64(index[1][np.int64(index[1][NODES]) + NODE_WORDS * node + 3] & np.uint64(NONE))
 
 
 @device_function
 def next_child(row: Any, left: Any) -> Any:
-    """The dense child by the most frequent feature of the bits that are left, and what is left then."""
+    """The dense child for the most frequent feature among the remaining bits, and the bits that remain after it."""
     row0, row1, first = row
     left0, left1 = left
     if left0:
@@ -153,13 +154,13 @@ def next_child(row: Any, left: Any) -> Any:
 
 @device_function
 def sparse_children(node: Any, index: Any) -> Any:
-    """With how many sparse features do keys go on from this node?"""
+    """Number of sparse features by which keys continue from a node."""
     return np.int64(index[1][np.int64(index[1][NODES]) + NODE_WORDS * node + 3] >> SPARSE_CHILDREN)
 
 
 @device_function
 def _has(event: Any, low: Any, high: Any) -> Any:
-    """Has the event an attribute in [low, high]?"""
+    """True if the event has an attribute in [low, high]."""
     attributes, n = event
     found = False
     for a in range(n):
@@ -180,16 +181,16 @@ def _least(event: Any, low: Any) -> Any:
 
 @lru_cache
 def thread_verifier(long: bool) -> Any:
-    """`lookup.verifier` for an event of few attributes, all of which are looked at."""
+    """`lookup.verifier` for an event of few attributes, all of which are scanned."""
     return verifier(device_function, _has, _least, long=long)
 
 
 @device_function
 def insert(ids: Any, first: Any, n: Any, room: Any, value: Any, distinct: Any) -> Any:
-    """Put a value among the n ids from `first` on, unless `distinct` and there; returns the new count.
+    """Insert a value among the n ids from `first` on, unless `distinct` and already there; returns the new count.
 
-    The first SORTED_ANSWERS are sorted, and only there is a value looked for.  When there is no room the value is counted
-    only: the count is then at least what is needed.
+    The first SORTED_ANSWERS are sorted, and only these are searched for the value.  If there is no room, the value is only
+    counted: the count is then at least the room needed.
     """
     last = first + min(n, room, SORTED_ANSWERS)
     if distinct:
@@ -210,7 +211,7 @@ def insert(ids: Any, first: Any, n: Any, room: Any, value: Any, distinct: Any) -
 
 
 def giver(kind: int) -> Any:
-    """The function that puts an answer where it belongs among the event's, which are sorted."""
+    """Make the function that inserts an answer among the event's, which are sorted."""
 
     @device_function
     def give(answer: Any, found: Any, slots: Any) -> Any:
@@ -221,16 +222,17 @@ def giver(kind: int) -> Any:
 
 
 def walkers(kind: int, give: Any, verify: Any) -> tuple[Any, Any, Any]:
-    """The functions that visit nodes of the first, second and third level: each scans its list and visits dense children."""
+    """Make the functions that visit nodes of the first, second and third level: each scans its list and visits dense
+    children."""
     visit3 = scanner(kind, give, verify)
     visit2 = _with_children(visit3, visit3)
     return _with_children(visit3, visit2), visit2, visit3
 
 
 def scanner(kind: int, give: Any, verify: Any) -> Any:
-    """The function that verifies the list of a node.
+    """Make the function that verifies the list of a node.
 
-    `found` is the mask of matched interfaces, or what `give` makes of it with each answer.
+    `found` is the mask of matched interfaces, or the value that `give` returns for each answer.
     """
 
     @device_function
@@ -262,7 +264,7 @@ def scanner(kind: int, give: Any, verify: Any) -> Any:
 
 
 def _with_children(scan: Any, visit: Any) -> Any:
-    """The function that scans the list of a node and visits its dense children."""
+    """Make the function that scans the list of a node and visits its dense children."""
 
     @device_function
     def scan_and_visit(node: Any, found: Any, bits: Any, event: Any, index: Any, slots: Any) -> Any:
@@ -279,7 +281,7 @@ def _with_children(scan: Any, visit: Any) -> Any:
 @lru_cache
 def match_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:
     """The kernel for events of at most `width` attributes of type `packed` ("uint32", "uint64"), one kind of answer, and
-    tables with `long` filters or without."""
+    tables with or without `long` filters."""
     visit1, visit2, visit3 = walkers(kind, giver(kind), thread_verifier(long))
     local_type = np.uint32 if packed == "uint32" else np.uint64
     n_features = 2 * width
@@ -288,7 +290,7 @@ def match_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:
     def keyed_kernel(events: Any, index: Any, answers: Any, n_events: Any, room: Any, n_masked: Any) -> None:
         """Match one event per thread.
 
-        n_masked   number of interfaces when answers are masks (a thread that has them all stops), else 0
+        n_masked   number of interfaces if answers are masks (a thread that has them all stops), else 0
 
         Launch: one thread per event.  Work: 32 bytes for each node of the trie that the event reaches (`index.layout`).
         """

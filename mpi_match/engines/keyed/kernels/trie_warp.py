@@ -1,21 +1,21 @@
-"""The kernel of `keyed` for wide events: a warp walks the trie with the features of one event.
+"""The trie search of `keyed_cuda` for wide events: a warp walks the trie with the features of one event.
 
-An event of 50 attributes has 100 features: 4,950 pairs, and some thousands of nodes to visit, at other places of the trie
-for every event.  A thread for each event then makes 31 others wait whenever one of them goes on.  A warp for each event
-makes lists of nodes, and gives every lane one of the next 32:
+An event of 50 attributes has 100 features: 4,950 pairs, and thousands of nodes to visit, in different parts of the trie for
+every event.  With a thread for each event, the 31 other threads of a warp would wait whenever one of them advances.  A warp
+for each event instead makes lists of nodes, and gives every lane one of the next 32:
 
-    enter   a lane for each attribute; attributes and features stand in shared memory, both sorted
+    enter   a lane for each attribute; attributes and features are in shared memory, both sorted
     first   a lane for each feature's node, then for each of their dense children, which are queued
-    pairs   a lane for each pair of sparse features: what a bit does not turn away is looked up, and queued
-    second  32 queued nodes: a lane for each, then for each of their dense children; each lane looks at the sparse ones
+    pairs   a lane for each pair of sparse features: pairs that pass the bit array are looked up, and queued
+    second  32 queued nodes: a lane for each, then for each of their dense children; each lane reads the sparse ones
     scan    nodes that the event reaches and that have a list are *ready*: a lane for each of 32 lists
 
-How many children a node has differs, so lanes are dealt out by running sums: lane k takes the k-th child of all 32 nodes
-together (`owner`).  Sparse children of the second level are read from FEATURES where they are fewer than the event's sparse
+Nodes have different numbers of children, so lanes are assigned by running sums: lane k takes the k-th child of all 32 nodes
+together (`owner`).  Sparse children of the second level are read from FEATURES if they are fewer than the event's sparse
 features, and looked up otherwise.  With 6 million filters of ten constraints and events of 50 attributes (debs2009) a pair
 has 5 of them: a sector of memory instead of 16 probes.
 
-What a node, a list and a key are is told in `index.layout`; how a list is verified, in `trie_thread`.
+`index.layout` defines nodes, lists and keys; `trie_thread` verifies lists.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ from mpi_match.gpu.warp import append, drainer, length_of, owner, put, running_s
 
 _feature_starts, _feature_of = GPU_LOOKUPS.feature_starts, GPU_LOOKUPS.feature_of
 WIDE_WIDTHS = (64, 256)
-"""Attributes of an event that a warp has room for."""
+"""Attributes of an event for which a warp has room."""
 
 _ONE = np.uint64(1)
 
 
 @device_function
 def _give(answer: Any, found: Any, answers: Any) -> Any:
-    """Append an answer; what is found is counted elsewhere."""
+    """Append an answer; `found` is not needed, because answers are counted elsewhere."""
     append(np.uint32(answer), answers)
     return found
 
@@ -78,21 +78,21 @@ def _least(event: Any, low: Any) -> Any:
 
 @device_function
 def _has(event: Any, low: Any, high: Any) -> Any:
-    """Has the event an attribute in [low, high]?"""
+    """True if the event has an attribute in [low, high]."""
     least = _least(event, low)
     return least >= 0 and least <= np.int64(high)
 
 
 @device_function
 def _put_ready(node: Any, ready: Any, index: Any) -> None:
-    """Queue a node, if it has a list."""
+    """Queue a node if it has a list."""
     if index[1][np.int64(index[1][NODES]) + NODE_WORDS * node + 2] != EMPTY:
         put(node, ready)
 
 
 @device_function
 def _nth_dense(row: Any, left: Any, nth: Any) -> Any:
-    """The dense child by the nth most frequent of the features that are left, counted from 0."""
+    """The dense child for the nth most frequent of the remaining features, counted from 0."""
     row0, row1, first = row
     n_first = popcount(left[0])
     is_first = nth < n_first
@@ -111,7 +111,7 @@ def _nth_dense(row: Any, left: Any, nth: Any) -> Any:
 
 @device_function
 def _enter(feature: Any, mine: Any) -> None:
-    """Put a feature into a hash table of them."""
+    """Insert a feature into a hash table of features."""
     slots, mask = mine
     slot = np.int64(feature) & mask
     while cuda.atomic.cas(slots, slot, NONE, feature) != NONE:
@@ -120,7 +120,7 @@ def _enter(feature: Any, mine: Any) -> None:
 
 @device_function
 def _is_mine(feature: Any, mine: Any) -> Any:
-    """Is a feature in a hash table?"""
+    """True if a feature is in a hash table."""
     slots, mask = mine
     slot = np.int64(feature) & mask
     while slots[slot] != feature and slots[slot] != NONE:
@@ -130,9 +130,9 @@ def _is_mine(feature: Any, mine: Any) -> Any:
 
 @device_function
 def _rare_child(node: Any, nth: Any, rare: Any, index: Any) -> Any:
-    """The child of a node of the second level that is its nth to look at, counted from 0; -1 if the event does not reach it.
+    """The nth child, counted from 0, to test for a node of the second level; -1 if the event does not reach it.
 
-    Those to look at are its sparse children or, where those are fewer, what the event's sparse features may lead to.
+    The children to test are the node's sparse children or, if those are fewer, the children for the event's sparse features.
     """
     t32, t64, _ = index
     features, n_sparse, mine = rare
@@ -148,11 +148,11 @@ def _rare_child(node: Any, nth: Any, rare: Any, index: Any) -> Any:
 @lru_cache
 def wide_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:  # noqa: C901  three functions in one
     """The kernel for events of at most `width` attributes of type `packed` ("uint32", "uint64"), one kind of answer, and
-    tables with `long` filters or without."""
+    tables with or without `long` filters."""
     scan = scanner(kind, _give, verifier(device_function, _has, _least, long=long))
     local_type = np.uint32 if packed == "uint32" else np.uint64
     n_warps, n_features = KEYED_BLOCK // WARP, 2 * width
-    n_seconds = 2 * WARP  # those of one round, and what was left before
+    n_seconds = 2 * WARP  # those of one round, and those left before
     n_ready = n_features + 1 + 3 * WARP  # the root and single features, 32 nodes, 32 dense and 32 sparse children
     n_slots = 2 * n_features
     all_attributes, all_features, all_lengths = n_warps * width, n_warps * n_features, n_warps * 3
@@ -160,7 +160,7 @@ def wide_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:  # no
 
     @device_function
     def scan_list(node: Any, found: Any, about: Any) -> Any:
-        """Scan the list of a node that is ready."""
+        """Scan the list of a ready node."""
         bits, event, index, answers = about
         return scan(node, found, bits, event, index, answers)
 
@@ -168,7 +168,7 @@ def wide_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:  # no
 
     @device_function
     def visit_seconds(least: Any, seconds: Any, ready: Any, found: Any, rare: Any, about: Any) -> Any:
-        """Visit queued nodes of the second level and their children, while there are at least so many."""
+        """Visit queued nodes of the second level and their children, while at least `least` are queued."""
         nodes, _, _ = seconds
         bits, _, index, _ = about
         left = length_of(seconds)
@@ -206,7 +206,7 @@ def wide_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:  # no
 
     @kernel(f"void({array_types(packed)}, int64, int64, int64)", max_registers=KEYED_REGISTERS, named_tuples=ARRAY_CLASSES)
     def wide_kernel_(events: Any, index: Any, given: Any, n_events: Any, room: Any, n_masked: Any) -> None:  # noqa: C901  in parts it needs more registers
-        """Match one event per warp; parameters as those of `trie_thread`, all masks and counts 0 at the beginning.
+        """Match one event per warp; parameters as those of `trie_thread`, with all masks and counts 0 initially.
 
         Launch: one warp per event.  Work: a bit for each pair of the event's sparse features, 32 bytes for each node that
         the event reaches, 4 for each child of the third level, or a bit for each sparse feature, if those are fewer.

@@ -1,18 +1,18 @@
-"""The index of tag sets: each is found by its rarest tags, and lies in one piece of memory.
+"""The index of tag sets: each is found by its rarest tags, and is stored contiguously.
 
-Tags are numbered by how many sets have them, the rarest first, and a set's tags are in that order.  Its *key* is its first
-three (all of a smaller set).  A hash of the key says in which bucket its record is; an event looks up the keys that it could
-have, and compares the tags of what it finds.
+Tags are numbered by the number of sets that have them, the rarest first, and a set's tags are in that order.  Its *key* is
+its first three tags (all of a smaller set).  A hash of the key selects the bucket of its record.  An event looks up the keys
+that its tags can form, and compares the tags of the sets it finds.
 
-    records      [hash, size] [filter] [tag] [tag] [tag] [tag]     end to end, bucket by bucket
+    records      [hash, size] [filter] [tag] [tag] [tag] [tag]     without gaps, bucket by bucket
     directory    bucket b has the words directory[b] to directory[b + 1] of them
-    bits         a Bloom filter with one hash, of keys, and of the beginnings of keys, so that few of an event's triples are
-                 formed and fewer are looked up
+    bits         a Bloom filter with one hash, of keys and of their first tags and pairs, so that few of an event's triples
+                 are formed and fewer are looked up
 
-Beside directory and bits, which take four bytes a set, a record of four tags has 24.  Interfaces are kept apart, four bytes
-a set, unless every filter has one of its own, with its number.
+In addition to directory and bits, which take four bytes per set, a record of four tags takes 24 bytes.  Interfaces are
+stored separately, four bytes per set, unless every filter has its own interface, with the same number.
 
-Every step of the making is shared out among threads, by filters or by words of the bits; no two write to one place.
+Each construction step is divided among threads, by filters or by words of the bits; no two threads write to one place.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ SIZE_BITS = 8
 MOST_TAGS = 2**SIZE_BITS - 1
 """Most tags of a set."""
 MANY_SETS = 10**6
-"""Fewer sets are found as fast in the trie, and by events of many tags faster; its memory counts only for more."""
+"""Sets of the smallest table that gets this index.  The trie finds fewer sets as fast, and faster for events of many tags;
+its memory matters only for more."""
 SETS_IN_A_BUCKET = 2
 BITS_OF_A_SET = 16
 CPU_KEYS = key_functions(inlined)
@@ -44,15 +45,15 @@ _longer, _whole, _place_of, _bit_of = CPU_KEYS.longer, CPU_KEYS.whole, CPU_KEYS.
 
 @dataclass(frozen=True)
 class TagSetIndex:
-    """n sets.
+    """The index of n sets.
 
     tag          u32[names, atoms] number of each name: 0 has the fewest sets; atoms have numbers that no set has
-    records      u32               see the module; and one word more
+    records      u32               see the module; and one more word
     directory    u32[buckets + 1]
     bits         u64
-    interface    u32[n_filters]    of each filter; empty where it is the filter's number
-    always       u32               the filters that ask for nothing
-    shortest     i64[1]            tags of the smallest set that has some, `KEY_TAGS` at most
+    interface    u32[n_filters]    of each filter; empty if it is the filter's number
+    always       u32               the filters without tags
+    shortest     i64[1]            number of tags of the smallest set that has any, at most `KEY_TAGS`
     """
 
     tag: Array
@@ -70,7 +71,8 @@ class TagSetIndex:
 
     @classmethod
     def of(cls, table: Table) -> TagSetIndex | None:
-        """The index of a table; None when it is not one of `MANY_SETS` tag sets of at most `MOST_TAGS` tags."""
+        """Build the index of a table; None unless it consists of at least `MANY_SETS` tag sets of at most `MOST_TAGS`
+        tags."""
         if (
             table.n_filters < MANY_SETS
             or not table.is_tag_table
@@ -89,7 +91,7 @@ class TagSetIndex:
         heads, buckets = np.empty(n, np.uint32), np.empty(n, np.uint32)
         in_stretches(n, _hash_keys, offsets, tags, sizes, n_buckets, (heads, buckets))
         in_stretches(n, _enter_bits, offsets, tags, sizes, bits)
-        order = stable_order(buckets, n_buckets)[:n_keys]  # sets without tags have the bucket behind the last
+        order = stable_order(buckets, n_buckets)[:n_keys]  # sets without tags have the bucket after the last
         ends = np.empty(n_buckets + 2, np.int64)
         find_bounds(take(buckets, order), ends)
         places = running_sum(take(sizes, order) + np.uint16(RECORD_HEAD))
@@ -126,7 +128,7 @@ def _hash_keys(
 
 @jit
 def _enter_bits(stretch: int, n_stretches: int, offsets: Array, tags: Array, sizes: Array, bits: Array) -> None:
-    """Enter keys and what they begin with into a stretch of the words: each thread looks at all sets."""
+    """Set the bits of keys and of their beginnings in one stretch of the words; each thread reads all sets."""
     mine = stretch_of(len(bits), stretch, n_stretches)
     for i in range(len(sizes)):
         hash_ = np.uint64(0)

@@ -1,6 +1,6 @@
-"""Keys of tag sets: their hashes, where these lead to, and whether an event has all tags of a set.
+"""Keys of tag sets: their hashes, the buckets and bits that these select, and the test for all tags of a set.
 
-Scalar functions, compiled with the same lines for CPU threads and for GPUs (`key_functions`).
+Scalar functions, compiled from the same source for CPU threads and for GPUs (`key_functions`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def key_functions(compiled: Callable[..., Any]) -> SimpleNamespace:
 
     @compiled
     def longer(hash_: Any, tag: Any) -> Any:
-        """The hash u64 of tags with one more behind them; that of none is 0."""
+        """Extend the hash u64 of some tags by one more tag; the hash of no tags is 0."""
         hash_ = (hash_ ^ (np.uint64(tag) + _ONE)) * _FIRST
         hash_ ^= hash_ >> _32
         hash_ *= _SECOND
@@ -37,7 +37,7 @@ def key_functions(compiled: Callable[..., Any]) -> SimpleNamespace:
 
     @compiled
     def place_of(hash_: Any, n: Any) -> Any:
-        """Which of n < 2^32 places i64 a hash belongs to: its upper half, scaled."""
+        """Map a hash to one of n < 2^32 indices, i64: its upper half, scaled."""
         return np.int64(((hash_ >> _32) * np.uint64(n)) >> _32)
 
     @compiled
@@ -47,12 +47,12 @@ def key_functions(compiled: Callable[..., Any]) -> SimpleNamespace:
 
     @compiled
     def may_have(bits: Any, n_words: Any, hash_: Any) -> Any:
-        """Is a hash perhaps in the Bloom filter?"""
+        """True if a hash may be in the Bloom filter."""
         return (bits[place_of(hash_, n_words)] & bit_of(hash_)) != np.uint64(0)
 
     @compiled
     def has_all(records: Any, at: Any, size: Any, tags: Any, first: Any, m: Any) -> Any:
-        """Are records[at : at + size] all among tags[first : first + m]?  Both ascend."""
+        """True if records[at : at + size] are all among tags[first : first + m].  Both ascend."""
         place, last = first, first + m
         k, found = at, True
         while found and k < at + size:

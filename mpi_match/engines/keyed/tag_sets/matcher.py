@@ -1,4 +1,4 @@
-"""Tag sets on CPU threads: blocks of events are shared out, and searched by `tag_sets.search`."""
+"""Matches tag sets on CPU threads: divides a batch into blocks of events, which `tag_sets.search` searches."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _BLOCK_EVENTS = 256
 
 
 class TagSetScratch(Scratch):
-    """Counts the `candidates`: sets whose tags were compared so far."""
+    """Scratch of a match.  `candidates` counts the sets whose tags were compared so far."""
 
     candidates = nbytes = 0
 
 
 class TagSetMatcher:
-    """Matches batches; threads that match at the same time have a scratch each."""
+    """Matches batches; threads that match at the same time have separate scratch."""
 
     def __init__(self, sets: TagSetIndex, threads: int) -> None:
         self.sets, self._threads = sets, threads
@@ -32,7 +32,7 @@ class TagSetMatcher:
         self._arrays = SetArrays(*vars(sets).values())
 
     def match(self, batch: EventBatch, shift: int, n_ids: int, scratch: TagSetScratch, *, filters: bool) -> Matches:
-        """The interfaces of each event, or the filters; `n_ids` is how many of these there are."""
+        """The matched interfaces, or filters, of each event; their ids are below `n_ids`."""
         n = batch.n_events
         given = (batch.offsets, batch.attributes, shift, max(batch.widest, 1))
         tallies = np.zeros((-(-n // _BLOCK_EVENTS), N_TALLIES), np.int64)

@@ -1,14 +1,14 @@
-"""The tag sets that an event has all tags of (`tag_sets.index`).
+"""Finds the tag sets whose tags an event all has (`tag_sets.index`).
 
-An event's tags are put in order.  For each tag, pair and triple of them that begins some key, the sets with that key are
-looked up.  A set's record is read once: its first tags must be those that were asked for, so that it is found once only,
-and the others are compared by merging, since both lists of tags ascend.
+An event's tags are sorted.  For each tag, pair and triple of them that begins a key, the sets with that key are looked up.
+A set's record is read once.  Its first tags must be those that were looked up, so that it is found only once; the other tags
+are compared by merging, since both lists of tags ascend.
 
-An event of m tags has m³/6 triples, and forms only those that begin with a pair that begins a key.  Where even these are
-more than there are sets, all records are read one after the other instead.
+An event of m tags has m³/6 triples, and forms only those that begin with a pair that begins a key.  If even these are more
+than there are sets, all records are read sequentially instead.
 
-Whether a hash is in the bits is as good as random, so no branch depends on it where it is asked most: what is found goes to
-the end of a list, which then grows or does not.  So a core asks for several words of the bits at once.
+The Bloom filter's answer is practically random, so the hottest loop does not branch on it: each hash is written to the end
+of a list, whose length then grows or not.  This lets a core load several words of the bits at once.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from mpi_match.engines.keyed.tag_sets.index import CPU_KEYS, RECORD_HEAD, SIZE_B
 from mpi_match.engines.keyed.tag_sets.keys import KEY_TAGS
 
 FEW_TAGS = 24
-"""Of so many tags the triples are not counted before they are formed."""
+"""Most tags of an event whose triples are formed without counting them first."""
 KEYS_AT_ONCE = 128
 """Keys that are looked up together."""
 CANDIDATES, TOUCHED, N_TALLIES = range(3)
-"""Words of a block's tally: sets that were compared; a word that keeps loads from being left out."""
+"""Words of a block's tally: the number of sets that were compared; a word that prevents loads from being optimised away."""
 LAST_PLACE = 2**21 - 1
-"""An event has fewer tags: a name has at most a few bits less than a packed attribute."""
+"""Largest index of a tag of an event; an event has fewer tags, since a name has a few bits less than a packed attribute."""
 SIZE_MASK = np.uint32(2**SIZE_BITS - 1)
 _NONE = np.uint64(0)
 _longer, _whole, _place_of, _may_have, _has_all = (
@@ -57,7 +57,8 @@ class SetArrays(NamedTuple):
 
 
 class SetAnswers(NamedTuple):
-    """As for `cpu_search.match_block`: places i64, counts i64, ids u32; and tallies i64[blocks, N_TALLIES], added to."""
+    """As for `cpu_search.match_block`: places i64, counts i64, ids u32; and tallies i64[blocks, N_TALLIES], which are
+    incremented."""
 
     places: Array
     counts: Array
@@ -67,10 +68,10 @@ class SetAnswers(NamedTuple):
 
 @jit
 def match_tag_sets(todo: Any, taken: Any, block_events: Any, filters: Any, batch: Any, sets: Any, answers: Any) -> None:
-    """Match the blocks of a batch, `todo` i64: their numbers, that no other thread takes, until there is none left.
+    """Match the blocks of a batch, numbers `todo` i64, that no other thread takes, until none is left.
 
-    taken     i64[1]: how many are taken, 0 at first
-    filters   answers are filters, not interfaces
+    taken     i64[1]: the number of blocks taken, 0 at first
+    filters   True if answers are filters, False for interfaces
     batch     offsets, attributes, bits of a code, and attributes of its widest event
     """
     i = atomic_add(taken.ctypes.data, 1)
@@ -116,14 +117,14 @@ def _match_block(block: Any, block_events: Any, filters: Any, batch: Any, sets: 
 
 @nested
 def _keep_alive(own: Any, lists: Any) -> None:
-    """Use arrays that are used without their owners."""
+    """Use arrays whose memory is accessed without their owners, so that they stay alive."""
     own[0][:0], own[1][:0], own[2][:0] = 0, 0, 0
     lists[0][:0], lists[1][:0], lists[2][:0] = 0, 0, 0
 
 
 @nested
 def _n_triples(tags: Any, m: Any, bits: Any) -> Any:
-    """How many triples of an event's tags begin with a pair that begins a key."""
+    """The number of triples of an event's tags that begin with a pair that begins a key."""
     n = np.int64(0)
     for i in range(m):
         one = _longer(_NONE, tags[i])
@@ -136,7 +137,7 @@ def _n_triples(tags: Any, m: Any, bits: Any) -> Any:
 
 @nested
 def _look_up_all(tags: Any, m: Any, sets: Any, scratch: Any, answer: Any, to: Any) -> Any:
-    """Look up the keys that an event's tags can be; returns where the next answer goes."""
+    """Look up the keys that an event's tags can form; returns the index of the next answer."""
     pairs, seconds, found = scratch
     keys, places, _ = found
     bits, shortest, n = sets[2], sets[3], 0
@@ -172,9 +173,9 @@ def _look_up_all(tags: Any, m: Any, sets: Any, scratch: Any, answer: Any, to: An
 
 @nested
 def _look_up(found: Any, n: Any, event: Any, sets: Any, answer: Any, to: Any) -> Any:
-    """Compare the sets with one of n keys, given by their hashes, and the places of their tags among the event's.
+    """Compare the sets with n keys, given by their hashes and the positions of their tags among the event's.
 
-    The loads of all keys wait for memory together: first those of the directory, then the first words of the buckets.
+    The loads of all keys overlap: first those of the directory, then the first words of the buckets.
     """
     (tags, m), records, directory = event, sets[0], sets[1]
     keys, places, buckets = found
@@ -201,13 +202,14 @@ def _look_up(found: Any, n: Any, event: Any, sets: Any, answer: Any, to: Any) ->
 
 @nested
 def _places_of(i: Any, j: Any, k: Any) -> Any:
-    """The places of a key's tags among an event's, i <= j <= k, as one number; a shorter key repeats its last."""
+    """The positions of a key's tags among an event's, i <= j <= k, as one number; a shorter key repeats its last."""
     return (np.int64(i) << 42) | (np.int64(j) << 21) | np.int64(k)
 
 
 @nested
 def _has_key_and_rest(records: Any, first: Any, size: Any, tags: Any, m: Any, places: Any) -> Any:
-    """Are a set's tags, from word `first`, those of a key at some places of an event's, and all others behind them?"""
+    """True if a set's tags, from word `first`, are those of a key at some positions of an event's, and all others follow
+    them."""
     i, j, k = places >> 42, (places >> 21) & LAST_PLACE, places & LAST_PLACE
     n_key = 1 + (j > i) + (k > j)
     if min(size, KEY_TAGS) != n_key:
@@ -242,7 +244,7 @@ def _compare(records: Any, at: Any, size: Any, tags: Any, m: Any, answer: Any, t
 
 @nested
 def _answer(filter_id: Any, answer: Any, to: Any) -> Any:
-    """Write an answer if there is room for it, and count it."""
+    """Write an answer if it fits, and count it."""
     ids, end, filters, interface, _ = to
     if answer < end:
         ids[answer] = filter_id if filters or len(interface) == 0 else interface[filter_id]
@@ -251,7 +253,7 @@ def _answer(filter_id: Any, answer: Any, to: Any) -> Any:
 
 @nested
 def _distinct(ids: Any, first: Any, last: Any) -> Any:
-    """Leave out repeated items of sorted ids[first:last]; where they end."""
+    """Remove repeated items of sorted ids[first:last]; returns the new end."""
     kept = first
     for i in range(first, last):
         if kept == first or ids[i] != ids[kept - 1]:

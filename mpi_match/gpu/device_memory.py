@@ -1,12 +1,12 @@
-"""Memory on the GPU, and the streams that copy between it and the host's.
+"""GPU memory, and the streams that copy between it and host memory.
 
-    DeviceBuffer   device memory that grows and is reused          .array(n) -> DeviceArray: pointer, length, type
+    DeviceBuffer   device memory that grows and is reused          .array(n) -> DeviceArray: pointer, length, dtype
     Rows           device memory that is overwritten a few bytes at a time
     Stream         copies, launches and waiting, in order
     Mark           a point in a stream, to wait for and to measure between
 
 A device array is a pointer and a length, which is all that a launch needs; Numba's own arrays cost 100 µs of bookkeeping.
-Under the simulator device memory is NumPy arrays, and every copy has ended when its call returns.
+Under the simulator, device memory is NumPy arrays, and every copy has completed when its call returns.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class DeviceArray:
 
     @classmethod
     def of_pinned(cls, array: Array) -> DeviceArray:
-        """Pinned host memory, which kernels access in place, over the bus."""
+        """Wrap pinned host memory, which kernels access in place, over the bus."""
         return cls(0 if simulated else address_of(array), array.size, array.dtype, array, array)
 
     @classmethod
     def empty(cls, dtype: Any) -> DeviceArray:
-        """No items."""
+        """An array without items."""
         return cls(0, 0, np.dtype(dtype), None, np.empty(0, dtype))
 
     @property
@@ -51,7 +51,7 @@ class DeviceArray:
 
     @property
     def address(self) -> int:
-        """Where it begins, for `compute.memory` in kernels; under the simulator, in the host's memory."""
+        """Address of the first item, for `compute.memory` in kernels; under the simulator, in host memory."""
         return int(self.memory.ctypes.data) if simulated else self.pointer
 
     def part(self, start: int, stop: int) -> DeviceArray:
@@ -62,24 +62,24 @@ class DeviceArray:
         return DeviceArray(self.pointer + start * self.dtype.itemsize, stop - start, self.dtype, self.owner, memory)
 
     def viewed(self, dtype: Any) -> DeviceArray:
-        """The same bytes as items of another type."""
+        """The same bytes as items of another dtype."""
         dtype = np.dtype(dtype)
         memory = self.memory.view(dtype) if simulated else None
         return DeviceArray(self.pointer, self.n_bytes // dtype.itemsize, dtype, self.owner, memory)
 
 
 class DeviceBuffer:
-    """Device memory that is reused and grows by half when it must; growing forgets what was in it."""
+    """Device memory that is reused and grows by half when necessary; growing discards its content."""
 
     def __init__(self, dtype: np.dtype[Any], held: weakref.WeakSet[HeldMemory]) -> None:
         self._dtype, self._held = dtype, held
         self._nothing = self._array = DeviceArray.empty(dtype)
 
     def array(self, size: int) -> DeviceArray:
-        """The first `size` items.  Raises EngineError when the GPU has no room."""
+        """The first `size` items.  Raises EngineError if the GPU runs out of memory."""
         if size > self._array.size:
             grown = max(size, self._array.size * 3 // 2)
-            self._array = self._nothing  # give the old memory back before taking more
+            self._array = self._nothing  # free the old memory before allocating more
             self._array = self._allocate(grown)
         return self._array.part(0, size)
 
@@ -93,7 +93,7 @@ class DeviceBuffer:
             if error == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
                 free = call(driver.cuMemGetInfo)[0]
                 raise EngineError(
-                    f"the GPU has no room for {n_bytes / 2**20:,.0f} MiB more: {free / 2**20:,.0f} MiB are free"
+                    f"the GPU has no room for another {n_bytes / 2**20:,.0f} MiB: {free / 2**20:,.0f} MiB are free"
                 )
             if error != 0:
                 raise RuntimeError(f"cuMemAlloc of {n_bytes} bytes: {error!r}")
@@ -106,8 +106,8 @@ class DeviceBuffer:
 class Rows:
     """A device array as rows of `width` items, which are overwritten one at a time.
 
-    For so few bytes `Stream.copy_in` takes as long to determine the addresses as the driver takes to copy.  Here they are
-    known: rows are copied by way of a ring of `n_under_way` pinned places.
+    For so few bytes, `Stream.copy_in` takes as long to determine the addresses as the driver takes to copy.  Here they are
+    known: rows are copied through a ring of `n_under_way` pinned buffers.
     """
 
     def __init__(self, stream: Stream, array: DeviceArray, width: int, n_under_way: int) -> None:
@@ -119,7 +119,7 @@ class Rows:
             self._copy, self._handle = stream.intake.cuMemcpyHtoDAsync, stream.handle
 
     def put(self, row: int, values: Array) -> None:
-        """Overwrite a row, after all work given to the stream so far; `values` may be changed when this returns."""
+        """Overwrite a row, after all work submitted to the stream so far; `values` may be changed once this returns."""
         place = self._next
         if place == self._n_places:
             self._stream.synchronize()
@@ -136,18 +136,18 @@ class Rows:
 
 
 class Stream:
-    """Work in order.  Copies are asynchronous when the host array is pinned.
+    """A sequence of GPU work that runs in order.  Copies are asynchronous if the host array is pinned.
 
-    The blocks of `urgent` kernels come before those of others that have not begun.  Without that, kernels get the GPU in the
-    order in which they could have begun, each when all blocks of the one before have.
+    The blocks of `urgent` kernels run before those of other kernels that have not started.  Without this, kernels get the
+    GPU in the order in which they became ready, each when all blocks of the one before have started.
 
-    With `keeps_lock`, work is given to it with Python's lock held (see `Intake`): then it must never have a thousand
-    launches pending, and may copy only from and to pinned memory.
+    With `keeps_lock`, work is submitted with Python's lock held (see `Intake`): the stream must then never have a thousand
+    pending launches, and may copy only from and to pinned memory.
     """
 
     def __init__(self, *, urgent: bool = False, keeps_lock: bool = False) -> None:
         self.handle, self.intake = 0, _INTAKES[keeps_lock]
-        self._same: Stream | None = None  # the one whose handle this is, which is destroyed with it
+        self._same: Stream | None = None  # the stream that owns this handle; both are destroyed together
         if not simulated:
             flags = int(driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
             priority = call(driver.cuCtxGetStreamPriorityRange)[1] if urgent else 0
@@ -162,7 +162,7 @@ class Stream:
         return same
 
     def copy_in(self, to: DeviceArray, source: Array) -> None:
-        """Host to device: all of `source` (contiguous) to the start of `to`."""
+        """Copy all of `source` (contiguous, on the host) to the start of `to` on the device."""
         _check_copy(to, source)
         if simulated:
             to.memory[: source.size] = source.reshape(-1)
@@ -170,7 +170,7 @@ class Stream:
             _taken(self.intake.cuMemcpyHtoDAsync(to.pointer, address_of(source), source.nbytes, self.handle), "copy in")
 
     def copy_out(self, to: Array, source: DeviceArray) -> None:
-        """Device to host: the start of `source` to all of `to` (contiguous)."""
+        """Copy the start of `source` on the device to all of `to` (contiguous, on the host)."""
         _check_copy(source, to)
         if simulated:
             to.reshape(-1)[:] = source.memory[: to.size]
@@ -178,7 +178,7 @@ class Stream:
             _taken(self.intake.cuMemcpyDtoHAsync(address_of(to), source.pointer, to.nbytes, self.handle), "copy out")
 
     def copy_within(self, to: DeviceArray, source: DeviceArray) -> None:
-        """Device to device: all of `source` to the start of `to`, of the same type."""
+        """Copy all of `source` to the start of `to`, of the same dtype; both are on the device."""
         if simulated:
             to.memory[: source.size] = source.memory
         elif source.size:
@@ -192,7 +192,7 @@ class Stream:
             _taken(self.intake.cuMemsetD8Async(array.pointer, 0, array.n_bytes, self.handle), "zero")
 
     def synchronize(self) -> None:
-        """Wait for all work given so far."""
+        """Wait for all work submitted so far."""
         if not simulated:
             (error,) = self._synchronize()
             if error != 0:
@@ -214,7 +214,7 @@ def _taken(error: int, what: str) -> None:
 
 
 def address_of(array: Array) -> int:
-    """Where a contiguous array of at least one byte begins.  `array.ctypes.data` takes twice as long, a microsecond."""
+    """Address of a contiguous array of at least one byte.  `array.ctypes.data` takes twice as long, a microsecond."""
     return ctypes.addressof(ctypes.c_char.from_buffer(array.data)) if array.flags.writeable else int(array.ctypes.data)
 
 
@@ -224,7 +224,7 @@ def _check_copy(device: DeviceArray, host: Array) -> None:
 
 
 class Mark:
-    """A point in a stream to wait for and to measure between: CUDA's event, a word that has another meaning here."""
+    """A point in a stream to wait for and to measure between.  CUDA calls it an event, which means something else here."""
 
     def __init__(self) -> None:
         self.handle = 0
@@ -234,7 +234,7 @@ class Mark:
             weakref.finalize(self, driver.cuEventDestroy, self.handle).atexit = False
 
     def record(self, stream: Stream) -> Mark:
-        """Put the mark after all work given to the stream so far."""
+        """Place the mark after all work submitted to the stream so far."""
         if simulated:
             self._at_s = time.perf_counter()
         else:
@@ -247,7 +247,7 @@ class Mark:
             call(driver.cuEventSynchronize, self.handle)
 
     def seconds_since(self, start: Mark) -> float:
-        """Device time from another mark to this one, both passed."""
+        """Device time in seconds from another mark to this one, both of which have passed."""
         if simulated:
             return self._at_s - start._at_s
         ms = ctypes.c_float()

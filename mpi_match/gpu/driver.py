@@ -1,10 +1,10 @@
-"""The NVIDIA driver: the visible GPUs, and the choice of this process's.
+"""The NVIDIA driver: the visible GPUs, and the choice of this process's GPU.
 
     choice of a GPU   --gpu-map or an argument, else the local rank modulo the number of visible GPUs
-    local rank        as mpirun sets it, else as Slurm does: never a mixture
+    local rank        as set by mpirun, else as set by Slurm: never a mixture
 
-No context is made here: GPUs are only counted and described.  Most of the driver is called through `cuda.bindings`, by
-`call`; calls that give work to a GPU, batch after batch, go through `Intake`.  Under Numba's CUDA simulator
+No context is created here: GPUs are only counted and described.  Most of the driver is called through `cuda.bindings`, by
+`call`; calls that submit work to a GPU, batch after batch, go through `Intake`.  Under Numba's CUDA simulator
 (`NUMBA_ENABLE_CUDASIM=1`) there is one simulated GPU.
 """
 
@@ -24,24 +24,24 @@ from mpi_match.environment.mpi_launcher import LOCAL_RANK_VARIABLES
 from mpi_match.errors import EngineError
 
 try:
-    from cuda.bindings import driver as driver  # other modules take it from here
+    from cuda.bindings import driver as driver  # other modules import it from here
 except ImportError as _error:
     raise EngineError(f"GPU engines need numba-cuda ({_error}); install mpi-match[gpu], or use --engine keyed") from None
 
 simulated: bool = os.environ.get("NUMBA_ENABLE_CUDASIM", "0") not in ("", "0")
-"""Do kernels run as Python?  Numba reads the same variable."""
+"""True if kernels run as Python; Numba reads the same variable."""
 
 
 def words_of(error: Any) -> str:
     """The driver's text for an error."""
     reason = b""
-    with suppress(ValueError):  # one that the bindings do not know
+    with suppress(ValueError):  # an error that the bindings do not know
         reason = driver.cuGetErrorString(driver.CUresult(int(error)))[1]
     return f"{reason.decode() if reason else 'unknown error'} ({int(error)})"
 
 
 def call(function: Callable[..., Any], *args: Any) -> Any:
-    """The result of a driver call.  Raises RuntimeError with the driver's text."""
+    """Return the result of a driver call.  Raises RuntimeError with the driver's text."""
     error, *values = function(*args)
     if error != 0:
         raise RuntimeError(f"{function.__name__}: {words_of(error)}")
@@ -49,13 +49,13 @@ def call(function: Callable[..., Any], *args: Any) -> Any:
 
 
 class Intake:
-    """The driver calls that give work to a GPU, which take microseconds: `intake.cuEventRecord(mark, stream)` and so on, as
-    in C, each with the error that it returns.
+    """The driver calls that submit work to a GPU, which take microseconds: `intake.cuEventRecord(mark, stream)` and so on,
+    as in C; each returns its error code.
 
-    `keeps_lock`: with Python's lock held.  Releasing it costs nothing while no other thread waits for it.  But a worker has
-    threads that write and communicate, one of them takes the lock every time, and getting it back takes as long as ten such
-    calls, of which a slice has fifteen.  Only a call that may wait for the GPU must release it: a copy from memory that is
-    not pinned, or work for a stream with a thousand launches pending.
+    With `keeps_lock`, calls keep Python's lock.  Releasing it costs nothing while no other thread waits for it.  But the
+    writing and communicating threads of a worker take the lock every time it is released, and getting it back takes as long
+    as ten such calls; a slice makes fifteen.  Only a call that may wait for the GPU must release the lock: a copy from
+    memory that is not pinned, or work for a stream with a thousand pending launches.
     """
 
     _LIBRARY = "libcuda.so.1"
@@ -70,7 +70,7 @@ class Intake:
         found: Any = getattr(self._loader(self._LIBRARY), symbol)
         found.argtypes, found.restype = types, ctypes.c_int
         function: Callable[..., int] = found
-        setattr(self, name, function)  # the next time it is found without this
+        setattr(self, name, function)  # the next access finds it directly
         return function
 
 
@@ -87,12 +87,12 @@ _INTAKE: dict[str, tuple[Any, ...]] = {
     "cuEventElapsedTime": ("cuEventElapsedTime", _HANDLE, _HANDLE, _HANDLE),
     "cuStreamWaitEvent": ("cuStreamWaitEvent", _HANDLE, _HANDLE, _COUNT),
 }
-"""Name in the library, and the types of the arguments."""
+"""For each call: its name in the library, and the types of its arguments."""
 _ASKING = Intake(keeps_lock=True)
 
 
 def current_context() -> int:
-    """The context of the calling thread, 0 without one.  Asking takes a third of a microsecond."""
+    """The context of the calling thread, 0 if there is none.  The call takes a third of a microsecond."""
     found = ctypes.c_void_p()
     error = _ASKING.cuCtxGetCurrent(ctypes.addressof(found))
     if error:
@@ -112,7 +112,7 @@ class HeldMemory:
 
 @dataclass(frozen=True)
 class GpuInfo:
-    """A GPU: `index` among the visible ones, `memory_bytes` in all, `compute_capability` such as (9, 0)."""
+    """A GPU: `index` among the visible ones, total `memory_bytes`, `compute_capability` such as (9, 0)."""
 
     index: int
     name: str
@@ -127,8 +127,8 @@ SIMULATED_GPU = GpuInfo(0, "CUDA simulator", "GPU-00000000-0000-0000-0000-000000
 
 
 def driver_versions() -> tuple[str, str]:
-    """Version of the NVIDIA driver ("580.159.03", empty if unknown) and the newest CUDA that it runs ("13.0").  Raises
-    EngineError."""
+    """Version of the NVIDIA driver ("580.159.03", empty if unknown) and the newest CUDA version that it supports ("13.0").
+    Raises EngineError."""
     if simulated:
         return "", "simulator"
     _initialise()
@@ -138,7 +138,7 @@ def driver_versions() -> tuple[str, str]:
 
 
 def visible_gpus() -> list[GpuInfo]:
-    """The GPUs that this process may use, without starting work on any.  Raises EngineError, in one line, when there is
+    """The GPUs that this process may use, without starting work on any.  Raises EngineError, in one line, if there is
     none."""
     if simulated:
         return [SIMULATED_GPU]
@@ -167,7 +167,8 @@ def visible_gpus() -> list[GpuInfo]:
 
 
 def refuse_forked() -> None:
-    """Raise EngineError in a child process that was forked after its parent had used the driver, which a child cannot."""
+    """Raise EngineError in a child that was forked after its parent had used the driver, because such a child cannot use
+    it."""
     if _is_forked:
         raise EngineError(
             "the process was forked after its parent had used a GPU, which a child cannot use; start it by 'spawn' or "

@@ -1,4 +1,4 @@
-"""A batch of events whose arrays are on a GPU: an engine there reads them in place, others as those of any batch."""
+"""A batch of events whose arrays are on a GPU: an engine there reads them in place, other engines use it like any batch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mpi_match.gpu.kernels import DeviceArray, Stream
 
 
 class EventsOnGpu(NamedTuple):
-    """The arrays of an `EventBatch`, flat.  `kept` keeps their memory from being used again."""
+    """The arrays of an `EventBatch`, flat.  `kept` prevents their memory from being reused."""
 
     n_events: int
     offsets: DeviceArray
@@ -23,7 +23,7 @@ class EventsOnGpu(NamedTuple):
 
 
 class GpuBatch(EventBatch):
-    """A batch that is on a GPU.  Its arrays on the host are copied when they are first asked for, by `stream`."""
+    """A batch on a GPU.  Its arrays are copied to the host, on `stream`, when they are first accessed there."""
 
     def __init__(self, events: EventsOnGpu, widest: int, stream: Stream, fingerprint: int) -> None:
         self.events, self.fingerprint, self.rejected = events, fingerprint, None
@@ -39,7 +39,7 @@ class GpuBatch(EventBatch):
         return self.events.attributes.size
 
     @cached_property
-    def offsets(self) -> Array:  # type: ignore[override]  # there a field
+    def offsets(self) -> Array:  # type: ignore[override]  # a field there
         return self._copied(self.events.offsets)
 
     @cached_property
@@ -56,7 +56,7 @@ class GpuBatch(EventBatch):
         return self.events.location is not None
 
     def __getitem__(self, events: slice) -> EventBatch:
-        """A part stays on the GPU, and the offsets at its ends are copied to the host to find it."""
+        """Select consecutive events.  They stay on the GPU; only the offsets at the ends are copied to the host."""
         start, stop, step = events.indices(self.n_events)
         if step != 1:
             raise ValueError("a batch can only be sliced into consecutive events")

@@ -1,8 +1,8 @@
-"""Blocks of lines scanned on a GPU, where their events stay for an engine on it, as `json.event_scanner` does on CPUs.
+"""Scans blocks of lines on a GPU, where their events stay for an engine on it, as `json.event_scanner` does on CPUs.
 
-Lines that the kernels flag are judged by `rows`, and the good ones inserted on the GPU.  A block with a bad line is put
-together on the host.  Ids are copied on the host, from where the kernels found them in the bytes.  Short blocks and overlong
-lines are left to the scanner of the CPU.
+`rows` judges the lines that the kernels flag, and the good ones are inserted on the GPU.  A block with a bad line is
+assembled on the host.  Ids are copied on the host, from the positions in the bytes that the kernels report.  Short blocks
+and overlong lines are left to the CPU's scanner.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from mpi_match.ingest.json.event_scanner import EventScanner, ScannedEvents, jud
 from mpi_match.ingest.rows.judge import Reject, Rejects
 
 LEAST_GPU_BYTES = 2**16
-"""Fewer bytes take the CPU less time than the way to the GPU and back."""
+"""Bytes of the smallest block that is scanned on the GPU: the CPU scans fewer in less time than the round trip takes."""
 
 
 class _Lease:
-    """Keeps buffers from being used again."""
+    """Prevents buffers from being reused while it exists."""
 
 
 class GpuEventScanner:
-    """Scans blocks of lines on a GPU, for the vocabulary and form of a scanner of the CPU, which it needs beside it.
+    """Scans blocks of lines on a GPU, for the vocabulary and form of a CPU scanner, which it also uses.
 
     Its batches keep their memory on the GPU until no reference to them is left.  Several threads may scan at a time: one
     block is then copied to the GPU while another is scanned.
@@ -76,7 +76,7 @@ class GpuEventScanner:
 
 
 def _flagged_lines(block: LineBlock, rows: GpuRows) -> list[tuple[bytes, int]]:
-    """The flagged lines, and where they begin, since to know their numbers is to count line feeds."""
+    """The flagged lines, and their first bytes: numbering rows requires counting line feeds."""
     found = []
     for start, stop in rows.bounds.tolist():
         begin = start + _blank_bytes(block.data[start:stop])
@@ -85,7 +85,7 @@ def _flagged_lines(block: LineBlock, rows: GpuRows) -> list[tuple[bytes, int]]:
 
 
 def _number(bad: list[Reject], block: LineBlock, rejects: Rejects) -> None:
-    """Give rejected rows, which have the places where they begin, ascending, the numbers of their lines."""
+    """Replace the byte positions of rejected rows, which ascend, by the numbers of their lines."""
     at, number = 0, block.first_line
     for each in bad:
         number += int(np.count_nonzero(block.data[at : each.line] == LINE_FEED))
@@ -94,5 +94,5 @@ def _number(bad: list[Reject], block: LineBlock, rejects: Rejects) -> None:
 
 
 def _blank_bytes(lines: Array) -> int:
-    """Bytes of the blank lines before a line."""
+    """Number of bytes of the blank lines before a line."""
     return lines.tobytes().rfind(b"\n") + 1

@@ -1,7 +1,7 @@
-"""Operations of kernels that Python does not have: those of a warp's lanes, and arithmetic that is rounded as written.
+"""Operations of kernels that Python lacks: those of a warp's lanes, and arithmetic that is rounded as written.
 
-Under the simulator a warp is one lane wide: `WARP` is 1, which tests code that must be right for every width of a warp, and
-each of these has a one-line stand-in.
+Under the simulator a warp is one lane wide: `WARP` is 1, which tests that code is correct for any warp width, and each
+operation has a one-line stand-in.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ def _address_of(_: Any, array: Any) -> Any:
     return types.int64(array), generate
 
 
-_address: Any = _address_of  # whose callers do not give the first argument
+_address: Any = _address_of  # callers omit the first argument
 
 if simulated:
     WARP = 1
     """Lanes of a warp."""
 
     def lane() -> Any:
-        """This thread's number in its warp."""
+        """This thread's number within its warp."""
         return 0
 
     def ballot(predicate: Any) -> int:
-        """Bits of the lanes whose predicate holds."""
+        """Mask of the lanes whose predicate holds."""
         return int(bool(predicate))
 
     def shuffle(value: Any, source: int) -> Any:
@@ -49,12 +49,12 @@ if simulated:
     def atomic_add(array: Any, index: Any, value: Any) -> Any:
         """Add to an item of an array that other threads add to; returns the old value.
 
-        The simulator gives `cuda.atomic` only to functions of the kernel's own module.
+        The simulator provides `cuda.atomic` only to functions of the kernel's own module.
         """
         return cuda.simulator.kernelapi.FakeCUDAAtomic().add(array, index, value)
 
     def popcount(bits: Any) -> Any:
-        """Number of bits set in an unsigned integer."""
+        """Number of set bits of an unsigned integer."""
         return np.int64(int(bits).bit_count())
 
     def multiply(a: float, b: float) -> Any:
@@ -72,7 +72,7 @@ if simulated:
         return np.int64(bits).view(np.float64)
 
     def address_of(array: Any) -> Any:
-        """Where an array in local or shared memory begins, for `compute.memory`."""
+        """Address of an array in local or shared memory, for `compute.memory`."""
         return int(array.ctypes.data)
 
 else:

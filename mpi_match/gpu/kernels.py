@@ -1,7 +1,7 @@
-"""The only import of Numba's CUDA: kernels, launches that cost Python little time, graphs; and, for the GPU engines,
-devices (`gpu.driver`) and memory (`device_memory`, `pinned_memory`).
+"""The only import of Numba's CUDA: kernels, cheap launches, and graphs; it also re-exports devices (`gpu.driver`) and memory
+(`device_memory`, `pinned_memory`) for the GPU engines.
 
-Numba compiles the kernels, and its simulator runs them where there is no GPU.  Copies, launches, graphs and waiting call
+Numba compiles the kernels, and its simulator runs them on machines without a GPU.  Copies, launches, graphs and waiting call
 the driver through `cuda.bindings`, because Numba's own launch costs 30 µs and 8 µs more for each array:
 
     numba:   kernel[grid, block](a, b, c)            types, wraps and unpacks every argument, each time
@@ -9,12 +9,12 @@ the driver through `cuda.bindings`, because Numba's own launch costs 30 µs and 
              launch(stream)                            one driver call
              Graph(stream, record).launch()            one driver call for copies and kernels together
 
-A kernel takes one-dimensional contiguous arrays, 64-bit integers, and NamedTuples of these, nothing else: then its
-arguments are seven words for an array (of which the pointer and the length matter) and one for an integer, and binding is
-filling in a table of words.  A NamedTuple has the words of its fields, so it costs a launch nothing.
+A kernel takes only one-dimensional contiguous arrays, 64-bit integers, and NamedTuples of these.  So its arguments are seven
+words for an array (of which only the pointer and the length matter) and one for an integer, and binding fills in a table of
+words.  A NamedTuple has the words of its fields, so it costs a launch nothing.
 
-No GPU is used before `open_gpu`.  Under the simulator (`NUMBA_ENABLE_CUDASIM=1`) device memory is NumPy
-arrays, a launch runs the kernel's Python, and a graph repeats what was recorded.
+No GPU is used before `open_gpu`.  Under the simulator (`NUMBA_ENABLE_CUDASIM=1`) device memory is NumPy arrays, a launch
+runs the kernel's Python code, and a graph repeats what was recorded.
 """
 
 from __future__ import annotations
@@ -91,15 +91,14 @@ __all__ = [
 
 _types: Any = _numba_types
 cuda: Any = _numba_cuda
-"""Numba's CUDA for the bodies of kernels (`cuda.blockIdx`, `cuda.shared`, `cuda.atomic`), of which type checkers see only
-stubs."""
+"""Numba's CUDA for the bodies of kernels (`cuda.blockIdx`, `cuda.shared`, `cuda.atomic`); type checkers see only stubs of
+it."""
 
 
 def open_gpu(device: int | None = None) -> Gpu:
-    """Choose a GPU and make it this thread's: number `device` of the visible ones, or the local rank modulo how many
-    there are.
+    """Choose a GPU and make it this thread's: number `device` of the visible ones, or the local rank modulo their number.
 
-    Raises EngineError, in one line, when there is no such GPU.  The launcher and the cluster prevent two processes from
+    Raises EngineError, in one line, if there is no such GPU.  The launcher and the cluster prevent two processes from
     sharing one (they compare `Gpu.info.uuid`).
     """
     refuse_forked()
@@ -112,8 +111,8 @@ def open_gpu(device: int | None = None) -> Gpu:
 
 
 class Gpu:
-    """One GPU, which makes buffers and streams.  `info` describes it; `n_bytes` is the memory allocated through this object;
-    `pinned_regions` is memory of the host that it copies from in place."""
+    """One GPU, which makes buffers and streams.  `info` describes it; `n_bytes` is the memory allocated through this object,
+    in bytes; `pinned_regions` is host memory that it copies from in place."""
 
     def __init__(self, info: GpuInfo) -> None:
         self.info = info
@@ -122,7 +121,7 @@ class Gpu:
         self.make_current()
 
     def make_current(self) -> None:
-        """Let the calling thread use this GPU, whatever another library has made current in the thread meanwhile."""
+        """Make this GPU current in the calling thread, whichever context another library may have made current."""
         if simulated:
             return
         if getattr(_chosen, "index", None) != self.info.index:
@@ -140,7 +139,7 @@ class Gpu:
         return DeviceBuffer(np.dtype(dtype), self._held)
 
     def upload(self, array: Array) -> DeviceArray:
-        """A copy of an array in device memory of its own; returns when the copy is complete."""
+        """Copy an array to new device memory; returns when the copy is complete."""
         flat = np.ascontiguousarray(array).reshape(-1)
         device = self.buffer(flat.dtype).array(max(len(flat), 1))
         stream = self.stream()
@@ -149,20 +148,20 @@ class Gpu:
         return device
 
     def stream(self, *, urgent: bool = False, keeps_lock: bool = False) -> Stream:
-        """A new stream; kernels of an `urgent` one go before those of others; `keeps_lock`: see `Stream`."""
+        """Create a stream; kernels of an `urgent` one run before those of others; `keeps_lock`: see `Stream`."""
         return Stream(urgent=urgent, keeps_lock=keeps_lock)
 
 
 _chosen = threading.local()
-"""`index` of the GPU that a thread uses, and its context: Numba takes a lock of all threads to be told the same again."""
+"""`index` of the GPU that a thread uses, and its context; cached because selecting it again in Numba takes a global lock."""
 
 
 Argument: TypeAlias = "DeviceArray | int | tuple[DeviceArray | int, ...]"
-"""What a launch gives a kernel: an array, an integer, or a NamedTuple of these."""
+"""A kernel argument of a launch: an array, an integer, or a NamedTuple of these."""
 
 
 _loading = threading.RLock()
-"""Kernels are compiled and loaded by one thread at a time: of several, Numba would load a module twice, and crash."""
+"""Serialises compiling and loading of kernels: with several threads, Numba would load a module twice, and crash."""
 
 
 class Kernel:
@@ -206,18 +205,19 @@ class Kernel:
                     f"the kernel {self.name} does not compile here: {reason}; is mpi-match[gpu] installed?"
                 ) from error
             with _loading:
-                if context not in self._handles:  # no other thread has been here meanwhile
+                if context not in self._handles:  # no other thread was here meanwhile
                     self._handles[context] = int(compiled._codelibrary.get_cufunc().handle)
         return self._handles[context]
 
     def _label(self) -> str:
-        """The compiled kernel's name among those of all kernels and GPUs."""
+        """The compiled kernel's unique name among all kernels and GPUs."""
         major, minor = cuda.get_current_device().compute_capability
         types = sha256(f"{self.signature} {self._max_registers}".encode()).hexdigest()[:16]
         return f"{self.function.__module__}.{self.function.__qualname__}-{types}-sm_{major}{minor}"
 
     def bind(self, grid: Sequence[int], block: int, args: Sequence[Argument]) -> KernelLaunch:
-        """A launch with these arguments, prepared once: `grid` one to three extents in blocks, `block` threads."""
+        """Prepare a launch with these arguments: `grid` has one to three extents in blocks, `block` is a number of
+        threads."""
         return KernelLaunch(self, tuple(grid), block, args)
 
     def ptx(self, compute_capability: tuple[int, int]) -> str:
@@ -225,7 +225,7 @@ class Kernel:
         from numba.cuda import dispatcher
 
         absent = SimpleNamespace(compute_capability=compute_capability)
-        # Numba asks for the current GPU, of which there may be none, when it compiles the functions that a kernel calls
+        # Numba asks for the current GPU, which may not exist, when it compiles the functions that a kernel calls
         with mock.patch.object(dispatcher, "get_current_device", return_value=absent):
             text, _ = cuda.compile_ptx(self.function, self._types, cc=compute_capability)
         return str(text)
@@ -238,18 +238,19 @@ def _named_tuple_type(cls: type[tuple[Any, ...]], *fields: Any) -> Any:
 def kernel(
     signature: str, max_registers: int | None = None, named_tuples: Sequence[type[tuple[Any, ...]]] = ()
 ) -> Callable[[Callable[..., None]], Kernel]:
-    """Decorator: a kernel, `signature` such as "void(int64[::1], Pair(uint32[::1], int64))"; `max_registers` of a thread;
-    `named_tuples`: the classes that the signature names, followed by the types of their fields."""
+    """Decorator that makes a kernel.  `signature` is such as "void(int64[::1], Pair(uint32[::1], int64))"; `max_registers`
+    limits the registers of a thread; `named_tuples` are the classes that the signature names, followed by the types of their
+    fields."""
     return partial(Kernel, signature=signature, max_registers=max_registers, named_tuples=named_tuples)
 
 
 def device_function(function: Callable[..., Any]) -> Any:
-    """Decorator: a function that kernels of the same module call."""
+    """Decorator of a function that kernels of the same module call."""
     return function if simulated else cuda.jit(device=True)(function)
 
 
 _simulating = threading.Lock()
-"""The simulator runs one kernel at a time, whichever thread launches it."""
+"""Serialises the simulator, which runs one kernel at a time, whichever thread launches it."""
 
 
 def _forked() -> None:
@@ -261,7 +262,7 @@ os.register_at_fork(after_in_child=_forked)
 
 
 class KernelLaunch:
-    """A kernel with its arguments.  An integer one may be changed between launches with `set`."""
+    """A kernel with its arguments.  `set` changes an integer argument between launches."""
 
     def __init__(self, kernel_: Kernel, grid: tuple[int, ...], block: int, args: Sequence[Argument]) -> None:
         self._kernel = kernel_
@@ -292,7 +293,7 @@ class KernelLaunch:
         self._words[self._word_of[index]] = value
 
     def __call__(self, stream: Stream) -> None:
-        """Launch, unless the grid has no blocks."""
+        """Launch the kernel, unless the grid has no blocks."""
         if 0 in self._grid:
             return
         if simulated:
@@ -321,17 +322,18 @@ class KernelLaunch:
 
 
 def _argument_words(arg: DeviceArray | int) -> tuple[int, ...]:
-    """Numba's form of an array: meminfo, parent, items, bytes of one, data, then the extent and the stride."""
+    """Numba's representation of an array: meminfo, parent, items, item size in bytes, data, then the extent and the
+    stride."""
     if isinstance(arg, DeviceArray):
         return 0, 0, arg.size, arg.dtype.itemsize, arg.pointer, arg.size, arg.dtype.itemsize
     return (arg,)
 
 
 class Graph:
-    """Copies and launches recorded once and repeated with one driver call.
+    """Copies and launches that are recorded once and replayed with one driver call.
 
-    `record` gives its work to `stream`.  It is executed once before it is captured (that loads its kernels, which must not
-    happen during capture), so it must be harmless then.
+    `record` submits its work to `stream`.  It is executed once before it is captured (which loads its kernels; they must not
+    be loaded during capture), so it must be harmless then.
     """
 
     def __init__(self, stream: Stream, record: Callable[[], None]) -> None:
@@ -353,7 +355,7 @@ class Graph:
         self._launch = partial(stream.intake.cuGraphLaunch, int(executable), stream.handle)
 
     def launch(self) -> None:
-        """Give the recorded work to the stream again."""
+        """Submit the recorded work to the stream again."""
         if simulated:
             self._again()
             return

@@ -1,26 +1,27 @@
-"""The kernels that turn bytes of JSON lines into events on a GPU: `ingest.json.to_codes`, one thread a line.
+"""The kernels that turn bytes of JSON lines into events on a GPU: `ingest.json.to_codes`, with one thread per line.
 
-    count_rows   row ends in every 64 bytes, a bit for each byte, and their sum for every block
+    count_rows   row ends in every 64 bytes, as a bit for each byte, and their sum for every block
     write_rows   position of every row's end
-    scan_plain   attributes of plain lines (`json.flat_gpu`), one block's rows end to end in the *arena*, blocks in any order
-    scan_rows    the same of the rows that are left, or of all, by way of the thread's own memory
-    gather       offsets and attributes of all rows, in their order
-    insert       if there are flagged rows, and all of them are good: these among the others
+    scan_plain   attributes of plain lines (`json.flat_gpu`); one block's rows are contiguous in the *arena*, blocks are in
+                 any order
+    scan_rows    the same for the remaining rows, or for all, using the thread's own memory
+    gather       offsets and attributes of all rows, in order
+    insert       if there are flagged rows and all of them are good: inserts these among the others
 
-Everything that the host must know is in one array, the `state`.  Later kernels take sizes from it, so that all of them are
-launched at once, without waiting for any; where rows or attributes exceed their room nothing is written beyond it, and the
-host sees in the state how much room they need.
+Everything that the host must know is in one array, the `state`.  Later kernels read sizes from it, so that all kernels are
+launched at once, without waiting for any.  If rows or attributes exceed their capacity, nothing is written beyond it, and
+the state tells the host the capacity needed.
 
-The functions of a line are those that the CPU runs.  Their tables are arrays in device memory, or in the thread's own, whose
-addresses are put together here.  A thread has less room than a CPU's: `MOST_ROW_NAMES`, `ROW_SCRATCH_BYTES`,
+The functions that scan a line are the CPU's.  Their tables are arrays in device memory, or in the thread's own, whose
+addresses are collected here.  A GPU thread has less memory than a CPU's: `MOST_ROW_NAMES`, `ROW_SCRATCH_BYTES`,
 `MOST_ROW_ATOMS`; a line that needs more is flagged.
 
-The sums of blocks are so few that each block adds up those before it for itself, where another kernel would take longer.
-For a line of 59 bytes and five numbers (ccm) an H200 has to move 300 bytes of device memory, 0.06 ns at 4.8 TB/s.
-`scan_rows` takes 0.65 ns: a warp needs 7,700 instructions for 32 lines, 20 lanes of 32 take part in one, and a scheduler has
-one to issue in 37 cycles of 100, because its six warps wait for the byte, the word of a table or the thread's own memory
-before.  So plain lines have a kernel of their own, with fewer and longer steps and twice as many warps, since its threads
-have no memory but registers: what a line has goes where its bytes were, in shared memory.
+There are so few sums of blocks that each block adds up those before it; another kernel would take longer.  For a line of 59
+bytes and five numbers (ccm) an H200 has to move 300 bytes of device memory, 0.06 ns at 4.8 TB/s.  `scan_rows` takes 0.65 ns:
+a warp needs 7,700 instructions for 32 lines, with 20 of 32 lanes active on average, and a scheduler issues one in 37 of 100
+cycles, because its six warps wait for the previous byte, table word or access to the thread's own memory.  So plain lines
+have a separate kernel, with fewer and longer steps and twice as many warps, since its threads use no memory except
+registers: the result of a line replaces its bytes in shared memory.
 """
 
 from __future__ import annotations
@@ -75,30 +76,33 @@ from mpi_match.ingest.json.unnamed import NESTING_ROOM, NESTING_WORDS
 LINE_BLOCK = 128
 """Threads of a block, and rows that it scans at a time."""
 SCAN_REGISTERS = 80
-"""Of a thread of `scan_rows`: six blocks on a multiprocessor.  With 64 an H200 takes a quarter longer."""
+"""Registers of a thread of `scan_rows`: six blocks fit a multiprocessor.  With 64 registers an H200 takes a quarter
+longer."""
 PLAIN_REGISTERS = 40
-"""Of a thread: twelve blocks on a multiprocessor."""
+"""Registers of a thread of `scan_plain`: twelve blocks fit a multiprocessor."""
 PLAIN_STAGES = (1152, 2048)
-"""Words of 64 bits in shared memory for the lines of a block of `scan_plain`; longer ones are left to others.  What twelve
-blocks do not have is cache, for the names and codes of a table: 124 KiB with the first, 28 KiB with the second."""
+"""Words of 64 bits of shared memory for the lines of a block of `scan_plain`; longer lines are left to other kernels.
+Memory that twelve blocks leave free is cache, for the names and codes of a table: 124 KiB with the first size, 28 KiB with
+the second."""
 _LISTED, _ATTRIBUTES = 16, np.uint32(2**16 - 1)
-"""Bits of a sum of attributes of a block; above them is the number of its rows that are left to others."""
+"""Bits for the sum of attributes of a block, and their mask; the higher bits are the number of its rows left to other
+kernels."""
 GATHER_REGISTERS = 40
-"""Of a thread of `gather`: again twelve blocks."""
+"""Registers of a thread of `gather`: twelve blocks fit a multiprocessor."""
 ROW_THREADS = 256
-"""Threads of a block that finds rows, each in STRETCH_BYTES."""
+"""Threads of a block that finds rows, each in STRETCH_BYTES bytes."""
 _HAS_LISTED = _IS_LISTED = np.uint32(2**31)
-"""A bit of a block's source, of a row's count: it is, or has, a row that was listed."""
+"""Flag bit of a block's source (the block has a listed row) and of a row's count (the row was listed)."""
 _NONE, _ONE, _3 = (np.uint64(n) for n in (0, 1, 3))
 lower_bound = device_function(search.lower_bound)
 STAGE_WORDS = 2**11
-"""Words of 64 bits in shared memory for the lines of a block; longer ones are read where they are."""
+"""Words of 64 bits of shared memory for the lines of a block; longer lines are read in place."""
 MOST_ROW_NAMES, MOST_ROW_ATOMS, ROW_SCRATCH_BYTES = 128, 64, 256
-"""Room of a row: attributes (and names in objects around), atoms, and bytes of a name or string with escapes."""
+"""Capacity of a row: attributes (plus names of enclosing objects), atoms, and bytes of a name or string with escapes."""
 _ATTRIBUTE_ROOM = MOST_ROW_NAMES + MOST_ROW_ATOMS
 _WORK_WORDS, _COUNT_WORDS, _ATOM_WORDS = N_WORK_TABLES, N_COUNTS, FOUND_HEADER + FOUND_WORDS * MOST_ROW_ATOMS
 MOST_ROW_FRAMES, _MOST_NESTED = 32, 1024
-"""Objects and lists within one another: named ones, and in those that no filter names."""
+"""Deepest nesting of objects and lists: of named ones, and within those that no filter names."""
 _SEEN_ROOM, _FRAME_WORDS = MOST_ROW_NAMES + MOST_POINTS, MOST_ROW_FRAMES * FRAME_WORDS
 _NESTING_WORDS = NESTING_WORDS + _MOST_NESTED // 64
 
@@ -115,23 +119,23 @@ _NESTING_WORDS = NESTING_WORDS + _MOST_NESTED // 64
     NOT_PLAIN,
     N_STATE,
 ) = range(11)
-"""Words of the state.  Given: bytes, rows and attributes for which there is room.  Found: rows; attributes; flagged rows;
-attributes of the widest row; are there rows with a location, with an id; rows that were not plain."""
+"""Words of the state.  Inputs: bytes, and the capacity in rows and attributes.  Outputs: number of rows, attributes and
+flagged rows; attributes of the widest row; flags for rows with a location and with an id; number of rows that were not
+plain."""
 
 
 class RowArrays(NamedTuple):
-    """What is known of each row, in the order of the rows, for `ROW_ROOM` rows.
+    """Arrays with the results for each row, in the order of the rows, for `ROW_ROOM` rows.
 
     ends       u32: its line feed
-    counts     u32: attributes; 0 where it is flagged; beside them 2^31 where it was listed
-    sources    u32: where those of each block of LINE_BLOCK rows begin in the arena, without those of listed rows; beside it
-               2^31 where there is one of these
-    listed     u32: the rows left by `scan_plain`, in any order
-    places     u32: where the attributes of a listed row begin in the arena
-    flagged    u32[3 ·]: number, first byte and line feed of each flagged row, in any order; blank lines before it are in it
-    location   f64[2 ·]: x and y, NaN for a row without one; one item where the form names none
-    ids        i64[2 ·]: where the id begins and ends in the data, zeros for a row without one; one item where the form names
-               none
+    counts     u32: number of attributes, 0 if it is flagged; plus 2^31 if it was listed
+    sources    u32: for each block of LINE_BLOCK rows, the start of its attributes in the arena, without those of listed
+               rows; plus 2^31 if it has listed rows
+    listed     u32: the rows that `scan_plain` left, in any order
+    places     u32: start of the attributes of a listed row in the arena
+    flagged    u32[3 ·]: number, first byte and line feed of each flagged row, in any order; includes blank lines before it
+    location   f64[2 ·]: x and y, NaN for a row without a location; one item if the form names none
+    ids        i64[2 ·]: bounds of the id in the data, zeros for a row without an id; one item if the form names none
     """
 
     ends: Any
@@ -149,10 +153,10 @@ ROW_ARRAYS = f"RowArrays({'uint32[::1], ' * 6}float64[::1], int64[::1])"
 
 @device_function
 def sums_before(value: Any, part: Any, n_threads: Any) -> Any:
-    """The sum of the values of the threads before this one, and of all, u32.
+    """The sum of the values of the threads before this one, and of all threads, u32.
 
-    Every thread of a block of `n_threads` calls it, and another use of `part`, u32 for each warp in shared memory, is over
-    for all of them after one `syncthreads`.
+    Every thread of a block of `n_threads` must call it.  `part` is u32 for each warp, in shared memory; it may be reused
+    after one `syncthreads`.
     """
     warp = np.uint32(cuda.threadIdx.x) // np.uint32(WARP)
     upto = np.uint32(running_sum(value))
@@ -171,7 +175,7 @@ def sums_before(value: Any, part: Any, n_threads: Any) -> Any:
 
 @device_function
 def _sum_of_blocks(sums: Any, n: Any, part: Any, n_threads: Any) -> Any:
-    """The sum of sums[0:n], u64, the same for all threads of a block of `n_threads`; each of them calls it."""
+    """The sum of sums[0:n], u64, the same for all threads of a block of `n_threads`; each of them must call it."""
     own, i = np.uint32(0), np.uint64(cuda.threadIdx.x)
     while i < n:
         own = np.uint32(own + np.uint32(sums[i]))
@@ -182,7 +186,7 @@ def _sum_of_blocks(sums: Any, n: Any, part: Any, n_threads: Any) -> Any:
 
 @device_function
 def _put_pair(to: Any, row: Any, pair: Any, is_there: Any, state: Any, which: Any) -> None:
-    """Write the two numbers of a row, and note that there is a row with such."""
+    """Write the two numbers of a row, and set the flag `which` of the state if they are present."""
     to[2 * row] = pair[0]
     to[2 * row + 1] = pair[1]
     if is_there > 0 and state[which] == 0:
@@ -191,7 +195,8 @@ def _put_pair(to: Any, row: Any, pair: Any, is_there: Any, state: Any, which: An
 
 @kernel("void(int64, int64[::1], uint64[::1], int64[::1])")
 def count_rows_kernel(data: Any, state: Any, found: Any, sums: Any) -> None:
-    """Find the rows that end in each stretch of bytes (`row_ends`), and count those of each block: sums[block].
+    """Find the rows that end in each stretch of STRETCH_BYTES bytes (`row_ends`), and count those of each block:
+    sums[block].
 
     Launch: ROW_THREADS threads for each STRETCH_BYTES * ROW_THREADS bytes at the address `data`.
     """
@@ -209,9 +214,9 @@ def count_rows_kernel(data: Any, state: Any, found: Any, sums: Any) -> None:
 
 @kernel("void(int64[::1], uint64[::1], int64[::1], uint32[::1])")
 def write_rows_kernel(state: Any, found: Any, sums: Any, ends: Any) -> None:
-    """Write the position of every row's end for which there is room, and how many rows there are.
+    """Write the positions of the row ends, as far as they fit, and the number of rows.
 
-    Launch: as `count_rows_kernel`, which comes before.
+    Launch: as `count_rows_kernel`, after it.
     """
     part = cuda.shared.array(ROW_THREADS, np.uint32)
     block, room, n_bytes = np.uint64(cuda.blockIdx.x), np.uint64(state[ROW_ROOM]), np.uint64(state[DATA_BYTES])
@@ -232,7 +237,8 @@ def write_rows_kernel(state: Any, found: Any, sums: Any, ends: Any) -> None:
 
 @device_function
 def _note_widest(most: Any, part: Any, state: Any) -> None:
-    """Note the most attributes of a thread's rows, i32; every thread of a block calls it.  `part`: see `sums_before`."""
+    """Record the largest number of attributes of a thread's rows, i32; every thread of a block must call it.  `part`: see
+    `sums_before`."""
     apart = 1
     while apart < WARP:
         most = np.int32(max(most, shuffle(most, (lane() + apart) % WARP)))
@@ -250,9 +256,9 @@ def _note_widest(most: Any, part: Any, state: Any) -> None:
 
 @device_function
 def _attributes_of(text: Any, at: Any, starts: Any, plain: Any, wide: Any) -> Any:
-    """Scan a line, if it `starts`, from byte `at`: how many attributes it has; -1 if it is not plain.
+    """Scan a line, if it `starts`, from byte `at`; returns its number of attributes, or -1 if it is not plain.
 
-    All lanes of a warp call it, and none is ahead of the others by more than a pair.
+    All lanes of a warp call it, and none is ahead of the others by more than one pair of name and value.
     """
     first, n, n_items = np.uint32(np.uint32(at + np.uint32(3)) >> np.uint32(2)), np.uint32(0), np.uint32(0)
     place = np.uint32(plain_start(text, at)) if starts else UNSURE
@@ -276,14 +282,14 @@ def scan_plain_kernel(packed: str, n_stage: int) -> Kernel:
 
     @kernel(signature, max_registers=PLAIN_REGISTERS, named_tuples=[RowArrays, PlainTables])
     def scan_plain(words: Any, plain: Any, state: Any, rows: Any, sums: Any, arena: Any) -> None:
-        """Scan the rows that are plain lines, some of LINE_BLOCK at a time, each by one thread; sums[block] are attributes.
+        """Scan the rows that are plain lines, LINE_BLOCK at a time, one per thread; sums[block] counts attributes.
 
         words    the bytes of the lines, as words
         plain    the tables of plain lines, on the GPU
 
         Launch: any number of blocks of LINE_BLOCK threads.
         """
-        stage = cuda.shared.array(stage_room, np.uint64)  # a line each, by which the simulator tells them apart
+        stage = cuda.shared.array(stage_room, np.uint64)  # on separate lines: the simulator identifies arrays by them
         part = cuda.shared.array(LINE_BLOCK, np.uint32)
         begin = cuda.shared.array(2, np.uint32)
         text = address_of(stage)
@@ -342,8 +348,8 @@ def scan_plain_kernel(packed: str, n_stage: int) -> Kernel:
 
 @lru_cache
 def scan_rows_kernel(packed: str, located: bool, has_ids: bool) -> Kernel:  # noqa: C901  one pass over all rows
-    """The kernel for attributes of type `packed` ("uint32", "uint64"), and for forms that name a location or none, and an id
-    or none.  An id with escapes is flagged."""
+    """The kernel for attributes of type `packed` ("uint32", "uint64"), and for forms with or without a location and an id.
+    An id with escapes is flagged."""
     packed_type = np.uint32 if packed == "uint32" else np.uint64
     signature = f"void(int64, uint64[::1], int64, int64, int64[::1], {ROW_ARRAYS}, int64[::1], {packed}[::1])"
 
@@ -351,15 +357,15 @@ def scan_rows_kernel(packed: str, located: bool, has_ids: bool) -> Kernel:  # no
     def scan_rows(  # noqa: C901
         data: Any, words: Any, tables: Any, listed: Any, state: Any, rows: Any, sums: Any, arena: Any
     ) -> None:
-        """Scan rows, some of LINE_BLOCK at a time, each by one thread; sums[block] are attributes.
+        """Scan rows, LINE_BLOCK at a time, one per thread; sums[block] counts attributes.
 
         data     address of the bytes; words: the same memory
         tables   address of the addresses of the vocabulary's tables (`codes.code_tables`), on the GPU
-        listed   not 0: only those that `scan_plain_kernel` has listed; else all
+        listed   0: all rows; otherwise only those that `scan_plain_kernel` has listed
 
         Launch: as many blocks of LINE_BLOCK threads as fit the GPU.
         """
-        stage = cuda.shared.array(STAGE_WORDS, np.uint64)  # a line each, by which the simulator tells them apart
+        stage = cuda.shared.array(STAGE_WORDS, np.uint64)  # on separate lines: the simulator identifies arrays by them
         part = cuda.shared.array(LINE_BLOCK, np.uint32)
         widest = cuda.shared.array(1, np.int64)
         begin = cuda.shared.array(1, np.int64)
@@ -491,9 +497,9 @@ class JudgedArrays(NamedTuple):
     """The events of m flagged rows.
 
     rows          u32[m], ascending
-    starts        u32[m + 1]: where the attributes of each begin
+    starts        u32[m + 1]: bounds of the attributes of each
     attributes    packed
-    location      f64[2m]; one item where the form names no location
+    location      f64[2m]; one item if the form names no location
     """
 
     rows: Any
@@ -518,9 +524,10 @@ def insert_kernel(packed: str) -> Kernel:
 
     @kernel(f"void({placed}, {judged_type}, int64, int64, {placed})", named_tuples=[JudgedArrays, PlacedRows])
     def insert(rows: Any, judged: Any, n_rows: Any, located: Any, to: Any) -> None:
-        """Put judged rows in the places of flagged ones, which have no attributes: all `n_rows` into `to`.
+        """Merge judged rows into the rows, in place of the flagged ones, which have no attributes, and write all `n_rows` to
+        `to`.
 
-        The locations of `to`, if `located`, are those of `rows` already.  Launch: one thread a row.
+        The locations of `to`, if `located`, are already those of `rows`.  Launch: one thread per row.
         """
         row = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
         if row >= n_rows:

@@ -1,10 +1,11 @@
-"""JSON lines to events on a GPU (`line_kernels`): the bytes go up, the codes stay there.
+"""Turns JSON lines into events on a GPU (`line_kernels`): the bytes are uploaded, and the codes stay there.
 
     GpuLineScanner   the tables of a vocabulary on a GPU          .scan(data, buffers) -> GpuRows
     ScanBuffers      memory for the rows of one block of lines, reused
-    GpuRows          the rows of a block, on the GPU; those that the scanner has flagged are without attributes
+    GpuRows          the rows of a block, on the GPU; rows that the scanner has flagged have no attributes
 
-Room for rows and attributes is estimated from the bytes.  Where it was too small, they are scanned again with enough of it.
+The capacity for rows and attributes is estimated from the number of bytes.  If it was too small, the bytes are scanned
+again.
 """
 
 from __future__ import annotations
@@ -44,26 +45,26 @@ from mpi_match.model import Event
 from mpi_match.table.vocabulary import Vocabulary
 
 SCAN_BLOCKS, GATHER_BLOCKS = 6, 12
-"""Blocks of `scan_rows`, and of `gather`, that run at once on one, by their registers."""
+"""Blocks of `scan_rows`, and of `gather`, that run at once on a multiprocessor, limited by their registers."""
 ROW_BYTES, ATTRIBUTE_BYTES = 24, 8
-"""Bytes for which there is room for a row, and for an attribute, at first."""
+"""Bytes of input per row, and per attribute, for which the initial capacity is sufficient."""
 SCAN_STEPS = ("copy", "rows", "scan", "order")
 NOT_TRIED = 15
-"""Blocks whose lines are not looked at as plain ones after a block most of whose lines were not plain."""
+"""Blocks of lines that skip `scan_plain` after a block most of whose lines were not plain."""
 MOST_SCANNED_BYTES = 2**32 - 2**16
-"""Positions are 32-bit numbers."""
+"""Most bytes of a block of lines: positions are 32-bit numbers."""
 
 
 class GpuRows(NamedTuple):
-    """Rows on the GPU, valid until their buffers are used again.
+    """Rows on the GPU, valid until their buffers are reused.
 
     offsets, attributes   u32[n_rows + 1] and packed, as in an `EventBatch`
     location              f64[2 * n_rows]; None if no row has one
-    id_bounds             i64[2 * n_rows]: where the id of each begins and ends in the bytes, zeros for one without; None
-                          if no row has one
+    id_bounds             i64[2 * n_rows]: bounds of each row's id in the bytes, zeros for a row without one; None if no row
+                          has one
     widest                attributes of the widest row
-    flagged, bounds       u32[m], ascending: the flagged rows; i64[m, 2]: their bytes, from the end of the row before on
-    steps_s               device time of copying the bytes, finding rows, scanning them, and putting them in order
+    flagged, bounds       u32[m], ascending: the flagged rows; i64[m, 2]: their bytes, from the end of the row before
+    steps_s               device time, in seconds, of copying the bytes, finding rows, scanning them, and ordering them
     """
 
     n_rows: int
@@ -78,9 +79,10 @@ class GpuRows(NamedTuple):
 
 
 class ScanBuffers:
-    """Memory for one block of lines and its rows, and their stream; `unpinned` is that stream for the host's other memory.
+    """Memory for one block of lines and its rows, and their stream; `unpinned` is the same stream for host memory that is
+    not pinned.
 
-    Launches keep Python's lock: threads that read and scan would otherwise take it from one another at each of them.
+    Launches keep Python's lock: otherwise threads that read and scan would take it from one another at each launch.
     """
 
     def __init__(self, gpu: Gpu, packed: np.dtype) -> None:
@@ -100,9 +102,9 @@ class ScanBuffers:
 
 
 class GpuLineScanner:
-    """Scans lines into the code space of a vocabulary, in any threads, each with buffers of its own.
+    """Scans lines into codes of a vocabulary.  Any number of threads may scan, each with its own buffers.
 
-    Unless `tries_plain`, no line is looked at as a plain one.
+    Unless `tries_plain`, `scan_plain` is not used.
     """
 
     def __init__(self, gpu: Gpu, vocabulary: Vocabulary, form: EventForm) -> None:
@@ -123,7 +125,7 @@ class GpuLineScanner:
         self._n_stage = line_kernels.PLAIN_STAGES[-1]
 
     def buffers(self) -> ScanBuffers:
-        """Buffers for `scan`."""
+        """Allocate buffers for `scan`."""
         return ScanBuffers(self._gpu, self._packed)
 
     def scan(self, data: Array, buffers: ScanBuffers) -> GpuRows:
@@ -148,7 +150,7 @@ class GpuLineScanner:
             row_room, arena_room = max(row_room, state[ROWS_FOUND]), max(arena_room, state[ARENA_USED])
 
     def with_judged(self, rows: GpuRows, judged: EventBatch, buffers: ScanBuffers) -> GpuRows:
-        """The rows with the flagged ones as the events `judged`."""
+        """The rows, with the events `judged` in place of the flagged ones."""
         stream, n, n_attributes = buffers.unpinned, rows.n_rows, rows.attributes.size + judged.n_attributes
         offsets, attributes = buffers.more_offsets.array(n + 1), buffers.more_attributes.array(max(n_attributes, 1))
         location = buffers.location.array(2 * n if self._located else 1)
@@ -171,7 +173,7 @@ class GpuLineScanner:
         )
 
     def ids(self, rows: GpuRows, data: Array, judged: list[Event | None], buffers: ScanBuffers) -> Strings:
-        """The ids of the rows of `data`, empty for one without, the flagged ones those of the events `judged`."""
+        """The ids of the rows of `data`, empty for a row without one; flagged rows have the ids of the events `judged`."""
         bounds = np.zeros((rows.n_rows, 2), np.int64)
         if rows.id_bounds is not None:
             buffers.unpinned.copy_out(bounds, rows.id_bounds)
@@ -196,11 +198,11 @@ class GpuLineScanner:
             staged = buffers.staged.array(len(data))
             copy(staged, data)
             data = staged
-        buffers.stream.zero(words.part(n_words - last, n_words))  # a stretch is read whole, also behind the last byte
+        buffers.stream.zero(words.part(n_words - last, n_words))  # stretches are read whole, also beyond the last byte
         buffers.stream.copy_in(words.viewed(np.uint8), data)
 
     def _launch(self, n_bytes: int, row_room: int, arena_room: int, buffers: ScanBuffers, plain: bool) -> list[int]:
-        """The state after all kernels have run; `plain`: lines are looked at as plain ones first."""
+        """Run all kernels and return the state; with `plain`, `scan_plain` runs first."""
         stream = buffers.stream
         host_state, state = buffers.host_state.array(N_STATE), buffers.state.array(N_STATE)
         host_state[:] = 0
@@ -269,18 +271,18 @@ class GpuLineScanner:
 
 
 def _uploaded(gpu: Gpu, arrays: list[Array]) -> tuple[list[DeviceArray], DeviceArray]:
-    """Arrays on the GPU, and their addresses there."""
+    """Upload arrays; returns them, and an array of their addresses."""
     found = [gpu.upload(array) for array in arrays]
     return found, gpu.upload(np.array([array.address for array in found], np.int64))
 
 
 def _stage_for(row_bytes: float) -> int:
-    """The words of shared memory for lines of about so many bytes, an eighth more for those that are longer."""
+    """The words of shared memory for lines of about `row_bytes` bytes, with an eighth more for longer lines."""
     *smaller, most = line_kernels.PLAIN_STAGES
     needed = row_bytes * line_kernels.LINE_BLOCK * 9 / 64
     return next((n for n in smaller if n >= needed), most)
 
 
 def _words_of(n_bytes: int) -> int:
-    """Words of 64 bits for whole stretches, with at least one byte behind the last."""
+    """Number of 64-bit words for whole stretches, with at least one byte after the last."""
     return (n_bytes // STRETCH_BYTES + 1) * (STRETCH_BYTES // 8)

@@ -1,22 +1,22 @@
-"""A few words copied to the GPU and a few back, for one event, by kernels instead of the copy engines.
+"""Copies a few words to the GPU and a few back, for one event, with kernels instead of the copy engines.
 
     host, pinned    words: an event | 0                                  answer: count, first items
                          | fetch_kernel                                       ^ deliver_kernel, or the kernel before it
     device          words           | count | items ...  ── other kernels ────'
 
-A GPU's copies are made by engines of their own, and handing work from a multiprocessor to a copy engine and back takes
-longer than to copy some hundred bytes: on an H200 a graph of an empty kernel between two copies took 10.3 µs, between two
-kernels that copy 6.7, alone 1.9 (back to back, 378e1ef).  Pinned memory has the same address for the GPU as for the host,
-so a kernel can read and write there.
+A GPU has separate copy engines, and handing work from a multiprocessor to a copy engine and back takes longer than copying a
+few hundred bytes: on an H200 a graph of an empty kernel between two copies took 10.3 µs, between two kernels that copy 6.7,
+alone 1.9 (back to back, 378e1ef).  Pinned memory has the same address for the GPU as for the host, so a kernel can read and
+write it.
 
-A kernel can take the place of `deliver_kernel`: the last of its blocks, which finds that the others are done, copies the
-answer (`Home`).  That saves a launch, for which the answer would wait.
+A kernel can replace `deliver_kernel`: its last block to finish copies the answer (`Home`).  This saves a launch, for which
+the answer would wait.
 
-An answer may be a bit mask instead of a list: then its words are the items, and their number the count.
+An answer may be a bit mask instead of a list: its words are then the items, and their number the count.
 
-Waiting for a stream through the driver takes some microseconds as well.  The count is written last, behind a fence that
-covers the host's memory, so the host polls it: once it is no longer NOT_YET, the items have been written.  Only when that
-takes very long, the host waits for the stream, which raises an error if the GPU has failed.
+Waiting for a stream through the driver takes microseconds as well.  So the host polls the count, which is written last,
+after a fence that covers host memory: once it is no longer NOT_YET, the items have been written.  Only if that takes very
+long does the host wait for the stream, which raises an error if the GPU has failed.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from mpi_match.gpu.kernels import DeviceArray, Gpu, KernelLaunch, Stream, cuda, 
 NOT_YET = -1
 """Value of the count until it is written."""
 FETCH_THREADS = 4 * WARP
-"""A word each for most events: a second turn would wait for the host's memory once more."""
+"""Threads of `fetch_kernel`, one word each for most events: a second iteration would wait for host memory again."""
 LOOKS = 20_000
-"""Polls before the stream is waited for: about a millisecond."""
+"""Polls before the host waits for the stream: about a millisecond."""
 
 
 class Home(NamedTuple):
-    """Where a kernel copies the answer of its event: `host` i64[1 + n_first], pinned, empty when it copies none; `done`
-    u32[1], blocks that are done, 0 before and after."""
+    """Destination to which a kernel copies the answer of its event: `host` i64[1 + n_first], pinned, empty if it copies
+    none; `done` u32[1], the number of finished blocks, 0 before and after."""
 
     host: Any
     done: Any
@@ -52,9 +52,10 @@ HOME_TYPE = "Home(int64[::1], uint32[::1])"
 
 @device_function
 def put_items(host: Any, items: Any, first: Any, n: Any, zero: Any, thread: Any, n_threads: Any) -> None:
-    """Copy items[first : first + n], as many as there is room for, behind the count of `host`, which comes later.
+    """Copy items[first : first + n], as far as they fit, after the count in `host`, which is written later.
 
-    Other blocks have written them: atomic additions of `zero` read what they wrote, not what this multiprocessor has cached.
+    Other blocks have written them: atomic additions of `zero` read the written values, not those that this multiprocessor
+    has cached.
     """
     i, end = thread, min(n, np.int64(host.size) - 1)
     while i < end:
@@ -73,7 +74,7 @@ def fetch_kernel(host: Any, words: Any, n: int) -> None:
 
 @kernel("void(int64[::1], int64[::1], int64)")
 def deliver_kernel(words: Any, host: Any, first: int) -> None:
-    """Copy a count, words[first], and as many of the items behind it as there is room for, to `host` i64[n]; the count last.
+    """Copy a count, words[first], and as many of the items after it as fit, to `host` i64[n]; the count is written last.
 
     Launch: one block; a thread copies several words.
     """
@@ -90,7 +91,8 @@ def deliver_kernel(words: Any, host: Any, first: int) -> None:
 
 @kernel("void(uint32[::1], int64[::1], int64, int64)")
 def deliver_mask_kernel(mask: Any, host: Any, first: int, n: int) -> None:
-    """Copy the words mask[first : first + n] as items, and their number as the count, to `host` i64[1 + n]; the count last.
+    """Copy the words mask[first : first + n] as items, and their number as the count, to `host` i64[1 + n]; the count is
+    written last.
 
     Launch: one block; a thread copies several words.
     """
@@ -110,7 +112,7 @@ def _event_form(n_attributes: int) -> struct.Struct:
 
 
 def no_home() -> Home:
-    """For a launch that copies no answer."""
+    """The `Home` of a launch that copies no answer."""
     return Home(DeviceArray.empty(np.int64), DeviceArray.empty(np.uint32))
 
 
@@ -118,7 +120,7 @@ class Mailbox:
     """Copies `n_words` words to the GPU, and a count and up to `capacity` items back, the first `n_first` of them at once.
 
     words       i64[n_words], pinned: the input
-    on_device   i64[n_words + 1 + capacity]: the input, the count, which is 0 at first, and the items
+    on_device   i64[n_words + 1 + capacity]: the input, the count, initially 0, and the items
     home        for a kernel that copies the answer itself
     """
 
@@ -143,15 +145,16 @@ class Mailbox:
         self._deliver(stream)
 
     def mask_delivery(self, mask: DeviceArray, first: int, n: int) -> KernelLaunch:
-        """The copy of `n` words of a mask u32, from its word `first` on, to the host; `n` is at most `n_first`."""
+        """A launch that copies `n` words of a mask u32, from its word `first` on, to the host; `n` is at most `n_first`."""
         return deliver_mask_kernel.bind((1,), WARP, (mask, DeviceArray.of_pinned(self._answer), first, n))
 
     def put_event(self, at: int, packed: tuple[int, ...], place: tuple[float, float]) -> None:
-        """Write an event (see `EventBatch`) as the words from `at` on: how many attributes, x, y, and the attributes."""
+        """Write an event (see `EventBatch`) to the words from `at` on: its number of attributes, x, y, and the
+        attributes."""
         _event_form(len(packed)).pack_into(self._word_bytes, 8 * at, len(packed), *place, *packed)
 
     def expect(self) -> None:
-        """Reset the count; to be called before the work that writes the answer is launched."""
+        """Reset the count; must be called before the work that writes the answer is launched."""
         self._count[0] = NOT_YET
 
     def receive(self, stream: Stream) -> Array:
@@ -165,7 +168,7 @@ class Mailbox:
         return found
 
     def receive_bytes(self, stream: Stream) -> bytes:
-        """The same as bytes, of an answer that has at most `n_first` items."""
+        """Wait for an answer of at most `n_first` items, and return the items as bytes."""
         return self._answer_bytes[8 : 8 + 8 * self._wait(stream)].tobytes()
 
     def _wait(self, stream: Stream) -> int:

@@ -1,8 +1,8 @@
-"""Page-locked memory of the host: the GPU copies from it and to it at full speed and asynchronously.
+"""Page-locked host memory, from and to which the GPU copies at full speed and asynchronously.
 
     PinnedBuffer   memory that is reused                 .array(n) -> NumPy array
     PinnedPool     arrays that are given away            .take(n, type) -> NumPy array, returned when no reference is left
-    PinnedRegions  all of it that is copied from         .hold(array), .holds(array)
+    PinnedRegions  all pinned memory that is read        .hold(array), .holds(array)
 
 Under the simulator it is ordinary memory.
 """
@@ -26,7 +26,7 @@ from mpi_match.gpu.driver import HeldMemory, call, driver, simulated
 
 
 class PinnedBuffer:
-    """Host memory that the GPU copies from and to at full speed; it is reused and grows by half when it must.
+    """Host memory that the GPU copies from and to at full speed; it is reused and grows by half when necessary.
 
     Its arrays are ordinary NumPy arrays and keep their memory alive.
     """
@@ -36,21 +36,21 @@ class PinnedBuffer:
         self._array = np.zeros(0, self._dtype)
 
     def array(self, size: int) -> Array:
-        """The first `size` items; growing forgets what was there."""
+        """The first `size` items; growing discards the content."""
         if size > len(self._array):
             self._array = pinned(max(size, len(self._array) * 3 // 2), self._dtype)
         return self._array[:size]
 
 
 def pinned(size: int, dtype: Any) -> Array:
-    """`size` zeros in pinned host memory."""
+    """Allocate `size` zeros in pinned host memory."""
     array = _allocated(size, np.dtype(dtype))
     array[:] = 0
     return array
 
 
 def _allocated(size: int, dtype: np.dtype[Any]) -> Array:
-    """`size` items of any content in pinned host memory."""
+    """Allocate `size` uninitialised items in pinned host memory."""
     if simulated or size == 0:
         return np.empty(size, dtype)
     pointer = int(call(driver.cuMemHostAlloc, size * dtype.itemsize, 0))
@@ -63,9 +63,9 @@ def _allocated(size: int, dtype: np.dtype[Any]) -> Array:
 class PinnedPool:
     """Pinned arrays that become answers: the GPU copies straight into them.
 
-    The memory of an array returns to the pool when no reference to it or to a view of it is left, in any thread, and is
-    given out again.  At most `most_bytes` are ever pinned; while arrays that use all of them are kept, `take` gives None.
-    Any thread may take.  Those of a pool with `regions` are known there as pinned.
+    The memory of an array returns to the pool, and is reused, when no reference to it or to a view of it is left in any
+    thread.  At most `most_bytes` are ever pinned; while arrays that use all of them are alive, `take` returns None.  Any
+    thread may call `take`.  If the pool has `regions`, its arrays are registered there as pinned.
     """
 
     def __init__(self, most_bytes: int, regions: PinnedRegions | None = None) -> None:
@@ -76,7 +76,7 @@ class PinnedPool:
         self._returned: deque[Array] = deque()  # appended to at any time, perhaps by the garbage collector
 
     def take(self, size: int, dtype: Any) -> Array | None:
-        """An array of any content; None when there is no room."""
+        """An uninitialised array; None if there is no room."""
         n_bytes = size * np.dtype(dtype).itemsize
         with self._taking:
             while self._returned:
@@ -93,9 +93,10 @@ class PinnedPool:
         return array
 
     def _reserved(self, n_bytes: int) -> int:
-        """Count so many bytes, and an eighth of them if there is room, as pinned: how many; 0 if there is no room."""
+        """Reserve `n_bytes`, plus an eighth if there is room, as pinned; returns the number of bytes reserved, 0 if there is
+        no room."""
         while self._free and self._n_bytes + n_bytes > self._most_bytes:
-            dropped = self._free.pop()  # too small; the memory goes with it
+            dropped = self._free.pop()  # too small; its memory is freed
             self._regions.drop(dropped)
             self._n_bytes -= len(dropped)
         found = min(n_bytes + n_bytes // 8, self._most_bytes - self._n_bytes)
@@ -105,7 +106,7 @@ class PinnedPool:
         return found
 
     def _pinned(self, n_bytes: int) -> Array:
-        """Pin so many bytes, which are counted; several threads may do so at a time, which takes milliseconds."""
+        """Pin `n_bytes` that have been reserved; several threads may do so at a time, which takes milliseconds."""
         try:
             memory = _allocated(n_bytes, np.dtype(np.uint8))
         except BaseException:
@@ -124,11 +125,11 @@ class PinnedRegions:
     """
 
     def __init__(self) -> None:
-        self._regions: list[tuple[int, int]] = []  # ascending, never changed: other threads search it
+        self._regions: list[tuple[int, int]] = []  # ascending, never modified in place: other threads search it
         self._memory: list[Array] = []
 
     def hold(self, memory: Array) -> None:
-        """Pin a contiguous array until this object is gone.  Raises EngineError where the driver refuses."""
+        """Pin a contiguous array until this object is gone.  Raises EngineError if the driver refuses."""
         first, last = _bounds(memory)
         if first == last:
             return
@@ -139,21 +140,21 @@ class PinnedRegions:
             if error != 0:  # some drivers do not support read-only memory
                 (error,) = driver.cuMemHostRegister(start, n_bytes, _PORTABLE)
             if error != 0:
-                raise EngineError(f"{memory.nbytes / 2**20:,.0f} MiB cannot be pinned where they lie: {error!r}")
+                raise EngineError(f"{memory.nbytes / 2**20:,.0f} MiB cannot be pinned in place: {error!r}")
             weakref.finalize(self, driver.cuMemHostUnregister, start).atexit = False
         self.add(memory)
         self._memory.append(memory)
 
     def add(self, memory: Array) -> None:
-        """Know an array that is pinned already."""
+        """Register an array that is already pinned."""
         self._regions = sorted([*self._regions, _bounds(memory)])
 
     def drop(self, memory: Array) -> None:
-        """Forget an array that was added, before it is freed."""
+        """Remove an array that was added, before it is freed."""
         self._regions = [region for region in self._regions if region != _bounds(memory)]
 
     def holds(self, array: Array) -> bool:
-        """Is all of an array in memory that is held?"""
+        """True if all of an array is in registered memory."""
         first, last = _bounds(array)
         regions = self._regions
         place = bisect.bisect(regions, (first, sys.maxsize)) - 1

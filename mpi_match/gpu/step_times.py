@@ -1,11 +1,11 @@
 """Times of the steps of a batch, on the device and on the host, measured on request.
 
-    steps.at(stream, "copy in")     work given to the stream from here on is this step's ...
-    steps.at(stream, "kernel")      ... and from here on the next one's
+    steps.at(stream, "copy in")     work submitted to the stream from here on belongs to this step ...
+    steps.at(stream, "kernel")      ... and from here on to the next one
     steps.end(stream)
-    steps.read()                    after the stream was waited for: the times between are added up by name
+    steps.read()                    after the stream was waited for: adds up the times between, by name
 
-Without `on`, these calls record no times and do not wait.
+Unless `on` is set, these calls record no times and do not wait.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class StepTimes:
         self._passed: list[tuple[str, Mark]] = []
 
     def at(self, stream: Stream, name: str) -> None:
-        """Begin a step, which ends the one before it."""
+        """Begin a step, which ends the previous one."""
         if self.on:
             mark = self._free.pop() if self._free else Mark()
             self._passed.append((name, mark.record(stream)))

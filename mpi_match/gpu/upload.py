@@ -1,10 +1,10 @@
-"""Arrays on their way to the GPU, copied in a thread while the caller goes on: a table, while kernels are loaded.
+"""Uploads arrays to the GPU in a thread while the caller continues: a table, while kernels are loaded.
 
     thread            copy rows ─ copy words ─ wait for the stream
     caller     Upload ─ make other arrays ─ load kernels ─ wait ─ first launch
 
-The driver copies memory that is not pinned by way of pinned memory of its own, and the call returns when all has been read:
-so there is a thread for it, whose calls release Python's lock.
+The driver copies memory that is not pinned through pinned memory of its own, and the call returns only when it has read
+everything.  So a thread makes these calls, which release Python's lock.
 """
 
 from __future__ import annotations
@@ -19,11 +19,9 @@ from mpi_match.gpu.kernels import Gpu
 
 
 class Upload:
-    """Copies of arrays, which must not change meanwhile, each in device memory of its own.
+    """Copies of arrays, which must not change meanwhile, each in its own device memory.
 
-    on_device   the copies, to be used after `wait`
-
-    Raises EngineError when the GPU has no room.
+    `on_device` holds the copies, to be used after `wait`.  Raises EngineError if the GPU runs out of memory.
     """
 
     def __init__(self, gpu: Gpu, arrays: Sequence[Array]) -> None:
@@ -44,7 +42,7 @@ class Upload:
             self._error = error
 
     def wait(self) -> None:
-        """Wait until all is copied, which may be asked any number of times.  Raises what copying raised."""
+        """Wait until everything is copied; may be called any number of times.  Raises what copying raised."""
         if self._copying is not None:
             self._copying.join()
             self._copying = None

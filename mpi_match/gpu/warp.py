@@ -1,14 +1,14 @@
-"""Cooperation of the lanes of a warp where a warp, not a thread, matches an event.
+"""Cooperation of the lanes of a warp, for kernels in which a warp, not a thread, matches an event.
 
-Lanes find work at different moments.  So they `put` it into a queue in shared memory, and all of them take from it, one item
-each, as soon as there are enough (`drainer`).
+Lanes find work at different moments.  So they `put` it into a queue in shared memory, and all lanes take one item each as
+soon as there are enough (`drainer`).
 
     queue     items, lengths, slot: u32 or u64, i32; the items of this warp, and the index of their number in `lengths`
 
-Each lane appends the answers that it finds, in no order and perhaps twice; `tidy` sorts them and removes duplicates.  All of
-them are counted; where there are more than there is room for, they stay unsorted, and the batch is matched again.
+Each lane appends the answers that it finds, in no order and perhaps twice; `tidy` sorts and deduplicates them.  All of them
+are counted.  If they do not fit, they stay unsorted, and the batch is matched again.
 
-    answers   found_of, ids, number, room: u64[n] counts, u32[n * room], the event, its room
+    answers   found_of, ids, number, room: u64[n] counts, u32[n * room], the event, its capacity
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def put(item: Any, queue: Any) -> None:
 
 @device_function
 def length_of(queue: Any) -> Any:
-    """How many items a queue has, the same for all lanes."""
+    """Number of items in a queue, the same for all lanes."""
     _, lengths, slot = queue
     sync_warp()
     return np.int64(shuffle(lengths[slot], 0))
@@ -40,7 +40,7 @@ def length_of(queue: Any) -> Any:
 
 @device_function
 def shorten(queue: Any, n: Any) -> None:
-    """Leave the first `n` items."""
+    """Keep the first `n` items."""
     _, lengths, slot = queue
     sync_warp()
     if lane() == 0:
@@ -49,7 +49,7 @@ def shorten(queue: Any, n: Any) -> None:
 
 
 def drainer(take: Any) -> Any:
-    """The function that has lanes take items, one each, while a queue has at least so many."""
+    """Make the function that lets lanes take one item each while a queue has at least a given number."""
 
     @device_function
     def drain(least: Any, queue: Any, found: Any, about: Any) -> Any:
@@ -71,7 +71,7 @@ def drainer(take: Any) -> Any:
 
 @device_function
 def append(answer: Any, answers: Any) -> None:
-    """Give an answer of the event."""
+    """Append an answer of the event."""
     found_of, ids, number, room = answers
     place = np.int64(atomic_add(found_of, number, _ONE))
     if place < room:
@@ -79,10 +79,10 @@ def append(answer: Any, answers: Any) -> None:
 
 
 def sorter(own: Any, together: Any, wait: Any) -> Any:
-    """The function that sorts ids[first : first + n] in place, several threads together.
+    """Make the function that sorts ids[first : first + n] in place, with several threads together.
 
-    `own()` is a thread's number among the `together()` of them, and `wait()` waits for the others.  Batcher's merges, each
-    beginning with a mirrored comparison: then n need not be a power of two.
+    `own()` is a thread's number among the `together()` threads, and `wait()` waits for the others.  It uses Batcher's
+    merges, each beginning with a mirrored comparison, so that n need not be a power of two.
     """
 
     @device_function
@@ -116,8 +116,8 @@ sort = sorter(lane, _lanes, sync_warp)
 
 @device_function
 def distinct(ids: Any, first: Any, n: Any, into: Any, begin: Any) -> Any:
-    """Write one of each of the sorted ids[first : first + n] from into[begin] on, all lanes of a warp together; returns how
-    many there are.  `into` may be the same place."""
+    """Write the distinct items of the sorted ids[first : first + n] from into[begin] on, with all lanes of a warp; returns
+    their number.  `into` may be the same memory."""
     kept, at = np.int64(0), np.int64(0)
     while at < n:
         place = first + at + lane()
@@ -135,7 +135,7 @@ def distinct(ids: Any, first: Any, n: Any, into: Any, begin: Any) -> Any:
 
 @device_function
 def tidy(answers: Any) -> None:
-    """Sort the event's answers and leave one of each, if there was room for all of them."""
+    """Sort and deduplicate the event's answers, if all of them fit."""
     found_of, ids, number, room = answers
     sync_warp()
     total = np.int64(atomic_add(found_of, number, np.uint64(0)))
@@ -160,7 +160,7 @@ def running_sum(value: Any) -> Any:
 
 @device_function
 def owner(end: Any, place: Any) -> Any:
-    """The first lane whose `end` is beyond a place (ends ascend), or the last."""
+    """The first lane whose `end` is beyond `place` (ends ascend), or the last lane."""
     first, half = 0, WARP >> 1
     while half > 0:
         if shuffle(end, first + half - 1) <= place:

@@ -118,7 +118,7 @@ def test_memory_is_pinned_also_by_a_driver_that_does_not_know_of_reading_only(mo
 def test_memory_that_cannot_be_pinned_is_refused_and_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver.driver, "cuMemHostRegister", lambda *given: (801,))
     regions, memory = cuda.PinnedRegions(), np.zeros(2**20, np.uint8)
-    with pytest.raises(EngineError, match="1 MiB cannot be pinned where they lie: 801"):
+    with pytest.raises(EngineError, match="1 MiB cannot be pinned in place: 801"):
         regions.hold(memory)
     assert not regions.holds(memory)
 

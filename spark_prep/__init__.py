@@ -14,6 +14,7 @@
     part_files     parts written by tasks that may run twice, committed by the driver
     rejects        bad rows: reason, file, line
     java_errors    errors of Spark's Java as one line
+    environment    variables and files that Spark obeys, checked before it starts
     session        a Spark session with settings for the machine
     job            the commands, for `mpi-match compile` and spark-submit
 

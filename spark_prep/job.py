@@ -20,8 +20,10 @@ from typing import TypeVar
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.utils import is_remote
 
 from mpi_match.arrays.strings import Strings
+from mpi_match.environment.addresses import NO_ADDRESS, address_of
 from mpi_match.ingest.batches.unnamed import none_named, unread_directories
 from mpi_match.ingest.columns.python import needed_names
 from mpi_match.ingest.rows.judge import PLAIN, EventForm, nothing_usable
@@ -71,7 +73,7 @@ def compile_subscriptions(
     if options.number is not None:
         raise SparkPrepError(f"subscriptions are not numbered by a column ({options.number!r}); events of a DataFrame are")
     spark = session(options.master)
-    with exact_names(spark), PartSet(output, "table") as parts, _Held() as held, in_one_line():
+    with in_one_line(), exact_names(spark), PartSet(output, "table") as parts, _Held() as held:
         source = _source(spark, inputs, options, sources.read)
         subscriptions.check_columns(source.columns)
         records = held.keep(subscriptions.parse(_spread(spark, source)))
@@ -145,7 +147,7 @@ def compile_events(
     if not isinstance(inputs, DataFrame) and options.format is None:
         sources.refuse_other_forms(inputs)
     spark = session(options.master, java_only_plans=True)
-    with exact_names(spark), PartSet(output, "events") as parts, _Held() as held, in_one_line():
+    with in_one_line(), exact_names(spark), PartSet(output, "events") as parts, _Held() as held:
         source, unusable = event_columns.usable(_source(spark, inputs, options, sources.read_events), needed, form)
         target = events.EventTarget(form, table, digest, parts.files, unusable, number=options.number)
         found, source = _written_events(spark, source, target, options.partitions, held)
@@ -192,8 +194,8 @@ def compile_changes(
     bad_rows = _RejectPath(output, rejects)
     changing = Table.load(table)
     spark = session(master)
-    source = sources.read(spark, inputs, "json")
-    with _Held() as held, in_one_line():
+    with in_one_line(), _Held() as held:
+        source = sources.read(spark, inputs, "json")
         parsed = held.keep(changes.parse(_spread(spark, source)))
         row = parsed.agg(F.sum("rows"), F.count("reason")).first()
         n_rows, n_bad = (row[0] or 0, row[1]) if row is not None else (0, 0)
@@ -239,11 +241,21 @@ _Inputs = TypeVar("_Inputs", list[str], list[str] | DataFrame)
 def _inputs(given: _Inputs) -> _Inputs:
     """Files as texts, one of them also alone; a DataFrame as it is.  Raises SparkPrepError for anything else."""
     if isinstance(given, DataFrame):
+        if is_remote():
+            raise SparkPrepError(
+                "a DataFrame of Spark Connect cannot be compiled, since parts are written through Spark's Java; "
+                "use a session without SPARK_REMOTE, or write the rows as Parquet and give their directory"
+            )
+        if given.isStreaming:
+            raise SparkPrepError(
+                "a DataFrame of a stream has no end, and a table or an event table does; compile each batch of it: "
+                "frame.writeStream.foreachBatch(lambda batch, number: compile_events(batch, table, f'{number}.h5'))"
+            )
         return given
     files = [given] if isinstance(given, (str, os.PathLike)) else given
     if not isinstance(files, (list, tuple)) or not all(isinstance(each, (str, os.PathLike)) for each in files):
         raise SparkPrepError(
-            f"inputs are paths of files, or a DataFrame of Spark, found {describe(given)}; "
+            f"inputs are paths of files, or a DataFrame of Spark, found {' '.join(describe(given).split())}; "
             "spark.createDataFrame makes one of rows and of a frame of pandas"
         )
     return [os.fspath(each) for each in files]
@@ -252,6 +264,8 @@ def _inputs(given: _Inputs) -> _Inputs:
 def _path(given: object, what: str) -> Path:
     if not isinstance(given, (str, os.PathLike)):
         raise SparkPrepError(f"{what} is the path of a file, found {describe(given)}")
+    if (address := address_of(given)) is not None:
+        raise SparkPrepError(f"{what} {address}: {NO_ADDRESS}")
     return Path(given)
 
 

@@ -8,6 +8,9 @@ owner's choice.  Only if there is none is one started, on the cores of this mach
 * The address is 127.0.0.1, so neither a host name that does not resolve nor a firewall can stop it.
 * No web page, no progress bar, no log: only the job's own output is printed, and an error is an exception.
 * Adaptive execution off: partitions are sized by the job, which knows the number of filters, and tiny stages dominate.
+* Java's heap is a part of the memory that this job may have, which may be less than the machine has (containers, Slurm).
+
+Settings in the user's `spark-defaults.conf` come before these.
 """
 
 from __future__ import annotations
@@ -21,10 +24,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from spark_prep import SparkUnavailableError
+from spark_prep import SparkUnavailableError, environment
+from spark_prep.java_errors import messages_of
 
 _NAME = "mpi-match"
 LOCAL_ATTEMPTS = 4
@@ -33,6 +38,7 @@ ARROW_ROWS = 10_000
 SPLIT_BYTES = 32 * 2**20
 """Largest input of one reading task; Spark's own 128 MB would leave cores idle at the end of a small job."""
 _CASE_SENSITIVE = "spark.sql.caseSensitive"
+_OPTIONS_OF_JAVA = "spark.driver.extraJavaOptions"
 _JAVA_OPTIONS = "-XX:+UseSerialGC"
 """G1's threads would compete with the tasks for few cores."""
 _FIRST_COMPILER = "-XX:TieredStopAtLevel=1"
@@ -78,16 +84,34 @@ def exact_names(spark: SparkSession) -> Iterator[None]:
 def _start(master: str, java_options: str = _JAVA_OPTIONS) -> SparkSession:
     if "JAVA_HOME" not in os.environ and shutil.which("java") is None:
         raise SparkUnavailableError(f"no Java found. {_JAVA_HINT}")
+    environment.check(local=master.startswith("local"))
     scratch = Path(tempfile.mkdtemp(prefix="mpi-match-"))
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     said = scratch / "stderr"
     try:
         with _stderr_into(said):
-            return _builder(master, scratch, java_options).getOrCreate()
-    except PySparkException as error:
-        lines = [*said.read_text(errors="replace").splitlines(), *str(error).splitlines()]
-        reason = next(line for line in lines if line.strip() and not line.startswith("WARNING"))
-        raise SparkUnavailableError(f"Spark does not start: {reason}. {_JAVA_HINT}") from error
+            found = _builder(master, scratch, java_options).getOrCreate()
+    except (PySparkException, Py4JError, TypeError) as error:  # TypeError: of a class that its Java does not have
+        reason = _reason(said.read_text(errors="replace"), error)
+        hint = f". {_JAVA_HINT}" if "UnsupportedClassVersion" in reason else environment.suspects()
+        raise SparkUnavailableError(f"Spark does not start: {reason}{hint}") from error
+    server = getattr(found.sparkContext, "_accumulatorServer", None)
+    if server is not None:  # it prints a traceback when Java dies, which `in_one_line` explains
+        server.handle_error = lambda *_: None
+    return found
+
+
+_NOISE = ("WARNING", "Picked up", "Setting default log level", "To adjust logging level", "Using Spark's default")
+"""Beginnings of lines of Java and Spark that say nothing about an error."""
+
+
+def _reason(printed: str, error: Exception) -> str:
+    """Why Java or the session has not started: the last cause of Java's exception, else the first lines that it printed."""
+    if isinstance(error, Py4JJavaError):
+        return messages_of(error)[-1].strip().splitlines()[0].rstrip(".")
+    lines = [line.strip("# ") for line in printed.splitlines() if not line.startswith(_NOISE)]
+    said = [line.rstrip(".:") for line in lines if line][:2] or str(error).splitlines()[:1]
+    return ": ".join(said)
 
 
 @contextmanager
@@ -122,21 +146,19 @@ def _builder(master: str, scratch: Path, java_options: str) -> SparkSession.Buil
         settings |= {
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
-            "spark.driver.memory": f"{_heap_mib()}m",
-            "spark.driver.extraJavaOptions": f"{java_options} -Dlog4j2.configurationFile={logging.as_uri()}",
-            "spark.executorEnv.PYTHONPATH": str(Path(__file__).resolve().parents[1]),
+            "spark.driver.memory": f"{environment.heap_mib()}m",
+            _OPTIONS_OF_JAVA: f"{java_options} -Dlog4j2.configurationFile={logging.as_uri()}",
+            "spark.executorEnv.PYTHONPATH": str(environment.PACKAGES),
         }
     builder = SparkSession.builder.appName(_NAME).master(master)
+    users = environment.user_settings()
     for key, value in settings.items():
-        builder = builder.config(key, value)
+        if key not in users:
+            builder = builder.config(key, value)
+        elif key == _OPTIONS_OF_JAVA:
+            builder = builder.config(key, f"{value} {users[key]}")
     return builder
 
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0))
-
-
-def _heap_mib() -> int:
-    """A quarter of the machine's memory, between 1 and 4 GiB; the rest is for Python workers and the page cache."""
-    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20
-    return max(1024, min(4096, total // 4))

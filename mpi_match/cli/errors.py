@@ -16,7 +16,8 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -127,7 +128,8 @@ class CliCommand(click.Command):
                 name = max(option.opts, key=len).removeprefix("--").replace("-", "_").upper()
                 option.envvar = f"{ctx.auto_envvar_prefix}_{name}"
                 option.show_envvar = option.envvar in os.environ  # an error then names the variable
-        return super().parse_args(ctx, args)
+        with _said_whose(ctx, ctx.parent.command if ctx.parent is not None else self):
+            return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; an expected error becomes a `CliFailure`; SIGTERM is handled like Ctrl-C."""
@@ -145,6 +147,28 @@ class CliCommand(click.Command):
             if code is None:
                 raise
             raise CliFailure(_line_of(error), code, quiet=getattr(error, "quiet", False)) from error
+
+
+@contextmanager
+def _said_whose(ctx: click.Context, group: click.Command) -> Iterator[None]:
+    """The error for an option that a command does not have names the commands of its group that have it."""
+    try:
+        yield
+    except click.NoSuchOption as error:
+        if isinstance(group, click.Group):
+            path = ctx.command_path.split()
+            before = path if ctx.command is group else path[:-1]
+            have = [
+                f"`{' '.join([*before, name])}`"
+                for name, command in sorted(group.commands.items())
+                if any(error.option_name in (*each.opts, *each.secondary_opts) for each in command.params)
+            ]
+            if have:
+                where = "is an option of" if ctx.command is group else "is no option here, but of"
+                behind = ", behind that name" if ctx.command is group else ""
+                text = f"{error.option_name} {where} {', '.join(have)}{behind}."
+                raise click.NoSuchOption(error.option_name, text, ctx=error.ctx) from None
+        raise
 
 
 class CommandWithSubcommands(CliCommand, click.Group):
@@ -194,6 +218,11 @@ class CliGroup(click.Group):
         context = kwargs.setdefault("context_settings", {})
         context.update(help_option_names=["-h", "--help"], max_content_width=110, auto_envvar_prefix=ENVIRONMENT_PREFIX)
         super().__init__(*args, **kwargs)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments; the error for an option of a command that stands before its name says so."""
+        with _said_whose(ctx, self):
+            return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names of all commands, sorted."""

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeVar
 import click
 
 from mpi_match import cluster
+from mpi_match.environment.addresses import NO_ADDRESS, address_of
 from mpi_match.ingest.rows.row_files import STDIN, TCP, UNIX
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -56,6 +57,8 @@ class FileName(click.Path):
             return STDIN
         if value == "-":
             self.fail("'-' cannot be standard input or output here; a file of that name is ./-", param, ctx)
+        if (address := address_of(value)) is not None:
+            self.fail(f"{address}: {NO_ADDRESS}", param, ctx)
         path: Path = super().convert(value, param, ctx)  # type: ignore[assignment]  # as `path_type` says
         if self._endings and self._wrong(path.name.lower()) and not is_device(path):
             *others, last = self._endings

@@ -10,6 +10,7 @@ import fcntl
 import os
 import platform
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -64,13 +65,20 @@ def finding_lines(findings: Sequence[Finding]) -> list[str]:
 
 
 def java_version() -> int | None:
-    """Major version of the Java that Spark would use (JAVA_HOME, else PATH); None without one."""
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home) / "bin" / "java") if home else "java"
-    if shutil.which(java) is None:
-        return None
-    found = re.search(r'version "(\d+)', _output([java, "-version"]) or "")
+    """Major version of the Java that Spark would use (JAVA_HOME, else PATH); None without one, or if it does not run."""
+    code, said = _java_said()
+    found = re.search(r'version "(\d+)', said) if code == 0 else None
     return int(found[1]) if found else None
+
+
+def _java_said() -> tuple[int | None, str]:
+    """The exit code and text of `java -version`; None and a text if there is no Java, or it does not answer."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which(str(Path(home) / "bin" / "java") if home else "java")
+    if java is None:
+        return None, "no Java"
+    done = _done([java, "-version"])
+    return (done.returncode, done.stdout.decode(errors="replace")) if done is not None else (None, f"{java} does not answer")
 
 
 def _python() -> Finding:
@@ -268,9 +276,18 @@ def _java() -> Finding:
     found = java_version()
     ok = found is not None and found >= LEAST_JAVA
     home = os.environ.get("JAVA_HOME")
-    what = f"Java {found}" if found is not None else "no Java"
+    code, said = (0, "") if found is not None else _java_said()
+    what = f"Java {found}" if found is not None else "Java that says no version" if code == 0 else said
     fix = f"apt-get install -y openjdk-{LEAST_JAVA}-jre-headless (or any later one)"
-    if home and not ok:
+    if code:
+        lines = [line.strip("# .") for line in said.splitlines() if not line.startswith("Picked up")]
+        what = f"it does not run: {': '.join(list(filter(None, lines))[:2])}"
+        fix = "`java -version` says the same; mend what it says"
+        if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
+            fix = "Java reserves more address space than it uses: `ulimit -v unlimited`"
+        elif options := [name for name in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS") if name in os.environ]:
+            fix = f"mend or unset {' and '.join(options)}, whose options it takes"
+    elif home and not ok:
         fix = f"point JAVA_HOME at a Java {LEAST_JAVA} or later, or unset it"
     return Finding(
         "Java", ok, what + (f" (JAVA_HOME={home})" if home else ""), False, "`mpi-match compile`", "" if ok else fix
@@ -278,14 +295,20 @@ def _java() -> Finding:
 
 
 def _output(command: Sequence[str]) -> str | None:
-    """Standard output and error of a command; None when it fails, hangs or is missing.
+    """Standard output and error of a command; None when it fails, hangs or is missing."""
+    done = _done(command)
+    return done.stdout.decode(errors="replace") if done is not None and done.returncode == 0 else None
+
+
+def _done(command: Sequence[str]) -> subprocess.CompletedProcess[bytes] | None:
+    """A command with its standard output and error in one; None when it hangs or is missing.
 
     It runs without the launchers' variables, so that it is not taken for a rank of this process's job.
     """
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMI", "PMIX", "PRTE_", "SLURM_"))}
     clean |= {k: v for k, v in os.environ.items() if k.startswith("OMPI_ALLOW_RUN_AS_ROOT") or k.startswith("OMPI_MCA_")}
     try:
-        done = subprocess.run(
+        return subprocess.run(
             command,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -296,7 +319,6 @@ def _output(command: Sequence[str]) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.decode(errors="replace") if done.returncode == 0 else None
 
 
 SPARK_CHECKS: tuple[Callable[[], Finding], ...] = (

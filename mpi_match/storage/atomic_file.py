@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from mpi_match.environment.addresses import NO_ADDRESS, address_of
 from mpi_match.exit_codes import ExitCode
 from mpi_match.storage.integrity import DISK_FULL, StorageError, WriteError
 
@@ -29,6 +30,8 @@ def check_output(path: Path, inputs: Iterable[Path] = (), *, others: Iterable[Pa
     `inputs` are files that must not be overwritten; they need not exist.  `others` are other outputs.  `streamed`: the
     output is written as it is produced, so it may also be a device or a pipe.  Raises StorageError.
     """
+    if (address := address_of(path)) is not None:
+        raise StorageError(f"{address}: {NO_ADDRESS}")
     if not path.parent.is_dir():
         what = "is not a directory" if path.parent.exists() else "does not exist; create it first"
         raise StorageError(f"{path}: the directory {path.parent} {what}")

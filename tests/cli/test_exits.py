@@ -74,6 +74,18 @@ def test_exchanged_files_are_refused(workload: Path) -> None:
         (["compile", "events", "a", "--table", "t", "-o", "e", "--location", "x,"], "--location needs two attribute names"),
         (["compile", "subscriptions", "-o", "e"], "Missing argument 'IN...'"),
         (["nonsense"], "No such command 'nonsense'"),
+        (
+            ["compile", "--table", "t", "events", "a"],
+            "--table is an option of `commands compile changes`, `commands compile events`, behind that name",
+        ),
+        (
+            ["compile", "changes", "a", "--partitions", "3"],
+            "--partitions is no option here, but of `commands compile events`, `commands compile subscriptions`.",
+        ),
+        (["--strict", "match", "a", "b"], "--strict is an option of `commands match`, `commands run`"),
+        (["compile", "subscriptions", "a", "-o", "s3a://b/x.h5"], "s3a://b/x.h5: is an address of another file system"),
+        (["compile", "events", "a", "--table", "hdfs:///t", "-o", "x"], "hdfs:///t: is an address of another file system"),
+        (["match", "a", "b", "--rejects", "gs://b/r"], "gs://b/r: is an address of another file system, and a file"),
     ],
 )
 def test_wrong_usage_is_code_2(arguments: list[str], said: str) -> None:

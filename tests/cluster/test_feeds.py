@@ -15,7 +15,6 @@ from mpi_match.arrays.strings import Strings
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster.batches import BatchRanges
 from mpi_match.cluster.distribution.shard import Shard
-from mpi_match.cluster.distribution.shared_memory import left_bytes
 from mpi_match.cluster.engine_runner import ShardsHeld
 from mpi_match.cluster.execution import INLINE, THREADED, Execution
 from mpi_match.cluster.messages import Matched, Received
@@ -28,41 +27,6 @@ from mpi_match.matches.matches import Matches
 from mpi_match.matches.part_index import Parts, PartWriter, write_index
 from mpi_match.storage import StorageError, parts_directory
 from mpi_match.table.table import Table
-
-MIB = 2**20
-
-
-def machine_of(root: Path, available: int, files: dict[str, str]) -> Path:
-    """A simulated /proc and /sys: available memory, and the limits of the process's cgroups."""
-    written = {"proc/meminfo": f"MemTotal: 9999999 kB\nMemAvailable: {available // 1024} kB\n", **files}
-    for name, text in written.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-    return root
-
-
-def limits(group: str, names: tuple[str, str], limit: object, used: int, cached: int = 0) -> dict[str, str]:
-    stat = f"anon 5\nactive_file {cached // 4}\ninactive_file {cached - cached // 4}\n"
-    return {f"{group}/{names[0]}": f"{limit}\n", f"{group}/{names[1]}": f"{used}\n", f"{group}/memory.stat": stat}
-
-
-V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes")
-V2 = ("memory.max", "memory.current")
-
-
-@pytest.mark.parametrize(
-    ("cgroup", "files", "left"),
-    [
-        ("0::/\n", {}, 100 * MIB),
-        ("0::/job\n", limits("sys/fs/cgroup/job", V2, 50 * MIB, 20 * MIB, 8 * MIB), 38 * MIB),
-        ("0::/job\n", limits("sys/fs/cgroup/job", V2, "max", 20 * MIB), 100 * MIB),
-        ("0::/job\n", limits("sys/fs/cgroup/job", V2, 900 * MIB, 20 * MIB), 100 * MIB),
-        ("0::/outside/job\n", limits("sys/fs/cgroup", V2, 50 * MIB, 20 * MIB), 30 * MIB),  # seen from within a container
-        ("8:cpu:/\n4:memory:/job\n0::/\n", limits("sys/fs/cgroup/memory/job", V1, 50 * MIB, 20 * MIB), 30 * MIB),
-    ],
-)
-def test_memory_left_is_limited_by_kernel_and_cgroup(cgroup: str, files: dict[str, str], left: int, tmp_path: Path) -> None:
-    assert left_bytes(machine_of(tmp_path, 100 * MIB, {"proc/self/cgroup": cgroup, **files})) == left
 
 
 def test_a_wire_form_has_the_width_of_events_if_it_was_known() -> None:

@@ -71,7 +71,7 @@ def _set_left_bytes(n_bytes: str) -> None:
     def left_bytes(root: Path = Path("/")) -> int:
         return int(n_bytes)
 
-    shared_memory.left_bytes = left_bytes
+    vars(shared_memory)["left_bytes"] = left_bytes
 
 
 def _set_silence(seconds: str) -> None:

@@ -48,6 +48,7 @@ def test_an_argument_of_another_type_is_one_line(of: str) -> None:
 
 def test_spark_takes_paths_and_its_own_frames(tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
+    pandas = pytest.importorskip("pandas")
     from spark_prep import SparkPrepError, job
 
     compile_: Any = job
@@ -55,6 +56,13 @@ def test_spark_takes_paths_and_its_own_frames(tmp_path: Path) -> None:
         ([{"interface": 1}], "x.h5", "inputs are paths of files, or a DataFrame of Spark, found list"),
         (5, "x.h5", "inputs are paths of files, or a DataFrame of Spark, found int 5"),
         (["s.jsonl"], 5, "output is the path of a file, found int 5"),
+        (["s.jsonl"], "s3a://b/x.h5", "output s3a://b/x.h5: is an address of another file system, and a file"),
+        (["s.jsonl"], Path("hdfs://b/x.h5"), "output hdfs://b/x.h5: is an address of another file system"),
+        (
+            pandas.DataFrame({"temp": [1.0]}),
+            "x.h5",
+            r"found DataFrame temp 0 1\.0; spark\.createDataFrame makes one [^\n]*pandas$",
+        ),
     ):
         with pytest.raises(SparkPrepError, match=said):
             compile_.compile_subscriptions(inputs, output)

@@ -23,45 +23,13 @@ import numpy as np
 from mpi_match.arrays.csr import Array
 from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.transport.topology import Topology
+from mpi_match.environment.memory import left_bytes
 
 _FLAGS = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
-_V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes")
-_V2 = ("memory.max", "memory.current")
 SPARE_BYTES = 2**28
 """Memory left to other processes."""
 STEP_BYTES = 2**26
 """Bytes reserved at a time where the total is unknown."""
-
-
-def left_bytes(root: Path = Path("/")) -> int:
-    """Bytes that this process may still allocate: MemAvailable of the kernel, or the rest of its cgroup's limit, if less.
-
-    The page cache counts as available.
-    """
-    lines = (root / "proc/meminfo").read_text().splitlines()
-    (available,) = (1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
-    found = [available]
-    for line in (root / "proc/self/cgroup").read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers in ("", "memory"):
-            base = root / "sys/fs/cgroup" / controllers
-            names = _V1 if controllers else _V2
-            # In a container the process's own cgroup may be mounted as the root.
-            left = [_left_of(group, *names) for group in (base / path.lstrip("/"), base)]
-            found += [n_bytes for n_bytes in left if n_bytes is not None][:1]
-    return min(found)
-
-
-def _left_of(group: Path, limit_name: str, used_name: str) -> int | None:
-    """The rest of a cgroup's limit; None where it has no limit or is not visible."""
-    try:
-        limit, used = ((group / name).read_text().strip() for name in (limit_name, used_name))
-        words = [line.split() for line in (group / "memory.stat").read_text().splitlines()]
-    except OSError:
-        return None
-    if limit == "max":
-        return None
-    return int(limit) - int(used) + sum(int(n) for name, n in words if name in ("active_file", "inactive_file"))
 
 
 def protect(memory: Array) -> None:

@@ -1,0 +1,23 @@
+"""Names that are addresses of other file systems (`s3a://bucket/x`), where a file of this machine is wanted."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+:)/+[^/]")
+NO_ADDRESS = (
+    "is an address of another file system, and a file of this machine is wanted here; use a mounted file system, or copy it "
+    "(aws s3 cp, hadoop fs), with the directory NAME.parts if there is one beside it"
+)
+"""The end of the error for such a name."""
+
+
+def address_of(name: str | os.PathLike[str]) -> str | None:
+    """The address that a name is (`s3a://bucket/x`), also as a path, which has one slash; None for the name of a file."""
+    text = os.fspath(name)
+    found = _ADDRESS.match(text)
+    if found is None or Path(found[1]).exists():
+        return None
+    return text if "://" in text else text.replace(":/", "://", 1)

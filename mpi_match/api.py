@@ -129,7 +129,7 @@ def make_events(
 
         rows      any mappings (nested ones flatten to dotted names, None means absent), events of `make_event`, JSON texts
         bytes     JSON lines
-        a path    of any file or directory that `mpi-match match` reads (`formats`)
+        a path    of any file or directory that `mpi-match match` reads: JSON lines, CSV, both packed too, Parquet, Arrow
         columns   a dict of columns of equal length, a structured array, a data frame of pandas or polars, or anything with
                   Arrow's C interface (see `ingest.columns.python`; NaN is a number; null, None and masked entries are
                   absent; fields of structs and objects get dotted names)
@@ -259,7 +259,7 @@ def _events_of_files(path: PathLike, form: EventForm, bad: Rejects) -> Events:
     from mpi_match.ingest.batches.published_events import read_events  # loads Numba
 
     left_out: set[str] = set()
-    events = read_events(_files(path, form), form, needed_names((), form), bad, left_out)
+    events = read_events(_files(path, form), form, frozenset(), bad, left_out)
     return replace(events, left_out=dict.fromkeys(left_out, len(events)) | dict(events.left_out))
 
 

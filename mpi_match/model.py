@@ -12,15 +12,16 @@ The words are Siena's (Carzaniga, Rosenblum, Wolf, 2001):
 
 Four rules decide the corner cases:
 
-* **Types never meet.**  There are numbers (IEEE doubles), strings (compared by their UTF-8 bytes) and booleans.  A number
-  is never equal to a string, and it is not *different* from one either: a constraint of one type is simply not satisfied
-  by a value of another.
+* **Types never meet.**  There are numbers, strings (compared by their UTF-8 bytes) and booleans.  A number is never equal
+  to a string, and it is not *different* from one either: a constraint of one type is simply not satisfied by a value of
+  another.
 * **Absent never satisfies.**  Also `!=` and `not in` need an attribute of that name and type.  Only `absent` asks for
   absence.
 * **What is not named is not looked at.**  Any JSON object is an event; only an attribute that a filter names, and that
   cannot be read, makes it a bad one.
-* **Nothing is rounded.**  An integer beyond 2^53 has no exact double; it is refused, not approximated.  Decimals are the
-  doubles that they are read as (`decimal`): 0.1 is the double nearest to it.
+* **No integer is rounded.**  Numbers are the integers from -2^63 to 2^64 - 1 and the IEEE doubles, compared by their exact
+  values: 2^53 + 1 is greater than 2^53 and equal to no double.  Integers beyond are refused, not approximated.  Decimals are
+  the doubles that they are read as (`decimal`): 0.1 is the double nearest to it.
 
 A list is of no type that a plain operator knows: it satisfies `exists` and no other of them.  `any OP` asks whether some
 element satisfies OP (`has` is `any =`); a value that is no list counts as a list of one, and an empty list satisfies none.
@@ -52,6 +53,8 @@ from mpi_match.operators import Type as Type
 
 MAX_EXACT_INTEGER = 2**53
 """The largest magnitude up to which every integer is an IEEE double."""
+LEAST_INTEGER, GREATEST_INTEGER = -(2**63), 2**64 - 1
+"""The integers that are numbers lie between these."""
 
 
 class ModelError(MpiMatchError, ValueError):
@@ -79,8 +82,10 @@ HAS = "has"
 """Another name of `any =`."""
 ANY_OPS: dict[str, Op] = {f"any {op.symbol}": op for op, record in OPERATORS.items() if record.has_any} | {HAS: Op.EQ}
 """Operators on elements, by the symbol that subscriptions use."""
-Value = float | str | bool
-"""A value after `value_of`: numbers are floats, whatever they were before."""
+RESIDUE_MASK = 0xFFFF
+"""Bits in which a residue (`split`) is kept: they lie between -1,024 and 1,024."""
+Value = float | int | str | bool
+"""A value after `value_of`: numbers are floats, whatever they were before, but for integers that no float equals."""
 Operand = Value | tuple[Value, ...] | None
 """One value; a tuple for operators that take two or a list of them; None for those that take none (`operators.Takes`)."""
 Attribute = Value | tuple[Value, ...]
@@ -103,9 +108,9 @@ def is_null(raw: object) -> bool:
 def value_of(raw: object) -> tuple[Type, Value]:
     """Type and canonical form of a Python value: `(Type.NUMBER, float)`, `(Type.STRING, str)`, `(Type.BOOLEAN, bool)`.
 
-    A value of another type than Python's own is what it stands for (`plain`).  Raises ModelError for an integer beyond 2^53,
-    a fraction or a wider float that no double equals, a string that is not Unicode text (a lone surrogate), and any other
-    type.
+    An integer that no float equals stays an int.  A value of another type than Python's own is what it stands for (`plain`).
+    Raises ModelError for an integer below -2^63 or above 2^64 - 1, a fraction or a wider float that no double equals, a
+    string that is not Unicode text (a lone surrogate), and any other type.
     """
     kind = type(raw)
     if kind is str:
@@ -120,16 +125,33 @@ def value_of(raw: object) -> tuple[Type, Value]:
     if kind is bool:
         return Type.BOOLEAN, raw  # type: ignore[return-value]
     if kind is int:
-        if not -MAX_EXACT_INTEGER <= raw <= MAX_EXACT_INTEGER:  # type: ignore[operator]
+        if -MAX_EXACT_INTEGER <= raw <= MAX_EXACT_INTEGER:  # type: ignore[operator]
+            return Type.NUMBER, float(raw)  # type: ignore[arg-type]
+        if not LEAST_INTEGER <= raw <= GREATEST_INTEGER:  # type: ignore[operator]
             shown = raw if abs(raw) < 2**128 else f"of {raw.bit_length():,} bits"  # type: ignore[arg-type, attr-defined]
-            raise ModelError(f"the integer {shown} is beyond 2^53 and has no exact double; send it as a string")
-        return Type.NUMBER, float(raw)  # type: ignore[arg-type]
+            raise ModelError(f"the integer {shown} is not between -2^63 and 2^64 - 1; send it as a string")
+        return Type.NUMBER, joined(*split(raw))  # type: ignore[arg-type]
     if isinstance(raw, Unread):
         raise ModelError(raw.reason)
     found = plain(raw)
     if type(found) not in (str, float, bool, int):
         raise ModelError(f"a value must be a number, a string or a boolean, found {describe(raw)}")
     return value_of(found)
+
+
+def split(number: float) -> tuple[float, int]:
+    """The double nearest to a number, ties to even, and the residue: the number minus that double, 0 for a float.
+
+    Pairs are ordered as the numbers are.
+    """
+    nearest = float(number)
+    return nearest, 0 if type(number) is float else int(number) - int(nearest)
+
+
+def joined(nearest: float, residue: int) -> float:
+    """The number of a double and a residue (`split`), of which the low 16 bits count: an int where no double equals it."""
+    signed = (residue & RESIDUE_MASK ^ 0x8000) - 0x8000
+    return int(nearest) + signed if signed else nearest
 
 
 def plain(raw: object) -> object:
@@ -238,12 +260,15 @@ def number_of_digits(raw: Decimal) -> int | float:
 
 
 def _exact_double(raw: numbers.Real) -> float:
-    """The double equal to a fraction, or to a float of another width."""
+    """The double, or else the integer, equal to a fraction or to a float of another width."""
     try:
         value = float(raw)
     except OverflowError:
         value = math.inf
     if value != raw and raw == raw:  # NaN is unequal to itself, and accepted
+        whole = int(raw)  # type: ignore[call-overload]
+        if whole == raw:
+            return whole  # type: ignore[no-any-return]
         raise ModelError(f"a {type(raw).__name__} that has no exact double is not rounded; send a float, or a string")
     return value
 
@@ -388,6 +413,8 @@ def _coordinates(raw: Iterable[object], what: str) -> list[float]:
         type_, value = value_of(item)
         if type_ is not Type.NUMBER or not math.isfinite(value):  # type: ignore[arg-type]
             raise ModelError(f"the coordinates of {what} must be finite numbers, found {describe(item)}")
+        if type(value) is int:
+            raise ModelError(f"the coordinates of {what} are doubles, and no double equals {value}; round it")
         found.append(value)
     return found  # type: ignore[return-value]
 
@@ -500,7 +527,8 @@ def make_event(attributes: Mapping[str, object], location: object = None, id_: o
 def satisfies(value: Attribute | None, wanted: Constraint) -> bool:
     """Does an attribute's value satisfy a constraint on its name?  `value` is None when the event has no such attribute.
 
-    Both sides are canonical (`attribute_of`, `constraint`): numbers are floats, strings are text, lists are tuples.
+    Both sides are canonical (`attribute_of`, `constraint`): strings are text, lists are tuples, numbers are compared by
+    their exact values, as Python compares floats and ints.
     """
     record = wanted.op.record
     if record.form is Form.ABSENT:

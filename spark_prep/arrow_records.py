@@ -9,7 +9,8 @@ unsigned ones they encode (the top bit is flipped).
     key_hi/lo     content key
     id, area      null where there is none; area is [x, y, r]
     size          number of constraints, so that counting them does not read them
-    constraints   name, kind (`type << 4 | op`), and the operands: `numbers` (booleans too), or `strings`
+    constraints   name, kind (`type << 4 | op`), and the operands: `numbers` (booleans too), or `strings`; `residues` of the
+                  numbers (`model.split`), which may be null if all are 0
     reason        why the row is bad, null when it is not; then file, block, position (see `sources`), and the row as text
 """
 
@@ -22,17 +23,21 @@ import numpy as np
 import pyarrow as pa
 
 from mpi_match.arrays.csr import Array, offsets_of
+from mpi_match.arrays.exact import RESIDUE, exact, nearest_doubles, residues
 from mpi_match.model import Type
 from mpi_match.table.kinds import KIND_SHIFT
 from mpi_match.table.subscriptions import Subscriptions
 
-_CONSTRAINT_SCHEMA = "name: binary, kind: tinyint, numbers: array<double>, strings: array<binary>"
+_CONSTRAINT_SCHEMA = "name: binary, kind: tinyint, numbers: array<double>, strings: array<binary>, residues: array<smallint>"
 REJECT_SCHEMA = "reason string, file string, block bigint, position bigint, row string"
 _KEYED = "interface binary, key_hi bigint, key_lo bigint, id binary, area array<double>, size int"
 RECORDS_SCHEMA = f"rows int, {_KEYED}, constraints array<struct<{_CONSTRAINT_SCHEMA}>>, {REJECT_SCHEMA}"
 
 _CONSTRAINT = pa.struct(
-    [("name", pa.binary()), ("kind", pa.int8()), ("numbers", pa.list_(pa.float64())), ("strings", pa.list_(pa.binary()))]
+    [
+        *(("name", pa.binary()), ("kind", pa.int8()), ("numbers", pa.list_(pa.float64()))),
+        *(("strings", pa.list_(pa.binary())), ("residues", pa.list_(pa.int16()))),
+    ]
 )
 _FILTER = pa.schema(
     [
@@ -49,6 +54,7 @@ REJECT_ARROW = pa.schema(
     [("reason", pa.string()), ("file", pa.string()), ("block", pa.int64()), ("position", pa.int64()), ("row", pa.string())]
 )
 ARROW = pa.schema([pa.field("rows", pa.int32()), *_FILTER, *REJECT_ARROW])
+_RESIDUES = _CONSTRAINT.field("residues").type
 _TOP_BIT = np.uint64(1 << 63)
 
 
@@ -107,12 +113,15 @@ def _constraints(subscriptions: Subscriptions) -> pa.Array:
     textual = subscriptions.kind >> KIND_SHIFT == Type.STRING
     n_operands = np.diff(subscriptions.operand_offsets)
     is_text = np.repeat(textual, n_operands)
-    numbers = _lists(offsets_of(np.where(textual, 0, n_operands)), pa.array(subscriptions.number[~is_text]))
+    numeric, number = offsets_of(np.where(textual, 0, n_operands)), subscriptions.number[~is_text]
+    numbers = _lists(numeric, pa.array(nearest_doubles(number)))
+    has_residues = number.dtype == np.complex128
+    of_numbers = _lists(numeric, pa.array(residues(number))) if has_residues else pa.nulls(len(textual), _RESIDUES)
     texts = pa.array(subscriptions.strings, pa.binary()).take(pa.array(subscriptions.string[is_text]))
     strings = _lists(offsets_of(np.where(textual, n_operands, 0)), texts)
     names = pa.array(subscriptions.names, pa.binary()).take(pa.array(subscriptions.name))
     return pa.StructArray.from_arrays(
-        [names, pa.array(subscriptions.kind.view(np.int8)), numbers, strings], fields=list(_CONSTRAINT)
+        [names, pa.array(subscriptions.kind.view(np.int8)), numbers, strings, of_numbers], fields=list(_CONSTRAINT)
     )
 
 
@@ -134,7 +143,7 @@ class ConstraintColumns(NamedTuple):
 
     @classmethod
     def of(cls, batches: Iterable[pa.RecordBatch]) -> ConstraintColumns:
-        """From rows of filter, name, kind, numbers and strings, in any order."""
+        """From rows of filter, name, kind, numbers, strings and residues, in any order."""
         names, strings = _Pool(), _Pool()
         columns = [_columns(batch, names, strings) for batch in batches]
         name, kind, n_operands, number, string, filter_id = (np.concatenate(column) for column in zip(*columns, strict=True))
@@ -173,5 +182,10 @@ def _columns(batch: pa.RecordBatch, names: _Pool, strings: _Pool) -> tuple[Array
     number, string = np.zeros(len(is_text)), np.full(len(is_text), -1, np.int64)
     number[~is_text] = batch["numbers"].flatten().to_numpy(zero_copy_only=False)
     string[is_text] = strings.add(batch["strings"].flatten())
+    if batch["residues"].null_count < len(batch):
+        residue = np.zeros(len(is_text), RESIDUE)
+        there = np.repeat(batch["residues"].is_valid().to_numpy(zero_copy_only=False), n_numbers + n_strings)
+        residue[~is_text & there] = batch["residues"].flatten().to_numpy(zero_copy_only=False)
+        number = exact(number, residue)
     kind = batch["kind"].to_numpy().astype(np.uint8)
     return names.add(batch["name"]), kind, n_numbers + n_strings, number, string, batch["filter"].to_numpy()

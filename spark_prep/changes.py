@@ -150,7 +150,7 @@ def _added(found: pa.Table, taken: list[int]) -> Table:
     lists, areas = rows["constraints"].combine_chunks(), rows["area"].combine_chunks()
     size: Array = np.diff(lists.offsets.to_numpy()).astype(np.int64)
     each = lists.flatten()
-    fields = {name: each.field(name) for name in ("name", "kind", "numbers", "strings")}
+    fields = {name: each.field(name) for name in ("name", "kind", "numbers", "strings", "residues")}
     owner = pa.array(np.repeat(np.arange(len(taken)), size))
     vocabulary, constraints = encode(*ConstraintColumns.of([pa.RecordBatch.from_pydict({"filter": owner, **fields})]))
     columns = FilterColumns.of(size, np.zeros(len(taken), np.int64), areas_of(areas), rows["id"].to_pylist())

@@ -77,7 +77,7 @@ def compile_subscriptions(
         source = _source(spark, inputs, options, sources.read)
         subscriptions.check_columns(source.columns)
         records = held.keep(subscriptions.parse(_spread(spark, source)))
-        n_rows, n_filters, n_constraints, n_bad, presence = _totals(records)
+        n_rows, n_filters, n_constraints, n_bad, presence, residues = _totals(records)
         table_writer.check_size(n_filters)
         bad_rows.settle(records, source, n_rows, n_bad, options.strict)
         if not n_filters:
@@ -92,7 +92,7 @@ def compile_subscriptions(
         named = []
         if n_constraints:
             rows = subscriptions.constraints(numbered)
-            named = table_writer.write_constraints(rows, cut, parts.files, presence=presence)
+            named = table_writer.write_constraints(rows, cut, parts.files, presence=presence, with_residues=residues)
         filed = table_writer.write_filters(numbered, ranges, parts.files)
         written = [*named, *filed]
         if not named:
@@ -325,12 +325,13 @@ def _spread(spark: SparkSession, source: RowSource) -> DataFrame:
     return source.rows.repartition(4 * cores) if source.rows.rdd.getNumPartitions() < cores else source.rows
 
 
-def _totals(records: DataFrame) -> tuple[int, int, int, int, bool]:
-    """Rows read, filters, constraints and bad rows; and does any constraint only ask for presence?"""
+def _totals(records: DataFrame) -> tuple[int, int, int, int, bool, bool]:
+    """Rows read, filters, constraints and bad rows; does any constraint only ask for presence; has any operand a residue?"""
     presence = F.max(F.exists("constraints", lambda each: each["kind"] == int(KIND_OF_PRESENCE)))
-    row = records.agg(F.sum("rows"), F.count("interface"), F.sum("size"), F.count("reason"), presence).first()
-    rows, filters, constraints, bad, asks = row or (0, 0, 0, 0, False)
-    return rows or 0, filters, constraints or 0, bad, bool(asks)
+    residues = F.max(F.exists("constraints", lambda each: each["residues"].isNotNull()))
+    row = records.agg(F.sum("rows"), F.count("interface"), F.sum("size"), F.count("reason"), presence, residues).first()
+    rows, filters, constraints, bad, asks, has = row or (0, 0, 0, 0, False, False)
+    return rows or 0, filters, constraints or 0, bad, bool(asks), bool(has)
 
 
 def _agree(written: list[WrittenPart], expected: int, what: str) -> None:

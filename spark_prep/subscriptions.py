@@ -122,9 +122,9 @@ def numbered(ordered: DataFrame, ranges: dict[int, FilterRange]) -> DataFrame:
 
 
 def constraints(numbered: DataFrame) -> DataFrame:
-    """One row for each constraint: filter, name, kind, numbers, strings."""
+    """One row for each constraint: filter, name, kind, numbers, strings, residues."""
     return numbered.select("filter", F.explode("constraints").alias("c")).select(
-        "filter", "c.name", "c.kind", "c.numbers", "c.strings"
+        "filter", "c.name", "c.kind", "c.numbers", "c.strings", "c.residues"
     )
 
 

@@ -67,22 +67,25 @@ def _write_filters(table: pa.Table, range_: FilterRange, files: PartFiles) -> Wr
     return files.write("filters", len(table), len(own), arrays)
 
 
-def write_constraints(constraints: DataFrame, partitions: int, files: PartFiles, *, presence: bool) -> list[WrittenPart]:
-    """Constraint parts of rows of filter, name, kind, numbers and strings (`subscriptions.constraints`).
+def write_constraints(
+    constraints: DataFrame, partitions: int, files: PartFiles, *, presence: bool, with_residues: bool
+) -> list[WrittenPart]:
+    """Constraint parts of rows as of `subscriptions.constraints`.
 
-    `presence`: some of them only ask for presence, and all parts have the arrays of such rows, which are joined.
+    `presence`: some of them only ask for presence, and all parts have the arrays of such rows, which are joined;
+    `with_residues`: likewise, some operands are integers that no double equals.
     """
 
     def write(batches: Iterator[pa.RecordBatch], files: PartFiles) -> Iterator[WrittenPart]:
         if held := list(batches):
-            yield _write_constraints(held, files, presence)
+            yield _write_constraints(held, files, presence, with_residues)
 
     return write_parts(constraints.repartitionByRange(partitions, "name"), write, files)
 
 
-def _write_constraints(batches: list[pa.RecordBatch], files: PartFiles, presence: bool) -> WrittenPart:
+def _write_constraints(batches: list[pa.RecordBatch], files: PartFiles, presence: bool, with_residues: bool) -> WrittenPart:
     vocabulary, rows = encode(*ConstraintColumns.of(batches))
-    arrays = (*vocabulary_arrays(vocabulary), *constraint_arrays(rows, presence=presence))
+    arrays = (*vocabulary_arrays(vocabulary, with_residues=with_residues), *constraint_arrays(rows, presence=presence))
     return files.write("constraints", len(rows), vocabulary.n_names, arrays)
 
 

@@ -15,15 +15,15 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import numpy as np
 
 from mpi_match.arrays.csr import Array
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 
 
 READERS = 4
@@ -35,40 +35,52 @@ def n_readers(most: int = READERS) -> int:
     return min(most, len(os.sched_getaffinity(0)))
 
 
-class Reading(Protocol[T_co]):
-    """A read that has begun."""
+class _Done(Generic[T]):
+    """A future that is done at once; making the locks of a `Future` takes longer than a short read."""
+
+    def __init__(self, do: Callable[..., T], *arguments: Any) -> None:
+        self._error: Exception | None = None
+        self._found: T | None = None
+        try:
+            self._found = do(*arguments)
+        except Exception as error:
+            self._error = error
 
     def done(self) -> bool:
-        """True when `result` need not wait."""
-        ...
+        """Yes."""
+        return True
 
-    def result(self) -> T_co:
+    def result(self) -> T:
         """The result.  Raises what the call raised."""
-        ...
+        if self._error is not None:
+            raise self._error
+        return cast(T, self._found)
 
 
-class ReadWorkers(Protocol):
-    """Executors that read batches."""
+class AtOnce:
+    """An executor that runs a submitted call at once, in the submitting thread."""
 
-    def submit(self, do: Callable[..., T], /, *arguments: object) -> Reading[T]:
+    def __init__(self, n_threads: int = 0) -> None:
+        """The number is ignored."""
+
+    def submit(self, do: Callable[..., T], *arguments: Any) -> _Done[T]:
         """See `concurrent.futures.Executor.submit`."""
-        ...
+        return _Done(do, *arguments)
 
     def shutdown(self, *, cancel_futures: bool = False) -> None:
-        """See `concurrent.futures.Executor.shutdown`."""
-        ...
+        """There is nothing to end."""
 
 
-MakeWorkers = Callable[[int], ReadWorkers]
-"""Makes an executor with a number of threads."""
+Workers = ThreadPoolExecutor | AtOnce
+"""Executors that read batches."""
 
 
 class ReadAhead(Generic[T]):
     """Reads batches ahead: `workers` call `read(batch)` in the order of `want`; a context manager, which shuts them down."""
 
-    def __init__(self, read: Callable[[int], T], workers: ReadWorkers) -> None:
+    def __init__(self, read: Callable[[int], T], workers: Workers) -> None:
         self._read, self._workers = read, workers
-        self._ready: dict[int, Reading[T]] = {}
+        self._ready: dict[int, Future[T] | _Done[T]] = {}
 
     def __enter__(self) -> ReadAhead[T]:
         return self

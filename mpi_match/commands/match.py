@@ -24,7 +24,6 @@ from mpi_match.changes.changes import Changes
 from mpi_match.changes.live_table import Refusal
 from mpi_match.changes.log import ChangeLog
 from mpi_match.changes.stream import ChangeStream
-from mpi_match.cluster.at_once.writing import WriteAtOnce
 from mpi_match.commands.scan_ahead import Progress, ahead_of_cpu, ahead_of_gpu, scanned_ahead
 from mpi_match.compute.compile_parts import Part, compile_ahead
 from mpi_match.engines import Engine, compile_s, open_engine
@@ -36,10 +35,10 @@ from mpi_match.ingest.batches.scan_columns import ColumnScanner
 from mpi_match.ingest.batches.unnamed import names_in_files, none_named, unread_directories
 from mpi_match.ingest.columns.python import needed_names
 from mpi_match.ingest.files.blocks import LINE_FEED, read_blocks
+from mpi_match.ingest.files.csv import compile_csv
 from mpi_match.ingest.files.line_pass import compile_count
 from mpi_match.ingest.json.event_scanner import EventQueue, EventScanner, LineScanner, ScannedEvents, SharedScanner
 from mpi_match.ingest.json.subscription_scanner import read_subscriptions
-from mpi_match.ingest.rows.formats import lines_format
 from mpi_match.ingest.rows.judge import (
     EventForm,
     Reject,
@@ -52,11 +51,11 @@ from mpi_match.ingest.rows.judge import (
 )
 from mpi_match.ingest.rows.packed_files import is_packed
 from mpi_match.ingest.rows.reject_log import RejectLog
-from mpi_match.ingest.rows.row_files import are_columnar, event_files, is_plain, row_files
+from mpi_match.ingest.rows.row_files import are_columnar, event_files, is_csv, is_plain, row_files
 from mpi_match.matches.file import MatchesWriter
 from mpi_match.matches.json_lines import LinesOut, LineWriter, compile_lines
 from mpi_match.matches.matches import Matches
-from mpi_match.matches.write_behind import WriteBehind, Writing
+from mpi_match.matches.write_behind import WriteAtOnce, WriteBehind
 from mpi_match.model import ModelError
 from mpi_match.storage import check_output
 from mpi_match.table.table import Table
@@ -173,8 +172,8 @@ def match_rows(
                 compile_lines()
             if are_columnar(files):
                 return nullcontext(_columns(files, vocabulary, options).scan_files(log))
-            for format_ in set(map(lines_format, files)):
-                format_.compile()
+            if any(map(is_csv, files)):
+                compile_csv()
             lines = line_scanner(engine, vocabulary, options)
             if isinstance(lines, RowKeeper) or not all(map(is_plain, files)):
                 return _scanned(files, options.form, lines, log, progress)
@@ -352,7 +351,7 @@ def _writer(
     return MatchesWriter(output, n_ids, labels, answers_in(options), with_event_ids=options.form.id is not None)
 
 
-def _written(output: Path | None, writer: MatchesWriter | LinesOut) -> Writing[Answered]:
+def _written(output: Path | None, writer: MatchesWriter | LinesOut) -> WriteBehind[Answered] | WriteAtOnce[Answered]:
     """To a file in a thread; standard output may take nothing for ever, and a signal ends that only in the main thread."""
 
     def write(found: Answered) -> None:

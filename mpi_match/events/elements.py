@@ -9,11 +9,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of, take_ranges
+from mpi_match.arrays.exact import values_of
 from mpi_match.arrays.strings import Strings
 from mpi_match.events.lists import ListColumns
 from mpi_match.model import Type, Value
@@ -27,7 +28,7 @@ class Elements(NamedTuple):
 
     attribute              i64[k]   the attribute, ascending
     base                   i64[k]   index into the attributes with virtual names
-    type, number, string   [k]      as in `ListColumns`
+    type, number, string   [k]      as in `ListColumns`, but `number` is exact (`arrays.exact`)
     """
 
     attribute: Array
@@ -44,11 +45,13 @@ class Elements(NamedTuple):
         """One element as a value of the model."""
         if self.type[row] == Type.STRING:
             return strings[int(self.string[row])].decode()
-        return bool(self.number[row]) if self.type[row] == Type.BOOLEAN else float(self.number[row])
+        return bool(self.number[row]) if self.type[row] == Type.BOOLEAN else values_of(self.number[row : row + 1])[0]
 
 
 def elements_of(base: Array, type_: Array, number: Array, string: Array, lists: ListColumns | None) -> Elements:
-    """The elements of attributes; `base` is -1 for those without virtual names, the others are columns of `Events`."""
+    """The elements of attributes; `base` is -1 for those without virtual names, the others are columns of `Events`, `number`
+    exact.
+    """
     attribute = np.flatnonzero(base >= 0)
     is_list = type_[attribute] == Type.LIST
     if lists is None or not is_list.any():
@@ -62,7 +65,7 @@ def elements_of(base: Array, type_: Array, number: Array, string: Array, lists: 
         at = np.where(in_list, within, len(lists.type) + owner)
         columns = (
             np.append(of_list, of_attribute)[at]
-            for of_list, of_attribute in ((lists.type, type_), (lists.number, number), (lists.string, string))
+            for of_list, of_attribute in ((lists.type, type_), (lists.numbers, number), (lists.string, string))
         )
         found = Elements(owner, base[owner], *columns)
     return found.take(np.flatnonzero((found.type != Type.NUMBER) | ~np.isnan(found.number)))
@@ -82,8 +85,7 @@ def element_attributes(vocabulary: Vocabulary, elements: Elements, strings: Stri
 def _atoms(bases: Sequence[ElementNames], elements: Elements, strings: Strings) -> tuple[Array, Array, Array]:
     """Atoms that one element decides, each once for an attribute."""
     is_text = elements.type == Type.STRING
-    bits = np.where(is_text, elements.string, (elements.number + 0.0).view(np.uint64))
-    _, value = np.unique(bits, return_inverse=True)
+    _, value = np.unique(np.where(is_text, elements.string, elements.number + 0.0), return_inverse=True)
     key = (elements.base * 4 + elements.type) * (len(value) + 1) + value
     _, first, place = np.unique(key, return_index=True, return_inverse=True)
     distinct = elements.take(first)
@@ -109,7 +111,7 @@ def _per_list(bases: Sequence[ElementNames], elements: Elements, strings: String
         values: dict[Type, set[Value]] = {}
         for row in range(start, stop):
             values.setdefault(Type(int(some.type[row])), set()).add(some.value(row, strings))
-        numbers = sorted(float(value) for value in values.get(Type.NUMBER, ()))
+        numbers: list[Any] = sorted(values.get(Type.NUMBER, ()))
         for name_id, low, high in base.between:
             at = bisect_left(numbers, low)
             if at < len(numbers) and numbers[at] <= high:

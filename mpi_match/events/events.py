@@ -12,9 +12,9 @@ from mpi_match.arrays.csr import Array, offsets_of, place_of, take_ranges
 from mpi_match.arrays.strings import Strings
 from mpi_match.events.batch import REJECTED, EventBatch, within
 from mpi_match.events.elements import element_attributes, elements_of
-from mpi_match.events.lists import ListColumns, ListsBuilder, Values
+from mpi_match.events.lists import ListColumns, ListsBuilder, Values, exact_numbers, value_of
 from mpi_match.humanize import plural
-from mpi_match.model import Attribute, Event, ModelError, Type, Value
+from mpi_match.model import Attribute, Event, ModelError, Type
 from mpi_match.table.vocabulary import Vocabulary
 
 _NOTHING = Event({})
@@ -27,8 +27,9 @@ class Events:
     offsets         i64[n + 1]  attributes of each event
     name            u32[m]      index into `names`
     type            u8[m]       a `model.Type`
-    number          f64[m]      value of a number; 0 or 1 for a boolean; else 0
-    string          u32[m]      index into `strings` for a string, into `lists` for a list, else 0
+    number          f64[m]      value of a number, or the double nearest to it; 0 or 1 for a boolean; else 0
+    string          u32[m]      index into `strings` for a string, into `lists` for a list; of a number the residue modulo
+                                2^16 (`model.split`), 0 for all that are doubles; else 0
     names, strings  Strings     distinct, in any order
     location        f64[n, 2]   x and y; NaN for an event without one; None when no event has one
     ids             Strings[n]  the publisher's own name for each event; None when events have none
@@ -111,18 +112,13 @@ class Events:
             if self.type[k] == Type.LIST and self.lists is not None:
                 at, of = int(self.string[k]), self.lists
                 rows = range(int(of.offsets[at]), int(of.offsets[at + 1]))
-                value: Attribute = tuple(self._value(int(of.type[j]), float(of.number[j]), int(of.string[j])) for j in rows)
+                value: Attribute = tuple(value_of(of, j, self.strings) for j in rows)
             else:
-                value = self._value(int(self.type[k]), float(self.number[k]), int(self.string[k]))
+                value = value_of(self, k, self.strings)
             values[self.names[int(self.name[k])].decode()] = value
         located = self.location is not None and not np.isnan(self.location[i, 0])
         point = (float(self.location[i, 0]), float(self.location[i, 1])) if located and self.location is not None else None
         return Event(values, point, self.ids[i].decode() if self.ids is not None and self.ids[i] else None)
-
-    def _value(self, type_: int, number: float, string: int) -> Value:
-        if type_ == Type.STRING:
-            return self.strings[string].decode()
-        return bool(number) if type_ == Type.BOOLEAN else number
 
     def __getitem__(self, events: slice) -> Events:
         """Events `start` to `stop`, sharing names, strings and lists."""
@@ -175,7 +171,8 @@ class Events:
             count = plural(self.left_out[unread[0]], "event")
             raise ModelError(f"the attribute {unread[0]!r}, which filters name, cannot be read in {count}")
         known = vocabulary.name_ids(self.names) if len(self.names) else np.array([-1])
-        name, type_, number, string = known[self.name], self.type, self.number, self.string
+        name, type_, string = known[self.name], self.type, self.string
+        number = exact_numbers(type_, self.number, string)
         event: Array = np.repeat(np.arange(self.n_events, dtype=np.uint32), np.diff(self.offsets))
         of_elements, virtual = self._encode_elements(vocabulary, event)
         if known.min() < 0:
@@ -183,7 +180,7 @@ class Events:
             name, type_, number, string, event = (column[keep] for column in (name, type_, number, string, event))
         code = vocabulary.number_codes(name, number)
         boolean = np.flatnonzero(type_ == Type.BOOLEAN)
-        code[boolean] = vocabulary.segment(Type.BOOLEAN)[0][name[boolean]] + number[boolean].astype(np.int64)
+        code[boolean] = vocabulary.segment(Type.BOOLEAN)[0][name[boolean]] + number[boolean].real.astype(np.int64)
         textual = np.flatnonzero(type_ == Type.STRING)
         codes, atoms, pair = self._encode_strings(vocabulary, name[textual], string[textual])
         code[textual] = codes[pair]
@@ -211,7 +208,7 @@ class Events:
         base = np.array([bases.get(name, -1) for name in self.names] or [-1], np.int64)[self.name] if bases else None
         if base is None or not np.any(base >= 0):
             return event[:0], np.zeros(0, vocabulary.packed_dtype)
-        elements = elements_of(base, self.type, self.number, self.string, self.lists)
+        elements = elements_of(base, self.type, exact_numbers(self.type, self.number, self.string), self.string, self.lists)
         attribute, name, code = element_attributes(vocabulary, elements, self.strings)
         return event[attribute], vocabulary.pack(name, code)
 

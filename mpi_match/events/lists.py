@@ -4,11 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
 from mpi_match.arrays.csr import Array, ArraySource, offsets_of
-from mpi_match.model import Type, Value
+from mpi_match.arrays.exact import exact
+from mpi_match.arrays.strings import Strings
+from mpi_match.model import RESIDUE_MASK, Type, Value, joined, split
+
+
+class ValueColumns(Protocol):
+    """The columns of `Events` that are those of values."""
+
+    @property
+    def type(self) -> Array: ...
+
+    @property
+    def number(self) -> Array: ...
+
+    @property
+    def string(self) -> Array: ...
+
+
+def exact_numbers(type_: Array, number: Array, string: Array) -> Array:
+    """The exact array (`arrays.exact`) of columns as in `Events`: numbers, 0 and 1 of booleans, 0 of others."""
+    return exact(number, np.where(type_ == Type.NUMBER, string, 0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,6 +38,7 @@ class ListColumns:
 
     offsets                 i64[l + 1]         elements of each list
     type, number, string    u8, f64, u32 [k]   of each element, as the columns of `Events` are of an attribute
+    numbers                 exact[k]           of type NUMBER, as in `Events`
     """
 
     offsets: Array
@@ -26,6 +48,10 @@ class ListColumns:
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
+
+    @property
+    def numbers(self) -> Array:
+        return exact_numbers(self.type, self.number, self.string)
 
     def arrays(self) -> Iterator[tuple[str, Array]]:
         """Every column with the name of its dataset in a file."""
@@ -44,6 +70,16 @@ class ListColumns:
         columns = (("type", np.uint8), ("number", np.float64), ("string", np.uint32))
         joined = (np.concatenate([np.zeros(0, dtype), *(getattr(p, name) for p in parts)]) for name, dtype in columns)
         return cls(offsets_of(lengths), *joined)
+
+
+def value_of(columns: ValueColumns, row: int, strings: Strings) -> Value:
+    """The value of a row of columns as in `Events`, no list, as the model has it."""
+    number, string = float(columns.number[row]), int(columns.string[row])
+    if columns.type[row] == Type.STRING:
+        return strings[string].decode()
+    if columns.type[row] == Type.BOOLEAN:
+        return bool(number)
+    return joined(number, string)
 
 
 @dataclass
@@ -66,7 +102,8 @@ class Values:
         if isinstance(value, str):
             self.append(Type.STRING, 0.0, self.strings.setdefault(value, len(self.strings)))
         else:
-            self.append(Type.BOOLEAN if type(value) is bool else Type.NUMBER, value, 0)
+            nearest, residue = split(value)
+            self.append(Type.BOOLEAN if type(value) is bool else Type.NUMBER, nearest, residue & RESIDUE_MASK)
 
     def columns(self) -> dict[str, Array]:
         """The columns `type`, `number` and `string`."""

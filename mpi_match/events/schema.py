@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from mpi_match.arrays.csr import owners
+from mpi_match.arrays.csr import Array, owners
+from mpi_match.arrays.exact import RESIDUE, are_split
 from mpi_match.model import Type
 from mpi_match.storage.schema import (
     F8,
@@ -44,7 +45,9 @@ def _are_points(name: str, content: Content) -> Fault:
 
 
 def _are_values(content: Content) -> Fault:
-    """Unused fields are 0: a string or list has no number, and all other types have no string."""
+    """Unused fields are 0: a string or list has no number, a boolean no string; and a number has the residue of an integer
+    in place of a string.
+    """
     arrays = content.arrays
     for group in ("events", "lists"):
         if f"{group}/type" not in arrays:
@@ -53,13 +56,19 @@ def _are_values(content: Content) -> Fault:
         has_number, is_boolean = np.isin(type_, (Type.NUMBER, Type.BOOLEAN)), type_ == Type.BOOLEAN
         if np.any(number[~has_number] != 0) or not np.isin(number[is_boolean], (0, 1)).all():
             return f"{group}/number holds a value that the attribute's type does not have"
-        if np.any(string[has_number] != 0):
-            return f"{group}/string holds a number that is none of the strings"
+        if np.any(string[is_boolean] != 0) or not _are_residues(number, string, type_ == Type.NUMBER):
+            return f"{group}/string holds a number that is none of the strings, and no residue"
         for indexed, pool_ in ((Type.STRING, "strings"), (Type.LIST, "lists")):
             used = string[type_ == indexed]
             if len(used) and int(used.max()) >= content.sizes.get(pool_, 0):
                 return f"{group}/string holds a number that is none of the {pool_}"
     return None
+
+
+def _are_residues(number: Array, string: Array, is_number: Array) -> bool:
+    """Has every number in `string` the residue, modulo 2^16, of an integer with that nearest double?"""
+    some = np.flatnonzero(is_number & (string != 0))
+    return bool((string[some] < 2**16).all() and are_split(number[some], string[some].astype(RESIDUE)).all())
 
 
 def _names_are_distinct(content: Content) -> Fault:

@@ -29,7 +29,7 @@ import numpy as np
 from mpi_match.arrays.csr import Array, are_bounds, ascends_within
 from mpi_match.arrays.strings import Strings, is_utf8
 
-U1, U2, U4, U8, I8, F8, TEXT = "|u1", "<u2", "<u4", "<u8", "<i8", "<f8", "S"
+U1, U2, U4, U8, I2, I8, F8, TEXT = "|u1", "<u2", "<u4", "<u8", "<i2", "<i8", "<f8", "S"
 """Types of columns; TEXT is a string of any fixed length."""
 _DIGEST = re.compile("[0-9a-f]{64}")
 

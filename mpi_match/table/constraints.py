@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of, owners, take_ranges
+from mpi_match.arrays.exact import values_of
 from mpi_match.arrays.strings import Strings, sort_distinct
 from mpi_match.model import Constraint, Op, Operand, Type
 from mpi_match.operators import Form
@@ -181,7 +182,8 @@ class Constraints:
         def value(code: int) -> float | str | bool:
             index = (code - int(vocabulary.segment(type_)[0][name])) // 2
             if type_ is Type.NUMBER:
-                return float(vocabulary.numbers[vocabulary.number_offsets[name] + index])
+                at = int(vocabulary.number_offsets[name]) + index
+                return values_of(vocabulary.numbers[at : at + 1])[0]
             if type_ is Type.STRING:
                 return vocabulary.strings[int(vocabulary.string_offsets[name]) + index].decode()
             return bool(code - int(vocabulary.segment(type_)[0][name]))
@@ -277,7 +279,7 @@ def encode(
     for rows in _blocks(n_rows):
         where, _, _, (numeric, _, _) = sorts_of(rows)
         numbers.append(np.unique(number[where][numeric] + 0.0))
-    values = _distinct(numbers, np.float64)
+    values = _distinct(numbers, number.dtype)
 
     # first the rank of every operand among all of its sort, then its rank among those of its name
     code = np.empty(n_operands, CODE)
@@ -315,7 +317,7 @@ def encode(
     for rows in _blocks(n_rows):
         boolean = np.flatnonzero(kind[rows] >> KIND_SHIFT == Type.BOOLEAN)
         place = operand_offsets[rows][boolean]
-        code[place] = first_boolean[name[rows][boolean]] + number[place].astype(np.int64)
+        code[place] = first_boolean[name[rows][boolean]] + number[place].real.astype(np.int64)
 
     set_offsets, set_code_offsets, set_codes, listed, set_index = _sets(n_names, name, kind, operand_offsets, code)
     lo, hi = _intervals(vocabulary, name, kind, operand_offsets, code)
@@ -369,7 +371,7 @@ class _Pairs:
         return place - self._offsets[name]
 
 
-def _distinct(parts: list[Array], dtype: type) -> Array:
+def _distinct(parts: list[Array], dtype: Any) -> Array:
     """The distinct values of all parts, ascending."""
     return np.unique(np.concatenate([np.empty(0, dtype), *parts]))
 

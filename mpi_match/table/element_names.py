@@ -45,7 +45,7 @@ class ElementNames:
         elif not isinstance(operand, tuple):
             self.judged.append((name_id, name.op, name.type, operand))
         elif record.form is Form.WITHIN and name.type is Type.NUMBER and not any(record.excludes):
-            self.between.append((name_id, float(operand[0]), float(operand[1])))
+            self.between.append((name_id, operand[0], operand[1]))  # type: ignore[arg-type]
         elif record.form is Form.OUT_OF_LIST:
             self.not_in.append((name_id, name.type, frozenset(operand)))
         elif record.form is Form.IN_LIST:

@@ -10,10 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
+
 from mpi_match.arrays.csr import Array, ArraySource
+from mpi_match.arrays.exact import exact, nearest_doubles, residues
 from mpi_match.arrays.strings import Strings
 from mpi_match.storage.schema import (
     F8,
+    I2,
     I8,
     U1,
     U4,
@@ -42,6 +46,8 @@ from mpi_match.table.validate import (
     lists_are_operands,
     names_are_names,
     numbers_are_plain,
+    numbers_are_sorted,
+    residues_are_residues,
     rows_are_sorted,
     rows_say_what_operators_can,
     sizes_add_up,
@@ -60,7 +66,8 @@ TABLE = Schema(
     columns=(
         *pool("names", "names", are_sorted, names_are_names),
         Dataset("numbers/name_offsets", I8, ("names + 1",), (is_csr("numbers"),)),
-        Dataset("numbers/values", F8, ("numbers",), (numbers_are_plain, ascends_in("numbers/name_offsets"))),
+        Dataset("numbers/values", F8, ("numbers",), (numbers_are_plain, numbers_are_sorted)),
+        Dataset("numbers/residues", I2, ("numbers",), (residues_are_residues,), optional=True),
         Dataset("strings/name_offsets", I8, ("names + 1",), (is_csr("strings"),)),
         *pool("strings", "strings", are_sorted_in("strings/name_offsets")),
         Dataset("atoms/name_offsets", I8, ("names + 1",), (is_csr("atoms"),)),
@@ -101,10 +108,15 @@ OUTLINE = replace(TABLE, rules=())
 """The same for columns that are read without the others: their rules refer only to their own group."""
 
 
-def vocabulary_arrays(v: Vocabulary) -> Iterator[tuple[str, Array]]:
-    """Datasets of a vocabulary (also of a range of names: a part)."""
+def vocabulary_arrays(v: Vocabulary, *, with_residues: bool = False) -> Iterator[tuple[str, Array]]:
+    """Datasets of a vocabulary (also of a range of names: a part).
+
+    Residues are left out if no number has one, unless they are wanted for the sake of other ranges.
+    """
     yield from v.names.named("names")
-    yield from (("numbers/name_offsets", v.number_offsets), ("numbers/values", v.numbers))
+    yield from (("numbers/name_offsets", v.number_offsets), ("numbers/values", nearest_doubles(v.numbers)))
+    if with_residues or v.numbers.dtype == np.complex128:
+        yield "numbers/residues", residues(v.numbers)
     yield "strings/name_offsets", v.string_offsets
     yield from v.strings.named("strings")
     yield from (("atoms/name_offsets", v.atom_offsets), ("atoms/op", v.atom_op))
@@ -137,12 +149,18 @@ def label_arrays(labels: Strings) -> Iterator[tuple[str, Array]]:
     yield from labels.named("interfaces")
 
 
+def exact_numbers(reader: ArraySource) -> Array:
+    """The numeric operands as an exact array (`arrays.exact`)."""
+    values = reader.array("numbers/values")
+    return exact(values, reader.array("numbers/residues")) if "numbers/residues" in reader else values
+
+
 def read_vocabulary(reader: ArraySource) -> Vocabulary:
     """Only the vocabulary of a table file: all that encoding events needs."""
     return Vocabulary(
         names=Strings.read(reader, "names"),
         number_offsets=reader.array("numbers/name_offsets"),
-        numbers=reader.array("numbers/values"),
+        numbers=exact_numbers(reader),
         string_offsets=reader.array("strings/name_offsets"),
         strings=Strings.read(reader, "strings"),
         atom_offsets=reader.array("atoms/name_offsets"),

@@ -19,6 +19,7 @@ from functools import cached_property
 import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of, owners, sums
+from mpi_match.arrays.exact import nearest_doubles, of_values, residues
 from mpi_match.model import Filter, Type
 from mpi_match.operators import Form
 from mpi_match.table.kinds import kind_of
@@ -46,7 +47,7 @@ class Subscriptions:
     kind                     u8[c]       see `kinds`
     operand_offsets          i64[c + 1]  operands of each constraint: none, one, low and high, the values of a list,
                                          or a prefix and its `prefix_bound`
-    number                   f64[k]      the operand when it is a number (a boolean is 0 or 1)
+    number                   exact[k]    the operand when it is a number (a boolean is 0 or 1), see `arrays.exact`
     string                   i64[k]      index into `strings` when it is a string, else -1
     """
 
@@ -136,8 +137,12 @@ class Subscriptions:
         operand_offsets = self.operand_offsets[rows.start : rows.stop + 1]
         operands = slice(int(operand_offsets[0]), int(operand_offsets[-1]))
         place = np.arange(operands.start, operands.stop) - operand_offsets[:-1][owners(operand_offsets)]
-        number = (self.number[operands] + 0.0).view(np.uint64)
-        operand = _mix(_mix(number ^ salt) + strings[self.string[operands]] + place.astype(np.uint64))
+        exact = self.number[operands]
+        number = (nearest_doubles(exact) + 0.0).view(np.uint64)
+        operand = _mix(number ^ salt) + strings[self.string[operands]] + place.astype(np.uint64)
+        if exact.dtype == np.complex128:
+            operand += residues(exact).astype(np.int64).view(np.uint64) << np.uint64(32)
+        operand = _mix(operand)
         constraint = names[self.name[rows]] + _mix(self.kind[rows].astype(np.uint64) + salt)
         constraint += sums(operand, operand_offsets - operands.start)
         key = sums(_mix(constraint), constraint_offsets - rows.start)
@@ -223,6 +228,6 @@ class SubscriptionsBuilder:
             name=np.array(self._name, np.int64),
             kind=np.array(self._kind, np.uint8),
             operand_offsets=offsets_of(np.array(self._n_operands, np.int64)),
-            number=np.array(self._number, np.float64),
+            number=of_values(self._number),
             string=np.array(self._string, np.int64),
         )

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from mpi_match.arrays.csr import Array, ascends_within, first_rows, offsets_of, owners, take_ranges
+from mpi_match.arrays.exact import are_split, exact
 from mpi_match.arrays.strings import Strings
 from mpi_match.model import ModelError, Op, Type
 from mpi_match.operators import Form
@@ -106,6 +107,25 @@ def numbers_are_plain(name: str, content: Content) -> Fault:
     if np.isnan(values).any() or np.signbit(values[values == 0]).any():
         return "holds NaN or -0.0"
     return None
+
+
+def numbers_are_sorted(name: str, content: Content) -> Fault:
+    """Sorted by their exact values, and distinct, within each name."""
+    numbers, residue = content.arrays[name], content.arrays.get("numbers/residues")
+    if residue is not None:
+        numbers = exact(numbers, residue)
+    if ascends_within(content.arrays["numbers/name_offsets"], numbers[:-1] < numbers[1:]):
+        return None
+    return "is not sorted, or not distinct, within the lists of numbers/name_offsets"
+
+
+def residues_are_residues(name: str, content: Content) -> Fault:
+    """Each is that of an integer whose nearest double is the number; some is not 0."""
+    residue = content.arrays[name]
+    if not residue.any():
+        return "holds no residue, so it must not be there"
+    is_right = are_split(content.arrays["numbers/values"], residue)
+    return None if is_right.all() else "holds what is no residue of an integer with the nearest double numbers/values"
 
 
 def atoms_are_sorted(name: str, content: Content) -> Fault:

@@ -15,7 +15,8 @@ so a tag never collides with an attribute, and all virtual names of an attribute
                                     are two different ones
 
 NaN is no element that counts.  An operand is text, or numbers as big-endian doubles (booleans 0 or 1); in a list of texts
-each has its length, four bytes big-endian, before it.
+each has its length, four bytes big-endian, before it.  An integer that no double equals is the nearest double and, behind
+it, a NaN with the residue (`model.split`) in its lowest 16 bits.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from mpi_match.arrays.strings import Strings
-from mpi_match.model import Constraint, ModelError, Op, Operand, Type, Value, constraint
+from mpi_match.model import RESIDUE_MASK, Constraint, ModelError, Op, Operand, Type, Value, constraint, joined, split
 from mpi_match.operators import OPERATORS, Form, Takes
 
 MARK = b"\xff"
@@ -41,6 +42,8 @@ _TYPES = {letter: type_ for type_, letter in TYPE_LETTERS.items()}
 _OF_BOOLEANS = {ATOM_FORMS[op] for op in _EXTREMES if op in ATOM_FORMS}
 """Forms with an operand that other types than booleans do not have."""
 _ATOMS = {form: op for op, form in ATOM_FORMS.items()}
+RESIDUE_WORD = 0x7FF80000_00000000
+"""The NaN behind a double, to which the residue modulo 2^16 is added."""
 
 
 class VirtualName(NamedTuple):
@@ -154,7 +157,10 @@ def shown(name: bytes) -> str:
 
 def operand_bytes(value: Value) -> bytes:
     """An operand, or an element of a list, as it stands in an atom's name."""
-    return value.encode() if isinstance(value, str) else struct.pack(">d", value)
+    if isinstance(value, str):
+        return value.encode()
+    nearest, residue = split(value)
+    return struct.pack(">d", nearest) + (struct.pack(">Q", RESIDUE_WORD | residue & RESIDUE_MASK) if residue else b"")
 
 
 def _values(type_: Type, rest: bytes, listed: bool) -> tuple[Value, ...]:
@@ -162,12 +168,22 @@ def _values(type_: Type, rest: bytes, listed: bool) -> tuple[Value, ...]:
     try:
         if type_ is Type.STRING:
             return tuple(each.decode() for each in (_texts(rest) if listed else [rest]))
-        numbers = [number for (number,) in struct.iter_unpack(">d", rest)]
+        numbers = _numbers(rest)
     except (struct.error, UnicodeDecodeError) as error:
         raise ModelError(f"the operand of a virtual name cannot be read: {error}") from None
     if type_ is Type.BOOLEAN and not set(numbers) <= {0.0, 1.0}:
         raise ModelError("a boolean in a virtual name is 0 or 1")
     return tuple(bool(number) if type_ is Type.BOOLEAN else number for number in numbers)
+
+
+def _numbers(rest: bytes) -> list[float]:
+    found: list[float] = []
+    for (word,) in struct.iter_unpack(">Q", rest):
+        if word & ~RESIDUE_MASK == RESIDUE_WORD and found and abs(found[-1]) <= 2.0**64:
+            found[-1] = joined(found[-1], word)
+        else:
+            found += struct.unpack(">d", word.to_bytes(8))
+    return found
 
 
 def _texts(rest: bytes) -> list[bytes]:

@@ -42,6 +42,7 @@ from typing import Any
 import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of, owners, smallest_unsigned
+from mpi_match.arrays.exact import residues
 from mpi_match.arrays.strings import Strings
 from mpi_match.model import is_left_out
 from mpi_match.operators import OPERATORS, Anchor, Form, Op, Type
@@ -65,7 +66,7 @@ class Vocabulary:
     """Names, operands and atoms of a table.  Everything is sorted; offsets are per name (CSR, i64[n_names + 1]).
 
     names                          Strings[n_names], by bytes; virtual ones, which no text is less than, at the end
-    number_offsets, numbers        f64: distinct numeric operands of each name, ascending
+    number_offsets, numbers        exact (`arrays.exact`): distinct numeric operands of each name, ascending
     string_offsets, strings        Strings: distinct string operands of each name (and bounds of prefixes), by bytes
     atom_offsets, atom_op, atoms   u8, Strings: distinct atoms of each name, operator and operand, by (op, bytes)
     """
@@ -192,10 +193,11 @@ class Vocabulary:
     def _arrays(self) -> tuple[Array, ...]:
         pools = [(s.offsets, s.data) for s in (self.names, self.strings, self.atoms)]
         flat = [array for pool in pools for array in pool]
-        return (*flat, self.number_offsets, self.numbers, self.string_offsets, self.atom_offsets, self.atom_op)
+        numbers = (self.numbers,) if self.numbers.dtype == np.float64 else (self.numbers.real, residues(self.numbers))
+        return (*flat, self.number_offsets, *numbers, self.string_offsets, self.atom_offsets, self.atom_op)
 
     def number_codes(self, name: Array, value: Array) -> Array:
-        """Codes i64[k] of numbers f64[k] on names i64[k]."""
+        """Codes i64[k] of numbers, exact[k] (`arrays.exact`), on names i64[k]."""
         if not len(self.numbers):
             return np.isnan(value).astype(np.int64)
         if self._classes is not None:
@@ -217,8 +219,8 @@ class Vocabulary:
     def _classes(self) -> tuple[Array, Array] | None:
         """For names that share most of their operands: all distinct operands, and the codes that they give on every name.
 
-        `values` f64[d] cuts the line into 2d + 1 classes (numbered as codes are), and NaN is one more; `codes` u32[n_names *
-        (2d + 2)] is the code of each class on each name.  One binary search in `values` then serves all names, and
+        `values` exact[d] cuts the line into 2d + 1 classes (numbered as codes are), and NaN is one more; `codes` u32[n_names
+        * (2d + 2)] is the code of each class on each name.  One binary search in `values` then serves all names, and
         attributes need not be grouped by name.  None where `codes` would be large.
         """
         values, rank = np.unique(self.numbers, return_inverse=True)

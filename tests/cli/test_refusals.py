@@ -134,11 +134,11 @@ def test_integers_of_thousands_of_digits_are_bad_values() -> None:
     line = '{"interface": 1, "constraints": [["a", "=", ' + "9" * 5000 + "]]}"
     with pytest.raises(model.ModelError, match="an integer of thousands of digits"):
         judge.subscription_filters(judge.parse_json(line))
-    with pytest.raises(model.ModelError, match="beyond 2\\^53"):
+    with pytest.raises(model.ModelError, match="not between -2\\^63 and"):
         model.value_of(10**5000)
 
 
-@pytest.mark.parametrize("raw", [Fraction(1, 3), Fraction(2**53 + 1), Fraction(10**400), np.longdouble("4.1")], ids=str)
+@pytest.mark.parametrize("raw", [Fraction(1, 3), Fraction(2**54 + 1, 2), np.longdouble("4.1")], ids=str)
 def test_no_number_is_rounded(raw: object) -> None:
     with pytest.raises(model.ModelError, match="that has no exact double is not rounded"):
         model.value_of(raw)

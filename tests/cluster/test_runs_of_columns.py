@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ pq = pytest.importorskip("pyarrow.parquet")
 FORM = EventForm(("p.x", "p.y"))
 WORDS = ("--location", "p.x,p.y", "--engine", "counting")
 SUBSCRIPTIONS: list[dict[str, Any]] = [
-    {"interface": "warm", "constraints": [["temp", ">", 20]]},
+    {"interface": "warm", "constraints": [["temp", ">", 20], ["temp", "!=", 2**53 + 1]]},
     {"interface": "near", "constraints": [], "area": [0, 0, 5]},
     {"interface": "text", "constraints": [["city", "contains", "o"], ["wind", "absent"]]},
 ]
@@ -31,7 +32,7 @@ def rows_of(n: int) -> list[dict[str, Any]]:
     generator = random.Random(7)
     return [
         {
-            "temp": generator.choice([None, 7, 25, 2**53 + 1]),
+            "temp": generator.choice([None, Decimal(7), Decimal(25), Decimal(2**53 + 1), Decimal(2**64)]),
             "city": generator.choice([None, "Rome", "Milan", "Oslo"]),
             "p": generator.choice([None, {"x": 3.0, "y": 4.0}, {"x": 9.0, "y": 9.0}, {"x": 1.0, "y": None}]),
             "wind": generator.choice([None, 1.5]),
@@ -77,5 +78,5 @@ def test_any_feed_gives_the_same_bytes(options: str, inputs: Path, tmp_path: Pat
     assert (tmp_path / "m.h5").read_bytes() == (inputs / "matches.h5").read_bytes()
     mpi_match("verify", *files_in(inputs), "--matches", tmp_path / "m.h5", *WORDS[:2], "--sample", 0)
     lines = (tmp_path / "bad.jsonl").read_text().splitlines()
-    bad = [i for i, row in enumerate(rows_of(200)) if row["temp"] == 2**53 + 1 or (row["p"] or {"y": 0})["y"] is None]
+    bad = [i for i, row in enumerate(rows_of(200)) if row["temp"] == 2**64 or (row["p"] or {"y": 0})["y"] is None]
     assert len(lines) == len(bad) > 50

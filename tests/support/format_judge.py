@@ -19,7 +19,7 @@ import h5py
 import numpy as np
 
 BLOCK_EVENTS = 65_536
-TYPES = {"|u1", "<u2", "<u4", "<u8", "<i8", "<f8"}
+TYPES = {"|u1", "<u2", "<u4", "<u8", "<i2", "<i8", "<f8"}
 OPS_OF_TYPE = {0: (12, 13), 1: range(9), 2: (*range(8), 9, 10, 11), 3: (0, 1)}
 NUMBER, STRING, BOOLEAN, LIST, ANY = 1, 2, 3, 4, 0
 LETTERS = {b"n": NUMBER, b"s": STRING, b"b": BOOLEAN}
@@ -252,7 +252,7 @@ class TableContent(NamedTuple):
 
 
 TABLE_DATASETS = (
-    *("names/data", "names/offsets", "numbers/name_offsets", "numbers/values"),
+    *("names/data", "names/offsets", "numbers/name_offsets", "numbers/values", "numbers/residues"),
     *("strings/name_offsets", "strings/data", "strings/offsets"),
     *("atoms/name_offsets", "atoms/op", "atoms/data", "atoms/offsets"),
     *("constraints/name_offsets", "constraints/kind", "constraints/lo", "constraints/hi", "constraints/filter"),
@@ -271,7 +271,7 @@ def table(path: Path) -> TableContent:
         joined = {}
         for name in TABLE_DATASETS:
             pieces = [part.arrays[name] for part in parts if name in part.arrays]
-            if not pieces and name.startswith("presence/"):
+            if not pieces and name.startswith(("presence/", "numbers/residues")):
                 continue
             demand(pieces, f"no dataset {name}")
             demand(len({(piece.dtype.str, piece.shape[1:]) for piece in pieces}) == 1, f"the parts of {name} differ")
@@ -303,7 +303,7 @@ def _table(whole: Content, stated: Sequence[int] | None) -> TableContent:
         csr(offsets, total, f"{what} of names")
         return list(pairwise(offsets))
 
-    values = whole.column("numbers/values", "<f8", None)
+    values = _numbers(whole)
     numbers = [values[a:b] for a, b in per_name("numbers", len(values))]
     operands = whole.pool("strings", text=False)
     strings = [operands[a:b] for a, b in per_name("strings", len(operands))]
@@ -386,6 +386,16 @@ def _table(whole: Content, stated: Sequence[int] | None) -> TableContent:
     return TableContent(vocabulary, n_filters, len(labels), set(area_filter), interface, labels, sha.hexdigest())
 
 
+def _numbers(whole: Content) -> list[Any]:
+    """The numeric operands."""
+    values: list[Any] = whole.column("numbers/values", "<f8", None)
+    if "numbers/residues" not in whole.arrays:
+        return values
+    residues = whole.column("numbers/residues", "<i2", len(values))
+    demand(any(residues), "numbers/residues without one")
+    return [_number(nearest, residue) for nearest, residue in zip(values, residues, strict=True)]
+
+
 Virtual = tuple[bytes, bytes, int, list[Any]]
 """The parts of a virtual name: the attribute's name, form, type, and operands."""
 
@@ -406,7 +416,13 @@ def _virtual(name: bytes) -> Virtual:
         values, rest = [rest], b""
     if letter != b"s":
         demand(len(rest) % 8 == 0, "the numbers of a virtual name")
-        values, rest = [x for (x,) in struct.iter_unpack(">d", rest)], b""
+        for word, bits in zip(struct.iter_unpack(">d", rest), struct.iter_unpack(">Q", rest), strict=True):
+            if bits[0] >> 16 == 0x7FF800000000 and letter == b"n":
+                demand(values, "a residue without a number")
+                values[-1] = _number(values[-1], _signed(bits[0] & 0xFFFF), is_residue=True)
+            else:
+                values.append(word[0])
+        rest = b""
         demand(all(x == x and (x or math.copysign(1, x) > 0) for x in values), "a number of a virtual name")
     demand(not rest and all(is_text(text) for text in values if letter == b"s"), "the operand of a virtual name")
     demand(letter != b"b" or set(values) <= {0, 1}, "a boolean of a virtual name")
@@ -416,9 +432,24 @@ def _virtual(name: bytes) -> Virtual:
     return parts[1], form, LETTERS[letter], values
 
 
+def _number(nearest: float, residue: int, *, is_residue: bool = False) -> float:
+    """The number of a double and a residue: a double, or an integer that no double equals."""
+    if not residue and not is_residue:
+        return nearest
+    demand(residue and isinstance(nearest, float) and math.isfinite(nearest) and nearest == int(nearest), "a residue")
+    found = int(nearest) + residue
+    demand(-(2**63) <= found < 2**64 and float(found) == nearest, "a residue that is none")
+    return found
+
+
+def _signed(residue: int) -> int:
+    return residue - 2**16 if residue >= 2**15 else residue
+
+
 def _digest(whole: Content, pools: Sequence[str]) -> str:
     sha = hashlib.sha256()
-    numbers = ("numbers/name_offsets", "numbers/values", "strings/name_offsets", "atoms/name_offsets", "atoms/op")
+    residues = [name for name in ("numbers/residues",) if name in whole.arrays]
+    numbers = ("numbers/name_offsets", "numbers/values", *residues, "strings/name_offsets", "atoms/name_offsets", "atoms/op")
     for name in (*(f"{pool}/{part}" for pool in pools for part in ("offsets", "data")), *numbers):
         sha.update(whole.arrays[name].tobytes() + f"{len(whole.arrays[name])};".encode())
     return sha.hexdigest()
@@ -532,7 +563,7 @@ def _events(whole: Content, n: int, vocabulary: Vocabulary) -> None:
         csr(bounds, len(of_lists[0]), "lists")
         for kind, value, index in zip(*of_lists, strict=True):
             _is_value(kind, value, index, len(strings), 0)
-        elements = [(k, v, strings[i] if k == STRING else b"") for k, v, i in zip(*of_lists, strict=True)]
+        elements = [(k, _exact(k, v, i), strings[i] if k == STRING else b"") for k, v, i in zip(*of_lists, strict=True)]
         lists = [elements[a:b] for a, b in pairwise(bounds)]
         demand(all(len(each) <= 4096 for each in lists), "a long list")
     for kind, value, index in zip(type_, number, string, strict=True):
@@ -550,7 +581,12 @@ def _events(whole: Content, n: int, vocabulary: Vocabulary) -> None:
         whole.pool("left_out")
     is_coded = _vocabulary_of(whole) == vocabulary.digest
     values = [
-        (names[of], kind, value, strings[index] if kind == STRING else lists[index] if kind == LIST else b"")
+        (
+            names[of],
+            kind,
+            _exact(kind, value, index),
+            strings[index] if kind == STRING else lists[index] if kind == LIST else b"",
+        )
         for of, kind, value, index in zip(name, type_, number, string, strict=True)
     ]
     codes = [_encoded(vocabulary, values[a:b]) for a, b in pairwise(offsets)]
@@ -560,8 +596,14 @@ def _events(whole: Content, n: int, vocabulary: Vocabulary) -> None:
 def _is_value(kind: int, value: float, index: int, n_strings: int, n_lists: int) -> None:
     """Object unless these are the columns of a value."""
     demand(kind in (NUMBER, STRING, BOOLEAN) or (kind == LIST and n_lists), f"type {kind}")
-    demand(index < {STRING: n_strings, LIST: n_lists}.get(kind, 1), "a string or list that there is not")
+    demand(index < {STRING: n_strings, LIST: n_lists, NUMBER: 2**16}.get(kind, 1), "a string or list that there is not")
+    _exact(kind, value, index)
     demand(value == 0 or kind == NUMBER or (kind == BOOLEAN and value == 1), "a number that its type does not have")
+
+
+def _exact(kind: int, value: float, index: int) -> float:
+    """The value of a number, 0 or 1 of a boolean."""
+    return _number(value, _signed(index)) if kind == NUMBER else value
 
 
 def _columns(whole: Content, n: int, codes: list[list[tuple[int, int]]] | None, vocabulary: Vocabulary) -> None:

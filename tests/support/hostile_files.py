@@ -59,7 +59,7 @@ CHANGES: tuple[dict[str, Any], ...] = (
 
 
 def all_filters() -> list[Filter]:
-    """Ten filters: every type, nearly every operator, areas, ids, letters that are no ASCII."""
+    """Twelve filters: every type, nearly every operator, areas, ids, letters that are no ASCII."""
     return [
         *example_filters(),
         make_filter("caffè", [["città", "suffix", "ü"], ["temp", "not in", [20, -3.5]]], [0, 0, 5], "ü"),
@@ -68,14 +68,16 @@ def all_filters() -> list[Filter]:
         make_filter("desk", [["città", "<=", "Zürich"], ["temp", ">=", 20]], [3, 4, 0]),
         make_filter("tower", [["city", "<", "Rome"], ["città", "contains", "x"], ["temp", "<", 25]]),
         make_filter("tower", [["temp", "between", [-3.5, 25]], ["temp", "<=", 30], ["città", ">", "Mü"]]),
+        make_filter("tower", [["uid", "in", [2**53, 2**53 + 1, 2**64 - 1]], ["uid", "any =", 2**53 + 1]]),
+        make_filter("desk", [["uid", ">", -(2**63) + 1], ["uid", "any between", [2**53 - 1, 2**64 - 1]]]),
     ]
 
 
 def all_events() -> list[Event]:
-    """Nine events: every type, NaN, an empty one, names and strings that the table does not know, some places and ids."""
+    """Nine events: every type, NaN, integers that no double equals, an empty one, unknown names and strings, some places."""
     return [
-        make_event({"city": "Milano", "temp": 25}, [9, 45], "first"),
-        make_event({"city": "Milan", "temp": 31, "alarm": True}, [9.2, 45.5]),
+        make_event({"city": "Milano", "temp": 25, "uid": 2**53 + 1}, [9, 45], "first"),
+        make_event({"city": "Milan", "temp": 31, "alarm": True, "uid": [2**64 - 1, 7, -(2**63) + 1]}, [9.2, 45.5]),
         make_event({}),
         make_event({"città": "Mütür ü", "temp": 26.5, "other": "x"}, [3, 4], "ü"),
         make_event({"temp": float("nan"), "alarm": False, "city": "lala"}),
@@ -89,15 +91,33 @@ def all_events() -> list[Event]:
 def probes() -> list[Event]:
     """Events that tell the filters of a table apart: operands, what lies between them, and other types."""
     texts = ("", "A", "Bern", "Mi", "Milan", "Mj", "Mü", "Rome", "Turin", "Zürich", "la", "xü", "ü", "z")
-    values = (*texts, -4, -3.5, 0, 20, 22, 24.5, 25, 30, 31, float("nan"), float("inf"), True, False)
+    values = (
+        *texts,
+        -4,
+        -3.5,
+        0,
+        20,
+        22,
+        24.5,
+        25,
+        30,
+        31,
+        2**53,
+        2**53 + 1,
+        2**64 - 1,
+        float("nan"),
+        float("inf"),
+        True,
+        False,
+    )
     places = ([0, 0], [9.2, 45.5], [3, 4], None)
-    names = ("alarm", "city", "città", "temp")
+    names = ("alarm", "city", "città", "temp", "uid")
     return [
         make_event(
             {name: values[(5 * i + 7 * k) % len(values)] for k, name in enumerate(names) if (i + k) % 5}, places[i % 4]
         )
         for i in range(len(values))
-    ] + [make_event({name: value}) for name in ("city", "temp") for value in values[::3]]
+    ] + [make_event({name: value}) for name in ("city", "temp", "uid") for value in values[::3]]
 
 
 class Originals:

@@ -34,6 +34,8 @@ _INTEGERS = [
     2**64,
     -(2**63),
     -(2**63) - 1,
+    2**54 + 1,
+    -(2**63) + 1,
     10**30,
     10**400,
     123456789012345678,
@@ -86,7 +88,11 @@ def _constraint(generator: random.Random) -> list[Any]:
     type_ = generator.choice(types)
 
     def value() -> Any:
-        values = {"n": [0, 1, 2, 3, 0.5, -1, 100], "s": ["", "a", "ab", "abc", "b", "é", "xa", "日"], "b": [True, False]}
+        values = {
+            "n": [0, 1, 2, 3, 0.5, -1, 100, 2**53, 2**53 + 1, 2**64 - 1],
+            "s": ["", "a", "ab", "abc", "b", "é", "xa", "日"],
+            "b": [True, False],
+        }
         return generator.choice(values[type_])  # type: ignore[arg-type]
 
     name = generator.choice(NAMES)

@@ -32,7 +32,7 @@ def _filter(generator: random.Random) -> dict[str, Any]:
 
 
 def _number(generator: random.Random) -> float:
-    return generator.choice((0, -0.0, 1, 2**53, generator.randrange(50), generator.random()))
+    return generator.choice((0, -0.0, 1, 2**53, 2**53 + 1, 2**64 - 1, generator.randrange(50), generator.random()))
 
 
 def _constraint(generator: random.Random) -> list[Any]:

@@ -2,8 +2,8 @@
 
 Inputs drawn from all strings and all doubles never meet: nearly every answer would be empty, and an engine that finds
 nothing would pass.  So everything here comes from small pools of neighbouring values, where errors are likely: doubles one
-step apart, both infinities, ±2^53, strings that begin, end or contain one another, NUL, characters that UTF-8 and UTF-16
-sort differently, names that begin other names.
+step apart, both infinities, ±2^53, integers that share a nearest double, strings that begin, end or contain one another,
+NUL, characters that UTF-8 and UTF-16 sort differently, names that begin other names.
 
     events()                 any mixture of the pools; short events are common, and so are values of the wrong type
     events(aimed_at=...)     satisfies one of the given filters as far as possible, then is disturbed a little
@@ -46,6 +46,7 @@ NUMBERS = (
     *(0.0, -0.0, 1.0, -1.0, 0.5, 2.0, 5e-324, -5e-324),
     *(math.nextafter(1.0, 0.0), math.nextafter(1.0, 2.0), math.inf, -math.inf),
     *(2**53, 2**53 - 1, -(2**53), 1.7976931348623157e308),
+    *(2**53 + 1, 2.0**53 + 2, 2**63 - 1, 2.0**63, 2**63 + 1, 2**64 - 1, 2.0**64, -(2**63), -(2**63) + 1),
 )
 STRINGS = (
     *("", "a", "b", "ab", "ba", "aba", "abab", "abc", "b" * 9, "b" * 8 + "a"),

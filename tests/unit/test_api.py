@@ -157,9 +157,7 @@ def test_columns_keep_types_apart_and_nan_is_a_number() -> None:
     ("bad", "said"),
     [
         ({"a": [1, 2], "b": [1]}, "one length, found 'a': 2, 'b': 1"),
-        ({"a": np.array([0, 2**53 + 1])}, r"event 1: attribute 'a': the integer 9007199254740993 is beyond 2\^53"),
-        ({"a": np.array([0, 2**64 - 1], np.uint64)}, "event 1: attribute 'a': the integer 18446744073709551615 is beyond"),
-        ({"a": [0, -(2**53) - 1]}, "event 1: attribute 'a': the integer -9007199254740993"),
+        ({"a": [0, -(2**63) - 1]}, r"event 1: attribute 'a': the integer -9223372036854775809 is not between -2\^63 and"),
         ({"a": np.zeros((2, 2))}, "column 'a': a column has one dimension, found 2"),
         ({"a": [1, b"x"]}, "event 1: attribute 'a': a value must be .* found bytes"),
         ({"a": ["\ud800"]}, "event 0: attribute 'a': .*lone surrogate"),
@@ -189,7 +187,7 @@ def test_bad_locations_in_columns_are_refused(bad: dict[str, Any], said: str) ->
         api.make_events(bad, location=("x", "y"))
 
 
-ENTRIES = st.none() | st.booleans() | st.floats() | st.integers(-(2**53), 2**53) | st.text(max_size=3)
+ENTRIES = st.none() | st.booleans() | st.floats() | st.integers(-(2**63), 2**64 - 1) | st.text(max_size=3)
 
 
 @given(st.integers(0, 4).flatmap(lambda n: st.dictionaries(st.text(max_size=3), st.lists(ENTRIES, min_size=n, max_size=n))))
@@ -260,10 +258,9 @@ def test_nan_beside_nulls_is_a_number() -> None:
 
 def test_integers_beside_nulls_are_not_rounded() -> None:
     arrow = pytest.importorskip("pyarrow")
-    with pytest.raises(mpi_match.ModelError, match=r"event 1: attribute 'a': the integer 9007199254740993 is beyond 2\^53"):
-        api.make_batch(
-            api.make_table([{"interface": 1, "constraints": [["a", "exists"]]}]), {"a": arrow.array([None, 2**53 + 1])}
-        )
+    table = api.make_table([{"interface": i, "constraints": [["a", "=", 2**53 + i]]} for i in range(3)])
+    batch = api.make_batch(table, {"a": arrow.array([None, 2**53 + 1, 2**53])})
+    assert api.open_engine("counting", table).match(batch).labels(table.labels) == [[], ["1"], ["0"]]
     with pytest.raises(mpi_match.ModelError, match="the column 'a' is of type binary, which no attribute has"):
         api.make_events({"a": arrow.array([None, None, b"x"])})
 

@@ -49,6 +49,7 @@ _29, _32 = np.uint64(29), np.uint64(32)
     NAME_IDS,
     NAME_ROLES,
     NUMBERS,
+    NUMBER_RESIDUES,
     NUMBER_BOUNDS,
     BUCKET_FIRST,
     BUCKET_LOW,
@@ -67,13 +68,15 @@ _29, _32 = np.uint64(29), np.uint64(32)
     NODE_PARENTS,
     NODE_SHAPES,
     SCALARS,
-) = range(N_TABLES_SO_FAR, N_TABLES_SO_FAR + 25)
+) = range(N_TABLES_SO_FAR, N_TABLES_SO_FAR + 26)
 """Places in the table of addresses, behind those of numbers, atoms and elements, for v names, e entries, s string operands:
 
     NAME_SLOTS, NAME_HASHES        i64[slots]: entry, or NOT_FOUND; u64[e]
     NAME_BYTES, NAME_BOUNDS        u8, i64[e + 1]
     NAME_IDS, NAME_ROLES           i64[e]
-    NUMBERS, NUMBER_BOUNDS         f64, i64[v + 1]: as in the vocabulary
+    NUMBERS, NUMBER_RESIDUES       f64: nearest doubles and residues (`model.split`) of the operands in the vocabulary; the
+                                   latter empty where HAS_RESIDUES is 0
+    NUMBER_BOUNDS                  i64[v + 1]
     BUCKET_FIRST                   i64: the first operand of each bucket of each name, and the end of its last
     BUCKET_LOW, BUCKET_SCALE       f64[v]: a value is in bucket (value - low) * scale, or in the first or last
     STRING_SLOTS, STRING_HASHES    i64[slots]: operand, or NOT_FOUND; u64[s]
@@ -86,12 +89,12 @@ _29, _32 = np.uint64(29), np.uint64(32)
     STEP_SLOTS, NAME_STEPS, NODE_PARENTS  as `name_steps.step_tables` makes them
     NODE_SHAPES                    i64[e]: what is looked at of a value with this name: 0 for none, else IS_NAMED, HAS_MORE
     SCALARS                        u64: NAME_MASK, STRING_MASK, CODE_BITS, LOCATED, HAS_IDS, VOCABULARY_SIZE, STEP_MASK,
-                                   ALL_JUDGED
+                                   ALL_JUDGED, HAS_RESIDUES
 """
 TEXT_ELEMENT, NUMBER_ELEMENT, BOOLEAN_ELEMENT, N_ELEMENT_TYPES = range(4)
-NAME_MASK, STRING_MASK, CODE_BITS, LOCATED, HAS_IDS, VOCABULARY_SIZE, STEP_MASK, ALL_JUDGED = range(8)
+NAME_MASK, STRING_MASK, CODE_BITS, LOCATED, HAS_IDS, VOCABULARY_SIZE, STEP_MASK, ALL_JUDGED, HAS_RESIDUES = range(9)
 """Masks for numbers of slots; bits of a code in a packed attribute; 1 if the form names a location, an id; v; 1 if every
-line is flagged (`name_steps.MOST_POINTS`)."""
+line is flagged (`name_steps.MOST_POINTS`); 1 if some operand has a residue."""
 IS_NAMED, HAS_MORE = 1, 2
 """A value with this name is an attribute; names go on in an object there."""
 
@@ -148,7 +151,11 @@ def _tables_of(vocabulary: Vocabulary, form: EventForm) -> AddressTable:
     first = _bucket_first(vocabulary, low, scale)
     named = form.location is not None, form.id is not None
     masks = (len(name_slots) - 1, len(string_slots) - 1)
-    numbers = (vocabulary.numbers, vocabulary.number_offsets, first, low, scale)
+    has_residues = vocabulary.numbers.dtype == np.complex128
+    numbers = (
+        *(vocabulary.numbers.real, vocabulary.numbers.imag if has_residues else np.zeros(0)),
+        *(vocabulary.number_offsets, first, low, scale),
+    )
     texts = (string_slots, string_hashes, strings.data, strings.offsets, seeds, vocabulary.string_offsets)
     elements = _elements(vocabulary, entry, len(names))
     nodes = np.append(np.arange(n_attributes), np.arange(vocabulary.n_names, len(names)))
@@ -158,7 +165,8 @@ def _tables_of(vocabulary: Vocabulary, form: EventForm) -> AddressTable:
     shapes[[entry[name] for name in above]] |= HAS_MORE
     pointed = {} if all_judged else {name: entry[name] for name in (*above, *with_points) if b"." in name or name in above}
     steps = step_tables(names, nodes, pointed)
-    scalars = np.array([*masks, vocabulary.shift, *named, vocabulary.n_names, len(steps[0]) - 1, all_judged], np.uint64)
+    last = (len(steps[0]) - 1, all_judged, has_residues)
+    scalars = np.array([*masks, vocabulary.shift, *named, vocabulary.n_names, *last], np.uint64)
     columns = (name_slots, name_hashes, names.data, names.offsets, ids, roles, *numbers, *texts, *elements, *steps, shapes)
     records = np.full(len(names), NO_RECORD, np.int64)
     for base, record in of_elements.records.items():
@@ -204,12 +212,13 @@ def _seeds(n_names: int) -> Array:
 def _bucket_widths(vocabulary: Vocabulary) -> tuple[Array, Array]:
     """Least finite operand of each name, and buckets per unit; 0 and 0 if there are fewer than two, or all are equal."""
     low, scale = np.zeros(vocabulary.n_names), np.zeros(vocabulary.n_names)
-    finite = np.isfinite(vocabulary.numbers)
+    numbers = vocabulary.numbers.real
+    finite = np.isfinite(numbers)
     for n in np.flatnonzero(vocabulary.n_numbers > 1):
         rows = slice(int(vocabulary.number_offsets[n]), int(vocabulary.number_offsets[n + 1]))
-        operands = vocabulary.numbers[rows][finite[rows]]
+        operands = numbers[rows][finite[rows]]
         if len(operands) > 1:
-            with np.errstate(over="ignore"):
+            with np.errstate(over="ignore", divide="ignore"):
                 per_unit = len(operands) / (operands[-1] - operands[0])
             if np.isfinite(per_unit):
                 low[n], scale[n] = operands[0], per_unit
@@ -220,7 +229,7 @@ def _bucket_first(vocabulary: Vocabulary, low: Array, scale: Array) -> Array:
     """The first operand of each bucket; n operands have n buckets and the end of the last."""
     name = owners(vocabulary.number_offsets)
     with np.errstate(over="ignore", invalid="ignore"):
-        found = (vocabulary.numbers - low[name]) * scale[name]
+        found = (vocabulary.numbers.real - low[name]) * scale[name]
     bucket = np.where(found > 0.0, np.minimum(found, vocabulary.n_numbers[name] - 1), 0.0).astype(np.int64)
     n_in = np.bincount(vocabulary.number_offsets[name] + name + bucket, minlength=len(name) + vocabulary.n_names)
     return np.cumsum(n_in) - n_in
@@ -337,6 +346,12 @@ def find_element(data: int, start: int, stop: int, hash_: np.uint64, owner: int,
 
 
 @nested
+def signed_residue(residue: int) -> float:
+    """A residue that is kept modulo 2^16."""
+    return np.float64((residue ^ 0x8000) - 0x8000)
+
+
+@nested
 def operands_of_name(name: int, tables: int) -> tuple[int, int, int, int, float, float]:
     """What `code_among` has to know of a name."""
     bounds, buckets = constant_i64(tables, NUMBER_BOUNDS), constant_i64(tables, BUCKET_FIRST)
@@ -346,8 +361,8 @@ def operands_of_name(name: int, tables: int) -> tuple[int, int, int, int, float,
 
 
 @nested
-def code_among(value: float, operands: tuple[int, int, int, int, float, float]) -> int:
-    """Code of a number, not NaN, on a name with these operands."""
+def code_among(value: float, residue: float, operands: tuple[int, int, int, int, float, float], tables: int) -> int:
+    """Code of a number, not NaN, given as the nearest double and the residue, on a name with these operands."""
     numbers, first, last, buckets, low, scale = operands
     if first == last:
         return 0
@@ -359,14 +374,19 @@ def code_among(value: float, operands: tuple[int, int, int, int, float, float]) 
             left = middle + 1
         else:
             right = middle
-    found = left < last and load_f64(numbers, left) == value
-    return 2 * (left - first) + (1 if found else 0)
+    while left < last and load_f64(numbers, left) == value:
+        has_residues = load_u64(constant_i64(tables, SCALARS), HAS_RESIDUES) != np.uint64(0)
+        of_operand = load_f64(constant_i64(tables, NUMBER_RESIDUES), left) if has_residues else 0.0
+        if of_operand >= residue:
+            return 2 * (left - first) + (1 if of_operand == residue else 0)
+        left += 1
+    return 2 * (left - first)
 
 
 @nested
-def code_of_number(name: int, value: float, tables: int) -> int:
-    """Code of a number, not NaN, on a name."""
-    return code_among(value, operands_of_name(name, tables))
+def code_of_number(name: int, number: tuple[float, float], tables: int) -> int:
+    """Code of a number, not NaN, given as in `code_among`, on a name."""
+    return code_among(number[0], number[1], operands_of_name(name, tables), tables)
 
 
 @nested

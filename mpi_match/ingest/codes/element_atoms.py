@@ -14,6 +14,7 @@ behind those of the vocabulary in the order of their names:
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ import numpy as np
 from mpi_match.arrays.csr import Array, offsets_of
 from mpi_match.arrays.strings import Strings
 from mpi_match.ingest.codes.atoms import N_AUTOMATON_TABLES, NO_ATOM, NO_STATE, Tries
+from mpi_match.model import split
 from mpi_match.operators import Anchor, Form, Op, Type
 from mpi_match.table.virtual_names import GREATEST_FORM, LEAST_FORM, SOLE_FORM, VirtualName, forms_of, parse
 from mpi_match.table.vocabulary import Vocabulary
@@ -43,10 +45,11 @@ from mpi_match.table.vocabulary import Vocabulary
 
     RECORDS_OF_NAMES        i64[e]: of each entry of the names, its record, or NO_RECORD
     ELEMENT_RECORDS                 i64[r, RECORD_WORDS]
-    LISTED_NUMBERS          f64: numbers that lists of an attribute have, ascending, one attribute's after the other's
+    LISTED_NUMBERS          f64[·, 2]: numbers that lists of an attribute have, each as the nearest double and the residue
+                            (`model.split`), ascending, one attribute's after the other's
     IN_BOUNDS, IN_ATOMS     i64[k + 1], i64: of each listed value, the atoms of `in` that have it
     OUT_BOUNDS, OUT_ATOMS   i64[k + 1], i64: those of `not in`, ascending
-    BETWEEN_ATOMS           i64: atoms of `between`, with BETWEEN_LOW, BETWEEN_HIGH f64
+    BETWEEN_ATOMS           i64: atoms of `between`, with BETWEEN_LOW, BETWEEN_HIGH f64[·, 2], numbers likewise
 """
 NO_RECORD = -1
 (
@@ -121,7 +124,7 @@ class _Builder:
                 for atom, name in atoms:
                     record[IF_FALSE if name.operand() else IF_TRUE] = atom
             elif of.form is Form.WITHIN and kind.type is Type.NUMBER and not any(of.excludes):
-                self.between += [(atom, *map(float, name.operand())) for atom, name in atoms]  # type: ignore[arg-type,misc]
+                self.between += [(atom, *name.operand()) for atom, name in atoms]  # type: ignore[misc]
             elif of.form in (Form.IN_LIST, Form.OUT_OF_LIST):
                 is_out = of.form is Form.OUT_OF_LIST
                 listed[kind.type] += [(is_out, atom, name.operand()) for atom, name in atoms]  # type: ignore[misc]
@@ -133,7 +136,7 @@ class _Builder:
         record[LAST_BETWEEN] = len(self.between)
         found[True] += [(text, True, k) for text, k in self._listed(listed[Type.STRING], str.encode)]
         record[FIRST_NUMBER], record[FIRST_LISTED_NUMBER] = len(self.numbers), self.n_listed
-        self.numbers += [number for number, _ in self._listed(listed[Type.NUMBER], float)]
+        self.numbers += [number for number, _ in self._listed(listed[Type.NUMBER], operator.pos)]
         record[LAST_NUMBER] = len(self.numbers)
         for is_beginnings, place in ((False, TRIE_ROOT), (True, BEGINNINGS_ROOT)):
             if found[is_beginnings]:
@@ -162,13 +165,18 @@ class _Builder:
         first = int(np.count_nonzero(np.diff(self.vocabulary.atom_offsets)))
         columns = np.array(self.tries, np.int64).reshape(-1, 3)
         tries = Tries(self.n_tries - first, Strings.of(self.texts), columns[:, 0] - first, columns[:, 1] == 1, columns[:, 2])
-        atoms, low, high = np.array(self.between, np.float64).reshape(-1, 3).T
-        ranges = (atoms.astype(np.int64), low.copy(), high.copy())
+        atoms = np.array([atom for atom, _, _ in self.between], np.int64)
+        ranges = (atoms, *(_pairs([bounds[end] for bounds in self.between]) for end in (1, 2)))
         records = np.array(self.records, np.int64).reshape(-1, RECORD_WORDS)
-        tables = (records, np.array(self.numbers, np.float64), *self._of_listed(False), *self._of_listed(True), *ranges)
+        tables = (records, _pairs(self.numbers), *self._of_listed(False), *self._of_listed(True), *ranges)
         return ElementTables(
             tries, np.array(self.atom_names, np.int64), tables, {base: k for k, base in enumerate(bases)}, judged
         )
+
+
+def _pairs(numbers: list[float]) -> Array:
+    """f64[n, 2]: nearest doubles and residues."""
+    return np.array([split(number) for number in numbers], np.float64).reshape(-1, 2)
 
 
 def element_tables(vocabulary: Vocabulary) -> ElementTables:

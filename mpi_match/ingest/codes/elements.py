@@ -110,28 +110,39 @@ def add_text_element(data: int, start: int, stop: int, record: int, tables: int,
 
 
 @nested
-def add_number_element(value: float, record: int, tables: int, found: int) -> None:
-    """Add what a number, not NaN, satisfies as an element of the attribute with this record."""
+def _compared(number: tuple[float, float], numbers: int, i: int) -> int:
+    """-1, 0 or 1: is a number less than, equal to or greater than number i of f64[·, 2]?"""
+    nearest, residue = load_f64(numbers, 2 * i), load_f64(numbers, 2 * i + 1)
+    if number[0] != nearest:
+        return -1 if number[0] < nearest else 1
+    return -1 if number[1] < residue else 1 if number[1] > residue else 0
+
+
+@nested
+def add_number_element(number: tuple[float, float], record: int, tables: int, found: int) -> None:
+    """Add what a number, not NaN, given as the nearest double and the residue, satisfies as an element of the attribute with
+    this record.
+    """
     own, numbers = _record(record, tables), constant_i64(tables, LISTED_NUMBERS)
     first, last = load_i64(own, FIRST_NUMBER), load_i64(own, LAST_NUMBER)
     left, right = first, last
     while left < right:
         middle = (left + right) >> 1
-        if load_f64(numbers, middle) < value:
+        if _compared(number, numbers, middle) > 0:
             left = middle + 1
         else:
             right = middle
-    is_listed = left < last and load_f64(numbers, left) == value
+    is_listed = left < last and _compared(number, numbers, left) == 0
     listed = load_i64(own, FIRST_LISTED_NUMBER) + left - first if is_listed else NO_ATOM
     _add_listed(listed, load_i64(own, FIRST_NUMBER_OUT), load_i64(own, FIRST_NUMBER_OUT + 1), tables, found)
     low, high = constant_i64(tables, BETWEEN_LOW), constant_i64(tables, BETWEEN_HIGH)
     for i in range(load_i64(own, FIRST_BETWEEN), load_i64(own, LAST_BETWEEN)):
-        if load_f64(low, i) <= value <= load_f64(high, i):
+        if _compared(number, low, i) >= 0 and _compared(number, high, i) <= 0:
             add_atom(found, load_i64(constant_i64(tables, BETWEEN_ATOMS), i))
     for which in range(_N_EXTREMES):
         atom = load_i64(own, NUMBER_EXTREMES + which)
         if atom != NO_ATOM:
-            code = code_of_number(load_i64(constant_i64(tables, ATOM_NAMES), atom), value, tables)
+            code = code_of_number(load_i64(constant_i64(tables, ATOM_NAMES), atom), number, tables)
             _lower_or_raise(found, atom, which, code, 0)
 
 

@@ -17,9 +17,9 @@ from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.compute.memory import constant_i64, load_f64, load_u8, load_u64
 from mpi_match.model import MAX_EXACT_INTEGER
 
-NOT_READ, DECIMAL, INTEGER, LARGE_INTEGER = range(4)
-"""Kinds of numbers: no number, or left to another reader; with a fraction or an exponent; integers up to 2^53; integers
-beyond, which have digits but no value.
+NOT_READ, DECIMAL, INTEGER, LARGE_INTEGER, HUGE_INTEGER = range(5)
+"""Kinds of numbers: no number, or left to another reader; with a fraction or an exponent; integers up to 2^53; beyond, from
+-2^63 to 2^64 - 1, which may have a residue (`residue_at`); others, which have digits but no value.
 """
 
 LEAST_POWER, MOST_POWER = -342, 308
@@ -33,6 +33,9 @@ _HIDDEN = np.uint64(2**52)
 _LOW = np.uint64(0xFFFFFFFF)
 _FULL = np.uint64(2**64 - 1)
 _UNDECIDED = np.uint64(2**9 - 1)
+_LEAST = np.uint64(2**63)
+"""The magnitude of the least integer."""
+_TEN_19 = np.uint64(10**19)
 _0, _1, _2, _3, _10, _32 = (np.uint64(n) for n in (0, 1, 2, 3, 10, 32))
 
 
@@ -148,9 +151,28 @@ def _long_decimal(data: int, at: int, stop: int, power: int, tables: int) -> flo
     return value if is_exact or value == nearest(w + _1, power + left_out, tables) else np.nan
 
 
+@nested
+def _is_within(w: np.uint64, n_digits: int, first_digit: int, negative: bool) -> bool:
+    """Is an integer of n digits, which are w modulo 2^64, a number of the model?"""
+    if negative:
+        return bool(n_digits < 20 and w <= _LEAST)
+    return bool(n_digits < 20 or (n_digits == 20 and first_digit == 49 and w >= _TEN_19))
+
+
+@nested
+def residue_at(data: int, start: int, stop: int, value: float) -> float:
+    """The residue (`model.split`) of the integer data[start:stop], a LARGE_INTEGER with this value."""
+    negative, w = load_u8(data, start) == 45, _0
+    for i in range(start + 1 if negative else start, stop):
+        w = w * _10 + np.uint64(load_u8(data, i) - 48)
+    nearest = abs(value)
+    residue = np.int64(w - (np.uint64(nearest) if nearest < 18446744073709551616.0 else _0))
+    return np.float64(-residue if negative else residue)
+
+
 @jit
 def scan_number(data: int, at: int, tables: int) -> tuple[int, int, float]:
-    """The number at `at` of data u8: its end, its kind, its value (finite; never -0)."""
+    """The number at `at` of data u8: its end, its kind, its value (finite; never -0), or the double nearest to it."""
     negative = load_u8(data, at) == 45
     if negative:
         at += 1
@@ -191,7 +213,9 @@ def scan_number(data: int, at: int, tables: int) -> tuple[int, int, float]:
         power += -exponent if falling else exponent
     if is_integer:
         if n_digits > 16 or w > _EXACT:
-            return at, LARGE_INTEGER if n_digits <= _MOST_INTEGER_DIGITS else NOT_READ, 0.0
+            if _is_within(w, n_digits, load_u8(data, first), negative):
+                return at, LARGE_INTEGER, -np.float64(w) if negative else np.float64(w)
+            return at, HUGE_INTEGER if n_digits <= _MOST_INTEGER_DIGITS else NOT_READ, 0.0
         value = np.float64(np.int64(w))
         return at, INTEGER, -value if negative and w else value
     decimal = nearest(w, power, tables) if n_digits <= _MOST_DIGITS else _long_decimal(data, first, stop, power, tables)

@@ -1,6 +1,6 @@
 """Columns of Arrow as typed columns: of files, and of every library that has Arrow's PyCapsule interface.
 
-    int8 .. int64, uint8 .. uint64, half, float, double, decimal      numbers; an integer beyond 2^53 makes its row a bad one
+    int8 .. int64, uint8 .. uint64, half, float, double, decimal      numbers; a bad row if beyond all numbers
     bool                                                              booleans
     string, large_string, string_view                                 strings
     dictionary of these                                               as their entries, which are encoded once
@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mpi_match.arrays.csr import Array
+from mpi_match.arrays.exact import of_integers, of_values
 from mpi_match.arrays.strings import Strings
 from mpi_match.ingest.columns.arrow_lists import Path, array_at, is_any_list, leaves
 from mpi_match.ingest.columns.exact_integers import are_exact
@@ -32,7 +33,7 @@ from mpi_match.ingest.columns.python import refused_type
 from mpi_match.ingest.columns.typed import ColumnChunk, ListColumn, TypedColumn, Validity
 from mpi_match.ingest.rows.flatten import Names
 from mpi_match.ingest.rows.judge import EventForm, event_of_row
-from mpi_match.model import MAX_EXACT_INTEGER, ModelError, Type, number_of_digits
+from mpi_match.model import ModelError, Type, number_of_digits, value_of
 
 
 class NeededColumns(NamedTuple):
@@ -256,13 +257,10 @@ def _entries(array: pa.Array) -> tuple[TypedColumn, Array | None]:
         return TypedColumn(Type.STRING, _text(array)), None
     if types.is_decimal(type_):
         values, is_wrong = zip(*map(_decimal, array.to_pylist()), strict=True) if len(array) else ((), ())
-        return TypedColumn(Type.NUMBER, np.array(values, np.float64)), np.array(is_wrong, bool)
+        return TypedColumn(Type.NUMBER, of_values(values)), np.array(is_wrong, bool)
     numbers = _numbers(array)
     if types.is_integer(type_) and numbers.itemsize == 8:
-        if not are_exact(numbers):
-            beyond = (numbers > MAX_EXACT_INTEGER) | (numbers < -MAX_EXACT_INTEGER)
-            return TypedColumn(Type.NUMBER, numbers.astype(np.float64)), beyond & np.asarray(array.is_valid())
-        return TypedColumn(Type.NUMBER, numbers.view(np.int64)), None
+        return TypedColumn(Type.NUMBER, numbers.view(np.int64) if are_exact(numbers) else of_integers(numbers)), None
     return TypedColumn(Type.NUMBER, numbers.astype(np.float64, copy=False)), None
 
 
@@ -277,8 +275,7 @@ def _decimal(value: Decimal | None) -> tuple[float, bool]:
     if value is None:
         return 0.0, False
     try:
-        number = number_of_digits(value)
-        return float(number), abs(number) > MAX_EXACT_INTEGER and isinstance(number, int)
+        return value_of(number_of_digits(value))[1], False  # type: ignore[return-value]
     except ModelError:
         return 0.0, True
 

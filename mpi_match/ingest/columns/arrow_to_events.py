@@ -1,7 +1,7 @@
 """Rows of typed sources (Parquet, Arrow, DataFrames) as events with all their attributes, as event tables keep them.
 
-An attribute is a number, a string, a boolean, or a list of these.  A value that is none (an integer beyond
-2^53) makes its row a bad one where its column is *required*: filters name it, or it holds the location or the id.  It is
+An attribute is a number, a string, a boolean, or a list of these.  A value that is none (a decimal beyond the range of a
+double) makes its row a bad one where its column is *required*: filters name it, or it holds the location or the id.  It is
 left out elsewhere, as is a whole column of another type: nothing asks for it.  A decimal is the number that its digits would
 be in JSON: exact if it is whole, else rounded as `float` rounds it.
 """

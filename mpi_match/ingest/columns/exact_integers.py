@@ -1,4 +1,4 @@
-"""Whether the integers of a column are doubles, by all threads: one that is not makes its row a bad one."""
+"""Whether the integers of a column are doubles, by all threads: most are, and then need no residues (`arrays.exact`)."""
 
 from __future__ import annotations
 

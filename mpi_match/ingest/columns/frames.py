@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from mpi_match.arrays.exact import of_integers
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
 from mpi_match.ingest.columns.python import needed_names
@@ -150,7 +151,7 @@ def _are_places(n: int, x: TypedColumn, y: TypedColumn) -> bool:
 
 
 def _of_numbers(values: Any) -> TypedColumn | None:
-    """The column of an array of numbers or booleans; None for numbers that are not doubles."""
+    """The column of an array of numbers or booleans; None for floats wider than doubles."""
     validity = None
     if isinstance(values, np.ma.MaskedArray):
         validity, values = Validity(np.packbits(~np.ma.getmaskarray(values), bitorder="little"), 0), values.data
@@ -163,7 +164,8 @@ def _of_numbers(values: Any) -> TypedColumn | None:
     if array.dtype.kind in "iu" and array.itemsize == 8:
         from mpi_match.ingest.columns.exact_integers import are_exact  # loads Numba
 
-        return TypedColumn(Type.NUMBER, array.view(np.int64), None, validity) if are_exact(array) else None
+        numbers = array.view(np.int64) if are_exact(array) else of_integers(array)
+        return TypedColumn(Type.NUMBER, numbers, None, validity)
     return TypedColumn(Type.NUMBER, array.astype(np.float64, copy=False), None, validity)
 
 

@@ -177,15 +177,22 @@ class ColumnEncoder:
     _FIRST_BIT,
     _ATOM_OFFSETS,
     _ATOMS,
-    _HAS_INTEGERS,
+    _LAYOUT,
     _STEP_CODES,
     _FIRST_STEP,
     _LAST_STEP,
     _PLAN_WORDS,
 ) = range(15)
 """Words of a column in a plan: its type and name; addresses, or 0: its values, and offsets of strings; its index and the
-codes u32 of a dictionary's entries; its validity, with a first bit; the atoms of each entry; whether its
-numbers are i64; `_Steps`."""
+codes u32 of a dictionary's entries; its validity, with a first bit; the atoms of each entry; the layout of its
+numbers; `_Steps`."""
+DOUBLES, INTEGERS, PAIRS = range(3)
+"""Layouts of numbers: f64; i64; f64[·, 2], the nearest double and the residue (`arrays.exact`) of each."""
+
+
+def layout_of(column: TypedColumn) -> int:
+    """The layout of the numbers of a column."""
+    return PAIRS if column.has_residues else INTEGERS if column.has_integers else DOUBLES
 
 
 class _Steps(NamedTuple):
@@ -203,7 +210,7 @@ _NO_STEPS = _Steps(None)
 
 def _steps_of(vocabulary: Vocabulary, name: int) -> _Steps:
     """Those of a name."""
-    operands = vocabulary.numbers[int(vocabulary.number_offsets[name]) : int(vocabulary.number_offsets[name + 1])]
+    operands = vocabulary.numbers[int(vocabulary.number_offsets[name]) : int(vocabulary.number_offsets[name + 1])].real
     if not 0 < len(operands) <= _MOST_STEPS or max(-operands[0], operands[-1]) > _GREATEST_STEP:
         return _NO_STEPS
     if operands[-1] - operands[0] >= _MOST_STEPS - 1 or np.any(operands != np.floor(operands)):
@@ -248,7 +255,7 @@ class _Plan:
         bits, first_bit = column.validity or (None, 0)
         before = [self._address(array) for array in (values, offsets, column.indices, entry_codes, bits)]
         behind = [self._address(array) for array in atoms or (None, None)]
-        numbers = [int(column.has_integers), self._address(steps.codes), steps.first, steps.last]
+        numbers = [layout_of(column), self._address(steps.codes), steps.first, steps.last]
         self._words.append([int(column.type), name, *before, first_bit, *behind, *numbers])
         self.is_whole &= bits is None and atoms is None
 
@@ -348,23 +355,29 @@ def _write_codes(column: int, entries: int, start: int, n: int, tables: int, to:
             _put(to, j, _code_of(column, load_u32(entries, j) if entries != 0 else start + j, tables))
         return
     operands, values = operands_of_name(load_i64(column, _NAME), tables), load_i64(column, _VALUES)
-    of_nan, are_integers = 2 * (operands[2] - operands[1]) + 1, load_i64(column, _HAS_INTEGERS) != 0
+    of_nan, layout = 2 * (operands[2] - operands[1]) + 1, load_i64(column, _LAYOUT)
     by_step, first, last = load_i64(column, _STEP_CODES), load_i64(column, _FIRST_STEP), load_i64(column, _LAST_STEP)
-    if by_step != 0 and are_integers:
+    if by_step != 0 and layout == INTEGERS:
         for j in range(n):
             value = load_i64(values, load_u32(entries, j) if entries != 0 else start + j)
             step = min(max(value, first), last)
             _put(to, j, load_u32(by_step, 2 * (step - first) + int(step != value)))
         return
-    if by_step != 0:
+    if by_step != 0 and layout == DOUBLES:
         for j in range(n):
             number = load_f64(values, load_u32(entries, j) if entries != 0 else start + j)
             _put(to, j, load_u32(by_step, _step_of(number, first, last)) if number == number else of_nan)
         return
+    if layout == PAIRS:
+        for j in range(n):
+            i = load_u32(entries, j) if entries != 0 else start + j
+            number, residue = load_f64(values, 2 * i), load_f64(values, 2 * i + 1)
+            _put(to, j, code_among(number, residue, operands, tables) if number == number else of_nan)
+        return
     for j in range(n):
         i = load_u32(entries, j) if entries != 0 else start + j
-        number = np.float64(load_i64(values, i)) if are_integers else load_f64(values, i)
-        _put(to, j, code_among(number, operands) if number == number else of_nan)
+        number = np.float64(load_i64(values, i)) if layout == INTEGERS else load_f64(values, i)
+        _put(to, j, code_among(number, 0.0, operands, tables) if number == number else of_nan)
 
 
 @jit

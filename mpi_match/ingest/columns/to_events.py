@@ -12,6 +12,7 @@ from typing import cast
 import numpy as np
 
 from mpi_match.arrays.csr import Array
+from mpi_match.arrays.exact import nearest_doubles, residues
 from mpi_match.arrays.strings import Strings
 from mpi_match.compute.bits import popcount
 from mpi_match.compute.compile_cache import compile_once, jit, nested
@@ -29,13 +30,14 @@ from mpi_match.compute.memory import (
 )
 from mpi_match.events.events import Events
 from mpi_match.events.lists import ListColumns
+from mpi_match.ingest.columns.to_codes import INTEGERS, PAIRS, layout_of
 from mpi_match.ingest.columns.typed import ColumnChunk, ListColumn
 from mpi_match.ingest.rows.judge import EventForm
-from mpi_match.model import Type
+from mpi_match.model import RESIDUE_MASK, Type
 
-_COLUMN_TYPE, _VALUES, _INDEX, _BITS, _FIRST_BIT, _FIRST, _HAS_INTEGERS, _N_WORDS = range(8)
+_COLUMN_TYPE, _VALUES, _INDEX, _BITS, _FIRST_BIT, _FIRST, _LAYOUT, _N_WORDS = range(8)
 """Words of a column: its type; addresses, or 0: its values, where these are numbers, and the index of a dictionary; its
-validity, with a first bit; the number of its first string or list; whether its numbers are i64."""
+validity, with a first bit; the number of its first string or list; the layout of its numbers (`to_codes`)."""
 _BLOCK = 64
 """Rows that are looked at together."""
 _ALL, _ONE = np.uint64(2**64 - 1), np.uint64(1)
@@ -84,7 +86,7 @@ def events_of_chunk(chunk: ColumnChunk, order: Sequence[str], form: EventForm, i
         first = pool.add(cast(Strings, column.values)) if is_text else 0
         values = None if is_text else cast(Array, column.values)
         addresses = (address(array) for array in (values, column.indices, bits))
-        words.append([int(column.type), *addresses, first_bit, first, int(column.has_integers)])
+        words.append([int(column.type), *addresses, first_bit, first, layout_of(column)])
     plan, n = np.array(words, np.int64).reshape(-1, _N_WORDS), chunk.n_events
     most = n * len(names)
     offsets = np.zeros(n + 1, np.int64)
@@ -116,7 +118,8 @@ def _elements(column: ListColumn, pool: _Pool) -> ListColumns:
     if elements.type is Type.STRING:
         string = (pool.add(cast(Strings, elements.values)) + index).astype(np.uint32)
     else:
-        number = cast(Array, elements.values)[index] + 0.0
+        numbers = cast(Array, elements.values)[index] + 0.0
+        number, string = nearest_doubles(numbers), residues(numbers).astype(np.uint16).astype(np.uint32)
     return ListColumns(column.offsets, np.full(n, elements.type, np.uint8), number, string)
 
 
@@ -177,8 +180,14 @@ def _write_events(n: int, columns: tuple[int, int], doubted: int, to: int) -> No
                 entry = load_i32(index, i) if index != 0 else i
                 number, string = 0.0, 0
                 if type_ == _IS_NUMBER:
-                    is_whole = load_i64(column, _HAS_INTEGERS) != 0
-                    number = np.float64(load_i64(values, entry)) if is_whole else load_f64(values, entry) + 0.0
+                    layout = load_i64(column, _LAYOUT)
+                    if layout == PAIRS:
+                        number = load_f64(values, 2 * entry) + 0.0
+                        string = int(load_f64(values, 2 * entry + 1)) & RESIDUE_MASK
+                    elif layout == INTEGERS:
+                        number = np.float64(load_i64(values, entry))
+                    else:
+                        number = load_f64(values, entry) + 0.0
                 elif type_ == _IS_BOOLEAN:
                     number = np.float64(load_u8(values, entry))
                 else:

@@ -23,8 +23,8 @@ class Validity(NamedTuple):
 class TypedColumn(NamedTuple):
     """n entries of one type.
 
-    values     f64[n], i64[n] for integers that doubles can be, u8[n] for booleans, or Strings; the entries of a dictionary
-               if there are `indices`
+    values     f64[n], i64[n] for integers that are doubles, complex128[n] for numbers that are not (`arrays.exact`), u8[n]
+               for booleans, or Strings; the entries of a dictionary if there are `indices`
     indices    i32[n]: entry i is values[indices[i]]; any number where it is null
     validity   None where no entry is null
     """
@@ -39,6 +39,11 @@ class TypedColumn(NamedTuple):
         """Are the values i64?"""
         return not isinstance(self.values, Strings) and self.values.dtype == np.int64
 
+    @property
+    def has_residues(self) -> bool:
+        """Are the values complex128?"""
+        return not isinstance(self.values, Strings) and self.values.dtype == np.complex128
+
     def is_present(self, n: int) -> Array:
         """bool[n]: which entries are there."""
         if self.validity is None:
@@ -47,12 +52,13 @@ class TypedColumn(NamedTuple):
         return np.unpackbits(self.validity.bits, count=first + n, bitorder="little")[first:].astype(bool)
 
     def numbers(self, n: int) -> Array:
-        """f64[n]: the entries, NaN for those that are null or no numbers."""
+        """f64[n]: the entries, NaN for those that are null, no numbers or no doubles."""
         found = np.full(n, np.nan)
         if self.type is Type.NUMBER:
             there = self.is_present(n)
             entries = there if self.indices is None else self.indices[there]
-            found[there] = self.values[entries]  # type: ignore[index]  # an array, as its type says
+            values: Array = self.values[entries]  # type: ignore[index,assignment]  # an array, as its type says
+            found[there] = np.where(values.imag == 0, values.real, np.nan) if self.has_residues else values
         return found + 0.0
 
     def without(self, absent: Array) -> TypedColumn:

@@ -32,6 +32,7 @@ from mpi_match.ingest.codes.code_tables import (
     hashed,
     mixed,
     n_atoms_of,
+    signed_residue,
 )
 from mpi_match.ingest.json import to_codes
 from mpi_match.ingest.json.event_scanner import LEAST_ROW_BYTES, ThreadArrays, collected, with_encoded
@@ -159,8 +160,8 @@ def _put_value(
         start, stop, data = load_i64(bounds, string), load_i64(bounds, string + 1), load_i64(events, _STRING_BYTES)
         return put_text((data, start, stop), entry, as_, to, n, tables, work)
     if value == value:
-        kind = NUMBER_ELEMENT if type_ == _IS_NUMBER else BOOLEAN_ELEMENT
-        return put_number(value, kind, entry, as_, to, n, tables, work)
+        kind, residue = NUMBER_ELEMENT if type_ == _IS_NUMBER else BOOLEAN_ELEMENT, load_u32(strings, k)
+        return put_number((value, signed_residue(residue)), kind, entry, as_, to, n, tables, work)
     name, bounds = load_i64(constant_i64(tables, NAME_IDS), entry), constant_i64(tables, NUMBER_BOUNDS)
     if as_ != AS_VALUE or name == NOT_FOUND:
         return n

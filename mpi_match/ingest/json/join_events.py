@@ -221,9 +221,9 @@ def _add_list(piece: int, item: int, whole: int, pool: int, n_lists: int, n_elem
     """Copy a list behind so many lists and elements: the number of elements then, or POOL_FULL."""
     bounds = load_i64(piece, _LIST_OFFSETS)
     for k in range(load_i64(bounds, item), load_i64(bounds, item + 1)):
-        type_, string = load_u8(load_i64(piece, _ELEMENT_TYPE), k), 0
+        type_, string = load_u8(load_i64(piece, _ELEMENT_TYPE), k), load_u32(load_i64(piece, _ELEMENT_STRING), k)
         if type_ == _TEXT:
-            string = _number_of_string(piece, load_u32(load_i64(piece, _ELEMENT_STRING), k), pool)
+            string = _number_of_string(piece, string, pool)
             if string == POOL_FULL:
                 return POOL_FULL
         store_u8(load_i64(whole, _ELEMENT_TYPE), n_elements, type_)
@@ -247,12 +247,12 @@ def _add_rows(piece: int, stop: int, whole: int, pools: tuple[int, int], counts:
     for row in range(load_i64(counts, _NEXT_ROW), stop):
         for k in range(load_i64(offsets, row), load_i64(offsets, row + 1)):
             name = _number(name_numbers, load_u32(names, k), name_bytes, name_bounds, pools[_NAMES])
-            type_, string = load_u8(types, k), 0
+            type_, string = load_u8(types, k), load_u32(strings, k)
             if type_ == _TEXT:
-                string = _number_of_string(piece, load_u32(strings, k), pools[_STRINGS])
+                string = _number_of_string(piece, string, pools[_STRINGS])
             elif type_ == _LISTED:
+                n_elements = _add_list(piece, string, whole, pools[_STRINGS], n_lists, n_elements)
                 string = n_lists
-                n_elements = _add_list(piece, load_u32(strings, k), whole, pools[_STRINGS], n_lists, n_elements)
                 n_lists += 1
             if name == POOL_FULL or string == POOL_FULL or n_elements == POOL_FULL:
                 store_i64(counts, _LACKING, _NAMES if name == POOL_FULL else _STRINGS)

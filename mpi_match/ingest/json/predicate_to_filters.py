@@ -22,7 +22,7 @@ import numpy as np
 from mpi_match.compute.compile_cache import nested
 from mpi_match.compute.memory import load_f64, load_i64, load_u8, load_u64, store_f64, store_i64, store_u8, store_u64
 from mpi_match.ingest.codes.code_tables import NOT_FOUND, SEED, hash_of
-from mpi_match.ingest.codes.numbers import LARGE_INTEGER, NOT_READ, scan_number
+from mpi_match.ingest.codes.numbers import HUGE_INTEGER, LARGE_INTEGER, NOT_READ, residue_at, scan_number
 from mpi_match.ingest.codes.string_pool import POOL_FULL
 from mpi_match.ingest.json.text import FLAGGED_LINE, SCRATCH_BYTES, copied
 from mpi_match.ingest.json.to_constraints import (
@@ -60,6 +60,7 @@ from mpi_match.ingest.json.to_constraints import (
     op_among,
     pooled_name,
     put_constraint,
+    put_number,
     put_operand,
     put_tag,
     put_text,
@@ -218,10 +219,11 @@ def _scan_value(data: int, at: int, stop: int, op: int, tables: int, work: int) 
             return FLAGGED_LINE, STRING
         return at, STRING
     if byte == 45 or 48 <= byte <= 57:
+        start = at
         at, kind, value = scan_number(data, at, tables)
-        if kind in (NOT_READ, LARGE_INTEGER) or _is_of_word(_byte(data, at, stop)):
+        if kind in (NOT_READ, HUGE_INTEGER) or _is_of_word(_byte(data, at, stop)):
             return FLAGGED_LINE, NUMBER
-        put_operand(value, NOT_FOUND, work)
+        put_number(value, residue_at(data, start, at, value) if kind == LARGE_INTEGER else 0.0, work)
         return at, NUMBER
     at, word = _word(data, at, stop)
     if at == FLAGGED_LINE or (word != _TRUE and word != _FALSE):

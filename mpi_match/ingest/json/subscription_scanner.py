@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of
+from mpi_match.arrays.exact import exact
 from mpi_match.arrays.strings import Strings
 from mpi_match.compute.compile_cache import compile_once, is_compiled
 from mpi_match.compute.memory import AddressTable
@@ -22,16 +23,7 @@ from mpi_match.ingest.json import to_constraints as columns
 from mpi_match.ingest.json.predicate_to_filters import LEAST_FILTER_BYTES, N_ALTERNATIVE_WORDS
 from mpi_match.ingest.json.text import SCRATCH_BYTES
 from mpi_match.ingest.json.to_subscriptions import TABLES, scan_subscriptions
-from mpi_match.ingest.rows.formats import lines_format
-from mpi_match.ingest.rows.judge import (
-    Reject,
-    Rejects,
-    parse_json,
-    record_set_aside,
-    row_text,
-    subscription_filters,
-    trimmed,
-)
+from mpi_match.ingest.rows.judge import Reject, Rejects, parse_json, row_text, subscription_filters, trimmed
 from mpi_match.model import ModelError
 from mpi_match.table.subscriptions import Subscriptions, SubscriptionsBuilder
 
@@ -149,6 +141,7 @@ class SubscriptionScanner:
         sizes = self._lengths(columns.FILTER_END)
         id_bounds = offsets_of(self._lengths(columns.FILTER_ID_END))
         has_id = np.flatnonzero(column[columns.FILTER_HAS_ID])
+        number, string = column[columns.OPERAND_NUMBER], column[columns.OPERAND_STRING]
         labels, names, strings = (list(pool.strings()) for pool in self._pools)
         ids = None
         if len(has_id):
@@ -165,8 +158,8 @@ class SubscriptionScanner:
             name=column[columns.CONSTRAINT_NAME],
             kind=column[columns.CONSTRAINT_KIND],
             operand_offsets=offsets_of(self._lengths(columns.CONSTRAINT_END)),
-            number=column[columns.OPERAND_NUMBER],
-            string=column[columns.OPERAND_STRING],
+            number=exact(number, np.where(string < 0, ~string, 0)),
+            string=np.maximum(string, -1),
         )
         self._begin()
         return ScannedSubscriptions(subscriptions, column[columns.FILTER_ROW])
@@ -209,14 +202,10 @@ does."""
 
 def _judge(line: bytes, block: LineBlock, number: int, judged: SubscriptionsBuilder, rejects: Rejects) -> None:
     text = trimmed(line)
-    is_made = text.startswith(b"\0") and not lines_format(Path(block.file)).is_plain
-    bad = record_set_aside(text) if is_made else None
     try:
-        if bad is not None:
-            raise ModelError(bad[0])
         found = subscription_filters(parse_json(text))
     except ModelError as error:
-        rejects.append(Reject(str(error), block.file, block.first_line + number, row_text(text if bad is None else bad[1])))
+        rejects.append(Reject(str(error), block.file, block.first_line + number, row_text(text)))
         return
     for item in found:
         judged.add(item)

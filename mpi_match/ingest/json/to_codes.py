@@ -93,7 +93,7 @@ from mpi_match.ingest.codes.name_steps import (
     STEP_TO,
     step_functions,
 )
-from mpi_match.ingest.codes.numbers import INTEGER, LARGE_INTEGER, NOT_READ, scan_number
+from mpi_match.ingest.codes.numbers import HUGE_INTEGER, INTEGER, LARGE_INTEGER, NOT_READ, residue_at, scan_number
 from mpi_match.ingest.json.flat_cpu import NOT_FLAT, flat_line_scanner
 from mpi_match.ingest.json.flat_gpu import PlainTables
 from mpi_match.ingest.json.text import (
@@ -106,6 +106,8 @@ from mpi_match.ingest.json.text import (
 )
 from mpi_match.ingest.json.token_reader import BY_BYTES, BY_TOKENS, TokenReader
 from mpi_match.ingest.json.unnamed import scalar_end, value_skipper
+from mpi_match.model import RESIDUE_MASK
+from mpi_match.table.virtual_names import RESIDUE_WORD
 
 (
     SCAN_COUNTS,
@@ -172,6 +174,7 @@ AS_VALUE, AS_LIST, AS_ELEMENT = range(3)
 """How a value belongs to its attribute: as the value; as an element of a list through which its name goes; as an element
 of a list that has been written (`put_list`)."""
 _INTERMEDIATE = 2**62
+_BYTE, _RESIDUE_WORD = np.uint64(0xFF), np.uint64(RESIDUE_WORD)
 
 
 @nested
@@ -199,13 +202,17 @@ def keep_id(source: int, start: int, stop: int, data: int, work: int) -> bool:
 
 
 @nested
-def name_of_number(value: float, type_: int, entry: int, tables: int, work: int) -> int:
+def name_of_number(number: tuple[float, float], type_: int, entry: int, tables: int, work: int) -> int:
     """The name of `any =` that a number or boolean is an element for, of the attribute with this entry; or NOT_FOUND."""
-    source, bits = load_i64(work, DECODED), f64_bits(value)
+    source, n, bits = load_i64(work, DECODED), 8, f64_bits(number[0])
     for k in range(8):
-        store_u8(source, k, np.int64(bits >> np.uint64(56 - 8 * k) & np.uint64(255)))
-    hash_ = hash_of(source, 0, 8, load_u64(constant_i64(tables, ELEMENT_SEEDS), N_ELEMENT_TYPES * entry + type_))
-    return find_element(source, 0, 8, mixed(hash_), N_ELEMENT_TYPES * entry + type_, tables)
+        store_u8(source, k, np.int64(bits >> np.uint64(56 - 8 * k) & _BYTE))
+    if number[1] != 0.0:
+        n, bits = 16, _RESIDUE_WORD | np.uint64(np.int64(number[1]) & RESIDUE_MASK)
+        for k in range(8):
+            store_u8(source, 8 + k, np.int64(bits >> np.uint64(56 - 8 * k) & _BYTE))
+    hash_ = hash_of(source, 0, n, load_u64(constant_i64(tables, ELEMENT_SEEDS), N_ELEMENT_TYPES * entry + type_))
+    return find_element(source, 0, n, mixed(hash_), N_ELEMENT_TYPES * entry + type_, tables)
 
 
 @nested
@@ -250,24 +257,26 @@ def put_text(text: tuple[int, int, int], entry: int, as_: int, to: int, n: int, 
 
 
 @nested
-def put_number(value: float, type_: int, entry: int, as_: int, to: int, n: int, tables: int, work: int) -> int:
-    """Write what a number, not NaN, or boolean (`type_`: NUMBER_ELEMENT, BOOLEAN_ELEMENT) is to the attribute with this
-    entry, as `put_text` does."""
+def put_number(
+    number: tuple[float, float], type_: int, entry: int, as_: int, to: int, n: int, tables: int, work: int
+) -> int:
+    """Write what a number, not NaN, or boolean (`type_`: NUMBER_ELEMENT, BOOLEAN_ELEMENT), given as the nearest double and
+    the residue (`model.split`), is to the attribute with this entry, as `put_text` does."""
     name = load_i64(constant_i64(tables, NAME_IDS), entry)
     if as_ == AS_LIST:
         n = put_list(entry, to, n, tables)
     elif as_ == AS_VALUE and name != NOT_FOUND and type_ == BOOLEAN_ELEMENT:
-        n = put(to, n, name, code_of_boolean(name, int(value), tables), tables)
+        n = put(to, n, name, code_of_boolean(name, int(number[0]), tables), tables)
     elif as_ == AS_VALUE and name != NOT_FOUND:
-        n = put(to, n, name, code_of_number(name, value, tables), tables)
+        n = put(to, n, name, code_of_number(name, number, tables), tables)
     if load_i64(constant_i64(tables, NAME_ROLES), entry) == ELEMENTS:
         if load_u64(constant_i64(tables, ELEMENT_SEEDS), N_ELEMENT_TYPES * entry + type_) != np.uint64(0):
-            n = put(to, n, name_of_number(value, type_, entry, tables, work), 0, tables)
+            n = put(to, n, name_of_number(number, type_, entry, tables, work), 0, tables)
         record = load_i64(constant_i64(tables, RECORDS_OF_NAMES), entry)
         if record != NO_RECORD and type_ == NUMBER_ELEMENT:
-            add_number_element(value, record, tables, load_i64(work, ROW_ATOMS))
+            add_number_element(number, record, tables, load_i64(work, ROW_ATOMS))
         elif record != NO_RECORD:
-            add_boolean_element(int(value), record, tables, load_i64(work, ROW_ATOMS))
+            add_boolean_element(int(number[0]), record, tables, load_i64(work, ROW_ATOMS))
     return n
 
 
@@ -283,7 +292,9 @@ def named_value_scanner(  # noqa: C901  one branch a type
     text_end = reader.text_end
 
     @nested
-    def scan_named(data: int, at: int, entry: int, as_: int, to: int, n: int, tables: int, work: int) -> tuple[int, int]:
+    def scan_named(  # noqa: C901
+        data: int, at: int, entry: int, as_: int, to: int, n: int, tables: int, work: int
+    ) -> tuple[int, int]:
         byte, role = load_u8(data, at), load_i64(constant_i64(tables, NAME_ROLES), entry)
         if role != NO_ROLE and role != ELEMENTS and (as_ != AS_VALUE or role == JUDGED):
             return FLAGGED_LINE, n
@@ -310,23 +321,26 @@ def named_value_scanner(  # noqa: C901  one branch a type
             start = at
             at, kind, value = scan_number(data, at, tables)
             if role == ID:
-                if kind != INTEGER and kind != LARGE_INTEGER:
+                if kind != INTEGER and kind != LARGE_INTEGER and kind != HUGE_INTEGER:
                     return FLAGGED_LINE, n
                 is_zero = kind == INTEGER and value == 0.0  # also as -0
                 keep_id(data, at - 1 if is_zero else start, at, data, work)
                 return at, n
-            if kind in (NOT_READ, LARGE_INTEGER):
+            if kind in (NOT_READ, HUGE_INTEGER):
                 return FLAGGED_LINE, n
+            residue = residue_at(data, start, at, value) if kind == LARGE_INTEGER else 0.0
             if role in (X, Y):
+                if residue != 0.0:
+                    return FLAGGED_LINE, n
                 row = load_i64(load_i64(work, SCAN_COUNTS), ROWS)
                 store_f64(load_i64(work, ROW_LOCATIONS), 2 * row + (0 if role == X else 1), value)
-            return at, put_number(value, NUMBER_ELEMENT, entry, as_, to, n, tables, work)
+            return at, put_number((value, residue), NUMBER_ELEMENT, entry, as_, to, n, tables, work)
         found, at = literal(data, at)
         if found == 2:
             return at, n
         if found < 0 or (role != NO_ROLE and role != ELEMENTS):
             return FLAGGED_LINE, n
-        return at, put_number(np.float64(found), BOOLEAN_ELEMENT, entry, as_, to, n, tables, work)
+        return at, put_number((np.float64(found), 0.0), BOOLEAN_ELEMENT, entry, as_, to, n, tables, work)
 
     return scan_named
 

@@ -24,7 +24,7 @@ from mpi_match.compute.memory import (
     store_u32,
 )
 from mpi_match.ingest.codes.code_tables import ID, LOCATED, NAME_ROLES, NO_ROLE, NOT_FOUND, SCALARS, X, find_name
-from mpi_match.ingest.codes.numbers import INTEGER, LARGE_INTEGER, NOT_READ, scan_number
+from mpi_match.ingest.codes.numbers import HUGE_INTEGER, INTEGER, LARGE_INTEGER, NOT_READ, residue_at, scan_number
 from mpi_match.ingest.codes.string_pool import POOL_FULL, number_of
 from mpi_match.ingest.json.every_name import N_EVERY_NAME_TABLES, every_name_scanner
 from mpi_match.ingest.json.text import FLAGGED_LINE, after_blanks, literal, next_line, text_at
@@ -46,7 +46,7 @@ from mpi_match.ingest.json.to_codes import (
     location_is_whole,
     row_begin,
 )
-from mpi_match.model import Type
+from mpi_match.model import RESIDUE_MASK, Type
 
 (
     COLUMN_NAME,
@@ -98,17 +98,20 @@ def _scan_scalar(data: int, at: int, role: int, tables: int, work: int) -> tuple
         start = at
         at, kind, value = scan_number(data, at, tables)
         if role == ID:
-            if kind != INTEGER and kind != LARGE_INTEGER:
+            if kind != INTEGER and kind != LARGE_INTEGER and kind != HUGE_INTEGER:
                 return FLAGGED_LINE, _NULL, 0.0, 0
             is_zero = kind == INTEGER and value == 0.0  # also as -0
             keep_id(data, at - 1 if is_zero else start, at, data, work)
             return at, _NULL, 0.0, 0
-        if kind in (NOT_READ, LARGE_INTEGER):
+        if kind in (NOT_READ, HUGE_INTEGER):
             return FLAGGED_LINE, _NULL, 0.0, 0
+        residue = int(residue_at(data, start, at, value)) if kind == LARGE_INTEGER else 0
         if role != NO_ROLE:
+            if residue != 0:
+                return FLAGGED_LINE, _NULL, 0.0, 0
             row = load_i64(load_i64(work, SCAN_COUNTS), ROWS)
             store_f64(load_i64(work, ROW_LOCATIONS), 2 * row + (0 if role == X else 1), value)
-        return at, _NUMBER, value, 0
+        return at, _NUMBER, value, residue & RESIDUE_MASK
     found, at = literal(data, at)
     if found == 2:
         return at, _NULL, 0.0, 0

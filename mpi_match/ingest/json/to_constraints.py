@@ -10,11 +10,11 @@ import numpy as np
 from mpi_match.arrays.csr import Array
 from mpi_match.compute.compile_cache import nested
 from mpi_match.compute.memory import load_f64, load_i64, load_u8, load_u64, store_f64, store_i64, store_u8
-from mpi_match.ingest.codes.code_tables import NOT_FOUND, SEED, hash_of
+from mpi_match.ingest.codes.code_tables import NOT_FOUND, SEED, hash_of, signed_residue
 from mpi_match.ingest.codes.numbers import N_NUMBER_TABLES
 from mpi_match.ingest.codes.string_pool import POOL_BOUNDS, POOL_FULL, POOLED_BYTES, is_below, number_of
 from mpi_match.ingest.json.text import SCRATCH_BYTES, copied
-from mpi_match.model import HAS
+from mpi_match.model import HAS, RESIDUE_MASK
 from mpi_match.operators import OPERATORS, Form, Op, Operator, Takes, Type
 from mpi_match.table.kinds import KIND_OF_PRESENCE
 from mpi_match.table.virtual_names import ATOM_FORMS, MARK, TYPE_LETTERS
@@ -50,7 +50,8 @@ from mpi_match.table.virtual_names import ATOM_FORMS, MARK, TYPE_LETTERS
     FILTER_HAS_ID             u8
     FILTER_ID_END, FILTER_ID_BYTES   i64, u8: the ids end to end
     CONSTRAINT_NAME, CONSTRAINT_KIND, CONSTRAINT_END   i64, u8, i64: name, by number, kind, and where its operands end
-    OPERAND_NUMBER, OPERAND_STRING   f64, i64: as `Subscriptions.number` and `.string`
+    OPERAND_NUMBER, OPERAND_STRING   f64, i64: a number, or the double nearest to it; a string by its number, or, as it is
+                              negative, ~ of a number's residue (`model.split`) modulo 2^16
     FLAGGED_LINES             i64[3 ·]: line, start, end in the data, which is before the line feed
     TEXT_SCRATCH, LABEL_SCRATCH, BOUND_SCRATCH   u8[SCRATCH_BYTES]: a string and a label without escapes; a `prefix_bound`
     PREDICATE_SCRATCH         u8[SCRATCH_BYTES]: the text of a predicate without escapes
@@ -154,6 +155,12 @@ def numbered(pool: int, source: int, start: int, stop: int, hash_: np.uint64, wo
 
 
 @nested
+def put_number(number: float, residue: float, work: int) -> None:
+    """Write a number, given as the nearest double and the residue, as an operand."""
+    put_operand(number, ~(int(residue) & RESIDUE_MASK), work)
+
+
+@nested
 def put_operand(number: float, string: int, work: int) -> None:
     counts = load_i64(work, SUBSCRIPTION_COUNTS)
     n = load_i64(counts, N_OPERANDS)
@@ -186,6 +193,12 @@ def put_text(source: int, start: int, stop: int, hash_: np.uint64, op: int, tabl
 
 
 @nested
+def _is_less(a: float, of_a: int, b: float, of_b: int) -> bool:
+    """Is a number less than another, each as in OPERAND_NUMBER and OPERAND_STRING?"""
+    return a < b or (a == b and signed_residue(~of_a) < signed_residue(~of_b))
+
+
+@nested
 def _sort_operands(first: int, n: int, is_text: bool, work: int) -> None:
     """Sort operands in place by Shell's method: insertion sort for few, decreasing gaps for many."""
     numbers, strings = load_i64(work, OPERAND_NUMBER) + 8 * first, load_i64(work, OPERAND_STRING) + 8 * first
@@ -200,7 +213,7 @@ def _sort_operands(first: int, n: int, is_text: bool, work: int) -> None:
                 if is_text:
                     if not is_below(pool, string, load_i64(strings, k - gap)):
                         break
-                elif not number < load_f64(numbers, k - gap):
+                elif not _is_less(number, string, load_f64(numbers, k - gap), load_i64(strings, k - gap)):
                     break
                 store_f64(numbers, k, load_f64(numbers, k - gap))
                 store_i64(strings, k, load_i64(strings, k - gap))
@@ -230,8 +243,9 @@ def end_list(first: int, of_first: int, taken: int, work: int) -> bool:
     """Put the operands from `first` on, all of type `of_first`, in the order of a list; are they what is `taken`?"""
     n = load_i64(load_i64(work, SUBSCRIPTION_COUNTS), N_OPERANDS) - first
     if taken == TAKES_BOUNDS:
-        numbers = load_i64(work, OPERAND_NUMBER) + 8 * first
-        return n == 2 and load_f64(numbers, 0) <= load_f64(numbers, 1)
+        numbers, strings = load_i64(work, OPERAND_NUMBER) + 8 * first, load_i64(work, OPERAND_STRING) + 8 * first
+        low, high = (load_f64(numbers, 0), load_i64(strings, 0)), (load_f64(numbers, 1), load_i64(strings, 1))
+        return n == 2 and not _is_less(high[0], high[1], low[0], low[1])
     if n == 0:
         return False
     _sort_operands(first, n, of_first == STRING, work)

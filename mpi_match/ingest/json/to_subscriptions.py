@@ -20,7 +20,15 @@ from mpi_match.arrays.csr import Array
 from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.compute.memory import AddressTable, load_i64, load_u8, store_f64, store_i64, store_u8
 from mpi_match.ingest.codes.code_tables import NOT_FOUND, SEED, equal, hash_of
-from mpi_match.ingest.codes.numbers import INTEGER, LARGE_INTEGER, NOT_READ, NUMBER_TABLES, scan_number
+from mpi_match.ingest.codes.numbers import (
+    HUGE_INTEGER,
+    INTEGER,
+    LARGE_INTEGER,
+    NOT_READ,
+    NUMBER_TABLES,
+    residue_at,
+    scan_number,
+)
 from mpi_match.ingest.codes.string_pool import POOL_FULL
 from mpi_match.ingest.json.predicate_to_filters import put_alternatives, scan_predicate
 from mpi_match.ingest.json.text import (
@@ -75,6 +83,7 @@ from mpi_match.ingest.json.to_constraints import (
     operator_tables,
     pooled_name,
     put_constraint,
+    put_number,
     put_operand,
     put_tag,
     put_text,
@@ -143,7 +152,7 @@ def _label(data: int, at: int, scratch: int, tables: int) -> tuple[int, int, int
         return text_at(data, at, scratch)
     start = at
     at, kind, value = scan_number(data, at, tables)
-    if kind != INTEGER and kind != LARGE_INTEGER:
+    if kind != INTEGER and kind != LARGE_INTEGER and kind != HUGE_INTEGER:
         return FLAGGED_LINE, data, 0, 0, SEED
     if kind == INTEGER and value == 0.0:
         start = at - 1  # also of -0
@@ -180,10 +189,11 @@ def _scan_operand(data: int, at: int, op: int, tables: int, work: int) -> tuple[
             return FLAGGED_LINE, STRING
         return at, STRING
     if byte == 45 or 48 <= byte <= 57:
+        start = at
         at, kind, value = scan_number(data, at, tables)
-        if kind in (NOT_READ, LARGE_INTEGER):
+        if kind in (NOT_READ, HUGE_INTEGER):
             return FLAGGED_LINE, NUMBER
-        put_operand(value, NOT_FOUND, work)
+        put_number(value, residue_at(data, start, at, value) if kind == LARGE_INTEGER else 0.0, work)
         return at, NUMBER
     found, at = literal(data, at)
     if found < 0 or found == 2:
@@ -301,7 +311,7 @@ def _scan_area(data: int, at: int, tables: int, work: int) -> int:
     n = load_i64(load_i64(work, SUBSCRIPTION_COUNTS), N_SCANNED_FILTERS)
     for i in range(3):
         at, kind, value = scan_number(data, at, tables)
-        if kind in (NOT_READ, LARGE_INTEGER) or (i == 2 and value < 0.0):
+        if kind in (NOT_READ, LARGE_INTEGER, HUGE_INTEGER) or (i == 2 and value < 0.0):
             return FLAGGED_LINE
         store_f64(load_i64(work, FILTER_AREA), 3 * n + i, value)
         at = _next_item(data, at, 93)

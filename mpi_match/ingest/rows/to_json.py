@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from mpi_match.arrays.csr import Array
+from mpi_match.arrays.exact import values_of
 from mpi_match.events.events import Events
+from mpi_match.events.lists import exact_numbers
 from mpi_match.ingest.rows.judge import EventForm
 from mpi_match.model import HAS, MAX_EXACT_INTEGER, ModelError, Op, Type
 from mpi_match.operators import Form, Takes
@@ -36,7 +38,11 @@ def subscription_rows(subscriptions: Subscriptions) -> Iterator[dict[str, Any]]:
         False  # a bound is no text: its last byte may not even be UTF-8
     )
     values = _values(
-        subscriptions.number, is_text, subscriptions.string, np.repeat(type_ == Type.BOOLEAN, counts), subscriptions.strings
+        values_of(subscriptions.number),
+        is_text,
+        subscriptions.string,
+        np.repeat(type_ == Type.BOOLEAN, counts),
+        subscriptions.strings,
     )
     check_kinds(subscriptions.kind)
     symbols = {kind: parts_of(kind)[1].symbol for kind in np.unique(subscriptions.kind).tolist()}
@@ -91,9 +97,17 @@ def event_rows(events: Events, form: EventForm | None = None) -> Iterator[dict[s
             raise ModelError(f"these events have {what}; say which attribute takes them (--{what[:-1]})")
     names = [item.decode() for item in events.names]
     strings = list(events.strings)
-    values = _values(events.number, events.type == Type.STRING, events.string, events.type == Type.BOOLEAN, strings)
+    values = _values(
+        values_of(exact_numbers(events.type, events.number, events.string)),
+        events.type == Type.STRING,
+        events.string,
+        events.type == Type.BOOLEAN,
+        strings,
+    )
     if (lists := events.lists) is not None:
-        elements = _values(lists.number, lists.type == Type.STRING, lists.string, lists.type == Type.BOOLEAN, strings)
+        elements = _values(
+            values_of(lists.numbers), lists.type == Type.STRING, lists.string, lists.type == Type.BOOLEAN, strings
+        )
         for k in np.flatnonzero(events.type == Type.LIST).tolist():
             at = int(events.string[k])
             values[k] = elements[int(lists.offsets[at]) : int(lists.offsets[at + 1])]
@@ -111,9 +125,9 @@ def event_rows(events: Events, form: EventForm | None = None) -> Iterator[dict[s
         yield row
 
 
-def _values(number: Array, is_string: Array, string: Array, is_boolean: Array, strings: list[bytes]) -> list[Any]:
-    """Python values of a column: strings, booleans, and numbers, as integers where they are whole."""
-    values: list[Any] = number.tolist()
+def _values(values: list[Any], is_string: Array, string: Array, is_boolean: Array, strings: list[bytes]) -> list[Any]:
+    """Python values of a column with these numbers: strings, booleans, and numbers, as integers where they are whole."""
+    number = np.array(values, np.float64)
     small = np.abs(number) <= MAX_EXACT_INTEGER
     whole = np.flatnonzero(small & (np.where(small, number, 0) % 1 == 0) & ~is_string & ~is_boolean)
     for at, value in zip(whole.tolist(), number[whole].astype(np.int64).tolist(), strict=True):
@@ -123,5 +137,5 @@ def _values(number: Array, is_string: Array, string: Array, is_boolean: Array, s
     for at, index in zip(at_string.tolist(), string[at_string].tolist(), strict=True):
         values[at] = texts[index]
     for at in np.flatnonzero(is_boolean).tolist():
-        values[at] = bool(number[at])
+        values[at] = bool(values[at])
     return values

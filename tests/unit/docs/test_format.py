@@ -98,7 +98,8 @@ def key_by_the_page(item: Filter) -> tuple[int, int]:
             operands = 0
             for place, value in enumerate(values):
                 number, text = (0.0, hashed(value)) if isinstance(value, bytes) else (float(value), 0)
-                operands += mix((mix(bits(number) ^ salt) + text + place) % top)
+                residue = value - int(number) if type(value) is int else 0
+                operands += mix((mix(bits(number) ^ salt) + text + place + residue * 2**32) % top)
             kind = type_ * 16 + op
             total += mix((hashed(name) + mix((kind + salt) % top) + operands) % top)
         if item.area is not None:

@@ -14,9 +14,19 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from mpi_match.compute.compile_cache import jit
 from mpi_match.compute.memory import AddressTable
-from mpi_match.ingest.codes.numbers import DECIMAL, INTEGER, LARGE_INTEGER, NOT_READ, NUMBER_TABLES, scan_number
-from mpi_match.model import MAX_EXACT_INTEGER
+from mpi_match.ingest.codes.numbers import (
+    DECIMAL,
+    HUGE_INTEGER,
+    INTEGER,
+    LARGE_INTEGER,
+    NOT_READ,
+    NUMBER_TABLES,
+    residue_at,
+    scan_number,
+)
+from mpi_match.model import GREATEST_INTEGER, LEAST_INTEGER, MAX_EXACT_INTEGER, split
 
 TABLES = AddressTable(NUMBER_TABLES)
 
@@ -35,12 +45,27 @@ def check(text: str) -> bool:
     expected = float(text) + 0.0
     if kind == NOT_READ:
         return False
+    if kind == HUGE_INTEGER:
+        assert not LEAST_INTEGER <= int(text) <= GREATEST_INTEGER, text
+        return True
     if kind == LARGE_INTEGER:
         assert abs(int(text)) > MAX_EXACT_INTEGER, text
+        assert (value, residue(text, value)) == split(int(text)), text
         return True
     assert kind == (INTEGER if text.strip("-").isdigit() else DECIMAL), text
     assert struct.pack("d", value) == struct.pack("d", expected), text
     return True
+
+
+@jit
+def _residue(data: int, stop: int, value: float) -> float:
+    return residue_at(data, 0, stop, value)
+
+
+def residue(text: str, value: float) -> float:
+    """The residue of a large integer."""
+    data = np.frombuffer(text.encode() + b"\n", np.uint8)
+    return float(_residue(data.ctypes.data, len(text), value))
 
 
 def double(generator: random.Random) -> float:
@@ -130,9 +155,18 @@ def test_integers() -> None:
     for n in (2**53 - 1, 2**53, 10**15, 123):
         for text in (str(n), str(-n)):
             assert read(text) == (len(text), INTEGER, float(text))
-    for n in (2**53 + 1, 10**16, 2**64 - 1, 2**64, 2**64 + 5, 10**400):
+    for n in (2**53 + 1, 10**16, 2**64 - 1, 10**19, 10**19 - 1, -(2**53) - 1, -(2**63)):
         assert read(str(n))[1] == LARGE_INTEGER
+        assert check(str(n))
+    for n in (2**64, 2**64 + 5, 10**400, -(2**63) - 1, -(2**64), 2 * 10**19, 2**64 + 10**19, 10**20, 2**65 - 1, -(10**19)):
+        assert read(str(n))[1] == HUGE_INTEGER
+        assert check(str(n))
     assert read("9" * 5000)[1] == NOT_READ
+
+
+@given(st.sampled_from([2**k for k in range(53, 65)]), st.integers(-(2**12), 2**12), st.booleans())
+def test_integers_near_powers_of_two_have_their_residues(power: int, by: int, negative: bool) -> None:
+    assert check(str(-power - by if negative else power + by))
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))

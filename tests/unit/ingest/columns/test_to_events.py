@@ -27,6 +27,7 @@ NUMBERS = [0.0, -0.0, 1.5, float("nan"), float("inf")]
 INTEGERS = [0, -7, 2**53, 2**53 + 1, -(2**60)]
 TEXTS = ["", "Milan", "é", "a\0b", "x" * 40]
 DECIMALS = [Decimal("19.99"), Decimal(3), Decimal(2**53 + 1)]
+WHOLE = [Decimal(3), Decimal(2**53 + 1), Decimal(2**64)]
 
 
 def column(generator: random.Random, values: list[Any], n: int, type_: Any) -> Any:
@@ -45,7 +46,7 @@ def batch_of(seed: int, n: int = 60) -> Any:
 
     good = [7, 2**53]
     columns = {
-        "n": column(generator, INTEGERS if seed % 2 else good, n, pa.int64()),
+        "n": column(generator, WHOLE if seed % 2 else WHOLE[:2], n, pa.decimal128(20, 0)),
         "other": column(generator, INTEGERS, n, pa.int64()),
         "small": column(generator, [0, 1, 200], n, pa.uint8()),
         "f": column(generator, NUMBERS, n, pa.float64()),

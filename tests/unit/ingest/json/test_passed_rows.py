@@ -191,7 +191,7 @@ def test_what_json_cannot_say_is_judged() -> None:
         batch = api.make_batch(TABLE, rows, rejects=rejects)
     assert batch.rejected is not None
     assert batch.rejected.tolist() == [1, 3]
-    assert "the integer of 16,610 bits is beyond" in rejects[1].reason
+    assert "the integer of 16,610 bits is not between" in rejects[1].reason
     assert rejects[0].reason == "the object 'p' contains itself"
 
 

@@ -1,0 +1,75 @@
+"""Numbers as arrays in the order of their exact values.
+
+An *exact* array is f64 if each of its numbers is a double.  Otherwise it is complex128: the real part is the double nearest
+to the number, the imaginary part its *residue*, the number minus that double (`model.split`).  NumPy compares, sorts and
+searches complex numbers by their real parts first, which is the order of the numbers, and joins both kinds of arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array
+from mpi_match.model import joined, split
+
+RESIDUE = np.dtype(np.int16)
+
+
+def exact(nearest: Array, residue: Array) -> Array:
+    """The exact array of doubles f64[n] and residues [n], given as integers whose low 16 bits count."""
+    residue = residue.astype(RESIDUE)
+    if not residue.any():
+        return nearest
+    found = np.empty(nearest.shape, np.complex128)
+    found.real, found.imag = nearest, residue
+    return found
+
+
+def residues(numbers: Array) -> Array:
+    """i16: the residues of an exact array."""
+    return numbers.imag.astype(RESIDUE)
+
+
+def nearest_doubles(numbers: Array) -> Array:
+    """f64: the doubles nearest to the numbers of an exact array; itself if it is f64."""
+    found: Array = np.ascontiguousarray(numbers.real)
+    return found
+
+
+def of_integers(integers: Array) -> Array:
+    """The exact array of i64[n] or u64[n]."""
+    nearest, bits = integers.astype(np.float64), 8 * integers.itemsize
+    beyond = 2.0 ** (bits - (integers.dtype.kind == "i"))  # rounded to that, an integer would not fit its type again
+    again = np.where(nearest >= beyond, beyond - 2.0**bits, nearest).astype(integers.dtype)
+    return exact(nearest, (integers - again).view(np.int64))
+
+
+def are_split(nearest: Array, residue: Array) -> Array:
+    """bool[n]: which doubles f64[n] and residues i16[n] are those of numbers of the model."""
+    is_whole = (nearest >= -(2.0**63)) & (nearest <= 2.0**64) & (np.floor(nearest) == nearest)
+    found: Array = ~np.isnan(nearest) & (residue == 0)
+    for rows, dtype in ((is_whole & (nearest < 0), np.int64), (is_whole & (nearest > 0), np.uint64)):
+        some = np.flatnonzero(rows & (residue != 0))
+        whole = np.where(nearest[some] == 2.0**64, 0.0, nearest[some]).astype(dtype)
+        again = of_integers(whole + residue[some].astype(np.int64).view(dtype))
+        found[some] = (again.real == nearest[some]) & (again.imag == residue[some])
+    return found
+
+
+def of_values(values: Sequence[float]) -> Array:
+    """The exact array of canonical numbers of the model; booleans are 0 and 1."""
+    if int not in set(map(type, values)):
+        return np.array(values, np.float64)
+    pairs = [split(value) for value in values]
+    return exact(np.array([nearest for nearest, _ in pairs]), np.array([residue for _, residue in pairs]))
+
+
+def values_of(numbers: Array) -> list[float]:
+    """The numbers of an exact array as canonical numbers of the model."""
+    if numbers.dtype != np.complex128:
+        return numbers.tolist()  # type: ignore[no-any-return]
+    return [
+        joined(nearest, residue) for nearest, residue in zip(numbers.real.tolist(), residues(numbers).tolist(), strict=True)
+    ]

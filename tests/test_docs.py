@@ -17,9 +17,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import bias
 import cli_reference
 import pytest
-from bench import bias, results
+import results
 from mpirun import TIMEOUT_S, needs_mpirun
 from pages import README, REPOSITORY, Block, Step, blocks_of, section_of, steps_of, without_chance
 
@@ -238,13 +239,13 @@ def test_the_design_has_a_heading_for_every_folder() -> None:
 
 def test_the_pages_of_results_are_those_of_the_records() -> None:
     records = results.all_records()
-    assert results.PAGE.read_text(encoding="utf-8") == results.page(records), "run python tests/bench/results.py"
-    assert results.with_highlights(README, records) == README, "run python tests/bench/results.py"
+    assert results.PAGE.read_text(encoding="utf-8") == results.page(records), "run python tests/support/results.py"
+    assert results.with_highlights(README, records) == README, "run python tests/support/results.py"
     best, published = results.highlights(records).split("\n\n")
     assert len(best.splitlines()) == 2 + 5
     assert len(published.splitlines()) == 2 + 5
     losses = PAGES["mpi_match/docs/bias.md"]
-    assert bias.with_losses(losses, results.RECORDS) == losses, "run python tests/bench/results.py"
+    assert bias.with_losses(losses, results.RECORDS) == losses, "run python tests/support/results.py"
 
 
 def test_a_loss_is_a_point_where_another_is_better_and_not_by_noise() -> None:

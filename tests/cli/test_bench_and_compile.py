@@ -34,6 +34,45 @@ def test_bench_adds_to_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "key"),
+    [
+        (["lines", "clcb", "--threads", 1], "lines_per_s"),
+        (["lines", "contains", "--threads", 1], "lines_per_s"),
+        (["lines", "log-texts", "--threads", 1], "lines_per_s"),
+        (["columns", "ccm", "--threads", 1], "events_per_s"),
+        (["subscriptions", "ccm-strings"], "lines_per_s"),
+        (["subscriptions", "stock", "--predicates"], "lines_per_s"),
+        (["rows", "clcb"], "us"),
+    ],
+)
+def test_bench_read_compares_compiled_readers_with_python(words: list[str], key: str, tmp_path: Path) -> None:
+    events = [] if words[0] == "subscriptions" else ["--events", 300]
+    for _ in range(2):  # the second one takes the files of the first
+        few = ["--filters", 60, "--repetitions", 1, *events, "--directory", tmp_path]
+        for line in mpi_match("bench", "read", *words, *few).stdout.splitlines():
+            found = json.loads(line)
+            assert found["scenario"] == words[1]
+            assert all(value for way in found[key].values() for value in way.values())
+            assert found["commit"] is None or len(found["commit"]) >= 40
+
+
+def test_bench_read_says_what_does_not_fit(tmp_path: Path) -> None:
+    def refused(*words: object, code: int = 2) -> str:
+        return only_line(mpi_match("bench", "read", *words, code=code))
+
+    assert "--predicates cannot be used with lines" in refused("lines", "ccm", "--predicates")
+    assert "--events cannot be used with subscriptions" in refused("subscriptions", "ccm", "--events", 3)
+    assert "logs has lines only" in refused("rows", "logs")
+    assert "--corpora names the folder with the data of otrf" in refused("lines", "otrf", "--corpora", tmp_path, code=3)
+
+
+def test_bench_false_positives_are_about_as_many_as_predicted() -> None:
+    found = json.loads(mpi_match("bench", "false-positives", "--filters", 2000, "--events", 300).stdout)
+    assert found["n_events"] == 300
+    assert abs(found["measured_per_query"] - found["predicted_per_query"]) < 0.05
+
+
+@pytest.mark.parametrize(
     "command", [["subscriptions", "a.jsonl"], *([what, "a.jsonl", "--table", "t.h5"] for what in ("events", "changes"))]
 )
 def test_compile_without_spark_names_the_remedy(monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:

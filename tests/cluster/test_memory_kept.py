@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bench.memory_kept import MIB, Look, Memory, growth, measure
 from mpirun import needs_mpirun
+
+from mpi_match.lab.bench.kills.memory import Look, Memory, growth, measure
 
 
 @pytest.mark.mpi
@@ -21,6 +22,6 @@ def test_memory_is_bounded_over_thousands_of_batches_with_a_stalled_worker(tmp_p
 
 def test_growth_is_from_the_first_tenth_to_the_most() -> None:
     sizes = [(0, 10), (99, 50), (100, 60), (400, 200), (1000, 90)]
-    looks = [Look(written, {0: Memory(mib * MIB, 5 * MIB)}) for written, mib in sizes]
+    looks = [Look(written, {0: Memory(mib << 20, 5 << 20)}) for written, mib in sizes]
     expected = {"rank": 0, "at_tenth_mib": 60, "last_mib": 90, "most_mib": 200, "grown_mib": 140, "files_mib": 5}
     assert growth(looks, 1000) == [expected]

@@ -10,8 +10,8 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
-from bench.host_kills import kill_hosts
 from hosts.beowulf import Beowulf, why_no_beowulf
+from hosts.host_kills import kill_hosts
 from hosts.inputs import SLOWLY, Inputs, wait_for_answers
 from hosts.namespaces import TIMEOUT_S
 from mpirun import DRIVER, MPIRUN, OPEN_MPI, needs_mpirun

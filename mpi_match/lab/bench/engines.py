@@ -63,6 +63,12 @@ class WrongAnswer(MpiMatchError):
     """An engine contradicts itself, another engine, or the naive matcher; the message has the event and both answers."""
 
 
+def require(right: bool, otherwise: str) -> None:
+    """Raise WrongAnswer with the text `otherwise` unless `right`."""
+    if not right:
+        raise WrongAnswer(otherwise)
+
+
 @dataclass
 class Contender:
     """One engine in a benchmark: its build time, and the times and answers of its repetitions."""

@@ -104,3 +104,40 @@ def _outcomes(times: int, limit_s: float, directory: Path, options: dict[str, An
     began = time.monotonic()
     found = survey(times, directory, seed=options["seed"], limit_s=limit_s, tell=say)
     return record("what survives", began, limit_s=limit_s, seed=options["seed"], outcomes=found), ""
+
+
+@click.command("memory", cls=CliCommand, short_help="Run very many batches: does the memory of the ranks grow?")
+@click.option("--batches", type=click.IntRange(100), default=1_000_000, show_default=True, help="Batches of one event each.")
+@click.option(
+    "--stop", "stop_s", type=click.FloatRange(0), default=20.0, show_default=True, help="Seconds that a worker is stopped."
+)
+@click.option(
+    "--bound", type=click.FloatRange(0), default=64.0, show_default=True, help="MiB that the memory of a rank may grow by."
+)
+@output_option
+def memory(batches: int, stop_s: float, bound: float, output: Path | None) -> None:
+    """Match one event a batch with a master and two workers on this host, and watch the memory of every rank.
+
+    After a quarter of the events a worker is stopped for longer than its deadline.  Growth counts from the first tenth on.
+
+        mpi-match bench memory --batches 100000
+
+    One JSON line on standard output.  Memory that grows by more than --bound, a stop that the run does not notice, and
+    answers that differ from those of one process are failures: exit code 1.
+    """
+    from mpi_match.lab.bench.kills.disturbed_run import record
+    from mpi_match.lab.bench.kills.memory import measure
+
+    output = checked_output(output)
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="memory-") as directory:
+        found = measure(batches, stop_s, Path(directory))
+    give([record("memory kept", began, **found)], output)
+    grown = max(rank["grown_mib"] for rank in found["ranks"])
+    say(f"{plural(batches, 'batch')} in {found['wall_s']:,.0f} s; memory grew by at most {grown:.1f} MiB")
+    if not found["same_bytes"]:
+        raise CliFailure("the answers differ from those of one process")
+    if not found["happened"].get("overdue"):
+        raise CliFailure("no batch of the stopped worker became overdue")
+    if grown > bound:
+        raise CliFailure(f"the memory of a rank grew by {grown:.1f} MiB, more than {bound:g}")

@@ -1,6 +1,6 @@
 """A map of subscribers, their areas and an event: which of them match it, before and after a few changes.
 
-    python tests/bench/who_gets_it.py [-o tests/bench/who_gets_it.svg]
+    python tests/support/who_gets_it.py [-o mpi_match/docs/who_gets_it.svg]
 
 It is the picture on the README.  A ride is wanted; taxis subscribe to the rides that they would take, where they are.  The
 subscribers that get the event are determined by a `LiveMatcher`, and why the others do not, by the model: the event is
@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(REPOSITORY))
 
-from mpi_match import LiveMatcher
-from mpi_match.model import Area, Constraint, inside, make_event, satisfies
+from mpi_match import LiveMatcher  # noqa: E402
+from mpi_match.model import Area, Constraint, inside, make_event, satisfies  # noqa: E402
 
-HERE = Path(__file__).resolve()
+MAP = REPOSITORY / "mpi_match" / "docs" / "who_gets_it.svg"
 SIZE = (10.0, 7.0)
 RIDE: dict[str, Any] = {"seats": 3, "dog": True, "x": 4.9, "y": 3.6}
 SUBSCRIPTIONS: list[dict[str, Any]] = [
@@ -151,7 +152,7 @@ def panel(axes: Any, subscribers: list[Subscriber], before: dict[str, Area]) -> 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-o", "--output", type=Path, default=HERE.with_suffix(".svg"))
+    parser.add_argument("-o", "--output", type=Path, default=MAP)
     draw(scenes(), parser.parse_args().output)
 
 

@@ -1,6 +1,6 @@
 """The scanner against `rows` on many mutants of lines, good and bad, on the CPU and with `--gpu` on a GPU.
 
-    python tests/bench/mutated_lines.py [--lines 10000000] [--seed 1] [--processes N] [--gpu] [-o records.jsonl]
+    python tests/support/judged_mutants.py [--lines 10000000] [--seed 1] [--processes N] [--gpu] [-o records.jsonl]
 
 Processes make parts of the lines, each from a seed of its own; they scan them, have `rows` judge every line, and compare
 events, locations and rejects.  A GPU scans the same lines: rows that it does not flag must be those events, it must flag as
@@ -21,17 +21,16 @@ from typing import Any
 
 import numpy as np
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[i]) for i in (1, 2)]
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from bench.keeping import keep
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 from event_lines import VOCABULARY, mutated_lines
 
+from mpi_match.environment.machine import origin
 from mpi_match.events.events import Events
 from mpi_match.ingest.files.blocks import LineBlock
 from mpi_match.ingest.json.event_scanner import EventScanner
 from mpi_match.ingest.rows.judge import EventForm, Reject, event_of_row, names_of, read_rows
+from mpi_match.lab.bench.report import append_json, json_line
 
 FORM = EventForm(("x", "y"))
 NAMES = names_of(VOCABULARY, FORM)
@@ -115,7 +114,10 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
-        keep(measure(options, Path(directory)), options.output)
+        record = {**measure(options, Path(directory)), **origin()}
+    sys.stdout.write(json_line(record) + "\n")
+    if options.output:
+        append_json(options.output, [record])
 
 
 if __name__ == "__main__":

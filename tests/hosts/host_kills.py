@@ -1,6 +1,6 @@
 """Pulls the plug of one host of a cluster after the other while a run is supervised: are the answers the same bytes?
 
-    python tests/bench/host_kills.py [--kills 20] [--hosts 4] [--seed 1] [--limit 300] [--flags '']
+    python tests/hosts/host_kills.py [--kills 20] [--hosts 4] [--seed 1] [--limit 300] [--flags '']
                                        [-o records.jsonl]
 
 Hosts are made of namespaces, with an sshd in each (tests/hosts); a SIGKILL to the first process of one ends all of it

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bench import who_gets_it
-from bench.who_gets_it import ELSEWHERE, GETS, OTHER, RIDE
+import who_gets_it
+from who_gets_it import ELSEWHERE, GETS, OTHER, RIDE
 
 from mpi_match import LiveMatcher
 from mpi_match.model import make_event, match_naive
 
-MAP = Path(who_gets_it.__file__).with_suffix(".svg")
+MAP = who_gets_it.MAP
 
 
 def test_the_map_shows_the_matchers_answers() -> None:

@@ -1,11 +1,14 @@
-"""Lines as they are logged: long, nested, most of them named by no filter; made here, or real ones from a folder of corpora.
+"""Lines that no scenario draws: long log lines, and strings that contain others.
 
+contains    10,637 filters, each of one word that `text` may contain; strings of 100 bytes, one in four with such a word
 logs        2 KB of a service's log, nested; 50 filters on one name
 log-texts   the same; 2,000 filters of `contains`, `suffix` and `prefix` on five names
 wide        11 KB of an inventory; 2 filters on its first object
 otrf        Windows events (sigma/events.jsonl.xz); 2 filters
 easylist    requests and rules of an ad blocker (easylist), with `any prefix` and `has` on lists
-citylots    lots of a city with coordinates as lists of objects, and rules like those of event-ruler's benchmark, with `any`
+citylots    city lots with coordinates as lists of objects, and rules like those of event-ruler's benchmark, with `any`
+
+The last three are real data, read from a folder of corpora.
 """
 
 from __future__ import annotations
@@ -17,7 +20,14 @@ import random
 from pathlib import Path
 from typing import Any
 
-LONG_LINES = ("logs", "log-texts", "wide", "otrf", "easylist", "citylots")
+import numpy as np
+
+from mpi_match.storage import StorageError
+
+CONTAINS = "contains"
+MADE = (CONTAINS, "logs", "log-texts", "wide", "otrf", "easylist", "citylots")
+"""The names above."""
+_N_WORDS, _CONTAINER_BYTES = 10_637, 100
 _WORDS = [
     "request", "completed", "upstream", "timeout", "connection", "reset", "by", "peer", "while",
     "reading", "response", "header", "from", "cache", "miss", "for", "key", "retrying",
@@ -98,7 +108,7 @@ def _number(text: list[Any]) -> list[list[Any]]:
 
 
 def _of_pattern(name: str, pattern: dict[str, Any]) -> list[list[Any]] | None:
-    """The constraints of an event pattern, `any` on every field; None if it has operators that filters do not have."""
+    """The constraints of an event-ruler pattern, `any` on every field; None if filters lack one of its operators."""
     found: list[list[Any]] = []
     for key, value in pattern.items():
         inner = f"{name}.{key}" if name else key
@@ -124,8 +134,38 @@ def _of_pattern(name: str, pattern: dict[str, Any]) -> list[list[Any]] | None:
     return found
 
 
-def long_lines(what: str, n: int, corpora: Path) -> tuple[list[dict[str, Any]], bytes]:
-    """Subscriptions, as rows, and about n lines."""
+def _contained(n_lines: int, n_words: int) -> tuple[list[dict[str, Any]], bytes]:
+    generator = random.Random(0)
+    words: set[str] = set()
+    while len(words) < n_words:
+        words.add("".join(generator.choices("abcdefghijklmnopqrstuvwxyz/.-=0123456789", k=generator.randrange(6, 25))))
+    ordered = sorted(words)
+    rows = [{"interface": f"i{k % 500}", "constraints": [["text", "contains", word]]} for k, word in enumerate(ordered)]
+    letters = np.random.default_rng(0).integers(ord("a"), ord("z") + 1, (n_lines, _CONTAINER_BYTES), np.uint8)
+    for line in range(0, n_lines, 4):
+        word = generator.choice(ordered).encode()
+        at = generator.randrange(_CONTAINER_BYTES - len(word))
+        letters[line, at : at + len(word)] = list(word)
+    before, after = (np.tile(list(part), (n_lines, 1)).astype(np.uint8) for part in (b'{"text": "', b'"}\n'))
+    return rows, np.hstack([before, letters, after]).tobytes()
+
+
+def made_lines(what: str, n: int, corpora: Path, n_words: int | None = None) -> tuple[list[dict[str, Any]], bytes]:
+    """Subscriptions as rows, and about `n` lines, of one of MADE; `n_words` filters of CONTAINS.
+
+    Raises StorageError where `corpora` lacks the data.
+    """
+    if what == CONTAINS:
+        return _contained(n, n_words or _N_WORDS)
+    try:
+        return _long_lines(what, n, corpora)
+    except OSError as error:
+        raise StorageError(
+            f"{error.filename}: cannot be read; --corpora names the folder with the data of {what}"
+        ) from error
+
+
+def _long_lines(what: str, n: int, corpora: Path) -> tuple[list[dict[str, Any]], bytes]:
     generator = random.Random(what.partition("-")[0])
     rows: list[dict[str, Any]]
     if what in ("logs", "log-texts", "wide"):

@@ -1,11 +1,10 @@
-"""Write every number of the project from its records: RESULTS.md beside this file, the rows on the README, with those of
-the published systems (`systems`), and where we lose (`bias`).
+"""The pages with measured numbers: tests/bench/RESULTS.md, the results on the README with the published systems (`systems`),
+and the points where another system is better (`bias`).
 
-    python tests/bench/results.py            writes all; tests/test_docs.py compares them with the records
+    python tests/support/results.py          writes all; tests/test_docs.py compares them with the records
 
-A record is a JSON line in `records/`: what was measured, machine, commit, command, and how the answers were checked.  A run
-with a wrong answer has none.  Each kind of record has its table here; a kind without a table is an error, so no number is
-kept unseen.
+A record is a JSON line in tests/bench/records: the measurement, machine, commit, command, and how the answers were checked.
+A run with a wrong answer writes none.  Each kind of record has its table here; a kind without a table is an error.
 """
 
 from __future__ import annotations
@@ -17,16 +16,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parents[1])]
+REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(REPOSITORY))
 
-from bench import bias, systems
+import bias  # noqa: E402
+import systems  # noqa: E402
 
 Record = dict[str, Any]
 
-HERE = Path(__file__).resolve().parent
-README = HERE.parents[1] / "README.md"
-PAGE = HERE / "RESULTS.md"
-RECORDS = HERE / "records"
+README = REPOSITORY / "README.md"
+PAGE = REPOSITORY / "tests" / "bench" / "RESULTS.md"
+RECORDS = PAGE.parent / "records"
 REPORT_NOTES = (
     "Records of a GPU and fewer than 16 cores are of a machine with 16: two experiments ran at a time, each on a part of "
     "them.",
@@ -34,15 +34,19 @@ REPORT_NOTES = (
     "threads than a machine here has; the ICN matcher, which is no engine here. What each experiment lacks stands at its "
     "head.",
 )
-BEGIN, END = "<!-- results: written by tests/bench/results.py -->\n", "<!-- end of results -->\n"
+BEGIN, END = "<!-- results: written by tests/support/results.py -->\n", "<!-- end of results -->\n"
 
 HEAD = """# Results
 
-Written by `python tests/bench/results.py` from [records](records); do not edit. Each row names the commit that was
-measured; under each table stand the commands, as they were then. Rates go from encoded events in memory to answers in
-memory unless the section says otherwise; median, and least to greatest where a row has them. The machines are shared:
-compare rows of one commit and one machine. Rows of commits before `8cee85f` have `debs2009` and the `clcb` scenarios with
-other parameters than now, see the changelog of 0.2.0.
+Written by `python tests/support/results.py` from [records](records); do not edit. Each row names the commit that was
+measured; under each table stand the commands as they were at that commit. Scripts of `tests/bench` have become commands:
+[`bench read`](../../mpi_match/docs/cli.md#mpi-match-bench-read) does what `scanned_events.py`, `scanned_subscriptions.py`,
+`lines_on_gpu.py` and `one_row.py` did; `bench soak`, `growth`, `kills`, `end-to-end`, `memory` and `false-positives` have
+names like theirs. `mutated_lines.py` is [judged_mutants.py](../support/judged_mutants.py), and `host_kills.py` is in
+[tests/hosts](../hosts/host_kills.py). Rates go from encoded events in memory to answers in memory unless the section says
+otherwise; median, and least to greatest where a row has them. The machines are shared: compare rows of one commit and one
+machine. Rows of commits before `8cee85f` have `debs2009` and the `clcb` scenarios with other parameters than now, see the
+changelog of 0.2.0.
 """
 
 KILLS = ("workers killed", "masters killed", "hosts killed")

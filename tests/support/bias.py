@@ -15,7 +15,7 @@ from mpi_match.lab.papers.catalog import OURS
 Record = dict[str, Any]
 
 PAGE = Path(__file__).resolve().parents[2] / "mpi_match" / "docs" / "bias.md"
-BEGIN, END = "<!-- losses: written by tests/bench/results.py -->\n", "<!-- end of losses -->\n"
+BEGIN, END = "<!-- losses: written by tests/support/results.py -->\n", "<!-- end of losses -->\n"
 COMPARED = ("us_per_event", "build_s", "engine_bytes", "one_move_us")
 """Less is better, of each of these."""
 _OF_REPETITIONS = ("us_per_event",)

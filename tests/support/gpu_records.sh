@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What the README says of GPUs, measured again on this machine, answers checked: the tests that need one, then the records.
 #
-#   tests/bench/gpu_records.sh DIRECTORY [STAGE...]
+#   tests/support/gpu_records.sh DIRECTORY [STAGE...]
 #
 # Stages, in this order when none is named:
 #   tests        every engine and kernel on the GPU, against the naive matcher               about 3 minutes
@@ -25,7 +25,7 @@
 # Needs an environment with the project and MPI (`make env`); MPIRUN_FLAGS are for mpirun.  Times are those of an H200 with 16
 # cores.  DIRECTORY gets a file of records for each stage and the workloads, which are used again.  A stage that fails is
 # said at the end, and the others are done.  With a DIRECTORY under /dev/shm `scaling` is that of GPUs and not of a disk.
-# Put them into tests/bench/records and run `python tests/bench/results.py`, which writes the pages.
+# Put them into tests/bench/records and run `python tests/support/results.py`, which writes the pages.
 set -uo pipefail
 
 if (($# == 0)); then
@@ -126,21 +126,21 @@ stage_lines() {
     local each
     for each in "ccm --times 96 --on-disk" "contains --times 16" "ccm-strings --times 48" "clcb --times 48 --filters 250000"; do
         # shellcheck disable=SC2086
-        try "$python" tests/bench/lines_on_gpu.py $each --directory "$to" -o "$to/lines.jsonl"
+        try "$python" -m mpi_match bench read gpu $each -o "$to/lines.jsonl"
     done
     for each in master shared file; do # what Python does for a batch takes as long for a long one
         run lines ccm $((4 * million)) --lines --times 16 --batch $((2 * million)) --engine keyed_cuda --feed $each \
             --results local --no-journal --check 20 --workers "$(numbers_of_workers)"
     done
-    try "$python" tests/bench/mutated_lines.py --gpu -o "$to/lines.jsonl"
+    try "$python" tests/support/judged_mutants.py --gpu -o "$to/lines.jsonl"
 }
 
 stage_cores() { # one worker less than cores: the master needs one
     local cores each
     cores=$(nproc)
-    try "$python" tests/bench/scanned_events.py ccm --events 8000000 --threads "$cores" --repetitions 3 -o "$to/cores.jsonl"
-    try "$python" tests/bench/scanned_events.py ccm --columns --events 4000000 --threads "$cores" --repetitions 5 \
-        --lines-by-rows 8192 -o "$to/cores.jsonl"
+    try "$python" -m mpi_match bench read lines ccm --events 8000000 --threads "$cores" --repetitions 3 -o "$to/cores.jsonl"
+    try "$python" -m mpi_match bench read columns ccm --events 4000000 --threads "$cores" --repetitions 5 \
+        --reference-rows 8192 -o "$to/cores.jsonl"
     for each in "ccm shared" "ccm file" "ccm-strings shared" "clcb shared"; do
         run cores "${each% *}" $((2 * million)) --lines --times 8 --filters 250000 --engine keyed --workers $((cores - 1)) \
             --threads 1 --batch 32768 --credits 4 --feed "${each#* }" --results local --no-journal --check 20

@@ -31,7 +31,7 @@ MOST_OBJECTS, MOST_LEVELS, MOST_ATTRIBUTES, MOST_TEXT = 4096, 8, 256, 2**16
 
 _PLAIN: dict[int, list[tuple[Any, np.dtype[Any]]]] = {
     1: [(h5py.h5t.STD_U8LE, np.dtype(np.uint8))],
-    2: [(h5py.h5t.STD_U16LE, np.dtype(np.uint16))],
+    2: [(h5py.h5t.STD_U16LE, np.dtype(np.uint16)), (h5py.h5t.STD_I16LE, np.dtype(np.int16))],
     4: [(h5py.h5t.STD_U32LE, np.dtype(np.uint32))],
     8: [
         (h5py.h5t.STD_I64LE, np.dtype(np.int64)),

@@ -17,6 +17,17 @@ def example_filters() -> list[Filter]:
     ]
 
 
+def filters_of_integers() -> list[Filter]:
+    """Filters on integers that share their nearest doubles, and on elements that do."""
+    near = [2**53 - 1, 2**53, 2**53 + 1, 2**63 - 1, 2.0**63, 2**63 + 1, 2**64 - 1, 2.0**64, -(2**63), -(2**63) + 1]
+    return [
+        *(make_filter(f"i{i}", [["uid", op, n]]) for i, n in enumerate(near) for op in ("=", "!=", "<", ">=")),
+        *(make_filter(f"any{i}", [["uid", f"any {op}", n]]) for i, n in enumerate(near) for op in ("=", "!=", "<", ">=")),
+        make_filter("list", [["uid", "in", near[:5]], ["uid", "any in", near[5:]], ["uid", "any not in", near[::2]]]),
+        make_filter("range", [["uid", "between", near[2:4]], ["uid", "any between", near[4:6]]]),
+    ]
+
+
 def content(item: Filter) -> Any:
     """The content of a filter, with its constraints sorted."""
     return item._replace(constraints=tuple(sorted(item.constraints, key=repr)))

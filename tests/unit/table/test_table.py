@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_tables import SHAPES, Shape, random_subscriptions
 from strategies import filters, subscriptions
-from table_cases import content, example_filters
+from table_cases import content, example_filters, filters_of_integers
 
 from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
@@ -85,6 +85,7 @@ def test_all_cases_survive() -> None:
         pytest.param([], id="empty"),
         pytest.param([make_filter("i")], id="no names"),
         pytest.param(example_filters(), id="example"),
+        pytest.param(filters_of_integers(), id="integers"),
         pytest.param(random_subscriptions(3, Shape(n_filters=800))[0], id="random"),
         pytest.param(random_subscriptions(4, replace(SHAPES["one interface each"], n_filters=800))[0], id="many labels"),
     ],
@@ -307,6 +308,10 @@ def disorders(table: Table) -> dict[str, tuple[dict[str, Array], str]]:
             "interfaces/offsets and its data are not sorted",
         ),
         "numbers": ({"numbers/values": v.numbers[::-1]}, "numbers/values is not sorted"),
+        "no residues": ({"numbers/residues": np.zeros(3, np.int16)}, "numbers/residues holds no residue"),
+        "residues": ({"numbers/residues": np.ones(3, np.int16)}, "numbers/residues holds what is no residue of an integer"),
+        "wide residues": ({"numbers/residues": np.ones(3, np.int64)}, "numbers/residues is <i8, expected <i2"),
+        "short residues": ({"numbers/residues": np.ones(2, np.int16)}, "numbers/residues has 2 rows, expected 3"),
         "NaN": ({"numbers/values": np.append(v.numbers[:-1], np.nan)}, "numbers/values holds NaN"),
         "strings": (
             {"strings/data": v.strings.data[::-1]},

@@ -1,4 +1,4 @@
-"""The style of all figures, fit for a paper: a column's width, embedded fonts, 300 dots an inch, colours that survive grey.
+"""The style of all figures, as papers need it: column width, embedded fonts, 300 dpi, colours that work in grey.
 
 Colours are those of Okabe and Ito ("Color universal design", 2008), which people with any colour vision tell apart; lines
 differ in their marker and dashes too, bars in their hatching.  The margin says where the numbers come from.
@@ -44,17 +44,17 @@ _STYLE: Any = {
     "svg.hashsalt": "mpi-match",  # else every drawing has other ids
 }
 _DATES = {"svg": ("Date",), "pdf": ("CreationDate",)}
-"""The metadata of each format that would differ from one drawing of the same numbers to the next."""
+"""The metadata of each format that would differ between two drawings of the same numbers."""
 _NOTE_POINTS = 4
-"""Size of the note in the margin, where it fits the height."""
+"""Font size of the note in the margin, in points, if the note fits."""
 _LETTER = 0.55
-"""Width of a letter for its size, of most fonts at most."""
+"""Upper bound of the width of a letter, as a share of the font size."""
 _LINE_OF_LEGEND = 4.8
-"""What an entry of a legend has besides its words, in letters' heights: handle and gaps."""
+"""Width of the handle and gaps of a legend entry, in letter heights."""
 _BESIDE_AXES = 0.8
-"""Inches at most: label, numbers, margin."""
+"""Most inches beside the axes: label, numbers, margin."""
 _ROWS_OF_LEGEND = 2
-"""With more, a figure is higher than it would be: the axes keep their room."""
+"""The most legend rows in a figure of normal height; more rows make the figure higher."""
 
 
 @contextmanager
@@ -62,7 +62,7 @@ def drawing(path: Path | BinaryIO, size: tuple[float, float] = COLUMN, note: str
     """A new matplotlib `Figure`, written to `path` at the end of the body: PNG, SVG or PDF by its ending, SVG to a stream.
     The same drawing is the same bytes, with one version of matplotlib.
 
-    `note` stands in the margin, what is before its first semicolon on a line of its own: machine; commit and date.
+    `note` is printed in the margin, with a line break at its first semicolon: machine; commit and date.
     Raises ImportError, saying what to install, without matplotlib.
     """
     try:
@@ -81,7 +81,7 @@ def drawing(path: Path | BinaryIO, size: tuple[float, float] = COLUMN, note: str
 
 
 def _write_note(figure: Any, lines: list[str], size: tuple[float, float]) -> None:
-    """Write lines into the margin, as large as lets the longest one be as long as the figure is high."""
+    """Write lines into the margin, in the largest size at which the longest one fits the figure's height."""
     width, height = (72 * inches for inches in size)
     points = min(_NOTE_POINTS, height / (_LETTER * max(map(len, lines))))
     figure.get_layout_engine().set(rect=(0, 0, 1 - (1.3 * len(lines) + 0.5) * points / width, 1))
@@ -89,7 +89,7 @@ def _write_note(figure: Any, lines: list[str], size: tuple[float, float]) -> Non
 
 
 def line_look(k: int) -> dict[str, str]:
-    """Colour, marker and dashes of the line number `k` of a figure; 64 of them differ."""
+    """Colour, marker and dashes of line `k` of a figure; the first 64 are distinct."""
     turn = k + k // len(COLOURS)
     return {
         "color": COLOURS[k % len(COLOURS)],
@@ -99,13 +99,13 @@ def line_look(k: int) -> dict[str, str]:
 
 
 def bar_look(k: int) -> dict[str, str]:
-    """Colour and hatching of the bars number `k` of a figure; 64 of them differ."""
+    """Colour and hatching of bar `k` of a figure; the first 64 are distinct."""
     turn = k + k // len(COLOURS)
     return {"color": COLOURS[k % len(COLOURS)], "hatch": HATCHES[turn % len(HATCHES)], "edgecolor": "white"}
 
 
 def legend_above(figure: Any) -> None:
-    """One legend above all axes, where no data is; none for a single entry without a name.
+    """Put one legend above all axes; none for a single unnamed entry.
 
     It has as many columns as fit the width; the figure grows for more than a few rows.
     """
@@ -121,8 +121,8 @@ def legend_above(figure: Any) -> None:
 
 
 def name_bars(figure: Any, axes: Any, names: Sequence[str]) -> None:
-    """Names below bars at 0, 1, ...: a line for each part between commas; upright where they would overlap otherwise, in a
-    figure that grows by them.
+    """Write names below bars at 0, 1, ..., a line for each part between commas; names that would overlap are vertical, and
+    the figure grows.
     """
     letter = _LETTER * _STYLE["xtick.labelsize"] / 72  # inches, as the figure's
     parts = [name.replace(", ", "\n") for name in names]
@@ -135,7 +135,8 @@ def name_bars(figure: Any, axes: Any, names: Sequence[str]) -> None:
 
 
 def engineering(axis: Any) -> None:
-    """Tick labels as 0.5, 1k, 10M, and some on every axis: a logarithmic one of less than a decade is divided evenly."""
+    """Label ticks as 0.5, 1k, 10M; a logarithmic axis of less than a decade gets evenly spaced ticks, so it has labels
+    too."""
     from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
     large = EngFormatter(sep="")

@@ -15,8 +15,8 @@ from mpi_match.monitor.report import Recorded
 from mpi_match.storage import StorageError
 
 FEWEST, MOST, BATCHES = 8, 80, 3
-"""A run is drawn in FEWEST to MOST intervals, in each of which a worker answers BATCHES batches on average; in shorter ones
-the rate would be noise of single batches."""
+"""A run is drawn in FEWEST to MOST intervals, long enough for BATCHES batches of a worker on average; shorter ones would
+show noise."""
 NAMED = 12
 """The most workers with a legend."""
 MARKS = {
@@ -77,7 +77,7 @@ def draw(recorded: Recorded, path: Path) -> None:
 
 
 def _colour(number: int, n_workers: int) -> Any:
-    """The colour of a worker: one of those that all tell apart, or for many workers one of a scale."""
+    """The colour of a worker: from the palette, or for many workers from a colour scale."""
     if n_workers <= len(COLOURS) * len(HATCHES):
         return COLOURS[number % len(COLOURS)]
     import matplotlib
@@ -93,7 +93,7 @@ def _title(recorded: Recorded) -> str:
 
 
 def _mark(recorded: Recorded, panels: tuple[Any, Any]) -> None:
-    """A line through both panels for each incident; the legend above has its kind."""
+    """Draw a line through both panels for each incident; the legend names the kind."""
     for kind, (colour, style) in MARKS.items():
         at_s = [incident["at_s"] for incident in recorded.incidents if incident["kind"] == kind]
         for axes in panels if at_s else ():

@@ -121,18 +121,15 @@ class DuckDb(Engine):
 
     @classmethod
     def serves(cls, table: Table) -> str | None:
-        """See `Engine.serves`."""
         return too_large(table)
 
     @property
     def nbytes(self) -> int:
-        """See `Engine.nbytes`."""
         ((used,),) = self._database.cursor().execute("select sum(memory_usage_bytes) from duckdb_memory()").fetchall()
         return int(used)
 
     @matching
     def match(self, batch: EventBatch, scratch: _Connection, filters: bool) -> Matches:
-        """See `Engine.match`."""
         parts = (batch[at : at + QUERIED_AT_ONCE] for at in range(0, len(batch), QUERIED_AT_ONCE))
         pieces = [self._found(part, filters, scratch.connection) for part in parts]
         n_ids = self._table.n_filters if filters else self._table.n_interfaces

@@ -136,7 +136,6 @@ class EventByEvent(Engine):
 
     @property
     def nbytes(self) -> int:
-        """See `Engine.nbytes`."""
         return self._nbytes + sum(scratch.nbytes for scratch in self._sharing.sets)
 
     @abstractmethod
@@ -145,7 +144,6 @@ class EventByEvent(Engine):
 
     @matching
     def match(self, batch: EventBatch, scratch: Any, filters: bool) -> Matches:
-        """See `Engine.match`."""
         table, progress = self._table, scratch.progress
         location = _NOWHERE if batch.location is None else batch.location.copy()
         events = EncodedEvents(batch.bounds, batch.attributes.astype(np.uint64), location, table.vocabulary.shift)

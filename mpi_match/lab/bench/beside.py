@@ -1,4 +1,4 @@
-"""Other people's matchers, measured on the same workload by the protocol of `docs/other-matchers.md`.
+"""External matchers, measured on the same workload through the protocol of `docs/other-matchers.md`.
 
     we                              the matcher
     {"subscriptions": n}, n lines ─►            ─► "read"
@@ -7,7 +7,7 @@
     "match"                       ─►            ─► "matched"     match_s, as often as there are repetitions
     "answers"                     ─►            ─► m lines       judged: all of them
 
-One that hangs, dies, says that it cannot, breaks the protocol or answers wrongly has a result that says so, and no rate.
+The result of a matcher that hangs, dies, reports an error, breaks the protocol or answers wrongly says so, without a rate.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SHOWN = 200
 
 
 class Beside(NamedTuple):
-    """A matcher of others: what results call it, its command, and the seconds that each step may take."""
+    """An external matcher: its name in results, its command, and the seconds allowed for each step."""
 
     name: str
     command: str
@@ -55,7 +55,7 @@ class Beside(NamedTuple):
 
 
 class MatcherFailed(Exception):
-    """It did: `how` of HANGS, DIES, ERRS, ANSWERS_WRONG, at which `step`; the text says why."""
+    """A matcher failed: `how` is one of HANGS, DIES, ERRS, ANSWERS_WRONG; `step` says when, the text why."""
 
     def __init__(self, how: str, step: str, why: str) -> None:
         super().__init__(why)
@@ -63,7 +63,7 @@ class MatcherFailed(Exception):
 
 
 class _Process:
-    """The matcher's process, and the lines that it says."""
+    """The matcher's process, and the lines that it writes."""
 
     def __init__(self, beside: Beside, errors: IO[bytes]) -> None:
         self._limit_s, self._errors = beside.limit_s, errors
@@ -89,7 +89,7 @@ class _Process:
         self._lines.put(None)
 
     def ask(self, step: str, lines: Iterable[Any], n_answers: int = 1) -> tuple[float, list[Any]]:
-        """Send lines; the seconds from the last of them to the last answer, and the answers.  Raises MatcherFailed."""
+        """Send lines; returns the seconds from the last line to the last answer, and the answers.  Raises MatcherFailed."""
         ends, sent = time.monotonic() + self._limit_s, _Sent()
         self._writer = threading.Thread(target=self._write, args=(lines, sent), daemon=True)
         self._writer.start()
@@ -140,7 +140,7 @@ class _Process:
         return pages * os.sysconf("SC_PAGE_SIZE")
 
     def end(self) -> None:
-        """End it, with all that it started."""
+        """Kill the process and its children."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -154,15 +154,15 @@ class _Process:
 
 
 class _Sent:
-    """When the last line was sent."""
+    """The time at which the last line was sent."""
 
     at = 0.0
 
 
 def measure_beside(beside: Beside, workload: Workload, right: Matches, repetitions: int) -> dict[str, Any]:
-    """What a result says of one matcher: times, memory and rate, or `failure` with `how`, `step` and `why`.
+    """The fields of one matcher's result: times, memory and rate, or `failure` with `how`, `step` and `why`.
 
-    `right` are the answers that it must give.
+    `right` are the expected answers.
     """
     head = {"engine": beside.name, "beside": beside.command, "engine_options": {}, "device": "a process of its own"}
     with tempfile.TemporaryFile() as errors:
@@ -205,7 +205,7 @@ def _measured(process: _Process, workload: Workload, right: Matches, repetitions
 
 
 def _told(process: _Process, step: str, lines: Iterable[Any], expected: str) -> float:
-    """Seconds until the matcher said what it has to say at this step."""
+    """Seconds until the matcher wrote the reply that this step requires."""
     seconds, (answer,) = process.ask(step, lines)
     if answer != expected:
         raise MatcherFailed(ERRS, step, f"said {str(answer)[:_SHOWN]!r} at {step!r}, expected {expected!r}")
@@ -225,7 +225,7 @@ def _event_line(event: Event | None) -> dict[str, Any] | None:
 
 
 def _judge(answers: Sequence[Any], workload: Workload, right: Matches) -> None:
-    """Raise MatcherFailed for the first event whose answer is not the set of its interfaces, each once."""
+    """Raise MatcherFailed for the first event whose answer does not list each of its interfaces once."""
     for i, (answer, expected) in enumerate(zip(answers, right.labels(workload.table.labels), strict=True)):
         if not isinstance(answer, list) or not all(isinstance(label, str) for label in answer):
             raise MatcherFailed(

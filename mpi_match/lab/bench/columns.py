@@ -1,7 +1,6 @@
-"""Results as a table of columns, for spreadsheets and frames: CSV and Parquet.
-
-What a result has nested is a column with a dotted name (`parameters.names`, `match_s.median`); lists are JSON.
-A column is there if any result has a value of it, in the order of first use; other results have none there.
+"""Results as a table, for spreadsheets and data frames: CSV and Parquet.  Nested fields become columns with dotted names
+(`parameters.names`, `match_s.median`); lists are JSON. Columns come in the order of first use; a result without the field
+has a null.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Value = str | int | float | bool | None
 def write_columns(records: Sequence[Result], path: Path) -> None:
     """Write results to `path`, whose ending says CSV or Parquet.
 
-    Raises StorageError when there are none, ImportError where Parquet is asked for and pyarrow not there, OSError.
+    Raises StorageError without results, ImportError for Parquet without pyarrow, OSError.
     """
     if not records:
         raise StorageError("there are no results to write")
@@ -55,7 +54,7 @@ def _write_parquet(names: Sequence[str], rows: Sequence[Mapping[str, Value]], pa
 
 
 def _one_type(values: Sequence[Value]) -> list[Value]:
-    """A column with values of one type: numbers are real where any is, and all are text where any is."""
+    """Convert a column to one type: to float if any number is one, and to text if any value is."""
     kinds = {type(value) for value in values} - {type(None)}
     if len(kinds) < 2:
         return list(values)

@@ -1,4 +1,4 @@
-"""Results of two states of the sources, or of two machines, side by side: better, worse, or within the noise."""
+"""Compares results of two revisions or two machines: better, worse, or within the noise."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _SAME_SCALING = ("kind", "workers", "threads", "how")
 
 
 def comparison_table(old: Sequence[Result], new: Sequence[Result]) -> tuple[str, int]:
-    """The rates of both as text, a line for what was measured in both; and the number of what is in one only.
+    """The rates as text, one line for each point measured in both, and the number of points measured in only one.
 
     A difference is real when the intervals of all repetitions, or of all seeds where there are several, do not overlap; a
     single measurement has no interval.
-    Raises StorageError when they have nothing in common.
+    Raises StorageError when they share no point.
     """
     before, after = _groups(old), _groups(new)
     common = [key for key in before if key in after]
@@ -52,7 +52,7 @@ def verdict(was: Measured, now: Measured) -> str:
 
 
 def _groups(records: Sequence[Result]) -> dict[str, list[Result]]:
-    """Results that differ in their seed only, or were measured again, together."""
+    """Groups of results that differ only in their seed, or repeat a measurement."""
     groups: dict[str, list[Result]] = {}
     for record in records:
         same = _same_scaling(record)
@@ -63,12 +63,12 @@ def _groups(records: Sequence[Result]) -> dict[str, list[Result]]:
 
 
 def _same_scaling(record: Result) -> tuple[str, ...]:
-    """What results of `bench --scaling` have in common besides."""
+    """Further fields that comparable results of `bench --scaling` share."""
     return _SAME_SCALING if record.get("what") == "scaling" else ()
 
 
 def _rate(group: Sequence[Result]) -> Measured:
-    """Events per second, of which a result of `bench --scaling` has the median and the interval."""
+    """Events per second; a result of `bench --scaling` has the median and the interval."""
     if not _same_scaling(group[0]):
         return measured(group, "events_per_s")
     rates = [record["events_per_s"] for record in group]
@@ -78,7 +78,7 @@ def _rate(group: Sequence[Result]) -> Measured:
 
 
 def _n_values(group: Sequence[Result]) -> int:
-    """Measurements of a group: its results, or the repetitions of the only one."""
+    """The number of measurements in a group: its results, or the repetitions of a single one."""
     return len(group) if len(group) > 1 else int(group[0].get("repetitions", 1))
 
 

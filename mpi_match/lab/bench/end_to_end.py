@@ -3,9 +3,8 @@
 * **Timed** by the runs themselves: from the first batch to the answers safe on disk.  A first run, which compiles and fills
   caches, is not counted (`ScalingPlan.warm_up`).
 * **Checked.**  A sample of the last answers is judged against the naive matcher (`verify`).
-* **Enough.**  What matches 500 million events a second is done with those that are soon generated before it has started
-  well: with `times` the event table is an index that has the same parts so many times, or the lines are a directory that has
-  the same file so many times.
+* **Long enough.**  A fast engine finishes a small workload before it reaches its steady state.  With `times` the event table
+  is an index that repeats the same parts, or the lines are a directory that repeats the same file.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from mpi_match.table.table import Table
 from mpi_match.verify.verify import VerifiedFiles, verify
 
 LINES_FILTERS = 1000
-"""Of the subscriptions beside lines of events: a run of lines does not read these."""
+"""Number of filters written beside lines of events; a run of lines does not read them."""
 
 
 class EndToEndFiles(NamedTuple):
@@ -38,7 +37,7 @@ class EndToEndFiles(NamedTuple):
 
 
 def make_files(plan: ScalingPlan, directory: Path, *, times: int = 1, lines: bool = False) -> EndToEndFiles:
-    """Write what is not there yet from an earlier call: the table, the events, and these so many times.
+    """Write the table and the events, `times` times over, unless an earlier call did.
 
     Raises StorageError, OSError.
     """
@@ -60,7 +59,7 @@ def make_files(plan: ScalingPlan, directory: Path, *, times: int = 1, lines: boo
 
 
 def _linked(events: Path, times: int) -> Path:
-    """A directory that has a file of lines so many times."""
+    """A directory that links a file of lines `times` times."""
     path = events.with_name(f"events-x{times}")
     path.mkdir(exist_ok=True)
     for i in range(times):
@@ -73,7 +72,7 @@ def _linked(events: Path, times: int) -> Path:
 def measure(
     plan: ScalingPlan, files: EndToEndFiles, output: Path, chosen: Mapping[str, Any], run: Run = launched
 ) -> Iterator[dict[str, Any]]:
-    """Run with each number of workers of a plan, into `output`; a record of each.
+    """Run with each number of workers of a plan, into `output`; yields a record for each.
 
     A record has `what` ("end to end", or "lines end to end"), `scenario`, `n_filters`, what is `chosen` (the options of
     `run` in `plan.how`, by name), `threads`, `batch`, `runs`, `events_per_s` (median, min, max over the runs), `events`,
@@ -109,6 +108,6 @@ def measure(
 
 
 def _answer_bytes(table: Table, summary: dict[str, Any]) -> int:
-    """Bytes of a run's counts and ids, as messages and as written."""
+    """Bytes of a run's counts and ids, in messages and on disk."""
     n_ids = table.n_interfaces
     return int(summary["events"] * id_dtype(n_ids + 1).itemsize + summary["matches"] * id_dtype(n_ids).itemsize)

@@ -13,8 +13,8 @@
   agree on every event, and so must points of a sweep with one workload, as those of an engine's variants
   (`sweep.check_agreement`).  A sample of events, half of them from those that matched, is judged by another, simple engine,
   and by the naive matcher where the table is small.  One wrong answer raises WrongAnswer instead of a result.
-* **Side by side.**  Engines that are compared take turns, repetition by repetition, so that a machine that slows down slows
-  all.
+* **Side by side.**  Engines that are compared take turns, repetition by repetition, so a machine that slows down affects all
+  of them.
 
 Not measured: disk, network and MPI (`bench --scaling` measures runs), and the cost of reading events from rows.  `match_s`
 of a GPU engine includes the copies to and from the device.
@@ -54,9 +54,9 @@ from mpi_match.table.table import Table
 log = logging.getLogger(__name__)
 
 COVERS_FILTERS = 20_000
-"""The largest table that the naive matcher judges as well."""
+"""Number of filters of the largest table that the naive matcher judges as well."""
 MAX_BUILDS, MAX_BUILD_S = 3, 3.0
-"""An index is built this often, at most as often as runs are repeated, or until so much time is spent; `build_s`: median."""
+"""An index is built at most this often, and not after this many seconds; `build_s` is the median."""
 
 
 class WrongAnswer(MpiMatchError):
@@ -96,11 +96,12 @@ class BenchOptions:
     check            events whose answers are judged
     engine_options   by `key` or `engine.key`, as in `open_engine`
     steps            engines report the times of their own phases, which may make them slower
-    warm_up_s        how long an engine matches, untimed, before it is timed
-    rate             events that arrive in a second, whatever the engine does (`open_loop`); None: as fast as it can
-    moves            interfaces that move afterwards, with all their filters (`moves`); engines then are opened for a table
+    warm_up_s        seconds that an engine matches before it is timed
+    rate             events that arrive in a second, independent of the engine (`open_loop`); None: no waiting
+    moves                  number of interfaces that move afterwards, with all their filters (`moves`); engines then are
+    opened for a table
                      that changes, where they can be
-    beside           other people's matchers, which are measured after the engines (`beside`)
+    beside           external matchers, measured after the engines (`beside`)
     """
 
     n_filters: int | None = None
@@ -123,9 +124,9 @@ DEFAULT_OPTIONS = BenchOptions()
 
 
 class KeptEngines:
-    """Engines for one table that have been measured, by `_how_built`; with other events they are measured again as they are.
+    """Measured engines for one table, by `_how_built`, reused for other events.
 
-    Their `build_s` stays that of their index.
+    Their `build_s` stays as measured.
     """
 
     def __init__(self) -> None:
@@ -133,27 +134,27 @@ class KeptEngines:
         self._kept: dict[tuple[Any, ...], Contender] = {}
 
     def drop_others(self, table: Table | None, how: Sequence[tuple[Any, ...]] = ()) -> None:
-        """Free all but those for this table that are built so, before as much memory is needed again."""
+        """Free every engine except those for this table with these keys, before new ones are built."""
         wanted = set(how) if table is not None and table is self._table else set()
         self._kept = {key: contender for key, contender in self._kept.items() if key in wanted}
         self._table = table
 
     def is_for(self, table: Table | None) -> bool:
-        """Are there engines for this table?"""
+        """Returns whether engines for this table are kept."""
         return table is not None and table is self._table
 
     def take(self, how: tuple[Any, ...]) -> Contender | None:
-        """One that is built so; None if there is none."""
+        """The kept engine with this key, or None."""
         return self._kept.pop(how, None)
 
     def keep(self, how: Sequence[tuple[Any, ...]], contenders: Sequence[Contender]) -> None:
-        """Keep these, for the table of the last `drop_others`."""
+        """Keep engines for the table of the last `drop_others`."""
         fresh = [Contender(each.engine, each.build_s) for each in contenders]  # without answers
         self._kept = dict(zip(how, fresh, strict=True))
 
 
 def _how_built(name: str, options: BenchOptions) -> tuple[Any, ...]:
-    """What an engine for a table depends on; one that has been told to time its steps is another."""
+    """The key of an engine for a table; an engine that times its steps has its own key."""
     own = sorted((key, str(value)) for key, value in of_engine(name, options.engine_options).items())
     return name, options.device, options.threads, options.steps, bool(options.moves), *own
 
@@ -238,7 +239,7 @@ def compare(
 
 
 def _beside(beside: Beside, workload: Workload, first: Contender, options: BenchOptions) -> dict[str, Any]:
-    """The result of another's matcher, whose answers must be those of the first engine."""
+    """The result of an external matcher, judged by the answers of the first engine."""
     assert first.answers is not None
     result = measure_beside(beside, workload, first.answers, options.repetitions)
     ratio = {} if "failure" in result else {"ratio": statistics.median(first.runs_s) / result["match_s"]["median"]}
@@ -247,7 +248,7 @@ def _beside(beside: Beside, workload: Workload, first: Contender, options: Bench
 
 
 def _build(workload: Workload, name: str, options: BenchOptions, tell: Callable[[str], None]) -> Contender:
-    """Build an engine, warm, as often as `MAX_BUILDS`, `MAX_BUILD_S` and the repetitions allow; the last one stays."""
+    """Build a warm engine as often as `MAX_BUILDS`, `MAX_BUILD_S` and the repetitions allow; keeps the last."""
     tell(f"{name}: index")
     table, events = workload.small()
     device, threads, own = options.device, options.threads, of_engine(name, options.engine_options)
@@ -271,7 +272,7 @@ def _warm_up(engine: Engine, batches: list[EventBatch], seconds: float) -> None:
 
 
 def _repeat(contender: Contender, run: Callable[[Engine], Served]) -> None:
-    """One timed run over all events.  Raises WrongAnswer when its answers are not those of the run before."""
+    """One timed run over all events.  Raises WrongAnswer when its answers differ from the previous run's."""
     engine = contender.engine
     before, on_device_s, steps_s = engine.candidates, engine.kernel_s, dict(engine.steps_s)
     gc.disable()
@@ -290,7 +291,7 @@ def _repeat(contender: Contender, run: Callable[[Engine], Served]) -> None:
 
 
 def _as_fast_as_it_can(engine: Engine, batches: list[EventBatch]) -> Served:
-    """Match batch after batch; latencies only where a batch is one event."""
+    """Match batch after batch; records latencies if a batch is one event."""
     found, clock = [], time.perf_counter
     one_by_one = len(batches[0]) == 1  # else it would not be the latency of an event
     times = [clock()]
@@ -301,7 +302,7 @@ def _as_fast_as_it_can(engine: Engine, batches: list[EventBatch]) -> Served:
 
 
 def _keep(contender: Contender, answers: Matches) -> None:
-    """Keep the answers of a repetition.  Raises WrongAnswer when they are not those of the one before."""
+    """Keep the answers of a repetition.  Raises WrongAnswer when they differ from the previous repetition's."""
     if contender.answers is not None and (at := _first_difference(contender.answers, answers)) is not None:
         raise WrongAnswer(
             f"{contender.engine.name} contradicts itself on event {at}: interfaces {contender.answers[at].tolist()} in the "
@@ -345,7 +346,7 @@ def _judge(workload: Workload, contender: Contender, check: int, *, by_model: bo
 
 
 def _judged(workload: Workload, judge: str, numbers: list[int]) -> list[list[str]]:
-    """What a judge says about some events, asked once: of engines and points that agree the sample is the same."""
+    """The verdict of a judge about some events, computed once; engines and points that agree share the sample."""
     key = judge, tuple(numbers)
     if key not in workload.judged:
         if judge == "covers":
@@ -358,7 +359,7 @@ def _judged(workload: Workload, judge: str, numbers: list[int]) -> list[list[str
 
 
 def _move(workload: Workload, contenders: Sequence[Contender], options: BenchOptions) -> None:
-    """Move interfaces, measured, in the engines that take moves, and check their answers on all events afterwards."""
+    """Measure moves of interfaces in the engines that take them, then check their answers on all events."""
     if workload.moves is None:
         raise OptionError(f"nothing moves in {workload.name}: its filters have no areas, or its moves are not known")
     table, few, more = workload.table, workload.moves(options.moves, 2), workload.moves(options.moves, 3)
@@ -442,7 +443,7 @@ def _result(workload: Workload, contender: Contender, first: Contender, batch: i
 
 
 def _digest(answers: Matches) -> str:
-    """Of all answers, the same for all engines that are right."""
+    """A digest of all answers, equal for all correct engines."""
     found = hashlib.sha256(np.ascontiguousarray(answers.counts, np.uint32).data)
     found.update(np.ascontiguousarray(answers.ids, np.uint32).data)
     return found.hexdigest()[:16]

@@ -44,7 +44,7 @@ def moved(table: Table, moves: Moves) -> Table:
 
 
 def measure_moves(engine: Engine, one_by_one: Changes, at_once: Changes, event: EventBatch) -> dict[str, Any]:
-    """What a result says of moves: `moves`, `one_move_us` (the median round), `one_move_us_spread`, `batch_move_us`.
+    """The fields of a result about moves: `moves`, `one_move_us` (the median round), `one_move_us_spread`, `batch_move_us`.
 
     The second changes are applied in one call after the first.  Raises EngineError for an engine that takes none.
     """

@@ -1,15 +1,15 @@
 """Open-loop load: events arrive at a rate of their own, whether the engine has answered those before or not.
 
     arrivals   | |  ||   |  |||  |       Poisson: independent of the engine
-    batches    [1][ 2 ][ 3  ][ 4 ]       whatever waits when the engine is free, `most` events at a time at the most
+    batches    [1][ 2 ][ 3  ][ 4 ]       the events that wait when the engine is free, at most `most`
 
 An engine may let events wait for others, to match them together, up to a time-out (`tagmatch --set timeout_ms=...`): a batch
-is then answered when the last of its events is, and batches come and go meanwhile.  After the last arrival nothing waits any
-more.
+is then answered when the last of its events is, and batches come and go meanwhile.  After the last arrival, events no longer
+wait.
 
-The latency of an event is from its arrival to its answer.  Waiting is part of it, which a loop that sends the next event
-after the last answer does not see (coordinated omission).  Above the rate that the engine can serve, events queue and
-latencies grow with the length of the run; its `events_per_s` then is less than the rate.
+The latency of an event is from its arrival to its answer.  It includes waiting, which a closed loop does not see
+(coordinated omission).  Above the rate that the engine can serve, events queue and
+latencies grow with the length of the run; `events_per_s` is then below the rate.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches
 
 SPIN_S = 2e-4
-"""The last moments before an arrival are spent spinning: sleeping takes longer than it is told to."""
+"""Seconds before an arrival that are spent spinning, because sleep overshoots."""
 ASKED_EVERY_S = 1e-3
-"""How often batches that wait are asked for."""
+"""Seconds between two polls for batches that wait in the engine."""
 
 
 class Served(NamedTuple):
-    """What a run gave: seconds from the first arrival to the last answer; latencies f64[n] in seconds; the answers."""
+    """The outcome: seconds from the first arrival to the last answer; latencies f64[n] in seconds; the answers."""
 
     seconds: float
     latency_s: Array

@@ -47,12 +47,12 @@ def engine_of(result: Result) -> str:
 
 
 def measured_ones(results: Iterable[Result]) -> list[Result]:
-    """Those that are no failures of other people's matchers (`bench.beside`)."""
+    """Results without those of external matchers that failed (`bench.beside`)."""
     return [result for result in results if "failure" not in result]
 
 
 def failures(results: Iterable[Result]) -> list[str]:
-    """A line for each of the others."""
+    """One line of text for each external matcher that failed."""
     return [
         f"{result['engine']} {failure['how']} at {failure['step']} on {result['scenario']}: {failure['why']}"
         for result in results
@@ -69,14 +69,14 @@ def _latency(result: Result, which: str) -> str:
 
 
 def _candidates(result: Result) -> str:
-    """Filters that were verified for each match."""
+    """Number of filters verified for each match."""
     if "candidates_per_event" not in result or not result["matches"]:
         return "-"
     return f"{result['candidates_per_event'] / result['matches_per_event']:.1f}"
 
 
 def text_table(results: Sequence[Result]) -> str:
-    """The results as text, a head for each group of results in a row that share their conditions."""
+    """The results as text; consecutive results under the same conditions share a heading."""
     groups: list[list[Result]] = []
     for result in results:
         if groups and _conditions(groups[-1][0]) == _conditions(result):
@@ -100,7 +100,7 @@ def _head(result: Result) -> list[str]:
 
 
 def note_of(results: Sequence[Result]) -> str:
-    """`place_of` results of one machine, with all of their commits, and the last date."""
+    """The `place_of` results of one machine, with all their commits and the latest date."""
     commits = dict.fromkeys(str(result["commit"] or "unknown") for result in results)
     place = place_of(results[0]).partition("; ")[0]
     return f"{place}; commit {', '.join(commits)}; {max(result['date'] for result in results)}"
@@ -136,7 +136,7 @@ def json_line(result: Result) -> str:
 
 
 def append_json(path: Path, results: Iterable[Result]) -> None:
-    """Add results to the end of a JSON lines file, which is created if need be; in place of a line that was cut off."""
+    """Add results to the end of a JSON lines file, which is created if need be; a truncated last line is replaced."""
     with reported(path), os.fdopen(append_to(path), "r+b") as handle:
         handle.seek(0)
         whole = handle.read()
@@ -145,9 +145,9 @@ def append_json(path: Path, results: Iterable[Result]) -> None:
 
 
 def read_json(path: Path) -> list[Result]:
-    """The results of a JSON lines file; without the last line if it was cut off.
+    """The results of a JSON lines file, except a truncated last line.
 
-    Raises StorageError for a file of something else, with the line; FileNotFoundError.
+    Raises StorageError for any other file, naming the line; FileNotFoundError.
     """
     found = []
     for number, line in enumerate(path.read_bytes().splitlines(keepends=True), 1):

@@ -1,9 +1,9 @@
 """Two revisions of the sources measured side by side: each in a copy of its own, by turns, with the same `bench`.
 
     old: git archive OLD | tar  ──► bench ... ──► records   ┐
-    new: git archive NEW | tar  ──► bench ... ──► records   ┘ again, as many rounds as are asked for
+    new: git archive NEW | tar  ──► bench ... ──► records   ┘ repeated for each round
 
-The first round of each compiles, is not counted, and is made with the same arguments.
+The first round compiles and is not counted; it has the same arguments as the others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mpi_match.lab.bench.report import Result, read_json
 
 
 class RevisionError(MpiMatchError):
-    """A revision that is not there, or whose `bench` failed; the text says which and why."""
+    """A revision does not exist, or its `bench` failed; the text says which and why."""
 
 
 def measure_revisions(
@@ -58,7 +58,7 @@ def _copied(repository: Path, revision: str, root: Path) -> Path:
 
 
 def _git(repository: Path, revision: str, *words: str) -> bytes:
-    """What git says about a revision."""
+    """The output of git about a revision."""
     done = subprocess.run(["git", "-C", str(repository), *words], capture_output=True, check=False)
     if done.returncode:
         raise RevisionError(f"{revision}: no revision in {repository}: {done.stderr.decode(errors='replace').strip()}")

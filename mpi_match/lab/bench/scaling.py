@@ -5,13 +5,13 @@
 
 * **Timed** by the runs themselves: from the first batch read to the last answer on disk.  Starting, loading and building
   come before that.
-* **Warm.**  A round of runs, one for each number of workers, is made and not counted; it compiles and fills caches.  What is
-  compiled already may go without (`warm_up`): files that were just written are cached.
-* **Side by side.**  Numbers of workers take turns, round by round, so that a machine that slows down slows all.
+* **Warm.**  A round of runs, one for each number of workers, is made and not counted; it compiles and fills caches.  Without
+  `warm_up` it is left out, for code that is compiled already; files just written are cached.
+* **Side by side.**  Numbers of workers take turns, round by round, so a machine that slows down affects all of them.
 * **Alike.**  A worker has the same CPU threads in every run, as many as it has in the largest.
 * **Checked.**  A sample of the first answers is judged (`verify`); every other run's answers are compared with these, event
-  by event.  Weak scaling has the events of the strong one several times over, so its answers are theirs several times
-  over.  One difference raises WrongAnswer instead of a result.
+  by event.  Weak scaling repeats the events of strong scaling, so its answers repeat too.  One difference raises WrongAnswer
+  instead of a result.
 
 Speed-up and efficiency are against the smallest number of workers, in events per second; both kinds have the same scale, an
 efficiency of 1 being linear.
@@ -109,7 +109,7 @@ def launched(plan: ScalingPlan, workers: int, table: Path, events: Path, output:
 
 
 def importing_this() -> dict[str, str]:
-    """The environment of this process, for one whose Python is to import this package."""
+    """The environment of this process, with which a child's Python finds this package."""
     path = os.pathsep.join([str(SOURCE_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     return {**os.environ, "PYTHONPATH": path}
 
@@ -161,7 +161,7 @@ def _events(directory: Path, times: int) -> Path:
 
 
 def _judged(plan: ScalingPlan, table: Path, events: Path, output: Path) -> Matches:
-    """The first answers, a sample of which is right."""
+    """The first answers, after a sample of them has been judged right."""
     if plan.check:
         difference = verify(VerifiedFiles(table, events, output), plan.check, plan.seed).difference
         if difference is not None:
@@ -170,7 +170,7 @@ def _judged(plan: ScalingPlan, table: Path, events: Path, output: Path) -> Match
 
 
 def _compare(judged: Matches, output: Path, times: int, what: str) -> None:
-    """Raise WrongAnswer unless a file has the judged answers, `times` times over."""
+    """Raise WrongAnswer unless a file repeats the judged answers `times` times."""
     found = MatchesFile.load(output).matches
     for one, all_ in ((judged.counts, found.counts), (judged.ids, found.ids)):
         if all_.size != times * one.size or not (all_.reshape(times, one.size) == one).all():

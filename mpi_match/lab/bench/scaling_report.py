@@ -54,7 +54,7 @@ def _lines(results: Sequence[Result]) -> list[str]:
 
 
 def plot_scaling(results: Sequence[Result], path: Path | BinaryIO) -> None:
-    """Events per second against workers, both kinds, beside what would be linear (see `figure.drawing`).
+    """Draw events per second over workers, for both kinds, beside the linear ideal (see `figure.drawing`).
 
     Whiskers show the fastest and the slowest repetition.  Raises ImportError, saying what to install, without matplotlib.
     """

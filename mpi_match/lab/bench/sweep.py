@@ -9,8 +9,8 @@ A key is a parameter of the scenario (`workloads.parameters`), one of `RUN_KEYS`
 engine.  All combinations are checked before the first is measured.  A record has the values of its point as `parameters`.
 With `resume`, a point is measured unless the file has its records already, of the same commit and machine.
 
-A point that differs from the one before only in its events has the same table, and the same engines where nothing of them is
-varied: neither is made again.
+A point that differs from the one before only in its events has the same table, and the same engines unless one of their
+options varies; neither is built again.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from mpi_match.lab.workloads.parameters import PER_INTERFACE, parameters_of, wit
 from mpi_match.lab.workloads.scenarios import SCENARIOS
 
 RUN_KEYS = {"events": "n_events", "batch": "batch", "threads": "threads", "rate": "rate", "moves": "moves"}
-"""What of a measurement itself can be varied, and the field of `BenchOptions`."""
+"""Keys of the measurement that can be varied, each with its field of `BenchOptions`."""
 MAX_VALUES = 10_000
 _SPAN = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.(\d+))?")
 
 
 class Axis(NamedTuple):
-    """A parameter that is varied, and its values as they are written."""
+    """A varied parameter, and its values as text."""
 
     key: str
     values: tuple[str, ...]
@@ -69,7 +69,7 @@ class Axis(NamedTuple):
 
 
 class Point(NamedTuple):
-    """One combination: the values by key, and what they make of the scenario and of the measurement."""
+    """One combination: values by key, with the scenario and the options that they result in."""
 
     values: dict[str, str]
     scenario: Source
@@ -81,7 +81,7 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class Sweep:
-    """What is measured.
+    """The parameters of a sweep.
 
     scenario  a name of `SCENARIOS`, or files, which have no parameters
     fixed   parameters of the scenario that differ from its own in every point, by key
@@ -97,7 +97,7 @@ class Sweep:
     seeds: int = 1
 
     def points(self) -> list[Point]:
-        """All points, checked.  Raises OptionError, EngineError, which say what cannot be."""
+        """All points, checked.  Raises OptionError, EngineError for an impossible one."""
         keys = [*(self.fixed or ()), *(axis.key for axis in self.axes)]
         if twice := {key for key in keys if keys.count(key) > 1}:
             raise OptionError(f"{min(twice)!r} is given twice")
@@ -112,7 +112,7 @@ class Sweep:
 
     @property
     def name(self) -> str:
-        """What results call the workload."""
+        """The name of the workload in results."""
         return self.scenario if isinstance(self.scenario, str) else self.scenario.name
 
     def _point(self, values: dict[str, str]) -> Point:
@@ -145,7 +145,7 @@ class Sweep:
         tell: Callable[[str], None] = lambda text: None,
         workloads: KeptWorkloads | None = None,
     ) -> Iterator[list[dict[str, Any]]]:
-        """Measure every point with every seed; the records of each in turn.
+        """Measure every point with every seed; yields the records of each.
 
         Parameters: `have` records that exist, whose points are passed over; `tell` takes a line about each point, and
         indented ones about its engines (`compare`); `workloads` of other sweeps too.
@@ -175,7 +175,7 @@ class Sweep:
             yield found
 
     def earlier(self, have: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Of records that exist those of this sweep."""
+        """The existing records that belong to this sweep."""
         mine = {
             identity
             for point in self.points()
@@ -185,7 +185,7 @@ class Sweep:
         return [record for record in have if _identity(record) in mine]
 
     def _identities(self, point: Point, seed: int) -> list[tuple[Any, ...]]:
-        """Those of the records of a point.  `auto` is no engine of a record: it is measured again."""
+        """The identities of a point's records.  Records name the chosen engine, so `auto` is measured again."""
         names = (*self.engines, *(each.name for each in point.options.beside))
         return [_identity({**_made(), **self._wanted(point, name, seed)}) for name in names]
 
@@ -209,8 +209,8 @@ class Sweep:
 
 
 def check_agreement(records: Iterable[Mapping[str, Any]]) -> None:
-    """Raise WrongAnswer when two records of the same workload have different answers, as two variants of an engine might,
-    which are measured one after the other.
+    """Raise WrongAnswer when records of the same workload have different answers; variants of an engine are measured at
+    different times.
     """
     first: dict[tuple[Any, ...], Mapping[str, Any]] = {}
     for record in records:
@@ -234,13 +234,13 @@ _SAME = (
 
 
 def _identity(record: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What two records have in common when one makes the other unnecessary."""
+    """The key by which two records measure the same thing, so that one of them suffices."""
     nested = (json.dumps(record.get(key), sort_keys=True) for key in ("parameters", "engine_options", "machine"))
     return *(record.get(key) for key in _SAME), *nested
 
 
 def _drawn_from(scenario: Source) -> str:
-    """A digest of all parameters of a scenario, or of what files hold."""
+    """A digest of all parameters of a scenario, or of the contents of files."""
     if isinstance(scenario, WorkloadFiles):
         return scenario.digest[:12]
     return hashlib.sha256(repr(scenario).encode()).hexdigest()[:12]

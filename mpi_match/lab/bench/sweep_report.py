@@ -1,8 +1,8 @@
 """Records of one or several sweeps as a table and as a figure: a quantity over a parameter, a line for each engine.
 
 A record is of any `bench`; its value of a key is that among its `parameters`, else that of the record itself (`n_filters`,
-`batch`, `scenario`).  Records that differ only in their seed are one point: the median, and the interval that has
-all of them.  With a single seed the interval is that of the repetitions.
+`batch`, `scenario`).  Records that differ only in their seed are one point: the median, and the interval from the least to
+the greatest.  With a single seed the interval is that of the repetitions.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ QUANTITIES = {
     "one_move_us": "time to move a filter (µs)",
     "batch_move_us": "time to move a filter, many at once (µs)",
 }
-"""What can be drawn over a parameter, with its name on the axis."""
+"""Quantities that can be drawn over a parameter, with the label of the axis."""
 _MOST_LINES = 6
-"""In one pair of axes; with more, a figure has several."""
+"""The most lines in one panel; a figure of more lines has several panels."""
 _PANELS_BESIDE = 2
 _PANEL_HEIGHT = 1.5
-"""Inches of each further row of axes."""
+"""Height of each further row of panels, in inches."""
 _BAR_WIDTH = 0.2
-"""Inches at least, with a line of words below it."""
+"""Least width of a bar in inches, with a line of text below it."""
 
 
 class Measured(NamedTuple):
-    """One point of a line: where it is, the median there, and the least and the most that was measured."""
+    """One point of a line: its x, and the median, least and greatest measured value."""
 
     x: Any
     median: float
@@ -53,7 +53,7 @@ class Measured(NamedTuple):
 
 
 def value_of(record: Result, key: str) -> Any:
-    """A record's value of a parameter or of its own field: a number where it is one, else text; None when it has none."""
+    """A record's value of a parameter or of its own field: a number if possible, else text; None if it has none."""
     if key == "engine":
         return engine_of(record)
     value = (record.get("parameters") or {}).get(key, record.get(key, record.get(f"n_{key}")))
@@ -102,7 +102,7 @@ def _lines(records: Iterable[Result], x: str, y: str, name_of: Callable[[Result]
 
 
 def keys_of(records: Iterable[Result]) -> list[str]:
-    """The keys that records may be drawn over: their parameters, and their own plain fields."""
+    """The keys that records can be drawn over: their parameters and their plain fields."""
     keys: dict[str, None] = {}
     for record in records:
         keys.update(dict.fromkeys(record.get("parameters") or {}))
@@ -113,7 +113,7 @@ def keys_of(records: Iterable[Result]) -> list[str]:
 
 
 def told_apart_by(records: Sequence[Result], x: str) -> list[str]:
-    """The keys that records differ in besides `x`: scenario, parameters, engine; the engine where they differ in nothing."""
+    """The keys other than `x` in which records differ: scenario, parameters, engine; the engine if there are none."""
     scenarios, engines = ({record[key] for record in records} for key in ("scenario", "engine"))
     keys = [*(["scenario"] if len(scenarios) > 1 else []), *(key for key in varied(records) if key != x)]
     return [*keys, "engine"] if len(engines) > 1 or not keys else keys
@@ -126,9 +126,7 @@ def varied(records: Sequence[Result]) -> list[str]:
 
 
 def _name(record: Result, by: Sequence[str], shown: Sequence[str]) -> str:
-    """A record's values of some keys in words, without those that it lacks; an option is said once, here or elsewhere among
-    what is `shown`.
-    """
+    """A record's values of some keys as text, without missing ones; an option that is `shown` elsewhere is left out."""
     values = {key: value_of(record, key) for key in by}
     if "engine" in values and any("." in key for key in shown):
         values["engine"] = record["engine"]
@@ -162,7 +160,7 @@ def measured(group: Sequence[Result], y: str, at: Any = None) -> Measured:
 
 
 def together(records: Sequence[Result]) -> list[list[Result]]:
-    """The records of each point, engine and size, which differ in their seed only, in the order of the first ones."""
+    """Groups of records that differ only in their seed, in the order of their first records."""
     keys, groups = varied(records), dict[str, list[Result]]()
     for record in records:
         at = [value_of(record, key) for key in keys]
@@ -252,7 +250,7 @@ def draw(
 
 
 def _draw_lines(axes: Any, panel: dict[str, list[Measured]], names: Sequence[str], xs: Sequence[Any]) -> None:
-    """Draw lines into axes, each as its place among all names says, over an x axis for all of `xs`."""
+    """Draw lines into axes with an x axis for all of `xs`; the position among all names decides the style."""
     words = [at for at in dict.fromkeys(xs) if isinstance(at, str)]
     for name, line in panel.items():
         at = [words.index(point.x) if isinstance(point.x, str) else point.x for point in line]
@@ -267,7 +265,7 @@ def _draw_lines(axes: Any, panel: dict[str, list[Measured]], names: Sequence[str
 
 
 def _panels(records: Sequence[Result], x: str, by: Sequence[str], y: str) -> dict[str, dict[str, list[Measured]]]:
-    """The lines by what they are drawn into: one without a title, or, of many lines, one for each value of a key."""
+    """The lines of each panel by its title: one untitled panel, or for many lines one for each value of a key."""
     every = lines(records, x, by, y)
     keys = [key for key in by if key != "engine"] if len(every) > _MOST_LINES and len(by) > 1 else []
     shown = [record for record in records if value_of(record, x) is not None and quantity(record, y) is not None]
@@ -286,8 +284,8 @@ def _panels(records: Sequence[Result], x: str, by: Sequence[str], y: str) -> dic
 
 
 def draw_steps(records: Sequence[Result], path: Path | BinaryIO) -> None:
-    """Draw the times of the engines' phases for an event, one on the other, a bar for each record that has them (see
-    `figure.drawing`).  Raises StorageError, ImportError.
+    """Draw the time of each phase of the engines as stacked bars, one for each record that has them (see `figure.drawing`).
+    Raises StorageError, ImportError.
     """
     shown = [record for record in records if record.get("steps_s")]
     if not shown:
@@ -310,7 +308,7 @@ def draw_steps(records: Sequence[Result], path: Path | BinaryIO) -> None:
 
 
 def _scale(axes: Any, side: str, numbers: Sequence[float]) -> None:
-    """Logarithmic where numbers span more than a factor of 50; else what is measured begins at zero."""
+    """Make an axis logarithmic if its numbers span more than a factor of 50; otherwise start it at zero."""
     if min(numbers) > 0 and max(numbers) > 50 * min(numbers):
         axes.set(**{f"{side}scale": "log"})
     elif side == "y":

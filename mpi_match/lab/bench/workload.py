@@ -1,4 +1,4 @@
-"""What engines are measured with: a table and encoded events, of a published scenario or in files."""
+"""The input of a measurement: a table and encoded events, from a published scenario or from files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 WARM_UP_FILTERS, WARM_UP_EVENTS = 2_000, 200
 MOST_KEPT = 8
-"""Workloads: those of small tables have objects besides, for the naive matcher."""
+"""The most workloads that are kept; small tables also have filters as objects, for the naive matcher."""
 
 
 class WorkloadFiles(NamedTuple):
@@ -45,23 +45,23 @@ class WorkloadFiles(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What results call it."""
+        """The name of the workload in results."""
         return f"{self.table.name} with {self.events.name}"
 
     @property
     def n_events(self) -> int:
-        """All of the events.  Raises StorageError, ModelError, OSError."""
+        """The number of events in the files.  Raises StorageError, ModelError, OSError."""
         return _known(self)[0]
 
     @property
     def digest(self) -> str:
-        """SHA-256 of what the files hold.  Raises StorageError, ModelError, OSError."""
+        """SHA-256 of the contents of the files.  Raises StorageError, ModelError, OSError."""
         return _known(self)[1]
 
 
 @lru_cache(maxsize=8)
 def _known(files: WorkloadFiles) -> tuple[int, str]:
-    """Number of events, and digest."""
+    """The number of events and the digest of the files, once known."""
     with open_events(files.events, load_vocabulary(files.table), files.form) as events:
         if not len(events):
             raise StorageError(f"{files.events}: holds no events")
@@ -72,7 +72,7 @@ def _known(files: WorkloadFiles) -> tuple[int, str]:
 
 
 Source = Scenario | WorkloadFiles
-"""Where a workload comes from."""
+"""The source of a workload: a scenario or files."""
 
 
 @dataclass(frozen=True)
@@ -82,10 +82,10 @@ class Workload:
     table_s   seconds of encoding the subscriptions, or of loading the table
     draw_s    seconds of drawing the subscriptions; 0 for files
     encode_s  seconds of encoding the events; 0 for an event table that is encoded for this table
-    small     makes a small table and its events, of the same kind, to compile an engine with
+    small     makes a small table and events of the same kind, with which engines compile
     raw       the events of some numbers as they were published; None for a rejected row
-    judged    what judges have said about events, by judge and numbers
-    moves     the first n moves of interfaces, for a seed (`Scenario.moves`); None where nothing has an area
+    judged    verdicts of the judges, by judge and event numbers
+    moves     the first n moves of interfaces, for a seed (`Scenario.moves`); None without areas
     """
 
     name: str
@@ -121,10 +121,10 @@ class Workload:
 
 
 class KeptWorkloads:
-    """Workloads that are not made again while they are kept: the last ones used, `MOST_KEPT` of them.
+    """A cache of the `MOST_KEPT` workloads used last.
 
-    While another one is made, those that are kept have at most `most_bytes`; with 0 there is one at a time.  One with the
-    filters of a kept one, and other events, has its table.
+    While a new workload is made, the cached ones take at most `most_bytes`; with 0 only one exists at a time.  A workload
+    that differs from a cached one only in its events shares its table.
     """
 
     def __init__(self, most_bytes: int = 0) -> None:
@@ -132,7 +132,7 @@ class KeptWorkloads:
         self._kept: dict[tuple[Source, int, int], Workload] = {}
 
     def of(self, source: Source, n_events: int, seed: int) -> Workload:
-        """One that is kept, or a new one.  Raises what `Workload.of` raises."""
+        """The workload, from the cache or a new one.  Raises what `Workload.of` raises."""
         key = source, n_events, seed
         found = self._kept.pop(key, None)
         if found is None:
@@ -144,12 +144,12 @@ class KeptWorkloads:
         return found
 
     def table_of(self, source: Source, n_events: int, seed: int) -> Table | None:
-        """The table that one has, if that is kept."""
+        """The table of a cached workload, or None."""
         found = self._kept.get((source, n_events, seed)) or self._beside(source, seed)
         return None if found is None else found.table
 
     def _beside(self, source: Source, seed: int) -> Workload | None:
-        """One that is kept with the same filters, if any."""
+        """A cached workload with the same filters, if any."""
         if isinstance(source, WorkloadFiles):
             return None
         same = source.of_filters, seed
@@ -162,7 +162,7 @@ class KeptWorkloads:
 
 
 def _drawn(scenario: Scenario, n_events: int, seed: int, beside: Workload | None) -> Workload:
-    """Of a scenario, with the table of `beside` if given; only one chunk of raw events is in memory."""
+    """Make the workload of a scenario, with the table of `beside` if given; only one chunk of raw events is in memory."""
     if beside is None:
         started = time.perf_counter()
         make_table = scenario.drawn_table(seed)
@@ -207,7 +207,7 @@ def _drawn(scenario: Scenario, n_events: int, seed: int, beside: Workload | None
 
 
 def _of_files(files: WorkloadFiles, n_events: int, seed: int) -> Workload:
-    """Of files; all of their events are in memory."""
+    """Read the workload of files, with all events in memory."""
     started = time.perf_counter()
     table = Table.load(files.table)
     table_s = time.perf_counter() - started

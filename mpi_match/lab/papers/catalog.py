@@ -1,7 +1,7 @@
-"""Every table and figure of the five papers: how it is run again here, or why it is not.
+"""Every table and figure of the five papers, with the experiment that reproduces it, or the reason why none does.
 
 An experiment has the paper's parameters as a scenario and axes (`bench.sweep`), the faithful engine first, then baselines,
-then our own.  What could not be kept is said in `differs`.  Events are matched one at a time, as in the papers.
+then our own.  `differs` names the deviations.  Events are matched one at a time, as in the papers.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ class Run(NamedTuple):
 
     scenario, axes, fixed  as in `bench.sweep.Sweep`
     engines                by name, the faithful one first
-    events                 that are matched; the papers have 1,000
+    events                 number of events; the papers have 1,000
     batch                  events at a time
     steps                  whether the engines report the times of their own phases
-    moves                  interfaces that move afterwards
+    moves                  number of interfaces that move afterwards
     """
 
     scenario: str
@@ -35,7 +35,7 @@ class Run(NamedTuple):
 
 
 MPI_CUDA_MODE = ("--batch", "1", "--credits", "1", "--feed", "master")
-"""An event at a time to each idle worker."""
+"""Options of a run that sends each idle worker one event at a time."""
 
 
 class RanksRun(NamedTuple):
@@ -59,10 +59,10 @@ class Experiment(NamedTuple):
     """A table or figure of a paper.
 
     name       of the experiment: system and artifact
-    kept       what of the paper's set-up is kept, in a line; `differs` what is not, and why
-    runs       what is measured; none for a table of parameters, which is set beside those of `scenario`
-    ranks      what is measured with ranks besides
-    x, y       what its figure shows: key and quantity (`bench.sweep_report`); no `x`: it is a table
+    kept       one line on what follows the paper's set-up; `differs`: deviations and reasons
+    runs       the measurements; none for a table of parameters, which is compared with `scenario`
+    ranks      further measurements, with ranks
+    x, y       axes of the figure: key and quantity (`bench.sweep_report`); a table has no `x`
     not_rerun  why it is not run; empty otherwise
     """
 
@@ -78,7 +78,7 @@ class Experiment(NamedTuple):
 
     @property
     def system(self) -> str:
-        """Which of the five systems."""
+        """The system, one of five."""
         return next(system for system in SYSTEMS if self.name.startswith(f"{system}-"))
 
     @property
@@ -139,7 +139,7 @@ _SETS = Axis.of("filters=20000000,40000000,212000000")
 _SHARES = Axis.of("filters=21200000,42400000,84800000,127200000,169600000,212000000")
 _PARTITIONS = {"tagmatch.max_p": "200000"}
 _HYBRID = {**_PARTITIONS, "tagmatch.variant": "hybrid"}
-"""As table 1 writes it, whose points are then not measured again."""
+"""Written as in table 1, so that its points are not measured twice."""
 _MANY_A_LAUNCH = {**_PARTITIONS, "tagmatch.launch": "64"}
 _FIFTH = {"filters": "40000000"}
 _TREE = {"tagmatch.variant": "prefix-tree"}
@@ -180,7 +180,7 @@ def _clcb_figure(name: str, place_exponent: str, what: str) -> Experiment:
 def _farroukh_figure(
     number: int, x: str, y: str, *axes: Axis, technique: str, threads: str = "", scenario: str = "debs2009"
 ) -> Experiment:
-    """A figure of Farroukh et al.; without `x` it is of the phases, which a table shows."""
+    """A figure of Farroukh et al.; without `x`, a table of the phases."""
     fixed = {"twophase.technique": technique, **({"threads": threads} if threads else {})}
     run = Run(scenario, ("twophase",), axes, fixed, events=5000, batch=5000, steps=not x)
     differs = _FARROUKH_DIFFERS

@@ -1,12 +1,12 @@
-"""The printed values of an experiment beside what was measured here: the same quantity, at the same point.
+"""The printed values of an experiment beside the values measured here, for the same quantity at the same point.
 
     printed: SFF, processing_time, 1.035 ms, scenario default    ──► `us_per_event` of `sff` at the scenario's own parameters
     printed: CCM, speedup, 13 x, filters_per_interface 250000    ──► time of `sff` over time of `ccm` at that point
     printed: CCM, speedup, 7 to 13 x, interfaces [10, 100]       ──► the least and the most of these over the points between
     printed: SE-CP, best_block_size, 12                          ──► the block size with the least time
 
-Values that are no times, rates, sizes or places of these (hardware, cited systems), and those whose point is not among the
-measured ones, have no counterpart; they are shown all the same, with the reason, and with what the nearest point has.
+Other values (hardware, cited systems), and values at points that were not measured, have no counterpart; they are shown with
+the reason, and with the value of the nearest point.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def in_words(value: Value) -> str:
 
 
 class Claim(NamedTuple):
-    """A printed value, and the same quantity here, in the same unit: of the engine that it is of, and of our own.
+    """A printed value, and the same quantity measured here, in the same unit: for the same engine, and for ours.
 
-    `why` says why there is no value of that engine, or what is meant by the one there is.
+    `why` says why that engine has no value, or how to read it.
     """
 
     printed: Printed
@@ -52,14 +52,14 @@ class Claim(NamedTuple):
 
     @property
     def here(self) -> str:
-        """What was measured, in words, or why it was not."""
+        """The measured value as text, or the reason why there is none."""
         if self.measured is None:
             return self.why
         return in_words(self.measured) + (f" ({self.why})" if self.why else "")
 
 
 def _step(*names: str) -> Callable[[Result], float | None]:
-    """Seconds of an event in some phases of the engine."""
+    """Seconds that an event spends in some phases of the engine."""
 
     def seconds(record: Result) -> float | None:
         steps = record.get("steps_s")
@@ -73,12 +73,12 @@ def _field(name: str) -> Callable[[Result], float | None]:
 
 
 def _deployed(record: Result) -> float | None:
-    """Seconds from subscriptions to an engine that can match: table, whose order is part of the index, and engine."""
+    """Seconds from subscriptions to an engine that can match; the table counts, because its order is part of the index."""
     return record["table_s"] + record["build_s"] if "build_s" in record else None
 
 
 def _updated(record: Result) -> float | None:
-    """Seconds of a change: of moving a filter, or of deploying again, where an engine takes no changes."""
+    """Seconds of a change: moving a filter, or deploying again if the engine takes no changes."""
     return record["one_move_us"] * 1e-6 if "one_move_us" in record else _deployed(record)
 
 
@@ -87,13 +87,13 @@ def _latency(which: str) -> Callable[[Result], float | None]:
 
 
 def _copy_share(record: Result) -> float | None:
-    """The share of copies to and from the GPU in the times of the phases."""
+    """The share of the phases' time that is spent on copies to and from the GPU."""
     copied, spent = _step("copy in", "copy out")(record), _step(*record.get("steps_s", ()))(record)
     return copied / spent if copied is not None and spent else None
 
 
 def _filters_in_1_gb(record: Result) -> float | None:
-    """Filters for which a gigabyte is enough, by what those that were measured take."""
+    """Number of filters that fit into a gigabyte, extrapolated from the measured index."""
     return record["n_filters"] * 1e9 / record["engine_bytes"] if record.get("engine_bytes") else None
 
 
@@ -120,7 +120,7 @@ _QUANTITIES: dict[str, tuple[Callable[[Result], float | None], Mapping[str, floa
     "latency_p99": (_latency("p99"), _TIMES),
     "latency_max": (_latency("max"), _TIMES),
 }
-"""Printed quantities: how they are had from a record, and their factor for each unit."""
+"""Printed quantities: how to compute each from a record, and its factor for each unit."""
 _RATIOS = {"speedup": "processing_time", "deployment_speedup": "deployment_time", "update_speedup": "update_time"}
 _PARAMETERS = {
     "subscriptions": "interfaces",
@@ -132,7 +132,7 @@ _PARAMETERS = {
     "distinct_attributes": "names",
     "numerical_operators": "number_operators",
 }
-"""Rows of the papers' tables of parameters: the key of our scenario."""
+"""Keys of our scenarios, by row of the papers' tables of parameters."""
 _BLOCKS = "debs2009-blocks"
 """The scenario of the second column of Farroukh's table 1."""
 _WORKLOAD = "workload"
@@ -144,7 +144,7 @@ def _as_it_is(value: Any) -> Any:
 
 
 _SHARE = "share_of_database"
-"""Of TagMatch's 212 million sets, in percent: a tenth are 20 million in one place and 21.2 in another."""
+"""Percentage of TagMatch's 212 million sets; the paper counts a tenth as 20 million once and as 21.2 million elsewhere."""
 _KEYS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "attributes_per_event": ("attributes", _as_it_is),
     "constraints_per_filter": ("constraints", _as_it_is),
@@ -165,16 +165,16 @@ _KEYS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "timeout_ms": ("tagmatch.timeout_ms", lambda timeout: timeout or 0),
     "tags_per_set": ("constraints", _as_it_is),
 }
-"""Printed parameters: key of a sweep, and its value there."""
+"""Printed parameters: the key of a sweep, and the conversion of a printed value."""
 _OF_NO_POINT = (
     *("scenario", "workload", "filters", "gpu", "gpus", "gpu_memory_GB", "nodes", "operation", "max_p", "tags_per_query"),
 )
-"""Printed parameters that choose no point: the default scenario, what follows from others, the papers' machines; what is the
-same in all points here."""
+"""Printed parameters that do not choose a point: the default scenario, derived values, the papers' machines, and parameters
+that are constant here."""
 _OTHER_SCENARIOS = {"every constraint satisfied": "clcb-hard"}
-"""Printed scenarios that are not the first one of an experiment."""
+"""Our scenarios for printed ones that are not the experiment's first."""
 RANKS = "ranks"
-"""Stands for runs with ranks in the place of an engine: those with the most workers."""
+"""A name used instead of an engine's for runs with ranks, those with the most workers."""
 _SUBJECTS: dict[str, tuple[str, EngineOptions]] = {
     "MPI-CUDA": (RANKS, {}),
     "CCM unsorted constraints": ("ccm", {"order": "given"}),
@@ -198,25 +198,25 @@ _SUBJECTS: dict[str, tuple[str, EngineOptions]] = {
 _OUR_WAYS: dict[str, list[tuple[str, tuple[str, EngineOptions]]]] = {
     "TagMatch": [("tagmatch launch=64", ("tagmatch", {"variant": "hybrid", "launch": 64}))]
 }
-"""What stands beside a subject with our engines: the same engine with an option of ours."""
+"""Variants shown beside a subject with our engines: the same engine with an option of ours."""
 
 
 def claims(experiment: Experiment, records: Sequence[Result], among: Sequence[Result] = ()) -> list[Claim]:
-    """Every result that the paper prints for an experiment, with what the records say.
+    """Every result that the paper prints for an experiment, with the measured value.
 
-    Where they are some of several, `among` are all: what is meant by the default follows from the points that there are.
+    If `records` are a part of all records, `among` are all: the points decide which value is the default.
     """
     return [_claim(each, records, among or records) for each in of_experiment(experiment) if each.kind == "result"]
 
 
 def of_experiment(experiment: Experiment) -> list[Printed]:
-    """What is printed in a table or figure, and in the text about it."""
+    """The values printed in a table or figure, and in the text about it."""
     named = {experiment.artifact, f"{experiment.artifact}, text", f"{experiment.artifact}a", f"{experiment.artifact}b"}
     return [each for each in printed() if each.system == experiment.system and each.artifact in named]
 
 
 def parameters(experiment: Experiment) -> list[tuple[Printed, str]]:
-    """The parameters that a paper's table prints, each with what our scenario has; "-" where it has no such parameter."""
+    """The parameters that a paper's table prints, each with the value of our scenario, or "-" if it lacks the parameter."""
     of_all = {name: {key: value for key, value, _ in listed(SCENARIOS[name])} for name in (experiment.scenario, _BLOCKS)}
     found = []
     for each in of_experiment(experiment):
@@ -275,13 +275,13 @@ def _one(each: Printed, metric: str, records: Sequence[Result], engine: str, opt
 
 
 def _span(values: Iterable[float]) -> Value | None:
-    """The only one of some values, or the least and the most; None without any."""
+    """A single value, or the least and the greatest of several; None without values."""
     found = sorted(values)
     return None if not found else found[0] if len(found) == 1 else (found[0], found[-1])
 
 
 def _by(keys: Sequence[str], records: Sequence[Result]) -> list[list[Result]]:
-    """Records by their values of some keys."""
+    """Group records by their values of some keys."""
     groups: dict[str, list[Result]] = {}
     for record in records:
         groups.setdefault(repr([_value(record, key) for key in keys]), []).append(record)
@@ -289,7 +289,7 @@ def _by(keys: Sequence[str], records: Sequence[Result]) -> list[list[Result]]:
 
 
 def _baseline_of(each: Printed) -> tuple[str, EngineOptions]:
-    """The engine that a printed ratio is to, with its options; without a name where it is none of ours."""
+    """The engine that a printed ratio refers to, with its options; an empty name if it does not exist here."""
     usual = {"ccm": "SFF", "mpi-cuda": "CCM"}
     name = each.baseline or usual.get(each.system, "")
     return _SUBJECTS.get(name) or ({**BASELINES, "CCM": "ccm"}.get(name, ""), {})
@@ -306,7 +306,7 @@ def _mean(each: Printed, records: Sequence[Result]) -> Claim:
 
 
 def _gain(each: Printed, records: Sequence[Result]) -> Claim:
-    """By how many percent one variant of an engine is faster than another."""
+    """The gain of one variant of an engine over another, in percent."""
     times = [_median(records, *one) for one in _variants(each)]
     if len(times) < 2 or None in times:
         return Claim(each, None, {}, "not run" if times else "not measured")
@@ -315,13 +315,13 @@ def _gain(each: Printed, records: Sequence[Result]) -> Claim:
 
 
 def _variants(each: Printed) -> list[tuple[str, str, EngineOptions]]:
-    """The engine of a value and the one that it is compared with, as `_median` takes them; none where they are none here."""
+    """The engine of a value and its baseline, as `_median` takes them; empty if one of them does not exist here."""
     found = [_SUBJECTS.get(name) for name in (each.subject, each.baseline)]
     return [(one[0], "processing_time", one[1]) for one in found if one is not None] if None not in found else []
 
 
 def _slowdown(each: Printed, records: Sequence[Result], _: Sequence[Result]) -> Claim:
-    """How many times longer an engine takes with areas than without."""
+    """The slowdown of an engine by areas, as a factor."""
     engine = next((name for name, _ in _engines_of(each)), None)
     without, with_ = ([r for r in records if bool(value_of(r, "area")) is has] for has in (False, True))
 
@@ -334,12 +334,12 @@ def _slowdown(each: Printed, records: Sequence[Result], _: Sequence[Result]) -> 
 
 
 def _reduction(first: float, last: float) -> float:
-    """By how many percent the second is less."""
+    """The reduction from the first to the second, in percent."""
     return 100 * (1 - last / first)
 
 
 def _ratio(first: float, last: float) -> float:
-    """How many times less the second is."""
+    """The first over the second."""
     return first / last
 
 
@@ -348,12 +348,11 @@ _CHANGES: dict[str, tuple[str, Callable[[float, float], float]]] = {
     "matching_time_reduction": ("threads", _reduction),
     "matching_time_growth": ("filters", lambda first, last: last / first),
 }
-"""Printed changes of the time of an event: the parameter that changes, and the change from its least value to its greatest
-one."""
+"""Printed changes of the time of an event: the varied parameter, and the change from its least to its greatest value."""
 
 
 def _change(each: Printed, records: Sequence[Result], _: Sequence[Result]) -> Claim:
-    """How the time of an event changes from the least to the greatest value of a parameter."""
+    """The change of the time of an event from the least to the greatest value of a parameter."""
     key, change = _CHANGES[each.metric]
     engine, options = next(iter(_engines_of(each)), (None, {}))
     only = {name: value for name, value in each.parameters.items() if name == "threads" != key}
@@ -372,9 +371,9 @@ def _change(each: Printed, records: Sequence[Result], _: Sequence[Result]) -> Cl
 
 
 _GOOD = 1.1
-"""A point is good when it takes at most so many times as long as the best one."""
+"""A point is good if its time is at most this factor above the best one."""
 _Curve = Sequence[tuple[float, float]]
-"""Values of a parameter in their order, with the time of an event there, or the share of the baseline's."""
+"""Values of a parameter in order, each with the time of an event, or its share of the baseline's."""
 
 
 def _best(curve: _Curve) -> Value | None:
@@ -387,7 +386,7 @@ def _good(curve: _Curve) -> list[float]:
 
 
 def _break_even(curve: _Curve) -> Value | None:
-    """The least value from which on the time is that of the baseline at the most."""
+    """The least value from which on the time does not exceed the baseline's."""
     slower = [at for at, time in curve if time > 1]
     return min((at for at, _ in curve if not slower or at > slower[-1]), default=None)
 
@@ -412,11 +411,11 @@ _PLACES: dict[str, tuple[str, Callable[[_Curve], Value | None], str]] = {
     ),
     "break_even": ("interfaces", _break_even, "the least point from which on it is not slower"),
 }
-"""Printed places on a curve: the parameter, how the place is found, and what is meant by it."""
+"""Printed places on a curve: the parameter, the function that finds the place, and its meaning."""
 
 
 def _place(each: Printed, records: Sequence[Result], among: Sequence[Result]) -> Claim:
-    """A value of a parameter at which something is the case."""
+    """The value of a parameter at a place on the curve, such as the best one."""
     key, find, words = _PLACES[each.metric]
     at = _at([condition for condition in _conditions(each, among) if condition.key != key], records)
     baseline, its_options = _baseline_of(each)
@@ -438,7 +437,7 @@ def _place(each: Printed, records: Sequence[Result], among: Sequence[Result]) ->
 
 
 def _engines_of(each: Printed) -> list[tuple[str, EngineOptions]]:
-    """The engines that a value is of, with their options; none where it is of none of ours."""
+    """The engines of a printed value, with their options; empty if none exists here."""
     names = {"CCM": "ccm", "CLCB": "clcb", **BASELINES}
     if each.subject in _SUBJECTS:
         return [_SUBJECTS[each.subject]]
@@ -446,14 +445,14 @@ def _engines_of(each: Printed) -> list[tuple[str, EngineOptions]]:
 
 
 def _of_scenario(each: Printed, records: Sequence[Result], among: Sequence[Result]) -> list[Result]:
-    """The records of the scenario that a value is printed for: the first one of all, unless it says another."""
+    """The records of the scenario of a printed value: the experiment's first unless the value names another."""
     first = among[0]["scenario"] if among else ""
     name = _OTHER_SCENARIOS.get(str(each.parameters.get("scenario")), first)
     return [record for record in records if record["scenario"] == name]
 
 
 _ABOUT = 0.1
-"""How far a value may be from one that is printed as a round number, as a share of it."""
+"""Relative tolerance for values that are printed as round numbers."""
 _RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
     "=": math.isclose,
     "~": lambda value, end: math.isclose(value, end, rel_tol=_ABOUT),
@@ -469,7 +468,7 @@ _ENDS: dict[Any, Callable[[Iterable[float]], float]] = {"few": min, "many": max}
 
 
 class _Condition(NamedTuple):
-    """What a point has to have: a value of a parameter of the sweep, values of a range, or those beyond one.
+    """A condition on a point: one value of a parameter, a range of values, or a bound.
 
     relation  one of `_RELATIONS`; `to` a range with its ends
     ends      the value, or both ends
@@ -481,7 +480,7 @@ class _Condition(NamedTuple):
 
     @classmethod
     def of(cls, name: str, value: Any) -> _Condition:
-        """Of a printed parameter, whose value may be `[1, 2]` or `<1000`."""
+        """The condition of a printed parameter, whose value may be `[1, 2]` or `<1000`."""
         key, there = _KEYS.get(name, (name, _as_it_is))
         if isinstance(value, list):
             return cls(key, "to", tuple(sorted(map(there, value))))
@@ -491,11 +490,11 @@ class _Condition(NamedTuple):
 
     @property
     def several(self) -> bool:
-        """Whether several points may have it."""
+        """Returns whether several points may fulfil the condition."""
         return self.relation not in ("=", "~")
 
     def holds(self, record: Result) -> bool:
-        """Whether a record is of such a point.  One that lacks the parameter has been measured for all of its values."""
+        """Returns whether a record fulfils the condition; a record without the parameter holds for all values."""
         value = _value(record, self.key)
         scale = record.get("scale", 1.0)
         shares = (scale,) if self.key in SCALED else (1.0, scale) if self.key == "interfaces" else (1.0,)
@@ -510,14 +509,14 @@ class _Condition(NamedTuple):
         return _RELATIONS[self.relation](value, ends[0])
 
     def of_curve(self, records: Sequence[Result]) -> _Condition:
-        """The same, where it says an end of a curve: few or many."""
+        """The condition for an end of a curve, `few` or `many`."""
         if self.ends[0] not in _ENDS:
             return self
         have = {value for record in records if isinstance(value := _value(record, self.key), (int, float))}
         return self._replace(ends=(_ENDS[self.ends[0]](have),)) if have else self
 
     def nearest(self, records: Sequence[Result]) -> _Condition | None:
-        """The same for the nearest value that is there; None where values are no numbers."""
+        """The condition for the nearest measured value; None if values are not numbers."""
         have = {value for record in records if isinstance(value := _value(record, self.key), (int, float))}
         if not have or any(isinstance(end, str) for end in self.ends):
             return None
@@ -525,7 +524,7 @@ class _Condition(NamedTuple):
 
 
 def _conditions(each: Printed, records: Sequence[Result]) -> list[_Condition]:
-    """What the points have that a value is printed for: what it says, and the scenario's own values of all else."""
+    """The conditions on the points of a printed value: its own parameters, and the scenario's values of all others."""
     given = [(name, value) for name, value in each.parameters.items() if name not in _OF_NO_POINT]
     said = [_Condition.of(name, value).of_curve(records) for name, value in given]
     keys = {condition.key for condition in said}
@@ -537,7 +536,7 @@ def _at(wanted: Sequence[_Condition], records: Sequence[Result]) -> list[Result]
 
 
 def _why_not(each: Printed, wanted: Sequence[_Condition], records: Sequence[Result]) -> str:
-    """Why there is no such point, with what was measured at the nearest one."""
+    """The reason why the point is missing, with the value measured at the nearest one."""
     lacking = [condition for condition in wanted if not any(condition.holds(record) for record in records)]
     at = _at([condition for condition in wanted if condition not in lacking], records)
     near = []
@@ -555,7 +554,7 @@ def _why_not(each: Printed, wanted: Sequence[_Condition], records: Sequence[Resu
 
 
 def _value(record: Result, key: str) -> Any:
-    """A record's value of a parameter, else the scenario's own, else the engine's own; None where there is none."""
+    """A record's value of a parameter, else the scenario's, else the engine's; None if there is none."""
     given = record.get("parameters") or {}
     if key in given or key == "interfaces":
         return value_of(record, key)
@@ -571,7 +570,7 @@ def _own_values(scenario: str) -> dict[str, Any]:
 
 
 def _own(records: Sequence[Result]) -> dict[str, Any]:
-    """The scenario's own value of each parameter that varies, where that is among the points: what "default" means."""
+    """The scenario's value of each varied parameter, if it is among the points; this is the "default"."""
     own = _own_values(records[0]["scenario"]) if records else {}
     there = {(key, value_of(record, key)) for record in records for key in record.get("parameters") or {}}
     return {key: value for key, value in own.items() if (key, value) in there}
@@ -599,7 +598,7 @@ def _median(records: Sequence[Result], engine: str, metric: str, options: Engine
 
 
 def table(experiment: Experiment, records: Sequence[Result]) -> list[str]:
-    """The printed values and the measured ones as lines of text; of a table of parameters, those of our scenario."""
+    """The printed and the measured values as lines of text; for a table of parameters, those of our scenario."""
     if not experiment.runs:
         rows = [[each.metric, each.text, own] for each, own in parameters(experiment)]
         return aligned(["parameter", "printed", "here"], rows)

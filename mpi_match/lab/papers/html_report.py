@@ -1,4 +1,4 @@
-"""Results as one HTML page that needs no network: what ran where, every figure, ratios, and what the numbers cannot show.
+"""Results as one HTML page that needs no network: machines, figures, ratios, and limits of the numbers.
 
     results of experiments    a section each: printed values beside measured ones, figure, table
     other results of bench    a section for each scenario: a figure over the first parameter that varies, table
@@ -55,7 +55,7 @@ _SIZES = ("n_filters", "n_constraints", "n_interfaces", "n_events", "batch", "re
 
 
 def write_report(records: Sequence[Result], path: Path, notes: Sequence[str] = ()) -> None:
-    """Write the page, with notes on how the results were had.
+    """Write the page, with notes on the measurements.
 
     Raises StorageError when there is nothing to show, ImportError without matplotlib, OSError.
     """
@@ -94,7 +94,7 @@ def _sections(records: Sequence[Result]) -> Iterator[tuple[str, str]]:
 
 
 def _of_each_machine(records: Sequence[Result], show: Callable[[Sequence[Result]], str]) -> str:
-    """What is shown of each machine's records, the last of each point: numbers of two machines are no ratio."""
+    """The body for each machine, with the last record of each point; ratios across machines would mean nothing."""
     of_machine: dict[str, dict[str, Result]] = {}
     for record in records:
         point = json.dumps([record.get(key) for key in _SAME_POINT])
@@ -116,7 +116,7 @@ _SAME_POINT = (
 
 
 def _not_here(records: Sequence[Result]) -> str:
-    """The experiments without results in this page, and why where they cannot be run again; nothing where none has any."""
+    """The experiments without results, with the reason if they cannot be run; empty if no experiment has results."""
     have = {record.get("experiment") for record in records}
     if have.isdisjoint(EXPERIMENTS):
         return ""
@@ -131,7 +131,7 @@ def _not_here(records: Sequence[Result]) -> str:
 
 
 def _needs(experiment: Experiment) -> str:
-    """What an experiment needs more than others: large tables, GPUs."""
+    """The special needs of an experiment: large tables, GPUs."""
     filters = [int(value) for value in _axes_of(experiment).get("filters", ())]
     filters += [int(run.fixed["filters"]) for run in experiment.runs if "filters" in run.fixed]
     workers = [n for runs in experiment.ranks for n in runs.workers]
@@ -176,7 +176,7 @@ def _experiment(experiment: Experiment, records: Sequence[Result]) -> str:
 
 
 def _left_out(experiment: Experiment, records: Sequence[Result]) -> Iterator[str]:
-    """The engines of an experiment, its workers, and the values of its parameters at full size, that no record has."""
+    """Engines, numbers of workers and full-size parameter values of an experiment that no record covers."""
     engines = {name: None for run in experiment.runs for name in run.engines}
     if left := [name for name in engines if all(record["engine"] != name for record in records)]:
         yield f"the engines {', '.join(left)}" if len(left) > 1 else f"the engine {left[0]}"
@@ -200,7 +200,7 @@ def _axes_of(experiment: Experiment) -> dict[str, list[str]]:
 
 
 def _claims(found: Sequence[Claim]) -> str:
-    """Printed values, measured ones, and how many times the printed one each is."""
+    """Printed and measured values, with their ratios."""
     rows = [
         [
             f"{each.printed.subject}: {each.printed.metric.replace('_', ' ')}",
@@ -244,8 +244,8 @@ def _figure(records: Sequence[Result], x: str, y: str, title: str) -> str:
 
 
 def _records(records: Sequence[Result]) -> str:
-    """What was the same for all; a line for each point and engine, with its ratios to the first engine, to baselines and to
-    other people's matchers.
+    """The common conditions, and a line for each point and engine with its ratios to the first engine, to baselines and to
+    external matchers.
     """
     keys = sweep_report.varied(records)
     groups = sweep_report.together(records)
@@ -285,12 +285,12 @@ _OWN: dict[str, Callable[[Result], str]] = {
     "build (s)": lambda record: f"{record['build_s']:.3g}" if "build_s" in record else "-",
     "memory (MB)": lambda record: f"{record['engine_bytes'] / 1e6:,.3g}" if record.get("engine_bytes") else "-",
 }
-"""What is shown besides rates, where records have it."""
+"""Columns shown beside rates if records have them."""
 
 
 def _compared_with(records: Sequence[Result]) -> dict[str, str]:
-    """What ratios are to, by engine, with the name that is shown: the first engine, baselines, other people's matchers.
-    Empty where there is one engine.
+    """The engines that ratios refer to, with the names shown: the first engine, baselines, external matchers. Empty for a
+    single engine.
     """
     shown = {record["engine"]: engine_of(record) for record in reversed(records)}
     if len({engine_of(record) for record in records}) == 1:
@@ -300,11 +300,11 @@ def _compared_with(records: Sequence[Result]) -> dict[str, str]:
 
 
 class _Rates:
-    """Rates by engine and point, of an engine's variants the first.
+    """Rates by engine and point; for an engine with variants, the first.
 
-    A point is the filters, the parameters without options of engines, and the batch.  Other people's matchers get all events
-    at once, and stand beside an engine's first batch.  How many events there were makes no other point: rates are of an
-    event.
+    A point is the filters, the parameters without options of engines, and the batch.  External matchers get all events at
+    once and are compared with an engine's first batch.  The number of events does not distinguish points, because rates are
+    for single events.
     """
 
     def __init__(self, rates: Iterable[tuple[Result, float]]) -> None:
@@ -318,7 +318,7 @@ class _Rates:
             self._others |= {name} if record.get("beside") else set()
 
     def beside(self, record: Result, name: str) -> float | None:
-        """The rate of an engine at a record's point; None where it has none."""
+        """The rate of an engine at a record's point, or None."""
         where = self._where(record)
         if name in self._others or record.get("beside"):
             return self._first.get((name, where))
@@ -331,7 +331,7 @@ class _Rates:
 
 
 def _commands_of_others(records: Sequence[Result]) -> str:
-    """The commands of other people's matchers; nothing where there are none."""
+    """The commands of external matchers; empty if there are none."""
     commands = dict.fromkeys((record["engine"], record["beside"]) for record in records if record.get("beside"))
     words = ", ".join(f"{escape(name)} is <code>{escape(command)}</code>" for name, command in commands)
     text = "Other people's matchers, which get all events at once and answer them through a pipe"
@@ -339,7 +339,7 @@ def _commands_of_others(records: Sequence[Result]) -> str:
 
 
 def _conditions(records: Sequence[Result], keys: Sequence[str]) -> str:
-    """The parameters of a table in words: those that all records share, and the sizes that they have from least to most."""
+    """The parameters of a table as text: those that all records share, and the range of sizes."""
     given = {key: value for record in records for key, value in (record.get("parameters") or {}).items() if key not in keys}
     words = [f"{name.removeprefix('n_')} {_span(records, name)}" for name in _SIZES if all(name in r for r in records)]
     words += [f"{key}={value}" for key, value in given.items()]
@@ -353,7 +353,7 @@ def _span(records: Sequence[Result], name: str) -> str:
 
 
 def _short(number: float, digits: int = 3) -> str:
-    """A number with so many digits, and never with a power of ten where it is large."""
+    """A number with this many significant digits, without an exponent."""
     return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.{digits}g}"
 
 
@@ -366,7 +366,7 @@ def _table(titles: Sequence[str], rows: Iterable[Sequence[str]], style: str = "w
 
 
 _IN_A_URL = " !$'()*+,-./:;<=>@[]^_`{|}~"
-"""Characters that stand for themselves in the address of an image: as text a page is smaller, and its changes are too."""
+"""Characters that stand for themselves in the address of an image: text keeps the page, and its diffs, small."""
 
 
 def _image(draw: Callable[[BinaryIO], Any], words: str) -> str:

@@ -1,4 +1,4 @@
-"""What the papers print, as data (`published.json`, whose `fields` say what each field holds)."""
+"""The values that the papers print, as data (`published.json`; its `fields` describe each field)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 class Printed(NamedTuple):
     """One printed value.
 
-    system, paper    which of the five; authors, venue, year
+    system, paper    one of the five systems; authors, venue, year
     artifact         table, figure or part of the paper; `section` where it stands
     kind             parameter, result, hardware, cited
-    subject, metric  what the value is of; what was measured or set
+    subject, metric  the engine or variant; the quantity measured or set
     relation, value, unit
                      as printed: `= 0.144 ms`, `> 13 x`; a list is a range, or several values
-    parameters       under which it holds
-    baseline         what a ratio is to, if not the paper's usual one
+    parameters       conditions under which it holds
+    baseline         the reference of a ratio, if not the paper's usual one
     note             contradictions and derivations
     """
 
@@ -46,7 +46,7 @@ class Printed(NamedTuple):
 
     @property
     def where(self) -> str:
-        """The parameters under which it holds, in words."""
+        """The parameters       conditions under which it holds, in words."""
         return ", ".join(f"{key} {value}" for key, value in self.parameters.items())
 
 
@@ -63,7 +63,7 @@ def titles() -> dict[tuple[str, str], str]:
 
 
 def notes() -> list[str]:
-    """What is missing in the papers at hand, and where they contradict themselves."""
+    """Gaps and contradictions in the papers at hand."""
     return list(_data()["notes"])
 
 

@@ -1,6 +1,6 @@
 """Runs an experiment: its sweeps, smaller if asked, with the engines that can run here.
 
-An engine on a GPU that is not there is not run, and never simulated: the result says so.
+An engine that needs a missing GPU is skipped, never simulated, and the result says so.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from mpi_match.lab.workloads.parameters import PER_INTERFACE, listed
 from mpi_match.lab.workloads.scenarios import SCENARIOS
 
 SCALED = ("filters", PER_INTERFACE, "tagmatch.max_p")
-"""Parameters that `scale` makes smaller; interfaces too where they are what is varied or have filters of their own."""
+"""Parameters that `scale` reduces; also interfaces, if they are varied or have filters of their own."""
 LEAST_EVENTS = 50
 SMALL_SCALE = 0.1
-"""Below this share of the filters there are fewer events and repetitions: such a run shows that all works, not how fast."""
+"""Below this share of the filters, a run has fewer events and repetitions: it is a smoke test."""
 LARGEST_SCALED = 10_000_000
-"""Filters of the largest table of CLCB; TagMatch has 212 million, a hundredth of which takes minutes to make."""
+"""Filters of the largest table of CLCB; TagMatch has 212 million, and a hundredth of that takes minutes to make."""
 
 
 class ExperimentPlan(NamedTuple):
-    """How experiments are run.
+    """The options of a run of experiments.
 
     scale        share of the paper's filters
     seeds        of each point
     repetitions  timed runs over all events
-    only         of some parameters the only values (those of the papers, not scaled)
-    engines      the only engines; none: all
-    events       the most that are matched, where a run has more; not of points whose number of events is what varies
+    only         values to keep, for some parameters (those of the papers, not scaled)
+    engines      engines to run; none: all
+    events       limit on the number of events; ignored where that number is varied
     """
 
     scale: float = 1.0
@@ -55,26 +55,26 @@ class ExperimentPlan(NamedTuple):
     events: int | None = None
 
     def n_events(self, of_run: int) -> int:
-        """How many of a run's events are matched."""
+        """The number of a run's events that are matched."""
         few = max(math.ceil(of_run * min(1.0, 10 * self.scale)), LEAST_EVENTS)
         return few if self.events is None else min(few, self.events)
 
     def has(self, engine: str) -> bool:
-        """Whether an engine is meant."""
+        """Returns whether the plan includes an engine."""
         return not self.engines or engine in self.engines
 
     def of(self, axis: Axis) -> Axis:
-        """An axis with the values that are meant."""
+        """The axis with the values that the plan keeps."""
         wanted = self.only.get(axis.key)
         return axis if wanted is None else axis._replace(values=tuple(each for each in axis.values if each in wanted))
 
     def takes(self, runs: Run) -> bool:
-        """Whether the values that a run does not vary are meant."""
+        """Returns whether the plan keeps the constant values of a run."""
         return all((value := fixed_value(runs, key)) is None or value in wanted for key, wanted in self.only.items())
 
 
 def fixed_value(runs: Run, key: str) -> str | None:
-    """The value of a parameter, or of an engine's option, in all points of a run; None where it varies or is not known."""
+    """The value of a parameter, or of an engine's option, in all points of a run; None if it varies or is unknown."""
     if key in runs.fixed or any(axis.key == key for axis in runs.axes):
         return runs.fixed.get(key)
     owner, _, option = key.rpartition(".")
@@ -85,7 +85,7 @@ def fixed_value(runs: Run, key: str) -> str | None:
 
 
 def missing(engines: Iterable[str], given: Mapping[str, object] = MappingProxyType({})) -> dict[str, str]:
-    """Of engines those that cannot run on this machine, with options `given` as `engine.key`; and the reason."""
+    """The engines that cannot run on this machine with the options `given` as `engine.key`, and the reasons."""
     found = {}
     for name in engines:
         if name not in REGISTRY:
@@ -112,7 +112,7 @@ def _reason(name: str, given: Mapping[str, object] = MappingProxyType({})) -> st
 
 
 def gpus() -> int:
-    """The GPUs of this machine; 0 where there are none, and under the simulator."""
+    """The number of GPUs of this machine; 0 under the simulator."""
     return 0 if _reason(next(name for name, entry in REGISTRY.items() if entry.runs_on == "GPU")) else _n_gpus()
 
 
@@ -129,10 +129,11 @@ def run(
     tell: Callable[[str], None],
     workloads: KeptWorkloads | None = None,
 ) -> list[dict[str, Any]]:
-    """Run an experiment and return its records, those that `path` has already of this commit and machine among them.
+    """Run an experiment and return its records, including those of this commit and machine that `path` already has.
 
-    Each is added to `path` as soon as it is measured.  What another experiment has measured, whose file is beside it, is
-    copied: figures of throughput and of time are of the same runs.  `workloads` are shared with other experiments.
+    Each is added to `path` as soon as it is measured.  Points that another experiment has measured, with a file in the same
+    directory, are copied, so figures of throughput and of time show the same runs.  `workloads` are shared with other
+    experiments.
     Raises what `bench.engines.compare` raises.
     """
     have = read_json(path) if path.exists() else []
@@ -161,7 +162,7 @@ def run(
 
 
 def with_earlier(found: Sequence[dict[str, Any]], path: Path) -> list[dict[str, Any]]:
-    """Records, and what their file has besides, of the same commit, machine and scale: of other points and engines."""
+    """Records, together with those of other points and engines in their file that share commit, machine and scale."""
     if not path.exists():
         return list(found)
     shown = {shown_at(record) for record in found}
@@ -177,13 +178,13 @@ def with_earlier(found: Sequence[dict[str, Any]], path: Path) -> list[dict[str, 
 
 
 def shown_at(record: Mapping[str, Any]) -> str:
-    """Where a record is shown: those of one point, engine and options stand in one place."""
+    """The key of the place where a record is shown: point, engine and options."""
     keys = ("what", "scenario", "parameters", "engine", "engine_options")
     return json.dumps([record.get(key) for key in keys], sort_keys=True)
 
 
 class RankPoint(NamedTuple):
-    """Runs that are measured side by side: the engine, the values of the axis, and the plan."""
+    """Runs measured side by side: the engine, the values of the axis, and the plan."""
 
     engine: str
     values: Mapping[str, str]
@@ -191,7 +192,7 @@ class RankPoint(NamedTuple):
 
 
 def rank_points(runs: RanksRun, plan: ExperimentPlan) -> Iterator[RankPoint]:
-    """The points of runs with ranks, with as many workers as can have what their engine needs; none where none can."""
+    """The points of runs with ranks, with the numbers of workers for which the engine has enough GPUs."""
     if not plan.has(runs.engine) or missing([runs.engine]):
         return
     on_gpu = REGISTRY[runs.engine].runs_on == "GPU"
@@ -225,7 +226,7 @@ def _of_ranks(
     have: Sequence[Mapping[str, Any]],
     tell: Callable[[str], None],
 ) -> tuple[list[dict[str, Any]], bool]:
-    """The records of a point, those of the file, or new ones, which are added to it; and whether they are new."""
+    """The records of a point, from the file or measured and added to it; and whether they are new."""
     same = {"what": "ranks", "scale": plan.scale, "n_events": point.scaling.n_events}
     same |= {"commit": commit(), "machine": machine()}
     old = [
@@ -252,7 +253,7 @@ def without_workers(record: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _flat(result: Mapping[str, Any], point: RankPoint, more: Mapping[str, Any]) -> dict[str, Any]:
-    """A result of scaling in the form of the other records: the rate a number, the workers among the parameters."""
+    """A result of scaling as a plain record: the rate is a number, the workers are a parameter."""
     rate, n_events = result["events_per_s"], result["n_events"]
     times = {"median": n_events / rate["median"], "min": n_events / rate["max"], "max": n_events / rate["min"]}
     return {
@@ -270,12 +271,12 @@ def _flat(result: Mapping[str, Any], point: RankPoint, more: Mapping[str, Any]) 
 
 
 def sweeps(experiment: Experiment, plan: ExperimentPlan) -> Iterator[Sweep]:
-    """The sweeps of an experiment, scaled, with the engines that can run here; none for a run of which no engine can."""
+    """The scaled sweeps of an experiment with the engines that can run here; runs without such an engine are left out."""
     return (sweep for sweep, *_ in _planned(experiment, plan))
 
 
 def _planned(experiment: Experiment, plan: ExperimentPlan) -> Iterator[tuple[Sweep, float, bool]]:
-    """The same, each with its share of the filters, and whether it has the engine that ratios are to."""
+    """The sweeps, each with its share of the filters, and whether it includes the reference engine of ratios."""
     for each in experiment.runs:
         unable = missing(each.engines, each.fixed)
         able = [name for name in each.engines if name not in unable]
@@ -287,7 +288,7 @@ def _planned(experiment: Experiment, plan: ExperimentPlan) -> Iterator[tuple[Swe
 
 
 def _share(each: Run, scale: float) -> float:
-    """The share of a run's filters: a scale below 1 is that of `LARGEST_SCALED` filters where its largest table has more."""
+    """The share of a run's filters; a scale below 1 counts from `LARGEST_SCALED` filters if the largest table has more."""
     of_axes = [value for axis in each.axes if axis.key == "filters" for value in axis.values]
     largest = max(map(int, of_axes or [each.fixed.get("filters", str(SCENARIOS[each.scenario].n_filters))]))
     return scale if scale == 1 or largest <= LARGEST_SCALED else scale * LARGEST_SCALED / largest
@@ -330,7 +331,7 @@ def _scaled(each: Run, engines: tuple[str, ...], axes: tuple[Axis, ...], plan: E
 
 
 def _up_to(most: int, values: Sequence[str]) -> tuple[str, ...]:
-    """Those of some numbers that are not too many; else as many as there may be."""
+    """The numbers up to `most`, or `most` itself if all are larger."""
     return tuple(dict.fromkeys(str(min(int(value), most)) for value in values))
 
 

@@ -1,8 +1,8 @@
-"""The workload generator of the CCM evaluation, number for number: glibc's `rand` and the order in which it is called.
+"""The workload generator of the CCM evaluation, number for number: glibc's `rand` and the order of its calls.
 
     srand(seed)
     1,000 events     attributes: least + rand() % (1 + most - least); each: name = rand() % names, value = rand() % values;
-                     a name that comes again keeps its first value, so such an event has fewer attributes
+                     a repeated name keeps its first value, so the event has fewer attributes
     per interface    filters: least + rand() % (1 + most - least); each: constraints, as for attributes; each of these:
                      name = rand() % names until it is new in the filter, operator by rand() % 100 (= below 25, != below
                      50, < below 75, else >), value = rand() % values
@@ -24,12 +24,12 @@ from mpi_match.arrays.csr import Array
 from mpi_match.compute.compile_cache import jit, nested
 
 ORIGINAL_EVENTS = 1000
-"""Events that the generator draws, before it draws filters."""
+"""Number of events, which the generator draws before the filters."""
 _WORDS, _LAG, _THROWN_AWAY = 31, 3, 310
 
 
 class Drawn(NamedTuple):
-    """What one seed gives.
+    """Everything drawn for one seed.
 
     event_sizes        i64[ORIGINAL_EVENTS]: attributes of each event
     event_name, event_value
@@ -66,7 +66,7 @@ def draw(seed: int, ranges: Ranges, n_interfaces: int, n_names: int, n_values: i
 
 
 def _seeded(seed: int) -> Array:
-    """u32[32] after `srand(seed)`: the last 31 words, and at the end which of them is the oldest."""
+    """The state u32[32] after `srand(seed)`: the last 31 words, and the index of the oldest."""
     state = np.zeros(_WORDS + 1, np.uint32)
     word = seed or 1
     if word >= 2**31:  # it is an int32

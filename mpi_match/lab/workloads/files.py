@@ -48,8 +48,8 @@ def write_workload(
 ) -> dict[str, Any]:
     """Write a workload's subscriptions and events into `directory`, which is created; returns what was written.
 
-    The same scenario, counts and seed give the same rows in either format.  Seconds are those of all, and of drawing, making
-    and writing a table.  `progress(done, total)` counts filters and
+    The same scenario, counts and seed give the same rows in either format.  Seconds are given in total, and for drawing,
+    making and writing a table.  `progress(done, total)` counts filters and
     events.  With `divided` an event table is an index over parts even if one file would do.  Raises StorageError, OSError.
     """
     started = time.perf_counter()
@@ -97,7 +97,7 @@ def write_workload(
 
 
 def kept_workload(scenario: Scenario, directory: Path, n_events: int, seed: int = 0, format_: str = "h5") -> dict[str, Any]:
-    """As `write_workload`, divided, unless an earlier call wrote the same into `directory`, where it left a note of that."""
+    """Write a workload, divided, unless an earlier call wrote the same one into `directory`, as its workload.json says."""
     wanted = {"drawn_from": repr(scenario), "seed": seed, "events": n_events}
     note = directory / "workload.json"
     written: dict[str, Any] = json.loads(note.read_text(encoding="utf-8")) if note.exists() else {}

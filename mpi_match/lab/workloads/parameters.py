@@ -1,9 +1,10 @@
-"""The parameters of scenarios by name, as experiments vary them: a field of `Scenario` each, and how its values are written.
+"""The parameters of scenarios by name, as experiments vary them: each is a field of `Scenario`, with the text form of its
+values.
 
 names=50                    a number
 attributes=4                a range of one value; attributes=3-5: from 3 to 5, drawn uniformly
 number_operators==/!=/<     operators, equally likely
-filters_per_interface=2500  filters = this times interfaces
+filters_per_interface=2500  the number of filters is this times interfaces
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ PER_INTERFACE = "filters_per_interface"
 
 
 class Parameter(NamedTuple):
-    """A parameter of scenarios: its name in experiments, the field of `Scenario`, what it is, and its values' form.
+    """A parameter of scenarios: its name in experiments, the field of `Scenario`, its meaning, and the form of its values.
 
-    `read` makes a value from its text and raises ValueError; `form` says in words what it takes.
+    `read` makes a value from its text and raises ValueError; `form` describes the accepted text.
     """
 
     key: str
@@ -87,7 +88,7 @@ RANGE_PARAMETERS = (
     _real("symbol_exponent", "exponent", "Zipf's exponent of symbols; 0: uniform"),
     _whole("networks", "n_networks", "networks of 16 bits that addresses are in"),
 )
-"""Fields of the generators of `RangeScenario`; of its own it has the first three of `PARAMETERS`."""
+"""Parameters of `RangeScenario`, which are fields of its generator, besides the first three of `PARAMETERS`."""
 
 
 TAG_PARAMETERS = (
@@ -96,7 +97,7 @@ TAG_PARAMETERS = (
     _whole("names", "n_names", "tags there are"),
     _real("name_exponent", "name_exponent", "Zipf's exponent of tags; 0: uniform"),
 )
-"""Of `TagScenario`, which has the first three of `PARAMETERS` too."""
+"""Parameters of `TagScenario`, besides the first three of `PARAMETERS`."""
 
 
 def parameters_of(scenario: Scenario) -> dict[str, Parameter]:

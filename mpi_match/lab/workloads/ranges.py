@@ -37,8 +37,8 @@ class DrawnFilters(NamedTuple):
 
 
 class DrawnConstraints(NamedTuple):
-    """The same as columns of `Subscriptions`: sizes i64[n]; name, kind and number of operands of each constraint; operands,
-    of which `string` i64 is -1 for a number."""
+    """Drawn filters as columns of `Subscriptions`: sizes i64[n]; name, kind and number of operands of each constraint;
+    operands, whose `string` i64 is -1 for a number."""
 
     sizes: Array
     name: Array
@@ -49,7 +49,7 @@ class DrawnConstraints(NamedTuple):
 
 
 class RangeFields(Protocol):
-    """What draws the rows of a workload: the names of its fields, which of them hold strings, and the strings."""
+    """A generator of rows: the names of its fields, which of them hold strings, and the strings."""
 
     @property
     def names(self) -> Sequence[bytes]: ...
@@ -61,7 +61,7 @@ class RangeFields(Protocol):
     def words(self) -> Sequence[bytes]: ...
 
     def filters(self, rng: np.random.Generator, n: int) -> DrawnFilters:
-        """N filters."""
+        """Draw n filters."""
         ...
 
     def events(self, rng: np.random.Generator, n: int) -> Array:
@@ -89,7 +89,7 @@ def constraints_of(rows: DrawnFilters, fields: RangeFields) -> DrawnConstraints:
 class Intervals:
     """Every constraint an interval of one width, on distinct attributes, as in the papers from REIN (2014) on.
 
-    n_attributes    attributes there are; an event has `event_size` of them, (least, most)
+    n_attributes    number of attributes; an event has `event_size` of them, (least, most)
     constraints     intervals in each filter
     width           of an interval, as a share of the values
     name_exponent   attribute i is constrained with a weight of (i + 1) ** -name_exponent
@@ -118,7 +118,6 @@ class Intervals:
         return [False] * self.n_attributes
 
     def filters(self, rng: np.random.Generator, n: int) -> DrawnFilters:
-        """See `RangeFields`."""
         shape = n, self.n_attributes
         key = rng.standard_exponential(shape) * np.arange(1, self.n_attributes + 1) ** self.name_exponent
         rank = np.argsort(np.argsort(key, axis=1), axis=1)  # so an attribute is among the first by its weight
@@ -127,7 +126,6 @@ class Intervals:
         return DrawnFilters(op, low, low + math.floor(self.width * self.N_VALUES))
 
     def events(self, rng: np.random.Generator, n: int) -> Array:
-        """See `RangeFields`."""
         shape = n, self.n_attributes
         value = np.floor(self._within(rng, shape, 1) * self.N_VALUES)
         size = rng.integers(self.event_size[0], self.event_size[1] + 1, (n, 1))
@@ -161,7 +159,6 @@ class Stock:
         return [bytes(ord("A") + i // 26**k * 7 % 26 for k in range(3)) + b"%d" % i for i in range(self.n_symbols)]
 
     def filters(self, rng: np.random.Generator, n: int) -> DrawnFilters:
-        """See `RangeFields`."""
         op, low, high = (np.full((n, 3), FREE, np.uint8), np.zeros((n, 3)), np.zeros((n, 3)))
         symbol = self._symbols(rng, n)
         op[:, 0] = np.where(rng.random(n) < 0.97, _EQ, FREE)
@@ -176,7 +173,6 @@ class Stock:
         return DrawnFilters(op, low, high)
 
     def events(self, rng: np.random.Generator, n: int) -> Array:
-        """See `RangeFields`."""
         symbol = self._symbols(rng, n)
         price = np.rint(self._prices(symbol) * rng.normal(1, 0.1, n))
         return np.column_stack([symbol, price, 100 * np.rint(rng.lognormal(4, 1.5, n))])
@@ -216,7 +212,6 @@ class Packets:
     RANGES = ((1024, 65535), (0, 1023), (49152, 65535), (6000, 6063), (137, 139), (20, 21), (5000, 5100), (8000, 8100))
 
     def filters(self, rng: np.random.Generator, n: int) -> DrawnFilters:
-        """See `RangeFields`."""
         op, low, high = (np.full((n, 5), FREE, np.uint8), np.zeros((n, 5)), np.zeros((n, 5)))
         for side, (lengths, shares) in enumerate(self.LENGTHS):
             length = rng.choice(lengths, n, p=shares)
@@ -235,7 +230,6 @@ class Packets:
         return DrawnFilters(op, low, high)
 
     def events(self, rng: np.random.Generator, n: int) -> Array:
-        """See `RangeFields`."""
         services, free = self._services(rng, n), rng.integers(1024, 65536, n)
         swapped = rng.random(n) < 0.3  # answers
         proto = rng.choice((6, 17, 1, 50), n, p=(0.7, 0.2, 0.07, 0.03))

@@ -1,11 +1,11 @@
 """Random locations of interfaces and events on a plane, the unit square, for the location-aware scenarios.
 
     exponent 0      uniform
-    exponent s > 0  the plane is divided into 32 x 32 cells, the cell of rank i (from 0) is drawn with a weight of
+    exponent s > 0  the plane is divided into 32 x 32 cells, cell of rank i (from 0) has a weight of
                     (i + 1) ** -s, and a location is uniform within its cell
 
         . . # .      The ranks of cells are drawn once and are the same in every workload: popular cells are anywhere,
-        . + . .      like towns, and filters and events concentrate in the same ones.
+        . + . .      like towns, and filters and events concentrate in the same cells.
         . . . +
 
 `Weighted` draws numbers with Zipf weights; names are drawn with it too.

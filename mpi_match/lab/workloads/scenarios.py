@@ -62,29 +62,29 @@ Choices where the papers leave parameters open:
 * **Content of clcb** is that of ccm, but names are drawn by Zipf's law with exponent 1.87, which was found by measuring: an
   event matches the content of 0.51 % of the filters, as printed (counted: 4,000 events, 50,000 filters without areas); with
   100 uniform names no mixture of operators comes near.
-* **Zipf's law goes as far as distinct names allow**: a name that the event or filter has already is drawn again, so popular
-  names are rarer than by the law: with exponent 2 the first one is in nearly every event, and so never again in it.
+* **Zipf's law goes as far as distinct names allow**: a name that the event or filter already has is drawn again, so popular
+names are rarer than the law says: with exponent 2 nearly every event has the first name, and can have it only once.
 * **Towns of clcb-zipf** are cells of 32 x 32 (`sampling`); the first holds 13 % of all interfaces and of all events.
 * **clcb-hard has one value and five names**, which every event has, and constraints `= >= <=` on some of them.
 
-* **Intervals** are what papers from REIN (Qian et al., INFOCOM 2014) on measure with: interval constraints of one width
+* **Intervals** are the workload of papers since REIN (Qian et al., INFOCOM 2014): interval constraints of one width
   on distinct attributes, the events have all attributes.  Values are the integers below a million.
 * **Packets and quotes are our own** (`ranges`): no real rule sets or quotes are included.  Rules have the shapes that
   ClassBench (Taylor & Turner, INFOCOM 2005) reports of real filter sets, prefixes that nest, mostly of 24 and 32 bits, few
   distinct ports and ranges; its seeds are not used.
 
-* **tagmatch is drawn, not taken from Twitter**: neither the tweets (TREC, Tweets2011) nor the graph of followers (Kwak et
-  al.) that the paper makes its users' interests of are to be had.  Kept are the sizes of sets, that a query is a set and
-  2 to 4 tags more, and about one key a set; the law of tags, and their number, are ours.
+* **tagmatch is drawn, not taken from Twitter**: neither the tweets (TREC, Tweets2011) nor the follower graph (Kwak et al.)
+behind the paper's interests is available.  The sizes of sets, queries of a set and 2 to 4 more tags, and about one key per
+set follow the paper; the distribution of tags, and their number, are ours.
 
 Limits: everything is drawn independently, without popular combinations of names, correlated values, copied subscriptions
-or events that resemble the one before.  Real workloads favour an index of rare combinations where they have structure, and
-penalise it where many subscriptions are equal.  In the default scenario most events match nothing, which flatters an engine
+or events that resemble the one before.  Structure in real workloads favours an index of rare combinations; many equal
+subscriptions penalise it.  In the default scenario most events match nothing, which flatters an engine
 that only rejects fast; ccm-10-names and ccm-wide expose such an engine.  Only the scenarios of clcb have areas and moves,
 with circles of one size in each; none has strings longer than a word.
 
-Filters and events are made in blocks, each from its own generator, seeded with (seed, purpose, number of the block): event
-i is the same however many are made and however they are cut into chunks.
+Filters and events are made in blocks, each from its own generator, seeded with (seed, purpose, number of the block): event i
+does not depend on the number of events or the size of chunks.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ if TYPE_CHECKING:
 __all__ = ["CHUNK_EVENTS", "DRAWN_AT_ONCE", "SCENARIOS", "Scenario", "event_rows", "subscription_rows"]
 
 DRAWN_AT_ONCE = 2**14
-"""Filters or events that are drawn from one generator."""
+"""Number of filters or events drawn from one generator."""
 CHUNK_EVENTS = 2**18
 _FILTERS, _EVENTS, _INTERFACES, _WORDS, _HOMES, _LOCATIONS, _MOVES, _DISTINCT = range(
     8
@@ -139,12 +139,13 @@ class Scenario:
     n_interfaces        interfaces they are divided over, each within `interface_spread` of the mean
     filter_size         constraints per filter, on distinct names
     event_size          attributes per event, of distinct names
-    n_names             names there are
-    name_exponent       name number i (from 0) is drawn with a weight of (i + 1) ** -name_exponent
+    n_names             number of names
+    name_exponent       name i (from 0) has a weight of (i + 1) ** -name_exponent
     n_values            values of a name: first_value, first_value + 1, ... as numbers; as many words
     string_share        share of the names that hold strings
-    number_ops          operators on numbers, equally likely (one that stands twice is twice as likely); same for string_ops
-    n_distinct          distinct constraints there are, as many on each name; 0: as many as operators and values make
+    number_ops          operators on numbers, equally likely (a repeated one twice as likely); same for string_ops
+    n_distinct          number of distinct constraints, equally many on each name; 0: all combinations of operators and
+    values
     area                share of the plane in the circle of each filter; 0: no areas, and events have no location
     place_exponent      locations of interfaces and events: 0 uniform, else Zipf's law (`sampling`)
     """
@@ -182,15 +183,15 @@ class Scenario:
                 raise ValueError(f"{self.name}: {least} to {most} {what} do not fit {self.n_names} distinct names")
 
     def scaled(self, n_filters: int) -> Scenario:
-        """The same scenario with another number of filters: on as many interfaces, or with as many filters each where
-        interfaces have locations or one filter."""
+        """The scenario with another number of filters: on the same interfaces, or, if interfaces have locations or one
+        filter, with the same number of filters on each."""
         each = self.n_filters // self.n_interfaces
         n_interfaces = max(n_filters // each, 1) if self.area or each == 1 else min(self.n_interfaces, n_filters)
         return replace(self, n_filters=n_filters, n_interfaces=n_interfaces)
 
     @property
     def of_filters(self) -> Scenario:
-        """What the filters depend on: scenarios that differ only in their events have the same."""
+        """The parameters that determine the filters, equal for scenarios that differ only in their events."""
         return replace(self, event_size=(0, 0))
 
     def subscriptions(self, seed: int = 0) -> Subscriptions:
@@ -225,7 +226,7 @@ class Scenario:
         )
 
     def drawn_table(self, seed: int = 0) -> Callable[[], Table]:
-        """Draw the subscriptions; the function that is returned makes their table."""
+        """Draw the subscriptions; returns a function that makes their table."""
         from mpi_match.table.table import Table
 
         subscriptions = self.subscriptions(seed)
@@ -308,7 +309,8 @@ class Scenario:
         return sizes, name[:n_constraints], choice[:n_constraints], value[:n_constraints].astype(np.int64)
 
     def _events(self, start: int, stop: int, seed: int) -> tuple[int, Array, Array, Array]:
-        """Events from before `start` to after `stop`: number of the first; sizes; name and value of each attribute."""
+        """Whole blocks of events around `start` to `stop`: number of the first event; sizes; name and value of each
+        attribute."""
         first, last = start // DRAWN_AT_ONCE, -(-stop // DRAWN_AT_ONCE)
         blocks = [self._event_block(seed, at) for at in range(first, max(last, first + 1))]
         sizes, name, value = (np.concatenate(columns) for columns in zip(*blocks, strict=True))
@@ -323,8 +325,8 @@ class Scenario:
     def _filter_block(
         self, seed: int, block: int, distinct: tuple[Array, Array] | None
     ) -> tuple[Array, Array, Array, Array]:
-        """Sizes of `DRAWN_AT_ONCE` filters; name, choice of operator and value of each of their constraints, out of
-        `distinct` ones where there are any."""
+        """Sizes of `DRAWN_AT_ONCE` filters; name, choice of operator and value of each of their constraints, from `distinct`
+        constraints if given."""
         rng = _generator(seed, _FILTERS, block)
         sizes, name = self._names_of(rng, self.filter_size)
         if distinct is not None:
@@ -388,7 +390,7 @@ class Scenario:
 
     @cached_property
     def _words(self) -> list[bytes]:
-        """The values of names that hold strings; none where no name does."""
+        """The values of names that hold strings; empty if no name does."""
         return _words(self.n_values) if self.string_share else []
 
     @property
@@ -417,8 +419,8 @@ class Scenario:
 class OriginalCcm(Scenario):
     """The workload of the CCM evaluation itself, number for number (`ccm_generator`).
 
-    `n_filters` is what its interfaces have on average; how many there are depends on the seed, and seeds 0 and 1 are the
-    same.  It draws 1,000 events; further ones repeat them.
+    `n_filters` is the average; the number depends on the seed, and seeds 0 and 1 are the same.  It draws 1,000 events, which
+    repeat.
     """
 
     number_ops: tuple[Op, ...] = (Op.EQ, Op.NE, Op.LT, Op.GT)
@@ -432,7 +434,7 @@ class OriginalCcm(Scenario):
 
     @property
     def of_filters(self) -> Scenario:
-        """All of it: its events are drawn first, with the same random numbers."""
+        """All parameters: events and filters share one sequence of random numbers."""
         return self
 
     def _filters(self, seed: int) -> tuple[Array, Array, Array, Array]:
@@ -460,13 +462,14 @@ class OriginalCcm(Scenario):
 
 @dataclass(frozen=True)
 class RangeScenario(Scenario):
-    """A scenario whose filters and events `fields` draws; of the parameters above it has the numbers of filters, interfaces
-    and names, and the sizes of filters and events."""
+    """A scenario whose filters and events `fields` draws; it has only the parameters for numbers of filters, interfaces and
+    names, and for sizes of filters and events."""
 
     fields: RangeFields = field(kw_only=True)
 
     def with_fields(self, **changes: Any) -> RangeScenario:
-        """The same with other parameters of `fields`.  Raises ValueError for more constraints or attributes than names."""
+        """The scenario with other parameters of `fields`.  Raises ValueError for more constraints or attributes than
+        names."""
         fields: Any = replace(cast(Any, self.fields), **changes)
         sizes: dict[str, Any] = {}
         if isinstance(fields, Intervals):
@@ -474,7 +477,6 @@ class RangeScenario(Scenario):
         return replace(self, fields=fields, n_names=len(fields.names), **sizes)
 
     def subscriptions(self, seed: int = 0) -> Subscriptions:
-        """See `Scenario.subscriptions`."""
         starts = range(0, self.n_filters, DRAWN_AT_ONCE)
         drawn = (self.fields.filters(_generator(seed, _FILTERS, at), DRAWN_AT_ONCE) for at, _ in enumerate(starts))
         pieces = [
@@ -500,7 +502,6 @@ class RangeScenario(Scenario):
         )
 
     def event_range(self, start: int, stop: int, seed: int = 1) -> Events:
-        """See `Scenario.event_range`."""
         first, last = start // DRAWN_AT_ONCE, -(-stop // DRAWN_AT_ONCE)
         blocks = range(first, max(last, first + 1))
         value = np.concatenate([self.fields.events(_generator(seed, _EVENTS, at), DRAWN_AT_ONCE) for at in blocks])
@@ -523,7 +524,7 @@ class RangeScenario(Scenario):
 class TagScenario(Scenario):
     """Tag sets: filters that ask for the presence of `filter_size` names, and events with the names of one of them and more.
 
-    extra_tags  names that an event has besides, (least, most); `event_size` is the sum
+    extra_tags  number of further names of an event, (least, most); `event_size` is the sum
     """
 
     extra_tags: tuple[int, int] = (2, 4)
@@ -535,11 +536,9 @@ class TagScenario(Scenario):
 
     @property
     def of_filters(self) -> Scenario:
-        """See `Scenario.of_filters`."""
         return replace(self, extra_tags=(0, 0))
 
     def subscriptions(self, seed: int = 0) -> Subscriptions:
-        """See `Scenario.subscriptions`."""
         sizes, name = self._drawn_sets(seed)
         return Subscriptions(
             labels=_numbered(b"interface-%0*d", self.n_interfaces),
@@ -557,7 +556,7 @@ class TagScenario(Scenario):
         )
 
     def drawn_table(self, seed: int = 0) -> Callable[[], Table]:
-        """See `Scenario.drawn_table`: from arrays, if each filter has an interface of its own."""
+        """Draw the subscriptions, as arrays if each filter has an interface of its own."""
         if self.n_interfaces < self.n_filters:
             return super().drawn_table(seed)
         from mpi_match.table.tag_sets import TagSetColumns
@@ -579,13 +578,13 @@ class TagScenario(Scenario):
         return sizes, name
 
     def _draw_sizes(self, stretch: int, n_stretches: int, seed: int, sizes: Array) -> None:
-        """Fill the sizes of a stretch of the blocks."""
+        """Fill the sizes of some blocks."""
         for block in _stretch(len(sizes) // DRAWN_AT_ONCE, stretch, n_stretches):
             drawn = self._sizes_of(_generator(seed, _FILTERS, block))
             sizes[block * DRAWN_AT_ONCE : (block + 1) * DRAWN_AT_ONCE] = drawn
 
     def _draw_sets(self, stretch: int, n_stretches: int, seed: int, offsets: Array, name: Array) -> None:
-        """Fill the names of a stretch of the blocks."""
+        """Fill the names of some blocks."""
         for block in _stretch(-(-(len(offsets) - 1) // DRAWN_AT_ONCE), stretch, n_stretches):
             sizes, rows = self._set_block(seed, block)
             first, last = offsets[block * DRAWN_AT_ONCE], offsets[min((block + 1) * DRAWN_AT_ONCE, len(offsets) - 1)]
@@ -595,7 +594,7 @@ class TagScenario(Scenario):
         return rng.integers(self.filter_size[0], self.filter_size[1] + 1, DRAWN_AT_ONCE)
 
     def event_range(self, start: int, stop: int, seed: int = 1) -> Events:
-        """See `Scenario.event_range`: the names are those of a filter of `subscriptions(seed)`, and others."""
+        """Events `start` to `stop`, with the names of a filter of `subscriptions(seed)`, and others."""
         first, last = start // DRAWN_AT_ONCE, -(-stop // DRAWN_AT_ONCE)
         blocks = [self._query_block(seed, at) for at in range(first, max(last, first + 1))]
         sizes, name = (np.concatenate(columns) for columns in zip(*blocks, strict=True))
@@ -611,7 +610,7 @@ class TagScenario(Scenario):
         return whole[start - first * DRAWN_AT_ONCE : stop - first * DRAWN_AT_ONCE]
 
     def _set_block(self, seed: int, block: int) -> tuple[Array, Array]:
-        """Sizes of `DRAWN_AT_ONCE` sets, and as many names for each as the largest may have."""
+        """Sizes of `DRAWN_AT_ONCE` sets, and for each as many names as the largest set may have."""
         rng = _generator(seed, _FILTERS, block)
         return self._sizes_of(rng), self._draw_distinct(rng, self.filter_size[1])
 
@@ -635,7 +634,7 @@ class TagScenario(Scenario):
 
 
 def _stretch(n: int, stretch: int, n_stretches: int) -> range:
-    """The blocks of a stretch, out of n."""
+    """The blocks that a range of n items covers."""
     return range(stretch * n // n_stretches, (stretch + 1) * n // n_stretches)
 
 
@@ -644,7 +643,7 @@ def _generator(seed: int, purpose: int, block: int) -> np.random.Generator:
 
 
 def _numbered(form: bytes, n: int) -> list[bytes]:
-    """Labels that sort by bytes as their numbers do."""
+    """Labels whose byte order is that of their numbers."""
     width = len(str(n - 1))
     return [form % (width, i) for i in range(n)]
 
@@ -664,7 +663,7 @@ _BOUND = 15
 
 
 def _string_operands(words: list[bytes]) -> tuple[list[bytes], Array]:
-    """Distinct operands, and for each operator and word which of them it asks for: i64[16, len(words)]."""
+    """Distinct operands, and the index of the operand for each operator and word: i64[16, len(words)]."""
     pool = {word: i for i, word in enumerate(words)}
     operand = np.tile(np.arange(len(words)), (16, 1))
     for row, pieces in (

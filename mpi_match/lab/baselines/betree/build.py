@@ -11,7 +11,7 @@ of that name's codes and up to two children, which have the halves of the range:
                    right: temp in 50..99
         city ──► node: city in 0..7
 
-A node of more filters than a bucket holds is divided in two phases.  *Clustering*: filters whose interval lies in one half
+A node with too many filters for its bucket is divided in two phases.  *Clustering*: filters whose interval lies in one half
 of the range go to that child.  *Partitioning*: of the others, those with the names that most of them have go to nodes of
 these names, until the bucket holds the rest, or no name is left; then the bucket holds more.  A name occurs once on a path.
 """
@@ -32,7 +32,7 @@ from mpi_match.table.kinds import KIND_SHIFT, OP_MASK
 NODE_FIRST, NODE_LAST, NODE_FIRST_ENTRY, NODE_LAST_ENTRY, NODE_LEFT, NODE_RIGHT, NODE_SPLIT, NODE_NAME = range(8)
 """Columns of `Tree.nodes`."""
 NODE_PARENT, NODE_LOW, NODE_HIGH, NODE_LEVEL = range(8, 12)
-"""Columns that a node has besides while the tree is built: its parent, the range of codes, and how often that was halved."""
+"""Further columns while the tree is built: the parent, the range of codes, and the number of halvings."""
 NODE_WIDTH = 12
 ENTRY_NODE, ENTRY_NAME, ENTRY_CHILD = range(3)
 
@@ -65,7 +65,7 @@ class Tree(NamedTuple):
 
 
 def extents(rows: FilterRows) -> Extents:
-    """What an event must have to match: names, and intervals of their codes (`absent` asks for none)."""
+    """The names, and intervals of their codes, that an event needs to match (`absent` needs none)."""
     n_filters, records = len(rows.offsets) - 1, rows.records
     asks = np.flatnonzero(records[:, ROW_KIND] & OP_MASK != Form.ABSENT)
     key = owners(rows.offsets)[asks] << 32 | records[asks, ROW_NAME]
@@ -100,7 +100,7 @@ def build(found: Extents, n_codes: Array, bucket: int, halvings: int) -> Tree:
 def _cluster(node: Any, found: Any, order: Any, side: Any) -> Any:
     """Move the node's filters whose interval lies in one half of its range behind the others; returns where these begin.
 
-    Filters order[NODE_FIRST:NODE_LAST] become those that stay, those of the lower half, and those of the upper one.
+    Afterwards filters order[NODE_FIRST:NODE_LAST] are those that stay, then the lower half's, then the upper half's.
     """
     offsets, name, low, high = found
     first, last, middle = node[NODE_FIRST], node[NODE_LAST], node[NODE_SPLIT]
@@ -120,9 +120,9 @@ def _cluster(node: Any, found: Any, order: Any, side: Any) -> Any:
 
 @nested
 def _choose(filters: Any, found: Any, used: Any, serial: Any, size: Any, chosen: Any) -> Any:
-    """Choose for each filter its name that most of the filters have, of those not used yet; -1 for one without any.
+    """Choose for each filter its most frequent unused name among these filters; -1 if it has none.
 
-    Writes `chosen`, and how many chose each name to `size`, which is zero before and, but for these names, after.
+    Writes `chosen`, and the count of each name to `size`, which is zero before, and for other names afterwards.
     """
     offsets, name, _, _ = found
     for f in filters:
@@ -144,7 +144,7 @@ def _choose(filters: Any, found: Any, used: Any, serial: Any, size: Any, chosen:
 
 @nested
 def _least_size(size: Any, chosen: Any, bucket: Any) -> Any:
-    """The least size of a group that leaves the bucket, so that the bucket holds the rest: the largest groups leave."""
+    """The size from which on groups leave the bucket, so that it holds the rest."""
     n = len(chosen)
     filters_of_size = np.zeros(n + 1, np.int64)
     for name in chosen:
@@ -161,7 +161,7 @@ def _least_size(size: Any, chosen: Any, bucket: Any) -> Any:
 def _partition(first: Any, last: Any, order: Any, size: Any, chosen: Any, least: Any) -> Any:
     """Move filters of large groups behind the others, group by group.
 
-    Returns where they begin, and the names of the groups in this order; `size` is zero again for the other names.
+    Returns their start and the names of the groups in this order; `size` is zero again for other names.
     """
     filters = order[first:last].copy()
     names, n_names, n_rest = np.empty(len(chosen), np.int64), 0, 0
@@ -187,7 +187,7 @@ def _partition(first: Any, last: Any, order: Any, size: Any, chosen: Any, least:
 
 @nested
 def _grown(array: Any, n: Any) -> Any:
-    """The array, or a longer one with its rows, that has room for n rows."""
+    """The array, or a longer copy with room for n rows."""
     if n <= len(array):
         return array
     longer = np.empty((2 * n, array.shape[1]), np.int64)
@@ -197,7 +197,7 @@ def _grown(array: Any, n: Any) -> Any:
 
 @nested
 def _add_node(nodes: Any, i: Any, given: Any) -> Any:
-    """Node i, with the filters, name, parent, range and level that are given."""
+    """Set node i to these filters, name, parent, range and level."""
     node = nodes[i]
     node[NODE_LEFT] = node[NODE_RIGHT] = -1
     first, last, name, parent, low, high, level = given

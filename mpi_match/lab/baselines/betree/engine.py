@@ -51,7 +51,6 @@ class BeTree(EventByEvent):
         self.bind(arrays, shared=OF_TABLE)
 
     def new_scratch(self) -> tuple[EventScratch, dict[int, tuple[Array, Any]]]:
-        """See `EventByEvent.new_scratch`."""
         scratch = EventScratch(np.zeros(2, np.int64))
         return scratch, {
             **candidate_scratch(self._n_names),
@@ -63,14 +62,11 @@ class BeTree(EventByEvent):
 
     @classmethod
     def serves(cls, table: Table) -> str | None:
-        """See `Engine.serves`."""
         return too_large(table)
 
     @property
     def candidates(self) -> int:
-        """See `Engine.candidates`."""
         return sum(int(scratch.state[search.TREE_CANDIDATES]) for scratch in self._sharing.sets)
 
     def find(self, filters: bool, events: EncodedEvents, scratch: EventScratch) -> None:
-        """See `EventByEvent.find`."""
         search.match_events(filters, events, scratch.bound.table, scratch.pairs)

@@ -46,7 +46,7 @@ TREE_SERIAL, TREE_CANDIDATES = range(2)
 
 @nested
 def _look_in_bucket(node: Any, event: Any, filters: Any, table: Any, pairs: Any) -> Any:
-    """Note the filters of a node's bucket that match; of an interface that matched already none is looked at."""
+    """Note the filters of a node's bucket that match; those of interfaces that already match are skipped."""
     filter_, interface = line(table, TREE_FILTER, np.uint32), line(table, TREE_INTERFACE, np.uint32)
     done, progress = line(table, TREE_DONE, np.int64), line(table, TREE_PROGRESS, np.int64)
     state = line(table, TREE_STATE, np.int64)
@@ -94,7 +94,8 @@ def _push(stack: Any, n: Any, node: Any, names: Any, table: Any) -> Any:
 def match_events(filters: Any, events: Any, table: Any, pairs: Any) -> None:
     """Match events from `progress` on (`EventByEvent.find`).
 
-    Parameters: `filters` are they answered?; `events` EncodedEvents; `table` of pointers to the arrays that are numbered
+    Parameters: `filters` is whether filters, not interfaces, are answered; `events` EncodedEvents; `table` of pointers to
+    the arrays that are numbered
     above; `pairs` u64, the room for answers.
     """
     nodes, stack = rows(table, TREE_NODES, np.int64), line(table, TREE_STACK, np.int64)

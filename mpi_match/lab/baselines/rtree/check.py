@@ -19,7 +19,7 @@ BOX_SERIAL, BOX_CANDIDATES = range(2)
 
 @nested
 def _check(filters: Any, event: Any, candidates: Any, table: Any, pairs: Any) -> Any:
-    """Note those of some filters that match; of an interface that matched already none is looked at."""
+    """Note those of some filters that match; those of interfaces that already match are skipped."""
     interface, done = line(table, BOX_INTERFACE, np.uint32), line(table, BOX_DONE, np.int64)
     state, progress = line(table, BOX_STATE, np.int64), line(table, BOX_PROGRESS, np.int64)
     for f in candidates:
@@ -35,7 +35,8 @@ def _check(filters: Any, event: Any, candidates: Any, table: Any, pairs: Any) ->
 def check_events(filters: Any, events: Any, found: Any, everywhere: Any, table: Any, pairs: Any) -> None:
     """Check candidates of the events from `progress` on, as many as `found` has, until `pairs` are full.
 
-    Parameters: `filters` are they answered?; `events` EncodedEvents; `found` candidates i64 and their bounds i64[n + 1], of
+    Parameters: `filters` is whether filters, not interfaces, are answered; `events` EncodedEvents; `found` candidates i64
+    and their bounds i64[n + 1], of
     the next n events; `everywhere` i64, candidates of every event; `table` of pointers to the arrays that are numbered
     above; `pairs` u64, the room for answers.
     """

@@ -1,9 +1,9 @@
 """An R*-tree of the filters' areas, whose candidates are checked filter by filter.
 
 Beckmann, Kriegel, Schneider and Seeger, *The R*-tree: an efficient and robust access method for points and rectangles*,
-SIGMOD 1990; what figures 3 to 5 of CLCB's paper compare with.  The tree is that of libspatialindex (PyPI `rtree`), with its
-own defaults, loaded in bulk; it holds the bounding boxes of all circles.  Filters without an area, or with one so large that
-its square is infinite, are candidates of every event.
+SIGMOD 1990; the baseline in figures 3 to 5 of CLCB's paper.  The tree is that of libspatialindex (PyPI `rtree`), with its
+own defaults, loaded in bulk; it holds the bounding boxes of all circles.  Filters without an area, or with an area whose
+square overflows, are candidates of every event.
 """
 
 from __future__ import annotations
@@ -40,16 +40,17 @@ except (ImportError, OSError) as error:  # OSError: without libspatialindex
     raise EngineError(f"engine 'rtree' needs the package rtree ({error}): pip install 'mpi-match[bench]'") from error
 
 EVENTS_AT_ONCE = 256
-"""Events whose candidates are in memory together."""
+"""Number of events whose candidates are in memory together."""
 WIDER, LEAST = 1 + 2.0**-40, 1e-15
-"""A box is wider than its circle by this factor and this much: no place that rounding lets into the circle is outside, and
-the library makes a point of no box, as it does of those of the size of 2e-16."""
+"""A box exceeds its circle by this factor and at least this much, so that rounding excludes no location inside the circle,
+and the library does not turn the box into a point, as it does at a size of 2e-16."""
 LARGEST = 1e150
 """Radius of the largest circle in the tree."""
 
 
 class RTree(EventByEvent):
-    """The boxes of a table's areas.  Of changes it takes moves of areas, also when it is opened for a fixed table."""
+    """The boxes of a table's areas.  It takes moves of areas, even if it is opened for a fixed table, and no other
+    changes."""
 
     name = "rtree"
 
@@ -80,21 +81,18 @@ class RTree(EventByEvent):
 
     @classmethod
     def serves(cls, table: Table) -> str | None:
-        """See `Engine.serves`."""
         return too_large(table)
 
     @property
     def nbytes(self) -> int:
-        """See `Engine.nbytes`.  The tree has what the process grew by: the library does not say its size."""
+        """The size of the tree is the growth of the process, because the library does not report it."""
         return super().nbytes + self._tree_bytes
 
     @property
     def candidates(self) -> int:
-        """See `Engine.candidates`."""
         return sum(int(scratch.state[check.BOX_CANDIDATES]) for scratch in self._sharing.sets)
 
     def new_scratch(self) -> tuple[EventScratch, dict[int, tuple[Array, Any]]]:
-        """See `EventByEvent.new_scratch`."""
         scratch = EventScratch(np.zeros(2, np.int64))
         return scratch, {
             **candidate_scratch(self._n_names),
@@ -104,11 +102,9 @@ class RTree(EventByEvent):
         }
 
     def forked(self) -> None:
-        """See `Renewable.forked`."""
         self._searching = threading.Lock()
 
     def find(self, filters: bool, events: EncodedEvents, scratch: EventScratch) -> None:
-        """See `EventByEvent.find`."""
         n_events, progress, pairs = len(events.bounds) - 1, scratch.progress, scratch.pairs
         while progress[NEXT_EVENT] < n_events and progress[PAIRS_COUNTED] <= len(pairs):
             first = int(progress[NEXT_EVENT])
@@ -159,7 +155,7 @@ class RTree(EventByEvent):
 
 
 def _box(x: float, y: float, r: float) -> tuple[float, float, float, float]:
-    """The box of one circle, bit for bit as `_boxes` has it."""
+    """The box of one circle, bit for bit as in `_boxes`."""
     r = r * WIDER + LEAST
     below, above = -math.inf, math.inf
     return (
@@ -171,11 +167,11 @@ def _box(x: float, y: float, r: float) -> tuple[float, float, float, float]:
 
 
 def _fits(circles: Array) -> Array:
-    """bool: which circles f64[n, 3] have boxes?"""
+    """bool[n]: True for circles f64[n, 3] that fit into the tree."""
     return np.asarray((np.abs(circles) < LARGEST).all(axis=1))
 
 
 def _boxes(circles: Array) -> Array:
-    """f64[n, 4]: least x and y, greatest x and y, of what may be inside."""
+    """Boxes f64[n, 4] around circles: least x and y, greatest x and y."""
     centre, radius = circles[:, :2], circles[:, 2:] * WIDER + LEAST
     return np.hstack([np.nextafter(centre - radius, -np.inf), np.nextafter(centre + radius, np.inf)])

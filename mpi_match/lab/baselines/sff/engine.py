@@ -5,8 +5,8 @@ CLCB compare with (versions 1.9.4 and 1.9.5).
 
 For each attribute of an event the index (`index`) gives the predicates that it satisfies, and each of these the filters that
 share it; a filter that is counted as often as it has constraints matches, and so does its interface.  An interface is done
-with when it matched, or when a name that all of its filters constrain is not in the event, which is looked up before
-matching (the selectivity table); its filters are no longer counted.  An event is done with when all interfaces are.
+when it has matched, or when the event lacks a name that all of its filters constrain, which is checked before matching (the
+selectivity table); its filters are no longer counted.  An event is done when all interfaces are.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mpi_match.operators import Form
 from mpi_match.table.table import Table
 
 NARROW_NEED = 30
-"""Counters are bytes where no filter needs more constraints: then four events fit between two resets, at least."""
+"""The most constraints of a filter for which counters are bytes; then at least four events fit between two resets."""
 
 
 class Sff(EventByEvent):
@@ -78,7 +78,6 @@ class Sff(EventByEvent):
         self.bind(arrays, shared=(search.SFF_FILTER, search.SFF_INTERFACE, search.SFF_CIRCLES))
 
     def new_scratch(self) -> tuple[EventScratch, dict[int, tuple[Array, Any]]]:
-        """See `EventByEvent.new_scratch`."""
         scratch = SffScratch(self._first_state.copy(), np.zeros(self._table.n_filters, self._counter))
         return scratch, {
             search.SFF_PRESENCE: (np.zeros(self._n_names, np.int64), np.int64),
@@ -89,12 +88,11 @@ class Sff(EventByEvent):
         }
 
     def find(self, filters: bool, events: EncodedEvents, scratch: SffScratch) -> None:
-        """See `EventByEvent.find`."""
         search.match_events(filters, events, scratch.counters, scratch.bound.table, scratch.pairs)
 
 
 class SffScratch(EventScratch):
-    """The counters of the event that is matched, besides."""
+    """Scratch with the counters of the current event."""
 
     def __init__(self, state: Array, counters: Array) -> None:
         super().__init__(state)

@@ -13,7 +13,7 @@ intervals:
     OUT_OF_LIST  not in             all but those with such a list
     PRESENT      exists, an atom    all; an atom is a name of its own (`vocabulary`)
 
-`absent`, which SFF does not have, is no predicate that an event satisfies: an event with the name rules its filters out.
+SFF lacks `absent`.  Here it is not a predicate: an event with the name rules out its filters.
 
 The table's rows are sorted by (name, type, operator, operand, filter) already, so predicates are the runs of equal operands,
 and the filters of consecutive predicates are contiguous.
@@ -35,7 +35,7 @@ from mpi_match.table.table import Table
 BELOW, ABOVE, WITHIN, PRESENT = map(int, (Form.BELOW, Form.ABOVE, Form.WITHIN, Form.EXISTS))
 _CLASS = {Form.PREFIX: Form.WITHIN, Form.ATOM: Form.EXISTS}
 _CLASS_OF = np.array([_CLASS.get(form, form) for form in Form])
-"""i64, by form: the class of a predicate, which is its form but for these."""
+"""i64, by form: the class of a predicate, its form unless _CLASS says otherwise."""
 GROUP_CLASS, GROUP_FIRST, GROUP_LAST, GROUP_FIRST_CODE, GROUP_LAST_CODE = range(5)
 """Columns of `PredicateIndex.groups`."""
 
@@ -101,7 +101,8 @@ class PredicateIndex:
 
     @property
     def most_runs(self) -> int:
-        """Most runs of predicates that an attribute can satisfy: one for each predicate, and one more for each group."""
+        """Upper bound of the runs of predicates that an attribute satisfies: one for each predicate, and one for each
+        group."""
         n_groups = np.diff(self.group_offsets)
         n_predicates = np.bincount(
             owners(self.group_offsets), self.groups[:, GROUP_LAST] - self.groups[:, GROUP_FIRST], len(n_groups)
@@ -133,7 +134,7 @@ def _members(constraints: Constraints) -> tuple[Array, Array, Array]:
 
 
 def selectivity_table(table: Table, rounds: int) -> tuple[Array, Array, Array]:
-    """The `rounds` names whose absence rules out most interfaces, most first.
+    """The `rounds` names whose absence rules out the most interfaces, best first.
 
     Returns the names i64[r], and the interfaces that each is *determinant* for: all filters of these have a constraint on
     the name that an event without it cannot satisfy (offsets i64[r + 1], interfaces u32).

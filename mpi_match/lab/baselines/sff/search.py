@@ -3,7 +3,7 @@
 A filter's counter belongs to an event if it is above the event's *base*: then it is the base and the number of satisfied
 constraints so far.  The next event's base is above all of these, so nothing is reset between events; when the numbers of the
 counters' type are used up, all counters are set to zero.  A filter that `absent` rules out begins above any number of
-constraints that a filter needs, and never has exactly as many as it needs.
+constraints that a filter needs, so it never reaches exactly the needed number.
 """
 
 from __future__ import annotations
@@ -65,15 +65,15 @@ from mpi_match.lab.baselines.sff.index import (
 ) = range(12, 23)
 """Arrays of the engine (`engine.Sff`), by their number in its table of pointers."""
 SFF_BASE, SFF_SERIAL, SFF_N_DONE, SFF_N_INTERFACES, SFF_LEAST_NEED, SFF_STEP, SFF_MOST = range(7)
-"""Words of SFF_STATE: the base and number of the event; interfaces that it is done with, of how many that have filters; the
-fewest constraints that a filter needs, of those that need any; from one base to the next; the largest number of a counter.
+"""Words of SFF_STATE: the base and number of the event; interfaces that are done, and those that have filters; the fewest
+constraints of a filter that has any; the distance of two bases; the largest value of a counter.
 """
 SFF_N_STATE = 7
 
 
 @nested
 def _exclude(attributes: Any, shift: Any, table: Any) -> Any:
-    """Rule out the interfaces that a name which the event does not have is determinant for, round by round."""
+    """Rule out the interfaces whose determinant names the event lacks, round by round."""
     names, offsets = line(table, SFF_SELECTIVE, np.int64), line(table, SFF_EXCLUDE_OFFSETS, np.int64)
     exclude, presence = line(table, SFF_EXCLUDE, np.uint32), line(table, SFF_PRESENCE, np.int64)
     done, state = line(table, SFF_DONE, np.int64), line(table, SFF_STATE, np.int64)
@@ -109,7 +109,7 @@ def _list_runs(runs: Any, n: Any, group: Any, members: Any, table: Any) -> Any:
 
 @nested
 def _ordered_runs(runs: Any, n: Any, group: Any, code: Any, table: Any) -> Any:
-    """Append the runs of a group that is no list."""
+    """Append the runs of a group other than lists."""
     lo, hi = line(table, SFF_LO, np.uint32), line(table, SFF_HI, np.uint32)
     kind, first, last = group[GROUP_CLASS], group[GROUP_FIRST], group[GROUP_LAST]
     if kind == PRESENT:
@@ -157,7 +157,7 @@ def _satisfied(name: Any, code: Any, table: Any) -> Any:
 
 @nested
 def _matched(f: Any, event: Any, filters: Any, table: Any, pairs: Any) -> Any:
-    """Note a filter whose constraints are all satisfied, if its area holds the event and its interface is not done with."""
+    """Note a filter whose constraints are all satisfied, if its area holds the event and its interface is not done."""
     done, state = line(table, SFF_DONE, np.int64), line(table, SFF_STATE, np.int64)
     interface = np.int64(line(table, SFF_INTERFACE, np.uint32)[f])
     if done[interface] == state[SFF_SERIAL]:
@@ -171,7 +171,7 @@ def _matched(f: Any, event: Any, filters: Any, table: Any, pairs: Any) -> Any:
 
 @nested
 def _count(run: Any, event: Any, filters: Any, counters: Any, table: Any, pairs: Any) -> Any:
-    """Count one more satisfied constraint for the filters of a run of predicates, until every interface is done with."""
+    """Count one more satisfied constraint for the filters of a run of predicates, until every interface is done."""
     filter_, interface = line(table, SFF_FILTER, np.uint32), line(table, SFF_INTERFACE, np.uint32)
     need, done = line(table, SFF_NEED, np.uint32), line(table, SFF_DONE, np.int64)
     starts, state = line(table, SFF_ROWS, np.int64), line(table, SFF_STATE, np.int64)
@@ -191,7 +191,7 @@ def _count(run: Any, event: Any, filters: Any, counters: Any, table: Any, pairs:
 
 @nested
 def _rule_out(attributes: Any, shift: Any, counters: Any, table: Any) -> Any:
-    """Rule out the filters that ask for the absence of a name that the event has."""
+    """Rule out the filters with an `absent` constraint on a name of the event."""
     absent, filter_ = rows(table, SFF_ABSENT, np.int64), line(table, SFF_FILTER, np.uint32)
     state = line(table, SFF_STATE, np.int64)
     for attribute in attributes:
@@ -203,7 +203,7 @@ def _rule_out(attributes: Any, shift: Any, counters: Any, table: Any) -> Any:
 
 @nested
 def _match(attributes: Any, event: Any, given: Any, counters: Any, table: Any, pairs: Any) -> Any:
-    """Match one event; `given` says whether filters are answered, and the width of a code."""
+    """Match one event; `given` holds whether filters are answered, and the width of a code."""
     filters, shift = given
     state, always = line(table, SFF_STATE, np.int64), line(table, SFF_ALWAYS, np.uint32)
     runs, mask = rows(table, SFF_RUNS, np.int64), (np.int64(1) << shift) - 1
@@ -226,7 +226,8 @@ def _match(attributes: Any, event: Any, given: Any, counters: Any, table: Any, p
 def match_events(filters: Any, events: Any, counters: Any, table: Any, pairs: Any) -> None:
     """Match events from `progress` on (`EventByEvent.find`).
 
-    Parameters: `filters` are they answered?; `events` EncodedEvents; `counters` u8 or u32[n_filters]; `table` of pointers to
+    Parameters: `filters` is whether filters, not interfaces, are answered; `events` EncodedEvents; `counters` u8 or
+    u32[n_filters]; `table` of pointers to
     the arrays that are numbered above; `pairs` u64, the room for answers.
     """
     state, progress = line(table, SFF_STATE, np.int64), line(table, SFF_PROGRESS, np.int64)

@@ -25,7 +25,7 @@ def expression(row: dict[str, Any], symbols: Symbols) -> str:
 
 
 def _term(symbol: str, op: str, operand: Any = None) -> str:
-    """A constraint; a value of another type than the operand's satisfies nothing, which CEL would say of `!=` only."""
+    """A constraint; a value of another type than the operand satisfies no constraint, whereas in CEL it satisfies `!=`."""
     there = f"has(e.{symbol})"
     if op in ("exists", "absent"):
         return there if op == "exists" else f"!{there}"

@@ -1,7 +1,7 @@
-"""The side of a matcher in the protocol of `docs/other-matchers.md`, for those whose rules are tried one after the other.
+"""The matcher's side of the protocol of `docs/other-matchers.md`, for matchers that try one rule after the other.
 
-A rule is made of each filter, and of each event what rules are evaluated for.  Attributes are called n0, n1, ... there,
-because names may be no names of the rules' language; `symbols` has those so far.
+Each filter becomes a rule, and each event the input of rules.  Attributes are called n0, n1, ..., because a name may be
+invalid in the rule language; `symbols` maps the names seen so far.
 """
 
 from __future__ import annotations

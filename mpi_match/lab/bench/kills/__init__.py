@@ -1,1 +1,1 @@
-"""Runs whose ranks are killed: what becomes of their answers."""
+"""Runs whose ranks are killed, and checks of their answers."""

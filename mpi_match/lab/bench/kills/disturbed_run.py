@@ -1,4 +1,4 @@
-"""A run of several ranks that is to be disturbed: its input, its processes, their messages and the times of these.
+"""A run of several ranks for fault injection: its input, its processes, and their messages with times.
 
     files = Files.make(directory)
     with DisturbedRun.of(files, output, n_workers=3) as run:
@@ -68,26 +68,26 @@ class Files:
 
 
 def _environment(**more: str) -> dict[str, str]:
-    """That of a shell, for a process that is no rank of a launcher above this one."""
+    """The environment for a process that must not count as a rank of an outer launcher."""
     own = {key: value for key, value in importing_this().items() if not key.startswith(("OMPI_COMM", "PMI_", "PMIX_"))}
     return {**own, **more}
 
 
 def tolerant_flags() -> tuple[str, ...]:
-    """The launcher's flags with which a run goes on without a worker; none where it has none.  Raises LaunchError."""
+    """The launcher's flags for going on without a worker, if it has any.  Raises LaunchError."""
     if not mpi_launcher.is_open_mpi():
         return ("-disable-auto-cleanup",)
     return ("--enable-recovery",) if " 4." in mpi_launcher.version() else ("--with-ft", "ulfm")
 
 
 def record(what: str, began: float, **found: Any) -> dict[str, Any]:
-    """What was done since `began` (on the monotonic clock), and what came of it."""
+    """The record of what was done and `found` since `began`, a time of the monotonic clock."""
     minutes = round((time.monotonic() - began) / 60, 1)
     return {"what": what, "scenario": _SCENARIO.name, "mpi": mpi_launcher.version(), "minutes": minutes, **found, **origin()}
 
 
 def is_complete(output: Path) -> bool:
-    """Does its manifest say so?"""
+    """Returns whether the manifest of `output` says that the run is complete."""
     manifest = read_manifest(output)
     return manifest is not None and manifest["state"] == COMPLETE
 
@@ -125,7 +125,7 @@ class DisturbedRun:
         self._begun.set()
 
     def begun(self, limit_s: float) -> float:
-        """Wait until matching begins; when that was."""
+        """Wait until matching begins; returns the time."""
         self._begun.wait(limit_s)
         return self.said[-1][0] if self.said else time.monotonic()
 
@@ -141,7 +141,7 @@ class DisturbedRun:
         return ranks_of(self.output)
 
     def wait(self, limit_s: float) -> bool:
-        """Did it end in time?  If not, it is ended."""
+        """Wait for the end; returns False after killing a run that takes longer than `limit_s`."""
         try:
             self.process.wait(limit_s)
         except subprocess.TimeoutExpired:
@@ -177,7 +177,7 @@ def ranks_of(output: Path) -> dict[int, int]:
 
 
 def is_running(pid: int) -> bool:
-    """Is there such a process, and has it not ended?"""
+    """Returns whether the process exists and has not ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:

@@ -1,17 +1,17 @@
 """Kills the master of a run again and again, goes on with --resume, and compares the answers.
 
-Every start takes up what the one before has left.  At a random moment after it has begun to match, or (two times in three)
-after it has added to the journal, rank 0 gets a SIGKILL, and mpirun ends with it.  A run that comes to its end is compared,
-by SHA-256, with an undisturbed one, and begun anew, until there were as many kills as asked for.  The seed decides on
-moments, batch sizes and schedules.  With one rank it is a run of one process that is killed.  Ctrl-C ends it early, with the
-record of what was done until then:
+Every start resumes the previous one.  At a random moment after it has begun to match, or (two times in three)
+after it has added to the journal, rank 0 gets a SIGKILL, which ends mpirun.  A completed run is compared, by SHA-256, with
+an undisturbed one, and started again, until `n_kills` kills are done.  The seed decides on
+moments, batch sizes and schedules.  With one rank, a run of one process is killed.  Ctrl-C ends it early with a partial
+record:
 
-    kills, starts  that met a living master; starts of the launcher
-    runs           that were completed in these starts
-    resumed        for each run, how many events its last start had from the journal
-    digests        of the answers: one, that of the undisturbed run, if all is `right`
+    kills, starts  kills that hit a living master; starts of the launcher
+    runs           runs completed by these starts
+    resumed        for each run, the number of events that its last start took from the journal
+    digests        digests of the answers: only that of the undisturbed run if all is `right`
     hangs          starts that had not ended `limit_s` seconds later
-    left           names of files that are there at the end
+    left           names of files left at the end
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from mpi_match.lab.bench.kills.disturbed_run import DisturbedRun, Files, is_comp
 
 _N_FILTERS = 600
 _BATCHES = (7, 40, 600)
-"""The answers of the largest are so long that they go past the journal (`output.LONG_ANSWER_BYTES`)."""
+"""Batch sizes; answers to the largest bypass the journal (`output.LONG_ANSWER_BYTES`)."""
 _LONGEST_S = 1.5
-"""The last moment for a kill, in seconds after what it is counted from."""
+"""The latest moment of a kill, in seconds."""
 _HEAD_BYTES = 400
-"""A journal that holds answers is longer."""
+"""Size in bytes that only a journal with answers exceeds."""
 
 
 def digest_of(path: Path) -> str:
@@ -46,7 +46,7 @@ def digest_of(path: Path) -> str:
 
 
 def start(files: Files, output: Path, ranks: int, rng: random.Random) -> DisturbedRun:
-    """Go on with a run, with options that its answers do not depend on."""
+    """Resume a run with random options that do not affect its answers."""
     how = ("--batch", str(rng.choice(_BATCHES)), "--schedule", rng.choice(("dynamic", "static")), "--resume")
     if ranks > 1:
         return DisturbedRun.of(files, output, ranks - 1, *how, flags=())
@@ -54,7 +54,7 @@ def start(files: Files, output: Path, ranks: int, rng: random.Random) -> Disturb
 
 
 def size_of(path: Path) -> int:
-    """Of a file; 0 where there is none."""
+    """The size of a file in bytes; 0 if it does not exist."""
     try:
         return path.stat().st_size
     except OSError:
@@ -62,7 +62,7 @@ def size_of(path: Path) -> int:
 
 
 def kill_master(run: DisturbedRun, after_s: float, limit_s: float, *, grown: bool) -> bool:
-    """Kill rank 0 so long after matching has begun, or the journal has grown; was it still there, and not done?"""
+    """Kill rank 0 some time after matching has begun or the journal has grown; returns whether it was still working."""
     journal, end = journal_of(run.output), time.monotonic() + limit_s
     before = max(size_of(journal), _HEAD_BYTES)
     run.begun(limit_s)
@@ -87,7 +87,7 @@ def kill_masters(
     limit_s: float = 300.0,
     tell: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """Do so; what came of it."""
+    """Kill masters until `n_kills` are done; returns the record."""
     rng, output = random.Random(seed), directory / "matches.h5"
     files = Files.make(directory, n_events, _N_FILTERS)
     kills = starts = hangs = 0

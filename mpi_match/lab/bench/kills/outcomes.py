@@ -1,20 +1,20 @@
-"""What a run survives under the MPI of this Python, with a launcher's flags as they are and with those for fault tolerance.
+"""Tests which failures a run survives under this MPI, with default flags and with those for fault tolerance.
 
-Runs of one master and three workers, with `--deadline 2`, meet each of these so many times, at a random moment within a
-second of when they began to match:
+Runs of one master and three workers, with `--deadline 2`, suffer each of these failures several times, within a second after
+matching begins:
 
     worker killed    SIGKILL to a worker
     worker stopped   SIGSTOP to a worker, for good
     master killed    SIGKILL to rank 0
 
-and one of these is what came out, in that order of preference:
+with one of these outcomes, best first:
 
-    goes on    the answers are all there, the same bytes as those of an undisturbed run
+    goes on    the run completes with the bytes of an undisturbed run
     resumes    the run ended without them, and the same command with `--resume` completed them to the same bytes
     lost       neither
 
-and behind it ", mpirun stays" when the launcher had not ended `limit_s` seconds after the blow and was ended.  To survive
-the loss of a host is another matter, for it takes hosts.
+followed by ", mpirun stays" if the launcher was still running `limit_s` seconds later and had to be killed.  The loss of a
+host needs several hosts and is tested elsewhere.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _N_WORKERS, _N_EVENTS = 3, 6000
 _DEADLINE = ("--deadline", "2")
 _LATEST_S = 1.0
 _RESUMED_S = 600.0
-"""A run that nothing happens to has ended by then on any machine."""
+"""Seconds within which an undisturbed run ends on any machine."""
 
 
 class Blow(NamedTuple):
-    """What happens to a run: a signal to a rank."""
+    """A failure: a signal to a rank."""
 
     name: str
     rank: int
@@ -54,7 +54,7 @@ BLOWS = (
 
 
 def sets_of_flags() -> list[tuple[str, ...]]:
-    """None, and the launcher's flags for going on without a rank; MPICH's goes on with the ranks of other hosts only."""
+    """Sets of flags: none, and those for going on without a rank; MPICH goes on only with the ranks of other hosts."""
     if not is_open_mpi():
         hosts = ",".join(f"127.0.0.{number}:1" for number in range(1, _N_WORKERS + 2))
         return [(), tolerant_flags(), (*tolerant_flags(), "-launcher", "fork", "-hosts", hosts)]
@@ -62,7 +62,7 @@ def sets_of_flags() -> list[tuple[str, ...]]:
 
 
 def outcome(files: Files, directory: Path, flags: Sequence[str], blow: Blow, after_s: float, limit_s: float) -> str:
-    """What a run does to which this happens so long after it has begun to match."""
+    """The outcome of a run with this failure, some seconds after it has begun to match."""
     output, expected = directory / "matches.h5", files.expected.read_bytes()
     with DisturbedRun.of(files, output, _N_WORKERS, *_DEADLINE, flags=flags) as run:
         run.begun(limit_s)
@@ -81,7 +81,7 @@ def outcome(files: Files, directory: Path, flags: Sequence[str], blow: Blow, aft
 def survey(
     times: int, directory: Path, *, seed: int = 0, limit_s: float = 60.0, tell: Callable[[str], None] = lambda text: None
 ) -> list[dict[str, Any]]:
-    """The outcomes of each blow under each set of flags, so many times.  Raises LaunchError."""
+    """The outcomes of each failure under each set of flags, `times` times.  Raises LaunchError."""
     rng, files, found = random.Random(seed), Files.make(directory, _N_EVENTS), list[dict[str, Any]]()
     for flags in sets_of_flags():
         for blow in BLOWS:

@@ -1,20 +1,20 @@
-"""Runs whose workers are killed at random moments: does every event get its answer, once?
+"""Kills workers of runs at random moments and checks that every event is answered exactly once.
 
 Run after run is started, as a user would, under `mpirun` with its flags for fault tolerance, with one master and a random
-number of workers.  From when matching begins until it would end undisturbed, 1 to W - 1 of the W workers are killed
-(SIGKILL), each at a moment of its own, drawn evenly; so some die with others, some twice in a row, some on the last batch.
-While there are stops to be done, another of more than two workers is stopped (SIGSTOP) for up to five seconds, long enough
-to be late (`--deadline 2`), and then goes on; one worker is left alone.
+number of workers.  While it matches, 1 to W - 1 of the W workers are killed (SIGKILL), each at a random moment; some die
+together, some in a row, some on the last batch.
+If stops are wanted and there are more than two workers, another worker is stopped (SIGSTOP) for up to five seconds, longer
+than its deadline (`--deadline 2`).  One worker is never disturbed.
 
 The answers must be the bytes of an undisturbed run of one process, and the exit code 0.  A run that has not ended `limit_s`
-seconds after it was started hangs.  Ctrl-C ends it early, with the record of the runs until then:
+seconds after it was started hangs.  Ctrl-C ends it early with a partial record:
 
-    kills, stops   that met a living worker while its run matched; later ones do not count
-    runs           how many it took
+    kills, stops   signals that hit a living worker while its run matched
+    runs           number of runs
     lost, doubled  events without an answer; answers without an event, or second ones
-    wrong          events that are answered otherwise than undisturbed
+    wrong          events with a different answer than in the undisturbed run
     hangs, failed  runs that did not end; runs that ended with another exit code than 0, and their last messages
-    noticed_ms     from a kill until the master reports the rank lost, as it gives its batches to others: p50, p99, max
+    noticed_ms     from a kill until the master reports the rank lost and resends its batches: p50, p99, max
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ LOST = re.compile(r"rank (\d+) is lost")
 
 @dataclass
 class Tally:
-    """What came out, over all runs."""
+    """The totals over all runs."""
 
     counts: Counter[str] = field(default_factory=Counter)
     noticed_s: list[float] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Tally:
 
     @property
     def good(self) -> bool:
-        """Is all as it should be?"""
+        """Returns whether no run hung, failed, or lost or changed an answer."""
         return not self.failed and not any(self.counts[what] for what in ("lost", "doubled", "wrong", "hangs"))
 
     def __str__(self) -> str:
@@ -61,7 +61,7 @@ class Tally:
         return f"{numbers}, {len(self.failed)} failed"
 
     def judge(self, run: DisturbedRun, files: Files, killed: dict[int, float], ended: bool) -> None:
-        """Count what a run has done, in which ranks were killed at these times."""
+        """Add the outcome of a run whose ranks were killed at these times."""
         self.counts["runs"] += 1
         said = [(at, LOST.search(line)) for at, line in run.said]
         for rank, at in killed.items():
@@ -79,7 +79,7 @@ class Tally:
             self.counts["wrong"] += sum(not each for each in same)
 
     def record(self) -> dict[str, Any]:
-        """For the record."""
+        """The totals as a record."""
         noticed_ms = 1e3 * np.percentile(self.noticed_s, (50, 99, 100)) if self.noticed_s else ()
         return {
             **{name: self.counts[name] for name in COUNTED},
@@ -91,7 +91,7 @@ class Tally:
 def one_run(
     files: Files, tally: Tally, rng: random.Random, n_workers: int, horizon_s: float, limit_s: float, how: How, *, stop: bool
 ) -> float:
-    """A run in which some workers are killed, and perhaps another is stopped for a while.  Returns how long it matched."""
+    """Run once, kill some workers and perhaps stop another for a while.  Returns the seconds of matching."""
     output = files.table.parent / f"matches-{tally.counts['runs']}.h5"
     more = (*how, "--deadline", str(DEADLINE_S)) if stop else how
     killed: dict[int, float] = {}
@@ -122,7 +122,7 @@ def one_run(
 
 
 def undisturbed_s(files: Files, n_workers: int, limit_s: float, how: How) -> float:
-    """How long matching takes when no rank is killed.  Raises LaunchError when such a run does not succeed."""
+    """Seconds of matching in an undisturbed run.  Raises LaunchError when such a run does not succeed."""
     output = files.table.parent / "undisturbed.h5"
     with DisturbedRun.of(files, output, n_workers, *how) as run:
         begun = run.begun(limit_s)
@@ -145,7 +145,7 @@ def measure(
     how: How = (),
     tell: Callable[[str], None] = lambda text: None,
 ) -> Tally:
-    """Runs with the options `how` until so many kills and stops have hit a rank, or Ctrl-C."""
+    """Run with the options `how` until enough kills and stops have hit a rank, or Ctrl-C."""
     files, rng, tally = Files.make(directory), random.Random(seed), Tally()
     horizons: dict[int, float] = {}
     counts = tally.counts

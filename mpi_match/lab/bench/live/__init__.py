@@ -1,1 +1,1 @@
-"""An engine whose table changes without end, with its pauses, its memory and its answers watched."""
+"""Long runs of an engine whose table changes; pauses, memory and answers are watched."""

@@ -1,4 +1,4 @@
-"""Endless changes to a table that stays about as large as it is: guests come and go, all filters move.
+"""Endless changes to a table of constant size: guests come and go, all filters move.
 
 A tenth of all interfaces are guests:
 
@@ -6,8 +6,8 @@ A tenth of all interfaces are guests:
      8 %   a filter of a guest leaves, or one that left comes back, with a new id, to a guest that is there
      2 %   a guest leaves with all its filters, or one that left comes back; every second time with a label never seen before
 
-Whether one comes or goes is drawn in proportion to how many are there and away, so about half of them always are; but ids
-and labels are new ones without end, which is what a leak feeds on.  No change may be refused.
+Arrivals and departures are drawn in proportion to the absent and present guests, so about half are present.  Ids and labels
+are always new, which exposes leaks.  No change may be refused.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mpi_match.table.constraints import FILTER_ID
 from mpi_match.table.table import Table
 
 GUESTS, MOVES, SINGLES = 0.1, 0.9, 0.08
-"""Interfaces that come and go, of all; changes that are moves, and that are one filter of a guest, of all."""
+"""Shares: of interfaces that are guests; of changes that are moves; of changes to one filter of a guest."""
 
 Item = TypeVar("Item")
 
@@ -35,8 +35,7 @@ Item = TypeVar("Item")
 class Crowd:
     """The present and the absent guests, and their next changes.
 
-    A filter's id is `CONTENT.TIMES`: what it asks for is that of filter number CONTENT of the table, and the id is new each
-    time.
+    A filter's id is `CONTENT.TIMES`: its constraints are those of filter CONTENT of the table, and TIMES makes the id new.
     """
 
     def __init__(self, table: Table, scenario: Scenario, seed: int) -> None:
@@ -54,7 +53,7 @@ class Crowd:
 
     @property
     def n_there(self) -> int:
-        """Filters that are there."""
+        """The number of present filters."""
         return len(self._residents) + self._n_here
 
     def rows(self, n: int) -> Iterator[ChangeRow]:
@@ -76,7 +75,7 @@ class Crowd:
         return self._filters[self._here[int(which * len(self._here))]] if self._here else []
 
     def _single(self, area: Area, coming: float, which: float, one: float) -> ChangeRow | None:
-        """A filter of a guest leaves or comes; None where no guest is present."""
+        """Remove or add a filter of a guest; None if no guest is present."""
         if not self._here:
             return None
         label = self._here[int(which * len(self._here))]
@@ -93,7 +92,7 @@ class Crowd:
         return ChangeRow(Change.REMOVE, leaving)
 
     def _guest(self, area: Area, coming: float, which: float, one: float) -> ChangeRow | None:
-        """A guest leaves or comes; None where the one drawn has no filter that could leave."""
+        """Remove or add a guest; None if the chosen one has no filters."""
         if coming * (len(self._here) + len(self._guests_away)) < len(self._guests_away):
             label, contents = taken(self._guests_away, which)
             if one < 0.5:
@@ -127,13 +126,13 @@ def content_of(name: str) -> int:
 
 
 def taken(items: list[Item], which: float) -> Item:
-    """The item at this share of a list, which the last one replaces."""
+    """Remove and return the item at this fraction of a list; the last item takes its place."""
     at = int(which * len(items))
     items[at], items[-1] = items[-1], items[at]
     return items.pop()
 
 
 def identified(table: Table) -> Table:
-    """The table, every filter with the id of its number."""
+    """The table with each filter's number as its id."""
     names = Strings.of(id_of(i).encode() for i in range(table.n_filters))
     return replace(table, filters=replace(table.filters, id_filter=np.arange(table.n_filters, dtype=FILTER_ID), ids=names))

@@ -1,13 +1,13 @@
-"""Filters are added to a live table until its engine has to grow: how long matching pauses meanwhile.
+"""Adds filters to a live table until its engine has to grow, and measures the pauses of matching.
 
-Filters like those of the table, at random places, are added so many at once, until there are more by a share; after every
-such update an event is matched.  Half way and in the end answers are judged (`judge`).  A record:
+Filters like those of the table, at random places, are added in updates of `at_once` until the table has grown by a share; an
+event is matched after every update.  Answers are judged half-way and at the end (`judge`).  A record:
 
-    update_ms, event_ms   an update, and the event right behind it: at the middle, in the tail, at worst
-    table_ms              time of the names in Python (`LiveTable.apply`), which is not the engine's
-    same_ms               work that is always the same (`pauses`)
-    worst                 the five longest of each: after how many filters had come, and how their time was spent (`pauses`)
-    filter_us             an added filter, by all updates together
+    update_ms, event_ms   an update, and the next event: median, tail, maximum
+    table_ms              time of `LiveTable.apply`, in Python, outside the engine
+    same_ms               a constant piece of work (`pauses`)
+    worst                 the five longest of each: the number of filters added so far, and how the time was spent (`pauses`)
+    filter_us             time of an added filter, averaged over all updates
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from mpi_match.model import Area, Change
 from mpi_match.table.table import Table
 
 _CONTENTS = 2000
-"""Filters of the table, whose contents the added ones have in turn."""
+"""Number of filters of the table whose contents the added filters repeat."""
 _EVENTS = 1000
 _PARTS = ("table", "update", "event")
-"""What is timed in each round."""
+"""The timed parts of each round."""
 _LEAST = 20_000
-"""Filters of the table that comes first."""
+"""Number of filters of the table that is grown first."""
 
 
 def grow(scenario: Scenario, engine: str, more: float, at_once: int) -> dict[str, Any]:
-    """Add filters to a table of a scenario with areas until there are more by a share, `at_once` in each update; the record.
+    """Grow the table of a scenario with areas by a share, `at_once` filters in each update; returns the record.
 
     A small table grows first, so that everything is compiled.  Raises EngineError, WrongAnswer.
     """
@@ -48,7 +48,7 @@ def grow(scenario: Scenario, engine: str, more: float, at_once: int) -> dict[str
 
 
 def _growing(scenario: Scenario, engine_name: str, more: float, at_once: int) -> dict[str, Any]:
-    """What it took, and what was judged."""
+    """The pauses, and the number of judged answers."""
     table = identified(Table.from_subscriptions(scenario.subscriptions(0)))
     live = LiveTable(table)
     engine = open_engine(engine_name, live.table, live=True)

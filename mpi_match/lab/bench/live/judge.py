@@ -1,7 +1,7 @@
-"""Answers of an engine whose table changes, judged by the naive matcher on the filters that are there just then.
+"""Judges answers of a live engine by the naive matcher on the present filters.
 
-With millions of filters that would take minutes for each event, so only those are judged that have no area or one near an
-event, and some drawn at random; the others are too far away by any arithmetic.
+With millions of filters that would take minutes for each event, so only filters without an area, with an area near an event,
+and a random sample are judged.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from mpi_match.model import Event, match_naive
 
 JUDGED_EVENTS, _FILTERS_AT_ONCE = 8, 4096
 _NEAR, _DRAWN = 1.01, 2000
-"""An event so many radiuses from a filter's centre, along an axis, may be in its area; filters judged besides."""
+"""Distance along an axis, in radii, up to which an event may be in an area; size of the random sample."""
 
 
 def may_match(live: LiveTable, events: list[Event], rng: np.random.Generator) -> Array:
-    """Filters that the naive matcher has to look at for some events, and a few that it need not; ascending."""
+    """Filters that may match some events, and a random sample of the others; ascending."""
     areas = live.areas()
     found = np.zeros(len(areas), np.bool_)
     found[rng.integers(0, len(areas), _DRAWN)] = True
@@ -35,7 +35,7 @@ def may_match(live: LiveTable, events: list[Event], rng: np.random.Generator) ->
 
 
 def judge(live: LiveTable, engine: Engine, events: Events, batch: EventBatch, rng: np.random.Generator) -> int:
-    """How many answers were compared with the naive matcher's on the filters that are there.  Raises WrongAnswer."""
+    """Compare answers with the naive matcher's; returns their number.  Raises WrongAnswer."""
     few = np.argsort(engine.match(batch).counts == 0, kind="stable")[:JUDGED_EVENTS].tolist()
     answers = engine.match(EventBatch.concat([batch[i : i + 1] for i in few]))
     asked: list[tuple[Event, set[str]]] = [(event, set()) for i in few if (event := events.event(i)) is not None]

@@ -1,18 +1,18 @@
-"""Pauses of matching, and what their time was spent on.
+"""Pauses of matching, and how their time was spent.
 
-A process pauses for its own work, and for other processes of the machine: the clock goes on while its processor time does
-not.  So of the longest pauses both are noted, and what the system counted for the thread:
+A process pauses for its own work and for other processes, which take wall-clock time but none of its processor time. The
+longest pauses are recorded with both, and with the system's counters of the thread:
 
-    ms            by the clock
-    cpu_ms        of this thread: what is missing it slept, waited for a device or other threads, or was kept waiting
-    collector_ms  of Python's collector of garbage
+    ms            wall-clock time
+    cpu_ms        processor time of this thread; the rest is waiting for a device, threads or a core
+    collector_ms  time of Python's garbage collector
     faults        pages that the thread touched for the first time
-    preempted     how often it was taken off its core
-    round_ms      all parts of the round that it was in
+    preempted     number of times it was taken off its core
+    round_ms      all parts of the round
 
-A virtual machine is slow now and then without noticing: its processor time goes on as well.  So
-each round ends with work that is always the same, SAME, some thousand reads all over memory and a sum.  When that takes
-several times as long, in the middle of a round or at worst, so does everything.
+A virtual machine is sometimes slowed without noticing, so its processor time grows as well.  Each round therefore ends with
+a constant piece of work, SAME: thousands of reads all over memory, and a sum.  If its median or maximum grows, the machine
+was slow.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ import numpy as np
 LONGEST = 5
 SAME = "same"
 READS, READ_FROM = 4096, 2**23
-"""Items that are read, of as many, eight bytes each."""
+"""Number of items read, and of items in memory, eight bytes each."""
 
 
 class Moment(NamedTuple):
-    """Readings of the clocks and counters: milliseconds, and numbers."""
+    """Readings of the clocks, in milliseconds, and of the counters."""
 
     ms: float
     cpu_ms: float
@@ -42,16 +42,16 @@ class Moment(NamedTuple):
     preempted: int
 
     def since(self, before: Moment) -> Moment:
-        """What there was of each between two moments."""
+        """The differences between two moments."""
         times = self.ms - before.ms, self.cpu_ms - before.cpu_ms, self.collector_ms - before.collector_ms
         return Moment(*times, self.faults - before.faults, self.preempted - before.preempted)
 
 
 class Pauses:
-    """Takes the times of parts that follow each other, round after round: a context manager.
+    """A context manager that times consecutive parts of rounds.
 
-    `start` begins a round, `stop` ends a part of it, in the order of `parts`; `keep` counts the round, and `at` says which
-    one it was.  Of all rounds the times are kept, of the longest all that is known.  `parts` are those, and SAME.
+    `start` begins a round, `stop` ends a part of it, in the order of `parts`; `keep` counts the round, and `at` names it.
+    The times of all rounds are kept, and all readings of the longest. `parts` includes SAME.
     """
 
     def __init__(self, *parts: str) -> None:
@@ -71,18 +71,18 @@ class Pauses:
         gc.callbacks.remove(self._collects)
 
     def start(self) -> None:
-        """A round begins."""
+        """Begin a round."""
         self._spent = []
         self._since = self._now()
 
     def stop(self) -> None:
-        """A part of it is over."""
+        """End a part of the round."""
         now = self._now()
         self._spent.append(now.since(self._since))
         self._since = now
 
     def keep(self, at: float) -> None:
-        """The round is over, and counts."""
+        """End the round and count it."""
         self._since = self._now()
         assert self._memory[self._places].sum() == READS
         self.stop()
@@ -105,16 +105,16 @@ class Pauses:
             self._collector_ms += now - self._collecting_since
 
     def total_ms(self, part: str) -> float:
-        """All rounds together."""
+        """Milliseconds of all rounds."""
         return sum(self._ms[part])
 
     def spread(self, part: str) -> dict[str, float]:
-        """Milliseconds at the middle, in the tail, and at worst."""
+        """Median, tail and maximum in milliseconds."""
         tail = {f"p{p:g}": round(float(np.percentile(self._ms[part], p)), 3) for p in (50, 99, 99.9)}
         return tail | {"max": round(max(self._ms[part]), 3)}
 
     def longest(self, part: str) -> list[dict[str, Any]]:
-        """The longest rounds of a part, in their order."""
+        """The longest rounds of a part, in order of time."""
         found = sorted(self._longest[part], key=lambda each: each[1])
         return [
             {"at": at}

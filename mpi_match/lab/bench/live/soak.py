@@ -1,24 +1,24 @@
-"""A soak: events matched and subscriptions changed for minutes without end, with memory watched and answers judged.
+"""A soak test: matches events and changes subscriptions for minutes, watches memory and judges answers.
 
-Round after round, a batch of events is matched, then as many changes as a share of its events are entered into a `LiveTable`
-and the engine in one call, and one event is matched alone, as an event that arrives just then.  What changes is the `crowd`.
+Each round matches a batch of events, applies changes in proportion to its events to a `LiveTable` and the engine, and
+matches one event alone, as if it arrived just then.  The `crowd` makes the changes.
 
-Now and then a sample of events, those with answers first, is judged (`judge`).  The clock of the soak stands still
-meanwhile; it starts after some rounds in which everything is compiled.  The arrays that the judge takes are larger than all
-changes: what it gave back goes back to the system (`malloc_trim`), else some tens of MiB stay after one sample or another.
+At intervals a sample of events, those with answers first, is judged (`judge`).  That time is not counted, nor are the first
+rounds, which compile.  The judge's arrays are larger than all changes, so its memory is returned to the system
+(`malloc_trim`).
 
-Also judged is memory: resident (VmRSS) and `engine.nbytes`, both noted every few seconds.  After a warm-up, the first half,
-a straight line is fitted; if it rises by more than a bound, a share of what there was after the warm-up, memory is not
-flat.  The warm-up is long because dictionaries are: what leaves one keeps its place until Python makes the dictionary anew,
-once larger and from then on as large; with 200,000 filters that takes 150,000 new ids.
+Resident memory (VmRSS) and `engine.nbytes` are recorded every few seconds.  A straight line is fitted to the second half;
+memory is not flat if the line rises by more than a bound, a share of the memory after the first half.  The warm-up is that
+long because a dictionary keeps the places of deleted keys until Python resizes it: with 200,000 filters that takes 150,000
+new ids.
 
 A record:
 
-    memory        for both: MiB after the warm-up and at the end, the most, MiB per hour, what the line rose by as a share
-    pauses_ms     entering the changes into the table, `engine.update`, the event alone, a batch, and what is always the same
-                  (`pauses`); p50, tail, the longest
-    worst         the longest of each, at which second, and how their time was spent (`pauses`)
-    over_time     minutes, MiB resident and of the engine, filters that are there; how many ids they and interfaces ever had
+    memory        for both: MiB after the warm-up, at the end and at most, MiB per hour, the rise of the line as a share
+    pauses_ms     changing the table, `engine.update`, the event alone, a batch, and the constant work (`pauses`);
+                  p50, tail, maximum
+    worst         the longest of each, the second, and how the time was spent (`pauses`)
+    over_time     minutes, MiB resident and of the engine, present filters; number of ids of filters and interfaces so far
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from mpi_match.table.table import Table
 WARM_UP = 0.5
 ROUNDS_BEFORE = 3
 _BATCHES = 16
-"""Batches of different events, which come in turn."""
+"""Number of different batches, which are repeated."""
 _PARTS = ("batch", "table", "update", "event")
-"""Of a round."""
+"""The timed parts of a round."""
 MIB = 2**20
 
 
 def _give_back() -> None:
-    """Have the C library return to the system what is free."""
+    """Return free memory of the C library to the system."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # not every one has it
     if trim is not None:
         trim(0)
@@ -64,7 +64,7 @@ class ChangeRefused(MpiMatchError):
 
 
 class Sample(NamedTuple):
-    """What is noted every few seconds."""
+    """The readings of one moment."""
 
     seconds: float
     resident: int
@@ -75,7 +75,7 @@ class Sample(NamedTuple):
 
 
 def flatness(seconds: Array, sizes: Array) -> dict[str, float]:
-    """What became of a size i64[n] in bytes after the warm-up, which is over at the first of the times f64[n]."""
+    """The trend of a size i64[n] in bytes after the warm-up, which ends at the first of the times f64[n]."""
     slope = float(np.polyfit(seconds - seconds[0], sizes, 1)[0]) if len(seconds) > 1 else 0.0
     first, last, most = (round(float(size) / MIB, 2) for size in (sizes[0], sizes[-1], sizes.max()))
     risen = slope * float(seconds[-1] - seconds[0]) / max(float(sizes[0]), 1.0)
@@ -89,7 +89,7 @@ def flatness(seconds: Array, sizes: Array) -> dict[str, float]:
 
 
 class Soak:
-    """The table, the engine and the crowd; `run` goes round."""
+    """The table, the engine and the crowd; `run` makes the rounds."""
 
     def __init__(self, scenario: Scenario, engine: str, batch_events: int, changes: float) -> None:
         table = identified(Table.from_subscriptions(scenario.subscriptions(0)))
@@ -109,7 +109,7 @@ class Soak:
         gc.freeze()
 
     def run(self, seconds: float, every: float, judge_every: float) -> None:
-        """Go round for so long, not counting the time of the judge; note sizes and judge at these intervals."""
+        """Make rounds for `seconds`, not counting the judge; record sizes and judge at these intervals."""
         turn, spent, start = 0, 0.0, time.perf_counter()
         noted = judged = -np.inf
         while spent < seconds:
@@ -128,7 +128,7 @@ class Soak:
             turn, start = turn + 1, time.perf_counter()
 
     def _round(self, which: int) -> tuple[int, Changes]:
-        """Matches of the batch, and what changed."""
+        """Match a batch and apply changes; returns the number of matches, and the changes."""
         batch = self._batches[which]
         rows = list(self._crowd.rows(self._n_changes))
         refused: list[Refusal] = []
@@ -167,7 +167,7 @@ class Soak:
         return {"resident": flatness(after[:, 0], after[:, 1]), "engine": flatness(after[:, 0], after[:, 2])}
 
     def over_time(self, most: int = 60) -> dict[str, list[float]]:
-        """The samples, no more than so many."""
+        """The samples, thinned to at most `most`."""
         some = [self.samples[i] for i in np.unique(np.linspace(0, len(self.samples) - 1, most).astype(int)).tolist()]
         return {
             "minutes": [round(s.seconds / 60, 3) for s in some],
@@ -180,10 +180,10 @@ class Soak:
 
 
 class SoakPlan(NamedTuple):
-    """How long, and with what load.
+    """The duration and load of a soak.
 
     changes      for each event; batch_events of a round
-    bound        what memory may rise by after the warm-up, as a share
+    bound        allowed rise of memory after the warm-up, as a share
     note_every   seconds between two looks at memory; judge_every between two samples of answers
     """
 
@@ -196,7 +196,7 @@ class SoakPlan(NamedTuple):
 
 
 def soak(scenario: Scenario, engine: str, plan: SoakPlan) -> dict[str, Any]:
-    """Soak an engine with a scenario that has areas; the record, in which `flat` says whether memory was.
+    """Soak an engine with a scenario that has areas; returns the record, with `flat` for its memory.
 
     Raises EngineError, WrongAnswer, ChangeRefused.
     """

@@ -26,7 +26,6 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -49,7 +48,7 @@ from mpi_match.ingest.columns.frames import (
     reader_of,
     reader_of_columns,
 )
-from mpi_match.ingest.columns.python import Frame, columns_of_frame, needed_names, rows_of, wanted_columns
+from mpi_match.ingest.columns.python import Frame, NeededNames, columns_of_frame, needed_names, rows_of, wanted_columns
 from mpi_match.ingest.files.blocks import LineBlock, read_blocks
 from mpi_match.ingest.json.passed_rows import blocks_of_rows, blocks_of_text
 from mpi_match.ingest.rows.judge import (
@@ -127,22 +126,22 @@ def make_events(
 
     `events` in one of these forms:
 
-        rows      any mappings (nested ones flatten to dotted names, None means absent), events of `make_event`, JSON texts
+        rows      any mappings (nested ones flatten to dotted names, None is a null), events of `make_event`, JSON texts
         bytes     JSON lines
         a path    of any file or directory that `mpi-match match` reads: JSON lines, CSV, both packed too, Parquet, Arrow
         columns   a dict of columns of equal length, a structured array, a data frame of pandas or polars, or anything with
                   Arrow's C interface (see `ingest.columns.python`; NaN is a number; null, None and masked entries are
-                  absent; fields of structs and objects get dotted names)
+                  nulls; fields of structs and objects get dotted names)
 
     `location`: the two attributes that hold x and y, `("x", "y")` or `"x,y"`.  `id`: the attribute that holds the event's
     id.
     `rejects`: bad events are appended to it; without it the first one raises ModelError.  A bad event keeps its number and
-    matches nothing.  A column of a type that no attribute has raises ModelError, a missing file FileNotFoundError.
-    Attributes of rows that cannot be read are left out (`Events.left_out`), and refused for a table that names one.
+    matches nothing.  A missing file raises FileNotFoundError.  Attributes and columns that cannot be read are left out
+    (`Events.left_out`), and refused for a table that names one.
 
     >>> events = make_events({"temp": [31, 25.5, None], "city": ["Milan", "Rome", "Turin"]})
     >>> [events.event(i).attributes for i in range(len(events))]
-    [{'temp': 31.0, 'city': 'Milan'}, {'temp': 25.5, 'city': 'Rome'}, {'city': 'Turin'}]
+    [{'temp': 31.0, 'city': 'Milan'}, {'temp': 25.5, 'city': 'Rome'}, {'temp': None, 'city': 'Turin'}]
     """
     form, bad = form_of(location, id), _Refused("event") if rejects is None else rejects
     if isinstance(events, (str, os.PathLike)):
@@ -197,7 +196,7 @@ def make_batch(
         return _batch_of_files(events, vocabulary, form, bad)
     columns = _columns_of(events)
     if columns is not None:
-        found, n = wanted_columns(columns, form, needed_names(vocabulary.attribute_names, form), _n_rows(events))
+        found, n = wanted_columns(columns, form, _needed(vocabulary, form), _n_rows(events))
         chunk = numbers_of(found, n, form)
         batch = None if chunk is None else encode_numbers(chunk, vocabulary, form)
         if batch is not None:
@@ -248,19 +247,21 @@ def _batch_of_files(path: PathLike, vocabulary: Vocabulary, form: EventForm, bad
     files = _files(path, form)
     if not are_columnar(files):
         return _scanned(read_blocks(files, form), vocabulary, form, bad)
-    names, needed = [str(file.absolute()) for file in files], needed_names(vocabulary.attribute_names, form)
+    names, needed = [str(file.absolute()) for file in files], _needed(vocabulary, form)
     from mpi_match.ingest.batches.scan_columns import ColumnScanner  # loads Numba
 
     scanner = ColumnScanner(vocabulary, form, needed, names, with_ids=False)
     return _joined([scanned.batch for scanned in scanner.scan_files(bad)], vocabulary)
 
 
+def _needed(vocabulary: Vocabulary, form: EventForm) -> NeededNames:
+    return needed_names(vocabulary.attribute_names, form, vocabulary.presence_names)
+
+
 def _events_of_files(path: PathLike, form: EventForm, bad: Rejects) -> Events:
     from mpi_match.ingest.batches.published_events import read_events  # loads Numba
 
-    left_out: set[str] = set()
-    events = read_events(_files(path, form), form, frozenset(), bad, left_out)
-    return replace(events, left_out=dict.fromkeys(left_out, len(events)) | dict(events.left_out))
+    return read_events(_files(path, form), form, frozenset(), bad)
 
 
 def _files(path: PathLike, form: EventForm) -> list[Path]:

@@ -23,6 +23,8 @@ Four rules decide the corner cases:
   values: 2^53 + 1 is greater than 2^53 and equal to no double.  Integers beyond are refused, not approximated.  Decimals are
   the doubles that they are read as (`decimal`): 0.1 is the double nearest to it.
 
+A null is absent to every operator but `null`, which nothing else satisfies.
+
 A list is of no type that a plain operator knows: it satisfies `exists` and no other of them.  `any OP` asks whether some
 element satisfies OP (`has` is `any =`); a value that is no list counts as a list of one, and an empty list satisfies none.
 Names go through lists of objects, lists in lists flatten, and nulls in lists are skipped (`ingest.rows.flatten`).
@@ -35,6 +37,7 @@ matches nothing, not even a filter without constraints.
 
 from __future__ import annotations
 
+import datetime
 import enum
 import math
 import numbers
@@ -84,12 +87,14 @@ ANY_OPS: dict[str, Op] = {f"any {op.symbol}": op for op, record in OPERATORS.ite
 """Operators on elements, by the symbol that subscriptions use."""
 RESIDUE_MASK = 0xFFFF
 """Bits in which a residue (`split`) is kept: they lie between -1,024 and 1,024."""
+Time = datetime.date | datetime.time
+"""A native time, whose value no operator looks at; a `datetime` is a `date`, and so is a pandas `Timestamp`."""
 Value = float | int | str | bool
 """A value after `value_of`: numbers are floats, whatever they were before, but for integers that no float equals."""
 Operand = Value | tuple[Value, ...] | None
 """One value; a tuple for operators that take two or a list of them; None for those that take none (`operators.Takes`)."""
-Attribute = Value | tuple[Value, ...]
-"""The value of an event's attribute after `attribute_of`: one value, or those of a list."""
+Attribute = Value | tuple[Value, ...] | Time | None
+"""The value of an event's attribute after `attribute_of`: one value, those of a list, a native time, or None for a null."""
 
 
 _PLAIN = frozenset((str, float, bool, int))
@@ -98,11 +103,12 @@ _NULLS = {"NoneType", "NAType", "NaTType", "MaskedConstant"}
 
 
 def is_null(raw: object) -> bool:
-    """Is this a null of Python, pandas (NA, NaT) or NumPy (masked)?  A null attribute is absent.
+    """Is this a null of Python, pandas (NA, NaT) or NumPy (masked)?
 
     NaN is not null: it is a number.
     """
-    return type(raw).__name__ in _NULLS
+    name = type(raw).__name__
+    return name in _NULLS or (name == "datetime64" and raw != raw)
 
 
 def value_of(raw: object) -> tuple[Type, Value]:
@@ -192,10 +198,19 @@ class Unread(NamedTuple):
 def attribute_of(raw: object) -> Attribute:
     """The canonical form of an attribute's value: that of `value_of`, or for a list the tuple of its elements'.
 
-    Lists in lists flatten, nulls in lists are skipped.  Raises ModelError for what `value_of` refuses, also in a list; for
-    a list that contains itself.
+    A null is None, and a native time stays as it is.  Lists in lists flatten, nulls in lists are skipped.  Raises ModelError
+    for what `value_of` refuses, also in a list; for a list that contains itself.
     """
-    if type(raw) in _PLAIN or not is_list(raw):
+    if type(raw) in _PLAIN:
+        return value_of(raw)[1]
+    if is_null(raw):
+        return None
+    if type(raw).__name__ == "datetime64":
+        found = raw.astype("datetime64[us]").item()  # type: ignore[attr-defined]
+        return found if isinstance(found, Time) else datetime.datetime.max  # beyond the years that Python has
+    if isinstance(raw, Time):
+        return raw
+    if not is_list(raw):
         return value_of(raw)[1]
     return tuple(value_of(element)[1] for element in elements_of(raw))
 
@@ -331,7 +346,7 @@ def constraint(name: object, op: str | Op, operand: object = None) -> Constraint
 
     Parameters: `name` str; `op` a symbol of `OPS` or `ANY_OPS`, or an `Op`; `operand` a number, string or boolean,
     `[low, high]` for `between`, a non-empty list of one type for `in` and `not in` (kept sorted and distinct), nothing for
-    `exists` and `absent`.  Raises ModelError saying what is wrong.
+    `exists`, `absent` and `null`.  Raises ModelError saying what is wrong.
     """
     name = check_name(name)
     if isinstance(op, str) and op in ANY_OPS:
@@ -452,7 +467,7 @@ def make_filter(
 ) -> Filter:
     """Check and build a filter from plain values: `make_filter("mobile-7", [["temp", ">", 30]], [9.2, 45.5, 1.0])`.
 
-    A constraint is `[name, op, operand]`, or `[name, op]` for `exists` and `absent`.  An interface (and an id) is a
+    A constraint is `[name, op, operand]`, or `[name, op]` for `exists`, `absent` and `null`.  An interface (and an id) is a
     string or an integer; an integer means its decimal digits.  Raises ModelError.
     """
     return Filter(
@@ -524,21 +539,30 @@ def make_event(attributes: Mapping[str, object], location: object = None, id_: o
     return Event(values, point, None if id_ is None else label(id_, "id"))
 
 
-def satisfies(value: Attribute | None, wanted: Constraint) -> bool:
-    """Does an attribute's value satisfy a constraint on its name?  `value` is None when the event has no such attribute.
+def is_satisfied(wanted: Constraint, attributes: Mapping[str, Attribute]) -> bool:
+    """Does an event with these attributes satisfy a constraint?"""
+    if wanted.name not in attributes:
+        return wanted.op.record.form is Form.ABSENT
+    return satisfies(attributes[wanted.name], wanted)
 
-    Both sides are canonical (`attribute_of`, `constraint`): strings are text, lists are tuples, numbers are compared by
-    their exact values, as Python compares floats and ints.
+
+def satisfies(value: Attribute, wanted: Constraint) -> bool:
+    """Does the value of an attribute, which is there, satisfy a constraint on its name?
+
+    Both sides are canonical (`attribute_of`, `constraint`): strings are text, lists are tuples, a null is None, numbers are
+    compared by their exact values, as Python compares floats and ints.
     """
     record = wanted.op.record
-    if record.form is Form.ABSENT:
-        return value is None
     if value is None:
+        return record.form is Form.ABSENT or record.of_nulls
+    if record.form is Form.ABSENT or record.of_nulls:
         return False
     if record.form is Form.EXISTS:
         return True
+    if isinstance(value, Time):
+        return False
     if wanted.any_element:
-        elements = value if isinstance(value, tuple) else (value,)
+        elements: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)
         return any(satisfies(element, wanted._replace(any_element=False)) for element in elements)
     if isinstance(value, tuple) or value_of(value)[0] is not wanted.type or value != value:
         return False
@@ -593,13 +617,20 @@ def matches(filter_: Filter, event: Event | None) -> bool:
         return False
     if filter_.area is not None and not inside(event.location, filter_.area):
         return False
-    return all(satisfies(event.attributes.get(c.name), c) for c in filter_.constraints)
+    return all(is_satisfied(c, event.attributes) for c in filter_.constraints)
+
+
+def _is_unread(wanted: Constraint, event: Event) -> bool:
+    """Does a constraint ask for what cannot be read: an attribute that was left out, a native time as a number or text?"""
+    if event.left_out and is_left_out(wanted.name, event.left_out):
+        return True
+    looks_at_it = wanted.any_element or wanted.type in (Type.NUMBER, Type.STRING)
+    return looks_at_it and isinstance(event.attributes.get(wanted.name), Time)
 
 
 def match_naive(filters: Iterable[Filter], event: Event | None) -> list[str]:
     """The naive matcher: labels of the matched interfaces, distinct, sorted by their UTF-8 bytes."""
     filters = list(filters)
-    left_out = event.left_out if event is not None else None
-    if left_out and any(is_left_out(c.name, left_out) for f in filters for c in f.constraints):
+    if event is not None and any(_is_unread(c, event) for f in filters for c in f.constraints):
         return []
     return sorted({f.interface for f in filters if matches(f, event)}, key=str.encode)

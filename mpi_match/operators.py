@@ -14,7 +14,8 @@ code of an attribute (`table.vocabulary`), so an operator with one of these form
     PREFIX         the codes of the strings that begin with the operand           prefix
     IN_LIST        the codes of the operands                                      in
     OUT_OF_LIST    every other code of their type                                 not in
-    ATOM           strings that `satisfies` says so of, evaluated once for each   suffix contains
+    ATOM           strings that `satisfies` says so of, evaluated once for each   suffix contains null
+                   one; without operands, nulls
     EXISTS         every code                                                     exists
     ABSENT         no code: the event does not have the name                      absent
 """
@@ -29,8 +30,8 @@ from typing import Any
 
 
 class Type(enum.IntEnum):
-    """Type of a value.  `ANY` is the type of the constraints that do not look at the value (`exists`, `absent`); no
-    constraint has the type `LIST`.
+    """Type of a value.  `ANY` is the type of the constraints without operands (`exists`, `absent`, `null`); no constraint
+    has the types `LIST` and `NULL`.
     """
 
     ANY = 0
@@ -38,6 +39,7 @@ class Type(enum.IntEnum):
     STRING = 2
     BOOLEAN = 3
     LIST = 4
+    NULL = 5
 
 
 class Form(enum.IntEnum):
@@ -89,6 +91,7 @@ class Op(enum.IntEnum):
     CONTAINS = 11
     EXISTS = 12
     ABSENT = 13
+    NULL = 14
 
     @property
     def record(self) -> Operator:
@@ -109,11 +112,11 @@ class Operator:
     form         how tables store its constraints, and hence how engines evaluate them
     types        types of its operands; ANY alone if it takes none
     satisfies    tells if a value satisfies it with an operand: both of one of `types`, strings as UTF-8 bytes, several
-                 operands as a tuple; not called for EXISTS and ABSENT
+                 operands as a tuple; not called for operators without operands
     takes        its operands
     excludes     the forms BELOW, ABOVE and WITHIN: does the interval leave out its low operand, and its high one?
     anchor       the form ATOM: a text satisfies it exactly if the operand stands there.  None: only `satisfies` can tell,
-                 and events with such a name are judged in Python, not in compiled code
+                 and events with such a name are judged in Python, not in compiled code, unless it is `of_nulls`
     element      the byte by which names of `any OP` say which operator they are of (`table.virtual_names`); empty for the
                  forms BELOW and ABOVE, which need none, and for operators without `any`
     spellings    other symbols that predicates may use
@@ -145,6 +148,11 @@ class Operator:
         return self.form in (Form.IN_LIST, Form.OUT_OF_LIST)
 
     @property
+    def of_nulls(self) -> bool:
+        """Is it satisfied by nulls, and by nothing else?"""
+        return self.form is Form.ATOM and self.takes is Takes.NOTHING
+
+    @property
     def has_any(self) -> bool:
         """Can it be asked of the elements of a list (`any OP`)?"""
         return bool(self.element) or self.form in (Form.BELOW, Form.ABOVE)
@@ -159,7 +167,7 @@ _ALL = _ORDERED | {Type.BOOLEAN}
 
 
 def _of_presence(value: object, operand: object) -> bool:
-    raise AssertionError("exists and absent do not look at values")
+    raise AssertionError("operators without operands do not look at values")
 
 
 OPERATORS: dict[Op, Operator] = {
@@ -190,6 +198,7 @@ OPERATORS: dict[Op, Operator] = {
     Op.CONTAINS: Operator("contains", Form.ATOM, _STRING, operator.contains, anchor=Anchor.ANYWHERE, element=b"*"),
     Op.EXISTS: Operator("exists", Form.EXISTS, _ANY, _of_presence, Takes.NOTHING),
     Op.ABSENT: Operator("absent", Form.ABSENT, _ANY, _of_presence, Takes.NOTHING),
+    Op.NULL: Operator("null", Form.ATOM, _ANY, _of_presence, Takes.NOTHING),
 }
 """The record of every operator."""
 

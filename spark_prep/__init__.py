@@ -23,8 +23,10 @@ Importing this package does not import pyspark; `spark_prep.job` does.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from mpi_match.errors import MpiMatchError
@@ -78,9 +80,9 @@ class CompileSummary(NamedTuple):
     to subscriptions and to the filters that changes add, `events` to events, `changes` to changes (a row may be several, one
     for each of its filters); `rejects` is the directory of the `rejected` rows, None when there are none.
 
-    For events: `never_seen` are the attributes of location and id that no event has, `left_out` the columns with values that
-    were left out, because they cannot be attributes and no filter names them (`event_columns`);
-    `doubts` are warnings that events have not the attributes that filters name.
+    For events: `never_seen` are the attributes of location and id that no event has, `left_out` the names of values that
+    were left out, because they cannot be attributes and no filter names them (`event_columns`), with the number of their
+    events; `doubts` are warnings that events have not the attributes that filters name.
     """
 
     rows: int
@@ -93,5 +95,5 @@ class CompileSummary(NamedTuple):
     wall_s: float
     changes: int = 0
     never_seen: tuple[str, ...] = ()
-    left_out: tuple[str, ...] = ()
+    left_out: Mapping[str, int] = MappingProxyType({})
     doubts: tuple[str, ...] = ()

@@ -220,8 +220,7 @@ class _PartWriter:
         table = str(target.table), target.digest
         self._target, self._vocabulary = target, _vocabulary(*table)
         self._needed = needed_names(self._vocabulary.attribute_names, target.form)
-        self._left_out = set(target.left_out)
-        self._held = HeldEvents(target.form, self._needed, self._left_out, lambda: _encoder(*table))
+        self._held = HeldEvents(target.form, self._needed, target.left_out, lambda: _encoder(*table))
         self._first: Place | None = None
 
     def lines_of(self, split: Split) -> Iterator[pa.RecordBatch]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -29,13 +30,14 @@ FEW_ROWS = 200
 class HeldEvents:
     """Takes rows as lines, as columns or one by one; bad rows are held as rejected rows, and counted: `n_bad`.
 
-    `needed` and `left_out` are as in `arrow_to_events.events_of_batch`.  More than FEW_ROWS rows are encoded by the encoder.
+    `needed` is what `arrow_to_events.events_of_batch` calls `required`; `left_out` are columns that no row has.  More than
+    FEW_ROWS rows are encoded by the encoder.
     """
 
     def __init__(
-        self, form: EventForm, needed: frozenset[str], left_out: set[str], encoder: Callable[[], EventsEncoder]
+        self, form: EventForm, needed: frozenset[str], left_out: Iterable[str], encoder: Callable[[], EventsEncoder]
     ) -> None:
-        self._form, self._needed, self._left_out, self._encoder = form, needed, left_out, encoder
+        self._form, self._needed, self._left_out, self._encoder = form, needed, tuple(left_out), encoder
         self._judge = event_judge(form, needed)
         self._few: list[Event | None] = []
         self._scanner: LineColumns | None = None
@@ -74,7 +76,7 @@ class HeldEvents:
         joined = self._compiled(len(rows))
         if columns is None or joined is None:
             return self.add_each(enumerate(rows.to_pylist()))
-        events, bad = events_of_batch(rows, columns, self._needed, self._form, self._left_out)
+        events, bad = events_of_batch(rows, columns, self._needed, self._form)
         joined.add(events)
         self.n_bad += len(bad)
         return bad
@@ -88,7 +90,7 @@ class HeldEvents:
                 if isinstance(row, bytes):
                     events.append(self._judge(row))
                 else:
-                    events.append(event_of_columns(row, self._form, self._needed, self._left_out))
+                    events.append(event_of_columns(row, self._form, self._needed))
             except ModelError as error:
                 bad.append((at, str(error)))
                 events.append(None)
@@ -106,6 +108,7 @@ class HeldEvents:
             events = self._joined.take()
             batch = self._encoder().encode(events)
         self._few, self.n_bad = [], 0
-        path = files.attempt("events")
-        digest = save_events(events, path, vocabulary, f"{files.kind}-part", self._left_out, batch)
+        path, whole = files.attempt("events"), dict.fromkeys(self._left_out, len(events))
+        events = replace(events, left_out=whole | dict(events.left_out))
+        digest = save_events(events, path, vocabulary, f"{files.kind}-part", batch)
         return WrittenPart(path.name, partition_id(), len(events), digest, 0)

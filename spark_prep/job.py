@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from pyspark.sql.utils import is_remote
 
 from mpi_match.arrays.strings import Strings
 from mpi_match.environment.addresses import NO_ADDRESS, address_of
+from mpi_match.events.event_table import left_out_of
 from mpi_match.ingest.batches.unnamed import none_named, unread_directories
 from mpi_match.ingest.columns.python import needed_names
 from mpi_match.ingest.rows.judge import PLAIN, EventForm, nothing_usable
@@ -342,17 +344,17 @@ def _agree(written: list[WrittenPart], expected: int, what: str) -> None:
         )
 
 
-def _seen(parts: PartSet, written: list[WrittenPart], form: EventForm) -> tuple[tuple[str, ...], tuple[str, ...], set[str]]:
-    """Names of location and id that no event has; columns of which something was left out; names of all attributes."""
+def _seen(parts: PartSet, written: list[WrittenPart], form: EventForm) -> tuple[tuple[str, ...], Counter[str], set[str]]:
+    """Names of location and id that no event has; of what was left out, with the number of events; of all attributes."""
     located = identified = False
-    left_out: set[bytes] = set()
+    left_out: Counter[str] = Counter()
     names: set[str] = set()
     for item in written:
         with parts.reader(item) as reader:
             located, identified = located or "events/location" in reader, identified or "ids/data" in reader
             names.update(name.decode() for name in Strings.read(reader, "names"))
-            left_out.update(Strings.read(reader, "left_out") if "left_out/data" in reader else ())
-    return form.never_seen(located, identified), tuple(name.decode() for name in sorted(left_out)), names
+            left_out.update(left_out_of(reader))
+    return form.never_seen(located, identified), left_out, names
 
 
 class _Held:

@@ -179,9 +179,10 @@ def _say_compiled(done: Any, output: Path, as_json: bool) -> None:
     for doubt in getattr(done, "doubts", ()):
         say(doubt)
     if getattr(done, "left_out", ()):
-        say(f"left out, for no filter names them and values of theirs are no attributes: {', '.join(done.left_out)}")
+        each = (f"{name} ({plural(n, 'event')})" for name, n in sorted(done.left_out.items()))
+        say(f"left out, for no filter names them and values of theirs are no attributes: {', '.join(each)}")
     if as_json:
-        print_json(done._asdict())
+        print_json({key: dict(value) if key == "left_out" else value for key, value in done._asdict().items()})
 
 
 def main() -> None:

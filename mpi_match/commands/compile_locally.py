@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -50,7 +50,7 @@ class LocalEvents(NamedTuple):
     rejects: Path | None
     wall_s: float
     never_seen: tuple[str, ...]
-    left_out: tuple[str, ...]
+    left_out: Mapping[str, int]
     doubts: tuple[str, ...]
 
 
@@ -102,11 +102,10 @@ def compile_events_locally(
     check_form_of_files(inputs[0], files, form)
     check_output(output, [*files, table])
     vocabulary = load_vocabulary(table)
-    left_out: set[str] = set()
     place = _rejects_of(output, rejects)
     with _rejects_in(place) as part, RejectLog(part, strict) as log:
         log.begin(Path(inputs[0]))
-        events = read_events(files, form, needed_names(vocabulary.attribute_names, form), log, left_out)
+        events = read_events(files, form, needed_names(vocabulary.attribute_names, form), log)
         if log.all_bad(len(events)):
             raise log.nothing_usable("event")
         never_seen = form.never_seen(events.location is not None, events.ids is not None)
@@ -120,11 +119,11 @@ def compile_events_locally(
             doubts.append(unread)
         if strict and doubts:
             raise ModelError(f"{inputs[0]}: {doubts[0]} (--strict)")
-        save_events(events, output, vocabulary, left_out=left_out, batch=batch)
+        save_events(events, output, vocabulary, batch=batch)
     rejected = place if log.count else None
     wall_s = time.perf_counter() - started
-    n, others = len(events), tuple(sorted(left_out))
-    return LocalEvents(n, n, log.count, rejected, wall_s, never_seen, others, tuple(doubts))
+    n = len(events)
+    return LocalEvents(n, n, log.count, rejected, wall_s, never_seen, events.left_out, tuple(doubts))
 
 
 def _event_files(path: Path) -> list[Path]:

@@ -108,7 +108,7 @@ def _of_events(path: Path, attributes: dict[str, Any], rows: int, n_parts: int) 
             "with_id": sum(id_ is not None for id_ in events.ids()),
             "attributes": _spread(np.concatenate([np.zeros(0, np.int64), *sizes])),
             "rejected": rejected,
-            "left_out": sorted(events.left_out),
+            "left_out": dict(sorted(events.left_out.items())),
             "vocabulary": attributes["vocabulary"],
             "first": first,
         }
@@ -211,6 +211,8 @@ def inspect_lines(found: dict[str, Any]) -> Iterator[str]:
 def _text(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(f"{start:,} to {stop:,}" for start, stop in value) or "none"
+    if isinstance(value, dict) and "least" not in value:
+        return ", ".join(f"{name} ({n:,})" for name, n in value.items()) or "none"
     if isinstance(value, dict):
         return f"{value['least']:,} to {value['most']:,}, mean {value['mean']:,}"
     return f"{value:,}" if isinstance(value, int) else str(value)

@@ -395,7 +395,8 @@ def match_all(
 
 
 def _columns(files: Sequence[Path], vocabulary: Vocabulary, options: MatchOptions) -> ColumnScanner:
-    needed, names = needed_names(vocabulary.attribute_names, options.form), [str(file.absolute()) for file in sorted(files)]
+    needed = needed_names(vocabulary.attribute_names, options.form, vocabulary.presence_names)
+    names = [str(file.absolute()) for file in sorted(files)]
     return ColumnScanner(vocabulary, options.form, needed, names, options.threads)
 
 

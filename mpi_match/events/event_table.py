@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import bisect
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 import numpy as np
@@ -38,14 +39,12 @@ def save_events(
     path: str | os.PathLike[str],
     vocabulary: Vocabulary,
     kind: str = EVENTS.kind,
-    left_out: Iterable[str] = (),
     batch: EventBatch | None = None,
 ) -> str:
     """Write an event table: raw columns, and encoded ones for `vocabulary`, which are those of `batch` where it is known.
 
-    `kind` is "events", or "events-part" for a part of an index.  `left_out` are attributes that events had and that are not
-    in `events`, beside those that it names itself; the vocabulary names none of them.  Returns the file's digest.  Raises
-    StorageError.
+    `kind` is "events", or "events-part" for a part of an index.  The vocabulary names none of the attributes that were left
+    out.  Returns the file's digest.  Raises StorageError.
     """
     batch = _encoded(events, vocabulary) if batch is None else batch
     with Writer(path, kind) as writer:
@@ -55,9 +54,10 @@ def save_events(
             writer.attribute(name, value)
         for name, array in events.arrays():
             writer.array(name, array)
-        if missing := Strings.of(sorted(name.encode() for name in {*left_out, *events.left_out})):
-            for name, array in missing.named("left_out"):
+        if left_out := sorted((name.encode(), n) for name, n in events.left_out.items()):
+            for name, array in Strings.of(each for each, _ in left_out).named("left_out"):
                 writer.array(name, array)
+            writer.array("left_out/events", np.array([n for _, n in left_out], np.int64))
         starts, crcs = block_columns(batch)
         writer.array("encoded/block_attributes", starts)
         writer.array("encoded/block_crc32", crcs)
@@ -93,7 +93,7 @@ class EventTable:
     `with EventTable(path, vocabulary) as events: events.batch(0, 1000)`.  `encoded_for_vocabulary` says whether the file's
     encoded columns have this vocabulary.  If so, they are read as they are, into memory that an engine may give
     (`read_into`); if not, events are encoded as they are read.  `left_out` are the attributes that events had and the file
-    does not; a vocabulary that names one of them is refused.
+    does not, with the number of events (0 in a file that does not say it); a vocabulary that names one of them is refused.
     """
 
     def __init__(self, path: str | os.PathLike[str], vocabulary: Vocabulary) -> None:
@@ -110,8 +110,7 @@ class EventTable:
         reader = self._reader
         self.n_events = int(reader.attribute("n_events"))
         self.encoded_for_vocabulary = reader.attribute("vocabulary") == vocabulary.digest
-        pools = [_pool(source, "left_out") for source in reader.sources if "left_out/data" in source]
-        self.left_out = {name.decode() for pool in pools for name in pool}
+        self.left_out = dict(sum((left_out_of(source) for source in reader.sources), Counter()))
         missing = vocabulary.attributes_among(self.left_out)
         if missing:
             raise StorageError(
@@ -262,6 +261,17 @@ def _pool(reader: Reader, name: str) -> Strings:
     for fault in EVENTS.faults(dict(strings.named(name)), declared=reader.declared):
         reader.refuse(fault)
     return strings
+
+
+def left_out_of(reader: Reader) -> Counter[str]:
+    """The attributes that one file lacks, with the number of its events that had each.  Raises StorageError."""
+    if "left_out/data" not in reader:
+        return Counter()
+    names = [name.decode() for name in _pool(reader, "left_out")]
+    counts = reader.array("left_out/events").tolist() if "left_out/events" in reader else [0] * len(names)
+    if len(counts) != len(names) or min(counts, default=0) < 0:
+        reader.refuse("left_out/events does not fit left_out/offsets")
+    return Counter(dict(zip(names, counts, strict=True)))
 
 
 def _read_raw(reader: Reader) -> Events:

@@ -14,7 +14,7 @@ from mpi_match.events.batch import REJECTED, EventBatch, within
 from mpi_match.events.elements import element_attributes, elements_of
 from mpi_match.events.lists import ListColumns, ListsBuilder, Values, exact_numbers, value_of
 from mpi_match.humanize import plural
-from mpi_match.model import Attribute, Event, ModelError, Type
+from mpi_match.model import Attribute, Event, ModelError, Time, Type
 from mpi_match.table.vocabulary import Vocabulary
 
 _NOTHING = Event({})
@@ -26,7 +26,7 @@ class Events:
 
     offsets         i64[n + 1]  attributes of each event
     name            u32[m]      index into `names`
-    type            u8[m]       a `model.Type`
+    type            u8[m]       a `model.Type`; NULL for a null, whose name the event does not have
     number          f64[m]      value of a number, or the double nearest to it; 0 or 1 for a boolean; else 0
     string          u32[m]      index into `strings` for a string, into `lists` for a list; of a number the residue modulo
                                 2^16 (`model.split`), 0 for all that are doubles; else 0
@@ -80,8 +80,14 @@ class Events:
             ids.append(event.id)
             left_out.update(list(event.left_out or ()))
             for key, value in event.attributes.items():
+                if isinstance(value, Time):
+                    left_out[key] += 1
+                    sizes[-1] -= 1
+                    continue
                 name.append(names.setdefault(key, len(names)))
-                if isinstance(value, tuple):
+                if value is None:
+                    flat.append(Type.NULL, 0.0, 0)
+                elif isinstance(value, tuple):
                     flat.append(Type.LIST, 0.0, lists.add(value))
                 else:
                     flat.add(value)
@@ -113,6 +119,8 @@ class Events:
                 at, of = int(self.string[k]), self.lists
                 rows = range(int(of.offsets[at]), int(of.offsets[at + 1]))
                 value: Attribute = tuple(value_of(of, j, self.strings) for j in rows)
+            elif self.type[k] == Type.NULL:
+                value = None
             else:
                 value = value_of(self, k, self.strings)
             values[self.names[int(self.name[k])].decode()] = value
@@ -175,8 +183,15 @@ class Events:
         number = exact_numbers(type_, self.number, string)
         event: Array = np.repeat(np.arange(self.n_events, dtype=np.uint32), np.diff(self.offsets))
         of_elements, virtual = self._encode_elements(vocabulary, event)
-        if known.min() < 0:
-            keep = np.flatnonzero(name >= 0)
+        nulls = np.flatnonzero((type_ == Type.NULL) & (name >= 0))
+        if len(nulls):
+            null_atom = vocabulary.null_atoms[name[nulls]]
+            asked = null_atom >= 0
+            of_elements = np.append(of_elements, event[nulls[asked]])
+            atoms_of_nulls = vocabulary.n_names + null_atom[asked]
+            virtual = np.append(virtual, vocabulary.pack(atoms_of_nulls, np.zeros(len(atoms_of_nulls), np.int64)))
+        if known.min() < 0 or len(nulls):
+            keep = np.flatnonzero((name >= 0) & (type_ != Type.NULL))
             name, type_, number, string, event = (column[keep] for column in (name, type_, number, string, event))
         code = vocabulary.number_codes(name, number)
         boolean = np.flatnonzero(type_ == Type.BOOLEAN)
@@ -206,6 +221,8 @@ class Events:
         """The virtual names that the attributes have, packed, and the event of each."""
         bases = {base: i for i, base in enumerate(vocabulary.element_names)}
         base = np.array([bases.get(name, -1) for name in self.names] or [-1], np.int64)[self.name] if bases else None
+        if base is not None:
+            base = np.where(self.type == Type.NULL, -1, base)
         if base is None or not np.any(base >= 0):
             return event[:0], np.zeros(0, vocabulary.packed_dtype)
         elements = elements_of(base, self.type, exact_numbers(self.type, self.number, self.string), self.string, self.lists)

@@ -45,8 +45,8 @@ def _are_points(name: str, content: Content) -> Fault:
 
 
 def _are_values(content: Content) -> Fault:
-    """Unused fields are 0: a string or list has no number, a boolean no string; and a number has the residue of an integer
-    in place of a string.
+    """Unused fields are 0: only a number and a boolean have a number, only a string and a list have a string; and a number
+    has the residue of an integer in place of a string.
     """
     arrays = content.arrays
     for group in ("events", "lists"):
@@ -56,7 +56,7 @@ def _are_values(content: Content) -> Fault:
         has_number, is_boolean = np.isin(type_, (Type.NUMBER, Type.BOOLEAN)), type_ == Type.BOOLEAN
         if np.any(number[~has_number] != 0) or not np.isin(number[is_boolean], (0, 1)).all():
             return f"{group}/number holds a value that the attribute's type does not have"
-        if np.any(string[is_boolean] != 0) or not _are_residues(number, string, type_ == Type.NUMBER):
+        if np.any(string[is_boolean | (type_ == Type.NULL)] != 0) or not _are_residues(number, string, type_ == Type.NUMBER):
             return f"{group}/string holds a number that is none of the strings, and no residue"
         for indexed, pool_ in ((Type.STRING, "strings"), (Type.LIST, "lists")):
             used = string[type_ == indexed]
@@ -99,7 +99,7 @@ RAW = Schema(
     columns=(
         Dataset("events/offsets", I8, ("events + 1",), (is_csr("attributes"),)),
         Dataset("events/name", U4, ("attributes",), (is_below("names"),)),
-        Dataset("events/type", U1, ("attributes",), (is_among((*_SCALARS, Type.LIST)),)),
+        Dataset("events/type", U1, ("attributes",), (is_among((*_SCALARS, Type.LIST, Type.NULL)),)),
         Dataset("events/number", F8, ("attributes",)),
         Dataset("events/string", U4, ("attributes",)),
         *pool("names", "names", are_text, are_distinct),
@@ -124,6 +124,7 @@ EVENTS = replace(
     columns=(
         *RAW.columns,
         *pool("left_out", "left out", are_text, optional=True),
+        Dataset("left_out/events", I8, ("left out",), (is_at_least(0),), optional=True),
         Dataset("encoded/offsets", U4, ("events + 1",), ranged=True),
         Dataset("encoded/attributes", (U4, U8), ("encoded attributes",), ranged=True),
         Dataset("encoded/location", F8, ("events", 2), optional=True, ranged=True),

@@ -34,6 +34,7 @@ from mpi_match.operators import Form
 from mpi_match.table.kinds import (
     IS_ATOM,
     IS_LISTED,
+    IS_OF_NULLS,
     KIND_OF_PRESENCE,
     KIND_SHIFT,
     OP_MASK,
@@ -260,6 +261,8 @@ def encode(
     i64[c] is the filter of each constraint.  The constraints may come in any order.
     """
     check_kinds(kind)
+    if IS_OF_NULLS[kind].any():
+        operand_offsets, number, string, strings = _with_empty_texts(kind, operand_offsets, number, string, strings)
     n_names, n_rows, n_operands = len(names), len(name), int(operand_offsets[-1])
     name = np.asarray(name)
     pool, pool_rank = sort_distinct(strings)
@@ -327,6 +330,17 @@ def encode(
     if encoded.only_presence:
         encoded = Constraints.of_presence(encoded.offsets, encoded.filter_id, vocabulary.n_codes)
     return vocabulary, encoded
+
+
+def _with_empty_texts(
+    kind: Array, operand_offsets: Array, number: Array, string: Array, strings: Sequence[bytes]
+) -> tuple[Array, Array, Array, Sequence[bytes]]:
+    """The columns of operands with an empty text for each constraint that nulls satisfy: the operand of its atom."""
+    lengths = np.diff(operand_offsets)
+    of_nulls = np.flatnonzero(IS_OF_NULLS[kind])
+    at = operand_offsets[of_nulls]
+    lengths[of_nulls] = 1
+    return offsets_of(lengths), np.insert(number, at, 0.0), np.insert(string, at, len(strings)), [*strings, b""]
 
 
 def _last_codes(n_codes: Array, offsets: Array) -> Array:

@@ -50,6 +50,7 @@ KIND_OF_PRESENCE = np.uint8(kind_of(Type.ANY, Op.EXISTS))
 """The kind of a row that only asks for presence; no other kind sorts before it."""
 IS_KIND = kinds_where(lambda record: True)
 IS_ATOM, IS_LISTED = kinds_where(lambda record: record.form is Form.ATOM), kinds_where(lambda record: record.is_listed)
+IS_OF_NULLS = kinds_where(lambda record: record.of_nulls)
 
 
 def check_kinds(kind: Array) -> None:

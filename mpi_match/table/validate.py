@@ -20,7 +20,7 @@ from mpi_match.arrays.csr import Array, ascends_within, first_rows, offsets_of, 
 from mpi_match.arrays.exact import are_split, exact
 from mpi_match.arrays.strings import Strings
 from mpi_match.model import ModelError, Op, Type
-from mpi_match.operators import Form
+from mpi_match.operators import OPERATORS, Form
 from mpi_match.storage.schema import Content, Fault, strings_of
 from mpi_match.table.kinds import IS_ATOM, IS_KIND, IS_LISTED, KIND_SHIFT, OP_MASK, kind_of, kinds_where
 from mpi_match.table.virtual_names import MARK, forms_of, parse
@@ -33,6 +33,7 @@ CHECKED_BYTES = 2**20
 """Bytes of strings compared together."""
 
 
+_OF_NULLS = [op for op, record in OPERATORS.items() if record.of_nulls]
 _KNOWN = IS_KIND & ~kinds_where(lambda record: record.form is Form.EXISTS)
 _PREFIX = kinds_where(lambda record: record.form is Form.PREFIX)
 _IS_INTERVAL = _KNOWN & ~_PREFIX & ~IS_LISTED & ~IS_ATOM
@@ -129,8 +130,10 @@ def residues_are_residues(name: str, content: Content) -> Fault:
 
 
 def atoms_are_sorted(name: str, content: Content) -> Fault:
-    """Sorted by operator and string, and distinct, within each name."""
+    """Sorted by operator and string, and distinct, within each name; without a string if nulls satisfy them."""
     op = content.arrays["atoms/op"]
+    if np.diff(content.arrays["atoms/offsets"])[np.isin(op, _OF_NULLS)].any():
+        return "and its data hold a string for an atom that nulls satisfy"
     below = (op[:-1] < op[1:]) | (op[:-1] == op[1:]) & strings_of("atoms/offsets", content).is_below_next()
     return None if ascends_within(content.arrays["atoms/name_offsets"], below) else "and its strings are not sorted by name"
 

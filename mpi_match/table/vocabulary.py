@@ -21,7 +21,8 @@ with the operands once, when its event is encoded, and never again.
 
 Operators of the form ATOM, such as `suffix` and `contains`, are not intervals.  Each distinct (name, op, operand) of them is
 an **atom**.  It is evaluated once per distinct event string, and an event that satisfies it gets one more attribute, with
-the virtual name `n_names + atom` and the code 0: engines see an atom as a name that is present or absent.
+the virtual name `n_names + atom` and the code 0: engines see an atom as a name that is present or absent.  The operator
+`null` is the atom of a name that a null gives an event, which does not have the name itself then.
 
 A constraint on some element of a list (`any OP`) is one on a **virtual name** of its own (`virtual_names`), which an event
 has beside the list: so engines see a tag as a name.
@@ -104,7 +105,9 @@ class Vocabulary:
         return 2 * (self.n_numbers + self.n_strings) + 6
 
     def segment(self, type_: Type) -> tuple[Array, Array]:
-        """First and last code of a type on every name, i64[n_names] each; `Type.ANY` is the whole code space."""
+        """First and last code of a type on every name, i64[n_names] each; `Type.ANY` is the whole code space, and a null has
+        no code.
+        """
         return self._segments[type_]
 
     @cached_property
@@ -117,6 +120,7 @@ class Vocabulary:
             Type.BOOLEAN: (last_string + 1, last_string + 2),
             Type.ANY: (zero, last_string + 3),
             Type.LIST: (last_string + 3, last_string + 3),
+            Type.NULL: (zero, zero - 1),
         }
 
     @cached_property
@@ -171,6 +175,13 @@ class Vocabulary:
         """The attributes that some constraint names."""
         plain = self.names.slice(0, bisect_left(self.names, MARK))
         return frozenset(name.decode() for name in (*plain, *self.element_names))
+
+    @cached_property
+    def presence_names(self) -> frozenset[str]:
+        """The attributes whose numbers, texts and elements no constraint looks at: `exists`, `absent`, `null`, booleans."""
+        of_texts = np.diff(self.atom_offsets) - (self.null_atoms >= 0)
+        plain = np.flatnonzero((self.n_numbers + self.n_strings + of_texts)[: bisect_left(self.names, MARK)] == 0)
+        return frozenset(self.names[int(name)].decode() for name in plain) - {name.decode() for name in self.element_names}
 
     def attributes_among(self, left_out: Container[str]) -> set[str]:
         """The entries of `left_out` (`model.is_left_out`) that are attributes that some constraint names."""
@@ -255,11 +266,19 @@ class Vocabulary:
 
     @cached_property
     def judged_names(self) -> frozenset[bytes]:
-        """Attributes that only Python can encode: those with atoms of operators without an `Operator.anchor`."""
-        judged = [op for op in ATOM_OPS if op.record.anchor is None]
+        """Attributes that only Python can encode: those with atoms of texts of operators without an `Operator.anchor`."""
+        judged = [op for op in ATOM_OPS if op.record.anchor is None and not op.record.of_nulls]
         atoms = np.flatnonzero(np.isin(self.atom_op, judged)) if judged else np.zeros(0, np.int64)
         names = np.unique(np.searchsorted(self.atom_offsets, atoms, side="right") - 1)
         return frozenset(self.names[int(name)] for name in names)
+
+    @cached_property
+    def null_atoms(self) -> Array:
+        """i64[n_names]: of each name, the atom that a null satisfies; -1 for a name of which no constraint asks that."""
+        found = np.full(self.n_names, -1, np.int64)
+        atoms = np.flatnonzero(np.isin(self.atom_op, [op for op in ATOM_OPS if op.record.of_nulls]))
+        found[np.searchsorted(self.atom_offsets, atoms, side="right") - 1] = atoms
+        return found
 
     @cached_property
     def _operands_cache(self) -> dict[int, list[bytes]]:
@@ -289,6 +308,8 @@ class Vocabulary:
             first, last = (int(i) for i in self.atom_offsets[name : name + 2])
             for atom, operand in enumerate(self.atoms.slice(first, last), first):
                 record = Op(self.atom_op[atom]).record
+                if record.of_nulls:
+                    continue
                 if record.anchor is None:
                     judged.append((atom, record.satisfies, operand))
                 else:

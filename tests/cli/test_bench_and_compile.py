@@ -95,7 +95,7 @@ def test_compile_passes_its_arguments_to_the_job(monkeypatch: pytest.MonkeyPatch
             self, inputs: list[str], table: Path, output: Path, form: EventForm, options: CompileOptions
         ) -> CompileSummary:
             calls.append((inputs, table, output, form, options))
-            return CompileSummary(5, 0, 0, 0, 5, 0, None, 0.5, never_seen=("x", "y"), left_out=("when",))
+            return CompileSummary(5, 0, 0, 0, 5, 0, None, 0.5, never_seen=("x", "y"), left_out={"when": 2, "at": 1})
 
         def compile_changes(self, inputs: list[str], table: Path, output: Path, **options: object) -> CompileSummary:
             calls.append((inputs, table, output, options))
@@ -111,7 +111,10 @@ def test_compile_passes_its_arguments_to_the_job(monkeypatch: pytest.MonkeyPatch
     assert "1 row rejected, with reasons in o.h5.rejects" in result.stderr
     result = mpi_match("compile", "events", "a", "--table", "t.h5", "-o", "e.h5", "--location", "x,y", "--id", "n")
     assert "no event has 'x' or 'y', which --location or --id names" in result.stderr
-    assert "left out, for no filter names them and values of theirs are no attributes: when" in result.stderr
+    assert (
+        "left out, for no filter names them and values of theirs are no attributes: at (1 event), when (2 events)"
+        in result.stderr
+    )
     unset = CompileOptions(format=None, rejects=None, strict=False, master=None, partitions=None)
     assert calls.pop() == (["a"], Path("t.h5"), Path("e.h5"), EventForm(("x", "y"), "n"), unset)
     result = mpi_match("compile", "changes", "a", "--table", "t.h5", "-o", "c.h5", "--strict", "--json")

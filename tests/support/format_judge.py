@@ -20,8 +20,8 @@ import numpy as np
 
 BLOCK_EVENTS = 65_536
 TYPES = {"|u1", "<u2", "<u4", "<u8", "<i2", "<i8", "<f8"}
-OPS_OF_TYPE = {0: (12, 13), 1: range(9), 2: (*range(8), 9, 10, 11), 3: (0, 1)}
-NUMBER, STRING, BOOLEAN, LIST, ANY = 1, 2, 3, 4, 0
+OPS_OF_TYPE = {0: (12, 13, 14), 1: range(9), 2: (*range(8), 9, 10, 11), 3: (0, 1)}
+NUMBER, STRING, BOOLEAN, LIST, NULL, ANY = 1, 2, 3, 4, 5, 0
 LETTERS = {b"n": NUMBER, b"s": STRING, b"b": BOOLEAN}
 FORMS = {
     **{b"=": b"nsb", b"#": b"b", b"@": b"ns", b"~": b"ns", b"[": b"n", b"^": b"s", b"$": b"s", b"*": b"s"},
@@ -317,7 +317,8 @@ def _table(whole: Content, stated: Sequence[int] | None) -> TableContent:
     sorted_lists: list[Any] = [*strings, *atoms]
     for each in sorted_lists:
         ascends(each, "operands")
-    demand(set(op) <= {10, 11}, "atoms/op")
+    demand(set(op) <= {10, 11, 14}, "atoms/op")
+    demand(not any(text for of, text in keys if of == 14), "the text of an atom of nulls")
     digest = _digest(whole, ("names", "strings", "atoms"))
     vocabulary = Vocabulary(names, numbers, strings, atoms, digest)
 
@@ -499,6 +500,7 @@ def _interval(vocabulary: Vocabulary, sets: list[list[tuple[int, ...]]], name: i
         11: lambda: lo == hi < len(vocabulary.atoms[name]) and vocabulary.atoms[name][lo][0] == op,
         12: lambda: (lo, hi) == (first, last),
         13: lambda: (lo, hi) == (first, last),
+        14: lambda: lo == hi < len(vocabulary.atoms[name]) and vocabulary.atoms[name][lo][0] == op,
     }
     demand(ok[op](), f"the interval of an operator {op}")
 
@@ -562,7 +564,7 @@ def _events(whole: Content, n: int, vocabulary: Vocabulary) -> None:
         bounds = whole.column("lists/offsets", "<i8", None)
         csr(bounds, len(of_lists[0]), "lists")
         for kind, value, index in zip(*of_lists, strict=True):
-            _is_value(kind, value, index, len(strings), 0)
+            _is_value(kind, value, index, len(strings), None)
         elements = [(k, _exact(k, v, i), strings[i] if k == STRING else b"") for k, v, i in zip(*of_lists, strict=True)]
         lists = [elements[a:b] for a, b in pairwise(bounds)]
         demand(all(len(each) <= 4096 for each in lists), "a long list")
@@ -593,10 +595,13 @@ def _events(whole: Content, n: int, vocabulary: Vocabulary) -> None:
     _columns(whole, n, codes if is_coded else None, vocabulary)
 
 
-def _is_value(kind: int, value: float, index: int, n_strings: int, n_lists: int) -> None:
-    """Object unless these are the columns of a value."""
-    demand(kind in (NUMBER, STRING, BOOLEAN) or (kind == LIST and n_lists), f"type {kind}")
-    demand(index < {STRING: n_strings, LIST: n_lists, NUMBER: 2**16}.get(kind, 1), "a string or list that there is not")
+def _is_value(kind: int, value: float, index: int, n_strings: int, n_lists: int | None) -> None:
+    """Object unless these are the columns of a value; of an element of a list without `n_lists`."""
+    demand(
+        kind in (NUMBER, STRING, BOOLEAN) or (kind == LIST and n_lists) or (kind == NULL and n_lists is not None),
+        f"type {kind}",
+    )
+    demand(index < {STRING: n_strings, LIST: n_lists or 0, NUMBER: 2**16}.get(kind, 1), "a string or list that there is not")
     _exact(kind, value, index)
     demand(value == 0 or kind == NUMBER or (kind == BOOLEAN and value == 1), "a number that its type does not have")
 
@@ -686,11 +691,14 @@ def _encoded(vocabulary: Vocabulary, attributes: Iterable[tuple[bytes, int, floa
         if name not in vocabulary.names:
             continue
         i = vocabulary.names.index(name)
+        first = len(vocabulary.names) + sum(map(len, vocabulary.atoms[:i]))
+        if type_ == NULL:
+            found += [(first + k, 0) for k, (op, _) in enumerate(vocabulary.atoms[i]) if op == 14]
+            continue
         found.append((i, _code(vocabulary, i, type_, number, string)))
         if type_ == STRING:
-            first = len(vocabulary.names) + sum(map(len, vocabulary.atoms[:i]))
             for k, (op, text) in enumerate(vocabulary.atoms[i]):
-                if string.endswith(text) if op == 10 else text in string:
+                if op != 14 and (string.endswith(text) if op == 10 else text in string):
                     found.append((first + k, 0))
     return sorted(found)
 

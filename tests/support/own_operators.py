@@ -1,4 +1,4 @@
-"""Runs two operators of its own through every engine and reader: `own_operators.py interval` or `own_operators.py atom`.
+"""Runs an operator of its own through every engine and reader: `own_operators.py interval`, `atom` or `judged`.
 
 It follows the recipe of docs/contributing.md, "An operator", in a process of its own: the operators are there before any
 other module of the package is loaded.
@@ -27,53 +27,67 @@ def inside(value: Any, bounds: Any) -> bool:
     return bool(bounds[0] < value < bounds[1])
 
 
-BOTH = frozenset({Type.NUMBER, Type.STRING})
+BOTH, TEXT = frozenset({Type.NUMBER, Type.STRING}), frozenset({Type.STRING})
 RECORDS = {
-    "interval": {
-        14: Operator("inside", Form.WITHIN, BOTH, inside, Takes.BOUNDS, excludes=(True, True), element=b"("),
-        15: Operator(
-            "past", Form.ABOVE, BOTH, lambda value, bound: value > bound, excludes=(True, False), spellings=(">>",)
-        ),
-    },
-    "atom": {
-        14: Operator(
-            "like", Form.ATOM, frozenset({Type.STRING}), lambda value, text: value.lower() == text.lower(), element=b"l"
-        ),
-        15: Operator(
-            "tail",
-            Form.ATOM,
-            frozenset({Type.STRING}),
-            lambda value, end: value.endswith(end),
-            anchor=Anchor.END,
-            element=b"t",
-        ),
-    },
+    "interval": Operator("inside", Form.WITHIN, BOTH, inside, Takes.BOUNDS, (True, True), element=b"(", spellings=("<<",)),
+    "atom": Operator(
+        "tail", Form.ATOM, TEXT, lambda value, end: value.endswith(end), anchor=Anchor.END, element=b"t", spellings=(">>",)
+    ),
+    "judged": Operator("like", Form.ATOM, TEXT, lambda value, text: value.lower() == text.lower(), element=b"l"),
 }
+NUMBER_OF_ITS_OWN = max(Op) + 1
 CONSTRAINTS: dict[str, list[list[Any]]] = {
     "interval": [
         ["x", "inside", [1, 3]],
         ["x", "inside", ["b", "d"]],
-        ["x", "past", 2],
-        ["x", "past", "c"],
         ["tags", "any inside", [1, 3]],
         ["tags", "any inside", ["b", "d"]],
-        ["tags", "any past", 2],
+        ["x", "null"],
     ],
     "atom": [
-        ["x", "like", "Bc"],
         ["x", "tail", "c"],
         ["x", "tail", "bc"],
         ["x", "contains", "b"],
+        ["x", "null"],
         ["y", "tail", "c"],
-        ["tags", "any like", "Bc"],
         ["tags", "any tail", "c"],
+    ],
+    "judged": [
+        ["x", "like", "Bc"],
+        ["x", "contains", "b"],
+        ["x", "null"],
+        ["y", "like", "ABC"],
+        ["tags", "any like", "Bc"],
     ],
 }
 PREDICATES = {
-    "interval": "x inside 1 and 3 or x >> 'c' and tags any inside 'b' and 'd'",
-    "atom": "x like 'Bc' or x tail 'bc' and tags any like 'bC'",
+    "interval": "x inside 1 and 3 or x << 'c' and 'd' and tags any inside 'b' and 'd'",
+    "atom": "x tail 'c' or x >> 'bc' and tags any tail 'bC'",
+    "judged": "x like 'Bc' and tags any like 'bC'",
 }
-VALUES: list[Any] = [0, 1, 1.5, 2, 3, 4, "", "a", "b", "bc", "BC", "abc", "c", "cc", "d", "e", True, [], [1, 2], ["b", "bC"]]
+VALUES: list[Any] = [
+    0,
+    1,
+    1.5,
+    2,
+    3,
+    4,
+    "",
+    "a",
+    "b",
+    "bc",
+    "BC",
+    "abc",
+    "c",
+    "cc",
+    "d",
+    "e",
+    True,
+    None,
+    [],
+    [1, 2],
+    ["b", "bC"],
+]
 
 
 def subscriptions(kind: str) -> list[dict[str, Any]]:
@@ -135,9 +149,7 @@ def check(kind: str, folder: Path) -> None:
     texts = {
         name: [row.get(name) if isinstance(row.get(name), str) else None for row in given] for name in ("x", "y", "tags")
     }
-    of_texts = [
-        match_naive(filters, make_event({n: v[i] for n, v in texts.items() if v[i] is not None})) for i in range(len(given))
-    ]
+    of_texts = [match_naive(filters, make_event({n: v[i] for n, v in texts.items()})) for i in range(len(given))]
 
     ran = []
     for name in REGISTRY:
@@ -185,7 +197,7 @@ def scanned(table: Any, path: Path) -> Any:
 
 
 if __name__ == "__main__":
-    for number, record in RECORDS[sys.argv[1]].items():
-        OPERATORS[member(record.symbol.upper(), number)] = record
+    own = RECORDS[sys.argv[1]]
+    OPERATORS[member(own.symbol.upper(), NUMBER_OF_ITS_OWN)] = own
     with tempfile.TemporaryDirectory() as made:
         check(sys.argv[1], Path(made))

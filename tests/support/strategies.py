@@ -79,9 +79,9 @@ def values(types: Sequence[Type] = ALL_TYPES) -> SearchStrategy[float | str | bo
 
 
 def attributes_of(types: Sequence[Type] = ALL_TYPES) -> SearchStrategy[Attribute]:
-    """Values of the given types, and sometimes lists of them."""
+    """Values of the given types, and sometimes lists of them, and nulls."""
     one = values(types)
-    return st.one_of(one, one, one, st.lists(one, max_size=4).map(tuple))
+    return st.one_of(one, one, one, one, one, one, *[st.lists(one, max_size=4).map(tuple)] * 2, st.none())
 
 
 def _typed(types: Sequence[Type]) -> list[Type]:
@@ -91,7 +91,7 @@ def _typed(types: Sequence[Type]) -> list[Type]:
 
 @st.composite
 def constraints(draw: DrawFn, types: Sequence[Type] = ALL_TYPES) -> Constraint:
-    """One constraint with an operand of one of `types`; `Type.ANY` stands for `exists` and `absent`."""
+    """One constraint with an operand of one of `types`; `Type.ANY` stands for `exists`, `absent` and `null`."""
     name, type_ = draw(st.sampled_from(NAMES)), draw(st.sampled_from(types))
     op = draw(st.sampled_from(sorted(OPS_OF_TYPE[type_])))
     if type_ is Type.ANY:
@@ -180,7 +180,7 @@ def _aimed(
     attributes: dict[str, Attribute] = {}
     for name, conditions in wanted.items():
         pairs = [(value, pool[0]) for value in pool] if any(item.any_element for item in conditions) else []
-        fitting = [value for value in (*pool, *pairs) if all(satisfies(value, item) for item in conditions)]
+        fitting = [value for value in (*pool, *pairs, None) if all(satisfies(value, item) for item in conditions)]
         if fitting:
             attributes[name] = draw(st.sampled_from(fitting))
     spoiled = draw(st.none() | st.sampled_from(sorted(wanted))) if wanted else None

@@ -24,7 +24,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY))
 
 from mpi_match import LiveMatcher  # noqa: E402
-from mpi_match.model import Area, Constraint, inside, make_event, satisfies  # noqa: E402
+from mpi_match.model import Area, Constraint, inside, is_satisfied, make_event  # noqa: E402
 
 MAP = REPOSITORY / "mpi_match" / "docs" / "who_gets_it.svg"
 SIZE = (10.0, 7.0)
@@ -75,7 +75,7 @@ def scene(matcher: LiveMatcher) -> list[Subscriber]:
     found = []
     for item in matcher.filters():
         assert item.area is not None, "every subscriber here has an area"
-        asked = all(satisfies(event.attributes.get(c.name), c) for c in item.constraints)
+        asked = all(is_satisfied(c, event.attributes) for c in item.constraints)
         here = inside(event.location, item.area)
         assert (item.interface in gets) == (asked and here), "the matcher and the model agree"
         answer = GETS if item.interface in gets else OTHER if here else ELSEWHERE

@@ -87,6 +87,8 @@ def adjacent(a: Any, b: Any) -> bool:
     """Are two values neighbours: the two booleans, doubles one step apart, strings that differ by a character at an end?"""
     if isinstance(a, bool):
         return True
+    if isinstance(a, int):
+        return bool(abs(a - b) == 1)
     if isinstance(a, float):
         return b in (math.nextafter(a, math.inf), math.nextafter(a, -math.inf))
     return abs(len(a) - len(b)) <= 1 and (a[1:] == b[1:] or a[:-1] == b[:-1] or a in (b[1:], b[:-1]) or b in (a[1:], a[:-1]))
@@ -168,8 +170,9 @@ def test_parts_of_strings(value: str, part: str) -> None:
 
 
 @given(constraints())
-def test_only_absent_is_satisfied_by_nothing(wanted: Constraint) -> None:
-    assert model.satisfies(None, wanted) == (wanted.op is Op.ABSENT)
+def test_only_absent_is_satisfied_by_nothing_and_null_by_a_null(wanted: Constraint) -> None:
+    assert model.is_satisfied(wanted, {}) == (wanted.op is Op.ABSENT)
+    assert model.is_satisfied(wanted, {wanted.name: None}) == (wanted.op in (Op.ABSENT, Op.NULL))
     assert model.satisfies(math.nan, wanted) == (wanted.op is Op.EXISTS)
 
 
@@ -254,4 +257,4 @@ def test_make_event() -> None:
 
 def test_every_operator_has_its_symbol() -> None:
     assert {OPS[op.symbol] for op in Op} == set(Op)
-    assert [int(op) for op in Op] == list(range(14)), "operator numbers are part of the file format"
+    assert [int(op) for op in Op] == list(range(15)), "operator numbers are part of the file format"

@@ -24,7 +24,7 @@ from mpi_match.table.table import Table
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 FORMAT = (ROOT / "mpi_match" / "docs" / "format.md").read_text(encoding="utf-8")
-NO_KIND = [kind_of(Type.STRING, Op.BETWEEN), kind_of(Type.ANY, Op.EQ), kind_of(Type.NUMBER, Op.SUFFIX), 14, 31, 255]
+NO_KIND = [kind_of(Type.STRING, Op.BETWEEN), kind_of(Type.ANY, Op.EQ), kind_of(Type.NUMBER, Op.SUFFIX), 15, 31, 255]
 """Numbers that are no type and operator."""
 
 
@@ -115,7 +115,7 @@ def test_operators_that_take_bounds_exclude_equal_ones_if_they_exclude_an_end(mo
         constraint("x", "between", [1, 1])
 
 
-@pytest.mark.parametrize("kind", ["interval", "atom"])
+@pytest.mark.parametrize("kind", ["interval", "atom", "judged"])
 def test_operators_of_its_own_run_on_every_engine_and_reader(kind: str) -> None:
     script = ROOT / "tests" / "support" / "own_operators.py"
     ran = subprocess.run([sys.executable, script, kind], check=False, capture_output=True, text=True, timeout=900)

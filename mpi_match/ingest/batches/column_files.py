@@ -24,7 +24,6 @@ from mpi_match.ingest.batches.row_batch import RowBatch
 from mpi_match.ingest.columns.file import ColumnFile
 from mpi_match.ingest.columns.python import needed_names
 from mpi_match.ingest.files.checked_blocks import Blocks, CheckedFile
-from mpi_match.ingest.rows.flatten import Names
 from mpi_match.ingest.rows.judge import EventForm, event_of_row
 from mpi_match.ingest.rows.row_files import partition_values
 from mpi_match.model import Event, ModelError
@@ -91,7 +90,8 @@ class ColumnFiles:
         Raises ModelError for a file that is damaged, or has a needed column of a type that attributes do not have, OSError.
         """
         paths = sorted(paths)
-        needed, blocks = needed_names(vocabulary.attribute_names, form), [Blocks.of(path) for path in paths]
+        needed = needed_names(vocabulary.attribute_names, form, vocabulary.presence_names)
+        blocks = [Blocks.of(path) for path in paths]
         pieces, n_rows, row_bytes = [], [], 0
         for number, each in enumerate(blocks):
             with ColumnFile(_checked(each), each.name, needed, form) as file:
@@ -183,11 +183,12 @@ class ColumnFiles:
 
         ((_, _, table),) = self._tables(i, i + 1)
         (rows,) = table.to_batches()
-        arrays = NeededColumns.of(rows.schema, self.index.needed, self.form).arrays(rows)
+        needed = NeededColumns.of(rows.schema, self.index.needed, self.form)
+        found = {
+            name: leaf.array[0] for name, leaf in needed.leaves(rows).items() if leaf.absent is None or not leaf.absent[0]
+        }
         try:
-            return event_of_row(
-                {name: json_value(array[0].as_py()) for name, array in arrays.items()}, self.form, Names(arrays)
-            )
+            return event_of_row({name: json_value(value.as_py()) for name, value in found.items()}, self.form, needed.names)
         except ModelError:
             return None
 

@@ -22,38 +22,32 @@ _ROWS_AT_ONCE = 2**15
 """Rows of a batch: few enough that what is made of a hundred columns stays in cache, and its memory is used again."""
 
 
-def read_events(
-    files: Iterable[Path], form: EventForm, required: frozenset[str], rejects: Rejects, left_out: set[str]
-) -> Events:
+def read_events(files: Iterable[Path], form: EventForm, required: frozenset[str], rejects: Rejects) -> Events:
     """The events of files, in the order of their paths; bad rows go to `rejects`.
 
-    Rows of which a `required` attribute cannot be read are bad ones; the names of others that cannot be read are added to
-    `left_out`.  Raises ModelError for a damaged file or a
-    required column of a type that attributes do not have; OSError.
+    Rows of which a `required` attribute cannot be read are bad ones; others that cannot be read are left out
+    (`Events.left_out`).  Raises ModelError for a damaged file or a required column of a type that attributes do not have;
+    OSError.
     """
     joined, lines = JoinedEvents(), None
     for file in sorted(files):
         if is_columnar(file):
-            _add_columns(file, form, required, rejects, left_out, joined)
+            _add_columns(file, form, required, rejects, joined)
             continue
         lines = lines or LineColumns(form, required)
         for block in read_blocks([file], form):
             lines.scan(block, rejects, joined)
-    events = joined.take()
-    left_out.update(events.left_out)
-    return events
+    return joined.take()
 
 
-def _add_columns(
-    file: Path, form: EventForm, required: frozenset[str], rejects: Rejects, left_out: set[str], to: JoinedEvents
-) -> None:
+def _add_columns(file: Path, form: EventForm, required: frozenset[str], rejects: Rejects, to: JoinedEvents) -> None:
     from mpi_match.ingest.columns.arrow_to_events import events_of_batch  # loads pyarrow
 
     with PublishedColumns(file, form, required) as found:
-        left_out.update(found.others)
         for row, batch in found.batches(range(found.n_pieces)):
-            events, bad = events_of_batch(batch, found.usable, required, form, left_out)
+            events, bad = events_of_batch(batch, found.usable, required, form)
             to.add(events)
+            to.leave_out(dict.fromkeys(found.others, len(events)))
             for at, reason in bad:
                 rejects.append(found.reject(batch, row, at, reason))
 
@@ -73,6 +67,9 @@ class PublishedColumns:
                 self.usable, self.others = usable_columns(found.schema, form)
             except ModelError as error:
                 raise ModelError(f"{file}: {error}") from None
+            if not self.usable.paths:
+                has = ", ".join(f"{field.name!r} of type {field.type}" for field in found.schema)
+                raise ModelError(f"{file}: no column is a number, a string, a boolean or a list of these; there are: {has}")
         self._file = ColumnFile(file.open("rb"), str(file), frozenset(self.usable.paths), form)
         self.n_pieces = self._file.n_pieces
 

@@ -31,6 +31,7 @@ from mpi_match.table.vocabulary import ATOM_OPS, Vocabulary
 NO_ATOM = NO_STATE = -1
 (
     ATOM_ROOTS,
+    NULL_ATOMS,
     ATOM_NAMES,
     EDGES,
     DENSE_ROWS,
@@ -42,10 +43,11 @@ NO_ATOM = NO_STATE = -1
     SUFFIXES,
     NEXT_SUFFIX,
     N_AUTOMATON_TABLES,
-) = range(N_NUMBER_TABLES, N_NUMBER_TABLES + 12)
+) = range(N_NUMBER_TABLES, N_NUMBER_TABLES + 13)
 """Places in the table of addresses, behind those of the numbers:
 
-    ATOM_ROOTS                  i64[v]: of each name's trie; NO_STATE for a name without atoms
+    ATOM_ROOTS                  i64[v]: of each name's trie; NO_STATE for a name without strings
+    NULL_ATOMS                  i64[v]: `Vocabulary.null_atoms`, NO_ATOM for a name without
     ATOM_NAMES                  i64[a]: the name of each atom, of the vocabulary's, then of those of `element_atoms`
     EDGES                       i64[slots, 2]: state * 256 + byte, or NO_STATE in a free slot; where it leads to, *marked*
     DENSE_ROWS                  i32[dense, classes]: the next state of the first states, for each class of bytes, marked
@@ -100,11 +102,11 @@ class Tries(NamedTuple):
     @classmethod
     def of_atoms(cls, vocabulary: Vocabulary) -> Tries:
         """The suffixes and contained strings of each name that has some."""
-        n_atoms = np.diff(vocabulary.atom_offsets)
-        trie = np.repeat(np.cumsum(n_atoms > 0) - 1, n_atoms)
+        n_strings = strings_of_names(vocabulary)
+        trie = np.repeat(np.cumsum(n_strings > 0) - 1, n_strings)
         kept = np.flatnonzero(_IS_IN_TRIE[vocabulary.atom_op])
         is_whole = _IS_WHOLE[vocabulary.atom_op[kept]]
-        return cls(int(np.count_nonzero(n_atoms)), vocabulary.atoms.take(kept), trie[kept], is_whole, kept)
+        return cls(int(np.count_nonzero(n_strings)), vocabulary.atoms.take(kept), trie, is_whole, kept)
 
     @classmethod
     def concat(cls, parts: Sequence[Tries]) -> Tries:
@@ -115,14 +117,19 @@ class Tries(NamedTuple):
         return cls(int(n_tries[-1]), Strings.concat([part.strings for part in parts]), *map(np.concatenate, columns))
 
 
+def strings_of_names(vocabulary: Vocabulary) -> Array:
+    """i64[v]: suffixes and contained strings of each name."""
+    names = np.searchsorted(vocabulary.atom_offsets, np.flatnonzero(_IS_IN_TRIE[vocabulary.atom_op]), side="right") - 1
+    return np.bincount(names, minlength=vocabulary.n_names)
+
+
 def automaton(vocabulary: Vocabulary, tries: Tries, atom_names: Array) -> tuple[Array, ...]:
     """The tables, in the order of their places; the tries are those of `Tries.of_atoms`, and others."""
-    n_atoms = np.diff(vocabulary.atom_offsets)
     roots = np.full(vocabulary.n_names, NO_STATE, np.int64)
-    with_atoms = np.flatnonzero(n_atoms)
-    roots[with_atoms] = np.arange(len(with_atoms))
+    with_strings = np.flatnonzero(strings_of_names(vocabulary))
+    roots[with_strings] = np.arange(len(with_strings))
     if not tries.n_tries:  # nothing is looked up, and nothing needs to be compiled for it
-        return roots, atom_names, *[np.zeros(0, np.int64)] * (N_AUTOMATON_TABLES - EDGES)
+        return roots, vocabulary.null_atoms, atom_names, *[np.zeros(0, np.int64)] * (N_AUTOMATON_TABLES - EDGES)
     n_roots, data = tries.n_tries, np.array(tries.strings.data)
     most_states = n_roots + len(data)
     edges = _free_slots(most_states)
@@ -142,7 +149,7 @@ def automaton(vocabulary: Vocabulary, tries: Tries, atom_names: Array) -> tuple[
     _link(edges, dense, classes, trie)
     _mark(edges, dense, trie)
     sizes = np.array([len(edges) - 1, *dense.shape], np.int64)
-    return roots, atom_names, edges, dense, classes, sizes, *trie.T[_FAILURE : _NEXT_OF_SUFFIXES + 1]
+    return roots, vocabulary.null_atoms, atom_names, edges, dense, classes, sizes, *trie.T[_FAILURE : _NEXT_OF_SUFFIXES + 1]
 
 
 def _free_slots(n_states: int) -> Array:

@@ -5,7 +5,8 @@
     string, large_string, string_view                                 strings
     dictionary of these                                               as their entries, which are encoded once
     struct                                                            its fields, under dotted names
-    null                                                              absent in every event, as every null is
+    null                                                              a null in every event
+    timestamp, date32, date64, time32, time64                         native times, of which no operator asks the value
     list, large_list, fixed_size_list of these                        lists; of structs and of lists, see `arrow_lists`
     list_view, run-end encoded arrays, bool8, uuid, json, tensors     as what they hold (`plain_arrow`)
 
@@ -15,7 +16,7 @@ another type is an error.  A decimal is the number that its digits would be in J
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -26,10 +27,10 @@ import pyarrow.compute as pc
 from mpi_match.arrays.csr import Array
 from mpi_match.arrays.exact import of_integers, of_values
 from mpi_match.arrays.strings import Strings
-from mpi_match.ingest.columns.arrow_lists import Path, array_at, is_any_list, leaves
+from mpi_match.ingest.columns.arrow_lists import Leaf, Path, is_any_list, leaf_at, leaves
 from mpi_match.ingest.columns.exact_integers import are_exact
 from mpi_match.ingest.columns.plain_arrow import plain_type
-from mpi_match.ingest.columns.python import refused_type
+from mpi_match.ingest.columns.python import NeededNames, refused_type
 from mpi_match.ingest.columns.typed import ColumnChunk, ListColumn, TypedColumn, Validity
 from mpi_match.ingest.rows.flatten import Names
 from mpi_match.ingest.rows.judge import EventForm, event_of_row
@@ -38,10 +39,11 @@ from mpi_match.model import ModelError, Type, number_of_digits, value_of
 
 class NeededColumns(NamedTuple):
     """The needed columns of a schema: where they are, in order, by dotted name (names of a column and of the fields of
-    structs).
+    structs); of those in `presence` constraints only ask if they are there.
     """
 
     paths: dict[str, Path]
+    presence: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, schema: pa.Schema, needed: Collection[str], form: EventForm) -> NeededColumns:
@@ -49,13 +51,15 @@ class NeededColumns(NamedTuple):
         there is no column for the location or the id.
         """
         paths: dict[str, Path] = {}
+        presence = needed.presence if isinstance(needed, NeededNames) else frozenset[str]()
         every = []
         scalars = {*(form.location or ()), *((form.id,) if form.id is not None else ())}
         for path, type_ in leaves(schema):
             name = ".".join(path)
             every.append(name)
             is_needed = name in needed
-            if not is_scalar(type_) and not (is_list(type_) and name not in scalars):
+            is_usable = is_scalar(type_) or (is_list(type_) and name not in scalars)
+            if not is_usable and not (is_time(type_) and name in presence):
                 if is_needed or any(each.startswith(f"{name}.") for each in needed):  # in a map
                     raise ModelError(refused_type(name, str(type_)))
             elif is_needed and name in paths:
@@ -65,19 +69,28 @@ class NeededColumns(NamedTuple):
         for name in (*(form.location or ()), *((form.id,) if form.id is not None else ())):
             if name not in paths:
                 raise ModelError(f"there is no column {name!r}; there are: {', '.join(map(repr, every))}")
-        return cls(paths)
+        return cls(paths, presence)
+
+    @property
+    def names(self) -> Names:
+        """The names of the columns, for the judge of rows."""
+        return Names(self.paths, self.presence)
 
     @property
     def top(self) -> list[str]:
         """The columns that they are, or are in."""
         return list(dict.fromkeys(path[0] for path in self.paths.values()))
 
-    def arrays(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
-        """The arrays of a batch."""
+    def leaves(self, batch: pa.RecordBatch) -> dict[str, Leaf]:
+        """What a batch has of them."""
         found = {}
         for name, (first, *rest) in self.paths.items():
-            found[name] = array_at(batch.column(batch.schema.get_field_index(first)), rest)
+            found[name] = leaf_at(batch.column(batch.schema.get_field_index(first)), rest)
         return found
+
+    def arrays(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
+        """The arrays of a batch."""
+        return {name: leaf.array for name, leaf in self.leaves(batch).items()}
 
 
 class ReadColumns(NamedTuple):
@@ -97,9 +110,9 @@ class ReadColumns(NamedTuple):
 
 def read_columns(batch: pa.RecordBatch, needed: NeededColumns, form: EventForm, *, with_ids: bool = True) -> ReadColumns:
     """The needed columns of a batch.  Raises ModelError for strings that are not UTF-8."""
-    arrays = needed.arrays(batch)
-    of_ids = None if with_ids or form.id is None else arrays[form.id]
-    typed = arrays if of_ids is None else {name: array for name, array in arrays.items() if name != form.id}
+    found = needed.leaves(batch)
+    of_ids = None if with_ids or form.id is None else found[form.id].array
+    typed = found if of_ids is None else {name: leaf for name, leaf in found.items() if name != form.id}
     chunk, ids, wrong = typed_columns(typed, batch.num_rows, form)
     identified, not_ids = (None, None) if of_ids is None else _checked_ids(of_ids, form)
     chunk, ids = with_doubted(chunk, ids, any_of([*wrong.values(), not_ids]), form)
@@ -108,32 +121,47 @@ def read_columns(batch: pa.RecordBatch, needed: NeededColumns, form: EventForm, 
     else:
         has_ids = ids is not None and len(ids.data) > 0
     rows = [] if chunk.doubted is None else np.flatnonzero(chunk.doubted).tolist()
-    return ReadColumns(chunk, ids, has_ids, [(row, _reason(arrays, row, form)) for row in rows])
+    return ReadColumns(chunk, ids, has_ids, [(row, _reason(found, row, form, needed.names)) for row in rows])
 
 
 def typed_columns(
-    arrays: dict[str, pa.Array], n: int, form: EventForm
+    found: Mapping[str, Leaf], n: int, form: EventForm
 ) -> tuple[ColumnChunk, Strings | None, dict[str, Array]]:
-    """Arrays of n rows as columns, the ids, and bool[n] by name: which entries no attribute has, or no id.
+    """Leaves of n rows as columns, the ids, and bool[n] by name: which entries no attribute has, or no id.
 
     Raises ModelError for strings that are not UTF-8.
     """
     columns: dict[str, TypedColumn] = {}
     lists: dict[str, ListColumn] = {}
     ids, wrong = None, {}
-    for name, array in arrays.items():
+    for name, (array, absent) in found.items():
         try:
             if name == form.id:
                 ids, bad = _ids(array)
             elif is_list(array.type):
                 lists[name], bad = _list_column(array)
+                lists[name] = lists[name]._replace(nulls=_nulls(lists[name].validity, absent, n))
+            elif is_time(array.type):
+                validity = _validity(array.indices if pa.types.is_dictionary(array.type) else array)
+                nothing = TypedColumn(Type.NUMBER, np.zeros(0))
+                lists[name], bad = ListColumn(np.zeros(n + 1, np.int64), nothing, validity), None
+                lists[name] = lists[name]._replace(nulls=_nulls(validity, absent, n))
             else:
-                columns[name], bad = typed_column(array)
+                column, bad = typed_column(array)
+                columns[name] = column._replace(nulls=_nulls(column.validity, absent, n))
         except pa.ArrowInvalid as error:
             raise ModelError(f"column {name!r}: {error}") from error
         if bad is not None and bad.any():
             wrong[name] = bad
     return ColumnChunk(n, columns, None, lists), ids, wrong
+
+
+def _nulls(validity: Validity | None, absent: Array | None, n: int) -> Validity | None:
+    """Of n entries, which are not there, and not `absent`."""
+    if validity is None:
+        return None
+    nulls = validity.others(n)
+    return nulls if absent is None else Validity.of(nulls.are_there(n) & ~absent)
 
 
 def any_of(masks: Iterable[Array | None]) -> Array | None:
@@ -174,11 +202,11 @@ def _list_column(array: pa.Array) -> tuple[ListColumn, Array]:
     return ListColumn(offsets, column, _validity(array)), found & np.asarray(array.is_valid())
 
 
-def _reason(arrays: dict[str, pa.Array], row: int, form: EventForm) -> str:
+def _reason(found: Mapping[str, Leaf], row: int, form: EventForm, names: Names) -> str:
     """Why the needed columns of a doubted row are no event."""
-    values = {name: array[row].as_py() for name, array in arrays.items()}
+    values = {name: leaf.array[row].as_py() for name, leaf in found.items()}
     try:
-        event_of_row({name: json_value(value) for name, value in values.items()}, form, Names(values))
+        event_of_row({name: json_value(value) for name, value in values.items()}, form, names)
     except ModelError as error:
         return str(error)
     raise AssertionError(f"the row {values} was doubted and is an event")
@@ -211,6 +239,14 @@ def is_scalar(type_: pa.DataType) -> bool:
 def is_list(type_: pa.DataType) -> bool:
     """Is it a type of lists of such values?"""
     return is_any_list(type_) and is_scalar(plain_type(type_.value_type))
+
+
+def is_time(type_: pa.DataType) -> bool:
+    """Is it a type of native times?"""
+    types = pa.types
+    if types.is_dictionary(type_):
+        return is_time(type_.value_type)
+    return bool(types.is_timestamp(type_) or types.is_date(type_) or types.is_time(type_))
 
 
 def _is_text(type_: pa.DataType) -> bool:

@@ -7,7 +7,7 @@ list<list<int64>> named m                                  m: a list of numbers
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +28,8 @@ def is_any_list(type_: pa.DataType) -> bool:
 def leaves(fields: Any, path: Path = ()) -> Iterator[tuple[Path, pa.DataType]]:
     """The columns of a schema, and the fields of structs, also of those in lists, each with its type.
 
-    That of lists in lists, and of a field of structs in lists, is one list; lists of structs are lists of nulls.
+    That of lists in lists, and of a field of structs in lists, is one list; lists of structs are lists of nulls, and structs
+    are nulls.
     """
     for field in fields:
         yield from _leaves_of((*path, field.name), plain_type(field.type), is_inside=False)
@@ -41,25 +42,43 @@ def _leaves_of(path: Path, type_: pa.DataType, is_inside: bool) -> Iterator[tupl
     if pa.types.is_struct(inner):
         if n_lists:
             yield path, pa.large_list(pa.null())
+        elif not is_inside:
+            yield path, pa.null()
         for field in inner:
             yield from _leaves_of((*path, field.name), plain_type(field.type), is_inside or n_lists > 0)
     else:
         yield path, pa.large_list(inner) if is_inside or n_lists > 1 else type_
 
 
-def array_at(array: pa.Array, fields: Sequence[str]) -> pa.Array:
-    """The array of a leaf: of a column, or of the field of structs in it that `fields` lead to."""
+class Leaf(NamedTuple):
+    """The array of a leaf; and bool[n], the rows that do not have its name, or None where all have it.
+
+    The array is null in those rows, and where there is a null.
+    """
+
+    array: pa.Array
+    absent: Any = None
+
+
+def leaf_at(array: pa.Array, fields: Sequence[str]) -> Leaf:
+    """The leaf that a column is, or the field of structs in it that `fields` lead to."""
+    absent = None
     for at, field in enumerate(fields):
         array = plain_array(array)
         if is_any_list(array.type):
-            return _through_lists(array, fields[at:])
+            found = _through_lists(array, fields[at:])
+            return Leaf(found, np.asarray(found.is_null()))
+        absent = np.asarray(array.is_null()) if array.null_count else None
         array = _field(array, field)
     array = plain_array(array)
+    if pa.types.is_struct(array.type):
+        objects = np.asarray(array.is_valid())
+        return Leaf(pa.nulls(len(array)), objects if absent is None else objects | absent)
     if is_any_list(array.type):
         inner = plain_type(array.type.value_type)
         if is_any_list(inner) or pa.types.is_struct(inner) or inner != array.type.value_type:
-            return _through_lists(array, ())
-    return array
+            array = _through_lists(array, ())
+    return Leaf(array, absent)
 
 
 def _field(array: pa.Array, name: str) -> pa.Array:

@@ -42,6 +42,7 @@ class ArrowEncoder:
         self._events: EventsEncoder | None = None
         self._columns = ColumnEncoder(vocabulary, form.location, threads)
         self._by_events = {name.decode() for name in (*vocabulary.element_names, *vocabulary.judged_names)}
+        self._of_nulls = {vocabulary.names[int(name)].decode() for name in np.flatnonzero(vocabulary.null_atoms >= 0)}
 
     def nothing(self) -> EventBatch:
         """No events."""
@@ -52,7 +53,7 @@ class ArrowEncoder:
         chunk, ids, identified, bad = read_columns(rows, needed, self._form, with_ids=self._with_ids)
         if chunk.lists or not self._by_events.isdisjoint(needed.paths):
             self._events = self._events or EventsEncoder(self._vocabulary, self._threads)
-            batch = self._events.encode(events_of_chunk(chunk, list(needed.paths), self._form))
+            batch = self._events.encode(events_of_chunk(self._asked(chunk), list(needed.paths), self._form))
         else:
             batch = self._columns.encode(chunk)
         if bad:
@@ -60,3 +61,11 @@ class ArrowEncoder:
         arrays = needed.arrays(rows) if bad else {}
         shown = [{name: array[row].as_py() for name, array in arrays.items()} for row, _ in bad]
         return EncodedRows(batch, ids, identified, [(*each, values) for each, values in zip(bad, shown, strict=True)])
+
+    def _asked(self, chunk: ColumnChunk) -> ColumnChunk:
+        """The chunk without nulls that no constraint asks for."""
+        columns = {
+            name: each if name in self._of_nulls else each._replace(nulls=None) for name, each in chunk.columns.items()
+        }
+        lists = {name: each if name in self._of_nulls else each._replace(nulls=None) for name, each in chunk.lists.items()}
+        return chunk._replace(columns=columns, lists=lists)

@@ -1,9 +1,9 @@
 """Rows of typed sources (Parquet, Arrow, DataFrames) as events with all their attributes, as event tables keep them.
 
-An attribute is a number, a string, a boolean, or a list of these.  A value that is none (a decimal beyond the range of a
-double) makes its row a bad one where its column is *required*: filters name it, or it holds the location or the id.  It is
-left out elsewhere, as is a whole column of another type: nothing asks for it.  A decimal is the number that its digits would
-be in JSON: exact if it is whole, else rounded as `float` rounds it.
+An attribute is a number, a string, a boolean, a null, or a list of these.  A value that is none (a decimal beyond the range
+of a double) makes its row a bad one where its column is *required*: filters name it, or it holds the location or the id.  It
+is left out elsewhere, as is a whole column of another type: nothing asks for it, and the events name it (`Events.left_out`).
+A decimal is the number that its digits would be in JSON: exact if it is whole, else rounded as `float` rounds it.
 """
 
 from __future__ import annotations
@@ -35,13 +35,10 @@ from mpi_match.model import Event, ModelError, Unread
 def usable_columns(schema: pa.Schema, form: EventForm) -> tuple[NeededColumns, tuple[str, ...]]:
     """The columns of a schema that attributes can have, and the names of the others.
 
-    Raises ModelError for two with one name, and without any.
+    Raises ModelError for two with one name.
     """
     types = {".".join(path): type_ for path, type_ in leaves(schema)}
     usable = {name for name, type_ in types.items() if is_scalar(type_) or is_list(type_)}
-    if not usable:
-        has = ", ".join(f"{name!r} of type {type_}" for name, type_ in types.items())
-        raise ModelError(f"no column is a number, a string, a boolean or a list of these; there are: {has}")
     return NeededColumns.of(schema, usable, form), tuple(name for name in types if name not in usable)
 
 
@@ -55,47 +52,42 @@ def all_columns(schema: pa.Schema) -> NeededColumns | None:
 
 
 def events_of_batch(
-    batch: pa.RecordBatch, usable: NeededColumns, required: frozenset[str], form: EventForm, left_out: set[str]
+    batch: pa.RecordBatch, usable: NeededColumns, required: frozenset[str], form: EventForm
 ) -> tuple[Events, list[tuple[int, str]]]:
     """The events of the usable columns of a batch, rejected rows among them, and the reason for each of those.
 
-    The names of columns of which a value is left out are added to `left_out`.  Raises ModelError for strings that are not
-    UTF-8.
+    Raises ModelError for strings that are not UTF-8.
     """
-    arrays = usable.arrays(batch)
-    chunk, ids, wrong = typed_columns(arrays, batch.num_rows, form)
+    chunk, ids, wrong = typed_columns(usable.leaves(batch), batch.num_rows, form)
     chunk, ids = with_doubted(chunk, ids, any_of(wrong[name] for name in wrong.keys() & required), form)
     bad = np.flatnonzero(chunk.doubted) if chunk.doubted is not None else np.zeros(0, np.int64)
     columns: dict[str, Any] = dict(chunk.columns)
     lists: dict[str, Any] = dict(chunk.lists)
+    left_out: dict[str, int] = {}
     for name in wrong.keys() - required:
-        if np.any(wrong[name] if chunk.doubted is None else wrong[name] & ~chunk.doubted):
-            left_out.add(name)
+        if n := int(np.count_nonzero(wrong[name] if chunk.doubted is None else wrong[name] & ~chunk.doubted)):
+            left_out[name] = n
         for kind in (columns, lists):
             if name in kind:
                 kind[name] = kind[name].without(wrong[name])
     found = events_of_chunk(chunk._replace(columns=columns, lists=lists), list(usable.paths), form, ids)
-    reasons = [(row, _reason(batch, row, required, form, left_out)) for row in bad.tolist()]
-    if reasons:
-        found = replace(found, rejected=bad)
-    return found, reasons
+    reasons = [(row, _reason(batch, row, required, form)) for row in bad.tolist()]
+    return replace(found, rejected=bad if reasons else None, left_out=left_out), reasons
 
 
-def _reason(batch: pa.RecordBatch, row: int, required: frozenset[str], form: EventForm, left_out: set[str]) -> str:
+def _reason(batch: pa.RecordBatch, row: int, required: frozenset[str], form: EventForm) -> str:
     """Why a row is no event."""
     (values,) = batch.slice(row, 1).to_pylist()
     try:
-        event_of_columns(values, form, required, left_out)
+        event_of_columns(values, form, required)
     except ModelError as error:
         return str(error)
     raise AssertionError(f"the row {values} was doubted and is an event")
 
 
-def event_of_columns(row: dict[str, Any], form: EventForm, required: frozenset[str], left_out: set[str]) -> Event:
-    """The event of one row.  The names of values that are left out are added to `left_out`.  Raises ModelError."""
-    event = event_of_row(_as_json(row), form, _names(required), every=True)
-    left_out.update(event.left_out or ())
-    return event
+def event_of_columns(row: dict[str, Any], form: EventForm, required: frozenset[str]) -> Event:
+    """The event of one row.  Raises ModelError."""
+    return event_of_row(_as_json(row), form, _names(required), every=True)
 
 
 @lru_cache(2)

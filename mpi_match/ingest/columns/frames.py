@@ -21,7 +21,7 @@ from mpi_match.events.events import Events
 from mpi_match.ingest.columns.python import needed_names
 from mpi_match.ingest.columns.typed import ColumnChunk, TypedColumn, Validity
 from mpi_match.ingest.rows.judge import EventForm, Reject, Rejects, row_text
-from mpi_match.model import ModelError, Type
+from mpi_match.model import Type
 from mpi_match.table.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -72,7 +72,8 @@ def encode_arrow(reader: pa.RecordBatchReader, vocabulary: Vocabulary, form: Eve
     from mpi_match.ingest.columns.arrow import NeededColumns
     from mpi_match.ingest.columns.arrow_to_codes import ArrowEncoder  # loads Numba
 
-    needed = NeededColumns.of(reader.schema, needed_names(vocabulary.attribute_names, form), form)
+    names = needed_names(vocabulary.attribute_names, form, vocabulary.presence_names)
+    needed = NeededColumns.of(reader.schema, names, form)
     encoder, found, first = ArrowEncoder(vocabulary, form, with_ids=False), [], 0
     for rows in reader:
         encoded, _, _, bad = encoder.encode(rows, needed)
@@ -84,31 +85,18 @@ def encode_arrow(reader: pa.RecordBatchReader, vocabulary: Vocabulary, form: Eve
 
 
 def events_of_arrow(reader: pa.RecordBatchReader, form: EventForm, rejects: Rejects) -> Events:
-    """The events of record batches with all their columns; values that no attribute has are left out.
-
-    Raises ModelError for a column of an unusable type.
-    """
-    from mpi_match.ingest.columns.arrow import NeededColumns, is_list, is_scalar
-    from mpi_match.ingest.columns.arrow_lists import leaves
-    from mpi_match.ingest.columns.arrow_to_events import events_of_batch  # loads Numba
+    """The events of record batches with all their columns; columns and values that no attribute has are left out."""
+    from mpi_match.ingest.columns.arrow_to_events import events_of_batch, usable_columns  # loads Numba
     from mpi_match.ingest.json.join_events import JoinedEvents
 
-    names = set()
-    for path, type_ in leaves(reader.schema):
-        names.add(".".join(path))
-        if not is_scalar(type_) and not is_list(type_):
-            raise ModelError(
-                f"the column {'.'.join(path)!r} is of type {type_}, which no attribute has: cast it, or leave it out"
-            )
-    usable, joined, first = NeededColumns.of(reader.schema, names, form), JoinedEvents(), 0
-    left_out: set[str] = set()
+    (usable, others), joined, first = usable_columns(reader.schema, form), JoinedEvents(), 0
     for rows in reader:
-        events, bad = events_of_batch(rows, usable, frozenset(form.names), form, left_out)
+        events, bad = events_of_batch(rows, usable, frozenset(form.names), form)
         joined.add(events)
         for row, reason in bad:
             rejects.append(Reject(reason, "", first + row, row_text(rows.slice(row, 1).to_pylist()[0])))
         first += rows.num_rows
-    joined.leave_out(dict.fromkeys(left_out, first))
+    joined.leave_out(dict.fromkeys(others, first))
     return joined.take()
 
 
@@ -152,21 +140,22 @@ def _are_places(n: int, x: TypedColumn, y: TypedColumn) -> bool:
 
 def _of_numbers(values: Any) -> TypedColumn | None:
     """The column of an array of numbers or booleans; None for floats wider than doubles."""
-    validity = None
+    validity = nulls = None
     if isinstance(values, np.ma.MaskedArray):
-        validity, values = Validity(np.packbits(~np.ma.getmaskarray(values), bitorder="little"), 0), values.data
+        mask = np.ma.getmaskarray(values)
+        validity, nulls, values = Validity.of(~mask), Validity.of(mask), values.data
     array = np.asarray(values)
     if array.itemsize > 8:
         return None
     array = array.astype(array.dtype.newbyteorder("="), copy=False)
     if array.dtype.kind == "b":
-        return TypedColumn(Type.BOOLEAN, array.view(np.uint8), None, validity)
+        return TypedColumn(Type.BOOLEAN, array.view(np.uint8), None, validity, nulls)
     if array.dtype.kind in "iu" and array.itemsize == 8:
         from mpi_match.ingest.columns.exact_integers import are_exact  # loads Numba
 
         numbers = array.view(np.int64) if are_exact(array) else of_integers(array)
-        return TypedColumn(Type.NUMBER, numbers, None, validity)
-    return TypedColumn(Type.NUMBER, array.astype(np.float64, copy=False), None, validity)
+        return TypedColumn(Type.NUMBER, numbers, None, validity, nulls)
+    return TypedColumn(Type.NUMBER, array.astype(np.float64, copy=False), None, validity, nulls)
 
 
 def reader_of_columns(columns: Mapping[str, Any], n: int) -> pa.RecordBatchReader | None:

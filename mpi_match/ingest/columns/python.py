@@ -7,17 +7,19 @@ The meaning of an entry depends on the type of its column alone:
     float and integer arrays      numbers.  NaN is a number too (it satisfies only `exists`): it does *not* mean absent
     boolean arrays                booleans
     string arrays (NumPy U, T)    strings
-    masked arrays                 as their data; masked entries are absent
+    masked arrays                 as their data; masked entries are nulls
     structured arrays             their fields, under dotted names
-    Arrow, polars and pandas      as their data; null is absent.  pandas' own types (`Int64`, `string`, `category`, Arrow's)
-                                  have nulls, NumPy's have none
-    lists and object arrays       each entry as in a row: None, pandas' NA and NaT, and NumPy's `masked` are absent; objects
+    Arrow, polars and pandas      as their data, with nulls.  pandas' own types (`Int64`, `string`, `category`, Arrow's) have
+                                  nulls, NumPy's have none
+    dates, times, timestamps      native times, which satisfy `exists`; those that another operator names are refused
+    lists and object arrays       each entry as in a row: None, pandas' NA and NaT, and NumPy's `masked` are nulls; objects
                                   have dotted names
 
-Columns of dates and durations are refused, whatever library they come from: send strings, or numbers in some unit.
+Columns of durations that a constraint names are refused, whatever library they come from: send strings, or numbers in some
+unit.
 
 In columns of NumPy's types pandas writes NaN for missing values, also in columns of strings.  State which is meant:
-`frame.convert_dtypes()` makes those absent, and so does `frame["city"].where(frame["city"].notna(), None)`.
+`frame.convert_dtypes()` makes those null, and so does `frame["city"].where(frame["city"].notna(), None)`.
 
 `ingest.columns.frames` reads columns of one type each.  All others become the rows that they are, here.
 """
@@ -62,10 +64,21 @@ def refused_type(name: str, type_: str) -> str:
     )
 
 
-def needed_names(names: Iterable[str], form: EventForm) -> frozenset[str]:
-    """The attributes that are used: those that the filters of a table name, those of location and id."""
+class NeededNames(frozenset[str]):
+    """Names of attributes that are used; of those in `presence` constraints only ask if they are there."""
+
+    presence: frozenset[str] = frozenset()
+
+
+def needed_names(names: Iterable[str], form: EventForm, presence: Iterable[str] = ()) -> NeededNames:
+    """The attributes that are used: those that the filters of a table name, those of location and id.
+
+    For those in `presence`, which a table only asks if they are there, columns of native times will do.
+    """
     named = (*(form.location or ()), *((form.id,) if form.id is not None else ()))
-    return frozenset((*names, *named))
+    found = NeededNames((*names, *named))
+    found.presence = frozenset(presence) - {*named}
+    return found
 
 
 def wanted_columns(

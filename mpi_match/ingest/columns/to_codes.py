@@ -6,9 +6,9 @@
 Some thousand events at a time, so that a cache holds them: first it is found which entries are there, then the columns are
 encoded one after the other, in the order of the vocabulary's names.  Each code goes behind those that its event has already,
 which is the order of attributes: nothing is sorted.  A dictionary is encoded once and its codes are gathered.  Atoms are
-looked for once in every entry of a dictionary; their virtual names follow all others.  Where all operands of a name are
-integers, and close together, a table has the codes of all integers from one below the least to the greatest, and of what is
-between two of them: one look-up instead of a search.
+looked for once in every entry of a dictionary; their virtual names, and those of nulls, follow all others.  Where all
+operands of a name are integers, and close together, a table has the codes of all integers from one below the least to the
+greatest, and of what is between two of them: one look-up instead of a search.
 
     operands 3 5 6      integer   2    3    4    5    6
                         codes     0 0  1 2  2 2  3 4  5 6
@@ -60,7 +60,7 @@ from mpi_match.ingest.codes.code_tables import (
     operands_of_name,
 )
 from mpi_match.ingest.columns.exact_integers import compile_check
-from mpi_match.ingest.columns.typed import ColumnChunk, TypedColumn
+from mpi_match.ingest.columns.typed import ColumnChunk, TypedColumn, Validity
 from mpi_match.ingest.rows.judge import PLAIN
 from mpi_match.model import Type
 from mpi_match.table.vocabulary import Vocabulary
@@ -88,7 +88,7 @@ class ColumnEncoder:
             compile_check()
             for doubted in (None, np.zeros(0, bool)):  # both ways to encode
                 self.encode(ColumnChunk(0, {}, doubted))
-            if vocabulary.n_atoms:
+            if np.any(self._roots != NO_STATE):
                 self._atoms(Strings.of([b""]), int(self._roots[self._roots != NO_STATE][0]))
 
     def encode(self, chunk: ColumnChunk) -> EventBatch:
@@ -100,7 +100,10 @@ class ColumnEncoder:
         n, plan = chunk.n_events, _Plan()
         of_names = {i: name for name in chunk.columns if (i := self._vocabulary.name_id(name.encode())) >= 0}
         for i in sorted(of_names):
-            self._add(plan, i, chunk.columns[of_names[i]], n)
+            column = chunk.columns[of_names[i]]
+            self._add(plan, i, column, n)
+            if column.nulls is not None and self._vocabulary.null_atoms[i] >= 0:
+                plan.add_nulls(self._vocabulary.n_names + int(self._vocabulary.null_atoms[i]), column.nulls)
         rows = plan.rows()
         doubted = 0 if chunk.doubted is None else chunk.doubted.ctypes.data
         columns = (rows.ctypes.data, len(rows), doubted)
@@ -185,7 +188,9 @@ class ColumnEncoder:
 ) = range(15)
 """Words of a column in a plan: its type and name; addresses, or 0: its values, and offsets of strings; its index and the
 codes u32 of a dictionary's entries; its validity, with a first bit; the atoms of each entry; the layout of its
-numbers; `_Steps`."""
+numbers; `_Steps`.  Nulls are a column of their own, behind that which they are of: the name of their atom, and which entries
+are nulls as the validity."""
+_OF_NULLS = int(Type.NULL)
 DOUBLES, INTEGERS, PAIRS = range(3)
 """Layouts of numbers: f64; i64; f64[·, 2], the nearest double and the residue (`arrays.exact`) of each."""
 
@@ -258,6 +263,13 @@ class _Plan:
         numbers = [layout_of(column), self._address(steps.codes), steps.first, steps.last]
         self._words.append([int(column.type), name, *before, first_bit, *behind, *numbers])
         self.is_whole &= bits is None and atoms is None
+
+    def add_nulls(self, name: int, nulls: Validity) -> None:
+        """Add the nulls of a column, with the name of the atom that they satisfy."""
+        row = [0] * _PLAN_WORDS
+        row[_TYPE], row[_NAME], row[_BITS], row[_FIRST_BIT] = _OF_NULLS, name, self._address(nulls.bits), nulls.first_bit
+        self._words.append(row)
+        self.is_whole = False
 
     def _address(self, array: Array | None) -> int:
         if array is None:
@@ -502,12 +514,18 @@ def _encode_events(
         for k in range(n_columns):
             column, mine = plan + 8 * _PLAN_WORDS * k, present + 4 * _BLOCK_EVENTS * k
             name, n = load_i64(column, _NAME) << shift, load_i64(n_present, k)
+            if load_i64(column, _TYPE) == _OF_NULLS:
+                continue
             _write_codes(column, mine, 0, n, tables, (codes, 0, 1, 0, True))
             for j in range(n):
                 _append(attributes, ends, load_u32(mine, j) - block, name | load_u32(codes, j), is_narrow)
         for k in range(n_columns):
             column, mine = plan + 8 * _PLAN_WORDS * k, present + 4 * _BLOCK_EVENTS * k
-            if load_i64(column, _ATOM_OFFSETS) != 0:
+            if load_i64(column, _TYPE) == _OF_NULLS:
+                name = load_i64(column, _NAME) << shift
+                for j in range(load_i64(n_present, k)):
+                    _append(attributes, ends, load_u32(mine, j) - block, name, is_narrow)
+            elif load_i64(column, _ATOM_OFFSETS) != 0:
                 for j in range(load_i64(n_present, k)):
                     i = load_u32(mine, j)
                     low, high = _atoms_of(column, i)

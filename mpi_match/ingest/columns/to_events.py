@@ -35,13 +35,14 @@ from mpi_match.ingest.columns.typed import ColumnChunk, ListColumn
 from mpi_match.ingest.rows.judge import EventForm
 from mpi_match.model import RESIDUE_MASK, Type
 
-_COLUMN_TYPE, _VALUES, _INDEX, _BITS, _FIRST_BIT, _FIRST, _LAYOUT, _N_WORDS = range(8)
+_COLUMN_TYPE, _VALUES, _INDEX, _BITS, _FIRST_BIT, _FIRST, _LAYOUT, _COLUMN_NAME, _N_WORDS = range(9)
 """Words of a column: its type; addresses, or 0: its values, where these are numbers, and the index of a dictionary; its
-validity, with a first bit; the number of its first string or list; the layout of its numbers (`to_codes`)."""
+validity, with a first bit; the number of its first string or list; the layout of its numbers (`to_codes`); the number of its
+name.  Nulls are a column of their own, behind that which they are of, and their validity says which entries are nulls."""
 _BLOCK = 64
 """Rows that are looked at together."""
 _ALL, _ONE = np.uint64(2**64 - 1), np.uint64(1)
-_IS_NUMBER, _IS_BOOLEAN = int(Type.NUMBER), int(Type.BOOLEAN)
+_IS_NUMBER, _IS_BOOLEAN, _IS_NULL = int(Type.NUMBER), int(Type.BOOLEAN), int(Type.NULL)
 
 
 class _Pool:
@@ -74,24 +75,26 @@ def events_of_chunk(chunk: ColumnChunk, order: Sequence[str], form: EventForm, i
         kept.append(np.ascontiguousarray(array))
         return kept[-1].ctypes.data
 
-    for name in names:
+    for place, name in enumerate(names):
         column = chunk.lists[name] if name in chunk.lists else chunk.columns[name]
         bits, first_bit = column.validity or (None, 0)
         if isinstance(column, ListColumn):
             lists.append(_elements(column, pool))
-            words.append([int(Type.LIST), 0, 0, address(bits), first_bit, n_lists, 0])
+            words.append([int(Type.LIST), 0, 0, address(bits), first_bit, n_lists, 0, place])
             n_lists += len(column.offsets) - 1
-            continue
-        is_text = column.type is Type.STRING
-        first = pool.add(cast(Strings, column.values)) if is_text else 0
-        values = None if is_text else cast(Array, column.values)
-        addresses = (address(array) for array in (values, column.indices, bits))
-        words.append([int(column.type), *addresses, first_bit, first, layout_of(column)])
+        else:
+            is_text = column.type is Type.STRING
+            first = pool.add(cast(Strings, column.values)) if is_text else 0
+            values = None if is_text else cast(Array, column.values)
+            addresses = (address(array) for array in (values, column.indices, bits))
+            words.append([int(column.type), *addresses, first_bit, first, layout_of(column), place])
+        if column.nulls is not None:
+            words.append([_IS_NULL, 0, 0, address(column.nulls.bits), column.nulls.first_bit, 0, 0, place])
     plan, n = np.array(words, np.int64).reshape(-1, _N_WORDS), chunk.n_events
     most = n * len(names)
     offsets = np.zeros(n + 1, np.int64)
     columns = (offsets, np.empty(most, np.uint32), np.empty(most, np.uint8), np.empty(most), np.empty(most, np.uint32))
-    to = AddressTable((*columns, np.empty(_BLOCK * len(names), np.uint32), np.empty(_BLOCK, np.int64)))
+    to = AddressTable((*columns, np.empty(_BLOCK * len(words), np.uint32), np.empty(_BLOCK, np.int64)))
     doubted = 0 if chunk.doubted is None else chunk.doubted.ctypes.data
     with compile_once("column-events"):
         _write_events(n, (plan.ctypes.data, len(plan)), doubted, to.address)
@@ -190,9 +193,9 @@ def _write_events(n: int, columns: tuple[int, int], doubted: int, to: int) -> No
                         number = load_f64(values, entry) + 0.0
                 elif type_ == _IS_BOOLEAN:
                     number = np.float64(load_u8(values, entry))
-                else:
+                elif type_ != _IS_NULL:
                     string = load_i64(column, _FIRST) + entry
-                store_u32(names, at, k)
+                store_u32(names, at, load_i64(column, _COLUMN_NAME))
                 store_u8(types, at, type_)
                 store_f64(numbers, at, number)
                 store_u32(strings, at, string)

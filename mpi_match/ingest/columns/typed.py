@@ -19,6 +19,22 @@ class Validity(NamedTuple):
     bits: Array
     first_bit: int
 
+    @classmethod
+    def of(cls, there: Array) -> Validity:
+        """From bool[n]."""
+        return cls(np.packbits(there, bitorder="little"), 0)
+
+    def are_there(self, n: int) -> Array:
+        """bool[n]: which entries are there."""
+        return np.unpackbits(self.bits, count=self.first_bit + n, bitorder="little")[self.first_bit :].astype(bool)
+
+    def others(self, n: int) -> Validity:
+        """Of n entries, those that are not there."""
+        stop = self.first_bit + n
+        bits = ~self.bits[: -(-stop // 8)]
+        bits[-1:] &= 0xFF >> (-stop & 7)
+        return Validity(bits, self.first_bit)
+
 
 class TypedColumn(NamedTuple):
     """n entries of one type.
@@ -26,13 +42,15 @@ class TypedColumn(NamedTuple):
     values     f64[n], i64[n] for integers that are doubles, complex128[n] for numbers that are not (`arrays.exact`), u8[n]
                for booleans, or Strings; the entries of a dictionary if there are `indices`
     indices    i32[n]: entry i is values[indices[i]]; any number where it is null
-    validity   None where no entry is null
+    validity   which entries are there; None where all are
+    nulls      which of the others are nulls; None where none is
     """
 
     type: Type
     values: Array | Strings
     indices: Array | None = None
     validity: Validity | None = None
+    nulls: Validity | None = None
 
     @property
     def has_integers(self) -> bool:
@@ -46,13 +64,10 @@ class TypedColumn(NamedTuple):
 
     def is_present(self, n: int) -> Array:
         """bool[n]: which entries are there."""
-        if self.validity is None:
-            return np.ones(n, bool)
-        first = self.validity.first_bit
-        return np.unpackbits(self.validity.bits, count=first + n, bitorder="little")[first:].astype(bool)
+        return np.ones(n, bool) if self.validity is None else self.validity.are_there(n)
 
     def numbers(self, n: int) -> Array:
-        """f64[n]: the entries, NaN for those that are null, no numbers or no doubles."""
+        """f64[n]: the entries, NaN for those that are not there, no numbers or no doubles."""
         found = np.full(n, np.nan)
         if self.type is Type.NUMBER:
             there = self.is_present(n)
@@ -64,20 +79,21 @@ class TypedColumn(NamedTuple):
     def without(self, absent: Array) -> TypedColumn:
         """The column with more entries, bool[n], that are not there."""
         there = self.is_present(len(absent)) & ~absent
-        return self._replace(validity=Validity(np.packbits(there, bitorder="little"), 0))
+        return self._replace(validity=Validity.of(there))
 
 
 class ListColumn(NamedTuple):
     """n lists: entry i has the elements offsets[i] to offsets[i + 1], all of them there.
 
-    offsets    i64[n + 1]
-    elements   of all lists, end to end
-    validity   as in `TypedColumn`
+    offsets           i64[n + 1]
+    elements          of all lists, end to end
+    validity, nulls   as in `TypedColumn`
     """
 
     offsets: Array
     elements: TypedColumn
     validity: Validity | None = None
+    nulls: Validity | None = None
 
     def is_present(self, n: int) -> Array:
         """bool[n]: which entries are there."""
@@ -86,7 +102,7 @@ class ListColumn(NamedTuple):
     def without(self, absent: Array) -> ListColumn:
         """The column with more entries, bool[n], that are not there."""
         there = self.is_present(len(absent)) & ~absent
-        return self._replace(validity=Validity(np.packbits(there, bitorder="little"), 0))
+        return self._replace(validity=Validity.of(there))
 
 
 class ColumnChunk(NamedTuple):

@@ -50,6 +50,7 @@ from mpi_match.ingest.json.to_codes import (
     flag,
     put,
     put_list,
+    put_null,
     put_number,
     put_text,
 )
@@ -72,7 +73,7 @@ from mpi_match.table.vocabulary import Vocabulary
     _ENTRIES,
 ) = range(12)
 """Places in the table of addresses of events: their columns, and the entry of each name or NOT_FOUND, i64."""
-_IS_NUMBER, _IS_TEXT, _IS_LIST = int(Type.NUMBER), int(Type.STRING), int(Type.LIST)
+_IS_NUMBER, _IS_TEXT, _IS_LIST, _IS_NULL = map(int, (Type.NUMBER, Type.STRING, Type.LIST, Type.NULL))
 _NO_LISTS = ListColumns.concat(())
 
 
@@ -184,6 +185,9 @@ def _encode_row(row: int, events: int, tables: int, work: int) -> int:
         role = load_i64(roles, entry)
         if role == JUDGED:
             return -1
+        if load_u8(values[0], k) == _IS_NULL:
+            put_null(entry, AS_VALUE, tables, work)
+            continue
         if load_u8(values[0], k) != _IS_LIST:
             n = _put_value(events, (*values, k), entry, AS_VALUE, to, n, tables, work)
             continue

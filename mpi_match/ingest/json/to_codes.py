@@ -41,7 +41,10 @@ from mpi_match.ingest.codes.atoms import (
     ATOM_NAMES,
     ATOM_ROOTS,
     ATOMS_FOUND,
+    NO_ATOM,
     NO_STATE,
+    NULL_ATOMS,
+    add_atom,
     begin_row,
     find_atoms,
     found_atom,
@@ -280,6 +283,17 @@ def put_number(
     return n
 
 
+@nested
+def put_null(entry: int, as_: int, tables: int, work: int) -> None:
+    """Add what a null is to the attribute with this entry, which the row does not have then, to the row's atoms; as an
+    element of a list (`as_`) it is nothing."""
+    name = load_i64(constant_i64(tables, NAME_IDS), entry)
+    if name != NOT_FOUND and as_ == AS_VALUE:
+        atom = load_i64(constant_i64(tables, NULL_ATOMS), name)
+        if atom != NO_ATOM:
+            add_atom(load_i64(work, ROW_ATOMS), atom)
+
+
 def named_value_scanner(  # noqa: C901  one branch a type
     reader: TokenReader,
 ) -> Callable[[int, int, int, int, int, int, int, int], tuple[int, int]]:
@@ -337,6 +351,7 @@ def named_value_scanner(  # noqa: C901  one branch a type
             return at, put_number((value, residue), NUMBER_ELEMENT, entry, as_, to, n, tables, work)
         found, at = literal(data, at)
         if found == 2:
+            put_null(entry, as_, tables, work)
             return at, n
         if found < 0 or (role != NO_ROLE and role != ELEMENTS):
             return FLAGGED_LINE, n

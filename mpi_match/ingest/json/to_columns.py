@@ -69,7 +69,7 @@ from mpi_match.model import RESIDUE_MASK, Type
 N_LISTS, N_ELEMENTS, LACKING, SCANNED_TO_BYTE, N_COLUMN_COUNTS = range(N_COUNTS, N_COUNTS + 5)
 """Further counts: lists, elements; the pool without room, or NOT_FOUND; where the next line begins."""
 NAMES_POOL, STRINGS_POOL = range(2)
-_NULL, _NUMBER, _STRING, _BOOLEAN, _LIST = map(int, (Type.ANY, Type.NUMBER, Type.STRING, Type.BOOLEAN, Type.LIST))
+_NOTHING, _NUMBER, _STRING, _BOOLEAN, _LIST, _NULL = map(int, Type)
 
 
 @nested
@@ -84,14 +84,14 @@ def _numbered(pool: int, source: int, start: int, stop: int, hash_: np.uint64, w
 @nested
 def _scan_scalar(data: int, at: int, role: int, tables: int, work: int) -> tuple[int, int, float, int]:
     """The value that begins here, no list and no object, of an attribute with a role: where it ends, its type, number and
-    string; _NULL as the type for null and for an id, which is kept."""
+    string; _NOTHING as the type of an id, which is kept."""
     byte = load_u8(data, at)
     if byte == 34:
         at, source, start, stop, hash_ = text_at(data, at, load_i64(work, DECODED))
         if at == FLAGGED_LINE or (role != NO_ROLE and role != ID):
-            return FLAGGED_LINE, _NULL, 0.0, 0
+            return FLAGGED_LINE, _NOTHING, 0.0, 0
         if role == ID:
-            return (at if keep_id(source, start, stop, data, work) else FLAGGED_LINE), _NULL, 0.0, 0
+            return (at if keep_id(source, start, stop, data, work) else FLAGGED_LINE), _NOTHING, 0.0, 0
         string = _numbered(STRINGS_POOL, source, start, stop, hash_, work)
         return (at if string != POOL_FULL else FLAGGED_LINE), _STRING, 0.0, string
     if byte == 45 or 48 <= byte <= 57:
@@ -99,24 +99,24 @@ def _scan_scalar(data: int, at: int, role: int, tables: int, work: int) -> tuple
         at, kind, value = scan_number(data, at, tables)
         if role == ID:
             if kind != INTEGER and kind != LARGE_INTEGER and kind != HUGE_INTEGER:
-                return FLAGGED_LINE, _NULL, 0.0, 0
+                return FLAGGED_LINE, _NOTHING, 0.0, 0
             is_zero = kind == INTEGER and value == 0.0  # also as -0
             keep_id(data, at - 1 if is_zero else start, at, data, work)
-            return at, _NULL, 0.0, 0
+            return at, _NOTHING, 0.0, 0
         if kind in (NOT_READ, HUGE_INTEGER):
-            return FLAGGED_LINE, _NULL, 0.0, 0
+            return FLAGGED_LINE, _NOTHING, 0.0, 0
         residue = int(residue_at(data, start, at, value)) if kind == LARGE_INTEGER else 0
         if role != NO_ROLE:
             if residue != 0:
-                return FLAGGED_LINE, _NULL, 0.0, 0
+                return FLAGGED_LINE, _NOTHING, 0.0, 0
             row = load_i64(load_i64(work, SCAN_COUNTS), ROWS)
             store_f64(load_i64(work, ROW_LOCATIONS), 2 * row + (0 if role == X else 1), value)
         return at, _NUMBER, value, residue & RESIDUE_MASK
     found, at = literal(data, at)
     if found == 2:
-        return at, _NULL, 0.0, 0
+        return at, _NULL if role != ID else _NOTHING, 0.0, 0
     if found < 0 or role != NO_ROLE:
-        return FLAGGED_LINE, _NULL, 0.0, 0
+        return FLAGGED_LINE, _NOTHING, 0.0, 0
     return at, _BOOLEAN, np.float64(found), 0
 
 
@@ -168,7 +168,7 @@ def _scan_attribute(
         at, type_, number, string = _scan_scalar(data, at, role, tables, work)
     if at == FLAGGED_LINE:
         return FLAGGED_LINE, 0, 0
-    if type_ != _NULL:
+    if type_ != _NOTHING:
         number_of_name = _numbered(NAMES_POOL, source, start, stop, hash_, work)
         if number_of_name == POOL_FULL:
             return FLAGGED_LINE, 0, 0

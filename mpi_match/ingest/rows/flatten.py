@@ -42,12 +42,13 @@ class Repeating(dict[str, Any]):
 class Names:
     """The names of attributes that count.
 
-    names   frozenset of the names
-    above   frozenset of the names of objects and lists that may hold some of them: a name up to each of its points
+    names      frozenset of the names
+    presence   frozenset of those of which constraints only ask if they are there
+    above      frozenset of the names of objects and lists that may hold some of them: a name up to each of its points
     """
 
-    def __init__(self, names: Iterable[str]) -> None:
-        self.names = frozenset(names)
+    def __init__(self, names: Iterable[str], presence: Iterable[str] = ()) -> None:
+        self.names, self.presence = frozenset(names), frozenset(presence)
         self.above = frozenset(name[:at] for name in self.names for at, char in enumerate(name) if char == ".")
 
 

@@ -47,6 +47,7 @@ from mpi_match.model import (
     Event,
     Filter,
     ModelError,
+    Time,
     Type,
     Unread,
     area,
@@ -422,7 +423,7 @@ def names_of(vocabulary: Vocabulary, form: EventForm) -> Names:
     """The names that count for a table with this vocabulary, made once as long as it lives."""
     made = _NAMES.setdefault(vocabulary, {})
     if form not in made:
-        made[form] = Names((*vocabulary.attribute_names, *form.names))
+        made[form] = Names((*vocabulary.attribute_names, *form.names), vocabulary.presence_names - {*form.names})
     return made[form]
 
 
@@ -440,10 +441,13 @@ def event_of_row(row: Any, form: EventForm = PLAIN, names: Names | None = None, 
     attributes: dict[str, Attribute] = {}
     id_ = found.pop(form.id, None) if form.id is not None else None
     for name, raw in found.items():
-        if raw is None or name in left_out or (type(raw) not in _PLAIN and is_null(raw)):
+        if name in left_out:
             continue
         try:
-            attributes[name] = attribute_of(raw)
+            value = attribute_of(raw)
+            if isinstance(value, Time) and names is not None:
+                value = _presence_of_time(name, value, counting)
+            attributes[name] = value
         except ModelError as error:
             left_out[name] = f"attribute {name!r}: {error}"
     for name, reason in left_out.items():
@@ -454,6 +458,15 @@ def event_of_row(row: Any, form: EventForm = PLAIN, names: Names | None = None, 
     return made._replace(attributes=attributes, left_out=left_out or None)
 
 
+def _presence_of_time(name: str, time: Attribute, names: Names) -> Attribute:
+    """What stands for a native time of whose name constraints only ask if it is there: an empty list, which satisfies
+    `exists` and nothing else.  Raises ModelError for another name.
+    """
+    if name in names.presence:
+        return ()
+    raise ModelError(f"a native time satisfies only 'exists', found {describe(time)}; send its text, or a number")
+
+
 def event_judge(form: EventForm, required: Iterable[str]) -> Callable[[Any], Event]:
     """The judge of rows that finds all attributes, and refuses rows of which a `required` one cannot be read."""
     return partial(event_of_passed, form=form, names=Names((*required, *form.names)), every=True)
@@ -461,9 +474,9 @@ def event_judge(form: EventForm, required: Iterable[str]) -> Callable[[Any], Eve
 
 def _location_in(attributes: Mapping[str, Attribute], names: tuple[str, str]) -> list[Attribute] | None:
     """The two coordinates; None without them.  Raises ModelError for one alone."""
-    point = [attributes[name] for name in names if name in attributes]
+    point = [attributes[name] for name in names if attributes.get(name) is not None]
     if len(point) == 1:
-        missing = names[names[0] in attributes]
+        missing = names[attributes.get(names[0]) is not None]
         raise ModelError(f"the location needs both {names[0]!r} and {names[1]!r}; {missing!r} is absent")
     return point or None
 
@@ -481,10 +494,6 @@ def event_of_passed(row: Any, form: EventForm = PLAIN, names: Names | None = Non
     if isinstance(row, str):
         row = row.encode(errors="surrogatepass")
     return event_of_row(parse_json(trimmed(row)) if isinstance(row, bytes) else row, form, names, every=every)
-
-
-_PLAIN = {str, int, float, bool}
-"""Types of nearly all values; none of them is null."""
 
 
 def read_lines(paths: Iterable[Path]) -> Iterator[tuple[str, int, bytes]]:

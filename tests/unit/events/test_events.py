@@ -17,7 +17,7 @@ from strategies import events, subscriptions_and_events
 
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
-from mpi_match.model import LISTS, Constraint, Event, Filter, Op, make_event, make_filter, satisfies
+from mpi_match.model import LISTS, Constraint, Event, Filter, Op, is_satisfied, make_event, make_filter
 from mpi_match.table import vocabulary
 from mpi_match.table.kinds import parts_of
 from mpi_match.table.table import Table
@@ -72,11 +72,15 @@ def assert_codes_say_what_values_say(filters: Sequence[Filter], published: Seque
         if event is None:
             assert not codes
             continue
-        known = {name for name in event.attributes if table.vocabulary.name_id(name.encode()) >= 0}
+        known = {
+            name
+            for name, value in event.attributes.items()
+            if value is not None and table.vocabulary.name_id(name.encode()) >= 0
+        }
         plain = sum(not name.startswith(b"\xff") for name in table.vocabulary.names)
         assert sum(name < plain for name in codes) == len(known)
         for row, item in enumerate(wanted):
-            expected = satisfies(event.attributes.get(item.name), item)
+            expected = is_satisfied(item, event.attributes)
             assert code_satisfies(table, row, codes) == expected, f"{item} on {event.attributes}"
 
 

@@ -29,7 +29,7 @@ from mpi_match.arrays.csr import Array, offsets_of, owners
 from mpi_match.model import Type
 from mpi_match.operators import Form
 from mpi_match.table.constraints import Constraints
-from mpi_match.table.kinds import KIND_SHIFT, forms_of
+from mpi_match.table.kinds import IS_OF_NULLS, KIND_SHIFT, forms_of
 from mpi_match.table.table import Table
 
 BELOW, ABOVE, WITHIN, PRESENT = map(int, (Form.BELOW, Form.ABOVE, Form.WITHIN, Form.EXISTS))
@@ -142,7 +142,7 @@ def selectivity_table(table: Table, rounds: int) -> tuple[Array, Array, Array]:
     constraints, interface = table.constraints, table.filters.interface
     if not rounds:
         return np.zeros(0, np.int64), np.zeros(1, np.int64), np.zeros(0, np.uint32)
-    asks = np.flatnonzero(constraints.form != Form.ABSENT)
+    asks = np.flatnonzero((constraints.form != Form.ABSENT) & ~IS_OF_NULLS[constraints.kind])
     pairs = np.sort(constraints.name_id[asks] << 32 | constraints.filter_id[asks])
     pairs = pairs[_starts(pairs)]
     pairs = pairs >> 32 << 32 | interface[pairs & (2**32 - 1)]  # ascending still: interfaces ascend with filters

@@ -56,9 +56,9 @@ def rows_of(seed: int, n: int = 60) -> tuple[list[dict[str, Any]], Any]:
 
 FILTERS = [
     make_filter(f"{name} {' '.join(map(str, rest))}", [[name, *rest]])
-    for name in PATHS
+    for name in (*PATHS, "s")
     for rest in (
-        *(["exists"], ["absent"], ["has", "a"], ["any >", 1], ["any !=", "b"], ["has", True], ["=", 1]),
+        *(["exists"], ["absent"], ["null"], ["has", "a"], ["any >", 1], ["any !=", "b"], ["has", True], ["=", 1]),
         *(["any <", "b"], ["any not in", ["b"]], ["any contains", "a"], ["any !=", 1]),
     )
 ]

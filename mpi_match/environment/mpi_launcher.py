@@ -78,8 +78,18 @@ def version() -> str:
     try:
         done = subprocess.run([launcher, "--version"], capture_output=True, text=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError) as error:
-        raise LaunchError(f"{launcher} --version failed ({error}); set MPIRUN to a launcher that works") from error
+        raise LaunchError(f"{launcher} --version failed ({error}); {cure_of(launcher)}") from error
     return next((line.strip() for line in done.stdout.splitlines() if any(map(str.isdigit, line))), "unknown")
+
+
+def cure_of(launcher: str) -> str:
+    """What to do about a launcher that fails to start."""
+    directory, path = str(Path(launcher).parent), os.environ.get("PATH", "").split(os.pathsep)
+    if os.sep in launcher and directory not in path:  # Intel MPI's mpirun is a script that looks for its own launcher there
+        return (
+            f"Intel MPI needs its directory in PATH (export PATH={directory}:$PATH); or set MPIRUN to a launcher that works"
+        )
+    return "set MPIRUN to a launcher that works"
 
 
 def is_open_mpi() -> bool:

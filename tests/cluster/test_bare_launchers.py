@@ -44,3 +44,16 @@ def test_the_launch_script_binds_no_rank(inputs: Inputs, tmp_path: Path) -> None
     done = execute([script, "1", *run_command(inputs, tmp_path / "matches.h5")], **own)
     assert done.returncode == 0, done.stderr
     assert "--bind-to" not in done.stderr
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_the_launcher_of_another_mpi_is_one_line_with_the_cure(rank: str, inputs: Inputs, tmp_path: Path) -> None:
+    """MPICH would end the process in MPI_Init, with code 16; Open MPI would be alone."""
+    by_hydra = {"PMI_SIZE": "2", "PMI_RANK": rank}
+    by_mpirun = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": rank, "PMIX_RANK": rank}
+    command = [sys.executable, "-m", "mpi4py", "-m", "mpi_match", "run", *run_command(inputs, tmp_path / "matches.h5")]
+    done = execute(command, **(by_hydra if OPEN_MPI else by_mpirun))
+    assert done.returncode == 5, done.stderr
+    lines = [line for line in done.stderr.splitlines() if line.startswith("mpi-match: ")]
+    name = "Open MPI" if OPEN_MPI else "MPICH"
+    assert [f"start the run with the mpirun of {name}" in line for line in lines] == [True] * (rank == "0"), done.stderr

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mpi_match.cluster.scheduling.dispatcher import Dispatcher
 from mpi_match.cluster.scheduling.instructions import Drop, Emit, GiveUp, Instruction, Load, Quarantine, Send
-from mpi_match.cluster.transport.launcher import LaunchedBy, found_in, singleton_refusal
+from mpi_match.cluster.transport.launcher import LaunchedBy, Library, found_in, mismatch, singleton_refusal
 
 
 def sends(*pairs: tuple[int, int]) -> list[Instruction]:
@@ -442,16 +442,58 @@ def test_the_launch_is_found_in_the_environment(environment: dict[str, str], lau
     assert found_in(environment) == launch
 
 
+OPEN_MPI_5 = Library("Open MPI v5.0.11, package: Open MPI user@localhost Distribution", has_pmix=True)
+OPEN_MPI_4 = Library("Open MPI v4.1.8, package: Debian OpenMPI, ident: 4.1.8", has_pmix=True)
+OF_MPICH = Library("MPICH Version:      5.0.2\nMPICH Release date: Fri Sep 25", has_pmix=False)
+OF_INTEL = Library("Intel(R) MPI Library 2021.18.1 for Linux* OS\n", has_pmix=False)
+BY_MPIRUN = {"OMPI_COMM_WORLD_SIZE": "3", "OMPI_COMM_WORLD_RANK": "0", "PMIX_RANK": "0"}
+BY_HYDRA = {"PMI_SIZE": "4", "PMI_RANK": "2"}
+BY_HYDRA_IN_A_JOB = {**BY_HYDRA, "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1"}
+
+
 @pytest.mark.parametrize(
-    ("launch", "cure"),
+    ("environment", "library", "cure"),
     [
-        (LaunchedBy("srun", 4, 2), "srun --mpi=pmix"),
-        (LaunchedBy("mpirun", 3, 0), "the one beside this Python"),
-        (LaunchedBy("mpiexec", 2, 0), "the one beside this Python"),
-        (LaunchedBy("mpirun", 1, 0), None),
-        (LaunchedBy("a PMIx launcher", None, 0), None),
+        (SLURM_STEP, OPEN_MPI_5, "use srun --mpi=pmix, or mpirun inside"),
+        (SLURM_STEP, OF_MPICH, "use srun --mpi=pmi2, or mpirun inside"),
+        ({**SLURM_STEP, **BY_HYDRA}, OPEN_MPI_4, "use srun --mpi=pmix, or mpirun inside"),
+        (BY_HYDRA_IN_A_JOB, OPEN_MPI_4, "start the run with the mpirun of Open MPI"),
+        (BY_MPIRUN, OF_INTEL, "start the run with the mpirun of Intel MPI"),
+        (BY_HYDRA, OPEN_MPI_4, "start the run with the mpirun of Open MPI"),
+        ({"OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_RANK": "0"}, OPEN_MPI_5, None),
+        ({"PMIX_RANK": "0"}, OPEN_MPI_5, None),
     ],
 )
-def test_a_singleton_is_refused_with_a_remedy(launch: LaunchedBy, cure: str | None) -> None:
-    refusal = singleton_refusal(launch)
+def test_a_singleton_is_refused_with_a_remedy(environment: dict[str, str], library: Library, cure: str | None) -> None:
+    launch = found_in(environment)
+    assert launch is not None
+    refusal = singleton_refusal(launch, library, environment)
+    assert (refusal is None) if cure is None else (refusal is not None and cure in refusal)
+
+
+@pytest.mark.parametrize(
+    ("environment", "library", "cure"),
+    [
+        (BY_MPIRUN, OPEN_MPI_5, None),
+        (BY_MPIRUN, OPEN_MPI_4, None),
+        (BY_MPIRUN, OF_MPICH, "start the run with the mpirun of MPICH"),
+        (BY_MPIRUN, OF_INTEL, "start the run with the mpirun of Intel MPI"),
+        (BY_MPIRUN, OF_MPICH._replace(has_pmix=True), None),
+        (BY_HYDRA, OF_MPICH, None),
+        (BY_HYDRA, OF_INTEL, None),
+        (BY_HYDRA, OPEN_MPI_4, None),
+        (BY_HYDRA, OPEN_MPI_5, "start the run with the mpirun of Open MPI"),
+        ({**SLURM_STEP, **BY_HYDRA}, OF_MPICH, None),
+        ({**SLURM_STEP, **BY_HYDRA}, OPEN_MPI_5, "use srun --mpi=pmix"),
+        ({**SLURM_STEP, "PMIX_RANK": "2"}, OPEN_MPI_5, None),
+        ({**SLURM_STEP, "PMIX_RANK": "2"}, OF_MPICH, "use srun --mpi=pmi2"),
+        (SLURM_STEP, OPEN_MPI_5, None),
+    ],
+)
+def test_a_library_that_cannot_start_under_the_launcher_is_refused_before_it_does(
+    environment: dict[str, str], library: Library, cure: str | None
+) -> None:
+    launch = found_in(environment)
+    assert launch is not None
+    refusal = mismatch(launch, library, environment)
     assert (refusal is None) if cure is None else (refusal is not None and cure in refusal)

@@ -277,8 +277,21 @@ def test_srun_with_the_pmi_of_another_mpi_is_refused(cluster: SlurmCluster, inpu
     refused = [line for line in done.stderr.splitlines() if not line.startswith("srun: ")]
     assert refused == [
         "srun started 3 processes, but each finds itself alone (MPI world size 1): "
-        "use srun --mpi=pmix (Open MPI), srun --mpi=pmi2 (MPICH), or mpirun inside the allocation"
+        f"mpi4py has loaded {'Open MPI' if OPEN_MPI else 'MPICH'}: use srun --mpi={PMI}, or mpirun inside the allocation"
     ]
+
+
+def test_srun_with_pmi_2_and_open_mpi_is_refused(cluster: SlurmCluster, inputs: Inputs, tmp_path: Path) -> None:
+    """With it srun sets the variables of MPICH's mpiexec, which is not to blame."""
+    if not OPEN_MPI:
+        pytest.skip("MPICH speaks PMI-2")
+    output = tmp_path / "matches.h5"
+    words = ("run", "--table", inputs.table, "--events", inputs.events, "-o", output, "--engine", "counting")
+    done = cluster.run("srun", "-n", 3, "-N", 3, "--mpi=pmi2", sys.executable, "-m", "mpi4py", "-m", "mpi_match", *words)
+    assert (done.returncode, output.exists()) == (5, False)
+    refused = [line for line in done.stderr.splitlines() if line.startswith("mpi-match: ")]
+    assert len(refused) == 1, done.stderr
+    assert refused[0].endswith("mpi4py has loaded Open MPI: use srun --mpi=pmix, or mpirun inside the allocation")
 
 
 def test_a_gpu_for_each_task(cluster: SlurmCluster, inputs: Inputs, tmp_path: Path) -> None:

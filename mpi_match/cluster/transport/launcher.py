@@ -11,7 +11,10 @@ not launched ranks.
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 from mpi_match.environment.mpi_launcher import RANK_VARIABLES
@@ -38,17 +41,64 @@ def found_in(environment: Mapping[str, str]) -> LaunchedBy | None:
     return None
 
 
-def singleton_refusal(launch: LaunchedBy) -> str | None:
+class Library(NamedTuple):
+    """The MPI library that mpi4py has loaded: its own description, and whether it can speak PMIx."""
+
+    description: str
+    has_pmix: bool
+
+    @property
+    def name(self) -> str:
+        """The name of the MPI, such as "Open MPI"."""
+        return next((name for words, name in _LIBRARIES.items() if words in self.description), "another MPI")
+
+
+_LIBRARIES = {"Open MPI": "Open MPI", "Intel(R) MPI": "Intel MPI", "MVAPICH": "MVAPICH", "MPICH": "MPICH"}
+_NEEDS_PMIX = re.compile(r"Open MPI v(?:[5-9]|\d\d)\.")
+"""Open MPI 4 may have been built with PMI-2."""
+
+
+def mismatch(launch: LaunchedBy, library: Library, environment: Mapping[str, str]) -> str | None:
+    """The error message when this library does not start under this launcher; None when it may.
+
+    MPICH ends the process in MPI_Init when it finds PMIx and was built without; Open MPI 5 knows nothing else.
+    """
+    by_srun = _by_srun(launch, environment)
+    pmix, pmi = "PMIX_RANK" in environment, "PMI_RANK" in environment
+    if (pmix or launch.by == "mpirun") and library.name != "Open MPI" and not library.has_pmix:
+        return _wrong_launcher(library, by_srun, "Open MPI's mpirun")
+    if pmi and not pmix and _NEEDS_PMIX.match(library.description):
+        return _wrong_launcher(library, by_srun, "the launcher of MPICH or Intel MPI")
+    return None
+
+
+def singleton_refusal(launch: LaunchedBy, library: Library, environment: Mapping[str, str]) -> str | None:
     """The error message when MPI has a world of one rank although `launch` has several; None when there is no error."""
     if launch.size is None or launch.size == 1:
         return None
-    other = "and the MPI library of mpi4py are not of one installation; use the one beside this Python"
-    cure = {
-        "srun": "use srun --mpi=pmix (Open MPI), srun --mpi=pmi2 (MPICH), or mpirun inside the allocation",
-        "mpirun": f"this mpirun {other}",
-        "mpiexec": f"this mpiexec {other}",
-    }[launch.by]
-    return f"{launch.by} started {launch.size} processes, but each finds itself alone (MPI world size 1): {cure}"
+    by_srun = _by_srun(launch, environment)
+    cure = _wrong_launcher(library, by_srun, f"the {launch.by} of another installation")
+    by = "srun" if by_srun else launch.by
+    return f"{by} started {launch.size} processes, but each finds itself alone (MPI world size 1): {cure}"
+
+
+def _wrong_launcher(library: Library, by_srun: bool, what: str) -> str:
+    """What is wrong and its cure: the PMI that srun must speak, or the launcher that is the library's."""
+    if by_srun:
+        pmi = "pmix" if library.name == "Open MPI" else "pmi2"
+        return f"mpi4py has loaded {library.name}: use srun --mpi={pmi}, or mpirun inside the allocation"
+    beside = Path(sys.executable).with_name("mpirun")
+    where = f" ({beside})" if beside.exists() else ""
+    return (
+        f"this is {what}, and mpi4py has loaded {library.name}: start the run with the mpirun of {library.name}{where}, "
+        "or use a Python whose mpi4py loads the launcher's MPI"
+    )
+
+
+def _by_srun(launch: LaunchedBy, environment: Mapping[str, str]) -> bool:
+    """Is srun the launcher?  With PMI-2 it sets the variables of mpiexec, which itself uses srun to reach other hosts."""
+    numbers = tuple(_number(environment.get(name)) for name in ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID"))
+    return launch.by != "mpirun" and _is_step(environment) and numbers == (launch.size, launch.rank)
 
 
 def survives_deaths(environment: Mapping[str, str]) -> bool:

@@ -52,6 +52,6 @@ def test_some_points_of_one_are_run(tmp_path: Path) -> None:
     ], "in the place of the one with more"
     assert "\n0.5" in shown.stdout, "what the directory had before"
     refused = mpi_match("experiment", "run", "ccm-figure-11", *quick, "--only", "string_share=0.3", code=2)
-    assert "no experiment of these has a point string_share=0.3" in refused.stderr
+    assert "no selected experiment has a point string_share=0.3" in refused.stderr
     refused = mpi_match("experiment", "run", "ccm-figure-11", *quick, "--engine", "betree", code=2)
-    assert "no experiment of these measures the engine 'betree'; they have: ccm, keyed, keyed_cuda, sff" in refused.stderr
+    assert "no selected experiment measures the engine 'betree'; they have: ccm, keyed, keyed_cuda, sff" in refused.stderr

@@ -38,7 +38,7 @@ def test_a_sweep_is_measured_drawn_resumed_and_compared(tmp_path: Path) -> None:
     if plotted:
         mpi_match("plot", results, "--x", "names", "--by", "engine", "-o", tmp_path / "again.svg")
         assert "<!-- counting -->" in (tmp_path / "again.svg").read_text()
-        assert "over a parameter: --x KEY" in mpi_match("plot", results, code=2).stderr
+        assert "need --x KEY, the parameter of the x axis" in mpi_match("plot", results, code=2).stderr
 
 
 def test_parameters_are_listed_for_some_scenarios_and_for_all() -> None:
@@ -51,12 +51,12 @@ def test_parameters_are_listed_for_some_scenarios_and_for_all() -> None:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["--vary", "names"], "'names' is no KEY=VALUE,..."),
+        (["--vary", "names"], "'names' is not of the form KEY=VALUE,..."),
         (["--vary", "names=2"], "3 to 5 constraints of a filter do not fit 2 distinct names"),
         (["--param", "names"], "'names' is no KEY=VALUE"),
-        (["--param", "surnames=3"], "nothing here is called 'surnames'"),
-        (["--beside", "a"], "'a' is no NAME=COMMAND"),
-        (["--beside", "counting=true"], "'counting' stands for two matchers"),
+        (["--param", "surnames=3"], "unknown key 'surnames'"),
+        (["--beside", "a"], "'a' is not of the form NAME=COMMAND"),
+        (["--beside", "counting=true"], "'counting' names two matchers"),
         (["--resume"], "--resume needs the file of earlier results: -o FILE"),
         (["--engine", "counting"], "an engine stands twice in counting,reference,counting"),
         (["--scaling", "1", "--vary", "names=10", "--seeds", "2"], "--vary, --seeds cannot be used with --scaling"),
@@ -119,8 +119,8 @@ def test_own_files_are_measured_and_judged(own_files: Path, tmp_path: Path) -> N
         (["ccm", "--table", "t.h5", "--events", "e.h5"], "--table takes the place of a SCENARIO: leave out ccm"),
         (["--table", "t.h5", "--events", "5"], "--table needs the file of events"),
         (["--table", "t.h5", "--events", "e.h5", "--seeds", "2"], "--seeds cannot be used with --table"),
-        (["--table", "t.h5", "--events", "e.h5", "--scaling", "1"], "--scaling is of a SCENARIO, not of files"),
-        (["ccm", "--events", "e.h5"], "'e.h5' is no number of events; a file of them needs --table"),
+        (["--table", "t.h5", "--events", "e.h5", "--scaling", "1"], "--scaling needs a SCENARIO, not files"),
+        (["ccm", "--events", "e.h5"], "'e.h5' is not a number of events; a file of events needs --table"),
         (["ccm", "--id", "key"], "--id cannot be used without --table"),
         (["ccm", "--events", "0"], "0 is not in the range x>=1"),
     ],

@@ -1,4 +1,4 @@
-"""Does an event match a filter?  Constraint by constraint, in compiled code, for engines that find candidates otherwise.
+"""Checks candidates constraint by constraint, in compiled code, for engines that find them in their own way.
 
 The arrays that it reads have the first numbers of an engine's table of pointers (`candidate_arrays`); filters are in the
 engine's own order.
@@ -39,11 +39,11 @@ from mpi_match.table.kinds import KIND_SHIFT, OP_MASK
 ) = range(8)
 N_CANDIDATE_ARRAYS = 8
 OF_TABLE = (CANDIDATE_CIRCLES, CANDIDATE_SET_OFFSETS, CANDIDATE_SET_CODES)
-"""Those that the table has too."""
+"""The arrays that belong to the table."""
 NO_CODE = -1
-"""The code of a name that the event does not have."""
+"""The code of a name that the event lacks."""
 NO_INTERVAL = LISTED | 1 << UNEQUAL | 1 << ABSENT
-"""Operators, as a set of bits, whose constraints are not satisfied by the codes from `lo` to `hi`."""
+"""Forms, as a set of bits, whose constraints are not plain intervals from `lo` to `hi`."""
 
 
 def candidate_arrays(filter_rows: FilterRows, order: Array, circle: Array, circles: Array) -> dict[int, tuple[Array, Any]]:
@@ -65,7 +65,7 @@ def candidate_arrays(filter_rows: FilterRows, order: Array, circle: Array, circl
 
 
 def candidate_scratch(n_names: int) -> dict[int, tuple[Array, Any]]:
-    """The array that a match writes, likewise, for so many names and atoms."""
+    """The array that a match writes, by number, for `n` names and atoms."""
     return {CANDIDATE_CODE_OF: (np.full(n_names, NO_CODE, np.int64), np.int64)}
 
 
@@ -89,7 +89,7 @@ def forget_codes(names: Any, table: Any) -> Any:
 
 @nested
 def _satisfies(code: Any, record: Any, table: Any) -> Any:
-    """Does a code satisfy a constraint that is no plain interval?"""
+    """Returns whether a code satisfies a constraint that is not a plain interval."""
     kind, name = np.int64(record[ROW_KIND]), np.int64(record[ROW_NAME])
     form = kind & OP_MASK
     if form == ABSENT or code == NO_CODE:
@@ -109,9 +109,9 @@ def _satisfies(code: Any, record: Any, table: Any) -> Any:
 
 @nested
 def is_match(f: Any, event: Any, table: Any) -> Any:
-    """Does the event whose codes are noted satisfy every constraint of filter f, and lie in its area?
+    """Returns whether the event with the noted codes satisfies every constraint of filter f and lies in its area.
 
-    It stops at the first that it does not.
+    Stops at the first unsatisfied constraint.
     """
     offsets, records = line(table, CANDIDATE_OFFSETS, np.int64), rows(table, CANDIDATE_RECORDS, np.uint32)
     code_of = line(table, CANDIDATE_CODE_OF, np.int64)

@@ -3,8 +3,8 @@
     attribute (event, name, code)          ┐ join on the name, the code   ──►  group by event and filter:  ──►  interfaces
     rule (name, lo, hi, filter, weight)    ┘ within the interval               the weights that it needs
 
-What a person would write who has a database and no matcher: an interval of codes is a row (`!=` and `not in` are the
-intervals between), `absent` a row that spoils the sum.  Filters with areas are joined by these first, then with their rules.
+This is the obvious query without a matcher: an interval of codes is a row (`!=` and `not in` are the intervals between their
+operands), and `absent` is a row that spoils the sum.  Filters with areas are joined by these first, then with their rules.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ except ImportError as error:
     raise EngineError(f"engine 'duckdb' needs the package duckdb ({error}): pip install 'mpi-match[bench]'") from error
 
 QUERIED_AT_ONCE = 4096
-"""Events of one query: it keeps a row for each pair of an event and a filter with a satisfied constraint."""
+"""Number of events in one query, which keeps a row for each pair of event and filter with a satisfied constraint."""
 SPOILS = -(2**40)
-"""Weight of an `absent` whose name is there."""
+"""Weight of an `absent` constraint whose name is present."""
 _LOADED = """
 create table filter as select * from filters where not has_area;
 create table located as select * from filters where has_area;
@@ -80,7 +80,7 @@ with near as (
 select distinct n.event as event, n.{answer} as id
 from near n left join hit using (event, filter) where coalesce(hit.satisfied, 0) = n.need
 """
-"""Filters without an area, and those with one; a filter that needs nothing matches unless a name spoils it."""
+"""Filters without an area, and those with one; a filter that needs no weight matches unless a name spoils it."""
 
 
 class DuckDb(Engine):
@@ -150,7 +150,7 @@ class DuckDb(Engine):
 
 
 class _Connection(Scratch):
-    """A connection to the database, which sees the events that it registers, and no others."""
+    """A connection to the database, which sees only the events that it registers."""
 
     def __init__(self, connection: Any) -> None:
         super().__init__()
@@ -162,7 +162,7 @@ def _put(connection: Any, name: str, columns: dict[str, Array]) -> None:
 
 
 def _rules(rows: FilterRows, filter_id: Array) -> dict[str, Array]:
-    """The columns of `rule`: intervals of codes, i64, and what each counts for its filter."""
+    """The columns of `rule`: intervals of codes, i64, and the weight of each for its filter."""
     name, lo, hi, kind = (rows.records[:, k].astype(np.int64) for k in (ROW_NAME, ROW_LO, ROW_HI, ROW_KIND))
     form, type_ = kind & OP_MASK, kind >> KIND_SHIFT
     plain = np.flatnonzero(~np.isin(form, (UNEQUAL, IN_LIST, OUT_OF_LIST, ABSENT)))

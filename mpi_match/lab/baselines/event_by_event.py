@@ -1,7 +1,7 @@
 """Engines whose compiled code matches one event after the other, on the calling thread, as the published baselines do.
 
-The code finds pairs (event, id), u64 `event << 32 | id`, in any order within an event.  It counts all of them and stores
-those that there is room for; an event whose pairs did not all fit is the first of the next call, which has more room.
+The code finds pairs (event, id), u64 `event << 32 | id`, in any order within an event.  It counts all pairs and stores as
+many as fit; the next call has more room and begins with the first event whose pairs did not fit.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from mpi_match.matches.matches import Matches
 from mpi_match.table.table import Table
 
 NEXT_EVENT, PAIRS_BEFORE, PAIRS_COUNTED = range(3)
-"""Words of the progress i64[3]: the first event that is not matched, pairs of those before it, and with its own."""
+"""Words of the progress i64[3]: the first unmatched event, the number of pairs before it, and that number with its own
+pairs."""
 FIRST_PAIRS = 1024
-"""Pairs that there is room for at first."""
+"""Initial room, in pairs."""
 _ID = np.uint64(2**32 - 1)
 _NOWHERE = np.full((1, 2), np.nan)
 
@@ -54,7 +55,7 @@ class EncodedEvents(NamedTuple):
 
 @nested
 def event_at(events: Any, number: Any) -> Any:
-    """Attributes of an event, and the number, x and y that it has."""
+    """The attributes of an event, with its number, x and y."""
     bounds, attributes, location, _ = events
     place = min(number, len(location) - 1)
     return attributes[bounds[number] : bounds[number + 1]], (number, location[place, 0], location[place, 1])
@@ -62,7 +63,8 @@ def event_at(events: Any, number: Any) -> Any:
 
 @nested
 def is_in_area(f: Any, event: Any, circle: Any, circles: Any) -> Any:
-    """Is an event in the area of filter f, or has the filter none?  `circle` and `circles` are `areas_of`."""
+    """Returns whether an event is in the area of filter f, or the filter has none.  `circle` and `circles` are from
+    `areas_of`."""
     if len(circle) == 0 or circle[f] < 0:
         return True
     c, (_, x, y) = circle[f], event
@@ -78,19 +80,19 @@ def note(event: Any, id_: Any, progress: Any, pairs: Any) -> Any:
 
 
 def areas_of(table: Table) -> tuple[Array, Array]:
-    """The circle of each filter, i32[n_filters] (-1: none; empty where no filter has one), and the circles f64[k, 3]."""
+    """The circle of each filter, i32[n_filters] (-1: none; empty if no filter has one), and the circles f64[k, 3]."""
     circle = np.full(table.n_filters if table.has_areas else 0, -1, np.int32)
     circle[table.filters.area_filter] = np.arange(len(table.filters.area))
     return circle, table.filters.area
 
 
 class EventScratch(Scratch):
-    """What a match works in.
+    """The scratch arrays of a match.
 
     progress   i64[3], see above
     pairs      u64, room for the pairs that are found
     state      i64, words of the engine's own
-    bound      all arrays of the engine, with those that only this match writes
+    bound      all arrays of the engine, and those that only this match writes
     """
 
     bound: PointerTable
@@ -119,14 +121,14 @@ class EventByEvent(Engine):
         self._table, self.options = table, dict(options)
 
     def bind(self, arrays: Mapping[int, tuple[Array, Any]], shared: tuple[int, ...]) -> None:
-        """The arrays that matches read, each by its number and with its type; called once, when all else is ready."""
+        """Set the arrays that matches read, by number, each with its type; called once, at the end of the constructor."""
         self._arrays = dict(arrays)
         self._nbytes = sum(array.nbytes for k, (array, _) in arrays.items() if k not in shared)
         self._sharing = ScratchSets(self, EventByEvent._bound_scratch)
 
     @abstractmethod
     def new_scratch(self) -> tuple[EventScratch, dict[int, tuple[Array, Any]]]:
-        """Scratch, and the arrays that a match writes, as `bind` takes those that it reads."""
+        """New scratch, and the arrays that a match writes, in the form that `bind` takes."""
 
     def _bound_scratch(self) -> EventScratch:
         scratch, own = self.new_scratch()

@@ -50,7 +50,7 @@ class Beside(NamedTuple):
         """Read `NAME=COMMAND`.  Raises ValueError."""
         name, equals, command = text.partition("=")
         if not name or not equals or not shlex.split(command):
-            raise ValueError(f"{text!r} is no NAME=COMMAND")
+            raise ValueError(f"{text!r} is not of the form NAME=COMMAND")
         return cls(name, command, limit_s)
 
 

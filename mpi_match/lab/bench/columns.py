@@ -24,7 +24,7 @@ def write_columns(records: Sequence[Result], path: Path) -> None:
     Raises StorageError without results, ImportError for Parquet without pyarrow, OSError.
     """
     if not records:
-        raise StorageError("there are no results to write")
+        raise StorageError("no results to write")
     rows = [dict(_flat(record)) for record in records]
     names = list(dict.fromkeys(name for row in rows for name in row))
     with atomic_write(path) as temporary:

@@ -24,7 +24,7 @@ def comparison_table(old: Sequence[Result], new: Sequence[Result]) -> tuple[str,
     before, after = _groups(old), _groups(new)
     common = [key for key in before if key in after]
     if not common:
-        raise StorageError("the files have no result in common: other scenarios, parameters, engines or numbers of events")
+        raise StorageError("the files share no result: scenarios, parameters, engines or numbers of events differ")
     cells = []
     for key in common:
         was, now = (_rate(group[key]) for group in (before, after))

@@ -361,7 +361,7 @@ def _judged(workload: Workload, judge: str, numbers: list[int]) -> list[list[str
 def _move(workload: Workload, contenders: Sequence[Contender], options: BenchOptions) -> None:
     """Measure moves of interfaces in the engines that take them, then check their answers on all events."""
     if workload.moves is None:
-        raise OptionError(f"nothing moves in {workload.name}: its filters have no areas, or its moves are not known")
+        raise OptionError(f"{workload.name} has no moves: its filters have no areas, or it is read from files")
     table, few, more = workload.table, workload.moves(options.moves, 2), workload.moves(options.moves, 3)
     one_by_one, at_once = changes_of(few, table), changes_of(more, table)
     able = []

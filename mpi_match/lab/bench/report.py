@@ -170,7 +170,7 @@ def read_results(paths: Sequence[Path]) -> list[list[Result]]:
     """
     files = [file for each in paths for file in (sorted(each.glob("*.jsonl")) if each.is_dir() else [each])]
     if not files:
-        raise StorageError(f"{paths[0]}: no files of results (.jsonl) in it")
+        raise StorageError(f"{paths[0]}: the directory has no files of results (.jsonl)")
     return [read_json(file) for file in files]
 
 

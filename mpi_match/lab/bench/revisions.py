@@ -53,7 +53,7 @@ def _copied(repository: Path, revision: str, root: Path) -> Path:
     with tarfile.open(fileobj=io.BytesIO(_git(repository, revision, "archive", revision))) as archive:
         archive.extractall(root, filter="data")
     if not (root / "mpi_match").is_dir():
-        raise RevisionError(f"{revision}: is no revision of mpi-match")
+        raise RevisionError(f"{revision}: is not a revision of mpi-match")
     return root
 
 

@@ -57,14 +57,14 @@ class Axis(NamedTuple):
             if found := _SPAN.fullmatch(each):
                 first, last, step = int(found[1]), int(found[2]), int(found[3] or 1)
                 if step < 1 or not first <= last < first + step * MAX_VALUES:
-                    raise OptionError(f"{each!r} in {text!r} is no range with 1 to {MAX_VALUES:,} values")
+                    raise OptionError(f"{each!r} in {text!r} is not a range of 1 to {MAX_VALUES:,} values")
                 values += map(str, range(first, last + 1, step))
             else:
                 values.append(each)
         if not key or not equals or not all(values):
-            raise OptionError(f"{text!r} is no KEY=VALUE,... such as names=10,20,50 or constraints=1..9")
+            raise OptionError(f"{text!r} is not of the form KEY=VALUE,... such as names=10,20,50 or constraints=1..9")
         if len(set(values)) < len(values):
-            raise OptionError(f"a value stands twice in {text!r}")
+            raise OptionError(f"a value is repeated in {text!r}")
         return cls(key, tuple(values))
 
 
@@ -107,7 +107,7 @@ class Sweep:
         for point in points:
             check_options(self.engines, point.options.engine_options, measured=True)
             if point.options.moves and not getattr(point.scenario, "area", 0):
-                raise OptionError(f"{self.name} has no areas that could move")
+                raise OptionError(f"{self.name} has no areas to move")
         return points
 
     @property
@@ -135,7 +135,7 @@ class Sweep:
         for key in of_engines:
             if "." not in key and not any(key in read_options(name, {}) for name in self.engines if name != "auto"):
                 raise OptionError(
-                    f"nothing here is called {key!r}. Of {self.name}: {', '.join(sorted(own)) or 'no parameters'}; "
+                    f"unknown key {key!r}. Keys of {self.name}: {', '.join(sorted(own)) or 'no parameters'}; "
                     f"of the measurement: {', '.join(RUN_KEYS)}; of engines, `mpi-match engines` lists them"
                 )
 

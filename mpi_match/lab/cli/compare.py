@@ -1,4 +1,4 @@
-"""`compare`: results, old and new: of two files, or of two revisions that are measured here."""
+"""`compare`: results of two files, or of two revisions that are measured here."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from mpi_match.cli.terminal import say
 @click.argument("old")
 @click.argument("new")
 @click.argument("words", metavar="[-- BENCH ARGUMENT...]", nargs=-1)
-@click.option("--rounds", type=click.IntRange(1), default=5, help="Times that each of two revisions is measured, by turns.")
+@click.option("--rounds", type=click.IntRange(1), default=5, help="Rounds of measurement of two revisions, by turns.")
 def compare(old: str, new: str, words: tuple[str, ...], rounds: int) -> None:
     """Compare the results of `bench` in NEW with those in OLD, files or directories: better, worse, or within the noise.
 
     Results of the same scenario, parameters, engine, options and number of events are compared by their events per second.
-    A difference counts when the intervals of both (all repetitions, or all seeds or rounds) do not overlap.  What was
-    measured once has no interval, and gets no verdict.
+    A difference counts when the intervals of both (all repetitions, or all seeds or rounds) do not overlap.  A single
+    measurement has no interval and gets no verdict.
 
-    With arguments of `bench` behind --, OLD and NEW are revisions of this repository, measured by turns:
+    With arguments of `bench` after --, OLD and NEW are revisions of this repository, measured by turns:
 
         mpi-match compare main~5 main -- ccm --engine keyed --filters 20000
 
@@ -40,4 +40,4 @@ def compare(old: str, new: str, words: tuple[str, ...], rounds: int) -> None:
     table, unmatched = comparison_table(before, after)
     click.echo(table)
     if unmatched:
-        say(f"{unmatched} results are in one of the two only")
+        say(f"{unmatched} results are in only one of the two")

@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from mpi_match.lab.bench.sweep import Axis
 
 
-@click.group("experiment", cls=CliGroup, short_help="Run tables and figures of the five papers.")
+@click.group("experiment", cls=CliGroup, short_help="Reproduce tables and figures of the five papers.")
 def experiment() -> None:
-    """Run the tables and figures of the five papers again, beside what they print."""
+    """Reproduce the tables and figures of the five papers, and compare with the printed values."""
 
 
 @experiment.command("list", short_help="List all experiments.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object with what the papers print.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object with the printed values.")
 def list_(as_json: bool) -> None:
-    """List every table and figure of the five papers, and why some are not run."""
+    """List every table and figure of the five papers, and the reasons why some are not run."""
     from mpi_match.lab.papers.catalog import EXPERIMENTS
     from mpi_match.lab.papers.claims import of_experiment
 
@@ -43,7 +43,7 @@ def list_(as_json: bool) -> None:
 
 
 KEPT_SHARE = 1 / 8
-"""Of the memory, what workloads may take that experiments share."""
+"""Share of the memory that workloads shared by experiments may take."""
 
 
 @experiment.command("run", short_help="Run experiments.")
@@ -55,7 +55,7 @@ KEPT_SHARE = 1 / 8
     "--scale",
     type=click.FloatRange(0, 1, min_open=True),
     default=1.0,
-    help="Share of the paper's filters, of 10 million where it has more; with less than a tenth, fewer events too.",
+    help="Share of the paper's filters, or of 10 million if it has more; below a tenth, fewer events too.",
 )
 @click.option(
     "--only", "only", multiple=True, metavar="KEY=VALUE,...", callback=axes_of, help="Measure only points with these values."
@@ -67,14 +67,14 @@ KEPT_SHARE = 1 / 8
     type=ENGINES,
     metavar="NAME[,NAME...]",
     callback=flat_engines,
-    help="Measure only these engines, without what the experiments have of others.",
+    help="Measure only these engines of the experiments.",
 )
 @click.option(
     "--events",
     type=click.IntRange(1),
-    help="Match so many events at the most; rates and times are of an event, with fewer of them less certain.",
+    help="Most events to match; fewer events make rates and times less certain.",
 )
-@click.option("--seeds", type=click.IntRange(1), default=1, help="Measure each point with so many seeds.")
+@click.option("--seeds", type=click.IntRange(1), default=1, help="Number of seeds for each point.")
 @click.option(
     "--repetitions",
     type=click.IntRange(1),
@@ -82,14 +82,14 @@ KEPT_SHARE = 1 / 8
 )
 @click.option("--format", "ending", type=click.Choice(["svg", "pdf", "png"]), default="svg", help="Form of the figures.")
 def run(names: tuple[str, ...], directory: Path, only: tuple[Axis, ...], ending: str, **how: Any) -> None:
-    """Run the experiments with these NAMEs, those of a system (`ccm`, `clcb`), or `all`.
+    """Run the experiments with these NAMEs, all of a system (`ccm`, `clcb`), or `all`.
 
     Each is measured with the faithful engine, the paper's baselines and our own engines, as far as they run on this machine:
-    an engine on a GPU that is not there is not run and never simulated.  Answers are checked in the same run.  What the
-    directory has already, of this commit and machine, is not measured again; each point is there as soon as it is measured.
-    So what was cut short goes on, and a slow engine may be measured by a command of its own, with fewer events.
+    an engine that needs a missing GPU is skipped, never simulated.  Answers are checked in the same run.  Points that the
+    directory already has, for this commit and machine, are not measured again, and each point is written at once. So an
+    interrupted command can be repeated, and a slow engine can have a command of its own, with fewer events.
 
-    Printed values stand beside measured ones on standard output, those that the directory had before among them.
+    Standard output compares printed and measured values, including those that the directory had before.
     """
     from mpi_match.environment.machine import machine
     from mpi_match.lab.bench.workload import KeptWorkloads
@@ -125,7 +125,7 @@ def _tell(name: str, text: str) -> None:
 
 
 def _chosen(names: tuple[str, ...]) -> list[str]:
-    """The experiments that are meant, in the order of the papers."""
+    """The selected experiments, in the order of the papers."""
     from mpi_match.lab.papers.catalog import EXPERIMENTS, SYSTEMS
 
     for name in names:
@@ -135,7 +135,7 @@ def _chosen(names: tuple[str, ...]) -> list[str]:
 
 
 def _check_points(names: list[str], only: tuple[Axis, ...]) -> None:
-    """Refuse values that none of some experiments has."""
+    """Refuse values that no selected experiment has."""
     from mpi_match.lab.papers.catalog import EXPERIMENTS
     from mpi_match.lab.papers.run import fixed_value
 
@@ -148,18 +148,18 @@ def _check_points(names: list[str], only: tuple[Axis, ...]) -> None:
     for axis in only:
         for value in axis.values:
             if (axis.key, value) not in have:
-                raise click.UsageError(f"no experiment of these has a point {axis.key}={value}")
+                raise click.UsageError(f"no selected experiment has a point {axis.key}={value}")
 
 
 def _check_engines(names: list[str], engines: tuple[str, ...]) -> None:
-    """Refuse engines that none of some experiments measures."""
+    """Refuse engines that no selected experiment measures."""
     from mpi_match.lab.papers.catalog import EXPERIMENTS
 
     have = {engine for name in names for run in EXPERIMENTS[name].runs for engine in run.engines}
     for engine in engines:
         if engine not in have:
             raise click.UsageError(
-                f"no experiment of these measures the engine {engine!r}; they have: {', '.join(sorted(have)) or 'none'}"
+                f"no selected experiment measures the engine {engine!r}; they have: {', '.join(sorted(have)) or 'none'}"
             )
 
 

@@ -13,7 +13,7 @@ from mpi_match.humanize import plural
 from mpi_match.lab.cli.options import SCENARIO
 
 
-@click.command(cls=CliCommand, short_help="Make a workload to play with.")
+@click.command(cls=CliCommand, short_help="Generate a workload of a published scenario.")
 @click.argument("scenario", metavar="SCENARIO", type=SCENARIO)
 @click.option("-o", "--output", "directory", type=FILE, required=True, help="Directory for the files; created if missing.")
 @click.option(
@@ -41,7 +41,7 @@ def generate(
     Writes table.h5 and events.h5 (ready for `run`), or subscriptions.jsonl and events.jsonl (input of `compile`, `match`).
 
         ccm              250,000 filters on 10 interfaces, 1.0 M constraints on numbers (Margara & Cugola, DEBS 2011)
-        ccm-original     the evaluation's own generator, number for number: 250,962 filters, 280 matches in 1,000 events
+        ccm-original     the generator of the evaluation, number for number: 250,962 filters, 280 matches in 1,000 events
         ccm-strings      as published: half of the constraints on strings
         ccm-zipf1        popular and rare names: Zipf's law, exponent 1
         ccm-zipf2        the same, exponent 2
@@ -57,16 +57,16 @@ def generate(
         clcb-area-0.1    areas of 0.1 %
         clcb-area-1      areas of 1 %
         clcb-large       1 M interfaces with 10 filters
-        clcb-hard        every constraint is satisfied by every event, only areas decide
+        clcb-hard        every event satisfies every constraint, only areas decide
         intervals        100,000 filters of 10 intervals of half the values on 20 attributes (Qian et al., INFOCOM 2014)
         intervals-narrow 5 intervals of a tenth of the values
         intervals-large  intervals with 1 M filters
         intervals-normal normal values, popular and rare attributes, events with 10 to 20 of them
         stock            100,000 filters of a popular or rare name, a range of prices and a volume
         packets          10,000 packet rules: prefixes, ports exact, ranged or any, the protocol (after ClassBench, 2005)
-        tagmatch         1 M tag sets of 3 to 7 of 200,000 tags; events have one's and 2 to 4 more (EuroSys 2017)
+        tagmatch         1 M tag sets of 3 to 7 of 200,000 tags; an event has one of them and 2 to 4 more tags (EuroSys 2017)
 
-    Events of the clcb scenarios have locations; in rows of JSON these are the attributes x and y (`--location x,y`).
+    Events of the clcb scenarios have locations: in JSON the attributes x and y (`--location x,y`).
     """
     from mpi_match.lab.workloads.files import write_workload
     from mpi_match.lab.workloads.parameters import with_parameters

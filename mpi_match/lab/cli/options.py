@@ -16,7 +16,7 @@ SCENARIO = NameOf("mpi_match.lab.workloads.scenarios", "SCENARIOS")
 
 
 def axes_of(ctx: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[Axis, ...]:
-    """The values of parameters that are given as KEY=VALUE,...; for options that may be given again."""
+    """The parsed values of a repeatable option KEY=VALUE,..."""
     from mpi_match.lab.bench.sweep import Axis  # loads what measures
 
     try:

@@ -17,10 +17,10 @@ from mpi_match.exit_codes import ExitCode
 @click.argument("files", metavar="FILE...", type=FILE, nargs=-1, required=True)
 @click.option("--x", metavar="KEY", help="Draw results of `bench` over this parameter, such as names or ccm.reset.")
 @click.option(
-    "--by", metavar="KEY,...", help="A line for each combination of these.  [default: the engine, and what else varies]"
+    "--by", metavar="KEY,...", help="A line for each combination of these.  [default: engine, and other varied keys]"
 )
 @click.option(
-    "--y", metavar="QUANTITY", default="events_per_s", help="What is drawn over it, such as us_per_event or build_s."
+    "--y", metavar="QUANTITY", default="events_per_s", help="Quantity to draw over it, such as us_per_event or build_s."
 )
 @click.option(
     "-o", "--output", type=FIGURE_OUT, help="Figure to write (.png, .svg, .pdf).  [default: the first FILE, ending in .png]"
@@ -28,9 +28,9 @@ from mpi_match.exit_codes import ExitCode
 def plot(files: tuple[Path, ...], x: str | None, by: str | None, y: str, output: Path | None) -> None:
     """Draw FILE, which `run --report` wrote: rate and each worker's share over time, with the incidents.
 
-    Of several runs in the file the last one is drawn.
+    If the file has several runs, the last one is drawn.
 
-    With --x, draw what `bench` wrote into all FILEs: a quantity over a parameter, medians and intervals.
+    With --x, draw the results of `bench` in all FILEs: a quantity over a parameter, medians and intervals.
 
         mpi-match plot names.jsonl --x names --by engine -o names.pdf
     """
@@ -54,7 +54,9 @@ def _draw_run(files: tuple[Path, ...], output: Path) -> None:
     with files[0].open("rb") as file:
         is_of_bench = b'"scenario"' in file.readline()
     if is_of_bench or len(files) > 1:
-        raise click.UsageError("results of `bench` are drawn over a parameter: --x KEY; of reports of runs, one is drawn")
+        raise click.UsageError(
+            "results of `bench` need --x KEY, the parameter of the x axis; only one report of a run can be drawn"
+        )
     found = read_report(files[0])
     draw(found[-1], output)
     say(f"{output} written" + (f" (the last of {len(found)} runs in {files[0]})" if len(found) > 1 else ""))

@@ -16,7 +16,7 @@ from mpi_match.exit_codes import ExitCode
 from mpi_match.lab.cli.plot import need_matplotlib
 
 COLUMN_ENDINGS = (".csv", ".parquet")
-"""Endings of what is written as columns."""
+"""Endings of files that are written as columns."""
 
 
 @click.command("report", cls=CliCommand, short_help="Results of bench and experiments as an HTML page, CSV or Parquet.")
@@ -28,14 +28,14 @@ COLUMN_ENDINGS = (".csv", ".parquet")
     required=True,
     help="Page (.html, needs no network) or table (.csv, .parquet) to write.",
 )
-@click.option("--note", "notes", multiple=True, metavar="TEXT", help="Say this of the results at the head of the page.")
+@click.option("--note", "notes", multiple=True, metavar="TEXT", help="Text for the head of the page.  Repeatable.")
 def report(results: tuple[Path, ...], output: Path, notes: tuple[str, ...]) -> None:
     """Make one HTML page of RESULTS: files that `bench` or `experiment run` wrote, or directories of them.
 
-    The page says what ran where, has every figure with its parameters, sets printed values beside measured ones, and says
-    what the numbers cannot show.
+    The page names machines and commits, has every figure with its parameters, compares printed with measured values, and
+    states the limits of the numbers.
 
-    With another ending, write them as columns: a line for each result, what is nested under dotted names (`match_s.median`).
+    With another ending, write them as columns: one row for each result, nested fields under dotted names (`match_s.median`).
     """
     from mpi_match.lab.bench.columns import write_columns
     from mpi_match.lab.bench.report import read_results
@@ -49,7 +49,7 @@ def report(results: tuple[Path, ...], output: Path, notes: tuple[str, ...]) -> N
     records = list(chain.from_iterable(files))
     if output.suffix in COLUMN_ENDINGS:
         if notes:
-            raise click.UsageError("--note is for pages; columns have results only")
+            raise click.UsageError("--note works only with a page (.html)")
         write_columns(records, output)
     else:
         write_report(records, output, notes)

@@ -15,8 +15,10 @@ import math
 import operator
 import re
 import statistics
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
+from importlib.resources import files
 from typing import Any, NamedTuple
 
 from mpi_match.humanize import plural
@@ -25,7 +27,7 @@ from mpi_match.lab.bench.sweep_report import value_of
 from mpi_match.lab.papers.catalog import BASELINES, OURS, Experiment
 from mpi_match.lab.papers.published import Printed, printed
 from mpi_match.lab.papers.run import SCALED, without_workers
-from mpi_match.lab.workloads.parameters import PER_INTERFACE, listed
+from mpi_match.lab.workloads.parameters import listed
 from mpi_match.lab.workloads.scenarios import SCENARIOS
 
 EngineOptions = Mapping[str, object]
@@ -121,84 +123,49 @@ _QUANTITIES: dict[str, tuple[Callable[[Result], float | None], Mapping[str, floa
     "latency_max": (_latency("max"), _TIMES),
 }
 """Printed quantities: how to compute each from a record, and its factor for each unit."""
-_RATIOS = {"speedup": "processing_time", "deployment_speedup": "deployment_time", "update_speedup": "update_time"}
-_PARAMETERS = {
-    "subscriptions": "interfaces",
-    "filters_per_subscription": PER_INTERFACE,
-    "area_of_filter": "area",
-    "predicates_per_subscription_mean": "constraints",
-    "attributes_per_event_mean": "attributes",
-    "distinct_predicates": "distinct",
-    "distinct_attributes": "names",
-    "numerical_operators": "number_operators",
-}
-"""Keys of our scenarios, by row of the papers' tables of parameters."""
 _BLOCKS = "debs2009-blocks"
 """The scenario of the second column of Farroukh's table 1."""
 _WORKLOAD = "workload"
 """The subject of values that are the same for every engine."""
 
 
-def _as_it_is(value: Any) -> Any:
-    return value
-
-
 _SHARE = "share_of_database"
 """Percentage of TagMatch's 212 million sets; the paper counts a tenth as 20 million once and as 21.2 million elsewhere."""
-_KEYS: dict[str, tuple[str, Callable[[Any], Any]]] = {
-    "attributes_per_event": ("attributes", _as_it_is),
-    "constraints_per_filter": ("constraints", _as_it_is),
-    PER_INTERFACE: (PER_INTERFACE, _as_it_is),
-    "interfaces": ("interfaces", _as_it_is),
-    "subscriptions": ("interfaces", _as_it_is),
-    "names": ("names", _as_it_is),
-    "numerical_share": ("string_share", lambda share: 1 - share / 100),
-    "name_distribution": ("name_exponent", lambda name: {"uniform": 0, "zipf": 1}[name]),
-    "spatial_distribution": ("place_exponent", lambda name: {"uniform": 0, "zipf": 1}[name]),
-    "area": ("area", lambda percent: percent / 100),
-    "location": ("area", lambda has: 1e-4 if has else 0),
-    "events": ("events", _as_it_is),
-    "threads": ("threads", _as_it_is),
-    "threads_per_event": ("twophase.group", _as_it_is),
-    "sets": ("filters", _as_it_is),
-    _SHARE: ("filters", lambda percent: 2_120_000 * percent),
-    "timeout_ms": ("tagmatch.timeout_ms", lambda timeout: timeout or 0),
-    "tags_per_set": ("constraints", _as_it_is),
-}
-"""Printed parameters: the key of a sweep, and the conversion of a printed value."""
-_OF_NO_POINT = (
-    *("scenario", "workload", "filters", "gpu", "gpus", "gpu_memory_GB", "nodes", "operation", "max_p", "tags_per_query"),
-)
-"""Printed parameters that do not choose a point: the default scenario, derived values, the papers' machines, and parameters
-that are constant here."""
-_OTHER_SCENARIOS = {"every constraint satisfied": "clcb-hard"}
-"""Our scenarios for printed ones that are not the experiment's first."""
 RANKS = "ranks"
 """A name used instead of an engine's for runs with ranks, those with the most workers."""
-_SUBJECTS: dict[str, tuple[str, EngineOptions]] = {
-    "MPI-CUDA": (RANKS, {}),
-    "CCM unsorted constraints": ("ccm", {"order": "given"}),
-    "CCM constraints sorted by type, operator, value": ("ccm", {"order": "sorted"}),
-    "CCM Memset": ("ccm", {"reset": "memset"}),
-    "CCM Kernel": ("ccm", {"reset": "kernel"}),
-    "CLCB copy input, copy results": ("clcb", {}),
-    "centralized": ("twophase", {}),
-    "TagMatch": ("tagmatch", {"variant": "hybrid", "launch": 1}),
-    "CPU-only, TagMatch": ("tagmatch", {"variant": "cpu"}),
-    "GPU-only, plain": ("tagmatch", {"variant": "gpu-plain"}),
-    "GPU-only, plain with batching": ("tagmatch", {"variant": "gpu-batched"}),
-    **dict.fromkeys(("CPU-only, fast prefix tree", "Prefix tree", "prefix tree"), ("tagmatch", {"variant": "prefix-tree"})),
-    **{
-        f"{subject}{way}": ("twophase", {"technique": technique} | ({"synchronization": option} if option else {}))
-        for subject, technique in (("ME-IP", "me-ip"), ("SE-CP", "se-cp"), ("Hybrid", "me-cp"))
-        for way, option in (("", ""), (" static", "static"), (" lock-based", "lock"), (" STM", "retry"))
-    },
+_CONVERSIONS: dict[str, Callable[[Any], Any]] = {
+    "remaining_percent": lambda share: 1 - share / 100,
+    "exponent": lambda name: {"uniform": 0, "zipf": 1}[name],
+    "percent": lambda percent: percent / 100,
+    "default_area": lambda has: 1e-4 if has else 0,
+    "percent_of_database": lambda percent: 2_120_000 * percent,
+    "zero_if_none": lambda value: value or 0,
 }
+"""Conversions of printed values to values of a sweep, by their names in claims.toml."""
 
-_OUR_WAYS: dict[str, list[tuple[str, tuple[str, EngineOptions]]]] = {
-    "TagMatch": [("tagmatch launch=64", ("tagmatch", {"variant": "hybrid", "launch": 64}))]
-}
-"""Variants shown beside a subject with our engines: the same engine with an option of ours."""
+
+class _Names(NamedTuple):
+    """The tables of claims.toml, with an engine and its options for each subject."""
+
+    ratios: Mapping[str, str]
+    parameters: Mapping[str, str]
+    keys: Mapping[str, Mapping[str, str]]
+    subjects: Mapping[str, tuple[str, EngineOptions]]
+    variants: Mapping[str, Mapping[str, tuple[str, EngineOptions]]]
+    scenarios: Mapping[str, str]
+    ignored: Sequence[str]
+
+
+@cache
+def _names() -> _Names:
+    data = tomllib.loads(files(__package__).joinpath("claims.toml").read_text(encoding="utf-8"))
+
+    def engines(table: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, EngineOptions]]:
+        return {name: (row["engine"], {k: v for k, v in row.items() if k != "engine"}) for name, row in table.items()}
+
+    variants = {subject: engines(table) for subject, table in data["variants"].items()}
+    subjects, ignored = engines(data["subjects"]), data["points"]["ignored"]
+    return _Names(data["ratios"], data["parameters"], data["keys"], subjects, variants, data["scenarios"], ignored)
 
 
 def claims(experiment: Experiment, records: Sequence[Result], among: Sequence[Result] = ()) -> list[Claim]:
@@ -220,7 +187,7 @@ def parameters(experiment: Experiment) -> list[tuple[Printed, str]]:
     of_all = {name: {key: value for key, value, _ in listed(SCENARIOS[name])} for name in (experiment.scenario, _BLOCKS)}
     found = []
     for each in of_experiment(experiment):
-        key = _PARAMETERS.get(each.metric, _KEYS.get(each.metric, (each.metric, None))[0])
+        key = _names().parameters.get(each.metric) or _names().keys.get(each.metric, {}).get("key", each.metric)
         name = _BLOCKS if each.parameters.get("workload") == "block size" else experiment.scenario
         found.append((each, of_all[name].get(key, "-")))
     return found
@@ -235,7 +202,7 @@ def _claim(each: Printed, records: Sequence[Result], among: Sequence[Result]) ->
         return _mean(each, records)
     if each.metric.startswith("gain_of_"):
         return _gain(each, records)
-    metric = _RATIOS.get(each.metric, each.metric)
+    metric = _names().ratios.get(each.metric, each.metric)
     if metric not in _QUANTITIES or (each.metric in _QUANTITIES and each.unit not in _QUANTITIES[metric][1]):
         return Claim(each, None, {}, "not measured")
     wanted = _conditions(each, among)
@@ -243,7 +210,7 @@ def _claim(each: Printed, records: Sequence[Result], among: Sequence[Result]) ->
     if not at:
         return Claim(each, None, {}, _why_not(each, wanted, records))
     baseline = _baseline_of(each)
-    if each.metric in _RATIOS and _median(at, baseline[0], metric, baseline[1]) is None:
+    if each.metric in _names().ratios and _median(at, baseline[0], metric, baseline[1]) is None:
         return Claim(each, None, {}, f"no {each.baseline or baseline[0] or 'baseline'} here")
     groups = _by([condition.key for condition in wanted if condition.several], at)
 
@@ -254,7 +221,7 @@ def _claim(each: Printed, records: Sequence[Result], among: Sequence[Result]) ->
     if each.subject == _WORKLOAD:
         return Claim(each, here((at[0]["engine"], {})), {})
     never = metric == "update_time" and not any("one_move_us" in record for record in at)  # ours are not deployed again
-    own = [*((name, (name, {})) for name in OURS), *_OUR_WAYS.get(each.subject, ())]
+    own = [*((name, (name, {})) for name in OURS), *_names().variants.get(each.subject, {}).items()]
     ours = {name: value for name, engine in own if not never and (value := here(engine)) is not None}
     engines = _engines_of(each)
     measured = here(*engines)
@@ -267,7 +234,7 @@ def _claim(each: Printed, records: Sequence[Result], among: Sequence[Result]) ->
 def _one(each: Printed, metric: str, records: Sequence[Result], engine: str, options: EngineOptions) -> float | None:
     """A printed quantity of an engine at one point, in its unit; None where it was not measured."""
     found = _median(records, engine, metric, options)
-    if found is None or each.metric not in _RATIOS:
+    if found is None or each.metric not in _names().ratios:
         return None if found is None else found * _QUANTITIES[metric][1][each.unit]
     baseline, its_options = _baseline_of(each)
     of_baseline = _median(records, baseline, metric, its_options)
@@ -292,7 +259,7 @@ def _baseline_of(each: Printed) -> tuple[str, EngineOptions]:
     """The engine that a printed ratio refers to, with its options; an empty name if it does not exist here."""
     usual = {"ccm": "SFF", "mpi-cuda": "CCM"}
     name = each.baseline or usual.get(each.system, "")
-    return _SUBJECTS.get(name) or ({**BASELINES, "CCM": "ccm"}.get(name, ""), {})
+    return _names().subjects.get(name) or ({**BASELINES, "CCM": "ccm"}.get(name, ""), {})
 
 
 def _mean(each: Printed, records: Sequence[Result]) -> Claim:
@@ -316,7 +283,7 @@ def _gain(each: Printed, records: Sequence[Result]) -> Claim:
 
 def _variants(each: Printed) -> list[tuple[str, str, EngineOptions]]:
     """The engine of a value and its baseline, as `_median` takes them; empty if one of them does not exist here."""
-    found = [_SUBJECTS.get(name) for name in (each.subject, each.baseline)]
+    found = [_names().subjects.get(name) for name in (each.subject, each.baseline)]
     return [(one[0], "processing_time", one[1]) for one in found if one is not None] if None not in found else []
 
 
@@ -439,15 +406,15 @@ def _place(each: Printed, records: Sequence[Result], among: Sequence[Result]) ->
 def _engines_of(each: Printed) -> list[tuple[str, EngineOptions]]:
     """The engines of a printed value, with their options; empty if none exists here."""
     names = {"CCM": "ccm", "CLCB": "clcb", **BASELINES}
-    if each.subject in _SUBJECTS:
-        return [_SUBJECTS[each.subject]]
+    if each.subject in _names().subjects:
+        return [_names().subjects[each.subject]]
     return [(names[name], {}) for name in each.subject.split(" and ") if name in names]
 
 
 def _of_scenario(each: Printed, records: Sequence[Result], among: Sequence[Result]) -> list[Result]:
     """The records of the scenario of a printed value: the experiment's first unless the value names another."""
     first = among[0]["scenario"] if among else ""
-    name = _OTHER_SCENARIOS.get(str(each.parameters.get("scenario")), first)
+    name = _names().scenarios.get(str(each.parameters.get("scenario")), first)
     return [record for record in records if record["scenario"] == name]
 
 
@@ -481,7 +448,8 @@ class _Condition(NamedTuple):
     @classmethod
     def of(cls, name: str, value: Any) -> _Condition:
         """The condition of a printed parameter, whose value may be `[1, 2]` or `<1000`."""
-        key, there = _KEYS.get(name, (name, _as_it_is))
+        row = _names().keys.get(name, {})
+        key, there = row.get("key", name), _CONVERSIONS.get(row.get("convert", ""), lambda value: value)
         if isinstance(value, list):
             return cls(key, "to", tuple(sorted(map(there, value))))
         if isinstance(value, str) and (found := re.fullmatch(r"([<>]=?)(\d+)", value)):
@@ -525,7 +493,7 @@ class _Condition(NamedTuple):
 
 def _conditions(each: Printed, records: Sequence[Result]) -> list[_Condition]:
     """The conditions on the points of a printed value: its own parameters, and the scenario's values of all others."""
-    given = [(name, value) for name, value in each.parameters.items() if name not in _OF_NO_POINT]
+    given = [(name, value) for name, value in each.parameters.items() if name not in _names().ignored]
     said = [_Condition.of(name, value).of_curve(records) for name, value in given]
     keys = {condition.key for condition in said}
     return said + [_Condition(key, "=", (value,)) for key, value in _own(records).items() if key not in keys]
@@ -548,7 +516,7 @@ def _why_not(each: Printed, wanted: Sequence[_Condition], records: Sequence[Resu
         at = _at([nearest], at)
     if not near:
         return "no such point here"
-    metric = _RATIOS.get(each.metric, each.metric)
+    metric = _names().ratios.get(each.metric, each.metric)
     found = _span(value for engine in _engines_of(each) if (value := _one(each, metric, at, *engine)) is not None)
     return f"no such point here; the nearest is {', '.join(near)}" + (f": {in_words(found)} {each.unit}" if found else "")
 

@@ -60,7 +60,7 @@ def write_report(records: Sequence[Result], path: Path, notes: Sequence[str] = (
     Raises StorageError when there is nothing to show, ImportError without matplotlib, OSError.
     """
     if not records:
-        raise StorageError("there are no results to report")
+        raise StorageError("no results to report")
     sections = list(_sections(records))
     links = "".join(f'<li><a href="#s{i}">{escape(title)}</a></li>' for i, (title, _) in enumerate(sections))
     bodies = "".join(f'<h2 id="s{i}">{escape(title)}</h2>\n{body}' for i, (title, body) in enumerate(sections))

@@ -46,7 +46,7 @@ class Printed(NamedTuple):
 
     @property
     def where(self) -> str:
-        """The parameters       conditions under which it holds, in words."""
+        """The parameters under which it holds, as text."""
         return ", ".join(f"{key} {value}" for key, value in self.parameters.items())
 
 

@@ -55,7 +55,7 @@ def write_workload(
     started = time.perf_counter()
     times: dict[str, float] = {}
     if directory.exists() and not directory.is_dir():
-        raise StorageError(f"{directory}: is not a directory; name one for the workload's files")
+        raise StorageError(f"{directory}: not a directory; name a directory for the workload's files")
     with reported(directory):
         directory.mkdir(parents=True, exist_ok=True)
     total = scenario.n_filters + n_events

@@ -149,7 +149,7 @@ def with_parameters(scenario: Scenario, given: Mapping[str, str]) -> Scenario:
             raise OptionError(f"{key} is {text!r}; it must be {form}") from None
     if PER_INTERFACE in values:
         if "filters" in values:
-            raise OptionError(f"filters and {PER_INTERFACE} are given, which contradict each other: give one of them")
+            raise OptionError(f"filters and {PER_INTERFACE} contradict each other: give only one of them")
         values["filters"] = values.pop(PER_INTERFACE) * values.setdefault("interfaces", scenario.n_interfaces)
     try:
         if "filters" in values and "interfaces" not in values:

@@ -269,7 +269,7 @@ class Scenario:
         locations stays the same.  Raises ValueError for a scenario without areas.
         """
         if not self.area:
-            raise ValueError(f"{self.name}: nothing moves, because its filters have no areas")
+            raise ValueError(f"{self.name}: its filters have no areas to move")
         homes = self._homes(subscriptions_seed)
         interfaces, places = [np.empty(0, np.int64)], [np.empty((0, 2))]
         for block in range(-(-n // DRAWN_AT_ONCE)):

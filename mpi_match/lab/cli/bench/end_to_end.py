@@ -45,12 +45,12 @@ _OF_PLAN = (
     "--filters", "n_filters", type=click.IntRange(1, MAX_FILTERS), help="Number of filters.  [default: the scenario's own]"
 )
 @click.option("--events", "n_events", type=click.IntRange(1), default=2**25, help="Number of events that are generated.")
-@click.option("--times", type=click.IntRange(1), default=1, help="Match the generated events so many times over.")
+@click.option("--times", type=click.IntRange(1), default=1, help="Number of times that the generated events are matched.")
 @click.option("--lines", is_flag=True, help="Events are JSON lines, which the workers scan, instead of an event table.")
-@click.option("--workers", type=Workers(), default="1", metavar="W,W,...", help="Measure runs with so many workers.")
+@click.option("--workers", type=Workers(), default="1", metavar="W,W,...", help="Numbers of workers to measure.")
 @click.option("--batch", type=click.IntRange(1), default=2**19, help="Events in a batch.")
 @click.option("--repetitions", type=click.IntRange(1), default=3, help="Timed runs; the median is reported.")
-@click.option("--warm-up/--no-warm-up", default=True, help="Make a run before those, which compiles and fills caches.")
+@click.option("--warm-up/--no-warm-up", default=True, help="Make an uncounted run first, which compiles and fills caches.")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Seed of filters and events.")
 @click.option("--check", type=click.IntRange(1), default=40, help="Events whose answers are judged by the naive matcher.")
 @threads_option
@@ -69,14 +69,14 @@ def end_to_end(
 ) -> None:
     """Launch runs of a SCENARIO and measure them: from events on disk to answers on disk, as `run` times itself.
 
-    With each number of --workers so many repetitions are run, after one that is not counted (--no-warm-up leaves it out,
-    where all is compiled), and a sample of the last answers is judged.  A worker has the same threads in every run.
+    For each number of --workers, an uncounted run comes first (skip it with --no-warm-up if all code is compiled), then the
+    repetitions; a sample of the last answers is judged.  A worker has the same number of threads in every run.
 
         mpi-match bench end-to-end ccm --events 8388608 --workers 1,2,4 --feed shared --results local -o runs.jsonl
 
     A GPU matches events faster than they are generated: --times 96 lists the same parts of the event table 96 times.
 
-    One JSON line for each number of workers on standard output.  A wrong answer is no result: exit code 1.
+    One JSON line for each number of workers on standard output.  A wrong answer ends the measurement with exit code 1.
     """
     from mpi_match.engines.registry import check_options
     from mpi_match.lab.bench.end_to_end import make_files, measure

@@ -18,20 +18,24 @@ from mpi_match.lab.cli.bench.options import checked_output, give, output_option
 
 _WORKERS, _MASTER, _OUTCOMES = "workers", "master", "outcomes"
 _ONLY = {name: (_WORKERS,) for name in ("stops", "placement", "least", "batch")} | {"workers": (_WORKERS, _MASTER)}
-"""Options that not all of them have."""
+"""Options that apply only to some of the kinds."""
 
 
-@click.command("kills", cls=CliCommand, short_help="Kill ranks of runs at random moments: are the answers the same?")
+@click.command("kills", cls=CliCommand, short_help="Kill ranks of runs at random moments and compare the answers.")
 @click.argument("whom", metavar="[workers|master|outcomes]", type=click.Choice([_WORKERS, _MASTER, _OUTCOMES]))
-@click.option("--kills", "n_kills", type=click.IntRange(1), help="How many; of outcomes, of each kind.  [default: 100; 5]")
-@click.option("--stops", type=click.IntRange(0), default=0, help="Workers that are stopped for a while besides.")
-@click.option("--workers", type=click.IntRange(0), default=3, help="Workers of a run; of a master, 0 for one process.")
-@click.option("--least", type=click.IntRange(2), help="Let runs have at random this many workers up to --workers.")
+@click.option(
+    "--kills", "n_kills", type=click.IntRange(1), help="Number of kills; for outcomes, of each kind.  [default: 100; 5]"
+)
+@click.option("--stops", type=click.IntRange(0), default=0, help="Number of workers that are also stopped for a while.")
+@click.option("--workers", type=click.IntRange(0), default=3, help="Workers of a run; for master, 0 means one process.")
+@click.option(
+    "--least", type=click.IntRange(2), help="Least number of workers; each run has a random number up to --workers."
+)
 @click.option(
     "--batch", type=click.IntRange(1), default=25, show_default=True, help="Events in a batch; up to 16 are a short one."
 )
 @placement_option
-@click.option("--seed", type=click.IntRange(0), default=0, help="Seed of the moments, and of whom they hit.")
+@click.option("--seed", type=click.IntRange(0), default=0, help="Seed of the moments and victims.")
 @click.option(
     "--limit",
     "limit_s",
@@ -45,20 +49,19 @@ def kills(
 ) -> None:
     """Launch runs on this host, kill ranks at random moments, and compare the answers with those of an undisturbed run.
 
-    workers: some of the workers of each run, which goes on without them, under the launcher's flags for fault tolerance.
-    master: rank 0, again and again, each time followed by `run --resume`.  outcomes: a worker is killed or stopped, or the
-    master killed, without those flags and with them; it is said what becomes of the run.
+    workers: kill some workers of each run, which goes on without them, with the launcher's flags for fault tolerance.
+    master: kill rank 0 repeatedly, each time followed by `run --resume`.  outcomes: kill or stop a worker, or kill the
+    master, with and without those flags, and report the outcomes.
 
         mpi-match bench kills workers --kills 500 --stops 50 --workers 5 --least 2 -o kills.jsonl
 
-    One JSON line on standard output; Ctrl-C ends it early.  Answers that differ, and runs that hang, are a failure: exit
-    code 1.
+    One JSON line on standard output; Ctrl-C ends it early.  Different answers, and runs that hang, end with exit code 1.
     """
     given = {name for name in options if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
     if wrong := [name for name in sorted(given) if whom not in _ONLY.get(name, (whom,))]:
         raise click.UsageError(f"--{wrong[0]} cannot be used with {whom}")
     if whom == _WORKERS and options["workers"] < (options["least"] or 2):
-        raise click.UsageError("a run needs two workers at least, for one to be left, and --workers is not below --least")
+        raise click.UsageError("--workers must be at least 2, so that one is left, and at least --least")
     output = checked_output(output)
     n_kills = n_kills or (5 if whom == _OUTCOMES else 100)
     limit_s = limit_s or (60.0 if whom == _OUTCOMES else 300.0)

@@ -1,4 +1,4 @@
-"""What the commands of `bench` share: options of launched runs, and where records go."""
+"""Shared parts of the `bench` commands: options of launched runs, and the output of records."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Workers(click.ParamType[tuple[int, ...]]):
         except ValueError:
             found = ()
         if not found or found[0] < 1:
-            self.fail(f"{value!r} is no list of numbers of workers, such as 1,2,4,8", param, ctx)
+            self.fail(f"{value!r} is not a list of numbers such as 1,2,4,8", param, ctx)
         return found
 
 
@@ -51,7 +51,7 @@ under_option = click.option(
     "--under",
     type=click.Choice(mpi_launcher.LAUNCHERS),
     default="mpirun",
-    help="Who starts the ranks; srun and sbatch need Slurm, and a --directory that all hosts see.",
+    help="Launcher of the ranks; srun and sbatch need Slurm, and a --directory that all hosts see.",
 )
 directory_option = click.option(
     "--directory", type=FILE, help="Directory for the workload, which is reused.  [default: a temporary one]"
@@ -67,14 +67,14 @@ _LAUNCH_OPTIONS = (
 
 
 def launch_options(command: Function) -> Function:
-    """The options of a command that launches runs: those of `run`, how it is launched, and where its workload is."""
+    """Add the options of a command that launches runs: those of `run`, of the launcher, and of the workload."""
     for option in reversed(_LAUNCH_OPTIONS):
         command = option(command)
     return command
 
 
 def checked_output(output: Path | None) -> Path | None:
-    """Where records go, None for standard output; checked before the measuring, not after it.  Raises StorageError."""
+    """The file for records, None for standard output; checked before any measurement.  Raises StorageError."""
     from mpi_match.storage import check_output
 
     if output is None or output == STDOUT:

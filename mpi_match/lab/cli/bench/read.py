@@ -27,7 +27,7 @@ _ONLY = {
     "on_disk": (_GPU,),
     "corpora": (_LINES, _GPU),
 }
-"""Options that only some kinds of input have."""
+"""Options that apply only to some kinds of input."""
 _SPELLED = {"n_events": "events"}
 
 

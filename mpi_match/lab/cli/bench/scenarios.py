@@ -57,14 +57,14 @@ _OF_RUNS = (
     "under",
     "directory",
 )
-"""Options that only runs with workers have."""
+"""Options that apply only to runs with workers."""
 _OF_ENGINES = ("device", "steps", "rate", "moves", "beside", "beside_limit", "parameters", "axes", "seeds", "resume")
-"""Options that only engines in this process have."""
+"""Options that apply only to engines in this process."""
 _OF_FILES = ("location", "id_")
-"""Options that only one's own files have; and what only scenarios have."""
+"""Options that apply only to files of the user."""
 _OF_SCENARIOS = ("n_filters", "seeds", "moves")
 _SPELLED = {"parameters": "param", "axes": "vary", "n_filters": "filters", "id_": "id"}
-"""Options that are called otherwise on the command line."""
+"""Options with another name on the command line."""
 
 
 class EventsOf(click.ParamType[int | Path]):
@@ -104,7 +104,7 @@ def _list_parameters(names: Sequence[str]) -> None:
     default=["auto"],
     callback=flat_engines,
     metavar="NAME[,NAME...]",
-    help="Engine to measure; several, separated by commas or given again, are compared.",
+    help="Engine to measure; several (with commas, or repeat the option) are compared.",
 )
 @set_option
 @param_option
@@ -114,14 +114,14 @@ def _list_parameters(names: Sequence[str]) -> None:
     multiple=True,
     metavar="KEY=VALUE,...",
     callback=axes_of,
-    help="Measure every one of these values (names=10,20,50 or constraints=1..9) of a parameter of the scenario, of events, "
-    "batch or threads, or of an engine's option; given again, every combination.",
+    help="Measure each of these values (names=10,20,50 or constraints=1..9) of a parameter of the scenario, of events, "
+    "batch or threads, or of an engine's option; repeat the option for all combinations.",
 )
 @click.option(
     "--parameters", "listing", is_flag=True, help="Show the parameters of the scenarios, with their values, and exit."
 )
-@click.option("--seeds", type=click.IntRange(1), default=1, help="Measure each point with so many seeds, from --seed on.")
-@click.option("--resume", is_flag=True, help="Pass over what the file of --output has already, of this commit and machine.")
+@click.option("--seeds", type=click.IntRange(1), default=1, help="Number of seeds for each point, from --seed on.")
+@click.option("--resume", is_flag=True, help="Skip points that the --output file already has for this commit and machine.")
 @click.option(
     "--filters", "n_filters", type=click.IntRange(1, MAX_FILTERS), help="Number of filters.  [default: the scenario's own]"
 )
@@ -141,29 +141,36 @@ def _list_parameters(names: Sequence[str]) -> None:
     "--rate",
     type=click.FloatRange(0, min_open=True),
     metavar="EVENTS/S",
-    help="Let events arrive at this rate, whatever the engine does, up to --batch at a time; shows latencies.",
+    help="Events arrive at this rate, independent of the engine, up to --batch at a time; measures latencies.",
 )
 @click.option(
     "--moves",
     type=click.IntRange(0),
     default=0,
     metavar="N",
-    help="Then move so many interfaces with their areas, measured by filter; engines are those of a table that changes.",
+    help="Then move this many interfaces with their areas and measure the time per filter; engines are opened for changes.",
 )
 @click.option(
     "--beside",
     multiple=True,
     metavar="NAME=COMMAND",
-    help="Then measure another's matcher, a program that speaks the protocol of docs/other-matchers.md; may be given again.",
+    help="Then measure an external matcher: a program that speaks the protocol of docs/other-matchers.md.  Repeatable.",
 )
-@click.option("--beside-limit", type=click.FloatRange(0, min_open=True), default=60.0, help="Seconds for each of its steps.")
+@click.option(
+    "--beside-limit",
+    type=click.FloatRange(0, min_open=True),
+    default=60.0,
+    help="Time limit in seconds for each step of an external matcher.",
+)
 @click.option("--repetitions", type=click.IntRange(1), default=5, help="Timed runs over all events; the median is reported.")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Seed of filters and events.")
 @click.option("--device", type=click.IntRange(0), metavar="N", help="Number of the GPU.  [default: by local rank]")
 @threads_option
 @click.option("--check", type=click.IntRange(0), default=10, help="Events whose answers are judged by another engine.")
-@click.option("--steps", is_flag=True, help="Also show how long the engine's own phases take, which may make it slower.")
-@click.option("--scaling", type=Workers(), metavar="W,W,...", help="Measure runs with so many workers, strong and weak.")
+@click.option("--steps", is_flag=True, help="Also measure the phases of the engine, which may slow it down.")
+@click.option(
+    "--scaling", type=Workers(), metavar="W,W,...", help="Measure strong and weak scaling with these numbers of workers."
+)
 @launch_options
 @output_option
 @click.option(
@@ -186,24 +193,24 @@ def bench(
 ) -> None:
     """Measure engines on each SCENARIO (see `generate`), and check their answers.
 
-    Table, index and matching are timed apart; medians and spread over the repetitions.
+    Table, index and matching are timed separately; shown are medians and spread over the repetitions.
 
     With --vary, all combinations of the values are measured, each with every engine:
 
         mpi-match bench ccm --vary names=10,20,50 --vary constraints=1..9 --engine keyed,counting -o names.jsonl --resume
 
-    With --table, one's own files are measured: a table that `compile` made, and events, compiled or JSON lines:
+    With --table, measure your own files: a table that `compile` made, and events, compiled or JSON lines:
 
         mpi-match bench --table table.h5 --events events.jsonl --engine keyed,counting --vary batch=1,1000
 
     With --scaling, runs of a master and workers are launched and measured, from events on disk to answers on disk: strong
-    (the same events for all) and weak (as many for each worker).  --schedule, --placement, --groups, --feed,
-    --results, --credits, --journal and --share-gpus are those of `run`; a worker has the same threads in every run.
+    (the same events in total) and weak (the same number for each worker).  --schedule, --placement, --groups, --feed,
+    --results, --credits, --journal and --share-gpus are as in `run`; a worker has the same number of threads in every run.
 
     One JSON line for each result on standard output, with machine, commit and command; a table for people on standard error.
-    A wrong answer is no result: exit code 1.
+    A wrong answer ends the measurement with exit code 1.
 
-    What else is measured has a command of its own, in the place of the SCENARIO.
+    Other measurements are commands, named in place of the SCENARIO.
     """
     if listing:
         return _list_parameters(scenarios)
@@ -215,7 +222,7 @@ def bench(
     if wrong:
         raise click.UsageError(f"{_names(wrong)} cannot be used {'with' if scaling else 'without'} --scaling")
     if files and scaling:
-        raise click.UsageError("--scaling is of a SCENARIO, not of files")
+        raise click.UsageError("--scaling needs a SCENARIO, not files")
     if plot is not None:
         need_matplotlib("--plot")
     output = checked_output(output)
@@ -240,14 +247,14 @@ def _names(options: set[str]) -> str:
 def _files(
     ctx: click.Context, scenarios: Sequence[str], table: Path | None, options: dict[str, Any], given: set[str]
 ) -> WorkloadFiles | None:
-    """The files to measure with, if any, all of whose events are meant; checks what belongs to files and what does not."""
+    """The files to measure, if any, with all of their events.  Refuses options that do not fit."""
     events = options["events"]
     if table is None:
         if wrong := set(_OF_FILES) & given:
             raise click.UsageError(f"{_names(wrong)} cannot be used without --table")
         if isinstance(events, Path):
             raise click.BadParameter(
-                f"{str(events)!r} is no number of events; a file of them needs --table", ctx, param_hint="--events"
+                f"{str(events)!r} is not a number of events; a file of events needs --table", ctx, param_hint="--events"
             )
         if not scenarios:
             raise click.MissingParameter(ctx=ctx, param=ctx.command.params[0])
@@ -281,7 +288,7 @@ def _compare(
     have = report.read_json(output) if options.pop("resume") and output is not None and output.exists() else []
     sweeps = [Sweep(name, engines, axes, fixed, BenchOptions(**options), seeds) for name in workloads]
     for sweep in sweeps:
-        sweep.points()  # what cannot be is refused before the first is measured
+        sweep.points()  # refuses impossible points before the first is measured
     results = []
     several = bool(axes) or seeds > 1
     for sweep in sweeps:
@@ -307,7 +314,7 @@ def _compare(
 
 
 def _beside(given: Sequence[str], limit_s: float, engines: Sequence[str]) -> tuple[Beside, ...]:
-    """The matchers of others, each with a name of its own."""
+    """The external matchers; refuses two of one name."""
     from mpi_match.lab.bench.beside import Beside
 
     try:
@@ -316,7 +323,7 @@ def _beside(given: Sequence[str], limit_s: float, engines: Sequence[str]) -> tup
         raise click.BadParameter(str(error), param_hint="--beside") from None
     names = [*engines, *(each.name for each in found)]
     if twice := {name for name in names if names.count(name) > 1}:
-        raise click.BadParameter(f"{min(twice)!r} stands for two matchers", param_hint="--beside")
+        raise click.BadParameter(f"{min(twice)!r} names two matchers", param_hint="--beside")
     return found
 
 

@@ -31,7 +31,7 @@ def test_too_long_a_pause_fails() -> None:
     words = ["growth", "clcb-area-1", "--filters", "400", "--at-once", "100", "--engine", "reference", "--bound", "0.0001"]
     done = CliRunner().invoke(commands, ["bench", *words])
     assert done.exit_code == 1
-    assert done.stderr.splitlines()[-1].startswith("mpi-match: matching stood still for ")
+    assert done.stderr.splitlines()[-1].startswith("mpi-match: matching paused for ")
 
 
 def test_a_wrong_answer_fails(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -222,7 +222,7 @@ def test_the_filters_of_an_interface_share_its_place_and_move_with_it() -> None:
     assert np.array_equal(scenario.moves(40).area, scenario.moves(100).area[:400]), "a move depends on how many there are"
     table = Table.from_subscriptions(subscriptions)
     assert np.array_equal(table.filters.interface, subscriptions.interface), "ids of moves are ids of the table"
-    with pytest.raises(ValueError, match="nothing moves"):
+    with pytest.raises(ValueError, match="no areas to move"):
         SCENARIOS["ccm"].moves(1)
 
 

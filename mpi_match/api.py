@@ -128,7 +128,7 @@ def make_events(
 
         rows      any mappings (nested ones flatten to dotted names, None is a null), events of `make_event`, JSON texts
         bytes     JSON lines
-        a path    of any file or directory that `mpi-match match` reads: JSON lines, CSV, both packed too, Parquet, Arrow
+        a path    of any file or directory that `mpi-match match` reads (`formats`)
         columns   a dict of columns of equal length, a structured array, a data frame of pandas or polars, or anything with
                   Arrow's C interface (see `ingest.columns.python`; NaN is a number; null, None and masked entries are
                   nulls; fields of structs and objects get dotted names)
@@ -261,7 +261,7 @@ def _needed(vocabulary: Vocabulary, form: EventForm) -> NeededNames:
 def _events_of_files(path: PathLike, form: EventForm, bad: Rejects) -> Events:
     from mpi_match.ingest.batches.published_events import read_events  # loads Numba
 
-    return read_events(_files(path, form), form, frozenset(), bad)
+    return read_events(_files(path, form), form, needed_names((), form), bad)
 
 
 def _files(path: PathLike, form: EventForm) -> list[Path]:

@@ -28,11 +28,9 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from mpi_match.ingest.rows.judge import LINE_ENDINGS, MAX_LINE_BYTES
+from mpi_match.ingest.rows.formats import INPUT_FORMATS, JSON_LINES, endings_of
+from mpi_match.ingest.rows.judge import MAX_LINE_BYTES
 from mpi_match.ingest.rows.row_files import (
-    COLUMNAR_ENDINGS,
-    CSV_ENDINGS,
-    EVENT_ENDINGS,
     NULL_PARTITION,
     PART_NAMES,
     TABLE_FORMATS,
@@ -48,7 +46,6 @@ from spark_prep.java_errors import in_one_line
 
 FORMATS = ("json", "parquet")
 PLACE = ("file", "block", "position")
-_NOT_OF_SPARK = (*CSV_ENDINGS, *(each for each in COLUMNAR_ENDINGS if each != ".parquet"))
 _PACKED_OF_SPARK = (".deflate", ".lz4", ".snappy")
 """Endings of files that only Spark unpacks."""
 _INTEGERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
@@ -134,9 +131,10 @@ def _format(inputs: list[str], format_: str | None) -> str:
 def refuse_other_forms(inputs: list[str]) -> None:
     """Raise SparkPrepError for events in a form that only one process reads; Spark would take them for JSON lines."""
     files = _local(inputs)
-    for each in inputs if files is None else map(str, files):
-        if each.lower().endswith(_NOT_OF_SPARK):
-            raise SparkPrepError(f"{each}: is CSV or Arrow, which `compile events --local` reads; Spark does not")
+    for format_ in (each for each in INPUT_FORMATS.values() if not each.by_spark):
+        for name in inputs if files is None else map(str, files):
+            if name.lower().endswith(format_.names):
+                raise SparkPrepError(f"{name}: is {format_.name}, which `compile events --local` reads; Spark does not")
 
 
 def _local(inputs: list[str]) -> list[Path] | None:
@@ -157,7 +155,7 @@ def _local(inputs: list[str]) -> list[Path] | None:
         for each in found:
             try:
                 if each.is_dir():
-                    files += [file for file in files_below(each) if holds_rows(file.name, EVENT_ENDINGS)]
+                    files += [file for file in files_below(each) if holds_rows(file.name, endings_of())]
                 else:
                     refuse_table_format(each)
                     files.append(each)
@@ -189,7 +187,7 @@ def paths(source: RowSource) -> list[Path]:
 
 def _names_of_rows(inputs: list[str]) -> str:
     """The glob of the names of files that are read: those that hold rows, and those that an input names."""
-    endings = (*EVENT_ENDINGS, *(each + packed for each in LINE_ENDINGS for packed in _PACKED_OF_SPARK))
+    endings = (*endings_of(), *(each + packed for each in JSON_LINES.endings for packed in _PACKED_OF_SPARK))
     any_case = ("*" + "".join(f"[{c}{c.upper()}]" if c.isalpha() else c for c in ending) for ending in endings)
     named = [each.rstrip("/").rpartition("/")[2] for each in inputs]
     if any(set(name) & set("{}\\,") for name in named):

@@ -20,8 +20,8 @@ from typing import NamedTuple
 from mpi_match.ingest.files.blocks import read_blocks
 from mpi_match.ingest.files.line_pass import count_line_feeds
 from mpi_match.ingest.files.ranges import LineRange, RangeLines
+from mpi_match.ingest.rows.formats import lines_format
 from mpi_match.ingest.rows.packed_files import is_packed
-from mpi_match.ingest.rows.row_files import CSV_ENDINGS
 from mpi_match.storage.range_read import ordinary_memory
 from spark_prep.session import SPLIT_BYTES
 from spark_prep.sources import RowSource, local_path
@@ -31,8 +31,8 @@ UNDIVIDED_BYTES = 2**20
 _BYTES_AT_ONCE = 2**22
 _PACKED_TO = 6
 """So many bytes of lines are expected of a packed byte."""
-_OF_SPARK = (".deflate", ".lz4", ".snappy", *CSV_ENDINGS)
-"""Endings of files of lines that Spark unpacks and `packed_files` does not, or that would not be read as lines."""
+_OF_SPARK = (".deflate", ".lz4", ".snappy")
+"""Endings of files of lines that Spark unpacks and `packed_files` does not."""
 
 
 class Split(NamedTuple):
@@ -78,7 +78,7 @@ def local_files(source: RowSource) -> list[Path] | None:
 
 
 def _is_read_directly(file: Path) -> bool:
-    return file.is_file() and not file.name.lower().endswith(_OF_SPARK)
+    return file.is_file() and not file.name.lower().endswith(_OF_SPARK) and lines_format(file).is_plain
 
 
 def number_of_tasks(files: Sequence[Path], cores: int) -> int:

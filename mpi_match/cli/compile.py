@@ -28,6 +28,7 @@ from mpi_match.cli.options import (
 from mpi_match.cli.terminal import print_json, say
 from mpi_match.exit_codes import ExitCode
 from mpi_match.humanize import plural, seconds
+from mpi_match.ingest.rows.formats import format_names
 
 ROW_FORMATS = ("json", "parquet")
 """Forms of rows that the Spark stage reads."""
@@ -101,8 +102,8 @@ def compile_subscriptions(inputs: tuple[str, ...], output: Path, local: bool, as
 @click.option(
     "--local",
     is_flag=True,
-    help="Compile JSON lines, CSV, Parquet or Arrow in this process, without Spark: the same events, in one file; they have "
-    "to fit into memory.",
+    help=f"Compile {format_names()} in this process, without Spark: the same events, in one file; they have to fit into "
+    "memory.",
 )
 @location_option
 @id_option

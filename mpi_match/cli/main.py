@@ -52,6 +52,7 @@ from mpi_match.cli.options import (
     placement_option,
     rejects_option,
     results_option,
+    says_formats,
     schedule_option,
     set_option,
     share_gpus_option,
@@ -65,6 +66,7 @@ from mpi_match.cli.terminal import Progress, compiling, print_json, say, standar
 from mpi_match.compute import compile_notice
 from mpi_match.exit_codes import ExitCode
 from mpi_match.humanize import plural, rate, seconds, visible
+from mpi_match.ingest.rows.formats import format_list
 from mpi_match.ingest.rows.row_files import STDIN
 
 WORTH_SAYING_S = 0.5
@@ -109,8 +111,8 @@ commands.add_command(engines)
     "--events",
     type=FILE_OR_STDIN,
     required=True,
-    help="Event table; JSON lines, CSV or TSV (.gz, .bz2, .xz and .zst too), Parquet or Arrow, or a directory of these; or "
-    "- for JSON lines from standard input.  Only rank 0 reads them, unless --feed says otherwise.",
+    help=f"Event table; {format_list()}, or a directory of these; or - for JSON lines from standard input.  Only rank 0 "
+    "reads them, unless --feed says otherwise.",
 )
 @location_option
 @id_option
@@ -325,6 +327,7 @@ def _matched(
 @rejects_option
 @stats_option
 @json_option
+@says_formats
 def match(
     subscriptions: Path,
     events: Path | str,
@@ -337,8 +340,7 @@ def match(
 ) -> None:
     """Match EVENTS against SUBSCRIPTIONS, without Spark and MPI.
 
-    Both are JSON lines, events also CSV or TSV with a header (.gz, .bz2, .xz and .zst too), Parquet or Arrow; files, or
-    directories of them.
+    Subscriptions are JSON lines; events are FORMATS.  Both are files, or directories of them.
 
     Bad rows are set aside, counted and shown with their reasons; an input without a good row is an error.  A subscription
     is one filter, or a predicate of several:

@@ -11,6 +11,7 @@ import click
 
 from mpi_match import cluster
 from mpi_match.environment.addresses import NO_ADDRESS, address_of
+from mpi_match.ingest.rows.formats import format_list
 from mpi_match.ingest.rows.row_files import STDIN, TCP, UNIX
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -325,6 +326,12 @@ id_option = click.option(
     callback=_check_form,
     help="The attribute that holds an event's id; it is then no attribute.",
 )
+
+
+def says_formats(function: Function) -> Function:
+    """Put the list of input formats in place of FORMATS in the help of a command."""
+    function.__doc__ = (function.__doc__ or "").replace("FORMATS", format_list())
+    return function
 
 
 def csv_options(function: Function) -> Function:

@@ -24,7 +24,8 @@ from mpi_match.events.event_table import EventTable
 from mpi_match.exit_codes import ExitCode
 from mpi_match.ingest.columns.python import needed_names
 from mpi_match.ingest.files.blocks import read_blocks
-from mpi_match.ingest.rows.judge import LINE_ENDINGS, PLAIN, EventForm
+from mpi_match.ingest.rows.formats import JSON_LINES
+from mpi_match.ingest.rows.judge import PLAIN, EventForm
 from mpi_match.ingest.rows.row_files import are_columnar, event_files, is_compiled
 from mpi_match.matches.arrow import ArrowAnswers, batch_bounds
 from mpi_match.matches.file import MatchesFile
@@ -32,7 +33,7 @@ from mpi_match.storage import StorageError, atomic_write, check_output
 from mpi_match.table.table import Table
 
 PARQUET, ARROW_ENDINGS, CSV = ".parquet", (".arrow", ".feather"), ".csv"
-FORMS_WITH_ROWS = (*LINE_ENDINGS, *(f"{ending}.gz" for ending in LINE_ENDINGS))
+FORMS_WITH_ROWS = (*JSON_LINES.endings, *(f"{ending}.gz" for ending in JSON_LINES.endings))
 ENDINGS = (*FORMS_WITH_ROWS, CSV, PARQUET, *ARROW_ENDINGS)
 """Endings of an output's name, by which its form is chosen."""
 

@@ -35,10 +35,10 @@ from mpi_match.ingest.batches.scan_columns import ColumnScanner
 from mpi_match.ingest.batches.unnamed import names_in_files, none_named, unread_directories
 from mpi_match.ingest.columns.python import needed_names
 from mpi_match.ingest.files.blocks import LINE_FEED, read_blocks
-from mpi_match.ingest.files.csv import compile_csv
 from mpi_match.ingest.files.line_pass import compile_count
 from mpi_match.ingest.json.event_scanner import EventQueue, EventScanner, LineScanner, ScannedEvents, SharedScanner
 from mpi_match.ingest.json.subscription_scanner import read_subscriptions
+from mpi_match.ingest.rows.formats import lines_format
 from mpi_match.ingest.rows.judge import (
     EventForm,
     Reject,
@@ -51,7 +51,7 @@ from mpi_match.ingest.rows.judge import (
 )
 from mpi_match.ingest.rows.packed_files import is_packed
 from mpi_match.ingest.rows.reject_log import RejectLog
-from mpi_match.ingest.rows.row_files import are_columnar, event_files, is_csv, is_plain, row_files
+from mpi_match.ingest.rows.row_files import are_columnar, event_files, is_plain, row_files
 from mpi_match.matches.file import MatchesWriter
 from mpi_match.matches.json_lines import LinesOut, LineWriter, compile_lines
 from mpi_match.matches.matches import Matches
@@ -172,8 +172,8 @@ def match_rows(
                 compile_lines()
             if are_columnar(files):
                 return nullcontext(_columns(files, vocabulary, options).scan_files(log))
-            if any(map(is_csv, files)):
-                compile_csv()
+            for format_ in set(map(lines_format, files)):
+                format_.compile()
             lines = line_scanner(engine, vocabulary, options)
             if isinstance(lines, RowKeeper) or not all(map(is_plain, files)):
                 return _scanned(files, options.form, lines, log, progress)

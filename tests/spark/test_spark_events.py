@@ -364,7 +364,7 @@ def test_forms_that_spark_does_not_read_are_refused_before_it_starts(
     (tmp_path / "dir").mkdir()
     (tmp_path / name).write_text("temp\n3\n")
     given = tmp_path / name.split("/")[0]
-    with pytest.raises(SparkPrepError, match=rf"{name}: is CSV or Arrow, which `compile events --local` reads"):
+    with pytest.raises(SparkPrepError, match=rf"{name}: is (CSV|Arrow), which `compile events --local` reads"):
         job.compile_events([str(given)], table, tmp_path / "events.h5")
 
 

@@ -24,9 +24,10 @@ from mpi_match.ingest.files.checked_blocks import Blocks
 from mpi_match.ingest.files.line_index import LineIndex, index_lines
 from mpi_match.ingest.rows import judge
 from mpi_match.ingest.rows.flatten import Names
+from mpi_match.ingest.rows.formats import lines_format
 from mpi_match.ingest.rows.judge import EventForm, event_of_row, parse_json, trimmed
 from mpi_match.ingest.rows.packed_files import is_packed
-from mpi_match.ingest.rows.row_files import STDIN, is_csv, is_plain
+from mpi_match.ingest.rows.row_files import STDIN, is_plain
 from mpi_match.model import Event, ModelError
 from mpi_match.storage import StorageError
 from mpi_match.storage.range_read import Memory, ordinary_memory
@@ -214,7 +215,7 @@ def _readable(path: Path, form: EventForm, directory: Path | None, stack: ExitSt
     if is_plain(path):
         return path
     spool = stack.enter_context(cast(IO[bytes], tempfile.TemporaryFile(dir=directory)))  # noqa: SIM115  the stack's
-    for piece in lines_in(path, form) if is_packed(path) or is_csv(path) else _content(path):
+    for piece in lines_in(path, form) if is_packed(path) or not lines_format(path).is_plain else _content(path):
         _write(spool, piece, path, directory)
     return Path(f"/proc/self/fd/{spool.fileno()}")
 

@@ -13,8 +13,8 @@ from mpi_match.ingest.batches.row_batch import RowBatch
 from mpi_match.ingest.batches.scan_report import ScanReport
 from mpi_match.ingest.files.blocks import LineBlock
 from mpi_match.ingest.json.event_scanner import EventScanner, LineScanner, ScannedEvents
+from mpi_match.ingest.rows.formats import lines_format
 from mpi_match.ingest.rows.judge import EventForm, Reject
-from mpi_match.ingest.rows.row_files import is_csv
 from mpi_match.storage import StorageError
 from mpi_match.table.vocabulary import Vocabulary
 
@@ -26,7 +26,7 @@ class BatchScanner:
         self._on_cpu = EventScanner(vocabulary, form, threads, with_ids=False)
         self._scanner: LineScanner = self._on_cpu
         self._files = files
-        self._of_csv = np.array([is_csv(Path(name)) for name in files], bool)
+        self._are_made = np.array([not lines_format(Path(name)).is_plain for name in files], bool)
 
     @property
     def is_on_gpu(self) -> bool:
@@ -40,7 +40,7 @@ class BatchScanner:
     def scan(self, batch: RowBatch) -> tuple[EventBatch, ScanReport]:
         """The events of a batch.  Raises StorageError when it has not as many rows as it should."""
         rejects: list[Reject] = []
-        scanned = [self._scan(batch.data[bounds], pieces, rejects) for bounds, pieces in _runs(batch, self._of_csv)]
+        scanned = [self._scan(batch.data[bounds], pieces, rejects) for bounds, pieces in _runs(batch, self._are_made)]
         events = scanned[0].batch if len(scanned) == 1 else EventBatch.concat([each.batch for each in scanned])
         if len(events) != batch.n_events:
             raise StorageError(
@@ -66,13 +66,13 @@ class BatchScanner:
         return found
 
 
-def _runs(batch: RowBatch, of_csv: Array) -> Iterator[tuple[slice, Array]]:
-    """Pieces that can be scanned together, and where their lines are: overlong lines stand alone, and lines made of CSV are
-    apart from others; `of_csv` bool says of each file which it has.
+def _runs(batch: RowBatch, are_made: Array) -> Iterator[tuple[slice, Array]]:
+    """Pieces that can be scanned together, and where their lines are: overlong lines stand alone, and lines made of
+    another format are apart from others; `are_made` bool says of each file which it has.
     """
     bounds = np.append(0, np.cumsum(batch.pieces[:, 3]))
     overlong = np.flatnonzero(batch.pieces[:, 4])
-    others = np.flatnonzero(np.diff(of_csv[batch.pieces[:, 0]])) + 1
+    others = np.flatnonzero(np.diff(are_made[batch.pieces[:, 0]])) + 1
     cuts = np.unique([0, *overlong, *(overlong + 1), *others, len(batch.pieces)])
     for first, last in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
         yield slice(int(bounds[first]), int(bounds[last])), batch.pieces[first:last]

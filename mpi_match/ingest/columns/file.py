@@ -1,4 +1,4 @@
-"""A Parquet or Arrow file as pieces of rows: row groups, or record batches, of which only the needed columns are read.
+"""A file of columns as pieces of rows: row groups, or record batches, of which only the needed columns are read.
 
 Directories named `name=value` are columns of strings, see `row_files.partition_values`.  A column of the file itself counts,
 and a directory of its name does not.
@@ -7,13 +7,14 @@ and a directory of its name does not.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
+from mpi_match.ingest.rows.formats import INPUT_FORMATS, START_BYTES, columns_format, format_names
 from mpi_match.ingest.rows.judge import EventForm
-from mpi_match.ingest.rows.row_files import ARROW_START, FEATHER_1_START, partition_values
+from mpi_match.ingest.rows.row_files import partition_values
 from mpi_match.model import ModelError
 from mpi_match.storage import StorageError
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from mpi_match.ingest.columns.arrow import NeededColumns
+
+_FEATHER_1_START = b"FEA1"
 
 
 class ColumnFile:
@@ -36,46 +39,34 @@ class ColumnFile:
     def __init__(self, handle: BinaryIO, name: str, needed: frozenset[str], form: EventForm) -> None:
         try:
             import pyarrow as pa
-            import pyarrow.parquet as pq
         except ImportError:
             handle.close()
             raise ModelError(f"{name}: needs pyarrow: {sys.executable} -m pip install pyarrow") from None
         from mpi_match.ingest.columns.arrow import NeededColumns
         from mpi_match.ingest.columns.arrow_lists import leaves
 
-        self._handle, self._name, self._pa = handle, name, pa
-        self._parquet: Any = None
+        self._handle, self._name, self._pa, self._format = handle, name, pa, INPUT_FORMATS["parquet"]
         try:
             with self._reported():
-                start = handle.read(len(ARROW_START))
+                start = handle.read(START_BYTES)
                 handle.seek(0)
                 if not start:
-                    raise ModelError(f"{name}: is empty, and no Parquet or Arrow file")
-                if start[:4] == FEATHER_1_START:
-                    raise ModelError(f"{name}: is Feather of version 1; write version 2")
-                source = pa.PythonFile(handle, mode="r")
-                if start == ARROW_START:
-                    self._arrow = pa.ipc.open_file(source)
-                    schema, self.n_pieces = self._arrow.schema, self._arrow.num_record_batches
-                else:
-                    self._parquet = pq.ParquetFile(source)
-                    schema, self.n_pieces = self._parquet.schema_arrow, self._parquet.metadata.num_row_groups
+                    raise ModelError(f"is empty, and no {format_names(lambda each: each.is_columnar)} file")
+                self._format = columns_format(start, name) or self._format
+                self._pieces = self._format.pieces(handle)
+            schema, self.n_pieces = self._pieces.schema, self._pieces.n_pieces
             own = {*schema.names, *(".".join(path) for path, _ in leaves(schema))}
             found = partition_values(Path(name))
             self._constant = {each: value for each, value in found.items() if each not in own}
             for each in self._constant:
                 schema = schema.append(pa.field(each, pa.dictionary(pa.int32(), pa.string())))
             self.schema = schema
-            try:
+            with self._reported():
                 self.needed = NeededColumns.of(schema, needed, form)
-            except ModelError as error:
-                raise ModelError(f"{name}: {error}") from None
             self._own = [column for column in self.needed.top if column not in self._constant]
-            if start == ARROW_START and self._own:
-                fields = [schema.get_field_index(column) for column in self._own]
+            if self._own:
                 with self._reported():
-                    options = pa.ipc.IpcReadOptions(included_fields=fields)
-                    self._arrow = pa.ipc.open_file(pa.PythonFile(handle, mode="r"), options=options)
+                    self._pieces.select(self._own)
         except BaseException:
             handle.close()
             raise
@@ -89,9 +80,7 @@ class ColumnFile:
     def n_rows(self, piece: int) -> int:
         """Number of rows of a piece.  Raises ModelError when it is damaged."""
         with self._reported():
-            if self._parquet is not None:
-                return int(self._parquet.metadata.row_group(piece).num_rows)
-            return int(self._arrow.get_batch(piece).num_rows)
+            return self._pieces.n_rows(piece)
 
     def read(self, piece: int) -> pa.Table:
         """The columns of a piece that the needed ones are, or are in; one of nulls if there are none.
@@ -104,10 +93,7 @@ class ColumnFile:
             n_rows = self.n_rows(piece)
             return pa.table({column: self._repeated(column, n_rows) for column in constant} or {"": pa.nulls(n_rows)})
         with self._reported():
-            if self._parquet is not None:
-                found = self._parquet.read_row_group(piece, columns=self._own)
-            else:
-                found = pa.Table.from_batches([self._arrow.get_batch(piece)])
+            found = self._pieces.read(piece)
         for column in constant:
             found = found.append_column(column, self._repeated(column, found.num_rows))
         return found
@@ -120,12 +106,66 @@ class ColumnFile:
 
     @contextmanager
     def _reported(self) -> Iterator[None]:
-        """Turns errors of pyarrow, which do not name the file, into one line."""
+        """Turns errors that do not name the file, those of pyarrow too, into one line that does."""
         try:
             yield
+        except ModelError as error:
+            raise ModelError(f"{self._name}: {error}") from None
         except StorageError:  # of a file that has changed
             raise
         except (self._pa.ArrowException, OSError) as error:
-            form = "Arrow" if self._parquet is None and not self._name.lower().endswith(".parquet") else "Parquet"
             text = str(error).strip().partition("\n")[0]
-            raise ModelError(f"{self._name}: is not a readable {form} file: {text}") from error
+            raise ModelError(f"{self._name}: is not a readable {self._format.name} file: {text}") from error
+
+
+class ParquetPieces:
+    """The row groups of a Parquet file; see `formats.Pieces`."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        self._file, self._columns = pq.ParquetFile(pa.PythonFile(file, mode="r")), list[str]()
+        self.schema: pa.Schema = self._file.schema_arrow
+        self.n_pieces: int = self._file.metadata.num_row_groups
+
+    def select(self, columns: Sequence[str]) -> None:
+        """See `formats.Pieces.select`."""
+        self._columns = list(columns)
+
+    def n_rows(self, piece: int) -> int:
+        """See `formats.Pieces.n_rows`."""
+        return int(self._file.metadata.row_group(piece).num_rows)
+
+    def read(self, piece: int) -> pa.Table:
+        """See `formats.Pieces.read`."""
+        return self._file.read_row_group(piece, columns=self._columns)
+
+
+class ArrowPieces:
+    """The record batches of an Arrow or Feather file; see `formats.Pieces`."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        import pyarrow as pa
+
+        if file.read(len(_FEATHER_1_START)) == _FEATHER_1_START:
+            raise ModelError("is Feather of version 1; write version 2")
+        file.seek(0)
+        self._handle, self._pa = file, pa
+        self._file = pa.ipc.open_file(pa.PythonFile(file, mode="r"))
+        self.schema: pa.Schema = self._file.schema
+        self.n_pieces: int = self._file.num_record_batches
+
+    def select(self, columns: Sequence[str]) -> None:
+        """See `formats.Pieces.select`."""
+        fields = [self.schema.get_field_index(column) for column in columns]
+        options = self._pa.ipc.IpcReadOptions(included_fields=fields)
+        self._file = self._pa.ipc.open_file(self._pa.PythonFile(self._handle, mode="r"), options=options)
+
+    def n_rows(self, piece: int) -> int:
+        """See `formats.Pieces.n_rows`."""
+        return int(self._file.get_batch(piece).num_rows)
+
+    def read(self, piece: int) -> pa.Table:
+        """See `formats.Pieces.read`."""
+        return self._pa.Table.from_batches([self._file.get_batch(piece)])

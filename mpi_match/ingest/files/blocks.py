@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpi_match.arrays.csr import Array
+from mpi_match.ingest.rows.formats import lines_format
 from mpi_match.ingest.rows.judge import MAX_LINE_BYTES, PLAIN, EventForm, trimmed
 from mpi_match.ingest.rows.packed_files import DAMAGED, damaged, open_bytes
-from mpi_match.ingest.rows.row_files import is_csv
 from mpi_match.model import ModelError
 
 LINE_FEED = ord("\n")
@@ -41,7 +41,7 @@ class LineBlock(NamedTuple):
 
 
 def read_blocks(paths: Iterable[Path], form: EventForm = PLAIN) -> Iterator[LineBlock]:
-    """The lines of files, blank ones too, files in the order of their paths; packed ones are unpacked, CSV becomes JSON.
+    """The lines of files, blank ones too, files in the order of their paths; packed ones are unpacked, others become JSON.
 
     A line longer than `MAX_LINE_BYTES` is cut to one byte more than that.  Raises ModelError for a compressed file that is
     damaged or truncated, after the lines before the damage; OSError.
@@ -59,16 +59,12 @@ def rows_of_block(block: LineBlock) -> Iterator[tuple[int, bytes]]:
 
 def _opened(path: Path, form: EventForm) -> BufferedReader:
     """The lines of a file."""
-    handle = open_bytes(path)
-    if not is_csv(path):
-        return handle
-    from mpi_match.ingest.files.csv import CsvLines  # loads Numba
-
-    return BufferedReader(CsvLines(handle, path, form))
+    handle, format_ = open_bytes(path), lines_format(path)
+    return handle if format_.is_plain else BufferedReader(format_.json_lines(handle, path, form))
 
 
 def lines_in(path: Path, form: EventForm) -> Iterator[bytes]:
-    """The lines of a file that is packed or CSV, in pieces.  Raises ModelError when it is damaged or truncated, OSError."""
+    """The JSON lines of a file, in pieces.  Raises ModelError when it is damaged or truncated, OSError."""
     with _opened(path, form) as handle:
         failed = None
         while failed is None:

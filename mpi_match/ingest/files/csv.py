@@ -32,7 +32,8 @@ from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
 from mpi_match.compute.compile_cache import compile_once, jit, nested
 from mpi_match.ingest.rows.judge import MAX_LINE_BYTES, PLAIN, EventForm, set_aside
-from mpi_match.ingest.rows.row_files import TSV_ENDINGS, UTF_16_STARTS
+from mpi_match.ingest.rows.packed_files import unpacked_name
+from mpi_match.ingest.rows.row_files import UTF_16_STARTS
 from mpi_match.model import ModelError, Type
 
 _READ_BYTES = 2**20
@@ -59,7 +60,7 @@ class CsvLines(io.RawIOBase):
     def __init__(self, handle: io.BufferedReader, path: Path, form: EventForm) -> None:
         self._closed_with, self._path, self._form, self._types = handle, path, form, dict(form.types)
         self._handle = handle if form.encoding is None else io.BufferedReader(_Recoded(handle, path, form.encoding))
-        self._delimiter = form.delimiter or ("\t" if path.name.lower().endswith(TSV_ENDINGS) else ",")
+        self._delimiter = form.delimiter or ("\t" if unpacked_name(path).endswith(".tsv") else ",")
         self._left = self._made = b""
         self._line, self._at_end = 1, False
         self._columns: tuple[Array, Array, Array] | None = None

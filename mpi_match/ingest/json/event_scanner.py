@@ -31,6 +31,7 @@ from mpi_match.ingest.json.flat_cpu import MOST_FLAT_ATTRIBUTES, flat_lines
 from mpi_match.ingest.json.line_tokens import TOKENS_AT_ONCE, TOKENS_HEADER
 from mpi_match.ingest.json.text import SCRATCH_BYTES
 from mpi_match.ingest.json.unnamed import nesting_memory
+from mpi_match.ingest.rows.formats import lines_format
 from mpi_match.ingest.rows.judge import (
     PLAIN,
     EventForm,
@@ -42,7 +43,6 @@ from mpi_match.ingest.rows.judge import (
     row_text,
     trimmed,
 )
-from mpi_match.ingest.rows.row_files import is_csv
 from mpi_match.model import Event, ModelError
 from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary
@@ -331,10 +331,10 @@ def judged_events(
     `judge` finds the event of a row as a program passes it (`rows.judge.event_of_passed`).
     """
     found: list[Event | None] = []
-    of_csv = is_csv(Path(file))
+    are_made = not lines_format(Path(file)).is_plain
     for line, number in lines:
         text = trimmed(line) if isinstance(line, bytes) else line
-        bad = record_set_aside(text) if of_csv else None
+        bad = record_set_aside(text) if are_made else None
         try:
             if bad is not None:
                 raise ModelError(bad[0])

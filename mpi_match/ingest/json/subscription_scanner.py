@@ -23,7 +23,16 @@ from mpi_match.ingest.json import to_constraints as columns
 from mpi_match.ingest.json.predicate_to_filters import LEAST_FILTER_BYTES, N_ALTERNATIVE_WORDS
 from mpi_match.ingest.json.text import SCRATCH_BYTES
 from mpi_match.ingest.json.to_subscriptions import TABLES, scan_subscriptions
-from mpi_match.ingest.rows.judge import Reject, Rejects, parse_json, row_text, subscription_filters, trimmed
+from mpi_match.ingest.rows.formats import lines_format
+from mpi_match.ingest.rows.judge import (
+    Reject,
+    Rejects,
+    parse_json,
+    record_set_aside,
+    row_text,
+    subscription_filters,
+    trimmed,
+)
 from mpi_match.model import ModelError
 from mpi_match.table.subscriptions import Subscriptions, SubscriptionsBuilder
 
@@ -202,10 +211,14 @@ does."""
 
 def _judge(line: bytes, block: LineBlock, number: int, judged: SubscriptionsBuilder, rejects: Rejects) -> None:
     text = trimmed(line)
+    is_made = text.startswith(b"\0") and not lines_format(Path(block.file)).is_plain
+    bad = record_set_aside(text) if is_made else None
     try:
+        if bad is not None:
+            raise ModelError(bad[0])
         found = subscription_filters(parse_json(text))
     except ModelError as error:
-        rejects.append(Reject(str(error), block.file, block.first_line + number, row_text(text)))
+        rejects.append(Reject(str(error), block.file, block.first_line + number, row_text(text if bad is None else bad[1])))
         return
     for item in found:
         judged.add(item)

@@ -36,7 +36,7 @@ from weakref import WeakKeyDictionary
 
 from mpi_match.ingest.rows.deep_json import Hooks, parse_deep
 from mpi_match.ingest.rows.flatten import Names, Repeating, flattened
-from mpi_match.ingest.rows.packed_files import DAMAGED, PACKED_ENDINGS, damaged, open_bytes
+from mpi_match.ingest.rows.packed_files import DAMAGED, damaged, open_bytes
 from mpi_match.ingest.rows.predicate_text import parse
 from mpi_match.model import (
     HAS,
@@ -63,11 +63,6 @@ from mpi_match.model import (
 
 if TYPE_CHECKING:
     from mpi_match.table.vocabulary import Vocabulary
-
-LINE_ENDINGS = (".jsonl", ".json", ".ndjson")
-"""Extensions of JSON lines files."""
-ROW_ENDINGS = tuple(ending + packed for ending in LINE_ENDINGS for packed in ("", *PACKED_ENDINGS))
-"""The same, packed ones too."""
 
 Row = TypeVar("Row")
 _SUBSCRIPTION_KEYS = {"interface", "constraints", "tags", "area", "filters", "id"}

@@ -25,6 +25,12 @@ def is_packed(path: Path) -> bool:
     return path.suffix.lower() in PACKED_ENDINGS
 
 
+def unpacked_name(path: Path) -> str:
+    """The name of a file in lower case, without the ending that says that it is packed."""
+    name = path.name.lower()
+    return next((name.removesuffix(ending) for ending in PACKED_ENDINGS if name.endswith(ending)), name)
+
+
 def open_bytes(path: Path) -> io.BufferedReader:
     """The content of a file, unpacked; reading it raises one of `DAMAGED`.  Raises ModelError without pyarrow, OSError."""
     suffix = path.suffix.lower()

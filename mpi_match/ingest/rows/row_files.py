@@ -8,19 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
-from mpi_match.ingest.rows.judge import ROW_ENDINGS, EventForm
-from mpi_match.ingest.rows.packed_files import PACKED_ENDINGS, is_packed
+from mpi_match.ingest.rows.formats import START_BYTES, columns_format, endings_of, format_names, lines_format
+from mpi_match.ingest.rows.judge import EventForm
+from mpi_match.ingest.rows.packed_files import is_packed
 from mpi_match.model import ModelError
 
 STDIN = Path("/dev/stdin")
 """Rows from standard input."""
 TCP, UNIX = "tcp://", "unix://"
 """Beginnings of the addresses of sockets that rows come from."""
-TSV_ENDINGS = tuple(".tsv" + packed for packed in ("", *PACKED_ENDINGS))
-CSV_ENDINGS = (*(".csv" + packed for packed in ("", *PACKED_ENDINGS)), *TSV_ENDINGS)
-COLUMNAR_ENDINGS = (".parquet", ".arrow", ".feather", ".ipc")
-EVENT_ENDINGS = (*ROW_ENDINGS, *CSV_ENDINGS, *COLUMNAR_ENDINGS)
-"""Extensions of files of events."""
 PART_NAMES = "part-*[0-9]"
 """Names, as a glob, of files without an ending that Hadoop and Spark write."""
 TABLE_FORMATS = {"Delta": "_delta_log", "Hudi": ".hoodie", "Iceberg": "metadata/*.metadata.json"}
@@ -29,44 +25,35 @@ NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 """Value of a directory `name=value` that stands for null."""
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _HDF5_ENDINGS = (".h5", ".hdf5")
-PARQUET_START, ARROW_START, FEATHER_1_START = b"PAR1", b"ARROW1", b"FEA1"
-"""How files of columns begin."""
 
 
 def is_compiled(path: Path) -> bool:
     """Is it an HDF5 file, by its beginning or, where that is damaged, by its name?  Raises OSError."""
-    return path.is_file() and (_start_of(path) == _HDF5 or path.name.lower().endswith(_HDF5_ENDINGS))
-
-
-def is_csv(path: Path) -> bool:
-    """Is it CSV, by its name?"""
-    return path.name.lower().endswith(CSV_ENDINGS)
+    return path.is_file() and (_start_of(path).startswith(_HDF5) or path.name.lower().endswith(_HDF5_ENDINGS))
 
 
 def is_columnar(path: Path) -> bool:
-    """Is it a Parquet or Arrow file, by its beginning or, where that is damaged, by its name?  Raises OSError."""
-    if not path.is_file():
-        return False
-    starts = (PARQUET_START, ARROW_START, FEATHER_1_START)
-    return _start_of(path).startswith(starts) or path.name.lower().endswith(COLUMNAR_ENDINGS)
+    """True for a file of columns, by its beginning or, where that is damaged, by its name.  Raises OSError."""
+    return path.is_file() and columns_format(_start_of(path), path.name) is not None
 
 
 def is_plain(path: Path) -> bool:
-    """Can any part of a file of lines be read, any number of times, as it is?"""
-    return path != STDIN and not is_packed(path) and not is_csv(path) and path.is_file()
+    """True for a file of lines that can be read as it is, any part of it, any number of times."""
+    return path != STDIN and not is_packed(path) and lines_format(path).is_plain and path.is_file()
 
 
 def row_files(path: Path) -> list[Path]:
-    """The JSON lines files that a path names: itself, or those of a directory.
+    """The files of lines that a path names, of formats of subscriptions: itself, or those of a directory.
 
-    Raises ModelError when there are none, or when the file is compiled or Parquet, of which every line would be a bad row.
+    Raises ModelError when there are none, or when the file is compiled or of columns, of which every line would be a bad
+    row.
     """
-    return _files(path, ROW_ENDINGS, "JSON lines")
+    return _files(path, endings_of(lambda each: each.subscriptions), format_names(lambda each: each.subscriptions))
 
 
 def event_files(path: Path, form: EventForm, *, mixed: bool = False) -> list[Path]:
-    """The files of events that a path names: of JSON lines and CSV, or all of them Parquet and Arrow (`are_columnar`);
-    or all together if they may be `mixed`.
+    """The files of events that a path names: of lines, or all of them of columns (`are_columnar`); or all together if they
+    may be `mixed`.
 
     Raises ModelError as `row_files` does, when a directory has both, and for types of columns where no file is CSV.
     """
@@ -74,7 +61,7 @@ def event_files(path: Path, form: EventForm, *, mixed: bool = False) -> list[Pat
         refuse_table_format(path)
         found = [path]
     else:
-        found = _files(path, EVENT_ENDINGS, "JSON lines, CSV, Parquet or Arrow")
+        found = _files(path, endings_of(), format_names())
     columnar = [each for each in found if is_columnar(each)]
     if columnar and len(columnar) < len(found) and not mixed:
         other = next(each for each in found if each not in columnar)
@@ -87,13 +74,14 @@ def event_files(path: Path, form: EventForm, *, mixed: bool = False) -> list[Pat
 
 
 def check_form_of_files(path: Path | str, files: Sequence[Path], form: EventForm) -> None:
-    """Raise ModelError for options of CSV where no file is CSV."""
-    if form.csv_options and not any(map(is_csv, files)):
-        raise ModelError(f"{path}: is no CSV; leave out {form.csv_options[0]}")
+    """Raise ModelError for options of CSV where no file is of a format that takes them."""
+    if form.csv_options and not any(lines_format(file).has_options for file in files):
+        taking = format_names(lambda each: each.has_options)
+        raise ModelError(f"{path}: is no {taking}; leave out {form.csv_options[0]}")
 
 
 def are_columnar(files: Sequence[Path]) -> bool:
-    """Are these `event_files` Parquet and Arrow?"""
+    """True when these `event_files` are of columns."""
     return is_columnar(files[0])
 
 
@@ -198,14 +186,15 @@ UTF_16_STARTS = (b"\xff\xfe", b"\xfe\xff")
 
 def _check_lines(path: Path) -> None:
     start = _start_of(path)
-    if start.startswith(UTF_16_STARTS) and not is_csv(path):
+    if start.startswith(UTF_16_STARTS) and lines_format(path).is_plain:
         raise ModelError(f"{path}: is UTF-16, and JSON lines are UTF-8: iconv -f UTF-16 -t UTF-8 {path} > NEW")
-    if start == _HDF5:
+    if start.startswith(_HDF5):
         raise ModelError(f"{path}: is an HDF5 file, not JSON lines; `mpi-match run` matches what is compiled")
-    if start.startswith(PARQUET_START):
-        raise ModelError(f"{path}: is a Parquet file, not JSON lines; `mpi-match compile` reads it, for `mpi-match run`")
+    if (columns := columns_format(start, "")) is not None:
+        says = "; `mpi-match compile` reads it, for `mpi-match run`" if columns.by_spark else ""
+        raise ModelError(f"{path}: is a file of {columns.name}, not JSON lines{says}")
 
 
 def _start_of(path: Path) -> bytes:
     with path.open("rb") as handle:
-        return handle.read(len(_HDF5))
+        return handle.read(max(len(_HDF5), START_BYTES))

@@ -20,8 +20,9 @@ from mpi_match.arrays.csr import Array
 from mpi_match.changes.changes import Changes
 from mpi_match.changes.live_table import LiveTable
 from mpi_match.engines import EngineError, open_engine
+from mpi_match.engines.keyed import live_filters
 from mpi_match.engines.keyed.cpu import Keyed, consolidated
-from mpi_match.engines.keyed.grid import hash_grid, live_filters, resize
+from mpi_match.engines.keyed.grid import hash_grid, resize
 from mpi_match.engines.keyed.grid.geometry import (
     EVERYWHERE,
     LOW,

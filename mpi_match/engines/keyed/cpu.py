@@ -75,13 +75,13 @@ from mpi_match.engines.keyed.cpu_search import (
 )
 from mpi_match.engines.keyed.grid.geometry import n_threes
 from mpi_match.engines.keyed.grid.hash_grid import Grid
-from mpi_match.engines.keyed.grid.live_filters import Bits, LiveFilters
 from mpi_match.engines.keyed.grid.resize import Resize, ready, roomy
 from mpi_match.engines.keyed.index.build import build_index
 from mpi_match.engines.keyed.index.features import feature_weights
 from mpi_match.engines.keyed.index.filter_rows import FilterRows, too_large
 from mpi_match.engines.keyed.index.layout import KeyedIndex
 from mpi_match.engines.keyed.index.value_classes import value_classes
+from mpi_match.engines.keyed.live_filters import Bits, LiveFilters
 from mpi_match.engines.keyed.tag_sets.index import TagSetIndex
 from mpi_match.engines.keyed.tag_sets.matcher import TagSetMatcher, TagSetScratch
 from mpi_match.engines.sharing import Scratch, ScratchSets

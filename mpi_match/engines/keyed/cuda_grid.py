@@ -14,9 +14,9 @@ from mpi_match.arrays.csr import Array
 from mpi_match.compute.parallel import copy
 from mpi_match.engines.keyed.cuda_bitmap import BitmapOnGpu
 from mpi_match.engines.keyed.grid.hash_grid import BLOCK_WORDS, SLOT_WORDS, n_blocks
-from mpi_match.engines.keyed.grid.live_filters import Effects, LiveFilters
 from mpi_match.engines.keyed.kernels.compact import KEYED_BLOCK
 from mpi_match.engines.keyed.kernels.grid import GridArrays, GridState, enter_kernel, note_kernel, put_kernel, step_kernel
+from mpi_match.engines.keyed.live_filters import Effects, LiveFilters
 from mpi_match.gpu.kernels import DeviceArray, Gpu, PinnedBuffer
 
 MOST_MARKS_WAITING = 2**20

@@ -200,6 +200,20 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
     assert circles(arrows) == []
 
 
+def test_no_folder_imports_itself_by_way_of_others() -> None:
+    """In every package the folders and modules that it holds have an order; a module of a folder counts as the folder."""
+    found = {}
+    for package in {module.rpartition(".")[0] for module in modules()} - {""}:
+        arrows: defaultdict[str, set[str]] = defaultdict(set)
+        below = (module for module in modules() if module.startswith(f"{package}."))
+        inside = {module: module.removeprefix(f"{package}.").split(".")[0] for module in below}
+        for module, child in inside.items():
+            arrows[child] |= {inside[name] for name in ours(modules()[module], module) if name in inside} - {child}
+        if wrong := circles(arrows):
+            found[package] = wrong
+    assert found == {}
+
+
 def test_rooms_of_ingest_import_downwards() -> None:
     depth = {room: level for level, line in enumerate(ROOMS) for room in line.split()}
     upwards = {

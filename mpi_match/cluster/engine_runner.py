@@ -1,19 +1,15 @@
 """The shards that a worker holds, the engine for them, and the thread that matches batches with it.
 
-There are two runners:
+`EngineRunner` matches in a thread of its own, so that a worker receives batch k + 1 and sends answer k - 1 while batch k is
+matched.  MPI makes progress with large messages only while it is called, which the main thread does all the time.  A batch
+that has arrived is begun before earlier ones have ended, so that a GPU is never idle:
 
-EngineRunner   in a thread of its own, so that a worker receives batch k + 1 and sends answer k - 1 while batch k is matched.
-               MPI makes progress with large messages only while it is called, which the main thread does all the time.  A
-               batch that has arrived is begun before earlier ones have ended, so that a GPU is never idle:
+    batch k      begin ─────────────── end │ answer
+    batch k + 1          begin ────────────────────── end │ answer
 
-                   batch k      begin ─────────────── end │ answer
-                   batch k + 1          begin ────────────────────── end │ answer
-
-               A batch that can end waits at most for the beginning of one other: without another, the oldest is ended.
-InlineRunner   in the thread that takes the answer.  Waking another thread and being woken by it takes longer than matching a
-               few events, and short messages need no other thread for progress.
-
-Either way one thread makes all calls of the engine (a GPU's context belongs to a thread), and the engine has no MPI.
+A batch that can end waits at most for the beginning of one other: without another, the oldest is ended.  For short batches
+the main thread matches (`at_once.matcher`).  Either way one thread makes all calls of the engine, because a GPU's context
+belongs to a thread, and the engine has no MPI.
 
 A batch with changes between its events is matched in pieces, up to each event that sees a new change:
 
@@ -33,14 +29,13 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, Queue, SimpleQueue
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from mpi_match.changes.stream import StampedChanges
 from mpi_match.cluster.distribution.shard import Shard, ShardEngine, ShardsEngine, unpacked
 from mpi_match.cluster.messages import Matched, Received, SerializedShard
-from mpi_match.cluster.transport.backoff import pause
 from mpi_match.engines.base import MOST_BEGUN, Engine, Pending
 from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches
@@ -88,6 +83,30 @@ def match_changing(engine: Engine, batch: EventBatch, stamped: StampedChanges | 
         engine.update(changes)
     found.append(engine.match(batch[at:], filters=filters))
     return Matches.concat(found)
+
+
+class Matcher(Protocol):
+    """The matcher of a worker, as `EngineRunner` has it."""
+
+    def engine(self) -> Engine:
+        """See `EngineRunner.engine`."""
+        ...
+
+    def put(self, work: Received | SerializedShard) -> None:
+        """See `EngineRunner.put`."""
+        ...
+
+    def match_at_once(self, wire: memoryview) -> Matches | None:
+        """See `EngineRunner.match_at_once`."""
+        ...
+
+    def get(self, timeout_s: float | None = 0) -> Matched | None:
+        """See `EngineRunner.get`."""
+        ...
+
+    def stop(self, timeout_s: float) -> None:
+        """See `EngineRunner.stop`."""
+        ...
 
 
 class EngineRunner:
@@ -142,7 +161,7 @@ class EngineRunner:
 
     def _run(self) -> None:
         try:
-            opened = _OpenEngine(*self._engine_arguments)
+            opened = OpenEngine(*self._engine_arguments)
         except Exception as error:
             self._opened.put(error)
             return
@@ -180,43 +199,7 @@ def _may_begin(work: Received | SerializedShard) -> bool:
     return isinstance(work, Received) and not work.alters and work.events.is_here()
 
 
-class InlineRunner:
-    """The runner for short batches: `get` matches the next one."""
-
-    def __init__(self, shards: ShardsHeld, vocabulary: Vocabulary, *, filters: bool) -> None:
-        self._engine_arguments = shards, vocabulary, filters
-        self._work: deque[Received | SerializedShard] = deque()
-
-    def engine(self) -> Engine:
-        """See `EngineRunner.engine`."""
-        self._opened_engine = _OpenEngine(*self._engine_arguments)
-        return self._opened_engine.engine
-
-    def put(self, work: Received | SerializedShard) -> None:
-        """See `EngineRunner.put`."""
-        self._work.append(work)
-
-    def match_at_once(self, wire: memoryview) -> Matches | None:
-        """See `EngineRunner.match_at_once`."""
-        return None if self._work else self._opened_engine.match_at_once(wire)
-
-    def get(self, timeout_s: float | None = 0) -> Matched | None:
-        """See `EngineRunner.get`; for 0 seconds the core is yielded."""
-        if self._work:
-            work = self._work.popleft()
-            if not isinstance(work, SerializedShard):
-                return self._opened_engine.match(work)
-            self._opened_engine.load(work)
-        elif timeout_s is not None:
-            pause(timeout_s)
-        return None
-
-    def stop(self, timeout_s: float) -> None:
-        """See `EngineRunner.stop`."""
-        self._work.clear()
-
-
-class _OpenEngine:
+class OpenEngine:
     """The open engine.  After a failure on a batch the next one is tried; but after a failure on a batch with changes it is
     unknown which of them were applied, and every later batch fails.
 

@@ -1,10 +1,10 @@
-"""Threaded or inline execution: whether a rank reads, matches and writes in threads of its own.
+"""The execution of a run: in threads, or all at once in the main thread of a rank.
 
-    THREADED   batches are read, matched and written in threads, while the main thread does the communication
-    INLINE     the main thread does everything, for batches so short that waking another thread and being woken by it takes
-               longer than the work on a batch
+    THREADED          batches are read, matched and written in threads, while the main thread does the communication
+    WITHOUT_THREADS   the main thread does everything, for batches so short that waking another thread and being woken by it
+                      takes longer than the work on a batch (`at_once`)
 
-A run uses one of them, and `Execution` has every part that differs.  An inline master first does the work that a worker
+A run uses one of them, and `Execution` has every part that differs.  At once, a master first does the work that a worker
 waits for: when an answer arrives, it sends the next batch, whose message is prepared; then it takes the answer and prepares
 the message after that.  Writing an answer would take as long as two short round trips; so answers are written twenty times a
 second, all that have arrived since in one call.
@@ -12,16 +12,18 @@ second, all that have arrived since in one call.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
-from mpi_match.cluster.engine_runner import EngineRunner, InlineRunner
+from mpi_match.cluster.at_once.matcher import InlineRunner, InlineWorkerWriter
+from mpi_match.cluster.at_once.reading import AtOnce
+from mpi_match.cluster.at_once.writing import WriteAtOnce
+from mpi_match.cluster.engine_runner import EngineRunner
 from mpi_match.cluster.options import RunOptions
-from mpi_match.cluster.prefetch import READERS, AtOnce, Workers
-from mpi_match.cluster.results.worker_writer import InlineWorkerWriter, WorkerWriter
-from mpi_match.matches.write_behind import WriteAtOnce, WriteBehind, Writer
+from mpi_match.cluster.prefetch import READERS, MakeWorkers
+from mpi_match.cluster.results.worker_writer import MatchedParts, WorkerWriter
+from mpi_match.matches.write_behind import WriteBehind, Writer
 
 SHORT_BATCH_EVENTS = 16
 """A batch of at most so many events takes less time to read or match than to hand to another thread."""
@@ -35,7 +37,7 @@ class Execution:
     n_ahead     batches that a master has read beyond one for each worker
     n_at_once   batches of an event table whose messages are made at a time
     window      batches behind one that is not answered that may be sent, at least
-    lends       are batches read by threads into reused buffers, and not made into messages (`prepared_messages`)?
+    lends       are batches read by threads into reused buffers, and not made into messages (`at_once.messages`)?
     writer      calls the function that writes answers, in order
     joins       are answers to consecutive events written in one call?
     matcher     a worker's engine
@@ -43,7 +45,7 @@ class Execution:
     spins       does the main thread poll for messages without sleeping, if it has a core of its own?
     """
 
-    workers: Callable[[int], Workers]
+    workers: MakeWorkers
     n_ahead: int
     n_at_once: int
     window: int
@@ -51,7 +53,7 @@ class Execution:
     writer: Writer
     joins: bool
     matcher: type[EngineRunner] | type[InlineRunner]
-    written: type[InlineWorkerWriter]
+    written: type[MatchedParts]
     most_parts: int
     spins: bool
 
@@ -69,7 +71,7 @@ THREADED = Execution(
     most_parts=8,  # about so many threads saturate the memory bandwidth
     spins=False,
 )
-INLINE = Execution(
+WITHOUT_THREADS = Execution(
     workers=AtOnce,
     n_ahead=0,
     n_at_once=32,
@@ -86,4 +88,4 @@ INLINE = Execution(
 
 def execution_for(options: RunOptions) -> Execution:
     """The execution for the batch size of a run."""
-    return INLINE if options.batch <= SHORT_BATCH_EVENTS else THREADED
+    return WITHOUT_THREADS if options.batch <= SHORT_BATCH_EVENTS else THREADED

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from mpi_match.cluster.at_once.exchange import Exchange
 from mpi_match.cluster.messages import WRITTEN_DTYPE, Body
 from mpi_match.cluster.prefetch import Buffers
-from mpi_match.cluster.scheduling.groups import Flight
 from mpi_match.cluster.transport.channel import Traffic
 from mpi_match.cluster.transport.collectives import RankFailure
 from mpi_match.cluster.transport.protocol import Reply, fields_of, inline_body
@@ -39,25 +39,16 @@ class Arrival(NamedTuple):
     at_s: float
 
 
-Exchanged = tuple[int, int, int, Body, Flight, int, int, float]
-"""A short answer that was exchanged for another batch: worker, batch, events, body; the flight of the other batch, its
-number, its bytes of events; and the seconds that the answer took.  A plain tuple: to name its items takes as long as to send
-a message."""
-Exchange = Callable[[int, int, int], tuple[Flight, int] | None]
-"""`Dispatcher.exchange` with what sends: by worker, batch and attempt."""
-
-
 class Inbox:
     """Answers of at most `n_ids` ids to an event, from all workers.
 
-    waiting, exchanged      answers not processed yet, in order of arrival
+    waiting                 answers not processed yet, in order of arrival
     ready, gone             workers whose READY, and whose GONE, has arrived
     count_dtype, id_dtype   of the counts and ids in answers
     """
 
     def __init__(self, traffic: Traffic, n_ids: int) -> None:
         self.waiting: deque[Arrival] = deque()
-        self.exchanged: list[Exchanged] = []
         self.ready: set[int] = set()
         self.gone: set[int] = set()
         self.count_dtype, self.id_dtype = id_dtype(n_ids + 1), id_dtype(n_ids)
@@ -73,18 +64,22 @@ class Inbox:
 
     @contextmanager
     def exchanging(self, exchange: Exchange) -> Iterator[None]:
-        """Within the block `exchange` is called as soon as a short answer is there; what it has exchanged is `exchanged`."""
+        """Within the block short answers are exchanged as soon as they are there."""
         self._exchange = exchange
         try:
             yield
         finally:
             self._exchange = None
 
-    def exchange(self, arrival: Arrival) -> Exchanged | None:
-        """Exchange an answer that was waiting.  None where that cannot be done: then nothing was done."""
+    def exchange(self, arrival: Arrival) -> bool:
+        """Exchange an answer that was waiting.  False where that cannot be done: then nothing was done."""
         worker, batch, attempt, n_events, body, _ = arrival
-        begun = None if self._exchange is None or isinstance(body, RankFailure) else self._exchange(worker, batch, attempt)
-        return None if begun is None or isinstance(body, RankFailure) else _exchanged(worker, batch, n_events, body, *begun)
+        if self._exchange is None or isinstance(body, RankFailure):
+            return False
+        begun = self._exchange.begin(worker, batch, attempt)
+        if begun is not None:
+            self._exchange.end(worker, batch, n_events, body, begun)
+        return begun is not None
 
     def give_back(self, bodies: Iterable[Body]) -> None:
         """Return the buffers of bodies for reuse."""
@@ -101,13 +96,14 @@ class Inbox:
                 sizes = n_counts, end - n_counts, n_report
                 self._receive(sizes, worker, lambda body: self._arrive(worker, batch, attempt, n_events, body))
                 return True
-            begun = None if self._exchange is None else self._exchange(worker, batch, attempt)
+            exchange = self._exchange
+            begun = None if exchange is None else exchange.begin(worker, batch, attempt)
             answer = inline.tobytes()
             body = Body(answer[:n_counts], answer[n_counts:end], answer[end:], None)
-            if begun is None:
+            if exchange is None or begun is None:
                 self._arrive(worker, batch, attempt, n_events, body)
             else:
-                self.exchanged.append(_exchanged(worker, batch, n_events, body, *begun))
+                exchange.end(worker, batch, n_events, body, begun)
         elif kind == Reply.WRITTEN:
             sizes = (0, 3 * WRITTEN_DTYPE.itemsize, n_report)
             self._take(message, sizes, worker, lambda body: self._arrive(worker, batch, attempt, n_events, body))
@@ -142,8 +138,3 @@ class Inbox:
     def _fail(self, worker: int, batch: int, attempt: int, body: Body) -> None:
         self._arrive(worker, batch, attempt, 0, pickle.loads(body.second))
         self.give_back([body])
-
-
-def _exchanged(worker: int, batch: int, n_events: int, body: Body, flight: Flight, n_bytes: int) -> Exchanged:
-    began_at, flight.sent_at = flight.sent_at, time.perf_counter()
-    return worker, batch, n_events, body, flight, flight.batch, n_bytes, flight.sent_at - began_at

@@ -16,12 +16,12 @@ import logging
 import os
 import time
 from collections.abc import Sequence
-from functools import partial
 
 from mpi4py import MPI
 
+from mpi_match.cluster.at_once.exchange import Exchange
 from mpi_match.cluster.execution import Execution
-from mpi_match.cluster.inbox import Arrival, Exchanged, Inbox
+from mpi_match.cluster.inbox import Arrival, Inbox
 from mpi_match.cluster.messages import Body
 from mpi_match.cluster.options import ClusterError, RunSummary
 from mpi_match.cluster.ordered_writer import OrderedWriter
@@ -102,7 +102,10 @@ class Master:
                 )
                 with self._outbox, self._writer:
                     self._files.begin()
-                    with self._inbox.exchanging(partial(self._dispatcher.exchange, self._outbox.send_prepared)):
+                    self._exchange = Exchange(
+                        self._outbox.send_prepared, self._dispatcher, self._deadlines, self._files.status, self._round_trips
+                    )
+                    with self._inbox.exchanging(self._exchange):
                         self._match(interruptions)
                     self._writer.finish()
                 with interruptions.heeded():
@@ -120,7 +123,7 @@ class Master:
         return summary
 
     def _match(self, interruptions: Interruptions) -> None:
-        backoff, arrived, exchanged = self._backoff, self._inbox.waiting, self._inbox.exchanged
+        backoff, arrived, exchanged = self._backoff, self._inbox.waiting, self._exchange.ended
         for worker, why in self._absent.items():
             self._lose(worker, why)
         self._obey(self._dispatcher.start())
@@ -130,8 +133,7 @@ class Master:
             if exchanged:
                 while len(exchanged) < FOLLOWED_TOGETHER and self._traffic.poll():
                     pass  # a worker waits for what is exchanged now, and none for what follows
-                self._follow_up(exchanged)
-                exchanged.clear()
+                self._follow_up()
             if arrived:
                 for _ in range(len(arrived)):  # not those that arrive meanwhile, which may never end
                     self._take(arrived.popleft())
@@ -151,16 +153,11 @@ class Master:
                 listening_only = not self._outbox.waiting and len(self._traffic) == len(self._workers)
                 backoff.wait(soon=not listening_only)
 
-    def _follow_up(self, answers: Sequence[Exchanged]) -> None:
-        """Take answers that were exchanged for the next batches of their workers, each a group of its own."""
-        exchanged, count, parts = self._deadlines.exchanged, self._files.status.exchanged, self._parts
-        for worker, batch, n_events, body, flight, following, n_bytes, _ in answers:
-            exchanged(worker, flight)
-            count(worker, batch, n_events, following, n_bytes)
-            parts[batch, 0] = {worker: body}
-        self._round_trips.add([answer[-1] for answer in answers])
-        self._outbox.has_sent(len(answers))
-        self._obey(self._dispatcher.proceed())
+    def _follow_up(self) -> None:
+        """Take answers that were exchanged for the next batches of their workers."""
+        n, instructions = self._exchange.follow_up(self._parts)
+        self._outbox.has_sent(n)
+        self._obey(instructions)
 
     def _obey(self, instructions: Sequence[Instruction]) -> None:
         """Carry out instructions, of which loads and sends come first."""
@@ -197,11 +194,10 @@ class Master:
 
     def _take(self, arrival: Arrival) -> None:
         """Take an answer, and do what follows from it."""
-        exchanged = self._inbox.exchange(arrival)
-        if exchanged is None:
-            self._obey(self._answered(arrival))
+        if self._inbox.exchange(arrival):
+            self._follow_up()
         else:
-            self._follow_up([exchanged])
+            self._obey(self._answered(arrival))
 
     def _answered(self, arrival: Arrival) -> Sequence[Instruction]:
         """Keep an answer if it is used; returns the instructions that follow."""

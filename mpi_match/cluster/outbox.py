@@ -1,7 +1,7 @@
 """The outbox: the dispatcher's instructions to send, as orders with their changes and events.
 
     Send ─► outbox ─► wait until its events are read ─► changes that the worker has not had, events ─► order
-                   `prefetch`, `prepared_messages`                                                 └► deadline, status
+                   `prefetch`, `at_once.messages`                                                  └► deadline, status
 
 A batch waits in the outbox while the feed reads it, and all later ones wait behind it, so every worker gets its batches in
 the dispatcher's order.  Credits bound the memory: a buffer is taken when a batch may be sent and given back when it has
@@ -20,10 +20,10 @@ from types import TracebackType
 import numpy as np
 
 from mpi_match.arrays.csr import Array
+from mpi_match.cluster.at_once.messages import PreparedMessages
 from mpi_match.cluster.distribution.shard import packed
 from mpi_match.cluster.execution import Execution
 from mpi_match.cluster.prefetch import Buffers, ReadAhead, n_readers
-from mpi_match.cluster.prepared_messages import PreparedMessages
 from mpi_match.cluster.run_files import RunFiles
 from mpi_match.cluster.scheduling.dispatcher import Dispatcher
 from mpi_match.cluster.scheduling.groups import Flight
@@ -47,7 +47,7 @@ class Outbox:
 
     waiting   batches to be sent that are not read yet
 
-    Where messages are made ahead (`prepared_messages`) and batches come without changes, the next one of an idle worker only
+    Where messages are made ahead (`at_once.messages`) and batches come without changes, the next one of an idle worker only
     has to be sent (`send_prepared`).
     """
 

@@ -15,15 +15,15 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, Generic, NamedTuple, TypeVar, cast
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from mpi_match.arrays.csr import Array
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 READERS = 4
@@ -35,52 +35,40 @@ def n_readers(most: int = READERS) -> int:
     return min(most, len(os.sched_getaffinity(0)))
 
 
-class _Done(Generic[T]):
-    """A future that is done at once; making the locks of a `Future` takes longer than a short read."""
-
-    def __init__(self, do: Callable[..., T], *arguments: Any) -> None:
-        self._error: Exception | None = None
-        self._found: T | None = None
-        try:
-            self._found = do(*arguments)
-        except Exception as error:
-            self._error = error
+class Reading(Protocol[T_co]):
+    """A read that has begun."""
 
     def done(self) -> bool:
-        """Yes."""
-        return True
+        """True when `result` need not wait."""
+        ...
 
-    def result(self) -> T:
+    def result(self) -> T_co:
         """The result.  Raises what the call raised."""
-        if self._error is not None:
-            raise self._error
-        return cast(T, self._found)
+        ...
 
 
-class AtOnce:
-    """An executor that runs a submitted call at once, in the submitting thread."""
+class ReadWorkers(Protocol):
+    """Executors that read batches."""
 
-    def __init__(self, n_threads: int = 0) -> None:
-        """The number is ignored."""
-
-    def submit(self, do: Callable[..., T], *arguments: Any) -> _Done[T]:
+    def submit(self, do: Callable[..., T], /, *arguments: object) -> Reading[T]:
         """See `concurrent.futures.Executor.submit`."""
-        return _Done(do, *arguments)
+        ...
 
     def shutdown(self, *, cancel_futures: bool = False) -> None:
-        """There is nothing to end."""
+        """See `concurrent.futures.Executor.shutdown`."""
+        ...
 
 
-Workers = ThreadPoolExecutor | AtOnce
-"""Executors that read batches."""
+MakeWorkers = Callable[[int], ReadWorkers]
+"""Makes an executor with a number of threads."""
 
 
 class ReadAhead(Generic[T]):
     """Reads batches ahead: `workers` call `read(batch)` in the order of `want`; a context manager, which shuts them down."""
 
-    def __init__(self, read: Callable[[int], T], workers: Workers) -> None:
+    def __init__(self, read: Callable[[int], T], workers: ReadWorkers) -> None:
         self._read, self._workers = read, workers
-        self._ready: dict[int, Future[T] | _Done[T]] = {}
+        self._ready: dict[int, Reading[T]] = {}
 
     def __enter__(self) -> ReadAhead[T]:
         return self

@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 from mpi_match.cluster.distribution.broadcast import share_events, share_parts
 from mpi_match.cluster.distribution.event_source import EventOffer, EventSource, open_source
 from mpi_match.cluster.distribution.shard import Shard
-from mpi_match.cluster.engine_runner import EngineRunner, InlineRunner, ShardsHeld
+from mpi_match.cluster.engine_runner import Matcher, ShardsHeld
 from mpi_match.cluster.execution import Execution
 from mpi_match.cluster.options import ClusterError, RunOptions
 from mpi_match.cluster.results.worker_output import PartPlaces
-from mpi_match.cluster.results.worker_writer import InlineWorkerWriter, look_for_parts, open_parts
+from mpi_match.cluster.results.worker_writer import look_for_parts, open_parts
 from mpi_match.cluster.run_files import Opened, RunFiles
 from mpi_match.cluster.transport.topology import Topology, device_share, shared_gpu
 from mpi_match.engines import Engine, compile_s, open_engine
@@ -53,7 +53,7 @@ class Ready(NamedTuple):
     """The results of set-up: `files` on the master, `matcher` and `source` on a worker; `opened`: the workers' engines."""
 
     files: RunFiles
-    matcher: EngineRunner | InlineRunner | InlineWorkerWriter
+    matcher: Matcher
     source: EventSource | None
     opened: list[Opened]
 
@@ -67,18 +67,20 @@ def set_up(options: RunOptions, execution: Execution, topology: Topology, stack:
     copy = None
     if options.feed == "shared":
         events = None if files is None else files.events
-        copy = share_events(topology, events, execution)
-    source: EventSource | None = ranks.step(
-        "opening the events",
-        worker=lambda: stack.enter_context(open_source(options, plan.offer, copy, table.vocabulary, execution, threads)),
-    )
+        copy = share_events(topology, events, execution.workers)
+
+    def opened_source() -> EventSource | None:
+        found = open_source(options, plan.offer, copy, table.vocabulary, execution.workers, threads)
+        return stack.enter_context(found)
+
+    source: EventSource | None = ranks.step("opening the events", worker=opened_source)
     parts = ranks.step(
         "opening its part of the output",
         worker=lambda: open_parts(plan.places, ranks.rank, min(execution.most_parts, max(threads // 2, 1)), stack),
     )
     ranks.step("looking for the parts of the output", master=lambda: look_for_parts(plan.places, ranks.size))
 
-    def matcher_and_engine() -> tuple[EngineRunner | InlineRunner | InlineWorkerWriter, Opened]:
+    def matcher_and_engine() -> tuple[Matcher, Opened]:
         began = time.perf_counter()
         shards = ShardsHeld(part, table, _opening(options, topology, source, threads))
         matcher = execution.matcher(shards, table.vocabulary, filters=options.filters)

@@ -26,11 +26,10 @@ from mpi4py import MPI
 
 from mpi_match.arrays.csr import Array
 from mpi_match.cluster.distribution.event_source import EventSource
-from mpi_match.cluster.engine_runner import EngineRunner, InlineRunner
+from mpi_match.cluster.engine_runner import Matcher
 from mpi_match.cluster.messages import Matched, Received, SerializedShard
 from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.prefetch import Buffers, Expected, InOrder
-from mpi_match.cluster.results.worker_writer import InlineWorkerWriter
 from mpi_match.cluster.signals import LEAVE_S, SignalFlag
 from mpi_match.cluster.transport.backoff import Backoff, Silence
 from mpi_match.cluster.transport.channel import Traffic
@@ -74,7 +73,7 @@ class Worker:
     def __init__(
         self,
         comm: MPI.Comm,
-        matcher: EngineRunner | InlineRunner | InlineWorkerWriter,
+        matcher: Matcher,
         backoff: Backoff,
         interrupted: SignalFlag,
         source: EventSource | None = None,

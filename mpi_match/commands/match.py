@@ -24,6 +24,7 @@ from mpi_match.changes.changes import Changes
 from mpi_match.changes.live_table import Refusal
 from mpi_match.changes.log import ChangeLog
 from mpi_match.changes.stream import ChangeStream
+from mpi_match.cluster.at_once.writing import WriteAtOnce
 from mpi_match.commands.scan_ahead import Progress, ahead_of_cpu, ahead_of_gpu, scanned_ahead
 from mpi_match.compute.compile_parts import Part, compile_ahead
 from mpi_match.engines import Engine, compile_s, open_engine
@@ -55,7 +56,7 @@ from mpi_match.ingest.rows.row_files import are_columnar, event_files, is_plain,
 from mpi_match.matches.file import MatchesWriter
 from mpi_match.matches.json_lines import LinesOut, LineWriter, compile_lines
 from mpi_match.matches.matches import Matches
-from mpi_match.matches.write_behind import WriteAtOnce, WriteBehind
+from mpi_match.matches.write_behind import WriteBehind, Writing
 from mpi_match.model import ModelError
 from mpi_match.storage import check_output
 from mpi_match.table.table import Table
@@ -351,7 +352,7 @@ def _writer(
     return MatchesWriter(output, n_ids, labels, answers_in(options), with_event_ids=options.form.id is not None)
 
 
-def _written(output: Path | None, writer: MatchesWriter | LinesOut) -> WriteBehind[Answered] | WriteAtOnce[Answered]:
+def _written(output: Path | None, writer: MatchesWriter | LinesOut) -> Writing[Answered]:
     """To a file in a thread; standard output may take nothing for ever, and a signal ends that only in the main thread."""
 
     def write(found: Answered) -> None:

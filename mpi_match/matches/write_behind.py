@@ -1,4 +1,4 @@
-"""Writes answers in order: in a thread while the next ones are computed, or immediately in the thread that computed them.
+"""Writes answers in order in a thread, while the next ones are computed.
 
 Checksums, copies and system calls release Python's lock, so one thread can write as fast as another computes answers.  The
 queue is short: if the disk is the bottleneck, `put` blocks, and memory stays bounded.
@@ -10,9 +10,10 @@ import threading
 from collections.abc import Callable
 from queue import Queue
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 T = TypeVar("T")
+Item = TypeVar("Item", contravariant=True)
 
 MOST_WAITING = 8
 """Most items that wait to be written."""
@@ -68,21 +69,23 @@ class WriteBehind(Generic[T]):
                     self._error = error
 
 
-class WriteAtOnce(Generic[T]):
-    """Calls `write` immediately with each item that is `put`."""
+class Writing(Protocol[Item]):
+    """What `WriteBehind` does with items, here or elsewhere; a context manager."""
 
-    def __init__(self, write: Callable[[T], None]) -> None:
-        self.put = write
-
-    def __enter__(self) -> WriteAtOnce[T]:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
+    def put(self, item: Item, /) -> None:
+        """Write an item after those before it, now or later."""
+        ...
 
     def finish(self) -> None:
-        """Do nothing: everything is written already."""
+        """Wait until all is written."""
+        ...
+
+    def __enter__(self) -> Writing[Item]: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
 
 
-Writer = type[WriteBehind[Any]] | type[WriteAtOnce[Any]]
-"""Calls the function that writes answers, in a thread or immediately."""
+Writer = Callable[[Callable[[Any], None]], Writing[Any]]
+"""Makes a `Writing` of the function that writes an item."""

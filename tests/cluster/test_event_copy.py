@@ -63,10 +63,10 @@ options = RunOptions(*map(Path, files), batch=37, feed="shared")
 try:
     if comm.rank == 0:
         with RunFiles(options) as files:
-            copy = share_events(topology, files.events, THREADED)
+            copy = share_events(topology, files.events, THREADED.workers)
             expected = [files.events.read(i).to_wire() for i in range(files.events.n_batches)]
     else:
-        copy, expected = share_events(topology, None, THREADED), None
+        copy, expected = share_events(topology, None, THREADED.workers), None
 except Ended as ended:
     if comm.rank == 0:
         print(ended)

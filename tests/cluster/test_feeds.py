@@ -16,7 +16,7 @@ from mpi_match.cluster import ClusterError
 from mpi_match.cluster.batches import BatchRanges
 from mpi_match.cluster.distribution.shard import Shard
 from mpi_match.cluster.engine_runner import ShardsHeld
-from mpi_match.cluster.execution import INLINE, THREADED, Execution
+from mpi_match.cluster.execution import THREADED, WITHOUT_THREADS, Execution
 from mpi_match.cluster.messages import Matched, Received
 from mpi_match.cluster.prefetch import Expected
 from mpi_match.engines import Engine
@@ -138,7 +138,7 @@ def written(execution: Execution, numbers: list[int], *parts: PartWriter) -> dic
     return found
 
 
-@pytest.mark.parametrize("execution", [THREADED, INLINE])
+@pytest.mark.parametrize("execution", [THREADED, WITHOUT_THREADS])
 def test_answers_are_synced_when_they_are_returned(
     execution: Execution, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,7 +155,7 @@ def test_answers_are_synced_when_they_are_returned(
     assert max(ends) == kept.ends[tmp_path / "1-rank-1.answers"]
 
 
-@pytest.mark.parametrize("execution", [THREADED, INLINE])
+@pytest.mark.parametrize("execution", [THREADED, WITHOUT_THREADS])
 def test_a_failed_write_is_an_error_of_the_worker(
     execution: Execution, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

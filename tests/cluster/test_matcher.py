@@ -10,8 +10,9 @@ from mpirun import TIMEOUT_S
 from run_inputs import plain_events
 
 from mpi_match.changes.log import ChangeLog
+from mpi_match.cluster.at_once.matcher import InlineRunner
 from mpi_match.cluster.distribution.shard import Shard
-from mpi_match.cluster.engine_runner import EngineRunner, InlineRunner, ShardsHeld
+from mpi_match.cluster.engine_runner import EngineRunner, ShardsHeld
 from mpi_match.cluster.messages import Matched, Received
 from mpi_match.cluster.prefetch import Expected
 from mpi_match.engines import open_engine

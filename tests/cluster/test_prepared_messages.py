@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mpi_match.cluster.prepared_messages import PreparedMessages
+from mpi_match.cluster.at_once.messages import PreparedMessages
 from mpi_match.cluster.transport.protocol import INLINE_BYTES, Command, Order, fields_of, inline_body
 
 BLOCK = 4

@@ -12,11 +12,12 @@ import pytest
 from mpirun import TIMEOUT_S
 
 from mpi_match.cluster import ordered_writer
+from mpi_match.cluster.at_once.writing import WriteAtOnce
 from mpi_match.cluster.batches import BatchRanges
 from mpi_match.cluster.messages import Body
 from mpi_match.cluster.ordered_writer import OrderedWriter
 from mpi_match.journal.reader import EventRange
-from mpi_match.matches.write_behind import MOST_WAITING, WriteAtOnce, WriteBehind
+from mpi_match.matches.write_behind import MOST_WAITING, WriteBehind
 from mpi_match.storage import StorageError
 
 

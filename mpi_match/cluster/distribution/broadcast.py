@@ -27,9 +27,8 @@ from mpi_match.cluster.batches import BatchedEvents
 from mpi_match.cluster.distribution.partition import Division
 from mpi_match.cluster.distribution.shard import Shard, laid_out, plan
 from mpi_match.cluster.distribution.shared_memory import HostMemory, protect
-from mpi_match.cluster.execution import Execution
 from mpi_match.cluster.options import ClusterError
-from mpi_match.cluster.prefetch import Buffers, ReadAhead, n_readers
+from mpi_match.cluster.prefetch import Buffers, MakeWorkers, ReadAhead, n_readers
 from mpi_match.cluster.transport.collectives import RankGroup
 from mpi_match.cluster.transport.topology import Topology
 from mpi_match.events.batch import EventBatch, unmarked
@@ -102,7 +101,7 @@ class EventCopy:
         return self._unmarked[self.starts[batch] : self.starts[batch + 1]]
 
 
-def share_events(topology: Topology, events: BatchedEvents | None, execution: Execution) -> EventCopy:
+def share_events(topology: Topology, events: BatchedEvents | None, workers: MakeWorkers) -> EventCopy:
     """The events of a run on every host; `events` on rank 0, None elsewhere.
 
     Raises Ended, when the table is damaged or a host has not enough memory.
@@ -112,7 +111,7 @@ def share_events(topology: Topology, events: BatchedEvents | None, execution: Ex
     n_bytes: int = ranks.bcast(None if events is None else events.table.wire_bytes(events.n_batches))
     ranks.agree("having memory for the events", lambda: on_host.reserve(n_bytes) if leads else None)
     leaders = topology.leaders
-    wires = None if events is None else partial(_wires, events, execution)
+    wires = None if events is None else partial(_wires, events, workers)
     sizes, crc = ranks.agree("copying the events", lambda: _fill(leaders, on_host, wires) if leaders else (None, None))
     sizes, expected = ranks.bcast((sizes, crc))
 
@@ -171,7 +170,7 @@ def _received(leaders: RankGroup) -> Generator[Array]:
         yield buffer[:n_bytes]
 
 
-def _wires(batches: BatchedEvents, execution: Execution) -> Generator[Array]:
+def _wires(batches: BatchedEvents, workers: MakeWorkers) -> Generator[Array]:
     """The wire form of every batch in turn, read ahead; each is valid until the next is requested."""
     buffers, ahead = Buffers(), 2 * n_readers()
 
@@ -182,7 +181,7 @@ def _wires(batches: BatchedEvents, execution: Execution) -> Generator[Array]:
         buffer = buffers.take(events.wire_bytes)
         return events.to_wire(buffer), buffer
 
-    with ReadAhead(read, execution.workers(n_readers())) as feed:
+    with ReadAhead(read, workers(n_readers())) as feed:
         for batch in range(batches.n_batches):
             feed.want(range(batch, min(batch + 1 + ahead, batches.n_batches)))
             wire, buffer = feed.take(batch)

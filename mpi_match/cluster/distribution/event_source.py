@@ -21,9 +21,8 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from mpi_match.arrays.csr import Array
 from mpi_match.cluster.batches import BatchedEvents, BatchRanges
 from mpi_match.cluster.distribution.broadcast import EventCopy
-from mpi_match.cluster.execution import Execution
 from mpi_match.cluster.options import ClusterError, RunOptions
-from mpi_match.cluster.prefetch import Expected, Workers
+from mpi_match.cluster.prefetch import Expected, MakeWorkers, ReadWorkers
 from mpi_match.engines.base import Engine
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.event_table import EventTable
@@ -118,7 +117,7 @@ class EventOffer(NamedTuple):
 class FileSource:
     """The events of an offer, opened by this rank, whose batches are read by `workers`."""
 
-    def __init__(self, offer: EventOffer, vocabulary: Vocabulary, workers: Workers) -> None:
+    def __init__(self, offer: EventOffer, vocabulary: Vocabulary, workers: ReadWorkers) -> None:
         table = _opened(offer, vocabulary) if offer.rows is None else _opened_rows(offer.rows)
         self._events = BatchedEvents(table, offer.ranges)
         self._workers = workers
@@ -156,7 +155,7 @@ class ScannedSource:
     """
 
     def __init__(
-        self, rows: OrderSource[RowBatch] | SharedSource[RowBatch] | FileSource, scanner: Scanner, workers: Workers
+        self, rows: OrderSource[RowBatch] | SharedSource[RowBatch] | FileSource, scanner: Scanner, workers: ReadWorkers
     ) -> None:
         self._rows: Any = rows
         self._scanner = scanner
@@ -208,7 +207,7 @@ def open_source(
     offer: EventOffer,
     copy: EventCopy | None,
     vocabulary: Vocabulary,
-    execution: Execution,
+    workers: MakeWorkers,
     n_threads: int,
 ) -> AbstractContextManager[EventSource | None]:
     """The source for the run's feed, as a context manager: None when encoded events come with the orders.
@@ -217,17 +216,17 @@ def open_source(
     StorageError, and ClusterError when the file is missing or another one.
     """
     if offer.rows is not None:
-        return _scanned(options, offer, offer.rows, copy, vocabulary, execution, n_threads)
+        return _scanned(options, offer, offer.rows, copy, vocabulary, workers, n_threads)
     if copy is not None:
         return nullcontext(SharedSource(copy, EventBatch.from_wire))
-    return nullcontext() if options.feed == "master" else _file_source(options, offer, vocabulary, execution, n_threads)
+    return nullcontext() if options.feed == "master" else _file_source(options, offer, vocabulary, workers, n_threads)
 
 
 def _file_source(
-    options: RunOptions, offer: EventOffer, vocabulary: Vocabulary, execution: Execution, n_threads: int
+    options: RunOptions, offer: EventOffer, vocabulary: Vocabulary, workers: MakeWorkers, n_threads: int
 ) -> FileSource:
     # At most `credits` batches are expected at a time, and the cores are shared with the host's other workers.
-    return FileSource(offer, vocabulary, execution.workers(min(options.credits, n_threads)))
+    return FileSource(offer, vocabulary, workers(min(options.credits, n_threads)))
 
 
 @contextmanager
@@ -237,7 +236,7 @@ def _scanned(
     rows: RowsOffer,
     copy: EventCopy | None,
     vocabulary: Vocabulary,
-    execution: Execution,
+    workers: MakeWorkers,
     n_threads: int,
 ) -> Iterator[EventSource]:
     scanner = rows.scanner(vocabulary, n_threads)
@@ -248,8 +247,8 @@ def _scanned(
         elif options.feed == "master":
             source = OrderSource(RowBatch.from_wire)
         else:
-            source = stack.enter_context(_file_source(options, offer, vocabulary, execution, n_threads))
-        yield stack.enter_context(ScannedSource(source, scanner, execution.workers(SCANS_AT_ONCE)))
+            source = stack.enter_context(_file_source(options, offer, vocabulary, workers, n_threads))
+        yield stack.enter_context(ScannedSource(source, scanner, workers(SCANS_AT_ONCE)))
 
 
 def _opened_rows(rows: RowsOffer) -> LineFiles | ColumnFiles:

@@ -17,13 +17,14 @@ directory that is not shared would be noticed only when the answers are read.
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from queue import Empty, PriorityQueue, Queue
 
 from mpi_match.cluster.batches import BatchRanges
-from mpi_match.cluster.engine_runner import EngineRunner, InlineRunner
+from mpi_match.cluster.engine_runner import Matcher
 from mpi_match.cluster.messages import Matched, Received, SerializedShard, Written
 from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.results.worker_output import PartPlaces
@@ -40,13 +41,10 @@ TOGETHER_BYTES = 2**22
 """Answers of so many bytes are worth a sync of their own."""
 
 
-class InlineWorkerWriter:
-    """A matcher that returns answers when they are synced, with `Matched.written`.
+class MatchedParts(ABC):
+    """A matcher that returns answers when they are synced into `parts`, with `Matched.written`; each kind has its `get`."""
 
-    `get` writes them, to the first of the `parts`.
-    """
-
-    def __init__(self, matcher: EngineRunner | InlineRunner, parts: Sequence[PartWriter], ranges: BatchRanges) -> None:
+    def __init__(self, matcher: Matcher, parts: Sequence[PartWriter], ranges: BatchRanges) -> None:
         self._matcher, self._parts, self._ranges = matcher, parts, ranges
 
     def engine(self) -> Engine:
@@ -61,10 +59,9 @@ class InlineWorkerWriter:
         """See `EngineRunner.match_at_once`: no answer goes out before it is on disk."""
         return None
 
+    @abstractmethod
     def get(self, timeout_s: float | None = 0) -> Matched | None:
         """See `EngineRunner.get`."""
-        matched = self._matcher.get(timeout_s)
-        return None if matched is None else self._written(0, [matched])[0]
 
     def stop(self, timeout_s: float) -> None:
         """See `EngineRunner.stop`; drops the answers that are not written yet."""
@@ -88,10 +85,10 @@ class InlineWorkerWriter:
         return [each if each.error is not None else each._replace(written=where) for each in together]
 
 
-class WorkerWriter(InlineWorkerWriter):
-    """The same with threads that write, each to the first free part."""
+class WorkerWriter(MatchedParts):
+    """Has threads that write, each to the first free part."""
 
-    def __init__(self, matcher: EngineRunner | InlineRunner, parts: Sequence[PartWriter], ranges: BatchRanges) -> None:
+    def __init__(self, matcher: Matcher, parts: Sequence[PartWriter], ranges: BatchRanges) -> None:
         super().__init__(matcher, parts, ranges)
         self._done: Queue[Matched] = Queue()
         self._free: PriorityQueue[int] = PriorityQueue()

@@ -1,7 +1,7 @@
 """The bitmap of filters that were added to a live engine: a filter's position is its slot of the grid.
 
 Such a filter has the bucket key IN_BITMAP and no entry in the grid; otherwise (its slot, its checks, their allocation) it is
-like the filters of the grid (`grid.live_filters`).  Adding a filter writes the bits of its slot, and removing it clears its
+like the filters of the grid (`live_filters`).  Adding a filter writes the bits of its slot, and removing it clears its
 bits in one column.  Slots are in the order of time, so lines are excluded less often than in a table's bitmap.
 
 It takes filters that ask for no value, if many events have their three rarest names and their ranges are narrow enough that

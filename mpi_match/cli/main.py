@@ -188,7 +188,7 @@ def run(stats: bool, as_json: bool, live: bool, report: Path | None, metrics: Pa
         _say_matched(summary, options["output"], as_json)
 
 
-def _say_rows(summary: Any, rejects: Path | None, stats: bool) -> None:
+def _say_rows(summary: cluster.Summary, rejects: Path | None, stats: bool) -> None:
     """Say what was wrong with rows."""
     for reject in summary.first_rejects:
         say(f"rejected: {reject.place}: {reject.reason}")
@@ -221,14 +221,14 @@ def _say_table(counts: Any, build_s: float) -> None:
     )
 
 
-def _say_matched(summary: Any, output: Path | None, as_json: bool) -> None:
+def _say_matched(summary: cluster.Summary, output: Path | None, as_json: bool) -> None:
     if summary.compile_s > WORTH_SAYING_S:
         say(f"compiled for this machine in {seconds(summary.compile_s)}, once; that is no part of these times")
     say(
         f"{plural(summary.events, 'event')}, {plural(summary.matches, 'match', 'matches')} in {seconds(summary.wall_s)}: "
         f"{rate(summary.events_per_s)}; {summary.engine} on {summary.device}, {plural(summary.workers, 'worker')}"
     )
-    if getattr(summary, "resumed", 0):
+    if isinstance(summary, cluster.RunSummary) and summary.resumed:
         say(f"{plural(summary.resumed, 'event')} of these from the journal of an earlier run")
     where = "answers written to standard output" if output == STDOUT else f"{output} written"
     say(
@@ -236,9 +236,7 @@ def _say_matched(summary: Any, output: Path | None, as_json: bool) -> None:
         + (f"; {plural(summary.rejected, 'row')} rejected" if summary.rejected else "")
     )
     if as_json:
-        found = dataclasses.asdict(summary)
-        found.pop("first_rejects", None)
-        print_json(found)
+        print_json(summary.kept())
 
 
 def _place_of_answers(events: Path | str, output: Path | None, as_json: bool) -> Path | None:

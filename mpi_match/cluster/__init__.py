@@ -19,6 +19,7 @@ from mpi_match.cluster.options import SCHEDULES as SCHEDULES
 from mpi_match.cluster.options import ClusterError as ClusterError
 from mpi_match.cluster.options import RunOptions as RunOptions
 from mpi_match.cluster.options import RunSummary as RunSummary
+from mpi_match.cluster.options import Summary as Summary
 
 
 def run(options: RunOptions) -> RunSummary | None:

@@ -11,14 +11,8 @@ A batch that can end waits at most for the beginning of one other: without anoth
 the main thread matches (`at_once.matcher`).  Either way one thread makes all calls of the engine, because a GPU's context
 belongs to a thread, and the engine has no MPI.
 
-A batch with changes between its events is matched in pieces, up to each event that sees a new change:
-
-    events of the batch    0 1 2 3 4 5 6 7 8 9           update a, b │ match 0-3 │ update c │ match 4-9
-    changes                a       c
-                           b
-
-So the batch size does not affect when changes take effect, and a worker need not have matched the batches before: with each
-batch it gets all changes that it has not had yet, in order, those before the batch stamped 0.
+A batch with changes between its events is matched in pieces (`match_in_order`).  A worker need not have matched the batches
+before: with each batch it gets all changes that it has not had yet, in order, those before the batch stamped 0.
 """
 
 from __future__ import annotations
@@ -35,6 +29,7 @@ import numpy as np
 
 from mpi_match.changes.stream import StampedChanges
 from mpi_match.cluster.distribution.shard import Shard, ShardEngine, ShardsEngine, unpacked
+from mpi_match.cluster.match_in_order import match_changing
 from mpi_match.cluster.messages import Matched, Received, SerializedShard
 from mpi_match.engines.base import MOST_BEGUN, Engine, Pending
 from mpi_match.events.batch import EventBatch
@@ -67,22 +62,6 @@ class ShardsHeld:
             engine = self._open_table(table)
             engines.append(engine if part.n_members == 1 else ShardEngine(engine, part))
         return engines[0] if len(engines) == 1 else ShardsEngine(engines)
-
-
-def match_changing(engine: Engine, batch: EventBatch, stamped: StampedChanges | None, *, filters: bool) -> Matches:
-    """Match a batch, applying each change before the event that first sees it; stamps count from the batch's first event."""
-    if stamped is None:
-        return engine.match(batch, filters=filters)
-    if not len(stamped):
-        engine.update(stamped.changes)  # no change, but it has the number of ids
-    found, at = [], 0
-    for first, changes in stamped.runs():
-        if first > at:
-            found.append(engine.match(batch[at:first], filters=filters))
-            at = first
-        engine.update(changes)
-    found.append(engine.match(batch[at:], filters=filters))
-    return Matches.concat(found)
 
 
 class Matcher(Protocol):

@@ -7,15 +7,16 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import count
 from typing import NamedTuple
 
-from mpi_match.cluster.engine_runner import match_changing
 from mpi_match.cluster.execution import execution_for
+from mpi_match.cluster.match_in_order import DueChanges, answers_to
 from mpi_match.cluster.options import RunOptions, RunSummary
 from mpi_match.cluster.prefetch import ReadAhead, n_readers
 from mpi_match.cluster.run_files import Opened, RunFiles
 from mpi_match.cluster.signals import Interruptions, held, terminate_as_interrupt
-from mpi_match.engines import Engine, compile_s, match_all, open_engine
+from mpi_match.engines import Engine, compile_s, open_engine
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.event_table import EventTable
 from mpi_match.ingest.batches.offer import RowsOffer, Scanner
@@ -87,7 +88,8 @@ def _match(files: RunFiles, engine: Engine, scanner: Scanner | None) -> None:
         _JoinedAnswers(files, answers.put, WRITE_S if execution.joins else 0.0) as joined,
     ):
         with interruptions.heeded():
-            for batch, found in enumerate(_answers(files, engine, _batches(files, feed, ahead, scanner, interruptions))):
+            batches = _batches(files, feed, ahead, scanner, interruptions)
+            for batch, found in enumerate(answers_to(batches, engine, _due(files), filters=files.options.filters)):
                 files.status.answered(ALONE, batch, len(found))
                 with interruptions.held():
                     joined.put(batch, found)
@@ -159,11 +161,8 @@ def _batches(
         yield events
 
 
-def _answers(files: RunFiles, engine: Engine, batches: Iterator[EventBatch]) -> Iterator[Matches]:
-    filters = files.options.filters
-    if files.changes is None:
-        yield from match_all(engine, batches, filters=filters)
-        return
-    for batch, events in enumerate(batches):
-        _, changes = files.changes.due_with(ALONE, batch)
-        yield match_changing(engine, events, changes, filters=filters)
+def _due(files: RunFiles) -> DueChanges | None:
+    if (changes := files.changes) is None:
+        return None
+    numbers = count()
+    return lambda _: changes.due_with(ALONE, next(numbers))[1]

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from mpi_match.errors import MpiMatchError, OptionError
 from mpi_match.exit_codes import ExitCode
@@ -147,28 +146,22 @@ class RunOptions:
                 )
 
 
-@dataclass(frozen=True)
-class RunSummary:
-    """The result of a run.
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """The result of matching.
 
     events, matches   events answered; (event, interface) pairs, with `filters` (event, filter) pairs
-    wall_s            from the first batch until the answers are on disk, without loading and building, and with the feed
-                      `shared` also without reading the events
+    wall_s            seconds of matching, without loading and building
     engine, device    as the workers report them; "2 x NVIDIA H200" where two say the same
-    workers           number of engines: 1 without a launcher
+    workers           number of engines: 1 in one process
     engine_options    the options of each engine that has any
-    round_trip_us     time from sending an encoded batch to receiving its answer: `p50` and `p99` in µs (to 1 %), including
-                      the time behind other batches at the worker, so it depends on `credits`; None without a launcher
-    rejected          bad rows among the lines that the run has read, of a resumed run with `rejects` all of them; 0 for an
-                      event table, whose bad rows were counted when it was compiled
+    rejected          number of bad rows
     first_rejects     the first of these
+    compile_s         seconds of compiling, which are not in `wall_s`
     flagged           lines that the scanner flagged; `rows` judged them, good or bad
     scanned_on_gpu    lines that were scanned on a GPU
     never_seen        attributes named for location and id that no event has
     doubts            warnings that events have not the attributes that filters name (`batches.unnamed`)
-    resumed           events whose answers were taken from the journal of an earlier run; `events_per_s` is without them
-    compile_s         seconds before `wall_s` that a worker spent on compiling its engine, or on waiting for another worker
-                      that did; the most of all workers
     """
 
     events: int
@@ -179,8 +172,6 @@ class RunSummary:
     device: str
     workers: int
     rejected: int
-    round_trip_us: dict[str, float] | None = None
-    resumed: int = 0
     compile_s: float = 0.0
     flagged: int = 0
     scanned_on_gpu: int = 0
@@ -189,6 +180,25 @@ class RunSummary:
     first_rejects: tuple[Reject, ...] = ()
     engine_options: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
-    def kept(self) -> dict[str, Any]:
-        """What manifests and reports keep: all but the rejects, whose rows may be long, and which have a file."""
+    def kept(self) -> dict[str, object]:
+        """Everything but the rejects, whose rows may be long, and which have a file: for manifests, reports and JSON."""
         return {key: value for key, value in asdict(self).items() if key != "first_rejects"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSummary(Summary):
+    """The result of a run.
+
+    wall_s            from the first batch until the answers are on disk, without loading and building, and with the feed
+                      `shared` also without reading the events
+    round_trip_us     time from sending an encoded batch to receiving its answer: `p50` and `p99` in µs (to 1 %), including
+                      the time behind other batches at the worker, so it depends on `credits`; None without a launcher
+    rejected          bad rows among the lines that the run has read, of a resumed run with `rejects` all of them; 0 for an
+                      event table, whose bad rows were counted when it was compiled
+    resumed           events whose answers were taken from the journal of an earlier run; `events_per_s` is without them
+    compile_s         seconds before `wall_s` that a worker spent on compiling its engine, or on waiting for another worker
+                      that did; the most of all workers
+    """
+
+    round_trip_us: Mapping[str, float] | None = None
+    resumed: int = 0

@@ -32,7 +32,7 @@ from mpi_match.exit_codes import ExitCode
 from mpi_match.ingest.batches.column_files import ColumnFiles
 from mpi_match.ingest.batches.line_files import LineFiles
 from mpi_match.ingest.batches.open import open_events
-from mpi_match.ingest.batches.unnamed import names_in_events, none_named, unread_directories
+from mpi_match.ingest.batches.unnamed import doubts_of, names_in_events, unseen_of
 from mpi_match.ingest.rows.judge import nothing_usable
 from mpi_match.ingest.rows.reject_log import RejectLog
 from mpi_match.journal.reader import EventRange, RunIdentity, gaps
@@ -257,13 +257,10 @@ class RunFiles:
 
     def _doubts(self) -> tuple[str, ...]:
         """Warnings that events have not the attributes that filters name."""
-        vocabulary, events, found = self._vocabulary, self.events.table, []
-        is_named = events.any_named if isinstance(events, EventTable) else self._scan_log is None or self._scan_log.any_named
-        if vocabulary.n_names and not is_named:
-            found.append(none_named(vocabulary.attribute_names, names_in_events(events)))
-        if isinstance(events, LineFiles) and any("=" in name for name in events.index.files):
-            found.append(unread_directories(vocabulary.attribute_names, map(Path, events.index.files)))
-        return tuple(filter(None, found))
+        events, scanned = self.events.table, self._scan_log
+        is_named = events.any_named if isinstance(events, EventTable) else scanned is None or scanned.any_named
+        files = map(Path, events.index.files) if isinstance(events, LineFiles) else ()
+        return doubts_of(self._vocabulary, is_named, lambda: names_in_events(events), files)
 
     def finish(self, opened: Sequence[Opened], round_trips: RoundTrips | None = None) -> RunSummary:
         """Put the output in its place, sum up, and say that the run is complete.  Raises FileChanged.
@@ -272,8 +269,7 @@ class RunFiles:
         """
         self.events.table.check_unchanged(0, self.events.table.n_events)
         never_seen, doubts = self._finish_scan_log(), self._doubts()
-        unseen = [f"no event has {' or '.join(map(repr, never_seen))}"] if never_seen else []
-        if self.options.strict and (found := [*unseen, *doubts]):
+        if self.options.strict and (found := [*unseen_of(never_seen), *doubts]):
             self._output.discard()
             raise ClusterError(f"{self.options.events}: {found[0]} (--strict)", ExitCode.BAD_INPUT)
         self._output.finish()

@@ -1,8 +1,8 @@
 """Matching JSON lines on this machine: no Spark, no MPI, one process.
 
 The subscriptions become a table in memory; the events stream past it in blocks, so the table bounds the memory.  Changes,
-if there are any, are read beforehand, and a block ends where one takes effect.  The answers are those of the long way
-(compile with Spark, then run under MPI) for the same rows in the same order.
+if there are any, are read beforehand.  Batches are matched as a run of one process matches them (`match_in_order`).  The
+answers are those of the long way (compile with Spark, then run under MPI) for the same rows in the same order.
 """
 
 from __future__ import annotations
@@ -13,27 +13,26 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from mpi_match.arrays.strings import Strings
-from mpi_match.changes.changes import Changes
 from mpi_match.changes.live_table import Refusal
 from mpi_match.changes.log import ChangeLog
 from mpi_match.changes.stream import ChangeStream
 from mpi_match.cluster.at_once.writing import WriteAtOnce
+from mpi_match.cluster.match_in_order import answers_to, due_in_order
+from mpi_match.cluster.options import Summary
 from mpi_match.commands.scan_ahead import Progress, ahead_of_cpu, ahead_of_gpu, scanned_ahead
 from mpi_match.compute.compile_parts import Part, compile_ahead
 from mpi_match.engines import Engine, compile_s, open_engine
-from mpi_match.engines import match_all as match_batches
 from mpi_match.engines.registry import check_options
 from mpi_match.events.batch import EventBatch
 from mpi_match.ingest.batches.keep_rows import RowKeeper, check_rows
 from mpi_match.ingest.batches.scan_columns import ColumnScanner
-from mpi_match.ingest.batches.unnamed import names_in_files, none_named, unread_directories
+from mpi_match.ingest.batches.unnamed import doubts_of, names_in_files, unseen_of
 from mpi_match.ingest.columns.python import needed_names
 from mpi_match.ingest.files.blocks import LINE_FEED, read_blocks
 from mpi_match.ingest.files.line_pass import compile_count
@@ -78,42 +77,23 @@ Answered = tuple[Matches, Strings | None, Strings | None]
 Reader = TypeVar("Reader")
 
 
-@dataclass(frozen=True)
-class LocalSummary:
+@dataclass(frozen=True, kw_only=True)
+class LocalSummary(Summary):
     """The result of `match_rows`.
 
     wall_s            from the first event to the last answer, without what was compiled meanwhile
     build_s           before that: reading the subscriptions, building table and engine
     compile_s         compiling, which is in neither of these
-    engine_options    the options of the engine, by its name; empty where it has none
     rejected          number of bad subscriptions, changes and events; `first_rejects` holds the first of them
-    flagged           lines of events that the scanner flagged; `rows` judged them, good or bad
-    scanned_on_gpu    lines of events that were scanned on a GPU
-    never_seen        attributes named for location and id that no event has
-    doubts            warnings that events have not the attributes that filters name (`batches.unnamed`)
+    filters, constraints, interfaces   of the table
     unlocated         filters with an area, which match nothing because no location is named
     """
 
-    events: int
-    matches: int
-    wall_s: float
-    events_per_s: float
-    engine: str
-    device: str
-    workers: int
-    rejected: int
     build_s: float
-    compile_s: float
     filters: int
     constraints: int
     interfaces: int
-    flagged: int
-    scanned_on_gpu: int
-    never_seen: tuple[str, ...]
-    doubts: tuple[str, ...]
     unlocated: int
-    first_rejects: tuple[Reject, ...]
-    engine_options: Mapping[str, Mapping[str, object]]
 
 
 @dataclass(frozen=True)
@@ -232,18 +212,16 @@ class Seen(NamedTuple):
     @classmethod
     def of(cls, prepared: Prepared[Any], queue: EventQueue, form: EventForm, files: Sequence[Path] = ()) -> Seen:
         """The names that no event of a queue has had, which were those of `files`, if they can be read again."""
-        vocabulary, found = prepared.stream.table.vocabulary, []
-        if vocabulary.n_names and not queue.named and not queue.located:
-            found.append(none_named(vocabulary.attribute_names, names_in_files(files, form) if files else ()))
-        if files and not are_columnar(files) and any("=" in str(file.absolute()) for file in files):
-            found.append(unread_directories(vocabulary.attribute_names, files))
-        return cls(form.never_seen(queue.located, queue.identified), tuple(filter(None, found)))
+        vocabulary, lines = prepared.stream.table.vocabulary, files if files and not are_columnar(files) else ()
+        doubts = doubts_of(
+            vocabulary, queue.named or queue.located, lambda: names_in_files(files, form) if files else (), lines
+        )
+        return cls(form.never_seen(queue.located, queue.identified), doubts)
 
     @property
     def warnings(self) -> list[str]:
         """One line for each."""
-        unseen = [f"no event has {' or '.join(map(repr, self.never_seen))}"] if self.never_seen else []
-        return [*unseen, *self.doubts]
+        return [*unseen_of(self.never_seen), *self.doubts]
 
 
 @dataclass(frozen=True)
@@ -369,30 +347,21 @@ def match_all(
     *,
     overlapped: bool = False,
 ) -> None:
-    """Match all events and `write` their answers, in order; a batch ends where changes take effect.
+    """Match all events and `write` their answers, in order.
 
     Unless `overlapped`, every batch is answered before the next events are taken.
     """
     engine, at_once = prepared.engine, MATCHED_AT_ONCE if prepared.engine.gpu is None else MATCHED_ON_GPU
     beside: deque[tuple[Strings | None, Strings | None]] = deque()
-    n_taken = 0
 
-    def batches(end: int | None) -> Iterator[EventBatch]:
-        nonlocal n_taken
-        while taken := events.take(at_once if end is None else min(at_once, end - n_taken)):
-            n_taken += len(taken[0])
+    def batches() -> Iterator[EventBatch]:
+        while taken := events.take(at_once):
             beside.append(taken[1:])
             yield taken[0]
 
-    for changes, end in _change_batches(prepared.stream):
-        if changes is not None:
-            engine.update(changes)
-        match_one = partial(engine.match, filters=options.filters)
-        answers = (
-            match_batches(engine, batches(end), filters=options.filters) if overlapped else map(match_one, batches(end))
-        )
-        for found in answers:
-            write(found, *beside.popleft())
+    due = due_in_order(prepared.stream)
+    for found in answers_to(batches(), engine, due, filters=options.filters, overlapped=overlapped):
+        write(found, *beside.popleft())
 
 
 def _columns(files: Sequence[Path], vocabulary: Vocabulary, options: MatchOptions) -> ColumnScanner:
@@ -427,17 +396,6 @@ def _changes(table: Table, files: Sequence[Path], rejects: Rejects) -> ChangeStr
     for item in refused:
         rejects.append(Reject(item.reason, *places[item.place]))
     return changes.stream(table)
-
-
-def _change_batches(stream: ChangeStream[Table]) -> Iterator[tuple[Changes | None, int | None]]:
-    """Changes for the engine, and the number of the event before which the next ones take effect; None is the end."""
-    if not len(stream.changes):
-        yield None, None
-        return
-    runs = list(stream.changes.runs())
-    ends = [*(event for event, _ in runs), None]
-    yield stream.within(0, 0).changes, ends[0]
-    yield from zip((changes for _, changes in runs), ends[1:], strict=True)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from run_inputs import Changing, Inputs, leftovers, plain_events
 from mpi_match.changes.changes import Changes
 from mpi_match.changes.log import ChangeLog
 from mpi_match.changes.stream import StampedChanges
-from mpi_match.cluster.engine_runner import match_changing
+from mpi_match.cluster.match_in_order import match_changing
 from mpi_match.cluster.results.journal import Journal
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.event_table import save_events

@@ -6,7 +6,7 @@ is in the name of a directory of JSON lines, from which lines take nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
@@ -20,11 +20,32 @@ from mpi_match.ingest.files.blocks import read_blocks, rows_of_block
 from mpi_match.ingest.rows.judge import PLAIN, EventForm, event_of_row, parse_json, trimmed
 from mpi_match.ingest.rows.row_files import are_columnar, partition_values
 from mpi_match.model import Event, ModelError
+from mpi_match.table.vocabulary import Vocabulary
 
 _READ_ROWS = 1_000
 """Rows whose attributes are compared with those that filters name."""
 _COMPARED, _SHOWN = 1_000, 5
 """Names that are compared, and that are shown, of each side."""
+
+
+def doubts_of(
+    vocabulary: Vocabulary, any_named: bool, names: Callable[[], Collection[str]], line_files: Iterable[Path]
+) -> tuple[str, ...]:
+    """The warnings that events have not the attributes that filters of a vocabulary name.
+
+    `any_named` says that an event has one, or a location; `names` are those of some events; `line_files` hold rows of lines.
+    """
+    named, found = vocabulary.attribute_names, list[str]()
+    if vocabulary.n_names and not any_named:
+        found.append(none_named(named, names()))
+    directories = [file for file in line_files if "=" in str(file.absolute())]
+    found.append(unread_directories(named, directories))
+    return tuple(filter(None, found))
+
+
+def unseen_of(never_seen: Sequence[str]) -> list[str]:
+    """The warning that no event has what is named for location and id, if there are any such names."""
+    return [f"no event has {' or '.join(map(repr, never_seen))}"] if never_seen else []
 
 
 def none_named(named: Collection[str], found: Collection[str]) -> str:

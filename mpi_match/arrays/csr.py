@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
+DType = np.dtype[Any]
 
 
 class NamedArrays(dict[str, Array]):

@@ -27,7 +27,7 @@ import copy
 import marshal
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -122,7 +122,7 @@ class LiveTable:
         if not self._is_whole:
             self.take_back()
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """For `pickle` and `copy`."""
         self._settle()
         self.keep()

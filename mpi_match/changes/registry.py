@@ -91,7 +91,7 @@ class Registry:
         if reuse:
             self._free_interfaces = {i: None for i, n in enumerate(self._n_there) if not n}
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """For `pickle` and `copy`: columns without their spare room."""
         columns = {name: np.asarray(getattr(self, name))[: self._n_filters].copy() for name in _COLUMNS}
         return vars(self) | columns

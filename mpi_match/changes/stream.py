@@ -32,11 +32,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
-from mpi_match.arrays.csr import Array, offsets_of, owners
+from mpi_match.arrays.csr import Array, DType, offsets_of, owners
 from mpi_match.arrays.strings import Strings
 from mpi_match.changes.changes import Changes
 from mpi_match.model import Change
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from mpi_match.table.recode import Recoding
 
 _MAGIC = 0x31474E48432D4D4D  # "MM-CHNG1" in memory, read as one little-endian word
-_SECTIONS: tuple[np.dtype[Any], ...] = (
+_SECTIONS: tuple[DType, ...] = (
     *(np.dtype(np.int64), np.dtype(np.uint8), FILTER_ID),  # before_event, kind, target
     *(INTERFACE_ID, np.dtype(np.float64)),  # interface of each ADD, area of each MOVE
     *(np.dtype(np.uint32), FILTER_ID, np.dtype(np.float64)),  # of the added filters: size, area_filter, area

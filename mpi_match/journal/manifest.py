@@ -49,13 +49,13 @@ def remove_manifest(output: Path) -> None:
             each.unlink(missing_ok=True)
 
 
-def write_outcome(output: Path, state: str, identity: RunIdentity, **more: Any) -> None:
+def write_outcome(output: Path, state: str, identity: RunIdentity, **more: object) -> None:
     """Write how a run has ended, on which host, and when.  Raises StorageError."""
     at, host = datetime.now(UTC).isoformat(timespec="seconds"), socket.gethostname()
     write_manifest(output, {"state": state, **asdict(identity), **more, "at": at, "host": host})
 
 
-def write_manifest(output: Path, content: Mapping[str, Any]) -> None:
+def write_manifest(output: Path, content: Mapping[str, object]) -> None:
     """Write a manifest atomically and sync it and its directory.  Raises StorageError."""
     path = manifest_of(output)
     with reported(path):

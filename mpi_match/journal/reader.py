@@ -26,12 +26,12 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, fields
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from isal.isal_zlib import crc32
 
-from mpi_match.arrays.csr import Array, ascends_within, offsets_of, smallest_unsigned
+from mpi_match.arrays.csr import Array, DType, ascends_within, offsets_of, smallest_unsigned
 from mpi_match.exit_codes import ExitCode
 from mpi_match.storage import FileChanged, StorageError, StoredRange, descriptor_of
 from mpi_match.storage.range_read import read_exactly
@@ -98,7 +98,7 @@ class RunIdentity:
         return None
 
     @property
-    def types(self) -> tuple[np.dtype[Any], np.dtype[Any]]:
+    def types(self) -> tuple[DType, DType]:
         """Types of counts and ids, as in the file of matches."""
         return smallest_unsigned(self.n_ids), smallest_unsigned(max(self.n_ids - 1, 0))
 
@@ -220,8 +220,8 @@ class _FileBytes:
             raise StorageError(f"{self._path}: cannot be read: {error.strerror}") from error
         return data
 
-    def unpack(self, form: struct.Struct, at: int) -> tuple[Any, ...]:
-        """The fields that begin at `at`."""
+    def unpack(self, form: struct.Struct, at: int) -> tuple[int, ...]:
+        """The numbers that begin at `at`."""
         return form.unpack(self.read(at, form.size))
 
     def crc32(self, begin: int, end: int) -> int:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from isal.isal_zlib import crc32
 
-from mpi_match.arrays.csr import Array
+from mpi_match.arrays.csr import Array, DType
 from mpi_match.storage.disk import Disk
 from mpi_match.storage.integrity import bytes_of
 
@@ -39,7 +39,7 @@ class Column:
     crc      CRC-32 of their bytes
     """
 
-    def __init__(self, dtype: np.dtype[Any], begin: Callable[[], None], disk: Disk) -> None:
+    def __init__(self, dtype: DType, begin: Callable[[], None], disk: Disk) -> None:
         self._begin, self._disk = begin, disk
         self.dtype = np.dtype(dtype)
         self._rows = CHUNK_BYTES // self.dtype.itemsize

@@ -15,11 +15,11 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from mpi_match.arrays.csr import Array
+from mpi_match.arrays.csr import Array, DType
 from mpi_match.errors import MpiMatchError
 from mpi_match.exit_codes import ExitCode
 
@@ -80,13 +80,13 @@ def parts_directory(path: Path) -> Path:
     return path.with_name(path.name + ".parts")
 
 
-def digest_of(lines: Iterable[str], attributes: Mapping[str, Any]) -> str:
+def digest_of(lines: Iterable[str], attributes: Mapping[str, object]) -> str:
     """The root's `digest` (64 hexadecimal digits) from the lines of its datasets and its attributes, in any order."""
     text = [*sorted(lines), *sorted(f"@{key}={value}" for key, value in attributes.items())]
     return hashlib.sha256("\n".join(text).encode()).hexdigest()
 
 
-def line_of(name: str, dtype: np.dtype[Any], shape: tuple[int, ...], crc: int) -> str:
+def line_of(name: str, dtype: DType, shape: tuple[int, ...], crc: int) -> str:
     """The digest's line for one dataset: its name, type, shape and CRC-32."""
     return f"{name} {dtype.str} {tuple(shape)} {crc:08x}"
 

@@ -22,15 +22,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from mpi_match.arrays.csr import Array, are_bounds, ascends_within
+from mpi_match.arrays.csr import Array, DType, are_bounds, ascends_within
 from mpi_match.arrays.strings import Strings, is_utf8
 
 U1, U2, U4, U8, I2, I8, F8, TEXT = "|u1", "<u2", "<u4", "<u8", "<i2", "<i8", "<f8", "S"
 """Types of columns; TEXT is a string of any fixed length."""
+T = TypeVar("T")
 _DIGEST = re.compile("[0-9a-f]{64}")
 
 
@@ -38,7 +39,7 @@ class Declared(Protocol):
     """A column as a file declares it, or an array."""
 
     @property
-    def dtype(self) -> np.dtype[Any]: ...
+    def dtype(self) -> DType: ...
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -214,7 +215,7 @@ class _Shapes:
         self._stated.setdefault(size, stated)
 
 
-def _within(prefix: str, named: Mapping[str, Any]) -> dict[str, Any]:
+def _within(prefix: str, named: Mapping[str, T]) -> dict[str, T]:
     """The entries with names that begin with the prefix, by the rest of the name."""
     return {name.removeprefix(prefix): each for name, each in named.items() if name.startswith(prefix)}
 

@@ -17,19 +17,20 @@ from __future__ import annotations
 
 import math
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
 
+from mpi_match.arrays.csr import DType
 from mpi_match.storage.integrity import DAMAGE, StorageError, reason_of
 
 MOST_OBJECTS, MOST_LEVELS, MOST_ATTRIBUTES, MOST_TEXT = 4096, 8, 256, 2**16
 """Largest numbers of groups and datasets of a file, levels of groups, root attributes, and bytes of one attribute."""
 
-_PLAIN: dict[int, list[tuple[Any, np.dtype[Any]]]] = {
+_PLAIN: dict[int, list[tuple[Any, DType]]] = {
     1: [(h5py.h5t.STD_U8LE, np.dtype(np.uint8))],
     2: [(h5py.h5t.STD_U16LE, np.dtype(np.uint16)), (h5py.h5t.STD_I16LE, np.dtype(np.int16))],
     4: [(h5py.h5t.STD_U32LE, np.dtype(np.uint32))],
@@ -54,7 +55,7 @@ class Stored(NamedTuple):
     """
 
     name: str
-    dtype: np.dtype[Any]
+    dtype: DType
     shape: tuple[int, ...]
     crc: int
     contiguous: bool
@@ -125,7 +126,7 @@ def datasets_of(path: Path, file: h5py.File) -> dict[str, Stored]:
     return found
 
 
-def _datasets(path: Path, file: h5py.File) -> Iterator[tuple[str, Any]]:
+def _datasets(path: Path, file: h5py.File) -> Iterator[tuple[str, h5py.h5d.DatasetID]]:
     """Names and ids of all datasets, group by group; the walk ends because each object has one name."""
     seen = {h5py.h5o.get_info(file.id).addr}
     groups = [("", file.id)]
@@ -153,7 +154,7 @@ def _datasets(path: Path, file: h5py.File) -> Iterator[tuple[str, Any]]:
                 raise StorageError(f"{path}: {name!r} is neither a group nor a dataset")
 
 
-def _stored(path: Path, name: str, dataset: Any, n_bytes: int) -> Stored:
+def _stored(path: Path, name: str, dataset: h5py.h5d.DatasetID, n_bytes: int) -> Stored:
     def refuse(fault: str) -> StorageError:
         return StorageError(f"{path}: {name!r} {fault}; make the file again")
 
@@ -184,14 +185,14 @@ def _stored(path: Path, name: str, dataset: Any, n_bytes: int) -> Stored:
     return Stored(name, dtype, shape, _crc(refuse, dataset), contiguous and not filters, stored, dataset)
 
 
-def _dtype_of(type_: Any) -> np.dtype[Any] | None:
+def _dtype_of(type_: h5py.h5t.TypeID) -> DType | None:
     """The type of a dataset; None for one that our files do not use."""
     if isinstance(type_, h5py.h5t.TypeStringID):
         return None if type_.is_variable_str() else np.dtype(f"S{type_.get_size()}")
     return next((dtype for each, dtype in _PLAIN.get(type_.get_size(), ()) if type_ == each), None)
 
 
-def _crc(refuse: Any, dataset: Any) -> int:
+def _crc(refuse: Callable[[str], StorageError], dataset: h5py.h5d.DatasetID) -> int:
     """The value of the attribute `crc32`, which must be the only one."""
     if h5py.h5a.get_num_attrs(dataset) == 1:
         attribute = h5py.h5a.open(dataset, index=0)

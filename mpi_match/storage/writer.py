@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 from isal.isal_zlib import crc32
 
-from mpi_match.arrays.csr import Array
+from mpi_match.arrays.csr import Array, DType
 from mpi_match.storage.atomic_file import check_output, temporary_of
 from mpi_match.storage.column import CHUNK_BYTES, Column
 from mpi_match.storage.disk import Disk
@@ -73,7 +73,7 @@ class Writer:
             self._file.create_dataset(name, data=values, **layout)
             self._write_crc(name, crc32(bytes_of(values)))
 
-    def column(self, name: str, dtype: np.dtype[Any]) -> Column:
+    def column(self, name: str, dtype: DType) -> Column:
         """A dataset that grows: `append` arrays to it until the writer closes."""
         column = self._open_columns[name] = Column(dtype, self._create_columns, self._disk)
         return column
@@ -83,7 +83,7 @@ class Writer:
         self._columns_exist = True
         for name, column in self._open_columns.items():
 
-            def make(rows: int, name: str = name, dtype: np.dtype[Any] = column.dtype) -> h5py.Dataset:
+            def make(rows: int, name: str = name, dtype: DType = column.dtype) -> h5py.Dataset:
                 return self._file.create_dataset(name, (0,), dtype, maxshape=(None,), chunks=(rows,))
 
             with self._disk.reported():

@@ -28,7 +28,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
@@ -186,10 +186,10 @@ class RunOutput(ABC):
     def _put_in_place(self) -> None:
         """Give the answers their final name, and set `digest` and `n_matches`."""
 
-    def _say(self, state: str, **more: Any) -> None:
+    def _say(self, state: str, **more: object) -> None:
         write_outcome(self.path, state, self.identity, answered=self.n_answered, resumed=self.n_resumed, **more)
 
-    def _say_complete(self, took: Mapping[str, Any]) -> None:
+    def _say_complete(self, took: Mapping[str, object]) -> None:
         self._say(COMPLETE, matches=self.n_matches, digest=self.digest, run=took)
 
     def _say_incomplete(self, kept_in: str, error: BaseException) -> None:
@@ -318,7 +318,7 @@ class Output(RunOutput):
         self.digest, self.n_matches = self._writer.digest, self._writer.n_matches
         self._is_new = True
 
-    def write_manifest(self, took: Mapping[str, Any]) -> None:
+    def write_manifest(self, took: Mapping[str, object]) -> None:
         """Remove the journal, and the parts of an index that the file has replaced, and write the manifest `complete`: the
         last action of a run.  `took` is its summary.
         """

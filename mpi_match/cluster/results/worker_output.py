@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from mpi_match.arrays.strings import Strings
 from mpi_match.cluster.messages import Written
@@ -127,7 +127,7 @@ class LocalOutput(RunOutput):
         except StorageError as error:
             raise ClusterError(str(error), ExitCode.INCOMPLETE) from error
 
-    def write_manifest(self, took: Mapping[str, Any]) -> None:
+    def write_manifest(self, took: Mapping[str, object]) -> None:
         """Remove the parts of the index that this one has replaced, and write the manifest `complete`: the last action of a
         run.  `took` is its summary.
         """

@@ -101,7 +101,8 @@ class RankGroup:
             result = step()
         except Exception as caught:
             error = caught
-        failures = [failure for failure in self.gather(error and RankFailure.of(error, self.rank)) if failure is not None]
+        mine = None if error is None else RankFailure.of(error, self.rank)
+        failures = [failure for failure in self.gather(mine) if failure is not None]
         if not failures:
             return cast(T, result)
         if self.rank == 0 and error is not None:
@@ -138,7 +139,7 @@ class RankGroup:
         for piece in pieces(array):
             self._barrier.wait(self.comm.Ibcast([piece, MPI.BYTE]))
 
-    def gather(self, value: Any) -> list[Any]:
+    def gather(self, value: T) -> list[T]:
         """Allgather: the values of all ranks, by rank."""
         said = np.frombuffer(pickle.dumps(value), np.uint8)
         sizes = np.empty(self.size, np.int32)

@@ -131,7 +131,7 @@ class CliCommand(click.Command):
         with _said_whose(ctx, ctx.parent.command if ctx.parent is not None else self):
             return super().parse_args(ctx, args)
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: click.Context) -> object:
         """Run the command; an expected error becomes a `CliFailure`; SIGTERM is handled like Ctrl-C."""
         try:
             with terminate_as_interrupt():
@@ -191,7 +191,7 @@ class CommandWithSubcommands(CliCommand, click.Group):
             return args
         return super().parse_args(ctx, args)
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: click.Context) -> object:
         """Run the command, or the subcommand that is named."""
         if not ctx.args:
             return super().invoke(ctx)

@@ -12,6 +12,7 @@ import click
 from mpi_match import cluster
 from mpi_match.environment.addresses import NO_ADDRESS, address_of
 from mpi_match.ingest.rows.formats import format_list
+from mpi_match.ingest.rows.judge import EventForm
 from mpi_match.ingest.rows.row_files import STDIN, TCP, UNIX
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -85,7 +86,7 @@ class InputName(click.ParamType[str]):
 
     name = "input"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """The name, as it is."""
         if value in ("", "-"):
             self.fail("the name is empty" if not value else "'-' cannot be standard input here", param, ctx)
@@ -98,7 +99,7 @@ FILE, FILE_OR_STDIN = FileName(), FileName(stdin=True)
 class EventsName(FileName):
     """The name of a file or directory, STDIN, or the address of a socket, as it is."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path, or the address."""
         return value if str(value).startswith((TCP, UNIX)) else super().convert(value, param, ctx)
 
@@ -128,7 +129,7 @@ class NameOf(click.ParamType[str]):
         """All names, as in `[auto|keyed]`."""
         return f"[{'|'.join(self.names())}]"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The name, if the registry has it."""
         if value not in self.names():
             self.fail(f"there is no {value!r}; there are: {', '.join(self.names())}", param, ctx)
@@ -141,7 +142,7 @@ class ByteSize(click.ParamType[int]):
     name = "bytes"
     _UNITS: ClassVar = {"": 0, "K": 10, "M": 20, "G": 30}
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """The number."""
         number = str(value).rstrip("KMG")
         unit = str(value)[len(number) :]
@@ -296,10 +297,8 @@ strict_option = click.option(
 _FORM_OPTIONS = ("location", "id_", "schema", "delimiter", "encoding")
 
 
-def form_of(options: dict[str, Any]) -> Any:
-    """The form of events (`judge.EventForm`) that the options say, which are taken out.  Raises ModelError."""
-    from mpi_match.ingest.rows.judge import EventForm
-
+def form_of(options: dict[str, Any]) -> EventForm:
+    """The form of events that the options say, which are taken out.  Raises ModelError."""
     return EventForm.of(*(options.pop(name, None) for name in _FORM_OPTIONS))
 
 

@@ -35,7 +35,7 @@ def standard_output_to(device: Path) -> Iterator[None]:
         yield
 
 
-def print_json(summary: Mapping[str, Any]) -> None:
+def print_json(summary: Mapping[str, object]) -> None:
     """Print an object as JSON to standard output."""
     click.echo(json.dumps(summary, ensure_ascii=False, default=str))
 

@@ -16,9 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
+from mpi_match.cluster.at_once.in_place import AtOnce, WriteAtOnce
 from mpi_match.cluster.at_once.matcher import InlineRunner, InlineWorkerWriter
-from mpi_match.cluster.at_once.reading import AtOnce
-from mpi_match.cluster.at_once.writing import WriteAtOnce
 from mpi_match.cluster.engine_runner import EngineRunner
 from mpi_match.cluster.options import RunOptions
 from mpi_match.cluster.prefetch import READERS, MakeWorkers

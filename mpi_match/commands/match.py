@@ -22,7 +22,7 @@ from mpi_match.arrays.strings import Strings
 from mpi_match.changes.live_table import Refusal
 from mpi_match.changes.log import ChangeLog
 from mpi_match.changes.stream import ChangeStream
-from mpi_match.cluster.at_once.writing import WriteAtOnce
+from mpi_match.cluster.at_once.in_place import WriteAtOnce
 from mpi_match.cluster.match_in_order import answers_to, due_in_order
 from mpi_match.cluster.options import Summary
 from mpi_match.commands.scan_ahead import Progress, ahead_of_cpu, ahead_of_gpu, scanned_ahead

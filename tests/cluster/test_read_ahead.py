@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpi_match.arrays.csr import Array
-from mpi_match.cluster.at_once.reading import AtOnce
+from mpi_match.cluster.at_once.in_place import AtOnce
 from mpi_match.cluster.batches import BatchRanges
 from mpi_match.cluster.prefetch import Buffers, InOrder, ReadAhead
 from mpi_match.journal.reader import EventRange

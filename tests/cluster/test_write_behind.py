@@ -12,7 +12,7 @@ import pytest
 from mpirun import TIMEOUT_S
 
 from mpi_match.cluster import ordered_writer
-from mpi_match.cluster.at_once.writing import WriteAtOnce
+from mpi_match.cluster.at_once.in_place import WriteAtOnce
 from mpi_match.cluster.batches import BatchRanges
 from mpi_match.cluster.messages import Body
 from mpi_match.cluster.ordered_writer import OrderedWriter

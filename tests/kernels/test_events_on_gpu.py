@@ -11,7 +11,7 @@ import pytest
 from event_lines import BAD, BLANK, GOOD, JUDGED_GOOD
 
 from mpi_match.cluster import run
-from mpi_match.cluster.at_once.reading import AtOnce
+from mpi_match.cluster.at_once.in_place import AtOnce
 from mpi_match.cluster.distribution.event_source import OrderSource, ScannedSource
 from mpi_match.cluster.options import RunOptions
 from mpi_match.commands import scan_ahead

@@ -1,4 +1,4 @@
-"""An executor without threads, for batches that are read in less time than it takes to wake one."""
+"""Readers and a writer without threads, for batches that are done in less time than it takes to wake a thread."""
 
 from __future__ import annotations
 
@@ -42,3 +42,19 @@ class AtOnce:
 
     def shutdown(self, *, cancel_futures: bool = False) -> None:
         """There is nothing to end."""
+
+
+class WriteAtOnce(Generic[T]):
+    """Calls `write` immediately with each item that is `put`."""
+
+    def __init__(self, write: Callable[[T], None]) -> None:
+        self.put = write
+
+    def __enter__(self) -> WriteAtOnce[T]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def finish(self) -> None:
+        """Do nothing: everything is written already."""

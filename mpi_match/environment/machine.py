@@ -69,7 +69,7 @@ _LEFT_OUT = "***"
 def command() -> str:
     """The command line of this process, without directories of this machine in front, and without secrets.
 
-    Left out is what follows a name like `password`, `token` or `api-key`, and the password of a URL.
+    It omits the word after a name like `password`, `token` or `api-key`, and the password of a URL.
     """
     program = Path(sys.argv[0])
     name = f"python -m {program.parent.name}" if program.name == "__main__.py" else program.name
@@ -81,13 +81,13 @@ def command() -> str:
 
 
 def origin() -> dict[str, Any]:
-    """What a record of a measurement says of itself: `machine`, `versions`, `commit`, `command`, and the `date` in UTC."""
+    """The origin of a measurement, for its record: `machine`, `versions`, `commit`, `command`, and the `date` in UTC."""
     date = datetime.now(UTC).isoformat(timespec="seconds")
     return {"machine": machine(), "versions": versions(), "commit": commit(), "command": command(), "date": date}
 
 
 def counted(names: Iterable[str]) -> list[str]:
-    """Each name once, with how often it comes where that is more than once."""
+    """Each distinct name, with its count if that is above one."""
     return [f"{count} x {name}" if count > 1 else name for name, count in Counter(names).items()]
 
 

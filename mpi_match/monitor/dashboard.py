@@ -26,7 +26,7 @@ from mpi_match.monitor.screen import Screen
 from mpi_match.monitor.status import RunStatus, Share
 
 NOW_S = 2.0
-"""The current rate is the mean over so many seconds."""
+"""The current rate is the mean over this many seconds."""
 BAR = 22
 LAST_INCIDENTS = 6
 FULL, UNFILLED = "█", "░"
@@ -50,7 +50,7 @@ class Pace:
 def frame(status: RunStatus, now_per_s: float, memory_bytes: int, room: int) -> list[Text]:
     """The dashboard, in at most `room` lines (but not fewer than five).
 
-    Workers beyond that are summed up in one line; the last incidents are shown, all are counted.
+    Further workers share one line; incidents are counted, and the last ones shown.
     """
     at_s, done, shares = status.at_s, status.written, status.shares
     left = f", {clock_time((status.n_events - done) / now_per_s)} left" if now_per_s and done < status.n_events else ""

@@ -28,7 +28,7 @@ Labels = Mapping[str, str]
 
 
 class RunState(StrEnum):
-    """How a run stands; one that was killed with SIGKILL leaves `running`, with a last update that grows old."""
+    """The state of a run; after SIGKILL the file keeps `running`, and its last update grows old."""
 
     RUNNING = "running"
     COMPLETE = "complete"

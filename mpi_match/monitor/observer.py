@@ -20,20 +20,20 @@ log = logging.getLogger(__name__)
 
 TICK_S = 0.25
 LAST_LOOK_S = 2.0
-"""How long the end of a run waits for observers that are still working."""
+"""Seconds that the end of a run waits for observers that are still working."""
 
 
 class Observer(Protocol):
-    """What `Watch` calls with a run's status."""
+    """The interface that `Watch` calls with a run's status."""
 
     def check(self) -> None:
         """Raise StorageError where the observer's output cannot be written; called before any work is done."""
 
     def begin(self, status: RunStatus) -> None:
-        """All workers are ready, no batch is sent yet.  An exception ends the run before it begins."""
+        """Called when all workers are ready and no batch is sent yet.  An exception ends the run before it begins."""
 
     def look(self, status: RunStatus) -> None:
-        """TICK_S have passed."""
+        """Called every TICK_S."""
 
     def end(self, status: RunStatus, error: BaseException | None) -> None:
         """The last call: the run is complete, or failed with `error`."""

@@ -19,7 +19,7 @@ Value = str | int | float | bool | None
 
 
 def write_columns(records: Sequence[Result], path: Path) -> None:
-    """Write results to `path`, whose ending says CSV or Parquet.
+    """Write results to `path`, as CSV or Parquet by its ending.
 
     Raises StorageError without results, ImportError for Parquet without pyarrow, OSError.
     """

@@ -11,8 +11,8 @@
   so that code compiled on first use is compiled.  Then it matches batches with the real table for a second, not timed.
 * **Checked.**  The answers of the timed runs are the ones that are checked.  All repetitions (and all engines compared) must
   agree on every event, and so must points of a sweep with one workload, as those of an engine's variants
-  (`sweep.check_agreement`).  A sample of events, half of them from those that matched, is judged by another, simple engine,
-  and by the naive matcher where the table is small.  One wrong answer raises WrongAnswer instead of a result.
+  (`sweep.check_agreement`).  A sample of events, half of them with answers, is judged by a second, simple engine,
+  and by the naive matcher if the table is small.  One wrong answer raises WrongAnswer instead of a result.
 * **Side by side.**  Engines that are compared take turns, repetition by repetition, so a machine that slows down affects all
   of them.
 
@@ -175,8 +175,9 @@ def compare(
 ) -> list[dict[str, Any]]:
     """Measure engines side by side on the same events; one result for each, in the order given.
 
-    `scenario` is a name of `SCENARIOS`, a scenario, or files; `workload` what it and the options make, if that is there
-    already.  `tell` takes a line before each engine is built and before its first timed run, so that one that takes long
+    `scenario` is a name of `SCENARIOS`, a scenario, or files; `workload` is the one that it and the options result in, if it
+    already exists.  `tell` takes a line before each engine is built and before its first timed run, so that one that takes
+    long
     has been named.  Engines that are `kept` are not built again, and those built here are kept there.
 
     A result holds only plain values, for one line of JSON: `scenario`, `engine`, `engine_options`, `device`, counts

@@ -20,7 +20,7 @@ class Run(NamedTuple):
     engines                by name, the faithful one first
     events                 number of events; the papers have 1,000
     batch                  events at a time
-    steps                  whether the engines report the times of their own phases
+    steps                  report the times of the engines' phases
     moves                  number of interfaces that move afterwards
     """
 

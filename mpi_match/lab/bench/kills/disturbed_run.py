@@ -112,7 +112,7 @@ class DisturbedRun:
 
     @classmethod
     def of(cls, files: Files, output: Path, n_workers: int, *more: str, flags: Sequence[str] | None = None) -> DisturbedRun:
-        """A run of these files by the command line; `flags` are the launcher's besides those for one host, without them
+        """A run of these files by the command line; `flags` are flags of the launcher, besides those for one host; default
         `tolerant_flags`.  Raises LaunchError."""
         wanted = tolerant_flags() if flags is None else tuple(flags)
         return cls(mpi_launcher.command(1 + n_workers, wanted, [*files.arguments(output), "-v", *more], local=True), output)
@@ -130,7 +130,7 @@ class DisturbedRun:
         return self.said[-1][0] if self.said else time.monotonic()
 
     def ended(self, limit_s: float) -> float:
-        """Wait for the first answers, or until no rank is left; returns when that was."""
+        """Wait for the first answers, or until no rank is left; returns the time."""
         started = time.monotonic()
         while not self.output.exists() and self.process.poll() is None and time.monotonic() < started + limit_s:
             time.sleep(0.01)
@@ -166,7 +166,7 @@ class DisturbedRun:
 
 
 def ranks_of(output: Path) -> dict[int, int]:
-    """The processes of the ranks that write an output."""
+    """The process numbers of the ranks that write an output, by rank."""
     found = {}
     for each in Path("/proc").iterdir():
         with suppress(OSError):

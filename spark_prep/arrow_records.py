@@ -10,7 +10,7 @@ unsigned ones they encode (the top bit is flipped).
     id, area      null where there is none; area is [x, y, r]
     size          number of constraints, so that counting them does not read them
     constraints   name, kind (`type << 4 | op`), and the operands: `numbers` (booleans too), or `strings`; `residues` of the
-                  numbers (`model.split`), which may be null if all are 0
+                  numbers (`model.split`), null if all are 0
     reason        why the row is bad, null when it is not; then file, block, position (see `sources`), and the row as text
 """
 
@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from mpi_match.arrays.csr import Array, offsets_of
+from mpi_match.arrays.csr import Array, offsets_of, sums
 from mpi_match.arrays.exact import RESIDUE, exact, nearest_doubles, residues
 from mpi_match.model import Type
 from mpi_match.table.kinds import KIND_SHIFT
@@ -113,15 +113,26 @@ def _constraints(subscriptions: Subscriptions) -> pa.Array:
     textual = subscriptions.kind >> KIND_SHIFT == Type.STRING
     n_operands = np.diff(subscriptions.operand_offsets)
     is_text = np.repeat(textual, n_operands)
-    numeric, number = offsets_of(np.where(textual, 0, n_operands)), subscriptions.number[~is_text]
-    numbers = _lists(numeric, pa.array(nearest_doubles(number)))
-    has_residues = number.dtype == np.complex128
-    of_numbers = _lists(numeric, pa.array(residues(number))) if has_residues else pa.nulls(len(textual), _RESIDUES)
+    number = nearest_doubles(subscriptions.number[~is_text])
+    numbers = _lists(offsets_of(np.where(textual, 0, n_operands)), pa.array(number))
     texts = pa.array(subscriptions.strings, pa.binary()).take(pa.array(subscriptions.string[is_text]))
     strings = _lists(offsets_of(np.where(textual, n_operands, 0)), texts)
     names = pa.array(subscriptions.names, pa.binary()).take(pa.array(subscriptions.name))
     return pa.StructArray.from_arrays(
-        [names, pa.array(subscriptions.kind.view(np.int8)), numbers, strings, of_numbers], fields=list(_CONSTRAINT)
+        [names, pa.array(subscriptions.kind.view(np.int8)), numbers, strings, _residues(subscriptions)],
+        fields=list(_CONSTRAINT),
+    )
+
+
+def _residues(subscriptions: Subscriptions) -> pa.Array:
+    """The residues of each constraint's operands; null if all are 0."""
+    if subscriptions.number.dtype != np.complex128:
+        return pa.nulls(subscriptions.n_constraints, _RESIDUES)
+    residue, offsets = residues(subscriptions.number), subscriptions.operand_offsets
+    has_some = sums((residue != 0).astype(np.int64), offsets) > 0
+    lengths = np.diff(offsets)
+    return _lists(
+        offsets_of(np.where(has_some, lengths, 0)), pa.array(residue[np.repeat(has_some, lengths)]), pa.array(~has_some)
     )
 
 

@@ -212,7 +212,7 @@ ODD_COLUMNS = {
     "nested": pa.array([[["a"]], None]),
     "labels": pa.array([[("k", 1)], None], pa.map_(pa.string(), pa.int64())),
     "blob": pa.array([b"x", b"y"]),
-    "uid": pa.array([2**60, 7]),
+    "uid": pa.array([Decimal(10**20), Decimal(7)]),
     "meta": pa.array([{"at": NOW, "seat": 3}, None]),
     "trace": pa.array([{"at": NOW}, {"at": None}]),
 }

@@ -110,12 +110,14 @@ def add_text_element(data: int, start: int, stop: int, record: int, tables: int,
 
 
 @nested
-def _compared(number: tuple[float, float], numbers: int, i: int) -> int:
-    """-1, 0 or 1: is a number less than, equal to or greater than number i of f64[·, 2]?"""
-    nearest, residue = load_f64(numbers, 2 * i), load_f64(numbers, 2 * i + 1)
-    if number[0] != nearest:
-        return -1 if number[0] < nearest else 1
-    return -1 if number[1] < residue else 1 if number[1] > residue else 0
+def _is_between(number: tuple[float, float], low: int, high: int, i: int) -> bool:
+    """Is a number at least number i of `low`, f64[·, 2], and at most that of `high`?"""
+    least, greatest = load_f64(low, 2 * i), load_f64(high, 2 * i)
+    if number[0] < least or number[0] > greatest:
+        return False
+    if number[0] == least and number[1] < load_f64(low, 2 * i + 1):
+        return False
+    return number[0] != greatest or number[1] <= load_f64(high, 2 * i + 1)
 
 
 @nested
@@ -128,16 +130,18 @@ def add_number_element(number: tuple[float, float], record: int, tables: int, fo
     left, right = first, last
     while left < right:
         middle = (left + right) >> 1
-        if _compared(number, numbers, middle) > 0:
+        if load_f64(numbers, 2 * middle) < number[0]:
             left = middle + 1
         else:
             right = middle
-    is_listed = left < last and _compared(number, numbers, left) == 0
+    while left < last and load_f64(numbers, 2 * left) == number[0] and load_f64(numbers, 2 * left + 1) < number[1]:
+        left += 1
+    is_listed = left < last and load_f64(numbers, 2 * left) == number[0] and load_f64(numbers, 2 * left + 1) == number[1]
     listed = load_i64(own, FIRST_LISTED_NUMBER) + left - first if is_listed else NO_ATOM
     _add_listed(listed, load_i64(own, FIRST_NUMBER_OUT), load_i64(own, FIRST_NUMBER_OUT + 1), tables, found)
     low, high = constant_i64(tables, BETWEEN_LOW), constant_i64(tables, BETWEEN_HIGH)
     for i in range(load_i64(own, FIRST_BETWEEN), load_i64(own, LAST_BETWEEN)):
-        if _compared(number, low, i) >= 0 and _compared(number, high, i) <= 0:
+        if _is_between(number, low, high, i):
             add_atom(found, load_i64(constant_i64(tables, BETWEEN_ATOMS), i))
     for which in range(_N_EXTREMES):
         atom = load_i64(own, NUMBER_EXTREMES + which)

@@ -26,7 +26,7 @@ class Undo:
         """Number of values that are kept."""
         return len(self._old) // 3
 
-    def note(self, container: Any, at: Any) -> None:
+    def note(self, container: Array, at: int) -> None:
         """Keep the item of a list, array or memoryview that will be overwritten."""
         self._old += (container, at, container[at])
 

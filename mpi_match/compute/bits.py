@@ -33,13 +33,13 @@ _count: Any = _population  # callers omit the first argument
 
 
 @inlined
-def popcount(word: Any) -> Any:
+def popcount(word: Any) -> np.int64:
     """Number of set bits of a u64, as i64."""
     return np.int64(_count(np.uint64(word)))
 
 
 @inlined
-def _add(sums: Any, one: Any, other: Any) -> Any:
+def _add(sums: int, one: int, other: int) -> tuple:
     """Add two words to 64 digits; returns the new digits and the carries."""
     half = sums ^ one
     return half ^ other, (sums & one) | (half & other)

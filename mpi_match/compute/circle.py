@@ -16,7 +16,7 @@ from mpi_match.arrays.csr import Array
 from mpi_match.model import LARGE_RADIUS, SMALL_RADIUS, scale_of
 
 
-def in_circle_of(compiled: Callable[..., Any], add: Callable[..., Any], multiply: Callable[..., Any]) -> Any:
+def in_circle_of(compiled: Callable[..., Any], add: Callable[..., Any], multiply: Callable[..., Any]) -> Callable:
     """Make the function `in_circle(dx, dy, r)`, compiled with the decorator `compiled`.
 
     It is True if a location at distance (dx, dy) from the centre lies in the circle of radius r.  NaN lies in none.  `add`
@@ -25,7 +25,7 @@ def in_circle_of(compiled: Callable[..., Any], add: Callable[..., Any], multiply
     scale_of_ = compiled(scale_of)
 
     @compiled
-    def in_circle(dx: Any, dy: Any, r: Any) -> Any:
+    def in_circle(dx: float, dy: float, r: float) -> bool:
         if SMALL_RADIUS <= r <= LARGE_RADIUS:  # the scale is nearly always 1, which is worth a branch on a GPU
             return add(multiply(dx, dx), multiply(dy, dy)) <= multiply(r, r)
         scale = scale_of_(r)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from mpi_match.arrays.csr import Array
 from mpi_match.compute.bits import popcount
 from mpi_match.compute.compile_cache import nested
 
@@ -20,7 +21,7 @@ _ONE = np.uint64(1)
 
 
 @nested
-def sort_ids(ids: Any, first: Any, last: Any, marks: Any) -> None:
+def sort_ids(ids: Array, first: int, last: int, marks: Array) -> None:
     """Sort ids[first:last], which are distinct, in place.
 
     `marks` u64 has a bit for each possible id; all are 0, before and afterwards.
@@ -41,7 +42,7 @@ def sort_ids(ids: Any, first: Any, last: Any, marks: Any) -> None:
 
 
 @nested
-def sort_part(values: Any, first: Any, last: Any) -> None:
+def sort_part(values: Array, first: int, last: Any) -> None:
     """Sort values[first:last] in place."""
     if last - first > MOST_INSERTED:
         _sort_heap(values[first:last])
@@ -55,7 +56,7 @@ def sort_part(values: Any, first: Any, last: Any) -> None:
 
 
 @nested
-def _sort_heap(values: Any) -> None:
+def _sort_heap(values: Array) -> None:
     """Sort in place by a heap: item i is at least as large as items 2i + 1 and 2i + 2."""
     start, end = len(values) >> 1, len(values)
     while end > 1:

@@ -118,7 +118,7 @@ _usleep: Any = types.ExternalFunction("usleep", types.int32(types.uint32))
 
 
 @nested
-def relax(looks: Any) -> None:
+def relax(looks: int) -> None:
     """Pause between two polls of a cell, after `looks` polls in vain: not at all, then a yield, then a short sleep."""
     if looks >= YIELDS:
         _usleep(SLEEP_US)
@@ -127,7 +127,7 @@ def relax(looks: Any) -> None:
 
 
 @inlined
-def lock(mutex: Any, stop: Any) -> Any:
+def lock(mutex: Any, stop: Any) -> bool:
     """Wait for a mutex and take it.  Returns False, without it, once `stop` is set."""
     looks = 0
     while atomic_load(mutex) != 0 or not compare_exchange(mutex, 0, 1):
@@ -145,7 +145,7 @@ def unlock(mutex: Any) -> None:
 
 
 @inlined
-def arrive(barrier: Any, n: Any, stop: Any) -> Any:
+def arrive(barrier: int, n: int, stop: Any) -> int:
     """Wait for n threads at a barrier.
 
     LAST_ARRIVED   this thread arrived last: the others wait until it calls `release`
@@ -165,7 +165,7 @@ def arrive(barrier: Any, n: Any, stop: Any) -> Any:
 
 
 @inlined
-def release(barrier: Any) -> None:
+def release(barrier: int) -> None:
     """Release the threads that wait at a barrier; called by the one that arrived last."""
     atomic_store(barrier, 0)
     atomic_add(barrier + CELL_BYTES, 1)

@@ -109,20 +109,20 @@ def json_masks(address: int) -> JsonMasks:
 
 
 @inlined
-def escape_masks(address: int) -> Any:
+def escape_masks(address: int) -> tuple[np.uint64, np.uint64]:
     """Masks of the bytes that may follow a backslash, and of those of them that are `u`."""
     return _masks_of_escapes(address)
 
 
 @inlined
-def text_ends(address: int) -> Any:
+def text_ends(address: int) -> np.uint64:
     """Mask of the bytes that are not plain text in a JSON string: quotes, backslashes, control characters, and all beyond
     ASCII."""
     return _masks_of_ends(address)[0]
 
 
 @inlined
-def quotes(address: int) -> Any:
+def quotes(address: int) -> np.uint64:
     """Mask of the quotes."""
     return _masks_of_quotes(address)[0]
 
@@ -139,13 +139,13 @@ _zeros: Any = _trailing_zeros  # callers omit the first argument
 
 
 @inlined
-def lowest_bit(word: np.uint64) -> Any:
+def lowest_bit(word: np.uint64) -> np.int64:
     """Number of the lowest set bit, i64; 64 if there is none."""
     return np.int64(_zeros(np.uint64(word)))
 
 
 @inlined
-def bits_below(word: np.uint64) -> Any:
+def bits_below(word: np.uint64) -> np.uint64:
     """All bits below the lowest set bit; all bits if there is none."""
     return (word - np.uint64(1)) & ~word
 
@@ -174,7 +174,7 @@ def word_by_bytes(data: int, at: int, n: int) -> np.uint64:
 
 
 @inlined
-def word_at(data: int, at: int, n: int) -> Any:
+def word_at(data: int, at: int, n: int) -> np.uint64:
     """Like `word_by_bytes`, but faster on a CPU; may read more bytes of the same page."""
     if fits(data + at):
         return any_u64(data + at) & (~np.uint64(0) >> np.uint64(64 - 8 * n)) if n > 0 else np.uint64(0)

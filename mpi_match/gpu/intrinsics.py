@@ -12,6 +12,7 @@ import numpy as np
 from numba.core import types
 from numba.extending import intrinsic
 
+from mpi_match.arrays.csr import Array
 from mpi_match.compute.circle import in_circle_of
 from mpi_match.gpu.kernels import cuda, device_function, simulated
 
@@ -46,7 +47,7 @@ if simulated:
     def sync_warp() -> None:
         """Wait for the other lanes."""
 
-    def atomic_add(array: Any, index: Any, value: Any) -> Any:
+    def atomic_add(array: Array, index: Any, value: Any) -> Any:
         """Add to an item of an array that other threads add to; returns the old value.
 
         The simulator provides `cuda.atomic` only to functions of the kernel's own module.
@@ -71,7 +72,7 @@ if simulated:
         """The IEEE double with these 64 bits."""
         return np.int64(bits).view(np.float64)
 
-    def address_of(array: Any) -> Any:
+    def address_of(array: Array) -> Any:
         """Address of an array in local or shared memory, for `compute.memory`."""
         return int(array.ctypes.data)
 
@@ -80,15 +81,15 @@ else:
     _ALL_LANES = 0xFFFFFFFF
 
     @device_function
-    def lane() -> Any:
+    def lane() -> int:
         return cuda.laneid
 
     @device_function
-    def ballot(predicate: Any) -> Any:
+    def ballot(predicate: Any) -> np.int64:
         return np.int64(np.uint32(cuda.ballot_sync(_ALL_LANES, predicate)))
 
     @device_function
-    def shuffle(value: Any, source: int) -> Any:
+    def shuffle(value: Any, source: int) -> int:
         return cuda.shfl_sync(_ALL_LANES, value, source)
 
     @device_function
@@ -96,27 +97,27 @@ else:
         cuda.syncwarp()
 
     @device_function
-    def atomic_add(array: Any, index: Any, value: Any) -> Any:
+    def atomic_add(array: Array, index: Any, value: Any) -> int:
         return cuda.atomic.add(array, index, value)
 
     @device_function
-    def popcount(bits: Any) -> Any:
+    def popcount(bits: Any) -> np.int64:
         return np.int64(cuda.popc(bits))
 
     @device_function
-    def multiply(a: float, b: float) -> Any:
+    def multiply(a: float, b: float) -> float:
         return cuda.libdevice.dmul_rn(a, b)
 
     @device_function
-    def add(a: float, b: float) -> Any:
+    def add(a: float, b: float) -> float:
         return cuda.libdevice.dadd_rn(a, b)
 
     @device_function
-    def double_of(bits: int) -> Any:
+    def double_of(bits: int) -> float:
         return cuda.libdevice.longlong_as_double(bits)
 
     @device_function
-    def address_of(array: Any) -> Any:
+    def address_of(array: Array) -> int:
         return _address(array)
 
 

@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mpi_match.arrays.csr import Array
 from mpi_match.compute import search
 from mpi_match.gpu.intrinsics import WARP, address_of, ballot, lane, popcount, shuffle
 from mpi_match.gpu.kernels import Kernel, cuda, device_function, kernel
@@ -152,7 +153,7 @@ ROW_ARRAYS = f"RowArrays({'uint32[::1], ' * 6}float64[::1], int64[::1])"
 
 
 @device_function
-def sums_before(value: Any, part: Any, n_threads: Any) -> Any:
+def sums_before(value: Any, part: Array, n_threads: int) -> tuple:
     """The sum of the values of the threads before this one, and of all threads, u32.
 
     Every thread of a block of `n_threads` must call it.  `part` is u32 for each warp, in shared memory; it may be reused
@@ -174,7 +175,7 @@ def sums_before(value: Any, part: Any, n_threads: Any) -> Any:
 
 
 @device_function
-def _sum_of_blocks(sums: Any, n: Any, part: Any, n_threads: Any) -> Any:
+def _sum_of_blocks(sums: Array, n: int, part: Array, n_threads: int) -> np.uint64:
     """The sum of sums[0:n], u64, the same for all threads of a block of `n_threads`; each of them must call it."""
     own, i = np.uint32(0), np.uint64(cuda.threadIdx.x)
     while i < n:
@@ -185,7 +186,7 @@ def _sum_of_blocks(sums: Any, n: Any, part: Any, n_threads: Any) -> Any:
 
 
 @device_function
-def _put_pair(to: Any, row: Any, pair: Any, is_there: Any, state: Any, which: Any) -> None:
+def _put_pair(to: Array, row: int, pair: tuple, is_there: int, state: Array, which: int) -> None:
     """Write the two numbers of a row, and set the flag `which` of the state if they are present."""
     to[2 * row] = pair[0]
     to[2 * row + 1] = pair[1]
@@ -194,7 +195,7 @@ def _put_pair(to: Any, row: Any, pair: Any, is_there: Any, state: Any, which: An
 
 
 @kernel("void(int64, int64[::1], uint64[::1], int64[::1])")
-def count_rows_kernel(data: Any, state: Any, found: Any, sums: Any) -> None:
+def count_rows_kernel(data: Any, state: Array, found: Array, sums: Array) -> None:
     """Find the rows that end in each stretch of STRETCH_BYTES bytes (`row_ends`), and count those of each block:
     sums[block].
 
@@ -213,7 +214,7 @@ def count_rows_kernel(data: Any, state: Any, found: Any, sums: Any) -> None:
 
 
 @kernel("void(int64[::1], uint64[::1], int64[::1], uint32[::1])")
-def write_rows_kernel(state: Any, found: Any, sums: Any, ends: Any) -> None:
+def write_rows_kernel(state: Array, found: Array, sums: Array, ends: Array) -> None:
     """Write the positions of the row ends, as far as they fit, and the number of rows.
 
     Launch: as `count_rows_kernel`, after it.
@@ -255,7 +256,7 @@ def _note_widest(most: Any, part: Any, state: Any) -> None:
 
 
 @device_function
-def _attributes_of(text: Any, at: Any, starts: Any, plain: Any, wide: Any) -> Any:
+def _attributes_of(text: Any, at: int, starts: bool, plain: PlainTables, wide: Any) -> np.int64:
     """Scan a line, if it `starts`, from byte `at`; returns its number of attributes, or -1 if it is not plain.
 
     All lanes of a warp call it, and none is ahead of the others by more than one pair of name and value.
@@ -281,7 +282,7 @@ def scan_plain_kernel(packed: str, n_stage: int) -> Kernel:
     signature = f"void(uint64[::1], {plain_types}, int64[::1], {ROW_ARRAYS}, int64[::1], {packed}[::1])"
 
     @kernel(signature, max_registers=PLAIN_REGISTERS, named_tuples=[RowArrays, PlainTables])
-    def scan_plain(words: Any, plain: Any, state: Any, rows: Any, sums: Any, arena: Any) -> None:
+    def scan_plain(words: Array, plain: PlainTables, state: Array, rows: RowArrays, sums: Array, arena: Array) -> None:
         """Scan the rows that are plain lines, LINE_BLOCK at a time, one per thread; sums[block] counts attributes.
 
         words    the bytes of the lines, as words
@@ -355,7 +356,7 @@ def scan_rows_kernel(packed: str, located: bool, has_ids: bool) -> Kernel:  # no
 
     @kernel(signature, max_registers=SCAN_REGISTERS, named_tuples=[RowArrays])
     def scan_rows(  # noqa: C901
-        data: Any, words: Any, tables: Any, listed: Any, state: Any, rows: Any, sums: Any, arena: Any
+        data: Any, words: Array, tables: Any, listed: int, state: Array, rows: RowArrays, sums: Array, arena: Array
     ) -> None:
         """Scan rows, LINE_BLOCK at a time, one per thread; sums[block] counts attributes.
 
@@ -451,7 +452,7 @@ def gather_kernel(packed: str) -> Kernel:
     signature = f"void(int64[::1], {ROW_ARRAYS}, int64[::1], {packed}[::1], uint32[::1], {packed}[::1])"
 
     @kernel(signature, max_registers=GATHER_REGISTERS, named_tuples=[RowArrays])
-    def gather(state: Any, rows: Any, sums: Any, arena: Any, offsets: Any, attributes: Any) -> None:
+    def gather(state: Array, rows: RowArrays, sums: Array, arena: Array, offsets: Array, attributes: Array) -> None:
         """Fill the offsets u32[n + 1] and the attributes of all rows.
 
         Launch: as many blocks of LINE_BLOCK threads as fit the GPU.

@@ -51,7 +51,7 @@ HOME_TYPE = "Home(int64[::1], uint32[::1])"
 
 
 @device_function
-def put_items(host: Any, items: Any, first: Any, n: Any, zero: Any, thread: Any, n_threads: Any) -> None:
+def put_items(host: Array, items: Any, first: int, n: int, zero: Any, thread: Any, n_threads: int) -> None:
     """Copy items[first : first + n], as far as they fit, after the count in `host`, which is written later.
 
     Other blocks have written them: atomic additions of `zero` read the written values, not those that this multiprocessor
@@ -64,7 +64,7 @@ def put_items(host: Any, items: Any, first: Any, n: Any, zero: Any, thread: Any,
 
 
 @kernel("void(int64[::1], int64[::1], int64)")
-def fetch_kernel(host: Any, words: Any, n: int) -> None:
+def fetch_kernel(host: Array, words: Array, n: int) -> None:
     """Copy `host` i64[n] to the start of `words`.  Launch: one block; a thread copies several words."""
     i = np.int64(cuda.threadIdx.x)
     while i < n:
@@ -73,7 +73,7 @@ def fetch_kernel(host: Any, words: Any, n: int) -> None:
 
 
 @kernel("void(int64[::1], int64[::1], int64)")
-def deliver_kernel(words: Any, host: Any, first: int) -> None:
+def deliver_kernel(words: Array, host: Array, first: int) -> None:
     """Copy a count, words[first], and as many of the items after it as fit, to `host` i64[n]; the count is written last.
 
     Launch: one block; a thread copies several words.
@@ -90,7 +90,7 @@ def deliver_kernel(words: Any, host: Any, first: int) -> None:
 
 
 @kernel("void(uint32[::1], int64[::1], int64, int64)")
-def deliver_mask_kernel(mask: Any, host: Any, first: int, n: int) -> None:
+def deliver_mask_kernel(mask: Array, host: Array, first: int, n: int) -> None:
     """Copy the words mask[first : first + n] as items, and their number as the count, to `host` i64[1 + n]; the count is
     written last.
 

@@ -13,10 +13,12 @@ are counted.  If they do not fit, they stay unsorted, and the batch is matched a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from mpi_match.arrays.csr import Array
 from mpi_match.gpu.intrinsics import WARP, atomic_add, ballot, lane, popcount, shuffle, sync_warp
 from mpi_match.gpu.kernels import device_function
 
@@ -31,7 +33,7 @@ def put(item: Any, queue: Any) -> None:
 
 
 @device_function
-def length_of(queue: Any) -> Any:
+def length_of(queue: tuple) -> np.int64:
     """Number of items in a queue, the same for all lanes."""
     _, lengths, slot = queue
     sync_warp()
@@ -39,7 +41,7 @@ def length_of(queue: Any) -> Any:
 
 
 @device_function
-def shorten(queue: Any, n: Any) -> None:
+def shorten(queue: tuple, n: int) -> None:
     """Keep the first `n` items."""
     _, lengths, slot = queue
     sync_warp()
@@ -48,11 +50,11 @@ def shorten(queue: Any, n: Any) -> None:
     sync_warp()
 
 
-def drainer(take: Any) -> Any:
+def drainer(take: Callable) -> Callable:
     """Make the function that lets lanes take one item each while a queue has at least a given number."""
 
     @device_function
-    def drain(least: Any, queue: Any, found: Any, about: Any) -> Any:
+    def drain(least: int, queue: tuple, found: Any, about: Any) -> int:
         """Fold `take(item, found, about)` over a lane's items; returns the last `found`."""
         items, _, _ = queue
         n = length_of(queue)
@@ -70,7 +72,7 @@ def drainer(take: Any) -> Any:
 
 
 @device_function
-def append(answer: Any, answers: Any) -> None:
+def append(answer: Any, answers: tuple) -> None:
     """Append an answer of the event."""
     found_of, ids, number, room = answers
     place = np.int64(atomic_add(found_of, number, _ONE))
@@ -78,7 +80,7 @@ def append(answer: Any, answers: Any) -> None:
         ids[number * room + place] = answer
 
 
-def sorter(own: Any, together: Any, wait: Any) -> Any:
+def sorter(own: Callable, together: Callable, wait: Callable) -> Callable:
     """Make the function that sorts ids[first : first + n] in place, with several threads together.
 
     `own()` is a thread's number among the `together()` threads, and `wait()` waits for the others.  It uses Batcher's
@@ -86,7 +88,7 @@ def sorter(own: Any, together: Any, wait: Any) -> Any:
     """
 
     @device_function
-    def sort_together(ids: Any, first: Any, n: Any) -> None:
+    def sort_together(ids: Array, first: int, n: int) -> None:
         level = 0
         while (1 << level) < n:
             step, mirrored = level, True
@@ -106,7 +108,7 @@ def sorter(own: Any, together: Any, wait: Any) -> Any:
 
 
 @device_function
-def _lanes() -> Any:
+def _lanes() -> int:
     return WARP
 
 
@@ -115,7 +117,7 @@ sort = sorter(lane, _lanes, sync_warp)
 
 
 @device_function
-def distinct(ids: Any, first: Any, n: Any, into: Any, begin: Any) -> Any:
+def distinct(ids: Array, first: int, n: int, into: Array, begin: int) -> Any:
     """Write the distinct items of the sorted ids[first : first + n] from into[begin] on, with all lanes of a warp; returns
     their number.  `into` may be the same memory."""
     kept, at = np.int64(0), np.int64(0)
@@ -134,7 +136,7 @@ def distinct(ids: Any, first: Any, n: Any, into: Any, begin: Any) -> Any:
 
 
 @device_function
-def tidy(answers: Any) -> None:
+def tidy(answers: tuple) -> None:
     """Sort and deduplicate the event's answers, if all of them fit."""
     found_of, ids, number, room = answers
     sync_warp()
@@ -159,7 +161,7 @@ def running_sum(value: Any) -> Any:
 
 
 @device_function
-def owner(end: Any, place: Any) -> Any:
+def owner(end: Any, place: int) -> int:
     """The first lane whose `end` is beyond `place` (ends ascend), or the last lane."""
     first, half = 0, WARP >> 1
     while half > 0:

@@ -19,7 +19,7 @@ from mpi_match.operators import Form
 from mpi_match.table.table import Table
 
 
-def bit_of(name: Any, nth: Any, log_bits: Any) -> Any:
+def bit_of(name: Any, nth: int, log_bits: int) -> Any:
     """The nth bit, from 0, of 2^log_bits that a name sets; `name` is one name or an array i64."""
     if nth == 0:
         return name & ((1 << log_bits) - 1)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mpi_match.arrays.csr import Array
 from mpi_match.compute.search import lower_bound
 from mpi_match.engines.ccm.bloom import bit_of
 from mpi_match.engines.ccm.layout import (
@@ -93,7 +94,7 @@ _SET_OFFSETS, _SET_CODES = SECTION["set_offsets"], SECTION["set_codes"]
 
 
 @device_function
-def word_of(words: Any, section: int, i: int) -> Any:
+def word_of(words: Array, section: int, i: int) -> np.int64:
     """Word i of a section of the table."""
     return np.int64(words[np.int64(words[section]) + i])
 
@@ -103,7 +104,7 @@ _bit_of = device_function(bit_of)
 
 
 @device_function
-def load_names(words: Any, events: Any, input_: Any, event: int) -> None:
+def load_names(words: Array, events: Array, input_: Array, event: int) -> None:
     """Set the bits of an event's names in `input_`."""
     bits, shift = np.int64(0), np.int64(words[CODE_SHIFT])
     offsets, attributes = events[OFFSETS] + event, events[ATTRIBUTES]
@@ -113,7 +114,7 @@ def load_names(words: Any, events: Any, input_: Any, event: int) -> None:
 
 
 @device_function
-def load_attribute(words: Any, events: Any, input_: Any, event: int, attribute: int) -> None:
+def load_attribute(words: Array, events: Array, input_: Array, event: int, attribute: int) -> None:
     """Fill `input_` with attribute number `attribute` of an event and the bounds of the runs to test."""
     offsets = events[OFFSETS]
     first, last = events[offsets + event], events[offsets + event + 1]
@@ -147,7 +148,7 @@ def load_attribute(words: Any, events: Any, input_: Any, event: int, attribute: 
 
 
 @device_function
-def satisfied(rows: Any, words: Any, row: int, code: int) -> Any:
+def satisfied(rows: Array, words: Array, row: int, code: int) -> bool:
     """True if a code satisfies a row of one of its runs."""
     packed = rows[row]
     start, width = packed & 0xFFFFFFFF, (packed >> 32) & 0xFFFFFFFF
@@ -162,7 +163,7 @@ def satisfied(rows: Any, words: Any, row: int, code: int) -> Any:
 
 
 @device_function
-def rest_holds(rows: Any, words: Any, events: Any, event: int, first: int, last: int, filter_id: int) -> bool:
+def rest_holds(rows: Array, words: Array, events: Array, event: int, first: int, last: int, filter_id: int) -> bool:
     """True if the event (attributes `first` to `last`) lies in the filter's area and lacks all names that must be absent."""
     begin = np.int64(words[_REST_FILTER])
     rest = _lower_bound(words, begin, begin + np.int64(words[N_REST]), filter_id) - begin
@@ -183,7 +184,7 @@ def rest_holds(rows: Any, words: Any, events: Any, event: int, first: int, last:
 
 
 @device_function
-def size_of(words: Any, filter_id: int) -> Any:
+def size_of(words: Array, filter_id: int) -> int:
     """Number of constraints of a filter that are counted."""
     log = np.int64(words[COUNTER_LOG])
     at, n_bits = (filter_id & ((np.int64(1) << log) - 1)) << (5 - log), np.int64(1) << (5 - log)
@@ -217,7 +218,7 @@ def _deliver(launched: Launched, filter_id: int) -> None:
 
 
 @device_function
-def _reset(words: Any, events: Any, counts: Any, answers: Any, found: Any, plan: int, z: int) -> None:
+def _reset(words: Array, events: Array, counts: Array, answers: Array, found: Array, plan: int, z: int) -> None:
     """Reset slot z of the other copy for the next launch; all threads in plane z of the grid share the work."""
     thread = np.int64((cuda.blockIdx.y * cuda.gridDim.x + cuda.blockIdx.x) * cuda.blockDim.x + cuda.threadIdx.x)
     n_threads = np.int64(cuda.gridDim.y * cuda.gridDim.x * cuda.blockDim.x)
@@ -240,7 +241,7 @@ def _reset(words: Any, events: Any, counts: Any, answers: Any, found: Any, plan:
 
 
 @device_function
-def _is_last_block(done: Any, shared: Any) -> Any:
+def _is_last_block(done: Any, shared: Array) -> bool:
     """True if all other blocks of the launch are done; called when a block has finished, with the same result for all its
     threads."""
     cuda.syncthreads()
@@ -253,7 +254,7 @@ def _is_last_block(done: Any, shared: Any) -> Any:
 
 
 @device_function
-def _send_home(words: Any, events: Any, answers: Any, found: Any, plan: int, home: Home) -> None:
+def _send_home(words: Array, events: Array, answers: Array, found: Array, plan: int, home: Home) -> None:
     """Copy the answer of the launch's event to the host, from the last block to finish; the count is written last."""
     host, thread, n_threads = home.host, np.int64(cuda.threadIdx.x), np.int64(cuda.blockDim.x)
     if events[ANSWER] == ANSWER_MASK:
@@ -280,7 +281,7 @@ def ccm_kernel(reset: str, input_: str, phases: int) -> Kernel:
         named_tuples=(Home,),
     )
     def ccm_kernel_(
-        rows: Any, words: Any, events: Any, counts: Any, answers: Any, found: Any, home: Home, launch: int
+        rows: Array, words: Array, events: Array, counts: Array, answers: Array, found: Array, home: Home, launch: int
     ) -> None:
         """Count, for each filter, the constraints that each event satisfies, and collect the filters that are complete.
 

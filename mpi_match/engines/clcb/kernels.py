@@ -33,11 +33,13 @@ neighbouring threads read neighbouring counters.  All arithmetic is in signed 64
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from mpi_match.arrays.csr import Array
 from mpi_match.engines.ccm.bloom import bit_of
 from mpi_match.engines.ccm.kernel import (
     ANSWER,
@@ -162,13 +164,13 @@ _SEGMENT_TYPE, _MARKS_TYPE = "SegmentArrays(uint32[::1], int64[::1], uint32[::1]
 
 
 @device_function
-def _runs_mask(events: Any) -> Any:
+def _runs_mask(events: Array) -> int:
     """Mask of the bits of a run's number that select the run within a word; the other bits select the word."""
     return (np.int64(1) << events[RUNS_LOG]) - 1
 
 
 @device_function
-def _is_inside(x: float, y: float, circle_x: float, circle_y: float, radius: float) -> Any:
+def _is_inside(x: float, y: float, circle_x: float, circle_y: float, radius: float) -> bool:
     """True if a location lies in a circle.  An infinite radius means that the filter has no area, NaN that it was
     removed."""
     dx, dy = add(x, -circle_x), add(y, -circle_y)
@@ -185,13 +187,13 @@ _bit_of = device_function(bit_of)
 
 
 @device_function
-def _row_of(i: int, shared: Any) -> Any:
+def _row_of(i: int, shared: Array) -> int:
     """The i-th row to test for an attribute; the rows of `exists` come first."""
     return i + (shared[EXISTS_ROWS] if i < shared[N_EXISTS] else shared[TYPED_ROWS] - shared[N_EXISTS])
 
 
 @device_function
-def _any_left(first: int, last: int, words: Any, counters: Any, block: ContBlock) -> Any:
+def _any_left(first: int, last: int, words: Array, counters: Array, block: ContBlock) -> bool:
     """True if a filter of the rows `first` to `last` of an attribute may have passed Loc."""
     attribute = block.attribute
     if first < attribute[N_EXISTS] and last >= attribute[N_EXISTS]:
@@ -209,7 +211,7 @@ def _any_left(first: int, last: int, words: Any, counters: Any, block: ContBlock
 
 
 @device_function
-def _append(events: Any, event: int, id_: int) -> None:
+def _append(events: Array, event: int, id_: int) -> None:
     """Append a pair to the list of answers; if it does not fit, only count it."""
     counter = events[N_FOUND]
     at = cuda.atomic.add(events, counter, 1)
@@ -218,7 +220,7 @@ def _append(events: Any, event: int, id_: int) -> None:
 
 
 @device_function
-def _deliver(segment: SegmentArrays, events: Any, interfaces: Any, event: int, run: int, filter_id: int) -> None:
+def _deliver(segment: SegmentArrays, events: Array, interfaces: Array, event: int, run: int, filter_id: int) -> None:
     """Mark the interface of a filter whose area and counted constraints are satisfied, unless the event has a name that must
     be absent.  If filters are requested, append the filter to the list instead."""
     filters, rows, words = segment
@@ -241,14 +243,14 @@ def _bloom_functions(bits: int, hashes: int) -> tuple[Any, Any]:
     log_bits, is_wide = bits.bit_length() - 1, bits > 32
 
     @device_function
-    def bloom_at(filters: Any, n_filters: int, filter_id: int) -> Any:
+    def bloom_at(filters: Array, n_filters: int, filter_id: int) -> Any:
         bloom = np.int64(filters[n_filters + filter_id])
         if is_wide:
             bloom |= np.int64(filters[2 * n_filters + filter_id]) << 32
         return bloom
 
     @device_function
-    def bloom_of(words: Any, events: Any, event: int) -> Any:
+    def bloom_of(words: Array, events: Array, event: int) -> Any:
         bloom = np.int64(0)
         attributes, shift = events[ATTRIBUTES], np.int64(words[CODE_SHIFT])
         for i in range(events[events[OFFSETS] + event], events[events[OFFSETS] + event + 1]):
@@ -260,17 +262,17 @@ def _bloom_functions(bits: int, hashes: int) -> tuple[Any, Any]:
     return bloom_at, bloom_of
 
 
-def _locator(groups: bool, columns: bool) -> Any:
+def _locator(groups: bool, columns: bool) -> Callable:
     """Make the device function `locate`, which starts counting for a filter in those events that its circle contains."""
 
     @device_function
-    def circle_of(areas: Any, n_filters: int, filter_id: int) -> Any:
+    def circle_of(areas: Array, n_filters: int, filter_id: int) -> tuple:
         if columns:
             return areas[filter_id], areas[n_filters + filter_id], areas[2 * n_filters + filter_id]
         return areas[3 * filter_id], areas[3 * filter_id + 1], areas[3 * filter_id + 2]
 
     @device_function
-    def leave(counters: Any, n_filters: int, filter_id: int, size: int, events: Any, run: int) -> None:
+    def leave(counters: Array, n_filters: int, filter_id: int, size: int, events: Array, run: int) -> None:
         """Set a filter's counter in a run to its size, and the flag of its group."""
         place, base = run & _runs_mask(events), (run >> events[RUNS_LOG]) * _counter_words(n_filters)
         at, group = base + filter_id, base + n_filters + (filter_id >> GROUP_LOG)
@@ -279,7 +281,7 @@ def _locator(groups: bool, columns: bool) -> Any:
             cuda.atomic.or_(counters, group, np.uint32(np.int64(1) << place))
 
     @device_function
-    def locate(item: Any, found: Any, about: Located) -> Any:
+    def locate(item: int, found: Any, about: Located) -> int:
         """Test the circle of a queued filter: `item` holds its number, and the bits of the events that may have its
         names."""
         segment, areas, events, marks, window, n_filters = about
@@ -317,8 +319,8 @@ def _loc_kernel(variant: ClcbVariant) -> Kernel:
     )
     def loc_kernel_(
         segment: SegmentArrays,
-        areas: Any,
-        events: Any,
+        areas: Array,
+        events: Array,
         marks: Marks,
         n_filters: int,
         first: int,
@@ -397,7 +399,7 @@ def _loc_kernel(variant: ClcbVariant) -> Kernel:
 
 
 @device_function
-def _count(segment: SegmentArrays, events: Any, marks: Marks, block: ContBlock, filter_id: int) -> None:
+def _count(segment: SegmentArrays, events: Array, marks: Marks, block: ContBlock, filter_id: int) -> None:
     """Count one satisfied constraint of a filter, and deliver the filter if it was the last."""
     before = cuda.atomic.sub(marks.counters, block.counters + filter_id, np.uint32(np.int64(1) << block.bit))
     if (np.int64(before) >> block.bit) & block.mask == 1:
@@ -405,7 +407,7 @@ def _count(segment: SegmentArrays, events: Any, marks: Marks, block: ContBlock, 
 
 
 @device_function
-def _count_all_rows(segment: SegmentArrays, events: Any, marks: Marks, block: ContBlock) -> None:
+def _count_all_rows(segment: SegmentArrays, events: Array, marks: Marks, block: ContBlock) -> None:
     """Test the counter of each row's filter, a thread per row."""
     _, rows, words = segment
     attribute, filter_of = block.attribute, np.int64(words[_ROW_FILTER])
@@ -422,7 +424,7 @@ def _count_all_rows(segment: SegmentArrays, events: Any, marks: Marks, block: Co
 
 
 @device_function
-def _count_rows_of_groups(segment: SegmentArrays, events: Any, marks: Marks, block: ContBlock) -> None:
+def _count_rows_of_groups(segment: SegmentArrays, events: Array, marks: Marks, block: ContBlock) -> None:
     """Process the rows of chunks whose groups have a filter that passed Loc: a lane tests each chunk, a warp processes
     it."""
     _, rows, words = segment
@@ -463,7 +465,7 @@ def cont_kernel(groups: bool) -> Kernel:
         named_tuples=(SegmentArrays, Marks),
     )
     def cont_kernel_(
-        segment: SegmentArrays, events: Any, marks: Marks, n_filters: int, first: int, n_events: int, run: int
+        segment: SegmentArrays, events: Array, marks: Marks, n_filters: int, first: int, n_events: int, run: int
     ) -> None:
         """Count, for each filter that passed Loc, the constraints that each event satisfies, and mark the complete filters.
 
@@ -498,7 +500,7 @@ def cont_kernel(groups: bool) -> Kernel:
 
 
 @device_function
-def _is_last_block(done: Any, last: Any) -> Any:
+def _is_last_block(done: Any, last: Array) -> bool:
     """True if all other blocks are done, as in `ccm.kernel`; this grid has one axis."""
     cuda.syncthreads()
     if cuda.threadIdx.x == 0:
@@ -509,7 +511,7 @@ def _is_last_block(done: Any, last: Any) -> Any:
 
 
 @kernel(f"void(int64[::1], uint32[::1], {HOME_TYPE}, int64, int64, int64)", named_tuples=(Home,))
-def zip_kernel(events: Any, interfaces: Any, home: Home, first: int, n_events: int, run: int) -> None:
+def zip_kernel(events: Array, interfaces: Array, home: Home, first: int, n_events: int, run: int) -> None:
     """Turn marked interfaces into a list of (event, interface) pairs, in any order.
 
     One thread per word (x): the runs of a word belong to consecutive events, or to earlier launches.

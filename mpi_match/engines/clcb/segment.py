@@ -24,7 +24,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -195,7 +194,7 @@ def spread(kernel: Kernel, gpu: Gpu, n: int, args: Sequence[Argument], y: int = 
 
 
 @kernel("void(int64[::1], uint32[::1], int64, int64)")
-def stamp_kernel(stamps: Any, filters: Any, first_stamp: int, n: int) -> None:
+def stamp_kernel(stamps: Array, filters: Array, first_stamp: int, n: int) -> None:
     """Set the stamp of each filter to the number of its last move.  One thread per move (a thread may take several).
 
     `stamps` i64[n_filters]: highest number of a move of each filter; `filters` u32[n]: the filter of each move.  Move i has
@@ -209,7 +208,14 @@ def stamp_kernel(stamps: Any, filters: Any, first_stamp: int, n: int) -> None:
 
 @kernel("void(float64[::1], int64[::1], uint32[::1], float64[::1], int64, int64, int64, int64)")
 def place_kernel(
-    areas: Any, stamps: Any, filters: Any, circles: Any, first_stamp: int, n: int, filter_stride: int, item_stride: int
+    areas: Array,
+    stamps: Array,
+    filters: Array,
+    circles: Array,
+    first_stamp: int,
+    n: int,
+    filter_stride: int,
+    item_stride: int,
 ) -> None:
     """Copy the circles f64[3 n] of the last moves to `areas` f64[3 n_filters].  Launched after `stamp_kernel`, with its
     arguments.

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from mpi_match.arrays.csr import Array
 from mpi_match.compute.bits import popcount
 from mpi_match.compute.compile_cache import inlined, nested
 from mpi_match.compute.lines import LINE_WORDS, meet, prefetch
@@ -34,7 +35,7 @@ def scratch_words(n_columns: int) -> int:
 
 
 @inlined
-def enter_rows(attributes: Any, shift: Any, bins: Any, places: Any) -> None:
+def enter_rows(attributes: Array, shift: int, bins: tuple, places: Array) -> None:
     """Write the row of each column to `places` i64."""
     column, bounds, n_bins, first_row = bins
     for a in range(len(n_bins)):
@@ -47,7 +48,9 @@ def enter_rows(attributes: Any, shift: Any, bins: Any, places: Any) -> None:
 
 
 @nested
-def scan_bitmap(places: Any, n: Any, bitmap: Any, event: Any, structure: Any, given: Any, ids: Any, span: Any) -> Any:
+def scan_bitmap(
+    places: Array, n: int, bitmap: tuple, event: tuple, structure: Any, given: tuple, ids: Array, span: tuple
+) -> int:
     """Verify the filters of a bitmap that have a bit in each of the n rows `places`.
 
     places      i64[scratch_words(n)]: the rows, then scratch: their words in a block, the bits of a line, and candidates
@@ -111,7 +114,7 @@ def scan_bitmap(places: Any, n: Any, bitmap: Any, event: Any, structure: Any, gi
 
 
 @inlined
-def _has_all(place: Any, n: Any, event: Any, words: Any) -> Any:
+def _has_all(place: int, n: int, event: tuple, words: Array) -> bool:
     """True if the event has an attribute in each of the n intervals from word `place` on.  It tests all of them: most
     candidates match, and a branch misprediction costs more than the remaining checks."""
     by_name, shift = event
@@ -124,6 +127,6 @@ def _has_all(place: Any, n: Any, event: Any, words: Any) -> Any:
 
 
 @inlined
-def _lowest(word: Any) -> Any:
+def _lowest(word: np.uint64) -> np.int64:
     """The number of the lowest bit of a word."""
     return popcount((word & (~word + _ONE)) - _ONE)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from mpi_match.arrays.csr import Array
 from mpi_match.compute.circle import in_circle_of
 from mpi_match.compute.compile_cache import inlined, nested
 from mpi_match.engines.keyed.cpu_verify import CPU_LOOKUPS, verify
@@ -36,7 +37,7 @@ _key_starts, _bucket_key_of = CPU_LOOKUPS.key_starts, CPU_LOOKUPS.bucket_key_of
 
 
 @inlined
-def enter_bucket_keys(attributes: Any, sub_buckets: Any, keys: Any, index: Any) -> Any:
+def enter_bucket_keys(attributes: Array, sub_buckets: Array, keys: Array, index: tuple) -> tuple:
     """Write to `keys` the event's features and name groups that are bucket keys, and the bucket key of no feature if it is
     in use.
 
@@ -74,7 +75,9 @@ def enter_bucket_keys(attributes: Any, sub_buckets: Any, keys: Any, index: Any) 
 
 
 @inlined
-def scan_cell(level: Any, point: Any, keys: Any, event: Any, structure: Any, given: Any, ids: Any, span: Any) -> Any:
+def scan_cell(
+    level: int, point: tuple, keys: tuple, event: Any, structure: tuple, given: tuple, ids: Array, span: tuple
+) -> int:
     """Verify the filters in the blocks of the cell at a point (x, y) on one level (NaN: nowhere), for the event's bucket
     keys.
 
@@ -128,7 +131,7 @@ def scan_cell(level: Any, point: Any, keys: Any, event: Any, structure: Any, giv
 
 
 @inlined
-def _is_among(ids: Any, first: Any, last: Any, value: Any) -> Any:
+def _is_among(ids: Array, first: int, last: int, value: int) -> bool:
     """True if ids[first:last] contains a value."""
     found = False
     for i in range(first, last):

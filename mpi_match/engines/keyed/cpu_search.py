@@ -50,6 +50,7 @@ import numpy as np
 from numba import types
 from numba.np.numpy_support import from_dtype
 
+from mpi_match.arrays.csr import Array
 from mpi_match.compute.array_pointers import line, rows, sheets, unowned
 from mpi_match.compute.bits import popcount
 from mpi_match.compute.compile_cache import compile_once, inlined, jit, nested
@@ -107,7 +108,9 @@ _probe, _entry_words = CPU_LOOKUPS.probe, CPU_LOOKUPS.entry_words
 
 
 @jit
-def match_blocks(thread: Any, serial: Any, filters: Any, offsets: Any, attributes: Any, location: Any, bound: Any) -> Any:
+def match_blocks(
+    thread: int, serial: int, filters: bool, offsets: Array, attributes: Array, location: Any, bound: Array
+) -> Any:
     """Match the blocks of a batch that no other thread takes, until none is left; returns the number of their answers.
 
     thread                   number of the thread's row of the scratch
@@ -138,7 +141,7 @@ def compile_search(packed: str) -> None:
 
 
 @nested
-def _match_block(block: Any, thread: Any, serial: Any, filters: Any, batch: Any, bound: Any, answers: Any) -> Any:
+def _match_block(block: int, thread: int, serial: int, filters: bool, batch: Any, bound: Array, answers: tuple) -> Any:
     """Match a block of a batch; returns the number of answers, including those that do not fit.
 
     block     its number: it has the events from block * TASK_EVENTS on
@@ -201,14 +204,14 @@ def _match_block(block: Any, thread: Any, serial: Any, filters: Any, batch: Any,
 
 
 @inlined
-def _bins_of(bound: Any) -> Any:
+def _bins_of(bound: Array) -> tuple:
     """The arrays of `Bins`."""
     of_columns = line(bound, N_BINS, np.int64), line(bound, FIRST_ROW, np.int64)
     return line(bound, COLUMN_OF_NAME, np.int32), line(bound, BOUNDS, np.int64), of_columns[0], of_columns[1]
 
 
 @inlined
-def _bitmap_of(bound: Any, words: Any) -> Any:
+def _bitmap_of(bound: Array, words: Array) -> tuple:
     """The argument `bitmap` of `scan_bitmap`."""
     bits, summary, places = (
         line(bound, POSITION_BITS, np.uint64),
@@ -220,7 +223,7 @@ def _bitmap_of(bound: Any, words: Any) -> Any:
 
 
 @inlined
-def _later_of(bound: Any, checks: Any) -> Any:
+def _later_of(bound: Array, checks: Any) -> tuple:
     """The argument `bitmap` of `scan_bitmap` for filters that were added later."""
     bits, summary = line(bound, LATER_BITS, np.uint64), rows(bound, LATER_SUMMARY, np.uint64)
     places, filters = line(bound, LATER_POSITIONS, np.uint32), line(bound, LATER_FILTERS, np.uint32)
@@ -228,7 +231,7 @@ def _later_of(bound: Any, checks: Any) -> Any:
 
 
 @inlined
-def _enter(attributes: Any, by_name: Any, sparse: Any, index: Any) -> tuple[Any, Any, Any]:
+def _enter(attributes: Array, by_name: Array, sparse: Array, index: tuple) -> tuple[Any, Any, Any]:
     """Write an event's attributes to `by_name` and their sparse features to `sparse`.
 
     Returns the number of sparse features, and the bits of the dense ones.
@@ -254,7 +257,7 @@ def _enter(attributes: Any, by_name: Any, sparse: Any, index: Any) -> tuple[Any,
 
 
 @inlined
-def _push_children(stack: Any, top: Any, sparse: Any, n_sparse: Any, bits0: Any, bits1: Any, index: Any) -> Any:
+def _push_children(stack: Array, top: int, sparse: Array, n_sparse: int, bits0: Any, bits1: Any, index: tuple) -> int:
     """Replace a node on the stack by those of its children that the event reaches, the most frequent last; returns the new
     `top`."""
     node, last_feature, t64 = stack[top, _NODE], stack[top, _LAST_FEATURE], index[1]
@@ -289,7 +292,7 @@ def _push_dense(row: Any, bits: Any, first: Any, index: Any, stack: Any, top: An
 
 
 @inlined
-def _put(node: Any, index: Any, stack: Any, at: Any) -> Any:
+def _put(node: int, index: tuple, stack: Array, at: int) -> int:
     """Write a node to the stack; returns the index of the next entry."""
     stack[at, _NODE] = node
     stack[at, _LIST] = index[1][np.int64(index[1][NODES]) + NODE_WORDS * node + 2]

@@ -7,8 +7,6 @@ time of `keyed` without making it faster.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from mpi_match.compute.bits import popcount
@@ -19,7 +17,7 @@ CPU_LOOKUPS = lookups(inlined, popcount)
 
 
 @inlined
-def _has(event: Any, low: Any, high: Any) -> Any:
+def _has(event: tuple, low: int, high: int) -> bool:
     """True if the event has an attribute in [low, high]."""
     by_name, shift = event
     value = by_name[low >> shift]
@@ -27,7 +25,7 @@ def _has(event: Any, low: Any, high: Any) -> Any:
 
 
 @inlined
-def _attribute_of(event: Any, low: Any) -> Any:
+def _attribute_of(event: tuple, low: int) -> np.int64:
     """The event's attribute of the name of `low`, or the value that means none."""
     by_name, shift = event
     return np.int64(by_name[low >> shift])

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from mpi_match.arrays.csr import Array
 from mpi_match.engines.tagmatch import signature_bits
 from mpi_match.engines.tagmatch.options import MOST_QUERIES
 from mpi_match.gpu.kernels import Kernel, cuda, device_function, kernel
@@ -41,7 +42,7 @@ def match_kernel(with_prefix: bool) -> Kernel:
     """The kernel, with or without algorithm 4."""
 
     @kernel("void(uint64[::1], uint64[::1], uint32[::1], uint32[::1], uint8[::1], int64)")
-    def match_sets(signatures: Any, job: Any, counter: Any, results: Any, result_bytes: Any, capacity: Any) -> None:
+    def match_sets(signatures: Array, job: Array, counter: Any, results: Array, result_bytes: Array, capacity: int) -> None:
         """Find the sets that are subsets of queries, according to their signatures.
 
         signatures     u64[3 n]  of all sets

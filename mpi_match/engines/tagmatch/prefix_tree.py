@@ -94,7 +94,7 @@ def _build(signatures: Array, first_row: Array, nodes: Array) -> None:
 
 
 @nested
-def _below(word: Any) -> Any:
+def _below(word: np.uint64) -> np.uint64:
     """Fill a word with ones below its most significant bit."""
     word |= word >> np.uint64(1)
     word |= word >> np.uint64(2)

@@ -19,7 +19,6 @@ single predicate.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -107,7 +106,9 @@ def _by_filter(table: Table, predicates: Predicates, *, by_cost: bool) -> Array:
 
 
 @jit
-def _choose(stretch: int, n_stretches: int, offsets: Any, predicate: Any, chosen: Any, always: int, access: Any) -> None:
+def _choose(
+    stretch: int, n_stretches: int, offsets: Array, predicate: Array, chosen: Array, always: int, access: Array
+) -> None:
     """Fill `access` with predicate number `chosen` of each filter, or with `always` if the filter has none."""
     for f in stretch_of(len(access), stretch, n_stretches):
         has_one = offsets[f + 1] > offsets[f]
@@ -115,7 +116,7 @@ def _choose(stretch: int, n_stretches: int, offsets: Any, predicate: Any, chosen
 
 
 @jit
-def _fill_columns(stretch: int, n_stretches: int, cluster: Any, filters: Any, of_filter: Any, columns: Any) -> None:
+def _fill_columns(stretch: int, n_stretches: int, cluster: Array, filters: Array, of_filter: tuple, columns: Array) -> None:
     """Fill `columns` with all predicates except the access predicates."""
     offsets, predicate, chosen = of_filter
     rows = stretch_of(len(filters), stretch, n_stretches)

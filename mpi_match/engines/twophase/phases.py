@@ -18,6 +18,7 @@ from typing import Any
 import numba
 import numpy as np
 
+from mpi_match.arrays.csr import Array
 from mpi_match.compute.array_pointers import line, rows
 from mpi_match.compute.circle import in_circle_of
 from mpi_match.compute.compile_cache import inlined, nested
@@ -68,7 +69,7 @@ _lower_bound: Any = nested(lower_bound)
 
 
 @inlined
-def begin_event(bits: Any, bound: Any) -> None:
+def begin_event(bits: Array, bound: Any) -> None:
     """Set an event's bits to their initial values."""
     at_first = line(bound, AT_FIRST, np.uint64)
     for word in range(len(at_first)):
@@ -76,17 +77,17 @@ def begin_event(bits: Any, bound: Any) -> None:
 
 
 @inlined
-def _set(bits: Any, predicate: Any) -> None:
+def _set(bits: Array, predicate: int) -> None:
     atomic_or(bits.ctypes.data + 8 * (np.int64(predicate) >> 6), np.int64(np.uint64(1) << np.uint64(predicate & 63)))
 
 
 @inlined
-def _clear(bits: Any, predicate: Any) -> None:
+def _clear(bits: Array, predicate: int) -> None:
     atomic_and(bits.ctypes.data + 8 * (np.int64(predicate) >> 6), ~np.int64(np.uint64(1) << np.uint64(predicate & 63)))
 
 
 @nested
-def _set_range(bits: Any, first: Any, last: Any) -> None:
+def _set_range(bits: Array, first: int, last: int) -> None:
     """Set the bits of the predicates `first` to `last`, the latter excluded."""
     if first >= last:
         return
@@ -101,7 +102,7 @@ def _set_range(bits: Any, first: Any, last: Any) -> None:
 
 
 @inlined
-def _type_of(code: Any, name: Any, segment_ends: Any) -> Any:
+def _type_of(code: int, name: int, segment_ends: Array) -> int:
     """The type of a code; `NOTHING` for NaN and a list."""
     type_ = _BOOLEAN
     if code > segment_ends[2 * name + 1] + 2:
@@ -116,7 +117,7 @@ def _type_of(code: Any, name: Any, segment_ends: Any) -> Any:
 
 
 @nested
-def satisfy(packed: Any, shift: Any, bits: Any, bound: Any) -> None:
+def satisfy(packed: Any, shift: int, bits: Array, bound: Any) -> None:
     """Phase 1 for one attribute: set and clear the bits of the predicates on its name."""
     name, code = packed >> shift, packed & ((np.int64(1) << shift) - 1)
     name_runs = line(bound, NAME_RUNS, np.int64)
@@ -134,7 +135,7 @@ def satisfy(packed: Any, shift: Any, bits: Any, bound: Any) -> None:
 
 
 @nested
-def _satisfy_run(run: Any, form: Any, first: Any, last: Any, code: Any, bits: Any, bound: Any) -> None:
+def _satisfy_run(run: int, form: Any, first: int, last: int, code: Any, bits: Array, bound: Any) -> None:
     """Phase 1 for a code and the predicates of one name, type and form."""
     lo, hi = line(bound, LOWEST, np.uint32), line(bound, HIGHEST, np.uint32)
     if form in (_EQUAL, _UNEQUAL):
@@ -161,7 +162,7 @@ def _satisfy_run(run: Any, form: Any, first: Any, last: Any, code: Any, bits: An
 
 
 @nested
-def _satisfy_intervals(first: Any, last: Any, code: Any, hi: Any, bits: Any) -> None:
+def _satisfy_intervals(first: int, last: int, code: int, hi: Array, bits: Array) -> None:
     """Set the bits of those predicates from `first` to `last`, the latter excluded, whose upper bound is at least the
     code."""
     word, mask = first >> 6, np.int64(0)
@@ -176,7 +177,7 @@ def _satisfy_intervals(first: Any, last: Any, code: Any, hi: Any, bits: Any) -> 
 
 
 @nested
-def _satisfy_lists(run: Any, is_in: Any, first: Any, last: Any, code: Any, bits: Any, bound: Any) -> None:
+def _satisfy_lists(run: int, is_in: bool, first: int, last: int, code: int, bits: Array, bound: Any) -> None:
     """Phase 1 for a code and the predicates `in`, or `not in`, of one name and type."""
     listed_offsets = line(bound, LISTED_OFFSETS, np.int64)
     listed_code, listed_predicate = line(bound, LISTED_CODE, np.uint32), line(bound, LISTED_PREDICATE, np.uint32)
@@ -192,18 +193,18 @@ def _satisfy_lists(run: Any, is_in: Any, first: Any, last: Any, code: Any, bits:
 
 
 @inlined
-def _bit_at(words: Any, predicate: Any) -> Any:
+def _bit_at(words: Any, predicate: int) -> int:
     """Bit of a predicate, 0 or 1, in the words at an address."""
     return (load_i64(words, predicate >> 6) >> (predicate & 63)) & 1
 
 
 @inlined
-def _bit(bits: Any, predicate: Any) -> Any:
+def _bit(bits: Array, predicate: int) -> np.uint64:
     return (bits[np.int64(predicate) >> 6] >> np.uint64(predicate & 63)) & np.uint64(1)
 
 
 @inlined
-def _scan_columns(cluster: Any, top: Any, bits: Any, columns: Any, alive: Any) -> Any:
+def _scan_columns(cluster: Array, top: int, bits: Array, columns: Array, alive: Array) -> Any:
     """Find the rows of a cluster, of at most CHUNK_ROWS from `top` on, whose predicates are all satisfied.
 
     Writes them to `alive` and returns their number.  Works column by column and without a branch for each row: most rows
@@ -228,7 +229,7 @@ def _scan_columns(cluster: Any, top: Any, bits: Any, columns: Any, alive: Any) -
 
 
 @inlined
-def _is_inside(f: Any, x: Any, y: Any, bound: Any) -> Any:
+def _is_inside(f: int, x: float, y: float, bound: Any) -> bool:
     """True if a filter has no area or the location lies in it.  No area contains NaN."""
     area_of = line(bound, AREA_OF, np.int32)
     at = np.int64(area_of[f]) if len(area_of) > 0 else np.int64(NOTHING)
@@ -239,7 +240,9 @@ def _is_inside(f: Any, x: Any, y: Any, bound: Any) -> Any:
 
 
 @inlined
-def scan_access_predicates(first: Any, last: Any, bits: Any, event: Any, given: Any, found: Any, n: Any, bound: Any) -> Any:
+def scan_access_predicates(
+    first: int, last: int, bits: Array, event: tuple, given: tuple, found: Array, n: int, bound: Any
+) -> tuple:
     """Phase 2 for the access predicates number `first` to `last`, the latter excluded.
 
     event    x, y, its number among all events that the engine ever matched, its number in the batch times the number of ids

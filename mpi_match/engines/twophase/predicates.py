@@ -21,7 +21,6 @@ predicates that an event without attributes satisfies: `always` and every `absen
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -154,7 +153,7 @@ def _shares(table: Table, name: Array, kind: Array, lo: Array, hi: Array) -> Arr
 
 
 @jit
-def _number(offsets: Any, kind: Any, lo: Any, hi: Any, of_row: Any) -> None:
+def _number(offsets: Array, kind: Array, lo: Array, hi: Array, of_row: Array) -> None:
     """Fill `of_row`."""
     n = 0
     for name in range(len(offsets) - 1):

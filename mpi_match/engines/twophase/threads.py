@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from mpi_match.arrays.csr import Array
 from mpi_match.compute.array_pointers import line, rows, unowned
 from mpi_match.compute.clock import monotonic_ns
 from mpi_match.compute.compile_cache import inlined, jit
@@ -75,7 +76,7 @@ _END = -1
 
 
 @jit
-def match_share(thread: int, plan: Any, batch: Any, merged: Any, bound: Any) -> Any:
+def match_share(thread: int, plan: Array, batch: tuple, merged: Array, bound: Any) -> tuple:
     """Run one thread's share of a batch; each of the `plan[N_THREADS]` threads must call it, with its own number.
 
     plan      i64[TWOPHASE_PLAN_WORDS]
@@ -144,7 +145,7 @@ def match_share(thread: int, plan: Any, batch: Any, merged: Any, bound: Any) -> 
 
 
 @inlined
-def _place(thread: Any, plan: Any) -> Any:
+def _place(thread: int, plan: Array) -> tuple:
     """A thread's group, its number within the group, the number of threads in the group, and the number of groups."""
     size, n_threads = plan[GROUP], plan[N_THREADS]
     group = thread // size
@@ -152,7 +153,7 @@ def _place(thread: Any, plan: Any) -> Any:
 
 
 @inlined
-def _add_time(spent: Any, phase: Any, before: Any, is_timed: Any) -> Any:
+def _add_time(spent: Array, phase: int, before: int, is_timed: bool) -> int:
     """Add the time since `before` to a phase; returns the present time."""
     now = before
     if is_timed:
@@ -162,7 +163,7 @@ def _add_time(spent: Any, phase: Any, before: Any, is_timed: Any) -> Any:
 
 
 @inlined
-def _next_block(synchronization: Any, counter: Any, mutex: Any, stop: Any, mine: Any, n: Any) -> Any:
+def _next_block(synchronization: int, counter: Any, mutex: Any, stop: Any, mine: int, n: int) -> int:
     """The block that follows block `mine` for one of n threads; a block beyond the last once `stop` is set."""
     block = mine + n
     if atomic_load(stop) != 0:
@@ -181,7 +182,7 @@ def _next_block(synchronization: Any, counter: Any, mutex: Any, stop: Any, mine:
 
 
 @inlined
-def _next_event(group: Any, n_groups: Any, cells: Any, plan: Any, n_events: Any) -> Any:
+def _next_event(group: int, n_groups: int, cells: int, plan: Array, n_events: int) -> int:
     """The next event of a group, from its present block or a new one; `_END` when there is none."""
     at, event, size = cells + EVENTS_END * CELL_BYTES, atomic_load(cells + EVENT * CELL_BYTES) + 1, plan[EVENT_BLOCK]
     end, shared = atomic_load(at), plan[CELLS_AT]
@@ -196,7 +197,7 @@ def _next_event(group: Any, n_groups: Any, cells: Any, plan: Any, n_events: Any)
 
 
 @inlined
-def _merge(synchronization: Any, cells: Any, stop: Any, found: Any, first: Any, last: Any, merged: Any) -> Any:
+def _merge(synchronization: int, cells: int, stop: Any, found: Array, first: int, last: int, merged: Array) -> int:
     """Move found[first:last] to the group's answers if they fit; returns the number of answers that the thread has left."""
     mutex, counter, n = cells + MUTEX * CELL_BYTES, cells + MERGED * CELL_BYTES, last - first
     left = last

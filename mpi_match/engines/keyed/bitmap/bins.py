@@ -126,7 +126,7 @@ def _depth_equal(cuts: Array, n_bins: int) -> Array:
 
 
 @jit
-def _count_cuts(filters: Array, coded: CodedFilters, lists: Any, first_cut: Array, count: Array, cuts: Array) -> None:
+def _count_cuts(filters: Array, coded: CodedFilters, lists: tuple, first_cut: Array, count: Array, cuts: Array) -> None:
     """Count the constraints on each name and, for each code, the intervals that begin there or end right before it."""
     (offsets, records, _), (set_size, set_offsets, set_codes) = coded, lists
     for f in filters:
@@ -172,7 +172,7 @@ def mask_functions(compiled: Callable[..., Any]) -> SimpleNamespace:
     """The functions from codes to bins and masks, compiled with the decorator `compiled`."""
 
     @compiled
-    def bin_of(bounds: Any, a: Any, code: Any) -> Any:
+    def bin_of(bounds: Array, a: int, code: int) -> Any:
         """The bin of code i64 in column a: the last one that begins at or before it."""
         first, at = a * BOUNDS_WORDS, np.int64(0)
         for half in (32, 16, 8, 4, 2, 1):
@@ -180,12 +180,12 @@ def mask_functions(compiled: Callable[..., Any]) -> SimpleNamespace:
         return at
 
     @compiled
-    def span(first: Any, last: Any) -> Any:
+    def span(first: int, last: int) -> np.uint64:
         """A word with the bits `first` to `last` set."""
         return _ALL >> np.uint64(63 - last) & _ALL << np.uint64(first)
 
     @compiled
-    def within(bounds: Any, a: Any, low: Any, high: Any) -> Any:
+    def within(bounds: Array, a: int, low: int, high: int) -> np.uint64:
         """The bins whose codes all lie in [low, high]."""
         first, last = bin_of(bounds, a, low), bin_of(bounds, a, high)
         first += bounds[a * BOUNDS_WORDS + first] < low

@@ -127,7 +127,7 @@ def _count_alike(chosen: Array, n_alike: Array) -> None:
 
 
 @inlined
-def _place_of_key(key: Any, n_alike: Any) -> Any:
+def _place_of_key(key: Any, n_alike: Array) -> np.uint64:
     hashed = np.uint64(0)
     for feature in key:
         hashed = _hash_of(hashed ^ np.uint64(np.uint32(feature)))

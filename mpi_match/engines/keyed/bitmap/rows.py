@@ -24,7 +24,7 @@ Each row takes one bit of each filter: at most `bins.MOST_ROWS` bits, 200 bytes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -184,7 +184,7 @@ def _fill_rows(stretch: int, n_stretches: int, places: Array, words: Array, shif
 
 
 @inlined
-def row_of(line: Any, n_lines: Any, n_rows: Any) -> Any:
+def row_of(line: int, n_lines: int, n_rows: int) -> tuple:
     """The first word of a line in row 0, and the number of words from one row of its block to the next."""
     block = line // BLOCK_LINES
     stride = LINE_WORDS * min(n_lines - block * BLOCK_LINES, BLOCK_LINES)
@@ -223,7 +223,7 @@ def _fill_summary(stretch: int, n_stretches: int, rows: BitRows) -> None:
 
 
 @jit
-def enter_bits(positions: Array, places: Array, words: Array, shift: Any, bins: Bins, rows: BitRows) -> None:
+def enter_bits(positions: Array, places: Array, words: Array, shift: int, bins: Bins, rows: BitRows) -> None:
     """Write all bits of the filters at `positions` i64, which share a word of each row; 64 filters cost as much memory
     traffic as one.  Their checks are at `places` i64 of `words`."""
     (bits, summary), n_columns = rows, len(bins.n_bins)

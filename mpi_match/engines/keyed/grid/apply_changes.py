@@ -22,7 +22,7 @@ The caller makes enough room in advance (`live_filters`), so no array grows here
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -185,7 +185,7 @@ def enter_changes(
 
 
 @inlined
-def _range_of(interface: Any, origin: Origin) -> Any:
+def _range_of(interface: int, origin: Origin) -> tuple:
     """The table's filters of an interface, as the first and the end."""
     if interface + 1 < len(origin.bounds):
         return origin.bounds[interface], origin.bounds[interface + 1]
@@ -193,7 +193,7 @@ def _range_of(interface: Any, origin: Origin) -> Any:
 
 
 @inlined
-def _move(filter_id: Any, circle: Array, tables: SlotTables, entered: Entered) -> Any:
+def _move(filter_id: int, circle: Array, tables: SlotTables, entered: Entered) -> int:
     slot_after = tables.filters.slot_after
     slot = np.int64(slot_after[filter_id]) - 1 if filter_id < len(slot_after) else -1
     if slot < 0:
@@ -203,7 +203,7 @@ def _move(filter_id: Any, circle: Array, tables: SlotTables, entered: Entered) -
 
 
 @inlined
-def _add(filter_id: Any, row: Any, interface: Any, added: Added, tables: SlotTables, entered: Entered) -> Any:
+def _add(filter_id: int, row: int, interface: int, added: Added, tables: SlotTables, entered: Entered) -> int:
     filters, slots, sub_buckets = tables.filters, tables.slots, tables.sub_buckets
     if filter_id >= len(filters.there) or interface >= len(tables.came.first):
         return NOT_GIVEN
@@ -233,7 +233,7 @@ def _add(filter_id: Any, row: Any, interface: Any, added: Added, tables: SlotTab
 
 
 @inlined
-def _remove(filter_id: Any, tables: SlotTables, entered: Entered) -> Any:
+def _remove(filter_id: int, tables: SlotTables, entered: Entered) -> int:
     filters, slots, origin, counters = tables.filters, tables.slots, tables.origin, tables.counters
     if filter_id >= len(filters.there) or not filters.there[filter_id]:
         return IS_NOT_THERE
@@ -256,7 +256,7 @@ def _remove(filter_id: Any, tables: SlotTables, entered: Entered) -> Any:
 
 
 @inlined
-def _remove_interface(interface: Any, tables: SlotTables, entered: Entered) -> None:
+def _remove_interface(interface: int, tables: SlotTables, entered: Entered) -> None:
     first, end = _range_of(interface, tables.origin)
     for filter_id in range(first, end):
         if tables.filters.there[filter_id] and not tables.came.is_in[filter_id]:
@@ -266,13 +266,13 @@ def _remove_interface(interface: Any, tables: SlotTables, entered: Entered) -> N
 
 
 @inlined
-def _last_of(interface: Any, tables: SlotTables) -> Any:
+def _last_of(interface: int, tables: SlotTables) -> np.int64:
     """1 + the filter that was added to an interface last, or 0."""
     return np.int64(tables.came.first[interface]) if interface < len(tables.came.first) else np.int64(0)
 
 
 @inlined
-def _take_slot(slots: Slots, counters: Array) -> Any:
+def _take_slot(slots: Slots, counters: Array) -> int:
     slot = counters[FREE_SLOT] - 1
     if slot < 0:
         slot = counters[N_SLOTS_GIVEN]
@@ -283,7 +283,7 @@ def _take_slot(slots: Slots, counters: Array) -> Any:
 
 
 @inlined
-def _take_place(size: Any, words: Array, counters: Array) -> Any:
+def _take_place(size: int, words: Array, counters: Array) -> int:
     """Allocate a place of 2^size words; 0 if none is left."""
     place = counters[FREE_PLACES + size]
     if place:
@@ -297,7 +297,7 @@ def _take_place(size: Any, words: Array, counters: Array) -> Any:
 
 
 @inlined
-def _step(slot: Any, circle: Array, tables: SlotTables, entered: Entered) -> None:
+def _step(slot: int, circle: Array, tables: SlotTables, entered: Entered) -> None:
     """Append the step that sets the entire state of a slot (`hash_grid.steps_of`)."""
     n, slots, floats = entered.counts[N_STEPS], tables.slots, entered.floats
     for axis in range(3):

@@ -35,7 +35,7 @@ MIDDLE = 128
 _WIDEST = 255
 
 
-def n_threes(n: Any) -> Any:
+def n_threes(n: int) -> Any:
     """Number of name groups that an event of `n` attributes looks up."""
     return min(n * (n - 1) * (n - 2) // 6, N_GROUPS)
 
@@ -45,7 +45,7 @@ def scalars(compiled: Callable[..., Any]) -> SimpleNamespace:  # noqa: C901  a d
     hashed = compiled(hash_of)
 
     @compiled
-    def reach_of(x: Any, y: Any, r: Any) -> Any:
+    def reach_of(x: float, y: float, r: float) -> float:
         """A radius that contains a circle in doubles (`model.inside`) despite rounding, and that is large enough for a level
         >= 0.
 
@@ -54,7 +54,7 @@ def scalars(compiled: Callable[..., Any]) -> SimpleNamespace:  # noqa: C901  a d
         return r + _2_40 * r + _2_46 * abs(x) + _2_46 * abs(y) + 1e-150
 
     @compiled
-    def level_of(x: Any, y: Any, r: Any) -> Any:
+    def level_of(x: float, y: float, r: float) -> int:
         """Level of a circle: its cells are 2^(level - 1000) wide, at least 2 and less than 4 times its reach."""
         if r < 0.0 or not r < _WIDE:
             return EVERYWHERE
@@ -64,12 +64,12 @@ def scalars(compiled: Callable[..., Any]) -> SimpleNamespace:  # noqa: C901  a d
         return math.frexp(2.0 * reach)[1] + _BIAS
 
     @compiled
-    def scale_of(level: Any) -> Any:
+    def scale_of(level: int) -> float:
         """Cells per unit of length, a power of two, so that multiplying by it is exact."""
         return math.ldexp(1.0, int(_BIAS - level))
 
     @compiled
-    def cell_of(value: Any, scale: Any) -> Any:
+    def cell_of(value: float, scale: float) -> np.int64:
         """Number of the column (or row) of cells that contains a coordinate; -1 for a coordinate beyond all circles of the
         level."""
         scaled = value * scale
@@ -78,37 +78,37 @@ def scalars(compiled: Callable[..., Any]) -> SimpleNamespace:  # noqa: C901  a d
         return np.int64(-1)
 
     @compiled
-    def step_of(value: Any, scale: Any, cell: Any) -> Any:
+    def step_of(value: float, scale: float, cell: int) -> Any:
         """A coordinate in 128ths of a cell's side, counted from half a side before the cell; at most 255."""
         offset = value * scale - np.float64(cell - _ORIGIN) + 0.5
         return min(max(np.int64(offset * _STEPS), np.int64(0)), np.int64(_WIDEST))
 
     @compiled
-    def name_bit(name: Any) -> Any:
+    def name_bit(name: int) -> np.uint64:
         """The bit of a name in the Bloom filters, u64."""
         return np.uint64(1) << (hashed(np.uint64(name)) >> np.uint64(61))
 
     @compiled
-    def group_of(a: Any, b: Any, c: Any) -> Any:
+    def group_of(a: int, b: int, c: int) -> np.int64:
         """The name group of three names, which ascend."""
         return np.int64(
             hashed(np.uint64(a) << np.uint64(42) ^ np.uint64(b) << np.uint64(21) ^ np.uint64(c)) >> np.uint64(52)
         )
 
     @compiled
-    def hash_of_cell(level: Any, column: Any, row: Any) -> Any:
+    def hash_of_cell(level: int, column: int, row: int) -> np.uint64:
         """Hash of a cell, u64."""
         mixed = hashed(np.uint64(column))
         mixed = hashed(mixed ^ np.uint64(row))
         return hashed(mixed ^ np.uint64(level))
 
     @compiled
-    def home_of(cell: Any, key: Any, sub_bucket: Any, mask: Any) -> Any:
+    def home_of(cell: np.uint64, key: int, sub_bucket: int, mask: np.uint64) -> np.int64:
         """Home block of a cell (its hash), a bucket key and its sub-bucket."""
         return np.int64(hashed(cell ^ (np.uint64(key) << np.uint64(12) | np.uint64(sub_bucket))) & mask)
 
     @compiled
-    def span_of(x: Any, y: Any, r: Any) -> Any:
+    def span_of(x: float, y: float, r: float) -> tuple:
         """The cells that a circle touches: `(level, scale, first column, first row, columns, rows)`."""
         level = level_of(x, y, r)
         if level == EVERYWHERE:
@@ -119,7 +119,9 @@ def scalars(compiled: Callable[..., Any]) -> SimpleNamespace:  # noqa: C901  a d
         return np.int64(level), scale, column, row, columns, rows
 
     @compiled
-    def entry_of(slot: Any, names: Any, x: Any, y: Any, r: Any, scale: Any, column: Any, row: Any) -> Any:
+    def entry_of(
+        slot: int, names: np.uint64, x: float, y: float, r: float, scale: float, column: int, row: int
+    ) -> np.uint64:
         """The entry of a circle in one of its cells; `names` u64 is the Bloom filter."""
         if scale == 0.0:
             near = _WIDEST << 16 | MIDDLE << 8 | MIDDLE
@@ -129,7 +131,7 @@ def scalars(compiled: Callable[..., Any]) -> SimpleNamespace:  # noqa: C901  a d
         return np.uint64(slot + 1) << np.uint64(32) | names << np.uint64(24) | np.uint64(near)
 
     @compiled
-    def may_hold(entry: Any, x: Any, y: Any, absent: Any) -> Any:
+    def may_hold(entry: np.uint64, x: float, y: float, absent: int) -> Any:
         """True if the filter of an entry may match an event at a point, given in steps of the cell.
 
         `absent` has the bits of the Bloom filter that none of the event's names has.

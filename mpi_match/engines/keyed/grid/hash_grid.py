@@ -185,7 +185,7 @@ def _enter(blocks: Array, home: Any, mask: Any, entry: Any) -> None:
 
 
 @nested
-def _leave(blocks: Array, home: Any, mask: Any, entry: Any) -> None:
+def _leave(blocks: Array, home: int, mask: np.uint64, entry: np.uint64) -> None:
     """Clear the word of an entry."""
     for distance in range(np.int64(blocks[BLOCK_WORDS * home]) + 1):
         block = np.int64(np.uint64(home + distance) & mask)
@@ -209,7 +209,7 @@ def occupancy(area: Array, bucket_keys: Array, n_bucket_keys: int) -> tuple[Arra
 
 
 @jit
-def _count_sharing(area: Array, bucket_keys: Array, sample: Any, counts: Array, entries: Array, sharing: Array) -> None:
+def _count_sharing(area: Array, bucket_keys: Array, sample: int, counts: Array, entries: Array, sharing: Array) -> None:
     """Count the entries of each key, by its hash; then fill `entries` and `sharing`."""
     mask = np.uint64(len(counts) - 1)
     for summing in range(2):

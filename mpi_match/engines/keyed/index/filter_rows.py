@@ -220,7 +220,7 @@ def _count_runs(
 
 
 @inlined
-def feature_of(form: Any, name: Any, lo: Any, first_feature: Any) -> Any:
+def feature_of(form: int, name: Any, lo: int, first_feature: int) -> int:
     """The feature that a constraint asks for: first_feature + lo for an equality, the name otherwise, -1 for `absent`.
 
     `first_feature` is that of the constraint's name.  It is a number, because an array argument would be a reference that

@@ -128,7 +128,7 @@ def hash_of(key: Any) -> Any:
     return mixed ^ (mixed >> np.uint64(32))
 
 
-def bit_of(hashed: Any, n_words: Any) -> Any:
+def bit_of(hashed: Any, n_words: int) -> Any:
     """Word and bit of a hash in `bits`, which has a power of two words; keys of four neighbouring slots share a word."""
     return (hashed >> np.uint64(2)) & (np.uint64(n_words) - np.uint64(1)), np.uint32(1) << np.uint32(hashed >> np.uint64(59))
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from mpi_match.arrays.csr import Array
 from mpi_match.compute.search import lower_bound
 from mpi_match.engines.keyed.index.layout import (
     BITS,
@@ -40,13 +41,13 @@ def lookups(compiled: Callable[..., Any], popcount: Callable[..., Any]) -> Simpl
     hash_of_, bit_of_ = compiled(hash_of), compiled(bit_of)
 
     @compiled
-    def feature_starts(index: Any) -> Any:
+    def feature_starts(index: tuple) -> tuple:
         """The header's fields for `feature_of`: first presence feature, first code, first equality feature, the shift."""
         t64 = index[1]
         return np.int64(t64[PRESENCE_FEATURES]), np.int64(t64[CODES]), np.int64(t64[EQUALITY]), np.int64(t64[SHIFT])
 
     @compiled
-    def feature_of(packed: Any, is_presence: Any, starts: Any, index: Any) -> Any:
+    def feature_of(packed: int, is_presence: bool, starts: tuple, index: tuple) -> int:
         """The feature of an attribute i64: its name's presence, or its value; NONE if no key has it."""
         t32 = index[0]
         presence, codes, equality, shift = starts
@@ -56,13 +57,13 @@ def lookups(compiled: Callable[..., Any], popcount: Callable[..., Any]) -> Simpl
         return t32[equality + np.int64(t32[codes + name]) + (packed & ((np.int64(1) << shift) - 1))]
 
     @compiled
-    def key_starts(index: Any) -> Any:
+    def key_starts(index: tuple) -> tuple:
         """The header's fields for `bucket_key_of`: number of names, first code, the shift."""
         t64 = index[1]
         return np.int64(t64[N_VIRTUAL]), np.int64(t64[CODES]), np.int64(t64[SHIFT])
 
     @compiled
-    def bucket_key_of(packed: Any, is_presence: Any, starts: Any, index: Any) -> Any:
+    def bucket_key_of(packed: int, is_presence: bool, starts: tuple, index: tuple) -> int:
         """The bucket key of filters in the grid that ask for an attribute's name, or for its value."""
         n_virtual, codes, shift = starts
         name = packed >> shift
@@ -71,12 +72,12 @@ def lookups(compiled: Callable[..., Any], popcount: Callable[..., Any]) -> Simpl
         return n_virtual + np.int64(index[0][codes + name]) + (packed & ((np.int64(1) << shift) - 1))
 
     @compiled
-    def n_above(row: Any, low: Any) -> Any:
+    def n_above(row: np.uint64, low: np.uint64) -> np.int64:
         """Number of bits of a row u64 above its bit `low`: the dense children that precede that bit's."""
         return popcount(row & ~(low | (low - _ONE)))
 
     @compiled
-    def probe(parent: Any, feature: Any, index: Any) -> Any:
+    def probe(parent: int, feature: int, index: tuple) -> Any:
         """The child of a node for a sparse feature, or -1.  The bit array excludes nearly all pairs without a child."""
         t32, t64, _ = index
         wanted = np.uint64(parent) << np.uint64(32) | np.uint64(feature)
@@ -106,7 +107,7 @@ def lookups(compiled: Callable[..., Any], popcount: Callable[..., Any]) -> Simpl
     )
 
 
-def verifier(compiled: Callable[..., Any], has: Any, least: Any, *, long: bool) -> Any:  # noqa: C901  four functions in one
+def verifier(compiled: Callable[..., Any], has: Callable, least: Callable, *, long: bool) -> Callable:  # noqa: C901  four functions in one
     """Make `verify(at, counts, event, index)`, which is True if an event satisfies the filter at word `at` and it is not
     removed.
 
@@ -118,14 +119,14 @@ def verifier(compiled: Callable[..., Any], has: Any, least: Any, *, long: bool) 
     bound = compiled(lower_bound)
 
     @compiled
-    def in_list(place: Any, code: Any, words: Any) -> Any:
+    def in_list(place: int, code: int, words: Array) -> bool:
         """True if a code is in the operand list at word `place`."""
         end = place + 1 + np.int64(words[place])
         at = bound(words, place + 1, end, code)
         return at < end and np.int64(words[at]) == code
 
     @compiled
-    def satisfies(place: Any, n_positive: Any, n_negative: Any, n_sets: Any, event: Any, index: Any) -> Any:
+    def satisfies(place: int, n_positive: int, n_negative: int, n_sets: int, event: Any, index: tuple) -> bool:
         """True if the event passes the given numbers of checks of each kind from word `place` on."""
         words = index[2]
         for _ in range(n_positive):
@@ -150,7 +151,7 @@ def verifier(compiled: Callable[..., Any], has: Any, least: Any, *, long: bool) 
     if not long:
 
         @compiled
-        def verify_short(at: Any, counts: Any, event: Any, index: Any) -> Any:
+        def verify_short(at: int, counts: int, event: Any, index: tuple) -> bool:
             if index[2][at + 2]:
                 return False
             n_positive, n_negative = counts & MAX_CHECKS, counts >> COUNT_BITS & MAX_CHECKS

@@ -17,11 +17,13 @@ does.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from mpi_match.arrays.csr import Array
 from mpi_match.compute.lines import LINE_WORDS
 from mpi_match.engines.keyed.bitmap.bins import MOST_COLUMNS, mask_functions
 from mpi_match.engines.keyed.bitmap.rows import BLOCK_FILTERS, BLOCK_LINES, LINE_FILTERS
@@ -90,13 +92,13 @@ def _without_lowest(bits: Any, n: Any) -> Any:
 
 
 @device_function
-def _lowest(bits: Any) -> Any:
+def _lowest(bits: np.uint64) -> np.int64:
     """The number of the lowest bit."""
     return popcount((bits & (~bits + _ONE)) - _ONE)
 
 
 @device_function
-def _has(event: Any, low: Any, high: Any) -> Any:
+def _has(event: tuple, low: int, high: int) -> bool:
     """True if the event has an attribute in [low, high]."""
     values, column, shift, attributes, first, last = event
     own = np.int64(column[np.int64(low) >> shift])
@@ -107,7 +109,7 @@ def _has(event: Any, low: Any, high: Any) -> Any:
 
 
 @device_function
-def _least(event: Any, low: Any) -> Any:
+def _least(event: tuple, low: int) -> np.int64:
     """The event's first attribute from `low` on, or -1."""
     _, _, _, attributes, first, last = event
     place = lower_bound(attributes, first, last, np.int64(low))
@@ -115,7 +117,7 @@ def _least(event: Any, low: Any) -> Any:
 
 
 @device_function
-def _enter(rows: Any, values: Any, absent: Any, bitmap: Any, event: Any) -> None:
+def _enter(rows: Array, values: Array, absent: Any, bitmap: BitmapArrays, event: tuple) -> None:
     """Write the row of each column, and the event's attribute there or `absent`."""
     _, column, shift, attributes, first, last = event
     for a in range(lane(), bitmap.n_bins.size, WARP):
@@ -133,7 +135,7 @@ def _enter(rows: Any, values: Any, absent: Any, bitmap: Any, event: Any) -> None
 
 
 @device_function
-def _lines_of(block: Any, rows: Any, n_rows: Any, bitmap: Any) -> Any:
+def _lines_of(block: int, rows: Array, n_rows: int, bitmap: BitmapArrays) -> np.uint64:
     """The lines of a block that have a bit in all rows."""
     lines = _ALL
     for a in range(lane(), bitmap.n_bins.size, WARP):
@@ -142,7 +144,7 @@ def _lines_of(block: Any, rows: Any, n_rows: Any, bitmap: Any) -> Any:
 
 
 @device_function
-def _left_in(word: Any, is_mine: Any, stride: Any, rows: Any, bitmap: Any) -> Any:
+def _left_in(word: int, is_mine: bool, stride: int, rows: Array, bitmap: BitmapArrays) -> Any:
     """The bits that all rows have in a word of each lane's line; consecutive rows are `stride` words apart."""
     bits, last, a = bitmap.bits, bitmap.n_bins.size - 1, np.int64(0)
     left = _ALL if is_mine else np.uint64(0)
@@ -156,11 +158,11 @@ def _left_in(word: Any, is_mine: Any, stride: Any, rows: Any, bitmap: Any) -> An
     return left
 
 
-def _judge_of(kind: int, verify: Any) -> Any:
+def _judge_of(kind: int, verify: Callable) -> Callable:
     """Make the function that verifies the filter at a position and records its answer; it returns `found` unchanged."""
 
     @device_function
-    def judge(position: Any, found: Any, about: Any) -> Any:
+    def judge(position: int, found: Any, about: tuple) -> int:
         event, index, bitmap, (masks, warp), answers = about
         at = np.int64(bitmap.places[position])
         if at == 0:
@@ -196,7 +198,9 @@ def bitmap_kernel(packed: str, kind: int, long: bool) -> Kernel:
         max_registers=KEYED_REGISTERS,
         named_tuples=(*ARRAY_CLASSES, BitmapArrays),
     )
-    def bitmap_kernel_(events: Any, index: Any, given: Any, bitmap: Any, n_events: Any, room: Any, n_masked: Any) -> None:
+    def bitmap_kernel_(
+        events: tuple, index: tuple, given: Any, bitmap: BitmapArrays, n_events: int, room: Any, n_masked: int
+    ) -> None:
         """Match one event per warp with the filters of one block of a bitmap.
 
         index      its words are the checks of the bitmap's filters
@@ -262,7 +266,7 @@ def enter_kernel(packed: str) -> Kernel:
     """The kernel that writes the bits of slots, for checks of type `packed`."""
 
     @kernel(f"void(uint64[::1], {STATE}, {packed}[::1], {_BITMAP}, int64, int64)", named_tuples=[GridState, BitmapArrays])
-    def enter_bits(steps: Any, grid: Any, words: Any, bitmap: Any, n: Any, shift: Any) -> None:
+    def enter_bits(steps: Array, grid: GridState, words: Any, bitmap: BitmapArrays, n: int, shift: Any) -> None:
         """Write the bits of the filters in the slots of the changes `steps` u64[n, 6], which the grid has applied.
 
         words   the checks of the grid's filters

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from mpi_match.arrays.csr import Array
 from mpi_match.gpu.intrinsics import WARP, ballot, lane, popcount, shuffle
 from mpi_match.gpu.kernels import Kernel, cuda, kernel
 
@@ -37,7 +38,7 @@ def count_kernel(is_mask: bool) -> Kernel:
     """The kernel that counts each run's answers, in masks or in slots."""
 
     @kernel(f"void(uint64[::1], {count_dtype(is_mask).name}[::1], uint64[::1], int64)")
-    def count_answers(found_of: Any, counts: Any, sums: Any, n_events: Any) -> None:
+    def count_answers(found_of: Array, counts: Array, sums: Array, n_events: int) -> None:
         """Count the answers of each event, and their sum for each run of KEYED_BLOCK events.
 
         Launch: a block per run, a thread per event.
@@ -63,7 +64,9 @@ def write_kernel(is_mask: bool, id_type: str) -> Kernel:
     """The kernel that writes answers without gaps, from masks or slots, as ids of dtype `id_type` (such as "uint8")."""
 
     @kernel(f"void(uint64[::1], {count_dtype(is_mask).name}[::1], uint64[::1], uint32[::1], {id_type}[::1], int64, int64)")
-    def write_answers(found_of: Any, counts: Any, starts: Any, slots: Any, ids: Any, n_events: Any, room: Any) -> None:
+    def write_answers(
+        found_of: Array, counts: Array, starts: Array, slots: Array, ids: Array, n_events: int, room: int
+    ) -> None:
         """Write every event's ids after those of the events before it.
 
         starts   u64[runs + 1]: first answer of each run (`scan_kernel`);  slots u32[n * room]: output of `match_kernel`
@@ -107,7 +110,7 @@ def write_kernel(is_mask: bool, id_type: str) -> Kernel:
 
 
 @kernel("void(uint64[::1], int64)")
-def scan_kernel(sums: Any, n: Any) -> None:
+def scan_kernel(sums: Array, n: int) -> None:
     """Replace sums[0:n] by the sums of the items before each, and write the total to sums[n].
 
     Launch: one block of SCAN_THREADS.

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mpi_match.arrays.csr import Array
 from mpi_match.engines.keyed.grid.geometry import EVERYWHERE, IN_BITMAP, LOW, MIDDLE, N_GROUPS, scalars
 from mpi_match.engines.keyed.grid.hash_grid import BLOCK_WORDS, KEEP, SLOT_FILTER, SLOT_PLACE, SLOT_WORDS, STEP_WORDS
 from mpi_match.engines.keyed.kernels.compact import KEYED_BLOCK
@@ -46,7 +47,7 @@ _ONE, _32 = np.uint64(1), np.uint64(32)
 
 
 @kernel("void(int64[::1], uint32[::1], uint32[::1], int64, int64)")
-def put_kernel(where: Any, values: Any, words: Any, n: Any, n_each: Any) -> None:
+def put_kernel(where: Array, values: Array, words: Array, n: int, n_each: int) -> None:
     """Write `values` u32[n] to the items at indices `where` i64[n / n_each] of `words` u32; an item has `n_each` words.
 
     Launch: one thread per word.
@@ -57,7 +58,7 @@ def put_kernel(where: Any, values: Any, words: Any, n: Any, n_each: Any) -> None
 
 
 @kernel("void(uint64[::1], uint32[::1], int64)")
-def note_kernel(steps: Any, last: Any, n: Any) -> None:
+def note_kernel(steps: Array, last: Array, n: int) -> None:
     """Record for each slot the last of the changes `steps` u64[n, 6] to it.
 
     last   u32[S], in: all 0, out: 1 + the number of the last change of the slot
@@ -95,7 +96,7 @@ _GRID = "GridArrays(uint64[::1], uint32[::1], float64[::1], uint8[::1], int64[::
 
 
 @kernel(f"void(uint64[::1], uint32[::1], uint64[::1], {STATE}, int64)", named_tuples=[GridState])
-def step_kernel(steps: Any, last: Any, slots: Any, grid: Any, n: Any) -> None:
+def step_kernel(steps: Array, last: Array, slots: Array, grid: GridState, n: int) -> None:
     """Apply the last change of every slot.
 
     steps   u64[n, 6], see `hash_grid.steps_of`
@@ -122,7 +123,7 @@ def step_kernel(steps: Any, last: Any, slots: Any, grid: Any, n: Any) -> None:
 
 
 @kernel(f"void({STATE}, int64)", named_tuples=[GridState])
-def enter_kernel(grid: Any, n: Any) -> None:
+def enter_kernel(grid: GridState, n: int) -> None:
     """Enter the filters of the first n slots into empty blocks.  Launch: one thread per slot."""
     slot = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     if slot < n:
@@ -130,7 +131,7 @@ def enter_kernel(grid: Any, n: Any) -> None:
 
 
 @device_function
-def _change(slot: Any, entering: Any, grid: Any) -> None:
+def _change(slot: Any, entering: bool, grid: GridState) -> None:
     """Enter a slot's filter into the blocks of its keys, or remove it if it is there."""
     blocks, records, circles, keys, sub_buckets = grid
     if records[2 * SLOT_WORDS * slot + SLOT_PLACE] == 0 or keys[slot] & LOW == IN_BITMAP:
@@ -151,7 +152,7 @@ def _change(slot: Any, entering: Any, grid: Any) -> None:
 
 
 @device_function
-def _enter(blocks: Any, home: Any, mask: Any, entry: Any) -> None:
+def _enter(blocks: Array, home: int, mask: np.uint64, entry: np.uint64) -> None:
     """Take the first free word at or after the home of an entry."""
     probed, entered = np.int64(0), False
     while not entered:
@@ -166,7 +167,7 @@ def _enter(blocks: Any, home: Any, mask: Any, entry: Any) -> None:
 
 
 @device_function
-def _leave(blocks: Any, home: Any, mask: Any, entry: Any) -> None:
+def _leave(blocks: Array, home: int, mask: np.uint64, entry: np.uint64) -> None:
     """Clear the word of an entry."""
     for probed in range(np.int64(blocks[BLOCK_WORDS * home]) + 1):
         first = BLOCK_WORDS * np.int64(np.uint64(home + probed) & mask)
@@ -200,7 +201,7 @@ def grid_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:  # no
     n_queued = BLOCK_WORDS * WARP * n_warps
 
     @device_function
-    def scan(home: Any, here: Any, blocks: Any, queue: Any) -> None:
+    def scan(home: int, here: Array, blocks: Array, queue: Any) -> None:
         """Queue the slots of the entries that may contain the point, from the blocks of each lane's home (-1: none)."""
         mask = np.uint64(blocks.size // BLOCK_WORDS - 1)
         at = BLOCK_WORDS * np.int64(np.uint64(home) & mask)
@@ -210,7 +211,7 @@ def grid_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:  # no
                 put(np.uint32((entry >> _32) - _ONE), queue)
 
     @device_function
-    def judge(slot: Any, found: Any, about: Any) -> Any:
+    def judge(slot: int, found: np.uint64, about: tuple) -> Any:
         """Verify the filter of a slot, and record its answer; returns the mask of this lane's answers."""
         here, event, index, (records, circles), answers = about
         at = np.int64(records[2 * SLOT_WORDS * slot + SLOT_PLACE])
@@ -232,7 +233,7 @@ def grid_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:  # no
     drain = drainer(judge)
 
     @device_function
-    def look(home: Any, queue: Any, found: Any, blocks: Any, about: Any) -> Any:
+    def look(home: int, queue: Any, found: np.uint64, blocks: Array, about: tuple) -> np.uint64:
         """Scan from the homes of all lanes, as many blocks as their probe lengths say."""
         length = np.int64(blocks[BLOCK_WORDS * home]) if home >= 0 else np.int64(-1)
         step = np.int64(0)
@@ -248,7 +249,7 @@ def grid_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:  # no
         named_tuples=(*ARRAY_CLASSES, GridArrays),
     )
     def grid_kernel_(
-        events: Any, index: Any, given: Any, location: Any, grid: Any, n_events: Any, room: Any, n_levels: Any
+        events: tuple, index: Any, given: Any, location: Array, grid: GridState, n_events: int, room: Any, n_levels: int
     ) -> None:
         """Match one event per warp with the filters of the grid.
 

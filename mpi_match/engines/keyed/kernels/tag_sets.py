@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mpi_match.arrays.csr import Array
 from mpi_match.engines.keyed.kernels.compact import KEYED_BLOCK
 from mpi_match.engines.keyed.kernels.trie_thread import FILTER_IDS, MASKS, AnswerArrays, EventArrays
 from mpi_match.engines.keyed.tag_sets.index import RECORD_HEAD, SIZE_BITS
@@ -59,7 +60,7 @@ def _searchers(kind: int) -> tuple[Any, Any, Any]:  # noqa: C901  five functions
     """
 
     @device_function
-    def give(filter_id: Any, sets: Any, about: Any) -> None:
+    def give(filter_id: int, sets: TagSetArrays, about: tuple) -> None:
         masks, answers = about
         answer = np.int64(filter_id)
         if kind != FILTER_IDS and sets.facts[N_WITH_INTERFACE] > 0:
@@ -70,7 +71,7 @@ def _searchers(kind: int) -> tuple[Any, Any, Any]:  # noqa: C901  five functions
             append(np.uint32(answer), answers)
 
     @device_function
-    def compare(bucket: Any, wanted: Any, any_head: Any, event: Any, sets: Any, about: Any) -> None:
+    def compare(bucket: int, wanted: int, any_head: bool, event: tuple, sets: TagSetArrays, about: tuple) -> None:
         """Compare the sets of a bucket: those whose first words begin with `wanted`, or all."""
         tags, own, m = event
         at, stop = np.int64(sets.directory[bucket]), np.int64(sets.directory[bucket + 1])
@@ -83,19 +84,19 @@ def _searchers(kind: int) -> tuple[Any, Any, Any]:  # noqa: C901  five functions
             at += RECORD_HEAD + size
 
     @device_function
-    def compare_all(event: Any, sets: Any, about: Any) -> None:
+    def compare_all(event: tuple, sets: TagSetArrays, about: tuple) -> None:
         for bucket in range(lane(), sets.directory.size - 1, WARP):
             compare(bucket, np.uint32(0), True, event, sets, about)
 
     @device_function
-    def look_up(key: Any, event: Any, sets: Any, about: Any) -> None:
+    def look_up(key: np.uint64, event: tuple, sets: TagSetArrays, about: tuple) -> None:
         """Compare the sets with a key, if there may be any."""
         if _may_have(sets.bits, sets.bits.size, key):
             wanted = np.uint32((key << np.uint64(SIZE_BITS)) & np.uint64(0xFFFFFFFF))
             compare(_place_of(key, sets.directory.size - 1), wanted, False, event, sets, about)
 
     @device_function
-    def look_up_all(event: Any, sets: Any, about: Any) -> None:
+    def look_up_all(event: tuple, sets: TagSetArrays, about: tuple) -> None:
         tags, own, m = event
         shortest, n_words = sets.facts[SHORTEST], sets.bits.size
         if shortest == 1:
@@ -120,7 +121,7 @@ def _searchers(kind: int) -> tuple[Any, Any, Any]:  # noqa: C901  five functions
 
 
 @device_function
-def _n_triples(tags: Any, own: Any, m: Any, sets: Any) -> Any:
+def _n_triples(tags: Array, own: Any, m: int, sets: TagSetArrays) -> np.int64:
     """The number of triples of the event's tags that begin with a pair that begins a key; the same for all lanes."""
     n, n_words = np.int64(0), sets.bits.size
     for i in range(lane(), m, WARP):
@@ -142,7 +143,9 @@ def tag_set_kernel(width: int, packed: str, kind: int) -> Kernel:
         f"void({events_type}, {_SETS}, {answers_type}, int64, int64, int64)",
         named_tuples=(EventArrays, TagSetArrays, AnswerArrays),
     )
-    def tag_set_kernel_(events: Any, sets: Any, given: Any, n_events: Any, room: Any, n_masked: Any) -> None:
+    def tag_set_kernel_(
+        events: EventArrays, sets: TagSetArrays, given: AnswerArrays, n_events: int, room: Any, n_masked: Any
+    ) -> None:
         """Match one event per warp; parameters as those of `trie_thread`, with all masks and counts 0 initially.
 
         Launch: one warp per event.  Work: 32 bytes for each pair of tags, and for each triple that begins with a pair that

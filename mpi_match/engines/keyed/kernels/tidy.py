@@ -10,10 +10,9 @@ Events whose answers do not fit are left unchanged: their slice is matched again
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from mpi_match.arrays.csr import Array
 from mpi_match.engines.keyed.kernels.trie_thread import AnswerArrays
 from mpi_match.gpu.intrinsics import WARP, lane, popcount, sync_warp
 from mpi_match.gpu.kernels import cuda, device_function, kernel
@@ -30,12 +29,12 @@ _ONE = np.uint32(1)
 
 
 @device_function
-def _thread() -> Any:
+def _thread() -> int:
     return cuda.threadIdx.x
 
 
 @device_function
-def _threads() -> Any:
+def _threads() -> int:
     return cuda.blockDim.x
 
 
@@ -48,7 +47,7 @@ _sort_in_block = sorter(_thread, _threads, _wait)
 
 
 @kernel("void(AnswerArrays(uint64[::1], uint32[::1]), int64, int64)", named_tuples=[AnswerArrays])
-def tidy_kernel(given: Any, n_events: Any, room: Any) -> None:
+def tidy_kernel(given: AnswerArrays, n_events: int, room: int) -> None:
     """Sort and deduplicate each event's answers, if there are at most TIDIED_TOGETHER.
 
     Launch: one warp per event; the warps of a block also process its events with many answers together.
@@ -89,7 +88,7 @@ def mark_shape(n_events: int, n_ids: int) -> tuple[int, int]:
 
 
 @kernel("void(AnswerArrays(uint64[::1], uint32[::1]), uint32[::1], int64, int64, int64)", named_tuples=[AnswerArrays])
-def mark_kernel(given: Any, marks: Any, n_events: Any, room: Any, n_words: Any) -> None:
+def mark_kernel(given: AnswerArrays, marks: Array, n_events: int, room: int, n_words: int) -> None:
     """Sort and deduplicate the answers of events with more than TIDIED_TOGETHER.
 
     marks   u32[blocks, n_words]: a bit for each id; all 0, before and after (`mark_shape`)

@@ -23,11 +23,13 @@ Arrays that belong together are passed as tuples, which cost nothing on a GPU:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from mpi_match.arrays.csr import Array
 from mpi_match.compute import search
 from mpi_match.engines.keyed.index.features import NONE
 from mpi_match.engines.keyed.index.layout import (
@@ -104,7 +106,7 @@ def array_types(packed: str) -> str:
 
 
 @device_function
-def _enter(mine: Any, sparse: Any, attributes: Any, first: Any, n: Any, index: Any) -> Any:
+def _enter(mine: Array, sparse: Array, attributes: Array, first: int, n: int, index: IndexArrays) -> tuple:
     """Copy attributes[first : first + n] to `mine` and their sparse features to `sparse`; returns the number of these, and
     `bits`."""
     starts, most_frequent = _feature_starts(index), np.int64(index[1][N_FEATURES]) - 1
@@ -127,7 +129,7 @@ def _enter(mine: Any, sparse: Any, attributes: Any, first: Any, n: Any, index: A
 
 
 @device_function
-def dense_children(node: Any, bits: Any, index: Any) -> Any:
+def dense_children(node: int, bits: Array, index: IndexArrays) -> tuple:
     """A node's row and first dense child, and the bits of the row that the event has."""
     at = np.int64(index[1][NODES]) + NODE_WORDS * node
     row0, row1 = index[1][at], index[1][at + 1]
@@ -135,13 +137,13 @@ def dense_children(node: Any, bits: Any, index: Any) -> Any:
 
 
 @device_function
-def first_dense(node: Any, index: Any) -> Any:
+def first_dense(node: int, index: IndexArrays) -> np.int64:
     """A node's first dense child, which comes after its sparse ones."""
     return np.int64(index[1][np.int64(index[1][NODES]) + NODE_WORDS * node + 3] & np.uint64(NONE))
 
 
 @device_function
-def next_child(row: Any, left: Any) -> Any:
+def next_child(row: tuple, left: tuple) -> tuple:
     """The dense child for the most frequent feature among the remaining bits, and the bits that remain after it."""
     row0, row1, first = row
     left0, left1 = left
@@ -153,13 +155,13 @@ def next_child(row: Any, left: Any) -> Any:
 
 
 @device_function
-def sparse_children(node: Any, index: Any) -> Any:
+def sparse_children(node: int, index: IndexArrays) -> np.int64:
     """Number of sparse features by which keys continue from a node."""
     return np.int64(index[1][np.int64(index[1][NODES]) + NODE_WORDS * node + 3] >> SPARSE_CHILDREN)
 
 
 @device_function
-def _has(event: Any, low: Any, high: Any) -> Any:
+def _has(event: tuple, low: int, high: int) -> bool:
     """True if the event has an attribute in [low, high]."""
     attributes, n = event
     found = False
@@ -169,7 +171,7 @@ def _has(event: Any, low: Any, high: Any) -> Any:
 
 
 @device_function
-def _least(event: Any, low: Any) -> Any:
+def _least(event: tuple, low: int) -> Any:
     """The event's first attribute from `low` on, or -1."""
     attributes, n = event
     least = np.int64(-1)
@@ -186,7 +188,7 @@ def thread_verifier(long: bool) -> Any:
 
 
 @device_function
-def insert(ids: Any, first: Any, n: Any, room: Any, value: Any, distinct: Any) -> Any:
+def insert(ids: Array, first: int, n: int, room: int, value: int, distinct: bool) -> int:
     """Insert a value among the n ids from `first` on, unless `distinct` and already there; returns the new count.
 
     The first SORTED_ANSWERS are sorted, and only these are searched for the value.  If there is no room, the value is only
@@ -210,18 +212,18 @@ def insert(ids: Any, first: Any, n: Any, room: Any, value: Any, distinct: Any) -
     return n + 1
 
 
-def giver(kind: int) -> Any:
+def giver(kind: int) -> Callable:
     """Make the function that inserts an answer among the event's, which are sorted."""
 
     @device_function
-    def give(answer: Any, found: Any, slots: Any) -> Any:
+    def give(answer: Any, found: np.uint64, slots: tuple) -> np.uint64:
         ids, first, room = slots
         return np.uint64(insert(ids, first, np.int64(found), room, answer, kind == INTERFACES))
 
     return give
 
 
-def walkers(kind: int, give: Any, verify: Any) -> tuple[Any, Any, Any]:
+def walkers(kind: int, give: Callable, verify: Callable) -> tuple[Any, Any, Any]:
     """Make the functions that visit nodes of the first, second and third level: each scans its list and visits dense
     children."""
     visit3 = scanner(kind, give, verify)
@@ -229,7 +231,7 @@ def walkers(kind: int, give: Any, verify: Any) -> tuple[Any, Any, Any]:
     return _with_children(visit3, visit2), visit2, visit3
 
 
-def scanner(kind: int, give: Any, verify: Any) -> Any:
+def scanner(kind: int, give: Callable, verify: Callable) -> Callable:
     """Make the function that verifies the list of a node.
 
     `found` is the mask of matched interfaces, or the value that `give` returns for each answer.
@@ -263,11 +265,13 @@ def scanner(kind: int, give: Any, verify: Any) -> Any:
     return scan
 
 
-def _with_children(scan: Any, visit: Any) -> Any:
+def _with_children(scan: Callable, visit: Callable) -> Callable:
     """Make the function that scans the list of a node and visits its dense children."""
 
     @device_function
-    def scan_and_visit(node: Any, found: Any, bits: Any, event: Any, index: Any, slots: Any) -> Any:
+    def scan_and_visit(
+        node: int, found: np.uint64, bits: tuple, event: tuple, index: IndexArrays, slots: tuple
+    ) -> np.uint64:
         found = scan(node, found, bits, event, index, slots)
         row, left = dense_children(node, bits, index)
         while left[0] | left[1]:
@@ -287,7 +291,9 @@ def match_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:
     n_features = 2 * width
 
     @kernel(f"void({array_types(packed)}, int64, int64, int64)", max_registers=KEYED_REGISTERS, named_tuples=ARRAY_CLASSES)
-    def keyed_kernel(events: Any, index: Any, answers: Any, n_events: Any, room: Any, n_masked: Any) -> None:
+    def keyed_kernel(
+        events: EventArrays, index: IndexArrays, answers: AnswerArrays, n_events: int, room: int, n_masked: int
+    ) -> None:
         """Match one event per thread.
 
         n_masked   number of interfaces if answers are masks (a thread that has them all stops), else 0

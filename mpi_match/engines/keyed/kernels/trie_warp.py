@@ -62,14 +62,14 @@ _ONE = np.uint64(1)
 
 
 @device_function
-def _give(answer: Any, found: Any, answers: Any) -> Any:
+def _give(answer: Any, found: Any, answers: Any) -> int:
     """Append an answer; `found` is not needed, because answers are counted elsewhere."""
     append(np.uint32(answer), answers)
     return found
 
 
 @device_function
-def _least(event: Any, low: Any) -> Any:
+def _least(event: tuple, low: int) -> np.int64:
     """The event's first attribute from `low` on, or -1."""
     attributes, n = event
     place = lower_bound(attributes, np.int64(0), n, np.int64(low))
@@ -77,21 +77,21 @@ def _least(event: Any, low: Any) -> Any:
 
 
 @device_function
-def _has(event: Any, low: Any, high: Any) -> Any:
+def _has(event: tuple, low: int, high: int) -> bool:
     """True if the event has an attribute in [low, high]."""
     least = _least(event, low)
     return least >= 0 and least <= np.int64(high)
 
 
 @device_function
-def _put_ready(node: Any, ready: Any, index: Any) -> None:
+def _put_ready(node: int, ready: Any, index: tuple) -> None:
     """Queue a node if it has a list."""
     if index[1][np.int64(index[1][NODES]) + NODE_WORDS * node + 2] != EMPTY:
         put(node, ready)
 
 
 @device_function
-def _nth_dense(row: Any, left: Any, nth: Any) -> Any:
+def _nth_dense(row: tuple, left: tuple, nth: int) -> int:
     """The dense child for the nth most frequent of the remaining features, counted from 0."""
     row0, row1, first = row
     n_first = popcount(left[0])
@@ -110,7 +110,7 @@ def _nth_dense(row: Any, left: Any, nth: Any) -> Any:
 
 
 @device_function
-def _enter(feature: Any, mine: Any) -> None:
+def _enter(feature: int, mine: tuple) -> None:
     """Insert a feature into a hash table of features."""
     slots, mask = mine
     slot = np.int64(feature) & mask
@@ -119,7 +119,7 @@ def _enter(feature: Any, mine: Any) -> None:
 
 
 @device_function
-def _is_mine(feature: Any, mine: Any) -> Any:
+def _is_mine(feature: int, mine: tuple) -> bool:
     """True if a feature is in a hash table."""
     slots, mask = mine
     slot = np.int64(feature) & mask
@@ -129,7 +129,7 @@ def _is_mine(feature: Any, mine: Any) -> Any:
 
 
 @device_function
-def _rare_child(node: Any, nth: Any, rare: Any, index: Any) -> Any:
+def _rare_child(node: int, nth: int, rare: tuple, index: tuple) -> Any:
     """The nth child, counted from 0, to test for a node of the second level; -1 if the event does not reach it.
 
     The children to test are the node's sparse children or, if those are fewer, the children for the event's sparse features.
@@ -159,7 +159,7 @@ def wide_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:  # no
     all_seconds, all_ready, all_bits, all_slots = n_warps * n_seconds, n_warps * n_ready, n_warps * 2, n_warps * n_slots
 
     @device_function
-    def scan_list(node: Any, found: Any, about: Any) -> Any:
+    def scan_list(node: int, found: Any, about: tuple) -> int:
         """Scan the list of a ready node."""
         bits, event, index, answers = about
         return scan(node, found, bits, event, index, answers)
@@ -167,7 +167,7 @@ def wide_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:  # no
     scan_ready = drainer(scan_list)
 
     @device_function
-    def visit_seconds(least: Any, seconds: Any, ready: Any, found: Any, rare: Any, about: Any) -> Any:
+    def visit_seconds(least: int, seconds: tuple, ready: Any, found: Any, rare: tuple, about: tuple) -> int:
         """Visit queued nodes of the second level and their children, while at least `least` are queued."""
         nodes, _, _ = seconds
         bits, _, index, _ = about
@@ -205,7 +205,7 @@ def wide_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:  # no
         return found
 
     @kernel(f"void({array_types(packed)}, int64, int64, int64)", max_registers=KEYED_REGISTERS, named_tuples=ARRAY_CLASSES)
-    def wide_kernel_(events: Any, index: Any, given: Any, n_events: Any, room: Any, n_masked: Any) -> None:  # noqa: C901  in parts it needs more registers
+    def wide_kernel_(events: tuple, index: Any, given: Any, n_events: int, room: Any, n_masked: Any) -> None:  # noqa: C901  in parts it needs more registers
         """Match one event per warp; parameters as those of `trie_thread`, with all masks and counts 0 initially.
 
         Launch: one warp per event.  Work: a bit for each pair of the event's sparse features, 32 bytes for each node that

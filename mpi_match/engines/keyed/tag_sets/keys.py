@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from mpi_match.arrays.csr import Array
+
 KEY_TAGS = 3
 _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
 _WHOLE = np.uint64(0x94D049BB133111EB)
@@ -36,22 +38,22 @@ def key_functions(compiled: Callable[..., Any]) -> SimpleNamespace:
         return hash_ ^ (hash_ >> _32)
 
     @compiled
-    def place_of(hash_: Any, n: Any) -> Any:
+    def place_of(hash_: np.uint64, n: int) -> np.int64:
         """Map a hash to one of n < 2^32 indices, i64: its upper half, scaled."""
         return np.int64(((hash_ >> _32) * np.uint64(n)) >> _32)
 
     @compiled
-    def bit_of(hash_: Any) -> Any:
+    def bit_of(hash_: Any) -> np.uint64:
         """The bit u64 of a hash in its word of the Bloom filter."""
         return _ONE << ((hash_ >> _24) & _63)
 
     @compiled
-    def may_have(bits: Any, n_words: Any, hash_: Any) -> Any:
+    def may_have(bits: Array, n_words: Any, hash_: np.uint64) -> bool:
         """True if a hash may be in the Bloom filter."""
         return (bits[place_of(hash_, n_words)] & bit_of(hash_)) != np.uint64(0)
 
     @compiled
-    def has_all(records: Any, at: Any, size: Any, tags: Any, first: Any, m: Any) -> Any:
+    def has_all(records: Array, at: int, size: int, tags: Array, first: int, m: int) -> bool:
         """True if records[at : at + size] are all among tags[first : first + m].  Both ascend."""
         place, last = first, first + m
         k, found = at, True

@@ -67,7 +67,9 @@ class SetAnswers(NamedTuple):
 
 
 @jit
-def match_tag_sets(todo: Any, taken: Any, block_events: Any, filters: Any, batch: Any, sets: Any, answers: Any) -> None:
+def match_tag_sets(
+    todo: Array, taken: Array, block_events: int, filters: bool, batch: tuple, sets: SetArrays, answers: SetAnswers
+) -> None:
     """Match the blocks of a batch, numbers `todo` i64, that no other thread takes, until none is left.
 
     taken     i64[1]: the number of blocks taken, 0 at first
@@ -81,7 +83,7 @@ def match_tag_sets(todo: Any, taken: Any, block_events: Any, filters: Any, batch
 
 
 @nested
-def _match_block(block: Any, block_events: Any, filters: Any, batch: Any, sets: Any, answers: Any) -> None:
+def _match_block(block: int, block_events: int, filters: bool, batch: tuple, sets: Any, answers: SetAnswers) -> None:
     offsets, attributes, shift, widest = batch
     of_tag, interface, always = unowned(sets.tag), unowned(sets.interface), unowned(sets.always)
     given = unowned(sets.records), unowned(sets.directory), unowned(sets.bits), sets.shortest[0]
@@ -123,7 +125,7 @@ def _keep_alive(own: Any, lists: Any) -> None:
 
 
 @nested
-def _n_triples(tags: Any, m: Any, bits: Any) -> Any:
+def _n_triples(tags: Array, m: Any, bits: Array) -> Any:
     """The number of triples of an event's tags that begin with a pair that begins a key."""
     n = np.int64(0)
     for i in range(m):
@@ -136,7 +138,7 @@ def _n_triples(tags: Any, m: Any, bits: Any) -> Any:
 
 
 @nested
-def _look_up_all(tags: Any, m: Any, sets: Any, scratch: Any, answer: Any, to: Any) -> Any:
+def _look_up_all(tags: Array, m: Any, sets: Any, scratch: tuple, answer: int, to: Any) -> int:
     """Look up the keys that an event's tags can form; returns the index of the next answer."""
     pairs, seconds, found = scratch
     keys, places, _ = found
@@ -172,7 +174,7 @@ def _look_up_all(tags: Any, m: Any, sets: Any, scratch: Any, answer: Any, to: An
 
 
 @nested
-def _look_up(found: Any, n: Any, event: Any, sets: Any, answer: Any, to: Any) -> Any:
+def _look_up(found: tuple, n: int, event: tuple, sets: SetArrays, answer: int, to: tuple) -> int:
     """Compare the sets with n keys, given by their hashes and the positions of their tags among the event's.
 
     The loads of all keys overlap: first those of the directory, then the first words of the buckets.
@@ -201,13 +203,13 @@ def _look_up(found: Any, n: Any, event: Any, sets: Any, answer: Any, to: Any) ->
 
 
 @nested
-def _places_of(i: Any, j: Any, k: Any) -> Any:
+def _places_of(i: int, j: int, k: int) -> np.int64:
     """The positions of a key's tags among an event's, i <= j <= k, as one number; a shorter key repeats its last."""
     return (np.int64(i) << 42) | (np.int64(j) << 21) | np.int64(k)
 
 
 @nested
-def _has_key_and_rest(records: Any, first: Any, size: Any, tags: Any, m: Any, places: Any) -> Any:
+def _has_key_and_rest(records: Array, first: Any, size: Any, tags: Array, m: int, places: int) -> bool:
     """True if a set's tags, from word `first`, are those of a key at some positions of an event's, and all others follow
     them."""
     i, j, k = places >> 42, (places >> 21) & LAST_PLACE, places & LAST_PLACE
@@ -223,7 +225,7 @@ def _has_key_and_rest(records: Any, first: Any, size: Any, tags: Any, m: Any, pl
 
 
 @nested
-def _compare_all(tags: Any, m: Any, records: Any, answer: Any, to: Any) -> Any:
+def _compare_all(tags: Array, m: Any, records: Array, answer: int, to: Any) -> int:
     """Compare all sets."""
     at, stop = np.int64(0), len(records) - 1
     while at < stop:
@@ -234,7 +236,7 @@ def _compare_all(tags: Any, m: Any, records: Any, answer: Any, to: Any) -> Any:
 
 
 @nested
-def _compare(records: Any, at: Any, size: Any, tags: Any, m: Any, answer: Any, to: Any) -> Any:
+def _compare(records: Array, at: Any, size: Any, tags: Array, m: int, answer: int, to: tuple) -> int:
     """Compare one set, whose record is at word `at`."""
     to[4][CANDIDATES] += 1
     if _has_all(records, at + RECORD_HEAD, size, tags, np.int64(0), m):
@@ -243,7 +245,7 @@ def _compare(records: Any, at: Any, size: Any, tags: Any, m: Any, answer: Any, t
 
 
 @nested
-def _answer(filter_id: Any, answer: Any, to: Any) -> Any:
+def _answer(filter_id: int, answer: int, to: Any) -> int:
     """Write an answer if it fits, and count it."""
     ids, end, filters, interface, _ = to
     if answer < end:
@@ -252,7 +254,7 @@ def _answer(filter_id: Any, answer: Any, to: Any) -> Any:
 
 
 @nested
-def _distinct(ids: Any, first: Any, last: Any) -> Any:
+def _distinct(ids: Array, first: int, last: int) -> int:
     """Remove repeated items of sorted ids[first:last]; returns the new end."""
     kept = first
     for i in range(first, last):

@@ -381,7 +381,7 @@ def nested_pipeline() -> dict[str, Any]:
 
 
 def partly(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Decorator, with options of Numba, for functions that are only called by other compiled functions.
+    """Decorator for functions that only other compiled functions call; takes Numba's options.
 
     They are compiled for the types of their arguments; Numba would otherwise compile them again for each literal number that
     is passed to them.  LLVM propagates these constants.

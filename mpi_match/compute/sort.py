@@ -16,7 +16,7 @@ from mpi_match.compute.compile_cache import nested
 MOST_INSERTED = 64
 """Most values that are sorted by insertion; more are sorted as a heap."""
 WORDS_PER_ID = 8
-"""Most words of marks, per id to sort, for which ids are sorted by marking them."""
+"""Largest ratio of the words of `marks` to the ids for which ids are sorted by marking them."""
 _ONE = np.uint64(1)
 
 

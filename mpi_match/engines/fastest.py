@@ -1,4 +1,4 @@
-"""`auto` where several engines can serve a table: picks the fastest one for each batch size by measurement.
+"""The engine of `auto` if several engines can serve a table: it picks the fastest for each batch size by measurement.
 
     events in a batch      1    2-3   4-7   ...   32,768-65,535
     keyed_cuda            25     25    26             600 us

@@ -24,6 +24,11 @@ from mpi_match.matches.matches import Matches
 _LINE_BYTES, _NUMBER_BYTES, _ESCAPED_BYTES = 96, 24, 6
 """Most bytes of a line without ids and labels, of a number with its comma and quotes, and of an escaped byte."""
 
+QUOTE, BACKSLASH, COMMA, BLANK, LINE_FEED = ord('"'), ord("\\"), ord(","), ord(" "), ord("\n")
+_BRACKET, _BRACE, _ZERO, _A, _U = ord("]"), ord("}"), ord("0"), ord("a"), ord("u")
+_BACKSPACE, _TAB, _FORM_FEED, _RETURN = ord("\b"), ord("\t"), ord("\f"), ord("\r")
+_B, _T, _N, _F, _R, _L = ord("b"), ord("t"), ord("n"), ord("f"), ord("r"), ord("l")
+
 
 class LineWriter:
     """Writes the answers of a file of `unit` ("interface" or "filter") as lines.
@@ -108,7 +113,7 @@ def put_integer(out: Array, at: int, value: int) -> int:
         rest //= 10
     i, rest = stop - 1, value
     while i >= at:
-        out[i] = 48 + rest % 10
+        out[i] = _ZERO + rest % 10
         rest //= 10
         i -= 1
     return stop
@@ -117,42 +122,42 @@ def put_integer(out: Array, at: int, value: int) -> int:
 @nested
 def _put_string(out: Array, at: int, data: Array, start: int, stop: int) -> int:
     """Append data[start:stop], which is UTF-8, as a JSON string; returns the index of its end."""
-    out[at] = 34
+    out[at] = QUOTE
     at += 1
     for i in range(start, stop):
         byte = data[i]
         short = 0
-        if byte == 34 or byte == 92:
+        if byte in (QUOTE, BACKSLASH):
             short = byte
-        elif byte == 8:
-            short = 98
-        elif byte == 9:
-            short = 116
-        elif byte == 10:
-            short = 110
-        elif byte == 12:
-            short = 102
-        elif byte == 13:
-            short = 114
+        elif byte == _BACKSPACE:
+            short = _B
+        elif byte == _TAB:
+            short = _T
+        elif byte == LINE_FEED:
+            short = _N
+        elif byte == _FORM_FEED:
+            short = _F
+        elif byte == _RETURN:
+            short = _R
         if short:
-            out[at], out[at + 1] = 92, short
+            out[at], out[at + 1] = BACKSLASH, short
             at += 2
-        elif byte < 32:
-            out[at], out[at + 1], out[at + 2], out[at + 3] = 92, 117, 48, 48
+        elif byte < BLANK:
+            out[at], out[at + 1], out[at + 2], out[at + 3] = BACKSLASH, _U, _ZERO, _ZERO
             digit = byte & 15
-            out[at + 4], out[at + 5] = 48 + (byte >> 4), digit + (48 if digit < 10 else 87)
+            out[at + 4], out[at + 5] = _ZERO + (byte >> 4), digit + (_ZERO if digit < 10 else _A - 10)
             at += 6
         else:
             out[at] = byte
             at += 1
-    out[at] = 34
+    out[at] = QUOTE
     return at + 1
 
 
 @nested
 def _put_null(out: Array, at: int) -> int:
     """Append null; returns the index of its end."""
-    out[at], out[at + 1], out[at + 2], out[at + 3] = 110, 117, 108, 108
+    out[at], out[at + 1], out[at + 2], out[at + 3] = _N, _U, _L, _L
     return at + 4
 
 
@@ -187,24 +192,24 @@ def _fill(
         at = put(out, at, key, 0, len(key))
         for k in range(offsets[event], offsets[event + 1]):
             if k > offsets[event]:
-                out[at], out[at + 1] = 44, 32
+                out[at], out[at + 1] = COMMA, BLANK
                 at += 2
             if is_number:
                 if quotes:
-                    out[at] = 34
+                    out[at] = QUOTE
                     at += 1
                 at = put_integer(out, at, int(ids[k]))
                 if quotes:
-                    out[at] = 34
+                    out[at] = QUOTE
                     at += 1
             else:
                 at = put(out, at, names, name_offsets[ids[k]], name_offsets[ids[k] + 1])
-        out[at] = 93
+        out[at] = _BRACKET
         at += 1
         if has_rows:
             at = put(out, at, row_key, 0, len(row_key))
             begin, end = row_offsets[event], row_offsets[event + 1]
             at = put(out, at, rows, begin, end) if begin < end else _put_null(out, at)
-        out[at], out[at + 1] = 125, 10
+        out[at], out[at + 1] = _BRACE, LINE_FEED
         at += 2
     return at

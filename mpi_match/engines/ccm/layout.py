@@ -84,7 +84,7 @@ class CcmRows:
 
     @property
     def longest_run(self) -> int:
-        """The most rows that any attribute can test."""
+        """Number of rows in the longest run that an attribute can test."""
         return int(self.longest_of.max(initial=0))
 
     @property

@@ -188,7 +188,7 @@ _bit_of = device_function(bit_of)
 
 @device_function
 def _row_of(i: int, shared: Array) -> int:
-    """The i-th row to test for an attribute; the rows of `exists` come first."""
+    """The i-th row to test for an attribute; the rows of `exists` are first."""
     return i + (shared[EXISTS_ROWS] if i < shared[N_EXISTS] else shared[TYPED_ROWS] - shared[N_EXISTS])
 
 

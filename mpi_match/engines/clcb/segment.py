@@ -188,7 +188,7 @@ class Segment:
 
 
 def spread(kernel: Kernel, gpu: Gpu, n: int, args: Sequence[Argument], y: int = 1, z: int = 1) -> KernelLaunch:
-    """A launch of threads for n items along x, in a grid with `y` by `z` such rows of blocks."""
+    """Bind a kernel to a grid whose x axis covers n items, and whose other axes have `y` and `z` blocks."""
     most = max(gpu.info.n_multiprocessors * BLOCKS_PER_MULTIPROCESSOR // y, 1)
     return kernel.bind((min(max(-(-n // (CLCB_BLOCK * ROWS_AHEAD)), 1), most), y, z), CLCB_BLOCK, args)
 

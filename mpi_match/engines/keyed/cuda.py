@@ -64,7 +64,8 @@ CPU_EVENTS, CPU_LINES = 64, 1024
 """Events, or lines, below which the CPU matches a batch.  The limit in lines is for tables with most filters in a bitmap: it
 counts the lines of all events, since a GPU reads them all at once."""
 LOADED_ANSWERS = 2**22
-"""Most answers of the attribute-less events that load the kernels, unless `CPU_EVENTS` events have more."""
+"""Most answers of the batch of empty events that loads the kernels; the batch has at least `CPU_EVENTS` events, even if they
+have more answers."""
 FEW_INTERFACES = 64
 """Most interfaces of a table for which an answer is a bit mask."""
 POOL_BYTES = LINE_POOL_BYTES = 2**30

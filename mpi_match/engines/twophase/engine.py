@@ -8,8 +8,8 @@ on Fabret et al., "Filtering Algorithms and Implementation for Very Fast Publish
     phase 2          clusters of the satisfied access predicates, down to each filter's last predicate      `clusters`
 
 The threads that match a batch stay in compiled code from its first event to its last (`threads`) and meet at spinning
-barriers (`compute.synchronization`).  The calling thread is one of them.  Program threads that match at the same time have
-separate sets of matching threads.
+barriers (`compute.synchronization`).  The calling thread is one of them.  Simultaneous calls of `match` have separate sets
+of threads.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ ENTERING_COST, COLUMN_COST = 4.0, 1.0
 WALK_COST, ATTRIBUTE_COST = 2.0, 1.2
 """Cost of walking a trie, and of looking up an attribute's features, in failed verifications."""
 FEW_FILTERS = 8
-"""Filters of a table that is opened only to compile code; such tables also compile the code for bitmaps."""
+"""Most filters of a table that is treated as opened only to compile code: the code for bitmaps is compiled for it, too."""
 PRUNED = 0.25
 """Fraction of the lines that an event reads, if they hold few filters."""
 _hash_of = nested(hash_of)

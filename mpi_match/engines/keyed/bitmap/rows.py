@@ -1,7 +1,7 @@
 """Bitmap blocks: a bit for each filter and bin, which excludes 512 filters at a time where keys exclude none.
 
-If every constraint is a range, a key excludes next to nothing.  Such filters are in no list but have a **position** in a
-bitmap.  The bitmap has a row of bits for each bin of each name with bins, and one for the absence of the name (`bins`).  A
+If every constraint is a range, a key excludes next to nothing.  Instead of list entries, such filters have a **position** in
+a bitmap.  The bitmap has a row of bits for each bin of each name with bins, and one for the absence of the name (`bins`).  A
 bit is set if the filter's mask has that bin:
 
                          position  0 1 2 3 4 5 6 7 ...

@@ -43,7 +43,7 @@ class BucketKeys:
         return keys
 
     def are_groups(self, keys: Array) -> bool:
-        """True if a bucket key of these keys u64 is a name group."""
+        """True if any of these keys u64 has a name group as its bucket key."""
         return bool((keys & LOW).max(initial=0) > len(self.weight))
 
     def sub_buckets_of(self, keys: Array, area: Array, *, groups: bool) -> Array:

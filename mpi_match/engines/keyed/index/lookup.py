@@ -73,7 +73,7 @@ def lookups(compiled: Callable[..., Any], popcount: Callable[..., Any]) -> Simpl
 
     @compiled
     def n_above(row: np.uint64, low: np.uint64) -> np.int64:
-        """Number of bits of a row u64 above its bit `low`: the dense children that precede that bit's."""
+        """Number of set bits in row u64 above bit `low`; the dense child of `low` has this many siblings before it."""
         return popcount(row & ~(low | (low - _ONE)))
 
     @compiled

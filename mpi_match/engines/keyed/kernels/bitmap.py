@@ -199,7 +199,7 @@ def bitmap_kernel(packed: str, kind: int, long: bool) -> Kernel:
         named_tuples=(*ARRAY_CLASSES, BitmapArrays),
     )
     def bitmap_kernel_(
-        events: tuple, index: tuple, given: Any, bitmap: BitmapArrays, n_events: int, room: Any, n_masked: int
+        events: tuple, index: Any, given: Any, bitmap: BitmapArrays, n_events: int, room: Any, n_masked: int
     ) -> None:
         """Match one event per warp with the filters of one block of a bitmap.
 

@@ -156,7 +156,7 @@ def next_child(row: tuple, left: tuple) -> tuple:
 
 @device_function
 def sparse_children(node: int, index: IndexArrays) -> np.int64:
-    """Number of sparse features by which keys continue from a node."""
+    """Number of sparse children of a node."""
     return np.int64(index[1][np.int64(index[1][NODES]) + NODE_WORDS * node + 3] >> SPARSE_CHILDREN)
 
 

@@ -223,7 +223,10 @@ def ids_of(*ids: bytes) -> dict[str, Array]:
             ids_of(*[b"a"] * 6) | {"ids/offsets": np.arange(1, 8)}, {}, "ids/offsets does not fit", id="bounds of ids"
         ),
         pytest.param(
-            {"matches/counts": np.full(6, 2, np.uint8)}, {}, "matches/counts and matches/ids do not fit", id="counts"
+            {"matches/counts": np.full(6, 2, np.uint8)},
+            {},
+            "matches/counts and matches/ids have inconsistent lengths",
+            id="counts",
         ),
         pytest.param({"matches/ids": np.full(10, 7, np.uint8)}, {}, "matches/ids holds 7, and there are 7", id="ids"),
         pytest.param(

@@ -24,7 +24,7 @@ from mpi_match.matches.matches import Matches
 _LINE_BYTES, _NUMBER_BYTES, _ESCAPED_BYTES = 96, 24, 6
 """Most bytes of a line without ids and labels, of a number with its comma and quotes, and of an escaped byte."""
 
-QUOTE, BACKSLASH, COMMA, BLANK, LINE_FEED = ord('"'), ord("\\"), ord(","), ord(" "), ord("\n")
+_QUOTE, _BACKSLASH, _COMMA, _BLANK, _LINE_FEED = ord('"'), ord("\\"), ord(","), ord(" "), ord("\n")
 _BRACKET, _BRACE, _ZERO, _A, _U = ord("]"), ord("}"), ord("0"), ord("a"), ord("u")
 _BACKSPACE, _TAB, _FORM_FEED, _RETURN = ord("\b"), ord("\t"), ord("\f"), ord("\r")
 _B, _T, _N, _F, _R, _L = ord("b"), ord("t"), ord("n"), ord("f"), ord("r"), ord("l")
@@ -122,35 +122,35 @@ def put_integer(out: Array, at: int, value: int) -> int:
 @nested
 def _put_string(out: Array, at: int, data: Array, start: int, stop: int) -> int:
     """Append data[start:stop], which is UTF-8, as a JSON string; returns the index of its end."""
-    out[at] = QUOTE
+    out[at] = _QUOTE
     at += 1
     for i in range(start, stop):
         byte = data[i]
         short = 0
-        if byte in (QUOTE, BACKSLASH):
+        if byte in (_QUOTE, _BACKSLASH):
             short = byte
         elif byte == _BACKSPACE:
             short = _B
         elif byte == _TAB:
             short = _T
-        elif byte == LINE_FEED:
+        elif byte == _LINE_FEED:
             short = _N
         elif byte == _FORM_FEED:
             short = _F
         elif byte == _RETURN:
             short = _R
         if short:
-            out[at], out[at + 1] = BACKSLASH, short
+            out[at], out[at + 1] = _BACKSLASH, short
             at += 2
-        elif byte < BLANK:
-            out[at], out[at + 1], out[at + 2], out[at + 3] = BACKSLASH, _U, _ZERO, _ZERO
+        elif byte < _BLANK:
+            out[at], out[at + 1], out[at + 2], out[at + 3] = _BACKSLASH, _U, _ZERO, _ZERO
             digit = byte & 15
             out[at + 4], out[at + 5] = _ZERO + (byte >> 4), digit + (_ZERO if digit < 10 else _A - 10)
             at += 6
         else:
             out[at] = byte
             at += 1
-    out[at] = QUOTE
+    out[at] = _QUOTE
     return at + 1
 
 
@@ -192,15 +192,15 @@ def _fill(
         at = put(out, at, key, 0, len(key))
         for k in range(offsets[event], offsets[event + 1]):
             if k > offsets[event]:
-                out[at], out[at + 1] = COMMA, BLANK
+                out[at], out[at + 1] = _COMMA, _BLANK
                 at += 2
             if is_number:
                 if quotes:
-                    out[at] = QUOTE
+                    out[at] = _QUOTE
                     at += 1
                 at = put_integer(out, at, int(ids[k]))
                 if quotes:
-                    out[at] = QUOTE
+                    out[at] = _QUOTE
                     at += 1
             else:
                 at = put(out, at, names, name_offsets[ids[k]], name_offsets[ids[k] + 1])
@@ -210,6 +210,6 @@ def _fill(
             at = put(out, at, row_key, 0, len(row_key))
             begin, end = row_offsets[event], row_offsets[event + 1]
             at = put(out, at, rows, begin, end) if begin < end else _put_null(out, at)
-        out[at], out[at + 1] = _BRACE, LINE_FEED
+        out[at], out[at + 1] = _BRACE, _LINE_FEED
         at += 2
     return at

@@ -28,6 +28,8 @@ def vocabulary_of_rows() -> Vocabulary:
             "i", [["city", "contains", "🦀"], ["city", "suffix", "ilan"], ["on", "contains", "l"], ["city", "=", "🦀"]]
         ),
     ]
+    asked = ("temp", "city", "x", "y", "id", "tags", "name.first", "name.last", "nested.a.b", "")
+    more += [make_filter("i", [[name, "null"]]) for name in asked]
     return Table.from_filters([item for each in found for item in each] + more).vocabulary
 
 

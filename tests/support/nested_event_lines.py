@@ -44,7 +44,7 @@ _SCALARS: list[list[Any]] = [
     *(_TEXTS, [0, 1, -1, 2, 3, 10, -5, 100], _INTEGERS, [0.5, 1.5, -0.0, 1e300, 5e-324, 2.5, 3.0]),
     *([True, False], [None], ["a", "b", "ab", "ba"], [0, 1, 2, 3, 4]),
 ]
-_OPERATORS = ["=", "!=", "<", "<=", ">", ">=", "in", "not in", "between", "prefix", "suffix", "contains", "exists"]
+_OPERATORS = ["=", "!=", "<", "<=", ">", ">=", "in", "not in", "between", "prefix", "suffix", "contains", "exists", "null"]
 _DEPTHS = (63, 64, 65, 128, 129, 200)
 _MOST_DEPTH = 4
 
@@ -96,7 +96,7 @@ def _constraint(generator: random.Random) -> list[Any]:
         return generator.choice(values[type_])  # type: ignore[arg-type]
 
     name = generator.choice(NAMES)
-    if op == "exists":
+    if op in ("exists", "null"):
         return [name, op]
     operand = value()
     if op in ("in", "not in"):

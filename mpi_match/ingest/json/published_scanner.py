@@ -28,7 +28,7 @@ from mpi_match.table.vocabulary import Vocabulary
 
 _FIRST_BYTES = 2**12
 _MOST_DEPTH = 16
-"""Objects within one another."""
+"""Objects and lists within one another."""
 _PLAIN = frozenset((str, int, float, bool, type(None)))
 """Types whose JSON is read as the same value: subclasses may be written in ways of their own."""
 _write = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
@@ -102,14 +102,18 @@ class RowScanner:
 
 
 def _is_plain(row: dict[Any, Any], depth: int) -> bool:
-    """Is it an object of plain entries and lists of such, with names that are strings, and no more than `depth` objects
-    within one another?"""
+    """Is it an object of plain entries, and of lists and objects of such, with names that are strings, and no more than
+    `depth` objects and lists within one another?"""
     for name, value in row.items():
-        if type(name) is not str:
-            return False
-        if type(value) is list:
-            if not all(type(element) in _PLAIN for element in value):
-                return False
-        elif type(value) not in _PLAIN and (type(value) is not dict or depth == 1 or not _is_plain(value, depth - 1)):
+        if type(name) is not str or (type(value) not in _PLAIN and not _is_nested(value, depth)):
             return False
     return True
+
+
+def _is_nested(value: Any, depth: int) -> bool:
+    """Is an entry that is not plain such a list or object?"""
+    if depth == 1:
+        return False
+    if type(value) is dict:
+        return _is_plain(value, depth - 1)
+    return type(value) is list and all(type(each) in _PLAIN or _is_nested(each, depth - 1) for each in value)

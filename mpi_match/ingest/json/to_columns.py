@@ -122,27 +122,38 @@ def _scan_scalar(data: int, at: int, role: int, tables: int, work: int) -> tuple
 
 @nested
 def _scan_list(data: int, at: int, room: int, tables: int, work: int) -> tuple[int, int]:
-    """Write the list that begins here: where it ends, and how many elements it has, at most `room`."""
+    """Write the list that begins here, with the elements of lists in it and without nulls: where it ends, and how many
+    elements it has, at most `room`."""
     counts = load_i64(work, SCAN_COUNTS)
     first = load_i64(counts, N_ELEMENTS)
-    n = 0
+    n, depth = 0, 1
     at = after_blanks(data, at + 1)
-    more = load_u8(data, at) != 93
-    while more:
-        if n >= room:
-            return FLAGGED_LINE, 0
-        at, type_, number, string = _scan_scalar(data, at, NO_ROLE, tables, work)
-        if at == FLAGGED_LINE or type_ == _NULL:
-            return FLAGGED_LINE, 0
-        store_u8(load_i64(work, ELEMENT_TYPE), first + n, type_)
-        store_f64(load_i64(work, ELEMENT_NUMBER), first + n, number)
-        store_u32(load_i64(work, ELEMENT_STRING), first + n, string)
-        n += 1
-        at = after_blanks(data, at)
-        more = load_u8(data, at) == 44
-        if more:
+    closing = load_u8(data, at) == 93
+    while True:
+        if closing:
+            depth -= 1
+            if depth == 0:
+                break
+            at += 1
+        elif load_u8(data, at) == 91:
+            depth += 1
             at = after_blanks(data, at + 1)
-        elif load_u8(data, at) != 93:
+            closing = load_u8(data, at) == 93
+            continue
+        else:
+            at, type_, number, string = _scan_scalar(data, at, NO_ROLE, tables, work)
+            if at == FLAGGED_LINE or n >= room:
+                return FLAGGED_LINE, 0
+            if type_ != _NULL:
+                store_u8(load_i64(work, ELEMENT_TYPE), first + n, type_)
+                store_f64(load_i64(work, ELEMENT_NUMBER), first + n, number)
+                store_u32(load_i64(work, ELEMENT_STRING), first + n, string)
+                n += 1
+        at = after_blanks(data, at)
+        closing = load_u8(data, at) == 93
+        if load_u8(data, at) == 44:
+            at = after_blanks(data, at + 1)
+        elif not closing:
             return FLAGGED_LINE, 0
     store_i64(counts, N_ELEMENTS, first + n)
     store_i64(load_i64(work, LIST_ENDS), load_i64(counts, N_LISTS), first + n)

@@ -105,6 +105,17 @@ def test_only_doubtful_lines_are_flagged(encoder: EventsEncoder, tmp_path: Path)
     assert assert_as_judged(lines_file(tmp_path, [*doubtful, b"", b'{"a": 1}']), FORM, encoder) == len(doubtful)
 
 
+def test_nulls_and_lists_in_lists_are_not_flagged(encoder: EventsEncoder, tmp_path: Path) -> None:
+    good = [
+        b'{"a": null, "temp": null, "x": null, "y": null}',
+        b'{"tags": [null, ["Milan", [1]], [], [[]], [[[2]], true, [null]]], "city": [ [ ] , [ "a" , [ null ] ] ]}',
+        b'{"c": [[-122.5, 37.5], [-122.25, 37.25]], "name": {"first": [[1], [2]]}, "id": null}',
+    ]
+    bad = [b'{"a": [1,]}', b'{"a": [[1, 2]}', b'{"a": [[1], 2]]}', b'{"a": [[1] 2]}', b'{"a": [[,]]}', b'{"a": [[1],]}']
+    assert assert_as_judged(lines_file(tmp_path, good), FORM, encoder) == 0
+    assert assert_as_judged(lines_file(tmp_path, [*bad, *good]), FORM, encoder) == len(bad)
+
+
 @pytest.mark.parametrize(("form", "n"), [(PLAIN, 6000), (FORM, 12_000), (NAMED_LATER, 6000)])
 @pytest.mark.untraced
 def test_mutated_lines(

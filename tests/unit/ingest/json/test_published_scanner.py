@@ -123,7 +123,8 @@ def test_plain_rows_do_not_need_the_judge(monkeypatch: pytest.MonkeyPatch) -> No
     generator = random.Random(5)
     for _ in range(100):
         row = random_event(generator, lists=False)
-        assert matcher.match(row) == matcher.match(json.dumps(row, ensure_ascii=False).encode())
+        for nested in (row, {**row, "tags": [[None, "gpu"], [{"a": [[1], {"b": 2}]}]]}):
+            assert matcher.match(nested) == matcher.match(json.dumps(nested, ensure_ascii=False).encode())
 
 
 def test_rows_of_any_length(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,7 +143,7 @@ def test_every_combination_is_measured_with_every_engine_and_seed() -> None:
         ([Axis("names", ("10", "2"))], "3 to 5 constraints of a filter do not fit 2 distinct names"),
         ([NAMES, Axis("constraints", ("3", "15"))], "do not fit 10 distinct names"),
         ([NAMES, NAMES], "'names' is given twice"),
-        ([Axis("surnames", ("1",))], "nothing here is called 'surnames'. Of ccm: area,"),
+        ([Axis("surnames", ("1",))], "unknown key 'surnames'. Keys of ccm: area,"),
         ([Axis("events", ("0",))], "events is '0'; it must be a whole number of at least 1"),
         ([Axis("ccm.reset", ("kernel",))], "'ccm.reset' belongs to an engine that is not used"),
     ],
@@ -346,7 +346,7 @@ def test_two_states_are_compared_by_their_intervals() -> None:
     (line,) = comparison_table(once[:1], once[1:])[0].splitlines()[3:]
     assert line.split()[-4:] == ["1.333", "-", "measured", "once"]
     assert verdict(Measured(0, 10, 9, 11), Measured(0, 8, 7, 8.9)) == "worse"
-    with pytest.raises(StorageError, match="no result in common"):
+    with pytest.raises(StorageError, match="share no result"):
         comparison_table(old, [record(60, 1)])
 
 
@@ -379,7 +379,7 @@ def test_results_of_scaling_are_compared_by_workers_and_kind() -> None:
 
 
 def test_directories_are_all_files_of_results_in_them(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match=r"no files of results \(\.jsonl\) in it"):
+    with pytest.raises(StorageError, match=r"the directory has no files of results \(\.jsonl\)"):
         report.read_results([tmp_path])
     for name in ("b", "a"):
         report.append_json(tmp_path / f"{name}.jsonl", [record(10, 1, name)])

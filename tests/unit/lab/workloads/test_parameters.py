@@ -78,7 +78,7 @@ def test_filters_and_interfaces() -> None:
         ({"attributes": "3-x"}, "attributes is '3-x'; it must be a whole number or a range such as 3-5"),
         ({"number_operators": "=/~"}, "number_operators is '=/~'; it must be operators such as =/!=/</>"),
         ({"constraints": "11", "names": "10"}, "ccm: 11 to 11 constraints of a filter do not fit 10 distinct names"),
-        ({"filters": "9", "filters_per_interface": "3"}, "filters and filters_per_interface are given"),
+        ({"filters": "9", "filters_per_interface": "3"}, "filters and filters_per_interface contradict"),
         ({"filters": "9", "interfaces": "10"}, "ccm: 9 filters cannot fill 10 interfaces"),
         ({"filters": "0"}, "at least 1 filter"),
     ],

@@ -18,7 +18,7 @@ class ExitCode(IntEnum):
         3,
         "an input is missing, damaged, of another version, or holds nothing usable; or an output has no place",
     )
-    INCOMPLETE = 4, "some answers are missing; the run can be resumed"
+    INCOMPLETE = 4, "some answers are missing; a run can be resumed"
     ENVIRONMENT = 5, "the machine lacks something: MPI, a GPU, Java"
     INTERRUPTED = 130, "interrupted by SIGINT, SIGTERM, SIGHUP or SIGQUIT"
 

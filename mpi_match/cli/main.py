@@ -48,6 +48,8 @@ from mpi_match.cli.options import (
     is_device,
     journal_option,
     json_option,
+    limit_options,
+    limits_of,
     location_option,
     placement_option,
     rejects_option,
@@ -232,11 +234,20 @@ def _say_matched(summary: cluster.Summary, output: Path | None, as_json: bool) -
         say(f"{plural(summary.resumed, 'event')} of these from the journal of an earlier run")
     where = "answers written to standard output" if output == STDOUT else f"{output} written"
     say(
-        ("answers sent" if output is None else where)
+        (_answers_sent(summary) if output is None else where)
         + (f"; {plural(summary.rejected, 'row')} rejected" if summary.rejected else "")
     )
     if as_json:
         print_json(summary.kept())
+
+
+def _answers_sent(summary: Any) -> str:
+    """How many answers the connections have taken."""
+    lost = summary.untaken + summary.cut_off
+    if not lost:
+        return "answers sent"
+    ended = f", of which {summary.untaken:,} on connections that ended or were closed" if summary.untaken else ""
+    return f"{plural(summary.events - lost, 'answer')} sent, {lost:,} not{ended}"
 
 
 def _place_of_answers(events: Path | str, output: Path | None, as_json: bool) -> Path | None:
@@ -269,6 +280,7 @@ def _matched(
     *,
     changes: Path | None,
     rejects: Path | None,
+    limits: Any,
 ) -> Any:
     """The summary of matching to an output in the form that its name says; None is the connections of events."""
     from mpi_match.commands.export import check_export, says_form
@@ -283,7 +295,8 @@ def _matched(
         from mpi_match.commands.match_streams import match_stream
 
         source = events if isinstance(events, str) else "-"
-        return match_stream(subscriptions, source, how, changes=changes, rejects=rejects, ready=_say_ready)
+        ways = {"changes": changes, "rejects": rejects, "limits": limits}
+        return match_stream(subscriptions, source, how, **ways, say=say, ready=_say_ready)
     if output == STDOUT:
         sys.stdout.flush()
         summary = match_rows(subscriptions, events, None, how, changes=changes, rejects=rejects, progress=progress)
@@ -323,6 +336,7 @@ def _matched(
 @threads_option
 @strict_option
 @rejects_option
+@limit_options
 @stats_option
 @json_option
 @says_formats
@@ -352,19 +366,28 @@ def match(
 
     EVENTS may be -, standard input, or the address of a socket to listen on, tcp://HOST:PORT (without HOST only for this
     machine) or unix://PATH.  Then each event is answered as soon as its line is there, on standard output or on the
-    connection that it came from, until the input ends; SIGTERM or Ctrl-C ends it cleanly.
+    connection that it came from, until the input ends; SIGTERM or Ctrl-C ends it cleanly.  Exit code 4 when connections had
+    not taken all answers within --drain.
     """
     from mpi_match.commands.match import MatchOptions
 
     output = _place_of_answers(events, output, as_json)
+    limits = limits_of(options, are_connections=isinstance(events, str))
     how = MatchOptions(form_of(options), **options)
     to_device = output is not None and output != STDOUT and is_device(output)
     with standard_output_to(output) if output is not None and to_device else nullcontext():
-        summary = _matched(subscriptions, events, STDOUT if to_device else output, how, changes=changes, rejects=rejects)
+        place = STDOUT if to_device else output
+        summary = _matched(subscriptions, events, place, how, changes=changes, rejects=rejects, limits=limits)
     _say_rows(summary, rejects, stats)
     if summary.unlocated:
         say(f"{plural(summary.unlocated, 'filter')} with an area: without --location no event is in it")
     _say_matched(summary, output, as_json)
+    if summary.cut_off:
+        raise CliFailure(
+            f"{plural(summary.cut_off, 'event')} without answer: connections had not taken these {limits.drain_s:g} s after "
+            "the end (--drain)",
+            ExitCode.INCOMPLETE,
+        )
 
 
 @commands.command(short_help="Look into a table, an event table or answers.")

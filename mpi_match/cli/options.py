@@ -359,3 +359,66 @@ _schema_option = click.option(
     help="Types of columns of CSV events, number, string or boolean, such as zip=string.  [default: cells in quotes are "
     "strings; others are numbers or booleans if they are in JSON]",
 )
+
+
+def limit_options(function: Function) -> Function:
+    """Add the limits of connections (`match_connections.Limits`), which are None where they are not given."""
+    for option in reversed(_LIMITS):
+        function = option(function)
+    return function
+
+
+def limits_of(options: dict[str, Any], *, are_connections: bool) -> Any:
+    """The limits of connections that the options say, which are taken out.  Raises UsageError where there are none."""
+    from mpi_match.commands.match_connections import Limits
+
+    given = {each: options.pop(each) for each in list(Limits.__dataclass_fields__)}
+    given = {name: value for name, value in given.items() if value is not None}
+    if given.get("line_bytes", 0) > Limits.line_bytes:
+        raise click.UsageError(f"--line-bytes is at most {Limits.line_bytes >> 20}M")
+    if given and not are_connections:
+        raise click.UsageError(f"limits of connections are for events from {TCP}HOST:PORT or {UNIX}PATH only")
+    return Limits(**given)
+
+
+_LIMITS = (
+    click.option(
+        "--connections",
+        type=click.IntRange(1),
+        help="Most connections at a time; others wait until one ends.  [default: 256]",
+    ),
+    click.option(
+        "--idle",
+        "idle_s",
+        type=click.FloatRange(0),
+        metavar="SECONDS",
+        help="Close a connection on which nothing moves for this time; 0: never.  [default: 600]",
+    ),
+    click.option(
+        "--line-bytes",
+        type=ByteSize(),
+        metavar="BYTES",
+        help="Longest line on a connection, at most 16M; a longer one is a bad row.  [default: 16M]",
+    ),
+    click.option(
+        "--answer-bytes",
+        type=ByteSize(),
+        metavar="BYTES",
+        help="Answers that are made for a connection before it takes them; one event's may be more.  [default: 1M]",
+    ),
+    click.option(
+        "--memory",
+        "total_bytes",
+        type=ByteSize(),
+        metavar="BYTES",
+        help="Lines, events and answers that are kept for all connections; beyond, none is read from, and after --drain "
+        "those that keep most are closed.  [default: 512M]",
+    ),
+    click.option(
+        "--drain",
+        "drain_s",
+        type=click.FloatRange(0),
+        metavar="SECONDS",
+        help="Time in which connections have to take their answers when the command ends.  [default: 5]",
+    ),
+)

@@ -87,6 +87,8 @@ class LocalSummary(Summary):
     rejected          number of bad subscriptions, changes and events; `first_rejects` holds the first of them
     filters, constraints, interfaces   of the table
     unlocated         filters with an area, which match nothing because no location is named
+    untaken           events of connections that ended, or were closed, before their answers were taken
+    cut_off           events whose answers were not taken before the command ended
     """
 
     build_s: float
@@ -94,6 +96,8 @@ class LocalSummary(Summary):
     constraints: int
     interfaces: int
     unlocated: int
+    untaken: int = 0
+    cut_off: int = 0
 
 
 @dataclass(frozen=True)

@@ -41,9 +41,23 @@ class LineWriter:
         self._quotes = unit != "filter"
         names = Strings.of(json.dumps(label.decode(), ensure_ascii=False).encode() for label in labels)
         self._names = Strings(np.array(names.data), names.offsets)  # to Numba, read-only arrays are another type
+        self._name_bytes = np.diff(self._names.offsets)
         key = f', "{unit}s": ['.encode()
         texts = (b'{"event": ', b', "id": ', key, b', "row": ')
         self._texts = tuple(np.frombuffer(bytearray(text), np.uint8) for text in texts)
+
+    def fitting(self, matches: Matches, event_ids: Strings | None, event_rows: Strings | None, most_bytes: int) -> int:
+        """The number of first events whose lines certainly take at most so many bytes; at least one."""
+        n = matches.n_events
+        n_bytes = _LINE_BYTES * np.arange(1, n + 1) + _NUMBER_BYTES * matches.offsets[1:]
+        if not self._is_number:
+            ends = np.cumsum(self._name_bytes[matches.ids], dtype=np.int64)
+            n_bytes += np.concatenate(([0], ends))[matches.offsets[1:]]
+        if event_ids is not None:
+            n_bytes += _ESCAPED_BYTES * event_ids.offsets[1:]
+        if event_rows is not None:
+            n_bytes += event_rows.offsets[1:]
+        return max(1, int(np.searchsorted(n_bytes, most_bytes, side="right")))
 
     def lines(
         self, first: int, matches: Matches, event_ids: Strings | None, event_rows: Strings | None = None
@@ -62,7 +76,7 @@ class LineWriter:
             mine = found[offsets[start] : offsets[stop]]
             n_bytes = (stop - start) * _LINE_BYTES + len(mine) * _NUMBER_BYTES
             if not self._is_number:
-                n_bytes += int(np.diff(self._names.offsets)[mine].sum())
+                n_bytes += int(self._name_bytes[mine].sum())
             if event_ids is not None:
                 n_bytes += _ESCAPED_BYTES * int(ids.offsets[stop] - ids.offsets[start])
             if event_rows is not None:

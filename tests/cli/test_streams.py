@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command_line import mpi_match, only_line
 from mpirun import TESTS, TIMEOUT_S
+from streams import Peer, accepted_bytes, ended, matching
 
-from mpi_match.commands.match_streams import LOOPBACK
+from mpi_match.commands.listen import LOOPBACK
 
 SUBSCRIPTIONS = [
     {"interface": "hot", "constraints": [["temp", ">", 30]]},
@@ -34,39 +32,6 @@ def subscriptions(tmp_path: Path) -> Path:
     path = tmp_path / "subscriptions.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in SUBSCRIPTIONS))
     return path
-
-
-@contextmanager
-def matching(subscriptions: Path, *arguments: object, said: str = "ready in") -> Iterator[tuple[Any, str]]:
-    """`match` in a process of its own, once it waits for events; with the line that says so."""
-    words = [sys.executable, "-m", "mpi_match", "match", "--engine", "counting", subscriptions, *arguments]
-    process = subprocess.Popen(
-        [str(word) for word in words],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(TESTS.parent)},
-    )
-    try:
-        assert process.stderr is not None
-        line = process.stderr.readline().decode()
-        while line.startswith("compil"):  # for these sources and this machine, once
-            line = process.stderr.readline().decode()
-        if said not in line:
-            process.kill()  # it may wait for events for ever
-            pytest.fail(line + process.stderr.read().decode())
-        yield process, line
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def ended(process: Any, signal_: int | None = signal.SIGTERM) -> tuple[int, str, str]:
-    """Exit code, and the rest of the output and of what was said."""
-    if signal_ is not None:
-        process.send_signal(signal_)
-    out, err = process.communicate(timeout=TIMEOUT_S)
-    return process.returncode, out.decode(), err.decode()
 
 
 def event(i: int) -> str:
@@ -140,18 +105,6 @@ def test_a_signal_ends_it_when_all_that_was_read_is_answered(subscriptions: Path
     assert "rejected" not in said
 
 
-def accepted_bytes(descriptor: int, data: bytes) -> int:
-    """How much of endless data somebody takes who waits for his own reader."""
-    os.set_blocking(descriptor, False)
-    taken, at = 0, 0
-    while select.select([], [descriptor], [], 1.0)[1]:
-        n = os.write(descriptor, data[at : at + 2**16])
-        at = (at + n) % len(data)
-        taken += n
-    os.set_blocking(descriptor, True)
-    return taken
-
-
 def test_a_reader_that_waits_stops_the_writer(subscriptions: Path) -> None:
     lines = "".join(event(i) + "\n" for i in range(31, 41)).encode() * 1000
     with matching(subscriptions, "-", *LOCATION, "--engine", "keyed") as (process, _):
@@ -173,30 +126,6 @@ def test_changes_take_effect_between_lines(subscriptions: Path, tmp_path: Path) 
         found = [json.loads(process.stdout.readline())["interfaces"] for _ in range(2)]
         assert ended(process)[0] == 0
     assert found == [["hot"], []]
-
-
-class Peer:
-    """A connection to `match`."""
-
-    def __init__(self, address: str) -> None:
-        if address.startswith("unix://"):
-            self.socket = socket.socket(socket.AF_UNIX)
-            self.socket.connect(address.removeprefix("unix://"))
-        else:
-            host, _, port = address.removeprefix("tcp://").rpartition(":")
-            self.socket = socket.create_connection((host, int(port)))
-        self.socket.settimeout(TIMEOUT_S)
-        self._file = self.socket.makefile("rb")
-
-    def send(self, text: str) -> None:
-        self.socket.sendall(text.encode())
-
-    def answers(self, n: int) -> list[dict[str, Any]]:
-        return [json.loads(self._file.readline()) for _ in range(n)]
-
-    def rest(self) -> bytes:
-        """What comes until the connection is closed."""
-        return self._file.read()
 
 
 @pytest.mark.parametrize("kind", ["tcp", "unix"])

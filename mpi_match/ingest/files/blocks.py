@@ -29,7 +29,7 @@ class LineBlock(NamedTuple):
     data         u8, each line with its line feed, also the last; of an overlong line the beginning without one
     file         absolute path
     first_line   number of the first line, counted from 1
-    overlong     is this one line of more than MAX_LINE_BYTES?
+    overlong     is this the beginning of one line that is too long, with the first byte that is too many?
     objects      the rows of a program that the lines were written from, one for each line; these are judged, not the lines
     """
 
@@ -80,33 +80,52 @@ Read = Callable[[], tuple[bytes, ModelError | None]]
 
 
 class LineCutter:
-    """Cuts bytes that come one after the other into blocks of the lines of `file`, blank ones too."""
+    """Cuts bytes that come one after the other into blocks of the lines of `file`, blank ones too.
 
-    def __init__(self, file: str) -> None:
+    A line of more than `most` bytes is overlong; without `most` that is MAX_LINE_BYTES.  Each byte is searched and copied
+    once, however short the pieces are that a long line comes in.
+    """
+
+    def __init__(self, file: str, most: int | None = None) -> None:
         self._file, self._first_line = file, 1
-        self._begun = b""
+        self._most = MAX_LINE_BYTES if most is None else most
+        self._begun = bytearray()
         self._skips = False
+
+    @property
+    def held(self) -> int:
+        """Bytes of the line that has not ended yet."""
+        return len(self._begun)
 
     def add(self, more: bytes) -> Iterator[LineBlock]:
-        """The lines that end in some more bytes, at most READ_BYTES."""
-        if self._skips and b"\n" not in more:
-            return
-        data = bytearray(more.partition(b"\n")[2] if self._skips else self._begun)
-        data += b"" if self._skips else more
-        self._skips = False
-        if len(data) > MAX_LINE_BYTES and (end := data.find(b"\n")) not in range(MAX_LINE_BYTES + 1):
-            yield self._block(data[: MAX_LINE_BYTES + 1], 1, overlong=True)
+        """The lines that end in some more bytes, no more than a line may have."""
+        end = more.find(b"\n")
+        if self._skips:
+            if end < 0:
+                return
+            more, self._skips = more[end + 1 :], False
+            end = more.find(b"\n")
+        if len(self._begun) + (len(more) if end < 0 else end) > self._most:
+            self._begun += more[: self._most + 1 - len(self._begun)]
+            yield self._block(self._take(), 1, overlong=True)
             self._skips = end < 0
-            data = data[end + 1 :] if end >= 0 else bytearray()
-        whole = data.rfind(b"\n") + 1
-        self._begun = bytes(data[whole:])
+            more = more[end + 1 :] if end >= 0 else b""
+        whole = more.rfind(b"\n") + 1
         if whole:
-            yield self._block(data[:whole], data.count(b"\n"))
+            data = self._take()
+            data += more[:whole]
+            yield self._block(data, data.count(b"\n"))
+        self._begun += more[whole:]
 
     def end(self) -> Iterator[LineBlock]:
         """The last line, if it has no line feed."""
         if self._begun:
             yield from self.add(b"\n")
+
+    def _take(self) -> bytearray:
+        """The bytes of the line that has begun, which is then another one."""
+        begun, self._begun = self._begun, bytearray()
+        return begun
 
     def _block(self, data: bytearray, n_lines: int, *, overlong: bool = False) -> LineBlock:
         block = LineBlock(np.frombuffer(data, np.uint8), self._file, self._first_line, overlong)

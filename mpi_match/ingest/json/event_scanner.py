@@ -41,6 +41,7 @@ from mpi_match.ingest.rows.judge import (
     names_of,
     record_set_aside,
     row_text,
+    too_long,
     trimmed,
 )
 from mpi_match.model import Event, ModelError
@@ -181,7 +182,7 @@ class EventScanner:
 
     def _scan(self, block: LineBlock, rejects: Rejects) -> ScannedEvents:
         if block.overlong:
-            events = judged_events([(block.data.tobytes(), block.first_line)], self.judge, block.file, rejects)
+            events = judged_events([(block.data.tobytes(), block.first_line)], _refuse_overlong, block.file, rejects)
             return self._joined([], block.data, np.zeros(1, np.int64), events)
         parts = self._scan_all(block.data)
         flagged, judged = flagged_rows(parts, block)
@@ -321,6 +322,11 @@ def scanned_ids(data: Array, parts: Sequence[tuple[Array, Array]], flagged: Arra
 
 def _copy_ids(stretch: int, n_stretches: int, n_rows: int, addresses: list[int]) -> None:
     to_codes.copy_ids(stretch * n_rows // n_stretches, (stretch + 1) * n_rows // n_stretches, *addresses)
+
+
+def _refuse_overlong(line: bytes) -> Event:
+    """Raises ModelError for a line that was cut behind the first byte that is too many."""
+    raise too_long(len(line) - 1)
 
 
 def judged_events(

@@ -188,6 +188,11 @@ _decoder = json.JSONDecoder(object_pairs_hook=_object, parse_float=_decimal)
 _slow_decoder = json.JSONDecoder(object_pairs_hook=_object, parse_float=_decimal, parse_int=_integer)
 
 
+def too_long(most: int) -> ModelError:
+    """The error of a line of more bytes than `most`."""
+    return ModelError(f"the line is longer than {f'{most:,} bytes' if most % 2**20 else f'{most // 2**20} MiB'}")
+
+
 def parse_json(line: str | bytes) -> Any:
     """One line of JSON, nested to any depth.  The literals NaN, Infinity and -Infinity are numbers, as Python writes them.
 
@@ -196,7 +201,7 @@ def parse_json(line: str | bytes) -> Any:
     longer than `MAX_LINE_BYTES`.
     """
     if len(line) > MAX_LINE_BYTES:
-        raise ModelError(f"the line is longer than {MAX_LINE_BYTES // 2**20} MiB")
+        raise too_long(MAX_LINE_BYTES)
     try:
         text = line.decode() if isinstance(line, bytes) else line
         try:

@@ -1,0 +1,387 @@
+"""Answers the events of any number of connections, in one thread and in bounded memory.
+
+A peer that does not take its answers is not read from.  The answers of its events are made a piece at a time: a piece is
+written, or is as long as `Limits.answer_bytes`, before the next events are matched.  When all connections together keep more
+than `Limits.total_bytes`, none is read from until some is taken; after `Limits.drain_s` those that keep most are closed.
+So a peer that breaks a limit loses its own connection, and no other.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import resource
+import selectors
+import socket
+import struct
+import termios
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from mpi_match.arrays.strings import Strings
+from mpi_match.commands.listen import address_of
+from mpi_match.commands.match import MATCHED_AT_ONCE, Counts, MatchOptions, Prepared
+from mpi_match.events.batch import EventBatch
+from mpi_match.humanize import byte_size, plural
+from mpi_match.ingest.files.blocks import LineBlock, LineCutter
+from mpi_match.ingest.json.event_scanner import LineScanner, ScannedEvents
+from mpi_match.ingest.rows.reject_log import RejectLog
+from mpi_match.matches.json_lines import LinesOut, LineWriter
+
+_READ_BYTES = 2**18
+"""Bytes that are read from a connection before others have their turn."""
+_MATCH_BYTES = 64
+"""Bytes of memory that an engine takes for a match while it matches; `keyed` takes 20."""
+_MATCHED_PART = 2
+"""A batch whose events match everything takes at most this part of `Limits.total_bytes`."""
+_RETRY_S = 1.0
+"""Seconds until another connection is accepted after the system had no room for one."""
+_LINGER_S = 0.02
+"""Seconds between two looks at bytes that the system still sends."""
+_SENDS_KNOWN = 4096
+"""Latest sends whose lines are known; their bytes are more than the system keeps."""
+_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the connections of a service may take.
+
+    connections    open at a time; others wait until one ends
+    idle_s         seconds after which a connection on which nothing moves is closed; 0: never
+    line_bytes     of a line; a longer one is a bad row
+    answer_bytes   of answers of a connection that it has not taken; those of one event may be more
+    total_bytes    of lines, events and answers that are kept for all connections
+    drain_s        seconds for taking answers after the end of the command, and before a connection is closed because all
+                   together keep too much
+    """
+
+    connections: int = 256
+    idle_s: float = 600.0
+    line_bytes: int = 2**24
+    answer_bytes: int = 2**20
+    total_bytes: int = 2**29
+    drain_s: float = 5.0
+
+
+class Stop(Protocol):
+    """The order to end: `given`, and a descriptor that can be read once it is."""
+
+    descriptor: int
+
+    @property
+    def given(self) -> bool:
+        """Is it given?"""
+        ...
+
+
+class _Waiting(NamedTuple):
+    """Events that are not matched yet, with their ids and rows where they are wanted; `n_bytes` of arrays."""
+
+    batch: EventBatch
+    ids: Strings | None
+    rows: Strings | None
+    n_bytes: int
+
+    @classmethod
+    def of(cls, scanned: ScannedEvents) -> _Waiting:
+        batch, texts = scanned.batch, [each for each in (scanned.ids, scanned.rows) if each is not None]
+        arrays = [batch.offsets, batch.attributes, batch.location, batch.rejected, batch.signatures]
+        arrays += [array for text in texts for array in (text.data, text.offsets)]
+        return cls(batch, scanned.ids, scanned.rows, sum(array.nbytes for array in arrays if array is not None))
+
+    def between(self, start: int, stop: int) -> tuple[EventBatch, Strings | None, Strings | None]:
+        ids, rows = (None if each is None else each.between(start, stop) for each in (self.ids, self.rows))
+        return self.batch[start:stop], ids, rows
+
+
+class _Connection:
+    """A connection: the line that has begun, events that are not matched yet, and answers that its peer has not taken.
+
+    at          events of the first of `waiting` that are matched already
+    at_once     events that are matched together: fewer if their answers do not fit
+    moved_at    when something came or was taken last
+    ended       does nothing more come?
+    lingers     is all written, and may the system still be sending it?
+    """
+
+    def __init__(self, socket_: socket.socket, name: str, lines: LineWriter, limits: Limits) -> None:
+        self.socket, self.name, self.cutter = socket_, name, LineCutter(name, limits.line_bytes)
+        self.waiting: deque[_Waiting] = deque()
+        self.untaken = bytearray()
+        self.answers = LinesOut(lines, self.untaken.extend)
+        self.at, self.at_once = 0, MATCHED_AT_ONCE
+        self.moved_at = time.monotonic()
+        self.ended = self.lingers = False
+        self._n_sent, self._sent = 0, deque[tuple[int, int]]()
+        socket_.setblocking(False)
+
+    @property
+    def held(self) -> int:
+        """Bytes that are kept for it."""
+        return self.cutter.held + len(self.untaken) + sum(each.n_bytes for each in self.waiting)
+
+    @property
+    def n_unanswered(self) -> int:
+        """Events that were read, and whose answers have not been taken."""
+        return self.untaken.count(b"\n") + sum(each.batch.n_events for each in self.waiting) - self.at
+
+    @property
+    def n_undelivered(self) -> int:
+        """Events whose answers the system may have taken, but not delivered to another host."""
+        try:
+            n_bytes = struct.unpack("i", fcntl.ioctl(self.socket, termios.TIOCOUTQ, bytes(4)))[0]
+        except OSError:
+            n_bytes = 0
+        while self._sent and self._sent[0][0] <= self._n_sent - n_bytes:
+            self._sent.popleft()
+        return sum(n_lines for _, n_lines in self._sent)
+
+    def send(self) -> None:
+        """Send what can be sent now of the answers.  Raises OSError."""
+        n = self.socket.send(self.untaken)
+        self._n_sent += n
+        self._sent.append((self._n_sent, self.untaken.count(b"\n", 0, n)))
+        del self.untaken[:n]
+        self.moved_at = time.monotonic()
+        if len(self._sent) > _SENDS_KNOWN:
+            self._sent.popleft()
+
+
+class Service:
+    """Answers the events of connections.
+
+    counts       those of the events that were read, so far
+    n_untaken    events of connections that ended, or were closed, before their answers were taken
+    n_cut_off    events whose answers were not taken before the command ended
+    """
+
+    def __init__(
+        self,
+        prepared: Prepared[LineScanner],
+        options: MatchOptions,
+        lines: LineWriter,
+        log: RejectLog,
+        limits: Limits,
+        say: Callable[[str], object],
+    ) -> None:
+        self._prepared, self._options, self._lines, self._log = prepared, options, lines, log
+        self._limits, self._say, self._said = limits, say, set[str]()
+        n_ids = prepared.stream.n_filters if options.filters else prepared.stream.n_interfaces
+        room = limits.total_bytes // _MATCHED_PART // (_MATCH_BYTES * max(n_ids, 1))
+        self._most_events = min(max(room, 1), MATCHED_AT_ONCE)
+        self._open: set[_Connection] = set()
+        self._accepts_from = 0.0
+        self._full_since: float | None = None
+        self._n_accepted = 0
+        self._stopped_at: float | None = None
+        self.counts = Counts(0, 0, 0, 0)
+        self.n_untaken = self.n_cut_off = 0
+
+    def serve(self, listener: socket.socket, stop: Stop) -> None:
+        """Until `stop`, and until the answers of events that were read are taken, at most `Limits.drain_s`."""
+        self._name = address_of(listener)
+        listener.setblocking(False)
+        with selectors.DefaultSelector() as selector:
+            self._selector = selector
+            selector.register(stop.descriptor, selectors.EVENT_READ)
+            try:
+                while self._stopped_at is None or self._open:
+                    self._watch(listener, selectors.EVENT_READ if self._accepts() else 0)
+                    for key, _ in selector.select(self._wait_s()):
+                        if key.fileobj is listener:
+                            self._accept(listener)
+                        elif isinstance(key.data, _Connection):
+                            self._step(key.data)
+                    if stop.given and self._stopped_at is None:
+                        self._stopped_at = time.monotonic()
+                        selector.unregister(stop.descriptor)
+                    self._close_late()
+                    self._relieve()
+                    for each in list(self._open):
+                        self._settle(each)
+            finally:
+                for each in self._open:
+                    each.socket.close()
+
+    @property
+    def _is_full(self) -> bool:
+        return self._full_since is not None
+
+    def _accepts(self) -> bool:
+        if self._stopped_at is not None or time.monotonic() < self._accepts_from:
+            return False
+        if len(self._open) >= self._limits.connections:
+            self._say_once(
+                "connections", f"{len(self._open)} connections are open; others wait until one ends (--connections)"
+            )
+            return False
+        return True
+
+    def _wait_s(self) -> float | None:
+        """Seconds until something has to be done that no descriptor tells; None: there is nothing."""
+        limits, now = self._limits, time.monotonic()
+        moments = [] if self._accepts_from <= now else [self._accepts_from]
+        if self._full_since is not None:
+            moments.append(self._full_since + limits.drain_s)
+        if self._stopped_at is not None:
+            moments.append(self._stopped_at + limits.drain_s)
+        if limits.idle_s and self._open:
+            moments.append(min(each.moved_at for each in self._open) + limits.idle_s)
+        if any(each.lingers for each in self._open):
+            moments.append(now + _LINGER_S)
+        return max(0.0, min(moments) - now) if moments else None
+
+    def _accept(self, listener: socket.socket) -> None:
+        try:
+            accepted = listener.accept()[0]
+        except OSError as error:
+            if error.errno in _NO_ROOM:  # else the peer has gone
+                self._accepts_from = time.monotonic() + _RETRY_S
+                most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+                self._say_once(
+                    "descriptors",
+                    f"no connection can be accepted: {error.strerror} (ulimit -n is {most}); others wait until one ends",
+                )
+            return
+        self._n_accepted += 1
+        self._open.add(_Connection(accepted, f"{self._name}#{self._n_accepted}", self._lines, self._limits))
+
+    def _step(self, connection: _Connection) -> None:
+        """Read, match and write what can be now."""
+        try:
+            if connection.lingers:
+                connection.ended = not connection.socket.recv(_READ_BYTES)  # bytes that come too late
+                return
+            if not connection.untaken and not connection.waiting and not connection.ended and not self._is_full:
+                self._read(connection)
+            if connection.waiting and len(connection.untaken) < self._limits.answer_bytes and self._may_match():
+                self._answer(connection)
+            if connection.untaken:
+                connection.send()
+        except BlockingIOError:
+            pass
+        except OSError:  # reset by the peer, which takes no answers
+            self._close(connection)
+        except MemoryError:
+            self._close(connection, "memory", "there is not enough memory for its events or their answers")
+
+    def _read(self, connection: _Connection) -> None:
+        more = connection.socket.recv(min(_READ_BYTES, self._limits.line_bytes))
+        connection.moved_at = time.monotonic()
+        connection.ended = not more
+        for block in connection.cutter.add(more) if more else connection.cutter.end():
+            self._scan(block, connection)
+
+    def _scan(self, block: LineBlock, connection: _Connection) -> None:
+        scanned = self._prepared.reader.scan(block, self._log)
+        events, matches, flagged, on_gpu = self.counts
+        n_events = scanned.batch.n_events
+        self.counts = Counts(events + n_events, matches, flagged + scanned.n_flagged, on_gpu + scanned.n_on_gpu)
+        if n_events:
+            connection.waiting.append(_Waiting.of(scanned))
+
+    def _may_match(self) -> bool:
+        """While too much is kept, answers are made only if none wait to be taken."""
+        return not self._is_full or not any(each.untaken for each in self._open)
+
+    def _answer(self, connection: _Connection) -> None:
+        """Match the next events of those that wait; what does not fit is matched again."""
+        first, limits = connection.waiting[0], self._limits
+        n = min(first.batch.n_events - connection.at, connection.at_once, self._most_events)
+        batch, ids, rows = first.between(connection.at, connection.at + n)
+        found = self._prepared.engine.match(batch, filters=self._options.filters)
+        fitting = self._lines.fitting(found, ids, rows, limits.answer_bytes)
+        ids, rows = (None if each is None else each.between(0, fitting) for each in (ids, rows))
+        connection.answers.append(found[:fitting], ids, rows)
+        connection.at_once = fitting if fitting < n else min(2 * connection.at_once, MATCHED_AT_ONCE)
+        connection.at += fitting
+        if connection.at == first.batch.n_events:
+            connection.waiting.popleft()
+            connection.at = 0
+        self.counts = self.counts._replace(matches=self.counts.matches + found[:fitting].n_matches)
+
+    def _close_late(self) -> None:
+        """Close connections whose time is over."""
+        limits, now = self._limits, time.monotonic()
+        for each in list(self._open):
+            if self._stopped_at is not None and now - self._stopped_at >= limits.drain_s:
+                self.n_cut_off += each.n_unanswered + each.n_undelivered * (each.socket.family != socket.AF_UNIX)
+                each.untaken.clear()
+                each.waiting.clear()
+                each.at = 0
+                self._close(each)
+            elif limits.idle_s and now - each.moved_at >= limits.idle_s and not each.lingers:
+                self._close(each, "idle", f"nothing has moved on it for {limits.idle_s:g} s (--idle)")
+
+    def _relieve(self) -> None:
+        """Note how long too much has been kept, and close those that keep most when that is too long."""
+        limits, held = self._limits, sum(each.held for each in self._open)
+        if held <= limits.total_bytes:
+            self._full_since = None
+        elif self._full_since is None:
+            self._full_since = time.monotonic()
+        elif time.monotonic() - self._full_since >= limits.drain_s:
+            for each in sorted(self._open, key=lambda each: each.held, reverse=True):
+                if held <= limits.total_bytes // 2:
+                    break
+                held -= each.held
+                text = f"it keeps {byte_size(each.held)}, and all connections too much (--memory)"
+                self._close(each, "memory", text)
+            self._full_since = None
+
+    def _settle(self, connection: _Connection) -> None:
+        """Close a connection that is done with, or choose what to wait for."""
+        is_done = connection.ended or self._stopped_at is not None
+        if connection.untaken or (connection.waiting and self._may_match()):
+            self._watch(connection.socket, selectors.EVENT_WRITE, connection)
+        elif connection.waiting:
+            self._watch(connection.socket, 0)
+        elif not is_done:
+            self._watch(connection.socket, 0 if self._is_full else selectors.EVENT_READ, connection)
+        elif self._lingers(connection):
+            self._watch(connection.socket, selectors.EVENT_READ, connection)
+        else:
+            self._close(connection)
+
+    @staticmethod
+    def _lingers(connection: _Connection) -> bool:
+        """Does the system still send bytes?  To close a connection with bytes that were not read would drop those."""
+        if connection.ended or connection.socket.family == socket.AF_UNIX:
+            return False
+        if not connection.lingers:
+            with suppress(OSError):
+                connection.socket.shutdown(socket.SHUT_WR)
+        connection.lingers = connection.n_undelivered > 0
+        return connection.lingers
+
+    def _close(self, connection: _Connection, kind: str = "", reason: str = "") -> None:
+        """Close a connection; `reason` is said the first time that there is one of its kind."""
+        n_lost = connection.n_unanswered
+        self.n_untaken += n_lost
+        self._watch(connection.socket, 0)
+        self._open.discard(connection)
+        connection.socket.close()
+        if kind:
+            lost = f"; {plural(n_lost, 'event')} without answer" if n_lost else ""
+            self._say_once(kind, f"{connection.name} is closed: {reason}{lost}")
+
+    def _say_once(self, kind: str, text: str) -> None:
+        if kind not in self._said:
+            self._said.add(kind)
+            self._say(text)
+
+    def _watch(self, socket_: socket.socket, events: int, connection: _Connection | None = None) -> None:
+        """Wait for these events on a socket; 0: for none."""
+        key = self._selector.get_map().get(socket_)
+        if not events:
+            if key is not None:
+                self._selector.unregister(socket_)
+        elif key is None:
+            self._selector.register(socket_, events, connection)
+        else:
+            self._selector.modify(socket_, events, connection)

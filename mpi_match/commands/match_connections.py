@@ -34,6 +34,8 @@ from mpi_match.matches.json_lines import LinesOut, LineWriter
 
 _READ_BYTES = 2**18
 """Bytes that are read from a connection before others have their turn."""
+_WRITE_BYTES = 2**16
+"""Bytes of answers that are worth writing before more events are matched."""
 _MATCH_BYTES = 64
 """Bytes of memory that an engine takes for a match while it matches; `keyed` takes 20."""
 _MATCHED_PART = 2
@@ -259,7 +261,8 @@ class Service:
                 return
             if not connection.untaken and not connection.waiting and not connection.ended and not self._is_full:
                 self._read(connection)
-            if connection.waiting and len(connection.untaken) < self._limits.answer_bytes and self._may_match():
+            most = min(self._limits.answer_bytes, _WRITE_BYTES)
+            while connection.waiting and len(connection.untaken) < most and self._may_match():
                 self._answer(connection)
             if connection.untaken:
                 connection.send()

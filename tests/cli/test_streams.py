@@ -170,6 +170,7 @@ def test_a_connection_that_takes_no_answers_waits_alone(subscriptions: Path) -> 
         slow.socket.settimeout(TIMEOUT_S)
         n = min(taken // len(event(31) + "\n"), 20_000)
         assert slow.answers(n) == answers(0, [31 + k % 10 for k in range(n)])
+        slow.close()
         assert ended(process)[0] == 0
 
 

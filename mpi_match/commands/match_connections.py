@@ -44,6 +44,8 @@ _RETRY_S = 1.0
 """Seconds until another connection is accepted after the system had no room for one."""
 _LINGER_S = 0.02
 """Seconds between two looks at bytes that the system still sends."""
+_UNREAD_READS = 64
+"""Reads of bytes that come too late, at most: more may always come."""
 _SENDS_KNOWN = 4096
 """Latest sends whose lines are known; their bytes are more than the system keeps."""
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -143,6 +145,14 @@ class _Connection:
             self._sent.popleft()
         return sum(n_lines for _, n_lines in self._sent)
 
+    def close(self) -> None:
+        """Close it.  To close it with bytes that were not read would be a reset, which can take sent answers with it."""
+        with suppress(OSError):
+            for _ in range(_UNREAD_READS):
+                if not self.socket.recv(_READ_BYTES):
+                    break
+        self.socket.close()
+
     def send(self) -> None:
         """Send what can be sent now of the answers.  Raises OSError."""
         n = self.socket.send(self.untaken)
@@ -208,7 +218,7 @@ class Service:
                         self._settle(each)
             finally:
                 for each in self._open:
-                    each.socket.close()
+                    each.close()
 
     @property
     def _is_full(self) -> bool:
@@ -368,7 +378,7 @@ class Service:
         self.n_untaken += n_lost
         self._watch(connection.socket, 0)
         self._open.discard(connection)
-        connection.socket.close()
+        connection.close()
         if kind:
             lost = f"; {plural(n_lost, 'event')} without answer" if n_lost else ""
             self._say_once(kind, f"{connection.name} is closed: {reason}{lost}")

@@ -180,10 +180,9 @@ def test_a_task_of_a_job_array_is_queued_again_alone(
 
 
 def test_the_batch_script_asks_for_nothing_that_a_cluster_without_gpus_lacks(
-    shell: dict[str, str], inputs: Inputs, repository: Path, tmp_path: Path
+    shell: dict[str, str], inputs: Inputs, repository: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    directory = tmp_path / "slurm"
-    directory.mkdir()
+    directory = tmp_path_factory.mktemp("slurm")  # short: Slurm's sockets are there
     with SlurmCluster(3, directory, shell, n_gpus=0) as cluster:
         job = wait_for_end(cluster, submit(cluster, repository, inputs, tmp_path / "matches.h5"))
     log = (tmp_path / "log").read_text()
@@ -241,12 +240,11 @@ def test_a_job_that_is_queued_again_goes_on_from_its_journal(
 
 @pytest.mark.lasting
 def test_a_job_that_loses_a_node_goes_on_from_its_journal_on_the_others(
-    shell: dict[str, str], inputs: Inputs, repository: Path, tmp_path: Path
+    shell: dict[str, str], inputs: Inputs, repository: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """A node fails silently; Slurm detects it, cancels the job on the other nodes and queues it again."""
     output = tmp_path / "matches.h5"
-    directory = tmp_path / "slurm"
-    directory.mkdir()
+    directory = tmp_path_factory.mktemp("slurm")  # short: Slurm's sockets are there
     with SlurmCluster(3, directory, shell) as cluster:
         options = ("--ntasks=4", "--ntasks-per-node=2", "--gpus-per-node=2")
         job = submit(cluster, repository, inputs, output, *options, PYTHONPATH=f"{SLOWLY}:{repository}")

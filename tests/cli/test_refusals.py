@@ -74,7 +74,7 @@ MATCH = ["match", "subs.jsonl", "events.jsonl", "--engine", "reference", "-o"]
         (["inspect", ""], 2, "the name is empty"),
         (["inspect", "half.h5"], 3, "half.h5: is not a readable HDF5 file: truncated file"),
         (["inspect", "directory"], 3, "directory: is not a readable HDF5 file: Is a directory"),
-        (["generate", "ccm", "-o", "subs.jsonl"], 3, "subs.jsonl: is not a directory"),
+        (["generate", "ccm", "-o", "subs.jsonl"], 3, "subs.jsonl: not a directory"),
         (["generate", "ccm", "-o", "w", "--filters", "4294967296"], 2, "4294967296 is not in the range"),
         (["bench", "ccm", "-o", "no/r.jsonl"], 3, "no/r.jsonl: the directory no does not exist"),
         (["bench", "ccm", "--plot", "figure.xyz"], 2, "'figure.xyz' does not end in .png, .svg or .pdf"),

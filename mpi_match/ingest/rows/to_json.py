@@ -131,7 +131,8 @@ def _values(values: list[Any], is_string: Array, string: Array, is_boolean: Arra
     small = np.abs(number) <= MAX_EXACT_INTEGER
     whole = np.flatnonzero(small & (np.where(small, number, 0) % 1 == 0) & ~is_string & ~is_boolean)
     for at, value in zip(whole.tolist(), number[whole].astype(np.int64).tolist(), strict=True):
-        values[at] = value
+        if type(values[at]) is float:  # an integer has no equal double; 2^53 + 1 would become 2^53
+            values[at] = value
     at_string = np.flatnonzero(is_string)
     texts = {i: strings[i].decode() for i in np.unique(string[at_string]).tolist()}
     for at, index in zip(at_string.tolist(), string[at_string].tolist(), strict=True):

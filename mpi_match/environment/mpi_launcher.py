@@ -85,7 +85,8 @@ def version() -> str:
 def cure_of(launcher: str) -> str:
     """What to do about a launcher that fails to start."""
     directory, path = str(Path(launcher).parent), os.environ.get("PATH", "").split(os.pathsep)
-    if os.sep in launcher and directory not in path:  # Intel MPI's mpirun is a script that looks for its own launcher there
+    # Intel MPI's mpirun is a script that looks in PATH for its own launcher.
+    if os.sep in launcher and Path(launcher).exists() and directory not in path:
         return (
             f"Intel MPI needs its directory in PATH (export PATH={directory}:$PATH); or set MPIRUN to a launcher that works"
         )

@@ -135,7 +135,7 @@ def test_feed_file_needs_the_same_file_on_every_host(there: str, words: str, inp
 @pytest.mark.parametrize(
     ("variables", "cure"),
     [
-        ({"OMPI_COMM_WORLD_SIZE": "3", "OMPI_COMM_WORLD_RANK": "0"}, "the one beside this Python"),
+        ({"OMPI_COMM_WORLD_SIZE": "3", "OMPI_COMM_WORLD_RANK": "0"}, "start the run with the mpirun of Open MPI"),
         ({"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "3", "SLURM_PROCID": "0"}, "srun --mpi=pmix"),
         ({"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "3", "SLURM_PROCID": "1"}, None),
     ],

@@ -246,8 +246,8 @@ def test_without_a_launcher_scaling_is_refused_in_one_line(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["--scaling", "1,x"], "'1,x' is no list of numbers of workers"),
-        (["--scaling", "0,1"], "'0,1' is no list of numbers of workers"),
+        (["--scaling", "1,x"], "'1,x' is not a list of numbers such as 1,2,4,8"),
+        (["--scaling", "0,1"], "'0,1' is not a list of numbers such as 1,2,4,8"),
         (["--scaling", "1", "--device", "0"], "--device cannot be used with --scaling"),
         (["--credits", "2"], "--credits cannot be used without --scaling"),
     ],

@@ -239,6 +239,8 @@ for _ in range(6):
     said.add(os.read(reader, 1000).decode())
     os.close(reader)
 is_over.set()
+for each in threads:
+    each.join(60)  # compiled code of a daemon thread may end the process with an abort
 print(f"{hangs} hang;", *sorted(said), sep="\\n")
 """
 

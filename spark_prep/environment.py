@@ -79,9 +79,7 @@ def heap_mib() -> int:
 
 def suspects() -> str:
     """The variables and files that may be why Java or Spark does not start, and what to do, as the end of a line; or ""."""
-    given = [
-        f"{name}={os.environ[name]}" for name in ("SPARK_HOME", "JAVA_HOME", "SPARK_DRIVER_MEMORY") if name in os.environ
-    ]
+    given = [f"{name}={os.environ[name]}" for name in _SHOWN if name in os.environ]
     given += [name for name in _OF_JAVA if name in os.environ]
     if (file := defaults_file()) is not None:
         given.append(f"{file}{' (SPARK_CONF_DIR)' if 'SPARK_CONF_DIR' in os.environ else ''}")

@@ -242,7 +242,7 @@ def _say_matched(summary: cluster.Summary, output: Path | None, as_json: bool) -
 
 
 def _answers_sent(summary: Any) -> str:
-    """How many answers the connections have taken."""
+    """The numbers of answers that the connections took and did not take, as text."""
     lost = summary.untaken + summary.cut_off
     if not lost:
         return "answers sent"

@@ -49,7 +49,7 @@ def read_exit_report(path: Path) -> ExitReport | None:
 
 
 def _is_of_full_disk(error: BaseException | None) -> bool:
-    """Does `error`, or an error that led to it, say that a disk is full?"""
+    """Tells if `error`, or an error that led to it, is about a full disk."""
     while error is not None:
         if isinstance(error, MpiMatchError) and error.disk_full:
             return True

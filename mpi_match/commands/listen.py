@@ -15,7 +15,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def is_address(name: str) -> bool:
-    """Is it the address of a socket?"""
+    """Tells the address of a socket from the name of a file."""
     return name.startswith((TCP, UNIX))
 
 

@@ -53,7 +53,7 @@ _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 @dataclass(frozen=True)
 class Limits:
-    """What the connections of a service may take.
+    """The limits of a service for its connections.
 
     connections    open at a time; others wait until one ends
     idle_s         seconds after which a connection on which nothing moves is closed; 0: never
@@ -79,7 +79,7 @@ class Stop(Protocol):
 
     @property
     def given(self) -> bool:
-        """Is it given?"""
+        """Tells if the command has to end."""
         ...
 
 
@@ -109,8 +109,8 @@ class _Connection:
     at          events of the first of `waiting` that are matched already
     at_once     events that are matched together: fewer if their answers do not fit
     moved_at    when something came or was taken last
-    ended       does nothing more come?
-    lingers     is all written, and may the system still be sending it?
+    ended       nothing more comes
+    lingers     all is written, and the system may still be sending it
     """
 
     def __init__(self, socket_: socket.socket, name: str, lines: LineWriter, limits: Limits) -> None:
@@ -363,7 +363,7 @@ class Service:
 
     @staticmethod
     def _lingers(connection: _Connection) -> bool:
-        """Does the system still send bytes?  To close a connection with bytes that were not read would drop those."""
+        """Tells if the system still sends bytes.  Closing a connection with unread bytes would drop those."""
         if connection.ended or connection.socket.family == socket.AF_UNIX:
             return False
         if not connection.lingers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import select
 import signal
@@ -16,6 +17,8 @@ import pytest
 from command_line import mpi_match, only_line
 from mpirun import TIMEOUT_S
 from streams import Peer, accepted_bytes, ended, matching
+
+from mpi_match.commands.match_connections import Limits
 
 N_INTERFACES = 1000
 INTERFACES = sorted(f"interface-number-{i}" for i in range(N_INTERFACES))
@@ -251,6 +254,14 @@ def test_a_socket_whose_server_is_busy_is_not_waited_for(one: Path, tmp_path: Pa
             for each in waiting:
                 each.close()
     assert path.exists()
+
+
+def test_the_help_has_the_limits_of_the_service() -> None:
+    text = mpi_match("match", "--help").stdout
+    shown = re.findall(r"\[default:\s+(\S+)\]", text[text.index("--connections") :])
+    limits = Limits()
+    sizes = (f"{each >> 20}M" for each in (limits.line_bytes, limits.answer_bytes, limits.total_bytes))
+    assert shown[:6] == [str(limits.connections), f"{limits.idle_s:g}", *sizes, f"{limits.drain_s:g}"]
 
 
 def test_refusals_of_limits(one: Path, tmp_path: Path) -> None:

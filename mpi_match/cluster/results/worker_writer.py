@@ -86,7 +86,7 @@ class MatchedParts(ABC):
 
 
 class WorkerWriter(MatchedParts):
-    """Has threads that write, each to the first free part."""
+    """Writes with several threads, each to the first free part."""
 
     def __init__(self, matcher: Matcher, parts: Sequence[PartWriter], ranges: BatchRanges) -> None:
         super().__init__(matcher, parts, ranges)

@@ -83,7 +83,7 @@ def singleton_refusal(launch: LaunchedBy, library: Library, environment: Mapping
 
 
 def _wrong_launcher(library: Library, by_srun: bool, what: str) -> str:
-    """What is wrong and its cure: the PMI that srun must speak, or the launcher that is the library's."""
+    """The fault and its cure: the PMI that srun must speak, or the launcher that belongs to the library."""
     if by_srun:
         pmi = "pmix" if library.name == "Open MPI" else "pmi2"
         return f"mpi4py has loaded {library.name}: use srun --mpi={pmi}, or mpirun inside the allocation"
@@ -96,7 +96,7 @@ def _wrong_launcher(library: Library, by_srun: bool, what: str) -> str:
 
 
 def _by_srun(launch: LaunchedBy, environment: Mapping[str, str]) -> bool:
-    """Is srun the launcher?  With PMI-2 it sets the variables of mpiexec, which itself uses srun to reach other hosts."""
+    """Tells srun from other launchers.  With PMI-2 it sets the variables of mpiexec, which uses srun to reach hosts."""
     numbers = tuple(_number(environment.get(name)) for name in ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID"))
     return launch.by != "mpirun" and _is_step(environment) and numbers == (launch.size, launch.rank)
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.arrays.exact import values_of
+from mpi_match.arrays.exact import nearest_doubles, residues, values_of
 from mpi_match.events.events import Events
 from mpi_match.events.lists import exact_numbers
 from mpi_match.ingest.rows.judge import EventForm
@@ -38,7 +38,7 @@ def subscription_rows(subscriptions: Subscriptions) -> Iterator[dict[str, Any]]:
         False  # a bound is no text: its last byte may not even be UTF-8
     )
     values = _values(
-        values_of(subscriptions.number),
+        subscriptions.number,
         is_text,
         subscriptions.string,
         np.repeat(type_ == Type.BOOLEAN, counts),
@@ -98,16 +98,14 @@ def event_rows(events: Events, form: EventForm | None = None) -> Iterator[dict[s
     names = [item.decode() for item in events.names]
     strings = list(events.strings)
     values = _values(
-        values_of(exact_numbers(events.type, events.number, events.string)),
+        exact_numbers(events.type, events.number, events.string),
         events.type == Type.STRING,
         events.string,
         events.type == Type.BOOLEAN,
         strings,
     )
     if (lists := events.lists) is not None:
-        elements = _values(
-            values_of(lists.numbers), lists.type == Type.STRING, lists.string, lists.type == Type.BOOLEAN, strings
-        )
+        elements = _values(lists.numbers, lists.type == Type.STRING, lists.string, lists.type == Type.BOOLEAN, strings)
         for k in np.flatnonzero(events.type == Type.LIST).tolist():
             at = int(events.string[k])
             values[k] = elements[int(lists.offsets[at]) : int(lists.offsets[at + 1])]
@@ -125,14 +123,17 @@ def event_rows(events: Events, form: EventForm | None = None) -> Iterator[dict[s
         yield row
 
 
-def _values(values: list[Any], is_string: Array, string: Array, is_boolean: Array, strings: list[bytes]) -> list[Any]:
-    """Python values of a column with these numbers: strings, booleans, and numbers, as integers where they are whole."""
-    number = np.array(values, np.float64)
-    small = np.abs(number) <= MAX_EXACT_INTEGER
+def _values(numbers: Array, is_string: Array, string: Array, is_boolean: Array, strings: list[bytes]) -> list[Any]:
+    """Python values of a column with these numbers: strings, booleans, and numbers, as integers where they are whole.
+
+    `numbers` is exact (`arrays.exact`).
+    """
+    values: list[Any] = values_of(numbers)
+    number = nearest_doubles(numbers)
+    small = (np.abs(number) <= MAX_EXACT_INTEGER) & (residues(numbers) == 0)  # 2^53 + 1 is nearest to 2^53
     whole = np.flatnonzero(small & (np.where(small, number, 0) % 1 == 0) & ~is_string & ~is_boolean)
     for at, value in zip(whole.tolist(), number[whole].astype(np.int64).tolist(), strict=True):
-        if type(values[at]) is float:  # an integer has no equal double; 2^53 + 1 would become 2^53
-            values[at] = value
+        values[at] = value
     at_string = np.flatnonzero(is_string)
     texts = {i: strings[i].decode() for i in np.unique(string[at_string]).tolist()}
     for at, index in zip(at_string.tolist(), string[at_string].tolist(), strict=True):

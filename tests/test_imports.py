@@ -40,6 +40,7 @@ LAYERS = (
     "model",
     "errors",
     "exit_codes humanize operators",
+    "texts",
 )
 """Top to bottom: a package imports from those below it, and those of its own line do not import each other."""
 

@@ -1,0 +1,39 @@
+"""Unicode simple case folding: one character for each character, so that texts which differ in case alone become equal."""
+
+from __future__ import annotations
+
+from functools import cache
+
+_LAST_CASED = 0x1FFFF
+"""No character beyond this code point has a case."""
+
+
+def fold(text: str) -> str:
+    """The text after Unicode simple case folding (statuses C and S of CaseFolding.txt, as of Unicode 14).
+
+    `fold` of the result is the result.  The UTF-8 bytes may become more, or fewer.
+    """
+    return text.lower() if text.isascii() else text.translate(folds())
+
+
+@cache
+def folds() -> dict[int, int]:
+    """The code points that folding changes, about 1,400, each with the one that it becomes."""
+    return {code: other for code in range(_LAST_CASED + 1) if (other := _folded(chr(code))) != code}
+
+
+@cache
+def variants() -> dict[int, tuple[int, ...]]:
+    """The code points that are not alone in folding to theirs, about 2,800, each with all that fold to the same."""
+    groups: dict[int, list[int]] = {}
+    for code, folded in folds().items():
+        groups.setdefault(folded, [folded]).append(code)
+    return {code: tuple(sorted(group)) for group in groups.values() for code in group}
+
+
+def _folded(character: str) -> int:
+    """The code point that a character folds to."""
+    for other in (character.casefold(), character.lower()):
+        if len(other) == 1:
+            return ord(other)
+    return ord(character)

@@ -1,0 +1,158 @@
+"""Regular expressions in compiled code: the answers of `texts.regexp.matches`.
+
+The sets of an automaton are words of 64 bits, and all automata are in one array.  Bytes that no set of an automaton tells
+apart share a class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array
+from mpi_match.compute.bits import popcount
+from mpi_match.compute.compile_cache import nested
+from mpi_match.compute.memory import load_i64, load_u8, load_u64, store_u64
+from mpi_match.texts.regexp import MAX_POSITIONS, Automaton
+from mpi_match.texts.regexp_syntax import N_BYTE_KINDS, NEWLINE, NO_BYTE, OTHER, WORD
+
+MAX_REGEXP_WORDS = MAX_POSITIONS // 64
+REGEXP_STATE_WORDS = 2 * MAX_REGEXP_WORDS
+"""Words u64 of the largest state that `regexp_matches` needs."""
+_WORDS, _BY_KIND, _EMPTY, _FIRST, _LAST, _ENTERED, _FOLLOW, _HEADER = range(8)
+"""Items of the header: words of a set; 1 if kinds of bytes matter; `Automaton.empty`; places of the sets behind it."""
+_CLASS_WORDS = 256 // 8
+_0, _1 = np.uint64(0), np.uint64(1)
+
+
+def regexp_table(automata: Sequence[Automaton]) -> tuple[Array, Array]:
+    """All automata in one array, u64, and i64[n]: the place of each in it."""
+    parts = [_words_of(automaton) for automaton in automata]
+    ends = np.cumsum([0, *map(len, parts)])
+    return np.concatenate([*parts, np.zeros(1, np.uint64)]), ends[:-1].astype(np.int64)
+
+
+def _words_of(automaton: Automaton) -> Array:
+    n_words = max(1, -(-len(automaton.follow) // 64))
+    classes: dict[int, int] = {}
+    class_of_byte = bytes([classes.setdefault(entered, len(classes)) for entered in automaton.entered])
+    sets = (*automaton.first, *automaton.last, *classes, *automaton.follow)
+    first = _HEADER + _CLASS_WORDS
+    last = first + N_BYTE_KINDS * n_words
+    entered = last + N_BYTE_KINDS * n_words
+    follow = entered + len(classes) * n_words
+    by_kind = len({*automaton.first[1:]}) > 1 or len({*automaton.last[1:]}) > 1 or automaton.empty != 0
+    header = np.array([n_words, by_kind, automaton.empty, first, last, entered, follow], np.uint64)
+    packed = b"".join([class_of_byte, *(each.to_bytes(8 * n_words, "little") for each in sets)])
+    return np.concatenate([header, np.frombuffer(packed, np.uint64)])
+
+
+@nested
+def _kind(byte: int) -> int:
+    """The kind of a byte, as of `texts.regexp_syntax`."""
+    lower = byte | 32
+    if 97 <= lower <= 122 or 48 <= byte <= 57 or byte == 95:
+        return WORD
+    return NEWLINE if byte == 10 else OTHER
+
+
+@nested
+def _lowest(bits: np.uint64) -> int:
+    """The place of the lowest bit that is set."""
+    return int(popcount((bits & (~bits + _1)) - _1))
+
+
+@nested
+def _is_empty_match(empty: int, before: int, behind: int) -> bool:
+    return empty >> (N_BYTE_KINDS * before + behind) & 1 != 0
+
+
+@nested
+def _small_matches(data: int, start: int, stop: int, automaton: int) -> bool:
+    """`regexp_matches` where a set is one word."""
+    by_kind, empty = load_i64(automaton, _BY_KIND), load_i64(automaton, _EMPTY)
+    first, last = automaton + 8 * load_i64(automaton, _FIRST), automaton + 8 * load_i64(automaton, _LAST)
+    entered, follow = automaton + 8 * load_i64(automaton, _ENTERED), automaton + 8 * load_i64(automaton, _FOLLOW)
+    classes = automaton + 8 * _HEADER
+    active, before = _0, NO_BYTE
+    for at in range(start, stop):
+        byte = load_u8(data, at)
+        kind = _kind(byte) if by_kind else OTHER
+        if active & load_u64(last, kind):
+            return True
+        if empty and byte & 0xC0 != 0x80 and _is_empty_match(empty, before, kind):
+            return True
+        found = load_u64(first, before)
+        while active:
+            found |= load_u64(follow, _lowest(active))
+            active &= active - _1
+        active = found & load_u64(entered, load_u8(classes, byte))
+        before = kind
+    return bool(active & load_u64(last, NO_BYTE)) or _is_empty_match(empty, before, NO_BYTE)
+
+
+@nested
+def _meet(one: int, other: int, n_words: int) -> bool:
+    """True if two sets have a common position."""
+    common = _0
+    for i in range(n_words):
+        common |= load_u64(one, i) & load_u64(other, i)
+    return bool(common != _0)
+
+
+@nested
+def _step(active: int, found: int, follow: int, entered: int, n_words: int) -> None:
+    """Replace the positions `active` by those that follow them or are `found`, and that a byte enters."""
+    for word in range(n_words):
+        bits = load_u64(active, word)
+        while bits:
+            row = follow + 8 * n_words * (64 * word + _lowest(bits))
+            bits &= bits - _1
+            for i in range(n_words):
+                store_u64(found, i, load_u64(found, i) | load_u64(row, i))
+    for i in range(n_words):
+        store_u64(active, i, load_u64(found, i) & load_u64(entered, i))
+
+
+@nested
+def _large_matches(data: int, start: int, stop: int, automaton: int, state: int) -> bool:
+    """`regexp_matches` where a set has any number of words."""
+    n_words = load_i64(automaton, _WORDS)
+    by_kind, empty = load_i64(automaton, _BY_KIND), load_i64(automaton, _EMPTY)
+    first, last = automaton + 8 * load_i64(automaton, _FIRST), automaton + 8 * load_i64(automaton, _LAST)
+    entered, follow = automaton + 8 * load_i64(automaton, _ENTERED), automaton + 8 * load_i64(automaton, _FOLLOW)
+    size, classes, found = 8 * n_words, automaton + 8 * _HEADER, state + 8 * n_words
+    for i in range(n_words):
+        store_u64(state, i, _0)
+    before = NO_BYTE
+    for at in range(start, stop):
+        byte = load_u8(data, at)
+        kind = _kind(byte) if by_kind else OTHER
+        if _meet(state, last + size * kind, n_words):
+            return True
+        if empty and byte & 0xC0 != 0x80 and _is_empty_match(empty, before, kind):
+            return True
+        for i in range(n_words):
+            store_u64(found, i, load_u64(first + size * before, i))
+        _step(state, found, follow, entered + size * load_u8(classes, byte), n_words)
+        before = kind
+    return _meet(state, last + size * NO_BYTE, n_words) or _is_empty_match(empty, before, NO_BYTE)
+
+
+@nested
+def regexp_words(automaton: int) -> int:
+    """Words u64 of the state that `regexp_matches` needs for an automaton: none if a set is one word."""
+    n_words = load_i64(automaton, _WORDS)
+    return 2 * n_words if n_words > 1 else 0
+
+
+@nested
+def regexp_matches(data: int, start: int, stop: int, automaton: int, state: int) -> bool:
+    """True if an automaton, the address of its place in `regexp_table`, matches somewhere in data[start:stop], valid UTF-8.
+
+    `state` is u64[`regexp_words`], which is overwritten; at most REGEXP_STATE_WORDS.
+    """
+    if load_i64(automaton, _WORDS) == 1:
+        return _small_matches(data, start, stop, automaton)
+    return _large_matches(data, start, stop, automaton, state)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from text_kernel import texts_kernel
 
 from mpi_match.engines.ccm.kernel import ccm_kernel
 from mpi_match.engines.clcb import kernels as clcb_kernel
@@ -179,6 +180,12 @@ LINE_KERNELS = (
 def test_kernels_of_the_scanner_compile_into_one_function_and_their_doubles_are_not_fused(kernel: cuda.Kernel) -> None:
     ptx = compiled(kernel)
     assert "fma.rn.f64" not in ptx
+    assert "f32" not in ptx
+    assert "call" not in ptx
+
+
+def test_what_is_read_of_texts_compiles_into_one_function() -> None:
+    ptx = compiled(texts_kernel)
     assert "f32" not in ptx
     assert "call" not in ptx
 

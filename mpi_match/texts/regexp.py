@@ -91,6 +91,11 @@ def bits(number: int) -> Iterator[int]:
         number ^= low
 
 
+@lru_cache(_CACHED)
+def _places(number: int) -> tuple[int, ...]:
+    return tuple(bits(number))
+
+
 def matches(value: bytes, pattern: bytes) -> bool:
     """True if the pattern matches somewhere in a text; both are UTF-8.  Raises RegexpError as `compiled` does."""
     automaton, known = _remembered(pattern)
@@ -127,6 +132,8 @@ class _Compiler:
     def __init__(self, program: Program) -> None:
         self.program, self.column = program, 1
         self.by_kind = any(isinstance(step, Assertion) and step not in (AT_BEGIN, AT_END) for step in program.steps)
+        self.present = (NEWLINE, WORD, OTHER) if self.by_kind else (OTHER,)
+        """The kinds that positions have."""
         self.sets: list[int] = []
         self.kinds: list[int] = []
         self.follow: list[int] = []
@@ -140,7 +147,7 @@ class _Compiler:
         for position, found in enumerate(self.sets):
             by_set[found] = by_set.get(found, 0) | 1 << position
         for found, positions in by_set.items():
-            for byte in bits(found):
+            for byte in _places(found):
                 entered[byte] |= positions
         first, last = [0] * N_BYTE_KINDS, [0] * N_BYTE_KINDS
         for kind in range(N_BYTE_KINDS):
@@ -205,7 +212,7 @@ class _Compiler:
         """Let positions follow others where the boundary between them is one that both need."""
         for behind, sources in last.items():
             for before, targets in first.items():
-                for kind in range(N_BYTE_KINDS):
+                for kind in self.present:
                     found = self.among(targets, (behind & before) >> N_BYTE_KINDS * kind)
                     if found:
                         for position in bits(sources & self.of_kind[kind]):
@@ -214,7 +221,7 @@ class _Compiler:
     def among(self, positions: int, kinds: int) -> int:
         """The positions whose kind has its bit set."""
         found = 0
-        for kind in range(N_BYTE_KINDS):
+        for kind in self.present:
             if kinds >> kind & 1:
                 found |= positions & self.of_kind[kind]
         return found
@@ -223,8 +230,8 @@ class _Compiler:
         whole = parts[0] if parts else self.nothing(AT_ANY_BOUNDARY.boundaries)
         for part in parts[1:]:
             self.link(whole.last, part.first)
-            first = _joined(whole.first, _where(part.first, whole.empty))
-            last = _joined(part.last, _where(whole.last, part.empty))
+            first = _joined(whole.first, part.first, whole.empty) if whole.empty else whole.first
+            last = _joined(part.last, whole.last, part.empty) if part.empty else part.last
             whole = _Part(whole.begin, part.end, first, last, whole.empty & part.empty)
         return whole
 
@@ -266,20 +273,12 @@ def _optional(part: _Part) -> _Part:
     return part._replace(empty=AT_ANY_BOUNDARY.boundaries)
 
 
-def _where(ends: _Ends, boundaries: int) -> _Ends:
-    """The positions where the boundary is also one of others."""
-    found: _Ends = {}
-    for needed, positions in ends.items():
-        if needed & boundaries:
-            found[needed & boundaries] = found.get(needed & boundaries, 0) | positions
-    return found
-
-
-def _joined(ends: _Ends, others: _Ends) -> _Ends:
-    if not others:
-        return ends
+def _joined(ends: _Ends, others: _Ends, boundaries: int) -> _Ends:
+    """Positions, and others where their boundary is also one of some boundaries."""
     found = dict(ends)
-    _add(found, others)
+    for needed, positions in others.items():
+        if both := needed & boundaries:
+            found[both] = found.get(both, 0) | positions
     return found
 
 

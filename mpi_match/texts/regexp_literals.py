@@ -8,6 +8,7 @@ joining ends, because a part has too many strings, the joined ones are a candida
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import NamedTuple
 
 from mpi_match.texts.code_points import Ranges
@@ -58,6 +59,7 @@ def literals(pattern: str, folded: bool = False) -> frozenset[str]:
     return frozenset(each for each in found if not any(other != each and other in each for other in found))
 
 
+@lru_cache(4096)
 def _strings(ranges: Ranges, folded: bool) -> Strings | None:
     """The characters of a set as strings; None for many."""
     if sum(high - low + 1 for low, high in ranges) > 4 * _MOST_JOINED:
@@ -104,7 +106,7 @@ def _in_a_row(parts: list[_Found]) -> _Found:
     is_all = True
     for part in parts:
         if part.all is not None and len(part.all) * len(joined) <= max(_MOST_JOINED, len(part.all), len(joined)):
-            longer = frozenset(begin + end for begin in joined for end in part.all)
+            longer = frozenset([begin + end for begin in joined for end in part.all])
             if max(map(len, longer), default=0) <= _LONGEST:
                 joined = longer
                 continue

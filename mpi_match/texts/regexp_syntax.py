@@ -6,6 +6,7 @@ parts and push what they make of them.  So nothing that reads a program needs re
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from mpi_match.texts.code_points import (
@@ -124,10 +125,11 @@ class _Group:
 class Program(NamedTuple):
     """Steps that leave one part, and for each the number of characters up to where it was read."""
 
-    steps: list[Step]
-    ends: list[int]
+    steps: tuple[Step, ...]
+    ends: tuple[int, ...]
 
 
+@lru_cache(64)  # a pattern's automaton and literals are asked for one after another
 def parse(pattern: str) -> Program:
     """The program of a pattern.  Raises RegexpError for what is not in the syntax, and long patterns."""
     if len(pattern) > MAX_PATTERN:
@@ -168,7 +170,7 @@ class _Parser:
         if len(self.groups) > 1:
             raise self.refuse(self.groups[-1].column, "this '(' has no ')'")
         self.close()
-        return Program(self.steps, self.ends)
+        return Program(tuple(self.steps), tuple(self.ends))
 
     def part(self) -> bool:
         """Read the next part, or what stands around parts; True if it is a repetition."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from mpi_match.texts.code_points import Ranges, Tree, utf8
+from mpi_match.texts.code_points import EVERY, Ranges, Tree, utf8
 from mpi_match.texts.regexp_syntax import (
     AT_ANY_BOUNDARY,
     AT_BEGIN,
@@ -32,7 +32,7 @@ from mpi_match.texts.regexp_syntax import (
 )
 
 MAX_POSITIONS = 4096
-"""Most positions of a pattern: one for each ASCII character or class, two to about ten for others."""
+"""Most positions of a pattern: one for a set of ASCII characters, two for `.` and the like, some for other sets."""
 _CACHED = 4096
 """Number of patterns that are kept compiled."""
 _REMEMBERED = 20_000
@@ -164,7 +164,7 @@ class _Compiler:
         for step, column in zip(*self.program, strict=True):
             self.column = column
             if isinstance(step, Characters):
-                stack.append(self.characters(step.ranges))
+                stack.append(self.characters(step.sets))
             elif isinstance(step, Assertion):
                 stack.append(self.nothing(step.boundaries))
             elif isinstance(step, Repeat):
@@ -180,13 +180,20 @@ class _Compiler:
         at = len(self.sets)
         return _Part(at, at, {}, {}, boundaries)
 
-    def characters(self, ranges: Ranges) -> _Part:
-        """One character."""
-        template = _template(ranges, self.by_kind)
-        at = len(self.sets)
-        self.add(template.sets, template.kinds, template.follow, at)
+    def characters(self, sets: tuple[Ranges, ...]) -> _Part:
+        """Characters in a row."""
+        begin, first, last, end = len(self.sets), 0, 0, self.column
+        for left, ranges in enumerate(sets, 1 - len(sets)):
+            template, at = _template(ranges, self.by_kind), len(self.sets)
+            self.column = end + left
+            self.add(template.sets, template.kinds, template.follow, at)
+            entered = template.first << at
+            first = entered if left == 1 - len(sets) else first
+            for position in bits(last):
+                self.follow[position] = entered
+            last = template.last << at
         ends = AT_ANY_BOUNDARY.boundaries
-        return _Part(at, len(self.sets), {ends: template.first << at}, {ends: template.last << at}, 0)
+        return _Part(begin, len(self.sets), {ends: first}, {ends: last}, 0)
 
     def add(self, sets: list[int], kinds: list[int], follow: list[int], by: int) -> None:
         """Add positions, which are followed by those of `follow` moved by a number."""
@@ -299,6 +306,8 @@ class _Template(NamedTuple):
 
 @lru_cache(_CACHED)
 def _template(ranges: Ranges, by_kind: bool) -> _Template:
+    if not by_kind and ranges and ranges[-1][0] <= 0x80 and ranges[-1][1] == EVERY[0][1]:
+        return _with_all_beyond_ascii(ranges)
     sets: list[int] = []
     kinds: list[int] = []
     follow: list[int] = []
@@ -326,3 +335,18 @@ def _template(ranges: Ranges, by_kind: bool) -> _Template:
         return found
 
     return _Template(sets, kinds, follow, enter(utf8(ranges)), last)
+
+
+def _with_all_beyond_ascii(ranges: Ranges) -> _Template:
+    """A first byte and any number of continuation bytes.
+
+    Other positions may follow the first byte of a longer character, but the byte behind it enters none of them.  A match may
+    end with it, since the character ends as well; it must not where the kind of the next byte matters.
+    """
+    first_bytes = sum(1 << byte for byte in (*range(0x80), *range(0xC0, 0x100)) if byte >= 0x80 or _has(ranges, byte))
+    continuation = sum(1 << byte for byte in range(0x80, 0xC0))
+    return _Template([first_bytes, continuation], [OTHER, OTHER], [0b10, 0b10], 0b01, 0b11)
+
+
+def _has(ranges: Ranges, code: int) -> bool:
+    return any(low <= code <= high for low, high in ranges)

@@ -6,7 +6,9 @@ The words are Siena's (Carzaniga, Rosenblum, Wolf, 2001):
     attribute   a name and a typed value, or a list of values              temp = 25, tags = ["gpu", "spark"]
     event       a set of attributes, perhaps with a location               {city = "Milan", temp = 25} at (9.2, 45.5)
     constraint  a name, an operator and an operand                         temp > 20
-    filter      a conjunction of constraints, perhaps with an area         city = "Milan" and temp > 20
+    condition   a tree of and, or, not over constraints                    temp > 20 or not city = "Milan"
+    filter      a conjunction of constraints, perhaps with a condition     city = "Milan" and temp > 20
+                and an area
     predicate   a disjunction of filters
     interface   where a predicate lives and where events are delivered     "mobile-7"
 
@@ -25,6 +27,18 @@ Four rules decide the corner cases:
 
 A null is absent to every operator but `null`, which nothing else satisfies.
 
+**Views.**  Some operators look at what a value says: `= i`, `prefix i` and others at a string without regard to case
+(Unicode simple case folding), `in net` at the IPv4 or IPv6 address that a string is, `before`, `after`, `at` and `between`
+with two texts at the instant that an RFC 3339 text or a native time is.  A value without that view satisfies none of them.
+Everything else is as if the view were the value (`viewed`): an instant is a number of nanoseconds, an IPv4 address a number
+of 32 bits, an IPv6 address the string of its 128 binary digits, so that a net is a range of the one or a prefix of the
+other.
+
+**Complements.**  `not` before a constraint or a condition is satisfied if that is not: also by absence and by other types.
+`!=` and `not in` ask for a value of their type that is different.
+
+The name `*` stands for the list of all strings of an event, at any depth; constraints on it ask for some element.
+
 A list is of no type that a plain operator knows: it satisfies `exists` and no other of them.  `any OP` asks whether some
 element satisfies OP (`has` is `any =`); a value that is no list counts as a list of one, and an empty list satisfies none.
 Names go through lists of objects, lists in lists flatten, and nulls in lists are skipped (`ingest.rows.flatten`).
@@ -39,11 +53,12 @@ from __future__ import annotations
 
 import datetime
 import enum
+import ipaddress
 import math
 import numbers
 import reprlib
 import uuid
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -53,6 +68,10 @@ from mpi_match.operators import OPERATORS as OPERATORS
 from mpi_match.operators import Form, Takes, operators_of
 from mpi_match.operators import Op as Op
 from mpi_match.operators import Type as Type
+from mpi_match.operators import View as View
+from mpi_match.texts.address import address, network
+from mpi_match.texts.folding import fold
+from mpi_match.texts.instant import instant, instant_of
 
 MAX_EXACT_INTEGER = 2**53
 """The largest magnitude up to which every integer is an IEEE double."""
@@ -81,8 +100,26 @@ LISTS = frozenset(op for op, record in OPERATORS.items() if record.takes is Take
 OPS_OF_TYPE: dict[Type, frozenset[Op]] = {type_: operators_of(type_) for type_ in Type}
 """The operators that each type of operand has."""
 
+VIEWS: dict[str, tuple[View, Op]] = {
+    **{f"{record.symbol} i": (View.FOLD, op) for op, record in OPERATORS.items() if record.folds},
+    "in net": (View.IP, Op.IN),
+    "before": (View.TIME, Op.LT),
+    "after": (View.TIME, Op.GT),
+    "at": (View.TIME, Op.EQ),
+}
+"""Operators on views, by the symbol that subscriptions use."""
+_OF_VIEWS = {view_op: symbol for symbol, view_op in VIEWS.items()} | {(View.TIME, Op.BETWEEN): Op.BETWEEN.symbol}
+EVERY_STRING = "*"
+"""The name of the list of all strings of an event."""
+RESERVED = chr(0x10FFFF)
+"""Names and labels that begin with this noncharacter are the package's own (`table.conditions`)."""
+MAX_CONDITION_DEPTH, MAX_LEAVES = 200, 100_000
+"""Conditions within one another, and constraints in one condition, at most."""
+
 HAS = "has"
 """Another name of `any =`."""
+_LISTED = frozenset(op for op, record in OPERATORS.items() if record.takes_any_of)
+"""Operators with one operand that take a list of them as well: any of these."""
 ANY_OPS: dict[str, Op] = {f"any {op.symbol}": op for op, record in OPERATORS.items() if record.has_any} | {HAS: Op.EQ}
 """Operators on elements, by the symbol that subscriptions use."""
 RESIDUE_MASK = 0xFFFF
@@ -315,13 +352,16 @@ def check_name(name: object) -> str:
     """`name` as a str when it can name an attribute: a string of valid Unicode.  Raises ModelError."""
     if not isinstance(name, str):
         raise ModelError(f"a name must be a string, found {describe(name)}")
+    if name.startswith(RESERVED):
+        raise ModelError("a name must not begin with the noncharacter U+10FFFF")
     return value_of(name)[1]  # type: ignore[return-value]
 
 
 class Constraint(NamedTuple):
-    """One condition on one attribute, or on some element of it (`any_element`).
+    """One condition on one attribute, on some element of it (`any_element`), or on a view of either.
 
-    `constraint()` makes one: checked, with its operand in canonical form.
+    `constraint()` makes one: checked, with its operand in canonical form.  On a view, type, operator and operand are those
+    that the view is compared with.
     """
 
     name: str
@@ -329,16 +369,60 @@ class Constraint(NamedTuple):
     op: Op
     operand: Operand
     any_element: bool = False
+    view: View = View.NONE
 
     def __str__(self) -> str:
         if self.operand is None:
             return f"{self.name} {self.op.symbol}"
-        return f"{self.name} {self.symbol} {self.operand!r}"
+        return f"{self.name} {self.symbol} {self.written!r}"
 
     @property
     def symbol(self) -> str:
         """The operator as written in subscriptions."""
-        return f"any {self.op.symbol}" if self.any_element else self.op.symbol
+        symbol = self.op.symbol
+        if self.view is View.IP:
+            symbol = "in net"
+        elif self.view is not View.NONE:
+            symbol = _OF_VIEWS[self.view, self.op]
+        return f"any {symbol}" if self.any_element else symbol
+
+    @property
+    def written(self) -> Operand:
+        """The operand as written in subscriptions: nets and instants as texts."""
+        if self.view is View.IP:
+            return text_of_network(self.operand)
+        if self.view is View.TIME:
+            several = isinstance(self.operand, tuple)
+            texts = tuple(text_of_instant(each) for each in (self.operand if several else (self.operand,)))  # type: ignore[union-attr, arg-type]
+            return texts if several else texts[0]
+        return self.operand
+
+
+class Join(enum.Enum):
+    """How a condition joins its parts."""
+
+    AND = "and"
+    OR = "or"
+    NOT = "not"
+
+
+class Condition(NamedTuple):
+    """A tree over constraints: all of its parts, any of them, or not its one part."""
+
+    join: Join
+    parts: tuple[Condition | Constraint, ...]
+
+    def __str__(self) -> str:
+        shown = [f"({part})" if isinstance(part, Condition) else str(part) for part in self.parts]
+        return f"not {shown[0]}" if self.join is Join.NOT else f" {self.join.value} ".join(shown) or "everything"
+
+    def leaves(self) -> Iterator[Constraint]:
+        """Its constraints, from left to right."""
+        for part in self.parts:
+            if isinstance(part, Condition):
+                yield from part.leaves()
+            else:
+                yield part
 
 
 def constraint(name: object, op: str | Op, operand: object = None) -> Constraint:
@@ -349,12 +433,22 @@ def constraint(name: object, op: str | Op, operand: object = None) -> Constraint
     `exists`, `absent` and `null`.  Raises ModelError saying what is wrong.
     """
     name = check_name(name)
+    if name == EVERY_STRING:
+        return _on_every_string(op, operand)
     if isinstance(op, str) and op in ANY_OPS:
         return constraint(name, ANY_OPS[op], operand)._replace(any_element=True)
+    if isinstance(op, str) and op.removeprefix("any ") in VIEWS:
+        found = _on_view(name, *VIEWS[op.removeprefix("any ")], operand)
+        return found._replace(any_element=op.startswith("any "))
+    if op == "any between" or op in ("between", Op.BETWEEN):
+        found = _between(name, operand)
+        return found._replace(any_element=op == "any between")
+    if op in ("regexp i", "any regexp i"):
+        return constraint(name, op[:-2], f"(?i){operand}" if isinstance(operand, str) else operand)
     if not isinstance(op, Op):
         known = OPS.get(op) if isinstance(op, str) else None
         if known is None:
-            there = f"{', '.join(OPS)}, and on elements of lists: {HAS}, any =, any <, ..."
+            there = f"{', '.join(OPS)}, and on elements of lists: {HAS}, any =, any <, ...; on views: {', '.join(VIEWS)}"
             raise ModelError(f"unknown operator {_quoting.repr(op)} on {name!r}; there are: {there}")
         op = known
     takes = op.record.takes
@@ -368,7 +462,126 @@ def constraint(name: object, op: str | Op, operand: object = None) -> Constraint
     _check_op(name, op, type_)
     if value != value:
         raise ModelError(f"NaN as operand of {op.symbol!r} on {name!r} would never be satisfied")
+    if op.record.check is not None:
+        try:
+            op.record.check(value)  # type: ignore[arg-type]
+        except ValueError as error:
+            raise ModelError(f"{op.symbol!r} on {name!r}: {error}") from None
     return Constraint(name, type_, op, value)
+
+
+def _on_every_string(op: str | Op, operand: object) -> Constraint:
+    """A constraint on the list of all strings: some element is asked, whether the operator says so or not."""
+    symbol = op if isinstance(op, str) else op.symbol
+    plain_symbol = symbol.removeprefix("any ") if symbol != HAS else Op.EQ.symbol
+    found = constraint("strings", plain_symbol, operand)
+    if found.type is not Type.STRING and not (found.view is not View.NONE):
+        raise ModelError(
+            f"{symbol!r} on {EVERY_STRING!r}, the strings of an event, needs a string, found {describe(operand)}"
+        )
+    return found._replace(name=EVERY_STRING, any_element=True)
+
+
+def _on_view(name: str, view: View, op: Op, operand: object) -> Constraint:
+    """A constraint on the view of an attribute.  Raises ModelError."""
+    if view is View.FOLD:
+        found = constraint(name, op, operand)
+        if found.type is not Type.STRING:
+            raise ModelError(f"'{op.symbol} i' on {name!r} needs a string, found {describe(operand)}")
+        folded = fold(found.operand) if isinstance(found.operand, str) else sorted({fold(each) for each in found.operand})  # type: ignore[union-attr, arg-type]
+        return constraint(name, op, folded)._replace(view=view)
+    if not isinstance(operand, str):
+        what = "a text such as '10.0.0.0/8'" if view is View.IP else "a text such as '2026-01-31T12:00:00Z'"
+        raise ModelError(f"{_OF_VIEWS[view, op]!r} on {name!r} needs {what}, found {describe(operand)}")
+    if view is View.TIME:
+        return Constraint(name, Type.NUMBER, op, _instant_operand(name, op, operand), view=view)
+    try:
+        net = network(operand)
+    except ValueError as error:
+        raise ModelError(f"'in net' on {name!r}: {error}") from None
+    if isinstance(net, str):
+        return Constraint(name, Type.STRING, Op.PREFIX, net, view=view)
+    return Constraint(name, Type.NUMBER, Op.BETWEEN, (float(net[0]), float(net[1])), view=view)
+
+
+def _instant_operand(name: str, op: Op, text: str) -> float:
+    found = instant(text)
+    if found is None:
+        raise ModelError(
+            f"{_OF_VIEWS[View.TIME, op]!r} on {name!r} needs a date, or a date and time with its offset from UTC, as in RFC "
+            f"3339 ('2026-01-31T12:00:00Z'), found {describe(text)}"
+        )
+    return joined(*split(found))
+
+
+def _between(name: str, operand: object) -> Constraint:
+    """A constraint `between`: on instants if both bounds are texts, else on numbers."""
+    if isinstance(operand, (list, tuple)) and len(operand) == 2 and all(isinstance(each, str) for each in operand):
+        low, high = (_instant_operand(name, Op.BETWEEN, each) for each in operand)
+        if low > high:
+            raise ModelError(f"'between' on {name!r} has its bounds reversed: {operand[0]!r} is after {operand[1]!r}")
+        return Constraint(name, Type.NUMBER, Op.BETWEEN, (low, high), view=View.TIME)
+    return _list_constraint(name, Op.BETWEEN, operand)
+
+
+def text_of_network(operand: Operand) -> str:
+    """The CIDR text of the operand of a constraint on the view IP."""
+    if isinstance(operand, str):
+        words = int(operand.ljust(128, "0"), 2)
+        return f"{ipaddress.IPv6Address(words)}/{len(operand)}"
+    low, high = (int(each) for each in operand)  # type: ignore[union-attr]
+    return f"{ipaddress.IPv4Address(low)}/{32 - (high - low).bit_length()}"
+
+
+def text_of_instant(nanoseconds: Value) -> str:
+    """The RFC 3339 text of an instant in UTC."""
+    seconds, fraction = divmod(int(nanoseconds), 10**9)
+    days, seconds = divmod(seconds, 86_400)
+    day = _EPOCH + datetime.timedelta(days)
+    digits = f".{fraction:09d}".rstrip("0") if fraction else ""
+    return f"{day:%Y-%m-%d}".zfill(10) + f"T{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{digits}Z"
+
+
+_EPOCH = datetime.date(1970, 1, 1)
+
+
+def condition(raw: object) -> Condition | Constraint:
+    """Check and build a condition from plain values: a constraint `[name, operator, operand]`, `{"and": [...]}`, `{"or":
+    [...]}` or `{"not": ...}` of conditions.
+
+    A list as the operand of an operator that takes one string means any of them.  Raises ModelError.
+    """
+    leaves = [0]
+    return _condition(raw, 0, leaves)
+
+
+def _condition(raw: object, depth: int, leaves: list[int]) -> Condition | Constraint:
+    if depth > MAX_CONDITION_DEPTH:
+        raise ModelError(f"more than {MAX_CONDITION_DEPTH} conditions within one another")
+    if isinstance(raw, Condition):
+        return raw
+    if not isinstance(raw, Mapping):
+        found = _constraint_of(raw)
+        leaves[0] += len(found.parts) if isinstance(found, Condition) else 1
+        if leaves[0] > MAX_LEAVES:
+            raise ModelError(f"a condition of more than {MAX_LEAVES:,} constraints")
+        return found
+    if len(raw) != 1 or next(iter(raw)) not in _JOINS:
+        raise ModelError(
+            f"a condition is a constraint, or an object with one of 'and', 'or' and 'not', found {describe(dict(raw))}"
+        )
+    [(word, parts)] = raw.items()
+    join = _JOINS[word]
+    if join is Join.NOT:
+        return Condition(join, (_condition(parts, depth + 1, leaves),))
+    if not isinstance(parts, (list, tuple)) or (join is Join.OR and not parts):
+        raise ModelError(
+            f"{word!r} needs a list of conditions{', one at least' * (join is Join.OR)}, found {describe(parts)}"
+        )
+    return Condition(join, tuple(_condition(part, depth + 1, leaves) for part in parts))
+
+
+_JOINS = {join.value: join for join in Join}
 
 
 def _list_constraint(name: str, op: Op, operand: object) -> Constraint:
@@ -445,7 +658,7 @@ class Change(enum.IntEnum):
 
 
 class Filter(NamedTuple):
-    """A conjunction of constraints on one interface, perhaps inside an area.
+    """A conjunction of constraints on one interface, perhaps with a condition (`where`), perhaps inside an area.
 
     `interface` is the label of the interface; `id` is the subscriber's own name for this filter, if it gave one.
     """
@@ -454,38 +667,67 @@ class Filter(NamedTuple):
     constraints: tuple[Constraint, ...] = ()
     area: Area | None = None
     id: str | None = None
+    where: Condition | None = None
 
     def __str__(self) -> str:
         parts = [str(c) for c in self.constraints]
+        if self.where is not None:
+            parts.append(f"({self.where})")
         if self.area is not None:
             parts.append(f"within {self.area.r!r} of ({self.area.x!r}, {self.area.y!r})")
         return f"{self.interface}: {' and '.join(parts) if parts else 'everything'}"
 
 
 def make_filter(
-    interface: object, constraints: Iterable[Iterable[object]] = (), area_: object = None, id_: object = None
+    interface: object,
+    constraints: Iterable[object] = (),
+    area_: object = None,
+    id_: object = None,
+    where: object = None,
 ) -> Filter:
     """Check and build a filter from plain values: `make_filter("mobile-7", [["temp", ">", 30]], [9.2, 45.5, 1.0])`.
 
-    A constraint is `[name, op, operand]`, or `[name, op]` for `exists`, `absent` and `null`.  An interface (and an id) is a
-    string or an integer; an integer means its decimal digits.  Raises ModelError.
+    A constraint is `[name, op, operand]`, or `[name, op]` for `exists`, `absent` and `null`; `where`, and any of the
+    constraints, may be a condition (`condition`).  An interface (and an id) is a string or an integer; an integer means its
+    decimal digits.  Raises ModelError.
     """
+    found = [condition(raw) for raw in constraints]
+    if where is not None:
+        found.append(condition(where))
+    conditions = tuple(each for each in found if isinstance(each, Condition))
+    joined_ = conditions[0] if len(conditions) == 1 else Condition(Join.AND, conditions)
     return Filter(
         label(interface, "interface"),
-        tuple(_constraint_of(raw) for raw in constraints),
+        tuple(each for each in found if isinstance(each, Constraint)),
         None if area_ is None else area(area_),
         None if id_ is None else label(id_, "id"),
+        joined_ if conditions else None,
     )
 
 
-def _constraint_of(raw: object) -> Constraint:
+def _constraint_of(raw: object) -> Constraint | Condition:
     if isinstance(raw, Constraint):
         return raw
     if not isinstance(raw, (list, tuple)) or not 2 <= len(raw) <= 3:
         raise ModelError(f"a constraint is [name, operator, operand], found {describe(raw)}")
     if len(raw) == 2 and raw[1] not in _WITHOUT_OPERAND:
         raise ModelError(f"the constraint {_quoting.repr(raw)} has no operand")
+    if len(raw) == 3 and isinstance(raw[2], (list, tuple)) and _takes_any_of(raw[1]):
+        if not raw[2]:
+            raise ModelError(f"{raw[1]!r} on {raw[0]!r} needs at least one value, found 0")
+        found = tuple(dict.fromkeys(constraint(raw[0], raw[1], operand) for operand in raw[2]))
+        return found[0] if len(found) == 1 else Condition(Join.OR, found)
     return constraint(*raw)
+
+
+def _takes_any_of(op: object) -> bool:
+    """Does an operator with one operand take a list of them, any of which is asked for?"""
+    if not isinstance(op, str):
+        return op in _LISTED
+    symbol = op.removeprefix("any ")
+    if symbol in ("in net", "regexp i"):
+        return True
+    return (VIEWS[symbol][1] if symbol in VIEWS and VIEWS[symbol][0] is View.FOLD else OPS.get(symbol)) in _LISTED
 
 
 _WITHOUT_OPERAND = (*PRESENCE, *(op.symbol for op in PRESENCE))
@@ -498,6 +740,8 @@ def label(raw: object, what: str) -> str:
     found = plain(raw)
     if type(found) is str:
         value_of(found)
+        if found.startswith(RESERVED):
+            raise ModelError(f"{what} must not begin with the noncharacter U+10FFFF")
         return found
     if type(found) is int:
         return str(found)
@@ -552,6 +796,9 @@ def satisfies(value: Attribute, wanted: Constraint) -> bool:
     Both sides are canonical (`attribute_of`, `constraint`): strings are text, lists are tuples, a null is None, numbers are
     compared by their exact values, as Python compares floats and ints.
     """
+    if wanted.view is not View.NONE:
+        seen = _viewed_attribute(value, wanted.view)
+        return seen is not None and satisfies(seen, wanted._replace(view=View.NONE))
     record = wanted.op.record
     if value is None:
         return record.form is Form.ABSENT or record.of_nulls
@@ -567,6 +814,26 @@ def satisfies(value: Attribute, wanted: Constraint) -> bool:
     if isinstance(value, tuple) or value_of(value)[0] is not wanted.type or value != value:
         return False
     return satisfies_operand(wanted.op, value, wanted.operand)
+
+
+def viewed(value: Value | Time | None, view: View) -> Value | None:
+    """What a value that is no list is in a view; None if it has no such view."""
+    if view is View.TIME:
+        found = instant(value) if isinstance(value, str) else instant_of(value) if isinstance(value, Time) else None
+        return None if found is None else joined(*split(found))
+    if not isinstance(value, str):
+        return None
+    if view is View.FOLD:
+        return fold(value)
+    found_address = address(value)
+    return float(found_address) if isinstance(found_address, int) else found_address
+
+
+def _viewed_attribute(value: Attribute, view: View) -> Attribute:
+    """The view of an attribute: of a list, that of each element that has it."""
+    if isinstance(value, tuple):
+        return tuple(seen for each in value if (seen := viewed(each, view)) is not None)
+    return viewed(value, view)
 
 
 def satisfies_operand(op: Op, value: Value, operand: Operand) -> bool:
@@ -617,20 +884,38 @@ def matches(filter_: Filter, event: Event | None) -> bool:
         return False
     if filter_.area is not None and not inside(event.location, filter_.area):
         return False
-    return all(is_satisfied(c, event.attributes) for c in filter_.constraints)
+    if not all(is_satisfied(c, event.attributes) for c in filter_.constraints):
+        return False
+    return filter_.where is None or holds(filter_.where, event.attributes)
+
+
+def holds(tree: Condition | Constraint, attributes: Mapping[str, Attribute]) -> bool:
+    """Is a condition true of an event with these attributes?"""
+    if isinstance(tree, Constraint):
+        return is_satisfied(tree, attributes)
+    if tree.join is Join.NOT:
+        return not holds(tree.parts[0], attributes)
+    return (all if tree.join is Join.AND else any)(holds(part, attributes) for part in tree.parts)
+
+
+def constraints_of(filter_: Filter) -> Iterator[Constraint]:
+    """All constraints of a filter, those of its condition included."""
+    yield from filter_.constraints
+    if filter_.where is not None:
+        yield from filter_.where.leaves()
 
 
 def _is_unread(wanted: Constraint, event: Event) -> bool:
     """Does a constraint ask for what cannot be read: an attribute that was left out, a native time as a number or text?"""
     if event.left_out and is_left_out(wanted.name, event.left_out):
         return True
-    looks_at_it = wanted.any_element or wanted.type in (Type.NUMBER, Type.STRING)
+    looks_at_it = (wanted.any_element or wanted.type in (Type.NUMBER, Type.STRING)) and wanted.view is not View.TIME
     return looks_at_it and isinstance(event.attributes.get(wanted.name), Time)
 
 
 def match_naive(filters: Iterable[Filter], event: Event | None) -> list[str]:
     """The naive matcher: labels of the matched interfaces, distinct, sorted by their UTF-8 bytes."""
     filters = list(filters)
-    if event is not None and any(_is_unread(c, event) for f in filters for c in f.constraints):
+    if event is not None and any(_is_unread(c, event) for f in filters for c in constraints_of(f)):
         return []
     return sorted({f.interface for f in filters if matches(f, event)}, key=str.encode)

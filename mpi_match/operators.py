@@ -28,6 +28,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from mpi_match.texts import regexp, wildcard
+
 
 class Type(enum.IntEnum):
     """Type of a value.  `ANY` is the type of the constraints without operands (`exists`, `absent`, `null`); no constraint
@@ -56,6 +58,18 @@ class Form(enum.IntEnum):
     ATOM = 8
     EXISTS = 9
     ABSENT = 10
+
+
+class View(enum.Enum):
+    """What constraints look at: a value itself, or what it says (`model.viewed`).
+
+    The values are the letters by which names of views begin (`table.virtual_names`).
+    """
+
+    NONE = b""
+    FOLD = b"f"
+    IP = b"i"
+    TIME = b"t"
 
 
 class Takes(enum.Enum):
@@ -92,6 +106,8 @@ class Op(enum.IntEnum):
     EXISTS = 12
     ABSENT = 13
     NULL = 14
+    WILDCARD = 15
+    REGEXP = 16
 
     @property
     def record(self) -> Operator:
@@ -120,6 +136,9 @@ class Operator:
     element      the byte by which names of `any OP` say which operator they are of (`table.virtual_names`); empty for the
                  forms BELOW and ABOVE, which need none, and for operators without `any`
     spellings    other symbols that predicates may use
+    folds        is there a form of it without regard to case, `= i` of `=`?
+    takes_any_of may a list of operands stand for any of them?
+    check        raises ValueError for a text that is not an operand
     """
 
     symbol: str
@@ -131,6 +150,9 @@ class Operator:
     anchor: Anchor | None = None
     element: bytes = b""
     spellings: tuple[str, ...] = ()
+    folds: bool = False
+    takes_any_of: bool = False
+    check: Callable[[str], object] | None = None
 
     @property
     def has_low(self) -> bool:
@@ -171,15 +193,17 @@ def _of_presence(value: object, operand: object) -> bool:
 
 
 OPERATORS: dict[Op, Operator] = {
-    Op.EQ: Operator("=", Form.EQUAL, _ALL, operator.eq, element=b"=", spellings=("==",)),
-    Op.NE: Operator("!=", Form.UNEQUAL, _ALL, operator.ne, element=b"#", spellings=("<>",)),
+    Op.EQ: Operator("=", Form.EQUAL, _ALL, operator.eq, element=b"=", spellings=("==",), folds=True),
+    Op.NE: Operator("!=", Form.UNEQUAL, _ALL, operator.ne, element=b"#", spellings=("<>",), folds=True),
     Op.LT: Operator("<", Form.BELOW, _ORDERED, operator.lt, excludes=(False, True)),
     Op.LE: Operator("<=", Form.BELOW, _ORDERED, operator.le),
     Op.GT: Operator(">", Form.ABOVE, _ORDERED, operator.gt, excludes=(True, False)),
     Op.GE: Operator(">=", Form.ABOVE, _ORDERED, operator.ge),
-    Op.IN: Operator("in", Form.IN_LIST, _ORDERED, lambda value, listed: value in listed, Takes.LIST, element=b"@"),
+    Op.IN: Operator(
+        "in", Form.IN_LIST, _ORDERED, lambda value, listed: value in listed, Takes.LIST, element=b"@", folds=True
+    ),
     Op.NOT_IN: Operator(
-        "not in", Form.OUT_OF_LIST, _ORDERED, lambda value, listed: value not in listed, Takes.LIST, element=b"~"
+        "not in", Form.OUT_OF_LIST, _ORDERED, lambda value, listed: value not in listed, Takes.LIST, element=b"~", folds=True
     ),
     Op.BETWEEN: Operator(
         "between",
@@ -190,15 +214,42 @@ OPERATORS: dict[Op, Operator] = {
         element=b"[",
     ),
     Op.PREFIX: Operator(
-        "prefix", Form.PREFIX, _STRING, lambda value, start: value.startswith(start), excludes=(False, True), element=b"^"
+        "prefix",
+        Form.PREFIX,
+        _STRING,
+        lambda value, start: value.startswith(start),
+        excludes=(False, True),
+        element=b"^",
+        folds=True,
+        takes_any_of=True,
     ),
     Op.SUFFIX: Operator(
-        "suffix", Form.ATOM, _STRING, lambda value, end: value.endswith(end), anchor=Anchor.END, element=b"$"
+        "suffix",
+        Form.ATOM,
+        _STRING,
+        lambda value, end: value.endswith(end),
+        anchor=Anchor.END,
+        element=b"$",
+        folds=True,
+        takes_any_of=True,
     ),
-    Op.CONTAINS: Operator("contains", Form.ATOM, _STRING, operator.contains, anchor=Anchor.ANYWHERE, element=b"*"),
+    Op.CONTAINS: Operator(
+        "contains",
+        Form.ATOM,
+        _STRING,
+        operator.contains,
+        anchor=Anchor.ANYWHERE,
+        element=b"*",
+        folds=True,
+        takes_any_of=True,
+    ),
     Op.EXISTS: Operator("exists", Form.EXISTS, _ANY, _of_presence, Takes.NOTHING),
     Op.ABSENT: Operator("absent", Form.ABSENT, _ANY, _of_presence, Takes.NOTHING),
     Op.NULL: Operator("null", Form.ATOM, _ANY, _of_presence, Takes.NOTHING),
+    Op.WILDCARD: Operator("wildcard", Form.ATOM, _STRING, wildcard.matches, element=b"?", folds=True, takes_any_of=True),
+    Op.REGEXP: Operator(
+        "regexp", Form.ATOM, _STRING, regexp.matches, element=b"%", takes_any_of=True, check=regexp.compiled
+    ),
 }
 """The record of every operator."""
 

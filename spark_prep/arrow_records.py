@@ -25,7 +25,7 @@ import pyarrow as pa
 from mpi_match.arrays.csr import Array, offsets_of, sums
 from mpi_match.arrays.exact import RESIDUE, exact, nearest_doubles, residues
 from mpi_match.model import Type
-from mpi_match.table.kinds import KIND_SHIFT
+from mpi_match.table.kinds import TYPE_OF_KIND
 from mpi_match.table.subscriptions import Subscriptions
 
 _CONSTRAINT_SCHEMA = "name: binary, kind: tinyint, numbers: array<double>, strings: array<binary>, residues: array<smallint>"
@@ -110,7 +110,7 @@ def areas_of(lists: pa.Array) -> Array:
 
 
 def _constraints(subscriptions: Subscriptions) -> pa.Array:
-    textual = subscriptions.kind >> KIND_SHIFT == Type.STRING
+    textual = TYPE_OF_KIND[subscriptions.kind] == Type.STRING
     n_operands = np.diff(subscriptions.operand_offsets)
     is_text = np.repeat(textual, n_operands)
     number = nearest_doubles(subscriptions.number[~is_text])

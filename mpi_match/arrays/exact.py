@@ -15,6 +15,8 @@ from mpi_match.arrays.csr import Array
 from mpi_match.model import joined, split
 
 RESIDUE = np.dtype(np.int16)
+LARGEST_SPLIT = 2.0**68
+"""The largest double that is the nearest one to an integer with a residue: of instants up to the year 9999."""
 
 
 def exact(nearest: Array, residue: Array) -> Array:
@@ -47,14 +49,14 @@ def of_integers(integers: Array) -> Array:
 
 
 def are_split(nearest: Array, residue: Array) -> Array:
-    """bool[n]: which doubles f64[n] and residues i16[n] are those of numbers of the model."""
-    is_whole = (nearest >= -(2.0**63)) & (nearest <= 2.0**64) & (np.floor(nearest) == nearest)
-    found: Array = ~np.isnan(nearest) & (residue == 0)
-    for rows, dtype in ((is_whole & (nearest < 0), np.int64), (is_whole & (nearest > 0), np.uint64)):
-        some = np.flatnonzero(rows & (residue != 0))
-        whole = np.where(nearest[some] == 2.0**64, 0.0, nearest[some]).astype(dtype)
-        again = of_integers(whole + residue[some].astype(np.int64).view(dtype))
-        found[some] = (again.real == nearest[some]) & (again.imag == residue[some])
+    """bool[n]: which doubles f64[n] and residues i16[n] are those of numbers of the model, or of instants."""
+    twice = 2.0 * np.abs(residue.astype(np.float64))
+    is_even = np.ascontiguousarray(nearest).view(np.int64) & 1 == 0
+    with np.errstate(invalid="ignore", over="ignore"):
+        gap = np.abs(np.nextafter(nearest, np.where(residue > 0, np.inf, -np.inf)) - nearest)
+        is_whole = (np.abs(nearest) <= LARGEST_SPLIT) & (np.floor(nearest) == nearest)
+        is_nearest = (twice < gap) | ((twice == gap) & is_even)
+    found: Array = ~np.isnan(nearest) & ((residue == 0) | (is_whole & is_nearest))
     return found
 
 

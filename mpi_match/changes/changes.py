@@ -27,9 +27,21 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.model import Change
+from mpi_match.table.virtual_names import name_of
 
 if TYPE_CHECKING:
     from mpi_match.table.table import Table
+    from mpi_match.table.vocabulary import Vocabulary
+
+
+PART_INTERFACES = 2**31
+"""The interface of a filter that is added to a part of conditions is the name of the part (`table.conditions`), from here
+on."""
+
+
+def part_interface(label: str, vocabulary: Vocabulary) -> int:
+    """The interface of filters that are added to a part with this label."""
+    return PART_INTERFACES + vocabulary.name_id(name_of(label))
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +52,7 @@ class Changes:
     target        u32[n]     filter id; for REMOVE_INTERFACE an interface id; for CONSOLIDATE 0
     area          f64[n, 3]  MOVE: centre x, y and radius; else NaN
     row           i32[n]     ADD: the filter of `added`; else -1
-    interface     u32[n]     ADD: the filter's interface id (whatever `added` says); else 0
+    interface     u32[n]     ADD: the filter's interface id (whatever `added` says), see also PART_INTERFACES; else 0
     added         the added filters as a table with the vocabulary of the engine's table; None when there are none
     n_filters     filter ids are less than this from now on
     n_interfaces  interface ids are less than this from now on

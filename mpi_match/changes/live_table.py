@@ -34,10 +34,11 @@ import numpy as np
 from mpi_match.arrays.chunked import ChunkedList
 from mpi_match.arrays.csr import Array
 from mpi_match.arrays.undo import Undo
-from mpi_match.changes.changes import Changes
+from mpi_match.changes.changes import Changes, part_interface
 from mpi_match.changes.registry import Registry, Step
 from mpi_match.ingest.rows.judge import ChangeRow
-from mpi_match.model import Area, Change, Constraint, Filter, ModelError, Op, Type
+from mpi_match.model import Area, Change, Constraint, Filter, ModelError, Op, Type, View
+from mpi_match.table.conditions import is_part, recompose
 from mpi_match.table.constraints import FILTER_ID
 from mpi_match.table.filters import INTERFACE_ID
 from mpi_match.table.recode import join
@@ -169,7 +170,12 @@ class LiveTable:
                 self._renew_vocabulary()
                 return None
             added = recoding.table(added)
-        return Changes.of(*columns_of(steps), added, self.registry.n_filters, self.registry.n_interfaces)
+        columns = columns_of(steps)
+        adds = (step.filter for step in steps if step.filter is not None)
+        for k, label in enumerate(item.interface for item in adds):
+            if is_part(label):
+                columns[3][k] = part_interface(label, self.vocabulary)
+        return Changes.of(*columns, added, self.registry.n_filters, self.registry.n_interfaces)
 
     def _those_that_came(self) -> Iterator[tuple[int, Filter]]:
         """The added filters, with their ids; ids ascend."""
@@ -199,7 +205,19 @@ class LiveTable:
         return _Present(self._origin, self._came, self._gone, self._moved, self._area).filter(filter_id)
 
     def filters(self) -> Iterator[tuple[int, Filter]]:
-        """All filters that are present now, with their ids; ids ascend.  Later changes do not reach what it yields."""
+        """All filters that are present now, with their conditions and ids; ids ascend.  Later changes do not reach what it
+        yields.
+        """
+        parts: dict[str, list[Filter]] = {}
+        found = list(self._conjunctions()) if len(self.vocabulary.parts) else None
+        for _, item in found or ():
+            if is_part(item.interface):
+                parts.setdefault(item.interface, []).append(item)
+        given = iter(found) if found is not None else self._conjunctions()
+        return ((i, recompose(item, parts)) for i, item in given if not is_part(item.interface))
+
+    def _conjunctions(self) -> Iterator[tuple[int, Filter]]:
+        """All filters that are present now, parts among them."""
         self._settle()
         came = list(islice(self._came, self.registry.n_filters))
         present = _Present(self._origin, came, self._gone.copy(), self._moved.copy(), self._area.copy())
@@ -232,7 +250,7 @@ class _Present(NamedTuple):
             return _unpacked(came)
         if filter_id >= self.origin.n_filters or self.gone[filter_id]:
             return None
-        item = self.origin.filter(filter_id)
+        item = self.origin.conjunction(filter_id)
         has_moved = filter_id < len(self.moved) and self.moved[filter_id]
         return item._replace(area=Area(*self.area[filter_id].tolist())) if has_moved else item
 
@@ -256,12 +274,14 @@ def columns_of(steps: Sequence[Step]) -> tuple[Array, Array, Array, Array]:
 
 def _packed(item: Filter) -> bytes:
     """A filter as bytes, of a version that each Python reads, since they are pickled too."""
-    constraints = [(c.name, int(c.type), int(c.op), c.operand, c.any_element) for c in item.constraints]
+    constraints = [(c.name, int(c.type), int(c.op), c.operand, c.any_element, c.view.value) for c in item.constraints]
     return marshal.dumps((item.interface, constraints, item.area and tuple(item.area), item.id), 4)
 
 
 def _unpacked(packed: bytes) -> Filter:
     """The inverse of `_packed`."""
     interface, constraints, area, name = marshal.loads(packed)
-    found = tuple(Constraint(of, Type(type_), Op(op), *rest) for of, type_, op, *rest in constraints)
+    found = tuple(
+        Constraint(of, Type(type_), Op(op), value, on, View(view)) for of, type_, op, value, on, view in constraints
+    )
     return Filter(interface, found, area and Area(*area), name)

@@ -19,7 +19,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, NamedArrays
 from mpi_match.arrays.strings import Strings
-from mpi_match.changes.changes import Changes
+from mpi_match.changes.changes import Changes, part_interface
 from mpi_match.changes.live_table import Refusal, added_filters, columns_of
 from mpi_match.changes.registry import Registry, Step
 from mpi_match.changes.stream import Changeable, ChangeStream, StampedChanges, T
@@ -44,6 +44,7 @@ from mpi_match.storage.schema import (
     is_at_least,
     pool,
 )
+from mpi_match.table.conditions import is_part
 from mpi_match.table.recode import join
 from mpi_match.table.schema import TABLE
 from mpi_match.table.table import Table
@@ -150,9 +151,17 @@ class ChangeLog:
         _, recoding, own = join(table.vocabulary, self.added.vocabulary)
         added = own.table(self.added) if self.added.n_filters else None
         n_filters, n_interfaces = table.n_filters + self.added.n_filters, table.n_interfaces + len(self.labels)
-        changes = Changes.of(self.kind, self.target, self.area, self.interface, added, n_filters, n_interfaces)
-        labels = Strings.concat([table.labels, self.labels])
-        return ChangeStream(table.recoded(recoding), StampedChanges(self.before_event, changes), labels)
+        labels, recoded = Strings.concat([table.labels, self.labels]), table.recoded(recoding)
+        interface = self.interface
+        if len(recoded.vocabulary.parts) and len(interface):
+            used, place = np.unique(interface, return_inverse=True)
+            of_label = ((i, labels[i].decode()) for i in used.tolist())
+            interface = np.array(
+                [part_interface(label, recoded.vocabulary) if is_part(label) else i for i, label in of_label],
+                interface.dtype,
+            )[place]
+        changes = Changes.of(self.kind, self.target, self.area, interface, added, n_filters, n_interfaces)
+        return ChangeStream(recoded, StampedChanges(self.before_event, changes), labels)
 
     def _misfits(self, table: Changeable) -> Iterator[str]:
         """Ids that would break an engine, which does not check them."""

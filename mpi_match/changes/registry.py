@@ -33,6 +33,7 @@ from mpi_match.arrays.linked_lists import LinkedLists
 from mpi_match.arrays.undo import Undo
 from mpi_match.ingest.rows.judge import ChangeRow
 from mpi_match.model import Area, Change, Filter, ModelError
+from mpi_match.table.conditions import decompose, is_part
 from mpi_match.table.constraints import FILTER_ID
 from mpi_match.table.table import Table
 
@@ -149,7 +150,8 @@ class Registry:
             raise ModelError(f"the filter with the id {name!r} has no area that could move")
         return found
 
-    def _add(self, filters: Sequence[Filter]) -> list[Step]:
+    def _add(self, given: Sequence[Filter]) -> list[Step]:
+        filters = self._conjunctions(given)
         for item in filters:
             if item.id is not None and item.id in self._named.of(item.id):
                 raise ModelError(f"a filter with the id {item.id!r} is there already; remove it first, or give another id")
@@ -161,6 +163,21 @@ class Registry:
             filter_id = self._filter_id(interface, item)
             steps.append(Step(Change.ADD, filter_id, interface=interface, filter=item))
         return steps
+
+    def _conjunctions(self, given: Sequence[Filter]) -> list[Filter]:
+        """Filters without conditions, and those parts of them that are not there."""
+        found = list(
+            dict.fromkeys(
+                each for item in given if item.where is not None for each in decompose(item) if is_part(each.interface)
+            )
+        )
+        present = {each.interface for each in found if self._has_members(each.interface)}
+        plain = (decompose(item)[0] for item in given)
+        return [*(each for each in found if each.interface not in present), *plain]
+
+    def _has_members(self, label: str) -> bool:
+        interface = self._interface_ids.of(label).get(label)
+        return interface is not None and self._n_there[interface] > 0
 
     def _filter_id(self, interface: int, item: Filter) -> int:
         undo = self._undo

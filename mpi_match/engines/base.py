@@ -77,6 +77,7 @@ class Engine(ABC):
         takes_changes   True for an engine that can be opened for a table that will change
         compiles        True for an engine with CPU code that is compiled at the first call (`prewarm`)
         n_functions     approximate number of functions that this compiles, for a progress bar
+        serves_parts    the reason why it cannot be an engine of `staged`; None for one that serves `exists` and `absent`
 
     Instance attributes:
         name      its name in the registry
@@ -88,6 +89,7 @@ class Engine(ABC):
     takes_changes: ClassVar[bool] = False
     compiles: ClassVar[bool] = False
     n_functions: ClassVar[int] = 10
+    serves_parts: ClassVar[str | None] = None
 
     name: str
     device: str

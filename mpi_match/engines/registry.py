@@ -78,14 +78,25 @@ def open_engine(
         raise EngineError(f"open_engine takes an engine's name and a table (make_table, load_table), found {found}")
     given = options or {}
     check_options([name], given, measured=measured)
-    opened = (
-        _open_auto(table, device, threads, live, given)
-        if name == "auto"
-        else _open_named(name, table, device, threads, live=live, given=given, measured=measured)
-    )
+
+    def open_(table: Table) -> Engine:
+        if name == "auto":
+            return _open_auto(table, device, threads, live, given)
+        return _open_named(name, table, device, threads, live=live, given=given, measured=measured)
+
+    opened = _open_staged(name, table, open_, live=live) if len(table.vocabulary.parts) else open_(table)
     how = {"device": device, "threads": threads, "live": live, "options": options, "measured": measured}
     opened._again = _open_again, {"name": name, "table": table, **how}
     return opened
+
+
+def _open_staged(name: str, table: Table, open_: Callable[[Table], Engine], *, live: bool) -> Engine:
+    """Open an engine for each stage of a table with conditions.  Raises EngineError."""
+    from mpi_match.engines.staged import StagedEngine
+
+    if name != "auto" and (reason := engine_class(name).serves_parts):
+        raise EngineError(reason)
+    return StagedEngine(table, open_, live=live)
 
 
 def _open_again(how: Mapping[str, Any]) -> Engine:

@@ -13,11 +13,20 @@ from mpi_match.arrays.strings import Strings
 from mpi_match.events.batch import REJECTED, EventBatch, within
 from mpi_match.events.elements import element_attributes, elements_of
 from mpi_match.events.lists import ListColumns, ListsBuilder, Values, exact_numbers, value_of
+from mpi_match.events.views import with_views
 from mpi_match.humanize import plural
-from mpi_match.model import Attribute, Event, ModelError, Time, Type
+from mpi_match.model import EVERY_STRING, Attribute, Event, ModelError, Time, Type
+from mpi_match.table.virtual_names import EVERY_NAME, VIEW_MARK
 from mpi_match.table.vocabulary import Vocabulary
 
 _NOTHING = Event({})
+
+
+def _bytes_of(key: str | bytes) -> bytes:
+    """The name of an attribute of an event as tables have it; that of a view is bytes already."""
+    if isinstance(key, bytes):
+        return key
+    return EVERY_NAME if key == EVERY_STRING else key.encode()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -64,7 +73,7 @@ class Events:
     @classmethod
     def of(cls, events: Iterable[Event | None]) -> Events:
         """Flatten checked events (`model.make_event`); None stands for a rejected row."""
-        names: dict[str, int] = {}
+        names: dict[str | bytes, int] = {}
         strings: dict[str, int] = {}
         sizes: list[int] = []
         name: list[int] = []
@@ -96,7 +105,7 @@ class Events:
             offsets=offsets_of(np.array(sizes, np.int64)),
             name=np.array(name, np.uint32),
             **flat.columns(),
-            names=Strings.of(key.encode() for key in names),
+            names=Strings.of(_bytes_of(key) for key in names),
             strings=Strings.of(text.encode() for text in strings),
             location=None if np.isnan(where).all() else where,
             ids=Strings.of((i or "").encode() for i in ids) if any(i is not None for i in ids) else None,
@@ -123,7 +132,10 @@ class Events:
                 value = None
             else:
                 value = value_of(self, k, self.strings)
-            values[self.names[int(self.name[k])].decode()] = value
+            if (name := self.names[int(self.name[k])])[:1] != VIEW_MARK:
+                values[name.decode()] = value
+            elif name == EVERY_NAME:
+                values[EVERY_STRING] = value
         located = self.location is not None and not np.isnan(self.location[i, 0])
         point = (float(self.location[i, 0]), float(self.location[i, 1])) if located and self.location is not None else None
         return Event(values, point, self.ids[i].decode() if self.ids is not None and self.ids[i] else None)
@@ -170,7 +182,7 @@ class Events:
         )
 
     def encode(self, vocabulary: Vocabulary) -> EventBatch:
-        """The events in the code space of `vocabulary`.
+        """The events in the code space of `vocabulary`, with the views that it asks for.
 
         String work is done once per distinct (name, string) pair.  `location` is None in the batch when no event has one.
         Raises ModelError if the vocabulary names an attribute that was left out.
@@ -178,6 +190,14 @@ class Events:
         if unread := sorted(vocabulary.attributes_among(self.left_out)):
             count = plural(self.left_out[unread[0]], "event")
             raise ModelError(f"the attribute {unread[0]!r}, which filters name, cannot be read in {count}")
+        if vocabulary.asks_every_string and len(self.names) and EVERY_NAME not in self.names:
+            raise ModelError(
+                f"filters ask for {EVERY_STRING!r}, all strings of an event, which only rows have; match the rows"
+            )
+        return with_views(self, vocabulary)._encoded(vocabulary)
+
+    def _encoded(self, vocabulary: Vocabulary) -> EventBatch:
+        """The events in the code space of `vocabulary`, without further views."""
         known = vocabulary.name_ids(self.names) if len(self.names) else np.array([-1])
         name, type_, string = known[self.name], self.type, self.string
         number = exact_numbers(type_, self.number, string)

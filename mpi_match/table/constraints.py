@@ -36,8 +36,8 @@ from mpi_match.table.kinds import (
     IS_LISTED,
     IS_OF_NULLS,
     KIND_OF_PRESENCE,
-    KIND_SHIFT,
-    OP_MASK,
+    OP_OF_KIND,
+    TYPE_OF_KIND,
     check_kinds,
     forms_of,
     kinds_where,
@@ -62,7 +62,7 @@ MANY = 2**20
 _HAS_LO, _HAS_HI = kinds_where(lambda record: record.has_low), kinds_where(lambda record: record.has_high)
 _EXCLUDES_LO, _EXCLUDES_HI = (kinds_where(lambda record, end=end: record.excludes[end]) for end in range(2))  # type: ignore[misc]
 _IS_PREFIX = kinds_where(lambda record: record.form is Form.PREFIX)
-_ATOM_RANK = np.array([ATOM_OPS.index(op) if op in ATOM_OPS else 0 for op in range(OP_MASK + 1)])
+_ATOM_RANK = np.array([ATOM_OPS.index(op) if op in ATOM_OPS else 0 for op in range(max(ATOM_OPS) + 1)])
 """i64, by operator: its place among ATOM_OPS."""
 
 
@@ -159,7 +159,7 @@ class Constraints:
     @property
     def type(self) -> Array:
         """u8[c]: type of each row's operand."""
-        return self.kind >> KIND_SHIFT
+        return TYPE_OF_KIND[self.kind]
 
     @property
     def name_id(self) -> Array:
@@ -273,7 +273,7 @@ def encode(
         """
         where = slice(int(operand_offsets[rows.start]), int(operand_offsets[rows.stop]))
         row = owners(operand_offsets[rows.start : rows.stop + 1]) + rows.start
-        type_, op, is_atom = kind[row] >> KIND_SHIFT, kind[row] & OP_MASK, IS_ATOM[kind[row]]
+        type_, op, is_atom = TYPE_OF_KIND[kind[row]], OP_OF_KIND[kind[row]], IS_ATOM[kind[row]]
         sorts = type_ == Type.NUMBER, (type_ == Type.STRING) & ~is_atom, is_atom
         numeric, textual, atomic = (np.flatnonzero(sort) for sort in sorts)
         return where, op, np.asarray(name[row], np.int64), (numeric, textual, atomic)
@@ -318,7 +318,7 @@ def encode(
         code[where][atomic] = pairs[2].index(on_atom, code[where][atomic])
     first_boolean = vocabulary.segment(Type.BOOLEAN)[0]
     for rows in _blocks(n_rows):
-        boolean = np.flatnonzero(kind[rows] >> KIND_SHIFT == Type.BOOLEAN)
+        boolean = np.flatnonzero(TYPE_OF_KIND[kind[rows]] == Type.BOOLEAN)
         place = operand_offsets[rows][boolean]
         code[place] = first_boolean[name[rows][boolean]] + number[place].real.astype(np.int64)
 
@@ -405,7 +405,7 @@ def _intervals(vocabulary: Vocabulary, name: Array, kind: Array, operand_offsets
     every_lo, every_hi = np.empty(len(name), CODE), np.empty(len(name), CODE)
     for rows in _blocks(len(name)):
         kinds, starts = kind[rows], operand_offsets[rows.start : rows.stop + 1]
-        type_ = kinds >> KIND_SHIFT
+        type_ = TYPE_OF_KIND[kinds]
         first, last = segments[type_, 0, name[rows]], segments[type_, 1, name[rows]]
         n_operands = np.diff(starts)
         low, high = (padded[at].astype(np.int64) for at in (starts[:-1], np.maximum(starts[1:] - 1, 0)))

@@ -11,8 +11,11 @@ from mpi_match.model import ModelError
 from mpi_match.operators import OPERATORS, Form, Op, Operator, Type
 
 KIND_SHIFT = 4
-"""A constraint's kind is one byte: `type << KIND_SHIFT | op`."""
+"""A constraint's kind is one byte: `type << KIND_SHIFT | op` for the operators below 16; those from there on, which all are
+of strings, are counted from `FIRST_HIGH_KIND`.  Compiled code has forms in the place of operators (`typed_forms`).
+"""
 OP_MASK = (1 << KIND_SHIFT) - 1
+FIRST_HIGH_KIND = 0x60
 N_KINDS = 256
 """Kinds that a byte can be."""
 UNKNOWN = 255
@@ -21,13 +24,13 @@ UNKNOWN = 255
 
 def kind_of(type_: Type, op: Op) -> int:
     """The kind of a type and an operator."""
-    return type_ << KIND_SHIFT | op
+    return type_ << KIND_SHIFT | op if op <= OP_MASK else FIRST_HIGH_KIND + op - OP_MASK - 1
 
 
 def parts_of(kind: int) -> tuple[Type, Op]:
     """Type and operator of a kind.  Raises ModelError for a kind that is none."""
     check_kinds(np.array([kind]))
-    return Type(kind >> KIND_SHIFT), Op(kind & OP_MASK)
+    return Type(TYPE_OF_KIND[kind]), Op(OP_OF_KIND[kind])
 
 
 def kinds_where(is_one: Callable[[Operator], bool]) -> Array:
@@ -45,7 +48,17 @@ def _forms() -> Array:
     return found
 
 
+def _parts() -> tuple[Array, Array]:
+    types, ops = np.zeros((2, N_KINDS), np.uint8)
+    for op, record in OPERATORS.items():
+        for type_ in record.types:
+            types[kind_of(type_, op)], ops[kind_of(type_, op)] = type_, op
+    return types, ops
+
+
 _FORM = _forms()
+TYPE_OF_KIND, OP_OF_KIND = _parts()
+"""u8[N_KINDS] each: type and operator of each kind, 0 for numbers that are no kinds."""
 KIND_OF_PRESENCE = np.uint8(kind_of(Type.ANY, Op.EXISTS))
 """The kind of a row that only asks for presence; no other kind sorts before it."""
 IS_KIND = kinds_where(lambda record: True)
@@ -73,4 +86,4 @@ def typed_forms(kind: Array) -> Array:
 
     Raises ModelError for a number that is no kind.
     """
-    return kind & np.uint8(~OP_MASK & 0xFF) | forms_of(kind)
+    return TYPE_OF_KIND[kind] << np.uint8(KIND_SHIFT) | forms_of(kind)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,6 +26,7 @@ from mpi_match.arrays.strings import Strings, sort_distinct
 from mpi_match.humanize import plural
 from mpi_match.model import Area, Filter, Type
 from mpi_match.storage import Reader, Writer
+from mpi_match.table.conditions import PART_LABEL, recompose
 from mpi_match.table.constraints import FILTER_ID, Constraints, encode
 from mpi_match.table.filters import FilterColumns
 from mpi_match.table.kinds import parts_of
@@ -41,7 +43,7 @@ from mpi_match.table.schema import (
     vocabulary_arrays,
 )
 from mpi_match.table.subscriptions import Subscriptions
-from mpi_match.table.virtual_names import forms_of
+from mpi_match.table.virtual_names import forms_of, name_of
 from mpi_match.table.vocabulary import Vocabulary
 
 
@@ -75,6 +77,22 @@ class Table:
     @property
     def n_constraints(self) -> int:
         return len(self.constraints)
+
+    @cached_property
+    def n_visible(self) -> int:
+        """Number of interfaces that are no parts of conditions (`conditions`), which come after them."""
+        return bisect_left(self.labels, PART_LABEL.encode())
+
+    @cached_property
+    def part_names(self) -> Array:
+        """i64: the name of each part, in the order of their interfaces."""
+        labels = self.labels.slice(self.n_visible, self.n_interfaces)
+        return np.array([self.vocabulary.name_id(name_of(label.decode())) for label in labels], np.int64)
+
+    @property
+    def n_visible_filters(self) -> int:
+        """Number of filters that are on no part; the others come after them."""
+        return int(places_in(self.filters.interface, self.n_visible))
 
     @property
     def has_areas(self) -> bool:
@@ -236,7 +254,24 @@ class Table:
         return offsets_of(self.filters.size), np.argsort(self.constraints.filter_id, kind="stable")
 
     def filter(self, filter_id: int) -> Filter:
-        """One filter as an object of the model."""
+        """One filter as an object of the model, with its condition."""
+        return (
+            recompose(self.conjunction(filter_id), self._parts)
+            if self.n_visible < self.n_interfaces
+            else self.conjunction(filter_id)
+        )
+
+    @cached_property
+    def _parts(self) -> dict[str, list[Filter]]:
+        """The filters of each part, by label."""
+        found: dict[str, list[Filter]] = {}
+        for i in range(self.n_visible_filters, self.n_filters):
+            item = self.conjunction(i)
+            found.setdefault(item.interface, []).append(item)
+        return found
+
+    def conjunction(self, filter_id: int) -> Filter:
+        """One filter as the table has it: of a condition, with the names of its parts."""
         if not 0 <= filter_id < self.n_filters:
             raise IndexError(f"filter {filter_id} of {self.n_filters}")
         offsets, rows = self.by_filter
@@ -255,8 +290,8 @@ class Table:
         return self.filters.ids[at].decode() if named else None
 
     def iter_filters(self) -> Iterator[Filter]:
-        """Every filter as an object of the model, in table order: the input of the naive matcher."""
-        return (self.filter(i) for i in range(self.n_filters))
+        """Every visible filter as an object of the model, in table order: the input of the naive matcher."""
+        return (self.filter(i) for i in range(self.n_visible_filters))
 
     def label(self, interface: int) -> str:
         """The label of an interface id."""

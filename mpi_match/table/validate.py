@@ -22,8 +22,8 @@ from mpi_match.arrays.strings import Strings
 from mpi_match.model import ModelError, Op, Type
 from mpi_match.operators import OPERATORS, Form
 from mpi_match.storage.schema import Content, Fault, strings_of
-from mpi_match.table.kinds import IS_ATOM, IS_KIND, IS_LISTED, KIND_SHIFT, OP_MASK, kind_of, kinds_where
-from mpi_match.table.virtual_names import MARK, forms_of, parse
+from mpi_match.table.kinds import IS_ATOM, IS_KIND, IS_LISTED, OP_OF_KIND, TYPE_OF_KIND, kind_of, kinds_where
+from mpi_match.table.virtual_names import MARK, VIEW_MARK, attribute_of, forms_of, parse
 
 VALIDATED_AT_ONCE = 2**14
 """Rows checked together where more than a flag for each is needed: intermediate results stay in a core's cache."""
@@ -48,11 +48,13 @@ _IS_ONE = kinds_where(lambda record: record.is_listed or record.form in (Form.EQ
 def names_are_names(name: str, content: Content) -> Fault:
     """Each is text, or a virtual name with an operand in canonical form."""
     names = strings_of(name, content)
-    at = bisect_left(names, MARK)
+    at = bisect_left(names, VIEW_MARK)
     bad = names.between(0, at).not_text()
     if len(bad):
         return f"and its data hold a name that is not UTF-8, number {int(bad[0]):,}"
     try:
+        for name_of_view in names.slice(at, bisect_left(names, MARK)):
+            attribute_of(name_of_view)
         for virtual, start, stop in forms_of(names):
             if virtual.type is Type.STRING and virtual.op is Op.EQ:
                 starts = names.offsets[start:stop] + len(virtual.head)
@@ -290,9 +292,9 @@ def rows_say_what_operators_can(content: Content) -> Fault:
                 return f"constraints/lo holds a number that is none of the {pools} of its name"
             place = place + offsets[name[some]]
             is_of = (
-                (type_of_list[place], kind[some] >> KIND_SHIFT)
+                (type_of_list[place], TYPE_OF_KIND[kind[some]])
                 if pools == "sets"
-                else (arrays["atoms/op"][place], kind[some] & OP_MASK)
+                else (arrays["atoms/op"][place], OP_OF_KIND[kind[some]])
             )
             if not np.array_equal(*is_of):
                 return f"constraints/lo holds the number of one of the {pools} that is not of this type and operator"
@@ -301,7 +303,7 @@ def rows_say_what_operators_can(content: Content) -> Fault:
 
 def _interval_fault(codes: _Codes, kind: Array, name: Array, lo: Array, hi: Array) -> Fault:
     """What is wrong with bounds that are codes: each must be adjacent to an operand, or an end of its type's range."""
-    type_ = kind >> KIND_SHIFT
+    type_ = TYPE_OF_KIND[kind]
     ends = codes.segment(type_, name)
     for bound, end, has_operand in ((lo - _ABOVE[kind], ends[0], _HAS_LO), (hi + _BELOW[kind], ends[1], _HAS_HI)):
         has = has_operand[kind]
@@ -314,7 +316,7 @@ def _interval_fault(codes: _Codes, kind: Array, name: Array, lo: Array, hi: Arra
 
 def _prefix_fault(codes: _Codes, kind: Array, name: Array, lo: Array, hi: Array) -> Fault:
     """What is wrong with prefixes: they must reach from the prefix to just below its bound, or be all strings."""
-    type_ = kind >> KIND_SHIFT
+    type_ = TYPE_OF_KIND[kind]
     first, last = codes.segment(type_, name)
     some = np.flatnonzero((lo != first) | (hi != last))
     lo, above, type_, name = lo[some], hi[some] + 1, type_[some], name[some]

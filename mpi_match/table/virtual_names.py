@@ -14,6 +14,11 @@ so a tag never collides with an attribute, and all virtual names of an attribute
     !               any !=          likewise; the code of the one value, or of no operand if there     !=
                                     are two different ones
 
+A view of an attribute (`model.View`) is a name too: 0xfe, the letter of the view, and the attribute's name.  An event has it
+if the value has the view, and constraints on it are ordinary ones; in virtual names it stands where the attribute's name
+does.  The name 0xfe, `*` stands for all strings of an event, and 0xfe, `&`, 32 hexadecimal digits is the name of a part of
+conditions (`conditions`), which an event has that satisfies the part.
+
 NaN is no element that counts.  An operand is text, or numbers as big-endian doubles (booleans 0 or 1); in a list of texts
 each has its length, four bytes big-endian, before it.  An integer that no double equals is the nearest double and, behind
 it, a NaN with the residue (`model.split`) in its lowest 16 bits.
@@ -23,14 +28,36 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from mpi_match.arrays.exact import LARGEST_SPLIT
 from mpi_match.arrays.strings import Strings
-from mpi_match.model import RESIDUE_MASK, Constraint, ModelError, Op, Operand, Type, Value, constraint, joined, split
+from mpi_match.model import (
+    EVERY_STRING,
+    RESERVED,
+    RESIDUE_MASK,
+    Constraint,
+    ModelError,
+    Op,
+    Operand,
+    Type,
+    Value,
+    View,
+    constraint,
+    joined,
+    split,
+)
 from mpi_match.operators import OPERATORS, Form, Takes
 
 MARK = b"\xff"
+VIEW_MARK = b"\xfe"
+"""The first byte of the names of views, of all strings, and of parts."""
+EVERY_NAME = VIEW_MARK + EVERY_STRING.encode()
+"""The name of all strings of an event."""
+PART_MARK = VIEW_MARK + b"&"
+_PART_DIGITS = 32
+_VIEWS = {view.value: view for view in View if view is not View.NONE}
 TYPE_LETTERS = {Type.NUMBER: b"n", Type.STRING: b"s", Type.BOOLEAN: b"b"}
 ATOM_FORMS = {op: record.element for op, record in OPERATORS.items() if record.element}
 """Forms with an operand, by operator; those with the form UNEQUAL are among them only for booleans."""
@@ -79,20 +106,70 @@ class VirtualName(NamedTuple):
         if takes not in _SEVERAL and len(values) != 1:
             raise ModelError("a virtual name has one operand")
         found: Operand = values if takes in _SEVERAL else values[0]
-        again = constraint(self.base.decode(), self.op, found)._replace(any_element=True)
+        name, view = attribute_of(self.base)
+        if view is View.NONE or view is View.FOLD:
+            again = constraint("a", self.op, found)._replace(any_element=True)
+        else:  # operands of other views are not as subscriptions write them
+            again = Constraint("a", self.type, self.op, found, any_element=True)
+        again = again._replace(name=name, view=view)
         if of_constraint(again)[0] != self.head + self.rest:
             raise ModelError("the operand of a virtual name is not in canonical form")
         return found
 
 
 def prefix_of(base: bytes) -> bytes:
-    """What all virtual names of an attribute begin with."""
+    """What all virtual names of an attribute, or of a view of it, begin with."""
     return MARK + base + MARK
+
+
+def name_of(attribute: str, view: View = View.NONE) -> bytes:
+    """The name of a view of an attribute, of all strings, or of a part: the inverse of `attribute_of`."""
+    if attribute.startswith(RESERVED):
+        return VIEW_MARK + attribute[1:].encode()
+    base = EVERY_NAME if attribute == EVERY_STRING else attribute.encode()
+    return base if view is View.NONE else VIEW_MARK + view.value + base
+
+
+def attribute_of(name: bytes) -> tuple[str, View]:
+    """The attribute and the view that a name, no virtual one, is of; of a part, its name in the model.
+
+    Raises ModelError.
+    """
+    view = View.NONE
+    if name[:1] == VIEW_MARK and name[1:2] in _VIEWS:
+        view, name = _VIEWS[name[1:2]], name[2:]
+    try:
+        if name[:1] != VIEW_MARK:
+            return name.decode(), view
+        if name == EVERY_NAME:
+            return EVERY_STRING, view
+        if view is View.NONE and is_part(name):
+            return RESERVED + name[1:].decode(), view
+    except UnicodeDecodeError:
+        pass
+    raise ModelError(f"{name[:60]!r} is neither text nor the name of a view")
+
+
+def is_part(name: bytes) -> bool:
+    """Is it the name of a part of conditions?"""
+    digits = name[len(PART_MARK) :]
+    return name.startswith(PART_MARK) and len(digits) == _PART_DIGITS and not digits.strip(b"0123456789abcdef")
+
+
+def views_of(names: Iterable[bytes]) -> dict[bytes, list[View]]:
+    """The views that names are of, those in virtual names included, by the attribute's name; a name that some constraint
+    uses only in itself is not among them."""
+    found: dict[bytes, dict[View, None]] = {}
+    for name in names:
+        base = parse(name).base if name.startswith(MARK) else name
+        if base[:1] == VIEW_MARK and base[1:2] in _VIEWS:
+            found.setdefault(base[2:], {})[_VIEWS[base[1:2]]] = None
+    return {base: list(views) for base, views in found.items()}
 
 
 def of_constraint(wanted: Constraint) -> tuple[bytes, Type, Op, Operand]:
     """Name, type, operator and operand of the plain constraint that a constraint is stored as."""
-    name = wanted.name.encode()
+    name = name_of(wanted.name, wanted.view)
     if not wanted.any_element:
         return name, wanted.type, wanted.op, wanted.operand
     head, letter = prefix_of(name), TYPE_LETTERS[wanted.type]
@@ -108,13 +185,15 @@ def of_constraint(wanted: Constraint) -> tuple[bytes, Type, Op, Operand]:
 def to_constraint(name: bytes, type_: Type, op: Op, operand: Operand) -> Constraint:
     """The inverse of `of_constraint`.  Raises ModelError for what it does not make."""
     if not name.startswith(MARK):
-        return Constraint(name.decode(), type_, op, operand)
+        attribute, view = attribute_of(name)
+        return Constraint(attribute, type_, op, operand, view=view)
     found = parse(name)
+    attribute, view = attribute_of(found.base)
     if found.op is not None and op is Op.EXISTS:
-        return Constraint(found.base.decode(), found.type, found.op, found.operand(), any_element=True)
+        return Constraint(attribute, found.type, found.op, found.operand(), any_element=True, view=view)
     if found.op is not None or type_ is not found.type or _EXTREMES.get(op) != found.form:
         raise ModelError(f"{op.symbol!r} is no constraint on a virtual name of the form {found.form.decode()}")
-    return Constraint(found.base.decode(), type_, op, operand, any_element=True)
+    return Constraint(attribute, type_, op, operand, any_element=True, view=view)
 
 
 def parse(name: bytes) -> VirtualName:
@@ -125,8 +204,8 @@ def parse(name: bytes) -> VirtualName:
     if name[:1] != MARK or not mark or not known or letter not in _TYPES or (form in _OF_BOOLEANS and letter != b"b"):
         raise ModelError(f"{name[:60]!r} is neither text nor a virtual name")
     try:
-        base.decode()
-    except UnicodeDecodeError:
+        attribute_of(base)
+    except ModelError:
         raise ModelError(f"{name[:60]!r} is a virtual name of what is no text") from None
     return VirtualName(base, form, _TYPES[letter], rest)
 
@@ -147,12 +226,23 @@ def forms_of(names: Strings) -> Iterator[tuple[VirtualName, int, int]]:
 def shown(name: bytes) -> str:
     """A name for people: that of an attribute, or what a virtual name stands for."""
     if not name.startswith(MARK):
-        return name.decode()
+        attribute, view = attribute_of(name)
+        return _shown(attribute, view)
     found = parse(name)
+    attribute, view = attribute_of(found.base)
     if found.op is not None:
-        return str(Constraint(found.base.decode(), found.type, found.op, found.operand(), any_element=True))
+        return str(Constraint(attribute, found.type, found.op, found.operand(), any_element=True, view=view))
     which = {LEAST_FORM: "least", GREATEST_FORM: "greatest", SOLE_FORM: "only"}[found.form]
-    return f"{which} {found.type.name.lower()} of {found.base.decode()}"
+    return f"{which} {found.type.name.lower()} of {_shown(attribute, view)}"
+
+
+def _shown(attribute: str, view: View) -> str:
+    if attribute.startswith(RESERVED):
+        return f"part {attribute[2:10]}"
+    return f"{attribute} ({_WORDS[view]})" if view is not View.NONE else attribute
+
+
+_WORDS = {View.FOLD: "without case", View.IP: "as an address", View.TIME: "as an instant"}
 
 
 def operand_bytes(value: Value) -> bytes:
@@ -179,7 +269,7 @@ def _values(type_: Type, rest: bytes, listed: bool) -> tuple[Value, ...]:
 def _numbers(rest: bytes) -> list[float]:
     found: list[float] = []
     for (word,) in struct.iter_unpack(">Q", rest):
-        if word & ~RESIDUE_MASK == RESIDUE_WORD and found and abs(found[-1]) <= 2.0**64:
+        if word & ~RESIDUE_MASK == RESIDUE_WORD and found and abs(found[-1]) <= LARGEST_SPLIT:
             found[-1] = joined(found[-1], word)
         else:
             found += struct.unpack(">d", word.to_bytes(8))

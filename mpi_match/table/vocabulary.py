@@ -45,12 +45,12 @@ import numpy as np
 from mpi_match.arrays.csr import Array, offsets_of, owners, smallest_unsigned
 from mpi_match.arrays.exact import residues
 from mpi_match.arrays.strings import Strings
-from mpi_match.model import is_left_out
+from mpi_match.model import EVERY_STRING, View, is_left_out
 from mpi_match.operators import OPERATORS, Anchor, Form, Op, Type
 from mpi_match.table.element_names import ElementNames, element_names
 from mpi_match.table.name_lookup import NameLookup
 from mpi_match.table.pieces import Pieces
-from mpi_match.table.virtual_names import MARK
+from mpi_match.table.virtual_names import MARK, PART_MARK, VIEW_MARK, attribute_of, is_part, views_of
 
 ATOM_OPS = tuple(sorted(op for op, record in OPERATORS.items() if record.form is Form.ATOM))
 """Operators that make atoms, by number."""
@@ -172,16 +172,36 @@ class Vocabulary:
 
     @cached_property
     def attribute_names(self) -> frozenset[str]:
-        """The attributes that some constraint names."""
+        """The attributes that some constraint names, itself or a view of it; `*` if one asks for all strings."""
         plain = self.names.slice(0, bisect_left(self.names, MARK))
-        return frozenset(name.decode() for name in (*plain, *self.element_names))
+        return frozenset(attribute_of(name)[0] for name in (*plain, *self.element_names) if not is_part(name))
 
     @cached_property
     def presence_names(self) -> frozenset[str]:
         """The attributes whose numbers, texts and elements no constraint looks at: `exists`, `absent`, `null`, booleans."""
         of_texts = np.diff(self.atom_offsets) - (self.null_atoms >= 0)
-        plain = np.flatnonzero((self.n_numbers + self.n_strings + of_texts)[: bisect_left(self.names, MARK)] == 0)
-        return frozenset(self.names[int(name)].decode() for name in plain) - {name.decode() for name in self.element_names}
+        n_plain = bisect_left(self.names, VIEW_MARK)
+        plain = np.flatnonzero((self.n_numbers + self.n_strings + of_texts)[:n_plain] == 0)
+        looked_at = {name.decode() for name in (*self.element_names, *self.views) if name[:1] != VIEW_MARK}
+        return frozenset(self.names[int(name)].decode() for name in plain) - looked_at
+
+    @cached_property
+    def views(self) -> dict[bytes, list[View]]:
+        """The views of each attribute of which some constraint asks for one, by its name (`virtual_names`)."""
+        return views_of(
+            (*self.names.slice(bisect_left(self.names, VIEW_MARK), bisect_left(self.names, MARK)), *self.element_names)
+        )
+
+    @cached_property
+    def asks_every_string(self) -> bool:
+        """Does some constraint ask for all strings of an event?"""
+        return EVERY_STRING in self.attribute_names
+
+    @cached_property
+    def parts(self) -> Array:
+        """i64: the names of parts of conditions (`conditions`), ascending."""
+        first, last = bisect_left(self.names, PART_MARK), bisect_left(self.names, PART_MARK + MARK)
+        return np.arange(first, last)
 
     def attributes_among(self, left_out: Container[str]) -> set[str]:
         """The entries of `left_out` (`model.is_left_out`) that are attributes that some constraint names."""
@@ -266,11 +286,13 @@ class Vocabulary:
 
     @cached_property
     def judged_names(self) -> frozenset[bytes]:
-        """Attributes that only Python can encode: those with atoms of texts of operators without an `Operator.anchor`."""
+        """Attributes that only Python can encode: those with atoms of texts of operators without an `Operator.anchor`, and
+        those with views.
+        """
         judged = [op for op in ATOM_OPS if op.record.anchor is None and not op.record.of_nulls]
         atoms = np.flatnonzero(np.isin(self.atom_op, judged)) if judged else np.zeros(0, np.int64)
         names = np.unique(np.searchsorted(self.atom_offsets, atoms, side="right") - 1)
-        return frozenset(self.names[int(name)] for name in names)
+        return frozenset((*(self.names[int(name)] for name in names), *self.views))
 
     @cached_property
     def null_atoms(self) -> Array:

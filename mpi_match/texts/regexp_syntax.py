@@ -6,8 +6,6 @@ parts and push what they make of them.  So nothing that reads a program needs re
 
 from __future__ import annotations
 
-import re
-from functools import lru_cache
 from typing import NamedTuple
 
 from mpi_match.texts.code_points import (
@@ -37,9 +35,9 @@ class RegexpError(ValueError):
 
 
 class Characters(NamedTuple):
-    """Some characters in a row, one of each set."""
+    """One character of a set."""
 
-    sets: tuple[Ranges, ...]
+    ranges: Ranges
 
 
 class Assertion(NamedTuple):
@@ -91,9 +89,7 @@ _HINTS = {
     "E": " without a \\Q before it",
 }
 _HEX = "0123456789abcdefABCDEF"
-_NO_LINE_FEED = complement(((10, 10),))
-_PLAIN = re.compile(r"[^\\.\[()*+?{|^$]+")
-"""Characters that stand for themselves, whatever is behind them."""
+_LINE_FEED: Ranges = ((10, 10),)
 _REFUSED = {
     "=": "look-ahead",
     "!": "look-ahead",
@@ -118,21 +114,20 @@ class _Flags(NamedTuple):
 
 
 class _Group:
-    """An open group: the index of its parenthesis, parts of its last branch, branches before it, flags outside it."""
+    """An open group: the column of its parenthesis, parts of its last branch, branches before it, flags outside it."""
 
-    def __init__(self, start: int, outside: _Flags) -> None:
-        self.start, self.outside = start, outside
+    def __init__(self, column: int, outside: _Flags) -> None:
+        self.column, self.outside = column, outside
         self.parts = self.branches = 0
 
 
 class Program(NamedTuple):
     """Steps that leave one part, and for each the number of characters up to where it was read."""
 
-    steps: tuple[Step, ...]
-    ends: tuple[int, ...]
+    steps: list[Step]
+    ends: list[int]
 
 
-@lru_cache(64)  # a pattern's automaton and literals are asked for one after another
 def parse(pattern: str) -> Program:
     """The program of a pattern.  Raises RegexpError for what is not in the syntax, and long patterns."""
     if len(pattern) > MAX_PATTERN:
@@ -149,7 +144,7 @@ class _Parser:
         self.ends: list[int] = []
         """Number of characters read when each step was added."""
         self.flags = _Flags()
-        self.groups = [_Group(0, self.flags)]
+        self.groups = [_Group(1, self.flags)]
         self.after_repeat = False
 
     def refuse(self, start: int, text: str) -> RegexpError:
@@ -171,9 +166,9 @@ class _Parser:
             is_repeat = self.part()
             self.after_repeat = is_repeat
         if len(self.groups) > 1:
-            raise self.refuse(self.groups[-1].start, "this '(' has no ')'")
+            raise self.refuse(self.groups[-1].column, "this '(' has no ')'")
         self.close()
-        return Program(tuple(self.steps), tuple(self.ends))
+        return Program(self.steps, self.ends)
 
     def part(self) -> bool:
         """Read the next part, or what stands around parts; True if it is a repetition."""
@@ -196,23 +191,14 @@ class _Parser:
         elif char == "$":
             self.push(_LINE_END if self.flags.m else AT_END)
         elif char == ".":
-            self.push_one(EVERY if self.flags.s else _NO_LINE_FEED)
+            self.push(Characters(EVERY if self.flags.s else complement(_LINE_FEED)))
         elif char == "[":
-            self.push_one(self.char_class(start))
+            self.push(Characters(self.char_class(start)))
         elif char == "\\":
             self.escape(start)
         else:
-            self.plain(start)
+            self.push_literal(ord(char))
         return False
-
-    def plain(self, start: int) -> None:
-        """Read the characters from `start` on that stand for themselves; the last alone if a repetition may follow."""
-        found = _PLAIN.match(self.pattern, start)
-        end = found.end() if found else start + 1
-        if end - start > 1 and self.pattern[end : end + 1] in ("*", "+", "?", "{"):
-            end -= 1
-        self.at = end
-        self.push(Characters(tuple(_alone(char, self.flags.i) for char in self.pattern[start:end])))
 
     def push(self, step: Characters | Assertion) -> None:
         self.add(step)
@@ -222,8 +208,8 @@ class _Parser:
         self.steps.append(step)
         self.ends.append(self.at)
 
-    def push_one(self, ranges: Ranges) -> None:
-        self.push(Characters((ranges,)))
+    def push_literal(self, code: int) -> None:
+        self.push(Characters(self.folded(((code, code),))))
 
     def folded(self, ranges: Ranges) -> Ranges:
         """The set, with all its variants where case does not count."""
@@ -335,14 +321,14 @@ class _Parser:
         elif char == "Q":
             end = self.pattern.find("\\E", self.at)
             for literal in self.pattern[self.at + 1 : end if end >= 0 else None]:
-                self.push_one(_alone(literal, self.flags.i))
+                self.push_literal(ord(literal))
             self.at = end + 2 if end >= 0 else len(self.pattern)
         else:
             named = self.named_class(start)
             if named is not None:
-                self.push_one(named)
+                self.push(Characters(named))
             else:
-                self.push_one(_alone(chr(self.character(start)), self.flags.i))
+                self.push_literal(self.character(start))
 
     def named_class(self, start: int) -> Ranges | None:
         r"""The set of `\d` or `\pL`, which is passed, behind a backslash; None if there is none.  Folded."""
@@ -451,13 +437,6 @@ class _Parser:
         start = self.at
         self.at += 1
         return self.character(start) if self.pattern[start] == "\\" else ord(self.pattern[start])
-
-
-@lru_cache(4096)
-def _alone(char: str, ignore_case: bool) -> Ranges:
-    """The set of one character, with all its variants where case does not count."""
-    ranges = ((ord(char), ord(char)),)
-    return with_variants(ranges) if ignore_case else ranges
 
 
 def _is_number(text: str) -> bool:

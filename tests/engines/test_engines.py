@@ -66,6 +66,12 @@ def test_hypothesis(name: str, inputs: tuple[list[Filter], list[Event]]) -> None
     assert_agrees(name, *inputs)
 
 
+@quickly_opened
+@given(inputs=subscriptions_and_events(max_filters=6, max_events=4, max_constraints=3, with_conditions=True))
+def test_conditions(name: str, inputs: tuple[list[Filter], list[Event]]) -> None:
+    assert_agrees(name, *inputs)
+
+
 def joined(cases: Sequence[dict[str, Any]]) -> tuple[list[Filter], list[Event]]:
     """The subscriptions of several cases in one list, each on interfaces of its own, and their events."""
     filters = [item._replace(interface=f"{case['name']}/{item.interface}") for case in cases for item in filters_of(case)]

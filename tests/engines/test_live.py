@@ -31,6 +31,12 @@ def test_subscribe_move_unsubscribe_and_match_in_any_order(name: str) -> None:
 
 
 @every_engine
+def test_conditions_come_and_go_in_any_order(name: str) -> None:
+    if not refuses(name):
+        run_machine(name, EXAMPLES // 2, STEPS // 2, with_conditions=True)
+
+
+@every_engine
 def test_filters_of_many_names_are_added_and_removed(name: str) -> None:
     """Those that are known by several of their names together (`hash_grid`), in larger numbers than the machine has."""
     if refuses(name):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 import struct
 import zlib
 from bisect import bisect_left
@@ -20,11 +21,12 @@ import numpy as np
 
 BLOCK_EVENTS = 65_536
 TYPES = {"|u1", "<u2", "<u4", "<u8", "<i2", "<i8", "<f8"}
-OPS_OF_TYPE = {0: (12, 13, 14), 1: range(9), 2: (*range(8), 9, 10, 11), 3: (0, 1)}
+OPS_OF_TYPE = {0: (12, 13, 14), 1: range(9), 2: (*range(8), 9, 10, 11, 15, 16), 3: (0, 1)}
 NUMBER, STRING, BOOLEAN, LIST, NULL, ANY = 1, 2, 3, 4, 5, 0
 LETTERS = {b"n": NUMBER, b"s": STRING, b"b": BOOLEAN}
 FORMS = {
     **{b"=": b"nsb", b"#": b"b", b"@": b"ns", b"~": b"ns", b"[": b"n", b"^": b"s", b"$": b"s", b"*": b"s"},
+    **{b"?": b"s", b"%": b"s"},
     **{b"<": b"ns", b">": b"ns", b"!": b"ns"},
 }
 OPS_OF_FORM = {b"<": (2, 3), b">": (4, 5), b"!": (1,)}
@@ -296,7 +298,8 @@ def _table(whole: Content, stated: Sequence[int] | None) -> TableContent:
     names = whole.pool("names", text=False)
     n_names = len(names)
     ascends(names, "names")
-    virtual = {i: _virtual(name) for i, name in enumerate(names) if not is_text(name)}
+    virtual = {i: _virtual(name) for i, name in enumerate(names) if name[:1] == b"\xff"}
+    demand(all(is_text(name) or i in virtual or _is_special(name) for i, name in enumerate(names)), "a name")
 
     def per_name(what: str, total: int) -> list[tuple[int, int]]:
         offsets = whole.column(f"{what}/name_offsets", "<i8", n_names + 1)
@@ -317,7 +320,7 @@ def _table(whole: Content, stated: Sequence[int] | None) -> TableContent:
     sorted_lists: list[Any] = [*strings, *atoms]
     for each in sorted_lists:
         ascends(each, "operands")
-    demand(set(op) <= {10, 11, 14}, "atoms/op")
+    demand(set(op) <= {10, 11, 14, 15, 16}, "atoms/op")
     demand(not any(text for of, text in keys if of == 14), "the text of an atom of nulls")
     digest = _digest(whole, ("names", "strings", "atoms"))
     vocabulary = Vocabulary(names, numbers, strings, atoms, digest)
@@ -401,10 +404,18 @@ Virtual = tuple[bytes, bytes, int, list[Any]]
 """The parts of a virtual name: the attribute's name, form, type, and operands."""
 
 
+def _is_special(name: bytes) -> bool:
+    """Is it the name of a view, of all strings or of a part?"""
+    if re.fullmatch(rb"\xfe&[0-9a-f]{32}", name) or name == b"\xfe*":
+        return True
+    return name[:1] == b"\xfe" and name[1:2] in (b"f", b"i", b"t") and (is_text(name[2:]) or name[2:] == b"\xfe*")
+
+
 def _virtual(name: bytes) -> Virtual:
     """The parts of a virtual name."""
     parts = name.split(b"\xff", 2)
-    demand(len(parts) == 3 and not parts[0] and is_text(parts[1]), "a name is neither text nor virtual")
+    demand(len(parts) == 3 and not parts[0], "a name is neither text nor virtual")
+    demand(is_text(parts[1]) or _is_special(parts[1]), "a name is neither text nor virtual")
     form, letter, rest = parts[2][:1], parts[2][1:2], parts[2][2:]
     demand(letter and letter in FORMS.get(form, b""), "the form of a virtual name")
     several, values = form in (b"@", b"~"), list[Any]()
@@ -463,7 +474,7 @@ def _is_operand(vocabulary: Vocabulary, name: int, type_: int, code: int) -> boo
 
 def _interval(vocabulary: Vocabulary, sets: list[list[tuple[int, ...]]], name: int, kind: int, lo: int, hi: int) -> None:
     """Object unless a row's bounds are possible for its operator."""
-    type_, op = kind >> 4, kind & 15
+    type_, op = (STRING, 16) if kind == 96 else (kind >> 4, kind & 15)
     demand(op in OPS_OF_TYPE.get(type_, ()), f"kind {kind}")
     first, last = vocabulary.segment(name, type_)
 
@@ -660,6 +671,16 @@ def _code(vocabulary: Vocabulary, i: int, type_: int, number: float, string: byt
     return vocabulary.segment(i, type_)[0] + 2 * at + (at < len(operands) and operands[at] == value)
 
 
+def _is_wildcard(text: bytes, operand: bytes) -> bool:
+    tokens = re.findall(r"(?s)\\\\[*?\\\\]|.", operand.decode())
+    shown = {"*": ".*", "?": "."}
+    return re.fullmatch("(?s)" + "".join(shown.get(each, re.escape(each[-1])) for each in tokens), text.decode()) is not None
+
+
+def _has_regexp(text: bytes, operand: bytes) -> bool:
+    return re.search(operand.decode(), text.decode(), re.ASCII if b"(?i)" not in operand else 0) is not None
+
+
 def _on_elements(
     vocabulary: Vocabulary, i: int, virtual: Virtual, elements: Iterable[tuple[int, float, bytes]]
 ) -> list[int]:
@@ -675,14 +696,23 @@ def _on_elements(
         **{b"=": lambda v: v == operand[0], b"#": lambda v: v != operand[0], b"[": lambda v: operand[0] <= v <= operand[1]},
         **{b"@": lambda v: v in operand, b"~": lambda v: v not in operand, b"*": lambda v: operand[0] in v},
         **{b"^": lambda v: v.startswith(operand[0]), b"$": lambda v: v.endswith(operand[0])},
+        **{b"?": lambda v: _is_wildcard(v, operand[0]), b"%": lambda v: _has_regexp(v, operand[0])},
     }
     return [0] if form in holds and any(map(holds[form], values)) else []
+
+
+ATOMS: dict[int, Callable[[bytes, bytes], bool]] = {
+    10: lambda string, text: string.endswith(text),
+    11: lambda string, text: text in string,
+    15: _is_wildcard,
+    16: _has_regexp,
+}
 
 
 def _encoded(vocabulary: Vocabulary, attributes: Iterable[tuple[bytes, int, float, Any]]) -> list[tuple[int, int]]:
     """(name, code) of an event's attributes, satisfied atoms and virtual names, ascending."""
     found = []
-    virtual = [(i, _virtual(name)) for i, name in enumerate(vocabulary.names) if not is_text(name)]
+    virtual = [(i, _virtual(name)) for i, name in enumerate(vocabulary.names) if name[:1] == b"\xff"]
     for name, type_, number, string in attributes:
         elements = string if type_ == LIST else [(type_, number, string)]
         for i, parts in virtual:
@@ -698,7 +728,7 @@ def _encoded(vocabulary: Vocabulary, attributes: Iterable[tuple[bytes, int, floa
         found.append((i, _code(vocabulary, i, type_, number, string)))
         if type_ == STRING:
             for k, (op, text) in enumerate(vocabulary.atoms[i]):
-                if op != 14 and (string.endswith(text) if op == 10 else text in string):
+                if op != 14 and ATOMS[op](string, text):
                     found.append((first + k, 0))
     return sorted(found)
 

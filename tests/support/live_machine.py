@@ -78,12 +78,13 @@ class LiveMachine(RuleBasedStateMachine):
     """`engine` is the name of the engine that is held to the model."""
 
     engine: str
+    with_conditions = False
 
-    @initialize(
-        found=subscriptions(max_filters=6, max_constraints=3),
-        pool=st.lists(filters(max_constraints=3), min_size=1, max_size=4),
-    )
-    def begin(self, found: list[Filter], pool: list[Filter]) -> None:
+    @initialize(data=st.data())
+    def begin(self, data: st.DataObject) -> None:
+        found = data.draw(subscriptions(max_filters=6, max_constraints=3, with_conditions=self.with_conditions))
+        one = filters(max_constraints=3, with_conditions=self.with_conditions)
+        pool = data.draw(st.lists(one, min_size=1, max_size=4))
         self.pool = [*found, *pool]
         self.naive = Naive(found)
         self.live = LiveTable(Table.from_filters(found), expected=pool)
@@ -98,9 +99,10 @@ class LiveMachine(RuleBasedStateMachine):
         """One to six changes at once."""
         self.update(data.draw(st.lists(change_rows(st.sampled_from(self.pool)), min_size=1, max_size=6)))
 
-    @rule(item=filters(max_constraints=3))
-    def surprise(self, item: Filter) -> None:
+    @rule(data=st.data())
+    def surprise(self, data: st.DataObject) -> None:
         """A filter that may need a larger vocabulary."""
+        item = data.draw(filters(max_constraints=3, with_conditions=self.with_conditions))
         self.pool.append(item)
         self.update([ChangeRow(Change.ADD, filters=(item._replace(id=None),))])
 
@@ -158,9 +160,10 @@ class LiveMachine(RuleBasedStateMachine):
             assert np.array_equal(answers.ids, ids), "later changes reach into earlier answers"
 
 
-def run_machine(engine: str, examples: int, steps: int, **how: Any) -> None:
+def run_machine(engine: str, examples: int, steps: int, *, with_conditions: bool = False, **how: Any) -> None:
     """Run the machine for an engine, fifty times as long under the profile `thorough`; `how` are settings of hypothesis."""
-    run_machine_of(type(f"Live_{engine}", (LiveMachine,), {"engine": engine}), examples, steps, **how)
+    of_engine = {"engine": engine, "with_conditions": with_conditions}
+    run_machine_of(type(f"Live_{engine}", (LiveMachine,), of_engine), examples, steps, **how)
 
 
 def run_machine_of(machine: type[LiveMachine], examples: int, steps: int, **how: Any) -> None:

@@ -25,18 +25,24 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 from mpi_match.model import (
     LISTS,
     OPS_OF_TYPE,
+    VIEWS,
     Area,
     Attribute,
+    Condition,
     Constraint,
     Event,
     Filter,
+    Join,
     Op,
     Type,
+    View,
     constraint,
+    constraints_of,
     inside,
     make_event,
     satisfies,
 )
+from mpi_match.texts.instant import instant
 
 NAMES = ("a", "ab", "b", "c", "", "é", "a\0", "\U0001f600")
 """Names of attributes, of events and constraints alike."""
@@ -52,6 +58,12 @@ STRINGS = (
     *("", "a", "b", "ab", "ba", "aba", "abab", "abc", "b" * 9, "b" * 8 + "a"),
     *("\0", "a\0", "a\0b", "é", "è", "aé", "\x7f", "a\U0010ffff", "\U0010ffff", "\uffff", "\U0001f600", "1"),
 )
+WILDCARDS = ("*", "?", "a*b", "*b", "a?*", "", "\\*", "é", "??")
+REGEXPS = ("a", "^ab?", "b$", "[a-c]+b", ".", "(?i)A", "é|è", "^$", r"\x00")
+SEEN = ("AB", "aB", "É", "10.0.0.1", "10.1.0.0", "2001:db8::1", "2026-01-01", "2026-01-01T00:00:00.000000001Z", "0000-01-01")
+"""Strings that operators on views distinguish; beside STRINGS."""
+NETS = ("10.0.0.0/8", "10.0.0.1", "0.0.0.0/0", "10.0.0.0/31", "2001:db8::/32", "2001:db8::1", "::/0")
+TIMES = ("2026-01-01", "2026-01-01T01:00:00.000000001+01:00", "2026-01-01T00:00:00.000000002Z", "9999-12-31")
 BOOLEANS = (False, True)
 POOLS: dict[Type, tuple[float | str | bool, ...]] = {Type.NUMBER: NUMBERS, Type.STRING: STRINGS, Type.BOOLEAN: BOOLEANS}
 """Values of each type, for operands and attributes alike."""
@@ -97,12 +109,52 @@ def constraints(draw: DrawFn, types: Sequence[Type] = ALL_TYPES) -> Constraint:
     if type_ is Type.ANY:
         return constraint(name, op)
     symbol = draw(st.sampled_from((op.symbol, op.symbol, f"any {op.symbol}")))
-    operands = st.sampled_from(POOLS[type_])
+    operands: SearchStrategy[float | str | bool] = st.sampled_from(_OPERANDS.get(op, POOLS[type_]))
     if op in LISTS:
         return constraint(name, symbol, draw(st.lists(operands, min_size=1, max_size=4)))
     if op is Op.BETWEEN:
         return constraint(name, symbol, sorted([draw(operands), draw(operands)]))
     return constraint(name, symbol, draw(operands))
+
+
+_OPERANDS: dict[Op, tuple[str, ...]] = {Op.WILDCARD: WILDCARDS, Op.REGEXP: REGEXPS}
+
+
+@st.composite
+def constraints_on_views(draw: DrawFn) -> Constraint:
+    """One constraint on a view of an attribute, or of some element of it."""
+    name, symbol = draw(st.sampled_from(NAMES)), draw(st.sampled_from(sorted(VIEWS)))
+    view, op = VIEWS[symbol]
+    pool = {View.FOLD: (*STRINGS, *SEEN), View.IP: NETS, View.TIME: TIMES}[view]
+    operands = st.sampled_from(_OPERANDS.get(op, pool))
+    operand: object = draw(operands)
+    if view is View.FOLD and op in LISTS:
+        operand = draw(st.lists(operands, min_size=1, max_size=4))
+    elif view is View.TIME and draw(st.booleans()):
+        symbol, operand = "between", sorted([draw(operands), draw(operands)], key=lambda text: instant(text) or 0)
+    return constraint(name, draw(st.sampled_from((symbol, f"any {symbol}"))), operand)
+
+
+def trees() -> SearchStrategy[Condition]:
+    """Conditions over a few constraints, those on views among them."""
+    leaves = constraints() | constraints_on_views()
+    several = st.lists(
+        st.recursive(
+            leaves,
+            lambda inner: (
+                st.builds(lambda part: Condition(Join.NOT, (part,)), inner)
+                | st.builds(
+                    lambda join, parts: Condition(join, tuple(parts)),
+                    st.sampled_from((Join.AND, Join.OR)),
+                    st.lists(inner, min_size=1, max_size=3),
+                )
+            ),
+            max_leaves=8,
+        ),
+        min_size=1,
+        max_size=2,
+    )
+    return several.map(lambda parts: Condition(Join.AND, tuple(parts)))
 
 
 def areas() -> SearchStrategy[Area]:
@@ -120,9 +172,12 @@ def filters(
     interfaces: Sequence[str] = INTERFACES,
     max_constraints: int = 6,
     with_areas: bool = True,
+    with_conditions: bool = False,
 ) -> SearchStrategy[Filter]:
-    """One filter of 0 to `max_constraints` constraints, half the time on distinct names, perhaps with an area and an id."""
-    one = constraints(types)
+    """One filter of 0 to `max_constraints` constraints, half the time on distinct names, perhaps with an area and an id;
+    `with_conditions`, also with constraints on views, and perhaps a condition.
+    """
+    one = constraints(types) | constraints_on_views() if with_conditions else constraints(types)
     several = st.lists(one, max_size=max_constraints)
     distinct = st.lists(one, max_size=max_constraints, unique_by=lambda item: item.name)
     return st.builds(
@@ -131,16 +186,22 @@ def filters(
         constraints=(several | distinct).map(tuple),
         area=st.none() | areas() if with_areas else st.none(),
         id=st.none() | st.sampled_from(("first", "7", "é")),
+        where=st.none() | trees() if with_conditions else st.none(),
     )
 
 
 @st.composite
 def subscriptions(
-    draw: DrawFn, types: Sequence[Type] = ALL_TYPES, max_filters: int = 12, max_constraints: int = 6, with_areas: bool = True
+    draw: DrawFn,
+    types: Sequence[Type] = ALL_TYPES,
+    max_filters: int = 12,
+    max_constraints: int = 6,
+    with_areas: bool = True,
+    with_conditions: bool = False,
 ) -> list[Filter]:
     """0 to `max_filters` filters on 1 to 6 interfaces; some of them twice, and some again on another interface."""
     interfaces = draw(st.lists(st.sampled_from(INTERFACES), min_size=1, unique=True))
-    one = filters(types, interfaces, max_constraints, with_areas)
+    one = filters(types, interfaces, max_constraints, with_areas, with_conditions)
     found = draw(st.lists(one, max_size=max_filters))
     if found:
         room = max_filters - len(found)
@@ -174,8 +235,10 @@ def _aimed(
 ) -> tuple[dict[str, Attribute], tuple[float, float] | None]:
     """Attributes and location for `target`, then `others` beside them; sometimes one of the others spoils an attribute."""
     pool = [value for type_ in _typed(types) for value in POOLS[type_]]
+    if any(item.view is not View.NONE for item in constraints_of(target)):
+        pool += SEEN
     wanted: dict[str, list[Constraint]] = {}
-    for item in target.constraints:
+    for item in constraints_of(target):
         wanted.setdefault(item.name, []).append(item)
     attributes: dict[str, Attribute] = {}
     for name, conditions in wanted.items():
@@ -200,12 +263,13 @@ def subscriptions_and_events(
     max_events: int = 6,
     max_constraints: int = 6,
     with_areas: bool = True,
+    with_conditions: bool = False,
 ) -> tuple[list[Filter], list[Event | None]]:
     """Filters, and events that many of them nearly or exactly match; None is a rejected row.
 
     `types` restricts operands and values to some types (for an engine for numbers only: `(Type.NUMBER, Type.ANY)`).
     """
-    found = draw(subscriptions(types, max_filters, max_constraints, with_areas))
+    found = draw(subscriptions(types, max_filters, max_constraints, with_areas, with_conditions))
     one = events(types, found)
     return found, draw(st.lists(st.one_of(one, one, one, one, st.none()), max_size=max_events))
 

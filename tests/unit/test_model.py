@@ -257,4 +257,4 @@ def test_make_event() -> None:
 
 def test_every_operator_has_its_symbol() -> None:
     assert {OPS[op.symbol] for op in Op} == set(Op)
-    assert [int(op) for op in Op] == list(range(15)), "operator numbers are part of the file format"
+    assert [int(op) for op in Op] == list(range(17)), "operator numbers are part of the file format"

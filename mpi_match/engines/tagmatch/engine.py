@@ -63,6 +63,7 @@ class TagMatch(Engine):
     name = "tagmatch"
     _sharing: Turns
     takes_changes = compiles = True
+    serves_parts = "engine 'tagmatch' serves tag sets, and the table has conditions; 'keyed' serves them"
 
     def __init__(
         self,

@@ -28,7 +28,7 @@ from mpi_match.arrays.csr import Array, offsets_of, take_ranges
 from mpi_match.compute.compile_cache import jit
 from mpi_match.model import Type
 from mpi_match.operators import Form
-from mpi_match.table.kinds import IS_ATOM, KIND_SHIFT, forms_of, typed_forms
+from mpi_match.table.kinds import IS_ATOM, TYPE_OF_KIND, forms_of, typed_forms
 from mpi_match.table.table import Table
 
 WORD_BITS = 64
@@ -144,7 +144,7 @@ def _shares(table: Table, name: Array, kind: Array, lo: Array, hi: Array) -> Arr
     """f64: the fraction of its type's codes in each predicate's interval; one half for an atom."""
     share = np.empty(len(name))
     for type_ in Type:
-        mine = np.flatnonzero(kind >> KIND_SHIFT == type_)
+        mine = np.flatnonzero(TYPE_OF_KIND[kind] == type_)
         first, last = table.vocabulary.segment(type_)
         width = (last - first + 1)[name[mine]]
         share[mine] = (hi[mine].astype(np.int64) - lo[mine] + 1) / width

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from mpi_match.model import ModelError, check_name, elements_of, is_list, is_null, plain
+from mpi_match.model import ModelError, check_name, elements_of, is_list, is_null, plain, value_of
 
 MAX_DEPTH = 100
 """Depth of objects in one another up to which all attributes of a row are read where it is not known which ones count."""
@@ -44,11 +44,16 @@ class Names:
 
     names      frozenset of the names
     presence   frozenset of those of which constraints only ask if they are there
+    times      frozenset of those of whose values constraints ask for the instant
+    every      does a constraint ask for all strings?
     above      frozenset of the names of objects and lists that may hold some of them: a name up to each of its points
     """
 
-    def __init__(self, names: Iterable[str], presence: Iterable[str] = ()) -> None:
-        self.names, self.presence = frozenset(names), frozenset(presence)
+    def __init__(
+        self, names: Iterable[str], presence: Iterable[str] = (), times: Iterable[str] = (), *, every: bool = False
+    ) -> None:
+        self.names, self.presence, self.times = frozenset(names), frozenset(presence), frozenset(times)
+        self.every = every
         self.above = frozenset(name[:at] for name in self.names for at, char in enumerate(name) if char == ".")
 
 
@@ -162,6 +167,28 @@ def flattened(row: Mapping[Any, Any], names: Names, *, every: bool = False) -> t
         else:
             path.pop()
     return found.values, found.left_out
+
+
+def strings_of(row: Mapping[Any, Any]) -> tuple[str, ...]:
+    """All strings of a row at any depth, each once; names are none of them.
+
+    Raises ModelError for a string that is not Unicode text, and for an object or list that contains itself.
+    """
+    found: dict[str, None] = {}
+    path, around = [(iter([value for _, value in _pairs_of(row)]), id(row))], {id(row)}
+    while path:
+        for item in path[-1][0]:
+            if _is_object(item) or is_list(item):
+                if id(item) in around:
+                    raise ModelError("an object or list contains itself")
+                around.add(id(item))
+                path.append((iter([value for _, value in _pairs_of(item)] if _is_object(item) else item), id(item)))
+                break
+            if isinstance(value := plain(item), str):
+                found[value_of(value)[1]] = None  # type: ignore[index]
+        else:
+            around.discard(path.pop()[1])
+    return tuple(found)
 
 
 def _is_object(value: object) -> bool:

@@ -4,6 +4,7 @@
     {"interface": "mobile-8", "filters": [{"constraints": [["temp", "<", 0]]}, {"area": [0, 0, 5], "id": "f1"}]}
     {"interface": "mobile-9", "predicate": "city = 'Milan' and temp > 30 or wind >= 20", "area": [9.2, 45.5, 1.0]}
     {"interface": "mobile-10", "tags": ["gpu", "spark"]}
+    {"interface": "mobile-11", "where": {"or": [["temp", ">", 30], {"not": ["city", "= i", "milan"]}]}}
 
     {"city": "Milan", "temp": 25, "position": {"x": 9.1, "y": 45.4}}
 
@@ -14,7 +15,10 @@
     {"before_event": 9, "consolidate": true}
 
 A subscription is one filter, or a predicate: several `filters` on one interface, or a text in the language of `predicates`,
-from which every filter gets the row's `area` and `id`.  `tags` is short for a constraint `["tags", "has", tag]` for each.
+from which every filter gets the row's `area` and `id`.  `where` is a condition (`model.condition`), and so may any of the
+`constraints` be.  `tags` is short for a constraint `["tags", "has", tag]` for each.  An event is a plain object, whose
+attributes are found by `flatten`: of them only those count that filters name.  A change states the event before which it
+takes effect, counted from 0; it names filters by the id in their subscription, and all filters with that id change together.
 Rows may share an interface, and an id.  An event is a plain object, whose attributes are found by `flatten`: of them only
 those count that filters name.  A change states the event before which it takes effect,
 counted from 0; it names filters by the id in their subscription, and all filters with that id change together.  Interfaces
@@ -35,10 +39,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from mpi_match.ingest.rows.deep_json import Hooks, parse_deep
-from mpi_match.ingest.rows.flatten import Names, Repeating, flattened
+from mpi_match.ingest.rows.flatten import Names, Repeating, flattened, strings_of
 from mpi_match.ingest.rows.packed_files import DAMAGED, damaged, open_bytes
 from mpi_match.ingest.rows.predicate_text import parse
 from mpi_match.model import (
+    EVERY_STRING,
     HAS,
     MAX_EXACT_INTEGER,
     Area,
@@ -50,6 +55,7 @@ from mpi_match.model import (
     Time,
     Type,
     Unread,
+    View,
     area,
     attribute_of,
     decimal,
@@ -59,16 +65,18 @@ from mpi_match.model import (
     make_event,
     make_filter,
     plain,
+    viewed,
 )
+from mpi_match.table.virtual_names import name_of
 
 if TYPE_CHECKING:
     from mpi_match.table.vocabulary import Vocabulary
 
 Row = TypeVar("Row")
-_SUBSCRIPTION_KEYS = {"interface", "constraints", "tags", "area", "filters", "id"}
-_FILTER_KEYS = {"constraints", "tags", "area", "id"}
+_SUBSCRIPTION_KEYS = {"interface", "constraints", "where", "tags", "area", "filters", "id"}
+_FILTER_KEYS = {"constraints", "where", "tags", "area", "id"}
 _PREDICATE_KEYS = {"interface", "predicate", "area", "id"}
-_OF_SUBSCRIPTIONS = {"constraints", "tags", "area", "filters", "predicate"}
+_OF_SUBSCRIPTIONS = {"constraints", "where", "tags", "area", "filters", "predicate"}
 TAGS = "tags"
 """The attribute that the `tags` of a subscription are elements of."""
 MAX_LINE_BYTES = 2**24
@@ -242,7 +250,9 @@ def subscription_filters(row: Any) -> list[Filter]:
     if "filters" not in row:
         return [_filter(row["interface"], row)]
     if len(row) > 2:
-        raise ModelError("a subscription has either 'filters' or its own 'constraints', 'tags', 'area' and 'id', not both")
+        raise ModelError(
+            "a subscription has either 'filters' or its own 'constraints', 'where', 'tags', 'area' and 'id', not both"
+        )
     if not isinstance(row["filters"], list) or not row["filters"]:
         raise ModelError("'filters' must be a list of one filter at least; [{\"constraints\": []}] matches every event")
     for item in row["filters"]:
@@ -262,13 +272,13 @@ def _only(row: Mapping[str, Any], keys: set[str], what: str) -> None:
 
 def _filter(interface: Any, row: Mapping[str, Any]) -> Filter:
     constraints, tags = row.get("constraints"), row.get("tags")
-    if constraints is None and tags is None and row.get("area") is None:
-        raise ModelError("a filter needs 'constraints' (a list, perhaps empty), 'tags' or an 'area'")
+    if constraints is None and tags is None and row.get("area") is None and row.get("where") is None:
+        raise ModelError("a filter needs 'constraints' (a list, perhaps empty), 'where', 'tags' or an 'area'")
     for key, found in (("constraints", constraints), ("tags", tags)):
         if not isinstance(found, (list, type(None))):
             raise ModelError(f"{key!r} must be a list")
     every = [*(constraints or ()), *([TAGS, HAS, tag] for tag in tags or ())]
-    return make_filter(interface, every, row.get("area"), row.get("id"))
+    return make_filter(interface, every, row.get("area"), row.get("id"), row.get("where"))
 
 
 class ChangeRow(NamedTuple):
@@ -423,7 +433,10 @@ def names_of(vocabulary: Vocabulary, form: EventForm) -> Names:
     """The names that count for a table with this vocabulary, made once as long as it lives."""
     made = _NAMES.setdefault(vocabulary, {})
     if form not in made:
-        made[form] = Names((*vocabulary.attribute_names, *form.names), vocabulary.presence_names - {*form.names})
+        names = (*(vocabulary.attribute_names - {EVERY_STRING}), *form.names)
+        times = [name.decode() for name, views in vocabulary.views.items() if View.TIME in views]
+        presence = vocabulary.presence_names - {*form.names}
+        made[form] = Names(names, presence, times, every=vocabulary.asks_every_string)
     return made[form]
 
 
@@ -446,6 +459,8 @@ def event_of_row(row: Any, form: EventForm = PLAIN, names: Names | None = None, 
         try:
             value = attribute_of(raw)
             if isinstance(value, Time) and names is not None:
+                if name in counting.times and (seen := viewed(value, View.TIME)) is not None:
+                    attributes[name_of(name, View.TIME)] = seen  # type: ignore[index]
                 value = _presence_of_time(name, value, counting)
             attributes[name] = value
         except ModelError as error:
@@ -453,16 +468,18 @@ def event_of_row(row: Any, form: EventForm = PLAIN, names: Names | None = None, 
     for name, reason in left_out.items():
         if name in counting.names:
             raise ModelError(reason)
+    if counting.every:
+        attributes[EVERY_STRING] = strings_of(row)
     location = None if form.location is None else _location_in(attributes, form.location)
     made = make_event({}, location, None if is_null(id_) else id_)
     return made._replace(attributes=attributes, left_out=left_out or None)
 
 
 def _presence_of_time(name: str, time: Attribute, names: Names) -> Attribute:
-    """What stands for a native time of whose name constraints only ask if it is there: an empty list, which satisfies
-    `exists` and nothing else.  Raises ModelError for another name.
+    """What stands for a native time of whose name constraints only ask if it is there, or for its instant: an empty list,
+    which satisfies `exists` and nothing else.  Raises ModelError for another name.
     """
-    if name in names.presence:
+    if name in names.presence or name in names.times:
         return ()
     raise ModelError(f"a native time satisfies only 'exists', found {describe(time)}; send its text, or a number")
 

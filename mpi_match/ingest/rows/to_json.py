@@ -19,7 +19,7 @@ from mpi_match.events.lists import exact_numbers
 from mpi_match.ingest.rows.judge import EventForm
 from mpi_match.model import HAS, MAX_EXACT_INTEGER, ModelError, Op, Type
 from mpi_match.operators import Form, Takes
-from mpi_match.table.kinds import KIND_SHIFT, check_kinds, kinds_where, parts_of
+from mpi_match.table.kinds import TYPE_OF_KIND, check_kinds, kinds_where, parts_of
 from mpi_match.table.subscriptions import Subscriptions
 from mpi_match.table.virtual_names import MARK, to_constraint
 
@@ -30,7 +30,7 @@ def subscription_rows(subscriptions: Subscriptions) -> Iterator[dict[str, Any]]:
     """One subscription row for every filter, in order."""
     labels = [item.decode() for item in subscriptions.labels]
     names = [item if item.startswith(MARK) else item.decode() for item in subscriptions.names]
-    type_ = subscriptions.kind >> KIND_SHIFT
+    type_ = TYPE_OF_KIND[subscriptions.kind]
     counts = np.diff(subscriptions.operand_offsets)
     is_text = subscriptions.string >= 0
     bounded = _IS_PREFIX[subscriptions.kind] & (counts == 2)

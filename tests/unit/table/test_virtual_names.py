@@ -27,7 +27,7 @@ def test_a_constraint_is_stored_as_one_plain_constraint_and_comes_back(a: Constr
         (b"\xfftags\xff", "neither text nor a virtual name"),
         (b"\xfftags\xff=", "neither text nor a virtual name"),
         (b"\xfftags\xff=xgpu", "neither text nor a virtual name"),
-        (b"\xfftags\xff?sgpu", "neither text nor a virtual name"),
+        (b"\xfftags\xff&sgpu", "neither text nor a virtual name"),
         (b"\xfftags\xff<sgpu", "neither text nor a virtual name"),
         (b"\xfftags\xff<b", "neither text nor a virtual name"),
         (b"\xfftags\xff#n" + bytes(8), "neither text nor a virtual name"),

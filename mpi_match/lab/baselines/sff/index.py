@@ -29,7 +29,7 @@ from mpi_match.arrays.csr import Array, offsets_of, owners
 from mpi_match.model import Type
 from mpi_match.operators import Form
 from mpi_match.table.constraints import Constraints
-from mpi_match.table.kinds import IS_OF_NULLS, KIND_SHIFT, forms_of
+from mpi_match.table.kinds import IS_OF_NULLS, TYPE_OF_KIND, forms_of
 from mpi_match.table.table import Table
 
 BELOW, ABOVE, WITHIN, PRESENT = map(int, (Form.BELOW, Form.ABOVE, Form.WITHIN, Form.EXISTS))
@@ -81,7 +81,7 @@ class PredicateIndex:
         is_absent = form[starts] == Form.ABSENT
         absent[name[starts[is_absent]]] = np.stack((rows[starts[is_absent]], rows[stops[is_absent]]), axis=1)
         starts, stops = starts[~is_absent], stops[~is_absent]
-        type_ = np.where(is_atom[starts], Type.ANY, kind[starts] >> KIND_SHIFT)
+        type_ = np.where(is_atom[starts], Type.ANY, TYPE_OF_KIND[kind[starts]])
         segments = np.array([vocabulary.segment(each) for each in Type])  # [type, first or last, name]
         segments = np.append(segments, np.zeros((*segments.shape[:2], vocabulary.n_atoms), np.int64), axis=2)
         of_group = name[starts]

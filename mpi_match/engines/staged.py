@@ -1,0 +1,178 @@
+"""Tables with conditions, matched in stages by any engine that has `exists` and `absent`.
+
+A part of a condition is a hidden interface (`table.conditions`).  The filters on parts that ask for no other part are the
+first stage; those that ask for parts of the first the second; and so on; the visible filters are the last.  Each stage has
+an engine of its own.  What an event matches in one stage it has as attributes in the next ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array, take_ranges
+from mpi_match.changes.changes import PART_INTERFACES, Changes
+from mpi_match.engines.base import Engine, matching, updating
+from mpi_match.engines.sharing import Scratch, ScratchSets
+from mpi_match.errors import EngineError
+from mpi_match.events.batch import EventBatch
+from mpi_match.matches.matches import Matches
+from mpi_match.model import MAX_CONDITION_DEPTH, Change
+from mpi_match.table.table import Table
+
+_NO_STAGE, _FOR_ALL = -1, MAX_CONDITION_DEPTH + 2
+"""The stage of what is visible, and of changes that concern every stage."""
+
+
+class _Stage:
+    """The engine of a stage; `ids` i64 has the table's number of each of its filters."""
+
+    def __init__(self, engine: Engine, ids: Array) -> None:
+        self.engine, self.ids = engine, ids
+
+
+class StagedEngine(Engine):
+    """One engine for each stage of a table, opened by `open_`."""
+
+    def __init__(self, table: Table, open_: Callable[[Table], Engine], *, live: bool) -> None:
+        self._table, self._live, self._open = table, live, open_
+        names = table.part_names
+        self._part_of = dict(zip(names.tolist(), range(table.n_visible, table.n_interfaces), strict=True))
+        self._names = np.append(np.full(table.n_visible, -1, np.int64), names)  # by interface; parts may be added
+        of_interface = _stages(table, self._part_of)
+        n_parts = int(of_interface.max(initial=_NO_STAGE)) + 1
+        self._stage_of_part = dict(zip(names.tolist(), of_interface[table.n_visible :].tolist(), strict=True))
+        of_filter = of_interface[table.filters.interface]
+        self._parts = [self._opened(np.flatnonzero(of_filter == stage)) for stage in range(n_parts)]
+        self._last = self._opened(np.flatnonzero(of_filter == _NO_STAGE))
+        engine = self._last.engine
+        self.name, self.device, self.gpu, self.options = engine.name, engine.device, engine.gpu, engine.options
+        self._n_filters, self._ascends, self._parts_ascend = table.n_filters, True, True
+        self._stage_of, self._local = of_filter.astype(np.int64), np.zeros(table.n_filters, np.int64)
+        for each in (*self._parts, self._last):
+            self._local[each.ids] = np.arange(len(each.ids))
+        self._sharing = ScratchSets(self, lambda _: Scratch())
+
+    def _opened(self, filters: Array) -> _Stage:
+        return _Stage(self._open(self._table.take(filters)), filters)
+
+    @matching
+    def match(self, batch: EventBatch, _: Scratch, filters: bool) -> Matches:
+        for each in self._parts:
+            found = each.engine.match(batch)
+            if found.n_matches:
+                batch = self._with_parts(batch, found)
+        found, ids = self._last.engine.match(batch, filters=filters), self._last.ids
+        if not filters:
+            return found
+        if self._ascends:
+            return Matches.from_counts(found.counts, ids[found.ids], self._n_filters)
+        return Matches.from_pairs(found.event_of(), ids[found.ids], found.n_events, self._n_filters)
+
+    def _with_parts(self, batch: EventBatch, found: Matches) -> EventBatch:
+        """The batch with the names of the parts that its events match."""
+        from mpi_match.events.extended import extended  # loads Numba
+
+        names, vocabulary = self._names[found.ids], self._table.vocabulary
+        if not self._parts_ascend:
+            names = names[np.lexsort((names, found.event_of()))]
+        return extended(batch, found.offsets, vocabulary.pack(names, np.zeros(len(names), np.int64)))
+
+    @updating
+    def update(self, changes: Changes) -> None:
+        """Give each stage's engine the changes of its filters, under the numbers that the engine has for them."""
+        kind, adds = changes.kind, changes.kind == Change.ADD
+        target, interface = changes.target.astype(np.int64), changes.interface.astype(np.int64)
+        stage = np.where(kind == Change.REMOVE_INTERFACE, _NO_STAGE, np.int64(_FOR_ALL))  # CONSOLIDATE is for all
+        self._have(changes.n_filters)
+        for row in np.flatnonzero(~np.isin(kind, (Change.REMOVE_INTERFACE, Change.CONSOLIDATE))).tolist():
+            place = int(target[row])
+            if adds[row]:
+                which = _NO_STAGE
+                if interface[row] >= PART_INTERFACES:
+                    interface[row], which = self._part(int(interface[row]) - PART_INTERFACES, changes, int(changes.row[row]))
+                added_to = self._last if which == _NO_STAGE else self._parts[which]
+                if which == _NO_STAGE and len(added_to.ids) and place < added_to.ids[-1]:
+                    self._ascends = False
+                self._stage_of[place], self._local[place] = which, len(added_to.ids)
+                added_to.ids = np.append(added_to.ids, place)
+            stage[row] = self._stage_of[place]
+            target[row] = self._local[place]
+        for which in (*range(len(self._parts)), _NO_STAGE):
+            own = self._last if which == _NO_STAGE else self._parts[which]
+            mine = (stage == which) | (stage == _FOR_ALL)
+            if mine.any():
+                n_interfaces = changes.n_interfaces if which == _NO_STAGE else len(self._names)
+                own.engine.update(_some(changes, mine, target, interface, (len(own.ids), n_interfaces)))
+        self._n_filters = changes.n_filters
+
+    def _part(self, name: int, changes: Changes, row: int) -> tuple[int, int]:
+        """The interface of a part that a filter is added to, and its stage, which the filter's constraints decide."""
+        if name not in self._part_of:
+            self._parts_ascend = False
+            self._part_of[name] = len(self._names)
+            self._names = np.append(self._names, name)
+        if name not in self._stage_of_part:
+            assert changes.added is not None
+            rows = changes.added.constraints
+            asked = rows.name_id[rows.filter_id == row].tolist()
+            self._stage_of_part[name] = stage = max((self._stage_of_part.get(each, -1) + 1 for each in asked), default=0)
+            if stage == len(self._parts):
+                self._parts.append(self._opened(np.zeros(0, np.int64)))
+        return self._part_of[name], self._stage_of_part[name]
+
+    def _have(self, n_filters: int) -> None:
+        """Make room for the stage and the number of filters that were added."""
+        missing = n_filters - len(self._local)
+        if missing > 0:
+            more = np.full(max(missing, len(self._local) // 2), _NO_STAGE, np.int64)
+            self._stage_of, self._local = np.append(self._stage_of, more), np.append(self._local, more)
+
+    def host_memory(self, n_bytes: int) -> Array:
+        """See `Engine.host_memory`."""
+        return self._last.engine.host_memory(n_bytes)
+
+    @property
+    def nbytes(self) -> int:
+        """See `Engine.nbytes`."""
+        return sum(each.engine.nbytes for each in (*self._parts, self._last))
+
+
+def _stages(table: Table, part_of: dict[int, int]) -> Array:
+    """i64[n_interfaces]: the stage of each part; _NO_STAGE of visible interfaces.
+
+    Raises EngineError for a table with more stages than conditions can have, whose parts may ask for each other in a circle.
+    """
+    constraints, stage = table.constraints, np.full(table.n_interfaces, _NO_STAGE, np.int64)
+    stage[table.n_visible :] = 0
+    names = np.array([name for name in part_of if name >= 0], np.int64)
+    starts, counts = constraints.offsets[names], constraints.offsets[names + 1] - constraints.offsets[names]
+    asking = table.filters.interface[constraints.filter_id[take_ranges(starts, counts)]].astype(np.int64)
+    asked = np.repeat(np.array([part_of[name] for name in names.tolist()], np.int64), counts)
+    inner = asking >= table.n_visible
+    asking, asked = asking[inner], asked[inner]
+    for _ in range(MAX_CONDITION_DEPTH + 2):
+        before = stage.copy()
+        np.maximum.at(stage, asking, before[asked] + 1)
+        if np.array_equal(before, stage):
+            return stage
+    raise EngineError("the parts of the table's conditions ask for each other in a circle; compile it again")
+
+
+def _some(changes: Changes, mine: Array, target: Array, interface: Array, sizes: tuple[int, int]) -> Changes:
+    """Some of the changes, with a stage's numbers of filters and interfaces; `sizes` is how many of them there are then."""
+    kind, row = changes.kind[mine], changes.row[mine]
+    adds = kind == Change.ADD
+    added = changes.added.take(row[adds]) if changes.added is not None and adds.any() else None
+    row[adds] = np.arange(np.count_nonzero(adds))
+    return Changes(
+        kind=kind,
+        target=target[mine].astype(changes.target.dtype),
+        area=changes.area[mine],
+        row=row,
+        interface=interface[mine].astype(changes.interface.dtype),
+        added=added,
+        n_filters=sizes[0],
+        n_interfaces=sizes[1],
+    )

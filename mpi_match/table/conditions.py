@@ -1,0 +1,161 @@
+"""Conditions as conjunctions: a filter with a condition becomes a filter without one, and *parts*.
+
+    interface r     a = 1 and (b = 2 or c = 3) and not d = 4
+
+    interface r     a = 1, part p exists, part q absent
+    interface p     b = 2
+    interface p     c = 3
+    interface q     d = 4
+
+A part is a hidden interface.  Its label begins with `model.RESERVED`, so it sorts behind all others.  An event that matches
+a part gets the part's name as an attribute (`engines.staged`), and filters ask if it is there.  So engines know nothing of
+conditions: parts are matched first, the filters that ask for them afterwards.
+
+A part's name is a digest of its content.  Equal parts of different filters are one part, wherever they were compiled.
+
+A part is *rare* by construction: one that nearly every event satisfies, such as `not b = 2 or not c = 3`, is replaced by its
+complement, `b = 2 and c = 3`, of which the filter asks the absence.  Therefore every part but the empty one has a constraint
+under which it can be indexed, if its constraints have one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from mpi_match.model import RESERVED, Condition, Constraint, Filter, Join, Op, Type
+from mpi_match.operators import Form
+
+PART_LABEL = RESERVED + "&"
+"""What labels and names of parts begin with, in the model; see `virtual_names.PART_MARK`."""
+
+
+class _Every(NamedTuple):
+    """All of some terms."""
+
+    terms: frozenset[_Signed]
+
+
+class _Some(NamedTuple):
+    """At least one of some terms."""
+
+    terms: frozenset[_Signed]
+
+
+class _Signed(NamedTuple):
+    """A constraint or a join of terms, or (not `positive`) its complement."""
+
+    positive: bool
+    term: Constraint | _Every | _Some
+
+
+def decompose(item: Filter) -> list[Filter]:
+    """The conjunctions that a filter consists of: itself first, without a condition, then its parts, each once."""
+    if item.where is None:
+        return [item]
+    parts: dict[str, list[Filter]] = {}
+    root = _signed(item.where)
+    terms = root.term.terms if root.positive and isinstance(root.term, _Every) else frozenset((root,))
+    constraints = dict.fromkeys((*item.constraints, *_constraints(terms, parts)))
+    return [item._replace(constraints=tuple(constraints), where=None), *(part for each in parts.values() for part in each)]
+
+
+def _signed(tree: Condition | Constraint) -> _Signed:
+    """A condition as a rare term or the complement of one."""
+    if isinstance(tree, Constraint):
+        if tree.op.record.form is Form.ABSENT:
+            return _Signed(False, Constraint(tree.name, Type.ANY, Op.EXISTS, None))
+        return _Signed(True, tree)
+    found = [_signed(part) for part in tree.parts]
+    if tree.join is Join.NOT:
+        return _complement(found[0])
+    return _all_of(found) if tree.join is Join.AND else _complement(_all_of([_complement(each) for each in found]))
+
+
+def _complement(term: _Signed) -> _Signed:
+    return term._replace(positive=not term.positive)
+
+
+def _all_of(terms: Iterable[_Signed]) -> _Signed:
+    """The conjunction of terms: of a positive one and others, all of them; of complements, the complement of any of them."""
+    flat: set[_Signed] = set()
+    for each in terms:
+        if each.positive and isinstance(each.term, _Every):
+            flat |= each.term.terms
+        elif not each.positive and isinstance(each.term, _Some):
+            flat |= {_complement(one) for one in each.term.terms}
+        else:
+            flat.add(each)
+    if len(flat) == 1:
+        return next(iter(flat))
+    if any(each.positive for each in flat) or not flat:
+        return _Signed(True, _Every(frozenset(flat)))
+    return _Signed(False, _Some(frozenset(_complement(each) for each in flat)))
+
+
+def _constraints(terms: Iterable[_Signed], parts: dict[str, list[Filter]]) -> list[Constraint]:
+    """Terms, all of which must hold, as constraints; the parts that they ask for are added to `parts`."""
+    return sorted((_constraint(each, parts) for each in terms), key=_content)
+
+
+def _constraint(signed: _Signed, parts: dict[str, list[Filter]]) -> Constraint:
+    positive, term = signed
+    if isinstance(term, Constraint):
+        if positive:
+            return term
+        if term.op is Op.EXISTS:
+            return term._replace(op=Op.ABSENT)
+    return Constraint(_part(term, parts), Type.ANY, Op.EXISTS if positive else Op.ABSENT, None)
+
+
+def _part(term: Constraint | _Every | _Some, parts: dict[str, list[Filter]]) -> str:
+    """The name of a part; it is added to `parts` unless it is there."""
+    inner: dict[str, list[Filter]] = {}
+    if isinstance(term, _Some):
+        branches = [_branch(each, inner) for each in term.terms]
+    else:
+        branches = [_branch(_Signed(True, term), inner)]
+    content = sorted(tuple(map(_content, branch)) for branch in branches)
+    name = PART_LABEL + hashlib.blake2b(repr(content).encode(), digest_size=16).hexdigest()
+    if name not in parts:
+        parts.update(inner)
+        parts[name] = [Filter(name, branch) for branch in branches]
+    return name
+
+
+def _branch(signed: _Signed, parts: dict[str, list[Filter]]) -> tuple[Constraint, ...]:
+    if signed.positive and isinstance(signed.term, _Every):
+        return tuple(dict.fromkeys(_constraints(signed.term.terms, parts)))
+    return (_constraint(signed, parts),)
+
+
+def _content(one: Constraint) -> tuple[str, ...]:
+    """The content of a constraint, equal on every machine, and its order among others."""
+    return (one.name, str(int(one.type)), str(int(one.op)), repr(one.operand), str(int(one.any_element)), one.view.name)
+
+
+def is_part(label: str) -> bool:
+    """Is it the label of a part?"""
+    return label.startswith(PART_LABEL)
+
+
+def recompose(item: Filter, parts: Mapping[str, list[Filter]]) -> Filter:
+    """The filter with a condition that a conjunction and the filters of `parts`, by label, came from, or one equal to it."""
+    plain = tuple(each for each in item.constraints if not is_part(each.name))
+    conditions = tuple(_condition(each, parts) for each in item.constraints if is_part(each.name))
+    if not conditions:
+        return item
+    where = conditions[0] if len(conditions) == 1 else Condition(Join.AND, conditions)
+    return item._replace(constraints=plain, where=where if isinstance(where, Condition) else Condition(Join.AND, (where,)))
+
+
+def _condition(asked: Constraint, parts: Mapping[str, list[Filter]]) -> Condition | Constraint:
+    branches = [_of_branch(part, parts) for part in parts.get(asked.name, ())]
+    found = branches[0] if len(branches) == 1 else Condition(Join.OR, tuple(branches))
+    return found if asked.op is Op.EXISTS else Condition(Join.NOT, (found,))
+
+
+def _of_branch(part: Filter, parts: Mapping[str, list[Filter]]) -> Condition | Constraint:
+    terms = tuple(_condition(each, parts) if is_part(each.name) else each for each in part.constraints)
+    return terms[0] if len(terms) == 1 else Condition(Join.AND, terms)

@@ -16,6 +16,8 @@ _MODULE_OF = {
     "match": "api",
     "RowMatcher": "api",
     "LiveMatcher": "live",
+    "matched": "frames",
+    "MatchedFrames": "frames",
     "open_engine": "engines",
     "EngineError": "engines",
     "Table": "table.table",

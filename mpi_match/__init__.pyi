@@ -8,6 +8,8 @@ from mpi_match.engines import EngineError as EngineError
 from mpi_match.engines import open_engine as open_engine
 from mpi_match.events.batch import EventBatch as EventBatch
 from mpi_match.events.events import Events as Events
+from mpi_match.frames import MatchedFrames as MatchedFrames
+from mpi_match.frames import matched as matched
 from mpi_match.ingest.rows.judge import Reject as Reject
 from mpi_match.live import LiveMatcher as LiveMatcher
 from mpi_match.matches.file import MatchesFile as MatchesFile

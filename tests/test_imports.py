@@ -26,7 +26,7 @@ LAYERS = (
     "lab",
     "cli",
     "commands spark_prep",
-    "cluster live",
+    "cluster live frames",
     "verify api",
     "monitor engines",
     "gpu",

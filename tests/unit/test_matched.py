@@ -1,0 +1,276 @@
+"""`matched`: a frame of any library in, one of the same library out; answers are those of the judge."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mpi_match
+from mpi_match import ModelError, StorageError, make_table, match_naive, matched
+from mpi_match.frames import MOST_HELD, HeldEngines
+from mpi_match.table.table import Table
+
+pa = pytest.importorskip("pyarrow")
+pandas = pytest.importorskip("pandas")
+polars = pytest.importorskip("polars")
+duckdb = pytest.importorskip("duckdb")
+
+SUBSCRIPTIONS: list[dict[str, Any]] = [
+    {"interface": "hot", "constraints": [["temp", ">", 30]], "id": "f-hot"},
+    {"interface": "hot", "constraints": [["temp", ">", 100]]},
+    {"interface": "milan", "constraints": [["city", "=", "Milan"]], "area": [0, 0, 5]},
+    {"interface": "never", "constraints": [["city", "=", "nowhere"]]},
+]
+CITIES = ("Milan", "Rome", None)
+
+
+@pytest.fixture(scope="module")
+def table() -> Table:
+    return make_table(SUBSCRIPTIONS)
+
+
+@pytest.fixture(scope="module")
+def columns() -> dict[str, list[Any]]:
+    """Events; every seventh has half a location, which makes it a bad one."""
+    dice = random.Random(3)
+    n = 200
+    return {
+        "uuid": [f"e{i}" for i in range(n)],
+        "temp": [dice.choice([None, 20.0, 31.0, 200.0]) for _ in range(n)],
+        "city": [dice.choice(CITIES) for _ in range(n)],
+        "x": [dice.uniform(0, 6) for _ in range(n)],
+        "y": [None if i % 7 == 6 else 0.0 for i in range(n)],
+        "when": [np.datetime64(i, "s") for i in range(n)],
+    }
+
+
+def of_pandas(columns: dict[str, list[Any]]) -> Any:
+    frame = pandas.DataFrame({**columns, "when": np.array(columns["when"], "datetime64[s]")})
+    return frame.astype({"temp": "Float64", "city": "string", "y": "Float64"}).set_index(np.arange(len(frame)) * 3 + 5)
+
+
+KINDS: dict[str, tuple[Callable[[Any], Any], type]] = {
+    "pandas": (of_pandas, pandas.DataFrame),
+    "polars": (lambda columns: polars.from_arrow(pa.table(columns)), polars.DataFrame),
+    "lazy": (lambda columns: polars.from_arrow(pa.table(columns)).lazy(), polars.LazyFrame),
+    "table": (pa.table, pa.Table),
+    "batch": (lambda columns: pa.table(columns).to_batches()[0], pa.Table),
+    "reader": (lambda columns: pa.table(columns).to_reader(max_chunksize=17), pa.Table),
+    "duckdb": (lambda columns: duckdb.connect().from_arrow(pa.table(columns)), duckdb.DuckDBPyRelation),
+}
+EVERY_KIND = pytest.mark.parametrize("kind", KINDS)
+
+
+def rows(frame: Any) -> list[dict[str, Any]]:
+    """The rows of a frame of any library."""
+    if isinstance(frame, polars.LazyFrame):
+        frame = frame.collect()
+    if isinstance(frame, pandas.DataFrame):
+        frame = pa.Table.from_pandas(frame, preserve_index=False)
+    found: list[dict[str, Any]] = pa.RecordBatchReader.from_stream(frame).read_all().to_pylist()
+    return found
+
+
+def judged(columns: dict[str, list[Any]], table: Table) -> list[list[int] | None]:
+    """The filters of every event, by the judge; None for a bad one."""
+    filters = list(table.iter_filters())
+    found: list[list[int] | None] = []
+    for temp, city, x, y in zip(*(columns[name] for name in ("temp", "city", "x", "y")), strict=True):
+        if y is None:
+            found.append(None)
+            continue
+        attributes = {"temp": temp, "city": city, "x": x, "y": y}
+        event = mpi_match.make_event({k: v for k, v in attributes.items() if v is not None}, (x, y))
+        found.append([i for i, item in enumerate(filters) if match_naive([item], event)])
+    return found
+
+
+@EVERY_KIND
+@pytest.mark.parametrize("key", ["uuid", None])
+def test_pairs_and_lists_are_those_of_the_judge(kind: str, key: str | None, columns: Any, table: Table) -> None:
+    make, made = KINDS[kind]
+    keys = columns[key] if key else range(len(columns["uuid"]))
+    name, expected = key or "row", judged(columns, table)
+    label = [table.label(int(i)) for i in table.filters.interface]
+
+    pairs, rejects = matched(make(columns), table, location="x,y", id=key)
+    assert isinstance(pairs, made)
+    assert isinstance(rejects, made)
+    every = [
+        {name: k, "interface": each}
+        for k, found in zip(keys, expected, strict=True)
+        for each in sorted({label[i] for i in found or ()})
+    ]
+    assert rows(pairs) == every
+    bad = [i for i, found in enumerate(expected) if found is None]
+    assert [row["row"] for row in rows(rejects)] == bad
+    assert bad
+    assert {row["reason"] for row in rows(rejects)} == {"the location needs both 'x' and 'y'; 'y' is absent"}
+    assert key is None or [row[key] for row in rows(rejects)] == [keys[i] for i in bad]
+
+    by_filter, _ = matched(make(columns), table, location="x,y", id=key, filters=True)
+    ids = [table.filter_name(i) for i in range(table.n_filters)]
+    assert rows(by_filter) == [
+        {name: k, "interface": label[i], "filter": i, "filter_id": ids[i]}
+        for k, found in zip(keys, expected, strict=True)
+        for i in found or ()
+    ]
+
+    lists, _ = matched(make(columns), table, location="x,y", id=key, filters=True, how="lists")
+    assert rows(lists) == [
+        {name: k, "interfaces": None if found is None else [label[i] for i in found], "filters": found}
+        for k, found in zip(keys, expected, strict=True)
+    ]
+    plain, _ = matched(make(columns), table, location="x,y", id=key, how="lists")
+    assert [row["interfaces"] for row in rows(plain)] == [
+        None if found is None else sorted({label[i] for i in found}) for found in expected
+    ]
+
+
+@EVERY_KIND
+def test_semi_anti_and_rejects_divide_the_frame(kind: str, columns: Any, table: Table) -> None:
+    make, made = KINDS[kind]
+    expected = judged(columns, table)
+    for how, wanted in (("semi", True), ("anti", False)):
+        kept, rejects = matched(make(columns), table, location="x,y", how=how)
+        assert isinstance(kept, made)
+        places = [i for i, found in enumerate(expected) if found is not None and bool(found) == wanted]
+        assert rows(kept) == [row for i, row in enumerate(rows(make(columns))) if i in places]
+        assert len(rows(kept)) + len(rows(rejects)) < len(expected)
+
+
+def test_pandas_keeps_its_index_and_types(columns: Any, table: Table) -> None:
+    frame = of_pandas(columns).assign(key=pandas.array(range(len(columns["uuid"])), "Int64"))
+    kept, _ = matched(frame, table, location="x,y", how="semi")
+    assert kept.equals(frame.loc[kept.index])
+    pairs, _ = matched(frame, table, location="x,y", id="key")
+    assert pairs.dtypes.astype(str).to_dict() == {"key": "Int64", "interface": "category"}
+    assert len(frame.merge(pairs, on="key")) == len(pairs)
+
+
+def test_a_lazy_frame_computes_only_what_is_named(columns: Any, table: Table) -> None:
+    def fail(_: Any) -> Any:
+        raise AssertionError("computed")
+
+    lazy = polars.from_arrow(pa.table(columns)).lazy()
+    lazy = lazy.with_columns(other=polars.col("uuid").map_batches(fail, return_dtype=polars.String))
+    assert len(rows(matched(lazy, table, location="x,y").frame)) > 0
+
+
+def test_columns_that_nothing_names_are_not_looked_at(columns: Any, table: Table) -> None:
+    """Names that are not text, two of one name, objects: such columns stay in rows that are given back."""
+    frame = of_pandas(columns)
+    frame = pandas.concat(
+        [frame, pandas.DataFrame({7: [object()] * len(frame)}, index=frame.index), frame[["when"]]], axis=1
+    )
+    kept, _ = matched(frame, table, location="x,y", how="semi")
+    assert list(kept.columns) == list(frame.columns)
+    assert len(kept)
+
+
+@EVERY_KIND
+def test_a_frame_without_rows_has_answers_without_rows(kind: str, columns: Any, table: Table) -> None:
+    make, _ = KINDS[kind]
+    if kind == "batch":
+        frame = pa.RecordBatch.from_pydict({name: pa.array(each)[:0] for name, each in columns.items()})
+    else:
+        frame = make({name: pa.array(each)[:0] for name, each in columns.items()})
+    for how in ("pairs", "lists", "semi", "anti"):
+        assert list(map(rows, matched(frame, table, location="x,y", how=how))) == [[], []]
+
+
+@EVERY_KIND
+def test_filters_without_names_match_every_row(kind: str, columns: Any) -> None:
+    every = make_table([{"interface": "all", "constraints": []}])
+    assert len(rows(matched(KINDS[kind][0](columns), every).frame)) == len(columns["uuid"])
+
+
+def test_fields_of_structs_have_dotted_names() -> None:
+    frame = polars.DataFrame({"v": [{"x": 1, "z": 0}, {"x": 5, "z": 0}], "w": [1, 1]})
+    found, _ = matched(frame, make_table([{"interface": "a", "constraints": [["v.x", ">", 2]]}]))
+    assert rows(found) == [{"row": 1, "interface": "a"}]
+
+
+MISTAKES: dict[str, tuple[Callable[[Any, Table], Any], str]] = {
+    "how": (lambda f, t: matched(f, t, how="left"), "how is one of 'pairs', 'lists', 'semi', 'anti', found str 'left'"),
+    "filters": (lambda f, t: matched(f, t, how="semi", filters=True), "filters=True is for how='pairs' and how='lists'"),
+    "id": (lambda f, t: matched(f, t, id="uid"), "there is no column 'uid'; there are: 'uuid', 'temp', "),
+    "id of rows": (lambda f, t: matched(f, t, id="uid", how="anti"), "there is no column 'uid'; there are: 'uuid'"),
+    "location": (lambda f, t: matched(f, t, location="x,z"), "there is no column 'z'; there are: 'uuid', 'temp', "),
+    "nulls": (lambda f, t: matched(f, t, id="city"), "column 'city' of the ids is null in row "),
+    "own names": (
+        lambda f, t: matched(f.rename(columns={"uuid": "interface"}), t, id="interface"),
+        "answers have a column 'interface' of their own; rename",
+    ),
+    "no names": (lambda f, t: matched(f[["x"]], t), "no filter names a column of the frame; filters name 'city', 'temp'; "),
+    "twice": (lambda f, t: matched(pandas.concat([f, f], axis=1), t), "two columns have the name 'temp'"),
+    "id twice": (
+        lambda f, t: matched(pandas.concat([f, f[["uuid"]]], axis=1), t, id="uuid"),
+        "two columns have the name 'uuid'",
+    ),
+    "type": (lambda f, t: matched(f.assign(temp=pandas.Timedelta(1)), t), "the column 'temp' is of type duration"),
+    "rows": (lambda f, t: matched([{"temp": 3}], t), "a frame is one of pandas, polars, Arrow or DuckDB, found list; "),
+    "series": (lambda f, t: matched(f["temp"], t), "a frame is one of pandas, polars, Arrow or DuckDB, found Series; "),
+    "table": (lambda f, t: matched(f, 3), "a table is one of make_table or load_table, its path, or an engine, found int 3"),  # type: ignore[arg-type]
+    "live": (
+        lambda f, t: matched(f, mpi_match.open_engine("reference", t, live=True)),
+        "the engine's table may have changed",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_have_one_line(mistake: str, columns: Any, table: Table) -> None:
+    do, text = MISTAKES[mistake]
+    with pytest.raises(ModelError) as caught:
+        do(of_pandas(columns), table)
+    assert str(caught.value).startswith(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_table_that_is_not_there(columns: Any, tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=r"none\.h5: no such file"):
+        matched(of_pandas(columns), tmp_path / "none.h5")
+
+
+def test_a_path_an_engine_and_a_table_answer_alike(columns: Any, table: Table, tmp_path: Path) -> None:
+    table.save(tmp_path / "table.h5")
+    frame = pa.table(columns)
+    engine = mpi_match.open_engine("counting", table)
+    found = [rows(matched(frame, each, location="x,y").frame) for each in (table, engine, tmp_path / "table.h5")]
+    assert found[0] == found[1] == found[2]
+
+
+def test_a_table_written_again_is_read_again(table: Table, tmp_path: Path) -> None:
+    path, frame = tmp_path / "table.h5", pa.table({"temp": [50]})
+    table.save(path)
+    assert rows(matched(frame, str(path)).frame) == [{"row": 0, "interface": "hot"}]
+    make_table([{"interface": "other", "constraints": [["temp", "=", 50]]}]).save(path)
+    assert rows(matched(frame, str(path)).frame) == [{"row": 0, "interface": "other"}]
+
+
+def test_the_engines_of_the_last_two_tables_are_held(table: Table) -> None:
+    held, loaded = HeldEngines(), []
+
+    def load(key: str) -> Table:
+        loaded.append(key)
+        return table
+
+    for key in "aabacab":
+        held.get(key, lambda key=key: load(key))
+    assert MOST_HELD == 2
+    assert loaded == ["a", "b", "c", "b"]
+
+
+def test_notebooks_show_both_frames(columns: Any, table: Table) -> None:
+    shown = matched(of_pandas(columns), table, location="x,y")._repr_html_()
+    assert shown.count("<table") == 2
+    assert "set aside: 28" in shown
+    fine = matched(pa.table({"temp": [50]}), table)._repr_html_()
+    assert fine.startswith("<pre>")
+    assert "set aside" not in fine

@@ -246,7 +246,16 @@ OPERATORS: dict[Op, Operator] = {
     Op.EXISTS: Operator("exists", Form.EXISTS, _ANY, _of_presence, Takes.NOTHING),
     Op.ABSENT: Operator("absent", Form.ABSENT, _ANY, _of_presence, Takes.NOTHING),
     Op.NULL: Operator("null", Form.ATOM, _ANY, _of_presence, Takes.NOTHING),
-    Op.WILDCARD: Operator("wildcard", Form.ATOM, _STRING, wildcard.matches, element=b"?", folds=True, takes_any_of=True),
+    Op.WILDCARD: Operator(
+        "wildcard",
+        Form.ATOM,
+        _STRING,
+        wildcard.matches,
+        element=b"?",
+        folds=True,
+        takes_any_of=True,
+        check=wildcard.tokens,
+    ),
     Op.REGEXP: Operator(
         "regexp", Form.ATOM, _STRING, regexp.matches, element=b"%", takes_any_of=True, check=regexp.compiled
     ),

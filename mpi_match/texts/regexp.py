@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from mpi_match.texts.code_points import Ranges, Tree, utf8
+from mpi_match.texts.code_points import EVERY, Ranges, Tree, utf8
 from mpi_match.texts.regexp_syntax import (
     AT_ANY_BOUNDARY,
     AT_BEGIN,
@@ -32,10 +32,10 @@ from mpi_match.texts.regexp_syntax import (
 )
 
 MAX_POSITIONS = 4096
-"""Most positions of a pattern: one for each ASCII character or class, two to about ten for others."""
-_CACHED = 4096
+"""Most positions of a pattern: one for a set of ASCII characters, two for `.` and the like, some for other sets."""
+_CACHED = 1024
 """Number of patterns that are kept compiled."""
-_REMEMBERED = 20_000
+_REMEMBERED = 1000
 """Number of transitions that an automaton remembers."""
 
 _WORD_BYTES = sum(1 << byte for byte in b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
@@ -91,6 +91,11 @@ def bits(number: int) -> Iterator[int]:
         number ^= low
 
 
+@lru_cache(_CACHED)
+def _places(number: int) -> tuple[int, ...]:
+    return tuple(bits(number))
+
+
 def matches(value: bytes, pattern: bytes) -> bool:
     """True if the pattern matches somewhere in a text; both are UTF-8.  Raises RegexpError as `compiled` does."""
     automaton, known = _remembered(pattern)
@@ -127,6 +132,8 @@ class _Compiler:
     def __init__(self, program: Program) -> None:
         self.program, self.column = program, 1
         self.by_kind = any(isinstance(step, Assertion) and step not in (AT_BEGIN, AT_END) for step in program.steps)
+        self.present = (NEWLINE, WORD, OTHER) if self.by_kind else (OTHER,)
+        """The kinds that positions have."""
         self.sets: list[int] = []
         self.kinds: list[int] = []
         self.follow: list[int] = []
@@ -140,7 +147,7 @@ class _Compiler:
         for position, found in enumerate(self.sets):
             by_set[found] = by_set.get(found, 0) | 1 << position
         for found, positions in by_set.items():
-            for byte in bits(found):
+            for byte in _places(found):
                 entered[byte] |= positions
         first, last = [0] * N_BYTE_KINDS, [0] * N_BYTE_KINDS
         for kind in range(N_BYTE_KINDS):
@@ -157,7 +164,7 @@ class _Compiler:
         for step, column in zip(*self.program, strict=True):
             self.column = column
             if isinstance(step, Characters):
-                stack.append(self.characters(step.ranges))
+                stack.append(self.characters(step.sets))
             elif isinstance(step, Assertion):
                 stack.append(self.nothing(step.boundaries))
             elif isinstance(step, Repeat):
@@ -173,13 +180,20 @@ class _Compiler:
         at = len(self.sets)
         return _Part(at, at, {}, {}, boundaries)
 
-    def characters(self, ranges: Ranges) -> _Part:
-        """One character."""
-        template = _template(ranges, self.by_kind)
-        at = len(self.sets)
-        self.add(template.sets, template.kinds, template.follow, at)
+    def characters(self, sets: tuple[Ranges, ...]) -> _Part:
+        """Characters in a row."""
+        begin, first, last, end = len(self.sets), 0, 0, self.column
+        for left, ranges in enumerate(sets, 1 - len(sets)):
+            template, at = _template(ranges, self.by_kind), len(self.sets)
+            self.column = end + left
+            self.add(template.sets, template.kinds, template.follow, at)
+            entered = template.first << at
+            first = entered if left == 1 - len(sets) else first
+            for position in bits(last):
+                self.follow[position] = entered
+            last = template.last << at
         ends = AT_ANY_BOUNDARY.boundaries
-        return _Part(at, len(self.sets), {ends: template.first << at}, {ends: template.last << at}, 0)
+        return _Part(begin, len(self.sets), {ends: first}, {ends: last}, 0)
 
     def add(self, sets: list[int], kinds: list[int], follow: list[int], by: int) -> None:
         """Add positions, which are followed by those of `follow` moved by a number."""
@@ -205,7 +219,7 @@ class _Compiler:
         """Let positions follow others where the boundary between them is one that both need."""
         for behind, sources in last.items():
             for before, targets in first.items():
-                for kind in range(N_BYTE_KINDS):
+                for kind in self.present:
                     found = self.among(targets, (behind & before) >> N_BYTE_KINDS * kind)
                     if found:
                         for position in bits(sources & self.of_kind[kind]):
@@ -214,7 +228,7 @@ class _Compiler:
     def among(self, positions: int, kinds: int) -> int:
         """The positions whose kind has its bit set."""
         found = 0
-        for kind in range(N_BYTE_KINDS):
+        for kind in self.present:
             if kinds >> kind & 1:
                 found |= positions & self.of_kind[kind]
         return found
@@ -223,8 +237,8 @@ class _Compiler:
         whole = parts[0] if parts else self.nothing(AT_ANY_BOUNDARY.boundaries)
         for part in parts[1:]:
             self.link(whole.last, part.first)
-            first = _joined(whole.first, _where(part.first, whole.empty))
-            last = _joined(part.last, _where(whole.last, part.empty))
+            first = _joined(whole.first, part.first, whole.empty) if whole.empty else whole.first
+            last = _joined(part.last, whole.last, part.empty) if part.empty else part.last
             whole = _Part(whole.begin, part.end, first, last, whole.empty & part.empty)
         return whole
 
@@ -266,20 +280,12 @@ def _optional(part: _Part) -> _Part:
     return part._replace(empty=AT_ANY_BOUNDARY.boundaries)
 
 
-def _where(ends: _Ends, boundaries: int) -> _Ends:
-    """The positions where the boundary is also one of others."""
-    found: _Ends = {}
-    for needed, positions in ends.items():
-        if needed & boundaries:
-            found[needed & boundaries] = found.get(needed & boundaries, 0) | positions
-    return found
-
-
-def _joined(ends: _Ends, others: _Ends) -> _Ends:
-    if not others:
-        return ends
+def _joined(ends: _Ends, others: _Ends, boundaries: int) -> _Ends:
+    """Positions, and others where their boundary is also one of some boundaries."""
     found = dict(ends)
-    _add(found, others)
+    for needed, positions in others.items():
+        if both := needed & boundaries:
+            found[both] = found.get(both, 0) | positions
     return found
 
 
@@ -300,6 +306,8 @@ class _Template(NamedTuple):
 
 @lru_cache(_CACHED)
 def _template(ranges: Ranges, by_kind: bool) -> _Template:
+    if not by_kind and ranges and ranges[-1][0] <= 0x80 and ranges[-1][1] == EVERY[0][1]:
+        return _with_all_beyond_ascii(ranges)
     sets: list[int] = []
     kinds: list[int] = []
     follow: list[int] = []
@@ -327,3 +335,18 @@ def _template(ranges: Ranges, by_kind: bool) -> _Template:
         return found
 
     return _Template(sets, kinds, follow, enter(utf8(ranges)), last)
+
+
+def _with_all_beyond_ascii(ranges: Ranges) -> _Template:
+    """A first byte and any number of continuation bytes.
+
+    Other positions may follow the first byte of a longer character, but the byte behind it enters none of them.  A match may
+    end with it, since the character ends as well; it must not where the kind of the next byte matters.
+    """
+    first_bytes = sum(1 << byte for byte in (*range(0x80), *range(0xC0, 0x100)) if byte >= 0x80 or _has(ranges, byte))
+    continuation = sum(1 << byte for byte in range(0x80, 0xC0))
+    return _Template([first_bytes, continuation], [OTHER, OTHER], [0b10, 0b10], 0b01, 0b11)
+
+
+def _has(ranges: Ranges, code: int) -> bool:
+    return any(low <= code <= high for low, high in ranges)

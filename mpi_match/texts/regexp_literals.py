@@ -8,6 +8,7 @@ joining ends, because a part has too many strings, the joined ones are a candida
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import NamedTuple
 
 from mpi_match.texts.code_points import Ranges
@@ -43,8 +44,7 @@ def literals(pattern: str, folded: bool = False) -> frozenset[str]:
     stack: list[_Found] = []
     for step in parse(pattern).steps:
         if isinstance(step, Characters):
-            strings = _strings(step.ranges, folded)
-            stack.append(_Found(strings, strings))
+            stack.append(_characters(step.sets, folded))
         elif isinstance(step, Assertion):
             stack.append(_Found(_EMPTY, None))
         elif isinstance(step, Repeat):
@@ -58,6 +58,15 @@ def literals(pattern: str, folded: bool = False) -> frozenset[str]:
     return frozenset(each for each in found if not any(other != each and other in each for other in found))
 
 
+def _characters(sets: tuple[Ranges, ...], folded: bool) -> _Found:
+    """Characters in a row, one of each set."""
+    parts = [_strings(ranges, folded) for ranges in sets]
+    if len(parts) <= _LONGEST and all(part is not None and len(part) == 1 for part in parts):
+        return _Found(frozenset(["".join(next(iter(part)) for part in parts if part is not None)]), None)
+    return _in_a_row([_Found(part, part) for part in parts])
+
+
+@lru_cache(4096)
 def _strings(ranges: Ranges, folded: bool) -> Strings | None:
     """The characters of a set as strings; None for many."""
     if sum(high - low + 1 for low, high in ranges) > 4 * _MOST_JOINED:
@@ -104,7 +113,7 @@ def _in_a_row(parts: list[_Found]) -> _Found:
     is_all = True
     for part in parts:
         if part.all is not None and len(part.all) * len(joined) <= max(_MOST_JOINED, len(part.all), len(joined)):
-            longer = frozenset(begin + end for begin in joined for end in part.all)
+            longer = frozenset([begin + end for begin in joined for end in part.all])
             if max(map(len, longer), default=0) <= _LONGEST:
                 joined = longer
                 continue
@@ -120,6 +129,7 @@ def _better(one: Strings | None, other: Strings | None) -> Strings | None:
     return max((one, other), key=_worth) if _worth(one) > 0 or _worth(other) > 0 else None
 
 
+@lru_cache(8192)
 def _worth(strings: Strings | None) -> float:
     if strings is None or "" in strings:
         return 0.0

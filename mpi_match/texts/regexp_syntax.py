@@ -6,6 +6,8 @@ parts and push what they make of them.  So nothing that reads a program needs re
 
 from __future__ import annotations
 
+import re
+from functools import lru_cache
 from typing import NamedTuple
 
 from mpi_match.texts.code_points import (
@@ -35,9 +37,9 @@ class RegexpError(ValueError):
 
 
 class Characters(NamedTuple):
-    """One character of a set."""
+    """Some characters in a row, one of each set."""
 
-    ranges: Ranges
+    sets: tuple[Ranges, ...]
 
 
 class Assertion(NamedTuple):
@@ -89,7 +91,9 @@ _HINTS = {
     "E": " without a \\Q before it",
 }
 _HEX = "0123456789abcdefABCDEF"
-_LINE_FEED: Ranges = ((10, 10),)
+_NO_LINE_FEED = complement(((10, 10),))
+_PLAIN = re.compile(r"[^\\.\[()*+?{|^$]+")
+"""Characters that stand for themselves."""
 _REFUSED = {
     "=": "look-ahead",
     "!": "look-ahead",
@@ -114,20 +118,21 @@ class _Flags(NamedTuple):
 
 
 class _Group:
-    """An open group: the column of its parenthesis, parts of its last branch, branches before it, flags outside it."""
+    """An open group: the index of its parenthesis, parts of its last branch, branches before it, flags outside it."""
 
-    def __init__(self, column: int, outside: _Flags) -> None:
-        self.column, self.outside = column, outside
+    def __init__(self, start: int, outside: _Flags) -> None:
+        self.start, self.outside = start, outside
         self.parts = self.branches = 0
 
 
 class Program(NamedTuple):
     """Steps that leave one part, and for each the number of characters up to where it was read."""
 
-    steps: list[Step]
-    ends: list[int]
+    steps: tuple[Step, ...]
+    ends: tuple[int, ...]
 
 
+@lru_cache(64)  # a pattern's automaton and literals are asked for one after another
 def parse(pattern: str) -> Program:
     """The program of a pattern.  Raises RegexpError for what is not in the syntax, and long patterns."""
     if len(pattern) > MAX_PATTERN:
@@ -144,8 +149,10 @@ class _Parser:
         self.ends: list[int] = []
         """Number of characters read when each step was added."""
         self.flags = _Flags()
-        self.groups = [_Group(1, self.flags)]
+        self.groups = [_Group(0, self.flags)]
         self.after_repeat = False
+        self.is_run = False
+        """True if the last part are plain characters."""
 
     def refuse(self, start: int, text: str) -> RegexpError:
         """An error at an index."""
@@ -166,9 +173,9 @@ class _Parser:
             is_repeat = self.part()
             self.after_repeat = is_repeat
         if len(self.groups) > 1:
-            raise self.refuse(self.groups[-1].column, "this '(' has no ')'")
+            raise self.refuse(self.groups[-1].start, "this '(' has no ')'")
         self.close()
-        return Program(self.steps, self.ends)
+        return Program(tuple(self.steps), tuple(self.ends))
 
     def part(self) -> bool:
         """Read the next part, or what stands around parts; True if it is a repetition."""
@@ -182,6 +189,7 @@ class _Parser:
             if len(self.groups) == 1:
                 raise self.refuse(start, "this ')' has no '('; write \\) for the character")
             self.close()
+            self.is_run = False
             self.flags = self.groups.pop().outside
             self.groups[-1].parts += 1
         elif char == "|":
@@ -191,25 +199,41 @@ class _Parser:
         elif char == "$":
             self.push(_LINE_END if self.flags.m else AT_END)
         elif char == ".":
-            self.push(Characters(EVERY if self.flags.s else complement(_LINE_FEED)))
+            self.push_one(EVERY if self.flags.s else _NO_LINE_FEED)
         elif char == "[":
-            self.push(Characters(self.char_class(start)))
+            self.push_one(self.char_class(start))
         elif char == "\\":
             self.escape(start)
         else:
-            self.push_literal(ord(char))
+            self.plain(start)
         return False
+
+    def plain(self, start: int) -> None:
+        """Read the characters from `start` on that stand for themselves, as one part, which a repetition divides."""
+        found = _PLAIN.match(self.pattern, start)
+        self.at = found.end() if found else start + 1
+        self.push(Characters(tuple(_alone(char, self.flags.i) for char in self.pattern[start : self.at])))
+        self.is_run = True
+
+    def divide(self) -> None:
+        """Make the last of the plain characters before here a part of its own."""
+        (*before, last), at = self.steps[-1].sets, self.ends[-1]  # type: ignore[union-attr]
+        if before:
+            self.steps[-1:] = Characters(tuple(before)), Characters((last,))
+            self.ends[-1:] = at - 1, at
+            self.groups[-1].parts += 1
 
     def push(self, step: Characters | Assertion) -> None:
         self.add(step)
         self.groups[-1].parts += 1
+        self.is_run = False
 
     def add(self, step: Step) -> None:
         self.steps.append(step)
         self.ends.append(self.at)
 
-    def push_literal(self, code: int) -> None:
-        self.push(Characters(self.folded(((code, code),))))
+    def push_one(self, ranges: Ranges) -> None:
+        self.push(Characters((ranges,)))
 
     def folded(self, ranges: Ranges) -> Ranges:
         """The set, with all its variants where case does not count."""
@@ -245,6 +269,9 @@ class _Parser:
             raise self.refuse(start, f"expected something to repeat before {written!r}; write \\{char} for the character")
         if self.after_repeat:
             raise self.refuse(start, f"{written!r} cannot follow another repetition; put (?:...) around the first")
+        if self.is_run:
+            self.divide()
+        self.is_run = False
         self.add(Repeat(low, high))
         return True
 
@@ -321,14 +348,14 @@ class _Parser:
         elif char == "Q":
             end = self.pattern.find("\\E", self.at)
             for literal in self.pattern[self.at + 1 : end if end >= 0 else None]:
-                self.push_literal(ord(literal))
+                self.push_one(_alone(literal, self.flags.i))
             self.at = end + 2 if end >= 0 else len(self.pattern)
         else:
             named = self.named_class(start)
             if named is not None:
-                self.push(Characters(named))
+                self.push_one(named)
             else:
-                self.push_literal(self.character(start))
+                self.push_one(_alone(chr(self.character(start)), self.flags.i))
 
     def named_class(self, start: int) -> Ranges | None:
         r"""The set of `\d` or `\pL`, which is passed, behind a backslash; None if there is none.  Folded."""
@@ -437,6 +464,13 @@ class _Parser:
         start = self.at
         self.at += 1
         return self.character(start) if self.pattern[start] == "\\" else ord(self.pattern[start])
+
+
+@lru_cache(4096)
+def _alone(char: str, ignore_case: bool) -> Ranges:
+    """The set of one character, with all its variants where case does not count."""
+    ranges = ((ord(char), ord(char)),)
+    return with_variants(ranges) if ignore_case else ranges
 
 
 def _is_number(text: str) -> bool:

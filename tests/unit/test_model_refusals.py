@@ -202,3 +202,9 @@ ENDLESS.append([ENDLESS])
 def test_event_without_meaning(attributes: Any, location: object, text: str) -> None:
     with pytest.raises(ModelError, match=text):
         model.make_event(attributes, location)
+
+
+@pytest.mark.parametrize("op", ["wildcard", "wildcard i", "any wildcard", "regexp", "regexp i"])
+def test_patterns_beyond_their_bound(op: str) -> None:
+    with pytest.raises(ModelError, match=r"on 'x': the pattern has .* characters, at most 65,536 are allowed"):
+        model.constraint("x", op, "a" * 10**6)

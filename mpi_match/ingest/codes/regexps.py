@@ -69,25 +69,38 @@ def _is_empty_match(empty: int, before: int, behind: int) -> bool:
 
 
 @nested
+def _behind(active: np.uint64, follow: int) -> np.uint64:
+    """The positions that follow some of the first 64."""
+    found = _0
+    while active:
+        found |= load_u64(follow, _lowest(active))
+        active &= active - _1
+    return found
+
+
+@nested
 def _small_matches(data: int, start: int, stop: int, automaton: int) -> bool:
     """`regexp_matches` where a set is one word."""
-    by_kind, empty = load_i64(automaton, _BY_KIND), load_i64(automaton, _EMPTY)
     first, last = automaton + 8 * load_i64(automaton, _FIRST), automaton + 8 * load_i64(automaton, _LAST)
     entered, follow = automaton + 8 * load_i64(automaton, _ENTERED), automaton + 8 * load_i64(automaton, _FOLLOW)
-    classes = automaton + 8 * _HEADER
+    by_kind, empty, classes = load_i64(automaton, _BY_KIND), load_i64(automaton, _EMPTY), automaton + 8 * _HEADER
     active, before = _0, NO_BYTE
+    if not by_kind:
+        begin, first_inside, last_inside = load_u64(first, NO_BYTE), load_u64(first, OTHER), load_u64(last, OTHER)
+        for at in range(start, stop):
+            if active & last_inside:
+                return True
+            active = (begin | _behind(active, follow)) & load_u64(entered, load_u8(classes, load_u8(data, at)))
+            begin = first_inside
+        return bool(active & load_u64(last, NO_BYTE))
     for at in range(start, stop):
         byte = load_u8(data, at)
-        kind = _kind(byte) if by_kind else OTHER
+        kind = _kind(byte)
         if active & load_u64(last, kind):
             return True
         if empty and byte & 0xC0 != 0x80 and _is_empty_match(empty, before, kind):
             return True
-        found = load_u64(first, before)
-        while active:
-            found |= load_u64(follow, _lowest(active))
-            active &= active - _1
-        active = found & load_u64(entered, load_u8(classes, byte))
+        active = (load_u64(first, before) | _behind(active, follow)) & load_u64(entered, load_u8(classes, byte))
         before = kind
     return bool(active & load_u64(last, NO_BYTE)) or _is_empty_match(empty, before, NO_BYTE)
 

@@ -42,13 +42,12 @@ def test_dates_begin_in_utc(date: datetime.date) -> None:
     assert instant(date.isoformat()) == instant_of(date) == expected
 
 
-def test_every_day_of_every_year_follows_the_one_before() -> None:
-    dates = [f"{y:04}-{m:02}-{d:02}" for y in range(10_000) for m in (1, 2, 3, 12) for d in range(1, 32)]
-    found = [each for date in dates if (each := instant(date)) is not None]
+def test_every_year_follows_the_one_before() -> None:
+    days = ("01-01", "02-28", "02-29", "03-01", "12-31")
+    found = [each for year in range(10_000) for day in days if (each := instant(f"{year:04}-{day}")) is not None]
     assert found[0] == -62_167_219_200 * 10**9
-    assert sum(instant(f"{year:04}-02-29") is not None for year in range(10_000)) == 2425
-    gaps = {(b - a) // (86_400 * 10**9) for a, b in itertools.pairwise(found)}
-    assert gaps == {1, 245}  # 245 days from 31 March to 1 December
+    assert len(found) == 42_425
+    assert {(b - a) // (86_400 * 10**9) for a, b in itertools.pairwise(found)} == {1, 58, 305}
 
 
 @pytest.mark.parametrize(

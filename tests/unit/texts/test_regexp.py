@@ -68,7 +68,7 @@ def test_a_quoted_text_finds_its_folding_alone(text: str, before: str, behind: s
 )
 def test_utf8_of_sets_is_exact_among_characters(ranges: tuple[tuple[int, int], ...]) -> None:
     inside = {code for low, high in ranges for code in range(low, high + 1)}
-    for code in (*range(0xD800), *range(0xE000, 0x20000), *range(0x10FF00, 0x110000)):
+    for code in (*range(0x3100), *range(0xD700, 0xD800), *range(0xE000, 0x10500), *range(0x10FF00, 0x110000)):
         tree = utf8(ranges)
         for byte in chr(code).encode():
             behind = [other for some, other in tree or () if some >> byte & 1]
@@ -117,6 +117,17 @@ def test_utf8_of_sets_is_exact_among_characters(ranges: tuple[tuple[int, int], .
         ("a{1000}", "a" * 999, False),
         ("a{1000}", "a" * 1000, True),
         ("(?:(?:^a)*b)*$", "xb", True),
+        (".{1000,}", "é" * 999, False),
+        (".{1000,}", "é" * 1000, True),
+        ("^.{2}$", "\U0001f600é", True),
+        ("^[^a]{2}é$", "\U0001f600éé", True),
+        (r"^.\B", "éa", False),
+        ("^ab*$", "abb", True),
+        ("^ab(?i)*$", "abb", True),
+        ("^ab(?i)*$", "abab", False),
+        ("^(?:ab)*$", "abab", True),
+        ("^(?:ab)(?i)*$", "abab", True),
+        ("^ab*(?i)?$", "", False),
         ("powershell.*-enc", "PowerShell -enc", False),
         ("(?i)powershell.*-enc", "PowerShell -ENC", True),
     ],
@@ -196,10 +207,10 @@ def test_what_is_not_in_the_syntax_is_refused_with_its_column(pattern: str, colu
     ],
 )
 def test_what_is_too_large_is_refused_soon(pattern: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     with pytest.raises(RegexpError):
         compiled(pattern)
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2
 
 
 @pytest.mark.parametrize(
@@ -218,13 +229,13 @@ def test_what_is_too_large_is_refused_soon(pattern: str) -> None:
     ],
 )
 def test_catastrophic_patterns_are_answered_soon(pattern: str, text: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     try:
         matches(text.encode(), pattern.encode())
         literals(pattern)
     except RegexpError:
         pass
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,15 @@ r"""The text language of predicates, and its way to filters.
     predicate   = conjunction { "or" conjunction }
     conjunction = term { "and" term }
     term        = "not" term | "(" predicate ")" | name condition
-    condition   = operator value                            = == != <> < <= > >= prefix suffix contains
-                | operator "(" value { "," value } ")"      in, not in
-                | operator value "and" value                between
+    condition   = operator value                            = == != <> < <= > >= prefix suffix contains wildcard regexp,
+                                                            in net, before, after, at
+                | operator "(" value { "," value } ")"      in, not in; prefix suffix contains wildcard regexp, in net: any
+                | operator value "and" value                between; with two texts, instants
                 | operator                                  exists, absent
                 | "has" value
                 | "any" (the conditions above but `exists` and `absent`)
     name        = letters, digits, "_" and "." beginning with a letter or "_"; anything else in double quotes ("" is a quote)
+                  operators on texts may have " i" behind them, without regard to case: = i, in i, contains i
     value       = number | 'text' ('' is a quote, and \\ \' \n \r \t \uXXXX are escapes) | true | false
     number      = as in JSON, and also +7, .5 and 5.
 
@@ -19,13 +21,12 @@ Words are read in any case; `has` and `any` are words only where a condition beg
 some element of a list.  `not` binds before `and`, and that before `or`.  Types and operators are the model's: nothing is
 converted.  As in JSON, two `\uXXXX` that are a surrogate pair are one character, and digits are 0 to 9.
 
-A filter is a conjunction, so a predicate is brought to disjunctive normal form, one filter for each alternative.  That can
-multiply: (a or b) and (c or d) is four filters.  Past `MAX_FILTERS_OF_A_PREDICATE` filters or `MAX_OPERANDS` operands in
-them it is refused, saying how many there would be, before any of them is made.
+A predicate without complements is brought to disjunctive normal form, one filter for each alternative.  That can multiply:
+(a or b) and (c or d) is four filters.  Where it would be more than `MAX_FILTERS_OF_A_PREDICATE` filters or `MAX_OPERANDS`
+operands, and where `not` stands before anything but `exists` and `absent`, the predicate is one filter with a condition
+(`model.Condition`).
 
-`not` is pushed inward (De Morgan) and must end at `exists` or `absent`.  `not (temp > 30)` is *not* `temp <= 30`: an event
-without temp, or with a text or NaN there, satisfies the first and not the second, and no filter says "NaN".  Rather than
-answer something near it, the language refuses and asks for what is meant.
+`not temp > 30` is the complement of `temp > 30`: it is satisfied also by an event without temp, or with a text there.
 """
 
 from __future__ import annotations
@@ -35,7 +36,20 @@ from collections.abc import Iterable
 from itertools import product
 from typing import Any, NamedTuple, NoReturn
 
-from mpi_match.model import HAS, Constraint, ModelError, Op, constraint, decimal
+from mpi_match.model import (
+    HAS,
+    MAX_CONDITION_DEPTH,
+    MAX_LEAVES,
+    VIEWS,
+    Condition,
+    Constraint,
+    Join,
+    ModelError,
+    Op,
+    View,
+    constraint,
+    decimal,
+)
 from mpi_match.operators import OPERATORS, Takes
 
 MAX_FILTERS_OF_A_PREDICATE = 1000
@@ -44,7 +58,7 @@ MAX_OPERANDS = 100_000
 """Constraints that these filters may have together, where the text has fewer; a list counts as many as it has values."""
 _UNCOUNTED = 10**24
 """Counting stops here: so many filters are refused in any case, and their number would have thousands of digits."""
-MAX_NESTING = 100
+MAX_NESTING = MAX_CONDITION_DEPTH
 """Parentheses and `not` within one another."""
 _SHOWN = 70
 _SIGNS = {word for record in OPERATORS.values() for word in (record.symbol, *record.spellings) if not word[0].isalpha()}
@@ -63,8 +77,34 @@ _ESCAPE = re.compile(
     r"''|\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})|\\u([0-9a-fA-F]{4})|\\(.)", re.DOTALL
 )
 _ESCAPES = {"\\": "\\", "'": "'", '"': '"', "n": "\n", "r": "\r", "t": "\t"}
+
+
+class _Written(NamedTuple):
+    """An operator as texts have it: its symbol, its operands; may it be asked of elements, may a list mean any of them?"""
+
+    symbol: str
+    takes: Takes
+    has_any: bool
+    takes_any_of: bool
+
+
 _OPERATORS = {
-    tuple(written.split()): op for op, record in OPERATORS.items() for written in (record.symbol, *record.spellings)
+    **{
+        tuple(written.split()): _Written(record.symbol, record.takes, record.has_any, record.takes_any_of)
+        for record in OPERATORS.values()
+        for written in (record.symbol, *record.spellings)
+    },
+    **{
+        tuple(f"{written} i".split()): _Written(f"{record.symbol} i", record.takes, True, record.takes_any_of)
+        for op, record in OPERATORS.items()
+        for written in (record.symbol, *record.spellings)
+        if record.folds or op is Op.REGEXP
+    },
+    **{
+        tuple(symbol.split()): _Written(symbol, Takes.VALUE, True, view is View.IP)
+        for symbol, (view, _) in VIEWS.items()
+        if view is not View.FOLD
+    },
 }
 """Operators by the signs and words that they consist of."""
 _RESERVED = {"and", "or", "not", "in", "between", "exists", "absent", "prefix", "suffix", "contains", "true", "false"}
@@ -72,7 +112,7 @@ _RESERVED = {"and", "or", "not", "in", "between", "exists", "absent", "prefix", 
 
 
 _OPPOSITES = {Op.EXISTS: Op.ABSENT, Op.ABSENT: Op.EXISTS}
-"""Operators that `not` may stand before, and the operator that both together are."""
+"""Operators whose complements are operators."""
 
 
 class PredicateError(ModelError):
@@ -92,8 +132,11 @@ class _Token(NamedTuple):
 
 
 class _Leaf(NamedTuple):
+    """A constraint, or its complement."""
+
     constraint: Constraint
     at: int
+    negated: bool = False
 
 
 class _Branch(NamedTuple):
@@ -111,8 +154,8 @@ class _Not(NamedTuple):
 _Term = _Leaf | _Branch | _Not
 
 
-def parse(text: str) -> list[tuple[Constraint, ...]]:
-    """The alternatives of a predicate, each the constraints of one filter, in the order of the text; no alternative twice.
+def parse(text: str) -> list[tuple[Constraint | Condition, ...]]:
+    """The alternatives of a predicate, each what one filter consists of, in the order of the text; no alternative twice.
 
     Raises PredicateError.
     """
@@ -120,19 +163,37 @@ def parse(text: str) -> list[tuple[Constraint, ...]]:
     read = parser.predicate(0)
     if parser.token.kind != "end":
         parser.fail(f"expected 'and', 'or' or the end, found {parser.token.text}")
-    term = parser.pushed(read, None)
+    term = _pushed(read, negated=False)
     size = _size(term)
-    if size.filters > MAX_FILTERS_OF_A_PREDICATE:
-        n = f"{size.filters:,}" if size.filters < _UNCOUNTED else "more than 10^24"
-        parser.fail(f"this would be {n} filters, more than {MAX_FILTERS_OF_A_PREDICATE:,}; write several subscriptions", 0)
-    if size.operands > max(MAX_OPERANDS, size.written):
-        n = f"{size.filters:,} filters with {size.operands:,} constraints and listed values"
-        parser.fail(f"this would be {n}, more than {MAX_OPERANDS:,}; write several subscriptions", 0)
+    if size.leaves > MAX_LEAVES:
+        parser.fail(f"more than {MAX_LEAVES:,} constraints", 0)
+    is_large = size.filters > MAX_FILTERS_OF_A_PREDICATE or size.operands > max(MAX_OPERANDS, size.written)
+    if size.complements or is_large:
+        found = _tree(term)
+        return [found.parts if isinstance(found, Condition) and found.join is Join.AND else (found,)]
     return list(dict.fromkeys(tuple(dict.fromkeys(item)) for item in _alternatives(term)))
 
 
+def _tree(term: _Leaf | _Branch) -> Condition | Constraint:
+    if isinstance(term, _Leaf):
+        return Condition(Join.NOT, (term.constraint,)) if term.negated else term.constraint
+    return Condition(Join.AND if term.every else Join.OR, tuple(map(_tree, term.terms)))
+
+
+def _pushed(term: _Term, *, negated: bool) -> _Leaf | _Branch:
+    """The term, or its complement, with `not` before constraints only."""
+    if isinstance(term, _Not):
+        return _pushed(term.term, negated=not negated)
+    if isinstance(term, _Branch):
+        return _Branch(term.every != negated, tuple(_pushed(each, negated=negated) for each in term.terms))
+    if negated and (opposite := _OPPOSITES.get(term.constraint.op)) is not None:
+        return _Leaf(constraint(term.constraint.name, opposite), term.at)
+    return term._replace(negated=negated)
+
+
 class _Size(NamedTuple):
-    """Number of filters that a term becomes, of their operands together, and of operands in the text itself.
+    """Number of filters that a term becomes, of their operands together, and of operands, constraints and complements in the
+    text itself.
 
     A constraint without any operand counts as one.
     """
@@ -140,20 +201,23 @@ class _Size(NamedTuple):
     filters: int
     operands: int
     written: int
+    leaves: int
+    complements: int
 
 
 def _size(term: _Leaf | _Branch) -> _Size:
     if isinstance(term, _Leaf):
         n = len(term.constraint.operand) if isinstance(term.constraint.operand, tuple) else 1
-        return _Size(1, n, n)
-    filters, operands, written = int(term.every), 0, 0
+        return _Size(1, n, n, 1, int(term.negated))
+    filters, operands, written, leaves, complements = int(term.every), 0, 0, 0, 0
     for each in map(_size, term.terms):
         if term.every:  # each filter so far with each filter of this term
             filters, operands = filters * each.filters, operands * each.filters + each.operands * filters
         else:
             filters, operands = filters + each.filters, operands + each.operands
         filters, operands, written = min(filters, _UNCOUNTED), min(operands, _UNCOUNTED), written + each.written
-    return _Size(filters, operands, written)
+        leaves, complements = leaves + each.leaves, complements + each.complements
+    return _Size(filters, operands, written, leaves, complements)
 
 
 def _alternatives(term: _Leaf | _Branch) -> Iterable[tuple[Constraint, ...]]:
@@ -163,6 +227,10 @@ def _alternatives(term: _Leaf | _Branch) -> Iterable[tuple[Constraint, ...]]:
     if not term.every:
         return [item for each in found for item in each]
     return [tuple(c for part in parts for c in part) for parts in product(*found)]
+
+
+class _AnyOf(list[object]):
+    """Operands, any of which is asked for."""
 
 
 class _Parser:
@@ -228,24 +296,7 @@ class _Parser:
             return found
         return self._comparison()
 
-    def pushed(self, term: _Term, negated: int | None) -> _Leaf | _Branch:
-        """The term without any `not`; `negated` is the position of a `not` that applies to all of it, if there is one."""
-        if isinstance(term, _Not):
-            return self.pushed(term.term, term.at if negated is None else None)
-        if isinstance(term, _Branch):
-            return _Branch(term.every == (negated is None), tuple(self.pushed(each, negated) for each in term.terms))
-        if negated is None:
-            return term
-        c = term.constraint
-        if c.op not in _OPPOSITES:
-            self.fail(
-                f"'not' before '{c}' has no exact form (absent, other types and NaN would have to match too): "
-                "write the opposite comparison, and 'or ... absent' where absence is meant",
-                negated,
-            )
-        return _Leaf(constraint(c.name, _OPPOSITES[c.op]), term.at)
-
-    def _comparison(self) -> _Leaf:
+    def _comparison(self) -> _Leaf | _Branch:
         start = self.token
         if start.kind == "quoted":
             name = self.take().text[1:-1].replace('""', '"')
@@ -258,40 +309,42 @@ class _Parser:
                 else ""
             )
             self.fail(f"expected a name, found {start.text or 'the end'}{keyword}")
-        op, operand = self._condition(name)
+        symbol, operand = self._condition(name)
+        several = operand if isinstance(operand, _AnyOf) else [operand]
         try:
-            return _Leaf(constraint(name, op, operand), start.at)
+            leaves = tuple(_Leaf(constraint(name, symbol, each), start.at) for each in several)
         except ModelError as error:
             self.fail(str(error), start.at)
+        return leaves[0] if len(leaves) == 1 else _Branch(False, leaves)
 
-    def _condition(self, name: str) -> tuple[Op | str, object]:
+    def _condition(self, name: str) -> tuple[str, object]:
         named = self.token.text.lower() if self.token.kind == "word" else ""
         if named == HAS:
             self.take()
             return HAS, self._value()
         if named == "any":
             self.take()
-            op, operand = self._comparison_with(f"{name} any", on_elements=True)
-            return f"any {op.symbol}", operand
+            symbol, operand = self._comparison_with(f"{name} any", on_elements=True)
+            return f"any {symbol}", operand
         return self._comparison_with(name)
 
-    def _comparison_with(self, name: str, *, on_elements: bool = False) -> tuple[Op, object]:
+    def _comparison_with(self, name: str, *, on_elements: bool = False) -> tuple[str, object]:
         """An operator and its operand; `name` is what is before it."""
-        op = self._operator(name, on_elements=on_elements)
-        takes = op.record.takes
-        if takes is Takes.NOTHING:
-            return op, None
-        if takes is Takes.LIST:
-            return op, self._list()
-        if takes is Takes.VALUE:
-            return op, self._value()
+        written = self._operator(name, on_elements=on_elements)
+        if written.takes is Takes.NOTHING:
+            return written.symbol, None
+        if written.takes is Takes.LIST:
+            return written.symbol, self._list()
+        if written.takes is Takes.VALUE:
+            is_listed = written.takes_any_of and self.token.word == "("
+            return written.symbol, _AnyOf(self._list()) if is_listed else self._value()
         low = self._value()
         self.expect("and", "between the bounds")
-        return op, [low, self._value()]
+        return written.symbol, [low, self._value()]
 
-    def _operator(self, name: str, *, on_elements: bool) -> Op:
+    def _operator(self, name: str, *, on_elements: bool) -> _Written:
         """The longest operator that is written here."""
-        known = {words: op for words, op in _OPERATORS.items() if op.record.has_any or not on_elements}
+        known = {words: op for words, op in _OPERATORS.items() if op.has_any or not on_elements}
         words: tuple[str, ...] = ()
         while following := {each[len(words)] for each in known if each[: len(words)] == words and len(each) > len(words)}:
             word = self.token.text.lower() if self.token.kind in ("sign", "word") else ""

@@ -33,7 +33,10 @@ HOSTILE: list[tuple[str | bytes, str]] = [
         constraints('[{"xor": [["x", "exists"]]}]'),
         "a condition is a constraint, or an object with one of 'and', 'or' and 'not'",
     ),
-    (constraints('[{"not": ' * 300 + '["x", "exists"]' + "}" * 300 + "]"), "more than 200 conditions within one another"),
+    (
+        constraints("[" + '{"not": ' * 300 + '["x", "exists"]' + "}" * 300 + "]"),
+        "more than 200 conditions within one another",
+    ),
     (constraints('[["x", "regexp", "(a"]]'), "'regexp' on 'x'"),
     (constraints(f'[["x", "regexp", "{"(a{1000})" * 20}"]]'), "'regexp' on 'x'"),
     (constraints('[["x", "in net", "10.0.0.0/33"]]'), "'in net' on 'x'"),

@@ -33,6 +33,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import cache
 from itertools import product
 from typing import Any, NamedTuple, NoReturn
 
@@ -107,6 +108,16 @@ _OPERATORS = {
     },
 }
 """Operators by the signs and words that they consist of."""
+_ON_ELEMENTS = {words: written for words, written in _OPERATORS.items() if written.has_any}
+
+
+@cache
+def _following(words: tuple[str, ...], *, on_elements: bool) -> frozenset[str]:
+    """The words that may stand behind the first words of an operator."""
+    known = _ON_ELEMENTS if on_elements else _OPERATORS
+    return frozenset(each[len(words)] for each in known if each[: len(words)] == words and len(each) > len(words))
+
+
 _RESERVED = {"and", "or", "not", "in", "between", "exists", "absent", "prefix", "suffix", "contains", "true", "false"}
 """Words that are names in quotes only.  Words of later operators are not among them: no predicate changes its meaning."""
 
@@ -344,9 +355,9 @@ class _Parser:
 
     def _operator(self, name: str, *, on_elements: bool) -> _Written:
         """The longest operator that is written here."""
-        known = {words: op for words, op in _OPERATORS.items() if op.has_any or not on_elements}
+        known = _ON_ELEMENTS if on_elements else _OPERATORS
         words: tuple[str, ...] = ()
-        while following := {each[len(words)] for each in known if each[: len(words)] == words and len(each) > len(words)}:
+        while following := _following(words, on_elements=on_elements):
             word = self.token.text.lower() if self.token.kind in ("sign", "word") else ""
             if word not in following:
                 break

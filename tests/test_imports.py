@@ -31,6 +31,7 @@ LAYERS = (
     "monitor engines",
     "gpu",
     "changes",
+    "languages",
     "ingest",
     "events matches",
     "table journal",

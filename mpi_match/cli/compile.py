@@ -22,10 +22,13 @@ from mpi_match.cli.options import (
     form_of,
     id_option,
     json_option,
+    language_option,
     location_option,
+    pipeline_option,
     strict_option,
 )
 from mpi_match.cli.terminal import print_json, say
+from mpi_match.cli.translate import as_rows
 from mpi_match.exit_codes import ExitCode
 from mpi_match.humanize import plural, seconds
 from mpi_match.ingest.rows.formats import format_names
@@ -75,17 +78,23 @@ def input_options(function: Function) -> Function:
     is_flag=True,
     help="Compile JSON lines in this process, without Spark: the same table, in one file; it has to fit into memory.",
 )
+@language_option()
+@pipeline_option
 @input_options
 @spark_options
 def compile_subscriptions(inputs: tuple[str, ...], output: Path, local: bool, as_json: bool, **options: Any) -> None:
     """Compile subscriptions IN... (files, directories, globs, gzip; JSON lines or Parquet) into a constraint table."""
     from spark_prep import CompileOptions
 
+    language, pipelines = options.pop("language"), options.pop("pipelines")
+    if language and not local:
+        raise click.UsageError("rules are compiled with --local; for Spark, `mpi-match translate` makes JSON lines of them")
     if local:
         _refuse_options_of_spark(options)
         from mpi_match.commands.compile_locally import compile_locally
 
-        done: Any = compile_locally(list(inputs), output, **options)
+        with as_rows([Path(each) for each in inputs], language, pipelines, strict=options["strict"]) as files:
+            done: Any = compile_locally(list(map(str, files)) if language else list(inputs), output, **options)
     else:
         done = _spark_job().compile_subscriptions(list(inputs), output, CompileOptions(**options))
     held = f"{plural(done.filters, 'filter')} with {plural(done.constraints, 'constraint')}"

@@ -48,9 +48,11 @@ from mpi_match.cli.options import (
     is_device,
     journal_option,
     json_option,
+    language_option,
     limit_options,
     limits_of,
     location_option,
+    pipeline_option,
     placement_option,
     rejects_option,
     results_option,
@@ -65,6 +67,7 @@ from mpi_match.cli.options import (
 )
 from mpi_match.cli.supervise import supervise
 from mpi_match.cli.terminal import Progress, compiling, print_json, say, standard_output_to
+from mpi_match.cli.translate import as_rows, translate
 from mpi_match.compute import compile_notice
 from mpi_match.exit_codes import ExitCode
 from mpi_match.humanize import plural, rate, seconds, visible
@@ -105,6 +108,7 @@ commands.add_command(compile_)
 commands.add_command(launch)
 commands.add_command(supervise)
 commands.add_command(engines)
+commands.add_command(translate)
 
 
 @commands.command(short_help="Match compiled files, alone or under mpirun.")
@@ -326,6 +330,8 @@ def _matched(
     "[default for events as they come: -]",
 )
 @click.option("--changes", type=FILE, help="Changes that take effect between events: JSON lines, as for `compile changes`.")
+@language_option()
+@pipeline_option
 @location_option
 @id_option
 @csv_options
@@ -352,7 +358,7 @@ def match(
 ) -> None:
     """Match EVENTS against SUBSCRIPTIONS, without Spark and MPI.
 
-    Subscriptions are JSON lines; events are FORMATS.  Both are files, or directories of them.
+    Subscriptions are JSON lines, or rules of a --language; events are FORMATS.  Both are files, or directories of them.
 
     Bad rows are set aside, counted and shown with their reasons; an input without a good row is an error.  A subscription
     is one filter, or a predicate of several:
@@ -373,11 +379,15 @@ def match(
 
     output = _place_of_answers(events, output, as_json)
     limits = limits_of(options, are_connections=isinstance(events, str))
+    language, pipelines = options.pop("language"), options.pop("pipelines")
     how = MatchOptions(form_of(options), **options)
     to_device = output is not None and output != STDOUT and is_device(output)
-    with standard_output_to(output) if output is not None and to_device else nullcontext():
+    with (
+        as_rows([subscriptions], language, pipelines, strict=how.strict) as files,
+        standard_output_to(output) if output is not None and to_device else nullcontext(),
+    ):
         place = STDOUT if to_device else output
-        summary = _matched(subscriptions, events, place, how, changes=changes, rejects=rejects, limits=limits)
+        summary = _matched(files[0], events, place, how, changes=changes, rejects=rejects, limits=limits)
     _say_rows(summary, rejects, stats)
     if summary.unlocated:
         say(f"{plural(summary.unlocated, 'filter')} with an area: without --location no event is in it")

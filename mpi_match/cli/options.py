@@ -14,6 +14,7 @@ from mpi_match.environment.addresses import NO_ADDRESS, address_of
 from mpi_match.ingest.rows.formats import format_list
 from mpi_match.ingest.rows.judge import EventForm
 from mpi_match.ingest.rows.row_files import STDIN, TCP, UNIX
+from mpi_match.languages.registry import LANGUAGES
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 MAX_FILTERS = 2**32 - 1
@@ -292,6 +293,22 @@ stats_option = click.option(
 strict_option = click.option(
     "--strict", is_flag=True, help="Stop with exit code 3 at a bad row, instead of setting it aside."
 )
+
+pipeline_option = click.option(
+    "--pipeline",
+    "pipelines",
+    metavar="NAME",
+    multiple=True,
+    help="A pipeline of pySigma for rules of Sigma: its name, or its YAML file; may be given several times.",
+)
+
+
+def language_option(*, required: bool = False) -> Callable[[Function], Function]:
+    """The option --language: the rule language of subscriptions."""
+    says = (
+        "The language of the rules." if required else "SUBSCRIPTIONS are rules of this language, as `translate` reads them."
+    )
+    return click.option("--language", type=click.Choice(list(LANGUAGES)), required=required, help=says)
 
 
 _FORM_OPTIONS = ("location", "id_", "schema", "delimiter", "encoding")

@@ -1,0 +1,1 @@
+"""Rule languages: each module turns the rules of one language into rows of subscriptions."""

@@ -1,0 +1,312 @@
+r"""Sigma rules as rows of subscriptions: a backend of pySigma, which parses the rules and applies its pipelines.
+
+    title: Encoded PowerShell
+    id: 8f3d...                                      {"interface": "8f3d...", "id": "Encoded PowerShell",
+    detection:                                        "constraints": [["Image", "suffix i", "\\powershell.exe"],
+      selection:                                                      ["CommandLine", "contains i", " -enc "]]}
+        Image|endswith: '\powershell.exe'
+        CommandLine|contains: ' -enc '
+      condition: selection
+
+The interface is the rule's id (its title if it has none), the id of the filter its title.  Texts ignore case unless the rule
+says `cased`; a number stands for its text too, because Windows writes the same field as either.  `fieldref`, `expand` that
+no pipeline has replaced, parts of times, correlations and aggregations are no matching, and are refused by name.
+
+`sigma.backends.mpi_match`, where pySigma looks for backends, holds `MpiMatchBackend`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+import yaml
+from sigma.collection import SigmaCollection
+from sigma.conditions import (
+    ConditionAND,
+    ConditionNOT,
+    ConditionOR,
+)
+from sigma.conversion.base import Backend
+from sigma.conversion.state import ConversionState
+from sigma.correlations import SigmaCorrelationRule
+from sigma.exceptions import SigmaError, SigmaFeatureNotSupportedByBackendError
+from sigma.filters import SigmaFilter
+from sigma.processing.pipeline import ProcessingPipeline
+from sigma.rule import SigmaRule
+from sigma.types import (
+    CompareOperators,
+    Placeholder,
+    SigmaRegularExpressionFlag,
+    SigmaString,
+    SpecialChars,
+)
+
+from mpi_match.ingest.rows.packed_files import open_bytes
+from mpi_match.languages.rows import MANY, SINGLE, Rule, RuleError, Tree, Wild, both, either, glob, row_of
+
+EVERY_STRING = "*"
+"""The name that stands for every string of an event."""
+_WILD = {SpecialChars.WILDCARD_MULTI: Wild(MANY), SpecialChars.WILDCARD_SINGLE: Wild(SINGLE)}
+_COMPARED = {
+    CompareOperators.LT: "<",
+    CompareOperators.LTE: "<=",
+    CompareOperators.GT: ">",
+    CompareOperators.GTE: ">=",
+}
+_FLAGS = {
+    SigmaRegularExpressionFlag.IGNORECASE: "i",
+    SigmaRegularExpressionFlag.MULTILINE: "m",
+    SigmaRegularExpressionFlag.DOTALL: "s",
+}
+
+
+class NoMatching(SigmaFeatureNotSupportedByBackendError):
+    """What a rule asks for that is no matching of events one by one; `kind` is its name in Sigma."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(f"{kind}: {text}")
+        self.kind = kind
+
+
+class MpiMatchBackend(Backend):
+    """Converts Sigma rules to rows of mpi-match: JSON lines (`default`), or dicts (`rows`)."""
+
+    name: ClassVar[str] = "mpi-match"
+    identifier: ClassVar[str] = "mpi_match"
+    formats: ClassVar[dict[str, str]] = {
+        "default": "subscriptions of mpi-match, one JSON object to a line",
+        "rows": "subscriptions of mpi-match, as dicts",
+    }
+
+    def convert_condition_or(self, cond: ConditionOR, state: ConversionState) -> Tree | None:
+        parts = self._parts(cond.args, state)
+        return either(parts) if parts else None
+
+    def convert_condition_and(self, cond: ConditionAND, state: ConversionState) -> Tree | None:
+        parts = self._parts(cond.args, state)
+        return both(parts) if parts else None
+
+    def convert_condition_not(self, cond: ConditionNOT, state: ConversionState) -> Tree | None:
+        parts = self._parts(cond.args, state)
+        return {"not": parts[0]} if parts else None
+
+    def _parts(self, args: Sequence[Any], state: ConversionState) -> list[Tree]:
+        """The conditions of parts; a pipeline may have dropped some."""
+        found = (self.convert_condition(each, state) for each in args)
+        return [each for each in found if each is not None]
+
+    def convert_condition_as_in_expression(self, cond: Any, state: ConversionState) -> Tree | None:
+        return self.convert_condition_or(cond, state)
+
+    def convert_condition_field_eq_val_str(self, cond: Any, state: ConversionState) -> Tree:
+        op, text = glob(_pieces(cond.value))
+        return [cond.field, f"{op} i", text]
+
+    def convert_condition_field_eq_val_str_case_sensitive(self, cond: Any, state: ConversionState) -> Tree:
+        return [cond.field, *glob(_pieces(cond.value))]
+
+    def convert_condition_field_eq_val_num(self, cond: Any, state: ConversionState) -> Tree:
+        number = cond.value.number
+        return either([[cond.field, "=", number], [cond.field, "= i", str(number)]])
+
+    def convert_condition_field_eq_val_timestamp_part(self, cond: Any, state: ConversionState) -> Tree:
+        raise NoMatching(cond.value.timestamp_part.name.lower(), f"a part of the time {cond.field!r}")
+
+    def convert_condition_field_eq_val_bool(self, cond: Any, state: ConversionState) -> Tree:
+        truth = bool(cond.value)
+        return either([[cond.field, "=", truth], [cond.field, "= i", str(truth).lower()]])
+
+    def convert_condition_field_eq_val_re(self, cond: Any, state: ConversionState) -> Tree:
+        return [cond.field, "regexp", _regexp(cond.value)]
+
+    def convert_condition_field_eq_val_cidr(self, cond: Any, state: ConversionState) -> Tree:
+        return [cond.field, "in net", str(cond.value.network)]
+
+    def convert_condition_field_compare_op_val(self, cond: Any, state: ConversionState) -> Tree:
+        number = cond.value.number.number
+        if cond.value.op is CompareOperators.NEQ:
+            return {"not": [cond.field, "=", number]}
+        return [cond.field, _COMPARED[cond.value.op], number]
+
+    def convert_condition_field_eq_field(self, cond: Any, state: ConversionState) -> Tree:
+        raise NoMatching("fieldref", f"{cond.field!r} is compared with another attribute, {cond.value.field!r}")
+
+    def convert_condition_field_eq_val_null(self, cond: Any, state: ConversionState) -> Tree:
+        return [cond.field, "absent"]
+
+    def convert_condition_field_exists(self, cond: Any, state: ConversionState) -> Tree:
+        return [cond.field, "exists"]
+
+    def convert_condition_field_not_exists(self, cond: Any, state: ConversionState) -> Tree:
+        return [cond.field, "absent"]
+
+    def convert_condition_field_eq_query_expr(self, cond: Any, state: ConversionState) -> Tree:
+        raise NoMatching("query expression", f"{cond.field!r}: {cond.value}")
+
+    def convert_condition_val_str(self, cond: Any, state: ConversionState) -> Tree:
+        op, text = glob([Wild(MANY), *_pieces(cond.value), Wild(MANY)])
+        return [EVERY_STRING, f"{op} i", text]
+
+    def convert_condition_val_num(self, cond: Any, state: ConversionState) -> Tree:
+        return [EVERY_STRING, "contains i", str(cond.value.number)]
+
+    def convert_condition_val_re(self, cond: Any, state: ConversionState) -> Tree:
+        return [EVERY_STRING, "regexp", _regexp(cond.value)]
+
+    def convert_condition_query_expr(self, cond: Any, state: ConversionState) -> Tree:
+        raise NoMatching("query expression", str(cond.value))
+
+    def finish_query(self, rule: Any, query: Any, state: ConversionState) -> Any:
+        """The row of a condition of a rule."""
+        title = str(rule.title)
+        return row_of(title if rule.id is None else str(rule.id), title, query)
+
+    def finalize_query_default(self, rule: Any, query: Any, index: int, state: ConversionState) -> str:
+        """A line of JSON."""
+        return json.dumps(query, ensure_ascii=False)
+
+    def finalize_query_rows(self, rule: Any, query: Any, index: int, state: ConversionState) -> Any:
+        """The dict."""
+        return query
+
+    def finalize_output_rows(self, queries: list[Any]) -> list[Any]:
+        """All dicts."""
+        return queries
+
+    def convert_correlation_rule(self, rule: SigmaCorrelationRule, *_: Any, **__: Any) -> list[Any]:
+        """Refuse a correlation.  Raises NoMatching."""
+        raise NoMatching("correlation", f"{rule.type.name.lower()} is over several events; each is matched by itself")
+
+    def _no_correlation(self, rule: SigmaCorrelationRule, *_: Any, **__: Any) -> list[Any]:
+        return self.convert_correlation_rule(rule)
+
+    convert_correlation_event_count_rule = _no_correlation
+    convert_correlation_value_count_rule = _no_correlation
+    convert_correlation_temporal_rule = _no_correlation
+    convert_correlation_temporal_ordered_rule = _no_correlation
+    convert_correlation_extended_temporal_rule = _no_correlation
+    convert_correlation_extended_temporal_ordered_rule = _no_correlation
+    convert_correlation_value_sum_rule = _no_correlation
+    convert_correlation_value_avg_rule = _no_correlation
+    convert_correlation_value_percentile_rule = _no_correlation
+    convert_correlation_value_median_rule = _no_correlation
+
+
+def _pieces(text: SigmaString) -> list[str | Wild]:
+    found: list[str | Wild] = []
+    for part in text.s:
+        if isinstance(part, Placeholder):
+            raise NoMatching("expand", f"no pipeline has replaced the placeholder %{part.name}%")
+        found.append(part if isinstance(part, str) else _WILD[part])
+    return found
+
+
+def _regexp(value: Any) -> str:
+    if value.contains_placeholder():
+        raise NoMatching("expand", f"no pipeline has replaced a placeholder of {value.regexp}")
+    flags = "".join(sorted(_FLAGS[each] for each in value.flags))
+    return f"{f'(?{flags})' if flags else ''}{value.regexp.to_plain_regex()}"
+
+
+def rules_in(paths: Sequence[Path], pipelines: Sequence[str] = ()) -> Iterator[Rule]:
+    """The rules of YAML files of one or several documents, in their order.
+
+    `pipelines` are names of pipelines that are installed for pySigma, or files of them.  Filters (documents with `filter`)
+    apply to the rules of all files.  Raises RuleError for a pipeline that pySigma does not find, OSError.
+    """
+    backend = MpiMatchBackend(_pipeline(pipelines))
+    found: list[tuple[Path, int, SigmaRule | SigmaCorrelationRule | str]] = []
+    filters: list[SigmaFilter] = []
+    for path in paths:
+        for line, document in _documents(path):
+            if isinstance(document, SigmaFilter) and not document.errors:
+                filters.append(document)
+            else:
+                found.append((path, line, str(document.errors[0]) if isinstance(document, SigmaFilter) else document))
+    for path, line, rule in found:
+        yield from _rows_of(backend, rule, filters, path, line)
+
+
+def _pipeline(names: Sequence[str]) -> ProcessingPipeline | None:
+    if not names:
+        return None
+    from sigma.plugins import InstalledSigmaPlugins
+
+    plugins = InstalledSigmaPlugins.autodiscover(include_backends=False, include_validators=False)
+    try:
+        return plugins.get_pipeline_resolver().resolve(list(names))
+    except (SigmaError, OSError, yaml.YAMLError) as error:
+        raise RuleError(f"the pipeline {' and '.join(names)}: {_brief(error)}") from None
+
+
+def _documents(path: Path) -> Iterator[tuple[int, SigmaRule | SigmaCorrelationRule | SigmaFilter | str]]:
+    """What the documents of a file are, with the lines where they begin; a text says why one is none."""
+    with open_bytes(path) as file:
+        content = file.read()
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        lines = [node.start_mark.line + 1 for node in yaml.compose_all(content, loader) if node is not None]
+        documents = [each for each in yaml.load_all(content, loader) if each is not None]
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        yield (mark.line + 1 if mark else 1), f"not YAML: {getattr(error, 'problem', None) or _brief(error)}"
+        return
+    shared: list[Any] = []
+    before: Any = None
+    for line, document in zip(lines, documents, strict=False):
+        if not isinstance(document, dict):
+            yield line, "a document must be a mapping"
+            continue
+        action = document.get("action")
+        if action in ("global", "reset"):
+            shared, before = ([document] if action == "global" else []), None
+            continue
+        together_ = [*shared, *([before] if action == "repeat" and before is not None else []), document]
+        before = document if action != "repeat" else before
+        yield line, _parsed(together_)
+
+
+def _parsed(documents: list[Any]) -> SigmaRule | SigmaCorrelationRule | SigmaFilter | str:
+    """What the last of some documents is; those before it are what it completes."""
+    try:
+        held = SigmaCollection.from_dicts(
+            deepcopy(documents), collect_errors=True, collect_filters=True, resolve_references=False
+        )
+    except Exception as error:  # pySigma lets errors of Python through for values of other types than it expects
+        return f"not a rule: {_brief(error)}"
+    last = (held.filters or held.rules)[-1:]
+    return last[0] if last else _brief(held.errors[0]) if held.errors else "not a rule"
+
+
+def _rows_of(
+    backend: MpiMatchBackend, rule: SigmaRule | SigmaCorrelationRule | str, filters: list[SigmaFilter], path: Path, line: int
+) -> Iterator[Rule]:
+    if isinstance(rule, str):
+        yield Rule(path.stem, path, line, None, rule, "invalid")
+        return
+    name = str(rule.title or rule.id or path.stem)
+    try:
+        if rule.errors:
+            raise rule.errors[0]
+        if isinstance(rule, SigmaCorrelationRule):
+            backend.convert_correlation_rule(rule)
+        else:
+            for each in rule.detection.condition:
+                if "|" in each:
+                    raise NoMatching("aggregation", f"{each!r} is over several events; each is matched by itself")
+            for filter_ in filters:
+                rule = filter_.apply_on_rule(rule)
+            for row in backend.convert_rule(cast(SigmaRule, rule), "rows"):
+                yield Rule(name, path, line, row)
+    except NoMatching as error:
+        yield Rule(name, path, line, None, _brief(error), error.kind)
+    except Exception as error:  # see `_parsed`
+        yield Rule(name, path, line, None, _brief(error), "invalid")
+
+
+def _brief(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,201 @@
+"""Rules of Sigma as rows, by pySigma."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sigma.collection import SigmaCollection
+from sigma.processing.pipeline import ProcessingPipeline
+
+from mpi_match.languages.rows import Rule
+from mpi_match.languages.sigma import MpiMatchBackend, rules_in
+
+WORDS = [["*", "contains i", "k"], ["*", "wildcard i", "*l*m*"]]
+HEAD = "title: T\nlogsource: {category: c}\n"
+
+
+def rules(tmp_path: Path, text: str) -> list[Rule]:
+    path = tmp_path / "rules.yml"
+    path.write_text(text, encoding="utf-8")
+    return list(rules_in([path]))
+
+
+def said(tmp_path: Path, detection: str) -> Any:
+    """The condition of the only selection of a rule."""
+    (rule,) = rules(tmp_path, f"{HEAD}detection:\n  s:\n    {detection}\n  condition: s\n")
+    assert rule.row is not None, rule.reason
+    parts = [*rule.row.get("constraints", []), *([rule.row["where"]] if "where" in rule.row else [])]
+    return parts[0] if len(parts) == 1 else parts
+
+
+@pytest.mark.parametrize(
+    ("detection", "expected"),
+    [
+        ("a: X", ["a", "= i", "X"]),
+        ("a: [x, y]", ["a", "in i", ["x", "y"]]),
+        ("a.b|contains: x", ["a.b", "contains i", "x"]),
+        ("a|startswith: x", ["a", "prefix i", "x"]),
+        ("a|endswith: [x, '*y']", ["a", "suffix i", ["x", "y"]]),
+        ("a|contains|all: [x, y]", [["a", "contains i", "x"], ["a", "contains i", "y"]]),
+        ("a|cased|contains: X", ["a", "contains", "X"]),
+        ("a|contains|cased: X", ["a", "contains", "X"]),
+        ("a: 'x*y?z'", ["a", "wildcard i", "x*y?z"]),
+        (r"a: 'x\*y*z\\'", ["a", "wildcard i", "x\\*y*z\\\\"]),
+        (r"a: 'C:\x\y'", ["a", "= i", "C:\\x\\y"]),
+        (r"a: '\\\\x'", ["a", "= i", "\\\\x"]),
+        ("a: '*'", ["a", "prefix i", ""]),
+        ("a: ''", ["a", "= i", ""]),
+        ("a: null", ["a", "absent"]),
+        ("a: 5", {"or": [["a", "=", 5], ["a", "= i", "5"]]}),
+        ("a: [5, 6]", {"or": [["a", "in", [5, 6]], ["a", "in i", ["5", "6"]]]}),
+        ("a: true", {"or": [["a", "=", True], ["a", "= i", "true"]]}),
+        ("a|re: 'x.*y'", ["a", "regexp", "x.*y"]),
+        ("a|re|i|m|s: 'x.*y'", ["a", "regexp", "(?ims)x.*y"]),
+        ("a|cidr: [10.0.0.0/8, 'fe80::/10']", ["a", "in net", ["10.0.0.0/8", "fe80::/10"]]),
+        ("a|exists: true", ["a", "exists"]),
+        ("a|exists: false", {"not": ["a", "exists"]}),
+        ("a|lt: 5", ["a", "<", 5]),
+        ("a|lte: 5", ["a", "<=", 5]),
+        ("a|gt: 5", ["a", ">", 5]),
+        ("a|gte: 5.5", ["a", ">=", 5.5]),
+        ("a|neq: x", {"not": ["a", "= i", "x"]}),
+        ("a|base64: abc", ["a", "= i", "YWJj"]),
+        ("a|wide|base64: ab", ["a", "= i", base64.b64encode(b"a\0b\0").decode()]),
+        ("a|base64offset|contains: abc", ["a", "contains i", ["YWJj", "FiY", "hYm"]]),
+        ("a|windash|contains: ' -x '", ["a", "contains i", [" -x ", " /x ", " –x ", " —x ", " ―x "]]),
+        ("'|contains': x", ["*", "contains i", "x"]),
+    ],
+)
+def test_leaves(tmp_path: Path, detection: str, expected: object) -> None:
+    assert said(tmp_path, detection) == expected
+
+
+@pytest.mark.parametrize(
+    ("detection", "kind"),
+    [
+        ("a|fieldref: b", "fieldref"),
+        ("a|expand: '%b%'", "expand"),
+        ("a|re|expand: '%b%'", "expand"),
+        ("a|hour: 5", "hour"),
+        ("a|foo: 5", "invalid"),
+        ("a|re: '('", "invalid"),
+        ("a|cidr: x", "invalid"),
+    ],
+)
+def test_refusals(tmp_path: Path, detection: str, kind: str) -> None:
+    (rule,) = rules(tmp_path, f"{HEAD}detection:\n  s:\n    {detection}\n  condition: s\n")
+    assert (rule.row, rule.kind) == (None, kind)
+    assert rule.reason
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("s1 and not s2", [["a", "= i", "x"], {"not": ["b", "= i", "y"]}]),
+        ("1 of s*", [{"or": [["a", "= i", "x"], ["b", "= i", "y"]]}]),
+        ("all of s*", [["a", "= i", "x"], ["b", "= i", "y"]]),
+        (
+            "1 of them",
+            [{"or": [["a", "= i", "x"], ["b", "= i", "y"], ["*", "contains i", "k"], ["*", "wildcard i", "*l*m*"]]}],
+        ),
+        ("s1 or (s2 and words)", None),
+        ("s9", None),
+    ],
+)
+def test_conditions(tmp_path: Path, condition: str, expected: list[Any] | None) -> None:
+    (rule,) = rules(
+        tmp_path, f"{HEAD}detection:\n  s1: {{a: x}}\n  s2: {{b: y}}\n  words: [k, 'l*m']\n  condition: {condition}\n"
+    )
+    if condition == "s9":
+        assert (rule.row, rule.kind) == (None, "invalid")
+        return
+    assert rule.row is not None, rule.reason
+    if expected is None:
+        assert rule.row["where"] == {"or": [["a", "= i", "x"], {"and": [["b", "= i", "y"], {"or": WORDS}]}]}
+    else:
+        assert [*rule.row.get("constraints", []), *([rule.row["where"]] if "where" in rule.row else [])] == expected
+
+
+def test_a_list_of_maps_and_several_conditions(tmp_path: Path) -> None:
+    found = rules(
+        tmp_path,
+        f"{HEAD}id: 9f8e7d6c-0000-4000-8000-000000000001\ndetection:\n  s: [{{a: x}}, {{b: y}}]\n  condition: [s, not s]\n",
+    )
+    either = {"or": [["a", "= i", "x"], ["b", "= i", "y"]]}
+    assert [each.row and each.row["where"] for each in found] == [either, {"not": either}]
+    assert {(each.row or {})["interface"] for each in found} == {"9f8e7d6c-0000-4000-8000-000000000001"}
+    assert {(each.row or {})["id"] for each in found} == {"T"}
+
+
+def test_files_of_several_documents(tmp_path: Path) -> None:
+    found = rules(
+        tmp_path,
+        "action: global\nlogsource: {category: c}\ndetection: {condition: s}\n"
+        "---\ntitle: A\ndetection: {s: {a: x}}\n"
+        "---\naction: repeat\ntitle: B\n"
+        "---\naction: reset\n---\n"
+        f"{HEAD}detection: {{s: {{a: 1}}, condition: 's | count() > 5'}}\n"
+        "---\ntitle: Many\ncorrelation: {type: event_count, rules: [x], group-by: [a], timespan: 5m, condition: {gte: 10}}\n"
+        "---\n- 1\n---\ntitle: Nothing\n",
+    )
+    assert [(each.name, each.line, each.kind) for each in found] == [
+        ("A", 5, ""),
+        ("B", 8, ""),
+        ("T", 13, "aggregation"),
+        ("Many", 17, "correlation"),
+        ("rules", 20, "invalid"),
+        ("Nothing", 22, "invalid"),
+    ]
+    assert "event_count is over several events" in found[3].reason
+
+
+def test_filters_apply_to_rules_of_other_files(tmp_path: Path) -> None:
+    rule, filter_ = tmp_path / "rule.yml.gz", tmp_path / "filter.yml"
+    rule.write_bytes(gzip.compress(f"{HEAD}name: it\ndetection: {{s: {{a: x}}, condition: s}}\n".encode()))
+    filter_.write_text(
+        "title: F\nlogsource: {category: c}\nfilter:\n  rules: [it]\n  own: {b: y}\n  condition: not own\n", encoding="utf-8"
+    )
+    (found,) = rules_in([filter_, rule])
+    assert found.row == {
+        "interface": "T",
+        "id": "T",
+        "constraints": [["a", "= i", "x"]],
+        "where": {"not": ["b", "= i", "y"]},
+    }
+
+
+def test_what_is_no_yaml_has_its_line(tmp_path: Path) -> None:
+    (found,) = rules(tmp_path, "title: x\na: [1\nb: 2\n")
+    assert (found.row, found.line) == (None, 3)
+    assert found.reason.startswith("not YAML: ")
+
+
+PIPELINE = """
+name: p
+priority: 10
+transformations:
+  - {id: channel, type: add_condition, conditions: {Channel: Sysmon}}
+  - {id: rename, type: field_name_mapping, mapping: {a: A}}
+"""
+
+
+def test_pipelines_apply(tmp_path: Path) -> None:
+    path, rule = tmp_path / "p.yml", tmp_path / "r.yml"
+    path.write_text(PIPELINE)
+    rule.write_text(f"{HEAD}detection: {{s: {{a: x}}, condition: s}}\n")
+    (found,) = rules_in([rule], [str(path)])
+    assert found.row is not None
+    assert found.row["constraints"] == [["Channel", "= i", "Sysmon"], ["A", "= i", "x"]]
+
+
+def test_it_is_a_backend_of_pysigma() -> None:
+    collection = SigmaCollection.from_yaml(f"{HEAD}detection: {{s: {{a: x}}, condition: s}}\n")
+    row = {"interface": "T", "id": "T", "constraints": [["a", "= i", "x"]]}
+    assert MpiMatchBackend().convert(collection, "rows") == [row]
+    (line,) = MpiMatchBackend(ProcessingPipeline.from_yaml(PIPELINE)).convert(collection)
+    assert json.loads(line) == {**row, "constraints": [["Channel", "= i", "Sysmon"], ["A", "= i", "x"]]}

@@ -110,12 +110,12 @@ def _conjuncts(condition: Tree) -> Iterator[Tree]:
         yield condition
 
 
-MANY, SINGLE = "*", "?"
+SEVERAL, SINGLE = "*", "?"
 """The wildcards among the pieces of a pattern: any characters, and one character."""
 
 
 class Wild(NamedTuple):
-    """A wildcard in a pattern: `MANY` or `SINGLE`."""
+    """A wildcard in a pattern: `SEVERAL` or `SINGLE`."""
 
     char: str
 
@@ -130,9 +130,9 @@ def glob(pieces: Sequence[str | Wild]) -> tuple[str, str]:
         last = merged[-1] if merged else None
         if isinstance(piece, str) and isinstance(last, str):
             merged[-1] = last + piece
-        elif piece and not (piece == Wild(MANY) and last == piece):
+        elif piece and not (piece == Wild(SEVERAL) and last == piece):
             merged.append(piece)
-    any_ = Wild(MANY)
+    any_ = Wild(SEVERAL)
     match merged:
         case []:
             return "=", ""
@@ -146,5 +146,5 @@ def glob(pieces: Sequence[str | Wild]) -> tuple[str, str]:
             return "suffix", text
         case [first, str() as text, last] if first == any_ and last == any_:
             return "contains", text
-    escaped = str.maketrans({char: f"\\{char}" for char in f"\\{MANY}{SINGLE}"})
+    escaped = str.maketrans({char: f"\\{char}" for char in f"\\{SEVERAL}{SINGLE}"})
     return "wildcard", "".join(each.char if isinstance(each, Wild) else each.translate(escaped) for each in merged)

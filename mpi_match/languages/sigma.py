@@ -46,11 +46,10 @@ from sigma.types import (
 )
 
 from mpi_match.ingest.rows.packed_files import open_bytes
-from mpi_match.languages.rows import MANY, SINGLE, Rule, RuleError, Tree, Wild, both, either, glob, row_of
+from mpi_match.languages.rows import SEVERAL, SINGLE, Rule, RuleError, Tree, Wild, both, either, glob, row_of
+from mpi_match.model import EVERY_STRING
 
-EVERY_STRING = "*"
-"""The name that stands for every string of an event."""
-_WILD = {SpecialChars.WILDCARD_MULTI: Wild(MANY), SpecialChars.WILDCARD_SINGLE: Wild(SINGLE)}
+_WILD = {SpecialChars.WILDCARD_MULTI: Wild(SEVERAL), SpecialChars.WILDCARD_SINGLE: Wild(SINGLE)}
 _COMPARED = {
     CompareOperators.LT: "<",
     CompareOperators.LTE: "<=",
@@ -148,7 +147,7 @@ class MpiMatchBackend(Backend):
         raise NoMatching("query expression", f"{cond.field!r}: {cond.value}")
 
     def convert_condition_val_str(self, cond: Any, state: ConversionState) -> Tree:
-        op, text = glob([Wild(MANY), *_pieces(cond.value), Wild(MANY)])
+        op, text = glob([Wild(SEVERAL), *_pieces(cond.value), Wild(SEVERAL)])
         return [EVERY_STRING, f"{op} i", text]
 
     def convert_condition_val_num(self, cond: Any, state: ConversionState) -> Tree:

@@ -29,6 +29,7 @@ def test_every_command_and_option_is_documented() -> None:
         "report",
         "run",
         "supervise",
+        "translate",
         "verify",
     ]
     of_groups = {

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
@@ -38,6 +38,7 @@ from mpi_match.ingest.rows.judge import EventForm, Reject
 from mpi_match.matches.matches import Matches
 from mpi_match.model import ModelError, describe
 from mpi_match.table.table import Table
+from mpi_match.table.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,12 +86,12 @@ def matched(
     else with Arrow's C stream (all giving tables), or a relation of DuckDB.  Its columns are events as in `make_events`;
     only those are read that filters, `location` or `id` name.
     `table`: an engine of `open_engine`, a table, or the path of one.  The engines of the last two tables are kept.
-    `location`: the columns of x and y.  `id`: the column to join by; without it answers have the number of the row, `row`,
-    counted from 0.
+    `location`: the columns of x and y.  `id`: the column to join by, an attribute as well if filters name it; without it
+    answers have the number of the row, `row`, counted from 0.
     `how` is one of
 
         pairs   a row for each event and matched interface: the id or row, `interface`; with `filters` a row for each matched
-                filter: the id or row, `interface`, `filter` (its number in the table), and `filter_id` if the table has ids
+                filter: the id or row, `interface`, `filter` (its number in the table), `filter_id` (its subscriber's)
         lists   a row for each event: the id or row, `interfaces`; with `filters`, the list `filters` too, whose entries
                 have their interface at the same place of `interfaces`; null for a rejected event
         semi    the frame's own rows that match something
@@ -102,7 +103,7 @@ def matched(
     check_how(how, filters)
     source, form = _source_of(frame), form_of(location, id)
     found = opened(table)
-    needed = needed_columns(source.names, found.table, form)
+    needed = needed_columns(source.names, found.table.vocabulary, form)
     if id is not None:
         _check_id(source, id, how)
     source = source.with_columns(source.names if how in ("semi", "anti") else [*needed, *([id] if id is not None else [])])
@@ -163,15 +164,15 @@ def _check_nulls(nulls: Array, id_: str) -> None:
         )
 
 
-def needed_columns(names: Sequence[Hashable], table: Table, form: EventForm) -> list[str]:
-    """The columns that a table and the location name, in their order; `v` is needed for `v.x`.  The id is not among them.
+def needed_columns(names: Sequence[Hashable], vocabulary: Vocabulary, form: EventForm) -> list[str]:
+    """The columns that filters and the location name, in their order; `v` is needed for `v.x`.
 
     Raises ModelError if a filter names some column and none of those is there, if one is there twice, and for a missing
     column of the location.
     """
-    asked = needed_names(table.vocabulary.attribute_names, form._replace(id=None), table.vocabulary.presence_names)
+    asked = needed_names(vocabulary.attribute_names, form._replace(id=None), vocabulary.presence_names)
     holders = {".".join(parts[:n]) for name in asked if (parts := name.split(".")) for n in range(1, len(parts) + 1)}
-    found = [name for name in names if isinstance(name, str) and name in holders and name != form.id]
+    found = [name for name in names if isinstance(name, str) and name in holders]
     for name in found:
         if found.count(name) > 1:
             raise ModelError(f"two columns have the name {name!r}")
@@ -210,8 +211,8 @@ class HeldEngines:
         self._held: OrderedDict[Hashable, OpenedTable] = OrderedDict()
         self._lock = Lock()
 
-    def get(self, key: Hashable, load: Any, threads: int | None = None) -> OpenedTable:
-        """The engine of `key`, or one opened for the table that `load` returns."""
+    def get(self, key: Hashable, load: Callable[[], Table], name: str = "auto", **how: Any) -> OpenedTable:
+        """The engine of `key`, or one opened for the table that `load` returns; `name` and `how` as in `open_engine`."""
         with self._lock:
             if key in self._held:
                 self._held.move_to_end(key)
@@ -219,7 +220,7 @@ class HeldEngines:
             table = load()
             while len(self._held) >= MOST_HELD:  # before the next needs memory
                 self._held.popitem(last=False)
-            found = self._held[key] = OpenedTable(table, open_engine("auto", table, threads=threads))
+            found = self._held[key] = OpenedTable(table, open_engine(name, table, **how))
             return found
 
 
@@ -285,6 +286,8 @@ def _filter_ids(table: Table, filters: Array) -> pa.Array:
     import pyarrow as pa
 
     named = table.filters.id_filter
+    if not len(named):
+        return pa.nulls(len(filters), pa.string())
     at = np.minimum(np.searchsorted(named, filters), len(named) - 1)
     used, index = np.unique(at, return_inverse=True)
     values = pa.array([each.decode() for each in table.filters.ids.take(used)], pa.string())

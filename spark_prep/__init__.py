@@ -11,6 +11,7 @@
     held_events    the events of a task until they are written
     event_columns  which columns of typed rows can be attributes
     changes        rows -> a change log, in the order in which they take effect
+    matching       a DataFrame of events -> a DataFrame of answers, in batches and streams
     part_files     parts written by tasks that may run twice, committed by the driver
     rejects        bad rows: reason, file, line
     java_errors    errors of Spark's Java as one line
@@ -18,21 +19,28 @@
     session        a Spark session with settings for the machine
     job            the commands, for `mpi-match compile` and spark-submit
 
-Importing this package does not import pyspark; `spark_prep.job` does.
+Importing this package does not import pyspark; `spark_prep.job` and `spark_prep.matched` do.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mpi_match.errors import MpiMatchError
 from mpi_match.exit_codes import ExitCode
 
-__all__ = ["CompileOptions", "CompileSummary", "SparkFailure", "SparkPrepError", "SparkUnavailableError"]
+__all__ = ["CompileOptions", "CompileSummary", "SparkFailure", "SparkPrepError", "SparkUnavailableError", "matched"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "matched":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return importlib.import_module("spark_prep.matching").matched  # loads pyspark
 
 
 class SparkPrepError(MpiMatchError):

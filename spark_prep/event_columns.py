@@ -42,14 +42,14 @@ _USABLE = (
 )
 
 
-def _is_usable(dtype: T.DataType) -> bool:
+def is_usable(dtype: T.DataType) -> bool:
     if not isinstance(dtype, T.ArrayType):
         return isinstance(dtype, _USABLE)
     of: T.DataType = dtype
     while isinstance(of, T.ArrayType):
         of = of.elementType
     if isinstance(of, T.StructType):  # names go through arrays
-        return all(_is_usable(inner) for _, inner in _leaves(of))
+        return all(is_usable(inner) for _, inner in _leaves(of))
     return isinstance(of, _USABLE)
 
 
@@ -72,7 +72,7 @@ def usable(source: RowSource, needed: frozenset[str], form: EventForm) -> tuple[
     wrong = {
         name: dtype
         for name, (_, dtype) in leaves.items()
-        if not _is_usable(dtype) or (name in named and isinstance(dtype, T.ArrayType))
+        if not is_usable(dtype) or (name in named and isinstance(dtype, T.ArrayType))
     }
     for name, dtype in wrong.items():
         if name in needed or any(each.startswith(f"{name}.") for each in needed):  # in a map, or in structs of an array

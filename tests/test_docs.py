@@ -92,7 +92,7 @@ def test_blocks_are_read() -> None:
     assert without_chance("in 5.67 s: 8.82 k events/s; keyed on 2 x cpu, 1 thread, 2 workers\n") == [
         "in TIME: RATE; ENGINE, 2 workers"
     ]
-    assert RUN.keys() == {"local", "changes", "ranks", "pipeline"}
+    assert RUN.keys() == {"local", "changes", "ranks", "pipeline", "spark-frames"}
 
 
 @pytest.mark.parametrize("name", ["local", "changes"])
@@ -113,7 +113,13 @@ def test_the_whole_pipeline(shell: Callable[[str], str]) -> None:
     run_steps("pipeline", shell)
 
 
-@pytest.mark.parametrize("page", ["README.md", "mpi_match/docs/live-updates.md"])
+@pytest.mark.spark
+@pytest.mark.skipif(find_spec("pyspark") is None or not doctor.java_version(), reason="needs pyspark and Java")
+def test_frames_of_spark(shell: Callable[[str], str]) -> None:
+    run_steps("spark-frames", shell)
+
+
+@pytest.mark.parametrize("page", ["README.md", "mpi_match/docs/live-updates.md", "mpi_match/docs/frames.md"])
 def test_python(page: str) -> None:
     (block,) = (block for block in BLOCKS[page] if block.language == "python")
     examples = doctest.DocTestParser().get_doctest("\n".join(block.lines) + "\n", {}, page, page, 0)

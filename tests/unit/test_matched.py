@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -255,14 +256,15 @@ def test_a_table_written_again_is_read_again(table: Table, tmp_path: Path) -> No
 
 
 def test_the_engines_of_the_last_two_tables_are_held(table: Table) -> None:
-    held, loaded = HeldEngines(), []
+    held = HeldEngines()
+    loaded: list[str] = []
 
     def load(key: str) -> Table:
         loaded.append(key)
         return table
 
     for key in "aabacab":
-        held.get(key, lambda key=key: load(key))
+        held.get(key, partial(load, key))
     assert MOST_HELD == 2
     assert loaded == ["a", "b", "c", "b"]
 

@@ -29,6 +29,11 @@ def _bytes_of(key: str | bytes) -> bytes:
     return EVERY_NAME if key == EVERY_STRING else key.encode()
 
 
+def only_of_rows() -> ModelError:
+    """The error for events of a table that asks for all their strings, where these are not known."""
+    return ModelError(f"filters ask for {EVERY_STRING!r}, all strings of an event, which only rows have; match the rows")
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Events:
     """n events with m attributes, as published.
@@ -191,9 +196,7 @@ class Events:
             count = plural(self.left_out[unread[0]], "event")
             raise ModelError(f"the attribute {unread[0]!r}, which filters name, cannot be read in {count}")
         if vocabulary.asks_every_string and len(self.names) and EVERY_NAME not in self.names:
-            raise ModelError(
-                f"filters ask for {EVERY_STRING!r}, all strings of an event, which only rows have; match the rows"
-            )
+            raise only_of_rows()
         return with_views(self, vocabulary)._encoded(vocabulary)
 
     def _encoded(self, vocabulary: Vocabulary) -> EventBatch:

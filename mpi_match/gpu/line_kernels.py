@@ -70,6 +70,7 @@ from mpi_match.ingest.json.to_codes import (
     SCRATCH_ROOM,
     SEEN_ROOM,
     TOKENS,
+    VIEWED,
     scan_single_row,
 )
 from mpi_match.ingest.json.unnamed import NESTING_ROOM, NESTING_WORDS
@@ -375,12 +376,12 @@ def scan_rows_kernel(packed: str, located: bool, has_ids: bool) -> Kernel:  # no
         ids = cuda.local.array(2, np.int64)
         seen, atoms = cuda.local.array(_SEEN_ROOM, np.int64), cuda.local.array(_ATOM_WORDS, np.int64)
         frames, nesting = cuda.local.array(_FRAME_WORDS, np.int64), cuda.local.array(_NESTING_WORDS, np.int64)
-        decoded = cuda.local.array(ROW_SCRATCH_BYTES, np.uint8)
+        decoded, viewed = cuda.local.array(ROW_SCRATCH_BYTES, np.uint8), cuda.local.array(ROW_SCRATCH_BYTES // 8, np.uint64)
         work[SCAN_COUNTS], work[PACKED_ATTRIBUTES] = address_of(counts), address_of(attributes)
         work[ROW_LOCATIONS], work[ROW_ATOMS] = address_of(location), address_of(atoms)
         work[NODES_SEEN], work[FRAMES], work[NESTING] = address_of(seen), address_of(frames), address_of(nesting)
         work[TOKENS] = 0
-        work[DECODED], work[ID_BOUNDS] = address_of(decoded), address_of(ids)
+        work[DECODED], work[VIEWED], work[ID_BOUNDS] = address_of(decoded), address_of(viewed), address_of(ids)
         counts[ID_ROOM] = 0
         counts[ATTRIBUTE_ROOM], counts[SCRATCH_ROOM] = MOST_ROW_NAMES, ROW_SCRATCH_BYTES
         counts[SEEN_ROOM], counts[FRAME_ROOM], nesting[NESTING_ROOM] = _SEEN_ROOM, MOST_ROW_FRAMES, _MOST_NESTED // 64

@@ -24,6 +24,8 @@ _TEXTS = [
     "\n\t\u0000",
     "🦀",
     "a long text, longer than 64 bytes " * 3,
+    *("A", "AB", "aBc", "É", "ſ", "Ⱥ" * 3, "10.0.0.1", "10.1.0.7", "::1", "::ffff:10.0.0.1", "2001:db8::7"),
+    *("2020-01-01", "2020-01-01T00:00:00Z", "1969-12-31T23:59:59.5+01:00", "2300-05-05T10:00:00.123456789Z"),
 ]
 _INTEGERS = [
     2**53,
@@ -45,6 +47,9 @@ _SCALARS: list[list[Any]] = [
     *([True, False], [None], ["a", "b", "ab", "ba"], [0, 1, 2, 3, 4]),
 ]
 _OPERATORS = ["=", "!=", "<", "<=", ">", ">=", "in", "not in", "between", "prefix", "suffix", "contains", "exists", "null"]
+_FOLDING = ["= i", "!= i", "in i", "not in i", "prefix i", "suffix i", "contains i"]
+_NETS = ["10.0.0.0/8", "10.0.0.1", "::/64", "::1", "2001:db8::/32"]
+_INSTANTS = ["2020-01-01", "2020-01-01T00:00:00Z", "1970-01-01", "2300-05-05T10:00:00.123456788Z"]
 _DEPTHS = (63, 64, 65, 128, 129, 200)
 _MOST_DEPTH = 4
 
@@ -83,6 +88,8 @@ def nested_line(generator: random.Random) -> bytes:
 
 
 def _constraint(generator: random.Random) -> list[Any]:
+    if generator.random() < 0.3:
+        return _of_view(generator)
     op = generator.choice(_OPERATORS)
     types = {"prefix": "s", "suffix": "s", "contains": "s", "between": "n", "=": "nsb", "!=": "nsb"}.get(op, "ns")
     type_ = generator.choice(types)
@@ -104,6 +111,19 @@ def _constraint(generator: random.Random) -> list[Any]:
     elif op == "between":
         operand = sorted([value(), value()])
     return [name, ("any " if generator.random() < 0.6 else "") + op, operand]
+
+
+def _of_view(generator: random.Random) -> list[Any]:
+    name, some = generator.choice(NAMES), "any " if generator.random() < 0.6 else ""
+    kind = generator.randrange(4)
+    if kind == 0:
+        nets = generator.sample(_NETS, generator.choice([1, 1, 2]))
+        return [name, some + "in net", nets[0] if len(nets) == 1 else nets]
+    if kind == 1:
+        return [name, some + generator.choice(["before", "after", "at"]), generator.choice(_INSTANTS)]
+    op = generator.choice(_FOLDING)
+    texts = generator.sample(["", "A", "aB", "abc", "b", "É", "s", "ⱥ", "XA", "日"], generator.choice([1, 2, 3]))
+    return [name, some + op, texts if op in ("in i", "not in i") else texts[0]]
 
 
 def nested_vocabulary(generator: random.Random) -> Vocabulary:

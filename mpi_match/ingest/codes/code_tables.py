@@ -23,16 +23,17 @@ from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.compute.memory import AddressTable, constant_i64, load_f64, load_i64, load_u8, load_u64
 from mpi_match.ingest.codes.atoms import ATOM_NAMES, Tries, automaton
 from mpi_match.ingest.codes.element_atoms import N_TABLES_SO_FAR, NO_RECORD, element_tables
+from mpi_match.ingest.codes.folding import fold_table
 from mpi_match.ingest.codes.name_steps import MOST_POINTS, beginnings, dotted, step_tables
 from mpi_match.ingest.codes.numbers import NUMBER_TABLES
 from mpi_match.ingest.rows.judge import EventForm
-from mpi_match.model import Op, Type
-from mpi_match.table.virtual_names import MARK, forms_of, prefix_of
-from mpi_match.table.vocabulary import Vocabulary
+from mpi_match.model import Op, Type, View
+from mpi_match.table.virtual_names import VIEW_MARK, forms_of, prefix_of
+from mpi_match.table.vocabulary import ATOM_OPS, Vocabulary
 
 NO_ROLE, X, Y, ID, ELEMENTS, JUDGED = range(6)
 """Roles of an attribute: those in an `EventForm`, of which X and Y stay attributes and ID does not; ELEMENTS for one with
-virtual names; JUDGED for one with virtual names and another role, or with operators that only Python evaluates."""
+virtual names or views; JUDGED for one with these and another role, or with operators that only Python evaluates."""
 NOT_FOUND = -1
 
 SEED = np.uint64(0xCBF29CE484222325)
@@ -67,8 +68,10 @@ _29, _32 = np.uint64(29), np.uint64(32)
     NAME_STEPS,
     NODE_PARENTS,
     NODE_SHAPES,
+    VIEW_ENTRIES,
+    FOLD_TABLE,
     SCALARS,
-) = range(N_TABLES_SO_FAR, N_TABLES_SO_FAR + 26)
+) = range(N_TABLES_SO_FAR, N_TABLES_SO_FAR + 28)
 """Places in the table of addresses, behind those of numbers, atoms and elements, for v names, e entries, s string operands:
 
     NAME_SLOTS, NAME_HASHES        i64[slots]: entry, or NOT_FOUND; u64[e]
@@ -88,6 +91,9 @@ _29, _32 = np.uint64(29), np.uint64(32)
     ELEMENT_OWNERS                 i64[e]: of such a name, N_ELEMENT_TYPES * the attribute's entry + type; else NOT_FOUND
     STEP_SLOTS, NAME_STEPS, NODE_PARENTS  as `name_steps.step_tables` makes them
     NODE_SHAPES                    i64[e]: what is looked at of a value with this name: 0 for none, else IS_NAMED, HAS_MORE
+    VIEW_ENTRIES                   i64[e, N_VIEW_WORDS]: of an attribute with the role ELEMENTS, the entry of each of its
+                                   views, or NOT_FOUND; HAS_VIEWS is 1 if it has some
+    FOLD_TABLE                     `folding.fold_table`; empty where no constraint asks for that view
     SCALARS                        u64: NAME_MASK, STRING_MASK, CODE_BITS, LOCATED, HAS_IDS, VOCABULARY_SIZE, STEP_MASK,
                                    ALL_JUDGED, HAS_RESIDUES
 """
@@ -95,6 +101,8 @@ TEXT_ELEMENT, NUMBER_ELEMENT, BOOLEAN_ELEMENT, N_ELEMENT_TYPES = range(4)
 NAME_MASK, STRING_MASK, CODE_BITS, LOCATED, HAS_IDS, VOCABULARY_SIZE, STEP_MASK, ALL_JUDGED, HAS_RESIDUES = range(9)
 """Masks for numbers of slots; bits of a code in a packed attribute; 1 if the form names a location, an id; v; 1 if every
 line is flagged (`name_steps.MOST_POINTS`); 1 if some operand has a residue."""
+HAS_VIEWS, FOLD_VIEW, IP_VIEW, TIME_VIEW, N_VIEW_WORDS = range(5)
+_VIEW_WORDS = {View.FOLD: FOLD_VIEW, View.IP: IP_VIEW, View.TIME: TIME_VIEW}
 IS_NAMED, HAS_MORE = 1, 2
 """A value with this name is an attribute; names go on in an object there."""
 
@@ -127,12 +135,16 @@ def _tables_of(vocabulary: Vocabulary, form: EventForm) -> AddressTable:
     for name, role in zip((*(form.location or (None, None)), form.id), (X, Y, ID), strict=True):
         if name is not None:
             special[name.encode(errors="surrogatepass")] = role
-    for base in bases:
+    for base in dict.fromkeys((*bases, *vocabulary.views)):
         special[base] = ELEMENTS if base not in special else JUDGED
-    special.update(dict.fromkeys((*vocabulary.judged_names, *of_elements.judged), JUDGED))
-    n_attributes = bisect_left(vocabulary.names, MARK)
-    with_points = dotted(vocabulary.names, np.arange(n_attributes)) + [name for name in special if b"." in name]
-    all_judged = any(name.count(b".") > MOST_POINTS for name in with_points)
+    special.update(dict.fromkeys((*_judged_names(vocabulary), *of_elements.judged), JUDGED))
+    for base, views in vocabulary.views.items():
+        if JUDGED in (special.get(_name_of_view(base, view)) for view in views):
+            special[base] = JUDGED
+    attributes = [name for name in special if not name.startswith(VIEW_MARK)]
+    n_attributes = bisect_left(vocabulary.names, VIEW_MARK)
+    with_points = dotted(vocabulary.names, np.arange(n_attributes)) + [name for name in attributes if b"." in name]
+    all_judged = vocabulary.asks_every_string or any(name.count(b".") > MOST_POINTS for name in with_points)
     above = [] if all_judged else beginnings(with_points)
     known = {name: vocabulary.name_id(name) for name in (*special, *above, *with_points)}
     fresh = [name for name, name_id in known.items() if name_id < 0]
@@ -158,16 +170,18 @@ def _tables_of(vocabulary: Vocabulary, form: EventForm) -> AddressTable:
     )
     texts = (string_slots, string_hashes, strings.data, strings.offsets, seeds, vocabulary.string_offsets)
     elements = _elements(vocabulary, entry, len(names))
-    nodes = np.append(np.arange(n_attributes), np.arange(vocabulary.n_names, len(names)))
+    fresh_nodes = [entry[name] for name in fresh if not name.startswith(VIEW_MARK)]
+    nodes = np.append(np.arange(n_attributes), np.array(fresh_nodes, np.int64))
     shapes = np.zeros(len(names), np.int64)
     shapes[:n_attributes] |= IS_NAMED
-    shapes[[entry[name] for name in special]] |= IS_NAMED
+    shapes[[entry[name] for name in attributes]] |= IS_NAMED
     shapes[[entry[name] for name in above]] |= HAS_MORE
     pointed = {} if all_judged else {name: entry[name] for name in (*above, *with_points) if b"." in name or name in above}
     steps = step_tables(names, nodes, pointed)
     last = (len(steps[0]) - 1, all_judged, has_residues)
     scalars = np.array([*masks, vocabulary.shift, *named, vocabulary.n_names, *last], np.uint64)
-    columns = (name_slots, name_hashes, names.data, names.offsets, ids, roles, *numbers, *texts, *elements, *steps, shapes)
+    of_names = (name_slots, name_hashes, names.data, names.offsets, ids, roles)
+    columns = (*of_names, *numbers, *texts, *elements, *steps, shapes, *_views(vocabulary, entry, len(names)))
     records = np.full(len(names), NO_RECORD, np.int64)
     for base, record in of_elements.records.items():
         records[entry[base]] = record
@@ -175,6 +189,31 @@ def _tables_of(vocabulary: Vocabulary, form: EventForm) -> AddressTable:
     atom_names = np.append(vocabulary.n_names + np.arange(vocabulary.n_atoms), of_elements.atom_names)
     found = (*automaton(vocabulary, tries, atom_names), records, *of_elements.tables)
     return AddressTable((*NUMBER_TABLES, *found, *columns, scalars))
+
+
+def _name_of_view(base: bytes, view: View) -> bytes:
+    return VIEW_MARK + view.value + base
+
+
+def _judged_names(vocabulary: Vocabulary) -> list[bytes]:
+    """Names with atoms of texts of operators that only Python evaluates."""
+    judged = [op for op in ATOM_OPS if op.record.anchor is None and not op.record.of_nulls]
+    atoms = np.flatnonzero(np.isin(vocabulary.atom_op, judged)) if judged else np.zeros(0, np.int64)
+    names = np.unique(np.searchsorted(vocabulary.atom_offsets, atoms, side="right") - 1)
+    return [vocabulary.names[int(name)] for name in names]
+
+
+def _views(vocabulary: Vocabulary, entry: dict[bytes, int], n_entries: int) -> tuple[Array, Array]:
+    """VIEW_ENTRIES and FOLD_TABLE; `entry` of each attribute with views, and of views that have virtual names."""
+    entries, folds = np.full((n_entries, N_VIEW_WORDS), NOT_FOUND, np.int64), False
+    entries[:, HAS_VIEWS] = 0
+    for base, views in vocabulary.views.items():
+        entries[entry[base], HAS_VIEWS] = 1
+        for view in views:
+            name = _name_of_view(base, view)
+            entries[entry[base], _VIEW_WORDS[view]] = entry[name] if name in entry else vocabulary.name_id(name)
+            folds |= view is View.FOLD
+    return entries, fold_table() if folds else np.zeros(0, np.int32)
 
 
 def _elements(vocabulary: Vocabulary, entry: dict[bytes, int], n_entries: int) -> tuple[Array, Array, Array]:

@@ -9,12 +9,14 @@ import pyarrow as pa
 
 from mpi_match.arrays.strings import Strings
 from mpi_match.events.batch import REJECTED, EventBatch
+from mpi_match.events.events import only_of_rows
 from mpi_match.ingest.columns.arrow import NeededColumns, read_columns
 from mpi_match.ingest.columns.to_codes import ColumnEncoder
 from mpi_match.ingest.columns.to_events import events_of_chunk
 from mpi_match.ingest.columns.typed import ColumnChunk
 from mpi_match.ingest.json.encode_events import EventsEncoder
 from mpi_match.ingest.rows.judge import EventForm
+from mpi_match.table.virtual_names import attribute_of
 from mpi_match.table.vocabulary import Vocabulary
 
 
@@ -33,15 +35,20 @@ class EncodedRows(NamedTuple):
 
 
 class ArrowEncoder:
-    """Encodes record batches; compiles when it is created."""
+    """Encodes record batches; compiles when it is created.
+
+    Raises ModelError for a vocabulary that asks for all strings of an event, of which only the named columns are read.
+    """
 
     def __init__(
         self, vocabulary: Vocabulary, form: EventForm, threads: int | None = None, *, with_ids: bool = True
     ) -> None:
+        if vocabulary.asks_every_string:
+            raise only_of_rows()
         self._vocabulary, self._form, self._threads, self._with_ids = vocabulary, form, threads, with_ids
         self._events: EventsEncoder | None = None
         self._columns = ColumnEncoder(vocabulary, form.location, threads)
-        self._by_events = {name.decode() for name in (*vocabulary.element_names, *vocabulary.judged_names)}
+        self._by_events = {attribute_of(name)[0] for name in (*vocabulary.element_names, *vocabulary.judged_names)}
         self._of_nulls = {vocabulary.names[int(name)].decode() for name in np.flatnonzero(vocabulary.null_atoms >= 0)}
 
     def nothing(self) -> EventBatch:

@@ -117,7 +117,7 @@ def numbers_of(columns: Mapping[str, Any], n: int, form: EventForm) -> ColumnChu
 
 def encode_numbers(chunk: ColumnChunk, vocabulary: Vocabulary, form: EventForm) -> EventBatch | None:
     """The events of `numbers_of`; None if the elements of one of the columns are asked for."""
-    if any(name.decode() in chunk.columns for name in vocabulary.element_names):
+    if any(name.encode() in vocabulary.element_names for name in chunk.columns):
         return None
     from mpi_match.ingest.columns.to_codes import ColumnEncoder  # loads Numba
 

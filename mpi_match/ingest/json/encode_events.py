@@ -36,11 +36,13 @@ from mpi_match.ingest.codes.code_tables import (
 )
 from mpi_match.ingest.json import to_codes
 from mpi_match.ingest.json.event_scanner import LEAST_ROW_BYTES, ThreadArrays, collected, with_encoded
+from mpi_match.ingest.json.text import FLAGGED_LINE
 from mpi_match.ingest.json.to_codes import (
     AS_ELEMENT,
     AS_VALUE,
     ATTRIBUTE_ENDS,
     MOST_ATOMS,
+    MOST_OF_VIEWS,
     N_ATTRIBUTES,
     PACKED_ATTRIBUTES,
     ROW_ATOMS,
@@ -89,6 +91,8 @@ class EventsEncoder:
 
     def encode(self, events: Events) -> EventBatch:
         """The batch that `events.encode` makes."""
+        if self._vocabulary.asks_every_string:
+            return events.encode(self._vocabulary)
         with at_most(self._most_threads):
             offsets, attributes, flagged = self._encode(events)
         if len(flagged):
@@ -111,7 +115,7 @@ class EventsEncoder:
         def encode(stretch: int, _: int) -> ThreadArrays:
             start, stop = bounds[stretch], bounds[stretch + 1]
             first, last = int(events.offsets[start]), int(events.offsets[stop])
-            most = last - first + int(n_elements[last] - n_elements[first])
+            most = last - first + (MOST_OF_VIEWS + 1) * int(n_elements[last] - n_elements[first])
             n_atoms, most_atoms = self._n_atoms, 2 * most if self._n_atoms else 0
             while True:
                 part = ThreadArrays(LEAST_ROW_BYTES * (stop - start), n_atoms, most_atoms, most)
@@ -171,7 +175,8 @@ def _put_value(
 
 @nested
 def _encode_row(row: int, events: int, tables: int, work: int) -> int:
-    """Write the attributes of a row, unordered, behind those that are counted: how many, or -1 if it is to be judged."""
+    """Write the attributes of a row, unordered, behind those that are counted: how many, or FLAGGED_LINE for one that
+    is left to Python."""
     names, offsets, entries = load_i64(events, _NAME), load_i64(events, _OFFSETS), load_i64(events, _ENTRIES)
     roles = constant_i64(tables, NAME_ROLES)
     to = load_i64(work, PACKED_ATTRIBUTES) + 8 * load_i64(load_i64(work, SCAN_COUNTS), N_ATTRIBUTES)
@@ -184,18 +189,22 @@ def _encode_row(row: int, events: int, tables: int, work: int) -> int:
             continue
         role = load_i64(roles, entry)
         if role == JUDGED:
-            return -1
+            return FLAGGED_LINE
         if load_u8(values[0], k) == _IS_NULL:
             put_null(entry, AS_VALUE, tables, work)
             continue
         if load_u8(values[0], k) != _IS_LIST:
             n = _put_value(events, (*values, k), entry, AS_VALUE, to, n, tables, work)
+            if n == FLAGGED_LINE:
+                return n
             continue
         n = put_list(entry, to, n, tables)
         if role == ELEMENTS:
             item, bounds = load_u32(values[2], k), load_i64(events, _LIST_OFFSETS)
             for j in range(load_i64(bounds, item), load_i64(bounds, item + 1)):
                 n = _put_value(events, (*listed, j), entry, AS_ELEMENT, to, n, tables, work)
+                if n == FLAGGED_LINE:
+                    return n
     return n
 
 

@@ -48,8 +48,10 @@ from mpi_match.model import Event, ModelError
 from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary
 
-LEAST_ROW_BYTES, LEAST_ATTRIBUTE_BYTES = 2, 2
-"""Fewest bytes of a row with its line feed, also of a flagged one, and of an attribute or an element of a list."""
+LEAST_ROW_BYTES, LEAST_ATTRIBUTE_BYTES = 2, 1
+"""Fewest bytes of a row with its line feed, also of a flagged one, and of what an attribute, or an element of a list, is in
+a batch: a text, which has at least two quotes and a comma, may have views.
+"""
 NO_LIMIT = 2**62
 """ATTRIBUTE_ROOM on a CPU: a line cannot have more attributes than there is room for by its bytes."""
 _ONE_FLAGGED = np.zeros((1, 2), np.int64), np.zeros(0, np.uint8)
@@ -79,6 +81,7 @@ class LineArrays:
             to_codes.NESTING: nesting_memory(to_codes.NESTING_LEVELS),
             to_codes.TOKENS: np.empty(4 * TOKENS_HEADER + n_bytes + TOKENS_AT_ONCE, np.uint32),
             to_codes.DECODED: np.empty(SCRATCH_BYTES, np.uint8),
+            to_codes.VIEWED: np.empty(SCRATCH_BYTES, np.uint8),
         }
         rooms = {
             to_codes.ATTRIBUTE_ROOM: NO_LIMIT,

@@ -8,8 +8,8 @@ The output is the event as an `EventBatch` has it: packed attributes in ascendin
 
 The scanner never rejects a row.  It *flags* a line that it cannot judge with certainty, and `rows.judge` judges that line:
 text that is not JSON or not UTF-8, lists or nulls in lists, literals such as NaN, lone surrogates, names that may stand
-twice, numbers out of range or undecided, locations that are not two numbers, ids of another type, attributes of whose
-elements other operators than `any =` ask, and lines that exceed the scratch arrays.
+twice, numbers out of range or undecided, locations that are not two numbers, ids of another type, attributes with operators
+that only Python evaluates, and lines that exceed the scratch arrays.
 
 Every line ends with a line feed, and no loop passes one: it is part of no name, string, number or literal.  Therefore no
 function compares positions with the end of the data.  The functions take addresses and numbers, allocate nothing and raise
@@ -37,6 +37,7 @@ from mpi_match.compute.memory import (
     store_u32,
     store_u64,
 )
+from mpi_match.ingest.codes.addresses import ADDRESS_DIGITS, IPV4, NOT_AN_ADDRESS, address_at
 from mpi_match.ingest.codes.atoms import (
     ATOM_NAMES,
     ATOM_ROOTS,
@@ -56,13 +57,18 @@ from mpi_match.ingest.codes.code_tables import (
     CODE_BITS,
     ELEMENT_SEEDS,
     ELEMENTS,
+    FOLD_TABLE,
+    FOLD_VIEW,
     HAS_IDS,
     HAS_MORE,
+    HAS_VIEWS,
     ID,
+    IP_VIEW,
     IS_NAMED,
     JUDGED,
     LOCATED,
     N_ELEMENT_TYPES,
+    N_VIEW_WORDS,
     NAME_BYTES,
     NAME_IDS,
     NAME_ROLES,
@@ -76,6 +82,8 @@ from mpi_match.ingest.codes.code_tables import (
     STEP_MASK,
     STEP_SLOTS,
     TEXT_ELEMENT,
+    TIME_VIEW,
+    VIEW_ENTRIES,
     X,
     Y,
     code_of_boolean,
@@ -87,6 +95,8 @@ from mpi_match.ingest.codes.code_tables import (
 )
 from mpi_match.ingest.codes.element_atoms import NO_RECORD, RECORDS_OF_NAMES
 from mpi_match.ingest.codes.elements import add_boolean_element, add_number_element, add_text_element
+from mpi_match.ingest.codes.folding import FOLDING_TOO_LONG, fold_text
+from mpi_match.ingest.codes.instants import instant_at
 from mpi_match.ingest.codes.name_steps import (
     MOST_POINTS,
     NAME_STEP_WORDS,
@@ -126,8 +136,9 @@ from mpi_match.table.virtual_names import RESIDUE_WORD
     NESTING,
     TOKENS,
     DECODED,
+    VIEWED,
     N_WORK_TABLES,
-) = range(14)
+) = range(15)
 """Places in the table of addresses of a thread: where it writes the rows of its lines, and what it needs for a line.
 
     SCAN_COUNTS                     i64[N_COUNTS]: how much of each array is filled
@@ -144,6 +155,7 @@ from mpi_match.table.virtual_names import RESIDUE_WORD
     NESTING                    i64: memory for depth (`unnamed`)
     TOKENS                     of the line, where they are found before (`line_tokens`)
     DECODED                    u8[SCRATCH_ROOM]: a string or a name without escapes
+    VIEWED                     u8[SCRATCH_ROOM]: a view of a text (`model.View`), or the bytes of a number
 """
 (
     ROWS,
@@ -165,7 +177,7 @@ from mpi_match.table.virtual_names import RESIDUE_WORD
 """Columns of the counts: rows; lines, blank ones included; attributes; bytes of ids with escapes; flagged rows; rows with an
 id, with a location; attributes for atoms.  The last six are given.  MOST_ATOMS: the room for attributes for atoms; if
 N_ATOMS is more in the end, the lines are to be scanned again with more room.  ATTRIBUTE_ROOM: other attributes of a row.
-The others are sizes of NODES_SEEN, FRAMES, DECODED and ID_DATA.  A line that needs more is flagged."""
+The others are sizes of NODES_SEEN, FRAMES, DECODED and VIEWED, and ID_DATA.  A line that needs more is flagged."""
 FRAME_NODE, FRAME_IS_LIST, FRAME_LISTS, FRAME_SEEN, FRAME_MASK, FRAME_WORDS = range(6)
 """Words of a frame: the node of an object or list; 1 for a list; the lists around it; where its nodes in NODES_SEEN begin; a
 bit for each of these."""
@@ -176,6 +188,8 @@ FLAT_IN_VAIN, NOT_TRIED_AS_FLAT = 4, 128
 AS_VALUE, AS_LIST, AS_ELEMENT = range(3)
 """How a value belongs to its attribute: as the value; as an element of a list through which its name goes; as an element
 of a list that has been written (`put_list`)."""
+MOST_OF_A_VALUE, MOST_OF_VIEWS = 2, 6
+"""Attributes that a value, less its views, is at most, and that all its views are."""
 _INTERMEDIATE = 2**62
 _BYTE, _RESIDUE_WORD = np.uint64(0xFF), np.uint64(RESIDUE_WORD)
 
@@ -207,7 +221,7 @@ def keep_id(source: int, start: int, stop: int, data: int, work: int) -> bool:
 @nested
 def name_of_number(number: tuple[float, float], type_: int, entry: int, tables: int, work: int) -> int:
     """The name of `any =` that a number or boolean is an element for, of the attribute with this entry; or NOT_FOUND."""
-    source, n, bits = load_i64(work, DECODED), 8, f64_bits(number[0])
+    source, n, bits = load_i64(work, VIEWED), 8, f64_bits(number[0])
     for k in range(8):
         store_u8(source, k, np.int64(bits >> np.uint64(56 - 8 * k) & _BYTE))
     if number[1] != 0.0:
@@ -235,9 +249,8 @@ def put_list(entry: int, to: int, n: int, tables: int) -> int:
 
 
 @nested
-def put_text(text: tuple[int, int, int], entry: int, as_: int, to: int, n: int, tables: int, work: int) -> int:
-    """Write what a text, source[start:stop], is to the attribute with this entry, `as_` (AS_VALUE, AS_LIST, AS_ELEMENT); how
-    many attributes there are then."""
+def _put_itself(text: tuple[int, int, int], entry: int, as_: int, to: int, n: int, tables: int, work: int) -> int:
+    """`put_text` without the views of the attribute."""
     source, start, stop = text
     name, found = load_i64(constant_i64(tables, NAME_IDS), entry), load_i64(work, ROW_ATOMS)
     if as_ == AS_LIST:
@@ -281,6 +294,51 @@ def put_number(
         elif record != NO_RECORD:
             add_boolean_element(int(number[0]), record, tables, load_i64(work, ROW_ATOMS))
     return n
+
+
+@nested
+def _put_views(text: tuple[int, int, int], entry: int, as_: int, to: int, n: int, tables: int, work: int) -> int:
+    """Write the views of a text that the attribute with this entry has; arguments and result are those of `put_text`."""
+    source, start, stop = text
+    counts, made = load_i64(work, SCAN_COUNTS), load_i64(work, VIEWED)
+    if n + MOST_OF_A_VALUE + MOST_OF_VIEWS >= load_i64(counts, ATTRIBUTE_ROOM):
+        return FLAGGED_LINE
+    entries = constant_i64(tables, VIEW_ENTRIES) + 8 * N_VIEW_WORDS * entry
+    own = as_ if as_ == AS_VALUE else AS_LIST  # a list of those elements that have the view
+    of = load_i64(entries, FOLD_VIEW)
+    if of != NOT_FOUND:
+        length = fold_text(source, start, stop, made, load_i64(counts, SCRATCH_ROOM), constant_i64(tables, FOLD_TABLE))
+        if length == FOLDING_TOO_LONG:
+            return FLAGGED_LINE
+        n = _put_itself((made, 0, length), of, own, to, n, tables, work)
+    of = load_i64(entries, IP_VIEW)
+    if of != NOT_FOUND:
+        kind, number = address_at(source, start, stop, made)
+        if kind == IPV4:
+            n = put_number((np.float64(number), 0.0), NUMBER_ELEMENT, of, own, to, n, tables, work)
+        elif kind != NOT_AN_ADDRESS:
+            n = _put_itself((made, 0, ADDRESS_DIGITS), of, own, to, n, tables, work)
+    of = load_i64(entries, TIME_VIEW)
+    if of != NOT_FOUND:
+        is_instant, nearest, residue = instant_at(source, start, stop)
+        if is_instant:
+            n = put_number((nearest, np.float64(residue)), NUMBER_ELEMENT, of, own, to, n, tables, work)
+    return n
+
+
+@nested
+def put_text(text: tuple[int, int, int], entry: int, as_: int, to: int, n: int, tables: int, work: int) -> int:
+    """Write what a text, source[start:stop], is to the attribute with this entry, `as_` (AS_VALUE, AS_LIST, AS_ELEMENT); how
+    many attributes there are then, or FLAGGED_LINE if there is no room for its views.
+
+    `source` may be DECODED, not VIEWED.
+    """
+    n = _put_itself(text, entry, as_, to, n, tables, work)
+    if load_i64(constant_i64(tables, NAME_ROLES), entry) != ELEMENTS:
+        return n
+    if load_i64(constant_i64(tables, VIEW_ENTRIES), N_VIEW_WORDS * entry + HAS_VIEWS) == 0:
+        return n
+    return _put_views(text, entry, as_, to, n, tables, work)
 
 
 @nested
@@ -330,7 +388,8 @@ def named_value_scanner(  # noqa: C901  one branch a type
                 return FLAGGED_LINE, n
             if role == ID:
                 return (at if keep_id(source, start, stop, data, work) else FLAGGED_LINE), n
-            return at, put_text((source, start, stop), entry, as_, to, n, tables, work)
+            n = put_text((source, start, stop), entry, as_, to, n, tables, work)
+            return (FLAGGED_LINE if n == FLAGGED_LINE else at), n
         if byte == 45 or 48 <= byte <= 57:
             start = at
             at, kind, value = scan_number(data, at, tables)
@@ -482,7 +541,7 @@ def line_scanner(reader: TokenReader) -> Callable[[int, int, int, int], tuple[in
             at = place(cursor, tokens)
             byte = load_u8(data, at)
             if (byte == 91 and shape != 0) or (byte == 123 and shape & HAS_MORE):
-                if depth == frame_room or n + 2 >= room:
+                if depth == frame_room or n + MOST_OF_A_VALUE >= room:
                     return FLAGGED_LINE, 0
                 frame = frames + 8 * FRAME_WORDS * depth
                 depth += 1
@@ -504,7 +563,7 @@ def line_scanner(reader: TokenReader) -> Callable[[int, int, int, int], tuple[in
                     first_seen, mask = n_seen, np.uint64(0)
                 continue
             if shape & IS_NAMED and byte != 123:
-                if n + 2 >= room:
+                if n + MOST_OF_A_VALUE >= room:
                     return FLAGGED_LINE, 0
                 as_ = AS_VALUE if n_lists == 0 else AS_ELEMENT if is_list else AS_LIST
                 end, n = scan_named(data, at, inner, as_, to, n, tables, work)

@@ -306,3 +306,20 @@ def test_lists_in_columns_are_those_of_rows() -> None:
     nulls = [["a", None, "b"], [None], None, [], ["a"]]
     found = api.make_batch(table, pa.table({"tags": pa.array(nulls)}))
     assert are_same(found, api.make_batch(table, [{"tags": each} for each in nulls]))
+
+
+def test_views_of_columns_are_those_of_rows() -> None:
+    of_a = [["a", "contains i", "ME"], ["a", "any = i", "rome"], ["a", "in net", "10.0.0.0/8"]]
+    wanted = [*of_a, ["t", "any before", "2020-01-01"]]
+    table = api.make_table({"interface": i, "constraints": [each]} for i, each in enumerate(wanted))
+    rows = [{"a": "Rome", "t": "2019-12-31"}, {"a": "10.2.3.4", "t": "soon"}, {"a": "home"}, {"t": "2020-01-01"}, {}]
+    columns = pa.Table.from_pylist(rows, pa.schema({"a": pa.string(), "t": pa.string()}))
+    found = api.match(table, columns)
+    assert found == api.match(table, rows)
+    assert [found[i].tolist() for i in range(len(rows))] == [[0, 1, 3], [2], [0], [], []]
+
+
+def test_columns_do_not_have_all_strings_of_an_event() -> None:
+    table = api.make_table([{"interface": 0, "constraints": [["*", "contains i", "me"]]}])
+    with pytest.raises(ValueError, match="only rows have"):
+        api.match(table, pa.table({"a": ["Rome"]}))

@@ -28,6 +28,7 @@ from mpi_match.ingest.files import blocks
 from mpi_match.ingest.files.blocks import LineBlock, read_blocks
 from mpi_match.ingest.json import event_scanner, to_codes
 from mpi_match.ingest.json.event_scanner import EventQueue, EventScanner, ScannedEvents, ThreadArrays
+from mpi_match.ingest.json.text import SCRATCH_BYTES
 from mpi_match.ingest.rows import judge
 from mpi_match.ingest.rows.judge import PLAIN, EventForm, Reject, event_of_row, names_of, read_rows
 from mpi_match.ingest.rows.to_json import event_rows
@@ -124,6 +125,49 @@ def test_nested_lines_and_all_operators(seed: int, tmp_path: Path) -> None:
         lines += [mutated(generator, lines) for _ in range(200)]
         found = assert_as_judged(lines_file(tmp_path, lines), generator.choice(forms), nested_vocabulary(generator))
         assert sum(each.n_flagged for each in found) < 400
+
+
+VIEWED = [
+    ["a", "contains i", "STRASSE"],
+    ["a", "any = i", "ÉTÉ"],
+    ["a", "any in net", ["10.0.0.0/8", "2001:db8::/32"]],
+    ["a", "in net", "::/0"],
+    ["a", "any before", "2020-01-01"],
+    ["b", "at", "2020-01-01T00:00:00.000000001Z"],
+    ["c.b", "at", "2020-01-01T00:00:00.000000001Z"],
+    ["only", "any suffix i", "x"],
+]
+VIEWED_LINES = [
+    b'{"a": "Hauptstra\\u00dfe", "b": "2020-01-01T00:00:00.000000001Z", "only": "AX"}',
+    '{"a": ["Été", "10.1.2.3", "2001:DB8::1", 3, "2019-05-05", "été"], "only": [1, null, true]}'.encode(),
+    b'{"a": ["::1", "::1"], "b": ["2020-01-01T00:00:00.000000001Z"], "only": ["x", "X"]}',
+    b'{"c": [{"b": "2020-01-01T01:00:00.000000001+01:00"}, {"b": 2}], "only": []}',
+    b'{"a": "10.0.0.256", "only": "2020-02-30"}',
+    b'{"a": "", "only": [""]}',
+    b'{"a": "10.0.0.1\\t", "only": "\\u0058"}',
+]
+
+
+def test_lines_with_views_are_not_flagged(tmp_path: Path) -> None:
+    for wanted in [VIEWED, *([each] for each in VIEWED)]:
+        vocabulary = Table.from_filters([make_filter("i", [each]) for each in wanted]).vocabulary
+        found = assert_as_judged(lines_file(tmp_path, VIEWED_LINES), PLAIN, vocabulary)
+        assert sum(each.n_flagged for each in found) == 0
+
+
+def test_views_of_texts_beyond_the_scratch_are_judged(tmp_path: Path) -> None:
+    vocabulary = Table.from_filters([make_filter("i", [["a", "contains i", "Q"]])]).vocabulary
+    lines = [b'{"a": "%s"}' % ("\u023a" * (SCRATCH_BYTES // 3 + more)).encode() for more in (0, 1)]
+    found = assert_as_judged(lines_file(tmp_path, lines), PLAIN, vocabulary)
+    assert sum(each.n_flagged for each in found) == 1
+
+
+def test_lists_of_the_shortest_texts_with_views_have_room(tmp_path: Path) -> None:
+    wanted = [["a", "any = i", ""], ["a", "any = i", "a"], ["a", "any =", ""], ["a", "any in net", "::"], ["a", "exists"]]
+    vocabulary = Table.from_filters([make_filter("i", [each]) for each in wanted]).vocabulary
+    lines = [b'{"a":[%s]}' % b",".join([text] * 5000) for text in (b'""', b'"A"', b'"::"')]
+    found = assert_as_judged(lines_file(tmp_path, lines), PLAIN, vocabulary)
+    assert sum(each.n_flagged for each in found) == 0
 
 
 @pytest.mark.untraced

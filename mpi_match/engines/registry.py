@@ -154,7 +154,7 @@ def _open_auto(table: Table, device: int | None, threads: int | None, live: bool
         try:
             if _entry(name).needs_gpu(own):
                 _require_gpu()
-            opened.append(open_engine(name, table, device, threads, live=live, options=own))
+            opened.append(_open_named(name, table, device, threads, live=live, given=own, measured=False))
         except EngineError as error:
             log.info("engine %s skipped: %s", name, error)
             reason = error
@@ -163,7 +163,7 @@ def _open_auto(table: Table, device: int | None, threads: int | None, live: bool
     if live:
         raise reason
     log.warning("%s; using engine %s, which is slow", reason, LAST)
-    return open_engine(LAST, table)
+    return _open_named(LAST, table, device, threads, live=live, given={}, measured=False)
 
 
 def _require_gpu() -> None:

@@ -103,6 +103,17 @@ def test_auto_takes_the_engine_that_serves_the_table_and_says_why(
         open_engine("auto", TABLE, live=True)
 
 
+@pytest.mark.parametrize("choice", [AUTO, ("counting",)])
+def test_auto_matches_conditions(monkeypatch: pytest.MonkeyPatch, choice: tuple[str, ...]) -> None:
+    """Each stage gets an engine of its own, and none of them is in stages again."""
+    monkeypatch.setattr(registry, "AUTO", choice)
+    where = {"or": [["x", "=", 1], {"and": [["x", "=", 2], {"not": ["y", "exists"]}]}]}
+    table = Table.from_filters([make_filter("i", [], where=where), make_filter("j", [["x", "exists"]])])
+    events = [{"x": 1}, {"x": 2}, {"x": 2, "y": 1}, {"y": 1}]
+    batch = Events.of([make_event(each) for each in events]).encode(table.vocabulary)
+    assert open_engine("auto", table).match(batch).labels(table.labels) == [["i", "j"], ["i", "j"], ["j"], []]
+
+
 def test_auto_ends_at_an_engine_that_runs_anywhere() -> None:
     assert set(AUTO) <= set(REGISTRY)
     assert AUTO[-1] in CPU

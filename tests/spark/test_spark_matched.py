@@ -173,6 +173,32 @@ def test_a_table_that_is_not_there(frame: DataFrame, tmp_path: Path) -> None:
         matched(frame, tmp_path, id="uuid")
 
 
+def test_a_worker_that_is_killed_loses_and_repeats_nothing(frame: DataFrame, table: Table, tmp_path: Path) -> None:
+    mark = str(tmp_path / "killed")
+    copies = frame.crossJoin(frame.sparkSession.range(60)).coalesce(2)
+
+    def kill_once(batches: Any) -> Any:
+        """Kills its process in the middle of the first task that comes so far."""
+        import os
+        import signal
+
+        for i, batch in enumerate(batches):
+            yield batch
+            if i == 0:
+                try:
+                    os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
+                except FileExistsError:
+                    continue
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    uneasy = copies.mapInArrow(kill_once, copies.schema)
+    do = partial(matched, table=table, id="uuid", rejects="drop")
+    expected = rows(do(copies))
+    assert rows(do(uneasy)) == expected
+    assert Path(mark).exists()
+    assert len(expected) > 10_000
+
+
 # Streams
 
 

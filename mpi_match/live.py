@@ -41,7 +41,7 @@ from mpi_match.errors import EngineError
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
 from mpi_match.ingest.rows.judge import ChangeRow, Reject, change_of_row, row_text, subscription_filters
-from mpi_match.model import Filter, ModelError
+from mpi_match.model import Filter, ModelError, describe
 from mpi_match.table.table import Table
 
 if TYPE_CHECKING:
@@ -72,7 +72,11 @@ class LiveMatcher:
         expected: Iterable[Mapping[str, Any] | Filter] = (),
     ) -> None:
         table = subscriptions if isinstance(subscriptions, Table) else make_table(subscriptions)
-        likely = [item for row in expected for item in ([row] if isinstance(row, Filter) else subscription_filters(row))]
+        likely = [
+            item
+            for row in _rows_of(expected, "expected subscriptions")
+            for item in ([row] if isinstance(row, Filter) else subscription_filters(row))
+        ]
         self._live = LiveTable(table, expected=likely)
         self._how: dict[str, Any] = {"name": engine, "device": device, "threads": threads, "options": options, "live": True}
         self._scanners: dict[Location, RowScanner] = {}
@@ -114,6 +118,7 @@ class LiveMatcher:
         `rows`: `{"move": id, "area": [x, y, r]}`, `{"add": subscription}`, `{"remove": id}`, `{"remove_interface": label}`,
         `{"consolidate": true}`; one, or many.
         An id is that of a subscription row; all filters that have it are moved or removed together.
+        Anything else raises ModelError.
         `rejects`: rows that have no meaning or cannot be done are appended to it, and the others take effect; without it
         the first of them raises ModelError, after the others have taken effect.
         After any other exception, an interrupt too, none of them has taken effect.
@@ -123,7 +128,7 @@ class LiveMatcher:
         `expected`.
         """
         found: list[Reject] = [] if rejects is None else rejects
-        given: list[Any] = [rows] if isinstance(rows, Mapping) else list(rows)
+        given = _rows_of(rows, "changes")
         places, good = [], []
         bad: list[Reject] = []
         for place, row in enumerate(given):
@@ -253,6 +258,15 @@ class LiveMatcher:
         """All filters that are present now; later updates do not reach what it yields."""
         found = self._readers.read(self, lambda matcher, _: matcher._live.filters())
         return (item for _, item in found)
+
+
+def _rows_of(rows: Any, what: str) -> list[Any]:
+    """Rows as a list, of one row too.  Raises ModelError, which begins with `what`, for anything but rows."""
+    if isinstance(rows, (Mapping, Filter, ChangeRow)):
+        return [rows]
+    if isinstance(rows, Iterable) and not isinstance(rows, (str, bytes, bytearray)):
+        return list(rows)
+    raise ModelError(f"{what} are one row or an iterable of rows, found {describe(rows)}")
 
 
 _AGAIN = (str, bytes, os.PathLike, Events, Mapping, list, tuple)

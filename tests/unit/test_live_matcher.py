@@ -56,6 +56,14 @@ def test_a_bad_change_is_raised_after_the_others_took_effect(matcher: LiveMatche
     assert matcher.match([{"seats": 2, "x": 9, "y": 9}], location="x,y") == [["taxi"]]
 
 
+@pytest.mark.parametrize("rows", [5, None, 3.5, "changes.jsonl", b"{}"])
+def test_rows_that_are_no_rows_are_refused_in_one_line(matcher: LiveMatcher, rows: Any) -> None:
+    with pytest.raises(ModelError, match=r"^changes are one row or an iterable of rows, found \w+.*$"):
+        matcher.update(rows)
+    with pytest.raises(ModelError, match=r"^expected subscriptions are one row or an iterable of rows, found \w+.*$"):
+        LiveMatcher([], expected=rows, engine="reference")
+
+
 def test_bad_changes_go_to_a_list_in_their_order(matcher: LiveMatcher) -> None:
     rejects: list[Reject] = []
     matcher.update([{"remove": "missing"}, {"away": 1}, {"remove": 7}, {"remove": 7}], rejects=rejects)

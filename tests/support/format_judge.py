@@ -578,7 +578,6 @@ def _events(whole: Content, n: int, vocabulary: Vocabulary) -> None:
             _is_value(kind, value, index, len(strings), None)
         elements = [(k, _exact(k, v, i), strings[i] if k == STRING else b"") for k, v, i in zip(*of_lists, strict=True)]
         lists = [elements[a:b] for a, b in pairwise(bounds)]
-        demand(all(len(each) <= 4096 for each in lists), "a long list")
     for kind, value, index in zip(type_, number, string, strict=True):
         _is_value(kind, value, index, len(strings), len(lists))
     location = whole.column("events/location", "<f8", n, 2) if "events/location" in whole.arrays else None

@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import format_judge
 import h5py
 import numpy as np
 import pytest
 from test_events import assert_equal, sorted_event
 
+from mpi_match.api import make_events, make_table
 from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
 from mpi_match.events import event_table, schema
@@ -401,3 +403,10 @@ def test_a_vocabulary_that_names_what_was_left_out_is_refused(in_parts: bool, tm
         EventTable(path, OTHER)
     with EventTable(path, Table.from_filters([make_filter("i", [["a", ">", 4]])]).vocabulary) as table:
         assert not table.encoded_for_vocabulary
+
+
+def test_a_list_of_5000_elements_fits_the_page_of_the_format(tmp_path: Path) -> None:
+    table = make_table([{"interface": "a", "constraints": [["tags", "any =", 4999]]}])
+    table.save(tmp_path / "table.h5")
+    save_events(make_events([{"tags": list(range(5000))}]), tmp_path / "events.h5", table.vocabulary)
+    format_judge.events(tmp_path / "events.h5", format_judge.table(tmp_path / "table.h5").vocabulary)

@@ -132,7 +132,8 @@ class Operator:
     takes        its operands
     excludes     the forms BELOW, ABOVE and WITHIN: does the interval leave out its low operand, and its high one?
     anchor       the form ATOM: a text satisfies it exactly if the operand stands there.  None: only `satisfies` can tell,
-                 and events with such a name are judged in Python, not in compiled code, unless it is `of_nulls`
+                 and events with such a name are judged in Python, not in compiled code, unless it is `of_nulls` or
+                 compiled code has a test of its own (`ingest.codes.patterns`)
     element      the byte by which names of `any OP` say which operator they are of (`table.virtual_names`); empty for the
                  forms BELOW and ABOVE, which need none, and for operators without `any`
     spellings    other symbols that predicates may use

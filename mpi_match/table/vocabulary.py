@@ -286,8 +286,8 @@ class Vocabulary:
 
     @cached_property
     def judged_names(self) -> frozenset[bytes]:
-        """Attributes that only Python can encode: those with atoms of texts of operators without an `Operator.anchor`, and
-        those with views.
+        """Attributes whose columns are encoded event by event: those with atoms of texts of operators without an
+        `Operator.anchor`, and those with views.
         """
         judged = [op for op in ATOM_OPS if op.record.anchor is None and not op.record.of_nulls]
         atoms = np.flatnonzero(np.isin(self.atom_op, judged)) if judged else np.zeros(0, np.int64)

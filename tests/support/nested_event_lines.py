@@ -115,7 +115,13 @@ def _constraint(generator: random.Random) -> list[Any]:
 
 def _of_view(generator: random.Random) -> list[Any]:
     name, some = generator.choice(NAMES), "any " if generator.random() < 0.6 else ""
-    kind = generator.randrange(4)
+    kind = generator.randrange(6)
+    if kind == 4:
+        pattern = generator.choice(["*", "a*", "*b", "*A?", "?", "a?c", "*a*b*", "", "x*b", "*é", "\\\\", "*long*64*", "1*"])
+        return [name, some + generator.choice(["wildcard", "wildcard i"]), pattern]
+    if kind == 5:
+        patterns = ["a", "^a", "b$", "^$", "[0-9]+", "(?i)aB", "a.?c|x", "é|日", ".", "(a|b)+b", "lo+ng.*64", "[a-z ]{90}"]
+        return [name, some + "regexp", generator.choice(patterns)]
     if kind == 0:
         nets = generator.sample(_NETS, generator.choice([1, 1, 2]))
         return [name, some + "in net", nets[0] if len(nets) == 1 else nets]

@@ -338,6 +338,34 @@ def add_atom(found: int, atom: int) -> None:
 
 
 @nested
+def has_overflown(found: int) -> bool:
+    """Does a set of a given room lack atoms that were found?"""
+    room = load_i64(found, FOUND_ROOM)
+    return room != 0 and load_i64(found, ATOMS_FOUND) > room
+
+
+@nested
+def take_out(found: int, first: int, last: int) -> None:
+    """Take the atoms from the first-th to the last-th, less one, out of a set, which those behind are moved to.
+
+    Nothing is taken out of a set that has overflown.
+    """
+    if has_overflown(found):
+        return
+    is_numbered = load_i64(found, FOUND_ROOM) == 0
+    if is_numbered:
+        for k in range(first, last):
+            store_i64(found, FOUND_HEADER + FOUND_WORDS * found_atom(found, k) + _STAMP_OF, 0)
+    n = load_i64(found, ATOMS_FOUND)
+    for k in range(last, n):
+        atom = found_atom(found, k)
+        set_found(found, first + k - last, atom, found_code(found, k))
+        if is_numbered:
+            store_i64(found, FOUND_HEADER + FOUND_WORDS * atom + _PLACE_OF, first + k - last)
+    store_i64(found, ATOMS_FOUND, n - (last - first))
+
+
+@nested
 def _add_all(state: int, atoms: int, following: int, links: int, found: int) -> None:
     """Add the atoms of a state and of those along its links that are not there yet."""
     state = load_i64(following, state)

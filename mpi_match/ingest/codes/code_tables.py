@@ -21,11 +21,12 @@ from mpi_match.arrays.csr import Array, owners
 from mpi_match.arrays.strings import Strings
 from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.compute.memory import AddressTable, constant_i64, load_f64, load_i64, load_u8, load_u64
-from mpi_match.ingest.codes.atoms import ATOM_NAMES, Tries, automaton
-from mpi_match.ingest.codes.element_atoms import N_TABLES_SO_FAR, NO_RECORD, element_tables
+from mpi_match.ingest.codes.atoms import ATOM_NAMES, NO_STATE, Tries, automaton
+from mpi_match.ingest.codes.element_atoms import N_TABLES_SO_FAR, NO_RECORD, PATTERN_ROOT, element_tables
 from mpi_match.ingest.codes.folding import fold_table
 from mpi_match.ingest.codes.name_steps import MOST_POINTS, beginnings, dotted, step_tables
 from mpi_match.ingest.codes.numbers import NUMBER_TABLES
+from mpi_match.ingest.codes.patterns import LITERAL_BOUNDS, PATTERN_OPS, Pattern, pattern_tables
 from mpi_match.ingest.rows.judge import EventForm
 from mpi_match.model import Op, Type, View
 from mpi_match.table.virtual_names import VIEW_MARK, forms_of, prefix_of
@@ -70,8 +71,9 @@ _29, _32 = np.uint64(29), np.uint64(32)
     NODE_SHAPES,
     VIEW_ENTRIES,
     FOLD_TABLE,
+    PATTERN_ROOTS,
     SCALARS,
-) = range(N_TABLES_SO_FAR, N_TABLES_SO_FAR + 28)
+) = range(N_TABLES_SO_FAR, N_TABLES_SO_FAR + 29)
 """Places in the table of addresses, behind those of numbers, atoms and elements, for v names, e entries, s string operands:
 
     NAME_SLOTS, NAME_HASHES        i64[slots]: entry, or NOT_FOUND; u64[e]
@@ -94,6 +96,7 @@ _29, _32 = np.uint64(29), np.uint64(32)
     VIEW_ENTRIES                   i64[e, N_VIEW_WORDS]: of an attribute with the role ELEMENTS, the entry of each of its
                                    views, or NOT_FOUND; HAS_VIEWS is 1 if it has some
     FOLD_TABLE                     `folding.fold_table`; empty where no constraint asks for that view
+    PATTERN_ROOTS                  i64[v]: of the trie of the literals of each name's patterns, or NO_STATE
     SCALARS                        u64: NAME_MASK, STRING_MASK, CODE_BITS, LOCATED, HAS_IDS, VOCABULARY_SIZE, STEP_MASK,
                                    ALL_JUDGED, HAS_RESIDUES
 """
@@ -119,8 +122,8 @@ def hashed(vocabulary: Vocabulary, form: EventForm) -> AddressTable:
 
 
 def n_atoms_of(tables: AddressTable) -> int:
-    """Number of atoms, those of elements included, in the tables of a vocabulary."""
-    return len(tables.arrays[ATOM_NAMES])
+    """Number of atoms, those of elements and the literals of patterns included, in the tables of a vocabulary."""
+    return len(tables.arrays[ATOM_NAMES]) + len(tables.arrays[LITERAL_BOUNDS]) - 1
 
 
 def has_atoms(vocabulary: Vocabulary) -> bool:
@@ -185,10 +188,30 @@ def _tables_of(vocabulary: Vocabulary, form: EventForm) -> AddressTable:
     records = np.full(len(names), NO_RECORD, np.int64)
     for base, record in of_elements.records.items():
         records[entry[base]] = record
-    tries = Tries.concat([Tries.of_atoms(vocabulary), of_elements.tries])
     atom_names = np.append(vocabulary.n_names + np.arange(vocabulary.n_atoms), of_elements.atom_names)
-    found = (*automaton(vocabulary, tries, atom_names), records, *of_elements.tables)
-    return AddressTable((*NUMBER_TABLES, *found, *columns, scalars))
+    tries = Tries.concat([Tries.of_atoms(vocabulary), of_elements.tries])
+    roots, patterns = _patterns(vocabulary)
+    n_of_names = int(np.count_nonzero(roots != NO_STATE))
+    roots[roots != NO_STATE] += tries.n_tries
+    of_records = of_elements.tables[0][:, PATTERN_ROOT]
+    of_records[of_records != NO_STATE] += tries.n_tries + n_of_names
+    patterns += [each._replace(trie=n_of_names + each.trie) for each in of_elements.patterns]
+    n_tries = 1 + max((each.trie for each in patterns), default=-1)
+    literals, of_patterns = pattern_tables(patterns, n_tries, len(atom_names))
+    found = (*automaton(vocabulary, Tries.concat([tries, literals]), atom_names), *of_patterns)
+    return AddressTable((*NUMBER_TABLES, *found, records, *of_elements.tables, *columns, roots, scalars))
+
+
+def _patterns(vocabulary: Vocabulary) -> tuple[Array, list[Pattern]]:
+    """i64[v]: the number of the trie for the patterns of each name, or NO_STATE; and the patterns of all names."""
+    roots, patterns = np.full(vocabulary.n_names, NO_STATE, np.int64), list[Pattern]()
+    atoms = np.flatnonzero(np.isin(vocabulary.atom_op, sorted(PATTERN_OPS)))
+    names = np.searchsorted(vocabulary.atom_offsets, atoms, side="right") - 1
+    with_patterns, trie = np.unique(names, return_inverse=True)
+    roots[with_patterns] = np.arange(len(with_patterns))
+    for atom, k in zip(atoms.tolist(), trie.tolist(), strict=True):
+        patterns.append(Pattern(k, atom, Op(vocabulary.atom_op[atom]), vocabulary.atoms[atom]))
+    return roots, patterns
 
 
 def _name_of_view(base: bytes, view: View) -> bytes:
@@ -197,7 +220,7 @@ def _name_of_view(base: bytes, view: View) -> bytes:
 
 def _judged_names(vocabulary: Vocabulary) -> list[bytes]:
     """Names with atoms of texts of operators that only Python evaluates."""
-    judged = [op for op in ATOM_OPS if op.record.anchor is None and not op.record.of_nulls]
+    judged = [op for op in ATOM_OPS if op.record.anchor is None and not op.record.of_nulls and op not in PATTERN_OPS]
     atoms = np.flatnonzero(np.isin(vocabulary.atom_op, judged)) if judged else np.zeros(0, np.int64)
     names = np.unique(np.searchsorted(vocabulary.atom_offsets, atoms, side="right") - 1)
     return [vocabulary.names[int(name)] for name in names]

@@ -4,6 +4,7 @@ An attribute with such names (`table.virtual_names`) has a *record*.  What its e
 behind those of the vocabulary in the order of their names:
 
     prefix suffix contains    in tries of the attribute (`atoms`)
+    wildcard, regexp          by their literals (`patterns`)
     in, not in                the values that its lists have are numbered: texts at the ends of a trie, numbers ascending;
                               of each, the lists that have it
     between, != of a boolean  in the record, or a range of tables
@@ -22,7 +23,8 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of
 from mpi_match.arrays.strings import Strings
-from mpi_match.ingest.codes.atoms import N_AUTOMATON_TABLES, NO_ATOM, NO_STATE, Tries, strings_of_names
+from mpi_match.ingest.codes.atoms import NO_ATOM, NO_STATE, Tries, strings_of_names
+from mpi_match.ingest.codes.patterns import N_PATTERN_TABLES, PATTERN_OPS, Pattern
 from mpi_match.model import split
 from mpi_match.operators import Anchor, Form, Op, Type
 from mpi_match.table.virtual_names import GREATEST_FORM, LEAST_FORM, SOLE_FORM, VirtualName, forms_of, parse
@@ -40,8 +42,8 @@ from mpi_match.table.vocabulary import Vocabulary
     BETWEEN_LOW,
     BETWEEN_HIGH,
     N_TABLES_SO_FAR,
-) = range(N_AUTOMATON_TABLES, N_AUTOMATON_TABLES + 11)
-"""Places in the table of addresses, behind those of the automaton:
+) = range(N_PATTERN_TABLES, N_PATTERN_TABLES + 11)
+"""Places in the table of addresses, behind those of patterns:
 
     RECORDS_OF_NAMES        i64[e]: of each entry of the names, its record, or NO_RECORD
     ELEMENT_RECORDS                 i64[r, RECORD_WORDS]
@@ -68,23 +70,26 @@ NO_RECORD = -1
     TEXT_EXTREMES,
     IF_FALSE,
     IF_TRUE,
+    PATTERN_ROOT,
     RECORD_WORDS,
-) = (*range(12), 14, 17, 18, 19)
+) = (*range(12), 14, 17, 18, 19, 20)
 """Words of a record: roots of its tries, or NO_STATE; its range of LISTED_NUMBERS, and the number of the first as a listed
 value; its ranges of atoms of `not in`, for texts and numbers; its range of BETWEEN_ATOMS; the atoms of the least, greatest
-and only number and text; those that false and true satisfy.  NO_ATOM stands for atoms that it does not have."""
+and only number and text; those that false and true satisfy; the root of the literals of its patterns, or NO_STATE.  NO_ATOM
+stands for atoms that it does not have."""
 _EXTREMES = {LEAST_FORM: 0, GREATEST_FORM: 1, SOLE_FORM: 2}
 
 
 class ElementTables(NamedTuple):
-    """The tries, the names of the atoms i64, the tables but the first, the record of each attribute, and the attributes with
-    operators that only Python evaluates."""
+    """The tries, the names of the atoms i64, the tables but the first, the record of each attribute, the attributes with
+    operators that only Python evaluates, and the patterns, whose tries are numbered as PATTERN_ROOT is."""
 
     tries: Tries
     atom_names: Array
     tables: tuple[Array, ...]
     records: dict[bytes, int]
     judged: list[bytes]
+    patterns: list[Pattern]
 
 
 class _Builder:
@@ -96,13 +101,14 @@ class _Builder:
         self.numbers, self.n_listed = list[float](), 0
         self.lists: dict[bool, list[tuple[int, int]]] = {False: [], True: []}  # is it `not in`: listed value, atom
         self.between = list[tuple[int, float, float]]()
+        self.patterns, self.n_of_patterns = list[Pattern](), 0
         self.n_tries = int(np.count_nonzero(strings_of_names(vocabulary)))
 
     def add(self, forms: list[tuple[VirtualName, int, int]]) -> bool:
         """Take up the names of an attribute: the first of each form and type, and their range.  False if only Python
         evaluates one of their operators."""
         record = [NO_ATOM] * RECORD_WORDS
-        record[TRIE_ROOT] = record[BEGINNINGS_ROOT] = NO_STATE
+        record[TRIE_ROOT] = record[BEGINNINGS_ROOT] = record[PATTERN_ROOT] = NO_STATE
         for first, last in ((FIRST_TEXT_OUT, LAST_TEXT_OUT), (FIRST_NUMBER_OUT, LAST_NUMBER_OUT)):
             record[first] = record[last] = 0
         found: dict[bool, list[tuple[bytes, bool, int]]] = {False: [], True: []}  # of tries of beginnings?
@@ -120,6 +126,9 @@ class _Builder:
             if of.form is Form.PREFIX or of.anchor is not None:
                 is_prefix, is_suffix = of.form is Form.PREFIX, of.anchor is Anchor.END
                 found[is_prefix] += [(name.rest, is_suffix, atom) for atom, name in atoms]
+            elif kind.op in PATTERN_OPS:
+                record[PATTERN_ROOT] = self.n_of_patterns
+                self.patterns += [Pattern(self.n_of_patterns, atom, kind.op, name.rest) for atom, name in atoms]
             elif of.form is Form.UNEQUAL:
                 for atom, name in atoms:
                     record[IF_FALSE if name.operand() else IF_TRUE] = atom
@@ -145,6 +154,7 @@ class _Builder:
                 self.texts += [text for text, _, _ in found[is_beginnings]]
                 self.n_tries += 1
         self.records.append(record)
+        self.n_of_patterns += record[PATTERN_ROOT] != NO_STATE
         return is_whole
 
     def _listed(self, lists: list[tuple[bool, int, tuple[Any, ...]]], key: Callable[[Any], Any]) -> list[tuple[Any, int]]:
@@ -169,9 +179,8 @@ class _Builder:
         ranges = (atoms, *(_pairs([bounds[end] for bounds in self.between]) for end in (1, 2)))
         records = np.array(self.records, np.int64).reshape(-1, RECORD_WORDS)
         tables = (records, _pairs(self.numbers), *self._of_listed(False), *self._of_listed(True), *ranges)
-        return ElementTables(
-            tries, np.array(self.atom_names, np.int64), tables, {base: k for k, base in enumerate(bases)}, judged
-        )
+        of_bases = {base: k for k, base in enumerate(bases)}
+        return ElementTables(tries, np.array(self.atom_names, np.int64), tables, of_bases, judged, self.patterns)
 
 
 def _pairs(numbers: list[float]) -> Array:

@@ -40,10 +40,12 @@ from mpi_match.ingest.codes.element_atoms import (
     NUMBER_EXTREMES,
     OUT_ATOMS,
     OUT_BOUNDS,
+    PATTERN_ROOT,
     RECORD_WORDS,
     TEXT_EXTREMES,
     TRIE_ROOT,
 )
+from mpi_match.ingest.codes.patterns import find_patterns
 
 _LEAST, _GREATEST = range(2)
 _N_EXTREMES = 3
@@ -93,8 +95,9 @@ def _add_listed(listed: int, first_out: int, last_out: int, tables: int, found: 
 
 
 @nested
-def add_text_element(data: int, start: int, stop: int, record: int, tables: int, found: int) -> None:
-    """Add what the text data[start:stop] satisfies as an element of the attribute with this record."""
+def add_text_element(text: tuple[int, int, int], record: int, scratch: tuple[int, int], tables: int, found: int) -> bool:
+    """Add what a text, data[start:stop], satisfies as an element of the attribute with this record; see `find_patterns`."""
+    data, start, stop = text
     own, listed = _record(record, tables), NO_ATOM
     if load_i64(own, TRIE_ROOT) != NO_STATE:
         find_atoms(load_i64(own, TRIE_ROOT), data, start, stop, tables, found)
@@ -107,6 +110,8 @@ def add_text_element(data: int, start: int, stop: int, record: int, tables: int,
             name = load_i64(constant_i64(tables, ATOM_NAMES), atom)
             code = code_of_text(name, data, start, stop, tables)
             _lower_or_raise(found, atom, which, code, first_string_code(name, tables))
+    root = load_i64(own, PATTERN_ROOT)
+    return root == NO_STATE or find_patterns(root, text, scratch, tables, found)
 
 
 @nested

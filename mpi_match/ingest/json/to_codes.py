@@ -78,6 +78,7 @@ from mpi_match.ingest.codes.code_tables import (
     NODE_SHAPES,
     NOT_FOUND,
     NUMBER_ELEMENT,
+    PATTERN_ROOTS,
     SCALARS,
     STEP_MASK,
     STEP_SLOTS,
@@ -107,6 +108,7 @@ from mpi_match.ingest.codes.name_steps import (
     step_functions,
 )
 from mpi_match.ingest.codes.numbers import HUGE_INTEGER, INTEGER, LARGE_INTEGER, NOT_READ, residue_at, scan_number
+from mpi_match.ingest.codes.patterns import find_patterns
 from mpi_match.ingest.json.flat_cpu import NOT_FLAT, flat_line_scanner
 from mpi_match.ingest.json.flat_gpu import PlainTables
 from mpi_match.ingest.json.text import (
@@ -155,7 +157,7 @@ from mpi_match.table.virtual_names import RESIDUE_WORD
     NESTING                    i64: memory for depth (`unnamed`)
     TOKENS                     of the line, where they are found before (`line_tokens`)
     DECODED                    u8[SCRATCH_ROOM]: a string or a name without escapes
-    VIEWED                     u8[SCRATCH_ROOM]: a view of a text (`model.View`), or the bytes of a number
+    VIEWED                     u8[SCRATCH_ROOM]: a view of a text (`model.View`), bytes of a number, or an expression's state
 """
 (
     ROWS,
@@ -253,12 +255,16 @@ def _put_itself(text: tuple[int, int, int], entry: int, as_: int, to: int, n: in
     """`put_text` without the views of the attribute."""
     source, start, stop = text
     name, found = load_i64(constant_i64(tables, NAME_IDS), entry), load_i64(work, ROW_ATOMS)
+    scratch = (load_i64(work, VIEWED), load_i64(load_i64(work, SCAN_COUNTS), SCRATCH_ROOM))
     if as_ == AS_LIST:
         n = put_list(entry, to, n, tables)
     elif as_ == AS_VALUE and name != NOT_FOUND:
         root = load_i64(constant_i64(tables, ATOM_ROOTS), name)
         if root != NO_STATE:
             find_atoms(root, source, start, stop, tables, found)
+        root = load_i64(constant_i64(tables, PATTERN_ROOTS), name)
+        if root != NO_STATE and not find_patterns(root, text, scratch, tables, found):
+            return FLAGGED_LINE
         n = put(to, n, name, code_of_text(name, source, start, stop, tables), tables)
     if load_i64(constant_i64(tables, NAME_ROLES), entry) == ELEMENTS:
         owner = N_ELEMENT_TYPES * entry + TEXT_ELEMENT
@@ -267,8 +273,8 @@ def _put_itself(text: tuple[int, int, int], entry: int, as_: int, to: int, n: in
             hash_ = mixed(hash_of(source, start, stop, seed))
             n = put(to, n, find_element(source, start, stop, hash_, owner, tables), 0, tables)
         record = load_i64(constant_i64(tables, RECORDS_OF_NAMES), entry)
-        if record != NO_RECORD:
-            add_text_element(source, start, stop, record, tables, found)
+        if record != NO_RECORD and not add_text_element(text, record, scratch, tables, found):
+            return FLAGGED_LINE
     return n
 
 
@@ -311,6 +317,8 @@ def _put_views(text: tuple[int, int, int], entry: int, as_: int, to: int, n: int
         if length == FOLDING_TOO_LONG:
             return FLAGGED_LINE
         n = _put_itself((made, 0, length), of, own, to, n, tables, work)
+        if n == FLAGGED_LINE:
+            return n
     of = load_i64(entries, IP_VIEW)
     if of != NOT_FOUND:
         kind, number = address_at(source, start, stop, made)
@@ -318,6 +326,8 @@ def _put_views(text: tuple[int, int, int], entry: int, as_: int, to: int, n: int
             n = put_number((np.float64(number), 0.0), NUMBER_ELEMENT, of, own, to, n, tables, work)
         elif kind != NOT_AN_ADDRESS:
             n = _put_itself((made, 0, ADDRESS_DIGITS), of, own, to, n, tables, work)
+        if n == FLAGGED_LINE:
+            return n
     of = load_i64(entries, TIME_VIEW)
     if of != NOT_FOUND:
         is_instant, nearest, residue = instant_at(source, start, stop)
@@ -329,12 +339,12 @@ def _put_views(text: tuple[int, int, int], entry: int, as_: int, to: int, n: int
 @nested
 def put_text(text: tuple[int, int, int], entry: int, as_: int, to: int, n: int, tables: int, work: int) -> int:
     """Write what a text, source[start:stop], is to the attribute with this entry, `as_` (AS_VALUE, AS_LIST, AS_ELEMENT); how
-    many attributes there are then, or FLAGGED_LINE if there is no room for its views.
+    many attributes there are then, or FLAGGED_LINE if there is no room for its views, or for the state of an expression.
 
     `source` may be DECODED, not VIEWED.
     """
     n = _put_itself(text, entry, as_, to, n, tables, work)
-    if load_i64(constant_i64(tables, NAME_ROLES), entry) != ELEMENTS:
+    if n == FLAGGED_LINE or load_i64(constant_i64(tables, NAME_ROLES), entry) != ELEMENTS:
         return n
     if load_i64(constant_i64(tables, VIEW_ENTRIES), N_VIEW_WORDS * entry + HAS_VIEWS) == 0:
         return n

@@ -155,6 +155,20 @@ def test_lines_with_views_are_not_flagged(tmp_path: Path) -> None:
         assert sum(each.n_flagged for each in found) == 0
 
 
+def test_lines_with_patterns_are_not_flagged(tmp_path: Path) -> None:
+    """Also where a literal belongs to several patterns, or stands in several elements, and where there is none."""
+    on = [["wildcard", "*ab?"], ["wildcard", "x*ab*"], ["wildcard", "?"], ["wildcard i", "*AB"], ["contains", "ab"]]
+    on += [["regexp", "^ab|b$"], ["regexp", "(?i)xA+b"], ["regexp", "[0-9]"], ["regexp", "[a-z]{70}q"], ["suffix", "ab"]]
+    texts = ["ab", "xab", "abc", "AB", "xaab", "7", "", "é", "ab" * 40 + "q", "abab xab", "x" * 69 + "q", "Xa\\tb"]
+    lines = [json.dumps({"a": text}).encode() for text in texts]
+    lines += [json.dumps({"a": [*texts[k:], *texts[:k]][:5]}).encode() for k in range(len(texts))]
+    for some in ([""], ["any "], ["", "any "]):
+        for wanted in [on, *([each] for each in on)]:
+            filters = [make_filter("i", [["a", any_ + op, operand]]) for op, operand in wanted for any_ in some]
+            found = assert_as_judged(lines_file(tmp_path, lines), PLAIN, Table.from_filters(filters).vocabulary)
+            assert sum(each.n_flagged for each in found) == 0
+
+
 def test_views_of_texts_beyond_the_scratch_are_judged(tmp_path: Path) -> None:
     vocabulary = Table.from_filters([make_filter("i", [["a", "contains i", "Q"]])]).vocabulary
     lines = [b'{"a": "%s"}' % ("\u023a" * (SCRATCH_BYTES // 3 + more)).encode() for more in (0, 1)]

@@ -1,0 +1,150 @@
+"""Wildcards and regular expressions that a text satisfies, in compiled code.
+
+Each pattern has *literals*, strings of which every text that satisfies it contains one, or ends with one.  Those of a name
+are in a trie of their own (`atoms`), each with the list of the patterns that it belongs to.  Where a literal is found, its
+patterns are tested (`wildcards`, `regexps`).  So a text costs its pass through the trie, and the tests of those patterns
+whose literals it has.  A pattern without literals belongs to the empty string, and is tested on every text.
+
+Literals are numbered behind the atoms, and are in the set of a row's atoms while a text is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from mpi_match.arrays.csr import Array, offsets_of
+from mpi_match.arrays.strings import Strings
+from mpi_match.compute.compile_cache import nested
+from mpi_match.compute.memory import constant_i64, load_i64
+from mpi_match.ingest.codes.atoms import (
+    ATOMS_FOUND,
+    N_AUTOMATON_TABLES,
+    Tries,
+    add_atom,
+    find_atoms,
+    found_atom,
+    has_overflown,
+    place_of,
+    take_out,
+)
+from mpi_match.ingest.codes.regexps import regexp_matches, regexp_table, regexp_words
+from mpi_match.ingest.codes.wildcards import wildcard_bytes, wildcard_matches
+from mpi_match.operators import Op
+from mpi_match.texts import regexp, regexp_literals, wildcard
+
+(
+    FIRST_LITERAL,
+    LITERAL_BOUNDS,
+    LITERAL_PATTERNS,
+    PATTERNS,
+    WILDCARD_BYTES,
+    REGEXP_AUTOMATA,
+    N_PATTERN_TABLES,
+) = range(N_AUTOMATON_TABLES, N_AUTOMATON_TABLES + 7)
+"""Places in the table of addresses, behind those of the automaton, for l literals and p patterns:
+
+    FIRST_LITERAL                      i64[1]: the number of the first literal, which is that of atoms
+    LITERAL_BOUNDS, LITERAL_PATTERNS   i64[l + 1], i64: of each literal, the patterns that it belongs to
+    PATTERNS                           i64[p, PATTERN_WORDS]: its atom; where it is in REGEXP_AUTOMATA, or ~ of where its
+                                       bytes begin in WILDCARD_BYTES; how many these are
+    WILDCARD_BYTES                     u8: `wildcard_bytes` of all
+    REGEXP_AUTOMATA                    u64: `regexp_table`
+"""
+PATTERN_ATOM, PATTERN_AT, PATTERN_LENGTH, PATTERN_WORDS = range(4)
+PATTERN_OPS = frozenset({Op.WILDCARD, Op.REGEXP})
+"""The operators whose operands are patterns."""
+
+
+class Pattern(NamedTuple):
+    """A pattern: the number of its trie, its atom, WILDCARD or REGEXP, and the operand."""
+
+    trie: int
+    atom: int
+    op: Op
+    operand: bytes
+
+
+def literals_of(op: Op, operand: bytes) -> list[tuple[bytes, bool]]:
+    """Strings of which a text that satisfies the pattern has one; and must it end with it?"""
+    if op is Op.REGEXP:
+        found = sorted(regexp_literals.literals(operand.decode()))
+        return [(each.encode(), False) for each in found] or [(b"", True)]
+    tokens = wildcard.tokens(operand.decode())
+    literal = wildcard.literal(operand.decode()).encode()
+    tail = b""
+    for token in reversed(tokens):
+        if token in ("*", "?"):
+            break
+        tail = token[-1].encode() + tail
+    return [(literal, literal == tail)]
+
+
+def pattern_tables(patterns: Sequence[Pattern], n_tries: int, n_atoms: int) -> tuple[Tries, tuple[Array, ...]]:
+    """The tries of the literals, of which there are `n_tries`, and the tables in the order of their places."""
+    numbers: dict[tuple[int, bytes, bool], int] = {}
+    belongs: list[tuple[int, int]] = []
+    rows = np.zeros((len(patterns), PATTERN_WORDS), np.int64)
+    texts, automata, of_regexps = bytearray(), list[regexp.Automaton](), list[int]()
+    for k, each in enumerate(patterns):
+        rows[k, PATTERN_ATOM] = each.atom
+        if each.op is Op.REGEXP:
+            automata.append(regexp.compiled(each.operand.decode()))
+            of_regexps.append(k)
+        else:
+            pattern = wildcard_bytes(each.operand.decode())
+            rows[k, PATTERN_AT:] = ~len(texts), len(pattern)
+            texts += pattern
+        for literal, is_end in literals_of(each.op, each.operand):
+            belongs.append((numbers.setdefault((each.trie, literal, is_end), len(numbers)), k))
+    words, places = regexp_table(automata)
+    rows[of_regexps, PATTERN_AT] = places
+    pairs = np.array(sorted(belongs), np.int64).reshape(-1, 2)
+    bounds = offsets_of(np.bincount(pairs[:, 0], minlength=len(numbers)))
+    tries = Tries(
+        n_tries,
+        Strings.of([literal for _, literal, _ in numbers]),
+        np.array([trie for trie, _, _ in numbers], np.int64),
+        np.array([is_end for _, _, is_end in numbers], bool),
+        n_atoms + np.arange(len(numbers)),
+    )
+    first = np.array([n_atoms], np.int64)
+    return tries, (first, bounds, pairs[:, 1].copy(), rows, np.frombuffer(bytearray(texts), np.uint8), words)
+
+
+@nested
+def find_patterns(root: int, text: tuple[int, int, int], scratch: tuple[int, int], tables: int, found: int) -> bool:
+    """Add the patterns that a text, source[start:stop], satisfies to the set `found`; `root` is that of their trie.
+
+    `scratch` is an address of u64 and its bytes.  False if an expression needs more.
+    """
+    source, start, stop = text
+    memory, room = scratch
+    first = load_i64(found, ATOMS_FOUND)
+    find_atoms(root, source, start, stop, tables, found)
+    last = load_i64(found, ATOMS_FOUND)
+    if has_overflown(found):
+        return True
+    bounds, listed = constant_i64(tables, LITERAL_BOUNDS), constant_i64(tables, LITERAL_PATTERNS)
+    patterns, n_atoms = constant_i64(tables, PATTERNS), load_i64(constant_i64(tables, FIRST_LITERAL), 0)
+    for k in range(first, last):
+        literal = found_atom(found, k) - n_atoms
+        for i in range(load_i64(bounds, literal), load_i64(bounds, literal + 1)):
+            pattern = patterns + 8 * PATTERN_WORDS * load_i64(listed, i)
+            atom, at = load_i64(pattern, PATTERN_ATOM), load_i64(pattern, PATTERN_AT)
+            if place_of(found, atom) >= 0:
+                continue
+            if at < 0:
+                operand, length = constant_i64(tables, WILDCARD_BYTES) + ~at, load_i64(pattern, PATTERN_LENGTH)
+                is_satisfied = wildcard_matches(source, start, stop, operand, length)
+            else:
+                automaton = constant_i64(tables, REGEXP_AUTOMATA) + 8 * at
+                if 8 * regexp_words(automaton) > room:
+                    return False
+                is_satisfied = regexp_matches(source, start, stop, automaton, memory)
+            if is_satisfied:
+                add_atom(found, atom)
+    take_out(found, first, last)
+    return True

@@ -32,6 +32,7 @@ from mpi_match.changes.log import ChangeLog
 from mpi_match.changes.registry import Registry, Step
 from mpi_match.ingest.rows.judge import ChangeRow, change_of_row, parse_json, row_text
 from mpi_match.model import Area, Change, Filter, ModelError
+from mpi_match.table.conditions import decompose
 from mpi_match.table.constraints import encode
 from mpi_match.table.filters import FilterColumns
 from mpi_match.table.subscriptions import SubscriptionsBuilder
@@ -74,7 +75,7 @@ def _parse_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
             if change.kind is not Change.ADD:
                 circle = None if change.area is None else list(change.area)
                 others.append({**first, "target": change.target.encode(), "circle": circle})
-            for place, item in enumerate(change.filters):
+            for place, item in enumerate(each for whole in change.filters for each in decompose(whole)):
                 builder.add(item)
                 came.append({**first, "rows": int(place == 0), "place": place, "row": None if place else origin["row"]})
         if came:

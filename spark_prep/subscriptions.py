@@ -160,9 +160,10 @@ def _judged(rows: Iterable[tuple[int, Any]], batch: pa.RecordBatch) -> Iterator[
         except ModelError as error:
             bad.append(bad_row(str(error), row_text(content), batch, at))
             continue
+        n_before = len(builder)
         for item in found:
             builder.add(item)
-        first += [1] + [0] * (len(found) - 1)
+        first += [1] + [0] * (len(builder) - n_before - 1)
     if first:
         yield filter_records(builder.build(), first)
     if bad:

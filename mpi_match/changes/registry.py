@@ -145,13 +145,13 @@ class Registry:
         return found if isinstance(found, tuple) else (found,)
 
     def _movable(self, name: str) -> tuple[int, ...]:
-        found = self._find(name)
+        found = tuple(each for each in self._find(name) if not is_part(self.labels[self._interface[each]]))
         if not all(self._has_area[filter_id] for filter_id in found):
             raise ModelError(f"the filter with the id {name!r} has no area that could move")
         return found
 
     def _add(self, given: Sequence[Filter]) -> list[Step]:
-        filters = self._conjunctions(given)
+        filters = [each for item in given for each in decompose(item)]
         for item in filters:
             if item.id is not None and item.id in self._named.of(item.id):
                 raise ModelError(f"a filter with the id {item.id!r} is there already; remove it first, or give another id")
@@ -163,21 +163,6 @@ class Registry:
             filter_id = self._filter_id(interface, item)
             steps.append(Step(Change.ADD, filter_id, interface=interface, filter=item))
         return steps
-
-    def _conjunctions(self, given: Sequence[Filter]) -> list[Filter]:
-        """Filters without conditions, and those parts of them that are not there."""
-        found = list(
-            dict.fromkeys(
-                each for item in given if item.where is not None for each in decompose(item) if is_part(each.interface)
-            )
-        )
-        present = {each.interface for each in found if self._has_members(each.interface)}
-        plain = (decompose(item)[0] for item in given)
-        return [*(each for each in found if each.interface not in present), *plain]
-
-    def _has_members(self, label: str) -> bool:
-        interface = self._interface_ids.of(label).get(label)
-        return interface is not None and self._n_there[interface] > 0
 
     def _filter_id(self, interface: int, item: Filter) -> int:
         undo = self._undo

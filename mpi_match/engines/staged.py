@@ -44,7 +44,8 @@ class StagedEngine(Engine):
         n_parts = int(of_interface.max(initial=_NO_STAGE)) + 1
         self._stage_of_part = dict(zip(names.tolist(), of_interface[table.n_visible :].tolist(), strict=True))
         of_filter = of_interface[table.filters.interface]
-        self._parts = [self._opened(np.flatnonzero(of_filter == stage)) for stage in range(n_parts)]
+        once = np.ones(table.n_filters, bool) if live else _distinct(table)  # those that may be removed all count
+        self._parts = [self._opened(np.flatnonzero((of_filter == stage) & once)) for stage in range(n_parts)]
         self._last = self._opened(np.flatnonzero(of_filter == _NO_STAGE))
         engine = self._last.engine
         self.name, self.device, self.gpu, self.options = engine.name, engine.device, engine.gpu, engine.options
@@ -158,6 +159,20 @@ def _stages(table: Table, part_of: dict[int, int]) -> Array:
         if np.array_equal(before, stage):
             return stage
     raise EngineError("the parts of the table's conditions ask for each other in a circle; compile it again")
+
+
+def _distinct(table: Table) -> Array:
+    """bool[n_filters]: one of each set of equal filters on a part."""
+    _, rows = table.by_filter
+    constraints, size = table.constraints, table.filters.size
+    columns = (constraints.name_id, constraints.kind, constraints.lo, constraints.hi)
+    content = np.stack([column[rows].astype(np.uint32) for column in columns], axis=1)
+    ends, seen, found = np.cumsum(size), set[tuple[int, bytes]](), np.ones(table.n_filters, bool)
+    for i in range(table.n_visible_filters, table.n_filters):
+        key = (int(table.filters.interface[i]), content[ends[i] - size[i] : ends[i]].tobytes())
+        found[i] = key not in seen
+        seen.add(key)
+    return found
 
 
 def _some(changes: Changes, mine: Array, target: Array, interface: Array, sizes: tuple[int, int]) -> Changes:

@@ -11,7 +11,8 @@ A part is a hidden interface.  Its label begins with `model.RESERVED`, so it sor
 a part gets the part's name as an attribute (`engines.staged`), and filters ask if it is there.  So engines know nothing of
 conditions: parts are matched first, the filters that ask for them afterwards.
 
-A part's name is a digest of its content.  Equal parts of different filters are one part, wherever they were compiled.
+A part's name is a digest of its content.  Equal parts of different filters are one part, wherever they were compiled.  Each
+filter brings the filters of its parts, with its own id, and they go when it goes.
 
 A part is *rare* by construction: one that nearly every event satisfies, such as `not b = 2 or not c = 3`, is replaced by its
 complement, `b = 2 and c = 3`, of which the filter asks the absence.  Therefore every part but the empty one has a constraint
@@ -51,14 +52,17 @@ class _Signed(NamedTuple):
 
 
 def decompose(item: Filter) -> list[Filter]:
-    """The conjunctions that a filter consists of: itself first, without a condition, then its parts, each once."""
+    """The conjunctions that a filter consists of: itself first, without a condition, then its parts, each once and behind
+    the parts that it asks for.
+    """
     if item.where is None:
         return [item]
     parts: dict[str, list[Filter]] = {}
     root = _signed(item.where)
     terms = root.term.terms if root.positive and isinstance(root.term, _Every) else frozenset((root,))
     constraints = dict.fromkeys((*item.constraints, *_constraints(terms, parts)))
-    return [item._replace(constraints=tuple(constraints), where=None), *(part for each in parts.values() for part in each)]
+    own = (part._replace(id=item.id) for each in parts.values() for part in each)
+    return [item._replace(constraints=tuple(constraints), where=None), *own]
 
 
 def _signed(tree: Condition | Constraint) -> _Signed:

@@ -22,7 +22,7 @@ from mpi_match.arrays.csr import Array, offsets_of, owners, sums
 from mpi_match.arrays.exact import nearest_doubles, of_values, residues
 from mpi_match.model import Filter, Type
 from mpi_match.operators import Form
-from mpi_match.table.conditions import decompose, is_part
+from mpi_match.table.conditions import decompose
 from mpi_match.table.kinds import kind_of
 from mpi_match.table.virtual_names import of_constraint
 
@@ -180,7 +180,6 @@ class SubscriptionsBuilder:
     """Appends filters one by one; `build()` gives the columns."""
 
     def __init__(self) -> None:
-        self._parts: set[Filter] = set()
         self._labels: dict[bytes, int] = {}
         self._names: dict[bytes, int] = {}
         self._strings: dict[bytes, int] = {}
@@ -198,15 +197,9 @@ class SubscriptionsBuilder:
         return len(self._interface)
 
     def add(self, item: Filter) -> None:
-        """Append a filter; one with a condition, and the parts of that which are not there yet."""
-        if item.where is None:
-            self._add(item)
-            return
+        """Append a filter; of one with a condition, the conjunctions that it consists of."""
         for each in decompose(item):
-            if not is_part(each.interface) or each not in self._parts:
-                self._add(each)
-                if is_part(each.interface):
-                    self._parts.add(each)
+            self._add(each)
 
     def _add(self, item: Filter) -> None:
         self._interface.append(self._labels.setdefault(item.interface.encode(), len(self._labels)))

@@ -137,6 +137,15 @@ class Division:
             self.table.__exit__()
             raise
 
+    def check_conditions(self) -> None:
+        """Raise ClusterError for a divided table with conditions: their parts lie behind all other filters."""
+        if len(self.groups[0]) > 1 and len(self.table.vocabulary.parts):
+            raise ClusterError(
+                f"{self._path}: the table has conditions, or its changes add some, and those are not divided among workers; "
+                "use --placement replicate",
+                ExitCode.USAGE,
+            )
+
     def __enter__(self) -> Division:
         return self
 

@@ -256,13 +256,13 @@ class Table:
     def filter(self, filter_id: int) -> Filter:
         """One filter as an object of the model, with its condition."""
         return (
-            recompose(self.conjunction(filter_id), self._parts)
+            recompose(self.conjunction(filter_id), self.parts)
             if self.n_visible < self.n_interfaces
             else self.conjunction(filter_id)
         )
 
     @cached_property
-    def _parts(self) -> dict[str, list[Filter]]:
+    def parts(self) -> dict[str, list[Filter]]:
         """The filters of each part, by label."""
         found: dict[str, list[Filter]] = {}
         for i in range(self.n_visible_filters, self.n_filters):

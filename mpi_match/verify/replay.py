@@ -13,12 +13,16 @@ Nothing here is shared with engines or with `live_table`: changes are read from 
 
 from __future__ import annotations
 
+import numpy as np
+
 from mpi_match.arrays.csr import places_in
 from mpi_match.arrays.strings import Strings
-from mpi_match.changes.changes import Changes
+from mpi_match.changes.changes import PART_INTERFACES, Changes
 from mpi_match.changes.stream import ChangeStream
 from mpi_match.model import Area, Change, Event, Filter, matches
+from mpi_match.table.conditions import recompose
 from mpi_match.table.table import Table
+from mpi_match.table.virtual_names import attribute_of
 
 
 class Replay:
@@ -34,6 +38,7 @@ class Replay:
         self._gone: set[int] = set()
         self._moved: dict[int, Filter] = {}
         self._came: dict[int, tuple[int, Filter]] = {}
+        self._parts = dict(table.parts)  # those of filters that are gone do no harm
         self.labels: Strings = table.labels if stream is None else stream.labels
         self.n_filters = table.n_filters if stream is None else stream.n_filters
 
@@ -44,13 +49,16 @@ class Replay:
             self._next = next(self._runs, None)
 
     def _apply(self, changes: Changes) -> None:
+        self._parts.update(_parts_of(changes))
         for i, (kind, target) in enumerate(zip(changes.kind.tolist(), changes.target.tolist(), strict=True)):
             match Change(kind):
+                case Change.ADD if changes.interface[i] >= PART_INTERFACES:
+                    pass
                 case Change.MOVE:
                     self._move(target, Area(*changes.area[i].tolist()))
                 case Change.ADD if changes.added is not None:
                     interface = int(changes.interface[i])
-                    item = changes.added.filter(int(changes.row[i]))
+                    item = recompose(changes.added.filter(int(changes.row[i])), self._parts)
                     self._came[target] = interface, item._replace(interface=self.label(interface))
                 case Change.REMOVE:
                     self._remove(target)
@@ -101,3 +109,15 @@ class Replay:
         first, last = places_in(self._table.filters.interface, (interface, interface + 1))
         own = [i for i in range(int(first), int(last)) if i not in self._gone]
         return [*own, *(i for i, (owner, _) in self._came.items() if owner == interface)]
+
+
+def _parts_of(changes: Changes) -> dict[str, list[Filter]]:
+    """The filters of the parts of conditions that changes add, by label."""
+    found: dict[str, list[Filter]] = {}
+    if changes.added is None:
+        return found
+    adds = np.flatnonzero((changes.kind == Change.ADD) & (changes.interface >= PART_INTERFACES))
+    for i in adds.tolist():
+        label, _ = attribute_of(changes.added.vocabulary.names[int(changes.interface[i]) - PART_INTERFACES])
+        found.setdefault(label, []).append(changes.added.filter(int(changes.row[i])))
+    return found

@@ -67,7 +67,6 @@ from mpi_match.model import (
     plain,
     viewed,
 )
-from mpi_match.table.virtual_names import name_of
 
 if TYPE_CHECKING:
     from mpi_match.table.vocabulary import Vocabulary
@@ -460,6 +459,8 @@ def event_of_row(row: Any, form: EventForm = PLAIN, names: Names | None = None, 
             value = attribute_of(raw)
             if isinstance(value, Time) and names is not None:
                 if name in counting.times and (seen := viewed(value, View.TIME)) is not None:
+                    from mpi_match.table.virtual_names import name_of  # loads NumPy
+
                     attributes[name_of(name, View.TIME)] = seen  # type: ignore[index]
                 value = _presence_of_time(name, value, counting)
             attributes[name] = value

@@ -133,3 +133,17 @@ def test_no_lines() -> None:
 def test_ids_with_escapes_are_flagged() -> None:
     lines = [b'{"id": "a"}', b'{"id": "a\\u0062"}', '{"id": "é"}'.encode(), b'{"id": ""}', b'{"id": -0}', b'{"id": "\\n"}']
     assert scanned(lines, EventForm(None, "id"), VOCABULARY, 1).flagged.tolist() == [1, 5]
+
+
+def test_views_and_patterns() -> None:
+    wanted = [["a", "contains i", "STRASSE"], ["a", "any = i", "ÉTÉ"], ["a", "any in net", ["10.0.0.0/8", "2001:db8::/32"]]]
+    wanted += [["a", "any before", "2020-01-01"], ["a", "wildcard i", "*T?"], ["a", "any regexp", "^[a-z]{70}q|[0-9]$"]]
+    vocabulary = Table.from_filters([make_filter("i", [each]) for each in wanted]).vocabulary
+    lines = [
+        b'{"a": "Hauptstra\\u00dfe"}',
+        '{"a": ["Été", "10.1.2.3", "2001:DB8::1", 3, "2019-05-05", "été"]}'.encode(),
+        b'{"a": "%sq"}' % (b"x" * 70),
+        b'{"a": ["", "at\\t", "a7", "8"]}',
+        b'{"a": "10.0.0.256", "b": 1}',
+    ]
+    assert not len(scanned(lines, PLAIN, vocabulary, 0).flagged)

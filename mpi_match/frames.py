@@ -190,7 +190,7 @@ _MOST_LISTED = 20
 
 
 def _listed(names: Iterable[Hashable]) -> str:
-    shown = list(map(repr, names))
+    shown = list(map(repr, names)) or ["none"]
     return ", ".join(shown[:_MOST_LISTED]) + (f" and {len(shown) - _MOST_LISTED} more" if len(shown) > _MOST_LISTED else "")
 
 
@@ -276,8 +276,7 @@ def pair_columns(answers: Matches, table: Table, *, filters: bool) -> pa.Table:
         "interface": labels_of(table, table.interfaces(answers.ids)),
         "filter": pa.array(answers.ids.astype(np.int64)),
     }
-    if len(table.filters.id_filter):
-        columns["filter_id"] = _filter_ids(table, answers.ids)
+    columns["filter_id"] = _filter_ids(table, answers.ids)
     return pa.table(columns)
 
 

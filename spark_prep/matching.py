@@ -11,6 +11,7 @@ import pickle
 import socket
 from collections.abc import Iterator, Sequence
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -207,7 +208,10 @@ def _check_types(rows: DataFrame, source: _TableSource, form: EventForm, events:
     from mpi_match.ingest.columns.arrow import NeededColumns  # loads Numba
 
     assert source.vocabulary is not None, "the driver has it"
-    schema, plain = to_arrow_schema(rows.schema), form._replace(id=None)
+    zone: dict[str, Any] = (
+        {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+    )  # not before 4.3
+    schema, plain = to_arrow_schema(rows.schema, **zone), form._replace(id=None)
     needed = needed_names(source.vocabulary.attribute_names, plain, source.vocabulary.presence_names)
     NeededColumns.of(pa.schema([field for field in schema if field.name in events]), needed, plain)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 import random
 import shutil
 from collections.abc import Callable
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -107,6 +109,19 @@ def test_a_row_without_an_id_is_rejected(spark: SparkSession, table: Table) -> N
 def test_columns_are_kept_along(spark: SparkSession, table: Table) -> None:
     frame = spark.createDataFrame([("e", 50.0, {"k": 1}, 3)], "uuid string, temp double, `a.b` map<string, int>, n int")
     assert rows(matched(frame, table, keep=["a.b", "n"])) == [{"a.b": {"k": 1}, "n": 3, "interface": "hot"}]
+
+
+def test_filters_of_a_table_without_ids(frame: DataFrame) -> None:
+    found = matched(frame, OTHER, id="uuid", filters=True).collect()
+    assert {tuple(row)[1:] for row in found} == {("cold", 0, None)}
+
+
+def test_columns_of_all_types_are_kept_along(spark: SparkSession, table: Table) -> None:
+    types = "temp int, at timestamp, local timestamp_ntz, day date, b binary, s struct<p: int, q: string>, d decimal(10, 2)"
+    at = datetime.datetime(2026, 1, 2, 3, 4, 5, 6)
+    frame = spark.createDataFrame([(40, at, at, at.date(), b"x", (1, "u"), Decimal("1.25"))], types)
+    assert matched(frame, table, how="semi").collect() == frame.collect()
+    assert matched(frame, table, keep=frame.columns[1:]).drop("interface").collect() == frame.drop("temp").collect()
 
 
 def test_it_only_plans_and_reads_only_what_is_named(

@@ -209,6 +209,10 @@ MISTAKES: dict[str, tuple[Callable[[Any, Table], Any], str]] = {
         "answers have a column 'interface' of their own; rename",
     ),
     "no names": (lambda f, t: matched(f[["x"]], t), "no filter names a column of the frame; filters name 'city', 'temp'; "),
+    "no columns": (
+        lambda _, t: matched(pandas.DataFrame(), t),
+        "no filter names a column of the frame; filters name 'city', ",
+    ),
     "twice": (lambda f, t: matched(pandas.concat([f, f], axis=1), t), "two columns have the name 'temp'"),
     "id twice": (
         lambda f, t: matched(pandas.concat([f, f[["uuid"]]], axis=1), t, id="uuid"),

@@ -243,5 +243,17 @@ class Registry:
         interface = self._interface_ids.of(label).get(label)
         if interface is None or not self._n_there[interface]:
             raise ModelError(f"no filter is on an interface {label!r}")
-        left = self._remove(self.members(interface))
-        return [Step(Change.REMOVE_INTERFACE, interface, left=tuple(left))]
+        members = self.members(interface)
+        orphans = self._parts_of(members)
+        left = self._remove(members)
+        parts = [Step(Change.REMOVE, filter_id) for filter_id in self._remove(orphans)]
+        return [Step(Change.REMOVE_INTERFACE, interface, left=tuple(left)), *parts]
+
+    def _parts_of(self, members: Sequence[int]) -> list[int]:
+        """The filters of parts of conditions that go with some filters: those with an id that no other filter has."""
+        gone, found = set(members), list[int]()
+        for name in {name for each in members if (name := self._name[each]) is not None}:
+            others = [each for each in self._find(name) if each not in gone]
+            if all(is_part(self.labels[self._interface[each]]) for each in others):
+                found += others
+        return found

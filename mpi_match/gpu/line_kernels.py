@@ -107,6 +107,7 @@ MOST_ROW_FRAMES, _MOST_NESTED = 32, 1024
 """Deepest nesting of objects and lists: of named ones, and within those that no filter names."""
 _SEEN_ROOM, _FRAME_WORDS = MOST_ROW_NAMES + MOST_POINTS, MOST_ROW_FRAMES * FRAME_WORDS
 _NESTING_WORDS = NESTING_WORDS + _MOST_NESTED // 64
+_VIEWED_WORDS = ROW_SCRATCH_BYTES // 8
 
 (
     DATA_BYTES,
@@ -376,7 +377,7 @@ def scan_rows_kernel(packed: str, located: bool, has_ids: bool) -> Kernel:  # no
         ids = cuda.local.array(2, np.int64)
         seen, atoms = cuda.local.array(_SEEN_ROOM, np.int64), cuda.local.array(_ATOM_WORDS, np.int64)
         frames, nesting = cuda.local.array(_FRAME_WORDS, np.int64), cuda.local.array(_NESTING_WORDS, np.int64)
-        decoded, viewed = cuda.local.array(ROW_SCRATCH_BYTES, np.uint8), cuda.local.array(ROW_SCRATCH_BYTES // 8, np.uint64)
+        decoded, viewed = cuda.local.array(ROW_SCRATCH_BYTES, np.uint8), cuda.local.array(_VIEWED_WORDS, np.uint64)
         work[SCAN_COUNTS], work[PACKED_ATTRIBUTES] = address_of(counts), address_of(attributes)
         work[ROW_LOCATIONS], work[ROW_ATOMS] = address_of(location), address_of(atoms)
         work[NODES_SEEN], work[FRAMES], work[NESTING] = address_of(seen), address_of(frames), address_of(nesting)

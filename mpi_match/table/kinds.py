@@ -11,8 +11,8 @@ from mpi_match.model import ModelError
 from mpi_match.operators import OPERATORS, Form, Op, Operator, Type
 
 KIND_SHIFT = 4
-"""A constraint's kind is one byte: `type << KIND_SHIFT | op` for the operators below 16; those from there on, which all are
-of strings, are counted from `FIRST_HIGH_KIND`.  Compiled code has forms in the place of operators (`typed_forms`).
+"""A constraint's kind is one byte: `type << KIND_SHIFT | op` for the operators below 16, and for those from there on
+`FIRST_HIGH_KIND + 4 * (op - 16) + type`.  Compiled code has forms in the place of operators (`typed_forms`).
 """
 OP_MASK = (1 << KIND_SHIFT) - 1
 FIRST_HIGH_KIND = 0x60
@@ -24,7 +24,7 @@ UNKNOWN = 255
 
 def kind_of(type_: Type, op: Op) -> int:
     """The kind of a type and an operator."""
-    return type_ << KIND_SHIFT | op if op <= OP_MASK else FIRST_HIGH_KIND + op - OP_MASK - 1
+    return type_ << KIND_SHIFT | op if op <= OP_MASK else FIRST_HIGH_KIND + 4 * (op - OP_MASK - 1) + type_
 
 
 def parts_of(kind: int) -> tuple[Type, Op]:

@@ -474,7 +474,7 @@ def _is_operand(vocabulary: Vocabulary, name: int, type_: int, code: int) -> boo
 
 def _interval(vocabulary: Vocabulary, sets: list[list[tuple[int, ...]]], name: int, kind: int, lo: int, hi: int) -> None:
     """Object unless a row's bounds are possible for its operator."""
-    type_, op = (STRING, 16) if kind == 96 else (kind >> 4, kind & 15)
+    type_, op = (kind & 3, 16 + (kind - 96) // 4) if kind >= 96 else (kind >> 4, kind & 15)
     demand(op in OPS_OF_TYPE.get(type_, ()), f"kind {kind}")
     first, last = vocabulary.segment(name, type_)
 

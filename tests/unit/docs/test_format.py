@@ -100,7 +100,7 @@ def key_by_the_page(item: Filter) -> tuple[int, int]:
                 number, text = (0.0, hashed(value)) if isinstance(value, bytes) else (float(value), 0)
                 residue = value - int(number) if type(value) is int else 0
                 operands += mix((mix(bits(number) ^ salt) + text + place + residue * 2**32) % top)
-            kind = 96 if op == 16 else type_ * 16 + op
+            kind = 96 + 4 * (op - 16) + type_ if op >= 16 else type_ * 16 + op
             total += mix((hashed(name) + mix((kind + salt) % top) + operands) % top)
         if item.area is not None:
             x, y, r = (bits(d) for d in item.area)

@@ -1,0 +1,77 @@
+"""Conditions, views and patterns as users have them: files, a table, changes, a verified run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import mpi_match
+
+from mpi_match.changes.log import ChangeLog
+from mpi_match.ingest.rows.judge import change_of_row, event_of_row, subscription_filters
+from mpi_match.model import match_naive
+from mpi_match.table.table import Table
+
+ROWS: list[dict[str, Any]] = [
+    {"interface": "ops", "where": {"or": [["level", "=", "error"], {"not": ["user", "= i", "root"]}]}, "id": "r1"},
+    {"interface": "net", "predicate": "src in net '10.0.0.0/8' and not (port in (80, 443) or path wildcard i '*.PNG')"},
+    {"interface": "time", "predicate": "t after '2026-01-01' and (msg regexp 'fail(ed|ure)' or msg contains i 'DENIED')"},
+    {"interface": "plain", "constraints": [["port", "=", 22]]},
+]
+EVENTS: list[dict[str, Any]] = [
+    {"level": "error", "user": "root"},
+    {"src": "10.2.3.4", "port": 8080, "path": "/a.html", "user": "ROOT"},
+    {"src": "10.2.3.4", "port": 8080, "path": "/a.png", "user": "anna"},
+    {"t": "2026-05-01T00:00:00Z", "msg": "access denied", "port": 22, "user": "Root"},
+    {"t": "2025-05-01T00:00:00Z", "msg": "access denied"},
+]
+CHANGES: list[dict[str, Any]] = [
+    {"before_event": 2, "add": {"interface": "later", "predicate": "not user = 'root' and not level exists", "id": "x"}},
+    {"before_event": 4, "remove": "r1"},
+]
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> Path:
+    for name, rows in (("subs", ROWS), ("events", EVENTS)):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return tmp_path
+
+
+def answers(text: str) -> list[list[str]]:
+    return [json.loads(line)["interfaces"] for line in text.splitlines()]
+
+
+def expected(rows: list[dict[str, Any]], events: list[dict[str, Any]]) -> list[list[str]]:
+    filters = [item for row in rows for item in subscription_filters(row)]
+    return [match_naive(filters, event_of_row(event)) for event in events]
+
+
+@pytest.mark.parametrize("engine", ["auto", "reference"])
+def test_rows_are_matched_as_the_model_says(engine: str, inputs: Path) -> None:
+    found = mpi_match("match", "--engine", engine, "-o", "-", inputs / "subs.jsonl", inputs / "events.jsonl")
+    assert answers(found.stdout) == expected(ROWS, EVENTS)
+    assert any(expected(ROWS, EVENTS))
+
+
+def test_a_run_with_changes_is_verified(inputs: Path) -> None:
+    table, changes, matches = inputs / "t.h5", inputs / "c.h5", inputs / "m.h5"
+    mpi_match("compile", "subscriptions", "--local", inputs / "subs.jsonl", "-o", table)
+    refused: list[Any] = []
+    ChangeLog.of(Table.load(table), map(change_of_row, CHANGES), refused).save(changes)
+    assert not refused
+    files = ["--table", table, "--events", inputs / "events.jsonl", "--changes", changes]
+    mpi_match("run", *files, "-o", matches)
+    added = CHANGES[0]["add"]
+    found = answers(mpi_match("export", matches, "-o", "-").stdout)
+    assert (
+        [sorted(each) for each in found]
+        == [  # added interfaces have the last numbers
+            *expected(ROWS, EVENTS[:2]),
+            *expected([*ROWS, added], EVENTS[2:4]),
+            *expected([*ROWS[1:], added], EVENTS[4:]),
+        ]
+    )
+    assert "all right" in mpi_match("verify", *files, "--matches", matches).stderr

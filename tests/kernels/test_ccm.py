@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from cases import CASES, event_of, filters_of
+from cases import CONJUNCTIONS, event_of, filters_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from judge import KINDS, answers, expected
@@ -27,7 +27,7 @@ def answer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     return kind
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+@pytest.mark.parametrize("case", CONJUNCTIONS, ids=[case["name"] for case in CONJUNCTIONS])
 def test_case(case: dict[str, Any]) -> None:
     table = Table.from_filters(filters_of(case))
     batch = Events.of([event_of(case)]).encode(table.vocabulary)
@@ -38,8 +38,8 @@ def test_case(case: dict[str, Any]) -> None:
 def test_all_cases_in_one_table(answer: str, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every filter of every case against some of the events, in three kinds of answer."""
     monkeypatch.setattr(ccm, "CCM_SINGLE_EVENTS", 4 if at_once == 1 else 0)
-    filters = [f for case in CASES[::12] for f in filters_of(case)]
-    events = [event_of(case) for case in CASES[::27]][:6]
+    filters = [f for case in CONJUNCTIONS[::12] for f in filters_of(case)]
+    events = [event_of(case) for case in CONJUNCTIONS[::27]][:6]
     table = Table.from_filters(filters)
     engine = open_engine("ccm", table)
     batch = Events.of(events).encode(table.vocabulary)

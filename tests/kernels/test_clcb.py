@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import CASES, event_of, filters_of
+from cases import CONJUNCTIONS, event_of, filters_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from judge import answers, expected
@@ -30,7 +30,7 @@ answer = pytest.mark.parametrize("answer", ["list", "filters"])
 SLOW = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 
-NARROW, WIDE = ([case for case in CASES if (len(event_of(case).attributes) > 8) == wide] for wide in (False, True))
+NARROW, WIDE = ([case for case in CONJUNCTIONS if (len(event_of(case).attributes) > 8) == wide] for wide in (False, True))
 GROUPS = [*(NARROW[i : i + 15] for i in range(0, len(NARROW), 15)), *([case] for case in WIDE)]
 """Cases that share a table and a batch: the simulator takes its time for every launch.  Not the wide ones, for a grid is as
 high as the widest event of a batch."""
@@ -53,9 +53,9 @@ def test_cases(group: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> 
 def test_all_cases_in_one_table(answer: str, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every filter of some cases, with and without areas, against some of the events."""
     monkeypatch.setattr(clcb, "CLCB_SINGLE_EVENTS", 4 if at_once == 1 else 0)
-    filters = [f for case in CASES[::24] for f in filters_of(case)]
-    filters += [f for case in CASES for f in filters_of(case) if f.area is not None][::3]
-    events = [*(event_of(case) for case in CASES[::54]), make_event({"temp": 25}, (0.5, 0.5)), make_event({}, (3, 4))]
+    filters = [f for case in CONJUNCTIONS[::24] for f in filters_of(case)]
+    filters += [f for case in CONJUNCTIONS for f in filters_of(case) if f.area is not None][::3]
+    events = [*(event_of(case) for case in CONJUNCTIONS[::54]), make_event({"temp": 25}, (0.5, 0.5)), make_event({}, (3, 4))]
     table = Table.from_filters(filters)
     engine = open_engine("clcb", table)
     batch = Events.of(events).encode(table.vocabulary)
@@ -190,7 +190,7 @@ def test_segments_stay_few_and_removed_filters_are_dropped() -> None:
 
 
 def test_the_union_of_parts_is_the_whole() -> None:
-    table = Table.from_filters([f for case in CASES[::3] for f in filters_of(case)])
+    table = Table.from_filters([f for case in CONJUNCTIONS[::3] for f in filters_of(case)])
     cuts = [0, 10, 11, table.n_filters // 2, table.n_filters]
     whole = union([table.take(np.arange(a, b)) for a, b in pairwise(cuts)])
     ids = replace(table.filters, id_filter=whole.filters.id_filter, ids=whole.filters.ids)

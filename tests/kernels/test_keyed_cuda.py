@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import CASES, event_of, filters_of
+from cases import CONJUNCTIONS, event_of, filters_of
 from hypothesis import HealthCheck, given, settings
 from judge import KINDS, answers, expected
 from live_machine import run_machine
@@ -38,7 +38,7 @@ def answer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     return kind
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+@pytest.mark.parametrize("case", CONJUNCTIONS, ids=[case["name"] for case in CONJUNCTIONS])
 def test_case(case: dict[str, Any]) -> None:
     table = Table.from_filters(filters_of(case))
     batch = Events.of([event_of(case)]).encode(table.vocabulary)
@@ -47,8 +47,8 @@ def test_case(case: dict[str, Any]) -> None:
 
 def test_many_filters_and_slices(answer: str) -> None:
     """Filters of many cases in one table; more events than a block and a slice hold, more answers than there is room."""
-    filters = [f for case in CASES[::5] for f in filters_of(case)]
-    events = [event_of(case) for case in CASES[::20]]
+    filters = [f for case in CONJUNCTIONS[::5] for f in filters_of(case)]
+    events = [event_of(case) for case in CONJUNCTIONS[::20]]
     table = Table.from_filters(filters)
     batch = Events.of(events).encode(table.vocabulary)
     assert answers(open_engine("keyed_cuda", table), table, batch, answer) == expected(table, events, answer)
@@ -56,8 +56,8 @@ def test_many_filters_and_slices(answer: str) -> None:
 
 def test_answers_in_use_stay_as_they_are(answer: str) -> None:
     """Their memory is reused later only, and there is less of it than all of them need."""
-    filters = [f for case in CASES[::5] for f in filters_of(case)]
-    events = [event_of(case) for case in CASES[::10]]
+    filters = [f for case in CONJUNCTIONS[::5] for f in filters_of(case)]
+    events = [event_of(case) for case in CONJUNCTIONS[::10]]
     table = Table.from_filters(filters)
     engine, judge = open_engine("keyed_cuda", table), open_engine("counting", table)
     cuts = [(at, at + 3 + at % 5) for at in range(0, len(events), 4)]
@@ -93,8 +93,8 @@ def test_events_in_pinned_memory_are_copied_from_there(
     refused: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Slices of contiguous batches, as workers have them, and a batch in other memory."""
-    filters = [f for case in CASES[::5] for f in filters_of(case)]
-    events = [event_of(case) for case in CASES[::20]]
+    filters = [f for case in CONJUNCTIONS[::5] for f in filters_of(case)]
+    events = [event_of(case) for case in CONJUNCTIONS[::20]]
     table = Table.from_filters(filters)
     engine = KeyedCuda(table)
     wires = [Events.of(some).encode(table.vocabulary).to_wire() for some in (events[:3], events[3:])]

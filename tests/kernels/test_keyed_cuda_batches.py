@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import CASES, event_of, filters_of
+from cases import CONJUNCTIONS, event_of, filters_of
 from judge import KINDS, expected, in_words
 from late_streams import LateStreams
 
@@ -30,10 +30,10 @@ from mpi_match.table.table import Table
 SLICE = 6
 """Events of a slice (`conftest`), or fewer."""
 WIDE = make_event({f"n{i}": i % 4 for i in range(25)})
-PLACELESS = [f for case in CASES[::8] for f in filters_of(case) if f.area is None]
+PLACELESS = [f for case in CONJUNCTIONS[::8] for f in filters_of(case) if f.area is None]
 FILTERS = [f._replace(interface=str(i % 40)) for i, f in enumerate(PLACELESS)]
 FILTERS += [make_filter(str(i % 9), [[f"n{i % 25}", "=", i % 25 % 4]]) for i in range(40)]
-EVENTS = [event_of(case) for case in CASES[::9]] + [make_event({"n1": 1}), make_event({"n7": 3, "n8": 0})]
+EVENTS = [event_of(case) for case in CONJUNCTIONS[::9]] + [make_event({"n1": 1}), make_event({"n7": 3, "n8": 0})]
 AREAS = [make_filter(f"in {i % 7}", [["n1", ">=", i % 3]], (i % 5, 0, 2)) for i in range(20)]
 
 

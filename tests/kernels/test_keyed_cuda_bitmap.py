@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from cases import CASES, event_of, filters_of
+from cases import CONJUNCTIONS, event_of, filters_of
 from hypothesis import HealthCheck, given, settings
 from judge import KINDS, answers, expected
 from live_machine import run_machine
@@ -48,14 +48,14 @@ def assert_agrees(filters: list[Filter], events: list[Event], answer: str) -> Ke
     return engine
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+@pytest.mark.parametrize("case", CONJUNCTIONS, ids=[case["name"] for case in CONJUNCTIONS])
 def test_case(case: dict[str, Any]) -> None:
     assert_agrees(filters_of(case), [event_of(case)], "mask")
 
 
 def test_many_filters_and_slices(answer: str) -> None:
-    filters = [f for case in CASES[::5] for f in filters_of(case)]
-    engine = assert_agrees(filters, [event_of(case) for case in CASES[::20]], answer)
+    filters = [f for case in CONJUNCTIONS[::5] for f in filters_of(case)]
+    engine = assert_agrees(filters, [event_of(case) for case in CONJUNCTIONS[::20]], answer)
     assert engine.has_bitmap
 
 

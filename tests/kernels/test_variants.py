@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import CASES, event_of, filters_of
+from cases import CONJUNCTIONS, event_of, filters_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from judge import KINDS, answers, expected
@@ -71,10 +71,10 @@ every_variant = pytest.mark.parametrize(
 @cache
 def inputs() -> tuple[Table, EventBatch, dict[str, list[list[Any]]]]:
     """Filters of some cases, with and without areas; names more than any Bloom filter has bits; nearly matched events."""
-    filters = [item for case in CASES[::40] for item in filters_of(case)]
-    filters += [item for case in CASES for item in filters_of(case) if item.area is not None][::12]
+    filters = [item for case in CONJUNCTIONS[::40] for item in filters_of(case)]
+    filters += [item for case in CONJUNCTIONS for item in filters_of(case) if item.area is not None][::12]
     filters += [make_filter(str(i % 5), [[f"n{i}", "=", 1], [f"n{i + 1}", ">", 0]]) for i in range(0, 80, 9)]
-    events = [*(event_of(case) for case in CASES[::80]), make_event({"temp": 25}, (0.5, 0.5)), make_event({}, (3, 4))]
+    events = [*(event_of(case) for case in CONJUNCTIONS[::80]), make_event({"temp": 25}, (0.5, 0.5)), make_event({}, (3, 4))]
     events += [make_event({"n9": 1, "n10": 1}), make_event({"n9": 1, "n11": 1}), make_event({"n72": 1, "n73": 2, "n0": 1})]
     table = Table.from_filters(filters)
     return table, Events.of(events).encode(table.vocabulary), {kind: expected(table, events, kind) for kind in KINDS}

@@ -23,3 +23,7 @@ def filters_of(case: dict[str, Any]) -> list[Filter]:
 
 def event_of(case: dict[str, Any]) -> Event:
     return model.make_event(case["event"], case.get("location"))
+
+
+CONJUNCTIONS = [case for case in CASES if all(item.where is None for item in filters_of(case))]
+"""The cases without conditions, for tests of one engine; with conditions a table has one for each stage."""

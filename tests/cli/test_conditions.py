@@ -17,7 +17,7 @@ from mpi_match.table.table import Table
 ROWS: list[dict[str, Any]] = [
     {"interface": "ops", "where": {"or": [["level", "=", "error"], {"not": ["user", "= i", "root"]}]}, "id": "r1"},
     {"interface": "net", "predicate": "src in net '10.0.0.0/8' and not (port in (80, 443) or path wildcard i '*.PNG')"},
-    {"interface": "time", "predicate": "t after '2026-01-01' and (msg regexp 'fail(ed|ure)' or msg contains i 'DENIED')"},
+    {"interface": "time", "predicate": "t after '2026-01-01' and (msg regexp 'fail(ed|ing)' or msg contains i 'DENIED')"},
     {"interface": "plain", "constraints": [["port", "=", 22]]},
 ]
 EVENTS: list[dict[str, Any]] = [

@@ -112,7 +112,8 @@ _OF_VIEWS = {view_op: symbol for symbol, view_op in VIEWS.items()} | {(View.TIME
 EVERY_STRING = "*"
 """The name of the list of all strings of an event."""
 RESERVED = chr(0x10FFFF)
-"""Names and labels that begin with this noncharacter are the package's own (`table.conditions`)."""
+"""Names of constraints and labels of interfaces that begin with this noncharacter are the package's own
+(`table.conditions`)."""
 MAX_CONDITION_DEPTH, MAX_LEAVES = 200, 100_000
 """Conditions within one another, and constraints in one condition, at most."""
 
@@ -352,8 +353,6 @@ def check_name(name: object) -> str:
     """`name` as a str when it can name an attribute: a string of valid Unicode.  Raises ModelError."""
     if not isinstance(name, str):
         raise ModelError(f"a name must be a string, found {describe(name)}")
-    if name.startswith(RESERVED):
-        raise ModelError("a name must not begin with the noncharacter U+10FFFF")
     return value_of(name)[1]  # type: ignore[return-value]
 
 
@@ -433,6 +432,8 @@ def constraint(name: object, op: str | Op, operand: object = None) -> Constraint
     `exists`, `absent` and `null`.  Raises ModelError saying what is wrong.
     """
     name = check_name(name)
+    if name.startswith(RESERVED):
+        raise ModelError("the name of a constraint must not begin with the noncharacter U+10FFFF")
     if name == EVERY_STRING:
         return _on_every_string(op, operand)
     if isinstance(op, str) and op in ANY_OPS:
@@ -740,7 +741,7 @@ def label(raw: object, what: str) -> str:
     found = plain(raw)
     if type(found) is str:
         value_of(found)
-        if found.startswith(RESERVED):
+        if what == "interface" and found.startswith(RESERVED):
             raise ModelError(f"{what} must not begin with the noncharacter U+10FFFF")
         return found
     if type(found) is int:

@@ -258,3 +258,12 @@ def test_make_event() -> None:
 def test_every_operator_has_its_symbol() -> None:
     assert {OPS[op.symbol] for op in Op} == set(Op)
     assert [int(op) for op in Op] == list(range(17)), "operator numbers are part of the file format"
+
+
+def test_reserved_names_are_refused_only_where_they_would_mean_something() -> None:
+    name = "\U0010ffffx"
+    assert model.make_event({name: 1}, None, name).attributes == {name: 1.0}
+    for refused in (lambda: model.constraint(name, "=", 1), lambda: model.make_filter(name)):
+        with pytest.raises(model.ModelError, match=r"must not begin with the noncharacter U\+10FFFF"):
+            refused()
+    assert model.make_filter("i", id_=name).id == name

@@ -55,7 +55,7 @@ from mpi_match.ingest.json.to_constraints import (
     WORDS,
     end_filter,
     end_list,
-    is_allowed,
+    is_special,
     numbered,
     op_among,
     pooled_name,
@@ -64,11 +64,11 @@ from mpi_match.ingest.json.to_constraints import (
     put_operand,
     put_tag,
     put_text,
+    put_typed,
     taken_by,
 )
 from mpi_match.ingest.rows.predicate_text import MAX_FILTERS_OF_A_PREDICATE, MAX_OPERANDS
 from mpi_match.operators import OPERATORS, Op
-from mpi_match.table.kinds import KIND_SHIFT
 
 _MOST_TERMS = 64
 _MOST_ALTERNATIVES = 256
@@ -176,6 +176,8 @@ def _scan_name(data: int, at: int, stop: int, work: int) -> tuple[int, int]:
         if at in (FLAGGED_LINE, start) or _is_keyword(word):
             return FLAGGED_LINE, NOT_FOUND
         end, behind = at, at
+    if is_special(data, start, end):
+        return FLAGGED_LINE, NOT_FOUND
     name = numbered(NAME_POOL, data, start, end, hash_of(data, start, end, SEED), work)
     return (behind if name != POOL_FULL else FLAGGED_LINE), name
 
@@ -331,10 +333,7 @@ def _scan_term(data: int, at: int, stop: int, tables: int, work: int) -> int:
             at, type_ = _scan_bounds(data, at, stop, op, tables, work)
         else:
             at, type_ = _scan_value(data, at, stop, op, tables, work)
-        if at == FLAGGED_LINE or not is_allowed(op, type_, tables):
-            return FLAGGED_LINE
-    put_constraint(name, type_ << KIND_SHIFT | op, work)
-    return at
+    return at if at != FLAGGED_LINE and put_typed(name, op, type_, tables, work) else FLAGGED_LINE
 
 
 @nested

@@ -16,7 +16,7 @@ from mpi_match.ingest.codes.string_pool import POOL_BOUNDS, POOL_FULL, POOLED_BY
 from mpi_match.ingest.json.text import SCRATCH_BYTES, copied
 from mpi_match.model import HAS, RESIDUE_MASK
 from mpi_match.operators import OPERATORS, Form, Op, Operator, Takes, Type
-from mpi_match.table.kinds import KIND_OF_PRESENCE
+from mpi_match.table.kinds import KIND_OF_PRESENCE, kind_of
 from mpi_match.table.virtual_names import ATOM_FORMS, MARK, TYPE_LETTERS
 
 (
@@ -76,12 +76,12 @@ operands, bytes of ids, flagged lines.  LACKING_POOL is the pool without room, o
 N_ALTERNATIVES those of the row's predicate, 0 without one."""
 LABEL_POOL, NAME_POOL, STRING_POOL = range(3)
 
-OPS_ALLOWED, TAKEN, BOUNDED, SYMBOLS, SYMBOL_OPS, WORDS, WORD_OPS, N_CONSTRAINT_TABLES = range(
+KINDS, TAKEN, BOUNDED, SYMBOLS, SYMBOL_OPS, WORDS, WORD_OPS, N_CONSTRAINT_TABLES = range(
     N_NUMBER_TABLES, N_NUMBER_TABLES + 8
 )
 """Places in the table of addresses of what is looked up, behind the numbers' (`operator_tables`):
 
-    OPS_ALLOWED           i64[n types]: a bit for each operator of a type
+    KINDS                 i64[n operators, n types]: the kind of each operator and type (`kinds.kind_of`), or NOT_FOUND
     TAKEN                 i64, by operator: TAKES_NOTHING, TAKES_VALUE, TAKES_BOUNDS or TAKES_LIST
     BOUNDED               i64, by operator: 1 if a `prefix_bound` follows its operand
     SYMBOLS, SYMBOL_OPS   u64, i64: the symbols of rows, packed, the first byte the lowest, then 0; and the operator of each
@@ -95,6 +95,7 @@ _TAKEN = {Takes.NOTHING: TAKES_NOTHING, Takes.VALUE: TAKES_VALUE, Takes.BOUNDS: 
 _PACKED_BYTES = 8
 TYPES = (Type.ANY, Type.NUMBER, Type.STRING, Type.BOOLEAN)
 ANY, NUMBER, STRING, BOOLEAN = map(int, TYPES)
+N_TYPES = len(TYPES)
 _MARK, _FORM_OF_TAG, _TEXT_OF_TAG = (ord(each) for each in (MARK, ATOM_FORMS[Op.EQ], TYPE_LETTERS[Type.STRING]))
 _KIND_OF_TAG = int(KIND_OF_PRESENCE)
 
@@ -102,22 +103,26 @@ _KIND_OF_TAG = int(KIND_OF_PRESENCE)
 def operator_tables() -> tuple[Array, ...]:
     """The tables of operators, in the order of their places.
 
-    Operators that they lack are left to the judge: those with symbols of more than eight bytes, and with bounds that are no
-    numbers or that must differ.
+    Operators that they lack are left to the judge: those with symbols of more than eight bytes, with bounds that are no
+    numbers or that must differ, and with operands that are checked.
     """
     ops = {op: record for op, record in OPERATORS.items() if _is_read(record)}
     symbols = [(record.symbol, int(op)) for op, record in ops.items()]
     words = [(word, int(op)) for op, record in ops.items() for word in (record.symbol, *record.spellings) if " " not in word]
     n = max(OPERATORS) + 1
     taken, bounded = np.zeros(n, np.int64), np.zeros(n, np.int64)
+    kinds = np.full((n, N_TYPES), NOT_FOUND, np.int64)
     for op, record in ops.items():
         taken[op], bounded[op] = _TAKEN[record.takes], record.form is Form.PREFIX
-    allowed = np.array([sum(1 << op for op, record in ops.items() if type_ in record.types) for type_ in TYPES], np.int64)
+        for type_ in record.types:
+            kinds[op, type_] = kind_of(type_, op)
     tags = [(symbol, TAG_OP) for symbol in (HAS, f"any {Op.EQ.symbol}")]
-    return allowed, taken, bounded, *_packed_words([*symbols, *tags]), *_packed_words(words)
+    return kinds, taken, bounded, *_packed_words([*symbols, *tags]), *_packed_words(words)
 
 
 def _is_read(record: Operator) -> bool:
+    if record.check is not None:
+        return False
     if record.takes is Takes.BOUNDS and (any(record.excludes) or record.types != {Type.NUMBER}):
         return False
     return len(record.symbol.encode()) <= _PACKED_BYTES
@@ -143,6 +148,20 @@ def op_among(words: int, ops: int, packed: np.uint64) -> int:
 def taken_by(op: int, tables: int) -> int:
     """TAKES_NOTHING, TAKES_VALUE, TAKES_BOUNDS or TAKES_LIST."""
     return load_i64(load_i64(tables, TAKEN), op)
+
+
+@nested
+def is_reserved(source: int, start: int, stop: int) -> bool:
+    """True for a name or a label that begins with the noncharacter U+10FFFF (`model.RESERVED`)."""
+    if stop - start < 4 or load_u8(source, start) != 0xF4 or load_u8(source, start + 1) != 0x8F:
+        return False
+    return load_u8(source, start + 2) == 0xBF and load_u8(source, start + 3) == 0xBF
+
+
+@nested
+def is_special(source: int, start: int, stop: int) -> bool:
+    """True for a name that no attribute has: a reserved one, or `*` (`model.EVERY_STRING`)."""
+    return (stop - start == 1 and load_u8(source, start) == 42) or is_reserved(source, start, stop)
 
 
 @nested
@@ -254,9 +273,13 @@ def end_list(first: int, of_first: int, taken: int, work: int) -> bool:
 
 
 @nested
-def is_allowed(op: int, type_: int, tables: int) -> bool:
-    """Has a type this operator?"""
-    return load_i64(load_i64(tables, OPS_ALLOWED), type_) >> op & 1 != 0
+def put_typed(name: int, op: int, type_: int, tables: int, work: int) -> bool:
+    """Write a constraint, whose operands, all of one type, are written; False if the type lacks the operator."""
+    kind = load_i64(load_i64(tables, KINDS), N_TYPES * op + type_)
+    if kind == NOT_FOUND:
+        return False
+    put_constraint(name, kind, work)
+    return True
 
 
 @nested

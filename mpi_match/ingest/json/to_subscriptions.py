@@ -77,19 +77,19 @@ from mpi_match.ingest.json.to_constraints import (
     begin_filter,
     end_filter,
     end_list,
-    is_allowed,
+    is_reserved,
+    is_special,
     numbered,
     op_among,
     operator_tables,
     pooled_name,
-    put_constraint,
     put_number,
     put_operand,
     put_tag,
     put_text,
+    put_typed,
     taken_by,
 )
-from mpi_match.table.kinds import KIND_SHIFT
 
 KEY_BYTES, KEY_BOUNDS = range(N_CONSTRAINT_TABLES, N_CONSTRAINT_TABLES + 2)
 """Places in the table of addresses, behind those of numbers and constraints: u8, i64, the names of members by number."""
@@ -275,7 +275,7 @@ def _scan_constraint(data: int, at: int, tables: int, work: int) -> int:
     if load_u8(data, at) != 91:
         return FLAGGED_LINE
     at, source, start, stop, hash_ = text_at(data, after_blanks(data, at + 1), load_i64(work, TEXT_SCRATCH))
-    if at == FLAGGED_LINE:
+    if at == FLAGGED_LINE or is_special(source, start, stop):
         return FLAGGED_LINE
     name = numbered(NAME_POOL, source, start, stop, hash_, work)
     at = after_blanks(data, at)
@@ -287,10 +287,7 @@ def _scan_constraint(data: int, at: int, tables: int, work: int) -> int:
     if op == TAG_OP:
         return _scan_has(data, at, name, work)
     at, type_ = _scan_operands(data, at, op, tables, work)
-    if at == FLAGGED_LINE or not is_allowed(op, type_, tables):
-        return FLAGGED_LINE
-    put_constraint(name, type_ << KIND_SHIFT | op, work)
-    return at + 1
+    return at + 1 if at != FLAGGED_LINE and put_typed(name, op, type_, tables, work) else FLAGGED_LINE
 
 
 @nested
@@ -474,7 +471,7 @@ def _scan_row(data: int, at: int, tables: int, work: int) -> int:
     begin_filter(work)
     store_i64(counts, N_ALTERNATIVES, 0)
     at, source, start, stop, hash_ = _scan_members(data, after_blanks(data, at + 1), tables, work)
-    if at == FLAGGED_LINE:
+    if at == FLAGGED_LINE or is_reserved(source, start, stop):
         return FLAGGED_LINE
     at = after_margin(data, at)
     if load_u8(data, at) != 10:

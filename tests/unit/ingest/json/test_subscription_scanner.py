@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cases import CASES
 from event_lines import BLANK, TOKENS, mutated
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -60,6 +61,21 @@ def assert_as_judged(path: Path) -> tuple[Table, list[Reject]]:
 def n_flagged(lines: Iterable[bytes]) -> int:
     return len(SubscriptionScanner().scan(np.frombuffer(b"".join(line + b"\n" for line in lines), np.uint8)))
 
+
+RESERVED = "\U0010ffff&" + "0" * 32
+SPECIAL: list[dict[str, Any]] = [
+    *({"interface": "i", "constraints": [each]} for each in (["*", "=", "x"], ["*", "has", "x"], ["*", "exists"])),
+    *({"interface": "i", "constraints": [["x", op, "(a"]]} for op in ("regexp", "any regexp", "wildcard", "regexp i")),
+    {"interface": "i", "constraints": [["x", "regexp", "a+"], ["x", "wildcard", "a*"]]},
+    {"interface": "i", "constraints": [[RESERVED, "exists"]]},
+    {"interface": RESERVED, "constraints": [["x", "=", 1]]},
+    {"interface": RESERVED, "predicate": "x = 1"},
+    {"interface": "i", "constraints": [["x", "=", 1]], "id": RESERVED},
+    *({"interface": "i", "predicate": each} for each in ("\"*\" = 'x'", '"*" exists', "x regexp '(a'", "x regexp 'a'")),
+    {"interface": "i", "predicate": f'"{RESERVED}" = 1'},
+    {"interface": "*", "constraints": [["x*", "=", 1], ["x", "=", "*"]]},
+]
+"""Rows with names and labels that mean something of their own, and with operands that are checked."""
 
 GOOD = [
     b'{"interface": "a", "constraints": [["x", "=", 1], ["x", "=", 1], ["y", "!=", true], ["", "<", "\xc3\xa9"]]}',
@@ -149,6 +165,21 @@ BAD = [
     b"[]",
     b"7",
 ]
+
+
+@pytest.mark.parametrize("escaped", [True, False])
+def test_special_names_and_checked_operands(escaped: bool, tmp_path: Path) -> None:
+    """`regexp` was read as another operator, and `*` as the name of an attribute."""
+    lines = [json.dumps(row, ensure_ascii=escaped).encode() for row in SPECIAL]
+    table, rejects = assert_as_judged(lines_file(tmp_path, lines))
+    assert table.n_filters > 5
+    assert len(rejects) > 5
+
+
+def test_the_rows_of_all_cases(tmp_path: Path) -> None:
+    rows = [row for case in CASES for row in case["subscriptions"]]
+    _, rejects = assert_as_judged(lines_file(tmp_path, [json.dumps(row).encode() for row in rows]))
+    assert not rejects
 
 
 @pytest.mark.parametrize("ends_with_a_line_feed", [True, False])

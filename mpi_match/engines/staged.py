@@ -87,41 +87,59 @@ class StagedEngine(Engine):
         target, interface = changes.target.astype(np.int64), changes.interface.astype(np.int64)
         stage = np.where(kind == Change.REMOVE_INTERFACE, _NO_STAGE, np.int64(_FOR_ALL))  # CONSOLIDATE is for all
         self._have(changes.n_filters)
+        self._take_up_parts(changes)
+        added: dict[int, list[int]] = {}
         for row in np.flatnonzero(~np.isin(kind, (Change.REMOVE_INTERFACE, Change.CONSOLIDATE))).tolist():
             place = int(target[row])
             if adds[row]:
                 which = _NO_STAGE
                 if interface[row] >= PART_INTERFACES:
-                    interface[row], which = self._part(int(interface[row]) - PART_INTERFACES, changes, int(changes.row[row]))
-                added_to = self._last if which == _NO_STAGE else self._parts[which]
-                if which == _NO_STAGE and len(added_to.ids) and place < added_to.ids[-1]:
-                    self._ascends = False
-                self._stage_of[place], self._local[place] = which, len(added_to.ids)
-                added_to.ids = np.append(added_to.ids, place)
+                    name = int(interface[row]) - PART_INTERFACES
+                    interface[row], which = self._part_of[name], self._stage_of_part[name]
+                here = added.setdefault(which, [])
+                self._stage_of[place], self._local[place] = which, len(self._stage(which).ids) + len(here)
+                here.append(place)
             stage[row] = self._stage_of[place]
             target[row] = self._local[place]
+        for which, here in added.items():
+            own = self._stage(which)
+            own.ids = np.append(own.ids, np.array(here, np.int64))
+            if which == _NO_STAGE and np.any(np.diff(own.ids[-len(here) - 1 :]) < 0):
+                self._ascends = False
         for which in (*range(len(self._parts)), _NO_STAGE):
-            own = self._last if which == _NO_STAGE else self._parts[which]
-            mine = (stage == which) | (stage == _FOR_ALL)
+            own, mine = self._stage(which), (stage == which) | (stage == _FOR_ALL)
             if mine.any():
                 n_interfaces = changes.n_interfaces if which == _NO_STAGE else len(self._names)
                 own.engine.update(_some(changes, mine, target, interface, (len(own.ids), n_interfaces)))
         self._n_filters = changes.n_filters
 
-    def _part(self, name: int, changes: Changes, row: int) -> tuple[int, int]:
-        """The interface of a part that a filter is added to, and its stage, which the filter's constraints decide."""
-        if name not in self._part_of:
-            self._parts_ascend = False
-            self._part_of[name] = len(self._names)
-            self._names = np.append(self._names, name)
-        if name not in self._stage_of_part:
-            assert changes.added is not None
-            rows = changes.added.constraints
-            asked = rows.name_id[rows.filter_id == row].tolist()
-            self._stage_of_part[name] = stage = max((self._stage_of_part.get(each, -1) + 1 for each in asked), default=0)
-            if stage == len(self._parts):
-                self._parts.append(self._opened(np.zeros(0, np.int64)))
-        return self._part_of[name], self._stage_of_part[name]
+    def _stage(self, which: int) -> _Stage:
+        return self._last if which == _NO_STAGE else self._parts[which]
+
+    def _take_up_parts(self, changes: Changes) -> None:
+        """Give parts that are new an interface, and a stage behind those of the parts that any of their filters asks for.
+
+        Changes add a part behind the parts that it asks for.
+        """
+        if changes.added is None:
+            return
+        rows_of: dict[int, list[int]] = {}
+        for i in np.flatnonzero((changes.kind == Change.ADD) & (changes.interface >= PART_INTERFACES)).tolist():
+            rows_of.setdefault(int(changes.interface[i]) - PART_INTERFACES, []).append(int(changes.row[i]))
+        fresh = [name for name in rows_of if name not in self._part_of]
+        self._part_of.update(zip(fresh, range(len(self._names), len(self._names) + len(fresh)), strict=True))
+        self._names = np.append(self._names, np.array(fresh, np.int64))
+        self._parts_ascend = self._parts_ascend and not fresh
+        offsets, rows = changes.added.by_filter
+        for name, filters in rows_of.items():
+            if name not in self._stage_of_part:
+                own = np.concatenate([rows[offsets[i] : offsets[i + 1]] for i in filters])
+                asked = np.searchsorted(changes.added.constraints.offsets, own, side="right") - 1
+                self._stage_of_part[name] = max(
+                    (self._stage_of_part.get(each, -1) + 1 for each in asked.tolist()), default=0
+                )
+        while len(self._parts) <= max(self._stage_of_part.values(), default=-1):
+            self._parts.append(self._opened(np.zeros(0, np.int64)))
 
     def _have(self, n_filters: int) -> None:
         """Make room for the stage and the number of filters that were added."""

@@ -116,11 +116,9 @@ def _constraint(signed: _Signed, parts: dict[str, list[Filter]]) -> Constraint:
 def _part(term: Constraint | _Every | _Some, parts: dict[str, list[Filter]]) -> str:
     """The name of a part; it is added to `parts` unless it is there."""
     inner: dict[str, list[Filter]] = {}
-    if isinstance(term, _Some):
-        branches = [_branch(each, inner) for each in term.terms]
-    else:
-        branches = [_branch(_Signed(True, term), inner)]
-    content = sorted(tuple(map(_content, branch)) for branch in branches)
+    terms = term.terms if isinstance(term, _Some) else (_Signed(True, term),)
+    branches = sorted((_branch(each, inner) for each in terms), key=_contents)
+    content = list(map(_contents, branches))
     name = PART_LABEL + hashlib.blake2b(repr(content).encode(), digest_size=16).hexdigest()
     if name not in parts:
         parts.update(inner)
@@ -137,6 +135,10 @@ def _branch(signed: _Signed, parts: dict[str, list[Filter]]) -> tuple[Constraint
 def _content(one: Constraint) -> tuple[str, ...]:
     """The content of a constraint, equal on every machine, and its order among others."""
     return (one.name, str(int(one.type)), str(int(one.op)), repr(one.operand), str(int(one.any_element)), one.view.name)
+
+
+def _contents(branch: tuple[Constraint, ...]) -> tuple[tuple[str, ...], ...]:
+    return tuple(map(_content, branch))
 
 
 def is_part(label: str) -> bool:

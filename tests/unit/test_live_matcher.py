@@ -229,3 +229,15 @@ def test_a_signal_handler_cannot_use_a_matcher_within_its_update(
         matcher.update({"remove": 7})
     monkeypatch.undo()
     assert matcher.match([{"seats": 1}]) == [["desk"]]
+
+
+@pytest.mark.parametrize("first", [[["a", "=", 1]], [["b", "=", 1], {"or": [["c", "=", 1], ["d", "=", 1]]}]])
+def test_a_part_with_branches_of_two_depths_is_added(first: list[Any]) -> None:
+    """A part was matched in the stage that its first branch alone asks for."""
+    branches = [[["a", "=", 1]], [["b", "=", 1], {"or": [["c", "=", 1], ["d", "=", 1]]}], [["z", "=", 1]]]
+    branches.sort(key=lambda each: each != first)
+    row = {"interface": "i", "where": {"or": [{"and": each} for each in branches]}}
+    live = LiveMatcher([{"interface": "k", "constraints": [["q", "=", 1]]}], engine="reference")
+    live.update({"add": row})
+    events = [{"a": 1}, {"b": 1, "d": 1}, {"b": 1}, {"z": 1}]
+    assert live.match(events) == [["i"], ["i"], [], ["i"]]

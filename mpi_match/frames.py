@@ -466,7 +466,7 @@ class _CollectedPolars(_Polars):
 
 
 class _Stream(_Source):
-    """What has Arrow's C stream or array: read once, batch by batch, with the chosen columns."""
+    """An object with Arrow's C stream or array: it is read once, batch by batch, with the chosen columns."""
 
     def __init__(self, frame: Any) -> None:
         self.frame = frame if hasattr(frame, "read_next_batch") else reader_of(frame)

@@ -137,8 +137,8 @@ class Operator:
     element      the byte by which names of `any OP` say which operator they are of (`table.virtual_names`); empty for the
                  forms BELOW and ABOVE, which need none, and for operators without `any`
     spellings    other symbols that predicates may use
-    folds        is there a form of it without regard to case, `= i` of `=`?
-    takes_any_of may a list of operands stand for any of them?
+    folds        True if it has a form without regard to case, as `=` has `= i`
+    takes_any_of True if a list of operands stands for any of them
     check        raises ValueError for a text that is not an operand
     """
 
@@ -174,6 +174,11 @@ class Operator:
     def of_nulls(self) -> bool:
         """Is it satisfied by nulls, and by nothing else?"""
         return self.form is Form.ATOM and self.takes is Takes.NOTHING
+
+    @property
+    def is_judged(self) -> bool:
+        """True for an atom of texts of which only `satisfies` can tell if a text satisfies it."""
+        return self.form is Form.ATOM and self.anchor is None and not self.of_nulls
 
     @property
     def has_any(self) -> bool:

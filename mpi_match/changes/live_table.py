@@ -38,7 +38,7 @@ from mpi_match.changes.changes import Changes, part_interface
 from mpi_match.changes.registry import Registry, Step
 from mpi_match.ingest.rows.judge import ChangeRow
 from mpi_match.model import Area, Change, Constraint, Filter, ModelError, Op, Type, View
-from mpi_match.table.conditions import is_part, recompose
+from mpi_match.table.conditions import by_label, is_part, recompose
 from mpi_match.table.constraints import FILTER_ID
 from mpi_match.table.filters import INTERFACE_ID
 from mpi_match.table.recode import join
@@ -208,13 +208,12 @@ class LiveTable:
         """All filters that are present now, with their conditions and ids; ids ascend.  Later changes do not reach what it
         yields.
         """
-        parts: dict[str, list[Filter]] = {}
-        found = list(self._conjunctions()) if len(self.vocabulary.parts) else None
-        for _, item in found or ():
-            if is_part(item.interface):
-                parts.setdefault(item.interface, []).append(item)
-        given = iter(found) if found is not None else self._conjunctions()
-        return ((i, recompose(item, parts)) for i, item in given if not is_part(item.interface))
+        found: Iterable[tuple[int, Filter]] = self._conjunctions()
+        if not len(self.vocabulary.parts):
+            return iter(found)
+        found = list(found)
+        parts = by_label(item for _, item in found if is_part(item.interface))
+        return ((i, recompose(item, parts)) for i, item in found if not is_part(item.interface))
 
     def _conjunctions(self) -> Iterator[tuple[int, Filter]]:
         """All filters that are present now, parts among them."""

@@ -11,7 +11,7 @@ from mpi_match.arrays.csr import Array, offsets_of
 from mpi_match.arrays.strings import Strings
 from mpi_match.events.lists import ListColumns, ListsBuilder, ValueColumns, Values
 from mpi_match.model import Type, Value, View, viewed
-from mpi_match.table.virtual_names import VIEW_MARK
+from mpi_match.table.virtual_names import view_name
 from mpi_match.table.vocabulary import Vocabulary
 
 
@@ -54,7 +54,7 @@ def with_views(events: E, vocabulary: Vocabulary) -> E:
     owner, name = list[int](), list[int]()
     event = np.repeat(np.arange(events.n_events), np.diff(events.offsets))
     for at, base, view in asked:
-        names.append(VIEW_MARK + view.value + base)
+        names.append(view_name(base, view))
         rows = np.flatnonzero((events.name == at) & ((events.type == Type.STRING) | (events.type == Type.LIST)))
         for row in rows.tolist():
             if events.type[row] == Type.STRING:

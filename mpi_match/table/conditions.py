@@ -146,6 +146,14 @@ def is_part(label: str) -> bool:
     return label.startswith(PART_LABEL)
 
 
+def by_label(filters: Iterable[Filter]) -> dict[str, list[Filter]]:
+    """Filters by the label of their interface, as `recompose` takes those of parts."""
+    found: dict[str, list[Filter]] = {}
+    for item in filters:
+        found.setdefault(item.interface, []).append(item)
+    return found
+
+
 def recompose(item: Filter, parts: Mapping[str, list[Filter]]) -> Filter:
     """The filter with a condition that a conjunction and the filters of `parts`, by label, came from, or one equal to it."""
     plain = tuple(each for each in item.constraints if not is_part(each.name))

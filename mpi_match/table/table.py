@@ -26,7 +26,7 @@ from mpi_match.arrays.strings import Strings, sort_distinct
 from mpi_match.humanize import plural
 from mpi_match.model import Area, Filter, Type
 from mpi_match.storage import Reader, Writer
-from mpi_match.table.conditions import PART_LABEL, recompose
+from mpi_match.table.conditions import PART_LABEL, by_label, recompose
 from mpi_match.table.constraints import FILTER_ID, Constraints, encode
 from mpi_match.table.filters import FilterColumns
 from mpi_match.table.kinds import parts_of
@@ -264,11 +264,7 @@ class Table:
     @cached_property
     def parts(self) -> dict[str, list[Filter]]:
         """The filters of each part, by label."""
-        found: dict[str, list[Filter]] = {}
-        for i in range(self.n_visible_filters, self.n_filters):
-            item = self.conjunction(i)
-            found.setdefault(item.interface, []).append(item)
-        return found
+        return by_label(self.conjunction(i) for i in range(self.n_visible_filters, self.n_filters))
 
     def conjunction(self, filter_id: int) -> Filter:
         """One filter as the table has it: of a condition, with the names of its parts."""

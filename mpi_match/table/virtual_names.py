@@ -127,7 +127,12 @@ def name_of(attribute: str, view: View = View.NONE) -> bytes:
     if attribute.startswith(RESERVED):
         return VIEW_MARK + attribute[1:].encode()
     base = EVERY_NAME if attribute == EVERY_STRING else attribute.encode()
-    return base if view is View.NONE else VIEW_MARK + view.value + base
+    return base if view is View.NONE else view_name(base, view)
+
+
+def view_name(base: bytes, view: View) -> bytes:
+    """The name of a view of an attribute with the name `base`."""
+    return VIEW_MARK + view.value + base
 
 
 def attribute_of(name: bytes) -> tuple[str, View]:

@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -173,8 +173,10 @@ class Vocabulary:
     @cached_property
     def attribute_names(self) -> frozenset[str]:
         """The attributes that some constraint names, itself or a view of it; `*` if one asks for all strings."""
-        plain = self.names.slice(0, bisect_left(self.names, MARK))
-        return frozenset(attribute_of(name)[0] for name in (*plain, *self.element_names) if not is_part(name))
+        n_plain = bisect_left(self.names, VIEW_MARK)
+        plain = (name.decode() for name in self.names.slice(0, n_plain))
+        seen = (*self.names.slice(n_plain, bisect_left(self.names, MARK)), *self.element_names)
+        return frozenset((*plain, *(attribute_of(name)[0] for name in seen if not is_part(name))))
 
     @cached_property
     def presence_names(self) -> frozenset[str]:
@@ -286,13 +288,14 @@ class Vocabulary:
 
     @cached_property
     def judged_names(self) -> frozenset[bytes]:
-        """Attributes whose columns are encoded event by event: those with atoms of texts of operators without an
-        `Operator.anchor`, and those with views.
-        """
-        judged = [op for op in ATOM_OPS if op.record.anchor is None and not op.record.of_nulls]
-        atoms = np.flatnonzero(np.isin(self.atom_op, judged)) if judged else np.zeros(0, np.int64)
+        """Attributes that columns leave to events: those with views, and with atoms that no `Operator.anchor` tells."""
+        return frozenset((*self.names_with_atoms(op for op in ATOM_OPS if op.record.is_judged), *self.views))
+
+    def names_with_atoms(self, ops: Iterable[Op]) -> list[bytes]:
+        """The names that have atoms of some of these operators."""
+        atoms = np.flatnonzero(np.isin(self.atom_op, [int(op) for op in ops]))
         names = np.unique(np.searchsorted(self.atom_offsets, atoms, side="right") - 1)
-        return frozenset((*(self.names[int(name)] for name in names), *self.views))
+        return [self.names[int(name)] for name in names]
 
     @cached_property
     def null_atoms(self) -> Array:

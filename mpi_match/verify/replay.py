@@ -20,7 +20,7 @@ from mpi_match.arrays.strings import Strings
 from mpi_match.changes.changes import PART_INTERFACES, Changes
 from mpi_match.changes.stream import ChangeStream
 from mpi_match.model import Area, Change, Event, Filter, matches
-from mpi_match.table.conditions import recompose
+from mpi_match.table.conditions import by_label, recompose
 from mpi_match.table.table import Table
 from mpi_match.table.virtual_names import attribute_of
 
@@ -113,11 +113,10 @@ class Replay:
 
 def _parts_of(changes: Changes) -> dict[str, list[Filter]]:
     """The filters of the parts of conditions that changes add, by label."""
-    found: dict[str, list[Filter]] = {}
     if changes.added is None:
-        return found
-    adds = np.flatnonzero((changes.kind == Change.ADD) & (changes.interface >= PART_INTERFACES))
-    for i in adds.tolist():
-        label, _ = attribute_of(changes.added.vocabulary.names[int(changes.interface[i]) - PART_INTERFACES])
-        found.setdefault(label, []).append(changes.added.filter(int(changes.row[i])))
-    return found
+        return {}
+    added, names = changes.added, changes.added.vocabulary.names
+    of_parts = np.flatnonzero((changes.kind == Change.ADD) & (changes.interface >= PART_INTERFACES)).tolist()
+    labels = (attribute_of(names[int(changes.interface[i]) - PART_INTERFACES])[0] for i in of_parts)
+    filters = (added.filter(int(changes.row[i])) for i in of_parts)
+    return by_label(item._replace(interface=label) for label, item in zip(labels, filters, strict=True))

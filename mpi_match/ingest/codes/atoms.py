@@ -339,7 +339,7 @@ def add_atom(found: int, atom: int) -> None:
 
 @nested
 def has_overflown(found: int) -> bool:
-    """Does a set of a given room lack atoms that were found?"""
+    """A set of a given room lacks atoms that were found."""
     room = load_i64(found, FOUND_ROOM)
     return room != 0 and load_i64(found, ATOMS_FOUND) > room
 

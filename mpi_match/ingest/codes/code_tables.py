@@ -29,13 +29,15 @@ from mpi_match.ingest.codes.numbers import NUMBER_TABLES
 from mpi_match.ingest.codes.patterns import LITERAL_BOUNDS, PATTERN_OPS, Pattern, pattern_tables
 from mpi_match.ingest.rows.judge import EventForm
 from mpi_match.model import Op, Type, View
-from mpi_match.table.virtual_names import VIEW_MARK, forms_of, prefix_of
+from mpi_match.table.virtual_names import VIEW_MARK, forms_of, prefix_of, view_name
 from mpi_match.table.vocabulary import ATOM_OPS, Vocabulary
 
 NO_ROLE, X, Y, ID, ELEMENTS, JUDGED = range(6)
 """Roles of an attribute: those in an `EventForm`, of which X and Y stay attributes and ID does not; ELEMENTS for one with
 virtual names or views; JUDGED for one with these and another role, or with operators that only Python evaluates."""
 NOT_FOUND = -1
+_JUDGED_OPS = frozenset(op for op in ATOM_OPS if op.record.is_judged) - PATTERN_OPS
+"""Operators on texts that only Python evaluates."""
 
 SEED = np.uint64(0xCBF29CE484222325)
 _PRIME = np.uint64(0x100000001B3)
@@ -140,9 +142,9 @@ def _tables_of(vocabulary: Vocabulary, form: EventForm) -> AddressTable:
             special[name.encode(errors="surrogatepass")] = role
     for base in dict.fromkeys((*bases, *vocabulary.views)):
         special[base] = ELEMENTS if base not in special else JUDGED
-    special.update(dict.fromkeys((*_judged_names(vocabulary), *of_elements.judged), JUDGED))
+    special.update(dict.fromkeys((*vocabulary.names_with_atoms(_JUDGED_OPS), *of_elements.judged), JUDGED))
     for base, views in vocabulary.views.items():
-        if JUDGED in (special.get(_name_of_view(base, view)) for view in views):
+        if JUDGED in (special.get(view_name(base, view)) for view in views):
             special[base] = JUDGED
     attributes = [name for name in special if not name.startswith(VIEW_MARK)]
     n_attributes = bisect_left(vocabulary.names, VIEW_MARK)
@@ -214,18 +216,6 @@ def _patterns(vocabulary: Vocabulary) -> tuple[Array, list[Pattern]]:
     return roots, patterns
 
 
-def _name_of_view(base: bytes, view: View) -> bytes:
-    return VIEW_MARK + view.value + base
-
-
-def _judged_names(vocabulary: Vocabulary) -> list[bytes]:
-    """Names with atoms of texts of operators that only Python evaluates."""
-    judged = [op for op in ATOM_OPS if op.record.anchor is None and not op.record.of_nulls and op not in PATTERN_OPS]
-    atoms = np.flatnonzero(np.isin(vocabulary.atom_op, judged)) if judged else np.zeros(0, np.int64)
-    names = np.unique(np.searchsorted(vocabulary.atom_offsets, atoms, side="right") - 1)
-    return [vocabulary.names[int(name)] for name in names]
-
-
 def _views(vocabulary: Vocabulary, entry: dict[bytes, int], n_entries: int) -> tuple[Array, Array]:
     """VIEW_ENTRIES and FOLD_TABLE; `entry` of each attribute with views, and of views that have virtual names."""
     entries, folds = np.full((n_entries, N_VIEW_WORDS), NOT_FOUND, np.int64), False
@@ -233,7 +223,7 @@ def _views(vocabulary: Vocabulary, entry: dict[bytes, int], n_entries: int) -> t
     for base, views in vocabulary.views.items():
         entries[entry[base], HAS_VIEWS] = 1
         for view in views:
-            name = _name_of_view(base, view)
+            name = view_name(base, view)
             entries[entry[base], _VIEW_WORDS[view]] = entry[name] if name in entry else vocabulary.name_id(name)
             folds |= view is View.FOLD
     return entries, fold_table() if folds else np.zeros(0, np.int32)

@@ -1,7 +1,7 @@
 """Wildcards and regular expressions that a text satisfies, in compiled code.
 
-Each pattern has *literals*, strings of which every text that satisfies it contains one, or ends with one.  Those of a name
-are in a trie of their own (`atoms`), each with the list of the patterns that it belongs to.  Where a literal is found, its
+Every text that satisfies a pattern contains one of the pattern's *literals*, or ends with one.  The literals of a name are
+in a trie of their own (`atoms`), each with the list of the patterns that it belongs to.  Where a literal is found, its
 patterns are tested (`wildcards`, `regexps`).  So a text costs its pass through the trie, and the tests of those patterns
 whose literals it has.  A pattern without literals belongs to the empty string, and is tested on every text.
 
@@ -68,7 +68,7 @@ class Pattern(NamedTuple):
 
 
 def literals_of(op: Op, operand: bytes) -> list[tuple[bytes, bool]]:
-    """Strings of which a text that satisfies the pattern has one; and must it end with it?"""
+    """The literals of a pattern, each with True if a text has to end with it."""
     if op is Op.REGEXP:
         found = sorted(regexp_literals.literals(operand.decode()))
         return [(each.encode(), False) for each in found] or [(b"", True)]
@@ -83,7 +83,7 @@ def literals_of(op: Op, operand: bytes) -> list[tuple[bytes, bool]]:
 
 
 def pattern_tables(patterns: Sequence[Pattern], n_tries: int, n_atoms: int) -> tuple[Tries, tuple[Array, ...]]:
-    """The tries of the literals, of which there are `n_tries`, and the tables in the order of their places."""
+    """The tries of the literals, `n_tries` in number, and the tables in the order of their places."""
     numbers: dict[tuple[int, bytes, bool], int] = {}
     belongs: list[tuple[int, int]] = []
     rows = np.zeros((len(patterns), PATTERN_WORDS), np.int64)

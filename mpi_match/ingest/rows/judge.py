@@ -477,8 +477,8 @@ def event_of_row(row: Any, form: EventForm = PLAIN, names: Names | None = None, 
 
 
 def _presence_of_time(name: str, time: Attribute, names: Names) -> Attribute:
-    """What stands for a native time of whose name constraints only ask if it is there, or for its instant: an empty list,
-    which satisfies `exists` and nothing else.  Raises ModelError for another name.
+    """An empty list, which satisfies `exists` and nothing else.  It stands for a native time if constraints ask only for the
+    presence or the instant of this name.  Raises ModelError for another name.
     """
     if name in names.presence or name in names.times:
         return ()

@@ -81,7 +81,13 @@ _ESCAPES = {"\\": "\\", "'": "'", '"': '"', "n": "\n", "r": "\r", "t": "\t"}
 
 
 class _Written(NamedTuple):
-    """An operator as texts have it: its symbol, its operands; may it be asked of elements, may a list mean any of them?"""
+    """An operator as texts have it.
+
+    symbol        as rows have it
+    takes         its operands
+    has_any       True if `any` may stand before it
+    takes_any_of  True if a list of operands means any of them
+    """
 
     symbol: str
     takes: Takes

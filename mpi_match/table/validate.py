@@ -19,11 +19,11 @@ import numpy as np
 from mpi_match.arrays.csr import Array, ascends_within, first_rows, offsets_of, owners, take_ranges
 from mpi_match.arrays.exact import are_split, exact
 from mpi_match.arrays.strings import Strings
-from mpi_match.model import ModelError, Op, Type
+from mpi_match.model import RESERVED, ModelError, Op, Type
 from mpi_match.operators import OPERATORS, Form
 from mpi_match.storage.schema import Content, Fault, strings_of
 from mpi_match.table.kinds import IS_ATOM, IS_KIND, IS_LISTED, OP_OF_KIND, TYPE_OF_KIND, kind_of, kinds_where
-from mpi_match.table.virtual_names import MARK, VIEW_MARK, attribute_of, forms_of, parse
+from mpi_match.table.virtual_names import MARK, VIEW_MARK, attribute_of, forms_of, is_part, parse
 
 VALIDATED_AT_ONCE = 2**14
 """Rows checked together where more than a flag for each is needed: intermediate results stay in a core's cache."""
@@ -67,6 +67,21 @@ def names_are_names(name: str, content: Content) -> Fault:
                     parse(each).operand()
     except ModelError as error:
         return f"and its data: {error}"
+    return None
+
+
+def parts_have_their_filters(content: Content) -> Fault:
+    """Reserved labels are those of parts of conditions, and each has a filter.
+
+    The names of parts may be more: a table in a joint vocabulary has those of other tables.
+    """
+    labels = strings_of("interfaces/offsets", content)
+    first = bisect_left(labels, RESERVED.encode())
+    parts = [VIEW_MARK + label[len(RESERVED.encode()) :] for label in labels.slice(first, len(labels))]
+    if not all(map(is_part, parts)):
+        return "interfaces/data holds a label that begins with U+10FFFF and is not that of a part"
+    if np.count_nonzero(np.unique(content.arrays["filters/interface"]) >= first) < len(parts):
+        return "filters/interface lacks a part of conditions"
     return None
 
 

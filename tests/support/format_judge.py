@@ -347,6 +347,7 @@ def _table(whole: Content, stated: Sequence[int] | None) -> TableContent:
     ascends(labels, "interfaces")
     demand(all(i < len(labels) for i in interface), "filters/interface")
     ascends(interface, "filters/interface", strictly=False)
+    _reserved(labels, interface)
     area_filter = whole.column("filters/area_filter", "<u4", None)
     areas = whole.column("filters/area", "<f8", len(area_filter), 3)
     id_filter = whole.column("filters/id_filter", "<u4", None)
@@ -402,6 +403,13 @@ def _numbers(whole: Content) -> list[Any]:
 
 Virtual = tuple[bytes, bytes, int, list[Any]]
 """The parts of a virtual name: the attribute's name, form, type, and operands."""
+
+
+def _reserved(labels: Sequence[bytes], interface: Sequence[int]) -> None:
+    """Object unless reserved labels are those of parts with filters."""
+    own = [i for i, label in enumerate(labels) if label.startswith("\U0010ffff".encode())]
+    demand(all(re.fullmatch(rb"&[0-9a-f]{32}", labels[i][4:]) for i in own), "a reserved label")
+    demand(set(own) <= set(interface), "a part without a filter")
 
 
 def _is_special(name: bytes) -> bool:

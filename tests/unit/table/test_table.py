@@ -487,3 +487,12 @@ def test_a_part_is_no_table(table_path: Path) -> None:
         Table.load(parts_directory(table_path) / "part-a.h5")
     with Reader(table_path, "table") as reader:
         assert reader.rows == [8, 2, 2]
+
+
+def test_reserved_labels_are_those_of_parts_with_filters() -> None:
+    table = Table.from_filters([make_filter("i", [{"or": [["x", "=", 1], ["y", "=", 1]]}])])
+    assert not list(table.faults())
+    renamed = replace(table, labels=Strings.of([table.labels[0], "\U0010ffffx".encode()]))
+    assert any("begins with U+10FFFF and is not that of a part" in each for each in renamed.faults())
+    with_more = replace(table, labels=Strings.of([*table.labels, ("\U0010ffff&" + "f" * 32).encode()]))
+    assert any("lacks a part of conditions" in each for each in with_more.faults())

@@ -17,19 +17,20 @@ from mpi_match.arrays.exact import nearest_doubles, residues, values_of
 from mpi_match.events.events import Events
 from mpi_match.events.lists import exact_numbers
 from mpi_match.ingest.rows.judge import EventForm
-from mpi_match.model import HAS, MAX_EXACT_INTEGER, ModelError, Op, Type
+from mpi_match.model import HAS, MAX_EXACT_INTEGER, Condition, Constraint, Filter, Join, ModelError, Type
 from mpi_match.operators import Form, Takes
+from mpi_match.table.conditions import by_label, is_part, recompose
 from mpi_match.table.kinds import TYPE_OF_KIND, check_kinds, kinds_where, parts_of
 from mpi_match.table.subscriptions import Subscriptions
-from mpi_match.table.virtual_names import MARK, to_constraint
+from mpi_match.table.virtual_names import MARK, VIEW_MARK, to_constraint
 
 _IS_PREFIX = kinds_where(lambda record: record.form is Form.PREFIX)
 
 
 def subscription_rows(subscriptions: Subscriptions) -> Iterator[dict[str, Any]]:
-    """One subscription row for every filter, in order."""
+    """One subscription row for every filter, in order; parts of conditions are in the rows of their filters."""
     labels = [item.decode() for item in subscriptions.labels]
-    names = [item if item.startswith(MARK) else item.decode() for item in subscriptions.names]
+    names = [item if item.startswith((MARK, VIEW_MARK)) else item.decode() for item in subscriptions.names]
     type_ = TYPE_OF_KIND[subscriptions.kind]
     counts = np.diff(subscriptions.operand_offsets)
     is_text = subscriptions.string >= 0
@@ -50,20 +51,44 @@ def subscription_rows(subscriptions: Subscriptions) -> Iterator[dict[str, Any]]:
 
     bounds, first = subscriptions.constraint_offsets.tolist(), subscriptions.operand_offsets.tolist()
     name, kinds = [names[i] for i in subscriptions.name.tolist()], subscriptions.kind.tolist()
+
+    def operand(k: int) -> Any:
+        if takes[kinds[k]] in (Takes.LIST, Takes.BOUNDS):
+            return values[first[k] : first[k + 1]]
+        return None if takes[kinds[k]] is Takes.NOTHING else values[first[k]]
+
+    def asked(k: int) -> Constraint:
+        of, value = name[k], operand(k)
+        value = tuple(value) if isinstance(value, list) else value
+        return to_constraint(of.encode() if isinstance(of, str) else of, *parts_of(kinds[k]), value)
+
+    is_hidden = [is_part(label) for label in labels]
+    interfaces = subscriptions.interface.tolist()
+    parts = by_label(
+        Filter(labels[of], tuple(map(asked, range(bounds[i], bounds[i + 1]))))
+        for i, of in enumerate(interfaces)
+        if is_hidden[of]
+    )
     circles = {int(i): subscriptions.area[i].tolist() for i in np.flatnonzero(~np.isnan(subscriptions.area[:, 2]))}
-    for i, interface in enumerate(subscriptions.interface.tolist()):
+    for i, interface in enumerate(interfaces):
+        if is_hidden[interface]:
+            continue
         constraints: list[list[Any]] = []
+        on_parts: list[Constraint] = []
         for k in range(bounds[i], bounds[i + 1]):
-            kind, of = kinds[k], name[k]
+            of = name[k]
             if isinstance(of, bytes):
-                constraints.append(_on_elements(of, kind, values[first[k] : first[k + 1]]))
-            elif takes[kind] in (Takes.LIST, Takes.BOUNDS):
-                constraints.append([of, symbols[kind], values[first[k] : first[k + 1]]])
-            elif takes[kind] is Takes.NOTHING:
-                constraints.append([of, symbols[kind]])
+                found = asked(k)
+                if is_part(found.name):
+                    on_parts.append(found)
+                else:
+                    constraints.append(_row_of(found))
             else:
-                constraints.append([of, symbols[kind], values[first[k]]])
+                value = operand(k)
+                constraints.append([of, symbols[kinds[k]]] if value is None else [of, symbols[kinds[k]], value])
         row: dict[str, Any] = {"interface": labels[interface], "constraints": constraints}
+        if on_parts:
+            row["where"] = _tree(recompose(Filter(labels[interface], tuple(on_parts)), parts).where)
         if i in circles:
             row["area"] = circles[i]
         if subscriptions.ids is not None and (id_ := subscriptions.ids[i]) is not None:
@@ -71,12 +96,21 @@ def subscription_rows(subscriptions: Subscriptions) -> Iterator[dict[str, Any]]:
         yield row
 
 
-def _on_elements(name: bytes, kind: int, values: list[Any]) -> list[Any]:
-    """A constraint on a virtual name as a row has it."""
-    found = to_constraint(name, *parts_of(kind), values[0] if values else None)
-    operand = found.operand
+def _tree(condition: Condition | Constraint | None) -> Any:
+    """A condition as a row has it."""
+    if not isinstance(condition, Condition):
+        return _row_of(condition) if condition else None
+    parts = [_tree(part) for part in condition.parts]
+    return {condition.join.value: parts[0] if condition.join is Join.NOT else parts}
+
+
+def _row_of(asked: Constraint) -> list[Any]:
+    """A constraint as a row has it."""
+    operand = asked.written
+    if operand is None:
+        return [asked.name, asked.symbol]
     plain = [_integer(each) for each in operand] if isinstance(operand, tuple) else _integer(operand)
-    return [found.name, HAS if found.op is Op.EQ else found.symbol, plain]
+    return [asked.name, HAS if asked.any_element and asked.symbol == "any =" else asked.symbol, plain]
 
 
 def _integer(value: Any) -> Any:

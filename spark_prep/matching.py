@@ -41,6 +41,7 @@ from mpi_match.matches.matches import Matches
 from mpi_match.model import ModelError, describe
 from mpi_match.storage import StorageError
 from mpi_match.table.table import Table, load_vocabulary
+from mpi_match.table.versions import newest_version
 from mpi_match.table.vocabulary import Vocabulary
 from spark_prep import SparkPrepError
 from spark_prep.events import table_digest
@@ -75,7 +76,7 @@ def matched(
     have no numbers: `id` or `keep`, columns that answers carry along, have to be given for pairs and lists.  Of the other
     columns only those are read that filters or the location name.
     `table`: the path of a table, a table in memory, or a directory of versions: tables `*.h5`, put there by renaming them.
-    Each task uses the version whose name is the last in order, and each row of the result names it, `_table_version`; all
+    Each task uses the newest (`mpi_match.table.versions`), and each row of the result names it, `_table_version`; all
     columns are read that can be attributes, because later versions may name others.
     `rejects`: rows that are no events, or have no id, make the job `fail`, become `rows` of the result with the reason in
     the column `_reject`, or are left out (`drop`).
@@ -145,17 +146,10 @@ def _table_of(table: object, df: DataFrame) -> _TableSource:
         raise ModelError(f"a table is one of make_table or load_table, or a path, found {describe(table)}")
     path = Path(os.fsdecode(table)).absolute()
     if path.is_dir():
-        return _TableSource(str(path), True, "", None, load_vocabulary(_newest(path)))
+        return _TableSource(str(path), True, "", None, load_vocabulary(newest_version(path)))
     digest, vocabulary = table_digest(path), load_vocabulary(path)
     sends = path.stat().st_size <= MOST_INLINE_BYTES and not _is_local(df)
     return _TableSource(str(path), False, digest, pickle.dumps(load_table(path)) if sends else None, vocabulary)
-
-
-def _newest(directory: Path) -> Path:
-    found = sorted(each for each in directory.glob("*.h5") if not each.name.startswith("."))
-    if not found:
-        raise StorageError(f"{directory}: holds no version of a table (*.h5)")
-    return found[-1]
 
 
 def _is_local(df: DataFrame) -> bool:
@@ -269,7 +263,7 @@ class _Task(NamedTuple):
             how = {"name": "auto", "threads": threads, "device": int(gpus[0])}
         source = self.source
         if source.is_directory:
-            path = _newest(Path(source.path))
+            path = newest_version(Path(source.path))
             return HELD.get((version_of(path), *how.values()), partial(load_table, path), **how), path.name
         return HELD.get((source.digest, *how.values()), self._table, **how), ""
 

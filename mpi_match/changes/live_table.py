@@ -26,6 +26,7 @@ from __future__ import annotations
 import copy
 import marshal
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple, Self
 
@@ -40,6 +41,7 @@ from mpi_match.ingest.rows.judge import ChangeRow
 from mpi_match.model import Area, Change, Constraint, Filter, ModelError, Op, Type, View
 from mpi_match.table.conditions import by_label, is_part, recompose
 from mpi_match.table.constraints import FILTER_ID
+from mpi_match.table.decode import subscriptions_of
 from mpi_match.table.filters import INTERFACE_ID
 from mpi_match.table.recode import join
 from mpi_match.table.subscriptions import Subscriptions
@@ -198,6 +200,16 @@ class LiveTable:
         changes = self._changes([*steps, Step(Change.CONSOLIDATE, 0)] if steps else [])
         assert changes is not None, "the vocabulary has the operands of all filters that are there"
         return changes
+
+    def compiled(self) -> Table:
+        """The present filters as a table of their own, with ids anew: the same table that compiling them gives."""
+        self._settle()
+        kept = np.flatnonzero(~self._gone)
+        own = subscriptions_of(self._origin, kept)
+        if len(self._area):
+            own = replace(own, area=self._area[kept])
+        came = Subscriptions.of(item for _, item in self._those_that_came())
+        return Table.from_subscriptions(Subscriptions.concat([own, came]))
 
     def filter(self, filter_id: int) -> Filter | None:
         """The present filter with this id; None when there is none."""

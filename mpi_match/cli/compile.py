@@ -37,7 +37,15 @@ ROW_FORMATS = ("json", "parquet")
 """Forms of rows that the Spark stage reads."""
 
 
-@click.group("compile", cls=CliGroup, short_help="Compile rows into table and events, with Spark.")
+class _CompileGroup(CliGroup):
+    """`compile --update` is the command `compile update`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """The arguments of the group."""
+        return super().parse_args(ctx, ["update", *args[1:]] if args[:1] == ["--update"] else args)
+
+
+@click.group("compile", cls=_CompileGroup, short_help="Compile rows into table and events, with Spark.")
 def compile_() -> None:
     """Compile rows with Spark into the files that `run` reads (needs Java 17 and PySpark)."""
 
@@ -159,6 +167,38 @@ def compile_changes(inputs: tuple[str, ...], table: Path, output: Path, as_json:
     done = _spark_job().compile_changes(list(inputs), table, output, **options)
     say(f"{plural(done.changes, 'change')}; {plural(done.filters, 'filter')} added")
     _say_compiled(done, output, as_json)
+
+
+@compile_.command("update", short_help="Changes to the next version of a table.")
+@click.argument("table", type=FILE)
+@click.argument("changes", metavar="CHANGES...", type=InputName(), nargs=-1, required=True)
+@click.option(
+    "-o",
+    "--output",
+    type=HDF5_OUT,
+    help="Directory for the new version, or its name.  [default: the directory of the table]",
+)
+@click.option("--rejects", type=FILE, help="Where bad rows go, with reason, file and line.  [default: OUTPUT.rejects]")
+@strict_option
+@json_option
+def compile_update(
+    table: Path, changes: tuple[str, ...], output: Path | None, rejects: Path | None, strict: bool, as_json: bool
+) -> None:
+    """Write the next version of TABLE, with CHANGES (JSON lines: files, directories, globs, gzip) applied to it.
+
+    TABLE is a table, or a directory of versions (*.h5), whose newest is meant: the last by name, 10 after 9.  The new
+    version has the name of the old one with the next number (table-2.h5 after table.h5); it appears whole and replaces no
+    file.  `spark_prep.matched` takes such a directory as its table.
+
+    A row is one of "move" (an id, with the new "area"), "add" (a subscription), "remove" (an id) and "remove_interface" (a
+    label).  Works in this process, without Spark.
+    """
+    from mpi_match.commands.compile_locally import update_table
+
+    done = update_table(table, list(changes), output, rejects=rejects, strict=strict)
+    held = f"{plural(done.filters, 'filter')} with {plural(done.constraints, 'constraint')}"
+    say(f"{held} on {plural(done.interfaces, 'interface')}")
+    _say_compiled(done, done.table, as_json)
 
 
 def _refuse_options_of_spark(options: dict[str, Any]) -> None:

@@ -1,4 +1,5 @@
-"""Compiling subscriptions and events in this process, without Spark: the same arrays as Spark writes, in one file.
+"""Compiling subscriptions, events and new versions of tables in this process, without Spark: the same arrays as Spark
+writes, in one file.
 
 All of it is in memory: about 700 bytes for each filter of four constraints, 250 for each event of five numbers.
 """
@@ -12,19 +13,30 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from mpi_match.changes.live_table import LiveTable, Refusal
 from mpi_match.events.event_table import save_events
 from mpi_match.ingest.batches.published_events import read_events
 from mpi_match.ingest.batches.unnamed import none_named, unread_directories
 from mpi_match.ingest.columns.python import needed_names
 from mpi_match.ingest.json.encode_events import EventsEncoder
 from mpi_match.ingest.json.subscription_scanner import read_subscriptions
-from mpi_match.ingest.rows.judge import PLAIN, EventForm
+from mpi_match.ingest.rows.judge import (
+    PLAIN,
+    ChangeRow,
+    EventForm,
+    Reject,
+    change_of_row,
+    parse_json,
+    read_lines,
+    row_text,
+)
 from mpi_match.ingest.rows.reject_log import RejectLog
 from mpi_match.ingest.rows.row_files import check_form_of_files, event_files, is_columnar, is_compiled, row_files
 from mpi_match.model import ModelError
 from mpi_match.storage import Reader, StorageError, check_output
 from mpi_match.table.schema import TABLE
 from mpi_match.table.table import Table, load_vocabulary
+from mpi_match.table.versions import check_newest, newest_version, next_version, save_version
 
 _PART = "part-00000.json"
 
@@ -52,6 +64,19 @@ class LocalEvents(NamedTuple):
     never_seen: tuple[str, ...]
     left_out: Mapping[str, int]
     doubts: tuple[str, ...]
+
+
+class TableUpdate(NamedTuple):
+    """The result of `update_table`: counts of the new version `table`, and of the rows of changes."""
+
+    table: Path
+    rows: int
+    filters: int
+    constraints: int
+    interfaces: int
+    rejected: int
+    rejects: Path | None
+    wall_s: float
 
 
 def compile_locally(inputs: list[str], output: Path, *, rejects: Path | None = None, strict: bool = False) -> LocalCompile:
@@ -124,6 +149,53 @@ def compile_events_locally(
     wall_s = time.perf_counter() - started
     n = len(events)
     return LocalEvents(n, n, log.count, rejected, wall_s, never_seen, events.left_out, tuple(doubts))
+
+
+def update_table(
+    table: Path, inputs: list[str], output: Path | None = None, *, rejects: Path | None = None, strict: bool = False
+) -> TableUpdate:
+    """Write the next version of a table, with changes of JSON lines (files, directories, globs) applied in order.
+
+    `table` is a table, or a directory of versions (`table.versions`), whose newest is meant.  `output` is the directory for
+    the new version, by default that of the table, or its path.  Rows that have a `before_event` take effect in its order,
+    behind those that have none.  The new version is the same table as one that is compiled from its subscriptions.
+
+    Bad rows, those that cannot be done too, strict and errors as in `compile_locally`.
+    """
+    started = time.perf_counter()
+    old = newest_version(table) if table.is_dir() else table
+    new = next_version(old, output or old.parent) if output is None or output.is_dir() else output
+    files = sorted({file for each in inputs for file in _files(each, row_files)})
+    check_output(new, [*files, old])
+    check_newest(new)
+    live = LiveTable(Table.load(old))
+    place = _rejects_of(new, rejects)
+    with _rejects_in(place) as part, RejectLog(part, strict) as log:
+        log.begin(Path(inputs[0]))
+        rows, places, n_rows = list[ChangeRow](), list[tuple[str, int, str]](), 0
+        for file, number, line in read_lines(files):
+            n_rows += 1
+            at = (file, number, row_text(line))
+            try:
+                row = parse_json(line)
+                rows.append(change_of_row(row, stamped=isinstance(row, dict) and "before_event" in row))
+                places.append(at)
+            except ModelError as error:
+                log.append(Reject(str(error), *at))
+        order = sorted(range(len(rows)), key=lambda i: rows[i].before_event)
+        refused: list[Refusal] = []
+        live.apply((rows[i] for i in order), refused)
+        for item in refused:
+            log.append(Reject(item.reason, *places[order[item.place]]))
+        if log.all_bad(n_rows):
+            raise log.nothing_usable("change")
+        made = live.compiled()
+        if not made.n_filters:
+            raise ModelError(f"{inputs[0]}: the changes leave no filter in {old}")
+        save_version(made, new)
+    rejected = place if log.count else None
+    counts = made.n_visible_filters, made.n_constraints, made.n_visible, log.count
+    return TableUpdate(new, n_rows, *counts, rejected, time.perf_counter() - started)
 
 
 def _event_files(path: Path) -> list[Path]:

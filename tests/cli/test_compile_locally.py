@@ -89,3 +89,51 @@ def test_refusals(inputs: Path, tmp_path: Path) -> None:
     assert "holds no usable subscription" in compiled(tmp_path / "bad.jsonl", "-o", output, code=3)
     assert "for Spark" in compiled(inputs, "-o", output, "--master", "local[1]", code=2)
     assert not list(tmp_path.glob("t.h5*"))
+
+
+# Versions
+
+
+def changes(path: Path, *rows: object) -> Path:
+    path.write_text("".join(row + "\n" if isinstance(row, str) else json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def updated(*arguments: object, code: int = 0) -> str:
+    return mpi_match("compile", "--update", *arguments, code=code).stderr
+
+
+def test_the_next_version_is_the_table_of_its_subscriptions(tmp_path: Path) -> None:
+    tables = tmp_path / "tables"
+    tables.mkdir()
+    where = {"not": {"and": [["x", "=", 1], ["y", "=", 2]]}}
+    rows = [*ROWS, {"interface": "w", "where": where, "id": "w"}]
+    Table.from_filters(item for row in rows for item in subscription_filters(row)).save(tables / "t-9.h5")
+    new = {"interface": "new", "constraints": [["zoo", "contains", "p"]], "id": "n"}
+    first = changes(tmp_path / "1.jsonl", {"add": new, "before_event": 7}, {"move": "f", "area": [1, 2, 3]}, {"remove": "w"})
+    second = changes(tmp_path / "2.jsonl", {"remove_interface": "b"}, "{", {"remove": "nobody"}, {"add": rows[3]})
+    assert "5 filters with 5 constraints on 4 interfaces" in updated(tables, first, "--strict")
+    said = updated(tables, second)
+    assert "2 rows rejected" in said
+    assert sorted(each.name for each in tables.iterdir()) == ["t-10.h5", "t-11.h5", "t-11.h5.rejects", "t-9.h5"]
+    moved = {**ROWS[2], "area": [1, 2, 3]}
+    for name, present in (("t-10.h5", [*ROWS[:2], moved, new]), ("t-11.h5", [ROWS[0], moved, new, rows[3]])):
+        expected = Table.from_filters(item for row in present for item in subscription_filters(row))
+        assert Table.load(tables / name) == expected, name
+
+
+def test_versions_are_named_and_refused(inputs: Path, tmp_path: Path) -> None:
+    compiled(inputs, "-o", tmp_path / "t.h5")
+    one, others = changes(tmp_path / "c.jsonl", {"remove": "f"}), tmp_path / "others"
+    others.mkdir()
+    assert "t-2.h5 written" in updated(tmp_path / "t.h5", one)
+    assert "exists already" in updated(tmp_path / "t.h5", one, code=3)
+    assert "t-2.h5 written" in updated(tmp_path / "t.h5", one, "-o", others)
+    assert "no filter has the id 'f'" in updated(tmp_path, one, code=3)
+    assert "would not be the newest version, which is t-2.h5" in updated(
+        tmp_path / "t.h5", one, "-o", others / "a.h5", code=3
+    )
+    every = changes(tmp_path / "all.jsonl", *({"remove_interface": label} for label in ("a", "b", "7")))
+    assert "the changes leave no filter in" in updated(tmp_path / "t.h5", every, "-o", others / "u.h5", code=3)
+    assert "holds no version of a table" in updated(inputs, one, code=3)
+    assert sorted(each.name for each in others.iterdir()) == ["t-2.h5"]

@@ -33,7 +33,7 @@ def test_every_command_and_option_is_documented() -> None:
         "verify",
     ]
     of_groups = {
-        "compile": ("subscriptions", "events", "changes"),
+        "compile": ("subscriptions", "events", "changes", "update"),
         "experiment": ("list", "run"),
         "bench": ("end-to-end", "read", "soak", "growth", "kills", "memory", "false-positives"),
     }

@@ -47,6 +47,7 @@ def test_a_live_table_is_what_changes_made_of_it(reuse_ids: bool, found: list[Fi
         registry = live.registry
         assert all(registry.labels[registry.interface_of(i)] == item.interface for i, item in there.items())
         assert all(i < registry.n_filters for i in there)
+        assert live.compiled() == Table.from_filters(naive.filters)
         areas = [item.area if (item := there.get(i)) else None for i in range(registry.n_filters)]
         assert np.array_equal(live.areas(), [each or (np.nan,) * 3 for each in areas] or np.empty((0, 3)), equal_nan=True)
 

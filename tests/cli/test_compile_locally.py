@@ -106,8 +106,8 @@ def updated(*arguments: object, code: int = 0) -> str:
 def test_the_next_version_is_the_table_of_its_subscriptions(tmp_path: Path) -> None:
     tables = tmp_path / "tables"
     tables.mkdir()
-    where = {"not": {"and": [["x", "=", 1], ["y", "=", 2]]}}
-    rows = [*ROWS, {"interface": "w", "where": where, "id": "w"}]
+    where: dict[str, object] = {"not": {"and": [["x", "=", 1], ["y", "=", 2]]}}
+    rows: list[dict[str, object]] = [*ROWS, {"interface": "w", "where": where, "id": "w"}]
     Table.from_filters(item for row in rows for item in subscription_filters(row)).save(tables / "t-9.h5")
     new = {"interface": "new", "constraints": [["zoo", "contains", "p"]], "id": "n"}
     first = changes(tmp_path / "1.jsonl", {"add": new, "before_event": 7}, {"move": "f", "area": [1, 2, 3]}, {"remove": "w"})
@@ -116,7 +116,7 @@ def test_the_next_version_is_the_table_of_its_subscriptions(tmp_path: Path) -> N
     said = updated(tables, second)
     assert "2 rows rejected" in said
     assert sorted(each.name for each in tables.iterdir()) == ["t-10.h5", "t-11.h5", "t-11.h5.rejects", "t-9.h5"]
-    moved = {**ROWS[2], "area": [1, 2, 3]}
+    moved = {"interface": 7, "area": [1, 2, 3], "id": "f"}
     for name, present in (("t-10.h5", [*ROWS[:2], moved, new]), ("t-11.h5", [ROWS[0], moved, new, rows[3]])):
         expected = Table.from_filters(item for row in present for item in subscription_filters(row))
         assert Table.load(tables / name) == expected, name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import mpi_match, only_line
@@ -13,7 +14,7 @@ from mpi_match.ingest.rows.judge import subscription_filters
 from mpi_match.storage import FilePart, Writer, parts_directory, write_index
 from mpi_match.table.table import Table
 
-ROWS = [
+ROWS: list[dict[str, Any]] = [
     {"interface": "a", "constraints": [["x", "=", 1], ["s", "prefix", "p"]]},
     {"interface": "b", "predicate": "x > 1 or y exists"},
     {"interface": 7, "area": [0, 0, 1], "id": "f"},
@@ -106,8 +107,8 @@ def updated(*arguments: object, code: int = 0) -> str:
 def test_the_next_version_is_the_table_of_its_subscriptions(tmp_path: Path) -> None:
     tables = tmp_path / "tables"
     tables.mkdir()
-    where: dict[str, object] = {"not": {"and": [["x", "=", 1], ["y", "=", 2]]}}
-    rows: list[dict[str, object]] = [*ROWS, {"interface": "w", "where": where, "id": "w"}]
+    where: dict[str, Any] = {"not": {"and": [["x", "=", 1], ["y", "=", 2]]}}
+    rows: list[dict[str, Any]] = [*ROWS, {"interface": "w", "where": where, "id": "w"}]
     Table.from_filters(item for row in rows for item in subscription_filters(row)).save(tables / "t-9.h5")
     new = {"interface": "new", "constraints": [["zoo", "contains", "p"]], "id": "n"}
     first = changes(tmp_path / "1.jsonl", {"add": new, "before_event": 7}, {"move": "f", "area": [1, 2, 3]}, {"remove": "w"})

@@ -34,13 +34,24 @@ from typing import Any, NamedTuple
 from mpi_match.errors import MpiMatchError
 from mpi_match.exit_codes import ExitCode
 
-__all__ = ["CompileOptions", "CompileSummary", "SparkFailure", "SparkPrepError", "SparkUnavailableError", "matched"]
+__all__ = [
+    "CompileOptions",
+    "CompileSummary",
+    "SparkFailure",
+    "SparkPrepError",
+    "SparkUnavailableError",
+    "compile_events",
+    "compile_subscriptions",
+    "matched",
+]
+_LATER = {"compile_events": "job", "compile_subscriptions": "job", "matched": "matching"}
+"""Functions that load pyspark, and their modules."""
 
 
 def __getattr__(name: str) -> Any:
-    if name != "matched":
+    if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return importlib.import_module("spark_prep.matching").matched  # loads pyspark
+    return getattr(importlib.import_module(f"spark_prep.{_LATER[name]}"), name)
 
 
 class SparkPrepError(MpiMatchError):

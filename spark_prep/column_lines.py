@@ -26,7 +26,8 @@ def _object(rows: pa.StructArray, members: Mapping[str, Callable[[pa.Array], pa.
     texts = []
     for name, column in zip(rows.type.names, rows.flatten(), strict=True):
         value = members.get(name, _odd)(column)
-        texts.append(pc.binary_join_element_wise(pa.scalar(f'"{name}":' if name in members else _ODD), value, ""))
+        member = _CALLED.get(name, name)
+        texts.append(pc.binary_join_element_wise(pa.scalar(f'"{member}":' if name in members else _ODD), value, ""))
     return _valid(rows, _enclosed("{", _listed(texts), "}"))
 
 
@@ -109,6 +110,13 @@ def _area(column: pa.Array) -> pa.Array:
     return _valid(column, _enclosed("[", _listed(texts), "]"))
 
 
+def _where(column: pa.Array) -> pa.Array:
+    """A predicate in text; a condition in JSON is judged."""
+    if not pa.types.is_string(column.type):
+        return _odd(column)
+    return pc.if_else(pc.match_substring_regex(column, r"^\s*[{\[]"), pa.scalar(_ODD), _text(column))
+
+
 def _tags(column: pa.Array) -> pa.Array:
     return _list(column, _text)
 
@@ -122,7 +130,10 @@ _MEMBERS: dict[str, Callable[[pa.Array], pa.Array]] = {
     "constraints": _constraints,
     "tags": _tags,
     "predicate": _text,
+    "where": _where,
     "area": _area,
     "id": _label,
 }
 """What makes the texts of a member; others are not JSON, so that rows that have them are judged."""
+_CALLED = {"where": "predicate"}
+"""Members that lines have under another name."""

@@ -61,10 +61,13 @@ def compile_subscriptions(
     inputs: list[str] | DataFrame,
     output: Path,
     options: CompileOptions = DEFAULTS,
+    **columns: str,
 ) -> CompileSummary:
     """Compile subscriptions to a table: `output`, an index, and its parts in the directory beside it.
 
-    `inputs` are files, directories, globs (JSON lines, also .gz, or Parquet), or a DataFrame with the columns of Parquet.
+    `inputs` are files, directories, globs (JSON lines, also .gz, or Parquet), or a DataFrame with the columns of Parquet
+    (`spark_prep.subscriptions`).  `columns` say which of a DataFrame's columns these are, where they have other names:
+    `interface="rule_id", where="condition"`; one may be several.  A column that is none of them is refused.
     Subscriptions have no numbers, so `options.number` is not for them.  Raises SparkPrepError, StorageError.
     """
     start = time.perf_counter()
@@ -74,9 +77,12 @@ def compile_subscriptions(
     bad_rows = _RejectPath(output, options.rejects)
     if options.number is not None:
         raise SparkPrepError(f"subscriptions are not numbered by a column ({options.number!r}); events of a DataFrame are")
+    if columns and not isinstance(inputs, DataFrame):
+        raise SparkPrepError(f"files have columns with names of their own; {next(iter(columns))}= is for a DataFrame")
     spark = session(options.master)
     with in_one_line(), exact_names(spark), PartSet(output, "table") as parts, _Held() as held:
-        source = _source(spark, inputs, options, sources.read)
+        rows = subscriptions.renamed(inputs, columns) if columns and isinstance(inputs, DataFrame) else inputs
+        source = _source(spark, rows, options, sources.read)
         subscriptions.check_columns(source.columns)
         records = held.keep(subscriptions.parse(_spread(spark, source)))
         n_rows, n_filters, n_constraints, n_bad, presence, residues = _totals(records)
@@ -93,8 +99,8 @@ def compile_subscriptions(
         )
         named = []
         if n_constraints:
-            rows = subscriptions.constraints(numbered)
-            named = table_writer.write_constraints(rows, cut, parts.files, presence=presence, with_residues=residues)
+            every = subscriptions.constraints(numbered)
+            named = table_writer.write_constraints(every, cut, parts.files, presence=presence, with_residues=residues)
         filed = table_writer.write_filters(numbered, ranges, parts.files)
         written = [*named, *filed]
         if not named:

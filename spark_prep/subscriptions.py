@@ -14,15 +14,16 @@ The rows are those of `mpi_match.ingest.rows.judge`.  In Parquet the columns hav
     constraints   array of struct<name, op, ...>: of the other fields, whatever their names, the one that is not null is
                   the operand (`number: double, string: string, numbers: array<double>`, ...); or a string of JSON
     predicate     string
+    where         string: a condition in JSON, or a predicate in text
     tags          array<string>
-    filters       array of struct<constraints, tags, area, id>
+    filters       array of struct<constraints, where, tags, area, id>; a `where` of theirs is JSON
     area          array<double> [x, y, r], or struct<x, y, r>
     id            string or integer
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,7 +42,7 @@ from spark_prep.column_lines import lines_of_columns
 from spark_prep.held_events import FEW_ROWS
 
 ORDER = ("interface", "key_hi", "key_lo")
-COLUMNS = {"interface", "constraints", "tags", "predicate", "filters", "area", "id"}
+COLUMNS = {"interface", "constraints", "where", "tags", "predicate", "filters", "area", "id"}
 _ROW_BITS = 33
 """`monotonically_increasing_id` is the partition's number shifted by this, plus the row's position in its partition."""
 
@@ -53,6 +54,27 @@ def check_columns(columns: list[str] | None) -> None:
         raise SparkPrepError(
             f"subscriptions have no column {unknown[0]!r}; select or rename to: {', '.join(sorted(COLUMNS))}"
         )
+
+
+def renamed(frame: DataFrame, columns: Mapping[str, str]) -> DataFrame:
+    """A DataFrame with the columns of subscriptions: those that `columns` names by them, and those so called already.
+
+    Raises SparkPrepError for a name of no such column, a column that is not there, and one that would be left over.
+    """
+    for name, column in columns.items():
+        if name not in COLUMNS:
+            raise SparkPrepError(f"subscriptions have no column {name!r}; they have: {', '.join(sorted(COLUMNS))}")
+        if column not in frame.columns:
+            has = ", ".join(map(repr, frame.columns))
+            raise SparkPrepError(f"there is no column {column!r} for {name!r}; there are: {has}")
+    found = {name: name for name in frame.columns if name in COLUMNS} | dict(columns)
+    for column in frame.columns:
+        if column not in found.values():
+            raise SparkPrepError(
+                f"the column {column!r} is none of a subscription; leave it out: frame.drop({column!r}). Answers by filter "
+                "have the id of a subscription, by which they join its other columns"
+            )
+    return frame.select(*(F.col("`" + column.replace("`", "``") + "`").alias(name) for name, column in found.items()))
 
 
 def parse(rows: DataFrame) -> DataFrame:
@@ -194,6 +216,11 @@ def filters_of(content: bytes | dict[str, Any]) -> list[Filter]:
 def _of_columns(row: dict[str, Any]) -> dict[str, Any]:
     """A Parquet row in the form of JSON rows, without nulls."""
     found = {key: value for key, value in row.items() if value is not None}
+    if isinstance(where := found.get("where"), str):
+        is_text = "interface" in row and not where.lstrip().startswith(("{", "["))
+        if is_text and "predicate" in found:
+            raise ModelError("a subscription has either a 'predicate' or a 'where' in text, not both")
+        found |= {"predicate": found.pop("where")} if is_text else {"where": parse_json(where)}
     if isinstance(found.get("area"), dict):
         missing = {"x", "y", "r"} - set(found["area"])
         if missing:

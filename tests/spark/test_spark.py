@@ -9,6 +9,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,6 +19,7 @@ from hostile_rows import lines
 from mpirun import TIMEOUT_S
 from random_rows import random_subscription
 
+import spark_prep
 from mpi_match.commands.compile_locally import compile_locally
 from mpi_match.events.events import Events
 from mpi_match.ingest.rows.judge import event_of_row
@@ -297,6 +299,27 @@ def test_a_data_frame_is_an_input_too(spark: SparkSession, tmp_path: Path) -> No
     job.compile_events(published, tmp_path / "table.h5", tmp_path / "events.h5")
     expected = Events.of(event_of_row(row) for row in ({"temp": 25.0, "city": "Milan"}, {"temp": None, "city": "Rome"}))
     assert_same_events(tmp_path / "events.h5", tmp_path / "table.h5", expected)
+
+
+def test_columns_of_a_data_frame_are_named(spark: SparkSession, tmp_path: Path) -> None:
+    tree = {"not": ["temp", ">", 3]}
+    few = [(1, "temp > 3 or wind < 2", "Q"), (2, json.dumps(tree), "q"), (3, json.dumps(["temp", "exists"]), None)]
+    texts = [(i, f"temp > {i}", str(i)) for i in range(4, FEW_ROWS + 10)]
+    frame = spark.createDataFrame([*few, *texts], "rule_id long, `a.condition` string, Id string").coalesce(1)
+    do = partial(spark_prep.compile_subscriptions, interface="rule_id", where="a.condition", id="Id")
+    do(frame, tmp_path / "table.h5")
+    of_texts = [{"interface": i, "predicate": text, "id": id_} for i, text, id_ in [few[0], *texts]]
+    of_trees = [{"interface": 2, "where": tree, "id": "q"}, {"interface": 3, "constraints": [["temp", "exists"]]}]
+    assert Table.load(tmp_path / "table.h5") == in_memory([*of_texts, *of_trees])
+
+    for frame_, columns, text in (
+        (frame, {"condition": "a.condition"}, "subscriptions have no column 'condition'; they have: area, "),
+        (frame, {"area": "circle"}, "there is no column 'circle' for 'area'; there are: 'rule_id', 'a.condition', 'Id'"),
+        (frame.withColumn("owner", frame.Id), {}, r"the column 'owner' is none of a subscription; leave it out: .*'owner'"),
+        ([tmp_path / "in.jsonl"], {}, "files have columns with names of their own; interface= is for a DataFrame"),
+    ):
+        with pytest.raises(SparkPrepError, match=text):
+            do(frame_, tmp_path / "other.h5", **columns)
 
 
 def test_columns_that_no_subscription_has_are_refused_at_once(spark: SparkSession, tmp_path: Path) -> None:

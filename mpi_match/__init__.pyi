@@ -1,4 +1,5 @@
 from mpi_match.api import RowMatcher as RowMatcher
+from mpi_match.api import explain as explain
 from mpi_match.api import load_table as load_table
 from mpi_match.api import make_batch as make_batch
 from mpi_match.api import make_events as make_events
@@ -20,6 +21,8 @@ from mpi_match.model import make_filter as make_filter
 from mpi_match.model import match_naive as match_naive
 from mpi_match.storage import StorageError as StorageError
 from mpi_match.table.table import Table as Table
+from mpi_match.verify.explain import Explainer as Explainer
+from mpi_match.verify.explain import Explanation as Explanation
 
 __version__: str
 __all__: list[str]

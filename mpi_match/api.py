@@ -66,6 +66,7 @@ from mpi_match.model import Event, Filter, ModelError, describe
 from mpi_match.table.subscriptions import SubscriptionsBuilder
 from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary
+from mpi_match.verify.explain import Explainer, Explanation
 
 Made = TypeVar("Made")
 PathLike = str | os.PathLike[str]
@@ -306,6 +307,35 @@ def match(
     return open_engine(engine, table, options=options).match(batch, filters=filters)
 
 
+def explain(
+    table: Table | Explainer,
+    event: Mapping[str, Any] | Event | bytes | str,
+    *,
+    interface: str | None = None,
+    filter: int | str | None = None,
+    location: str | tuple[str, str] | None = None,
+    id: str | None = None,
+    most: int = 5,
+) -> Explanation:
+    """Explain the answer for one event, a row or its JSON: the filters that match, or the nearest ones and what they miss.
+
+    `interface`: the label of the only interface that is asked about.  `filter`: the id, or the number, of the only filter.
+    `location` and `id` are those of `make_events`.  `most`: filters, and alternatives of a condition, that are shown.
+    The result is true if a filter matches, and its `str` is for people.  It takes as long as to open the counting engine and
+    to match; for many events pass an `Explainer(table)`.  The table of a `LiveMatcher` is `make_table(matcher.filters())`.
+    Raises ModelError for an interface or a filter that the table does not have.
+
+    >>> table = make_table([{"interface": "soc", "constraints": [["image", "suffix i", ".exe"], ["port", ">", 1024]]}])
+    >>> print(explain(table, {"image": "C:/CMD.EXE", "port": 22, "user": "ada"}))
+    it does not match:
+    filter 0 on soc: misses by 1 of 2 constraints
+      `port` = 22, asked: > 1024
+    attributes that no filter names: `user`
+    """
+    explainer = table if isinstance(table, Explainer) else Explainer(_checked(table))
+    return explainer.explain(event, form_of(location, id), interface=interface, filter=filter, most=most)
+
+
 class RowMatcher:
     """Matches one event at a time, as soon as can be: an object, or the bytes of its JSON, to labels.
 
@@ -402,4 +432,13 @@ def _judged(
             yield None
 
 
-__all__: Sequence[str] = ("RowMatcher", "load_table", "make_batch", "make_events", "make_table", "match", "open_engine")
+__all__: Sequence[str] = (
+    "RowMatcher",
+    "explain",
+    "load_table",
+    "make_batch",
+    "make_events",
+    "make_table",
+    "match",
+    "open_engine",
+)

@@ -20,6 +20,7 @@ class ExitCode(IntEnum):
     )
     INCOMPLETE = 4, "some answers are missing; a run can be resumed"
     ENVIRONMENT = 5, "the machine lacks something: MPI, a GPU, Java"
+    NO_MATCH = 6, "no filter matches the event that `explain` was asked about"
     INTERRUPTED = 130, "interrupted by SIGINT, SIGTERM, SIGHUP or SIGQUIT"
 
     def __new__(cls, value: int, meaning: str) -> Self:

@@ -25,6 +25,7 @@ from mpi_match import cluster
 from mpi_match.cli.compile import compile_
 from mpi_match.cli.engines import engines
 from mpi_match.cli.errors import CliFailure, CliGroup, run_as_program
+from mpi_match.cli.explain import explain
 from mpi_match.cli.launch import launch
 from mpi_match.cli.monitor import ObserverOptions, live_option, metrics_option, report_option, watching
 from mpi_match.cli.options import (
@@ -109,6 +110,7 @@ commands.add_command(launch)
 commands.add_command(supervise)
 commands.add_command(engines)
 commands.add_command(translate)
+commands.add_command(explain)
 
 
 @commands.command(short_help="Match compiled files, alone or under mpirun.")

@@ -69,15 +69,9 @@ class Counting(Engine):
                 hits = self._sets_of(packed >> table.vocabulary.shift)
                 found.append((hits if filters else np.unique(table.filters.interface[hits])).tolist())
                 continue
-            satisfied, lost = self._satisfied(packed)
-            count = (
-                self._start
-                + np.bincount(satisfied, minlength=table.n_filters)
-                - np.bincount(lost, minlength=table.n_filters)
-            )
-            matched = count == table.filters.size
+            matched = self._failed(packed) == 0
             if table.has_areas:
-                matched[table.filters.area_filter] &= self._inside(batch, event)
+                matched[table.filters.area_filter] &= self.inside(batch, event)
             hits = np.flatnonzero(matched)
             found.append((hits if filters else np.unique(table.filters.interface[hits])).tolist())
         return Matches.of(found, table.n_filters if filters else table.n_interfaces)
@@ -95,21 +89,40 @@ class Counting(Engine):
             hits.append(first + np.flatnonzero(np.bincount(rows, minlength=len(sizes)) == sizes))
         return np.concatenate(hits)
 
-    def _satisfied(self, packed: Array) -> tuple[Array, Array]:
-        """The filter of every constraint that the attributes satisfy, and of every `absent` that they violate."""
+    def failed(self, batch: EventBatch, event: int) -> Array:
+        """i64[n_filters]: the number of constraints of each filter that an event, no rejected row, does not satisfy; an area
+        that it is not in is one more.
+        """
+        bounds = batch.bounds
+        failed = self._failed(batch.attributes[bounds[event] : bounds[event + 1]].astype(np.int64))
+        if self._table.has_areas:
+            failed[self._table.filters.area_filter] += ~self.inside(batch, event)
+        return failed
+
+    def _failed(self, packed: Array) -> Array:
+        table, filter_id = self._table, self._table.constraints.filter_id
+        satisfied, lost = (np.bincount(filter_id[rows], minlength=table.n_filters) for rows in self.rows(packed))
+        start = 0 if table.is_tag_table else self._start
+        failed: Array = table.filters.size - start - satisfied + lost
+        return failed
+
+    def rows(self, packed: Array) -> tuple[Array, Array]:
+        """i64: rows that packed attributes i64 satisfy, other than `absent`, and rows of `absent` that they violate."""
         table, constraints = self._table, self._table.constraints
         satisfied, lost = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         shift = table.vocabulary.shift
         for name, code in zip((packed >> shift).tolist(), (packed & ((1 << shift) - 1)).tolist(), strict=True):
             if name >= table.vocabulary.n_names:
                 atom = name - table.vocabulary.n_names
-                rows = self._atom_rows[self._atom_offsets[atom] : self._atom_offsets[atom + 1]]
-                satisfied.append(constraints.filter_id[rows].astype(np.int64))
+                if not table.is_tag_table:  # else the atom is of a larger table's other parts
+                    satisfied.append(self._atom_rows[self._atom_offsets[atom] : self._atom_offsets[atom + 1]])
                 continue
             run = slice(int(constraints.offsets[name]), int(constraints.offsets[name + 1]))
-            filter_id = constraints.filter_id[run].astype(np.int64)
-            lost.append(filter_id[self._is_absent[run]])
-            satisfied.append(filter_id[self._hits(run, name, code)])
+            if table.is_tag_table:
+                satisfied.append(np.arange(run.start, run.stop))
+                continue
+            lost.append(run.start + np.flatnonzero(self._is_absent[run]))
+            satisfied.append(run.start + np.flatnonzero(self._hits(run, name, code)))
         return np.concatenate(satisfied), np.concatenate(lost)
 
     def _hits(self, run: slice, name: int, code: int) -> Array:
@@ -140,7 +153,7 @@ class Counting(Engine):
         held[np.searchsorted(bounds, at, side="right") - 1] = True
         return held
 
-    def _inside(self, batch: EventBatch, event: int) -> Array:
+    def inside(self, batch: EventBatch, event: int) -> Array:
         """bool: marks the areas that contain the event's location; none if it has no location (NaN compares false)."""
         x, y = (np.nan, np.nan) if batch.location is None else batch.location[event]
         return in_circles(x, y, self._table.filters.area)

@@ -40,11 +40,11 @@ class StagedEngine(Engine):
         names = table.part_names
         self._part_of = dict(zip(names.tolist(), range(table.n_visible, table.n_interfaces), strict=True))
         self._names = np.append(np.full(table.n_visible, -1, np.int64), names)  # by interface; parts may be added
-        of_interface = _stages(table, self._part_of)
+        of_interface = stages_of_parts(table, self._part_of)
         n_parts = int(of_interface.max(initial=_NO_STAGE)) + 1
         self._stage_of_part = dict(zip(names.tolist(), of_interface[table.n_visible :].tolist(), strict=True))
         of_filter = of_interface[table.filters.interface]
-        once = np.ones(table.n_filters, bool) if live else _distinct(table)  # those that may be removed all count
+        once = np.ones(table.n_filters, bool) if live else distinct_filters(table)  # those that may be removed all count
         self._parts = [self._opened(np.flatnonzero((of_filter == stage) & once)) for stage in range(n_parts)]
         self._last = self._opened(np.flatnonzero(of_filter == _NO_STAGE))
         engine = self._last.engine
@@ -158,7 +158,7 @@ class StagedEngine(Engine):
         return sum(each.engine.nbytes for each in (*self._parts, self._last))
 
 
-def _stages(table: Table, part_of: dict[int, int]) -> Array:
+def stages_of_parts(table: Table, part_of: dict[int, int]) -> Array:
     """i64[n_interfaces]: the stage of each part; _NO_STAGE of visible interfaces.
 
     Raises EngineError for a table with more stages than conditions can have, whose parts may ask for each other in a circle.
@@ -179,7 +179,7 @@ def _stages(table: Table, part_of: dict[int, int]) -> Array:
     raise EngineError("the parts of the table's conditions ask for each other in a circle; compile it again")
 
 
-def _distinct(table: Table) -> Array:
+def distinct_filters(table: Table) -> Array:
     """bool[n_filters]: one of each set of equal filters on a part."""
     _, rows = table.by_filter
     constraints, size = table.constraints, table.filters.size

@@ -20,6 +20,7 @@ def test_every_command_and_option_is_documented() -> None:
         "compare",
         "doctor",
         "engines",
+        "explain",
         "export",
         "generate",
         "inspect",

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from mpi_match.ingest.batches.row_batch import RowBatch
 from mpi_match.ingest.columns.file import ColumnFile
 from mpi_match.ingest.columns.python import needed_names
 from mpi_match.ingest.files.checked_blocks import Blocks, CheckedFile
+from mpi_match.ingest.rows.flatten import Names
 from mpi_match.ingest.rows.judge import EventForm, event_of_row
 from mpi_match.ingest.rows.row_files import partition_values
 from mpi_match.model import Event, ModelError
@@ -179,6 +180,17 @@ class ColumnFiles:
 
     def event(self, i: int) -> Event | None:
         """One event, with the needed attributes; None for a rejected row."""
+        try:
+            row, names = self._row(i)
+            return event_of_row(row, self.form, names)
+        except ModelError:
+            return None
+
+    def row(self, i: int) -> Mapping[str, Any]:
+        """The needed attributes of one row as they are, by name.  Raises ModelError for one that cannot be read."""
+        return self._row(i)[0]
+
+    def _row(self, i: int) -> tuple[dict[str, Any], Names]:
         from mpi_match.ingest.columns.arrow import NeededColumns, json_value
 
         ((_, _, table),) = self._tables(i, i + 1)
@@ -187,10 +199,7 @@ class ColumnFiles:
         found = {
             name: leaf.array[0] for name, leaf in needed.leaves(rows).items() if leaf.absent is None or not leaf.absent[0]
         }
-        try:
-            return event_of_row({name: json_value(value.as_py()) for name, value in found.items()}, self.form, needed.names)
-        except ModelError:
-            return None
+        return {name: json_value(value.as_py()) for name, value in found.items()}, needed.names
 
 
 def _checked(blocks: Blocks) -> BinaryIO:

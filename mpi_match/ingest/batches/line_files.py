@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
-from typing import IO, NamedTuple, cast
+from typing import IO, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from mpi_match.ingest.files.line_index import LineIndex, index_lines
 from mpi_match.ingest.rows import judge
 from mpi_match.ingest.rows.flatten import Names
 from mpi_match.ingest.rows.formats import lines_format
-from mpi_match.ingest.rows.judge import EventForm, event_of_row, parse_json, trimmed
+from mpi_match.ingest.rows.judge import EventForm, event_of_row, parse_json, record_set_aside, trimmed
 from mpi_match.ingest.rows.packed_files import is_packed
 from mpi_match.ingest.rows.row_files import STDIN, is_plain
 from mpi_match.model import Event, ModelError
@@ -137,12 +137,20 @@ class LineFiles:
 
     def event(self, i: int) -> Event | None:
         """One event, with the attributes among `names` (None: all); None for a rejected row."""
-        lines = self.batch(i, i + 1).data.tobytes()
-        (line,) = (found for each in lines.split(b"\n") if (found := trimmed(each)))
         try:
-            return event_of_row(parse_json(line), self.form, self.names)
+            return event_of_row(self.row(i), self.form, self.names)
         except ModelError:
             return None
+
+    def row(self, i: int) -> Any:
+        """One row as it is, parsed.  Raises ModelError for one that is no JSON, or no record of CSV."""
+        batch = self.batch(i, i + 1)
+        (line,) = (found for each in batch.data.tobytes().split(b"\n") if (found := trimmed(each)))
+        file = int(batch.pieces[0, 0])
+        bad = None if lines_format(Path(self.index.files[file])).is_plain else record_set_aside(line)
+        if bad is not None:
+            raise ModelError(bad[0])
+        return parse_json(line)
 
     def _ranges(self, first: _Place, last: _Place) -> Iterator[tuple[int, int, int, int]]:
         """File, first byte, the byte behind the last, and the lines before, of each file in a range."""

@@ -1,0 +1,80 @@
+"""`explain`: why an event is delivered, or not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mpi_match.cli.errors import CliCommand
+from mpi_match.cli.options import FILE, FILE_OR_STDIN, csv_options, form_of, id_option, json_option, location_option
+from mpi_match.cli.terminal import print_json, say
+from mpi_match.exit_codes import ExitCode
+from mpi_match.humanize import plural, visible
+
+if TYPE_CHECKING:
+    from mpi_match.table.table import Table
+
+
+@click.command("explain", cls=CliCommand, short_help="Why an event matches, or what the nearest filters miss.")
+@click.option("--table", type=FILE, required=True, help="Constraint table, or subscriptions as JSON lines.")
+@click.option("--events", type=FILE_OR_STDIN, required=True, help="The events, in any form that `run` reads.")
+@location_option
+@id_option
+@csv_options
+@click.option("--event", "number", type=click.IntRange(0), default=0, metavar="N", help="Number of the event, from 0.")
+@click.option("--interface", metavar="LABEL", help="Ask only about the filters of this interface.")
+@click.option("--filter", metavar="ID", help="Ask only about the filters with this id, or about the filter of this number.")
+@click.option(
+    "--most", type=click.IntRange(1), default=5, help="Filters, and alternatives of each condition, that are shown."
+)
+@json_option
+def explain(
+    table: Path,
+    events: Path,
+    number: int,
+    interface: str | None,
+    filter: str | None,
+    most: int,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Explain the answer for one event: the filters that match or, if none does, the nearest ones and what they miss.
+
+    The nearest filters are those of which the fewest constraints would have to turn out otherwise, of all filters of the
+    table.  A line for each of these constraints has the value that it met and what it asks for.  Attributes that no filter
+    names are listed, too: one of them may be misspelt.
+
+    Exit code 0 if a filter matches, 6 if none does, 3 for a row that is no event, or an interface, filter or event that is
+    not there.
+    """
+    from mpi_match.ingest.rows.row_files import is_compiled
+    from mpi_match.table.table import Table
+    from mpi_match.verify.explain import explain_file
+
+    if interface is not None and filter is not None:
+        raise click.UsageError("--interface and --filter: ask about one of them")
+    form = form_of(given)
+    loaded = Table.load(table) if is_compiled(table) else _of_rows(table)
+    found = explain_file(loaded, events, number, form, interface=interface, filter=filter, most=most)
+    if as_json:
+        print_json({"event": number, **found.row()})
+    else:
+        click.echo("\n".join(visible(line) for line in found.lines(most)))
+    if found.rejected:
+        click.get_current_context().exit(ExitCode.BAD_INPUT)
+    if not found:
+        click.get_current_context().exit(ExitCode.NO_MATCH)
+
+
+def _of_rows(path: Path) -> Table:
+    """The table of subscriptions as rows; bad ones are said.  Raises ModelError, OSError."""
+    from mpi_match.api import make_table
+    from mpi_match.ingest.rows.judge import Reject
+
+    rejects: list[Reject] = []
+    made = make_table(path, rejects=rejects)
+    if rejects:
+        say(f"{plural(len(rejects), 'subscription')} rejected, such as {rejects[0].place}: {rejects[0].reason}")
+    return made

@@ -178,13 +178,18 @@ def of_constraint(wanted: Constraint) -> tuple[bytes, Type, Op, Operand]:
     if not wanted.any_element:
         return name, wanted.type, wanted.op, wanted.operand
     head, letter = prefix_of(name), TYPE_LETTERS[wanted.type]
-    if wanted.op in _EXTREMES and wanted.type is not Type.BOOLEAN:
-        return head + _EXTREMES[wanted.op] + letter, wanted.type, wanted.op, wanted.operand
+    if form := extreme_form(wanted.op, wanted.type):
+        return head + form + letter, wanted.type, wanted.op, wanted.operand
     values = wanted.operand if isinstance(wanted.operand, tuple) else (wanted.operand,)
     packed = [operand_bytes(value) for value in values]  # type: ignore[arg-type]
     if wanted.op.record.takes in _SEVERAL and wanted.type is Type.STRING:
         packed = [struct.pack(">I", len(each)) + each for each in packed]
     return head + ATOM_FORMS[wanted.op] + letter + b"".join(packed), Type.ANY, Op.EXISTS, None
+
+
+def extreme_form(op: Op, type_: Type) -> bytes:
+    """The form of `any OP` on the least, the greatest or the only element; empty if the operand is part of the name."""
+    return _EXTREMES.get(op, b"") if type_ is not Type.BOOLEAN else b""
 
 
 def to_constraint(name: bytes, type_: Type, op: Op, operand: Operand) -> Constraint:

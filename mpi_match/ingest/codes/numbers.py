@@ -14,8 +14,9 @@ from __future__ import annotations
 import numpy as np
 
 from mpi_match.compute.compile_cache import jit, nested
-from mpi_match.compute.memory import constant_i64, load_f64, load_u8, load_u64
+from mpi_match.compute.memory import constant_i64, f64_bits, load_f64, load_u8, load_u64, store_u8
 from mpi_match.model import MAX_EXACT_INTEGER
+from mpi_match.table.virtual_names import RESIDUE_WORD
 
 NOT_READ, DECIMAL, INTEGER, LARGE_INTEGER, HUGE_INTEGER = range(5)
 """Kinds of numbers: no number, or left to another reader; with a fraction or an exponent; integers up to 2^53; beyond, from
@@ -36,6 +37,7 @@ _UNDECIDED = np.uint64(2**9 - 1)
 _LEAST = np.uint64(2**63)
 """The magnitude of the least integer."""
 _TEN_19 = np.uint64(10**19)
+_BYTE, _RESIDUE_WORD = np.uint64(0xFF), np.uint64(RESIDUE_WORD)
 _0, _1, _2, _3, _10, _32 = (np.uint64(n) for n in (0, 1, 2, 3, 10, 32))
 
 
@@ -168,6 +170,22 @@ def residue_at(data: int, start: int, stop: int, value: float) -> float:
     nearest = abs(value)
     residue = np.int64(w - (np.uint64(nearest) if nearest < 18446744073709551616.0 else _0))
     return np.float64(-residue if negative else residue)
+
+
+@nested
+def put_word(to: int, n: int, word: np.uint64) -> int:
+    """Write eight bytes, the highest first, at to[n]; where they end."""
+    for k in range(8):
+        store_u8(to, n + k, np.int64(word >> np.uint64(56 - 8 * k) & _BYTE))
+    return n + 8
+
+
+@nested
+def put_number_bytes(to: int, n: int, number: float, residue: int) -> int:
+    """Write a number, given as the nearest double and the residue modulo 2^16 (`model.split`), at to[n] as virtual names
+    have it (`virtual_names.operand_bytes`); where it ends."""
+    n = put_word(to, n, f64_bits(number))
+    return put_word(to, n, _RESIDUE_WORD | np.uint64(residue)) if residue else n
 
 
 @jit

@@ -10,7 +10,7 @@ alternatives, those of the parentheses around them first:
     at `)`                      0  {a, b}       every alternative outside with every one inside
                                 1  {a, c, d}
 
-What is not certain is flagged and left to `predicates`: `not` before a term, `any` with more than `= 'text'`, backslashes in
+What is not certain is flagged and left to `predicates`: `not` before a term, backslashes in
 texts, `""` in names, numbers that JSON does not have, characters beyond ASCII outside quotes, more terms or alternatives
 than there are bits and words for, and whatever is no predicate.
 """
@@ -36,6 +36,7 @@ from mpi_match.ingest.json.to_constraints import (
     FILTER_END,
     FILTER_HAS_ID,
     FILTER_ID_BYTES,
+    FIRST_ELEMENT_OP,
     N_ALTERNATIVES,
     N_ID_BYTES,
     N_OPERANDS,
@@ -55,6 +56,7 @@ from mpi_match.ingest.json.to_constraints import (
     WORDS,
     end_filter,
     end_list,
+    form_of_text,
     is_special,
     numbered,
     op_among,
@@ -62,8 +64,8 @@ from mpi_match.ingest.json.to_constraints import (
     put_constraint,
     put_number,
     put_operand,
-    put_tag,
     put_text,
+    put_text_of_element,
     put_typed,
     taken_by,
 )
@@ -281,36 +283,30 @@ def _sign(data: int, at: int, stop: int, tables: int) -> tuple[int, int]:
 
 
 @nested
-def _operator(data: int, at: int, stop: int, tables: int) -> tuple[int, int, np.uint64]:
-    """The operator after a name: where it ends, and what it is; of `has` and `any` NOT_FOUND and the word."""
+def _plain_operator(data: int, at: int, stop: int, tables: int) -> tuple[int, int]:
+    """The operator that begins here, without `any`: where it ends, and its number."""
     end, word = _word(data, at, stop)
     if end == FLAGGED_LINE:
-        return FLAGGED_LINE, NOT_FOUND, word
+        return FLAGGED_LINE, NOT_FOUND
     if end == at:
-        end, op = _sign(data, at, stop, tables)
-        return end, op, _NO_WORD
+        return _sign(data, at, stop, tables)
     if word == _NOT:
         end, second = _word(data, _after_space(data, end, stop), stop)
-        return (end if second == _IN_WORD else FLAGGED_LINE), _NOT_IN, word
-    if word in (_HAS_WORD, _ANY_WORD):
-        return end, NOT_FOUND, word
+        return (end if second == _IN_WORD else FLAGGED_LINE), _NOT_IN
     op = op_among(load_i64(tables, WORDS), load_i64(tables, WORD_OPS), word) if word != _NO_WORD else NOT_FOUND
-    return end if op != NOT_FOUND else FLAGGED_LINE, op, word
+    return end if op != NOT_FOUND else FLAGGED_LINE, op
 
 
 @nested
-def _scan_element(data: int, at: int, stop: int, after: tuple[np.uint64, int], tables: int, work: int) -> int:
-    """Write the constraint of `has`, or of `any =`, behind that word and the number of a name: where it ends."""
-    word, name = after
-    if word == _ANY_WORD:
-        at, op = _sign(data, at, stop, tables)
-        if at == FLAGGED_LINE or op != _EQ:
-            return FLAGGED_LINE
-        at = _after_space(data, at, stop)
-    if _byte(data, at, stop) != 39:
-        return FLAGGED_LINE
-    at, source, start, end = _text(data, at, stop, load_i64(work, TEXT_SCRATCH))
-    return at if at != FLAGGED_LINE and put_tag(pooled_name(name, work), source, start, end, work) else FLAGGED_LINE
+def _operator(data: int, at: int, stop: int, tables: int) -> tuple[int, int]:
+    """The operator after a name: where it ends, and its number."""
+    end, word = _word(data, at, stop)
+    if end != FLAGGED_LINE and word == _HAS_WORD:
+        return end, FIRST_ELEMENT_OP + _EQ
+    if end == FLAGGED_LINE or word != _ANY_WORD:
+        return _plain_operator(data, at, stop, tables)
+    end, op = _plain_operator(data, _after_space(data, end, stop), stop, tables)
+    return end, FIRST_ELEMENT_OP + op if end != FLAGGED_LINE else NOT_FOUND
 
 
 @nested
@@ -319,11 +315,16 @@ def _scan_term(data: int, at: int, stop: int, tables: int, work: int) -> int:
     at, name = _scan_name(data, at, stop, work)
     if at == FLAGGED_LINE:
         return FLAGGED_LINE
-    at, op, word = _operator(data, _after_space(data, at, stop), stop, tables)
+    at, op = _operator(data, _after_space(data, at, stop), stop, tables)
     if at == FLAGGED_LINE:
         return FLAGGED_LINE
-    if op == NOT_FOUND:
-        return _scan_element(data, _after_space(data, at, stop), stop, (word, name), tables, work)
+    form, operand = form_of_text(op, tables), _after_space(data, at, stop)
+    if form != 0 and _byte(data, operand, stop) == 39:
+        at, source, start, end = _text(data, operand, stop, load_i64(work, TEXT_SCRATCH))
+        if at == FLAGGED_LINE or not put_text_of_element(pooled_name(name, work), form, (source, start, end), work):
+            return FLAGGED_LINE
+        return at
+    first = load_i64(load_i64(work, SUBSCRIPTION_COUNTS), N_OPERANDS)
     type_, taken = ANY, taken_by(op, tables)
     if taken != TAKES_NOTHING:
         at = _after_space(data, at, stop)
@@ -333,7 +334,7 @@ def _scan_term(data: int, at: int, stop: int, tables: int, work: int) -> int:
             at, type_ = _scan_bounds(data, at, stop, op, tables, work)
         else:
             at, type_ = _scan_value(data, at, stop, op, tables, work)
-    return at if at != FLAGGED_LINE and put_typed(name, op, type_, tables, work) else FLAGGED_LINE
+    return at if at != FLAGGED_LINE and put_typed(name, op, type_, first, tables, work) else FLAGGED_LINE
 
 
 @nested

@@ -26,14 +26,12 @@ import numpy as np
 from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.compute.memory import (
     constant_i64,
-    f64_bits,
     load_f64,
     load_i64,
     load_u8,
     load_u64,
     store_f64,
     store_i64,
-    store_u8,
     store_u32,
     store_u64,
 )
@@ -107,7 +105,15 @@ from mpi_match.ingest.codes.name_steps import (
     STEP_TO,
     step_functions,
 )
-from mpi_match.ingest.codes.numbers import HUGE_INTEGER, INTEGER, LARGE_INTEGER, NOT_READ, residue_at, scan_number
+from mpi_match.ingest.codes.numbers import (
+    HUGE_INTEGER,
+    INTEGER,
+    LARGE_INTEGER,
+    NOT_READ,
+    put_number_bytes,
+    residue_at,
+    scan_number,
+)
 from mpi_match.ingest.codes.patterns import find_patterns
 from mpi_match.ingest.json.flat_cpu import NOT_FLAT, flat_line_scanner
 from mpi_match.ingest.json.flat_gpu import PlainTables
@@ -122,7 +128,6 @@ from mpi_match.ingest.json.text import (
 from mpi_match.ingest.json.token_reader import BY_BYTES, BY_TOKENS, TokenReader
 from mpi_match.ingest.json.unnamed import scalar_end, value_skipper
 from mpi_match.model import RESIDUE_MASK
-from mpi_match.table.virtual_names import RESIDUE_WORD
 
 (
     SCAN_COUNTS,
@@ -193,7 +198,6 @@ of a list that has been written (`put_list`)."""
 MOST_OF_A_VALUE, MOST_OF_VIEWS = 2, 6
 """Attributes that a value, less its views, is at most, and that all its views are."""
 _INTERMEDIATE = 2**62
-_BYTE, _RESIDUE_WORD = np.uint64(0xFF), np.uint64(RESIDUE_WORD)
 
 
 @nested
@@ -223,13 +227,8 @@ def keep_id(source: int, start: int, stop: int, data: int, work: int) -> bool:
 @nested
 def name_of_number(number: tuple[float, float], type_: int, entry: int, tables: int, work: int) -> int:
     """The name of `any =` that a number or boolean is an element for, of the attribute with this entry; or NOT_FOUND."""
-    source, n, bits = load_i64(work, VIEWED), 8, f64_bits(number[0])
-    for k in range(8):
-        store_u8(source, k, np.int64(bits >> np.uint64(56 - 8 * k) & _BYTE))
-    if number[1] != 0.0:
-        n, bits = 16, _RESIDUE_WORD | np.uint64(np.int64(number[1]) & RESIDUE_MASK)
-        for k in range(8):
-            store_u8(source, 8 + k, np.int64(bits >> np.uint64(56 - 8 * k) & _BYTE))
+    source = load_i64(work, VIEWED)
+    n = put_number_bytes(source, 0, number[0], np.int64(number[1]) & RESIDUE_MASK)
     hash_ = hash_of(source, 0, n, load_u64(constant_i64(tables, ELEMENT_SEEDS), N_ELEMENT_TYPES * entry + type_))
     return find_element(source, 0, n, mixed(hash_), N_ELEMENT_TYPES * entry + type_, tables)
 

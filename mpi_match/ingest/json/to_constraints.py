@@ -11,13 +11,13 @@ from mpi_match.arrays.csr import Array
 from mpi_match.compute.compile_cache import nested
 from mpi_match.compute.memory import load_f64, load_i64, load_u8, load_u64, store_f64, store_i64, store_u8
 from mpi_match.ingest.codes.code_tables import NOT_FOUND, SEED, hash_of, signed_residue
-from mpi_match.ingest.codes.numbers import N_NUMBER_TABLES
+from mpi_match.ingest.codes.numbers import N_NUMBER_TABLES, put_number_bytes
 from mpi_match.ingest.codes.string_pool import POOL_BOUNDS, POOL_FULL, POOLED_BYTES, is_below, number_of
 from mpi_match.ingest.json.text import SCRATCH_BYTES, copied
-from mpi_match.model import HAS, RESIDUE_MASK
+from mpi_match.model import ANY_OPS, HAS, RESIDUE_MASK
 from mpi_match.operators import OPERATORS, Form, Op, Operator, Takes, Type
 from mpi_match.table.kinds import KIND_OF_PRESENCE, kind_of
-from mpi_match.table.virtual_names import ATOM_FORMS, MARK, TYPE_LETTERS
+from mpi_match.table.virtual_names import ATOM_FORMS, MARK, TYPE_LETTERS, extreme_form
 
 (
     SUBSCRIPTION_COUNTS,
@@ -76,12 +76,14 @@ operands, bytes of ids, flagged lines.  LACKING_POOL is the pool without room, o
 N_ALTERNATIVES those of the row's predicate, 0 without one."""
 LABEL_POOL, NAME_POOL, STRING_POOL = range(3)
 
-KINDS, TAKEN, BOUNDED, SYMBOLS, SYMBOL_OPS, WORDS, WORD_OPS, N_CONSTRAINT_TABLES = range(
-    N_NUMBER_TABLES, N_NUMBER_TABLES + 8
+KINDS, FORMS, TAKEN, BOUNDED, SYMBOLS, SYMBOL_OPS, WORDS, WORD_OPS, N_CONSTRAINT_TABLES = range(
+    N_NUMBER_TABLES, N_NUMBER_TABLES + 9
 )
 """Places in the table of addresses of what is looked up, behind the numbers' (`operator_tables`):
 
     KINDS                 i64[n operators, n types]: the kind of each operator and type (`kinds.kind_of`), or NOT_FOUND
+    FORMS                 likewise, of operators on elements: the form of their virtual names, 0 for a type without one; the
+                          operands are part of the name where KINDS has NOT_FOUND
     TAKEN                 i64, by operator: TAKES_NOTHING, TAKES_VALUE, TAKES_BOUNDS or TAKES_LIST
     BOUNDED               i64, by operator: 1 if a `prefix_bound` follows its operand
     SYMBOLS, SYMBOL_OPS   u64, i64: the symbols of rows, packed, the first byte the lowest, then 0; and the operator of each
@@ -89,15 +91,19 @@ KINDS, TAKEN, BOUNDED, SYMBOLS, SYMBOL_OPS, WORDS, WORD_OPS, N_CONSTRAINT_TABLES
 """
 TAKES_NOTHING, TAKES_VALUE, TAKES_BOUNDS, TAKES_LIST = range(4)
 """The operands that an operator takes."""
-TAG_OP = 1 << 8
-"""Stands in SYMBOL_OPS for the operators that ask a list for one of its elements, a text."""
+FIRST_ELEMENT_OP = max(OPERATORS) + 1
+"""The number of `any OP` is that of the operator and this one."""
 _TAKEN = {Takes.NOTHING: TAKES_NOTHING, Takes.VALUE: TAKES_VALUE, Takes.BOUNDS: TAKES_BOUNDS, Takes.LIST: TAKES_LIST}
 _PACKED_BYTES = 8
+_MOST_NUMBER_BYTES = 16
+"""A number in a virtual name, with its residue."""
 TYPES = (Type.ANY, Type.NUMBER, Type.STRING, Type.BOOLEAN)
 ANY, NUMBER, STRING, BOOLEAN = map(int, TYPES)
 N_TYPES = len(TYPES)
-_MARK, _FORM_OF_TAG, _TEXT_OF_TAG = (ord(each) for each in (MARK, ATOM_FORMS[Op.EQ], TYPE_LETTERS[Type.STRING]))
-_KIND_OF_TAG = int(KIND_OF_PRESENCE)
+TAG_FORM = ord(ATOM_FORMS[Op.EQ])
+"""The form of the virtual names of `any =`."""
+_MARK, _OF_NUMBERS, _OF_TEXTS, _OF_BOOLEANS = (ord(each) for each in (MARK, *TYPE_LETTERS.values()))
+_KIND_OF_ELEMENT = int(KIND_OF_PRESENCE)
 
 
 def operator_tables() -> tuple[Array, ...]:
@@ -107,17 +113,24 @@ def operator_tables() -> tuple[Array, ...]:
     numbers or that must differ, and with operands that are checked.
     """
     ops = {op: record for op, record in OPERATORS.items() if _is_read(record)}
-    symbols = [(record.symbol, int(op)) for op, record in ops.items()]
+    symbols = [*((record.symbol, int(op)) for op, record in ops.items()), (HAS, FIRST_ELEMENT_OP + Op.EQ)]
     words = [(word, int(op)) for op, record in ops.items() for word in (record.symbol, *record.spellings) if " " not in word]
-    n = max(OPERATORS) + 1
+    n = 2 * FIRST_ELEMENT_OP
     taken, bounded = np.zeros(n, np.int64), np.zeros(n, np.int64)
-    kinds = np.full((n, N_TYPES), NOT_FOUND, np.int64)
+    kinds, forms = np.full((n, N_TYPES), NOT_FOUND, np.int64), np.zeros((n, N_TYPES), np.int64)
     for op, record in ops.items():
         taken[op], bounded[op] = _TAKEN[record.takes], record.form is Form.PREFIX
         for type_ in record.types:
             kinds[op, type_] = kind_of(type_, op)
-    tags = [(symbol, TAG_OP) for symbol in (HAS, f"any {Op.EQ.symbol}")]
-    return kinds, taken, bounded, *_packed_words([*symbols, *tags]), *_packed_words(words)
+    for op in set(ops) & set(ANY_OPS.values()):
+        of_elements = FIRST_ELEMENT_OP + op
+        taken[of_elements] = taken[op]
+        for type_ in op.record.types:
+            extreme = extreme_form(op, type_)
+            forms[of_elements, type_] = ord(extreme or ATOM_FORMS[op])
+            if extreme:
+                kinds[of_elements, type_] = kind_of(type_, op)
+    return kinds, forms, taken, bounded, *_packed_words(symbols), *_packed_words(words)
 
 
 def _is_read(record: Operator) -> bool:
@@ -273,16 +286,6 @@ def end_list(first: int, of_first: int, taken: int, work: int) -> bool:
 
 
 @nested
-def put_typed(name: int, op: int, type_: int, tables: int, work: int) -> bool:
-    """Write a constraint, whose operands, all of one type, are written; False if the type lacks the operator."""
-    kind = load_i64(load_i64(tables, KINDS), N_TYPES * op + type_)
-    if kind == NOT_FOUND:
-        return False
-    put_constraint(name, kind, work)
-    return True
-
-
-@nested
 def put_constraint(name: int, kind: int, work: int) -> None:
     """Write a constraint, whose operands are written."""
     counts = load_i64(work, SUBSCRIPTION_COUNTS)
@@ -294,34 +297,106 @@ def put_constraint(name: int, kind: int, work: int) -> None:
 
 
 @nested
-def put_tag(base: tuple[int, int, int], text: int, start: int, stop: int, work: int) -> bool:
-    """Write the constraint that a list has text[start:stop] as an element (`virtual_names`); is there room?
-
-    `base` are the address, start and end of the list's name.
-    """
-    source, base_start, base_stop = base
-    scratch = load_i64(work, BOUND_SCRATCH)
-    if base_stop - base_start + stop - start + 4 > SCRATCH_BYTES:
-        return False
-    store_u8(scratch, 0, _MARK)
-    n = copied(source, base_start, base_stop, scratch, 1)
-    store_u8(scratch, n, _MARK)
-    store_u8(scratch, n + 1, _FORM_OF_TAG)
-    store_u8(scratch, n + 2, _TEXT_OF_TAG)
-    n = copied(text, start, stop, scratch, n + 3)
-    name = numbered(NAME_POOL, scratch, 0, n, hash_of(scratch, 0, n, SEED), work)
-    if name == POOL_FULL:
-        return False
-    put_constraint(name, _KIND_OF_TAG, work)
-    return True
-
-
-@nested
 def pooled_name(name: int, work: int) -> tuple[int, int, int]:
     """The address, start and end of a name by its number; until another name is numbered."""
     pool = load_i64(load_i64(work, POOLS), NAME_POOL)
     bounds = load_i64(pool, POOL_BOUNDS)
     return load_i64(pool, POOLED_BYTES), load_i64(bounds, name), load_i64(bounds, name + 1)
+
+
+@nested
+def _begin_element(base: tuple[int, int, int], form: int, type_: int, work: int) -> int:
+    """Write the virtual name of an operator on elements, up to its operand, into BOUND_SCRATCH: where it ends, or NOT_FOUND
+    without room.  `base` are the address, start and end of the list's name."""
+    source, start, stop = base
+    scratch = load_i64(work, BOUND_SCRATCH)
+    if stop - start + 4 > SCRATCH_BYTES:
+        return NOT_FOUND
+    store_u8(scratch, 0, _MARK)
+    n = copied(source, start, stop, scratch, 1)
+    store_u8(scratch, n, _MARK)
+    store_u8(scratch, n + 1, form)
+    store_u8(scratch, n + 2, _OF_NUMBERS if type_ == NUMBER else _OF_TEXTS if type_ == STRING else _OF_BOOLEANS)
+    return n + 3
+
+
+@nested
+def _put_element(n: int, kind: int, work: int) -> bool:
+    """Write the constraint on the virtual name in BOUND_SCRATCH, which ends at n; is there room?"""
+    scratch = load_i64(work, BOUND_SCRATCH)
+    name = numbered(NAME_POOL, scratch, 0, n, hash_of(scratch, 0, n, SEED), work)
+    if name == POOL_FULL:
+        return False
+    put_constraint(name, kind, work)
+    return True
+
+
+@nested
+def _put_operands(first: int, type_: int, taken: int, n: int, work: int) -> int:
+    """Move the operands from `first` on, all of one type, to the end of the virtual name in BOUND_SCRATCH, which has n
+    bytes: where it ends then, or NOT_FOUND without room."""
+    counts, scratch = load_i64(work, SUBSCRIPTION_COUNTS), load_i64(work, BOUND_SCRATCH)
+    pool = load_i64(load_i64(work, POOLS), STRING_POOL)
+    bounds = load_i64(pool, POOL_BOUNDS)
+    for k in range(first, load_i64(counts, N_OPERANDS)):
+        string = load_i64(load_i64(work, OPERAND_STRING), k)
+        if type_ != STRING:
+            if n + _MOST_NUMBER_BYTES > SCRATCH_BYTES:
+                return NOT_FOUND
+            residue = ~string & RESIDUE_MASK if type_ == NUMBER else 0
+            n = put_number_bytes(scratch, n, load_f64(load_i64(work, OPERAND_NUMBER), k) + 0.0, residue)  # -0.0 is 0.0
+            continue
+        start, stop = load_i64(bounds, string), load_i64(bounds, string + 1)
+        if n + 4 + stop - start > SCRATCH_BYTES:
+            return NOT_FOUND
+        if taken != TAKES_VALUE:
+            for i in range(4):
+                store_u8(scratch, n + i, (stop - start) >> (24 - 8 * i) & 0xFF)
+            n += 4
+        n = copied(load_i64(pool, POOLED_BYTES), start, stop, scratch, n)
+    store_i64(counts, N_OPERANDS, first)
+    return n
+
+
+@nested
+def put_text_of_element(base: tuple[int, int, int], form: int, text: tuple[int, int, int], work: int) -> bool:
+    """Write the constraint that some element of a list satisfies the operator of `form` with a text; is there room?
+
+    `base` are the address, start and end of the list's name, `text` those of the operand.
+    """
+    source, start, stop = text
+    n = _begin_element(base, form, STRING, work)
+    if n == NOT_FOUND or n + stop - start > SCRATCH_BYTES:
+        return False
+    return _put_element(copied(source, start, stop, load_i64(work, BOUND_SCRATCH), n), _KIND_OF_ELEMENT, work)
+
+
+@nested
+def form_of_text(op: int, tables: int) -> int:
+    """The form of virtual names of an operator that takes one text which is part of the name, or 0 for another one."""
+    at = N_TYPES * op + STRING
+    if op < FIRST_ELEMENT_OP or taken_by(op, tables) != TAKES_VALUE or load_i64(load_i64(tables, KINDS), at) != NOT_FOUND:
+        return 0
+    return load_i64(load_i64(tables, FORMS), at)
+
+
+@nested
+def put_typed(name: int, op: int, type_: int, first: int, tables: int, work: int) -> bool:
+    """Write a constraint, whose operands, all of one type, are written from `first` on; False if the type lacks the
+    operator, or if there is no room."""
+    kind = load_i64(load_i64(tables, KINDS), N_TYPES * op + type_)
+    if op >= FIRST_ELEMENT_OP:
+        form = load_i64(load_i64(tables, FORMS), N_TYPES * op + type_)
+        if form == 0:
+            return False
+        n, is_extreme = _begin_element(pooled_name(name, work), form, type_, work), kind != NOT_FOUND
+        if n != NOT_FOUND and not is_extreme:
+            n = _put_operands(first, type_, taken_by(op, tables), n, work)
+        return n != NOT_FOUND and _put_element(n, kind if is_extreme else _KIND_OF_ELEMENT, work)
+    if kind == NOT_FOUND:
+        return False
+    put_constraint(name, kind, work)
+    return True
 
 
 @nested

@@ -49,6 +49,7 @@ from mpi_match.ingest.json.to_constraints import (
     FILTER_HAS_ID,
     FILTER_ID_BYTES,
     FILTER_LABEL,
+    FIRST_ELEMENT_OP,
     FLAGGED_LINES,
     LABEL_POOL,
     LABEL_SCRATCH,
@@ -70,13 +71,14 @@ from mpi_match.ingest.json.to_constraints import (
     SUBSCRIPTION_COUNTS,
     SYMBOL_OPS,
     SYMBOLS,
-    TAG_OP,
+    TAG_FORM,
     TAKES_NOTHING,
     TAKES_VALUE,
     TEXT_SCRATCH,
     begin_filter,
     end_filter,
     end_list,
+    form_of_text,
     is_reserved,
     is_special,
     numbered,
@@ -85,8 +87,8 @@ from mpi_match.ingest.json.to_constraints import (
     pooled_name,
     put_number,
     put_operand,
-    put_tag,
     put_text,
+    put_text_of_element,
     put_typed,
     taken_by,
 )
@@ -160,11 +162,22 @@ def _label(data: int, at: int, scratch: int, tables: int) -> tuple[int, int, int
 
 
 @nested
+def _is_any(data: int, at: int) -> bool:
+    """Are the next bytes `any` and a blank?"""
+    if load_u8(data, at) != 97 or load_u8(data, at + 1) != 110:
+        return False
+    return load_u8(data, at + 2) == 121 and load_u8(data, at + 3) == 32
+
+
+@nested
 def _symbol(data: int, at: int, tables: int) -> tuple[int, int]:
-    """The operator at a quote: where it ends, and its number, TAG_OP for one of a tag; a line with another is flagged."""
+    """The operator at a quote: where it ends, and its number; a line with another one is flagged."""
     if load_u8(data, at) != 34:
         return FLAGGED_LINE, NOT_FOUND
     at += 1
+    first = 0
+    if _is_any(data, at):
+        at, first = at + 4, FIRST_ELEMENT_OP
     symbol, n = np.uint64(0), np.uint64(0)
     while load_u8(data, at) != 34:
         byte = load_u8(data, at)
@@ -174,7 +187,9 @@ def _symbol(data: int, at: int, tables: int) -> tuple[int, int]:
         n += np.uint64(8)
         at += 1
     op = op_among(load_i64(tables, SYMBOLS), load_i64(tables, SYMBOL_OPS), symbol)
-    return at + 1 if op != NOT_FOUND else FLAGGED_LINE, op
+    if op == NOT_FOUND or (first and op >= first):
+        return FLAGGED_LINE, NOT_FOUND
+    return at + 1, first + op
 
 
 @nested
@@ -239,23 +254,12 @@ def _scan_operands(data: int, at: int, op: int, tables: int, work: int) -> tuple
 
 
 @nested
-def _scan_tag(data: int, at: int, base: tuple[int, int, int], work: int) -> int:
-    """Write the constraint `put_tag` of the text that begins here: where the text ends."""
+def _scan_element(data: int, at: int, base: tuple[int, int, int], form: int, work: int) -> int:
+    """Write the constraint `put_text_of_element` of the text that begins here: where the text ends."""
     at, text, start, stop, _ = text_at(data, at, load_i64(work, TEXT_SCRATCH))
-    return at if at != FLAGGED_LINE and put_tag(base, text, start, stop, work) else FLAGGED_LINE
-
-
-@nested
-def _scan_has(data: int, at: int, name: int, work: int) -> int:
-    """Write the constraint with an operator of tags on a name, by number, before its operand: where its list ends."""
-    at = after_blanks(data, at)
-    if load_u8(data, at) != 44:
+    if at == FLAGGED_LINE or not put_text_of_element(base, form, (text, start, stop), work):
         return FLAGGED_LINE
-    at = _scan_tag(data, after_blanks(data, at + 1), pooled_name(name, work), work)
-    if at == FLAGGED_LINE:
-        return FLAGGED_LINE
-    at = after_blanks(data, at)
-    return at + 1 if load_u8(data, at) == 93 else FLAGGED_LINE
+    return at
 
 
 @nested
@@ -265,7 +269,7 @@ def _scan_tags(data: int, at: int, tables: int, work: int) -> int:
     base = (load_i64(tables, KEY_BYTES), load_i64(bounds, _TAGS), load_i64(bounds, _TAGS + 1))
     at = _first_item(data, at)
     while _is_item(data, at, 93):
-        at = _next_item(data, _scan_tag(data, at, base, work), 93)
+        at = _next_item(data, _scan_element(data, at, base, TAG_FORM, work), 93)
     return at + 1 if at != FLAGGED_LINE else FLAGGED_LINE
 
 
@@ -284,10 +288,14 @@ def _scan_constraint(data: int, at: int, tables: int, work: int) -> int:
     at, op = _symbol(data, after_blanks(data, at + 1), tables)
     if at == FLAGGED_LINE:
         return FLAGGED_LINE
-    if op == TAG_OP:
-        return _scan_has(data, at, name, work)
+    form, comma = form_of_text(op, tables), after_blanks(data, at)
+    if form != 0 and load_u8(data, comma) == 44 and load_u8(data, after_blanks(data, comma + 1)) == 34:
+        at = _scan_element(data, after_blanks(data, comma + 1), pooled_name(name, work), form, work)
+        at = after_blanks(data, at) if at != FLAGGED_LINE else FLAGGED_LINE
+        return at + 1 if at != FLAGGED_LINE and load_u8(data, at) == 93 else FLAGGED_LINE
+    first = load_i64(load_i64(work, SUBSCRIPTION_COUNTS), N_OPERANDS)
     at, type_ = _scan_operands(data, at, op, tables, work)
-    return at + 1 if at != FLAGGED_LINE and put_typed(name, op, type_, tables, work) else FLAGGED_LINE
+    return at + 1 if at != FLAGGED_LINE and put_typed(name, op, type_, first, tables, work) else FLAGGED_LINE
 
 
 @nested

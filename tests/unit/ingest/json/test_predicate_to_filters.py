@@ -30,6 +30,8 @@ READ = [
     "a = 1 and a = 1.0 and (a = 1 or b = 2) and a = 2",
     "(a in (1, 2) or a in (2, 1)) and (a = 'x' or a in (2, 1, 1))",
     "tags has 'gpu' and tags any = 'a' and tags ANY == 'a' or has = 1 and any exists or not_ = 1 or android = 2",
+    "a any in ('x', 'y') and b any  not in (2, 1) or a any > 3 and b any!=true and c any <> 1 or a has 7",
+    "a any prefix 'x' and b ANY suffix '' or c any contains 'it''s' and a any between 1 and 2",
     '"a name" = 1 and "" exists and "é" has \'x\'\t\n\r and "AND" = 2',
     " or ".join(f"area{i} = {i}" for i in range(60)),
     "(a=1 or b=2 or c=3) and (d=1 or e=2 or f=3) and (g=1 or h=2)" + " " * 100,
@@ -46,9 +48,8 @@ FLAGGED = [
     '"a""b" = 1',
     "é = 1",
     "a\u00a0= 1",
-    "a any in ('x', 'y')",
-    "a any > 3",
-    "a has 7",
+    "a any contains ('x', 'y')",
+    "a any = i 'x'",
     " and ".join(f"a{i} = {i}" for i in range(65)),
     "(" * 40 + "a = 1" + ")" * 40,
     " and ".join(f"(a{i} = 1 or b{i} = 2)" for i in range(9)),
@@ -85,6 +86,9 @@ BAD = [
     "a = 18446744073709551616",
     "a = 1e999",
     "a any exists",
+    "a any has 'x'",
+    "a any any 'x'",
+    "a any in (true)",
     "a contains",
     "a containsx 'x'",
 ]
@@ -172,6 +176,8 @@ def leaf(generator: random.Random) -> str:
             "{name} {presence}",
             "{name} has 'gpu'",
             "{name} any {op} {value}",
+            "{name} any {word} 'ab'",
+            "{name} any {list} ({value}, 3,1)",
         )
     )
     op = generator.choice(("=", "==", "!=", "<>", "<", "<=", ">", ">="))

@@ -22,7 +22,7 @@ from mpi_match.ingest.json.subscription_scanner import SubscriptionScanner, read
 from mpi_match.ingest.rows.judge import Reject, read_lines, read_rows, subscription_filters
 from mpi_match.ingest.rows.to_json import subscription_rows
 from mpi_match.lab.workloads.scenarios import SCENARIOS
-from mpi_match.model import OPS
+from mpi_match.model import ANY_OPS, OPS
 from mpi_match.table.subscriptions import Subscriptions
 from mpi_match.table.table import Table
 
@@ -92,6 +92,13 @@ GOOD = [
     b'{"interface": "t", "filters": [{"tags": ["a" , "b"]}, {"tags": null, "constraints": [["tags", "any =", "a"]]}]}',
     b'{"interface": "a", "predicate": "x > 1 and (y exists or z in (2, 1)) or s prefix \'a\'", "area": [1, 2, 3], "id": 7}',
     b'{"interface": "t", "constraints": [["t\\u00e9", "has" , "\\n" ], ["x", "any =", ""]]}',
+    b'{"interface": "a", "constraints": [["x", "any =", 1], ["x", "any in", ["a"]], ["x", "any <", 3], ["x", "has", -0.0]]}',
+    b'{"interface": "a", "constraints": [["x", "any !=" , 1] , ["x", "any >=", "a\\u00e9"], ["x", "any !=", true]]}',
+    b'{"interface": "a", "constraints": [["x", "any in", ["b", "", "a", "b"]], ["x", "any not in", [2, -0.0, 1, 0, 2]]]}',
+    b'{"interface": "a", "constraints": [["x", "any between", [-0.0, 9007199254740993]], ["x", "has", false]]}',
+    b'{"interface": "a", "constraints": [["x", "any in", [18446744073709551615, 0.1, -9223372036854775807]]]}',
+    b'{"interface": "a", "constraints": [["x", "any prefix", ""], ["x", "any suffix", "z"], ["", "any contains", "\\n"]]}',
+    b'{"interface": "a", "predicate": "x any not in (2, 1) and y any prefix \'a\' or x any between 1 and 2 and x any > 3"}',
 ]
 JUDGED_GOOD = [
     b'{"interface": "a", "predicate": "not x exists or y = .5"}',
@@ -100,8 +107,9 @@ JUDGED_GOOD = [
     b'{"interface": "' + b"\\n" * 70_000 + b'", "constraints": []}',
     b'{"interface": "a", "constraints": [["x", "\\u003d", 1]]}',
     b'{"interface": "a", "tags": ["a", 7, true]}',
-    b'{"interface": "a", "constraints": [["x", "any =", 1], ["x", "any in", ["a"]], ["x", "any <", 3]]}',
+    b'{"interface": "a", "constraints": [["x", "any contains", ["a", "b"]], ["x", "any = i", "A"]]}',
     b'{"interface": "a", "tags": ["' + b"x" * 70_000 + b'"]}',
+    b'{"interface": "a", "constraints": [["x", "any in", ' + str(list(range(9000))).encode() + b"]]}",
 ]
 BAD = [
     b'{"interface": "a"}',
@@ -121,6 +129,13 @@ BAD = [
     b'{"interface": "a", "constraints": [["x", "has"]]}',
     b'{"interface": "a", "constraints": [["x", "has", "a", "b"]]}',
     b'{"interface": "a", "constraints": [["x", "has", ["a"]]]}',
+    b'{"interface": "a", "constraints": [["x", "any exists"]]}',
+    b'{"interface": "a", "constraints": [["x", "any has", "a"]]}',
+    b'{"interface": "a", "constraints": [["x", "any in", [true]]]}',
+    b'{"interface": "a", "constraints": [["x", "any between", ["a", "b"]]]}',
+    b'{"interface": "a", "constraints": [["x", "any <", false]]}',
+    b'{"interface": "a", "constraints": [["x", "any prefix", 1]]}',
+    b'{"interface": "a", "constraints": [["x", "any  =", 1]]}',
     b'{"interface": "a", "filters": []}',
     b'{"interface": "a", "filters": null}',
     b'{"interface": "a", "filters": [{}]}',
@@ -212,7 +227,7 @@ json_values = st.recursive(
     lambda inner: st.dictionaries(st.text(max_size=3), inner, max_size=3),
     max_leaves=6,
 )
-operators = st.sampled_from([*OPS, "has", ""])
+operators = st.sampled_from([*OPS, *ANY_OPS, ""])
 constraints = st.lists(
     st.tuples(st.sampled_from(["x", "é", ""]), operators, json_values | st.lists(json_values, max_size=3))
 )

@@ -228,7 +228,7 @@ def keep_id(source: int, start: int, stop: int, data: int, work: int) -> bool:
 def name_of_number(number: tuple[float, float], type_: int, entry: int, tables: int, work: int) -> int:
     """The name of `any =` that a number or boolean is an element for, of the attribute with this entry; or NOT_FOUND."""
     source = load_i64(work, VIEWED)
-    n = put_number_bytes(source, 0, number[0], np.int64(number[1]) & RESIDUE_MASK)
+    n = put_number_bytes(source, 0, number[0], int(number[1]) & RESIDUE_MASK)
     hash_ = hash_of(source, 0, n, load_u64(constant_i64(tables, ELEMENT_SEEDS), N_ELEMENT_TYPES * entry + type_))
     return find_element(source, 0, n, mixed(hash_), N_ELEMENT_TYPES * entry + type_, tables)
 

@@ -76,13 +76,13 @@ operands, bytes of ids, flagged lines.  LACKING_POOL is the pool without room, o
 N_ALTERNATIVES those of the row's predicate, 0 without one."""
 LABEL_POOL, NAME_POOL, STRING_POOL = range(3)
 
-KINDS, FORMS, TAKEN, BOUNDED, SYMBOLS, SYMBOL_OPS, WORDS, WORD_OPS, N_CONSTRAINT_TABLES = range(
+KINDS, ELEMENT_FORMS, TAKEN, BOUNDED, SYMBOLS, SYMBOL_OPS, WORDS, WORD_OPS, N_CONSTRAINT_TABLES = range(
     N_NUMBER_TABLES, N_NUMBER_TABLES + 9
 )
 """Places in the table of addresses of what is looked up, behind the numbers' (`operator_tables`):
 
     KINDS                 i64[n operators, n types]: the kind of each operator and type (`kinds.kind_of`), or NOT_FOUND
-    FORMS                 likewise, of operators on elements: the form of their virtual names, 0 for a type without one; the
+    ELEMENT_FORMS         likewise, of operators on elements: the form of their virtual names, 0 for a type without one; the
                           operands are part of the name where KINDS has NOT_FOUND
     TAKEN                 i64, by operator: TAKES_NOTHING, TAKES_VALUE, TAKES_BOUNDS or TAKES_LIST
     BOUNDED               i64, by operator: 1 if a `prefix_bound` follows its operand
@@ -377,7 +377,7 @@ def form_of_text(op: int, tables: int) -> int:
     at = N_TYPES * op + STRING
     if op < FIRST_ELEMENT_OP or taken_by(op, tables) != TAKES_VALUE or load_i64(load_i64(tables, KINDS), at) != NOT_FOUND:
         return 0
-    return load_i64(load_i64(tables, FORMS), at)
+    return load_i64(load_i64(tables, ELEMENT_FORMS), at)
 
 
 @nested
@@ -386,7 +386,7 @@ def put_typed(name: int, op: int, type_: int, first: int, tables: int, work: int
     operator, or if there is no room."""
     kind = load_i64(load_i64(tables, KINDS), N_TYPES * op + type_)
     if op >= FIRST_ELEMENT_OP:
-        form = load_i64(load_i64(tables, FORMS), N_TYPES * op + type_)
+        form = load_i64(load_i64(tables, ELEMENT_FORMS), N_TYPES * op + type_)
         if form == 0:
             return False
         n, is_extreme = _begin_element(pooled_name(name, work), form, type_, work), kind != NOT_FOUND

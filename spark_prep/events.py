@@ -3,7 +3,11 @@
 Where tasks can read the files by themselves, they do (`splits`): a task reads one range of the rows and writes it as parts.
 What Spark alone can read comes as rows.  A partition of them is a range of each file that it has rows of; where there are
 few such ranges, each is written as parts.  Only where there are many, or fewer than cores (a single large `.gz` of another
-file system), or where a column of a DataFrame numbers them, rows are first sorted by (file, block, position).
+file system), rows are first sorted by (file, block, position).
+
+A column that numbers rows is looked at first (`numbering`), which reads no other column of most sources.  Partitions that
+are few runs of consecutive numbers are written as they are.  Else, if the numbers are those from 0 to n - 1, they say the
+partition of each row (`dealt_out`), and tasks sort theirs.  Else Java sorts the rows, and the first wrong number is found.
 
     splits               --write_splits-->
     rows, perhaps sorted --write_parts-->   parts written, with the place of their first row; bad rows; blocks of lines
@@ -18,6 +22,7 @@ of lines more; the vocabulary is loaded once for each Python worker.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -25,6 +30,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -49,6 +55,10 @@ from spark_prep.splits import Split
 from spark_prep.subscriptions import bad_row, contents
 
 EVENTS_PER_PART = 2**20
+SORTED_AT_ONCE = 2**19
+"""Rows that a task sorts in memory."""
+LEAST_RUN = 2**16
+"""Rows of runs, on average, that are long enough to be parts."""
 EVENTS_SCHEMA = f"{MANIFEST_SCHEMA}, bad bigint, lines bigint, {REJECT_SCHEMA}"
 _ARROW = pa.schema([*MANIFEST_ARROW, pa.field("bad", pa.int64()), pa.field("lines", pa.int64()), *REJECT_ARROW])
 
@@ -128,16 +138,68 @@ def ordered(rows: DataFrame, partitions: int) -> DataFrame:
     return rows.repartitionByRange(partitions, *keys).sortWithinPartitions(*keys)
 
 
+class Numbering(NamedTuple):
+    """What a column of numbers holds.
+
+    n          rows, also those without a number
+    runs       runs of consecutive numbers, those of each partition apart
+    is_dense   True if the least is 0, the greatest n - 1, and none is null
+    """
+
+    n: int
+    runs: int
+    is_dense: bool
+
+
+def numbering(rows: DataFrame) -> Numbering:
+    """Look at the positions of rows, which a column of a DataFrame numbers."""
+    found = rows.select("position").mapInArrow(
+        _numbering_of, "n bigint, nulls bigint, runs bigint, least bigint, most bigint"
+    )
+    each = found.collect()
+    n, nulls, runs = (sum(row[name] for row in each) for name in ("n", "nulls", "runs"))
+    ends = min((row["least"] for row in each), default=0), max((row["most"] for row in each), default=-1)
+    return Numbering(n, runs, not nulls and ends == (0, n - 1))
+
+
+def _numbering_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Runs on executors."""
+    n = nulls = runs = 0
+    least, most, last = np.iinfo(np.int64).max, np.iinfo(np.int64).min, -2
+    for batch in batches:
+        n, nulls = n + len(batch), nulls + batch.column(0).null_count
+        found = batch.column(0).drop_null().to_numpy()
+        if len(found):
+            runs += int(found[0] != last + 1) + int(np.count_nonzero(np.diff(found) != 1))
+            least, most, last = min(least, int(found.min())), max(most, int(found.max())), int(found[-1])
+    if n:
+        yield pa.RecordBatch.from_pydict({"n": [n], "nulls": [nulls], "runs": [runs], "least": [least], "most": [most]})
+
+
+def dealt_out(rows: DataFrame, n: int, partitions: int) -> DataFrame:
+    """Rows whose positions are those from 0 to n - 1 in partitions that are ranges of them, each in any order."""
+    return rows.repartitionById(partitions, F.floor(F.col("position") * partitions / n).cast("int"))
+
+
 def are_in_ranges(rows: DataFrame, cores: int) -> bool:
     """Is there work for all cores in the partitions as they are, without many small ranges of files?"""
     n = rows.rdd.getNumPartitions()
     return n >= cores and len(rows.inputFiles()) <= 2 * n
 
 
-def write_parts(rows: DataFrame, target: EventTarget, *, are_sorted: bool) -> DataFrame:
+class RowOrder(enum.Enum):
+    """The order of the rows of a partition, as `write_parts` gets them."""
+
+    RANGES = "ranges of files, one after the other"
+    SORTED = "by file, block and position"
+    RUNS = "runs of consecutive numbers"
+    NONE = "none: a task sorts them by their positions"
+
+
+def write_parts(rows: DataFrame, target: EventTarget, order: RowOrder) -> DataFrame:
     """As `write_splits`, from rows: those of `ordered`, or in partitions that are ranges of each file (see the module).
 
-    Tasks raise ModelError for numbers (`EventTarget.number`) that do not follow each other.
+    Tasks raise ModelError for sorted numbers (`EventTarget.number`) that do not follow each other.
     """
     content = "value" if "value" in rows.columns else "row"
 
@@ -145,18 +207,37 @@ def write_parts(rows: DataFrame, target: EventTarget, *, are_sorted: bool) -> Da
         writer = _PartWriter(target)
         last: tuple[str, int] | None = None
         following: int | None = None
-        for batch in filter(len, batches):
-            if target.number is not None:
+        for batch in filter(len, _by_position(batches) if order is RowOrder.NONE else batches):
+            if target.number is not None and order is not RowOrder.RUNS:
                 following = _checked_numbers(target.number, batch.column(3), following)
-            for piece in [batch] if are_sorted else _blocks_of(batch):
+            pieces = {RowOrder.RANGES: _blocks_of, RowOrder.RUNS: _runs_of}.get(order, lambda batch: iter((batch,)))
+            for piece in pieces(batch):
                 block = piece.column(1)[0].as_py(), piece.column(2)[0].as_py()
-                if not are_sorted and block != last:
+                first = piece.column(3)[0].as_py()
+                if (order is RowOrder.RANGES and block != last) or (order is RowOrder.RUNS and first != following):
                     yield from writer.end()
                 last = block
+                if order is RowOrder.RUNS:
+                    following = first + len(piece)
                 yield from writer.rows(piece)
         yield from writer.end()
 
     return rows.select(content, *PLACE).mapInArrow(run, EVENTS_SCHEMA)
+
+
+def _runs_of(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The rows of a batch, each run of consecutive positions apart."""
+    start = 0
+    for stop in (*(np.flatnonzero(np.diff(batch.column(3).to_numpy()) != 1) + 1).tolist(), len(batch)):
+        yield batch.slice(start, stop - start)
+        start = stop
+
+
+def _by_position(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """All rows of a task, sorted by their positions."""
+    if held := list(batches):
+        rows = pa.Table.from_batches(held)
+        yield from rows.take(pc.sort_indices(rows.column("position"))).combine_chunks().to_batches()
 
 
 def _checked_numbers(column: str, numbers: pa.Array, following: int | None) -> int:

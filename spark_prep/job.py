@@ -46,6 +46,7 @@ from spark_prep import (
     subscriptions,
     table_writer,
 )
+from spark_prep.events import RowOrder
 from spark_prep.java_errors import in_one_line
 from spark_prep.part_files import PartSet, WrittenPart
 from spark_prep.session import exact_names, session
@@ -236,11 +237,25 @@ def _written_events(
         tasks = splits.splits_of(files, partitions or splits.number_of_tasks(files, cores))
         found = held.keep(events.write_splits(spark, tasks, source.format == "json", target))
         return found, replace(source, blocks=events.blocks(found))
-    rows, as_they_are = source.rows, partitions is None and source.number is None
+    if source.number is not None:
+        return held.keep(_written_numbered(source.rows, target, partitions, cores)), source
+    rows, as_they_are = source.rows, partitions is None
     in_ranges = as_they_are and events.are_in_ranges(rows, cores)
     if not in_ranges:
         rows = events.ordered(rows, partitions or max(cores, rows.rdd.getNumPartitions()))
-    return held.keep(events.write_parts(rows, target, are_sorted=not in_ranges)), source
+    return held.keep(events.write_parts(rows, target, RowOrder.RANGES if in_ranges else RowOrder.SORTED)), source
+
+
+def _written_numbered(rows: DataFrame, target: events.EventTarget, partitions: int | None, cores: int) -> DataFrame:
+    """As `events.write_parts`, of rows that a column numbers."""
+    found, n_partitions = events.numbering(rows), rows.rdd.getNumPartitions()
+    is_spread = partitions is None and (n_partitions >= cores or found.n <= events.LEAST_RUN)
+    if found.is_dense and is_spread and found.runs <= max(n_partitions, found.n // events.LEAST_RUN):
+        return events.write_parts(rows, target, RowOrder.RUNS)
+    cut = partitions or max(cores, -(-found.n // events.SORTED_AT_ONCE))
+    if found.is_dense and found.n <= cut * events.SORTED_AT_ONCE:
+        return events.write_parts(events.dealt_out(rows, found.n, cut), target, RowOrder.NONE)
+    return events.write_parts(events.ordered(rows, cut), target, RowOrder.SORTED)
 
 
 _Inputs = TypeVar("_Inputs", list[str], list[str] | DataFrame)

@@ -172,7 +172,7 @@ def test_parts_of_events_are_bounded(spark: SparkSession, table: Path, tmp_path:
         ordered = spark_events.ordered(source.rows, 1)
         digest = spark_events.table_digest(table)
         target = spark_events.EventTarget(EventForm(), table, digest, parts.files, events_per_part=30)
-        found = spark_events.write_parts(ordered, target, are_sorted=True)
+        found = spark_events.write_parts(ordered, target, spark_events.RowOrder.SORTED)
         assert [row["rows"] for row in found.where("part is not null").collect()] == [30, 30, 30, 10]
 
 
@@ -280,13 +280,21 @@ def test_a_frame_without_a_usable_column_is_refused(spark: SparkSession, table: 
         job.compile_events(frame, table, tmp_path / "events.h5")
 
 
-def test_a_column_numbers_the_events_of_a_frame(spark: SparkSession, table: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("shuffled", "partitions"), [(True, 3), (True, None), (False, None)])
+def test_a_column_numbers_the_events_of_a_frame(
+    spark: SparkSession, table: Path, tmp_path: Path, shuffled: bool, partitions: int | None
+) -> None:
     temps = [Decimal(25), None, Decimal(2**64), *map(Decimal, range(300))]
     rows = [(number, temp, "Milan") for number, temp in enumerate(temps)]
-    random.Random(3).shuffle(rows)
+    if shuffled:
+        random.Random(3).shuffle(rows)
     frame = spark.createDataFrame(rows, "n long, temp decimal(20, 0), city string")
-    options = CompileOptions(number="n", partitions=3)
-    summary = job.compile_events(frame.repartition(4), table, tmp_path / "events.h5", options=options)
+    options = CompileOptions(number="n", partitions=partitions)
+    given = frame.repartition(4) if shuffled else frame
+    numbering = spark_events.numbering(sources.of_frame(given, "n").rows)
+    assert numbering[::2] == (len(rows), True)
+    assert (numbering.runs > 100) == shuffled
+    summary = job.compile_events(given, table, tmp_path / "events.h5", options=options)
     published = [{"temp": temp, "city": "Milan"} for temp in temps]
     expected = Events.of(None if number == 2 else event_of_row(row) for number, row in enumerate(published))
     assert_same_events(tmp_path / "events.h5", table, expected)
@@ -300,6 +308,7 @@ def test_a_column_numbers_the_events_of_a_frame(spark: SparkSession, table: Path
         ([0, 1, None], "is null in a row"),
         ([0, 1, -1], "from 0 on; it holds -1"),
         ([2, 1, 0, 1], "1 stands twice"),
+        ([3, 0, 1, 1], "1 stands twice"),
         ([0, 1, 3], r"2 is missing \(next is 3\)"),
         ([1, 2], r"0 is missing \(next is 1\)"),
         ([0.0, 1.0], "must hold integers, found double"),

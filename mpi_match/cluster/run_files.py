@@ -149,7 +149,6 @@ class RunFiles:
         with self._stack:
             self.division = self._stack.enter_context(Division(options, self._n_workers))
             stream = self._load_changes()
-            self.division.check_conditions()
             events = self._open_events()
             self._stack.enter_context(events)
             if isinstance(events, EventTable) and not events.encoded_for_vocabulary:

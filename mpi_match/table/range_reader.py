@@ -18,9 +18,10 @@ from __future__ import annotations
 import copy
 import hashlib
 import os
+from bisect import bisect_left
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from mpi_match.arrays.csr import Array, offsets_of, take_ranges
 from mpi_match.arrays.strings import Strings
 from mpi_match.storage import Reader
 from mpi_match.storage.schema import Content
+from mpi_match.table.conditions import PART_LABEL
 from mpi_match.table.constraints import CODE, FILTER_ID, KIND, Constraints
 from mpi_match.table.filters import FilterColumns
 from mpi_match.table.kinds import IS_LISTED, KIND_OF_PRESENCE
@@ -44,6 +46,38 @@ _COLUMNS = ("constraints/kind", "constraints/lo", "constraints/hi", "constraints
 _PRESENCE = "presence/filter"
 _PER_CONSTRAINT = (*_COLUMNS, _PRESENCE, "sets/offsets", "sets/codes")
 _PER_FILTER = ("filters/size", "filters/interface", "filters/area_filter", "filters/area")
+
+
+class _Chosen(NamedTuple):
+    """Filters `start` to `stop`, and those from `last` to `n_filters`, numbered in this order."""
+
+    start: int
+    stop: int
+    last: int
+    n_filters: int
+
+    @property
+    def ids(self) -> Array:
+        """i64, ascending: these filters."""
+        return np.concatenate([np.arange(self.start, self.stop), np.arange(self.last, self.n_filters)])
+
+    def of(self, column: Array) -> Array:
+        """Their rows of a column of all filters, copied."""
+        return np.concatenate([column[self.start : self.stop], column[self.last :]])
+
+    def has(self, filters: Array) -> Array:
+        """bool: marks the filters that are chosen."""
+        found: Array = (filters >= self.start) & (filters < self.stop)
+        if self.last < self.n_filters:
+            found |= (filters >= self.last) & (filters < self.n_filters)
+        return found
+
+    def renumbered(self, filters: Array) -> Array:
+        """u32: the numbers that chosen filters get."""
+        found: Array = filters - FILTER_ID.type(self.start)
+        if self.last < self.n_filters:
+            found[filters >= self.last] -= FILTER_ID.type(self.last - self.stop)
+        return found
 
 
 class RangeReader:
@@ -131,6 +165,24 @@ class RangeReader:
         numbers = np.diff(np.append(first, self.n_filters))
         return np.ceil(sizes * per_constraint + numbers * per_filter).astype(np.int64)
 
+    @cached_property
+    def n_of_parts(self) -> int:
+        """Number of filters of parts of conditions (`conditions`): the last ones."""
+        n_visible = bisect_left(self.labels, PART_LABEL.encode())
+        if n_visible == self.n_interfaces:
+            return 0
+        return sum(int((block >= n_visible).sum()) for block in self._reader.blocks("filters/interface", READ_AT_ONCE))
+
+    @property
+    def visible_bytes(self) -> Array:
+        """`grain_bytes` of the units that hold filters other than those of parts."""
+        return self.grain_bytes[: -(-(self.n_filters - self.n_of_parts) // self.grain)]
+
+    @property
+    def parts_bytes(self) -> int:
+        """Approximate number of bytes that the filters of parts add to a range."""
+        return int(self.grain_bytes[(self.n_filters - self.n_of_parts) // self.grain :].sum()) if self.n_of_parts else 0
+
     @property
     def n_bytes(self) -> int:
         """Approximate size of the whole table in memory, bytes."""
@@ -182,31 +234,35 @@ class RangeReader:
         for rows in (*others, *((presence,) if presence is not None else ())):
             rows.end()
 
-    def part(self, start: int, stop: int) -> Table:
-        """Filters `start` to `stop` as a table, checked.  One pass over the constraints.  Raises StorageError."""
+    def part(self, start: int, stop: int, n_last: int = 0) -> Table:
+        """Filters `start` to `stop`, and the last `n_last`, as a table, checked.  One pass over the constraints.
+
+        Raises StorageError.
+        """
+        chosen = _Chosen(start, stop, max(stop, self.n_filters - n_last), self.n_filters)
         areas = self.area_filter
-        circles = np.arange(*np.searchsorted(areas, (start, stop)))
+        circles = np.flatnonzero(chosen.has(areas))
         filters = FilterColumns(
-            size=self.sizes[start:stop].copy(),
-            interface=self._pick("filters/interface", np.arange(start, stop)),
-            area_filter=areas[circles] - FILTER_ID.type(start),
+            size=chosen.of(self.sizes),
+            interface=self._pick("filters/interface", chosen.ids),
+            area_filter=chosen.renumbered(areas[circles]),
             area=self._pick("filters/area", circles),
             id_filter=np.zeros(0, FILTER_ID),
             ids=Strings.of(()),
         )
-        table = Table(self._vocabulary, self._constraints(start, stop), filters, self.labels)
+        table = Table(self._vocabulary, self._constraints(chosen), filters, self.labels)
         for fault in table.faults():
             self._reader.refuse(fault)
         return table if self._recoding is None else self._recoding.table(table)
 
-    def _constraints(self, start: int, stop: int) -> Constraints:
-        """The constraints of filters `start` to `stop`."""
-        n = int(self.sizes[start:stop].sum(dtype=np.int64))
+    def _constraints(self, chosen: _Chosen) -> Constraints:
+        """The constraints of the chosen filters."""
+        n = int(chosen.of(self.sizes).sum(dtype=np.int64))
         only_presence = not self._others[-1]
         columns = [np.empty(0 if only_presence else n, dtype) for dtype in (KIND, CODE, CODE)] + [np.empty(n, FILTER_ID)]
         offsets, filled = np.full(len(self.name_offsets), n), 0
         for at, *block in self.rows():
-            mine = np.flatnonzero((block[-1] >= start) & (block[-1] < stop))
+            mine = np.flatnonzero(chosen.has(block[-1]))
             if filled + len(mine) > n:
                 break  # the sizes are wrong, which the comparison below reports
             first, last = np.searchsorted(self.name_offsets, (at, at + len(block[-1])))
@@ -219,7 +275,7 @@ class RangeReader:
         kind, lo, hi, filter_id = columns
         if filled != n:
             self._reader.refuse("constraints do not add up to filters/size")
-        filter_id -= FILTER_ID.type(start)
+        filter_id = chosen.renumbered(filter_id)
         if only_presence:
             return Constraints.of_presence(offsets, filter_id, self.n_codes)
         return self._with_sets(offsets, kind, lo, hi, filter_id)

@@ -13,18 +13,20 @@ from hypothesis import strategies as st
 from random_tables import SHAPES, Shape, random_subscriptions
 
 from mpi_match.arrays.csr import Array
+from mpi_match.changes.changes import PART_INTERFACES, Changes
+from mpi_match.changes.live_table import Refusal
 from mpi_match.changes.log import ChangeLog
 from mpi_match.cluster import ClusterError
 from mpi_match.cluster.distribution.cost_model import work_of
 from mpi_match.cluster.distribution.merge import merge
 from mpi_match.cluster.distribution.partition import UNEVEN, divide, fewest_parts, groups_of
-from mpi_match.cluster.distribution.shard import Shard, ShardEngine
+from mpi_match.cluster.distribution.shard import LocalIds, Shard, ShardEngine
 from mpi_match.engines import open_engine
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
 from mpi_match.ingest.rows.judge import ChangeRow
 from mpi_match.matches.matches import Matches
-from mpi_match.model import Area, Change, make_event, make_filter
+from mpi_match.model import Area, Change, Filter, make_event, make_filter
 from mpi_match.table import range_reader
 from mpi_match.table.range_reader import RangeReader
 from mpi_match.table.table import Table
@@ -148,18 +150,34 @@ def test_answers_to_different_events_are_not_merged() -> None:
 def test_every_filter_is_at_one_member_and_ids_ascend(
     data: st.DataObject, n_filters: int, n_members: int, n_came: int
 ) -> None:
-    inner = st.lists(st.integers(0, n_filters), min_size=n_members - 1, max_size=n_members - 1).map(sorted)
-    cuts = [0, *data.draw(inner), n_filters]
+    """Those of parts of conditions, the last `n_shared` of the table and one among those that came, are at all."""
+    n_shared = data.draw(st.integers(0, n_filters))
+    inner = st.lists(st.integers(0, n_filters - n_shared), min_size=n_members - 1, max_size=n_members - 1).map(sorted)
+    cuts = [0, *data.draw(inner), n_filters - n_shared]
     ids = np.arange(n_filters + n_came, dtype=np.uint32)
+    of_part = data.draw(st.integers(0, 8))
+    came = Changes(
+        kind=np.full(n_came, Change.ADD, np.uint8),
+        target=ids[n_filters:],
+        area=np.full((n_came, 3), np.nan),
+        row=np.arange(n_came),
+        interface=np.where(np.arange(n_came) == of_part, PART_INTERFACES, 0),
+        added=None,
+        n_filters=len(ids),
+        n_interfaces=1,
+    )
+    at_all = {*range(n_filters - n_shared, n_filters), *([n_filters + of_part] if of_part < n_came else [])}
     found = []
     for member, (first, stop) in enumerate(pairwise(cuts)):
-        part = Shard(member, n_members, first, stop, n_filters)
-        mine = ids[part.has(ids)]
-        assert part.n_local(len(ids)) == len(mine)
-        assert part.to_local(mine).tolist() == list(range(len(mine)))
-        assert np.array_equal(part.to_global(np.arange(len(mine), dtype=np.uint16)), mine)
-        found += mine.tolist()
-    assert sorted(found) == ids.tolist()
+        local = LocalIds(Shard(member, n_members, first, stop, n_filters, n_shared))
+        local.add(came)
+        mine = ids[local.has(ids)]
+        assert local.n_local == len(mine)
+        assert local.to_local(mine).tolist() == list(range(len(mine)))
+        assert np.array_equal(local.to_global(np.arange(len(mine), dtype=np.uint16)), mine)
+        found.append(mine.tolist())
+    assert all(at_all <= set(each) for each in found)
+    assert sorted(i for each in found for i in each if i not in at_all) == sorted(set(ids.tolist()) - at_all)
 
 
 ENGINES = ("reference", "counting", "keyed")
@@ -226,10 +244,13 @@ def test_parts_change_together_as_the_whole(engine: str, filters: bool) -> None:
         ShardEngine(open_engine(engine, stream.table.take(np.arange(p.first, p.stop)), threads=1, live=True), p)
         for p in parts
     ]
+    numbers = [LocalIds(part) for part in parts]
     for at in range(0, 40, 8):
         changes, events_there = stream.within(at - 7, at + 1).changes, batch[at : at + 8]
         whole.update(changes)
-        assert sum(part.changes(changes).n_filters for part in parts) == changes.n_filters
+        n_adds = np.count_nonzero(changes.kind == Change.ADD)
+        n_before = sum(each.n_local for each in numbers)
+        assert sum(each.changes(changes).n_filters for each in numbers) == n_before + n_adds
         expected, found = whole.match(events_there, filters=filters), []
         for member in members:
             member.update(changes)
@@ -239,6 +260,48 @@ def test_parts_change_together_as_the_whole(engine: str, filters: bool) -> None:
         counts, ids = merge(found)
         assert Matches(counts, ids, expected.n_ids) == expected
         assert (counts.dtype, ids.dtype) == (expected.counts.dtype, expected.ids.dtype)
+
+
+def with_condition(i: int) -> Filter:
+    """A filter with a condition, every fourth without."""
+    inner = {"not": [["c", "absent"], ["a", "=", 1]][i % 2]}
+    where = {"or": [["a", "=", i % 5], {"and": [["b", ">", 0], inner]}]} if i % 4 else None
+    return make_filter(str(i % 7), [["b", "=", i % 2]] if i % 3 else [], id_=f"f{i}", where=where)
+
+
+CONDITIONS = [with_condition(i) for i in range(60)]
+
+
+@pytest.mark.parametrize("filters", [False, True])
+def test_parts_of_conditions_are_at_every_member(filters: bool, tmp_path: Path) -> None:
+    """Also those that changes add, whose filters go with the filter that brought them."""
+    table, rng = Table.from_filters(CONDITIONS[:40]), np.random.default_rng(3)
+    table.save(tmp_path / "table.h5")
+    rows = [ChangeRow(Change.ADD, filters=(item,), before_event=i % 12) for i, item in enumerate(CONDITIONS[40:])]
+    rows += [ChangeRow(Change.REMOVE, f"f{i}", before_event=12 + i // 4) for i in range(1, 44, 2)]
+    rows.sort(key=lambda row: row.before_event)
+    refused: list[Refusal] = []
+    log = ChangeLog.of(table, rows, refused)
+    assert not refused
+    events = [make_event({n: int(rng.integers(5)) for n in "abc" if rng.random() < 0.7}) for _ in range(32)]
+    whole = log.stream(table)
+    batch = Events.of(events).encode(whole.table.vocabulary)
+    engine = open_engine("reference", whole.table, live=True)
+    with RangeReader(tmp_path / "table.h5") as large:
+        stream = log.stream(large)
+        n, cut = large.n_of_parts, 17
+        assert n == table.n_filters - table.n_visible_filters > 0
+        parts = [Shard(0, 2, 0, cut, table.n_filters, n), Shard(1, 2, cut, table.n_filters - n, table.n_filters, n)]
+        members = [
+            ShardEngine(open_engine("keyed", stream.table.part(p.first, p.stop, n), threads=1, live=True), p) for p in parts
+        ]
+    for event in range(32):
+        changes, one = whole.within(event, event + 1).changes, batch[event : event + 1]
+        for each in (engine, *members):
+            each.update(changes)
+        expected, *answers = [each.match(one, filters=filters) for each in (engine, *members)]
+        counts, ids = merge([(each.counts, each.ids) for each in answers])
+        assert Matches(counts, ids, expected.n_ids) == expected, event
 
 
 # Work

@@ -14,10 +14,12 @@ import pytest
 from mpirun import DRIVER, FLAGS, MPIRUN, TIMEOUT_S, alone, execute, launch, needs_mpirun, said
 from run_inputs import Changing, Inputs
 
+from mpi_match.changes.log import ChangeLog
 from mpi_match.cluster import ClusterError, RunOptions
 from mpi_match.cluster.distribution.partition import Division
 from mpi_match.engines.keyed.cpu import Keyed
 from mpi_match.events.event_table import save_events
+from mpi_match.ingest.rows.judge import change_of_row, subscription_filters
 from mpi_match.lab.bench.kills.disturbed_run import DisturbedRun, Files
 from mpi_match.lab.workloads.scenarios import SCENARIOS
 from mpi_match.matches.file import MatchesFile
@@ -70,6 +72,38 @@ def test_changed_filters_are_answered_by_their_numbers(changing: Changing, tmp_p
         done = execute(command)
         assert done.returncode == 0, done.stderr
     assert outputs[0].read_bytes() == outputs[1].read_bytes()
+
+
+def test_a_table_with_conditions_is_divided(tmp_path: Path) -> None:
+    """Its changes add more of them, and remove some."""
+    rows = [
+        {
+            "interface": f"i{i % 9}",
+            "id": f"f{i}",
+            "where": {"or": [["a", "=", i % 7], {"and": [["s", "prefix i", "X"], {"not": ["b", "=", i % 3]}]}]},
+        }
+        for i in range(60)
+    ]
+    events = [{"a": i % 8, "b": i % 3, "s": "xyz"[i % 3 :]} for i in range(300)]
+    table = Table.from_filters(item for row in rows[:50] for item in subscription_filters(row))
+    table.save(tmp_path / "t.h5")
+    changes = [{"before_event": 60 + i, "add": row} for i, row in enumerate(rows[50:])]
+    changes += [{"before_event": 100 + i, "remove": f"f{2 * i}"} for i in range(28)]
+    refused: list[Any] = []
+    ChangeLog.of(table, map(change_of_row, changes), refused).save(tmp_path / "c.h5")
+    assert not refused
+    (tmp_path / "e.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    files = tmp_path / "t.h5", tmp_path / "e.jsonl"
+    rest = "engine=reference", "batch=40", "filters=1", f"changes={tmp_path / 'c.h5'}"
+    outputs = [tmp_path / "alone.h5", tmp_path / "shard.h5"]
+    for command in (
+        alone(*files, outputs[0], *rest),
+        launch(4, *files, outputs[1], *rest, "placement=shard"),
+    ):
+        done = execute(command)
+        assert done.returncode == 0, done.stderr
+    assert outputs[0].read_bytes() == outputs[1].read_bytes()
+    assert MatchesFile.load(outputs[0]).matches.n_matches > 300
 
 
 def test_a_table_over_the_limit_of_a_worker_runs_divided_and_not_whole(

@@ -8,9 +8,11 @@
 Members are consecutive ranks, which launchers put on one host: the loss of a host affects as few groups as possible.
 
 Filters are sorted by interface, so a range of them is a table, with the vocabulary of the whole (events are encoded once for
-all members) and few interfaces that straddle two ranges.  Ranges minimise the *work* of the most loaded member
-(`cost_model`) within the memory limit.  This is the linear partition problem: fill the ranges from the left up to a load,
-and check whether they suffice; bisection finds the least load that does.
+all members) and few interfaces that straddle two ranges.  The filters of parts of conditions, which are the last, are not
+divided: every member has them all, and matches them first (`engines.staged`).
+
+Ranges minimise the *work* of the most loaded member (`cost_model`) within the memory limit.  This is the linear partition
+problem: fill the ranges from the left up to a load, and check if they suffice; bisection finds the least load that does.
 
 If a group is one worker, the master loads the whole table, once.  Otherwise no process loads the whole table: the master
 keeps an outline (`range_reader`), and reads a shard when it is about to be sent.  So only the master's host needs the file;
@@ -137,15 +139,6 @@ class Division:
             self.table.__exit__()
             raise
 
-    def check_conditions(self) -> None:
-        """Raise ClusterError for a divided table with conditions: their parts lie behind all other filters."""
-        if len(self.groups[0]) > 1 and len(self.table.vocabulary.parts):
-            raise ClusterError(
-                f"{self._path}: the table has conditions, or its changes add some, and those are not divided among workers; "
-                "use --placement replicate",
-                ExitCode.USAGE,
-            )
-
     def __enter__(self) -> Division:
         return self
 
@@ -157,7 +150,7 @@ class Division:
         """The table of a shard.  Raises StorageError when the file is damaged, ClusterError when it is over the limit."""
         if isinstance(self.table, Table):
             return self.table
-        table = self.table.part(part.first, part.stop)
+        table = self.table.part(part.first, part.stop, part.n_shared)
         self._n_bytes[part.member] = table.nbytes
         if self._limit is not None and table.nbytes > self._limit:
             raise ClusterError(
@@ -175,13 +168,14 @@ class Division:
         from mpi_match.cluster.distribution.cost_model import work_of  # loads Numba
 
         self._refuse_large(table, n_members)
-        most = None if self._limit is None else self._limit - table.outline_bytes
-        bounds = divide(work_of(table, options.engine, filters=options.filters), table.grain_bytes, n_members, most)
+        most = None if self._limit is None else self._limit - table.outline_bytes - table.parts_bytes
+        work, n_bytes = work_of(table, options.engine, filters=options.filters), table.visible_bytes
+        bounds = divide(work[: len(n_bytes)], n_bytes, n_members, most)
         if bounds is None:
             raise self._too_large(table, n_members + 1)
-        bounds = np.minimum(table.grain * bounds, table.n_filters)
+        bounds = np.minimum(table.grain * bounds, table.n_filters - table.n_of_parts)
         return [
-            Shard(member, n_members, int(first), int(stop), table.n_filters)
+            Shard(member, n_members, int(first), int(stop), table.n_filters, table.n_of_parts)
             for member, (first, stop) in enumerate(pairwise(bounds.tolist()))
         ]
 
@@ -189,10 +183,12 @@ class Division:
         """Raise ClusterError when the table exceeds the limit of `n_members` workers together."""
         if self._limit is None:
             return
-        least = fewest_parts(table.grain_bytes, self._limit - table.outline_bytes)
+        needed = table.outline_bytes + table.parts_bytes
+        least = fewest_parts(table.visible_bytes, self._limit - needed)
         if least is None:
+            parts = ", labels and parts of conditions" if table.n_of_parts else " and labels"
             raise ClusterError(
-                f"{self._path}: {table.outline_bytes:,} bytes of names, operands and labels are needed by every worker and "
+                f"{self._path}: {needed:,} bytes of names, operands{parts} are needed by every worker and "
                 f"leave no room for a filter in {self._limit:,}; raise --memory-limit",
                 ExitCode.USAGE,
             )

@@ -1,11 +1,11 @@
 """A shard: a member's part of the table, its local and global filter ids, and its serialized form.
 
-A member numbers its filters from 0: those of its range first, then those added while events are matched.  Added filters are
-distributed round-robin, the k-th to member k modulo the number of members, so that every member and the master can compute
-which member has one.
+A member numbers its filters from 0: those of its range first; then the filters of the parts of conditions
+(`table.conditions`), the last ones of the table, which every member has; then those added while events are matched.  Added
+filters are distributed round-robin, the k-th to member k modulo the number of members; those of parts go to all.
 
-    global         0 1 2 3 4 5 6 7     8  9  10  11        a table of 8 among three members, and four added filters
-    member 1             0 1 2            3                first 3, stop 6
+    global         0 1 2 3 4 5 6 7 8     9  10  11  12        a table of 9 among three members, and four added filters
+    member 1             0 1 2     3         4                first 3, stop 6, filter 8 is of a part
 
 Both numberings ascend together, so a member's answers stay in order.  Engines use local ids: `ShardEngine` wraps an engine,
 and is the one place where ids are converted.
@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from mpi_match.arrays.csr import Array, NamedArrays
-from mpi_match.changes.changes import Changes
+from mpi_match.arrays.csr import Array, NamedArrays, with_room
+from mpi_match.changes.changes import PART_INTERFACES, Changes
 from mpi_match.engines.base import Engine, Pending
 from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches
@@ -39,42 +39,79 @@ ALIGNMENT = 64
 
 
 class Shard(NamedTuple):
-    """Filters `first` to `stop` of `n_filters`, and of filters added later the round-robin share of `member`."""
+    """Filters `first` to `stop` of `n_filters` and the last `n_shared`, and the share of `member` in those added later."""
 
     member: int
     n_members: int
     first: int
     stop: int
     n_filters: int
+    n_shared: int = 0
 
     @property
     def n_own(self) -> int:
         """Number of filters in its range."""
         return self.stop - self.first
 
-    def n_local(self, n_filters: int) -> int:
-        """Number of local ids when the whole table has `n_filters` global ids."""
-        came = n_filters - self.n_filters
-        return self.n_own + max(0, -(-(came - self.member) // self.n_members))
+
+class LocalIds:
+    """The local ids of a member's filters, also of those that changes have added so far."""
+
+    def __init__(self, part: Shard) -> None:
+        self.part = part
+        self._came, self._n_came = np.zeros(0, np.int64), 0  # global ids of added filters, ascending, with room for more
+
+    @property
+    def came(self) -> Array:
+        """i64, ascending: the global ids of the member's added filters."""
+        return self._came[: self._n_came]
+
+    @property
+    def n_local(self) -> int:
+        """Number of local ids."""
+        return self.part.n_own + self.part.n_shared + self._n_came
+
+    def add(self, changes: Changes) -> None:
+        """Take up the filters that changes add and the member gets."""
+        adds = changes.kind == Change.ADD
+        ids = changes.target[adds].astype(np.int64)
+        mine = (ids - self.part.n_filters) % self.part.n_members == self.part.member
+        ids = ids[mine | (changes.interface[adds] >= PART_INTERFACES)]
+        n = self._n_came + len(ids)
+        if n > len(self._came):
+            self._came = with_room(self.came, n)
+        self._came[self._n_came : n] = ids
+        self._n_came = n
 
     def has(self, ids: Array) -> Array:
-        """bool: which global ids are filters of this shard?"""
-        came = ids.astype(np.int64) - self.n_filters
-        return np.where(came < 0, (self.first <= ids) & (ids < self.stop), came % self.n_members == self.member)
+        """bool: marks the global ids that are filters of the member."""
+        part, ids, came = self.part, ids.astype(np.int64), self.came
+        at = np.searchsorted(came, ids)
+        is_added = np.append(came, -1)[at] == ids
+        is_shared = (part.n_filters - part.n_shared <= ids) & (ids < part.n_filters)
+        found: Array = ((part.first <= ids) & (ids < part.stop)) | is_shared | is_added
+        return found
 
     def to_local(self, ids: Array) -> Array:
-        """Local ids i64 of filters of this shard, by global ids."""
-        came = ids.astype(np.int64) - self.n_filters
-        return np.where(came < 0, came + self.n_filters - self.first, self.n_own + came // self.n_members)
+        """Local ids i64 of filters of the member, by global ids."""
+        part, ids = self.part, ids.astype(np.int64)
+        shared = ids - (part.n_filters - part.n_shared) + part.n_own
+        added = part.n_own + part.n_shared + np.searchsorted(self.came, ids)
+        return np.where(ids < part.stop, ids - part.first, np.where(ids < part.n_filters, shared, added))
 
     def to_global(self, ids: Array) -> Array:
-        """Global ids i64 of filters of this shard, by local ids."""
-        came = ids.astype(np.int64) - self.n_own
-        return np.where(came < 0, came + self.stop, self.n_filters + came * self.n_members + self.member)
+        """Global ids i64 of filters of the member, by local ids."""
+        part, ids = self.part, ids.astype(np.int64)
+        n_base = part.n_own + part.n_shared
+        shared = ids - part.n_own + (part.n_filters - part.n_shared)
+        of_table = np.where(ids < part.n_own, ids + part.first, shared)
+        return np.where(ids < n_base, of_table, np.append(self.came, -1)[np.maximum(ids - n_base, 0)])
 
     def changes(self, changes: Changes) -> Changes:
-        """The changes to filters of this shard, with local ids; the removal of an interface, and `consolidate`, concern
-        every shard."""
+        """The changes to filters of the member, with local ids, whose additions are taken up; the removal of an interface,
+        and `consolidate`, concern every member.
+        """
+        self.add(changes)
         for_all = np.isin(changes.kind, (Change.REMOVE_INTERFACE, Change.CONSOLIDATE))
         mine = for_all | self.has(changes.target)
         kind, target, row = changes.kind[mine], changes.target[mine], changes.row[mine]
@@ -89,7 +126,7 @@ class Shard(NamedTuple):
             row=row,
             interface=changes.interface[mine],
             added=added,
-            n_filters=self.n_local(changes.n_filters),
+            n_filters=self.n_local,
             n_interfaces=changes.n_interfaces,
         )
 
@@ -138,7 +175,7 @@ class ShardEngine(Engine):
     """An engine for the table of a shard, which answers with global ids."""
 
     def __init__(self, engine: Engine, part: Shard) -> None:
-        self._engine, self._part, self._n_filters = engine, part, part.n_filters
+        self._engine, self._ids, self._n_filters = engine, LocalIds(part), part.n_filters
         self.name, self.device, self.gpu, self.options = engine.name, engine.device, engine.gpu, engine.options
 
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
@@ -156,7 +193,7 @@ class ShardEngine(Engine):
         """Answers with global ids, of which there are `n_filters`."""
         if not filters:
             return found
-        return Matches.from_counts(found.counts, self._part.to_global(found.ids), n_filters)
+        return Matches.from_counts(found.counts, self._ids.to_global(found.ids), n_filters)
 
     def host_memory(self, n_bytes: int) -> Array:
         """See `Engine.host_memory`."""
@@ -168,7 +205,7 @@ class ShardEngine(Engine):
 
     def update(self, changes: Changes) -> None:
         """See `Engine.update`: applies the changes that concern the shard."""
-        self._engine.update(self._part.changes(changes))
+        self._engine.update(self._ids.changes(changes))
         self._n_filters = changes.n_filters
 
     @property

@@ -254,6 +254,27 @@ def test_the_pages_of_results_are_those_of_the_records() -> None:
     assert bias.with_losses(losses, results.RECORDS) == losses, "run python tests/support/results.py"
 
 
+def test_rows_show_the_workload_that_they_were_made_with() -> None:
+    row = {"scenario": "tagmatch", "parameters": {"constraints": "3-5", "tagmatch.max_p": "9", "threads": "8"}}
+    assert results.workload_of(row) == "`tagmatch`, constraints=3-5"
+    of_files = {
+        "scenario": "tagmatch",
+        "command": "generate tagmatch --param constraints=3-5 --param name_exponent=0.5 -o .",
+    }
+    assert results.workload_of(of_files) == "`tagmatch`, constraints=3-5, name_exponent=0.5"
+    assert results.kernels_of({"kernel_events_per_s": 90e3, "events_per_s": 188e3}) == "", "streams overlap"
+    assert results.kernels_of({"kernel_events_per_s": 258e6, "events_per_s": 234e6}) == "258 M"
+
+
+def test_systems_are_beside_what_their_own_papers_print() -> None:
+    _, published = results.highlights(results.all_records()).split("\n\n")
+    ccm, mpi_cuda, _, tagmatch, _ = published.splitlines()[2:]
+    assert "37.0 µs an event, 20.9 without encoding" in ccm, "with half strings"
+    assert "153.5 µs an event, four K600" in mpi_cuda
+    assert "with 2 workers" in mpi_cuda
+    assert "25.0 k queries/s; 43.8 k queries/s with 64 batches a launch" in tagmatch
+
+
 def test_a_loss_is_a_point_where_another_is_better_and_not_by_noise() -> None:
     def record(engine: str, us: float, parameters: dict[str, str], spread: float = 0.01) -> dict[str, Any]:
         times = {"median": us, "min": us * (1 - spread), "max": us * (1 + spread)}

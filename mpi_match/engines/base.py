@@ -135,6 +135,11 @@ class Engine(ABC):
     def nbytes(self) -> int:
         """Bytes that the engine holds in addition to the table."""
 
+    @property
+    def shared_nbytes(self) -> int:
+        """Bytes of arrays of the table that the engine reads while it matches, and does not count among `nbytes`."""
+        return 0
+
     def begin(self, batch: EventBatch, *, filters: bool = False) -> Matches | Pending:
         """Begin to match a batch.  An engine that does not overlap batches returns the answer at once.
 

@@ -16,7 +16,7 @@ Record = dict[str, Any]
 
 PAGE = Path(__file__).resolve().parents[2] / "mpi_match" / "docs" / "bias.md"
 BEGIN, END = "<!-- losses: written by tests/support/results.py -->\n", "<!-- end of losses -->\n"
-COMPARED = ("us_per_event", "build_s", "engine_bytes", "one_move_us")
+COMPARED = ("us_per_event", "build_s", "whole_bytes", "one_move_us")
 """Less is better, of each of these."""
 _OF_REPETITIONS = ("us_per_event",)
 """Whose interval is that of the repetitions: one of them has none."""

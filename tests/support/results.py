@@ -52,6 +52,9 @@ changelog of 0.2.0.
 KILLS = ("workers killed", "masters killed", "hosts killed")
 KILL_COLUMNS = "| what happened, at random moments | how often | what came of it | commit |"
 ENGINE_COLUMNS = "scenario | filters | engine | device | events/s | kernels alone | table in | index in | bytes a filter"
+KERNELS_ALONE = (
+    "Kernels alone is the sum of their times; where it is longer than the whole, because streams overlap, none is given. "
+)
 LAUNCHER_COLUMNS = "| launcher | worker killed | worker stopped for good | master killed | host lost | commit |"
 STAYS = ", mpirun stays"
 """What `bench kills outcomes` says behind an outcome when the launcher had not ended in time."""
@@ -157,15 +160,36 @@ def _spread(rates: Record) -> str:
     return f"{rate(rates['median'])} ({rate(rates['min'])} to {rate(rates['max'])})"
 
 
-def _bench(r: Record) -> Sequence[str]:
+def parameters_of(r: Record) -> dict[str, str]:
+    """The parameters of the workload that differ from the scenario's own: the record's, or those in the command."""
+    given = re.findall(r"--param (\S+)=(\S+)", r.get("command", ""))
+    own = {key: value for key, value in (r.get("parameters") or {}).items() if "." not in key and key not in _OF_A_RUN}
+    return {key: value for key, value in {**dict(given), **own}.items() if key not in ("filters", "events")}
+
+
+_OF_A_RUN = ("threads", "batch", "rate", "workers", "moves")
+
+
+def workload_of(r: Record) -> str:
+    """The scenario with its parameters, as a cell."""
+    given = ", ".join(f"{key}={value}" for key, value in parameters_of(r).items())
+    return f"`{r['scenario']}`" + (f", {given}" if given else "")
+
+
+def kernels_of(r: Record) -> str:
+    """The rate of the kernels alone; empty where their times overlap."""
     kernels = r.get("kernel_events_per_s")
+    return rate(kernels) if kernels and kernels >= r["events_per_s"] else ""
+
+
+def _bench(r: Record) -> Sequence[str]:
     return (
-        f"`{r['scenario']}`",
+        workload_of(r),
         f"{r['n_filters']:,}",
         f"`{r['engine']}`",
         device_of(r),
         rate(r["events_per_s"]),
-        rate(kernels) if kernels else "",
+        kernels_of(r),
         f"{r['table_s']:.2f} s",
         f"{r['build_s']:.2f} s",
         f"{r['engine_bytes'] / r['n_filters']:,.0f}",
@@ -177,15 +201,15 @@ def _twophase(r: Record) -> Sequence[str]:
     rates = {"median": r["events_per_s"], "min": n_events / match_s["max"], "max": n_events / match_s["min"]}
     steps = " / ".join(f"{seconds / n_events * 1e6:.0f}" for seconds in r["steps_s"].values())
     how = (f"`{chosen['technique']}`", f"`{chosen['synchronization']}`", str(chosen["access_block"]), device_of(r))
-    return (f"`{r['scenario']}`", f"{r['n_filters']:,}", *how, _spread(rates), steps)
+    return (workload_of(r), f"{r['n_filters']:,}", *how, _spread(rates), steps)
 
 
 def _tagmatch(r: Record) -> Sequence[str]:
     chosen, n_events = r["engine_options"], r["n_events"]
     steps = " / ".join(f"{seconds / n_events * 1e6:.2g}" for seconds in r.get("steps_s", {}).values())
     how = (f"`{chosen['variant']}`", f"{chosen['max_p']:,}", f"{chosen['launch']}", device_of(r))
-    kernels = r.get("kernel_events_per_s")
-    return (f"{r['n_filters']:,}", *how, rate(r["events_per_s"]), rate(kernels) if kernels else "", steps)
+    rates = (rate(r["events_per_s"]), kernels_of(r), f"{r['matches_per_event']:.3g}")
+    return (workload_of(r), f"{r['n_filters']:,}", *how, *rates, steps)
 
 
 def _false_positives(r: Record) -> Sequence[str]:
@@ -390,7 +414,9 @@ SECTIONS = (
         _bench,
         "Median of the repetitions, copies to and from the GPU included. A table is read from its file where the command "
         "names one, and made of what was drawn otherwise. Bytes are those of the engine on the host and on the GPU, which "
-        "has the same index and buffers for the batches.",
+        "has the same index and buffers for the batches. "
+        f"{KERNELS_ALONE}Rows of `tagmatch` with `constraints=3-5, name_exponent=0.5` are another workload than that of "
+        "TagMatch's paper, which is among its tables and figures below.",
     ),
     Section(
         "Tables and figures of the papers",
@@ -398,7 +424,8 @@ SECTIONS = (
         "experiment | value | printed | here | our engines | on",
         _claimed,
         "Printed values beside those of the same quantity at the same point, one event at a time; the papers' machines are "
-        "of 2009 to 2017. Engines took turns and their answers were compared. "
+        "of 2009 to 2017. Engines took turns and their answers were compared. Times of CCM, CLCB and MPI-CUDA, and of the "
+        "engines beside them, contain the encoding of events, as the papers' do. "
         f"{' '.join(REPORT_NOTES)} "
         "`make report` draws all of it; what was kept of the "
         "papers' set-up and what differs, `mpi-match experiment run` says; which points and engines are not measured, "
@@ -417,10 +444,11 @@ SECTIONS = (
     Section(
         "TagMatch",
         lambda r: r["what"] == "bench" and r["engine"] == "tagmatch",
-        "sets | variant | max_p | batches a launch | on | queries/s | kernels alone | "
+        "scenario | sets | variant | max_p | batches a launch | on | queries/s | kernels alone | answers a query | "
         "pre-process / match / look up / reduce, µs",
         _tagmatch,
-        "Tag sets of the scenario `tagmatch`, matches verified. On the H200 65,536 queries at a time, all in one process; "
+        "Matches verified; rows with `constraints=3-5, name_exponent=0.5` are another workload than the paper's, with one "
+        f"answer a query. {KERNELS_ALONE}On the H200 65,536 queries at a time, all in one process; "
         "the commands do the same. The paper prints 268,800 queries/s for 20 M sets on two GPUs of 2015 with one batch a "
         "launch; for CPUs alone, of 24 cores, 3,900 with TagMatch and 21,100 with its prefix tree. Other programs used the "
         "two cores of the AMD EPYC. The last column is for a query, of the calling thread.",
@@ -757,7 +785,7 @@ def highlights(records: Sequence[Record]) -> str:
         ("`run`, the same", most["device"], f"{rate(_middle(most))} events/s", most),
     )
     written = [f"| {what} | {where} | {value} | `{record['commit'][:12]}` |" for what, where, value, record in rows]
-    head = "| CCM's default workload, 250,000 filters | on | median | commit |"
+    head = "| CCM's sizes, numbers only (`ccm`), 250,000 filters | on | median | commit |"
     best = "\n".join([head, re.sub(r"[^|]+", "---", head), *written])
     return f"{best}\n\n{systems.systems_table(records, device_of)}"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from mpi_match.lab.papers.claims import encoding
 from mpi_match.lab.papers.published import Printed, printed
 
 Record = dict[str, Any]
@@ -22,6 +23,7 @@ class System(NamedTuple):
     takes       is a record one of this row?
     value       what it measured, in words
     better      the greater the better: among records of one commit the best one counts
+    beside      what another record of the commit measured, in words; None: nothing
     """
 
     name: str
@@ -32,6 +34,7 @@ class System(NamedTuple):
     takes: Callable[[Record], bool]
     value: Callable[[Record], str]
     better: Callable[[Record], float]
+    beside: tuple[Callable[[Record], bool], Callable[[Record], str]] | None = None
 
 
 def _matches(record: Record, **wanted: Any) -> bool:
@@ -49,11 +52,11 @@ def _is_default(record: Record, **allowed: str | None) -> bool:
     return record.get("scale", 1.0) == 1.0 and not others
 
 
-def _is_mode_of_mpi_cuda(record: Record) -> bool:
+def _is_mode_of_mpi_cuda(record: Record, several: bool) -> bool:
     how = f"{record.get('command', '')} {record.get('how', '')}"
-    mode = ("--credits 1", "--feed master")
-    is_one = _matches(record, scenario="ccm", engine="ccm", workers=1, batch=1) and len(record["machine"]["gpus"]) == 1
-    return is_one and _is_default(record, workers=None, events=None) and all(each in how for each in mode)
+    is_it = _matches(record, scenario="ccm", engine="ccm", batch=1) and (record.get("workers", 0) > 1) == several
+    is_alike = record.get("what") == "ranks" and _is_default(record, workers=None, events=None)
+    return is_it and is_alike and all(each in how for each in ("--credits 1", "--feed master"))
 
 
 def _rate(record: Record) -> float:
@@ -63,11 +66,14 @@ def _rate(record: Record) -> float:
 
 
 def _us(record: Record) -> str:
-    return f"{record['latency_us']['p50']:.1f} µs an event, median"
+    """The time of an event with its encoding, as the papers have it, and without."""
+    bare = record["us_per_event"]
+    return f"{bare + 1e6 * encoding(record):.1f} µs an event, {bare:.1f} without encoding"
 
 
 def _us_of_rate(record: Record) -> str:
-    return f"{1e6 / _rate(record):.0f} µs an event"
+    workers = record["workers"]
+    return f"{1e6 / _rate(record):.1f} µs an event with {workers} worker{'s' if workers > 1 else ''}"
 
 
 def _per_second(what: str) -> Callable[[Record], str]:
@@ -79,21 +85,24 @@ def _per_second(what: str) -> Callable[[Record], str]:
 
 
 def _fast(record: Record) -> float:
-    return -float(record["latency_us"]["p50"])
+    return -float(record["us_per_event"])
+
+
+def _is_tagmatch(record: Record, launch: int) -> bool:
+    is_whole = _matches(record, engine="tagmatch", n_filters=212_000_000, experiment="tagmatch-table-1")
+    return is_whole and _options(record, variant="hybrid", exact=True, launch=launch)
 
 
 SYSTEMS = (
     System(
         "CCM (DEBS 2011)",
-        "`bench ccm --engine ccm --batch 1`",
+        "`experiment run ccm-table-2`",
         ("ccm", "table 2", "CCM", "processing_time"),
         {"scenario": "default"},
         "GTX 460",
         lambda r: (
-            _matches(r, scenario="ccm", engine="ccm", batch=1)
-            and _is_default(r)
-            and (r.get("engine_options") or {}).get("phases", 2) == 2
-            and "latency_us" in r
+            _matches(r, scenario="ccm-strings", engine="ccm", batch=1, experiment="ccm-table-2")
+            and _is_default(r, name_exponent="0")
         ),
         _us,
         _fast,
@@ -101,21 +110,22 @@ SYSTEMS = (
     System(
         "MPI-CUDA (IJCSE 2017)",
         "[a mode of `run`](mpi_match/docs/cluster.md#mpi-cuda-as-published)",
-        ("mpi-cuda", "table 2", "CCM", "processing_time"),
-        {"gpus": 1},
-        "one K600",
-        _is_mode_of_mpi_cuda,
+        ("mpi-cuda", "table 2", "MPI-CUDA", "processing_time"),
+        {"gpus": 4},
+        "four K600",
+        lambda r: _is_mode_of_mpi_cuda(r, several=True),
         _us_of_rate,
         _rate,
+        (lambda r: _is_mode_of_mpi_cuda(r, several=False), _us_of_rate),
     ),
     System(
         "CLCB (Middleware 2012)",
-        "`bench clcb --engine clcb --batch 1`",
+        "`experiment run clcb-table-2`",
         ("clcb", "table 2, text", "CLCB", "processing_time"),
         {"location": True},
         "GTX 460",
         lambda r: (
-            _matches(r, scenario="clcb", engine="clcb", batch=1) and _is_default(r, area="0.0001") and "latency_us" in r
+            _matches(r, scenario="clcb", engine="clcb", batch=1, experiment="clcb-table-2") and _is_default(r, area="0.0001")
         ),
         _us,
         _fast,
@@ -126,9 +136,10 @@ SYSTEMS = (
         ("tagmatch", "table 1", "TagMatch", "throughput"),
         {"sets": 212_000_000},
         "two TITAN X",
-        lambda r: _matches(r, engine="tagmatch", n_filters=212_000_000) and _options(r, variant="hybrid", exact=True),
+        lambda r: _is_tagmatch(r, launch=1),
         _per_second("queries"),
         _rate,
+        (lambda r: _is_tagmatch(r, launch=64), lambda r: f"{_per_second('queries')(r)} with 64 batches a launch"),
     ),
     System(
         "Farroukh et al. (DEBS 2009)",
@@ -166,7 +177,7 @@ def published_text(system: System) -> str:
     """The paper's value; milliseconds as microseconds."""
     found = _printed(system)
     if found.unit == "ms":
-        return f"{found.value * 1e3:.0f} µs an event"
+        return f"{found.value * 1e3:g} µs an event"
     if found.unit.startswith("thousand "):
         return f"{found.value} k {found.unit.removeprefix('thousand ')}"
     return found.text
@@ -185,6 +196,10 @@ def systems_table(records: Iterable[Record], device_of: Callable[[Record], str])
             (last,) = {record["commit"] for record in mine if record["date"] == latest}
             best = max((record for record in mine if record["commit"] == last), key=system.better)
             measured, commit = system.value(best), f"`{best['commit'][:12]}`"
+            if system.beside:
+                takes, value = system.beside
+                others = [record for record in records if record.get("commit") == last and takes(record)]
+                measured += f"; {value(max(others, key=system.better))}" if others else ""
             device = device_of(best)
         published = f"{published_text(system)}, {system.on}"
         lines.append(f"| {system.name} | {system.how} | {published} | {measured} | {device} | {commit} |")

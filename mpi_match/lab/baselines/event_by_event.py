@@ -110,7 +110,7 @@ class EventScratch(Scratch):
 class EventByEvent(Engine):
     """An engine that implements `find` and `new_scratch`, with the arrays that its compiled code reads and writes.
 
-    Those that are `shared` with the table are not counted in `nbytes`.
+    Those that are `shared` with the table are counted in `shared_nbytes`, not in `nbytes`.
     """
 
     device = "cpu, 1 thread"
@@ -124,6 +124,7 @@ class EventByEvent(Engine):
         """Set the arrays that matches read, by number, each with its type; called once, at the end of the constructor."""
         self._arrays = dict(arrays)
         self._nbytes = sum(array.nbytes for k, (array, _) in arrays.items() if k not in shared)
+        self._shared_nbytes = sum(array.nbytes for k, (array, _) in arrays.items() if k in shared)
         self._sharing = ScratchSets(self, EventByEvent._bound_scratch)
 
     @abstractmethod
@@ -139,6 +140,10 @@ class EventByEvent(Engine):
     @property
     def nbytes(self) -> int:
         return self._nbytes + sum(scratch.nbytes for scratch in self._sharing.sets)
+
+    @property
+    def shared_nbytes(self) -> int:
+        return self._shared_nbytes
 
     @abstractmethod
     def find(self, filters: bool, events: EncodedEvents, scratch: Any) -> None:

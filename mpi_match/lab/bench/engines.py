@@ -187,6 +187,7 @@ def compare(
     `latency_us` (p50, p99, p99.9, max; with batch 1, and with a `rate`, which is then there too), with `moves` what
     `moves.measure_moves` says, of engines that take them; `matches`, `matches_per_event`, `answers_digest` (of all answers,
     where the engine is exact), `candidates_per_event` (filters verified, where the engine counts them), `engine_bytes`,
+    `shared_bytes` (arrays of the table that the engine reads, which are not among those of the engine),
     `peak_bytes` (most resident memory of the process so far, with the workload),
     `checked` (judge: events judged), and what is needed to do it again: `seed`, `machine`, `versions`, `commit`, `command`,
     `date`.
@@ -437,6 +438,7 @@ def _result(workload: Workload, contender: Contender, first: Contender, batch: i
         **({} if contender.candidates is None else {"candidates_per_event": contender.candidates / n_events}),
         **({"answers_digest": _digest(answers)} if contender.engine.exact else {}),
         "engine_bytes": contender.engine.nbytes,
+        "shared_bytes": contender.engine.shared_nbytes,
         "peak_bytes": peak_bytes(),
         "checked": contender.checked,
         **origin(),

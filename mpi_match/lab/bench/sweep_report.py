@@ -7,6 +7,7 @@ the greatest.  With a single seed the interval is that of the repetitions.
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -24,7 +25,10 @@ QUANTITIES = {
     "us_per_event": "time of an event (µs)",
     "build_s": "time to build (s)",
     "engine_bytes": "memory of the engine (bytes)",
+    "whole_bytes": "memory of the engine, with what it shares with the table (bytes)",
+    "matching_us": "matching time of an event (µs)",
     "matches_per_event": "matches of an event",
+    "matches_per_s": "matches per second",
     "ratio": "ratio to the first engine",
     "p50": "latency, median (µs)",
     "p99": "latency, 99th percentile (µs)",
@@ -67,8 +71,37 @@ def value_of(record: Result, key: str) -> Any:
     return value
 
 
+def _groups(record: Result) -> int:
+    """The number of events that an engine matches at a time: one for each of its groups of threads."""
+    options = record["engine_options"]
+    threads = int(found[1]) if (found := re.search(r"(\d+) threads?", record["device"])) else 1
+    size = {"me-ip": 1, "me-cp": min(int(options.get("group", 1)), threads)}.get(options.get("technique"), threads)
+    return -(-threads // size)
+
+
+SHARING = ("sff", "betree", "rtree")
+"""Engines that read arrays of the table, whose bytes are not in `engine_bytes`."""
+
+
+def _whole_bytes(record: Result) -> float | None:
+    """Bytes of the engine and of what it shares with the table; None where a record of earlier leaves out what it shares."""
+    if not record.get("engine_bytes") or (record["engine"] in SHARING and "shared_bytes" not in record):
+        return None
+    return float(record["engine_bytes"] + record.get("shared_bytes", 0))
+
+
+_DERIVED: dict[str, Callable[[Result], float | None]] = {
+    "whole_bytes": _whole_bytes,
+    "matching_us": lambda record: record["us_per_event"] * _groups(record),
+    "matches_per_s": lambda record: record["matches_per_event"] * record["events_per_s"],
+}
+"""Quantities that follow from others."""
+
+
 def quantity(record: Result, y: str) -> float | None:
-    """A number of a record: a field, or a percentile of its latencies; None when it has none."""
+    """A number of a record: a field, one that follows from others, or a percentile of its latencies; None if it has none."""
+    if y in _DERIVED:
+        return _DERIVED[y](record) if "engine_options" in record and "failure" not in record else None
     found = record.get(y, (record.get("latency_us") or {}).get(y))
     return float(found) if isinstance(found, (int, float)) else None
 
@@ -152,10 +185,11 @@ def measured(group: Sequence[Result], y: str, at: Any = None) -> Measured:
         spread = group[0]["one_move_us_spread"]
         return Measured(at, median, spread["min"], spread["max"])
     spent = group[0].get("match_s")
-    if spent is None or y not in ("events_per_s", "us_per_event"):
+    rates, times = ("events_per_s", "matches_per_s"), ("us_per_event", "matching_us")
+    if spent is None or y not in (*rates, *times):
         return Measured(at, median, median, median)
     faster, slower = spent["median"] / spent["min"], spent["median"] / spent["max"]
-    ends = (median * slower, median * faster) if y == "events_per_s" else (median / faster, median / slower)
+    ends = (median * slower, median * faster) if y in rates else (median / faster, median / slower)
     return Measured(at, median, *ends)
 
 

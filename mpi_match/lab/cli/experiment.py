@@ -94,7 +94,7 @@ def run(names: tuple[str, ...], directory: Path, only: tuple[Axis, ...], ending:
     from mpi_match.environment.machine import machine
     from mpi_match.lab.bench.workload import KeptWorkloads
     from mpi_match.lab.papers.catalog import EXPERIMENTS
-    from mpi_match.lab.papers.run import SMALL_SCALE, ExperimentPlan, with_earlier
+    from mpi_match.lab.papers.run import SMALL_SCALE, ExperimentPlan, shares, with_earlier
     from mpi_match.lab.papers.run import run as measure
     from mpi_match.storage import reported
 
@@ -108,7 +108,8 @@ def run(names: tuple[str, ...], directory: Path, only: tuple[Axis, ...], ending:
         directory.mkdir(parents=True, exist_ok=True)
     for name in chosen:
         each = EXPERIMENTS[name]
-        share = f"; here with {plan.scale:g} of the filters" if plan.scale < 1 and each.runs else ""
+        of_all = " and ".join(f"{share:.2g}" for share in shares(each, plan))
+        share = f"; here with {of_all} of the filters" if plan.scale < 1 and each.runs else ""
         click.echo(f"# {name}: {each.title}{share}")
         if each.not_rerun:
             click.echo(f"# not run: {each.not_rerun}\n")

@@ -7,6 +7,12 @@
 
 Other values (hardware, cited systems), and values at points that were not measured, have no counterpart; they are shown with
 the reason, and with the value of the nearest point.
+
+* A place on a curve, or its change, needs both ends of the experiment's axis, from one machine and commit.
+* Times of CCM, CLCB and MPI-CUDA, and of the engines beside them, have the encoding of the event in them: the papers' times
+  begin with attributes by their names.  The time without it is beside each.
+* A latency needs a run that has settled, and a rate one whose events did not come at a rate.
+* Runs with ranks are compared with runs of one worker, both from disk to disk.
 """
 
 from __future__ import annotations
@@ -23,10 +29,10 @@ from typing import Any, NamedTuple
 
 from mpi_match.humanize import plural
 from mpi_match.lab.bench.report import Result, aligned
-from mpi_match.lab.bench.sweep_report import value_of
-from mpi_match.lab.papers.catalog import BASELINES, OURS, Experiment
+from mpi_match.lab.bench.sweep_report import quantity, value_of
+from mpi_match.lab.papers.catalog import BASELINES, CCM_ZIPF, OURS, Experiment
 from mpi_match.lab.papers.published import Printed, printed
-from mpi_match.lab.papers.run import SCALED, without_workers
+from mpi_match.lab.papers.run import scaled_keys, without_workers
 from mpi_match.lab.workloads.parameters import listed
 from mpi_match.lab.workloads.scenarios import SCENARIOS
 
@@ -74,6 +80,36 @@ def _field(name: str) -> Callable[[Result], float | None]:
     return lambda record: record.get(name)
 
 
+ENCODED = ("ccm", "clcb")
+"""Begins of the scenarios of papers whose times contain the encoding of an event."""
+
+
+def encoding(record: Result) -> float:
+    """Seconds of encoding an event that are in the paper's times, as far as the record has them; 0 in others."""
+    return float(record["encode_s"]) / record["n_events"] if _has_encoding(record) else 0.0
+
+
+def _has_encoding(record: Result) -> bool:
+    return bool(record.get("encode_s")) and record["scenario"].startswith(ENCODED)
+
+
+def _seconds(record: Result) -> float:
+    """Seconds of an event, as the paper counts them."""
+    return float(record["us_per_event"]) * 1e-6 + encoding(record)
+
+
+def _served(record: Result) -> float | None:
+    """Events a second as the paper counts them; None where they came at a rate of their own."""
+    if record.get("rate"):
+        return None
+    return 1 / _seconds(record) if encoding(record) else float(record["events_per_s"])
+
+
+def _size(record: Result) -> float | None:
+    """Bytes of the engine, with the arrays that it shares with the table."""
+    return quantity(record, "whole_bytes")
+
+
 def _deployed(record: Result) -> float | None:
     """Seconds from subscriptions to an engine that can match; the table counts, because its order is part of the index."""
     return record["table_s"] + record["build_s"] if "build_s" in record else None
@@ -84,8 +120,18 @@ def _updated(record: Result) -> float | None:
     return record["one_move_us"] * 1e-6 if "one_move_us" in record else _deployed(record)
 
 
+SETTLED = 20
+"""A latency is that of a run which lasts at least this many times as long as a time-out, and as the median latency."""
+
+
+def _settled(record: Result) -> bool:
+    """True if the latencies of a record do not depend on the length of its run."""
+    least = max(1e-6 * record["latency_us"]["p50"], 1e-3 * float(record["engine_options"].get("timeout_ms", 0.0)))
+    return bool(record["match_s"]["median"] >= SETTLED * least)
+
+
 def _latency(which: str) -> Callable[[Result], float | None]:
-    return lambda record: 1e-6 * record["latency_us"][which] if "latency_us" in record else None
+    return lambda record: 1e-6 * record["latency_us"][which] if "latency_us" in record and _settled(record) else None
 
 
 def _copy_share(record: Result) -> float | None:
@@ -101,13 +147,13 @@ def _filters_in_1_gb(record: Result) -> float | None:
 
 _TIMES = {"us": 1e6, "ms": 1e3, "s": 1.0}
 _QUANTITIES: dict[str, tuple[Callable[[Result], float | None], Mapping[str, float]]] = {
-    "processing_time": (lambda record: record["us_per_event"] * 1e-6, _TIMES),
-    "throughput": (_field("events_per_s"), {"events/s": 1.0, "queries/s": 1.0, "thousand queries/s": 1e-3}),
+    "processing_time": (_seconds, _TIMES),
+    "throughput": (_served, {"events/s": 1.0, "queries/s": 1.0, "thousand queries/s": 1e-3}),
     "partitioning_time": (_field("build_s"), {"s": 1.0}),
     "deployment_time": (_deployed, _TIMES),
     "update_time": (_updated, _TIMES),
-    "data_structure_size": (_field("engine_bytes"), {"MB GPU": 1e-6, "MB CPU": 1e-6}),
-    "gpu_memory_max": (_field("engine_bytes"), {"MB": 1e-6}),
+    "data_structure_size": (_size, {"MB GPU": 1e-6, "MB CPU": 1e-6}),
+    "gpu_memory_max": (_size, {"MB": 1e-6}),
     "interfaces_selected": (lambda record: record["matches_per_event"] / record["n_interfaces"], {"%": 100.0}),
     "kernel_time": (_step("kernel"), _TIMES),
     "copy_input_time": (_step("copy in", "reset"), _TIMES),
@@ -131,11 +177,12 @@ _WORKLOAD = "workload"
 
 _SHARE = "share_of_database"
 """Percentage of TagMatch's 212 million sets; the paper counts a tenth as 20 million once and as 21.2 million elsewhere."""
-RANKS = "ranks"
-"""A name used instead of an engine's for runs with ranks, those with the most workers."""
+RANKS, ONE_RANK = "ranks", "one worker"
+"""Names used instead of an engine's for runs with ranks: those with the most workers, of two or more; those with one."""
 _CONVERSIONS: dict[str, Callable[[Any], Any]] = {
     "remaining_percent": lambda share: 1 - share / 100,
     "exponent": lambda name: {"uniform": 0, "zipf": 1}[name],
+    "name_exponent": lambda name: {"uniform": 0, "zipf": float(CCM_ZIPF)}[name],
     "percent": lambda percent: percent / 100,
     "default_area": lambda has: 1e-4 if has else 0,
     "percent_of_database": lambda percent: 2_120_000 * percent,
@@ -173,7 +220,8 @@ def claims(experiment: Experiment, records: Sequence[Result], among: Sequence[Re
 
     If `records` are a part of all records, `among` are all: the points decide which value is the default.
     """
-    return [_claim(each, records, among or records) for each in of_experiment(experiment) if each.kind == "result"]
+    shown = [each for each in of_experiment(experiment) if each.kind == "result"]
+    return [_claim(experiment, each, records, among or records) for each in shown]
 
 
 def of_experiment(experiment: Experiment) -> list[Printed]:
@@ -193,13 +241,17 @@ def parameters(experiment: Experiment) -> list[tuple[Printed, str]]:
     return found
 
 
-def _claim(each: Printed, records: Sequence[Result], among: Sequence[Result]) -> Claim:
+def _claim(experiment: Experiment, each: Printed, records: Sequence[Result], among: Sequence[Result]) -> Claim:
     records, among = (_of_scenario(each, some, among) for some in (records, among))
-    for metrics, rule in ((("slowdown_by_location",), _slowdown), (_CHANGES, _change), (_PLACES, _place)):
+    if each.metric == "slowdown_by_location":
+        return _slowdown(each, records)
+    if each.metric == "throughput_loss":
+        return _loss(each, records)
+    for metrics, rule in ((_CHANGES, _change), (_PLACES, _place)):
         if each.metric in metrics:
-            return rule(each, records, among)
+            return rule(experiment, each, records, among)
     if each.metric.endswith("_mean"):
-        return _mean(each, records)
+        return _mean(experiment, each, records)
     if each.metric.startswith("gain_of_"):
         return _gain(each, records)
     metric = _names().ratios.get(each.metric, each.metric)
@@ -226,9 +278,47 @@ def _claim(each: Printed, records: Sequence[Result], among: Sequence[Result]) ->
     engines = _engines_of(each)
     measured = here(*engines)
     if measured is None:
-        return Claim(each, None, ours, "not run" if engines else f"no {each.subject} here")
+        return Claim(each, None, ours, _unsettled(metric, at, engines) if engines else f"no {each.subject} here")
+    bare = _span(
+        value
+        for engine in engines
+        for group in groups
+        if (value := _one(each, metric, [{**record, "encode_s": 0.0} for record in group], *engine)) is not None
+    )
     of_ranks = [record["workers"] for record in _of(at, RANKS)] if engines[0][0] == RANKS else []
-    return Claim(each, measured, ours, f"with {plural(of_ranks[0], 'worker')}" if of_ranks else "")
+    notes = [
+        *([f"{in_words(bare)} without encoding"] if bare not in (None, measured) and metric in _TIMED else []),
+        *([_deployment(at, engines)] if metric == "deployment_time" else []),
+        *([f"with {plural(of_ranks[0], 'worker')}"] if of_ranks else []),
+    ]
+    return Claim(each, measured, ours, ", ".join(notes))
+
+
+_TIMED = ("processing_time", "throughput")
+"""Quantities that contain the encoding of events."""
+
+
+def _deployment(at: Sequence[Result], engines: Sequence[tuple[str, EngineOptions]]) -> str:
+    """The part of a deployment that is the engine's own; the table is made once for all engines."""
+    own = _span(value for engine in engines if (value := _median(at, engine[0], "index_time", engine[1])) is not None)
+    return "" if own is None else f"{in_words(own)} s of it the index, the rest the table that engines share"
+
+
+def _unsettled(metric: str, at: Sequence[Result], engines: Sequence[tuple[str, EngineOptions]]) -> str:
+    """The reason why records of these engines have no value of a quantity."""
+    if engines[0][0] == RANKS and _of(at, ONE_RANK):
+        return "not measured: one worker is what more are compared with"
+    mine = [record for name, options in engines for record in _with(_of(at, name), options)]
+    if not mine:
+        return "not run"
+    if metric.startswith("latency_") and (found := [r for r in mine if "latency_us" in r and not _settled(r)]):
+        lasted, median = found[0]["match_s"]["median"], 1e-6 * found[0]["latency_us"]["p50"]
+        return f"not measured: the run of {lasted:.2g} s, with a median of {median:.2g} s, has not settled"
+    if metric == "throughput" and any(record.get("rate") for record in mine):
+        return "not measured: events came at a rate"
+    if metric in ("data_structure_size", "gpu_memory_max"):
+        return "not measured: the record leaves out the arrays that the engine shares with the table"
+    return "not run"
 
 
 def _one(each: Printed, metric: str, records: Sequence[Result], engine: str, options: EngineOptions) -> float | None:
@@ -257,19 +347,24 @@ def _by(keys: Sequence[str], records: Sequence[Result]) -> list[list[Result]]:
 
 def _baseline_of(each: Printed) -> tuple[str, EngineOptions]:
     """The engine that a printed ratio refers to, with its options; an empty name if it does not exist here."""
+    if _names().subjects.get(each.subject) == (RANKS, {}):
+        return ONE_RANK, {}
     usual = {"ccm": "SFF", "mpi-cuda": "CCM"}
     name = each.baseline or usual.get(each.system, "")
     return _names().subjects.get(name) or ({**BASELINES, "CCM": "ccm"}.get(name, ""), {})
 
 
-def _mean(each: Printed, records: Sequence[Result]) -> Claim:
-    """The mean of a ratio over all points."""
+def _mean(experiment: Experiment, each: Printed, records: Sequence[Result]) -> Claim:
+    """The mean of a ratio over all points, and the least and the greatest."""
     one = each._replace(metric=each.metric.removesuffix("_mean"), parameters={})
     given = list(map(without_workers, records))
     varied = sorted(set.intersection(*map(set, given))) if given else []  # runs with ranks say less of an engine's options
-    found = (_claim(one, point, point).measured for point in _by(varied, records))
-    ratios = [ratio for ratio in found if isinstance(ratio, float)]
-    return Claim(each, statistics.mean(ratios) if ratios else None, {}, "" if ratios else "not run")
+    found = [_claim(experiment, one, point, point) for point in _by(varied, records)]
+    ratios = [claim.measured for claim in found if isinstance(claim.measured, float)]
+    if not ratios:
+        return Claim(each, None, {}, "not run")
+    notes = dict.fromkeys([f"{in_words((min(ratios), max(ratios)))} at its points", *(claim.why for claim in found)])
+    return Claim(each, statistics.mean(ratios), {}, ", ".join(filter(None, notes)))
 
 
 def _gain(each: Printed, records: Sequence[Result]) -> Claim:
@@ -278,7 +373,11 @@ def _gain(each: Printed, records: Sequence[Result]) -> Claim:
     if len(times) < 2 or None in times:
         return Claim(each, None, {}, "not run" if times else "not measured")
     mine, other = (time for time in times if time is not None)
-    return Claim(each, _reduction(other, mine), {})
+    unencoded = [{**record, "encode_s": 0.0} for record in records]
+    bare = [time for one in _variants(each) if (time := _median(unencoded, *one)) is not None]
+    without = _reduction(bare[1], bare[0])
+    gain = _reduction(other, mine)
+    return Claim(each, gain, {}, "" if without == gain else f"{in_words(without)} without encoding")
 
 
 def _variants(each: Printed) -> list[tuple[str, str, EngineOptions]]:
@@ -287,7 +386,16 @@ def _variants(each: Printed) -> list[tuple[str, str, EngineOptions]]:
     return [(one[0], "processing_time", one[1]) for one in found if one is not None] if None not in found else []
 
 
-def _slowdown(each: Printed, records: Sequence[Result], _: Sequence[Result]) -> Claim:
+def _loss(each: Printed, records: Sequence[Result]) -> Claim:
+    """The loss of throughput by a time-out, in percent of that without one."""
+    key, timeout = "tagmatch.timeout_ms", each.parameters["timeout_ms"]
+    of = [_median([r for r in records if _value(r, key) == at], "tagmatch", "throughput") for at in (0, timeout)]
+    if of[0] is None or of[1] is None:
+        return Claim(each, None, {}, _unsettled("throughput", records, [("tagmatch", {})]))
+    return Claim(each, _reduction(of[0], of[1]), {})
+
+
+def _slowdown(each: Printed, records: Sequence[Result]) -> Claim:
     """The slowdown of an engine by areas, as a factor."""
     engine = next((name for name, _ in _engines_of(each)), None)
     without, with_ = ([r for r in records if bool(value_of(r, "area")) is has] for has in (False, True))
@@ -310,31 +418,48 @@ def _ratio(first: float, last: float) -> float:
     return first / last
 
 
-_CHANGES: dict[str, tuple[str, Callable[[float, float], float]]] = {
-    "thread_speedup": ("threads", _ratio),
-    "matching_time_reduction": ("threads", _reduction),
-    "matching_time_growth": ("filters", lambda first, last: last / first),
+_CHANGES: dict[str, tuple[str, str, Callable[[float, float], float]]] = {
+    "thread_speedup": ("threads", "threads", _ratio),
+    "matching_time_reduction": ("threads", "threads", _reduction),
+    "matching_time_growth": ("subscriptions", "filters", lambda first, last: last / first),
 }
-"""Printed changes of the time of an event: the varied parameter, and the change from its least to its greatest value."""
+"""Printed changes of the time of an event: the varied parameter as printed and here, and the change from end to end."""
 
 
-def _change(each: Printed, records: Sequence[Result], _: Sequence[Result]) -> Claim:
-    """The change of the time of an event from the least to the greatest value of a parameter."""
-    key, change = _CHANGES[each.metric]
-    engine, options = next(iter(_engines_of(each)), (None, {}))
+def _change(experiment: Experiment, each: Printed, records: Sequence[Result], _: Sequence[Result]) -> Claim:
+    """The change of the time of an event from one end of an axis to the other, or between the values that are printed."""
+    said, key, change = _CHANGES[each.metric]
+    engine, options = next(iter(_engines_of(each)), ("", {}))
     only = {name: value for name, value in each.parameters.items() if name == "threads" != key}
-    mine = [record for record in records if all(value_of(record, name) == value for name, value in only.items())]
-    if isinstance(ends := each.parameters.get(key), list):
-        mine = [record for record in mine if value_of(record, key) in ends]
-    values = sorted({value for record in mine if (value := value_of(record, key)) is not None})
-    if engine is None or len(values) < 2:
-        return Claim(each, None, {}, "not run")
+    mine = [
+        r for r in _with(_of(records, engine), options) if all(value_of(r, name) == value for name, value in only.items())
+    ]
+    axis, given = _axis(experiment, key), each.parameters.get(said)
+    ends = tuple(given) if isinstance(given, list) else (axis[0], axis[-1])
+    if why := _not_to_the_ends(key, ends, mine):
+        return Claim(each, None, {}, why)
     first, last = (
-        _median([record for record in mine if value_of(record, key) == value], engine, "processing_time", options)
-        for value in (values[0], values[-1])
+        _median([r for r in mine if _Condition(key, "=", (end,)).holds(r)], engine, "processing_time") for end in ends
     )
-    measured = None if first is None or last is None else change(first, last)
-    return Claim(each, measured, {}, "" if measured is not None else "not run")
+    assert first is not None
+    assert last is not None
+    return Claim(each, change(first, last), {})
+
+
+def _axis(experiment: Experiment, key: str) -> list[float]:
+    """The numbers that an experiment varies a parameter over, ascending."""
+    texts = {value for run in experiment.runs for axis in run.axes if axis.key == key for value in axis.values}
+    return sorted(int(text) if text.isdecimal() else float(text) for text in texts)
+
+
+def _not_to_the_ends(key: str, ends: Sequence[float], records: Sequence[Result]) -> str:
+    """The reason why records do not reach from one end of an axis to the other; empty if they do."""
+    have = _span({value for record in records if isinstance(value := _value(record, key), (int, float))})
+    if have is None:
+        return "not run"
+    if all(any(_Condition(key, "=", (end,)).holds(record) for record in records) for end in ends):
+        return ""
+    return f"not measured: {key.rpartition('.')[2]} {in_words(have)} of {in_words((ends[0], ends[-1]))}"
 
 
 _GOOD = 1.1
@@ -381,26 +506,38 @@ _PLACES: dict[str, tuple[str, Callable[[_Curve], Value | None], str]] = {
 """Printed places on a curve: the parameter, the function that finds the place, and its meaning."""
 
 
-def _place(each: Printed, records: Sequence[Result], among: Sequence[Result]) -> Claim:
+def _place(experiment: Experiment, each: Printed, records: Sequence[Result], among: Sequence[Result]) -> Claim:
     """The value of a parameter at a place on the curve, such as the best one."""
     key, find, words = _PLACES[each.metric]
     at = _at([condition for condition in _conditions(each, among) if condition.key != key], records)
     baseline, its_options = _baseline_of(each)
+    axis = _axis(experiment, key)
 
-    def here(engine: str, options: EngineOptions) -> Value | None:
+    def curve_of(engine: str, options: EngineOptions) -> _Curve:
         curve = []
         for group in _by([key], at):
             time = _median(group, engine, "processing_time", options)
             of_baseline = _median(group, baseline, "processing_time", its_options) if baseline else 1.0
             if time is not None and of_baseline is not None and isinstance(x := _value(group[0], key), (int, float)):
                 curve.append((float(x), time / of_baseline))
-        return find(sorted(curve)) if len(curve) > 1 else None
+        return sorted(curve) if len(curve) > 1 else []
 
-    found = [value for engine in _engines_of(each) if (value := here(*engine)) is not None]
-    ours = {name: value for name in OURS if (value := here(name, {})) is not None}
-    return (
-        Claim(each, found[0], ours, words) if found else Claim(each, None, ours, "no such point here" if at else "not run")
-    )
+    if not at:
+        return Claim(each, None, {}, "not run")
+    if why := _not_to_the_ends(key, (axis[0], axis[-1]), at):
+        return Claim(each, None, {}, why)
+    ours = {name: value for name in OURS if (curve := curve_of(name, {})) and (value := find(curve)) is not None}
+    curve = next((curve for engine in _engines_of(each) if (curve := curve_of(*engine))), [])
+    found = find(curve) if curve else None
+    if found is None:
+        return Claim(each, None, ours, "no such point here")
+    ends = {curve[0][0], curve[-1][0]} & set(found if isinstance(found, tuple) else (found,))
+    notes = [
+        words,
+        "at an end of the axis" if ends else "",
+        f"{len(curve)} of {len(axis)} points measured" if len(curve) < len(axis) else "",
+    ]
+    return Claim(each, found, ours, ", ".join(filter(None, notes)))
 
 
 def _engines_of(each: Printed) -> list[tuple[str, EngineOptions]]:
@@ -464,8 +601,12 @@ class _Condition(NamedTuple):
     def holds(self, record: Result) -> bool:
         """Returns whether a record fulfils the condition; a record without the parameter holds for all values."""
         value = _value(record, self.key)
-        scale = record.get("scale", 1.0)
-        shares = (scale,) if self.key in SCALED else (1.0, scale) if self.key == "interfaces" else (1.0,)
+        scale: float = record.get("scale", 1.0)
+        shares: tuple[float, ...] = (1.0,)
+        if self.key == "interfaces":
+            shares = (1.0, scale)
+        elif self.key in scaled_keys(SCENARIOS.get(record["scenario"]), record.get("parameters") or {}):
+            shares = (scale,)
         return value is None or any(self._holds(value, share) for share in shares)
 
     def _holds(self, value: Any, share: float) -> bool:
@@ -547,21 +688,23 @@ def _own(records: Sequence[Result]) -> dict[str, Any]:
 def _of(records: Sequence[Result], engine: str) -> list[Result]:
     """The records of an engine alone; or of runs with ranks, with the most workers."""
     with_ranks = [record for record in records if record.get("what") == "ranks"]
-    if engine == RANKS:
-        most = max((record["workers"] for record in with_ranks), default=0)
-        return [record for record in with_ranks if record["workers"] == most]
+    if engine in (RANKS, ONE_RANK):
+        wanted = max((record["workers"] for record in with_ranks if record["workers"] > 1), default=0)
+        wanted = 1 if engine == ONE_RANK else wanted
+        return [record for record in with_ranks if record["workers"] == wanted]
     return [record for record in records if record["engine"] == engine and record.get("what") != "ranks"]
+
+
+def _with(records: Sequence[Result], options: EngineOptions | None) -> list[Result]:
+    """The records with these options of the engine."""
+    given = (options or {}).items()
+    return [record for record in records if all(record["engine_options"].get(key) == value for key, value in given)]
 
 
 def _median(records: Sequence[Result], engine: str, metric: str, options: EngineOptions | None = None) -> float | None:
     """The median of a quantity over an engine's records with these options; None without any."""
-    quantity = _QUANTITIES[metric][0]
-    values = [
-        value
-        for record in _of(records, engine)
-        if all(record["engine_options"].get(key) == given for key, given in (options or {}).items())
-        and (value := quantity(record)) is not None
-    ]
+    number = _QUANTITIES[metric][0]
+    values = [value for record in _with(_of(records, engine), options) if (value := number(record)) is not None]
     return statistics.median(values) if values else None
 
 

@@ -283,7 +283,9 @@ def _records(records: Sequence[Result]) -> str:
 
 _OWN: dict[str, Callable[[Result], str]] = {
     "build (s)": lambda record: f"{record['build_s']:.3g}" if "build_s" in record else "-",
-    "memory (MB)": lambda record: f"{record['engine_bytes'] / 1e6:,.3g}" if record.get("engine_bytes") else "-",
+    "memory (MB)": lambda record: (
+        "-" if (found := sweep_report.quantity(record, "whole_bytes")) is None else f"{found / 1e6:,.3g}"
+    ),
 }
 """Columns shown beside rates if records have them."""
 

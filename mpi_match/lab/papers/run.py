@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import math
 import os
+import statistics
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -25,7 +26,7 @@ from mpi_match.lab.bench.sweep import Axis, Sweep, check_agreement
 from mpi_match.lab.bench.workload import KeptWorkloads
 from mpi_match.lab.papers.catalog import Experiment, RanksRun, Run
 from mpi_match.lab.workloads.parameters import PER_INTERFACE, listed
-from mpi_match.lab.workloads.scenarios import SCENARIOS
+from mpi_match.lab.workloads.scenarios import SCENARIOS, Scenario
 
 SCALED = ("filters", PER_INTERFACE, "tagmatch.max_p")
 """Parameters that `scale` reduces; also interfaces, if they are varied or have filters of their own."""
@@ -139,7 +140,9 @@ def run(
     have = read_json(path) if path.exists() else []
     others = [record for file in sorted(path.parent.glob("*.jsonl")) if file != path for record in read_json(file)]
     found: list[dict[str, Any]] = []
-    for sweep, share, has_first in _planned(experiment, plan):
+    for sweep, share, has_first, load in _planned(experiment, plan):
+        if load:
+            sweep = with_load(sweep, load, found, plan)
         earlier = sweep.earlier(have)
         copied = [{**record, "experiment": experiment.name} for record in sweep.earlier(others)] if not earlier else []
         append_json(path, copied)
@@ -161,6 +164,25 @@ def run(
     return found
 
 
+LASTS = 20
+"""A run with a load lasts at least this many times as long as its longest time-out."""
+
+
+def with_load(sweep: Sweep, load: float, found: Sequence[Mapping[str, Any]], plan: ExperimentPlan) -> Sweep:
+    """The sweep with events that come at a share of the rate that was measured, without a load, at its first point."""
+    first = sweep.points()[0]
+    served = [
+        record["events_per_s"]
+        for record in found
+        if record["engine"] == sweep.engines[0] and record["parameters"] == first.values and not record.get("rate")
+    ]
+    rate = max(round(load * statistics.median(served)), 1)
+    timeouts = [float(value) / 1e3 for axis in sweep.axes if axis.key.endswith("timeout_ms") for value in axis.values]
+    least = math.ceil(LASTS * max(timeouts, default=0.0) * rate) if plan.scale >= SMALL_SCALE else 0
+    options = replace(sweep.options, n_events=max(sweep.options.n_events, least), rate=float(rate))
+    return replace(sweep, options=options)
+
+
 def with_earlier(found: Sequence[dict[str, Any]], path: Path) -> list[dict[str, Any]]:
     """Records, together with those of other points and engines in their file that share commit, machine and scale."""
     if not path.exists():
@@ -178,9 +200,9 @@ def with_earlier(found: Sequence[dict[str, Any]], path: Path) -> list[dict[str, 
 
 
 def shown_at(record: Mapping[str, Any]) -> str:
-    """The key of the place where a record is shown: point, engine and options."""
+    """The key of the place where a record is shown: point, engine and options, and whether events came at a rate."""
     keys = ("what", "scenario", "parameters", "engine", "engine_options")
-    return json.dumps([record.get(key) for key in keys], sort_keys=True)
+    return json.dumps([bool(record.get("rate")), *(record.get(key) for key in keys)], sort_keys=True)
 
 
 class RankPoint(NamedTuple):
@@ -275,8 +297,13 @@ def sweeps(experiment: Experiment, plan: ExperimentPlan) -> Iterator[Sweep]:
     return (sweep for sweep, *_ in _planned(experiment, plan))
 
 
-def _planned(experiment: Experiment, plan: ExperimentPlan) -> Iterator[tuple[Sweep, float, bool]]:
-    """The sweeps, each with its share of the filters, and whether it includes the reference engine of ratios."""
+def shares(experiment: Experiment, plan: ExperimentPlan) -> list[float]:
+    """The shares of the paper's filters that an experiment has here, ascending."""
+    return sorted({_share(each, plan.scale) for each in experiment.runs})
+
+
+def _planned(experiment: Experiment, plan: ExperimentPlan) -> Iterator[tuple[Sweep, float, bool, float]]:
+    """The sweeps, each with its share of the filters, whether it includes the reference engine of ratios, and its load."""
     for each in experiment.runs:
         unable = missing(each.engines, each.fixed)
         able = [name for name in each.engines if name not in unable]
@@ -284,7 +311,7 @@ def _planned(experiment: Experiment, plan: ExperimentPlan) -> Iterator[tuple[Swe
         axes = tuple(plan.of(axis) for axis in each.axes if not _is_of(axis.key, unable))
         if engines and plan.takes(each) and all(axis.values for axis in axes):
             share = _share(each, plan.scale)
-            yield _scaled(each, engines, axes, plan._replace(scale=share)), share, engines[0] == able[0]
+            yield _scaled(each, engines, axes, plan._replace(scale=share)), share, engines[0] == able[0], each.load
 
 
 def _share(each: Run, scale: float) -> float:
@@ -298,12 +325,16 @@ def _is_of(key: str, engines: Iterable[str]) -> bool:
     return key.partition(".")[0] in engines and "." in key
 
 
+def scaled_keys(scenario: Scenario | None, keys: Collection[str]) -> list[str]:
+    """Those of the keys of a point that are smaller below scale 1."""
+    interfaces = scenario is not None and bool(scenario.area) and "interfaces" in keys
+    grown = [key for key in SCALED if key in keys and not (key == PER_INTERFACE and interfaces)]
+    return [*grown, "interfaces"] if interfaces else grown
+
+
 def _scaled(each: Run, engines: tuple[str, ...], axes: tuple[Axis, ...], plan: ExperimentPlan) -> Sweep:
     scenario = SCENARIOS[each.scenario]
-    keys = {*each.fixed, *(axis.key for axis in axes)}
-    grown = [key for key in SCALED if key in keys and not (key == PER_INTERFACE and "interfaces" in keys and scenario.area)]
-    if scenario.area and "interfaces" in keys:
-        grown.append("interfaces")
+    grown = scaled_keys(scenario, {*each.fixed, *(axis.key for axis in axes)})
     cores = len(os.sched_getaffinity(0))
     fixed = {key: _less(value, plan.scale) if key in grown else value for key, value in each.fixed.items()}
     if "threads" in fixed:

@@ -13,12 +13,13 @@ from mpi_match.engines.registry import read_options
 from mpi_match.errors import EngineError
 from mpi_match.lab.bench.report import append_json, read_json
 from mpi_match.lab.bench.scaling import ScalingPlan
-from mpi_match.lab.bench.sweep_report import measured
+from mpi_match.lab.bench.sweep import Axis, Sweep
+from mpi_match.lab.bench.sweep_report import measured, quantity
 from mpi_match.lab.papers import run as running
-from mpi_match.lab.papers.catalog import EXPERIMENTS, SYSTEMS, Experiment
+from mpi_match.lab.papers.catalog import CCM_ZIPF, EXPERIMENTS, SYSTEMS, Experiment
 from mpi_match.lab.papers.claims import Claim, claims, of_experiment, parameters, table
 from mpi_match.lab.papers.published import notes, printed, titles
-from mpi_match.lab.papers.run import ExperimentPlan, missing, rank_points, run, sweeps, with_earlier
+from mpi_match.lab.papers.run import ExperimentPlan, missing, rank_points, run, shares, sweeps, with_earlier, with_load
 from mpi_match.lab.workloads.parameters import PER_INTERFACE
 from mpi_match.lab.workloads.scenarios import Scenario
 
@@ -75,6 +76,7 @@ def record(engine: str, us: float, scenario: str = "ccm-strings", **more: Any) -
         "n_events": 100,
         "n_interfaces": 10,
         "matches_per_event": 0.5,
+        "device": "cpu, 1 thread",
         "parameters": {},
         **more,
     }
@@ -101,7 +103,8 @@ def test_a_printed_value_stands_beside_the_same_quantity_in_its_unit() -> None:
     found = claim_of("ccm-table-2", records, "SFF", "processing_time", scenario="default")
     assert found.measured == pytest.approx(2.0)
     assert dict(found.ours) == pytest.approx({"keyed": 0.008})
-    assert claim_of("ccm-table-2", records, "SFF", "deployment_time", scenario="default").measured == 500
+    deployed = claim_of("ccm-table-2", records, "SFF", "deployment_time", scenario="default")
+    assert (deployed.measured, deployed.why) == (500, "0.25 s of it the index, the rest the table that engines share")
     assert claim_of("ccm-table-2", records, "CCM", "data_structure_size", scenario="default").measured == 5
     updated = claim_of("clcb-table-2", [record("sff", 9, "clcb")], "SFF", "update_time", scenario="default")
     assert updated.measured == 500, "it is deployed again"
@@ -110,6 +113,87 @@ def test_a_printed_value_stands_beside_the_same_quantity_in_its_unit() -> None:
     assert dict(ratio.ours) == pytest.approx({"keyed": 250})
     unmeasured = claim_of("ccm-table-2", records[2:], "CCM", "processing_time", scenario="default")
     assert (unmeasured.measured, unmeasured.why, list(unmeasured.ours)) == (None, "not run", ["keyed"])
+
+
+def test_times_of_ccm_have_the_encoding_in_them_and_beside() -> None:
+    found = [record(e, us, parameters={"name_exponent": "0"}, encode_s=0.0015) for e, us in (("sff", 45), ("ccm", 20))]
+    time = claim_of("ccm-table-2", found, "CCM", "processing_time", scenario="default")
+    assert time.here == "0.035 (0.02 without encoding)"
+    ratio = claim_of("ccm-table-2", found, "CCM", "speedup", scenario="default")
+    assert ratio.measured == pytest.approx(60 / 35)
+    assert claim_of("ccm-table-2", found, "SFF", "data_structure_size", scenario="default").here.startswith("not measured")
+    whole = [{**each, "shared_bytes": 2_000_000} for each in found]
+    assert claim_of("ccm-table-2", whole, "SFF", "data_structure_size", scenario="default").measured == 7
+    alone = [record("twophase", 2000, "debs2009", parameters={"threads": "1"}, engine_options={"technique": "me-ip"})]
+    alone = [{**each, "encode_s": 1.0} for each in alone]
+    assert claim_of("farroukh-figure-5", alone, "ME-IP", "throughput", threads=1).measured == pytest.approx(500)
+
+
+def test_runs_with_ranks_are_compared_with_one_worker() -> None:
+    def runs(us: float, workers: int, **at: str) -> dict[str, Any]:
+        values = {**at, "workers": str(workers)}
+        return record("ccm", us, "ccm", what="ranks", workers=workers, parameters=values)
+
+    alone = record("ccm", 15, "ccm", parameters={"attributes": "1"}, engine_options={"phases": 3})
+    one = runs(36, 1, attributes="1")
+    found = claim_of("mpi-cuda-figure-3", [alone, one, runs(24, 2, attributes="1")], "MPI-CUDA", "speedup", attributes="few")
+    assert found.measured == pytest.approx(1.5)
+    assert found.why == "with 2 workers"
+    (few,) = [
+        c for c in claims(EXPERIMENTS["mpi-cuda-figure-3"], [alone, one]) if c.printed.parameters == {"attributes": "few"}
+    ]
+    assert few.measured is None, "one worker against one is no speed-up"
+
+
+def test_a_latency_is_that_of_a_run_that_has_settled() -> None:
+    def came(seconds: float, p50: float, timeout_ms: int = 0, rate: float = 9000.0) -> Claim:
+        found = record(
+            "tagmatch",
+            50,
+            "tagmatch",
+            parameters={"tagmatch.timeout_ms": str(timeout_ms)},
+            engine_options={"variant": "hybrid", "launch": 1, "timeout_ms": timeout_ms},
+            latency_us=dict.fromkeys(("p50", "p99", "max"), 1e6 * p50),
+            match_s={"median": seconds},
+            rate=rate,
+        )
+        metric = "latency_max" if timeout_ms else "latency_median"
+        (claim,) = [c for c in claims(EXPERIMENTS["tagmatch-figure-6"], [found]) if c.printed.metric == metric]
+        return claim
+
+    assert came(8, 0.3).measured == pytest.approx(300)
+    assert came(0.8, 0.65).here == "not measured: the run of 0.8 s, with a median of 0.65 s, has not settled"
+    assert came(8, 0.1, timeout_ms=100).measured == pytest.approx(0.1)
+    assert came(1, 0.01, timeout_ms=100).measured is None, "10 time-outs"
+
+
+def test_throughput_is_not_that_of_events_which_came_at_a_rate() -> None:
+    def at(us: float, timeout_ms: int, **more: Any) -> dict[str, Any]:
+        options = {"variant": "hybrid", "launch": 1, "timeout_ms": timeout_ms}
+        return record(
+            "tagmatch", us, "tagmatch", parameters={"tagmatch.timeout_ms": str(timeout_ms)}, engine_options=options, **more
+        )
+
+    found = [at(40, 0), at(50, 100), at(99, 100, rate=9000.0)]
+    by_metric = {
+        (c.printed.metric, c.printed.parameters.get("timeout_ms")): c
+        for c in claims(EXPERIMENTS["tagmatch-figure-6"], found)
+    }
+    assert by_metric["throughput", 100].measured == pytest.approx(20_000)
+    assert by_metric["throughput_loss", 100].measured == pytest.approx(20)
+    (came, *_) = [c for c in claims(EXPERIMENTS["tagmatch-figure-6"], found[2:]) if c.printed.metric == "throughput"]
+    assert came.here == "not measured: events came at a rate"
+
+
+def test_a_load_is_a_share_of_what_is_served_and_lasts_twenty_time_outs() -> None:
+    sweep = Sweep("tagmatch", ("tagmatch",), (Axis.of("tagmatch.timeout_ms=0,100,300"),), {"tagmatch.variant": "cpu"})
+    values = {"tagmatch.variant": "cpu", "tagmatch.timeout_ms": "0"}
+    served = [record("tagmatch", us, "tagmatch", parameters=values) for us in (50, 40, 60)]
+    with_rate = with_load(
+        sweep, 0.8, [*served, record("tagmatch", 1, "tagmatch", parameters=values, rate=5.0)], ExperimentPlan()
+    )
+    assert with_rate.options.rate == 16_000
+    assert with_rate.options.n_events == 20 * 0.3 * 16_000 <= 100_000 or with_rate.options.n_events == sweep.options.n_events
 
 
 def test_a_value_is_looked_for_at_its_point() -> None:
@@ -164,13 +248,16 @@ def test_a_printed_place_is_that_of_the_measured_curve() -> None:
     found = blocks((1, 90), (5, 60), (12, 52), (50, 50), (200, 54), (500, 56), (1430, 70))
     places = {metric: claim.measured for metric, claim in found.items()}
     assert places == {"best_block_size": 50, "good_block_sizes": (12, 200), "too_small": 5, "too_large": 500}
-    assert found["too_small"].here == "5 (the largest below those within 10% of the best)"
-    assert blocks((1, 50), (5, 90))["too_small"].measured is None, "none is"
+    assert found["too_small"].here == "5 (the largest below those within 10% of the best, 7 of 13 points measured)"
+    assert blocks((1, 50), (1430, 90))["too_small"].measured is None, "none is"
+    assert blocks((1, 50), (1430, 90))["best_block_size"].here == "1 (at an end of the axis, 2 of 13 points measured)"
+    assert blocks((1, 50), (5, 90))["best_block_size"].here == "not measured: access_block 1 to 5 of 1 to 1,430"
     assert blocks((1, 50))["best_block_size"].measured is None, "one point is no curve"
     names = [
         record(e, us, parameters={"names": n}) for n, e, us in (("10", "sff", 20), ("10", "ccm", 10), ("30", "sff", 90))
     ]
     names += [record("ccm", 30, parameters={"names": "30"}), record("keyed", 1, parameters={"names": "10"})]
+    names += [record(engine, 9, parameters={"names": "1000"}) for engine in ("sff", "ccm")]
     assert claim_of("ccm-figure-10", names, "CCM", "names_of_highest_speedup").measured == 30
     alone = [
         record("twophase", us, "debs2009", parameters={"threads": n}, engine_options={"technique": "se-cp"})
@@ -179,7 +266,7 @@ def test_a_printed_place_is_that_of_the_measured_curve() -> None:
     assert claim_of("farroukh-figure-7", alone, "SE-CP", "useful_threads").measured == 4
     areas = [
         record(e, us, "clcb", parameters={"interfaces": str(n), "place_exponent": "0"})
-        for n, rtree, clcb in ((100, 9, 8), (1000, 9, 20), (10_000, 30, 20), (100_000, 90, 20))
+        for n, rtree, clcb in ((100, 9, 8), (1000, 9, 20), (10_000, 30, 20), (1_000_000, 90, 20))
         for e, us in (("rtree", rtree), ("clcb", clcb))
     ]
     even = [c for c in claims(EXPERIMENTS["clcb-figure-3"], areas) if c.printed.metric == "break_even"]
@@ -251,7 +338,7 @@ def claims_by_metric(name: str, records: list[dict[str, Any]]) -> dict[str, Clai
 
 
 def test_options_zipf_locations_shares_and_phases_are_told_apart() -> None:
-    zipf = {"name_exponent": "1"}
+    zipf = {"name_exponent": CCM_ZIPF}
     records = [
         record("ccm", 7, parameters={"name_exponent": "0"}),
         record("ccm", 20, parameters={**zipf, "ccm.order": "sorted"}, engine_options={"order": "sorted"}),
@@ -298,15 +385,51 @@ def test_techniques_threads_and_changes_of_the_two_phase_matcher() -> None:
     grown = [
         here(us, "se-cp", filters=filters, threads=threads)
         for filters, threads, us in (
-            ("1000", "1", 10),
-            ("5000", "1", 20),
-            ("1000", "8", 5),
-            ("5000", "8", 15),
-            ("2000", "8", 9),
+            ("1000000", "1", 10),
+            ("5000000", "1", 20),
+            ("1000000", "8", 5),
+            ("5000000", "8", 15),
+            ("2000000", "8", 9),
         )
     ]
     growth = {c.printed.subject: c.measured for c in claims(EXPERIMENTS["farroukh-figure-15"], grown)}
     assert growth == {"SE-CP": pytest.approx(3), "centralized": pytest.approx(2)}
+    (half, _) = claims(EXPERIMENTS["farroukh-figure-15"], grown[2:])
+    assert half.measured == pytest.approx(3)
+    (half, _) = claims(EXPERIMENTS["farroukh-figure-15"], grown[3:])
+    assert half.here == "not measured: filters 2,000,000 to 5,000,000 of 1,000,000 to 5,000,000"
+
+
+def test_ccms_zipf_exponent_follows_from_its_longest_row() -> None:
+    (longest,) = [each for each in printed() if each.metric == "longest_row"]
+    share = 1 / sum(rank ** -float(CCM_ZIPF) for rank in range(1, 101))
+    assert longest.value / 1_000_000 == pytest.approx(share, abs=0.02)
+
+
+def test_points_of_smaller_tables_are_found() -> None:
+    """Interfaces are fewer below scale 1, and the filters of each are not; half-sized groups of filters are."""
+    few = {"place_exponent": "0", "area": "1e-05", "filters_per_interface": "10"}
+    found = [
+        record(e, us, "clcb", scale=0.01, parameters={**few, "interfaces": "10000"})
+        for e, us in (("clcb", 10), ("rtree", 40))
+    ]
+    at = claim_of("clcb-figure-3", found, "CLCB", "speedup", area=0.001)
+    assert at.measured == pytest.approx(4)
+    assert shares(EXPERIMENTS["tagmatch-table-1"], ExperimentPlan(0.002)) == [pytest.approx(0.002 * 10 / 212)]
+    assert shares(EXPERIMENTS["ccm-table-2"], ExperimentPlan(0.002)) == [0.002]
+
+
+def test_the_matching_time_of_an_event_and_the_rate_of_matches_follow() -> None:
+    def here(technique: str, group: int = 2, device: str = "cpu, 8 threads") -> float | None:
+        options = {"technique": technique, "group": group}
+        return quantity(record("twophase", 10, "debs2009", engine_options=options, device=device), "matching_us")
+
+    assert [here("me-ip"), here("se-cp"), here("me-cp", 4), here("me-cp", 8)] == [80, 10, 20, 10]
+    assert here("me-ip", device="cpu, 1 thread") == 10
+    assert quantity(record("tagmatch", 10, "tagmatch"), "matches_per_s") == pytest.approx(50_000)
+    assert EXPERIMENTS["farroukh-figure-6"].y == EXPERIMENTS["farroukh-figure-12"].y == "matching_us"
+    assert EXPERIMENTS["tagmatch-figure-3"].y == "matches_per_s"
+    assert EXPERIMENTS["clcb-figure-6"].x == "interfaces"
 
 
 def test_what_another_experiment_measured_is_not_measured_again(tmp_path: Path) -> None:
@@ -464,8 +587,9 @@ def test_runs_with_ranks_are_measured_once_and_set_beside_the_engine_alone(
         for n in range(1, 11)
     ]
     by_size = [claim_of("mpi-cuda-figure-3", [*alone, *found], "MPI-CUDA", "speedup", attributes=n) for n in ("few", "many")]
-    assert [c.measured for c in by_size] == pytest.approx([2.0, 4.0])
+    assert [c.measured for c in by_size] == pytest.approx([1.6, 1.6]), "one against two workers"
     mean = next(c for c in claims(MPI_CUDA, [*alone, *found]) if c.printed.metric == "speedup_mean")
-    assert mean.measured == pytest.approx(2.2)
+    assert mean.measured == pytest.approx(1.6)
+    assert mean.why == "1.6 to 1.6 at its points, with 2 workers"
     (printed_mpi,) = [c for c in claims(EXPERIMENTS["mpi-cuda-table-2"], found[:2]) if c.printed.subject == "MPI-CUDA"]
     assert printed_mpi.measured == pytest.approx(0.125), "the most workers"

@@ -40,8 +40,12 @@ if simulated:
         """Mask of the lanes whose predicate holds."""
         return int(bool(predicate))
 
-    def shuffle(value: Any, source: int) -> Any:
+    def shuffle(value: Any, source: Any) -> Any:
         """The value of lane `source`."""
+        return value
+
+    def shuffle_up(value: Any, apart: int) -> Any:
+        """The value of the lane `apart` before this one; of the first lanes, their own."""
         return value
 
     def sync_warp() -> None:
@@ -89,8 +93,12 @@ else:
         return np.int64(np.uint32(cuda.ballot_sync(_ALL_LANES, predicate)))
 
     @device_function
-    def shuffle(value: Any, source: int) -> int:
+    def shuffle(value: Any, source: Any) -> int:
         return cuda.shfl_sync(_ALL_LANES, value, source)
+
+    @device_function
+    def shuffle_up(value: Any, apart: int) -> int:
+        return cuda.shfl_up_sync(_ALL_LANES, value, apart)
 
     @device_function
     def sync_warp() -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.gpu.intrinsics import WARP, atomic_add, ballot, lane, popcount, shuffle, sync_warp
+from mpi_match.gpu.intrinsics import WARP, atomic_add, ballot, lane, popcount, shuffle, shuffle_up, sync_warp
 from mpi_match.gpu.kernels import device_function
 
 _ONE = np.uint64(1)
@@ -153,7 +153,7 @@ def running_sum(value: Any) -> Any:
     """The sum of the values of this lane and of those before it, i32."""
     total, apart = np.int32(value), 1
     while apart < WARP:
-        before = shuffle(total, max(lane() - apart, 0))
+        before = shuffle_up(total, apart)
         if lane() >= apart:
             total = np.int32(total + before)
         apart *= 2

@@ -11,7 +11,7 @@ from mpi_match.engines.ccm.kernel import ccm_kernel
 from mpi_match.engines.clcb import kernels as clcb_kernel
 from mpi_match.engines.clcb import segment
 from mpi_match.engines.clcb.options import ClcbVariant
-from mpi_match.engines.keyed.kernels import bitmap, compact, tag_sets, tidy, trie_thread, trie_warp
+from mpi_match.engines.keyed.kernels import bitmap, compact, tag_sets, tidy, trie_group, trie_thread, trie_warp
 from mpi_match.engines.keyed.kernels import grid as keyed_grid_kernel
 from mpi_match.engines.tagmatch.kernel import match_kernel as tagmatch_kernel
 from mpi_match.gpu import intrinsics, line_kernels, pinned_mailbox
@@ -77,20 +77,15 @@ def test_kernels_of_clcb_compile_and_their_doubles_are_not_fused(name: str) -> N
     "kernel",
     [
         *(
-            trie_thread.match_kernel(width, packed, kind, long)
-            for width, packed, kind, long in (
-                (8, "uint32", 0, False),
-                (64, "uint64", 1, False),
-                (8, "uint32", 2, False),
-                (8, "uint32", 0, True),
-            )
+            trie_thread.match_kernel(trie_thread.WIDEST, packed, kind, long)
+            for packed, kind, long in (("uint32", 0, False), ("uint64", 1, True))
         ),
         *(compact.count_kernel(is_mask) for is_mask in (True, False)),
         compact.write_kernel(True, "uint8"),
         *(compact.write_kernel(False, ids) for ids in ("uint8", "uint16", "uint32")),
         compact.scan_kernel,
     ],
-    ids=["8 u32 masks", "64 u64 lists", "8 u32 filters", "8 u32 masks long", "count masks", "count lists", "write masks"]
+    ids=["u32 masks", "u64 lists long", "count masks", "count lists", "write masks"]
     + [f"write lists {ids}" for ids in ("u8", "u16", "u32")]
     + ["scan"],
 )
@@ -114,6 +109,17 @@ def test_kernels_of_the_grid_compile(kernel: cuda.Kernel) -> None:
     """Where they fuse, a factor is a power of two; the distance itself is not fused."""
     ptx = compiled(kernel)
     assert ("mul.rn.f64" in ptx) == (kernel.name == "grid_kernel_")
+
+
+@pytest.mark.parametrize(
+    ("width", "packed", "kind", "long"), [(8, "uint32", 0, False), (8, "uint32", 1, True), (16, "uint64", 2, True)]
+)
+def test_the_kernel_for_groups_of_events_compiles(width: int, packed: str, kind: int, long: bool) -> None:
+    """Attributes of events are in registers: it has no local memory of its own."""
+    ptx = compiled(trie_group.group_kernel(width, packed, kind, long))
+    assert "vote.sync.ballot" in ptx
+    assert ".local" not in ptx
+    assert "f64" not in ptx, "unsigned and signed words met"
 
 
 @pytest.mark.parametrize("long", [False, True])

@@ -79,7 +79,7 @@ def _tiny_shapes() -> Iterator[None]:
     from mpi_match.engines.keyed import cuda as keyed_cuda
     from mpi_match.engines.keyed import cuda_grid, cuda_pipeline, cuda_results, cuda_slot
     from mpi_match.engines.keyed.grid import hash_grid
-    from mpi_match.engines.keyed.kernels import bitmap, compact, tidy, trie_thread, trie_warp
+    from mpi_match.engines.keyed.kernels import bitmap, compact, tidy, trie_group, trie_thread, trie_warp
     from mpi_match.engines.keyed.kernels import grid as keyed_grid_kernel
     from mpi_match.engines.tagmatch import gpu_match as tagmatch
     from mpi_match.engines.tagmatch import kernel as tagmatch_kernel
@@ -104,7 +104,7 @@ def _tiny_shapes() -> Iterator[None]:
     patch.setattr(clcb_batch, "CLCB_PASS_EVENTS", 11)
     patch.setattr(clcb_batch, "CLCB_FIRST_PAIRS", 1)
     patch.setattr(clcb_event, "CLCB_FIRST_IDS", 1)
-    for module in (compact, bitmap, cuda_slot, cuda_grid, keyed_grid_kernel, trie_warp):
+    for module in (compact, bitmap, cuda_slot, cuda_grid, keyed_grid_kernel, trie_group, trie_warp):
         patch.setattr(module, "KEYED_BLOCK", 4)
     for module in (trie_thread, cuda_slot):
         patch.setattr(module, "SORTED_ANSWERS", 3)

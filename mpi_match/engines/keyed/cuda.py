@@ -38,12 +38,12 @@ from mpi_match.engines.keyed.kernels.bitmap import bitmap_kernel
 from mpi_match.engines.keyed.kernels.compact import count_kernel, write_kernel
 from mpi_match.engines.keyed.kernels.grid import grid_kernel
 from mpi_match.engines.keyed.kernels.tag_sets import TAG_WIDTHS, TagSetArrays, tag_set_kernel
+from mpi_match.engines.keyed.kernels.trie_group import WIDTHS, group_kernel
 from mpi_match.engines.keyed.kernels.trie_thread import (
     FILTER_IDS,
     INTERFACES,
     MASKS,
     WIDEST,
-    WIDTHS,
     IndexArrays,
     match_kernel,
 )
@@ -243,7 +243,8 @@ class KeyedCuda(Engine):
         if self._sets is not None:
             trie: Kernel | None = tag_set_kernel(next(w for w in TAG_WIDTHS if widest <= w), packed, kind)
         else:
-            trie = (wide_kernel if is_wide else match_kernel)(*variant) if self._has_trie else None
+            search = wide_kernel if is_wide else group_kernel if variant[0] in WIDTHS else match_kernel
+            trie = search(*variant) if self._has_trie else None
         if self._grid is not None:
             self._grid.flush()
         answers = Answers(len(batch), n_ids, self._pool)

@@ -34,6 +34,8 @@ from mpi_match.engines.keyed.index.layout import (
 from mpi_match.engines.keyed.index.postings import COUNT_BITS, HEADER, MAX_CHECKS, entry_words
 
 _ONE = np.uint64(1)
+_u64 = np.uint64
+"""Of indices: those that are signed might be negative, and each access would look."""
 
 
 def lookups(compiled: Callable[..., Any], popcount: Callable[..., Any]) -> SimpleNamespace:
@@ -53,8 +55,8 @@ def lookups(compiled: Callable[..., Any], popcount: Callable[..., Any]) -> Simpl
         presence, codes, equality, shift = starts
         name = packed >> shift
         if is_presence:
-            return t32[presence + name]
-        return t32[equality + np.int64(t32[codes + name]) + (packed & ((np.int64(1) << shift) - 1))]
+            return t32[_u64(presence + name)]
+        return t32[_u64(equality + np.int64(t32[_u64(codes + name)]) + (packed & ((np.int64(1) << shift) - 1)))]
 
     @compiled
     def key_starts(index: tuple) -> tuple:
@@ -84,15 +86,15 @@ def lookups(compiled: Callable[..., Any], popcount: Callable[..., Any]) -> Simpl
         hashed = hash_of_(wanted)
         word, bit = bit_of_(hashed, t64[N_BITS])
         child = np.int64(-1)
-        if t32[np.int64(t64[BITS] + word)] & bit:
+        if t32[t64[BITS] + word] & bit:
             mask = t64[N_SLOTS] - _ONE
             slot = hashed & mask
             key = wanted ^ _ONE
             while key != wanted and key != EMPTY:
-                at = np.int64(t64[SLOTS] + slot * np.uint64(2))
+                at = t64[SLOTS] + slot * np.uint64(2)
                 key = t64[at]
                 if key == wanted:
-                    child = np.int64(t64[at + 1])
+                    child = np.int64(t64[at + _ONE])
                 slot = (slot + _ONE) & mask
         return child
 
@@ -130,12 +132,12 @@ def verifier(compiled: Callable[..., Any], has: Callable, least: Callable, *, lo
         """True if the event passes the given numbers of checks of each kind from word `place` on."""
         words = index[2]
         for _ in range(n_positive):
-            if not has(event, words[place], words[place + 1]):
+            if not has(event, words[_u64(place)], words[_u64(place + 1)]):
                 return False
             place += 2
         if n_negative | n_sets:
             for _ in range(n_negative):
-                if has(event, words[place], words[place + 1]):
+                if has(event, words[_u64(place)], words[_u64(place + 1)]):
                     return False
                 place += 2
             shift = np.int64(index[1][SHIFT])
@@ -152,7 +154,7 @@ def verifier(compiled: Callable[..., Any], has: Callable, least: Callable, *, lo
 
         @compiled
         def verify_short(at: int, counts: int, event: Any, index: tuple) -> bool:
-            if index[2][at + 2]:
+            if index[2][_u64(at + 2)]:
                 return False
             n_positive, n_negative = counts & MAX_CHECKS, counts >> COUNT_BITS & MAX_CHECKS
             return satisfies(at + HEADER, n_positive, n_negative, counts >> 2 * COUNT_BITS, event, index)

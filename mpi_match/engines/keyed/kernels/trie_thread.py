@@ -1,4 +1,6 @@
-"""The trie search of `keyed_cuda`: one thread walks the trie with the features of one event.
+"""The trie search of `keyed_cuda` for the widest events: one thread walks the trie with the features of one event.
+
+`trie_group` and `trie_warp` search for narrower ones.
 
 It does the same as the CPU (`cpu_search`), adapted to a GPU thread:
 
@@ -47,9 +49,6 @@ from mpi_match.engines.keyed.index.lookup import lookups, verifier
 from mpi_match.gpu.intrinsics import popcount
 from mpi_match.gpu.kernels import Kernel, cuda, device_function, kernel
 
-WIDTHS = (8, 16)
-"""Attributes of an event for which a thread has room; the narrowest width that fits the widest event of a batch is used.  A
-warp takes wider events (`trie_warp`)."""
 WIDEST = 4096
 """Most attributes of an event if there is no CPU to take wider ones: 50 KB of local memory for each resident thread."""
 KEYED_REGISTERS = 64

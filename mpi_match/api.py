@@ -182,7 +182,7 @@ def make_batch(
     """Events encoded for `table`, ready for `Engine.match`; the parameters are those of `make_events`.
 
     Rows, text, files and columns are encoded in compiled code, by all threads.  Columns that no filter names are not looked
-    at.
+    at.  For a table that asks for `*`, all strings of an event, columns are read as the rows that they are.
 
     >>> table = make_table([{"interface": "a", "constraints": [["x", ">", 0.5]], "area": [0, 0, 5]}])
     >>> batch = make_batch(table, {"x": [0.0, 1.0, 2.0], "lat": [3, 3, 4], "lon": [4, 4, 4]}, location=("lat", "lon"))
@@ -195,6 +195,8 @@ def make_batch(
     bad = _Refused("event") if rejects is None else rejects
     if isinstance(events, (str, os.PathLike)):
         return _batch_of_files(events, vocabulary, form, bad)
+    if vocabulary.asks_every_string:
+        events = _as_rows(events, form)
     columns = _columns_of(events)
     if columns is not None:
         found, n = wanted_columns(columns, form, _needed(vocabulary, form), _n_rows(events))
@@ -213,6 +215,16 @@ def make_batch(
         judge = partial(event_of_passed, form=form, names=names_of(vocabulary, form))
         return Events.of(_judged(few, judge, "event", rejects)).encode(vocabulary)
     return _scanned(blocks, vocabulary, form, bad)
+
+
+def _as_rows(events: Any, form: EventForm) -> Any:
+    """Columns as rows with all of them; events in another form as they are."""
+    columns = _columns_of(events)
+    if columns is not None:
+        return rows_of(*wanted_columns(columns, form, None, _n_rows(events)))
+    if has_arrow(events):
+        return chain.from_iterable(batch.to_pylist() for batch in reader_of(events))
+    return events
 
 
 _FEW_ROWS = 64

@@ -25,26 +25,29 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from mpi_match.api import PathLike, form_of, load_table, make_batch
 from mpi_match.arrays.csr import Array
+from mpi_match.arrays.strings import Strings
+from mpi_match.changes.registry import Registry
 from mpi_match.engines import Engine, open_engine
 from mpi_match.ingest.columns.frames import ArrowArray, ArrowStream, reader_of
 from mpi_match.ingest.columns.python import needed_names
 from mpi_match.ingest.rows.judge import EventForm, Reject
+from mpi_match.live import LiveMatcher
 from mpi_match.matches.matches import Matches
-from mpi_match.model import ModelError, describe
+from mpi_match.model import EVERY_STRING, ModelError, describe
 from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Answered = PathLike | Table | Engine
-"""A table, the path of one, or an engine that `open_engine` opened for one."""
+Answered = PathLike | Table | Engine | LiveMatcher
+"""A table, the path of one, an engine that `open_engine` opened for one, or a matcher whose table changes."""
 HOW = ("pairs", "lists", "semi", "anti")
 """The forms of answers, see `matched`."""
 _ROW, _REASON = "row", "reason"
@@ -85,7 +88,8 @@ def matched(
     `frame`: of pandas or polars (a lazy one gives lazy ones), an Arrow table, record batch or reader of them, or anything
     else with Arrow's C stream (all giving tables), or a relation of DuckDB.  Its columns are events as in `make_events`;
     only those are read that filters, `location` or `id` name.
-    `table`: an engine of `open_engine`, a table, or the path of one.  The engines of the last two tables are kept.
+    `table`: an engine of `open_engine`, a table, or the path of one.  The engines of the last two tables are kept.  With a
+    `LiveMatcher` all rows see the same filters, and its updates wait; `filter` numbers them as long as they are there.
     `location`: the columns of x and y.  `id`: the column to join by, an attribute as well if filters name it; without it
     answers have the number of the row, `row`, counted from 0.
     `how` is one of
@@ -101,8 +105,27 @@ def matched(
     StorageError, EngineError.
     """
     check_how(how, filters)
-    source, form = _source_of(frame), form_of(location, id)
+    asked = _Asked(_source_of(frame), form_of(location, id), how, filters)
+    if isinstance(table, LiveMatcher):
+        return table.reading(
+            lambda engine, live: _matched(asked, OpenedTable(live.table, engine), _LiveNames(live.registry))
+        )
     found = opened(table)
+    return _matched(asked, found, found.table)
+
+
+class _Asked(NamedTuple):
+    """The frame and the arguments of `matched`."""
+
+    source: _Source
+    form: EventForm
+    how: str
+    filters: bool
+
+
+def _matched(asked: _Asked, found: OpenedTable, names: Names) -> MatchedFrames:
+    source, form, how, filters = asked
+    id = form.id
     needed = needed_columns(source.names, found.table.vocabulary, form)
     if id is not None:
         _check_id(source, id, how)
@@ -110,16 +133,16 @@ def matched(
     if id is not None and how in ("pairs", "lists"):
         _check_nulls(source.nulls(id), id)
     rejects: list[Reject] = []
-    batch = make_batch(found.table, source.events(needed), location=location, rejects=rejects)
+    batch = make_batch(found.table, source.events(needed), location=form.location, rejects=rejects)
     answers = found.engine.match(batch, filters=filters)
     rejected = np.array([each.line for each in rejects], np.int64)
     if how in ("semi", "anti"):
         mask = is_kept(answers, rejected, how)
         made = source.kept(mask)
     elif how == "pairs":
-        made = source.made(pair_columns(answers, found.table, filters=filters), id, answers.event_of())
+        made = source.made(pair_columns(answers, names, filters=filters), id, answers.event_of())
     else:
-        made = source.made(list_columns(answers, found.table, rejected, filters=filters), id, None)
+        made = source.made(list_columns(answers, names, rejected, filters=filters), id, None)
     return MatchedFrames(made, source.made(_rejects(rejects, with_row=id is not None), id, rejected))
 
 
@@ -165,14 +188,15 @@ def _check_nulls(nulls: Array, id_: str) -> None:
 
 
 def needed_columns(names: Sequence[Hashable], vocabulary: Vocabulary, form: EventForm) -> list[str]:
-    """The columns that filters and the location name, in their order; `v` is needed for `v.x`.
+    """The columns that filters and the location name, in their order; `v` is needed for `v.x`, and every column for `*`.
 
     Raises ModelError if a filter names some column and none of those is there, if one is there twice, and for a missing
     column of the location.
     """
     asked = needed_names(vocabulary.attribute_names, form._replace(id=None), vocabulary.presence_names)
     holders = {".".join(parts[:n]) for name in asked if (parts := name.split(".")) for n in range(1, len(parts) + 1)}
-    found = [name for name in names if isinstance(name, str) and name in holders]
+    every = EVERY_STRING in vocabulary.attribute_names
+    found = [name for name in names if isinstance(name, str) and (every or name in holders)]
     for name in found:
         if found.count(name) > 1:
             raise ModelError(f"two columns have the name {name!r}")
@@ -231,14 +255,18 @@ def opened(table: Answered) -> OpenedTable:
     """The engine of a table, see `matched`.  Raises ModelError, StorageError, EngineError."""
     if isinstance(table, Engine):
         if table._live:
-            raise ModelError("the engine's table may have changed since it was opened; open one without live=True")
+            raise ModelError(
+                "the engine's table may have changed since it was opened; open one without live=True, or pass a LiveMatcher"
+            )
         return OpenedTable(table._table, table)
     if isinstance(table, Table):
         return HELD.get(id(table), lambda: table)  # the engine has the table, whose id is not given to another
     if isinstance(table, (str, os.PathLike)):
         path = Path(os.fsdecode(table)).absolute()
         return HELD.get(version_of(path), lambda: load_table(path))
-    raise ModelError(f"a table is one of make_table or load_table, its path, or an engine, found {describe(table)}")
+    raise ModelError(
+        f"a table is one of make_table or load_table, its path, an engine, or a LiveMatcher, found {describe(table)}"
+    )
 
 
 def version_of(path: Path) -> Hashable:
@@ -253,7 +281,41 @@ def version_of(path: Path) -> Hashable:
 # Answers as columns
 
 
-def labels_of(table: Table, ids: Array) -> pa.DictionaryArray:
+class Names(Protocol):
+    """The names of the interfaces and filters of answers: those of a `Table`, or of one that changes."""
+
+    @property
+    def labels(self) -> Strings:
+        """The labels of interfaces."""
+        ...
+
+    def interfaces(self, filters: Array) -> Array:
+        """The interfaces of some filters."""
+        ...
+
+    def filter_names(self, filters: Array) -> Sequence[str | None]:
+        """The subscribers' ids of some filters."""
+        ...
+
+
+class _LiveNames:
+    """The names of a table that changes, while it does not."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    @property
+    def labels(self) -> Strings:
+        return Strings.of(label.encode() for label in self._registry.labels)
+
+    def interfaces(self, filters: Array) -> Array:
+        return np.array([self._registry.interface_of(i) for i in filters.tolist()], np.int64)
+
+    def filter_names(self, filters: Array) -> list[str | None]:
+        return [self._registry.filter_name(i) for i in filters.tolist()]
+
+
+def labels_of(table: Names, ids: Array) -> pa.DictionaryArray:
     """The labels of some interfaces, as a dictionary of those that occur, if they are few."""
     import pyarrow as pa
 
@@ -266,7 +328,7 @@ def labels_of(table: Table, ids: Array) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(pa.array(index), values)
 
 
-def pair_columns(answers: Matches, table: Table, *, filters: bool) -> pa.Table:
+def pair_columns(answers: Matches, table: Names, *, filters: bool) -> pa.Table:
     """`interface`, and with `filters` `filter` and `filter_id`, of every pair."""
     import pyarrow as pa
 
@@ -280,21 +342,15 @@ def pair_columns(answers: Matches, table: Table, *, filters: bool) -> pa.Table:
     return pa.table(columns)
 
 
-def _filter_ids(table: Table, filters: Array) -> pa.Array:
+def _filter_ids(table: Names, filters: Array) -> pa.Array:
     """The subscribers' ids of filters, null for those without."""
     import pyarrow as pa
 
-    named = table.filters.id_filter
-    if not len(named):
-        return pa.nulls(len(filters), pa.string())
-    at = np.minimum(np.searchsorted(named, filters), len(named) - 1)
-    used, index = np.unique(at, return_inverse=True)
-    values = pa.array([each.decode() for each in table.filters.ids.take(used)], pa.string())
-    indices = pa.array(index.astype(np.int32), mask=named[at] != filters)
-    return pa.DictionaryArray.from_arrays(indices, values).dictionary_decode()
+    used, index = np.unique(filters, return_inverse=True)
+    return pa.array(table.filter_names(used), pa.string()).take(pa.array(index))
 
 
-def list_columns(answers: Matches, table: Table, rejected: Array, *, filters: bool) -> pa.Table:
+def list_columns(answers: Matches, table: Names, rejected: Array, *, filters: bool) -> pa.Table:
     """`interfaces`, and with `filters` `filters`, of every event; null for the rejected ones."""
     import pyarrow as pa
 

@@ -208,6 +208,10 @@ class LiveMatcher:
 
         return self._readers.read(self, match)
 
+    def reading(self, work: Callable[[Engine, LiveTable], T]) -> T:
+        """`work(engine, live table)`; it may change neither, and updates wait for it."""
+        return self._readers.read(self, lambda matcher, _: work(matcher._engine, matcher._live))
+
     def _labels(self, _: _Reader, batch: EventBatch) -> list[list[str]]:
         answers, labels = self._engine.match(batch), self._live.registry.labels
         offsets, ids = answers.offsets.tolist(), answers.ids.tolist()

@@ -53,6 +53,12 @@ def is_usable(dtype: T.DataType) -> bool:
     return isinstance(of, _USABLE)
 
 
+def may_hold_attributes(dtype: T.DataType) -> bool:
+    """True for a column that is one, and for a struct that has one."""
+    leaves = [each for _, each in _leaves(dtype)] if isinstance(dtype, T.StructType) else [dtype]
+    return any(map(is_usable, leaves))
+
+
 ColumnPath = tuple[str, ...]
 
 

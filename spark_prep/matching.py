@@ -19,7 +19,6 @@ import numpy as np
 from pyspark import SparkFiles, TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from mpi_match.api import form_of, load_table, make_batch
@@ -100,11 +99,11 @@ def matched(
         source = _table_of(table, df)
         events = _events(df, source, form)
         columns = [name for name in df.columns if name in {*carried, *events}]
-        rows = df.select(*(F.col(f"`{name.replace('`', '``')}`") for name in columns))
-        _check_types(rows, source, form, events)
+        fields = T.StructType([field for field in df.schema if field.name in columns])
+        _check_types(fields, source, form, events)
     except (ModelError, PySparkException) as error:
         raise SparkPrepError(str(error).strip().splitlines()[0]) from error
-    schema = _schema(rows, carried, how, filters=filters)
+    schema = _schema(fields, carried, how, filters=filters)
     if rejects == "rows":
         schema = schema.add(_REJECT, T.StringType())
     if source.is_directory:
@@ -113,10 +112,10 @@ def matched(
         if schema.names.count(name) > 1:
             raise SparkPrepError(f"the result would have two columns {name!r}; rename that of the DataFrame")
     task = _Task(source, form, tuple(columns), tuple(events), tuple(carried), how, filters, rejects)
-    numbered = rows.toDF(
-        *(f"c{i}" for i in range(len(columns)))
-    )  # mapInArrow does not find columns with dots in their names
-    return numbered.mapInArrow(task.run, schema)
+    # by number: mapInArrow does not find columns with dots in their names, and Spark does not tell `Temp` from `temp`
+    numbered = df.toDF(*(f"c{i}" for i in range(len(df.columns))))
+    rows = numbered.select(*(f"c{i}" for i, name in enumerate(df.columns) if name in columns))
+    return rows.mapInArrow(task.run, schema)
 
 
 # The plan
@@ -187,14 +186,16 @@ def _events(df: DataFrame, source: _TableSource, form: EventForm) -> list[str]:
     needed = needed_columns(df.columns, source.vocabulary, form)
     if not source.is_directory:
         return needed
-    from spark_prep.event_columns import is_usable
+    from spark_prep.event_columns import may_hold_attributes
 
     return [
-        field.name for field in df.schema if field.name in needed or (is_usable(field.dataType) and field.name != form.id)
+        field.name
+        for field in df.schema
+        if field.name in needed or (may_hold_attributes(field.dataType) and field.name != form.id)
     ]
 
 
-def _check_types(rows: DataFrame, source: _TableSource, form: EventForm, events: list[str]) -> None:
+def _check_types(fields: T.StructType, source: _TableSource, form: EventForm, events: list[str]) -> None:
     """Raises ModelError, before the job, as tasks would; and PySparkException for a type that Arrow does not have."""
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
@@ -205,13 +206,13 @@ def _check_types(rows: DataFrame, source: _TableSource, form: EventForm, events:
     zone: dict[str, Any] = (
         {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
     )  # not before 4.3
-    schema, plain = to_arrow_schema(rows.schema, **zone), form._replace(id=None)
+    schema, plain = to_arrow_schema(fields, **zone), form._replace(id=None)
     needed = needed_names(source.vocabulary.attribute_names, plain, source.vocabulary.presence_names)
     NeededColumns.of(pa.schema([field for field in schema if field.name in events]), needed, plain)
 
 
-def _schema(rows: DataFrame, carried: list[str], how: str, *, filters: bool) -> T.StructType:
-    fields = [T.StructField(name, rows.schema[name].dataType) for name in carried]
+def _schema(given: T.StructType, carried: list[str], how: str, *, filters: bool) -> T.StructType:
+    fields = [T.StructField(name, given[name].dataType) for name in carried]
     if how == "pairs":
         fields.append(T.StructField("interface", T.StringType()))
         if filters:

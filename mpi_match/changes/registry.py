@@ -115,6 +115,10 @@ class Registry:
         """The interface of a present filter."""
         return self._interface[filter_id]
 
+    def filter_name(self, filter_id: int) -> str | None:
+        """The id that the subscriber gave to a present filter, if any."""
+        return self._name[filter_id]
+
     def members(self, interface: int) -> list[int]:
         """The present filters of an interface, ascending."""
         own: Iterable[int] = ()

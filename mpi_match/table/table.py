@@ -285,6 +285,15 @@ class Table:
         named = at < len(self.filters.id_filter) and self.filters.id_filter[at] == filter_id
         return self.filters.ids[at].decode() if named else None
 
+    def filter_names(self, filters: Array) -> list[str | None]:
+        """The ids that subscribers gave to some filters i64[n]; None for those without."""
+        named = self.filters.id_filter
+        if not len(named):
+            return [None] * len(filters)
+        at = np.minimum(np.searchsorted(named, filters), len(named) - 1)
+        found = list(self.filters.ids.take(at))
+        return [each.decode() if is_named else None for each, is_named in zip(found, named[at] == filters, strict=True)]
+
     def iter_filters(self) -> Iterator[Filter]:
         """Every visible filter as an object of the model, in table order: the input of the naive matcher."""
         return (self.filter(i) for i in range(self.n_visible_filters))

@@ -116,6 +116,27 @@ def test_filters_of_a_table_without_ids(frame: DataFrame) -> None:
     assert {tuple(row)[1:] for row in found} == {("cold", 0, None)}
 
 
+def test_names_that_differ_by_case_are_two_columns(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([(1.0, "ax", 40.0)], "TEMP double, `a.b` string, temp double")
+    assert spark.conf.get("spark.sql.caseSensitive") == "false"
+    both = [
+        {"interface": "low", "constraints": [["TEMP", "=", 1]]},
+        {"interface": "high", "constraints": [["temp", "=", 40]]},
+    ]
+    assert rows(matched(frame, make_table(both), keep=["a.b"])) == [
+        {"a.b": "ax", "interface": "high"},
+        {"a.b": "ax", "interface": "low"},
+    ]
+
+
+def test_filters_on_all_strings_read_every_column(spark: SparkSession) -> None:
+    frame = spark.createDataFrame(
+        [("e", "ax", {"t": "z"}, 1), ("f", "b", {"t": "x"}, 2)], "uuid string, s string, d struct<t: string>, n int"
+    )
+    every = make_table([{"interface": "x", "constraints": [["*", "contains", "x"]]}])
+    assert {row["uuid"] for row in rows(matched(frame, every, id="uuid"))} == {"e", "f"}
+
+
 def test_columns_of_all_types_are_kept_along(spark: SparkSession, table: Table) -> None:
     types = "temp int, at timestamp, local timestamp_ntz, day date, b binary, s struct<p: int, q: string>, d decimal(10, 2)"
     at = datetime.datetime(2026, 1, 2, 3, 4, 5, 6)

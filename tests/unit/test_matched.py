@@ -221,7 +221,10 @@ MISTAKES: dict[str, tuple[Callable[[Any, Table], Any], str]] = {
     "type": (lambda f, t: matched(f.assign(temp=pandas.Timedelta(1)), t), "the column 'temp' is of type duration"),
     "rows": (lambda f, t: matched([{"temp": 3}], t), "a frame is one of pandas, polars, Arrow or DuckDB, found list; "),
     "series": (lambda f, t: matched(f["temp"], t), "a frame is one of pandas, polars, Arrow or DuckDB, found Series; "),
-    "table": (lambda f, t: matched(f, 3), "a table is one of make_table or load_table, its path, or an engine, found int 3"),  # type: ignore[arg-type]
+    "table": (
+        lambda f, t: matched(f, 3),  # type: ignore[arg-type]
+        "a table is one of make_table or load_table, its path, an engine, or a LiveMatcher, ",
+    ),
     "live": (
         lambda f, t: matched(f, mpi_match.open_engine("reference", t, live=True)),
         "the engine's table may have changed",
@@ -259,6 +262,28 @@ def test_a_table_written_again_is_read_again(table: Table, tmp_path: Path) -> No
     assert rows(matched(frame, str(path)).frame) == [{"row": 0, "interface": "other"}]
 
 
+@pytest.mark.parametrize("filters", [False, True])
+def test_a_table_that_changes(columns: Any, filters: bool) -> None:
+    """Ids of interfaces and filters are reused, and a new operand makes the vocabulary larger."""
+    live = mpi_match.LiveMatcher(SUBSCRIPTIONS, engine="reference")
+    new: list[dict[str, Any]] = [
+        {"interface": "rome", "constraints": [["city", "=", "Rome"]], "id": "r"},
+        {"interface": "warm", "constraints": []},
+    ]
+    live.update([{"remove_interface": "never"}, {"remove": "f-hot"}, *({"add": row} for row in new)])
+    still = make_table([*SUBSCRIPTIONS[1:3], *new])
+    do = partial(mpi_match.matched, pa.table(columns), location="x,y", filters=filters)
+    (found, bad), (expected, bad_too) = do(live), do(still)
+    assert bad == bad_too
+    assert found.num_rows == expected.num_rows > 200
+    pairs = [sorted(map(str, each.drop_columns("filter" if filters else []).to_pylist())) for each in (found, expected)]
+    assert pairs[0] == pairs[1]
+    lists = [
+        [sorted(each or ()) for each in do(table, how="lists").frame["interfaces"].to_pylist()] for table in (live, still)
+    ]
+    assert lists[0] == lists[1]
+
+
 def test_the_engines_of_the_last_two_tables_are_held(table: Table) -> None:
     held = HeldEngines()
     loaded: list[str] = []
@@ -280,3 +305,24 @@ def test_notebooks_show_both_frames(columns: Any, table: Table) -> None:
     fine = matched(pa.table({"temp": [50]}), table)._repr_html_()
     assert fine.startswith("<pre>")
     assert "set aside" not in fine
+
+
+EVERYWHERE = make_table(
+    [{"interface": "x", "constraints": [["*", "contains", "x"]]}, {"interface": "n", "constraints": [["n", ">", 3]]}]
+)
+
+
+@pytest.mark.parametrize("n", [1, 100])
+def test_filters_on_all_strings_see_every_column(n: int) -> None:
+    """Also those that no filter names; frames of numbers, of texts and of structs."""
+    given = {"n": [1, 5, 6] * n, "s": ["ax", "b", None] * n, "deep": [{"t": ["y"]}, {"t": ["", "x"]}, None] * n}
+    expected = [["x"], ["n", "x"], ["n"]] * n
+    for frame in (pa.table(given), pandas.DataFrame(given), polars.DataFrame(given)):
+        assert mpi_match.match(EVERYWHERE, frame).labels(EVERYWHERE.labels) == expected
+        found = mpi_match.matched(frame, EVERYWHERE, how="lists").frame
+        assert (
+            [sorted(each) for each in found["interfaces"].to_pylist()] == expected if isinstance(frame, pa.Table) else True
+        )
+        numbers = frame.select(["n"]) if isinstance(frame, (pa.Table, polars.DataFrame)) else frame[["n"]]
+        assert mpi_match.match(EVERYWHERE, numbers).labels(EVERYWHERE.labels) == [[], ["n"], ["n"]] * n
+    assert mpi_match.match(EVERYWHERE, {"n": [1], "s": ["x"]}).labels(EVERYWHERE.labels) == [["x"]]

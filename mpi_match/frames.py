@@ -123,7 +123,7 @@ class _Asked(NamedTuple):
     filters: bool
 
 
-def _matched(asked: _Asked, found: OpenedTable, names: Names) -> MatchedFrames:
+def _matched(asked: _Asked, found: OpenedTable, names: AnswerNames) -> MatchedFrames:
     source, form, how, filters = asked
     id = form.id
     needed = needed_columns(source.names, found.table.vocabulary, form)
@@ -281,7 +281,7 @@ def version_of(path: Path) -> Hashable:
 # Answers as columns
 
 
-class Names(Protocol):
+class AnswerNames(Protocol):
     """The names of the interfaces and filters of answers: those of a `Table`, or of one that changes."""
 
     @property
@@ -315,7 +315,7 @@ class _LiveNames:
         return [self._registry.filter_name(i) for i in filters.tolist()]
 
 
-def labels_of(table: Names, ids: Array) -> pa.DictionaryArray:
+def labels_of(table: AnswerNames, ids: Array) -> pa.DictionaryArray:
     """The labels of some interfaces, as a dictionary of those that occur, if they are few."""
     import pyarrow as pa
 
@@ -328,7 +328,7 @@ def labels_of(table: Names, ids: Array) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(pa.array(index), values)
 
 
-def pair_columns(answers: Matches, table: Names, *, filters: bool) -> pa.Table:
+def pair_columns(answers: Matches, table: AnswerNames, *, filters: bool) -> pa.Table:
     """`interface`, and with `filters` `filter` and `filter_id`, of every pair."""
     import pyarrow as pa
 
@@ -342,7 +342,7 @@ def pair_columns(answers: Matches, table: Names, *, filters: bool) -> pa.Table:
     return pa.table(columns)
 
 
-def _filter_ids(table: Names, filters: Array) -> pa.Array:
+def _filter_ids(table: AnswerNames, filters: Array) -> pa.Array:
     """The subscribers' ids of filters, null for those without."""
     import pyarrow as pa
 
@@ -350,7 +350,7 @@ def _filter_ids(table: Names, filters: Array) -> pa.Array:
     return pa.array(table.filter_names(used), pa.string()).take(pa.array(index))
 
 
-def list_columns(answers: Matches, table: Names, rejected: Array, *, filters: bool) -> pa.Table:
+def list_columns(answers: Matches, table: AnswerNames, rejected: Array, *, filters: bool) -> pa.Table:
     """`interfaces`, and with `filters` `filters`, of every event; null for the rejected ones."""
     import pyarrow as pa
 

@@ -7,7 +7,7 @@ hosts := slurm or beowulf
 scripts := $(wildcard .ci/run launch/*.sh launch/*.sbatch tests/*/*.sh)
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo experiments experiments-sample report cli-reference test test-wheel test-browser test-hosts test-hosts-short test-mpi test-simulator check clean
+.PHONY: help env demo experiments experiments-sample report cli-reference test test-lasting test-wheel test-browser test-hosts test-hosts-short test-mpi test-simulator check clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ test: env ## Run the tests
 	$(python) -m pytest --numprocesses 5 --dist loadfile --ignore=tests/kernels $(addprefix --ignore=,$(covered)) || failed=1; \
 	if [ -d tests/kernels ]; then $(MAKE) --no-print-directory test-simulator || failed=1; fi; \
 	exit $$failed
+
+test-lasting: env ## Run the tests that take long, which `make test` leaves out (those of hosts are in test-hosts)
+	$(python) -m pytest --numprocesses 3 --dist loadfile -m 'lasting and not ($(hosts))' --ignore=tests/kernels
 
 # pip's cache makes it seconds from the second time on.  The wheel is built from the sdist, in a directory of its own.
 test-wheel: env ## Build wheel and sdist, install them away from the tree, run five minutes of the README there

@@ -16,8 +16,8 @@ from hostile_files import Originals
 
 from mpi_match.cli.main import commands
 
-MUTANTS = int(os.environ.get("HOSTILE_MUTANTS", "2500"))
-"""Number of mutants; with more than 2,500, every one is read in all ways, otherwise one in ten."""
+MUTANTS = int(os.environ.get("HOSTILE_MUTANTS", "1000"))
+"""Number of mutants; with more than 2,500, each one is read in all ways, otherwise one in ten."""
 
 
 def test_mutants_are_refused_or_are_what_the_format_page_says() -> None:

@@ -17,7 +17,7 @@ from run_inputs import KEPT, leftovers, plain_events
 
 from mpi_match.cli.main import commands
 from mpi_match.cli.terminal import Progress
-from mpi_match.cluster import FEEDS, RESULTS, RunOptions, run
+from mpi_match.cluster import FEEDS, RunOptions, run
 from mpi_match.events import schema
 from mpi_match.events.event_table import event_counts, save_events
 from mpi_match.ingest.rows.judge import subscription_filters
@@ -151,8 +151,15 @@ def test_damage_is_distinguished_from_alteration(options: RunOptions, tmp_path: 
 
 @pytest.mark.mpi
 @needs_mpirun
-@pytest.mark.parametrize("other", ["other.h5", "empty.h5"], ids=["overwritten", "truncated"])
-@pytest.mark.parametrize("results", RESULTS)
+@pytest.mark.parametrize(
+    ("other", "results"),
+    [
+        pytest.param("other.h5", "master", id="overwritten-master"),
+        pytest.param("empty.h5", "local", id="truncated-local"),
+        pytest.param("other.h5", "local", id="overwritten-local", marks=pytest.mark.lasting),
+        pytest.param("empty.h5", "master", id="truncated-master", marks=pytest.mark.lasting),
+    ],
+)
 @pytest.mark.parametrize("feed", FEEDS)
 def test_a_run_of_several_ranks_is_incomplete(
     feed: str, results: str, other: str, options: RunOptions, tmp_path: Path

@@ -86,6 +86,7 @@ def test_observers_see_a_worker_die(files: Files, ulfm: tuple[str, ...], tmp_pat
 
 @pytest.mark.mpi
 @needs_mpirun
+@pytest.mark.lasting
 def test_killed_and_stopped_workers_lose_no_answer(ulfm: tuple[str, ...], tmp_path: Path) -> None:
     # of three workers two are killed at most, and a batch that fewer than three died of is given to another
     tally = measure(n_kills=6, n_stops=2, workers=(3, 3), seed=1, limit_s=TIMEOUT_S, directory=tmp_path)

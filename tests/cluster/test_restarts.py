@@ -308,6 +308,7 @@ def wait_for_answers(output: Path) -> None:
 
 @pytest.mark.mpi
 @needs_mpirun
+@pytest.mark.lasting
 def test_killed_masters_do_not_change_the_answers(tmp_path: Path) -> None:
     found = kill_masters(3, 3, tmp_path, n_events=1500, seed=1, longest_s=0.3)
     assert found["kills"] >= 3

@@ -19,7 +19,7 @@ from mpirun import execute, launch, needs_mpirun, said
 from random_rows import random_event, random_subscription
 from run_inputs import KEPT, leftovers
 
-from mpi_match.cluster import FEEDS, RESULTS, ClusterError, RunOptions, RunSummary, run
+from mpi_match.cluster import ClusterError, RunOptions, RunSummary, run
 from mpi_match.ingest.files import line_index
 from mpi_match.ingest.rows.judge import EventForm, Reject, event_of_row, names_of, read_rows, subscription_filters
 from mpi_match.journal.reader import journal_of
@@ -214,8 +214,14 @@ def test_a_run_of_other_lines_or_another_form_does_not_go_on(lines: Lines, tmp_p
 
 @pytest.mark.mpi
 @needs_mpirun
-@pytest.mark.parametrize("results", RESULTS)
-@pytest.mark.parametrize("feed", FEEDS)
+@pytest.mark.parametrize(
+    ("feed", "results"),
+    [
+        *(("master", "local"), ("shared", "master"), ("file", "local")),
+        *(pytest.param(*each, marks=pytest.mark.lasting) for each in (("master", "master"), ("shared", "local"))),
+        pytest.param("file", "master", marks=pytest.mark.lasting),
+    ],
+)
 def test_a_killed_run_goes_on_with_every_feed(
     feed: str, results: str, lines: Lines, expected: bytes, tmp_path: Path
 ) -> None:

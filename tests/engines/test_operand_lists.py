@@ -43,6 +43,7 @@ def test_the_index_grows_with_the_values_of_the_table() -> None:
     assert max(sizes) < 8, sizes
 
 
+@pytest.mark.lasting
 def test_a_list_of_100_000_values_and_one_that_many_filters_share_are_one_class() -> None:
     values = [f"v{k}" for k in range(100_000)]
     rows: list[dict[str, Any]] = [

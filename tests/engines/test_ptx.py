@@ -180,7 +180,7 @@ LINE_KERNELS = (
 
 @pytest.mark.parametrize(
     "kernel",
-    LINE_KERNELS,
+    [*LINE_KERNELS[:-1], pytest.param(LINE_KERNELS[-1], marks=pytest.mark.lasting)],
     ids=["count", "write", "plain u32", "plain u64", "gather", "insert", "scan u32", "scan u64 located"],
 )
 def test_kernels_of_the_scanner_compile_into_one_function_and_their_doubles_are_not_fused(kernel: cuda.Kernel) -> None:

@@ -117,7 +117,7 @@ print(*sorted(f"{name}{signature}" for name, signature in compiled() - before), 
 """
 
 
-@pytest.mark.parametrize("live", ["live", "fixed"])
+@pytest.mark.parametrize("live", ["live", pytest.param("fixed", marks=pytest.mark.lasting)])
 def test_prewarming_compiles_all_that_a_table_needs(live: str, repository: Path) -> None:
     """So that one rank of a host compiles it and the others load it."""
     path = os.pathsep.join((str(repository), str(repository / "tests" / "support")))

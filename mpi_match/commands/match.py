@@ -25,6 +25,7 @@ from mpi_match.changes.stream import ChangeStream
 from mpi_match.cluster.at_once.in_place import WriteAtOnce
 from mpi_match.cluster.match_in_order import answers_to, due_in_order
 from mpi_match.cluster.options import Summary
+from mpi_match.cluster.signals import held
 from mpi_match.commands.scan_ahead import Progress, ahead_of_cpu, ahead_of_gpu, scanned_ahead
 from mpi_match.compute.compile_parts import Part, compile_ahead
 from mpi_match.engines import Engine, compile_s, open_engine
@@ -173,14 +174,16 @@ def match_rows(
         prepared = prepare(subscriptions, changes, options, log, reader, progress, lambda: _exchanged(files))
         log.begin(events)
         with (
+            held() as interruptions,
             _writer(output, prepared.stream, options) as writer,
             prepared.reader as blocks,
             _written(output, writer) as answers,
         ):
             queue = EventQueue(blocks)
-            match_all(
-                prepared, queue, lambda *found: answers.put(found), options, overlapped=prepared.engine.gpu is not None
-            )
+            with interruptions.heeded():
+                match_all(
+                    prepared, queue, lambda *found: answers.put(found), options, overlapped=prepared.engine.gpu is not None
+                )
             answers.finish()
             if log.all_bad(writer.n_events):
                 raise log.nothing_usable("event")
@@ -340,7 +343,16 @@ def _written(output: Path | None, writer: MatchesWriter | LinesOut) -> Writing[A
     def write(found: Answered) -> None:
         writer.append(*found)
 
-    return WriteAtOnce(write) if output is None else WriteBehind(write, ANSWERS_WAITING)
+    return WriteAtOnce(write) if output is None else _HeldWriting(write, ANSWERS_WAITING)
+
+
+class _HeldWriting(WriteBehind[Answered]):
+    """Answers that a thread writes; interruptions wait while this thread synchronises with it."""
+
+    def put(self, item: Answered) -> None:
+        """Queue the answers of a batch."""
+        with held():
+            super().put(item)
 
 
 def match_all(

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
+from mpi_match.cluster.signals import held
 from mpi_match.ingest.files.ranges import CPU_RANGE_BYTES, GPU_RANGE_BYTES, LineRange, ranges_of
 from mpi_match.ingest.json.event_scanner import LineScanner, ScannedEvents
 from mpi_match.ingest.rows.judge import Reject, Rejects
@@ -83,10 +84,11 @@ def scanned_ahead(
         ahead: deque[Future[_Scanned]] = deque()
         n_asked = first_line = done = 0
         for lines in ranges:
-            while n_asked < len(ranges) and len(ahead) < how.most_ranges:
-                ahead.append(threads.submit(scan, ranges[n_asked]))
-                n_asked += 1
-            found = ahead.popleft().result()
+            with held():
+                while n_asked < len(ranges) and len(ahead) < how.most_ranges:
+                    ahead.append(threads.submit(scan, ranges[n_asked]))
+                    n_asked += 1
+                found = ahead.popleft().result()
             first_line = 1 if lines.start == 0 else first_line
             for reject in found.bad:
                 rejects.append(reject._replace(line=first_line + reject.line))

@@ -34,7 +34,11 @@ class WriteBehind(Generic[T]):
         self._thread = threading.Thread(target=self._run, name="answers")
 
     def __enter__(self) -> WriteBehind[T]:
-        self._thread.start()
+        try:
+            self._thread.start()
+        except BaseException:  # an interrupt, after which the thread runs
+            self._waiting.put(None)
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -97,9 +97,9 @@ def atomic_write(path: Path) -> Iterator[Path]:
     Raises WriteError, also for an error of the block that says that a disk is full, or is about the temporary path.
     """
     temporary = temporary_of(path)
-    with reported(path):
-        os.close(_created(temporary))
     try:
+        with reported(path):
+            os.close(_created(temporary))
         yield temporary
         with reported(path):
             temporary.replace(path)

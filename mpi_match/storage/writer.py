@@ -46,10 +46,10 @@ class Writer:
         try:
             with self._disk.reported():
                 self._file = _create(self._temporary)
-        except StorageError:
+            self._disk.descriptor = self._file.id.get_vfd_handle()
+        except BaseException:  # an interrupt, too
             self._remove_own()
             raise
-        self._disk.descriptor = self._file.id.get_vfd_handle()
         return self
 
     def attribute(self, name: str, value: int | str | float) -> None:

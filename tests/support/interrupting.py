@@ -21,6 +21,13 @@ import mpi_match
 WHERE_THREADS_MEET = {threading.__file__, thread.__file__}
 
 
+class Steps:
+    """Lines and calls that a block has reached in this thread."""
+
+    def __init__(self) -> None:
+        self.n = 0
+
+
 @contextmanager
 def terminated_before(chosen: Callable[[FrameType], bool]) -> Iterator[None]:
     """Within the block, before the first line of the library's threads that is chosen, this process gets SIGTERM."""
@@ -40,6 +47,29 @@ def terminated_before(chosen: Callable[[FrameType], bool]) -> Iterator[None]:
         yield
     finally:
         sys.settrace(None)
+
+
+@contextmanager
+def signalled_at(step: int | None, files: set[str]) -> Iterator[Steps]:
+    """Within the block, this process gets SIGTERM before the n-th line of the files that this thread reaches."""
+    steps = Steps()
+
+    def entered(frame: FrameType, event: str, argument: Any) -> Any:
+        return looked_at if frame.f_code.co_filename in files else None
+
+    def looked_at(frame: FrameType, event: str, argument: Any) -> Any:
+        if event == "line":
+            steps.n += 1
+            if steps.n == step:
+                os.kill(os.getpid(), signal.SIGTERM)
+        return looked_at
+
+    before = sys.gettrace()
+    sys.settrace(entered)
+    try:
+        yield steps
+    finally:
+        sys.settrace(before)
 
 
 def waiting_at(line: int) -> Callable[[FrameType], bool]:
@@ -63,13 +93,6 @@ PACKAGE = str(Path(mpi_match.__file__).parent)
 
 class Interrupt(BaseException):
     """What is raised in place of KeyboardInterrupt, which would end the tests."""
-
-
-class Steps:
-    """Lines and calls of the package, in this thread, that a block has reached."""
-
-    def __init__(self) -> None:
-        self.n = 0
 
 
 @contextmanager

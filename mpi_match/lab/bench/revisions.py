@@ -16,6 +16,7 @@ import tarfile
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from mpi_match.errors import MpiMatchError
 from mpi_match.lab.bench.report import Result, read_json
@@ -48,10 +49,15 @@ def measure_revisions(
     return old, new
 
 
+_SAFELY: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+"""Arguments of `extractall`: Python 3.11.0 to 3.11.3 have no filters, which an archive that git has just made does not
+need."""
+
+
 def _copied(repository: Path, revision: str, root: Path) -> Path:
     """The tree of a revision, unpacked."""
     with tarfile.open(fileobj=io.BytesIO(_git(repository, revision, "archive", revision))) as archive:
-        archive.extractall(root, filter="data")
+        archive.extractall(root, **_SAFELY)
     if not (root / "mpi_match").is_dir():
         raise RevisionError(f"{revision}: is not a revision of mpi-match")
     return root

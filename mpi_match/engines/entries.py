@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
+Need = Literal["areas", "constraints", "conditions", "any size", "any attributes"]
+"""Properties of tables and events that some engines do not serve: areas; constraints other than `exists`; conditions; more
+than 2^31 rows of any kind; any number of attributes of an event."""
+
 
 class Entry(NamedTuple):
     """An engine of the registry.
@@ -17,6 +21,8 @@ class Entry(NamedTuple):
     cost_class       the filters that cost time per event: "indexed", those whose features the event has; "scanned", all with
                      constraints on its names (`cluster.distribution.cost_model`)
     on_cpu           an option, and those of its values with which a GPU engine runs on the CPU
+    lacks            what it does not serve
+    is_baseline      True for an engine that is there to compare with
     """
 
     engine: str
@@ -26,6 +32,8 @@ class Entry(NamedTuple):
     takes_changes: bool = False
     cost_class: Literal["indexed", "scanned"] = "indexed"
     on_cpu: tuple[str, tuple[str, ...]] = ("", ())
+    lacks: frozenset[Need] = frozenset()
+    is_baseline: bool = False
 
     def needs_gpu(self, given: Mapping[str, object]) -> bool:
         """True if the engine runs on a GPU when it is given these options, by key."""
@@ -50,36 +58,43 @@ REGISTRY = {
         "counts with Siena's predicate index (Carzaniga and Wolf, SIGCOMM 2003; baseline)",
         "mpi_match.lab.baselines.sff.options:SFF_OPTIONS",
         cost_class="scanned",
+        is_baseline=True,
     ),
     "betree": Entry(
         "mpi_match.lab.baselines.betree.engine:BeTree",
         "partitions filters by name and value (Sadoghi and Jacobsen, SIGMOD 2011; baseline)",
         "mpi_match.lab.baselines.betree.options:BETREE_OPTIONS",
+        is_baseline=True,
     ),
     "rtree": Entry(
         "mpi_match.lab.baselines.rtree.engine:RTree",
         "an R*-tree of the areas (package rtree, libspatialindex; baseline)",
+        is_baseline=True,
     ),
     "duckdb": Entry(
         "mpi_match.lab.baselines.duckdb:DuckDb",
         "counts satisfied constraints in SQL (package duckdb; baseline)",
         cost_class="scanned",
+        is_baseline=True,
     ),
     "keyed": Entry(
         "mpi_match.engines.keyed.cpu:Keyed",
         "indexes filters by their rarest features",
         takes_changes=True,
+        lacks=frozenset({"any size"}),
     ),
     "keyed_cuda": Entry(
         "mpi_match.engines.keyed.cuda:KeyedCuda",
         "the same index on a GPU, thousands of events at a time",
         runs_on="GPU",
         takes_changes=True,
+        lacks=frozenset({"any size", "any attributes"}),
     ),
     "twophase": Entry(
         "mpi_match.engines.twophase.engine:TwoPhase",
         "finds satisfied predicates first, then clusters of filters (Farroukh et al., DEBS 2009)",
         "mpi_match.engines.twophase.options:TWOPHASE_OPTIONS",
+        lacks=frozenset({"any size"}),
     ),
     "ccm": Entry(
         "mpi_match.engines.ccm.engine:Ccm",
@@ -87,6 +102,7 @@ REGISTRY = {
         "mpi_match.engines.ccm.options:CCM_OPTIONS",
         runs_on="GPU",
         cost_class="scanned",
+        lacks=frozenset({"any size", "any attributes"}),
     ),
     "clcb": Entry(
         "mpi_match.engines.clcb.engine:Clcb",
@@ -95,6 +111,7 @@ REGISTRY = {
         runs_on="GPU",
         takes_changes=True,
         cost_class="scanned",
+        lacks=frozenset({"any size", "any attributes"}),
     ),
     "tagmatch": Entry(
         "mpi_match.engines.tagmatch.engine:TagMatch",
@@ -103,5 +120,23 @@ REGISTRY = {
         runs_on="GPU",
         takes_changes=True,
         on_cpu=("variant", ("cpu", "prefix-tree")),
+        lacks=frozenset({"areas", "constraints", "conditions", "any size"}),
     ),
 }
+
+AUTO = ("keyed_cuda", "keyed")
+"""Engines that `auto` tries, in order."""
+LAST = "counting"
+"""Engine that `auto` opens when a fixed table is too large for all of these."""
+
+
+def can_serve(*needs: Need) -> str:
+    """Return the end of the error message of an engine that lacks these needs: which engines "can serve it".
+
+    Names those that `auto` may open, and others only if none of these can; also one for a table that changes.
+    """
+    able = [name for name, entry in REGISTRY.items() if entry.lacks.isdisjoint(needs) and not entry.is_baseline]
+    best = [name for name in able if name in AUTO] or [name for name in able if name == LAST]
+    changing = [name for name in able if REGISTRY[name].takes_changes]
+    said = f"{' and '.join(best)} can serve it"
+    return said if set(best) & set(changing) else f"{said}, and {' and '.join(changing)} if it changes"

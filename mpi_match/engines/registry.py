@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from mpi_match.engines.base import Engine, fixed_only
+from mpi_match.engines.entries import AUTO as AUTO
+from mpi_match.engines.entries import LAST as LAST
 from mpi_match.engines.entries import REGISTRY as REGISTRY
 from mpi_match.engines.entries import Entry as Entry
 from mpi_match.engines.fastest import FastestOf
@@ -23,13 +25,9 @@ from mpi_match.table.table import Table
 log = logging.getLogger(__name__)
 
 
-AUTO = ("keyed_cuda", "keyed")
-"""Engines that `auto` tries, in order."""
 MOST_COMPARED = 1_000_000
 """Filters of the largest table for which `auto` opens several engines; beyond it a second index costs more memory and time
 than it saves."""
-LAST = "counting"
-"""Engine that `auto` opens when a fixed table is too large for all of these."""
 
 
 def engine_class(name: str) -> type[Engine]:

@@ -37,7 +37,7 @@ _INTERRUPTED = (
 _WITHIN = "engine {!r} was called during a match or an update of its own, perhaps by a signal handler"
 _FORKED = (
     "the process was forked after its parent had opened engine {!r}, whose GPU a child cannot use; open the engine in a "
-    "process that was started by 'spawn' or 'forkserver', or use keyed"
+    "process that was started by 'spawn' or 'forkserver', or use a CPU engine"
 )
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
+from pathlib import Path
+from typing import get_args
 
 import pytest
 from engine_names import CPU, TAGS, refuses
 
+from mpi_match import engines
 from mpi_match.engines import AUTO, REGISTRY, Engine, EngineError, open_engine, registry
+from mpi_match.engines.entries import Need, can_serve
 from mpi_match.engines.keyed.cpu import Keyed
 from mpi_match.engines.reference import Reference
 from mpi_match.events.batch import EventBatch
@@ -74,6 +79,53 @@ def test_who_takes_no_changes_names_those_that_do() -> None:
         open_engine("counting", TABLE, live=True)
     named = set(re.findall(r"\w+", str(refusal.value).partition("; ")[2])) & set(REGISTRY)
     assert named == {name for name in REGISTRY if registry.engine_class(name).takes_changes}
+
+
+NEEDS = {
+    "areas": make_filter("i", [["x", "exists"]], [0, 0, 1]),
+    "constraints": make_filter("i", [["x", ">", 1]]),
+    "conditions": make_filter("i", [], where={"not": ["x", "exists"]}),
+}
+
+
+@pytest.mark.parametrize("need", get_args(Need))
+def test_a_refusal_names_engines_that_serve_what_it_is_about(need: Need) -> None:
+    named = set(re.findall(r"\w+", can_serve(need).partition(" can serve it")[0])) & set(REGISTRY)
+    assert named
+    if need == "any attributes":
+        event = Events.of([make_event({f"n{k}": 1 for k in range(3000)} | {"x": 1, "y": 1})])
+        for name in named:
+            assert open_engine(name, TABLE).match(event.encode(TABLE.vocabulary)).n_events == 1
+    elif need != "any size":
+        table = Table.from_filters([NEEDS[need]])
+        for name in REGISTRY:
+            engine = registry.engine_class(name)
+            reason = engine.serves(table) if need != "conditions" else engine.serves_parts
+            assert (reason is not None) == (need in REGISTRY[name].lacks), name
+            assert name not in named or reason is None
+    else:
+        assert named == {"counting"}
+        assert "reference if it changes" in can_serve(need)
+
+
+def test_messages_of_engines_name_no_other_engine_by_hand() -> None:
+    """The registry knows which engines serve what, and `can_serve` says so."""
+    texts = []
+    root = Path(engines.__file__).parent
+    for path in root.rglob("*.py"):
+        if path.stem in ("entries", "registry"):
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        folder = path.relative_to(root).parts[0]
+        docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+                texts += [(folder, node.value)] * (" " in node.value.strip())
+    folders = {"keyed_cuda": "keyed"}
+    pattern = re.compile(rf"(?<![\w.'])({'|'.join(REGISTRY)})(?![\w.])")
+    named = [(folder, name, text) for folder, text in texts for name in pattern.findall(text)]
+    found = [text for folder, name, text in named if folder != folders.get(name, name)]
+    assert found == []
 
 
 def test_an_engine_without_match_is_not_instantiable() -> None:

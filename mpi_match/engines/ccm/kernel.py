@@ -36,6 +36,7 @@ from mpi_match.engines.ccm.layout import (
     CcmRows,
 )
 from mpi_match.engines.ccm.options import CcmVariant
+from mpi_match.engines.entries import can_serve
 from mpi_match.errors import EngineError
 from mpi_match.gpu.intrinsics import add, double_of, in_circle
 from mpi_match.gpu.kernels import DeviceArray, Gpu, Kernel, Stream, cuda, device_function, kernel
@@ -404,7 +405,7 @@ class OnDevice:
         MAX_ATTRIBUTES."""
         if n_attributes > MAX_ATTRIBUTES:
             raise EngineError(
-                f"an event has {n_attributes} attributes; ccm takes at most {MAX_ATTRIBUTES}, keyed takes more"
+                f"an event has {n_attributes} attributes; ccm takes at most {MAX_ATTRIBUTES}; {can_serve('any attributes')}"
             )
         return n_blocks, max(n_attributes, 1), n_events
 

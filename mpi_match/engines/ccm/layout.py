@@ -31,6 +31,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of
 from mpi_match.engines.ccm.bloom import filter_names
+from mpi_match.engines.entries import can_serve
 from mpi_match.errors import EngineError
 from mpi_match.model import Type
 from mpi_match.operators import Form
@@ -122,7 +123,7 @@ def too_large(table: Table, engine: str) -> str | None:
     }
     for what, n in sizes.items():
         if n >= SET_ROW:
-            return f"{engine} cannot hold {n} {what} (at most 2^31 - 1); keyed can"
+            return f"{engine} cannot hold the table's {n} {what} (at most 2^31 - 1); {can_serve('any size')}"
     return None
 
 
@@ -174,7 +175,10 @@ def ccm_rows(table: Table, engine: str = "ccm", *, by_filter: bool = False, with
     header[N_ALWAYS], header[N_REST] = len(always), len(rest["rest_filter"])
     header[AREAS], header[ANSWER_WORDS] = len(packed), -(-table.n_interfaces // 32)
     if header.max() >= 1 << 32:
-        raise EngineError(f"{engine} cannot hold {table.n_constraints} constraints of {table.n_filters} filters; keyed can")
+        raise EngineError(
+            f"{engine} cannot hold the table's {table.n_constraints} constraints of {table.n_filters} filters; "
+            f"{can_serve('any size')}"
+        )
     words = np.concatenate([header.astype(np.uint32), *(sections[s].astype(np.uint32) for s in SECTIONS)])
     rows = np.concatenate([packed.view(np.int64), np.ascontiguousarray(table.filters.area).reshape(-1).view(np.int64)])
     return CcmRows(rows, words, _longest(run_offsets, v.n_names))

@@ -43,6 +43,7 @@ from mpi_match.engines.clcb.options import ClcbVariant
 from mpi_match.engines.clcb.segment import Segment
 from mpi_match.engines.clcb.single import ClcbSingle, Runs
 from mpi_match.engines.clcb.updates import SegmentSlots
+from mpi_match.engines.entries import AUTO
 from mpi_match.engines.sharing import Turns
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import open_gpu
@@ -83,7 +84,8 @@ class Clcb(Engine):
         if live and table.n_filters > updates.JOINED_AT_ONCE:
             log.warning(
                 "clcb rebuilds a table when filters are added, and matching waits: for a second or two when millions are "
-                "merged; keyed_cuda adds filters without such pauses"
+                "merged; %s adds filters without such pauses",
+                AUTO[0],
             )
         self._stream, self._steps = self._gpu.stream(), StepTimes()
         self._kernel_s = 0.0

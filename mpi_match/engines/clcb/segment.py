@@ -41,6 +41,7 @@ from mpi_match.engines.clcb.kernels import (
     loc_kernel,
 )
 from mpi_match.engines.clcb.options import ClcbVariant
+from mpi_match.engines.entries import can_serve
 from mpi_match.errors import EngineError
 from mpi_match.gpu.intrinsics import WARP
 from mpi_match.gpu.kernels import Argument, DeviceArray, Gpu, Kernel, KernelLaunch, PinnedBuffer, Rows, Stream, cuda, kernel
@@ -112,7 +113,7 @@ class Segment:
         """
         if n_attributes > MAX_ATTRIBUTES:
             raise EngineError(
-                f"an event has {n_attributes} attributes; clcb takes at most {MAX_ATTRIBUTES}, keyed takes more"
+                f"an event has {n_attributes} attributes; clcb takes at most {MAX_ATTRIBUTES}; {can_serve('any attributes')}"
             )
         (rows, words), (filters,) = (upload.on_device for upload in self._uploads)
         arrays = SegmentArrays(filters, rows, words)

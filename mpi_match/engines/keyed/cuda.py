@@ -25,6 +25,7 @@ import numpy as np
 from mpi_match.arrays.csr import Array
 from mpi_match.changes.changes import Changes
 from mpi_match.engines.base import Engine, Pending, in_turn, match_all, updating
+from mpi_match.engines.entries import can_serve
 from mpi_match.engines.keyed.bitmap.rows import LINE_FILTERS
 from mpi_match.engines.keyed.cpu import Keyed, consolidated
 from mpi_match.engines.keyed.cuda_bitmap import BitmapOnGpu
@@ -223,7 +224,7 @@ class KeyedCuda(Engine):
         if batch.widest > WIDEST:
             raise EngineError(
                 f"an event has {batch.widest:,} attributes; keyed_cuda takes at most {WIDEST:,} in tables with areas "
-                "or changes; use keyed"
+                f"or changes; {can_serve('any attributes')}"
             )
         return self._begin(batch, filters=filters)
 

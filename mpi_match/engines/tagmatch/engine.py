@@ -30,6 +30,7 @@ from mpi_match.arrays.csr import Array
 from mpi_match.changes.changes import Changes, runs
 from mpi_match.compute.parallel import at_most, in_stretches
 from mpi_match.engines.base import Engine, Pending, in_turn, updating
+from mpi_match.engines.entries import can_serve
 from mpi_match.engines.sharing import Turns
 from mpi_match.engines.tagmatch.begun import BegunBatch, BegunBatches
 from mpi_match.engines.tagmatch.cpu_match import CpuMatcher
@@ -63,7 +64,7 @@ class TagMatch(Engine):
     name = "tagmatch"
     _sharing: Turns
     takes_changes = compiles = True
-    serves_parts = "engine 'tagmatch' serves tag sets, and the table has conditions; 'keyed' serves them"
+    serves_parts = f"engine 'tagmatch' serves tag sets, and the table has conditions; {can_serve('conditions')}"
 
     def __init__(
         self,

@@ -14,6 +14,7 @@ import numpy as np
 from mpi_match.arrays.csr import Array, offsets_of, take_ranges
 from mpi_match.compute.compile_cache import jit
 from mpi_match.compute.parallel import MAX_ROWS, in_stretches, running_sum, stretch_of
+from mpi_match.engines.entries import can_serve
 from mpi_match.events.signatures import tag_signatures
 from mpi_match.table.kinds import KIND_OF_PRESENCE, parts_of
 from mpi_match.table.table import Table
@@ -107,13 +108,14 @@ def signatures_of_tags(table: Table) -> Array:
 def not_tags(table: Table) -> str | None:
     """Return the reason why a table does not consist of tag sets; None if it does."""
     if table.has_areas:
-        return "the table has areas, and tagmatch serves tag sets only; keyed and keyed_cuda can serve it"
+        return f"the table has areas, and tagmatch serves tag sets only; {can_serve('areas', 'constraints')}"
     kinds = [] if table.constraints.only_presence else np.unique(table.constraints.kind).tolist()
     others = [kind for kind in kinds if kind != KIND_OF_PRESENCE]
     if others:
         type_, op = parts_of(others[0])
         what = f"{op.symbol!r} on a {type_.name.lower()}" if type_.value else f"{op.symbol!r}"
-        return f"the table has constraints with {what}, and tagmatch serves tag sets only; keyed and keyed_cuda can serve it"
+        return f"the table has constraints with {what}, and tagmatch serves tag sets only; {can_serve('constraints')}"
     if max(table.n_filters, table.n_constraints) > MAX_ROWS:
-        return f"the table has {table.n_constraints:,} constraints, and tagmatch holds at most 2^32 - 1; keyed can serve it"
+        n = table.n_constraints
+        return f"the table has {n:,} constraints, and tagmatch holds at most 2^32 - 1; {can_serve('any size')}"
     return None

@@ -28,6 +28,7 @@ from mpi_match.compute.array_pointers import PointerTable
 from mpi_match.compute.parallel import MAX_ROWS, wait_for_all
 from mpi_match.compute.synchronization import Cells
 from mpi_match.engines.base import Engine, matching
+from mpi_match.engines.entries import can_serve
 from mpi_match.engines.sharing import Scratch, ScratchSets
 from mpi_match.engines.twophase import phases, threads
 from mpi_match.engines.twophase.clusters import Clusters
@@ -83,7 +84,7 @@ class TwoPhase(Engine):
     def serves(cls, table: Table) -> str | None:
         if table.n_constraints > MAX_ROWS:
             n = table.n_constraints
-            return f"the table has {n:,} constraints, and twophase holds at most 2^32 - 1; counting can serve it"
+            return f"the table has {n:,} constraints, and twophase holds at most 2^32 - 1; {can_serve('any size')}"
         return None
 
     @property

@@ -10,6 +10,7 @@ import numpy as np
 from mpi_match.arrays.csr import Array, offsets_of, owners, sums
 from mpi_match.compute.compile_cache import inlined, jit
 from mpi_match.compute.parallel import MAX_ROWS, in_stretches, owner_of, running_sum, stable_order, take_rows
+from mpi_match.engines.entries import can_serve
 from mpi_match.errors import EngineError
 from mpi_match.operators import Form, Type
 from mpi_match.table.kinds import OP_MASK, typed_forms
@@ -42,7 +43,7 @@ def too_large(table: Table) -> str | None:
     }
     for what, (limit, n) in sizes.items():
         if n >= limit:
-            return f"the table has {n:,} {what}, and keyed takes fewer than {limit:,}; engine 'counting' can serve it"
+            return f"the table has {n:,} {what}, and keyed takes fewer than {limit:,}; {can_serve('any size')}"
     return None
 
 

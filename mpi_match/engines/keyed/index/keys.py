@@ -20,6 +20,7 @@ import numpy as np
 from mpi_match.arrays.csr import Array
 from mpi_match.compute.compile_cache import jit
 from mpi_match.compute.parallel import MAX_ROWS, in_stretches, running_sum, stable_order, stretch_of, take
+from mpi_match.engines.entries import can_serve
 from mpi_match.engines.keyed.index.features import NONE
 from mpi_match.engines.keyed.index.filter_rows import FilterRows
 from mpi_match.engines.keyed.index.value_classes import ValueClasses
@@ -68,7 +69,7 @@ def expand(filters: Array, chosen: Array, depth: int, rows: FilterRows, classes:
     in_stretches(len(filters), _count_copies, filters, chosen, depth, np.diff(classes.offsets), rows.n_features, copies)
     places = running_sum(copies)
     if places[-1] > MAX_ROWS:
-        raise EngineError("keyed would need 2^32 index entries or more; engine 'counting' can serve this table")
+        raise EngineError(f"keyed would need 2^32 index entries or more for the table; {can_serve('any size')}")
     n = places[-1]
     expanded = Expanded(np.empty(n, np.uint32), np.empty(n, np.int32), np.empty((n, depth), np.int32))
     lists = OperandLists(rows.set_first, classes.offsets, classes.codes)

@@ -30,6 +30,7 @@ from mpi_match.arrays.csr import Array, offsets_of, take_ranges
 from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.compute.parallel import in_stretches, running_sum, stretch_of
 from mpi_match.compute.search import lower_bound
+from mpi_match.engines.entries import can_serve
 from mpi_match.engines.keyed.index.features import NONE
 from mpi_match.engines.keyed.index.filter_rows import (
     ABSENT,
@@ -120,8 +121,8 @@ def fill_lists(table: Table, rows: FilterRows, postings: Postings, node_entries:
     long_places = int(set_places[-1]) + offsets_of(LONG_HEADER + sizes[long_].astype(np.int64) - HEADER)
     if long_places[-1] >= 2**31:
         raise EngineError(
-            "the table's operand lists and filters of more than 1,023 checks have 2^31 words or more; engine 'counting' can "
-            "serve it"
+            "the table's operand lists and filters of more than 1,023 checks have 2^31 words or more; "
+            f"{can_serve('any size')}"
         )
     sizes[long_] = HEADER
     in_stretches(n_entries, _make_room, node_entries, sizes)

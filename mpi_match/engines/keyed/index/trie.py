@@ -24,6 +24,7 @@ from mpi_match.compute.parallel import (
     take,
     take_rows,
 )
+from mpi_match.engines.entries import can_serve
 from mpi_match.engines.keyed.index.features import NONE
 from mpi_match.engines.keyed.index.layout import DENSE, EMPTY, SLOTS_PER_WORD, SPARSE_CHILDREN, bit_of, hash_of
 from mpi_match.errors import EngineError
@@ -117,7 +118,7 @@ class Trie:
         next_ = NextPlaces(n_features + _before(created), _before(ending))
         n_nodes = n_features + int(created.sum()) + 1
         if n_nodes > MAX_ROWS:
-            raise EngineError("keyed would need 2^32 nodes or more; engine 'counting' can serve this table")
+            raise EngineError(f"keyed would need 2^32 nodes or more for the table; {can_serve('any size')}")
         nodes = DeeperNodes(np.empty(n_nodes - 1 - n_features, ROW), np.empty(n_nodes - 1 - n_features, np.uint32))
         rows = RowsOfNodes(np.empty(len(order), ROW), np.empty(len(order), ROW))
         in_stretches(len(keys), _number_nodes, in_order, order, n_features, next_, nodes, rows)

@@ -7,11 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from live_machine import Naive
 
 from mpi_match import make_batch, make_table, open_engine
+from mpi_match.changes.live_table import LiveTable
+from mpi_match.engines import Engine
 from mpi_match.engines.keyed.index import value_classes as module
 from mpi_match.engines.keyed.index.filter_rows import FilterRows
 from mpi_match.engines.keyed.index.value_classes import value_classes
+from mpi_match.events.batch import EventBatch
+from mpi_match.ingest.rows.judge import change_of_row
 from mpi_match.model import make_event, match_naive
 from mpi_match.table.table import Table
 
@@ -132,3 +137,77 @@ def test_many_filters_that_share_lists_of_many_classes_do_not_make_the_index_lar
     engine = open_engine("keyed", table, threads=1)
     assert engine.nbytes < 12 * table.nbytes
     assert [*engine.match(make_batch(table, [{"a": "v5", "b": 2}])).labels(table.labels)] == [["i0", "i1", "v5"]]
+
+
+# Filters that are added later
+
+
+def answers_of(engine: Engine, live: LiveTable, batch: EventBatch) -> list[list[str]]:
+    found, labels = engine.match(batch), live.registry.labels
+    return [sorted(labels[i] for i in found[event].tolist()) for event in range(len(batch))]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("length", [2, 17, 300])
+def test_an_event_looks_at_the_added_filters_whose_list_has_its_value(length: int, engine: str) -> None:
+    generator = random.Random(length)
+    values = [f"v{k}" for k in range(60 * length)]
+    rows = [{"interface": f"i{k}", "constraints": [["a", "in", generator.sample(values, length)]]} for k in range(200)]
+    table = make_table([{"interface": "other", "constraints": [["b", "=", 1]]}])
+    live = LiveTable(table, expected=make_table(rows).iter_filters())
+    opened = open_engine(engine, live.table, threads=1, live=True)
+    changes = live.apply([change_of_row({"add": row}, stamped=False) for row in rows], [])
+    assert changes is not None
+    opened.update(changes)
+    events = [{"a": value} for value in generator.sample(values, 100)]
+    batch, before = make_batch(live.table, events), opened.candidates or 0
+    found = opened.match(batch, filters=True)
+    if engine == "keyed":
+        assert 100 < len(found.ids) <= (opened.candidates or 0) - before < 1.2 * len(found.ids), "or other keys of a block"
+    there = [item for _, item in live.filters()]
+    assert answers_of(opened, live, batch) == [match_naive(there, make_event(event)) for event in events]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("seed", range(3))
+def test_added_filters_with_lists_come_and_go_in_one_update(seed: int, engine: str) -> None:
+    """Each has a slot for each value of its list; ids, slots and interfaces are taken again within one update."""
+    generator, (rows, events) = random.Random(seed), random_rows(seed)
+    for k, row in enumerate(rows):
+        row |= {"id": f"f{k}"} | ({"area": [0, 0, 9]} if k % 7 == 0 else {})
+    live = LiveTable(make_table(rows[:20]), expected=[*make_table(rows).iter_filters()])
+    opened, naive = open_engine(engine, live.table, threads=2, live=True), Naive(list(make_table(rows[:20]).iter_filters()))
+    for _ in range(12):
+        changes = []
+        for _ in range(12):
+            there = [str(item.id) for item in naive.filters]
+            absent = [row for row in rows if row["id"] not in there]
+            kind = generator.choice(("add", "add", "remove", "remove_interface", "move"))
+            change: dict[str, Any] = {kind: generator.choice(there)} if there else {}
+            if kind == "add" or not there:
+                change = {"add": generator.choice(absent or rows)}
+            elif kind == "remove_interface":
+                change = {kind: generator.choice(naive.filters).interface}
+            elif kind == "move":
+                change = {kind: generator.choice(there), "area": [1, 1, 9]}
+            changes.append(change_of_row(change, stamped=False))
+            naive.apply(changes[-1])
+        for_engine = live.apply(changes, [])
+        assert for_engine is not None
+        opened.update(for_engine)
+        batch = make_batch(live.table, [event | {"x": 1, "y": 0} for event in events], location="x,y")
+        assert answers_of(opened, live, batch) == [match_naive(naive.filters, make_event(event, (1, 0))) for event in events]
+        found = opened.match(batch, filters=True)
+        assert all(len(set(ids)) == len(ids) for ids in (found[k].tolist() for k in range(len(events))))
+
+
+def test_added_filters_that_share_a_long_list_do_not_have_a_slot_for_each_value() -> None:
+    values = [f"v{k}" for k in range(500)]
+    live = LiveTable(make_table([{"interface": "all", "constraints": [["a", "in", values], ["b", "in", [*range(300)]]]}]))
+    engine = open_engine("keyed", live.table, threads=1, live=True)
+    rows = [{"add": {"interface": f"i{k}", "constraints": [["a", "in", values], ["b", ">", k]]}} for k in range(300)]
+    changes = live.apply([change_of_row(row, stamped=False) for row in rows], [])
+    assert changes is not None
+    engine.update(changes)
+    assert vars(engine)["live_filters"].n_slots < 300 * len(values) / 20
+    assert answers_of(engine, live, make_batch(live.table, [{"a": "v5", "b": 2}])) == [["all", "i0", "i1"]]

@@ -13,9 +13,9 @@ tables on the host, for the grid of the CPU and that of a GPU alike; `apply_chan
     REMOVE_INTERFACE    finds the filters of the interface              as REMOVE
 
 Freed slots and words are reused: all slots are alike, and words are allocated in powers of two.  So endless changes need no
-more memory than the largest number of filters at one time.  An added filter always goes to the grid, under one bucket key,
-whereas the trie would index it by several features: a table whose filters were replaced over time is matched somewhat more
-slowly than a newly compiled one.
+more memory than the largest number of filters at one time.  An added filter always goes to the grid, under one bucket key or
+one for each code of an operand list, whereas the trie would index it by several features: a table whose filters were
+replaced over time is matched somewhat more slowly than a newly compiled one.
 
 The bucket keys of added filters are chosen like those of the table (`bucket_keys`).  Name groups are used only if filters of
 the table use them; otherwise no event looks them up.
@@ -23,6 +23,7 @@ the table use them; otherwise no event looks them up.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -90,6 +91,19 @@ class Effects(NamedTuple):
     bucket_keys: Array = _NONE
 
 
+def _entered(columns: tuple[Array, ...], added: Added, tables: SlotTables) -> Effects:
+    """Apply changes, given by columns as in `enter_changes`; if some add filters of several slots, those come last.
+
+    Raises EngineError for one that cannot be applied.
+    """
+    kind, target, _, row, _ = columns
+    entered = nothing_entered(room_for(kind, target, row, added, tables))
+    outcome, n = enter_changes(columns, added, tables, entered)
+    if outcome != DONE:
+        raise EngineError(f"filter {target[n]} {WRONG[outcome]}")
+    return Effects(*(some[:k] for some, k in zip(entered, entered.counts.tolist(), strict=False)))
+
+
 class LiveFilters:
     """The slot tables of one table, which changes if it is `live`.
 
@@ -108,7 +122,7 @@ class LiveFilters:
             weight[: rows.n_features], float(np.mean(table.filters.size)) if table.n_filters else 0.0
         )
         place, self.words = checks_of(table, rows, filters)
-        key = self._bucket_keys.keys_of(filters, rows, groups=True)
+        key = self._bucket_keys.keys_of(filters, rows, np.ones(n, np.bool_), groups=True).key
         self._has_groups = self._bucket_keys.are_groups(key)
         self.levels = np.zeros(N_LEVELS, bool)
         _note_levels(area, self.levels)
@@ -116,7 +130,7 @@ class LiveFilters:
         slot_after = np.zeros(table.n_filters, np.uint32)
         slot_after[filters] = 1 + np.arange(n)
         self._filters = Filters(slot_after, np.zeros(0, np.uint32), np.zeros(0, np.bool_))
-        self._slots = Slots(place, key, filters.astype(np.uint32), np.zeros(0, np.uint8))
+        self._slots = Slots(place, key, filters.astype(np.uint32), np.zeros(0, np.uint8), np.zeros(0, np.uint32))
         self._n_filters = table.n_filters
         self._is_telling = table.n_filters >= LEAST_FILTERS
         self.bins, self._shift = bits.bins, table.vocabulary.shift
@@ -165,7 +179,8 @@ class LiveFilters:
         sizes = np.floor(np.log2(lengths(slots.place, self.words))).astype(np.uint8)
         whole = filters._replace(interface=table.filters.interface, there=np.ones(n, np.bool_))
         self._filters = Filters(*(with_room(array, max(n, LEAST_ROOM)) for array in whole))
-        self._slots = Slots(*(with_room(array, max(self.n_slots, LEAST_ROOM)) for array in slots._replace(size=sizes)))
+        whole_slots = slots._replace(size=sizes, next=np.zeros(self.n_slots, np.uint32))
+        self._slots = Slots(*(with_room(array, max(self.n_slots, LEAST_ROOM)) for array in whole_slots))
         self._counters[N_WORDS_GIVEN] = max(len(self.words), 1)  # place 0 means none
         self.words = with_room(self.words, max(self.n_words, LEAST_ROOM))
 
@@ -197,7 +212,8 @@ class LiveFilters:
             raise EngineError(f"filter {missing[0]} is added, but is not in the table of added filters")
         self._came.have(changes.n_interfaces, self._n_filters)
         n_words = self.n_words + 2 * int(added.lengths[rows].sum())  # each rounded up to a power of two
-        self._have(self._n_filters, self.n_slots + len(rows), min(n_words, MOST_CHECK_WORDS))
+        n_slots = int(added.keys.n[rows].sum())
+        self._have(self._n_filters, self.n_slots + n_slots, min(n_words, MOST_CHECK_WORDS))
         tables = SlotTables(
             self._filters,
             self._slots,
@@ -208,18 +224,21 @@ class LiveFilters:
         # copies have one type, so there is one to compile for
         kind, target, row = map(np.array, (changes.kind, changes.target, changes.row))
         columns = kind, target, np.array(changes.area), row, np.array(changes.interface)
-        entered = nothing_entered(room_for(kind, target, row, added, tables))
-        outcome, n = enter_changes(columns, added, tables, entered)
-        if outcome != DONE:
-            raise EngineError(f"filter {changes.target[n]} {WRONG[outcome]}")
-        return Effects(*(some[:k] for some, k in zip(entered, entered.counts.tolist(), strict=False)))
+        if n_slots == len(rows):
+            return _entered(columns, added, tables)
+        bounds = [0, *(1 + np.flatnonzero((kind[:-1] == Change.ADD) & (kind[1:] != Change.ADD))).tolist(), len(kind)]
+        runs = (tuple(column[first:end] for column in columns) for first, end in pairwise(bounds))
+        found = [_entered(run, added, tables) for run in runs]
+        return Effects(*(np.concatenate(some) for some in zip(*found, strict=True)))
 
     def _added_by(self, table: Table | None) -> Added:
         """The filters of the table that changes add."""
         if table is None:
             return Added.none(self.words.dtype)
         rows = FilterRows.of(table)
-        added = Added.of(table, rows, self._bucket_keys.keys_of(np.arange(table.n_filters), rows, groups=self._has_groups))
+        filters, located = np.arange(table.n_filters), ~without_area(table)
+        keys = self._bucket_keys.keys_of(filters, rows, located, groups=self._has_groups)
+        added = Added.of(table, rows, keys)
         if self.bins is None:
             return added
         weight, width = self._bucket_keys.weight, self._bucket_keys.width if self._is_telling else 0.0

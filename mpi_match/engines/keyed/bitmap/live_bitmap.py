@@ -16,6 +16,7 @@ from mpi_match.arrays.csr import Array
 from mpi_match.compute.compile_cache import jit
 from mpi_match.engines.keyed.bitmap.bins import Bins
 from mpi_match.engines.keyed.bitmap.rows import BLOCK_FILTERS, BitRows, chances, enter_bits, remove_bits
+from mpi_match.engines.keyed.grid.bucket_keys import SlotKeys
 from mpi_match.engines.keyed.grid.geometry import IN_BITMAP, LOW
 from mpi_match.engines.keyed.grid.hash_grid import STEP_WORDS
 from mpi_match.engines.keyed.grid.predicates import Added
@@ -79,22 +80,24 @@ class LiveBitmap:
             self.filters, self.interfaces = np.append(self.filters, more), np.append(self.interfaces, more)
 
 
-def bucket_keys(added: Added, rows: FilterRows, bins: Bins, weight: Array, width: float, shift: int) -> Array:
-    """The keys u64 of added filters, with IN_BITMAP as the bucket key of those that go into the bitmap.
+def bucket_keys(added: Added, rows: FilterRows, bins: Bins, weight: Array, width: float, shift: int) -> SlotKeys:
+    """The keys of added filters, with IN_BITMAP as the bucket key of those that go into the bitmap.
 
     `weight` is that of features, and `width` the expected number of attributes of an event, 0 if unknown.
     """
-    chance, keys = np.empty(len(added.keys), np.float32), added.keys.copy()
+    chance, keys = np.empty(len(added.places), np.float32), added.keys._replace(key=added.keys.key.copy())
     chances(0, 1, added.places, added.words, shift, bins, chance)
     _choose(rows.coded, weight, width, LATER_ROW_COST * len(bins.n_bins), (chance, added.areas), keys)
     return keys
 
 
 @jit
-def _choose(coded: CodedFilters, weight: Array, width: float, least: float, known: tuple[Array, Array], keys: Array) -> None:
-    """Set the keys of the filters that go into the bitmap."""
+def _choose(
+    coded: CodedFilters, weight: Array, width: float, least: float, known: tuple[Array, Array], keys: SlotKeys
+) -> None:
+    """Set the keys of the filters that go into the bitmap, each of which has one."""
     (offsets, records, _), (chance, areas) = coded, known
-    for f in range(len(keys)):
+    for f in range(len(chance)):
         has_value, often = not np.isnan(areas[f, 0]), np.ones(3)
         last = np.int64(-1)
         for row in range(offsets[f], offsets[f + 1]):
@@ -106,7 +109,8 @@ def _choose(coded: CodedFilters, weight: Array, width: float, least: float, know
                 often[at] = min(often[at], each)
                 last = name
         if not has_value and chance[f] <= 0.5 and often[0] * often[1] * often[2] > least:
-            keys[f] = keys[f] >> np.uint64(32) << np.uint64(32) | IN_BITMAP
+            first = keys.offsets[f]
+            keys.key[first] = keys.key[first] >> np.uint64(32) << np.uint64(32) | IN_BITMAP
 
 
 @jit

@@ -17,6 +17,9 @@ Runs of one kind, a dozen NumPy calls each, were slower: 250 changes formed some
 Free slots form an intrusive free list: a free slot's `filter` is 1 + the next free slot, or 0.  Free places of 2^k words
 form such a list for each k: the first word of a free place is the next place.
 
+A filter has several slots if its keys are the codes of an operand list: they share its words, and form a list from the one
+that `slot_after` gives.  What happens to a filter happens to all of them.
+
 The caller makes enough room in advance (`live_filters`), so no array grows here.
 """
 
@@ -63,7 +66,7 @@ _push_front, _unlink = inlined(linked_lists.push_front), inlined(linked_lists.un
 
 
 class Filters(NamedTuple):
-    """By filter id: 1 + its slot, or 0 (u32); its interface (u32); True if the filter exists (bool)."""
+    """By filter id: 1 + its first slot, or 0 (u32); its interface (u32); True if the filter exists (bool)."""
 
     slot_after: Array
     interface: Array
@@ -71,12 +74,14 @@ class Filters(NamedTuple):
 
 
 class Slots(NamedTuple):
-    """By slot: place of its words, or 0 (u32); key (u64, see `bucket_keys`); filter (u32); k of its 2^k words (u8)."""
+    """By slot: place of its words, or 0 (u32); key (u64, see `bucket_keys`); filter (u32); k of its 2^k words (u8); 1 + the
+    next slot of its filter, or 0 (u32)."""
 
     place: Array
     key: Array
     filter: Array
     size: Array
+    next: Array
 
 
 class Origin(NamedTuple):
@@ -126,26 +131,52 @@ class Entered(NamedTuple):
 def room_for(kind: Array, target: Array, row: Array, added: Added, tables: SlotTables) -> tuple[int, int, int, int]:
     """Upper bounds of the steps, marks, words and bucket keys that changes can leave.
 
-    A filter is removed at most once for each time that it was added; a filter of the trie is removed at most once.
+    A filter is removed at most once for each time that it was added; a filter of the trie is removed at most once.  Changes
+    of filters that these changes add with several slots are not counted in full.
     """
-    origin, n_there = tables.origin, len(tables.filters.there)
-    n_words, n_added, n_leaving, n_marks = 0, 0, 0, 0
+    origin, n_there, offsets = tables.origin, len(tables.filters.there), added.keys.offsets
+    n_words, n_added, n_leaving, n_marks, n_steps, n_slots_leaving = 0, 0, 0, 0, 0, 0
     for i in range(len(kind)):
         number = np.int64(target[i])
         if kind[i] == _ADD:
             n_words += added.lengths[row[i]]
-            n_added += 1
-        elif kind[i] == _REMOVE and number + 1 < len(origin.offsets):
+            n_added += offsets[row[i] + 1] - offsets[row[i]]
+        elif kind[i] != _REMOVE_INTERFACE:
+            n_steps += max(_n_slots(number, tables), 1)
+        if kind[i] == _ADD:
+            continue
+        if kind[i] == _REMOVE and number + 1 < len(origin.offsets):
             n_marks += origin.offsets[number + 1] - origin.offsets[number]
         elif kind[i] == _REMOVE_INTERFACE:
             first, end = _range_of(number, origin)
             n_marks += origin.offsets[end] - origin.offsets[first]
             n_leaving += end - first
+            for filter_id in range(first, end):
+                n_slots_leaving += _n_slots(filter_id, tables)
             later = _last_of(number, tables)
             while later > 0 and n_leaving < n_there:
                 n_leaving += 1
+                n_slots_leaving += _n_slots(later - 1, tables)
                 later = np.int64(tables.came.before[later - 1])
-    return len(kind) + n_added + min(n_leaving, n_there), min(n_marks, len(origin.entries)), n_words, n_added
+    n_steps += 2 * n_added + min(n_slots_leaving, tables.counters[N_SLOTS_GIVEN])
+    return n_steps, min(n_marks, len(origin.entries)), n_words, n_added
+
+
+@inlined
+def _n_slots(filter_id: int, tables: SlotTables) -> int:
+    """The number of slots of a filter."""
+    n, slot = 0, _first_slot(filter_id, tables)
+    while slot >= 0:
+        n += 1
+        slot = np.int64(tables.slots.next[slot]) - 1
+    return n
+
+
+@inlined
+def _first_slot(filter_id: int, tables: SlotTables) -> np.int64:
+    """The first slot of a filter, or -1."""
+    slot_after = tables.filters.slot_after
+    return np.int64(slot_after[filter_id]) - 1 if 0 <= filter_id < len(slot_after) else np.int64(-1)
 
 
 def nothing_entered(room: tuple[int, int, int, int]) -> Entered:
@@ -194,11 +225,12 @@ def _range_of(interface: int, origin: Origin) -> tuple:
 
 @inlined
 def _move(filter_id: int, circle: Array, tables: SlotTables, entered: Entered) -> int:
-    slot_after = tables.filters.slot_after
-    slot = np.int64(slot_after[filter_id]) - 1 if filter_id < len(slot_after) else -1
+    slot = _first_slot(filter_id, tables)
     if slot < 0:
         return CANNOT_MOVE
-    _step(slot, circle, tables, entered)
+    while slot >= 0:
+        _step(slot, circle, tables, entered)
+        slot = np.int64(tables.slots.next[slot]) - 1
     return DONE
 
 
@@ -219,16 +251,20 @@ def _add(filter_id: int, row: int, interface: int, added: Added, tables: SlotTab
     for word in range(n_words):
         entered.words[entered.counts[N_WRITTEN] + word] = place + word
     entered.counts[N_WRITTEN] += n_words
-    slot, key = _take_slot(slots, tables.counters), added.keys[row]
-    slots.place[slot], slots.key[slot], slots.filter[slot], slots.size[slot] = place, key, filter_id, size
-    filters.slot_after[filter_id], filters.interface[filter_id], filters.there[filter_id] = slot + 1, interface, True
+    after = np.int64(0)
+    for k in range(added.keys.offsets[row], added.keys.offsets[row + 1]):
+        slot, key = _take_slot(slots, tables.counters), added.keys.key[k]
+        slots.place[slot], slots.key[slot], slots.filter[slot], slots.size[slot] = place, key, filter_id, size
+        slots.next[slot] = after
+        after = slot + 1
+        bucket_key = np.int64(key & LOW)
+        if key & LOW != IN_BITMAP and not sub_buckets[bucket_key]:
+            sub_buckets[bucket_key] = 1
+            entered.bucket_keys[entered.counts[N_BUCKET_KEYS]] = bucket_key
+            entered.counts[N_BUCKET_KEYS] += 1
+        _step(slot, added.areas[row], tables, entered)
+    filters.slot_after[filter_id], filters.interface[filter_id], filters.there[filter_id] = after, interface, True
     _push_front(tables.came, interface, filter_id)
-    bucket_key = np.int64(key & LOW)
-    if key & LOW != IN_BITMAP and not sub_buckets[bucket_key]:
-        sub_buckets[bucket_key] = 1
-        entered.bucket_keys[entered.counts[N_BUCKET_KEYS]] = bucket_key
-        entered.counts[N_BUCKET_KEYS] += 1
-    _step(slot, added.areas[row], tables, entered)
     return DONE
 
 
@@ -240,7 +276,7 @@ def _remove(filter_id: int, tables: SlotTables, entered: Entered) -> int:
     filters.there[filter_id] = False
     if tables.came.is_in[filter_id]:
         _unlink(tables.came, filters.interface[filter_id], filter_id)
-    slot = np.int64(filters.slot_after[filter_id]) - 1
+    slot = _first_slot(filter_id, tables)
     if slot < 0:
         for entry in range(origin.offsets[filter_id], origin.offsets[filter_id + 1]):
             entered.marks[entered.counts[N_MARKS]] = origin.entries[entry] + 2
@@ -249,9 +285,11 @@ def _remove(filter_id: int, tables: SlotTables, entered: Entered) -> int:
     filters.slot_after[filter_id] = 0
     place, free = np.int64(slots.place[slot]), FREE_PLACES + slots.size[slot]
     tables.words[place], counters[free] = counters[free], place
-    slots.place[slot] = 0
-    _step(slot, _NOWHERE, tables, entered)
-    slots.filter[slot], counters[FREE_SLOT] = counters[FREE_SLOT], slot + 1
+    while slot >= 0:
+        slots.place[slot] = 0
+        _step(slot, _NOWHERE, tables, entered)
+        slots.filter[slot], counters[FREE_SLOT] = counters[FREE_SLOT], slot + 1
+        slot = np.int64(slots.next[slot]) - 1
     return DONE
 
 

@@ -16,6 +16,8 @@ import numpy as np
 from mpi_match.arrays.csr import Array
 from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.compute.parallel import ROW
+from mpi_match.engines.entries import can_serve
+from mpi_match.engines.keyed.grid.bucket_keys import SlotKeys
 from mpi_match.engines.keyed.index.filter_rows import FilterRows
 from mpi_match.engines.keyed.index.postings import COUNT_BITS, HEADER, LONG_HEADER, MAX_CHECKS, Postings, fill_lists
 from mpi_match.errors import EngineError
@@ -24,17 +26,17 @@ from mpi_match.table.table import Table
 
 class Added(NamedTuple):
     """The filters that changes add: the places of their checks in `words`, their lengths in words including operand lists,
-    their keys and their areas (NaN for none)."""
+    their keys (`SlotKeys`) and their areas (NaN for none)."""
 
     places: Array
     words: Array
     lengths: Array
-    keys: Array
+    keys: SlotKeys
     areas: Array
 
     @classmethod
-    def of(cls, table: Table, rows: FilterRows, keys: Array) -> Added:
-        """The filters of a table, from its rows and their keys u64[n_filters]."""
+    def of(cls, table: Table, rows: FilterRows, keys: SlotKeys) -> Added:
+        """The filters of a table, from its rows and their keys."""
         places, words = checks_of(table, rows, np.arange(table.n_filters))
         areas = np.full((table.n_filters, 3), np.nan)
         areas[table.filters.area_filter] = table.filters.area
@@ -43,8 +45,8 @@ class Added(NamedTuple):
     @classmethod
     def none(cls, packed: np.dtype[Any]) -> Added:
         """An empty set of filters, for a table of this packed type."""
-        places, lengths, keys = (np.zeros(0, dtype) for dtype in (np.uint32, np.int64, np.uint64))
-        return cls(places, np.zeros(0, packed), lengths, keys, np.zeros((0, 3)))
+        places, lengths, key = (np.zeros(0, dtype) for dtype in (np.uint32, np.int64, np.uint64))
+        return cls(places, np.zeros(0, packed), lengths, SlotKeys(np.zeros(1, np.int64), key), np.zeros((0, 3)))
 
 
 @nested
@@ -101,7 +103,7 @@ def checks_of(table: Table, rows: FilterRows, filters: Array) -> tuple[Array, Ar
     postings = Postings(filters.astype(ROW), np.full(len(filters), -1, np.int32), no_key, no_rank)
     lists, words = fill_lists(table, rows, postings, np.arange(len(filters) + 1, dtype=ROW))
     if len(words) >= 2**31:
-        raise EngineError("the filters with areas have 2^31 words of checks or more; engine 'counting' can serve the table")
+        raise EngineError(f"the table's filters with areas have 2^31 words of checks or more; {can_serve('any size')}")
     return (lists + np.uint64(1)).astype(np.uint32), words
 
 

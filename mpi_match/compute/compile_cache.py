@@ -49,6 +49,7 @@ import llvmlite
 import llvmlite.binding
 import numba
 import numpy
+from numba.core import serialize
 from numba.core.caching import UserProvidedCacheLocator
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.types import unliteral
@@ -414,6 +415,10 @@ def _forked() -> None:
 
 
 os.register_at_fork(after_in_child=_forked)
+
+# Compiled code that returns arrays calls this function of Numba for their dtypes, and does not notice its exceptions: an
+# interrupt there is a SystemError or a null pointer.  With a cache no Python code runs there, where an interrupt could come.
+cast(Any, serialize)._numba_unpickle = cache(cast(Any, serialize)._numba_unpickle)
 
 jit = cached(numba.njit, nogil=True, no_cfunc_wrapper=True)
 nested: Callable[[Function], Function] = cast(Any, partly())

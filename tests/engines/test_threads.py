@@ -21,7 +21,7 @@ from crowds import (
     interrupted,
     places_of,
 )
-from engine_names import CPU, PACKAGES, SLOW, every_engine, refuses
+from engine_names import CPU, SLOW, every_engine, refuses
 from random_tables import shaped
 from tag_tables import random_tags
 
@@ -260,7 +260,7 @@ def forked(*arguments: str) -> list[str]:
     return found.stdout.splitlines()
 
 
-@pytest.mark.parametrize("name", [name for name in CPU if name not in PACKAGES])
+@pytest.mark.parametrize("name", CPU)
 def test_a_forked_child_matches(name: str) -> None:
     assert forked(name, "fixed") == ["0 hang;", "answers"]
 

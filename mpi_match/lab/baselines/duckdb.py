@@ -10,12 +10,15 @@ operands), and `absent` is a row that spoils the sum.  Filters with areas are jo
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from mpi_match.arrays.csr import Array, owners
 from mpi_match.compute.circle import radius_scales
+from mpi_match.compute.forks import renew_in_child
 from mpi_match.engines.base import Engine, matching
 from mpi_match.engines.keyed.index.filter_rows import (
     ABSENT,
@@ -38,6 +41,7 @@ from mpi_match.table.kinds import KIND_SHIFT, OP_MASK
 from mpi_match.table.table import Table
 
 try:
+    from duckdb import Error as DatabaseError
     from duckdb import connect
 except ImportError as error:
     raise EngineError(f"engine 'duckdb' needs the package duckdb ({error}): pip install 'mpi-match[bench]'") from error
@@ -82,6 +86,9 @@ from near n left join hit using (event, filter) where coalesce(hit.satisfied, 0)
 """
 """Filters without an area, and those with one; a filter that needs no weight matches unless a name spoils it."""
 
+_LEFT: list[Any] = []
+"""Databases that a forked child does not use and cannot close."""
+
 
 class DuckDb(Engine):
     """The rules of one table in a database in memory."""
@@ -89,19 +96,25 @@ class DuckDb(Engine):
     name = "duckdb"
 
     def __init__(self, table: Table, device: int | None = None, threads: int | None = None, *, live: bool = False) -> None:
-        self._table = table
-        n_threads = threads or len(os.sched_getaffinity(0))
-        self.device = f"cpu, {n_threads} thread{'s' if n_threads > 1 else ''}"
-        self._database = connect(config={"threads": n_threads})
+        self._table, self._n_threads = table, threads or len(os.sched_getaffinity(0))
+        self.device = f"cpu, {self._n_threads} thread{'s' if self._n_threads > 1 else ''}"
+        self._database = self._loaded()
+        self._is_left, self._cursors = False, list[Any]()
+        self._sharing = ScratchSets(self, DuckDb._connected)
+        renew_in_child(self)
+
+    def _loaded(self) -> Any:
+        """A database of the table."""
+        table, database = self._table, connect(config={"threads": self._n_threads})
         rows, (circle, circles) = FilterRows.of(table), areas_of(table)
         is_absent = rows.records[:, ROW_KIND] & OP_MASK == ABSENT
         filter_id = owners(rows.offsets)
         place = np.full((table.n_filters, 3), np.nan)
         if len(circle):
             place[circle >= 0] = circles[circle[circle >= 0]]
-        _put(self._database, "rules", _rules(rows, filter_id))
+        _put(database, "rules", _rules(rows, filter_id))
         _put(
-            self._database,
+            database,
             "filters",
             {
                 "filter": np.arange(table.n_filters, dtype=np.int64),
@@ -112,12 +125,24 @@ class DuckDb(Engine):
                 "scale": radius_scales(place[:, 2]),
             },
         )
-        self._database.execute(_LOADED)
+        database.execute(_LOADED)
         n_located = len(table.filters.area)
         self._queries = [_BY_NAME] * (n_located < table.n_filters or not n_located) + [_BY_AREA] * (n_located > 0)
         for name in ("rules", "filters"):
-            self._database.unregister(name)
-        self._sharing = ScratchSets(self, lambda engine: _Connection(engine._database.cursor()))
+            database.unregister(name)
+        return database
+
+    def _connected(self) -> _Connection:
+        if self._is_left:
+            self._database = self._loaded()
+            self._is_left = False
+        self._cursors.append(self._database.cursor())
+        return _Connection(self._cursors[-1])
+
+    def forked(self) -> None:
+        """Have another database made: this one waits for threads of the parent."""
+        _LEFT.append((self._database, self._cursors))
+        self._is_left, self._cursors = True, []
 
     @classmethod
     def serves(cls, table: Table) -> str | None:
@@ -131,7 +156,8 @@ class DuckDb(Engine):
     @matching
     def match(self, batch: EventBatch, scratch: _Connection, filters: bool) -> Matches:
         parts = (batch[at : at + QUERIED_AT_ONCE] for at in range(0, len(batch), QUERIED_AT_ONCE))
-        pieces = [self._found(part, filters, scratch.connection) for part in parts]
+        with _interruptible():
+            pieces = [self._found(part, filters, scratch.connection) for part in parts]
         n_ids = self._table.n_filters if filters else self._table.n_interfaces
         return Matches.concat(pieces) if pieces else Matches.of([], n_ids)
 
@@ -147,6 +173,17 @@ class DuckDb(Engine):
         event, id_ = (np.concatenate([np.asarray(each[key], np.int64) for each in found]) for key in ("event", "id"))
         n_ids = self._table.n_filters if filters else self._table.n_interfaces
         return Matches.from_pairs(event, id_, len(events), n_ids)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Within the block the errors by which DuckDB replaces a KeyboardInterrupt are a KeyboardInterrupt."""
+    try:
+        yield
+    except (RuntimeError, DatabaseError) as error:
+        if "Query interrupted" in str(error) or "KeyboardInterrupt" in str(error):
+            raise KeyboardInterrupt from error
+        raise
 
 
 class _Connection(Scratch):

@@ -49,6 +49,41 @@ def test_a_match_with_one_thread_leaves_the_others_to_later_ones() -> None:
     assert numba.get_num_threads() == before
 
 
+INTERRUPTED = """
+import random, signal
+import numpy as np
+from mpi_match.compute.compile_cache import jit
+
+@jit
+def two_arrays(n):
+    found = np.zeros(4, np.uint32)
+    for i in range(n):
+        found[i % 4] += i
+    return found, found[:2]
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+two_arrays(1)
+signal.signal(signal.SIGALRM, interrupt)
+draw, n = random.Random(0), 0
+for _ in range(400):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, draw.uniform(1e-4, 2e-3))
+        while True:
+            two_arrays(100_000)
+    except KeyboardInterrupt:
+        n += 1
+print(n)
+"""
+
+
+def test_an_interrupt_is_no_error_of_compiled_code_that_returns_arrays() -> None:
+    """Numba makes these arrays through Python code, where a signal handler may run, and does not look for its exception."""
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=False, timeout=100)
+    assert (done.returncode, done.stdout) == (0, "400\n"), done.stderr
+
+
 NOTHING_LEFT = """
 import sys
 from pathlib import Path

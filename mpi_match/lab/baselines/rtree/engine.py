@@ -47,6 +47,9 @@ and the library does not turn the box into a point, as it does at a size of 2e-1
 LARGEST = 1e150
 """Radius of the largest circle in the tree."""
 
+_LEFT: list[Any] = []
+"""Trees that a forked child does not use and cannot free, because a thread of its parent was using them."""
+
 
 class RTree(EventByEvent):
     """The boxes of a table's areas.  It takes moves of areas, even if it is opened for a fixed table, and no other
@@ -65,19 +68,24 @@ class RTree(EventByEvent):
             check.BOX_INTERFACE: (table.filters.interface, np.uint32),
         }
         self._searching = threading.Lock()  # the library's searches and its changes share what they work in
+        self._is_left = False
         renew_in_child(self)
         self.bind(arrays, shared=OF_TABLE)
         before = resident_bytes()
+        self._load()
+        self._tree_bytes = max(resident_bytes() - before, 0)
+
+    def _load(self) -> None:
+        """Make the tree of the present circles."""
         boxed = _fits(self._circles)
         boxes = _boxes(self._circles[boxed])
-        ids = table.filters.area_filter[boxed].astype(np.int64)
+        ids = self._table.filters.area_filter[boxed].astype(np.int64)
         columns = (ids, np.ascontiguousarray(boxes[:, :2]), np.ascontiguousarray(boxes[:, 2:]))
         how = index.Property(variant=index.RT_Star)
         self._tree = index.Index(columns, properties=how) if len(ids) else index.Index(properties=how)
-        self._is_boxed = np.zeros(table.n_filters, np.bool_)
+        self._is_boxed = np.zeros(self._table.n_filters, np.bool_)
         self._is_boxed[ids] = True
         self._everywhere = np.flatnonzero(~self._is_boxed)
-        self._tree_bytes = max(resident_bytes() - before, 0)
 
     @classmethod
     def serves(cls, table: Table) -> str | None:
@@ -102,6 +110,10 @@ class RTree(EventByEvent):
         }
 
     def forked(self) -> None:
+        """Have another tree made if a thread of the parent was using this one."""
+        if self._searching.locked():
+            _LEFT.append(self._tree)
+            self._is_left = True
         self._searching = threading.Lock()
 
     def find(self, filters: bool, events: EncodedEvents, scratch: EventScratch) -> None:
@@ -109,6 +121,9 @@ class RTree(EventByEvent):
         while progress[NEXT_EVENT] < n_events and progress[PAIRS_COUNTED] <= len(pairs):
             first = int(progress[NEXT_EVENT])
             with self._searching:
+                if self._is_left:
+                    self._load()
+                    self._is_left = False
                 found = self._candidates(events.location, first, min(first + EVENTS_AT_ONCE, n_events))
             check.check_events(filters, events, found, self._everywhere, scratch.bound.table, pairs)
 

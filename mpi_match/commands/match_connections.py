@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import math
 import resource
 import selectors
 import socket
@@ -107,6 +108,7 @@ class _Connection:
     """A connection: the line that has begun, events that are not matched yet, and answers that its peer has not taken.
 
     at          events of the first of `waiting` that are matched already
+    counted     its part of what the service knows to be kept
     at_once     events that are matched together: fewer if their answers do not fit
     moved_at    when something came or was taken last
     ended       nothing more comes
@@ -118,7 +120,7 @@ class _Connection:
         self.waiting: deque[_Waiting] = deque()
         self.untaken = bytearray()
         self.answers = LinesOut(lines, self.untaken.extend)
-        self.at, self.at_once = 0, MATCHED_AT_ONCE
+        self.at, self.at_once, self.counted = 0, MATCHED_AT_ONCE, 0
         self.moved_at = time.monotonic()
         self.ended = self.lingers = False
         self._n_sent, self._sent = 0, deque[tuple[int, int]]()
@@ -187,6 +189,8 @@ class Service:
         room = limits.total_bytes // _MATCHED_PART // (_MATCH_BYTES * max(n_ids, 1))
         self._most_events = min(max(room, 1), MATCHED_AT_ONCE)
         self._open: set[_Connection] = set()
+        self._lingering: set[_Connection] = set()
+        self._held, self._idle_at = 0, math.inf
         self._accepts_from = 0.0
         self._full_since: float | None = None
         self._n_accepted = 0
@@ -204,18 +208,24 @@ class Service:
             try:
                 while self._stopped_at is None or self._open:
                     self._watch(listener, selectors.EVENT_READ if self._accepts() else 0)
+                    moved, was_full = list(self._lingering), self._is_full
                     for key, _ in selector.select(self._wait_s()):
                         if key.fileobj is listener:
-                            self._accept(listener)
+                            moved += self._accept(listener)
                         elif isinstance(key.data, _Connection):
                             self._step(key.data)
+                            moved.append(key.data)
                     if stop.given and self._stopped_at is None:
                         self._stopped_at = time.monotonic()
                         selector.unregister(stop.descriptor)
                     self._close_late()
+                    for each in moved:
+                        self._count(each)
                     self._relieve()
-                    for each in list(self._open):
-                        self._settle(each)
+                    depends = was_full or self._is_full or self._stopped_at is not None  # each on the others
+                    for each in list(self._open) if depends else moved:
+                        if each in self._open:
+                            self._settle(each)
             finally:
                 for each in self._open:
                     each.close()
@@ -242,13 +252,14 @@ class Service:
             moments.append(self._full_since + limits.drain_s)
         if self._stopped_at is not None:
             moments.append(self._stopped_at + limits.drain_s)
-        if limits.idle_s and self._open:
-            moments.append(min(each.moved_at for each in self._open) + limits.idle_s)
-        if any(each.lingers for each in self._open):
+        if self._idle_at < math.inf:
+            moments.append(self._idle_at)
+        if self._lingering:
             moments.append(now + _LINGER_S)
         return max(0.0, min(moments) - now) if moments else None
 
-    def _accept(self, listener: socket.socket) -> None:
+    def _accept(self, listener: socket.socket) -> list[_Connection]:
+        """The connection that is accepted, if one is."""
         try:
             accepted = listener.accept()[0]
         except OSError as error:
@@ -259,9 +270,13 @@ class Service:
                     "descriptors",
                     f"no connection can be accepted: {error.strerror} (ulimit -n is {most}); others wait until one ends",
                 )
-            return
+            return []
         self._n_accepted += 1
-        self._open.add(_Connection(accepted, f"{self._name}#{self._n_accepted}", self._lines, self._limits))
+        connection = _Connection(accepted, f"{self._name}#{self._n_accepted}", self._lines, self._limits)
+        self._open.add(connection)
+        if self._limits.idle_s:
+            self._idle_at = min(self._idle_at, connection.moved_at + self._limits.idle_s)
+        return [connection]
 
     def _step(self, connection: _Connection) -> None:
         """Read, match and write what can be now."""
@@ -318,9 +333,17 @@ class Service:
             connection.at = 0
         self.counts = self.counts._replace(matches=self.counts.matches + found[:fitting].n_matches)
 
+    def _count(self, connection: _Connection) -> None:
+        """Take note of what is kept for a connection."""
+        held = connection.held if connection in self._open else 0
+        self._held += held - connection.counted
+        connection.counted = held
+
     def _close_late(self) -> None:
-        """Close connections whose time is over."""
+        """Close connections whose time is over.  `_idle_at` is when the first may have been idle for too long."""
         limits, now = self._limits, time.monotonic()
+        if self._stopped_at is None and now < self._idle_at:
+            return
         for each in list(self._open):
             if self._stopped_at is not None and now - self._stopped_at >= limits.drain_s:
                 self.n_cut_off += each.n_unanswered + each.n_undelivered * (each.socket.family != socket.AF_UNIX)
@@ -330,10 +353,12 @@ class Service:
                 self._close(each)
             elif limits.idle_s and now - each.moved_at >= limits.idle_s and not each.lingers:
                 self._close(each, "idle", f"nothing has moved on it for {limits.idle_s:g} s (--idle)")
+        moved_at = [each.moved_at for each in self._open if not each.lingers] if limits.idle_s else []
+        self._idle_at = min(moved_at, default=math.inf) + limits.idle_s
 
     def _relieve(self) -> None:
         """Note how long too much has been kept, and close those that keep most when that is too long."""
-        limits, held = self._limits, sum(each.held for each in self._open)
+        limits, held = self._limits, self._held
         if held <= limits.total_bytes:
             self._full_since = None
         elif self._full_since is None:
@@ -357,6 +382,7 @@ class Service:
         elif not is_done:
             self._watch(connection.socket, 0 if self._is_full else selectors.EVENT_READ, connection)
         elif self._lingers(connection):
+            self._lingering.add(connection)
             self._watch(connection.socket, selectors.EVENT_READ, connection)
         else:
             self._close(connection)
@@ -378,6 +404,8 @@ class Service:
         self.n_untaken += n_lost
         self._watch(connection.socket, 0)
         self._open.discard(connection)
+        self._lingering.discard(connection)
+        self._count(connection)
         connection.close()
         if kind:
             lost = f"; {plural(n_lost, 'event')} without answer" if n_lost else ""
@@ -396,5 +424,5 @@ class Service:
                 self._selector.unregister(socket_)
         elif key is None:
             self._selector.register(socket_, events, connection)
-        else:
+        elif key.events != events:
             self._selector.modify(socket_, events, connection)

@@ -17,7 +17,7 @@ from mpi_match.arrays.csr import Array, DType
 from mpi_match.storage.atomic_file import check_output, temporary_of
 from mpi_match.storage.column import CHUNK_BYTES, Column
 from mpi_match.storage.disk import Disk
-from mpi_match.storage.integrity import FORMAT_VERSION, MAGIC, FilePart, StorageError, bytes_of, digest_of, line_of
+from mpi_match.storage.integrity import FORMAT_VERSION, MAGIC, FilePart, bytes_of, digest_of, line_of
 
 _RESERVED = {"magic", "kind", "format_version", "digest", "complete"}
 

@@ -14,13 +14,14 @@ from command_line import mpi_match, only_line
 from mpirun import TIMEOUT_S
 from spark_inputs import in_memory, names_in, write_lines
 
-from spark_prep import SparkPrepError
+from spark_prep import SparkPrepError, SparkUnavailableError
 
 pyspark = pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 pytestmark = pytest.mark.spark
 
 from spark_prep import environment, job  # noqa: E402
 from spark_prep import session as sessions  # noqa: E402
+from spark_prep.java_errors import in_one_line  # noqa: E402
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -180,6 +181,20 @@ def test_a_java_that_is_killed_is_one_line(files: list[Any], tmp_path: Path) -> 
     assert line.startswith("mpi-match: Spark's Java was killed, as the kernel does when memory runs out (this job may have ")
     assert "SPARK_DRIVER_MEMORY=" in line
     assert names_in(tmp_path / "any") == {"t.h5", "e.jsonl"}
+
+
+@pytest.mark.parametrize("package", ["mpi_match", "spark_prep"])
+def test_executors_without_the_package_are_one_line(package: str, spark: SparkSession) -> None:
+    def run(batches: Any) -> Any:
+        raise ModuleNotFoundError(f"No module named '{package}.ingest'")
+        yield from batches
+
+    with (
+        pytest.raises(SparkUnavailableError, match=rf"no package '{package}'; .*--py-files mpi_match\.zip") as found,
+        in_one_line(),
+    ):
+        spark.range(1).mapInArrow(run, "id bigint").collect()
+    assert "\n" not in str(found.value)
 
 
 def test_a_frame_of_a_stream_is_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from mpi_match.ingest.rows.judge import EventForm
 from mpi_match.matches import file, write_behind
 from mpi_match.storage import atomic_file, writer
 
-MET = {each.__file__ for each in (match, scan_ahead, file, write_behind, atomic_file, writer, queue)} | WHERE_THREADS_MEET
+MODULES = (match, scan_ahead, file, write_behind, atomic_file, writer, queue)
+MET = {str(each.__file__) for each in MODULES} | WHERE_THREADS_MEET
 
 
 @pytest.mark.parametrize("events", ["e.jsonl", "e.csv"])

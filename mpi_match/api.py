@@ -79,7 +79,7 @@ Passed = PathLike | Columns | Text | Iterable[Mapping[str, Any] | Event | bytes 
 
 
 def make_table(
-    subscriptions: PathLike | Iterable[Mapping[str, Any] | Filter], *, rejects: list[Reject] | None = None
+    subscriptions: PathLike | Iterable[Mapping[str, object] | Filter], *, rejects: list[Reject] | None = None
 ) -> Table:
     """Build a table in memory.
 
@@ -321,7 +321,7 @@ def match(
 
 def explain(
     table: Table | Explainer,
-    event: Mapping[str, Any] | Event | bytes | str,
+    event: Mapping[str, object] | Event | bytes | str,
     *,
     interface: str | None = None,
     filter: int | str | None = None,
@@ -373,7 +373,7 @@ class RowMatcher:
         self._free = deque([self._scanner])  # a thread takes one and puts it back; the one that was used last is taken first
         self._labels = [label.decode() for label in table.labels]
 
-    def match(self, row: Mapping[str, Any] | bytes | str) -> list[str]:
+    def match(self, row: Mapping[str, object] | bytes | str) -> list[str]:
         """Labels of the interfaces that the event must be delivered to, in the order of the table.
 
         Raises ModelError when the row is no event, EngineError.
@@ -416,7 +416,7 @@ def _checked(table: Table) -> Table:
     return table
 
 
-def _filters_of(row: Mapping[str, Any] | Filter) -> list[Filter]:
+def _filters_of(row: Mapping[str, object] | Filter) -> list[Filter]:
     return [row] if isinstance(row, Filter) else subscription_filters(row)
 
 
@@ -432,7 +432,7 @@ class _Refused:
 
 
 def _judged(
-    rows: Iterable[Any], convert: Callable[[Any], Made], what: str, rejects: list[Reject] | None
+    rows: Iterable[object], convert: Callable[[Any], Made], what: str, rejects: list[Reject] | None
 ) -> Iterator[Made | None]:
     """`convert` applied to every row; None for a bad row, see `make_table`."""
     bad = _Refused(what) if rejects is None else rejects

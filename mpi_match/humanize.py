@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 _OBEYED = re.compile("[\\x00-\\x09\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069]")
 
@@ -44,7 +43,7 @@ def clock_time(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{left:02}" if hours else f"{minutes}:{left:02}"
 
 
-def table_lines(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+def table_lines(rows: Iterable[Mapping[str, object]]) -> list[str]:
     """Rows with the same keys as aligned lines under a heading; numbers to the right."""
     rows = list(rows)
     if not rows:

@@ -60,7 +60,7 @@ import reprlib
 import uuid
 from collections.abc import Container, Iterable, Iterator, Mapping
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from mpi_match.errors import MpiMatchError
 from mpi_match.exit_codes import ExitCode
@@ -77,6 +77,10 @@ MAX_EXACT_INTEGER = 2**53
 """The largest magnitude up to which every integer is an IEEE double."""
 LEAST_INTEGER, GREATEST_INTEGER = -(2**63), 2**64 - 1
 """The integers that are numbers lie between these."""
+
+
+Json: TypeAlias = dict[str, Any]
+"""A JSON object as `json.loads` returns it: a row, a record of a measurement, a status."""
 
 
 class ModelError(MpiMatchError, ValueError):

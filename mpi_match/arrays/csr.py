@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
+Int = int | np.integer
+"""An integer of compiled code, where Python's are i64."""
 DType = np.dtype[Any]
 
 

@@ -113,5 +113,5 @@ def unlink(links: Links, owner: int, number: int) -> None:
         links.first[owner] = before
 
 
-def _longer(view: Any, n: int) -> Any:
+def _longer(view: object, n: int) -> Any:
     return with_room(np.asarray(view), n).data

@@ -35,17 +35,17 @@ class Undo:
         self._old += (container, at, container[at])
         container[at] = item
 
-    def set_row(self, array: Array, at: int, row: Any) -> None:
+    def set_row(self, array: Array, at: int, row: object) -> None:
         """Overwrite a row of a two-dimensional array."""
         self._old += (array, at, array[at].copy())
         array[at] = row
 
-    def put(self, names: dict[Any, Any], key: Any, item: Any) -> None:
+    def put(self, names: dict[Any, Any], key: object, item: object) -> None:
         """Write an entry of a dictionary."""
         self._old += (names, key, names.get(key, _NOTHING))
         names[key] = item
 
-    def drop(self, names: dict[Any, Any], key: Any) -> None:
+    def drop(self, names: dict[Any, Any], key: object) -> None:
         """Remove an existing entry of a dictionary; when restored, it is the last one."""
         self._old += (names, key, names[key])
         del names[key]

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from mpi_match.arrays.csr import with_room
 from mpi_match.arrays.linked_lists import LinkedLists
 from mpi_match.arrays.undo import Undo
 from mpi_match.ingest.rows.judge import ChangeRow
-from mpi_match.model import Area, Change, Filter, ModelError
+from mpi_match.model import Area, Change, Filter, Json, ModelError
 from mpi_match.table.conditions import decompose, is_part
 from mpi_match.table.constraints import FILTER_ID
 from mpi_match.table.table import Table
@@ -97,7 +97,7 @@ class Registry:
         columns = {name: np.asarray(getattr(self, name))[: self._n_filters].copy() for name in _COLUMNS}
         return vars(self) | columns
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: Json) -> None:
         vars(self).update(state | {name: with_room(state[name], state["_n_filters"]).data for name in _COLUMNS})
         self._joined.have(self.n_interfaces, self.n_filters)
 

@@ -32,6 +32,7 @@ from mpi_match.cli.translate import as_rows
 from mpi_match.exit_codes import ExitCode
 from mpi_match.humanize import plural, seconds
 from mpi_match.ingest.rows.formats import format_names
+from mpi_match.model import Json
 
 ROW_FORMATS = ("json", "parquet")
 """Forms of rows that the Spark stage reads."""
@@ -157,7 +158,7 @@ def compile_events(
 @click.option("--table", type=FILE, required=True, help="The table that changes; ids in the changes are of its filters.")
 @click.option("-o", "--output", type=HDF5_OUT, required=True, help="The file of changes to write.")
 @spark_options
-def compile_changes(inputs: tuple[str, ...], table: Path, output: Path, as_json: bool, **options: Any) -> None:
+def compile_changes(inputs: tuple[str, ...], table: Path, output: Path, as_json: bool, **options: object) -> None:
     """Compile changes IN... (JSON lines: files, directories, globs, gzip) into a file of changes for one table.
 
     A row says "before_event", the number of the first event that sees it (the first event is 0), and one of "move" (an id,
@@ -201,7 +202,7 @@ def compile_update(
     _say_compiled(done, done.table, as_json)
 
 
-def _refuse_options_of_spark(options: dict[str, Any]) -> None:
+def _refuse_options_of_spark(options: Json) -> None:
     """Take the options out that --local does not have.  Raises UsageError for one that is given."""
     given = [name for name in ("format", "partitions", "master") if options.pop(name) not in (None, "json")]
     if given:

@@ -49,7 +49,7 @@ class CliFailure(click.ClickException):
         self.exit_code = exit_code  # type: ignore[misc]  # click reads it from the instance
         self.quiet = quiet
 
-    def show(self, file: Any = None) -> None:
+    def show(self, file: object = None) -> None:
         """Print the line, unless another rank prints it (`quiet`); then wait QUIET_S for that rank, because the launcher
         ends all ranks as soon as the first one exits with an error.
         """
@@ -181,7 +181,7 @@ class CommandWithSubcommands(CliCommand, click.Group):
     allow_interspersed_args = True
     command_class = CliCommand
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, invoke_without_command=True, subcommand_metavar="", **kwargs)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -491,7 +491,7 @@ def verify(sample: int, seed: int, judge: str, as_json: bool, **given: Any) -> N
     default="-",
     help="OUT.jsonl, OUT.jsonl.gz, OUT.csv, OUT.parquet or OUT.arrow; - is standard output.",
 )
-def export(matches: Path, events: Path | None, with_rows: bool, output: Path, **of_rows: Any) -> None:
+def export(matches: Path, events: Path | None, with_rows: bool, output: Path, **of_rows: object) -> None:
     """Write MATCHES as JSON lines, Parquet or Arrow: one row for every event, with the labels of its interfaces.
 
     CSV has a row for every event and interface, and one without interface for an event without matches.

@@ -15,6 +15,7 @@ from mpi_match.ingest.rows.formats import format_list
 from mpi_match.ingest.rows.judge import EventForm
 from mpi_match.ingest.rows.row_files import STDIN, TCP, UNIX
 from mpi_match.languages.registry import LANGUAGES
+from mpi_match.model import Json
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 MAX_FILTERS = 2**32 - 1
@@ -314,7 +315,7 @@ def language_option(*, required: bool = False) -> Callable[[Function], Function]
 _FORM_OPTIONS = ("location", "id_", "schema", "delimiter", "encoding")
 
 
-def form_of(options: dict[str, Any]) -> EventForm:
+def form_of(options: Json) -> EventForm:
     """The form of events that the options say, which are taken out.  Raises ModelError."""
     return EventForm.of(*(options.pop(name, None) for name in _FORM_OPTIONS))
 
@@ -385,7 +386,7 @@ def limit_options(function: Function) -> Function:
     return function
 
 
-def limits_of(options: dict[str, Any], *, are_connections: bool) -> Any:
+def limits_of(options: Json, *, are_connections: bool) -> Any:
     """The limits of connections that the options say, which are taken out.  Raises UsageError where there are none."""
     from mpi_match.commands.match_connections import Limits
 

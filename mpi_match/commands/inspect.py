@@ -21,7 +21,7 @@ from mpi_match.humanize import table_lines
 from mpi_match.journal.reader import JournalFile, is_journal, refuse_incomplete
 from mpi_match.matches.file import MatchesFile
 from mpi_match.matches.schema import MATCHES
-from mpi_match.model import Change, Event
+from mpi_match.model import Change, Event, Json
 from mpi_match.storage import Reader, StorageError, kind_of_file, parts_directory
 from mpi_match.table.schema import TABLE
 from mpi_match.table.table import Table
@@ -30,7 +30,7 @@ from mpi_match.table.virtual_names import shown
 SHOWN_NAMES = 5
 
 
-def inspect_file(path: Path, rows: int = 3) -> dict[str, Any]:
+def inspect_file(path: Path, rows: int = 3) -> Json:
     """The content of a file: `kind`, `bytes` on disk, `digest`, `parts`, counts, and the first `rows` rows decoded.
 
     Raises StorageError for a file of another program or a damaged one.
@@ -56,7 +56,7 @@ def inspect_file(path: Path, rows: int = 3) -> dict[str, Any]:
 _COMMON_ATTRIBUTES = ("magic", "kind", "format_version", "digest", "complete")
 
 
-def _of_table(path: Path, attributes: dict[str, Any], rows: int, n_parts: int) -> dict[str, Any]:
+def _of_table(path: Path, attributes: Json, rows: int, n_parts: int) -> Json:
     table = Table.load(path)
     v = table.vocabulary
     per_name = np.diff(table.constraints.offsets)
@@ -81,7 +81,7 @@ def _of_table(path: Path, attributes: dict[str, Any], rows: int, n_parts: int) -
     }
 
 
-def filter_row(table: Table, filter_id: int) -> dict[str, Any]:
+def filter_row(table: Table, filter_id: int) -> Json:
     """One filter as a row: its number, interface and text, its id if it has one."""
     found = table.filter(filter_id)
     text = str(found).removeprefix(f"{found.interface}: ")
@@ -93,7 +93,7 @@ def filter_row(table: Table, filter_id: int) -> dict[str, Any]:
     }
 
 
-def _of_events(path: Path, attributes: dict[str, Any], rows: int, n_parts: int) -> dict[str, Any]:
+def _of_events(path: Path, attributes: Json, rows: int, n_parts: int) -> Json:
     with EventTable(path, Table.from_filters(()).vocabulary) as events:  # raw columns only: any vocabulary does
         first = [_event_row(i, events.event(i)) for i in range(min(rows, events.n_events))]
         sizes, located, rejected = [], 0, 0
@@ -114,7 +114,7 @@ def _of_events(path: Path, attributes: dict[str, Any], rows: int, n_parts: int) 
         }
 
 
-def _event_row(number: int, event: Event | None) -> dict[str, Any]:
+def _event_row(number: int, event: Event | None) -> Json:
     if event is None:
         return {"event": number, "rejected": True}
     row: dict[str, Any] = {"event": number, "attributes": dict(event.attributes)}
@@ -125,7 +125,7 @@ def _event_row(number: int, event: Event | None) -> dict[str, Any]:
     return row
 
 
-def _of_matches(path: Path, attributes: dict[str, Any], rows: int, n_parts: int) -> dict[str, Any]:
+def _of_matches(path: Path, attributes: Json, rows: int, n_parts: int) -> Json:
     file = MatchesFile.load(path)
     counts = np.diff(file.matches.offsets)
     first: list[dict[str, Any]] = [{"event": i, "matches": file.matches[i].tolist()} for i in range(min(rows, len(counts)))]
@@ -146,7 +146,7 @@ def _of_matches(path: Path, attributes: dict[str, Any], rows: int, n_parts: int)
     }
 
 
-def _of_journal(path: Path) -> dict[str, Any]:
+def _of_journal(path: Path) -> Json:
     found = JournalFile.look(path)
     identity = found.identity
     return {
@@ -160,7 +160,7 @@ def _of_journal(path: Path) -> dict[str, Any]:
     }
 
 
-def _of_changes(path: Path, attributes: dict[str, Any], rows: int, n_parts: int) -> dict[str, Any]:
+def _of_changes(path: Path, attributes: Json, rows: int, n_parts: int) -> Json:
     log = ChangeLog.load(path)
     counts = np.bincount(log.kind, minlength=len(Change))
     stamps = log.before_event[:rows].tolist()
@@ -186,7 +186,7 @@ def _spread(counts: Array) -> dict[str, float]:
     return {"least": int(counts.min()), "mean": round(float(counts.mean()), 3), "most": int(counts.max())}
 
 
-def inspect_lines(found: dict[str, Any]) -> Iterator[str]:
+def inspect_lines(found: Json) -> Iterator[str]:
     """The result of `inspect_file` as lines of text."""
     joined = f" in {found['parts']} parts" if found["parts"] else ""
     digest = f", digest {found['digest'][:16]}…" if "digest" in found else ""
@@ -208,7 +208,7 @@ def inspect_lines(found: dict[str, Any]) -> Iterator[str]:
         yield from (f"  {json.dumps(row, ensure_ascii=False)}" for row in found["first"])
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if isinstance(value, list):
         return ", ".join(f"{start:,} to {stop:,}" for start, stop in value) or "none"
     if isinstance(value, dict) and "least" not in value:

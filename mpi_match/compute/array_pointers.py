@@ -19,7 +19,7 @@ own lifetime, and checks once that every array has the type that the compiled fu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from typing import Any
 
@@ -29,6 +29,7 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
 from mpi_match.arrays.csr import Array
+from mpi_match.compute.llvm import BaseContext, Typed, ir
 
 MOST_DIMENSIONS = 3
 
@@ -60,7 +61,9 @@ class PointerTable:
             self.table[k, 1 : 1 + array.ndim] = array.shape
 
 
-def _made(context: Any, builder: Any, array: Any, address: Any, lengths: Sequence[Any]) -> Any:
+def _made(
+    context: BaseContext, builder: ir.IRBuilder, array: types.Array, address: ir.Value, lengths: Sequence[ir.Value]
+) -> ir.Value:
     """Build an array of the given type at an address, without an owner."""
     made, itemsize = make_array(array)(context, builder), context.get_abi_sizeof(context.get_data_type(array.dtype))
     strides = [context.get_constant(types.intp, itemsize)]
@@ -71,13 +74,13 @@ def _made(context: Any, builder: Any, array: Any, address: Any, lengths: Sequenc
     return made._getvalue()
 
 
-def _of_table(n_dimensions: int) -> Any:
+def _of_table(n_dimensions: int) -> Callable:
     """Make the intrinsic `(table, k, dtype)`, which returns array k of a table, with `n_dimensions` dimensions."""
 
-    def typed(_: Any, table: Any, k: Any, dtype: Any) -> Any:
+    def typed(_: object, table: types.Array, k: object, dtype: types.DType) -> Typed:
         array = types.Array(dtype.dtype, n_dimensions, "C")
 
-        def generate(context: Any, builder: Any, __: Any, values: Any) -> Any:
+        def generate(context: BaseContext, builder: ir.IRBuilder, __: object, values: Sequence[ir.Value]) -> ir.Value:
             first = builder.gep(
                 make_array(table)(context, builder, values[0]).data,
                 [builder.mul(values[1], context.get_constant(types.int64, 1 + MOST_DIMENSIONS))],
@@ -100,8 +103,8 @@ These add no function that Numba would have to compile for each type; nor does `
 
 
 @intrinsic
-def _unowned(_: Any, array: Any) -> Any:
-    def generate(context: Any, builder: Any, __: Any, values: Any) -> Any:
+def _unowned(_: object, array: types.Array) -> Typed:
+    def generate(context: BaseContext, builder: ir.IRBuilder, __: object, values: Sequence[ir.Value]) -> ir.Value:
         given = make_array(array)(context, builder, values[0])
         return _made(context, builder, bare, given.data, cgutils.unpack_tuple(builder, given.shape))
 

@@ -14,17 +14,19 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numba.core import types
 from numba.extending import intrinsic
 
 from mpi_match.arrays.csr import Array
 from mpi_match.compute.compile_cache import inlined, nested
+from mpi_match.compute.llvm import Typed
 
 ADDED_TOGETHER, DIGITS = 8, 16
 """Words that carry once, and binary digits of the counters beyond `ADDED_TOGETHER`."""
 
 
 @intrinsic
-def _population(_: Any, word: Any) -> Any:
+def _population(_: object, word: types.Integer) -> Typed:
     """LLVM's bit count, which is a single instruction if the processor has one."""
     return word(word), lambda _context, builder, _signature, values: builder.ctpop(values[0])
 

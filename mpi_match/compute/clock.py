@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from llvmlite import ir
 from numba.core import cgutils as _cgutils
 from numba.core import types
 from numba.extending import intrinsic
+
+from mpi_match.compute.llvm import BaseContext, Typed, ir
 
 _TIMESPEC = ir.LiteralStructType([ir.IntType(64), ir.IntType(64)])
 """Seconds and nanoseconds."""
@@ -16,8 +17,8 @@ cgutils: Any = _cgutils
 
 
 @intrinsic
-def _now(_: Any) -> Any:
-    def generate(_context: Any, builder: Any, __: Any, ___: Any) -> Any:
+def _now(_: object) -> Typed:
+    def generate(_context: BaseContext, builder: ir.IRBuilder, __: object, ___: object) -> ir.Value:
         timespec = cgutils.alloca_once(builder, _TIMESPEC)
         of_c = ir.FunctionType(ir.IntType(32), [ir.IntType(32), _TIMESPEC.as_pointer()])
         clock_gettime = cgutils.get_or_insert_function(builder.module, of_c, "clock_gettime")

@@ -169,7 +169,7 @@ class PackageLocator(UserProvidedCacheLocator):
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def cached(compiler: Callable[..., Any], **options: Any) -> Callable[[Callable[..., Any]], Any]:
+def cached(compiler: Callable[..., Any], **options: object) -> Callable[[Callable[..., Any]], Any]:
     """Decorator that applies one of Numba's compilers, `compiler(**options)`, and keeps the compiled code in
     `directory()`."""
 
@@ -190,7 +190,7 @@ def _kept_if_possible(compiled: Any) -> Any:
     """Make a compiled function usable even if its code cannot be saved, as in a directory at its quota."""
     save = compiled._cache.save_overload
 
-    def save_overload(*arguments: Any) -> None:
+    def save_overload(*arguments: object) -> None:
         try:
             save(*arguments)
         except OSError as error:
@@ -381,7 +381,7 @@ def nested_pipeline() -> dict[str, Any]:
     return {"pipeline_class": NestedCompiler}
 
 
-def partly(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+def partly(**options: object) -> Callable[[Callable[..., Any]], Any]:
     """Decorator for functions that only other compiled functions call; takes Numba's options.
 
     They are compiled for the types of their arguments; Numba would otherwise compile them again for each literal number that

@@ -7,11 +7,13 @@ ones.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
+
+from mpi_match.compute.llvm import BaseContext, Signature, Typed, ir
 
 LINE_WORDS = 8
 AT_ONCE = 4
@@ -23,8 +25,10 @@ _line = ir.VectorType(_i64, LINE_WORDS)
 
 
 @intrinsic
-def _prefetch(_: Any, address: Any) -> Any:
-    def generate(_context: Any, builder: ir.IRBuilder, _signature: Any, values: Any) -> Any:
+def _prefetch(_: object, address: object) -> Typed:
+    def generate(
+        _context: BaseContext, builder: ir.IRBuilder, _signature: Signature, values: Sequence[ir.Value]
+    ) -> ir.Value:
         pointer, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [pointer, flag, flag, flag])
         fetch = builder.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
@@ -35,10 +39,12 @@ def _prefetch(_: Any, address: Any) -> Any:
 
 
 @intrinsic
-def _meet(_: Any, words: Any, places: Any, n: Any, offset: Any, result: Any) -> Any:
+def _meet(_: object, words: types.Type, places: types.Type, n: types.Type, offset: types.Type, result: types.Type) -> Typed:
     """Intrinsic of `meet`; addresses are integers."""
 
-    def generate(_context: Any, builder: ir.IRBuilder, _signature: Any, values: Any) -> Any:
+    def generate(
+        _context: BaseContext, builder: ir.IRBuilder, _signature: Signature, values: Sequence[ir.Value]
+    ) -> ir.Value:
         words, places, n, offset, result = values
         first = builder.add(words, builder.shl(offset, _i64(3)))
 
@@ -78,7 +84,7 @@ def _meet(_: Any, words: Any, places: Any, n: Any, offset: Any, result: Any) -> 
     return types.int64(types.int64, types.int64, types.int64, types.int64, types.int64), generate
 
 
-def _any(builder: ir.IRBuilder, line: Any) -> Any:
+def _any(builder: ir.IRBuilder, line: ir.Value) -> ir.Value:
     """A bit for each word of a line that is not zero, i8."""
     there = builder.icmp_unsigned("!=", line, ir.Constant(_line, [0] * LINE_WORDS))
     return builder.bitcast(there, ir.IntType(8))

@@ -11,15 +11,15 @@ Nothing is checked: an index beyond an array reads or writes other memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
 from mpi_match.arrays.csr import Array
+from mpi_match.compute.llvm import BaseContext, Signature, Typed, ir
 
 
 class AddressTable:
@@ -31,11 +31,11 @@ class AddressTable:
         self.address = self._table.ctypes.data
 
 
-def _load_anywhere(of: types.Type, as_: types.Type) -> Any:
+def _load_anywhere(of: types.Type, as_: types.Type) -> Callable:
     """`load(address)`: the item of type `of` at any address, as a value of type `as_`."""
 
-    def load(_: Any, address: Any) -> Any:
-        def generate(context: Any, builder: Any, __: Any, values: Any) -> Any:
+    def load(_: object, address: object) -> Typed:
+        def generate(context: BaseContext, builder: ir.IRBuilder, __: object, values: Sequence[ir.Value]) -> ir.Value:
             item = builder.load(builder.inttoptr(values[0], context.get_value_type(of).as_pointer()), align=1)
             return context.cast(builder, item, of, as_)
 
@@ -44,11 +44,11 @@ def _load_anywhere(of: types.Type, as_: types.Type) -> Any:
     return intrinsic(load)
 
 
-def _load(of: types.Type, as_: types.Type, *, constant: bool = False) -> Any:
+def _load(of: types.Type, as_: types.Type, *, constant: bool = False) -> Callable:
     """`load(base, i)`: item i of the items of type `of` at the address `base`, as a value of type `as_`."""
 
-    def load(_: Any, base: Any, i: Any) -> Any:
-        def generate(context: Any, builder: Any, __: Any, values: Any) -> Any:
+    def load(_: object, base: object, i: object) -> Typed:
+        def generate(context: BaseContext, builder: ir.IRBuilder, __: object, values: Sequence[ir.Value]) -> ir.Value:
             pointer = builder.inttoptr(values[0], context.get_value_type(of).as_pointer())
             item = builder.load(builder.gep(pointer, [values[1]]))
             if constant:
@@ -60,12 +60,14 @@ def _load(of: types.Type, as_: types.Type, *, constant: bool = False) -> Any:
     return intrinsic(load)
 
 
-def _load_pair() -> Any:
+def _load_pair() -> Callable:
     """`load(base, i)`: the two u64 of pair i, 16 bytes each, at the address `base`, a multiple of 16; the pairs never
     change."""
 
-    def load(_: Any, base: Any, i: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    def load(_: object, base: object, i: object) -> Typed:
+        def generate(
+            context: BaseContext, builder: ir.IRBuilder, signature: Signature, values: Sequence[ir.Value]
+        ) -> ir.Value:
             vector = ir.VectorType(ir.IntType(64), 2)
             item = builder.load(builder.gep(builder.inttoptr(values[0], vector.as_pointer()), [values[1]]), align=16)
             item.set_metadata("invariant.load", builder.module.add_metadata([]))
@@ -77,11 +79,11 @@ def _load_pair() -> Any:
     return intrinsic(load)
 
 
-def _bits_as_f64() -> Any:
+def _bits_as_f64() -> Callable:
     """`double(bits)`: the double with these 64 bits."""
 
-    def double(_: Any, bits: Any) -> Any:
-        def generate(context: Any, builder: Any, __: Any, values: Any) -> Any:
+    def double(_: object, bits: object) -> Typed:
+        def generate(context: BaseContext, builder: ir.IRBuilder, __: object, values: Sequence[ir.Value]) -> ir.Value:
             return builder.bitcast(values[0], context.get_value_type(types.float64))
 
         return types.float64(types.uint64), generate
@@ -89,11 +91,11 @@ def _bits_as_f64() -> Any:
     return intrinsic(double)
 
 
-def _f64_bits() -> Any:
+def _f64_bits() -> Callable:
     """`bits(value)`: the 64 bits of a double."""
 
-    def bits(_: Any, value: Any) -> Any:
-        def generate(context: Any, builder: Any, __: Any, values: Any) -> Any:
+    def bits(_: object, value: object) -> Typed:
+        def generate(context: BaseContext, builder: ir.IRBuilder, __: object, values: Sequence[ir.Value]) -> ir.Value:
             return builder.bitcast(values[0], context.get_value_type(types.uint64))
 
         return types.uint64(types.float64), generate
@@ -101,11 +103,11 @@ def _f64_bits() -> Any:
     return intrinsic(bits)
 
 
-def _store(of: types.Type, as_: types.Type) -> Any:
+def _store(of: types.Type, as_: types.Type) -> Callable:
     """`store(base, i, value)`: write `value`, of type `as_`, to item i of the items of type `of` at the address `base`."""
 
-    def store(_: Any, base: Any, i: Any, value: Any) -> Any:
-        def generate(context: Any, builder: Any, __: Any, values: Any) -> Any:
+    def store(_: object, base: object, i: object, value: object) -> Typed:
+        def generate(context: BaseContext, builder: ir.IRBuilder, __: object, values: Sequence[ir.Value]) -> ir.Value:
             pointer = builder.inttoptr(values[0], context.get_value_type(of).as_pointer())
             builder.store(context.cast(builder, values[2], as_, of), builder.gep(pointer, [values[1]]))
             return context.get_dummy_value()

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numba
 import numpy as np
@@ -63,7 +63,7 @@ def at_most(threads: int | None) -> Iterator[None]:
         numba.set_num_threads(before)
 
 
-def in_stretches(n: int, kernel: Callable[..., T], *arguments: Any, least: int | None = None) -> list[T]:
+def in_stretches(n: int, kernel: Callable[..., T], *arguments: object, least: int | None = None) -> list[T]:
     """Process n rows with all threads; returns the result of `kernel(stretch, n_stretches, *arguments)` for each stretch.
 
     `least` rows are worth another thread; the default is `LEAST_ROWS`.

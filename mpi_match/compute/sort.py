@@ -5,11 +5,9 @@ Numba's own sort takes longer to compile than a quarter of the search of `keyed`
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from mpi_match.arrays.csr import Array
+from mpi_match.arrays.csr import Array, Int
 from mpi_match.compute.bits import popcount
 from mpi_match.compute.compile_cache import nested
 
@@ -42,7 +40,7 @@ def sort_ids(ids: Array, first: int, last: int, marks: Array) -> None:
 
 
 @nested
-def sort_part(values: Array, first: int, last: Any) -> None:
+def sort_part(values: Array, first: int, last: Int) -> None:
     """Sort values[first:last] in place."""
     if last - first > MOST_INSERTED:
         _sort_heap(values[first:last])

@@ -19,6 +19,7 @@ Only for compiled code, except `Cells`.  Addresses are not checked.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from mpi_match.compute.compile_cache import inlined, nested
+from mpi_match.compute.llvm import BaseContext, Typed, ir
 
 CELL_BYTES = 128
 """Bytes of a cell: two cache lines, because processors fetch them in pairs."""
@@ -58,21 +60,21 @@ class Cells:
         self._cells[i] = value
 
 
-def _pointer(builder: Any, context: Any, address: Any) -> Any:
+def _pointer(builder: ir.IRBuilder, context: BaseContext, address: ir.Value) -> ir.Value:
     return builder.inttoptr(address, context.get_value_type(types.int64).as_pointer())
 
 
 @intrinsic
-def _load(_: Any, cell: Any) -> Any:
-    def generate(context: Any, builder: Any, __: Any, values: Any) -> Any:
+def _load(_: object, cell: object) -> Typed:
+    def generate(context: BaseContext, builder: ir.IRBuilder, __: object, values: Sequence[ir.Value]) -> ir.Value:
         return builder.load_atomic(_pointer(builder, context, values[0]), "acquire", 8)
 
     return types.int64(types.int64), generate
 
 
 @intrinsic
-def _store(_: Any, cell: Any, value: Any) -> Any:
-    def generate(context: Any, builder: Any, __: Any, values: Any) -> Any:
+def _store(_: object, cell: object, value: object) -> Typed:
+    def generate(context: BaseContext, builder: ir.IRBuilder, __: object, values: Sequence[ir.Value]) -> ir.Value:
         builder.store_atomic(values[1], _pointer(builder, context, values[0]), "release", 8)
         return context.get_dummy_value()
 
@@ -80,19 +82,19 @@ def _store(_: Any, cell: Any, value: Any) -> Any:
 
 
 @intrinsic
-def _exchange(_: Any, cell: Any, expected: Any, value: Any) -> Any:
-    def generate(context: Any, builder: Any, __: Any, values: Any) -> Any:
+def _exchange(_: object, cell: object, expected: object, value: object) -> Typed:
+    def generate(context: BaseContext, builder: ir.IRBuilder, __: object, values: Sequence[ir.Value]) -> ir.Value:
         pointer = _pointer(builder, context, values[0])
         return builder.extract_value(builder.cmpxchg(pointer, values[1], values[2], "acq_rel", "acquire"), 1)
 
     return types.boolean(types.int64, types.int64, types.int64), generate
 
 
-def _update(operation: str) -> Any:
+def _update(operation: str) -> Callable:
     """`update(address, operand)`: apply an operation of LLVM's `atomicrmw`; returns the old value."""
 
-    def update(_: Any, address: Any, operand: Any) -> Any:
-        def generate(context: Any, builder: Any, __: Any, values: Any) -> Any:
+    def update(_: Any, address: Any, operand: Any) -> Typed:
+        def generate(context: BaseContext, builder: ir.IRBuilder, __: object, values: Sequence[ir.Value]) -> ir.Value:
             return builder.atomic_rmw(operation, _pointer(builder, context, values[0]), values[1], "acq_rel")
 
         return types.int64(types.int64, types.int64), generate
@@ -127,7 +129,7 @@ def relax(looks: int) -> None:
 
 
 @inlined
-def lock(mutex: Any, stop: Any) -> bool:
+def lock(mutex: int, stop: int) -> bool:
     """Wait for a mutex and take it.  Returns False, without it, once `stop` is set."""
     looks = 0
     while atomic_load(mutex) != 0 or not compare_exchange(mutex, 0, 1):
@@ -139,13 +141,13 @@ def lock(mutex: Any, stop: Any) -> bool:
 
 
 @inlined
-def unlock(mutex: Any) -> None:
+def unlock(mutex: int) -> None:
     """Release a mutex that this thread holds."""
     atomic_store(mutex, 0)
 
 
 @inlined
-def arrive(barrier: int, n: int, stop: Any) -> int:
+def arrive(barrier: int, n: int, stop: int) -> int:
     """Wait for n threads at a barrier.
 
     LAST_ARRIVED   this thread arrived last: the others wait until it calls `release`

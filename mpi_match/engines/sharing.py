@@ -80,7 +80,7 @@ class ScratchSets(Generic[S]):
         with self._writer:
             return self.is_changing
 
-    def another(self, engine: Any) -> S:
+    def another(self, engine: object) -> S:
         """Make one more set, after waiting for an update in progress.  Raises EngineError after an interrupted update."""
         with self._writer:
             self._refuse()
@@ -138,7 +138,7 @@ class Turns:
         with self._turn:
             return self.is_changing and not self._is_used
 
-    def take(self, engine: Any, work: Callable[..., T], *given: Any) -> T:
+    def take(self, engine: Any, work: Callable[..., T], *given: object) -> T:
         """Return `work(engine, *given)`, called while no other thread uses the engine.
 
         Raises EngineError after an interrupted update, in a forked child of a GPU engine's process, and when called within
@@ -162,7 +162,7 @@ class Turns:
         `is_broken`."""
         self.take(engine, self._change, apply, *given)
 
-    def _change(self, engine: Any, apply: Callable[..., object], *given: Any) -> None:
+    def _change(self, engine: object, apply: Callable[..., object], *given: object) -> None:
         self.is_changing = True
         apply(engine, *given)
         self.is_changing = False

@@ -19,10 +19,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from mpi_match.model import Json
+
 _HERE = Path(__file__).resolve()
 
 
-def machine() -> dict[str, Any]:
+def machine() -> Json:
     """`cpu` (model), `cores` (that this process may use), `memory_gib`, and `gpus`: name and driver of each."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
@@ -80,7 +82,7 @@ def command() -> str:
     return " ".join([name, *map(shlex.quote, words)])
 
 
-def origin() -> dict[str, Any]:
+def origin() -> Json:
     """The origin of a measurement, for its record: `machine`, `versions`, `commit`, `command`, and the `date` in UTC."""
     date = datetime.now(UTC).isoformat(timespec="seconds")
     return {"machine": machine(), "versions": versions(), "commit": commit(), "command": command(), "date": date}

@@ -40,7 +40,7 @@ def words_of(error: Any) -> str:
     return f"{reason.decode() if reason else 'unknown error'} ({int(error)})"
 
 
-def call(function: Callable[..., Any], *args: Any) -> Any:
+def call(function: Callable[..., Any], *args: object) -> Any:
     """Return the result of a driver call.  Raises RuntimeError with the driver's text."""
     error, *values = function(*args)
     if error != 0:

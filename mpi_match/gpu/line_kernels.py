@@ -197,7 +197,7 @@ def _put_pair(to: Array, row: int, pair: tuple, is_there: int, state: Array, whi
 
 
 @kernel("void(int64, int64[::1], uint64[::1], int64[::1])")
-def count_rows_kernel(data: Any, state: Array, found: Array, sums: Array) -> None:
+def count_rows_kernel(data: int, state: Array, found: Array, sums: Array) -> None:
     """Find the rows that end in each stretch of STRETCH_BYTES bytes (`row_ends`), and count those of each block:
     sums[block].
 
@@ -258,7 +258,7 @@ def _note_widest(most: Any, part: Any, state: Any) -> None:
 
 
 @device_function
-def _attributes_of(text: Any, at: int, starts: bool, plain: PlainTables, wide: Any) -> np.int64:
+def _attributes_of(text: tuple, at: int, starts: bool, plain: PlainTables, wide: bool) -> np.int64:
     """Scan a line, if it `starts`, from byte `at`; returns its number of attributes, or -1 if it is not plain.
 
     All lanes of a warp call it, and none is ahead of the others by more than one pair of name and value.
@@ -358,7 +358,7 @@ def scan_rows_kernel(packed: str, located: bool, has_ids: bool) -> Kernel:  # no
 
     @kernel(signature, max_registers=SCAN_REGISTERS, named_tuples=[RowArrays])
     def scan_rows(  # noqa: C901
-        data: Any, words: Array, tables: Any, listed: int, state: Array, rows: RowArrays, sums: Array, arena: Array
+        data: int, words: Array, tables: int, listed: int, state: Array, rows: RowArrays, sums: Array, arena: Array
     ) -> None:
         """Scan rows, LINE_BLOCK at a time, one per thread; sums[block] counts attributes.
 
@@ -526,7 +526,7 @@ def insert_kernel(packed: str) -> Kernel:
     judged_type = f"JudgedArrays(uint32[::1], uint32[::1], {packed}[::1], float64[::1])"
 
     @kernel(f"void({placed}, {judged_type}, int64, int64, {placed})", named_tuples=[JudgedArrays, PlacedRows])
-    def insert(rows: Any, judged: Any, n_rows: Any, located: Any, to: Any) -> None:
+    def insert(rows: PlacedRows, judged: JudgedArrays, n_rows: int, located: int, to: PlacedRows) -> None:
         """Merge judged rows into the rows, in place of the flagged ones, which have no attributes, and write all `n_rows` to
         `to`.
 

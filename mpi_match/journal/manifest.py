@@ -20,9 +20,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from mpi_match.journal.reader import RunIdentity
+from mpi_match.model import Json
 from mpi_match.storage import StorageError, atomic_write, descriptor_of, reported, sync_directory, temporary_of
 
 COMPLETE, INCOMPLETE = "complete", "incomplete"
@@ -66,7 +66,7 @@ def write_manifest(output: Path, content: Mapping[str, object]) -> None:
         sync_directory(path.parent)
 
 
-def read_manifest(output: Path) -> dict[str, Any] | None:
+def read_manifest(output: Path) -> Json | None:
     """The manifest of the last run with this output; None when there is none."""
     try:
         with os.fdopen(descriptor_of(manifest_of(output)), "rb") as handle:

@@ -130,14 +130,14 @@ def _text(value: str, name: str) -> Tree:
         return exact
 
 
-def _expression(found: Mapping[str, Any], name: str) -> Tree:
+def _expression(found: Mapping[str, object], name: str) -> Tree:
     operator, operand = _only_item(found, name, "a match expression")
     if operator not in _OPERATORS:
         raise RuleError(f"{name}: unrecognized match type {operator!r}; there are {', '.join(_OPERATORS)}")
     return _OPERATORS[operator](operand, name)
 
 
-def _only_item(found: Mapping[str, Any], name: str, what: str) -> tuple[str, Any]:
+def _only_item(found: Mapping[str, object], name: str, what: str) -> tuple[str, Any]:
     if len(found) != 1:
         raise RuleError(f"{name}: {what} has exactly one key, found {len(found)}")
     ((operator, operand),) = found.items()
@@ -376,7 +376,7 @@ def _documents(path: Path) -> Iterator[tuple[int, Any, str]]:
             yield at, None, str(error)
 
 
-def _rule(document: Any, name: str, path: Path, line: int) -> Rule:
+def _rule(document: object, name: str, path: Path, line: int) -> Rule:
     pattern = document
     if isinstance(document, Mapping):
         own = next((document[key] for key in _NAMES if isinstance(document.get(key), str)), None)

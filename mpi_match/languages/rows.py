@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mpi_match.model import ModelError
+from mpi_match.model import Json, ModelError
 
 Tree = list[Any] | dict[str, Any]
 """A condition as rows hold it."""
@@ -88,7 +88,7 @@ def _listed(key: tuple[str, str, str], operands: list[Any]) -> Tree:
     return [name, op, distinct[0]] if len(distinct) == 1 else [name, _LISTED.get(op, op), distinct]
 
 
-def row_of(interface: str, id_: str, condition: Tree) -> dict[str, Any]:
+def row_of(interface: str, id_: str, condition: Tree) -> Json:
     """The row of a rule.  What of it is a conjunction of constraints becomes `constraints`, the rest `where`."""
     plain: list[Tree] = []
     rest: list[Tree] = []

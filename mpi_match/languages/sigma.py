@@ -27,8 +27,10 @@ import yaml
 from sigma.collection import SigmaCollection
 from sigma.conditions import (
     ConditionAND,
+    ConditionFieldEqualsValueExpression,
     ConditionNOT,
     ConditionOR,
+    ConditionValueExpression,
 )
 from sigma.conversion.base import Backend
 from sigma.conversion.state import ConversionState
@@ -115,7 +117,7 @@ class MpiMatchBackend(Backend):
     def convert_condition_field_eq_val_timestamp_part(self, cond: Any, state: ConversionState) -> Tree:
         raise NoMatching(cond.value.timestamp_part.name.lower(), f"a part of the time {cond.field!r}")
 
-    def convert_condition_field_eq_val_bool(self, cond: Any, state: ConversionState) -> Tree:
+    def convert_condition_field_eq_val_bool(self, cond: ConditionFieldEqualsValueExpression, state: ConversionState) -> Tree:
         truth = bool(cond.value)
         return either([[cond.field, "=", truth], [cond.field, "= i", str(truth).lower()]])
 
@@ -134,16 +136,18 @@ class MpiMatchBackend(Backend):
     def convert_condition_field_eq_field(self, cond: Any, state: ConversionState) -> Tree:
         raise NoMatching("fieldref", f"{cond.field!r} is compared with another attribute, {cond.value.field!r}")
 
-    def convert_condition_field_eq_val_null(self, cond: Any, state: ConversionState) -> Tree:
+    def convert_condition_field_eq_val_null(self, cond: ConditionFieldEqualsValueExpression, state: ConversionState) -> Tree:
         return [cond.field, "absent"]
 
-    def convert_condition_field_exists(self, cond: Any, state: ConversionState) -> Tree:
+    def convert_condition_field_exists(self, cond: ConditionFieldEqualsValueExpression, state: ConversionState) -> Tree:
         return [cond.field, "exists"]
 
-    def convert_condition_field_not_exists(self, cond: Any, state: ConversionState) -> Tree:
+    def convert_condition_field_not_exists(self, cond: ConditionFieldEqualsValueExpression, state: ConversionState) -> Tree:
         return [cond.field, "absent"]
 
-    def convert_condition_field_eq_query_expr(self, cond: Any, state: ConversionState) -> Tree:
+    def convert_condition_field_eq_query_expr(
+        self, cond: ConditionFieldEqualsValueExpression, state: ConversionState
+    ) -> Tree:
         raise NoMatching("query expression", f"{cond.field!r}: {cond.value}")
 
     def convert_condition_val_str(self, cond: Any, state: ConversionState) -> Tree:
@@ -156,7 +160,7 @@ class MpiMatchBackend(Backend):
     def convert_condition_val_re(self, cond: Any, state: ConversionState) -> Tree:
         return [EVERY_STRING, "regexp", _regexp(cond.value)]
 
-    def convert_condition_query_expr(self, cond: Any, state: ConversionState) -> Tree:
+    def convert_condition_query_expr(self, cond: ConditionValueExpression, state: ConversionState) -> Tree:
         raise NoMatching("query expression", str(cond.value))
 
     def finish_query(self, rule: Any, query: Any, state: ConversionState) -> Any:
@@ -164,11 +168,11 @@ class MpiMatchBackend(Backend):
         title = str(rule.title)
         return row_of(title if rule.id is None else str(rule.id), title, query)
 
-    def finalize_query_default(self, rule: Any, query: Any, index: int, state: ConversionState) -> str:
+    def finalize_query_default(self, rule: object, query: object, index: int, state: ConversionState) -> str:
         """A line of JSON."""
         return json.dumps(query, ensure_ascii=False)
 
-    def finalize_query_rows(self, rule: Any, query: Any, index: int, state: ConversionState) -> Any:
+    def finalize_query_rows(self, rule: object, query: object, index: int, state: ConversionState) -> Any:
         """The dict."""
         return query
 
@@ -176,11 +180,11 @@ class MpiMatchBackend(Backend):
         """All dicts."""
         return queries
 
-    def convert_correlation_rule(self, rule: SigmaCorrelationRule, *_: Any, **__: Any) -> list[Any]:
+    def convert_correlation_rule(self, rule: SigmaCorrelationRule, *_: object, **__: object) -> list[Any]:
         """Refuse a correlation.  Raises NoMatching."""
         raise NoMatching("correlation", f"{rule.type.name.lower()} is over several events; each is matched by itself")
 
-    def _no_correlation(self, rule: SigmaCorrelationRule, *_: Any, **__: Any) -> list[Any]:
+    def _no_correlation(self, rule: SigmaCorrelationRule, *_: object, **__: object) -> list[Any]:
         return self.convert_correlation_rule(rule)
 
     convert_correlation_event_count_rule = _no_correlation

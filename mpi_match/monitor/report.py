@@ -43,7 +43,7 @@ class RunReport:
     file is no report, and OSError.
     """
 
-    def __init__(self, path: Path, options: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path, options: Mapping[str, object]) -> None:
         self._path, self._options = path, options
         self._file: TextIO | None = None
         self._n_incidents = 0
@@ -94,7 +94,7 @@ class RunReport:
         if error is not None:
             self._close(complete=False, why=str(error) or type(error).__name__)
 
-    def finish(self, summary: Mapping[str, Any]) -> None:
+    def finish(self, summary: Mapping[str, object]) -> None:
         """Write the run's summary; does nothing on ranks without observers."""
         if self._file is not None:
             self._close(complete=True, **summary)
@@ -123,13 +123,13 @@ class RunReport:
             self._write("incident", **{**each._asdict(), "at_s": round(each.at_s, 6)}, text=str(each))
             self._n_incidents = each.number + 1
 
-    def _write(self, what: str, **words: Any) -> None:
+    def _write(self, what: str, **words: object) -> None:
         assert self._file is not None, "a report is written between `begin` and its last line"
         with reported(self._path):
             self._file.write(json.dumps({"what": what, **words}, ensure_ascii=False) + "\n")
             self._file.flush()  # so the report of a killed run is complete up to here
 
-    def _close(self, **summary: Any) -> None:
+    def _close(self, **summary: object) -> None:
         self._write("summary", **summary)
         assert self._file is not None
         self._file.close()

@@ -21,7 +21,7 @@ import os
 from bisect import bisect_left
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -355,7 +355,7 @@ class _Rows:
             pass
 
 
-def _merged(asks: Array, presence: Any, others: Array) -> Array:
+def _merged(asks: Array, presence: object, others: Array) -> Array:
     """A column of rows, of which some only ask for presence."""
     column = np.empty(len(asks), others.dtype)
     column[asks], column[~asks] = presence, others

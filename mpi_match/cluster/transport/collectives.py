@@ -125,7 +125,7 @@ class RankGroup:
     def _wait_for_all(self) -> None:
         self.agree("waiting for others", lambda: None)
 
-    def bcast(self, value: Any = None) -> Any:
+    def bcast(self, value: object = None) -> Any:
         """Broadcast the first rank's `value`; the values of the others are ignored."""
         said = np.frombuffer(pickle.dumps(value), np.uint8) if self.rank == 0 else np.empty(0, np.uint8)
         size = np.array([len(said)], np.int64)

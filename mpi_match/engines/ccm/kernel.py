@@ -242,7 +242,7 @@ def _reset(words: Array, events: Array, counts: Array, answers: Array, found: Ar
 
 
 @device_function
-def _is_last_block(done: Any, shared: Array) -> bool:
+def _is_last_block(done: Array, shared: Array) -> bool:
     """True if all other blocks of the launch are done; called when a block has finished, with the same result for all its
     threads."""
     cuda.syncthreads()

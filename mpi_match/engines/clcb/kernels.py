@@ -39,7 +39,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpi_match.arrays.csr import Array
+from mpi_match.arrays.csr import Array, Int
 from mpi_match.engines.ccm.bloom import bit_of
 from mpi_match.engines.ccm.kernel import (
     ANSWER,
@@ -243,14 +243,14 @@ def _bloom_functions(bits: int, hashes: int) -> tuple[Any, Any]:
     log_bits, is_wide = bits.bit_length() - 1, bits > 32
 
     @device_function
-    def bloom_at(filters: Array, n_filters: int, filter_id: int) -> Any:
+    def bloom_at(filters: Array, n_filters: int, filter_id: int) -> Int:
         bloom = np.int64(filters[n_filters + filter_id])
         if is_wide:
             bloom |= np.int64(filters[2 * n_filters + filter_id]) << 32
         return bloom
 
     @device_function
-    def bloom_of(words: Array, events: Array, event: int) -> Any:
+    def bloom_of(words: Array, events: Array, event: int) -> Int:
         bloom = np.int64(0)
         attributes, shift = events[ATTRIBUTES], np.int64(words[CODE_SHIFT])
         for i in range(events[events[OFFSETS] + event], events[events[OFFSETS] + event + 1]):
@@ -281,7 +281,7 @@ def _locator(groups: bool, columns: bool) -> Callable:
             cuda.atomic.or_(counters, group, np.uint32(np.int64(1) << place))
 
     @device_function
-    def locate(item: int, found: Any, about: Located) -> int:
+    def locate(item: int, found: np.uint64, about: Located) -> Int:
         """Test the circle of a queued filter: `item` holds its number, and the bits of the events that may have its
         names."""
         segment, areas, events, marks, window, n_filters = about
@@ -500,7 +500,7 @@ def cont_kernel(groups: bool) -> Kernel:
 
 
 @device_function
-def _is_last_block(done: Any, last: Array) -> bool:
+def _is_last_block(done: Array, last: Array) -> bool:
     """True if all other blocks are done, as in `ccm.kernel`; this grid has one axis."""
     cuda.syncthreads()
     if cuda.threadIdx.x == 0:

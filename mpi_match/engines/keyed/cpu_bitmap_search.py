@@ -8,8 +8,6 @@ verify     the candidates, as in the lists
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from mpi_match.arrays.csr import Array
@@ -49,7 +47,7 @@ def enter_rows(attributes: Array, shift: int, bins: tuple, places: Array) -> Non
 
 @nested
 def scan_bitmap(
-    places: Array, n: int, bitmap: tuple, event: tuple, structure: Any, given: tuple, ids: Array, span: tuple
+    places: Array, n: int, bitmap: tuple, event: tuple, structure: tuple, given: tuple, ids: Array, span: tuple
 ) -> int:
     """Verify the filters of a bitmap that have a bit in each of the n rows `places`.
 

@@ -7,7 +7,6 @@ before it is compiled.
 from __future__ import annotations
 
 import operator
-from typing import Any
 
 import numpy as np
 
@@ -76,7 +75,7 @@ def enter_bucket_keys(attributes: Array, sub_buckets: Array, keys: Array, index:
 
 @inlined
 def scan_cell(
-    level: int, point: tuple, keys: tuple, event: Any, structure: tuple, given: tuple, ids: Array, span: tuple
+    level: int, point: tuple, keys: tuple, event: tuple, structure: tuple, given: tuple, ids: Array, span: tuple
 ) -> int:
     """Verify the filters in the blocks of the cell at a point (x, y) on one level (NaN: nowhere), for the event's bucket
     keys.

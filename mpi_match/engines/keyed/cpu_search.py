@@ -50,7 +50,7 @@ import numpy as np
 from numba import types
 from numba.np.numpy_support import from_dtype
 
-from mpi_match.arrays.csr import Array
+from mpi_match.arrays.csr import Array, Int
 from mpi_match.compute.array_pointers import line, rows, sheets, unowned
 from mpi_match.compute.bits import popcount
 from mpi_match.compute.compile_cache import compile_once, inlined, jit, nested
@@ -109,8 +109,8 @@ _probe, _entry_words = CPU_LOOKUPS.probe, CPU_LOOKUPS.entry_words
 
 @jit
 def match_blocks(
-    thread: int, serial: int, filters: bool, offsets: Array, attributes: Array, location: Any, bound: Array
-) -> Any:
+    thread: int, serial: int, filters: bool, offsets: Array, attributes: Array, location: Array, bound: Array
+) -> Int:
     """Match the blocks of a batch that no other thread takes, until none is left; returns the number of their answers.
 
     thread                   number of the thread's row of the scratch
@@ -141,7 +141,7 @@ def compile_search(packed: str) -> None:
 
 
 @nested
-def _match_block(block: int, thread: int, serial: int, filters: bool, batch: Any, bound: Array, answers: tuple) -> Any:
+def _match_block(block: int, thread: int, serial: int, filters: bool, batch: tuple, bound: Array, answers: tuple) -> Int:
     """Match a block of a batch; returns the number of answers, including those that do not fit.
 
     block     its number: it has the events from block * TASK_EVENTS on
@@ -223,7 +223,7 @@ def _bitmap_of(bound: Array, words: Array) -> tuple:
 
 
 @inlined
-def _later_of(bound: Array, checks: Any) -> tuple:
+def _later_of(bound: Array, checks: tuple) -> tuple:
     """The argument `bitmap` of `scan_bitmap` for filters that were added later."""
     bits, summary = line(bound, LATER_BITS, np.uint64), rows(bound, LATER_SUMMARY, np.uint64)
     places, filters = line(bound, LATER_POSITIONS, np.uint32), line(bound, LATER_FILTERS, np.uint32)
@@ -257,7 +257,9 @@ def _enter(attributes: Array, by_name: Array, sparse: Array, index: tuple) -> tu
 
 
 @inlined
-def _push_children(stack: Array, top: int, sparse: Array, n_sparse: int, bits0: Any, bits1: Any, index: tuple) -> int:
+def _push_children(
+    stack: Array, top: int, sparse: Array, n_sparse: int, bits0: np.uint64, bits1: np.uint64, index: tuple
+) -> int:
     """Replace a node on the stack by those of its children that the event reaches, the most frequent last; returns the new
     `top`."""
     node, last_feature, t64 = stack[top, _NODE], stack[top, _LAST_FEATURE], index[1]
@@ -278,7 +280,7 @@ def _push_children(stack: Array, top: int, sparse: Array, n_sparse: int, bits0: 
 
 
 @inlined
-def _push_dense(row: Any, bits: Any, first: Any, index: Any, stack: Any, top: Any) -> Any:
+def _push_dense(row: np.uint64, bits: np.uint64, first: int, index: tuple, stack: Array, top: int) -> int:
     """Push the children for the features of one half of a node's row; `first` is the child for its highest bit."""
     both = row & bits
     top += popcount(both)
@@ -300,7 +302,7 @@ def _put(node: int, index: tuple, stack: Array, at: int) -> int:
 
 
 @inlined
-def _scan(node: Any, list_: Any, event: Any, index: Any, given: Any, ids: Any, answer: Any, end: Any) -> Any:
+def _scan(node: Int, list_: Int, event: Int, index: tuple, given: tuple, ids: Array, answer: Int, end: Int) -> Int:
     """Verify the list of a node, which begins at word `list_`.
 
     Each new answer is written to ids[answer], if that is before `end`, and counted.  Returns the index of the next answer.

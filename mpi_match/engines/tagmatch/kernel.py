@@ -17,7 +17,6 @@ The kernel counts all results; those beyond the capacity are not written, and th
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -42,7 +41,9 @@ def match_kernel(with_prefix: bool) -> Kernel:
     """The kernel, with or without algorithm 4."""
 
     @kernel("void(uint64[::1], uint64[::1], uint32[::1], uint32[::1], uint8[::1], int64)")
-    def match_sets(signatures: Array, job: Array, counter: Any, results: Array, result_bytes: Array, capacity: int) -> None:
+    def match_sets(
+        signatures: Array, job: Array, counter: Array, results: Array, result_bytes: Array, capacity: int
+    ) -> None:
         """Find the sets that are subsets of queries, according to their signatures.
 
         signatures     u64[3 n]  of all sets

@@ -18,7 +18,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from mpi_match.arrays.csr import Array
+from mpi_match.arrays.csr import Array, Int
 from mpi_match.compute.array_pointers import line, rows
 from mpi_match.compute.circle import in_circle_of
 from mpi_match.compute.compile_cache import inlined, nested
@@ -69,7 +69,7 @@ _lower_bound: Any = nested(lower_bound)
 
 
 @inlined
-def begin_event(bits: Array, bound: Any) -> None:
+def begin_event(bits: Array, bound: Array) -> None:
     """Set an event's bits to their initial values."""
     at_first = line(bound, AT_FIRST, np.uint64)
     for word in range(len(at_first)):
@@ -117,7 +117,7 @@ def _type_of(code: int, name: int, segment_ends: Array) -> int:
 
 
 @nested
-def satisfy(packed: Any, shift: int, bits: Array, bound: Any) -> None:
+def satisfy(packed: Int, shift: int, bits: Array, bound: Array) -> None:
     """Phase 1 for one attribute: set and clear the bits of the predicates on its name."""
     name, code = packed >> shift, packed & ((np.int64(1) << shift) - 1)
     name_runs = line(bound, NAME_RUNS, np.int64)
@@ -177,7 +177,7 @@ def _satisfy_intervals(first: int, last: int, code: int, hi: Array, bits: Array)
 
 
 @nested
-def _satisfy_lists(run: int, is_in: bool, first: int, last: int, code: int, bits: Array, bound: Any) -> None:
+def _satisfy_lists(run: int, is_in: bool, first: int, last: int, code: int, bits: Array, bound: Array) -> None:
     """Phase 1 for a code and the predicates `in`, or `not in`, of one name and type."""
     listed_offsets = line(bound, LISTED_OFFSETS, np.int64)
     listed_code, listed_predicate = line(bound, LISTED_CODE, np.uint32), line(bound, LISTED_PREDICATE, np.uint32)
@@ -193,7 +193,7 @@ def _satisfy_lists(run: int, is_in: bool, first: int, last: int, code: int, bits
 
 
 @inlined
-def _bit_at(words: Any, predicate: int) -> int:
+def _bit_at(words: Array, predicate: int) -> int:
     """Bit of a predicate, 0 or 1, in the words at an address."""
     return (load_i64(words, predicate >> 6) >> (predicate & 63)) & 1
 
@@ -204,7 +204,7 @@ def _bit(bits: Array, predicate: int) -> np.uint64:
 
 
 @inlined
-def _scan_columns(cluster: Array, top: int, bits: Array, columns: Array, alive: Array) -> Any:
+def _scan_columns(cluster: Array, top: int, bits: Array, columns: Array, alive: Array) -> Int:
     """Find the rows of a cluster, of at most CHUNK_ROWS from `top` on, whose predicates are all satisfied.
 
     Writes them to `alive` and returns their number.  Works column by column and without a branch for each row: most rows
@@ -229,7 +229,7 @@ def _scan_columns(cluster: Array, top: int, bits: Array, columns: Array, alive: 
 
 
 @inlined
-def _is_inside(f: int, x: float, y: float, bound: Any) -> bool:
+def _is_inside(f: int, x: float, y: float, bound: Array) -> bool:
     """True if a filter has no area or the location lies in it.  No area contains NaN."""
     area_of = line(bound, AREA_OF, np.int32)
     at = np.int64(area_of[f]) if len(area_of) > 0 else np.int64(NOTHING)
@@ -241,7 +241,7 @@ def _is_inside(f: int, x: float, y: float, bound: Any) -> bool:
 
 @inlined
 def scan_access_predicates(
-    first: int, last: int, bits: Array, event: tuple, given: tuple, found: Array, n: int, bound: Any
+    first: int, last: int, bits: Array, event: tuple, given: tuple, found: Array, n: int, bound: Array
 ) -> tuple:
     """Phase 2 for the access predicates number `first` to `last`, the latter excluded.
 

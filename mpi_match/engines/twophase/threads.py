@@ -24,8 +24,6 @@ Answers that do not fit there stay with the thread, as all answers do with `stat
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from mpi_match.arrays.csr import Array
@@ -76,7 +74,7 @@ _END = -1
 
 
 @jit
-def match_share(thread: int, plan: Array, batch: tuple, merged: Array, bound: Any) -> tuple:
+def match_share(thread: int, plan: Array, batch: tuple, merged: Array, bound: Array) -> tuple:
     """Run one thread's share of a batch; each of the `plan[N_THREADS]` threads must call it, with its own number.
 
     plan      i64[TWOPHASE_PLAN_WORDS]
@@ -163,7 +161,7 @@ def _add_time(spent: Array, phase: int, before: int, is_timed: bool) -> int:
 
 
 @inlined
-def _next_block(synchronization: int, counter: Any, mutex: Any, stop: Any, mine: int, n: int) -> int:
+def _next_block(synchronization: int, counter: int, mutex: int, stop: int, mine: int, n: int) -> int:
     """The block that follows block `mine` for one of n threads; a block beyond the last once `stop` is set."""
     block = mine + n
     if atomic_load(stop) != 0:
@@ -197,7 +195,7 @@ def _next_event(group: int, n_groups: int, cells: int, plan: Array, n_events: in
 
 
 @inlined
-def _merge(synchronization: int, cells: int, stop: Any, found: Array, first: int, last: int, merged: Array) -> int:
+def _merge(synchronization: int, cells: int, stop: int, found: Array, first: int, last: int, merged: Array) -> int:
     """Move found[first:last] to the group's answers if they fit; returns the number of answers that the thread has left."""
     mutex, counter, n = cells + MUTEX * CELL_BYTES, cells + MERGED * CELL_BYTES, last - first
     left = last

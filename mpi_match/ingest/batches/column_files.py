@@ -27,7 +27,7 @@ from mpi_match.ingest.files.checked_blocks import Blocks, CheckedFile
 from mpi_match.ingest.rows.flatten import Names
 from mpi_match.ingest.rows.judge import EventForm, event_of_row
 from mpi_match.ingest.rows.row_files import partition_values
-from mpi_match.model import Event, ModelError
+from mpi_match.model import Event, Json, ModelError
 from mpi_match.storage.range_read import Memory
 from mpi_match.table.vocabulary import Vocabulary
 
@@ -190,7 +190,7 @@ class ColumnFiles:
         """The needed attributes of one row as they are, by name.  Raises ModelError for one that cannot be read."""
         return self._row(i)[0]
 
-    def _row(self, i: int) -> tuple[dict[str, Any], Names]:
+    def _row(self, i: int) -> tuple[Json, Names]:
         from mpi_match.ingest.columns.arrow import NeededColumns, json_value
 
         ((_, _, table),) = self._tables(i, i + 1)

@@ -212,7 +212,7 @@ def _reason(found: Mapping[str, Leaf], row: int, form: EventForm, names: Names) 
     raise AssertionError(f"the row {values} was doubted and is an event")
 
 
-def json_value(value: Any) -> Any:
+def json_value(value: object) -> Any:
     """A value as JSON has it.  Raises ModelError for a decimal that no double is near to."""
     if isinstance(value, list):
         return [json_value(each) for each in value]

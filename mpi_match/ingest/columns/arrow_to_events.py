@@ -29,7 +29,7 @@ from mpi_match.ingest.columns.arrow_lists import leaves
 from mpi_match.ingest.columns.to_events import events_of_chunk
 from mpi_match.ingest.rows.flatten import MAX_DEPTH, Names
 from mpi_match.ingest.rows.judge import EventForm, event_of_row
-from mpi_match.model import Event, ModelError, Unread
+from mpi_match.model import Event, Json, ModelError, Unread
 
 
 def usable_columns(schema: pa.Schema, form: EventForm) -> tuple[NeededColumns, tuple[str, ...]]:
@@ -85,7 +85,7 @@ def _reason(batch: pa.RecordBatch, row: int, required: frozenset[str], form: Eve
     raise AssertionError(f"the row {values} was doubted and is an event")
 
 
-def event_of_columns(row: dict[str, Any], form: EventForm, required: frozenset[str]) -> Event:
+def event_of_columns(row: Json, form: EventForm, required: frozenset[str]) -> Event:
     """The event of one row.  Raises ModelError."""
     return event_of_row(_as_json(row), form, _names(required), every=True)
 
@@ -95,7 +95,7 @@ def _names(required: frozenset[str]) -> Names:
     return Names(required)
 
 
-def _as_json(value: Any) -> Any:
+def _as_json(value: object) -> Any:
     """A value of Arrow as JSON has it, also in structs and lists; what is none (a map, a decimal out of range) `Unread`."""
     if isinstance(value, dict):
         return {key: _as_json(each) for key, each in value.items()}

@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 class ArrowStream(Protocol):
     """What gives its columns as Arrow's C stream."""
 
-    def __arrow_c_stream__(self, requested_schema: Any = None, /) -> object: ...
+    def __arrow_c_stream__(self, requested_schema: object = None, /) -> object: ...
 
 
 @runtime_checkable
 class ArrowArray(Protocol):
     """What gives its columns as one array of structs of Arrow's C interface."""
 
-    def __arrow_c_array__(self, requested_schema: Any = None, /) -> tuple[object, object]: ...
+    def __arrow_c_array__(self, requested_schema: object = None, /) -> tuple[object, object]: ...
 
 
 def _is_of_pandas(events: object) -> bool:
@@ -100,7 +100,7 @@ def events_of_arrow(reader: pa.RecordBatchReader, form: EventForm, rejects: Reje
     return joined.take()
 
 
-def numbers_of(columns: Mapping[str, Any], n: int, form: EventForm) -> ColumnChunk | None:
+def numbers_of(columns: Mapping[str, object], n: int, form: EventForm) -> ColumnChunk | None:
     """The n events of columns that are all arrays of numbers or booleans; None for others, and where an event may be bad."""
     if form.id is not None or not columns.keys() >= set(form.location or ()):
         return None
@@ -138,7 +138,7 @@ def _are_places(n: int, x: TypedColumn, y: TypedColumn) -> bool:
     return np.array_equal(there, y.is_present(n)) and np.array_equal(there, finite)
 
 
-def _of_numbers(values: Any) -> TypedColumn | None:
+def _of_numbers(values: object) -> TypedColumn | None:
     """The column of an array of numbers or booleans; None for floats wider than doubles."""
     validity = nulls = None
     if isinstance(values, np.ma.MaskedArray):
@@ -158,7 +158,7 @@ def _of_numbers(values: Any) -> TypedColumn | None:
     return TypedColumn(Type.NUMBER, array.astype(np.float64, copy=False), None, validity, nulls)
 
 
-def reader_of_columns(columns: Mapping[str, Any], n: int) -> pa.RecordBatchReader | None:
+def reader_of_columns(columns: Mapping[str, object], n: int) -> pa.RecordBatchReader | None:
     """The columns of n events, each of one type; None if one of them has to be read entry by entry, and without pyarrow."""
     if find_spec("pyarrow") is None:
         return None

@@ -33,7 +33,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from mpi_match.ingest.rows.judge import EventForm
-from mpi_match.model import ModelError, check_name
+from mpi_match.model import Json, ModelError, check_name
 
 
 @runtime_checkable
@@ -48,7 +48,7 @@ class Frame(Protocol):
     def __getitem__(self, name: str, /) -> Any: ...
 
 
-def columns_of_frame(frame: Frame) -> dict[str, Any]:
+def columns_of_frame(frame: Frame) -> Json:
     """The columns of a data frame by name.  Raises ModelError for duplicate names."""
     names = list(getattr(frame, "column_names", frame.columns))
     if len(set(names)) < len(names):
@@ -82,8 +82,8 @@ def needed_names(names: Iterable[str], form: EventForm, presence: Iterable[str] 
 
 
 def wanted_columns(
-    columns: Mapping[Any, Any], form: EventForm, needed: frozenset[str] | None, n_rows: int = 0
-) -> tuple[dict[str, Any], int]:
+    columns: Mapping[Any, object], form: EventForm, needed: frozenset[str] | None, n_rows: int = 0
+) -> tuple[Json, int]:
     """The columns of attributes in `needed` (None: all), with the number of events; `v` is needed for `v.x`.
 
     There are `n_rows` events if there are no columns.
@@ -108,7 +108,7 @@ def _holders(name: str) -> list[str]:
     return [".".join(parts[:n]) for n in range(len(parts), 0, -1)]
 
 
-def _length(name: object, values: Any) -> int:
+def _length(name: object, values: object) -> int:
     if isinstance(values, (str, bytes, Mapping, Set)) or not hasattr(values, "__len__"):
         found = f"found {type(values).__name__}; one event is a list of one row"
         raise ModelError(f"column {name!r}: needs an array or a list of values, {found}")
@@ -117,7 +117,7 @@ def _length(name: object, values: Any) -> int:
     return len(values)
 
 
-def rows_of(columns: Mapping[str, Any], n: int) -> Iterator[dict[str, Any]]:
+def rows_of(columns: Mapping[str, object], n: int) -> Iterator[Json]:
     """The rows of n events."""
     if not columns:
         return repeat({}, n)

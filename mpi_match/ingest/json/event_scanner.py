@@ -168,7 +168,7 @@ class EventScanner:
             self._flat = flat_lines(vocabulary, form)
             self.scan(LineBlock(np.frombuffer(bytearray(b"{}\n"), np.uint8), "", 1), [])
 
-    def judge(self, row: Any) -> Event:
+    def judge(self, row: object) -> Event:
         """The event of a row as a program passes it, with what the vocabulary and the form name.  Raises ModelError."""
         return event_of_passed(row, self.form, names_of(self.vocabulary, self.form))
 

@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from mpi_match.arrays.csr import Array
+from mpi_match.arrays.csr import Array, Int
 from mpi_match.compute.bits import popcount
 from mpi_match.compute.compile_cache import inlined, nested
 from mpi_match.compute.memory import any_u32, any_u64, constant_pair, load_u64, store_u64
@@ -105,7 +105,7 @@ def _below(bits: np.uint64) -> np.uint64:
 
 
 @inlined
-def _name_of(address: int, n: Any) -> _Name:
+def _name_of(address: int, n: int) -> _Name:
     """The name of n bytes, 0 to 15, at an address."""
     n_bits = np.uint64(8 * (n + 1))  # with the quote
     mask = _ALL >> (_64 - n_bits) if n < 8 else _ALL
@@ -121,7 +121,7 @@ def _unfit(word: np.uint64, mask: np.uint64) -> bool:
 
 
 @inlined
-def _integer_at(data: int, at: Any) -> _Integer:
+def _integer_at(data: int, at: int) -> _Integer:
     """The integer that begins at byte `at`."""
     negative = any_u32(data + at) & 0xFF == _MINUS
     at += 1 if negative else 0
@@ -134,7 +134,7 @@ def _integer_at(data: int, at: Any) -> _Integer:
 
 
 @inlined
-def _value_of(integer: _Integer) -> Any:
+def _value_of(integer: _Integer) -> Int:
     """The value of an integer that is there."""
     pairs = (integer.digits << (_64 - integer.n_bits)) * _TENS >> _8
     value = np.int64(((pairs & _PAIRS) * _UPPER + (pairs >> _16 & _PAIRS) * _LOWER) >> _32)
@@ -163,7 +163,7 @@ def _in_order(a: np.uint64, b: np.uint64) -> tuple[np.uint64, np.uint64]:
 
 
 @nested
-def _put_in_order(items: int, n: Any, code_bits: int) -> bool:
+def _put_in_order(items: int, n: Int, code_bits: int) -> bool:
     """Put n items, at most MOST_FLAT_ATTRIBUTES, in ascending order; are they of distinct names?
 
     What is behind them, up to that number, is overwritten.
@@ -228,7 +228,7 @@ def flat_line_scanner(  # noqa: C901  one pass over a line
 
     @nested
     def scan_flat_line(  # noqa: C901
-        data: int, at: Any, stop: int, attributes: int, flat: PlainTables, tables: int, work: int
+        data: int, at: Int, stop: int, attributes: int, flat: PlainTables, tables: int, work: int
     ) -> tuple[Any, Any]:
         """Scan the line that begins at byte `at` of the address `data`: its line feed, and how many attributes it has.
 

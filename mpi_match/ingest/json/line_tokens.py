@@ -30,7 +30,7 @@ _0, _1, _63, _ALL, _ODD = (np.uint64(n) for n in (0, 1, 63, 2**64 - 1, 0xAAAAAAA
 
 
 @inlined
-def token_place(tokens: int, k: int) -> Any:
+def token_place(tokens: int, k: int) -> int:
     """The place of the k-th token."""
     return load_i64(tokens, TOKENS_BASE) + load_u32(tokens + 8 * TOKENS_HEADER, k)
 

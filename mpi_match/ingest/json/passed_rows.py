@@ -29,7 +29,7 @@ _NO_VALUE = 10**30
 """An integer that no attribute has, in place of what JSON has no form for."""
 
 
-def blocks_of_rows(rows: Iterable[Any]) -> Iterator[LineBlock]:
+def blocks_of_rows(rows: Iterable[object]) -> Iterator[LineBlock]:
     """Blocks of one line for each row, with the rows (`LineBlock.objects`); lines are numbered from 0."""
     left, first = iter(rows), 0
     while True:
@@ -64,7 +64,7 @@ def _lines_of(rows: list[Any]) -> bytes:
     return b"".join(line + b"\n" for line in map(_line_of, rows))
 
 
-def _line_of(row: Any) -> bytes:
+def _line_of(row: object) -> bytes:
     if isinstance(row, str):
         row = row.encode(errors="surrogatepass")
     if isinstance(row, bytes):
@@ -91,12 +91,12 @@ def _written(rows: list[Any]) -> str | None:
     return text if text.count("{") == len(rows) or all(map(_has_names, rows)) else None
 
 
-def _has_names(row: Mapping[Any, Any]) -> bool:
+def _has_names(row: Mapping[Any, object]) -> bool:
     """Are all names of an object, and of those in it, strings?"""
     return all(isinstance(name, str) and _is_named(value) for name, value in row.items())
 
 
-def _is_named(value: Any) -> bool:
+def _is_named(value: object) -> bool:
     if type(value) in _PLAIN:
         return True
     if isinstance(value, Mapping):

@@ -68,7 +68,7 @@ class RowScanner:
         self._attributes = np.empty(n_attributes, self._vocabulary.packed_dtype)
         self._to = AddressTable((self._offsets, self._attributes, self._location))
 
-    def batch(self, row: Mapping[str, Any] | bytes | str) -> EventBatch:
+    def batch(self, row: Mapping[str, object] | bytes | str) -> EventBatch:
         """The batch of one event: a row as an object, or as JSON.  Raises ModelError."""
         if type(row) is str:
             row = row.encode(errors="surrogatepass")
@@ -96,7 +96,7 @@ class RowScanner:
         attributes = self._attributes[: counts[to_codes.N_ATTRIBUTES]]
         return EventBatch(self._offsets, attributes, location, self._vocabulary.fingerprint)
 
-    def _judged(self, row: Any) -> EventBatch:
+    def _judged(self, row: object) -> EventBatch:
         found = parse_json(trimmed(row)) if isinstance(row, bytes) else row
         return Events.of([event_of_row(found, self._form, names_of(self._vocabulary, self._form))]).encode(self._vocabulary)
 
@@ -110,7 +110,7 @@ def _is_plain(row: dict[Any, Any], depth: int) -> bool:
     return True
 
 
-def _is_nested(value: Any, depth: int) -> bool:
+def _is_nested(value: object, depth: int) -> bool:
     """Is an entry that is not plain such a list or object?"""
     if depth == 1:
         return False

@@ -57,7 +57,7 @@ def _string_end(text_end: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any
     """`string_end(data, at)`: behind the string at an opening quote, or FLAGGED_LINE if it is none."""
 
     @nested
-    def string_end(data: int, at: int) -> Any:
+    def string_end(data: int, at: int) -> int:
         at = text_end(data, at + 1)
         while load_u8(data, at) != 34:
             if load_u8(data, at) != 92:
@@ -98,7 +98,7 @@ def _after_other(data: int, at: int) -> int:
 
 
 @inlined
-def _text_end_by_vectors(data: int, at: Any) -> Any:
+def _text_end_by_vectors(data: int, at: int) -> int:
     while True:
         address = data + at
         if fits(address):
@@ -144,13 +144,13 @@ def _after_byte(data: int, cursor: int, end: int, tokens: int) -> Any:
 
 
 @nested
-def _after_text_of_bytes(data: int, cursor: int, tokens: int) -> Any:
+def _after_text_of_bytes(data: int, cursor: int, tokens: int) -> int:
     end = _string_end_by_bytes(data, cursor)
     return FLAGGED_LINE if end == FLAGGED_LINE else after_blanks(data, end)
 
 
 @inlined
-def _name_end_by_bytes(data: int, cursor: int, tokens: int) -> Any:
+def _name_end_by_bytes(data: int, cursor: int, tokens: int) -> int:
     return _text_end_by_bytes(data, cursor + 1)
 
 

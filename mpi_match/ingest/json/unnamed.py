@@ -65,7 +65,7 @@ def after_number(data: int, at: int) -> int:
 
 
 @inlined
-def _end_of_other(data: int, at: int) -> Any:
+def _end_of_other(data: int, at: int) -> int:
     """The end of a value that is no string, list or object, or FLAGGED_LINE."""
     byte = load_u8(data, at)
     if byte == 45 or 48 <= byte <= 57:
@@ -89,7 +89,7 @@ def value_skipper(reader: TokenReader) -> Callable[[Any, Any, Any, Any], Any]:  
     place, following, after, after_text = reader.place, reader.following, reader.after, reader.after_text
 
     @nested
-    def after_list_or_object(data: int, cursor: int, tokens: int, nesting: int) -> Any:  # noqa: C901
+    def after_list_or_object(data: int, cursor: int, tokens: int, nesting: int) -> int:  # noqa: C901
         most = _WORD_LEVELS * load_i64(nesting, NESTING_ROOM)
         depth, objects = 0, _0  # the latter: a bit for each of the innermost levels, the lowest for the innermost
         while True:

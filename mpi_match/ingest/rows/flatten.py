@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from mpi_match.model import ModelError, check_name, elements_of, is_list, is_null, plain, value_of
+from mpi_match.model import Json, ModelError, check_name, elements_of, is_list, is_null, plain, value_of
 
 MAX_DEPTH = 100
 """Depth of objects in one another up to which all attributes of a row are read where it is not known which ones count."""
@@ -96,7 +96,7 @@ class _Found:
         self._list_of: dict[str, int] = {}
         self._seen: set[tuple[str, int]] = set()
 
-    def add(self, name: str, value: Any, level: _Level) -> None:
+    def add(self, name: str, value: object, level: _Level) -> None:
         """A value that is no object; for a list, its elements as a new list."""
         if level.list:
             self._add_inside(name, value, level)
@@ -123,7 +123,7 @@ class _Found:
         self.left_out.setdefault(name, f"the name {name!r} stands twice")
 
 
-def flattened(row: Mapping[Any, Any], names: Names, *, every: bool = False) -> tuple[dict[str, Any], dict[str, str]]:
+def flattened(row: Mapping[Any, object], names: Names, *, every: bool = False) -> tuple[Json, dict[str, str]]:
     """The values of a row by dotted name, as they are, and the reasons why others cannot be read, by name.
 
     Lists have no lists, objects and nulls in them any more.  Of names that are not among `names` nothing is looked at; with
@@ -169,7 +169,7 @@ def flattened(row: Mapping[Any, Any], names: Names, *, every: bool = False) -> t
     return found.values, found.left_out
 
 
-def strings_of(row: Mapping[Any, Any]) -> tuple[str, ...]:
+def strings_of(row: Mapping[Any, object]) -> tuple[str, ...]:
     """All strings of a row at any depth, each once; names are none of them.
 
     Raises ModelError for a string that is not Unicode text, and for an object or list that contains itself.
@@ -195,7 +195,7 @@ def _is_object(value: object) -> bool:
     return type(value) is dict or (type(value) not in _PLAIN and isinstance(value, Mapping))
 
 
-def _pairs_of(row: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
+def _pairs_of(row: Mapping[Any, object]) -> Iterator[tuple[Any, Any]]:
     return iter(row.pairs if isinstance(row, Repeating) else row.items())
 
 

@@ -51,6 +51,7 @@ from mpi_match.model import (
     Change,
     Event,
     Filter,
+    Json,
     ModelError,
     Time,
     Type,
@@ -130,7 +131,7 @@ def looks_like_subscription(line: str | bytes) -> bool:
     return isinstance(row, dict) and "interface" in row and not row.keys().isdisjoint(_OF_SUBSCRIPTIONS)
 
 
-def row_text(row: Any) -> str:
+def row_text(row: object) -> str:
     """A row as `Reject.row` holds it: a line of a file, or an object that a program passed."""
     if isinstance(row, bytes):
         kept = row.strip() if len(row) <= MAX_LINE_BYTES else row[:1000] + b" ..."
@@ -141,7 +142,7 @@ def row_text(row: Any) -> str:
         return describe(row)
 
 
-def _shown(value: Any) -> Any:
+def _shown(value: object) -> Any:
     """A value that JSON has no form for, in a form that it has."""
     if isinstance(value, Mapping):
         return dict(value)
@@ -168,7 +169,7 @@ def record_set_aside(line: bytes) -> tuple[str, bytes] | None:
     return reason.decode(errors="replace"), record
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object(pairs: list[tuple[str, Any]]) -> Json:
     found = dict(pairs)
     if len(found) < len(pairs):
         found = Repeating(pairs)
@@ -232,7 +233,7 @@ def _parse_long(text: str) -> Any:
         raise ModelError(f"not JSON: {error.msg} at column {error.colno}") from None
 
 
-def subscription_filters(row: Any) -> list[Filter]:
+def subscription_filters(row: object) -> list[Filter]:
     """The filters of one subscription row (a parsed JSON object).  Raises ModelError."""
     if not isinstance(row, Mapping):
         raise ModelError("a subscription must be an object")
@@ -261,7 +262,7 @@ def subscription_filters(row: Any) -> list[Filter]:
     return [_filter(row["interface"], item) for item in row["filters"]]
 
 
-def _only(row: Mapping[str, Any], keys: set[str], what: str) -> None:
+def _only(row: Mapping[str, object], keys: set[str], what: str) -> None:
     if type(row) is Repeating:
         raise ModelError(f"the name {row.repeated!r} stands twice")
     unknown = sorted(set(row) - keys, key=str)
@@ -297,7 +298,7 @@ class ChangeRow(NamedTuple):
 _CHANGES = {change.name.lower(): change for change in Change}
 
 
-def change_of_row(row: Any, *, stamped: bool = True) -> ChangeRow:
+def change_of_row(row: object, *, stamped: bool = True) -> ChangeRow:
     """The change of one row (a parsed JSON object).
 
     `stamped`: rows must have `before_event`; otherwise they must not, because they take effect at once.  Raises ModelError.
@@ -322,7 +323,7 @@ def change_of_row(row: Any, *, stamped: bool = True) -> ChangeRow:
     return ChangeRow(kind, target, area(row["area"]) if kind is Change.MOVE else None, before_event=stamp)
 
 
-def _stamp(row: Mapping[str, Any]) -> int:
+def _stamp(row: Mapping[str, object]) -> int:
     if "before_event" not in row:
         raise ModelError("a change needs 'before_event', the number of the first event that sees it (the first event is 0)")
     stamp = row["before_event"]
@@ -439,7 +440,7 @@ def names_of(vocabulary: Vocabulary, form: EventForm) -> Names:
     return made[form]
 
 
-def event_of_row(row: Any, form: EventForm = PLAIN, names: Names | None = None, *, every: bool = False) -> Event:
+def event_of_row(row: object, form: EventForm = PLAIN, names: Names | None = None, *, every: bool = False) -> Event:
     """The event of one row (a parsed JSON object).  The attributes that hold its location stay attributes; the id does not.
 
     `names` are those that count: no other attribute is looked at (unless `every` attribute is wanted), and one of them that
@@ -499,7 +500,7 @@ def _location_in(attributes: Mapping[str, Attribute], names: tuple[str, str]) ->
     return point or None
 
 
-def event_of_passed(row: Any, form: EventForm = PLAIN, names: Names | None = None, *, every: bool = False) -> Event:
+def event_of_passed(row: object, form: EventForm = PLAIN, names: Names | None = None, *, every: bool = False) -> Event:
     """The event of a row as a program passes it: a mapping, JSON text (str or bytes), or an event; see `event_of_row`.
 
     Raises ModelError.

@@ -17,7 +17,7 @@ from mpi_match.arrays.exact import nearest_doubles, residues, values_of
 from mpi_match.events.events import Events
 from mpi_match.events.lists import exact_numbers
 from mpi_match.ingest.rows.judge import EventForm
-from mpi_match.model import HAS, MAX_EXACT_INTEGER, Condition, Constraint, Filter, Join, ModelError, Type
+from mpi_match.model import HAS, MAX_EXACT_INTEGER, Condition, Constraint, Filter, Join, Json, ModelError, Type
 from mpi_match.operators import Form, Takes
 from mpi_match.table.conditions import by_label, is_part, recompose
 from mpi_match.table.kinds import TYPE_OF_KIND, check_kinds, kinds_where, parts_of
@@ -27,7 +27,7 @@ from mpi_match.table.virtual_names import MARK, VIEW_MARK, to_constraint
 _IS_PREFIX = kinds_where(lambda record: record.form is Form.PREFIX)
 
 
-def subscription_rows(subscriptions: Subscriptions) -> Iterator[dict[str, Any]]:
+def subscription_rows(subscriptions: Subscriptions) -> Iterator[Json]:
     """One subscription row for every filter, in order; parts of conditions are in the rows of their filters."""
     labels = [item.decode() for item in subscriptions.labels]
     names = [item if item.startswith((MARK, VIEW_MARK)) else item.decode() for item in subscriptions.names]
@@ -119,7 +119,7 @@ def _integer(value: Any) -> Any:
     return int(value) if is_whole else value
 
 
-def event_rows(events: Events, form: EventForm | None = None) -> Iterator[dict[str, Any] | None]:
+def event_rows(events: Events, form: EventForm | None = None) -> Iterator[Json | None]:
     """One event row for every event, in order; None, which is no valid event when it is read again, for a rejected row.
 
     `form` names the attributes that take an event's location and its id, as in reading.  Raises ModelError when events have

@@ -70,7 +70,7 @@ def candidate_scratch(n_names: int) -> dict[int, tuple[Array, Any]]:
 
 
 @nested
-def note_codes(attributes: Any, shift: Any, table: Any) -> Any:
+def note_codes(attributes: Array, shift: int, table: Array) -> Array:
     """Note the code of each name of an event; returns the names, for `forget_codes`."""
     code_of, packed = line(table, CANDIDATE_CODE_OF, np.int64), attributes.astype(np.int64)
     names, mask = packed >> shift, (np.int64(1) << shift) - 1
@@ -80,7 +80,7 @@ def note_codes(attributes: Any, shift: Any, table: Any) -> Any:
 
 
 @nested
-def forget_codes(names: Any, table: Any) -> Any:
+def forget_codes(names: Array, table: Array) -> None:
     """Forget the codes of an event."""
     code_of = line(table, CANDIDATE_CODE_OF, np.int64)
     for name in names:

@@ -189,7 +189,7 @@ def _interruptible() -> Iterator[None]:
 class _Connection(Scratch):
     """A connection to the database, which sees only the events that it registers."""
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: object) -> None:
         super().__init__()
         self.connection = connection
 

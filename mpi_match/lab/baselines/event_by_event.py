@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 
-from mpi_match.arrays.csr import Array
+from mpi_match.arrays.csr import Array, Int
 from mpi_match.compute.array_pointers import PointerTable
 from mpi_match.compute.circle import in_circle_of
 from mpi_match.compute.compile_cache import nested
@@ -54,7 +54,7 @@ class EncodedEvents(NamedTuple):
 
 
 @nested
-def event_at(events: Any, number: Any) -> Any:
+def event_at(events: EncodedEvents, number: int) -> tuple:
     """The attributes of an event, with its number, x and y."""
     bounds, attributes, location, _ = events
     place = min(number, len(location) - 1)
@@ -72,7 +72,7 @@ def is_in_area(f: Any, event: Any, circle: Any, circles: Any) -> Any:
 
 
 @nested
-def note(event: Any, id_: Any, progress: Any, pairs: Any) -> Any:
+def note(event: tuple, id_: Int, progress: Array, pairs: Array) -> None:
     """Count a pair, and store it if there is room."""
     if progress[PAIRS_COUNTED] < len(pairs):
         pairs[progress[PAIRS_COUNTED]] = event[0] << 32 | np.int64(id_)

@@ -30,7 +30,7 @@ from typing import IO, Any, NamedTuple
 from mpi_match.ingest.rows.to_json import subscription_rows
 from mpi_match.lab.bench.workload import Workload
 from mpi_match.matches.matches import Matches
-from mpi_match.model import Event
+from mpi_match.model import Event, Json
 from mpi_match.table.subscriptions import Subscriptions
 
 HANGS, DIES, ERRS, ANSWERS_WRONG = "hangs", "dies", "errs", "wrong"
@@ -88,7 +88,7 @@ class _Process:
             self._lines.put(line)
         self._lines.put(None)
 
-    def ask(self, step: str, lines: Iterable[Any], n_answers: int = 1) -> tuple[float, list[Any]]:
+    def ask(self, step: str, lines: Iterable[object], n_answers: int = 1) -> tuple[float, list[Any]]:
         """Send lines; returns the seconds from the last line to the last answer, and the answers.  Raises MatcherFailed."""
         ends, sent = time.monotonic() + self._limit_s, _Sent()
         self._writer = threading.Thread(target=self._write, args=(lines, sent), daemon=True)
@@ -100,7 +100,7 @@ class _Process:
             raise MatcherFailed(ERRS, step, f"answered {step!r} before it had read all lines")
         return ended - sent.at, found
 
-    def _write(self, lines: Iterable[Any], sent: _Sent) -> None:
+    def _write(self, lines: Iterable[object], sent: _Sent) -> None:
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):  # it died: so do its lines
             for line in lines:
@@ -159,7 +159,7 @@ class _Sent:
     at = 0.0
 
 
-def measure_beside(beside: Beside, workload: Workload, right: Matches, repetitions: int) -> dict[str, Any]:
+def measure_beside(beside: Beside, workload: Workload, right: Matches, repetitions: int) -> Json:
     """The fields of one matcher's result: times, memory and rate, or `failure` with `how`, `step` and `why`.
 
     `right` are the expected answers.
@@ -178,7 +178,7 @@ def measure_beside(beside: Beside, workload: Workload, right: Matches, repetitio
             process.end()
 
 
-def _measured(process: _Process, workload: Workload, right: Matches, repetitions: int) -> dict[str, Any]:
+def _measured(process: _Process, workload: Workload, right: Matches, repetitions: int) -> Json:
     before = process.resident_bytes
     rows = subscription_rows(Subscriptions.of(workload.filters))
     read_s = _told(process, "subscriptions", _counted("subscriptions", workload.table.n_filters, rows), "read")
@@ -204,7 +204,7 @@ def _measured(process: _Process, workload: Workload, right: Matches, repetitions
     }
 
 
-def _told(process: _Process, step: str, lines: Iterable[Any], expected: str) -> float:
+def _told(process: _Process, step: str, lines: Iterable[object], expected: str) -> float:
     """Seconds until the matcher wrote the reply that this step requires."""
     seconds, (answer,) = process.ask(step, lines)
     if answer != expected:
@@ -212,19 +212,19 @@ def _told(process: _Process, step: str, lines: Iterable[Any], expected: str) -> 
     return seconds
 
 
-def _counted(key: str, n: int, lines: Iterable[Any]) -> Iterator[Any]:
+def _counted(key: str, n: int, lines: Iterable[object]) -> Iterator[Any]:
     yield {key: n}
     yield from lines
 
 
-def _event_line(event: Event | None) -> dict[str, Any] | None:
+def _event_line(event: Event | None) -> Json | None:
     if event is None:
         return None
     location = {} if event.location is None else {"location": list(event.location)}
     return {"attributes": dict(event.attributes), **location}
 
 
-def _judge(answers: Sequence[Any], workload: Workload, right: Matches) -> None:
+def _judge(answers: Sequence[object], workload: Workload, right: Matches) -> None:
     """Raise MatcherFailed for the first event whose answer does not list each of its interfaces once."""
     for i, (answer, expected) in enumerate(zip(answers, right.labels(workload.table.labels), strict=True)):
         if not isinstance(answer, list) or not all(isinstance(label, str) for label in answer):

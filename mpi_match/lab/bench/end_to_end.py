@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from mpi_match.environment.machine import origin
 from mpi_match.ingest.rows.judge import PLAIN, EventForm
@@ -21,6 +21,7 @@ from mpi_match.lab.bench.engines import WrongAnswer
 from mpi_match.lab.bench.scaling import Run, ScalingPlan, launched
 from mpi_match.lab.workloads.files import LOCATION, kept_workload, repeat_events
 from mpi_match.matches.matches import id_dtype
+from mpi_match.model import Json
 from mpi_match.table.table import Table
 from mpi_match.verify.verify import VerifiedFiles, verify
 
@@ -70,8 +71,8 @@ def _linked(events: Path, times: int) -> Path:
 
 
 def measure(
-    plan: ScalingPlan, files: EndToEndFiles, output: Path, chosen: Mapping[str, Any], run: Run = launched
-) -> Iterator[dict[str, Any]]:
+    plan: ScalingPlan, files: EndToEndFiles, output: Path, chosen: Mapping[str, object], run: Run = launched
+) -> Iterator[Json]:
     """Run with each number of workers of a plan, into `output`; yields a record for each.
 
     A record has `what` ("end to end", or "lines end to end"), `scenario`, `n_filters`, what is `chosen` (the options of
@@ -107,7 +108,7 @@ def measure(
         }
 
 
-def _answer_bytes(table: Table, summary: dict[str, Any]) -> int:
+def _answer_bytes(table: Table, summary: Json) -> int:
     """Bytes of a run's counts and ids, in messages and on disk."""
     n_ids = table.n_interfaces
     return int(summary["events"] * id_dtype(n_ids + 1).itemsize + summary["matches"] * id_dtype(n_ids).itemsize)

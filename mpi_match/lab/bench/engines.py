@@ -48,7 +48,7 @@ from mpi_match.lab.bench.open_loop import Served, arrivals, serve
 from mpi_match.lab.bench.workload import Source, Workload, WorkloadFiles
 from mpi_match.lab.workloads.scenarios import SCENARIOS
 from mpi_match.matches.matches import Matches
-from mpi_match.model import match_naive
+from mpi_match.model import Json, match_naive
 from mpi_match.table.table import Table
 
 log = logging.getLogger(__name__)
@@ -159,7 +159,7 @@ def _how_built(name: str, options: BenchOptions) -> tuple[Any, ...]:
     return name, options.device, options.threads, options.steps, bool(options.moves), *own
 
 
-def bench(scenario: str | Source, engine: str, options: BenchOptions = DEFAULT_OPTIONS) -> dict[str, Any]:
+def bench(scenario: str | Source, engine: str, options: BenchOptions = DEFAULT_OPTIONS) -> Json:
     """Measure one engine on one scenario: `compare` with one engine."""
     (result,) = compare(scenario, [engine], options)
     return result
@@ -172,7 +172,7 @@ def compare(
     workload: Workload | None = None,
     tell: Callable[[str], None] = lambda text: None,
     kept: KeptEngines | None = None,
-) -> list[dict[str, Any]]:
+) -> list[Json]:
     """Measure engines side by side on the same events; one result for each, in the order given.
 
     `scenario` is a name of `SCENARIOS`, a scenario, or files; `workload` is the one that it and the options result in, if it
@@ -240,7 +240,7 @@ def compare(
     return found + [_beside(each, workload, first, options) for each in options.beside]
 
 
-def _beside(beside: Beside, workload: Workload, first: Contender, options: BenchOptions) -> dict[str, Any]:
+def _beside(beside: Beside, workload: Workload, first: Contender, options: BenchOptions) -> Json:
     """The result of an external matcher, judged by the answers of the first engine."""
     assert first.answers is not None
     result = measure_beside(beside, workload, first.answers, options.repetitions)
@@ -406,7 +406,7 @@ def _percentiles(seconds: Sequence[float]) -> dict[str, float]:
     return dict(zip(("p50", "p99", "p99.9", "max"), found, strict=True))
 
 
-def _result(workload: Workload, contender: Contender, first: Contender, batch: int) -> dict[str, Any]:
+def _result(workload: Workload, contender: Contender, first: Contender, batch: int) -> Json:
     answers, n_events = contender.answers, len(workload.events)
     assert answers is not None
     match_s = statistics.median(contender.runs_s)
@@ -452,7 +452,7 @@ def _digest(answers: Matches) -> str:
     return found.hexdigest()[:16]
 
 
-def _table_of(workload: Workload) -> dict[str, Any]:
+def _table_of(workload: Workload) -> Json:
     table = workload.table
     counts = {name: getattr(table, name) for name in ("n_filters", "n_constraints", "n_interfaces")}
     return {**counts, "seed": workload.seed}

@@ -8,7 +8,6 @@ over pairs of query and set of (1 - e^(-7 t / 192)) ^ (7 u), for a query of t ta
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -21,12 +20,13 @@ from mpi_match.events.signatures import SIGNATURE_BITS, SIGNATURE_HASHES
 from mpi_match.lab.bench.engines import require
 from mpi_match.lab.bench.workload import Workload
 from mpi_match.lab.workloads.scenarios import SCENARIOS
+from mpi_match.model import Json
 
 _COUNTS = 16
 """Counts for each query; the last one is of sets with at least 15 missing tags."""
 
 
-def measure_false_positives(n_filters: int, n_events: int) -> dict[str, Any]:
+def measure_false_positives(n_filters: int, n_events: int) -> Json:
     """The record of `n_filters` tag sets and `n_events` queries.  Raises WrongAnswer."""
     scenario = SCENARIOS["tagmatch"].scaled(n_filters)
     workload = Workload.of(scenario, n_events, 0)

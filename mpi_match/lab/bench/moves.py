@@ -14,7 +14,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from mpi_match.changes.changes import Changes
 from mpi_match.engines import Engine
 from mpi_match.events.batch import EventBatch
 from mpi_match.lab.workloads.sampling import Moves
-from mpi_match.model import Change
+from mpi_match.model import Change, Json
 from mpi_match.table.table import Table
 
 ROUNDS = 5
@@ -43,7 +42,7 @@ def moved(table: Table, moves: Moves) -> Table:
     return replace(table, filters=replace(table.filters, area=area))
 
 
-def measure_moves(engine: Engine, one_by_one: Changes, at_once: Changes, event: EventBatch) -> dict[str, Any]:
+def measure_moves(engine: Engine, one_by_one: Changes, at_once: Changes, event: EventBatch) -> Json:
     """The fields of a result about moves: `moves`, `one_move_us` (the median round), `one_move_us_spread`, `batch_move_us`.
 
     The second changes are applied in one call after the first.  Raises EngineError for an engine that takes none.

@@ -15,9 +15,10 @@ from typing import Any, BinaryIO
 from mpi_match.engines.registry import options_of
 from mpi_match.environment.machine import place_of
 from mpi_match.lab.figure import COLUMN, bar_look, drawing, engineering, legend_above, name_bars
+from mpi_match.model import Json
 from mpi_match.storage import StorageError, append_to, reported
 
-Result = dict[str, Any]
+Result = Json
 """A result of `bench.engines.compare` for one engine."""
 
 _HEAD = ("scenario", "n_filters", "n_constraints", "n_interfaces", "n_events", "repetitions")

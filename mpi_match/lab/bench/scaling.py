@@ -39,6 +39,7 @@ from mpi_match.lab.workloads.parameters import with_parameters
 from mpi_match.lab.workloads.scenarios import SCENARIOS, Scenario
 from mpi_match.matches.file import MatchesFile
 from mpi_match.matches.matches import Matches
+from mpi_match.model import Json
 from mpi_match.verify.verify import VerifiedFiles, verify
 
 SCALINGS = ("strong", "weak")
@@ -84,7 +85,7 @@ class ScalingPlan:
 Run = Callable[[ScalingPlan, int, Path, Path, Path], dict[str, Any]]
 
 
-def launched(plan: ScalingPlan, workers: int, table: Path, events: Path, output: Path) -> dict[str, Any]:
+def launched(plan: ScalingPlan, workers: int, table: Path, events: Path, output: Path) -> Json:
     """Run one master and `workers` workers; the run's summary.  Raises LaunchError."""
     files = ["--table", str(table), "--events", str(events), "-o", str(output)]
     how = ["--batch", str(plan.batch), "--threads", str(plan.threads_each), *plan.how]
@@ -114,7 +115,7 @@ def importing_this() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path}
 
 
-def scale(plan: ScalingPlan, directory: Path, run: Run = launched) -> list[dict[str, Any]]:
+def scale(plan: ScalingPlan, directory: Path, run: Run = launched) -> list[Json]:
     """Measure a plan in both kinds; one result for each kind and number of workers.
 
     The workload is written to `directory` (table, events, answers: room for about 100 bytes an event), and is found there
@@ -147,7 +148,7 @@ def scale(plan: ScalingPlan, directory: Path, run: Run = launched) -> list[dict[
     return results
 
 
-def _workload(plan: ScalingPlan, directory: Path) -> dict[str, Any]:
+def _workload(plan: ScalingPlan, directory: Path) -> Json:
     """Write the files of a plan unless they exist; their summary."""
     written = kept_workload(plan.drawn_from, directory, plan.n_events, plan.seed)
     for times in plan.workers:
@@ -177,19 +178,19 @@ def _compare(judged: Matches, output: Path, times: int, what: str) -> None:
             raise WrongAnswer(f"{what}: the answers differ from those of the first run")
 
 
-def _rates(summaries: Sequence[dict[str, Any]]) -> list[float]:
+def _rates(summaries: Sequence[Json]) -> list[float]:
     return [summary["events_per_s"] for summary in summaries]
 
 
 def _result(
     plan: ScalingPlan,
-    written: dict[str, Any],
-    made: dict[str, Any],
+    written: Json,
+    made: Json,
     kind: str,
     workers: int,
-    runs: Sequence[dict[str, Any]],
+    runs: Sequence[Json],
     first: float,
-) -> dict[str, Any]:
+) -> Json:
     rates, last = _rates(runs), runs[-1]
     rate, least = statistics.median(rates), plan.workers[0]
     trips = [run["round_trip_us"] for run in runs if run["round_trip_us"]]

@@ -32,6 +32,7 @@ from mpi_match.lab.bench.report import engine_of
 from mpi_match.lab.bench.workload import KeptWorkloads, Source, WorkloadFiles
 from mpi_match.lab.workloads.parameters import PER_INTERFACE, parameters_of, with_parameters
 from mpi_match.lab.workloads.scenarios import SCENARIOS
+from mpi_match.model import Json
 
 RUN_KEYS = {"events": "n_events", "batch": "batch", "threads": "threads", "rate": "rate", "moves": "moves"}
 """Keys of the measurement that can be varied, each with its field of `BenchOptions`."""
@@ -141,10 +142,10 @@ class Sweep:
 
     def run(
         self,
-        have: Sequence[Mapping[str, Any]] = (),
+        have: Sequence[Mapping[str, object]] = (),
         tell: Callable[[str], None] = lambda text: None,
         workloads: KeptWorkloads | None = None,
-    ) -> Iterator[list[dict[str, Any]]]:
+    ) -> Iterator[list[Json]]:
         """Measure every point with every seed; yields the records of each.
 
         Parameters: `have` records that exist, whose points are passed over; `tell` takes a line about each point, and
@@ -174,7 +175,7 @@ class Sweep:
             check_agreement(known)
             yield found
 
-    def earlier(self, have: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    def earlier(self, have: Sequence[Json]) -> list[Json]:
         """The existing records that belong to this sweep."""
         mine = {
             identity
@@ -189,7 +190,7 @@ class Sweep:
         names = (*self.engines, *(each.name for each in point.options.beside))
         return [_identity({**_made(), **self._wanted(point, name, seed)}) for name in names]
 
-    def _wanted(self, point: Point, engine: str, seed: int) -> dict[str, Any]:
+    def _wanted(self, point: Point, engine: str, seed: int) -> Json:
         given = of_engine(engine, point.options.engine_options)
         beside = {each.name: each.command for each in point.options.beside}.get(engine)
         return {
@@ -208,7 +209,7 @@ class Sweep:
         }
 
 
-def check_agreement(records: Iterable[Mapping[str, Any]]) -> None:
+def check_agreement(records: Iterable[Mapping[str, object]]) -> None:
     """Raise WrongAnswer when records of the same workload have different answers; variants of an engine are measured at
     different times.
     """
@@ -224,7 +225,7 @@ def check_agreement(records: Iterable[Mapping[str, Any]]) -> None:
 
 
 @cache
-def _made() -> dict[str, Any]:
+def _made() -> Json:
     return {"commit": commit(), "machine": machine()}
 
 
@@ -233,7 +234,7 @@ _SAME = (
 )
 
 
-def _identity(record: Mapping[str, Any]) -> tuple[Any, ...]:
+def _identity(record: Mapping[str, object]) -> tuple[Any, ...]:
     """The key by which two records measure the same thing, so that one of them suffices."""
     nested = (json.dumps(record.get(key), sort_keys=True) for key in ("parameters", "engine_options", "machine"))
     return *(record.get(key) for key in _SAME), *nested

@@ -166,7 +166,7 @@ def _name(record: Result, by: Sequence[str], shown: Sequence[str]) -> str:
     return ", ".join(_word(key, value) for key, value in values.items() if value is not None)
 
 
-def _word(key: str, value: Any) -> str:
+def _word(key: str, value: object) -> str:
     return str(value) if key in ("engine", "scenario") else f"{key.rpartition('.')[2].replace('_', ' ')} {value}"
 
 
@@ -175,7 +175,7 @@ def _order(item: tuple[Any, list[Result]]) -> tuple[int, float, str]:
     return (0, float(at), "") if isinstance(at, (int, float)) else (1, 0.0, at or "")
 
 
-def measured(group: Sequence[Result], y: str, at: Any = None) -> Measured:
+def measured(group: Sequence[Result], y: str, at: object = None) -> Measured:
     """The median and the interval of `y` over records of one point: of its seeds, or of one record's repetitions."""
     values = [value for record in group if (value := quantity(record, y)) is not None]
     median = statistics.median(values)

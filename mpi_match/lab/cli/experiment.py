@@ -14,6 +14,7 @@ from mpi_match.cli.errors import CliGroup
 from mpi_match.cli.options import ENGINES, FILE, flat_engines
 from mpi_match.cli.terminal import print_json, say
 from mpi_match.lab.cli.options import axes_of
+from mpi_match.model import Json
 
 if TYPE_CHECKING:
     from mpi_match.lab.bench.sweep import Axis
@@ -164,7 +165,7 @@ def _check_engines(names: list[str], engines: tuple[str, ...]) -> None:
             )
 
 
-def _show(name: str, records: list[dict[str, Any]], figure: Path) -> None:
+def _show(name: str, records: list[Json], figure: Path) -> None:
     from mpi_match.lab.bench.sweep_report import draw, draw_steps, sweep_table, told_apart_by
     from mpi_match.lab.papers.catalog import EXPERIMENTS
     from mpi_match.lab.papers.claims import table

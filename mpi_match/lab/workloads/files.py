@@ -25,6 +25,7 @@ from mpi_match.events.schema import EVENTS
 from mpi_match.ingest.rows.judge import EventForm
 from mpi_match.ingest.rows.to_json import event_rows, subscription_rows
 from mpi_match.lab.workloads.scenarios import CHUNK_EVENTS, Scenario
+from mpi_match.model import Json
 from mpi_match.storage import FilePart, Reader, StorageError, atomic_write, parts_directory, reported, write_index
 from mpi_match.table.subscriptions import Subscriptions
 from mpi_match.table.table import Table
@@ -45,7 +46,7 @@ def write_workload(
     format_: str = "h5",
     progress: Callable[[int, int], None] | None = None,
     divided: bool = False,
-) -> dict[str, Any]:
+) -> Json:
     """Write a workload's subscriptions and events into `directory`, which is created; returns what was written.
 
     The same scenario, counts and seed give the same rows in either format.  Seconds are given in total, and for drawing,
@@ -96,7 +97,7 @@ def write_workload(
     return {**summary, "events": n_events, **files, **times, "wall_s": time.perf_counter() - started}
 
 
-def kept_workload(scenario: Scenario, directory: Path, n_events: int, seed: int = 0, format_: str = "h5") -> dict[str, Any]:
+def kept_workload(scenario: Scenario, directory: Path, n_events: int, seed: int = 0, format_: str = "h5") -> Json:
     """Write a workload, divided, unless an earlier call wrote the same one into `directory`, as its workload.json says."""
     wanted = {"drawn_from": repr(scenario), "seed": seed, "events": n_events}
     note = directory / "workload.json"
@@ -109,7 +110,7 @@ def kept_workload(scenario: Scenario, directory: Path, n_events: int, seed: int 
     return written
 
 
-def _write_lines(path: Path, rows: Iterable[Mapping[str, Any] | None], tell: Callable[[int], None]) -> None:
+def _write_lines(path: Path, rows: Iterable[Mapping[str, object] | None], tell: Callable[[int], None]) -> None:
     """Write JSON lines atomically."""
     with atomic_write(path) as temporary, temporary.open("w", encoding="utf-8") as handle:
         for done, row in enumerate(rows, 1):

@@ -122,7 +122,7 @@ def listed(scenario: Scenario) -> Iterator[tuple[str, str, str]]:
     yield PER_INTERFACE, spelled(scenario.n_filters / scenario.n_interfaces), "filters of an interface, on average"
 
 
-def spelled(value: Any) -> str:
+def spelled(value: object) -> str:
     """A value of a parameter as it is written."""
     if not isinstance(value, tuple):
         return f"{value:g}" if isinstance(value, float) and value != int(value) else f"{value:.0f}"

@@ -467,7 +467,7 @@ class RangeScenario(Scenario):
 
     fields: RangeFields = field(kw_only=True)
 
-    def with_fields(self, **changes: Any) -> RangeScenario:
+    def with_fields(self, **changes: object) -> RangeScenario:
         """The scenario with other parameters of `fields`.  Raises ValueError for more constraints or attributes than
         names."""
         fields: Any = replace(cast(Any, self.fields), **changes)

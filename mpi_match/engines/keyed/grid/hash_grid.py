@@ -44,11 +44,9 @@ verification.  A filter's slot stays the same during its lifetime.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from mpi_match.arrays.csr import Array, with_room
+from mpi_match.arrays.csr import Array, Int, with_room
 from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.engines.keyed.grid.geometry import IN_BITMAP, LOW, entry_of, hash_of_cell, home_of, span_of
 
@@ -148,7 +146,7 @@ def enter_all(blocks: Array, slots: Array, keys: Array, sub_buckets: Array) -> N
 
 @nested
 def _change(
-    slot: Any, entering: bool, blocks: Array, floats: Array, records: Array, keys: Array, sub_buckets: Array
+    slot: Int, entering: bool, blocks: Array, floats: Array, records: Array, keys: Array, sub_buckets: Array
 ) -> None:
     """Enter a slot's filter into the blocks of its keys, or remove it if it is there."""
     if records[2 * SLOT_WORDS * slot + SLOT_PLACE] == 0 or keys[slot] & LOW == IN_BITMAP:
@@ -171,7 +169,7 @@ def _change(
 
 
 @nested
-def _enter(blocks: Array, home: Any, mask: Any, entry: Any) -> None:
+def _enter(blocks: Array, home: Int, mask: np.uint64, entry: np.uint64) -> None:
     """Write an entry to the first free word at or after its home."""
     block, probe_length = home, np.uint64(0)
     while True:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpi_match.arrays.csr import Array
+from mpi_match.arrays.csr import Array, Int
 from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.compute.parallel import ROW
 from mpi_match.engines.entries import can_serve
@@ -50,7 +50,7 @@ class Added(NamedTuple):
 
 
 @nested
-def _checks_at(at: Any, words: Array) -> tuple[int, int, range]:
+def _checks_at(at: Int, words: Array) -> tuple[int, int, range]:
     """For the filter at a place: the first word of its checks, their end, and the words that refer to operand lists."""
     counts, first = np.int64(words[at + 1]), at + HEADER
     n_pairs, n_sets = (counts & MAX_CHECKS) + (counts >> COUNT_BITS & MAX_CHECKS), counts >> 2 * COUNT_BITS

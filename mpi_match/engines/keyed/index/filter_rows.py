@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from mpi_match.arrays.csr import Array, offsets_of, owners, sums
+from mpi_match.arrays.csr import Array, Int, offsets_of, owners, sums
 from mpi_match.compute.compile_cache import inlined, jit
 from mpi_match.compute.parallel import MAX_ROWS, in_stretches, owner_of, running_sum, stable_order, take_rows
 from mpi_match.engines.entries import can_serve
@@ -221,7 +221,7 @@ def _count_runs(
 
 
 @inlined
-def feature_of(form: int, name: Any, lo: int, first_feature: int) -> int:
+def feature_of(form: int, name: Int, lo: int, first_feature: int) -> Int:
     """The feature that a constraint asks for: first_feature + lo for an equality, the name otherwise, -1 for `absent`.
 
     `first_feature` is that of the constraint's name.  It is a number, because an array argument would be a reference that

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpi_match.arrays.csr import Array
+from mpi_match.arrays.csr import Array, Int
 from mpi_match.compute.lines import LINE_WORDS
 from mpi_match.engines.keyed.bitmap.bins import MOST_COLUMNS, mask_functions
 from mpi_match.engines.keyed.bitmap.rows import BLOCK_FILTERS, BLOCK_LINES, LINE_FILTERS
@@ -73,7 +73,7 @@ _BITMAP = "BitmapArrays(int32[::1], int64[::1], int64[::1], int64[::1], uint64[:
 
 
 @device_function
-def _in_all_lanes(bits: Any) -> Any:
+def _in_all_lanes(bits: np.uint64) -> np.uint64:
     """The bits that are set in all lanes."""
     apart = 1
     while apart < WARP:
@@ -83,7 +83,7 @@ def _in_all_lanes(bits: Any) -> Any:
 
 
 @device_function
-def _without_lowest(bits: Any, n: Any) -> Any:
+def _without_lowest(bits: np.uint64, n: int) -> np.uint64:
     """The bits without the lowest n."""
     for _ in range(n):
         if bits != 0:
@@ -117,7 +117,7 @@ def _least(event: tuple, low: int) -> np.int64:
 
 
 @device_function
-def _enter(rows: Array, values: Array, absent: Any, bitmap: BitmapArrays, event: tuple) -> None:
+def _enter(rows: Array, values: Array, absent: np.uint64, bitmap: BitmapArrays, event: tuple) -> None:
     """Write the row of each column, and the event's attribute there or `absent`."""
     _, column, shift, attributes, first, last = event
     for a in range(lane(), bitmap.n_bins.size, WARP):
@@ -144,7 +144,7 @@ def _lines_of(block: int, rows: Array, n_rows: int, bitmap: BitmapArrays) -> np.
 
 
 @device_function
-def _left_in(word: int, is_mine: bool, stride: int, rows: Array, bitmap: BitmapArrays) -> Any:
+def _left_in(word: int, is_mine: bool, stride: int, rows: Array, bitmap: BitmapArrays) -> np.uint64:
     """The bits that all rows have in a word of each lane's line; consecutive rows are `stride` words apart."""
     bits, last, a = bitmap.bits, bitmap.n_bins.size - 1, np.int64(0)
     left = _ALL if is_mine else np.uint64(0)
@@ -162,7 +162,7 @@ def _judge_of(kind: int, verify: Callable) -> Callable:
     """Make the function that verifies the filter at a position and records its answer; it returns `found` unchanged."""
 
     @device_function
-    def judge(position: int, found: Any, about: tuple) -> int:
+    def judge(position: int, found: np.uint64, about: tuple) -> Int:
         event, index, bitmap, (masks, warp), answers = about
         at = np.int64(bitmap.places[position])
         if at == 0:
@@ -266,7 +266,7 @@ def enter_kernel(packed: str) -> Kernel:
     """The kernel that writes the bits of slots, for checks of type `packed`."""
 
     @kernel(f"void(uint64[::1], {STATE}, {packed}[::1], {_BITMAP}, int64, int64)", named_tuples=[GridState, BitmapArrays])
-    def enter_bits(steps: Array, grid: GridState, words: Any, bitmap: BitmapArrays, n: int, shift: Any) -> None:
+    def enter_bits(steps: Array, grid: GridState, words: Array, bitmap: BitmapArrays, n: int, shift: int) -> None:
         """Write the bits of the filters in the slots of the changes `steps` u64[n, 6], which the grid has applied.
 
         words   the checks of the grid's filters

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpi_match.arrays.csr import Array
+from mpi_match.arrays.csr import Array, Int
 from mpi_match.engines.keyed.grid.geometry import EVERYWHERE, IN_BITMAP, LOW, MIDDLE, N_GROUPS, scalars
 from mpi_match.engines.keyed.grid.hash_grid import BLOCK_WORDS, KEEP, SLOT_FILTER, SLOT_PLACE, SLOT_WORDS, STEP_WORDS
 from mpi_match.engines.keyed.kernels.compact import KEYED_BLOCK
@@ -131,7 +131,7 @@ def enter_kernel(grid: GridState, n: int) -> None:
 
 
 @device_function
-def _change(slot: Any, entering: bool, grid: GridState) -> None:
+def _change(slot: int, entering: bool, grid: GridState) -> None:
     """Enter a slot's filter into the blocks of its keys, or remove it if it is there."""
     blocks, records, circles, keys, sub_buckets = grid
     if records[2 * SLOT_WORDS * slot + SLOT_PLACE] == 0 or keys[slot] & LOW == IN_BITMAP:
@@ -178,7 +178,7 @@ def _leave(blocks: Array, home: int, mask: np.uint64, entry: np.uint64) -> None:
 
 
 @device_function
-def _three(nth: Any, mine: Any, shift: Any) -> Any:
+def _three(nth: Int, mine: Array, shift: Int) -> Int:
     """The name group of the nth triple, counted from 0, of an event's attributes, which ascend."""
     c = np.int64(2)
     while (c + 1) * c * (c - 1) // 6 <= nth:
@@ -201,7 +201,7 @@ def grid_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:  # no
     n_queued = BLOCK_WORDS * WARP * n_warps
 
     @device_function
-    def scan(home: int, here: Array, blocks: Array, queue: Any) -> None:
+    def scan(home: int, here: Array, blocks: Array, queue: tuple) -> None:
         """Queue the slots of the entries that may contain the point, from the blocks of each lane's home (-1: none)."""
         mask = np.uint64(blocks.size // BLOCK_WORDS - 1)
         at = BLOCK_WORDS * np.int64(np.uint64(home) & mask)
@@ -211,7 +211,7 @@ def grid_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:  # no
                 put(np.uint32((entry >> _32) - _ONE), queue)
 
     @device_function
-    def judge(slot: int, found: np.uint64, about: tuple) -> Any:
+    def judge(slot: int, found: np.uint64, about: tuple) -> np.uint64:
         """Verify the filter of a slot, and record its answer; returns the mask of this lane's answers."""
         here, event, index, (records, circles), answers = about
         at = np.int64(records[2 * SLOT_WORDS * slot + SLOT_PLACE])
@@ -233,7 +233,7 @@ def grid_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:  # no
     drain = drainer(judge)
 
     @device_function
-    def look(home: int, queue: Any, found: np.uint64, blocks: Array, about: tuple) -> np.uint64:
+    def look(home: int, queue: tuple, found: np.uint64, blocks: Array, about: tuple) -> np.uint64:
         """Scan from the homes of all lanes, as many blocks as their probe lengths say."""
         length = np.int64(blocks[BLOCK_WORDS * home]) if home >= 0 else np.int64(-1)
         step = np.int64(0)

@@ -144,7 +144,7 @@ def tag_set_kernel(width: int, packed: str, kind: int) -> Kernel:
         named_tuples=(EventArrays, TagSetArrays, AnswerArrays),
     )
     def tag_set_kernel_(
-        events: EventArrays, sets: TagSetArrays, given: AnswerArrays, n_events: int, room: Any, n_masked: Any
+        events: EventArrays, sets: TagSetArrays, given: AnswerArrays, n_events: int, room: int, n_masked: int
     ) -> None:
         """Match one event per warp; parameters as those of `trie_thread`, with all masks and counts 0 initially.
 

@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from mpi_match.arrays.csr import Int
 from mpi_match.engines.keyed.index.features import NONE
 from mpi_match.engines.keyed.index.layout import (
     DENSE,
@@ -62,7 +63,7 @@ _ONE = np.uint64(1)
 
 
 @device_function
-def _give(answer: Any, found: Any, answers: Any) -> int:
+def _give(answer: Int, found: np.uint64, answers: tuple) -> Int:
     """Append an answer; `found` is not needed, because answers are counted elsewhere."""
     append(np.uint32(answer), answers)
     return found
@@ -84,7 +85,7 @@ def _has(event: tuple, low: int, high: int) -> bool:
 
 
 @device_function
-def _put_ready(node: int, ready: Any, index: tuple) -> None:
+def _put_ready(node: int, ready: tuple, index: tuple) -> None:
     """Queue a node if it has a list."""
     if index[1][np.int64(index[1][NODES]) + NODE_WORDS * node + 2] != EMPTY:
         put(node, ready)
@@ -129,7 +130,7 @@ def _is_mine(feature: int, mine: tuple) -> bool:
 
 
 @device_function
-def _rare_child(node: int, nth: int, rare: tuple, index: tuple) -> Any:
+def _rare_child(node: int, nth: int, rare: tuple, index: tuple) -> Int:
     """The nth child, counted from 0, to test for a node of the second level; -1 if the event does not reach it.
 
     The children to test are the node's sparse children or, if those are fewer, the children for the event's sparse features.
@@ -159,7 +160,7 @@ def wide_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:  # no
     all_seconds, all_ready, all_bits, all_slots = n_warps * n_seconds, n_warps * n_ready, n_warps * 2, n_warps * n_slots
 
     @device_function
-    def scan_list(node: int, found: Any, about: tuple) -> int:
+    def scan_list(node: int, found: np.uint64, about: tuple) -> int:
         """Scan the list of a ready node."""
         bits, event, index, answers = about
         return scan(node, found, bits, event, index, answers)
@@ -167,7 +168,7 @@ def wide_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:  # no
     scan_ready = drainer(scan_list)
 
     @device_function
-    def visit_seconds(least: int, seconds: tuple, ready: Any, found: Any, rare: tuple, about: tuple) -> int:
+    def visit_seconds(least: int, seconds: tuple, ready: tuple, found: np.uint64, rare: tuple, about: tuple) -> Int:
         """Visit queued nodes of the second level and their children, while at least `least` are queued."""
         nodes, _, _ = seconds
         bits, _, index, _ = about

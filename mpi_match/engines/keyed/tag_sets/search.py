@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpi_match.arrays.csr import Array
+from mpi_match.arrays.csr import Array, Int
 from mpi_match.compute.array_pointers import unowned
 from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.compute.sort import sort_part
@@ -118,14 +118,14 @@ def _match_block(block: int, block_events: int, filters: bool, batch: tuple, set
 
 
 @nested
-def _keep_alive(own: Any, lists: Any) -> None:
+def _keep_alive(own: tuple, lists: tuple) -> None:
     """Use arrays whose memory is accessed without their owners, so that they stay alive."""
     own[0][:0], own[1][:0], own[2][:0] = 0, 0, 0
     lists[0][:0], lists[1][:0], lists[2][:0] = 0, 0, 0
 
 
 @nested
-def _n_triples(tags: Array, m: Any, bits: Array) -> Any:
+def _n_triples(tags: Array, m: Int, bits: Array) -> Int:
     """The number of triples of an event's tags that begin with a pair that begins a key."""
     n = np.int64(0)
     for i in range(m):
@@ -209,7 +209,7 @@ def _places_of(i: int, j: int, k: int) -> np.int64:
 
 
 @nested
-def _has_key_and_rest(records: Array, first: Any, size: Any, tags: Array, m: int, places: int) -> bool:
+def _has_key_and_rest(records: Array, first: Int, size: Int, tags: Array, m: int, places: int) -> bool:
     """True if a set's tags, from word `first`, are those of a key at some positions of an event's, and all others follow
     them."""
     i, j, k = places >> 42, (places >> 21) & LAST_PLACE, places & LAST_PLACE
@@ -245,7 +245,7 @@ def _compare(records: Array, at: Any, size: Any, tags: Array, m: int, answer: in
 
 
 @nested
-def _answer(filter_id: int, answer: int, to: Any) -> int:
+def _answer(filter_id: int, answer: int, to: tuple) -> int:
     """Write an answer if it fits, and count it."""
     ids, end, filters, interface, _ = to
     if answer < end:

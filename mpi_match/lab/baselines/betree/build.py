@@ -18,7 +18,7 @@ these names, until the bucket holds the rest, or no name is left; then the bucke
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -97,7 +97,7 @@ def build(found: Extents, n_codes: Array, bucket: int, halvings: int) -> Tree:
 
 
 @nested
-def _cluster(node: Any, found: Any, order: Any, side: Any) -> Any:
+def _cluster(node: Array, found: tuple, order: Array, side: Array) -> tuple:
     """Move the node's filters whose interval lies in one half of its range behind the others; returns where these begin.
 
     Afterwards filters order[NODE_FIRST:NODE_LAST] are those that stay, then the lower half's, then the upper half's.
@@ -119,7 +119,7 @@ def _cluster(node: Any, found: Any, order: Any, side: Any) -> Any:
 
 
 @nested
-def _choose(filters: Any, found: Any, used: Any, serial: Any, size: Any, chosen: Any) -> Any:
+def _choose(filters: Array, found: tuple, used: Array, serial: int, size: Array, chosen: Array) -> None:
     """Choose for each filter its most frequent unused name among these filters; -1 if it has none.
 
     Writes `chosen`, and the count of each name to `size`, which is zero before, and for other names afterwards.
@@ -143,7 +143,7 @@ def _choose(filters: Any, found: Any, used: Any, serial: Any, size: Any, chosen:
 
 
 @nested
-def _least_size(size: Any, chosen: Any, bucket: Any) -> Any:
+def _least_size(size: Array, chosen: Array, bucket: int) -> int:
     """The size from which on groups leave the bucket, so that it holds the rest."""
     n = len(chosen)
     filters_of_size = np.zeros(n + 1, np.int64)
@@ -158,7 +158,7 @@ def _least_size(size: Any, chosen: Any, bucket: Any) -> Any:
 
 
 @nested
-def _partition(first: Any, last: Any, order: Any, size: Any, chosen: Any, least: Any) -> Any:
+def _partition(first: int, last: int, order: Array, size: Array, chosen: Array, least: int) -> tuple:
     """Move filters of large groups behind the others, group by group.
 
     Returns their start and the names of the groups in this order; `size` is zero again for other names.
@@ -186,7 +186,7 @@ def _partition(first: Any, last: Any, order: Any, size: Any, chosen: Any, least:
 
 
 @nested
-def _grown(array: Any, n: Any) -> Any:
+def _grown(array: Array, n: int) -> Array:
     """The array, or a longer copy with room for n rows."""
     if n <= len(array):
         return array
@@ -196,7 +196,7 @@ def _grown(array: Any, n: Any) -> Any:
 
 
 @nested
-def _add_node(nodes: Any, i: Any, given: Any) -> Any:
+def _add_node(nodes: Array, i: int, given: tuple) -> None:
     """Set node i to these filters, name, parent, range and level."""
     node = nodes[i]
     node[NODE_LEFT] = node[NODE_RIGHT] = -1
@@ -206,7 +206,7 @@ def _add_node(nodes: Any, i: Any, given: Any) -> Any:
 
 
 @jit
-def _divide(found: Any, n_codes: Any, order: Any, bucket: Any, halvings: Any) -> Any:
+def _divide(found: tuple, n_codes: Array, order: Array, bucket: int, halvings: int) -> tuple:
     """Put `order` in the order of the tree; returns nodes i64[n, NODE_WIDTH] and entries i64[d, 3] (node, name, node)."""
     nodes, entries = np.empty((64, NODE_WIDTH), np.int64), np.empty((64, 3), np.int64)
     side, size, used = np.empty(len(order), np.int8), np.zeros(len(n_codes), np.int64), np.full(len(n_codes), -1, np.int64)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from mpi_match.arrays.csr import Array
 from mpi_match.compute.array_pointers import line, rows
 from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.lab.baselines.betree.build import (
@@ -26,7 +25,7 @@ from mpi_match.lab.baselines.candidate_check import (
     is_match,
     note_codes,
 )
-from mpi_match.lab.baselines.event_by_event import NEXT_EVENT, PAIRS_BEFORE, PAIRS_COUNTED, event_at, note
+from mpi_match.lab.baselines.event_by_event import NEXT_EVENT, PAIRS_BEFORE, PAIRS_COUNTED, EncodedEvents, event_at, note
 
 (
     TREE_NODES,
@@ -45,7 +44,7 @@ TREE_SERIAL, TREE_CANDIDATES = range(2)
 
 
 @nested
-def _look_in_bucket(node: Any, event: Any, filters: Any, table: Any, pairs: Any) -> Any:
+def _look_in_bucket(node: Array, event: tuple, filters: bool, table: Array, pairs: Array) -> None:
     """Note the filters of a node's bucket that match; those of interfaces that already match are skipped."""
     filter_, interface = line(table, TREE_FILTER, np.uint32), line(table, TREE_INTERFACE, np.uint32)
     done, progress = line(table, TREE_DONE, np.int64), line(table, TREE_PROGRESS, np.int64)
@@ -62,7 +61,7 @@ def _look_in_bucket(node: Any, event: Any, filters: Any, table: Any, pairs: Any)
 
 
 @nested
-def _push(stack: Any, n: Any, node: Any, names: Any, table: Any) -> Any:
+def _push(stack: Array, n: int, node: Array, names: Array, table: Array) -> int:
     """Push the nodes that the event reaches from a node; returns how many nodes there are on the stack."""
     entries, code_of = rows(table, TREE_ENTRIES, np.int64), line(table, CANDIDATE_CODE_OF, np.int64)
     first, last = node[NODE_FIRST_ENTRY], node[NODE_LAST_ENTRY]
@@ -91,7 +90,7 @@ def _push(stack: Any, n: Any, node: Any, names: Any, table: Any) -> Any:
 
 
 @jit
-def match_events(filters: Any, events: Any, table: Any, pairs: Any) -> None:
+def match_events(filters: bool, events: EncodedEvents, table: Array, pairs: Array) -> None:
     """Match events from `progress` on (`EventByEvent.find`).
 
     Parameters: `filters` is whether filters, not interfaces, are answered; `events` EncodedEvents; `table` of pointers to

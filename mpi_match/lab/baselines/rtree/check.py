@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from mpi_match.arrays.csr import Array
 from mpi_match.compute.array_pointers import line
 from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.lab.baselines.candidate_check import N_CANDIDATE_ARRAYS, forget_codes, is_match, note_codes
-from mpi_match.lab.baselines.event_by_event import NEXT_EVENT, PAIRS_BEFORE, PAIRS_COUNTED, event_at, note
+from mpi_match.lab.baselines.event_by_event import NEXT_EVENT, PAIRS_BEFORE, PAIRS_COUNTED, EncodedEvents, event_at, note
 
 BOX_INTERFACE, BOX_DONE, BOX_STATE, BOX_PROGRESS = range(N_CANDIDATE_ARRAYS, N_CANDIDATE_ARRAYS + 4)
 """Arrays of the engine (`engine.RTree`), by their number in its table of pointers, behind those of `candidate_check`."""
@@ -18,7 +17,7 @@ BOX_SERIAL, BOX_CANDIDATES = range(2)
 
 
 @nested
-def _check(filters: Any, event: Any, candidates: Any, table: Any, pairs: Any) -> Any:
+def _check(filters: bool, event: tuple, candidates: Array, table: Array, pairs: Array) -> None:
     """Note those of some filters that match; those of interfaces that already match are skipped."""
     interface, done = line(table, BOX_INTERFACE, np.uint32), line(table, BOX_DONE, np.int64)
     state, progress = line(table, BOX_STATE, np.int64), line(table, BOX_PROGRESS, np.int64)
@@ -32,7 +31,7 @@ def _check(filters: Any, event: Any, candidates: Any, table: Any, pairs: Any) ->
 
 
 @jit
-def check_events(filters: Any, events: Any, found: Any, everywhere: Any, table: Any, pairs: Any) -> None:
+def check_events(filters: bool, events: EncodedEvents, found: tuple, everywhere: Array, table: Array, pairs: Array) -> None:
     """Check candidates of the events from `progress` on, as many as `found` has, until `pairs` are full.
 
     Parameters: `filters` is whether filters, not interfaces, are answered; `events` EncodedEvents; `found` candidates i64

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from mpi_match.arrays.csr import Array
 from mpi_match.compute.array_pointers import line, rows
 from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.engines.keyed.index.filter_rows import IN_LIST, OUT_OF_LIST, UNEQUAL
@@ -19,6 +20,7 @@ from mpi_match.lab.baselines.event_by_event import (
     NEXT_EVENT,
     PAIRS_BEFORE,
     PAIRS_COUNTED,
+    EncodedEvents,
     event_at,
     is_in_area,
     lower_bound,
@@ -72,7 +74,7 @@ SFF_N_STATE = 7
 
 
 @nested
-def _exclude(attributes: Any, shift: Any, table: Any) -> Any:
+def _exclude(attributes: Array, shift: int, table: Array) -> None:
     """Rule out the interfaces whose determinant names the event lacks, round by round."""
     names, offsets = line(table, SFF_SELECTIVE, np.int64), line(table, SFF_EXCLUDE_OFFSETS, np.int64)
     exclude, presence = line(table, SFF_EXCLUDE, np.uint32), line(table, SFF_PRESENCE, np.int64)
@@ -156,7 +158,7 @@ def _satisfied(name: Any, code: Any, table: Any) -> Any:
 
 
 @nested
-def _matched(f: Any, event: Any, filters: Any, table: Any, pairs: Any) -> Any:
+def _matched(f: int, event: tuple, filters: bool, table: Array, pairs: Array) -> None:
     """Note a filter whose constraints are all satisfied, if its area holds the event and its interface is not done."""
     done, state = line(table, SFF_DONE, np.int64), line(table, SFF_STATE, np.int64)
     interface = np.int64(line(table, SFF_INTERFACE, np.uint32)[f])
@@ -170,7 +172,7 @@ def _matched(f: Any, event: Any, filters: Any, table: Any, pairs: Any) -> Any:
 
 
 @nested
-def _count(run: Any, event: Any, filters: Any, counters: Any, table: Any, pairs: Any) -> Any:
+def _count(run: Array, event: tuple, filters: bool, counters: Array, table: Array, pairs: Array) -> None:
     """Count one more satisfied constraint for the filters of a run of predicates, until every interface is done."""
     filter_, interface = line(table, SFF_FILTER, np.uint32), line(table, SFF_INTERFACE, np.uint32)
     need, done = line(table, SFF_NEED, np.uint32), line(table, SFF_DONE, np.int64)
@@ -190,7 +192,7 @@ def _count(run: Any, event: Any, filters: Any, counters: Any, table: Any, pairs:
 
 
 @nested
-def _rule_out(attributes: Any, shift: Any, counters: Any, table: Any) -> Any:
+def _rule_out(attributes: Array, shift: int, counters: Array, table: Array) -> None:
     """Rule out the filters with an `absent` constraint on a name of the event."""
     absent, filter_ = rows(table, SFF_ABSENT, np.int64), line(table, SFF_FILTER, np.uint32)
     state = line(table, SFF_STATE, np.int64)
@@ -202,7 +204,7 @@ def _rule_out(attributes: Any, shift: Any, counters: Any, table: Any) -> Any:
 
 
 @nested
-def _match(attributes: Any, event: Any, given: Any, counters: Any, table: Any, pairs: Any) -> Any:
+def _match(attributes: Array, event: tuple, given: tuple, counters: Array, table: Array, pairs: Array) -> None:
     """Match one event; `given` holds whether filters are answered, and the width of a code."""
     filters, shift = given
     state, always = line(table, SFF_STATE, np.int64), line(table, SFF_ALWAYS, np.uint32)
@@ -223,7 +225,7 @@ def _match(attributes: Any, event: Any, given: Any, counters: Any, table: Any, p
 
 
 @jit
-def match_events(filters: Any, events: Any, counters: Any, table: Any, pairs: Any) -> None:
+def match_events(filters: bool, events: EncodedEvents, counters: Array, table: Array, pairs: Array) -> None:
     """Match events from `progress` on (`EventByEvent.find`).
 
     Parameters: `filters` is whether filters, not interfaces, are answered; `events` EncodedEvents; `counters` u8 or

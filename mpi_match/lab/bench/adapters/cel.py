@@ -11,20 +11,21 @@ import json
 from typing import Any
 
 from mpi_match.lab.bench.adapters.protocol import Symbols, Unsupported, speak, symbol_of
+from mpi_match.model import Json
 
 _SYMBOLS = {"=": "==", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _METHODS = {"contains": "contains", "prefix": "startsWith", "suffix": "endsWith"}
 _TYPES = {float: "double", str: "string", bool: "bool"}
 
 
-def expression(row: dict[str, Any], symbols: Symbols) -> str:
+def expression(row: Json, symbols: Symbols) -> str:
     """A filter as an expression over `e`, the event.  Raises Unsupported."""
     if "area" in row:
         raise Unsupported("there are no areas")
     return " && ".join(_term(symbol_of(name, symbols), op, *rest) for name, op, *rest in row["constraints"]) or "true"
 
 
-def _term(symbol: str, op: str, operand: Any = None) -> str:
+def _term(symbol: str, op: str, operand: object = None) -> str:
     """A constraint; a value of another type than the operand satisfies no constraint, whereas in CEL it satisfies `!=`."""
     there = f"has(e.{symbol})"
     if op in ("exists", "absent"):
@@ -37,7 +38,7 @@ def _term(symbol: str, op: str, operand: Any = None) -> str:
     return f"{there} && type(e.{symbol}) == {_TYPES[type(operand)]} && {test}"
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """All numbers are doubles; lists stay what no operand is."""
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
@@ -46,7 +47,7 @@ def main() -> None:
     """Speak the protocol."""
     cel: Any = importlib.import_module("cel")  # as this module is called too
 
-    def event_of(attributes: dict[str, Any]) -> Any:
+    def event_of(attributes: Json) -> Any:
         return cel.Context({"e": {symbol: _plain(value) for symbol, value in attributes.items()}})
 
     speak(

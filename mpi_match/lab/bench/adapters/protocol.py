@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from mpi_match.model import Json
+
 Symbols = dict[str, str]
 """The symbol of each name; `symbol_of` adds new ones."""
 
@@ -25,8 +27,8 @@ def symbol_of(name: str, symbols: Symbols) -> str:
 
 
 def speak(
-    rule_of: Callable[[dict[str, Any], Symbols], Any],
-    event_of: Callable[[dict[str, Any]], Any],
+    rule_of: Callable[[Json, Symbols], Any],
+    event_of: Callable[[Json], Any],
     is_matched: Callable[[Any, Any], bool],
 ) -> None:
     """Speak the protocol on standard input and output.
@@ -64,11 +66,11 @@ def speak(
                 _say(answer)
 
 
-def _named(attributes: dict[str, Any], symbols: Symbols) -> dict[str, Any]:
+def _named(attributes: Json, symbols: Symbols) -> Json:
     return {symbols[name]: value for name, value in attributes.items() if name in symbols}
 
 
-def _matched(rules: list[tuple[str, Any]], event: Any, is_matched: Callable[[Any, Any], bool]) -> Iterator[str]:
+def _matched(rules: list[tuple[str, Any]], event: object, is_matched: Callable[[Any, Any], bool]) -> Iterator[str]:
     for interface, rule in rules if event is not None else ():
         if is_matched(rule, event):
             yield interface

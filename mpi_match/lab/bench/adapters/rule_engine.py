@@ -9,11 +9,12 @@ import json
 from typing import Any
 
 from mpi_match.lab.bench.adapters.protocol import Symbols, Unsupported, speak, symbol_of
+from mpi_match.model import Json
 
 _SYMBOLS = {"=": "==", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 
 
-def expression(row: dict[str, Any], symbols: Symbols) -> str:
+def expression(row: Json, symbols: Symbols) -> str:
     """A filter as an expression.  Raises Unsupported."""
     if "area" in row:
         raise Unsupported("there are no areas")
@@ -34,7 +35,7 @@ def main() -> None:
 
     context = rule_engine.Context(resolver=rule_engine.resolve_item, default_value=None)
 
-    def is_matched(rule: Any, event: dict[str, Any]) -> bool:
+    def is_matched(rule: Any, event: Json) -> bool:
         try:
             return bool(rule.matches(event))
         except rule_engine.EvaluationError:  # a value of another type than an operand's satisfies nothing

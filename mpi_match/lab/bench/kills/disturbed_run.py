@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from mpi_match.environment import mpi_launcher
 from mpi_match.environment.machine import origin
@@ -32,6 +32,7 @@ from mpi_match.journal.manifest import COMPLETE, read_manifest
 from mpi_match.lab.bench.scaling import importing_this
 from mpi_match.lab.workloads.files import write_workload
 from mpi_match.lab.workloads.scenarios import SCENARIOS
+from mpi_match.model import Json
 
 _N_FILTERS, _N_EVENTS, _BATCH = 300, 3000, 25
 """About ten milliseconds a batch for the slowest engine, 120 batches."""
@@ -80,7 +81,7 @@ def tolerant_flags() -> tuple[str, ...]:
     return ("--enable-recovery",) if " 4." in mpi_launcher.version() else ("--with-ft", "ulfm")
 
 
-def record(what: str, began: float, **found: Any) -> dict[str, Any]:
+def record(what: str, began: float, **found: object) -> Json:
     """The record of what was done and `found` since `began`, a time of the monotonic clock."""
     minutes = round((time.monotonic() - began) / 60, 1)
     return {"what": what, "scenario": _SCENARIO.name, "mpi": mpi_launcher.version(), "minutes": minutes, **found, **origin()}

@@ -25,11 +25,11 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from mpi_match.journal.manifest import read_manifest
 from mpi_match.journal.reader import journal_of
 from mpi_match.lab.bench.kills.disturbed_run import DisturbedRun, Files, is_complete, is_running
+from mpi_match.model import Json
 
 _N_FILTERS = 600
 _BATCHES = (7, 40, 600)
@@ -86,7 +86,7 @@ def kill_masters(
     longest_s: float = _LONGEST_S,
     limit_s: float = 300.0,
     tell: Callable[[str], None] = lambda text: None,
-) -> dict[str, Any]:
+) -> Json:
     """Kill masters until `n_kills` are done; returns the record."""
     rng, output = random.Random(seed), directory / "matches.h5"
     files = Files.make(directory, n_events, _N_FILTERS)

@@ -17,10 +17,11 @@ import signal
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from mpi_match.lab.bench.engines import require
 from mpi_match.lab.bench.kills.disturbed_run import DisturbedRun, Files
+from mpi_match.model import Json
 from mpi_match.monitor.report import read_report
 
 _N_WORKERS, _STOPPED = 2, 2
@@ -87,7 +88,7 @@ def _written(report: Path) -> int:
     return int(found[-1]) if found else 0
 
 
-def growth(looks: list[Look], n_events: int) -> list[dict[str, Any]]:
+def growth(looks: list[Look], n_events: int) -> list[Json]:
     """For each rank its memory at a tenth of the events, at the end and at most, and the growth since the tenth, in MiB."""
     later = [look for look in looks if look.written >= n_events // 10]
     require(len(later) > 1, "the run is too short for two looks at its memory")
@@ -100,7 +101,7 @@ def growth(looks: list[Look], n_events: int) -> list[dict[str, Any]]:
     return found
 
 
-def measure(n_events: int, stop_s: float, directory: Path) -> dict[str, Any]:
+def measure(n_events: int, stop_s: float, directory: Path) -> Json:
     """Run `n_events` batches with files in `directory`; returns what happened and the memory of each rank.
 
     Raises WrongAnswer when the run hangs or fails, LaunchError.

@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 
 from mpi_match.environment.mpi_launcher import is_open_mpi
 from mpi_match.lab.bench.kills.disturbed_run import DisturbedRun, Files, tolerant_flags
+from mpi_match.model import Json
 
 _N_WORKERS, _N_EVENTS = 3, 6000
 _DEADLINE = ("--deadline", "2")
@@ -80,7 +81,7 @@ def outcome(files: Files, directory: Path, flags: Sequence[str], blow: Blow, aft
 
 def survey(
     times: int, directory: Path, *, seed: int = 0, limit_s: float = 60.0, tell: Callable[[str], None] = lambda text: None
-) -> list[dict[str, Any]]:
+) -> list[Json]:
     """The outcomes of each failure under each set of flags, `times` times.  Raises LaunchError."""
     rng, files, found = random.Random(seed), Files.make(directory, _N_EVENTS), list[dict[str, Any]]()
     for flags in sets_of_flags():

@@ -29,13 +29,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from mpi_match.environment.mpi_launcher import LaunchError
 from mpi_match.lab.bench.kills.disturbed_run import DisturbedRun, Files, is_running
 from mpi_match.matches.file import MatchesFile
+from mpi_match.model import Json
 
 LONGEST_STOP_S, DEADLINE_S = 5.0, 2.0
 COUNTED = ("kills", "stops", "runs", "lost", "doubled", "wrong", "hangs")
@@ -78,7 +78,7 @@ class Tally:
             same = (found[i].tolist() == expected[i].tolist() for i in range(min(len(found), len(expected))))
             self.counts["wrong"] += sum(not each for each in same)
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> Json:
         """The totals as a record."""
         noticed_ms = 1e3 * np.percentile(self.noticed_s, (50, 99, 100)) if self.noticed_s else ()
         return {

@@ -13,7 +13,6 @@ event is matched after every update.  Answers are judged half-way and at the end
 from __future__ import annotations
 
 import gc
-from typing import Any
 
 import numpy as np
 
@@ -26,7 +25,7 @@ from mpi_match.lab.bench.live.judge import judge
 from mpi_match.lab.bench.live.pauses import Pauses
 from mpi_match.lab.workloads.sampling import Sampler, radius_of
 from mpi_match.lab.workloads.scenarios import Scenario
-from mpi_match.model import Area, Change
+from mpi_match.model import Area, Change, Json
 from mpi_match.table.table import Table
 
 _CONTENTS = 2000
@@ -38,7 +37,7 @@ _LEAST = 20_000
 """Number of filters of the table that is grown first."""
 
 
-def grow(scenario: Scenario, engine: str, more: float, at_once: int) -> dict[str, Any]:
+def grow(scenario: Scenario, engine: str, more: float, at_once: int) -> Json:
     """Grow the table of a scenario with areas by a share, `at_once` filters in each update; returns the record.
 
     A small table grows first, so that everything is compiled.  Raises EngineError, WrongAnswer.
@@ -47,7 +46,7 @@ def grow(scenario: Scenario, engine: str, more: float, at_once: int) -> dict[str
     return {"what": "growth", "scenario": scenario.name, **_growing(scenario, engine, more, at_once), **origin()}
 
 
-def _growing(scenario: Scenario, engine_name: str, more: float, at_once: int) -> dict[str, Any]:
+def _growing(scenario: Scenario, engine_name: str, more: float, at_once: int) -> Json:
     """The pauses, and the number of judged answers."""
     table = identified(Table.from_subscriptions(scenario.subscriptions(0)))
     live = LiveTable(table)

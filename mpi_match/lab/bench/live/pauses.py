@@ -22,9 +22,11 @@ import heapq
 import resource
 import time
 from array import array
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+
+from mpi_match.model import Json
 
 LONGEST = 5
 SAME = "same"
@@ -113,7 +115,7 @@ class Pauses:
         tail = {f"p{p:g}": round(float(np.percentile(self._ms[part], p)), 3) for p in (50, 99, 99.9)}
         return tail | {"max": round(max(self._ms[part]), 3)}
 
-    def longest(self, part: str) -> list[dict[str, Any]]:
+    def longest(self, part: str) -> list[Json]:
         """The longest rounds of a part, in order of time."""
         found = sorted(self._longest[part], key=lambda each: each[1])
         return [

@@ -26,7 +26,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import time
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -40,7 +40,7 @@ from mpi_match.lab.bench.live.crowd import Crowd, identified
 from mpi_match.lab.bench.live.judge import JUDGED_EVENTS, judge
 from mpi_match.lab.bench.live.pauses import Pauses
 from mpi_match.lab.workloads.scenarios import Scenario
-from mpi_match.model import Change
+from mpi_match.model import Change, Json
 from mpi_match.table.table import Table
 
 WARM_UP = 0.5
@@ -195,7 +195,7 @@ class SoakPlan(NamedTuple):
     judge_every: float = 100.0
 
 
-def soak(scenario: Scenario, engine: str, plan: SoakPlan) -> dict[str, Any]:
+def soak(scenario: Scenario, engine: str, plan: SoakPlan) -> Json:
     """Soak an engine with a scenario that has areas; returns the record, with `flat` for its memory.
 
     Raises EngineError, WrongAnswer, ChangeRefused.

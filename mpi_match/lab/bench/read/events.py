@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numba
 import numpy as np
@@ -34,6 +34,7 @@ from mpi_match.lab.workloads.files import LOCATION, kept_workload
 from mpi_match.lab.workloads.scenarios import SCENARIOS, Scenario
 from mpi_match.matches.file import MatchesWriter
 from mpi_match.matches.write_behind import WriteBehind
+from mpi_match.model import Json
 from mpi_match.storage.range_read import ordinary_memory
 from mpi_match.table.table import Table
 
@@ -120,7 +121,7 @@ def _prepare(plan: ReadPlan, directory: Path) -> tuple[Table, EventForm, Path]:
     return Table.from_subscriptions(scenario.subscriptions(0)), EventForm(LOCATION if scenario.area else None), path
 
 
-def measure_lines(plan: ReadPlan, directory: Path) -> Iterator[dict[str, Any]]:
+def measure_lines(plan: ReadPlan, directory: Path) -> Iterator[Json]:
     """Records of JSON lines, one for each number of threads.
 
     Each repetition times lines in memory to codes, and a warm file to the file of answers; Python reads the first lines.
@@ -187,7 +188,7 @@ def _arrow_tables(scenario: Scenario, n: int) -> dict[str, pa.Table]:
     return {"sparse": pa.table(columns), "dense": pa.table(made)}
 
 
-def measure_columns(plan: ReadPlan) -> Iterator[dict[str, Any]]:
+def measure_columns(plan: ReadPlan) -> Iterator[Json]:
     """Records of Arrow columns to codes, one for each table and number of threads.
 
     The first rows are also encoded entry by entry.  Raises WrongAnswer when their codes or answers differ.

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from mpi_match.model import Json
 from mpi_match.storage import StorageError
 
 CONTAINS = "contains"
@@ -44,7 +45,7 @@ def _hex(generator: random.Random, n: int) -> str:
     return f"{generator.getrandbits(4 * n):0{n}x}"
 
 
-def _log(generator: random.Random, i: int) -> dict[str, Any]:
+def _log(generator: random.Random, i: int) -> Json:
     return {
         "@timestamp": f"2026-03-{1 + i % 28:02}T{i % 24:02}:{i % 60:02}:{i * 7 % 60:02}.{i % 1000:03}Z",
         "service": generator.choice(_SERVICES),
@@ -77,7 +78,7 @@ def _log(generator: random.Random, i: int) -> dict[str, Any]:
     }
 
 
-def _wide(generator: random.Random, i: int) -> dict[str, Any]:
+def _wide(generator: random.Random, i: int) -> Json:
     parts = [
         {
             "id": _hex(generator, 12),
@@ -107,7 +108,7 @@ def _number(text: list[Any]) -> list[list[Any]]:
     return [[f"any {op}", value] for op, value in pairs]
 
 
-def _of_pattern(name: str, pattern: dict[str, Any]) -> list[list[Any]] | None:
+def _of_pattern(name: str, pattern: Json) -> list[list[Any]] | None:
     """The constraints of an event-ruler pattern, `any` on every field; None if filters lack one of its operators."""
     found: list[list[Any]] = []
     for key, value in pattern.items():
@@ -134,7 +135,7 @@ def _of_pattern(name: str, pattern: dict[str, Any]) -> list[list[Any]] | None:
     return found
 
 
-def _contained(n_lines: int, n_words: int) -> tuple[list[dict[str, Any]], bytes]:
+def _contained(n_lines: int, n_words: int) -> tuple[list[Json], bytes]:
     generator = random.Random(0)
     words: set[str] = set()
     while len(words) < n_words:
@@ -150,7 +151,7 @@ def _contained(n_lines: int, n_words: int) -> tuple[list[dict[str, Any]], bytes]
     return rows, np.hstack([before, letters, after]).tobytes()
 
 
-def made_lines(what: str, n: int, corpora: Path, n_words: int | None = None) -> tuple[list[dict[str, Any]], bytes]:
+def made_lines(what: str, n: int, corpora: Path, n_words: int | None = None) -> tuple[list[Json], bytes]:
     """Subscriptions as rows, and about `n` lines, of one of MADE; `n_words` filters of CONTAINS.
 
     Raises StorageError where `corpora` lacks the data.
@@ -165,7 +166,7 @@ def made_lines(what: str, n: int, corpora: Path, n_words: int | None = None) -> 
         ) from error
 
 
-def _long_lines(what: str, n: int, corpora: Path) -> tuple[list[dict[str, Any]], bytes]:
+def _long_lines(what: str, n: int, corpora: Path) -> tuple[list[Json], bytes]:
     generator = random.Random(what.partition("-")[0])
     rows: list[dict[str, Any]]
     if what in ("logs", "log-texts", "wide"):

@@ -47,6 +47,7 @@ from mpi_match.lab.bench.read.events import ReadPlan
 from mpi_match.lab.bench.read.long_lines import MADE, made_lines
 from mpi_match.lab.bench.read.times import Times, median_s
 from mpi_match.lab.workloads.files import LOCATION
+from mpi_match.model import Json
 from mpi_match.table.table import Table
 
 BLOCKS_AHEAD = 2
@@ -159,7 +160,7 @@ def _time_commands(form: EventForm, table: Table, subscriptions: Path, path: Pat
     return found
 
 
-def measure_on_gpu(plan: ReadPlan, directory: Path, times: int, *, on_disk: bool) -> dict[str, Any]:
+def measure_on_gpu(plan: ReadPlan, directory: Path, times: int, *, on_disk: bool) -> Json:
     """The record of a block of lines that is repeated `times` in memory and in a file; `on_disk` times the commands too.
 
     Raises WrongAnswer, EngineError.

@@ -19,6 +19,7 @@ from mpi_match.lab.bench.engines import require
 from mpi_match.lab.bench.read.events import UNREAD_FILTERS, ReadPlan
 from mpi_match.lab.workloads.files import LOCATION, kept_workload
 from mpi_match.live import LiveMatcher
+from mpi_match.model import Json
 from mpi_match.table.table import Table
 
 
@@ -34,7 +35,7 @@ def _timed(match: Callable[[Any], list[str]], rows: Sequence[object]) -> tuple[d
     return {"p50": float(p50), "p99": float(p99)}, answers
 
 
-def measure_rows(plan: ReadPlan, directory: Path) -> dict[str, Any]:
+def measure_rows(plan: ReadPlan, directory: Path) -> Json:
     """The record of a scenario: `keyed` with one thread, called with bytes, with dicts, and with lists of one dict.
 
     Raises WrongAnswer when the answers differ.
@@ -50,7 +51,7 @@ def measure_rows(plan: ReadPlan, directory: Path) -> dict[str, Any]:
         lines = [line.rstrip() for line in islice(handle, plan.n_events)]
     objects = [parse_json(line) for line in lines]
 
-    def match_list(row: dict[str, Any]) -> list[str]:
+    def match_list(row: Json) -> list[str]:
         return engine.match(make_batch(table, [row], location=location)).labels(table.labels)[0]
 
     ways: dict[str, tuple[Callable[[Any], list[str]], Sequence[object]]] = {

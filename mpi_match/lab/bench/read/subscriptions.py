@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from mpi_match.commands.compile_locally import compile_locally
 from mpi_match.compute.compile_cache import compile_s
@@ -18,6 +17,7 @@ from mpi_match.lab.bench.engines import require
 from mpi_match.lab.bench.read.events import ReadPlan
 from mpi_match.lab.bench.read.times import Times
 from mpi_match.lab.workloads.files import kept_workload
+from mpi_match.model import Json
 from mpi_match.table.subscriptions import Subscriptions
 from mpi_match.table.table import Table
 
@@ -51,7 +51,7 @@ def _write_predicates(lines: Path, texts: Path) -> None:
             target.write(json.dumps(row) + "\n")
 
 
-def measure_subscriptions(plan: ReadPlan, directory: Path, *, predicates: bool) -> dict[str, Any]:
+def measure_subscriptions(plan: ReadPlan, directory: Path, *, predicates: bool) -> Json:
     """The record of a scenario's subscriptions, written as JSON, or with predicates as text.
 
     Each repetition times a warm file to columns, and to a table on disk (`compile subscriptions --local`); Python

@@ -15,6 +15,7 @@ from mpi_match.cli.options import placement_option
 from mpi_match.cli.terminal import say
 from mpi_match.humanize import plural
 from mpi_match.lab.cli.bench.options import checked_output, give, output_option
+from mpi_match.model import Json
 
 _WORKERS, _MASTER, _OUTCOMES = "workers", "master", "outcomes"
 _ONLY = {name: (_WORKERS,) for name in ("stops", "placement", "least", "batch")} | {"workers": (_WORKERS, _MASTER)}
@@ -73,7 +74,7 @@ def kills(
         raise CliFailure(wrong_answers)
 
 
-def _workers(n_kills: int, limit_s: float, directory: Path, options: dict[str, Any]) -> tuple[dict[str, Any], str]:
+def _workers(n_kills: int, limit_s: float, directory: Path, options: Json) -> tuple[Json, str]:
     from mpi_match.lab.bench.kills.disturbed_run import record
     from mpi_match.lab.bench.kills.workers import measure
 
@@ -86,7 +87,7 @@ def _workers(n_kills: int, limit_s: float, directory: Path, options: dict[str, A
     return found, "" if tally.good else f"not all runs were right: {tally}"
 
 
-def _master(n_kills: int, limit_s: float, directory: Path, options: dict[str, Any]) -> tuple[dict[str, Any], str]:
+def _master(n_kills: int, limit_s: float, directory: Path, options: Json) -> tuple[Json, str]:
     from mpi_match.lab.bench.kills.disturbed_run import record
     from mpi_match.lab.bench.kills.master import kill_masters
 
@@ -100,7 +101,7 @@ def _master(n_kills: int, limit_s: float, directory: Path, options: dict[str, An
     return record("masters killed", began, **found), wrong
 
 
-def _outcomes(times: int, limit_s: float, directory: Path, options: dict[str, Any]) -> tuple[dict[str, Any], str]:
+def _outcomes(times: int, limit_s: float, directory: Path, options: Json) -> tuple[Json, str]:
     from mpi_match.lab.bench.kills.disturbed_run import record
     from mpi_match.lab.bench.kills.outcomes import survey
 

@@ -24,6 +24,7 @@ from mpi_match.cli.options import (
     share_gpus_option,
 )
 from mpi_match.environment import mpi_launcher
+from mpi_match.model import Json
 
 
 class Workers(click.ParamType[tuple[int, ...]]):
@@ -83,7 +84,7 @@ def checked_output(output: Path | None) -> Path | None:
     return output
 
 
-def give(results: Sequence[dict[str, Any]], output: Path | None) -> None:
+def give(results: Sequence[Json], output: Path | None) -> None:
     """Print records, or add them to a file."""
     from mpi_match.lab.bench import report
 
@@ -94,7 +95,7 @@ def give(results: Sequence[dict[str, Any]], output: Path | None) -> None:
         report.append_json(output, results)
 
 
-def words_of(name: str, value: Any) -> list[str]:
+def words_of(name: str, value: object) -> list[str]:
     """The command-line words of an option of `run`; none for a missing value or a flag at its default."""
     option = name.replace("_", "-")
     if value is None:

@@ -14,6 +14,7 @@ from click.core import ParameterSource
 from mpi_match.cli.errors import CliCommand
 from mpi_match.cli.options import FILE, MAX_FILTERS, NameOf
 from mpi_match.lab.cli.bench.options import Workers, checked_output, give, output_option
+from mpi_match.model import Json
 
 _LINES, _COLUMNS, _SUBSCRIPTIONS, _ROWS, _GPU = "lines", "columns", "subscriptions", "rows", "gpu"
 _EVENTS = {_LINES: 1_000_000, _COLUMNS: 1_000_000, _ROWS: 20_000, _GPU: 2**19}
@@ -109,7 +110,7 @@ def read(
             give([record], output)
 
 
-def _records(what: str, plan: Any, directory: Path, options: dict[str, Any]) -> Iterable[dict[str, Any]]:
+def _records(what: str, plan: Any, directory: Path, options: Json) -> Iterable[Json]:
     """Measure one kind of input."""
     from mpi_match.lab.bench.read import events, on_gpu, rows, subscriptions
 

@@ -38,6 +38,7 @@ from mpi_match.lab.cli.bench.options import (
 )
 from mpi_match.lab.cli.options import SCENARIO, axes_of
 from mpi_match.lab.cli.plot import need_matplotlib
+from mpi_match.model import Json
 
 if TYPE_CHECKING:
     from mpi_match.lab.bench.beside import Beside
@@ -189,7 +190,7 @@ def bench(
     table: Path | None,
     output: Path | None,
     plot: Path | None,
-    **options: Any,
+    **options: object,
 ) -> None:
     """Measure engines on each SCENARIO (see `generate`), and check their answers.
 
@@ -245,7 +246,7 @@ def _names(options: set[str]) -> str:
 
 
 def _files(
-    ctx: click.Context, scenarios: Sequence[str], table: Path | None, options: dict[str, Any], given: set[str]
+    ctx: click.Context, scenarios: Sequence[str], table: Path | None, options: Json, given: set[str]
 ) -> WorkloadFiles | None:
     """The files to measure, if any, with all of their events.  Refuses options that do not fit."""
     events = options["events"]
@@ -275,7 +276,7 @@ def _files(
 def _compare(
     workloads: Sequence[str | WorkloadFiles],
     engines: tuple[str, ...],
-    options: dict[str, Any],
+    options: Json,
     output: Path | None,
     plot: Path | None,
 ) -> None:
@@ -331,8 +332,8 @@ def _scale(
     scenarios: Sequence[str],
     engines: Sequence[str],
     workers: tuple[int, ...],
-    of_runs: dict[str, Any],
-    options: dict[str, Any],
+    of_runs: Json,
+    options: Json,
     output: Path | None,
     plot: Path | None,
 ) -> None:

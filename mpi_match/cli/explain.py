@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mpi_match.table.table import Table
 
 
-@click.command("explain", cls=CliCommand, short_help="Why an event matches, or what the nearest filters miss.")
+@click.command("explain", cls=CliCommand, short_help="Explain why an event matches, or what the nearest filters miss.")
 @click.option("--table", type=FILE, required=True, help="Constraint table, or subscriptions as JSON lines.")
 @click.option("--events", type=FILE_OR_STDIN, required=True, help="The events, in any form that `run` reads.")
 @location_option

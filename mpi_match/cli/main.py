@@ -137,7 +137,7 @@ commands.add_command(explain)
     "--memory-limit",
     type=ByteSize(),
     metavar="BYTES",
-    help="What the table may take of a worker's memory, such as 64M or 2G.",
+    help="Most memory of a worker that the table may take, such as 64M or 2G.",
 )
 @feed_option
 @results_option
@@ -231,7 +231,7 @@ def _say_table(counts: Any, build_s: float) -> None:
 
 def _say_matched(summary: cluster.Summary, output: Path | None, as_json: bool) -> None:
     if summary.compile_s > WORTH_SAYING_S:
-        say(f"compiled for this machine in {seconds(summary.compile_s)}, once; that is no part of these times")
+        say(f"compiled for this machine in {seconds(summary.compile_s)} (once, not included in these times)")
     say(
         f"{plural(summary.events, 'event')}, {plural(summary.matches, 'match', 'matches')} in {seconds(summary.wall_s)}: "
         f"{rate(summary.events_per_s)}; {summary.engine} on {summary.device}, {plural(summary.workers, 'worker')}"
@@ -404,7 +404,7 @@ def match(
 
 @commands.command(short_help="Look into a table, an event table or answers.")
 @click.argument("file", type=FILE)
-@click.option("--rows", type=click.IntRange(0), default=3, help="How many of the first rows to show.")
+@click.option("--rows", type=click.IntRange(0), default=3, help="Number of first rows to show.")
 @click.option(
     "--filter", "filter_id", type=click.IntRange(0), metavar="N", help="Show filter N of a table and nothing else."
 )

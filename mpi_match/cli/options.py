@@ -242,26 +242,26 @@ schedule_option = click.option(
     "--schedule",
     type=click.Choice(cluster.SCHEDULES),
     default=cluster.RunOptions.schedule,
-    help="Which worker gets a batch: one that has room; each in turn.",
+    help="Order in which workers get batches: one that has room; each in turn.",
 )
 placement_option = click.option(
     "--placement",
     type=click.Choice(cluster.PLACEMENTS),
     default=cluster.RunOptions.placement,
-    help="Which filters a worker has: all; a part, divided among all workers; a part, divided in each of --groups groups.",
+    help="Filters of a worker: all; a part, divided among all workers; a part, divided in each of --groups groups.",
 )
 groups_option = click.option("--groups", type=click.IntRange(1), help="Groups of workers for --placement hybrid.")
 feed_option = click.option(
     "--feed",
     type=click.Choice(cluster.FEEDS),
     default=cluster.RunOptions.feed,
-    help="Where a worker has events from: the master; memory that its host shares; the file.",
+    help="Source of a worker's events: the master; memory that its host shares; the file.",
 )
 results_option = click.option(
     "--results",
     type=click.Choice(cluster.RESULTS),
     default=cluster.RunOptions.results,
-    help="Where answers are written: by the master; by every worker, beside the output.",
+    help="Writer of the answers: the master; every worker, beside the output.",
 )
 credits_option = click.option(
     "--credits",
@@ -362,7 +362,7 @@ _delimiter_option = click.option(
     "--delimiter",
     metavar="CHARACTER",
     callback=_check_form,
-    help="What divides the cells of CSV events, such as ';' or tab.  [default: as a line sep=; says, tab for .tsv, a comma]",
+    help="Separator of the cells of CSV events, such as ';' or tab.  [default: as a line sep=; says, tab for .tsv, a comma]",
 )
 _encoding_option = click.option(
     "--encoding",

@@ -16,7 +16,7 @@ from mpi_match.cluster.supervise.restart_policy import START_LIMIT_S
 
 @click.command(cls=CliCommand, short_help="Start a run, and start it again if it is cut short.")
 @click.argument("command", type=click.UNPROCESSED, nargs=-1, required=True)
-@click.option("--max-restarts", type=click.IntRange(0), default=3, help="How often the run may be started again.")
+@click.option("--max-restarts", type=click.IntRange(0), default=3, help="Number of times that the run may be started again.")
 @click.option("--hostfile", type=FILE, help="The hostfile that COMMAND names; hosts that do not answer are left out of it.")
 @click.option("--probe", default=PROBE, help="Command that succeeds when host {} answers.")
 @click.option(

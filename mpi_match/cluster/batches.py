@@ -37,7 +37,7 @@ class BatchRanges:
 
     @property
     def n_batches(self) -> int:
-        """How many batches there are."""
+        """Number of batches."""
         return self._first[-1]
 
     def of(self, batch: int) -> tuple[int, int]:
@@ -69,7 +69,7 @@ class BatchedEvents:
 
     @property
     def n_batches(self) -> int:
-        """How many batches there are."""
+        """Number of batches."""
         return self.ranges.n_batches
 
     def read(self, batch: int) -> EventBatch | RowBatch:

@@ -31,7 +31,7 @@ READERS = 4
 
 
 def n_readers(most: int = READERS) -> int:
-    """How many threads of this process may read."""
+    """Number of threads of this process that may read."""
     return min(most, len(os.sched_getaffinity(0)))
 
 
@@ -115,7 +115,7 @@ class Buffers:
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        """How many are free."""
+        """Number of free buffers."""
         return len(self._free)
 
     def take(self, n_bytes: int) -> Array:

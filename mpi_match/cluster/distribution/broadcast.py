@@ -93,7 +93,7 @@ class EventCopy:
 
     @property
     def n_batches(self) -> int:
-        """How many batches there are."""
+        """Number of batches."""
         return len(self.starts) - 1
 
     def wire(self, batch: int) -> Array:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from numba.core import types
+from numba.core.cpu import CPUContext
 from numba.extending import intrinsic
 
 from mpi_match.arrays.csr import Array
@@ -103,6 +104,18 @@ def _f64_bits() -> Callable:
     return intrinsic(bits)
 
 
+def _is_on_cpu() -> Callable:
+    """`on_cpu()`: a constant, true in code for a CPU, false in code for a GPU."""
+
+    def on_cpu(_: object) -> Typed:
+        def generate(context: BaseContext, _builder: ir.IRBuilder, __: object, ___: Sequence[ir.Value]) -> ir.Value:
+            return context.get_constant(types.boolean, isinstance(context, CPUContext))
+
+        return types.boolean(), generate
+
+    return intrinsic(on_cpu)
+
+
 def _store(of: types.Type, as_: types.Type) -> Callable:
     """`store(base, i, value)`: write `value`, of type `as_`, to item i of the items of type `of` at the address `base`."""
 
@@ -127,6 +140,7 @@ constant_i64: Callable[[Any, Any], int] = _load(types.int64, types.int64, consta
 constant_pair: Callable[[Any, Any], tuple[np.uint64, np.uint64]] = _load_pair()
 bits_as_f64: Callable[[Any], float] = _bits_as_f64()
 f64_bits: Callable[[Any], np.uint64] = _f64_bits()
+is_on_cpu: Callable[[], bool] = _is_on_cpu()
 load_u64: Callable[[Any, Any], np.uint64] = _load(types.uint64, types.uint64)
 load_f64: Callable[[Any, Any], float] = _load(types.float64, types.float64)
 store_u8 = _store(types.uint8, types.int64)

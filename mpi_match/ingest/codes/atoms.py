@@ -5,6 +5,10 @@ no edge for a byte, its *failure link* leads to the next shorter one.  A contain
 visited; a suffix when its state, or one reached from there by failure links, is the last.  So a string costs about two
 look-ups for each of its bytes, however many atoms there are (Aho and Corasick, "Efficient string matching", 1975).
 
+Each look-up waits for the one before.  On a CPU a long string is therefore read at four places at once: in four stretches,
+each of which begins, in the root, one byte less than the longest atom before the end of the stretch before it.  An atom that
+ends in a stretch, and not in the one before, has all its bytes there.
+
 What elements of an attribute may satisfy (`table.element_names`) is found likewise: a trie of its own for the suffixes and
 contained strings, and one for beginnings and for whole strings, which is walked from the first byte as far as it has edges.
 
@@ -23,7 +27,7 @@ import numpy as np
 from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
 from mpi_match.compute.compile_cache import jit, nested
-from mpi_match.compute.memory import constant_i64, load_i32, load_i64, load_u8, store_i64
+from mpi_match.compute.memory import constant_i64, is_on_cpu, load_i32, load_i64, load_u8, store_i64
 from mpi_match.ingest.codes.numbers import N_NUMBER_TABLES
 from mpi_match.operators import OPERATORS, Anchor
 from mpi_match.table.vocabulary import ATOM_OPS, Vocabulary
@@ -42,8 +46,9 @@ NO_ATOM = NO_STATE = -1
     NEXT_CONTAINED,
     SUFFIXES,
     NEXT_SUFFIX,
+    TRIE_DEPTHS,
     N_AUTOMATON_TABLES,
-) = range(N_NUMBER_TABLES, N_NUMBER_TABLES + 13)
+) = range(N_NUMBER_TABLES, N_NUMBER_TABLES + 14)
 """Places in the table of addresses, behind those of the numbers:
 
     ATOM_ROOTS                  i64[v]: of each name's trie; NO_STATE for a name without strings
@@ -52,15 +57,17 @@ NO_ATOM = NO_STATE = -1
     EDGES                       i64[slots, 2]: state * 256 + byte, or NO_STATE in a free slot; where it leads to, *marked*
     DENSE_ROWS                  i32[dense, classes]: the next state of the first states, for each class of bytes, marked
     BYTE_CLASSES                u8[256]
-    AUTOMATON_SIZES             i64: EDGE_MASK, mask for numbers of slots; N_DENSE and N_CLASSES, of DENSE_ROWS
+    AUTOMATON_SIZES             i64: EDGE_MASK, mask for numbers of slots; N_DENSE and N_CLASSES, of DENSE_ROWS; IS_DENSE, 1
+                                if every state is among DENSE_ROWS
     FAILURE_LINKS               i64[states]: NO_STATE for a root
     CONTAINED, SUFFIXES         i64[states]: the atom that is this state, or NO_ATOM; in a trie of beginnings the prefix
                                 that it is, and the number of the whole string
     NEXT_CONTAINED, NEXT_SUFFIX i64[states]: the first state that is an atom, from here along failure links
+    TRIE_DEPTHS                 i64[tries]: bytes of the longest string of each trie
 
 A marked state is 2 * state, and 1 more if it has a NEXT_CONTAINED, which is then not looked up for the others.
 """
-EDGE_MASK, N_DENSE, N_CLASSES = range(3)
+EDGE_MASK, N_DENSE, N_CLASSES, IS_DENSE = range(4)
 DENSE_BYTES = 2**22
 """Size of DENSE_ROWS at most, so that a cache holds it."""
 FOUND_STAMP, ATOMS_FOUND, FOUND_ROOM, FOUND_HEADER = range(4)
@@ -72,6 +79,8 @@ its code, 0 but for extremes of elements.
 A set may be smaller, if the third word is its room, the number of atoms that it holds.  Then there are no numbers of rows,
 what has been found is searched for each atom, and atoms beyond the room are counted, perhaps twice, and not kept.
 """
+_N_STRETCHES, _LEAST_SHARED_BYTES = 4, 32
+"""Places at which a string is read at once, and the shortest string that is."""
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _32 = np.uint64(32)
 
@@ -148,8 +157,11 @@ def automaton(vocabulary: Vocabulary, tries: Tries, atom_names: Array) -> tuple[
     dense = np.full((min(n_states, DENSE_BYTES // (4 * n_classes)), n_classes), NO_STATE, np.int32)
     _link(edges, dense, classes, trie)
     _mark(edges, dense, trie)
-    sizes = np.array([len(edges) - 1, *dense.shape], np.int64)
-    return roots, vocabulary.null_atoms, atom_names, edges, dense, classes, sizes, *trie.T[_FAILURE : _NEXT_OF_SUFFIXES + 1]
+    sizes = np.array([len(edges) - 1, *dense.shape, len(dense) == n_states], np.int64)
+    depths = np.ones(n_roots, np.int64)
+    np.maximum.at(depths, tries.trie, np.diff(tries.strings.offsets))
+    columns = trie.T[_FAILURE : _NEXT_OF_SUFFIXES + 1]
+    return roots, vocabulary.null_atoms, atom_names, edges, dense, classes, sizes, *columns, depths
 
 
 def _free_slots(n_states: int) -> Array:
@@ -380,13 +392,45 @@ def _add_all(state: int, atoms: int, following: int, links: int, found: int) -> 
 
 
 @nested
+def _read_at_four_places(root: int, data: int, of: tuple[int, int, int], tables: int, found: int) -> tuple[int, int]:
+    """Add the atoms that are contained in data[start:at]; the state at `at`, and `at`, at most three bytes before `stop`.
+
+    `of` are `start`, `stop` and the number of bytes that two stretches share; every state is dense.
+    """
+    start, stop, shared = of
+    rows, classes = constant_i64(tables, DENSE_ROWS), constant_i64(tables, BYTE_CLASSES)
+    n_classes = constant_i64(constant_i64(tables, AUTOMATON_SIZES), N_CLASSES)
+    links, contained = constant_i64(tables, FAILURE_LINKS), constant_i64(tables, CONTAINED)
+    following = constant_i64(tables, NEXT_CONTAINED)
+    n = (stop - start + (_N_STRETCHES - 1) * shared) // _N_STRETCHES
+    first = start
+    second, third, fourth = first + n - shared, first + 2 * (n - shared), first + 3 * (n - shared)
+    a = b = c = d = 2 * root
+    for i in range(n):
+        a = load_i32(rows, (a >> 1) * n_classes + load_u8(classes, load_u8(data, first + i)))
+        b = load_i32(rows, (b >> 1) * n_classes + load_u8(classes, load_u8(data, second + i)))
+        c = load_i32(rows, (c >> 1) * n_classes + load_u8(classes, load_u8(data, third + i)))
+        d = load_i32(rows, (d >> 1) * n_classes + load_u8(classes, load_u8(data, fourth + i)))
+        if (a | b | c | d) & 1:
+            for _ in range(_N_STRETCHES):
+                if a & 1:
+                    _add_all(a >> 1, contained, following, links, found)
+                a, b, c, d = b, c, d, a
+    return d >> 1, fourth + n
+
+
+@nested
 def find_atoms(root: int, data: int, start: int, stop: int, tables: int, found: int) -> None:
     """Add the atoms of a trie that the string data[start:stop] satisfies to the set `found`, in any order."""
     links, contained = constant_i64(tables, FAILURE_LINKS), constant_i64(tables, CONTAINED)
     following = constant_i64(tables, NEXT_CONTAINED)
     state = root
     _add_all(state, contained, following, links, found)
-    for i in range(start, stop):
+    shared, at = load_i64(constant_i64(tables, TRIE_DEPTHS), root) - 1, start  # bytes that two stretches share
+    is_dense = constant_i64(constant_i64(tables, AUTOMATON_SIZES), IS_DENSE) != 0
+    if is_on_cpu() and is_dense and stop - start >= max(_LEAST_SHARED_BYTES, _N_STRETCHES * shared):
+        state, at = _read_at_four_places(root, data, (start, stop, shared), tables, found)
+    for i in range(at, stop):
         marked = _next_state(state, load_u8(data, i), tables)
         state = marked >> 1
         if marked & 1:

@@ -41,6 +41,8 @@ _JUDGED_OPS = frozenset(op for op in ATOM_OPS if op.record.is_judged) - PATTERN_
 
 SEED = np.uint64(0xCBF29CE484222325)
 _PRIME = np.uint64(0x100000001B3)
+_LONG_BYTES = 64
+"""Shortest string that is not hashed to find it among few operands."""
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _29, _32 = np.uint64(29), np.uint64(32)
 
@@ -455,6 +457,31 @@ def _below(operand: int, data: int, start: int, stop: int, tables: int) -> bool:
 
 
 @nested
+def _first_not_below(left: int, right: int, data: int, start: int, stop: int, tables: int) -> int:
+    """The first of the string operands `left` to `right`, less one, that is not less than data[start:stop], or `right`."""
+    while left < right:
+        middle = (left + right) >> 1
+        if _below(middle, data, start, stop, tables):
+            left = middle + 1
+        else:
+            right = middle
+    return left
+
+
+@nested
+def _code_of_long_string(name: int, data: int, start: int, stop: int, tables: int) -> int:
+    """As `code_of_string`, without a hash: of a long string the search looks at fewer bytes."""
+    of_strings, of_numbers = constant_i64(tables, OPERAND_BOUNDS), constant_i64(tables, NUMBER_BOUNDS)
+    left, right = load_i64(of_strings, name), load_i64(of_strings, name + 1)
+    base = 2 * (load_i64(of_numbers, name + 1) - load_i64(of_numbers, name) - left) + 2
+    pool, bounds = constant_i64(tables, STRING_BYTES), constant_i64(tables, STRING_BOUNDS)
+    found = _first_not_below(left, right, data, start, stop, tables)
+    if found == right or not equal(data, start, stop, pool, load_i64(bounds, found), load_i64(bounds, found + 1)):
+        return base + 2 * found
+    return base + 2 * found + 1
+
+
+@nested
 def code_of_string(name: int, data: int, start: int, stop: int, hash_: np.uint64, tables: int) -> int:
     """Code of the string data[start:stop] on a name; `hash_` is its hash from the name's seed."""
     of_strings, of_numbers = constant_i64(tables, OPERAND_BOUNDS), constant_i64(tables, NUMBER_BOUNDS)
@@ -475,21 +502,20 @@ def code_of_string(name: int, data: int, start: int, stop: int, hash_: np.uint64
             if equal(data, start, stop, pool, first, last):
                 return base + 2 * operand + 1
         slot = (slot + np.uint64(1)) & mask
-    while left < right:
-        middle = (left + right) >> 1
-        if _below(middle, data, start, stop, tables):
-            left = middle + 1
-        else:
-            right = middle
-    return base + 2 * left
+    return base + 2 * _first_not_below(left, right, data, start, stop, tables)
 
 
 @nested
 def code_of_text(name: int, data: int, start: int, stop: int, tables: int) -> int:
-    """Code of the string data[start:stop] on a name, which is hashed if the name has strings as operands."""
+    """Code of the string data[start:stop] on a name.
+
+    It is hashed if the name has strings as operands, and if it is short or these are many.
+    """
     bounds = constant_i64(tables, OPERAND_BOUNDS)
-    hash_ = SEED
-    if load_i64(bounds, name) != load_i64(bounds, name + 1):
+    hash_, n_operands = SEED, load_i64(bounds, name + 1) - load_i64(bounds, name)
+    if stop - start >= _LONG_BYTES and n_operands < 4 * (stop - start):
+        return _code_of_long_string(name, data, start, stop, tables)
+    if n_operands:
         hash_ = mixed(hash_of(data, start, stop, load_u64(constant_i64(tables, STRING_SEEDS), name)))
     return code_of_string(name, data, start, stop, hash_, tables)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ from mpi_match.model import ModelError
 LINE_FEED = ord("\n")
 _SEARCHED_BYTES = 2**12
 """Bytes searched for a line feed at a time."""
+_COUNTED_BYTES = 2**16
 READ_BYTES = 2**22
 """Bytes of a block, besides those of a line that began in the block before; at most MAX_LINE_BYTES."""
 
@@ -48,7 +48,7 @@ def read_blocks(paths: Iterable[Path], form: EventForm = PLAIN) -> Iterator[Line
     """
     for path in sorted(paths):
         with _opened(path, form) as handle:
-            yield from blocks_of(partial(_read, handle, path), str(path.absolute()))
+            yield from _blocks_of_file(handle, path)
 
 
 def rows_of_block(block: LineBlock) -> Iterator[tuple[int, bytes]]:
@@ -117,6 +117,24 @@ class LineCutter:
             yield self._block(data, data.count(b"\n"))
         self._begun += more[whole:]
 
+    def room(self, n: int) -> Array:
+        """Memory, u8, for the bytes that are `held`, which it has already, and for n more: see `add_in_place`."""
+        memory = np.empty(len(self._begun) + n, np.uint8)
+        memory[: len(self._begun)] = self._begun
+        return memory
+
+    def add_in_place(self, memory: Array, n: int) -> Iterator[LineBlock]:
+        """As `add` of the n bytes behind the `held` ones in `memory`, which `room` gave: blocks share it."""
+        held, stop = len(self._begun), len(self._begun) + n
+        whole = _behind_last_line_feed(memory, held, stop)
+        if self._skips or not whole or after_line_feed(memory[:stop], held) - 1 > self._most:
+            yield from self.add(memory[held:stop].tobytes())
+            return
+        self._begun = bytearray(memory[whole:stop])
+        block = LineBlock(memory[:whole], self._file, self._first_line)
+        self._first_line += _n_line_feeds(block.data)
+        yield block
+
     def end(self) -> Iterator[LineBlock]:
         """The last line, if it has no line feed."""
         if self._begun:
@@ -144,6 +162,43 @@ def blocks_of(read: Read, file: str) -> Iterator[LineBlock]:
         if not more:
             yield from cutter.end()
             return
+
+
+def _blocks_of_file(handle: BufferedReader, path: Path) -> Iterator[LineBlock]:
+    """As `blocks_of`, of a file: its bytes are read where they stay."""
+    cutter = LineCutter(str(path.absolute()))
+    while True:
+        memory, at, more = cutter.room(READ_BYTES), cutter.held, 1
+        failed: ModelError | None = None
+        try:
+            while at < len(memory) and more:
+                more = handle.readinto1(memoryview(memory)[at:])  # type: ignore[arg-type]  # NumPy's arrays are buffers
+                at += more
+        except DAMAGED as error:
+            failed = damaged(path, error)
+        n = at - cutter.held
+        yield from cutter.add_in_place(memory, n)
+        if failed is not None:
+            raise failed
+        if not n:
+            yield from cutter.end()
+            return
+
+
+def _n_line_feeds(data: Array) -> int:
+    """How many line feeds there are in u8, compared a piece at a time so that no array is as large as the data."""
+    pieces = (data[at : at + _COUNTED_BYTES] for at in range(0, len(data), _COUNTED_BYTES))
+    return sum(int(np.count_nonzero(piece == LINE_FEED)) for piece in pieces)
+
+
+def _behind_last_line_feed(data: Array, first: int, stop: int) -> int:
+    """The position behind the last line feed in data[first:stop], or 0 if there is none."""
+    for end in range(stop, first, -_SEARCHED_BYTES):
+        start = max(end - _SEARCHED_BYTES, first)
+        found = np.flatnonzero(data[start:end] == LINE_FEED)
+        if len(found):
+            return start + int(found[-1]) + 1
+    return 0
 
 
 def _read(handle: BufferedReader, path: Path) -> tuple[bytes, ModelError | None]:

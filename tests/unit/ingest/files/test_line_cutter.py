@@ -37,6 +37,18 @@ def test_pieces_of_any_size(pieces: list[bytes], most: int) -> None:
     assert lines_of(cut(pieces, most)) == expected
 
 
+@given(PIECES, st.integers(6, 12))
+def test_pieces_in_place(pieces: list[bytes], most: int) -> None:
+    """Bytes that are read into the cutter's memory are cut as those that are given to it."""
+    cutter, found = LineCutter("f", most), []
+    for piece in pieces:
+        memory = cutter.room(len(piece) + 3)
+        held = cutter.held
+        memory[held : held + len(piece)] = list(piece)
+        found += list(cutter.add_in_place(memory, len(piece)))
+    assert lines_of([*found, *cutter.end()]) == lines_of(cut(pieces, most))
+
+
 @pytest.mark.parametrize("n_begun", [MAX_LINE_BYTES - 2_000, MAX_LINE_BYTES + 2_000], ids=["unfinished", "overlong"])
 def test_a_byte_behind_a_long_line_costs_one_byte(n_begun: int) -> None:
     """Not a copy of the line, which was 6 ms: 18 s for these."""

@@ -1,0 +1,49 @@
+"""Atoms of long texts, which are read at four places at once, by the scanner of events and by the naive matcher."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import numpy as np
+import pytest
+
+from mpi_match.engines import open_engine
+from mpi_match.ingest.codes import atoms
+from mpi_match.ingest.files.blocks import LineBlock
+from mpi_match.ingest.json.event_scanner import EventScanner
+from mpi_match.ingest.rows.judge import PLAIN
+from mpi_match.model import Event, Filter, constraint, match_naive
+from mpi_match.table.table import Table
+
+_OPS = ("contains", "suffix")
+
+
+def _random(generator: random.Random, n: int) -> str:
+    return "".join(generator.choices("ab", k=n))
+
+
+@pytest.mark.parametrize("is_dense", [True, False])
+@pytest.mark.parametrize("most", [1, 3, 9, 40])
+def test_atoms_of_long_texts(most: int, is_dense: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Atoms of up to `most` bytes end everywhere in texts, also where two stretches meet."""
+    if not is_dense:
+        monkeypatch.setattr(atoms, "DENSE_BYTES", 24)
+    generator = random.Random(most)
+    operands = sorted({_random(generator, generator.randint(0, most)) for _ in range(40)} | {"a" * most})
+    filters = [
+        Filter(f"{k}{op}", (constraint(name, op, each),))
+        for k, each in enumerate(operands)
+        for op in _OPS
+        for name in ("s", "t")
+        if name == "s" or len(each) > 1
+    ]
+    texts = [_random(generator, n) for n in (*range(70), *(generator.randrange(70, 400) for _ in range(150)))]
+    events = [{"s": text, "t": text[::-1]} for text in texts]
+    table = Table.from_filters(filters)
+    lines = b"".join(json.dumps(event).encode() + b"\n" for event in events)
+    found = EventScanner(table.vocabulary, PLAIN, 1).scan(LineBlock(np.frombuffer(lines, np.uint8), "", 1), [])
+    assert found.n_flagged == 0
+    assert len(table.vocabulary.atoms) > len(filters) // 2
+    for event, answer in zip(events, open_engine("counting", table).match(found.batch).labels(table.labels), strict=True):
+        assert answer == match_naive(filters, Event(event)), event

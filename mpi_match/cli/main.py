@@ -216,8 +216,8 @@ def _say_ready(prepared: Any, address: str) -> None:
     """Say that events are waited for."""
     table = prepared.table
     say(
-        f"{plural(table.n_filters, 'filter')} with {plural(table.n_constraints, 'constraint')} on "
-        f"{plural(table.n_interfaces, 'interface')}, ready in {seconds(prepared.build_s)}"
+        f"{plural(table.n_visible_filters, 'filter')} with {plural(table.n_constraints, 'constraint')} on "
+        f"{plural(table.n_visible, 'interface')}, ready in {seconds(prepared.build_s)}"
         + (f"; listening on {address}" if address else "")
     )
 
@@ -416,9 +416,9 @@ def inspect(file: Path, rows: int, filter_id: int | None, as_json: bool) -> None
 
     if filter_id is not None:
         table = Table.load(file)
-        if filter_id >= table.n_filters:
+        if filter_id >= table.n_visible_filters:
             raise CliFailure(
-                f"{file}: has no filter {filter_id}; it has {table.n_filters:,}, counted from 0", ExitCode.BAD_INPUT
+                f"{file}: has no filter {filter_id}; it has {table.n_visible_filters:,}, counted from 0", ExitCode.BAD_INPUT
             )
         print_json(filter_row(table, filter_id))
         return

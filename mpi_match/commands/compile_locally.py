@@ -100,9 +100,9 @@ def compile_locally(inputs: list[str], output: Path, *, rejects: Path | None = N
         _remove(replaced)
     return LocalCompile(
         found.n_rows,
-        table.n_filters,
+        table.n_visible_filters,
         table.n_constraints,
-        table.n_interfaces,
+        table.n_visible,
         log.count,
         place if log.count else None,
         time.perf_counter() - started,

@@ -62,9 +62,10 @@ def _of_table(path: Path, attributes: Json, rows: int, n_parts: int) -> Json:
     per_name = np.diff(table.constraints.offsets)
     busiest = np.argsort(-per_name, kind="stable")[:SHOWN_NAMES]
     return {
-        "filters": table.n_filters,
+        "filters": table.n_visible_filters,
         "constraints": table.n_constraints,
-        "interfaces": table.n_interfaces,
+        "interfaces": table.n_visible,
+        **_of_parts(table),
         "names": v.n_names,
         "areas": len(table.filters.area),
         "ids": len(table.filters.ids),
@@ -77,8 +78,14 @@ def _of_table(path: Path, attributes: Json, rows: int, n_parts: int) -> Json:
         "filter_size": _spread(table.filters.size),
         "operators": [{"type": t.name.lower(), "op": op, "constraints": n} for (t, op), n in table.op_counts.items()],
         "busiest_names": [{"name": shown(v.names[int(i)]), "constraints": int(per_name[i])} for i in busiest],
-        "first": [filter_row(table, i) for i in range(min(rows, table.n_filters))],
+        "first": [filter_row(table, i) for i in range(min(rows, table.n_visible_filters))],
     }
+
+
+def _of_parts(table: Table) -> Json:
+    """Numbers of the parts of conditions, and of their filters; nothing of a table without conditions."""
+    n_parts = table.n_interfaces - table.n_visible
+    return {"parts_of_conditions": n_parts, "filters_of_parts": table.n_filters - table.n_visible_filters} if n_parts else {}
 
 
 def filter_row(table: Table, filter_id: int) -> Json:

@@ -63,15 +63,17 @@ class Table:
     labels: Strings
 
     def __repr__(self) -> str:
-        counts = (plural(self.n_filters, "filter"), plural(self.n_constraints, "constraint"))
-        return f"<table of {' with '.join(counts)} on {plural(self.n_interfaces, 'interface')}>"
+        counts = (plural(self.n_visible_filters, "filter"), plural(self.n_constraints, "constraint"))
+        return f"<table of {' with '.join(counts)} on {plural(self.n_visible, 'interface')}>"
 
     @property
     def n_filters(self) -> int:
+        """Number of filters, those of parts of conditions (`conditions`) included: ids are less than it."""
         return len(self.filters.size)
 
     @property
     def n_interfaces(self) -> int:
+        """Number of interfaces, parts of conditions included: ids are less than it."""
         return len(self.labels)
 
     @property
@@ -91,7 +93,7 @@ class Table:
 
     @property
     def n_visible_filters(self) -> int:
-        """Number of filters that are on no part; the others come after them."""
+        """Number of filters that were subscribed to; those on parts of conditions come after them."""
         return int(places_in(self.filters.interface, self.n_visible))
 
     @property

@@ -5,7 +5,9 @@ It is slow and stops at the first objection.  Its verdict is the reference for t
 
 from __future__ import annotations
 
+import datetime
 import hashlib
+import ipaddress
 import math
 import re
 import struct
@@ -504,6 +506,9 @@ def _interval(vocabulary: Vocabulary, sets: list[list[tuple[int, ...]]], name: i
     def listed() -> bool:
         return lo == hi < len(sets[name]) and all(operand(code) for code in sets[name][lo])
 
+    def atom() -> bool:
+        return lo == hi < len(vocabulary.atoms[name]) and vocabulary.atoms[name][lo][0] == op
+
     ok: dict[int, Callable[[], bool]] = {
         0: lambda: lo == hi and operand(lo),
         1: lambda: lo == hi and operand(lo),
@@ -515,11 +520,9 @@ def _interval(vocabulary: Vocabulary, sets: list[list[tuple[int, ...]]], name: i
         7: listed,
         8: lambda: lo <= hi and operand(lo) and operand(hi),
         9: prefix,
-        10: lambda: lo == hi < len(vocabulary.atoms[name]) and vocabulary.atoms[name][lo][0] == op,
-        11: lambda: lo == hi < len(vocabulary.atoms[name]) and vocabulary.atoms[name][lo][0] == op,
         12: lambda: (lo, hi) == (first, last),
         13: lambda: (lo, hi) == (first, last),
-        14: lambda: lo == hi < len(vocabulary.atoms[name]) and vocabulary.atoms[name][lo][0] == op,
+        **dict.fromkeys((10, 11, 14, 15, 16), atom),
     }
     demand(ok[op](), f"the interval of an operator {op}")
 
@@ -679,7 +682,7 @@ def _code(vocabulary: Vocabulary, i: int, type_: int, number: float, string: byt
 
 
 def _is_wildcard(text: bytes, operand: bytes) -> bool:
-    tokens = re.findall(r"(?s)\\\\[*?\\\\]|.", operand.decode())
+    tokens = re.findall(r"(?s)\\[*?\\]|.", operand.decode())
     shown = {"*": ".*", "?": "."}
     return re.fullmatch("(?s)" + "".join(shown.get(each, re.escape(each[-1])) for each in tokens), text.decode()) is not None
 
@@ -698,7 +701,9 @@ def _on_elements(
     if form in OPS_OF_FORM and values:
         value = values[-1 if form == b">" else 0]
         code = _code(vocabulary, i, wanted, value if wanted != STRING else 0.0, value if wanted == STRING else b"")
-        return [vocabulary.segment(i, wanted)[0] if form == b"!" and values[0] != values[-1] else code]
+        gap = vocabulary.segment(i, wanted)[0]
+        is_operand = (code - gap) % 2 == 1
+        return [gap if form == b"!" and (values[0] != values[-1] or not is_operand) else code]
     holds: dict[bytes, Callable[[Any], bool]] = {
         **{b"=": lambda v: v == operand[0], b"#": lambda v: v != operand[0], b"[": lambda v: operand[0] <= v <= operand[1]},
         **{b"@": lambda v: v in operand, b"~": lambda v: v not in operand, b"*": lambda v: operand[0] in v},
@@ -716,11 +721,66 @@ ATOMS: dict[int, Callable[[bytes, bytes], bool]] = {
 }
 
 
+def _folded(text: str) -> bytes:
+    """Unicode simple case folding: of a character whose full folding is longer, its lower case if that is one character."""
+    folds = ((each, each.casefold(), each.lower()) for each in text)
+    return "".join(full if len(full) == 1 else lower if len(lower) == 1 else each for each, full, lower in folds).encode()
+
+
+def _address(text: str) -> float | bytes | None:
+    try:
+        found = ipaddress.ip_address("" if "%" in text else text)
+    except ValueError:
+        return None
+    return float(int(found)) if found.version == 4 else f"{int(found):0128b}".encode()
+
+
+def _instant(text: str) -> float | None:
+    """Nanoseconds since 1970 by way of a year that Python's calendar has: 400 years are 146,097 days."""
+    parts = re.fullmatch(r"(?a)(\d{4})(-\d\d-\d\d)(?:[Tt ](\d\d:\d\d:\d\d)(?:\.(\d{1,9})0*)?([Zz]|[+-]\d\d:\d\d))?", text)
+    if parts is None:
+        return None
+    year, day, time, fraction, offset = parts.groups()
+    offset = "+00:00" if offset in (None, "Z", "z") else offset
+    try:
+        there = datetime.datetime.fromisoformat(f"{2000 + int(year) % 400:04d}{day}T{time or '00:00:00'}+00:00")
+        minutes = datetime.time.fromisoformat(offset[1:])
+    except ValueError:
+        return None
+    days = there.toordinal() - 719_163 + 146_097 * (int(year) // 400 - 5)
+    away = (60 * minutes.hour + minutes.minute) * (1 if offset[0] == "+" else -1)
+    seconds = 86_400 * days + 3600 * there.hour + 60 * (there.minute - away) + there.second
+    nanoseconds = seconds * 10**9 + int((fraction or "").ljust(9, "0"))
+    return float(nanoseconds) if float(nanoseconds) == nanoseconds else nanoseconds
+
+
+VIEWS: dict[bytes, Callable[[str], Any]] = {b"f": _folded, b"i": _address, b"t": _instant}
+
+
+def _views(vocabulary: Vocabulary, attribute: tuple[bytes, int, float, Any]) -> list[tuple[bytes, int, float, Any]]:
+    """The views of an attribute that the vocabulary asks for, as attributes."""
+    name, type_, _, string = attribute
+    bases = {each.split(b"\xff")[1] if each[:1] == b"\xff" else each for each in vocabulary.names}
+    found: list[tuple[bytes, int, float, Any]] = []
+    for letter, view in VIEWS.items():
+        if b"\xfe" + letter + name not in bases:
+            continue
+        texts = [each for kind, _, each in string if kind == STRING] if type_ == LIST else [string] * (type_ == STRING)
+        seen = [value for text in texts if (value := view(text.decode())) is not None]
+        values = [(STRING, 0.0, each) if isinstance(each, bytes) else (NUMBER, each, b"") for each in seen]
+        if type_ == LIST and values:
+            found.append((b"\xfe" + letter + name, LIST, 0.0, values))
+        elif values:
+            found.append((b"\xfe" + letter + name, *values[0]))
+    return found
+
+
 def _encoded(vocabulary: Vocabulary, attributes: Iterable[tuple[bytes, int, float, Any]]) -> list[tuple[int, int]]:
-    """(name, code) of an event's attributes, satisfied atoms and virtual names, ascending."""
+    """(name, code) of an event's attributes, views, satisfied atoms and virtual names, ascending."""
     found = []
     virtual = [(i, _virtual(name)) for i, name in enumerate(vocabulary.names) if name[:1] == b"\xff"]
-    for name, type_, number, string in attributes:
+    own = list(attributes)
+    for name, type_, number, string in [*own, *(view for each in own for view in _views(vocabulary, each))]:
         elements = string if type_ == LIST else [(type_, number, string)]
         for i, parts in virtual:
             if parts[0] == name:

@@ -8,11 +8,14 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import format_judge
 import h5py
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from strategies import subscriptions_and_events
 from test_events import assert_equal, sorted_event
 
 from mpi_match.api import make_events, make_table
@@ -22,7 +25,7 @@ from mpi_match.events import event_table, schema
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.event_table import EventTable, event_counts, save_events
 from mpi_match.events.events import Events
-from mpi_match.model import Event, make_event, make_filter
+from mpi_match.model import Event, Filter, make_event, make_filter
 from mpi_match.storage import FilePart, Reader, StorageError, Writer, parts_directory, write_index
 from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary
@@ -410,3 +413,37 @@ def test_a_list_of_5000_elements_fits_the_page_of_the_format(tmp_path: Path) -> 
     table.save(tmp_path / "table.h5")
     save_events(make_events([{"tags": list(range(5000))}]), tmp_path / "events.h5", table.vocabulary)
     format_judge.events(tmp_path / "events.h5", format_judge.table(tmp_path / "table.h5").vocabulary)
+
+
+@settings(max_examples=25, deadline=None)
+@given(subscriptions_and_events(max_filters=6, with_conditions=True))
+def test_views_in_an_event_table_are_those_of_the_page_of_the_format(
+    tmp_path_factory: pytest.TempPathFactory, found: tuple[list[Filter], list[Event | None]]
+) -> None:
+    directory, (filters, events) = tmp_path_factory.mktemp("views"), found
+    table = Table.from_filters(filters)
+    if table.vocabulary.asks_every_string:
+        return
+    table.save(directory / "table.h5")
+    save_events(Events.of(events), directory / "events.h5", table.vocabulary)
+    format_judge.events(directory / "events.h5", format_judge.table(directory / "table.h5").vocabulary)
+
+
+def test_the_judge_of_the_format_objects_to_a_view_that_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows: list[dict[str, Any]] = [
+        {"interface": "a", "constraints": [["s", "suffix i", "É"], ["l", "any = i", "x"]]},
+        {"interface": "b", "constraints": [["ip", "in net", "10.0.0.0/8"], ["ip", "in net", "fe80::/10"]]},
+        {"interface": "c", "constraints": [["t", "between", ["2026-01-01", "2026-02-01T00:00:00.000000001Z"]]]},
+    ]
+    events = make_events([{"s": "CAFÉ", "l": ["X", "y"], "ip": ["10.1.2.3", "fe80::1"], "t": "2026-01-05"}])
+    table = make_table(rows)
+    table.save(tmp_path / "table.h5")
+    vocabulary = format_judge.table(tmp_path / "table.h5").vocabulary
+    save_events(events, tmp_path / "events.h5", table.vocabulary)
+    format_judge.events(tmp_path / "events.h5", vocabulary)
+    for letter in b"fit":
+        left = {each: view for each, view in format_judge.VIEWS.items() if each != bytes([letter])}
+        with monkeypatch.context() as patch:
+            patch.setattr(format_judge, "VIEWS", left)
+            with pytest.raises(format_judge.Objection, match="the encoded columns say something else"):
+                format_judge.events(tmp_path / "events.h5", vocabulary)

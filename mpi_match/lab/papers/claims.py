@@ -102,7 +102,9 @@ def _served(record: Result) -> float | None:
     """Events a second as the paper counts them; None where they came at a rate of their own."""
     if record.get("rate"):
         return None
-    return 1 / _seconds(record) if encoding(record) else float(record["events_per_s"])
+    if encoding(record) or "events_per_s" not in record:
+        return 1 / _seconds(record)
+    return float(record["events_per_s"])
 
 
 def _size(record: Result) -> float | None:

@@ -113,14 +113,28 @@ def test_own_files_are_measured_and_judged(own_files: Path, tmp_path: Path) -> N
     assert json.loads(results.read_text().splitlines()[-1])["n_events"] == 3
 
 
+def test_own_rules_are_compiled_and_measured(tmp_path: Path) -> None:
+    patterns = [{"name": f"p{k}", "rule": {"a": [{"prefix": str(k)}], "b": [k]}} for k in range(3)]
+    (tmp_path / "rules.jsonl").write_text("".join(json.dumps(each) + "\n" for each in patterns))
+    (tmp_path / "events.jsonl").write_text('{"a": "1x", "b": 1}\n{"a": "2", "b": 1}\n')
+    rules = ("--rules", tmp_path / "rules.jsonl", "--language", "eventbridge", "--events", tmp_path / "events.jsonl")
+    found = mpi_match("bench", *rules, "--repetitions", 1, "--engine", "reference")
+    assert "3 filters compiled" in found.stderr
+    record = json.loads(found.stdout)
+    assert (record["scenario"], record["n_events"], record["matches"]) == ("rules.jsonl.h5 with events.jsonl", 2, 1)
+
+
 @pytest.mark.parametrize(
     ("words", "line"),
     [
         (["ccm", "--table", "t.h5", "--events", "e.h5"], "--table takes the place of a SCENARIO: leave out ccm"),
-        (["--table", "t.h5", "--events", "5"], "--table needs the file of events"),
-        (["--table", "t.h5", "--events", "e.h5", "--seeds", "2"], "--seeds cannot be used with --table"),
+        (["--table", "t.h5", "--events", "5"], "--table and --rules need the file of events"),
+        (["--table", "t.h5", "--events", "e.h5", "--seeds", "2"], "--seeds cannot be used with --table or --rules"),
         (["--table", "t.h5", "--events", "e.h5", "--scaling", "1"], "--scaling needs a SCENARIO, not files"),
-        (["ccm", "--events", "e.h5"], "'e.h5' is not a number of events; a file of events needs --table"),
+        (["ccm", "--events", "e.h5"], "'e.h5' is not a number of events; a file of events needs --table or --rules"),
+        (["--rules", "r", "--events", "5"], "--table and --rules need the file of events"),
+        (["--rules", "r", "--table", "t.h5", "--events", "e.h5"], "--table takes the place of --rules"),
+        (["ccm", "--language", "sigma"], "--language is for --rules"),
         (["ccm", "--id", "key"], "--id cannot be used without --table"),
         (["ccm", "--events", "0"], "0 is not in the range x>=1"),
     ],

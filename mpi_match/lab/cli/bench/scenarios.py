@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 import sys
 import tempfile
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import click
 from click.core import ParameterSource
@@ -22,12 +22,15 @@ from mpi_match.cli.options import (
     STDOUT,
     flat_engines,
     id_option,
+    language_option,
     location_option,
     param_option,
+    pipeline_option,
     set_option,
     threads_option,
 )
 from mpi_match.cli.terminal import say
+from mpi_match.humanize import plural
 from mpi_match.lab.cli.bench.options import (
     Workers,
     checked_output,
@@ -84,6 +87,44 @@ class EventsOf(click.ParamType[int | Path]):
         return int(value)
 
 
+_RulesOptions: TypeAlias = tuple[tuple[Path, ...], str | None, tuple[str, ...]]
+
+
+class _Rules(NamedTuple):
+    """The rules to measure, their language and pipelines."""
+
+    rules: tuple[Path, ...]
+    language: str | None
+    pipelines: tuple[str, ...]
+
+    def check(self, table: Path | None) -> bool:
+        """True if there are some.  Refuses options that do not fit."""
+        if not self.rules and (self.language or self.pipelines):
+            raise click.UsageError(f"--{'language' if self.language else 'pipeline'} is for --rules")
+        if self.rules and table is not None:
+            raise click.UsageError("--table takes the place of --rules: leave out one of them")
+        return bool(self.rules)
+
+    @contextmanager
+    def compiled(self, files: WorkloadFiles | None) -> Iterator[WorkloadFiles | None]:
+        """The files with a table of the rules, which exists while the context lasts; as they are without rules."""
+        if files is None or not self.rules:
+            yield files
+            return
+        from mpi_match.cli.translate import as_rows
+        from mpi_match.commands.compile_locally import compile_locally
+
+        with (
+            tempfile.TemporaryDirectory(prefix="mpi-match-") as place,
+            as_rows(self.rules, self.language, self.pipelines, strict=False) as rows,
+        ):
+            table = Path(place) / f"{self.rules[0].name or 'rules'}.h5"
+            found = compile_locally(list(map(str, rows)), table, rejects=Path(place) / "rejects")
+            counts = f"{plural(found.filters, 'filter')} compiled in {found.wall_s:.2f} s"
+            say(f"{counts}; {plural(found.rejected, 'row')} rejected")
+            yield files._replace(table=table)
+
+
 def _list_parameters(names: Sequence[str]) -> None:
     """Print the parameters of scenarios."""
     from mpi_match.lab.workloads.parameters import listed
@@ -130,9 +171,18 @@ def _list_parameters(names: Sequence[str]) -> None:
     "--events",
     type=EventsOf(),
     metavar="N|FILE",
-    help=f"Number of events; with --table their file.  [default: {ENGINE_EVENTS:,}; with --scaling {SCALING_EVENTS:,}]",
+    help="Number of events; with --table or --rules their file.  "
+    f"[default: {ENGINE_EVENTS:,}; with --scaling {SCALING_EVENTS:,}]",
 )
 @click.option("--table", type=FILE, help="Measure with this table and the events in --events, instead of a SCENARIO.")
+@click.option(
+    "--rules",
+    type=FILE,
+    multiple=True,
+    help="Measure with these subscriptions (files or directories; rows, or rules of --language) and the events in --events.",
+)
+@language_option()
+@pipeline_option
 @location_option
 @id_option
 @click.option(
@@ -204,6 +254,10 @@ def bench(
 
         mpi-match bench --table table.h5 --events events.jsonl --engine keyed,counting --vary batch=1,1000
 
+    With --rules, measure your own rules, which are compiled first:
+
+        mpi-match bench --rules sigma/rules --language sigma --events events.jsonl --threads 1
+
     With --scaling, runs of a master and workers are launched and measured, from events on disk to answers on disk: strong
     (the same events in total) and weak (the same number for each worker).  --schedule, --placement, --groups, --feed,
     --results, --credits, --journal and --share-gpus are as in `run`; a worker has the same number of threads in every run.
@@ -215,6 +269,9 @@ def bench(
     """
     if listing:
         return _list_parameters(scenarios)
+    rules = _Rules(*cast("_RulesOptions", tuple(options.pop(name) for name in _Rules._fields)))
+    if rules.check(table):
+        table = Path("rules")  # until all options are known to be good
     given = {name for name in options if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
     files = _files(ctx, scenarios, table, options, given)
     wrong = set(_OF_ENGINES) & given if scaling else set(_OF_RUNS) & given
@@ -238,7 +295,8 @@ def bench(
         of_runs["engine_options"] = options.pop("engine_options")
         _scale(scenarios, engines, scaling, of_runs, options, output, plot)
     else:
-        _compare([files] if files else scenarios, engines, options, output, plot)
+        with rules.compiled(files) as files:
+            _compare([files] if files else scenarios, engines, options, output, plot)
 
 
 def _names(options: set[str]) -> str:
@@ -252,10 +310,12 @@ def _files(
     events = options["events"]
     if table is None:
         if wrong := set(_OF_FILES) & given:
-            raise click.UsageError(f"{_names(wrong)} cannot be used without --table")
+            raise click.UsageError(f"{_names(wrong)} cannot be used without --table or --rules")
         if isinstance(events, Path):
             raise click.BadParameter(
-                f"{str(events)!r} is not a number of events; a file of events needs --table", ctx, param_hint="--events"
+                f"{str(events)!r} is not a number of events; a file of events needs --table or --rules",
+                ctx,
+                param_hint="--events",
             )
         if not scenarios:
             raise click.MissingParameter(ctx=ctx, param=ctx.command.params[0])
@@ -266,9 +326,11 @@ def _files(
     if scenarios:
         raise click.UsageError(f"--table takes the place of a SCENARIO: leave out {', '.join(scenarios)}")
     if wrong := set(_OF_SCENARIOS) & given:
-        raise click.UsageError(f"{_names(wrong)} cannot be used with --table")
+        raise click.UsageError(f"{_names(wrong)} cannot be used with --table or --rules")
     if not isinstance(events, Path):
-        raise click.UsageError("--table needs the file of events: --events FILE; --param events=N takes the first N of them")
+        raise click.UsageError(
+            "--table and --rules need the file of events: --events FILE; --param events=N takes the first N of them"
+        )
     options["events"] = sys.maxsize
     return WorkloadFiles(table, events, EventForm.of(options["location"], options["id_"]))
 

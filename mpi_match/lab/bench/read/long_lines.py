@@ -4,6 +4,7 @@ contains    10,637 filters, each of one word that `text` may contain; strings of
 logs        2 KB of a service's log, nested; 50 filters on one name
 log-texts   the same; 2,000 filters of `contains`, `suffix` and `prefix` on five names
 wide        11 KB of an inventory; 2 filters on its first object
+log-rules   Windows events of 2.5 KB and 2,000 detection rules, patterns and urls: see `lab.workloads.rules`
 otrf        Windows events (sigma/events.jsonl.xz); 2 filters
 easylist    requests and rules of an ad blocker (easylist), with `any prefix` and `has` on lists
 citylots    city lots with coordinates as lists of objects, and rules like those of event-ruler's benchmark, with `any`
@@ -22,11 +23,12 @@ from typing import Any
 
 import numpy as np
 
+from mpi_match.lab.workloads.rules import SHAPES, rules_and_lines
 from mpi_match.model import Json
 from mpi_match.storage import StorageError
 
 CONTAINS = "contains"
-MADE = (CONTAINS, "logs", "log-texts", "wide", "otrf", "easylist", "citylots")
+MADE = (CONTAINS, "logs", "log-texts", "wide", *SHAPES, "otrf", "easylist", "citylots")
 """The names above."""
 _N_WORDS, _CONTAINER_BYTES = 10_637, 100
 _WORDS = [
@@ -152,12 +154,14 @@ def _contained(n_lines: int, n_words: int) -> tuple[list[Json], bytes]:
 
 
 def made_lines(what: str, n: int, corpora: Path, n_words: int | None = None) -> tuple[list[Json], bytes]:
-    """Subscriptions as rows, and about `n` lines, of one of MADE; `n_words` filters of CONTAINS.
+    """Subscriptions as rows, and about `n` lines, of one of MADE; `n_words` filters of CONTAINS, or of SHAPES.
 
     Raises StorageError where `corpora` lacks the data.
     """
     if what == CONTAINS:
         return _contained(n, n_words or _N_WORDS)
+    if what in SHAPES:
+        return rules_and_lines(what, n, n_words)
     try:
         return _long_lines(what, n, corpora)
     except OSError as error:

@@ -44,7 +44,7 @@ _SPELLED = {"n_events": "events"}
     type=NameOf(
         "mpi_match.lab.workloads.scenarios",
         "SCENARIOS",
-        *("contains", "logs", "log-texts", "wide"),
+        *("contains", "logs", "log-texts", "wide", "log-rules", "patterns", "urls"),
         *("otrf", "easylist", "citylots"),
     ),
 )
@@ -82,8 +82,9 @@ def read(
     lines, columns: events of JSON lines, or of Arrow tables, to codes and to answers.  subscriptions: JSON lines to a table.
     rows: the latency of matching one event as bytes and as an object.  gpu: JSON lines to answers on a GPU, and each step.
 
-    Besides scenarios there are: contains (words that a string may contain), logs, log-texts, wide (long log lines), and real
-    data of --corpora: otrf, easylist, citylots.
+    Besides scenarios there are: contains (words that a string may contain); logs, log-texts, wide (long log lines);
+    log-rules, patterns, urls (rules like those of Sigma, EventBridge and ad blockers); and real data of --corpora: otrf,
+    easylist, citylots.
 
         mpi-match bench read lines ccm --events 4000000 --threads 1,2 -o lines.jsonl
 

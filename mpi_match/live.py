@@ -30,7 +30,6 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise
 from threading import Lock, RLock
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mpi_match.api import Passed, PathLike, form_of, make_batch, make_table
@@ -291,8 +290,10 @@ class _Readers(ScratchSets[_Reader]):
     After an update that was interrupted, the matcher's `_settle` is called before all else.  `n_updates` have begun so far.
     """
 
+    name = "LiveMatcher"
+
     def __init__(self) -> None:
-        super().__init__(SimpleNamespace(name="LiveMatcher"), _Reader)
+        super().__init__(self, _Reader)
         self._updating, self.n_updates = Lock(), 0
 
     def read(self, matcher: LiveMatcher, work: Callable[..., T], *given: Any) -> T:

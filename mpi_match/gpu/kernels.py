@@ -23,12 +23,11 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from hashlib import sha256
 from importlib import import_module
-from types import SimpleNamespace
-from typing import Any, TypeAlias
-from unittest import mock
+from types import FunctionType
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -80,6 +79,7 @@ __all__ = [
     "Stream",
     "cuda",
     "device_function",
+    "device_twin",
     "driver_versions",
     "kernel",
     "local_rank",
@@ -222,13 +222,19 @@ class Kernel:
 
     def ptx(self, compute_capability: tuple[int, int]) -> str:
         """The kernel's assembly for a GPU that need not exist here.  Needs the compiler's libraries."""
-        from numba.cuda import dispatcher
-
-        absent = SimpleNamespace(compute_capability=compute_capability)
+        dispatcher: Any = import_module("numba.cuda.dispatcher")
         # Numba asks for the current GPU, which may not exist, when it compiles the functions that a kernel calls
-        with mock.patch.object(dispatcher, "get_current_device", return_value=absent):
+        present = dispatcher.get_current_device
+        dispatcher.get_current_device = lambda: _AbsentGpu(compute_capability)
+        try:
             text, _ = cuda.compile_ptx(self.function, self._types, cc=compute_capability)
+        finally:
+            dispatcher.get_current_device = present
         return str(text)
+
+
+class _AbsentGpu(NamedTuple):
+    compute_capability: tuple[int, int]
 
 
 def _named_tuple_type(cls: type[tuple[Any, ...]], *fields: Any) -> Any:
@@ -247,6 +253,15 @@ def kernel(
 def device_function(function: Callable[..., Any]) -> Any:
     """Decorator of a function that kernels of the same module call."""
     return function if simulated else cuda.jit(device=True)(function)
+
+
+@cache
+def device_twin(function: Callable[..., Any]) -> Any:
+    """A function compiled for the CPU (`compute.compile_cache`), for kernels; so are those of its module that it calls."""
+    plain: Any = getattr(function, "py_func", function)
+    found = {name: plain.__globals__.get(name) for name in plain.__code__.co_names}
+    called = {name: device_twin(each) for name, each in found.items() if hasattr(each, "py_func")}
+    return device_function(FunctionType(plain.__code__, plain.__globals__ | called, plain.__name__, plain.__defaults__))
 
 
 _simulating = threading.Lock()

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numba
 import numpy as np
 import pytest
 from cases import CONJUNCTIONS, event_of, filters_of
+from compiled_alone import compiled_alone
 from hypothesis import given
 from hypothesis import strategies as st
 from live_machine import run_machine
@@ -18,7 +18,7 @@ from strategies import subscriptions_and_events
 from mpi_match.changes.live_table import LiveTable
 from mpi_match.engines import open_engine
 from mpi_match.engines.keyed.bitmap import choice, live_bitmap
-from mpi_match.engines.keyed.bitmap.bins import MOST_BINS, MOST_ROWS, Bins, mask_functions
+from mpi_match.engines.keyed.bitmap.bins import MOST_BINS, MOST_ROWS, Bins, enter_masks
 from mpi_match.engines.keyed.bitmap.rows import BLOCK_FILTERS, LINE_FILTERS, BitRows, enter_bits
 from mpi_match.engines.keyed.cpu import Keyed
 from mpi_match.engines.keyed.cuda import KeyedCuda
@@ -30,7 +30,7 @@ from mpi_match.lab.workloads.scenarios import SCENARIOS
 from mpi_match.model import Change, Event, Filter, make_event, make_filter, match_naive, matches
 from mpi_match.table.table import Table
 
-masks_of = mask_functions(numba.njit)
+masks_of = compiled_alone(enter_masks)
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_masks_lack_no_bin_in_which_a_filter_matches() -> None:
     values: list[object] = [*np.arange(-11, 11) / 2, "", "a", "ab", "bé", "c", True, False, float("nan")]
     names = {str(name, "utf-8"): i for i, name in enumerate(table.vocabulary.names)}
     for f, item in list(enumerate(table.iter_filters()))[::10]:
-        masks_of.enter_masks(np.int64(places[f]), words, table.vocabulary.shift, bins, masks)
+        masks_of(np.int64(places[f]), words, table.vocabulary.shift, bins, masks)
         for name in {each.name for each in item.constraints}:
             a = int(bins.column[names[name]])
             alone = make_filter("x", [each for each in item.constraints if each.name == name])
@@ -201,7 +201,7 @@ def test_bits_are_entered_over_those_of_another_filter() -> None:
     position, masks = BLOCK_FILTERS + 777, np.empty(len(bins.n_bins), np.uint64)
     for f in (3, 4, 3, 8):
         enter_bits(np.array([position]), places[[f]].astype(np.int64), words, shift, bins, rows)
-        masks_of.enter_masks(np.int64(places[f]), words, shift, bins, masks)
+        masks_of(np.int64(places[f]), words, shift, bins, masks)
         expected = [int(masks[a]) >> row & 1 for a in range(len(masks)) for row in range(int(bins.n_bins[a]) + 1)]
         word = BLOCK_FILTERS // 64 * bins.n_rows + 777 // 64
         assert [int(rows.bits[word + row * BLOCK_FILTERS // 64]) >> 777 % 64 & 1 for row in range(bins.n_rows)] == expected

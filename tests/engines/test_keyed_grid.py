@@ -7,9 +7,9 @@ import threading
 import time
 from dataclasses import replace
 
-import numba
 import numpy as np
 import pytest
+from compiled_alone import compiled_alone
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from live_machine import run_machine
@@ -22,13 +22,8 @@ from mpi_match.changes.live_table import LiveTable
 from mpi_match.engines import EngineError, open_engine
 from mpi_match.engines.keyed import live_filters
 from mpi_match.engines.keyed.cpu import Keyed, consolidated
-from mpi_match.engines.keyed.grid import hash_grid, resize
-from mpi_match.engines.keyed.grid.geometry import (
-    EVERYWHERE,
-    LOW,
-    N_GROUPS,
-    scalars,
-)
+from mpi_match.engines.keyed.grid import geometry, hash_grid, resize
+from mpi_match.engines.keyed.grid.geometry import EVERYWHERE, LOW, N_GROUPS
 from mpi_match.engines.keyed.grid.hash_grid import BLOCK_WORDS, KEEP, SLOT_WORDS, STEP_WORDS, Grid, steps_of
 from mpi_match.engines.keyed.grid.resize import Resize
 from mpi_match.engines.keyed.index.layout import CODES
@@ -37,7 +32,9 @@ from mpi_match.ingest.rows.judge import ChangeRow
 from mpi_match.model import Area, Change, Op, inside, make_event, make_filter, match_naive
 from mpi_match.table.table import Table
 
-compiled = scalars(numba.njit)
+span_of, scale_of, cell_of = map(compiled_alone, (geometry.span_of, geometry.scale_of, geometry.cell_of))
+step_of, entry_of, may_hold = map(compiled_alone, (geometry.step_of, geometry.entry_of, geometry.may_hold))
+name_bit = compiled_alone(geometry.name_bit)
 COORDINATES = (
     st.floats(allow_nan=False, allow_infinity=False) | st.floats(-10, 10) | st.sampled_from((0.0, -0.0, 5e-324, -1.0))
 )
@@ -63,23 +60,23 @@ def test_a_point_inside_is_in_a_cell_of_the_circle_and_its_entry_may_hold_it(
     given_: tuple[Area, tuple[float, float]], slot: int, asked: set[int]
 ) -> None:
     circle, (x, y) = given_
-    level, scale, column, row, columns, rows = compiled.span_of(*circle)
+    level, scale, column, row, columns, rows = span_of(*circle)
     assert 1 <= columns <= 3
     assert 1 <= rows <= 3
     if not inside((x, y), circle) or level == EVERYWHERE:
         return
-    assert scale == compiled.scale_of(level)
-    here, there = compiled.cell_of(x, scale), compiled.cell_of(y, scale)
+    assert scale == scale_of(level)
+    here, there = cell_of(x, scale), cell_of(y, scale)
     assert column <= here < column + columns
     assert row <= there < row + rows
     names = np.uint64(0)
     for name in asked:
-        names |= compiled.name_bit(name)
-    entry = compiled.entry_of(slot, names, *circle, scale, here, there)
+        names |= name_bit(name)
+    entry = entry_of(slot, names, *circle, scale, here, there)
     assert int(entry) >> 32 == slot + 1
-    steps = compiled.step_of(x, scale, here), compiled.step_of(y, scale, there)
-    assert compiled.may_hold(entry, *steps, 255 & ~int(names))
-    assert not asked or not compiled.may_hold(entry, *steps, int(names))
+    steps = step_of(x, scale, here), step_of(y, scale, there)
+    assert may_hold(entry, *steps, 255 & ~int(names))
+    assert not asked or not may_hold(entry, *steps, int(names))
 
 
 def test_filters_without_an_equality_have_groups_as_bucket_keys() -> None:

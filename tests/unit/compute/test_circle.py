@@ -10,12 +10,13 @@ from fractions import Fraction
 import numba
 import numpy as np
 import pytest
+from compiled_alone import compiled_alone
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mpi_match.cluster.distribution.cost_model import _shares_of_plane
 from mpi_match.compute.circle import in_circle_of, in_circles
-from mpi_match.engines.keyed.grid.geometry import EVERYWHERE, scalars
+from mpi_match.engines.keyed.grid.geometry import EVERYWHERE, cell_of, scale_of, span_of
 from mpi_match.model import LARGE_RADIUS, SMALL_RADIUS, Area, inside
 
 GREATEST = sys.float_info.max
@@ -25,7 +26,7 @@ coordinates = st.just(0.0) | lengths | st.floats(allow_nan=False, allow_infinity
 radii = coordinates.map(abs)
 
 compiled = in_circle_of(numba.njit, operator.add, operator.mul)
-cells = scalars(numba.njit)
+cell_from, scale_from, span_from = map(compiled_alone, (cell_of, scale_of, span_of))
 
 
 @given(x=coordinates, y=coordinates, circle=st.builds(Area, coordinates, coordinates, radii))
@@ -59,15 +60,15 @@ def test_ordinary_answers_are_those_of_the_plain_formula(x: float, y: float, cir
 @example(point=(GREATEST, -GREATEST), circle=Area(GREATEST, -GREATEST, GREATEST))
 def test_a_place_in_a_circle_is_in_one_of_its_cells(point: tuple[float, float], circle: Area) -> None:
     """Whatever overflows on the way; and there are never many cells."""
-    level, _, column, row, columns, rows = cells.span_of(*circle)
+    level, _, column, row, columns, rows = span_from(*circle)
     assert 0 <= level <= EVERYWHERE
     assert 1 <= columns <= 3
     assert 1 <= rows <= 3
     for place in (point, (circle.x, circle.y), (circle.x + circle.r, circle.y), (circle.x, circle.y - circle.r)):
         if level < EVERYWHERE and inside(place, circle):
-            scale = cells.scale_of(level)
-            assert column <= cells.cell_of(place[0], scale) < column + columns
-            assert row <= cells.cell_of(place[1], scale) < row + rows
+            scale = scale_from(level)
+            assert column <= cell_from(place[0], scale) < column + columns
+            assert row <= cell_from(place[1], scale) < row + rows
 
 
 @pytest.mark.parametrize("scale", [2.0**-1060, 1.0, 2.0**1010])

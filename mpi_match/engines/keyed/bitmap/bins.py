@@ -12,13 +12,11 @@ several codes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpi_match.arrays.csr import Array
+from mpi_match.arrays.csr import Array, Int
 from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.engines.keyed.index.filter_rows import (
     ABSENT,
@@ -168,60 +166,54 @@ def _count_excluded(filters: Array, coded: CodedFilters, first_cut: Array, depth
             excluded[name] += 1.0 - share if form == UNEQUAL else share
 
 
-def mask_functions(compiled: Callable[..., Any]) -> SimpleNamespace:
-    """The functions from codes to bins and masks, compiled with the decorator `compiled`."""
-
-    @compiled
-    def bin_of(bounds: Array, a: int, code: int) -> Any:
-        """The bin of code i64 in column a: the last one that begins at or before it."""
-        first, at = a * BOUNDS_WORDS, np.int64(0)
-        for half in (32, 16, 8, 4, 2, 1):
-            at += half if bounds[first + at + half] <= code else 0
-        return at
-
-    @compiled
-    def span(first: int, last: int) -> np.uint64:
-        """A word with the bits `first` to `last` set."""
-        return _ALL >> np.uint64(63 - last) & _ALL << np.uint64(first)
-
-    @compiled
-    def within(bounds: Array, a: int, low: int, high: int) -> np.uint64:
-        """The bins whose codes all lie in [low, high]."""
-        first, last = bin_of(bounds, a, low), bin_of(bounds, a, high)
-        first += bounds[a * BOUNDS_WORDS + first] < low
-        last -= bounds[a * BOUNDS_WORDS + last + 1] > high + 1
-        return span(first, last) if first <= last else np.uint64(0)
-
-    @compiled
-    def enter_masks(at: Any, words: Any, shift: Any, bins: Any, masks: Any) -> None:
-        """Fill the masks u64[A] of the filter whose checks, all of them, are at index `at` of `words` (`postings`)."""
-        column, bounds, n_bins, _ = bins
-        for every in range(len(n_bins)):
-            masks[every] = span(0, n_bins[every])
-        counts, place, codes = np.int64(words[at + 1]), at + HEADER, (np.int64(1) << shift) - 1
-        n_positive, n_negative, n_sets = counts & MAX_CHECKS, counts >> COUNT_BITS & MAX_CHECKS, counts >> 2 * COUNT_BITS
-        if words[at + 2] > 1:
-            place = np.int64(words[at + 2]) >> 1
-            n_positive, n_negative = np.int64(words[place - LONG_HEADER]), np.int64(words[place - LONG_HEADER + 1])
-            n_sets = np.int64(words[place - 1])
-        for check in range(n_positive + n_negative + n_sets):
-            packed, second = np.int64(words[place + 2 * check]), np.int64(words[place + 2 * check + 1])
-            a, low = np.int64(column[packed >> shift]), packed & codes
-            if a < 0:
-                continue
-            if check < n_positive:
-                masks[a] &= span(bin_of(bounds, a, low), bin_of(bounds, a, second & codes))
-            elif check < n_positive + n_negative:
-                masks[a] &= ~within(bounds, a, low, second & codes)
-            else:
-                listed, first = np.uint64(0), second >> 1
-                for i in range(first + 1, first + 1 + np.int64(words[first])):
-                    code = np.int64(words[i])
-                    listed |= within(bounds, a, code, code) if second & 1 else _ONE << np.uint64(bin_of(bounds, a, code))
-                masks[a] &= ~listed if second & 1 else listed
-
-    return SimpleNamespace(bin_of=bin_of, enter_masks=enter_masks)
+@nested
+def bin_of(bounds: Array, a: Int, code: Int) -> Any:
+    """The bin of code i64 in column a: the last one that begins at or before it."""
+    first, at = a * BOUNDS_WORDS, np.int64(0)
+    for half in (32, 16, 8, 4, 2, 1):
+        at += half if bounds[first + at + half] <= code else 0
+    return at
 
 
-_on_cpu = mask_functions(nested)
-bin_of, enter_masks = _on_cpu.bin_of, _on_cpu.enter_masks
+@nested
+def _span(first: Int, last: Int) -> np.uint64:
+    """A word with the bits `first` to `last` set."""
+    return _ALL >> np.uint64(63 - last) & _ALL << np.uint64(first)
+
+
+@nested
+def _within(bounds: Array, a: Int, low: Int, high: Int) -> np.uint64:
+    """The bins whose codes all lie in [low, high]."""
+    first, last = bin_of(bounds, a, low), bin_of(bounds, a, high)
+    first += bounds[a * BOUNDS_WORDS + first] < low
+    last -= bounds[a * BOUNDS_WORDS + last + 1] > high + 1
+    return _span(first, last) if first <= last else np.uint64(0)
+
+
+@nested
+def enter_masks(at: Int, words: Array, shift: Int, bins: tuple, masks: Array) -> None:
+    """Fill the masks u64[A] of the filter whose checks, all of them, are at index `at` of `words` (`postings`)."""
+    column, bounds, n_bins, _ = bins
+    for every in range(len(n_bins)):
+        masks[every] = _span(0, n_bins[every])
+    counts, place, codes = np.int64(words[at + 1]), at + HEADER, (np.int64(1) << shift) - 1
+    n_positive, n_negative, n_sets = counts & MAX_CHECKS, counts >> COUNT_BITS & MAX_CHECKS, counts >> 2 * COUNT_BITS
+    if words[at + 2] > 1:
+        place = np.int64(words[at + 2]) >> 1
+        n_positive, n_negative = np.int64(words[place - LONG_HEADER]), np.int64(words[place - LONG_HEADER + 1])
+        n_sets = np.int64(words[place - 1])
+    for check in range(n_positive + n_negative + n_sets):
+        packed, second = np.int64(words[place + 2 * check]), np.int64(words[place + 2 * check + 1])
+        a, low = np.int64(column[packed >> shift]), packed & codes
+        if a < 0:
+            continue
+        if check < n_positive:
+            masks[a] &= _span(bin_of(bounds, a, low), bin_of(bounds, a, second & codes))
+        elif check < n_positive + n_negative:
+            masks[a] &= ~_within(bounds, a, low, second & codes)
+        else:
+            listed, first = np.uint64(0), second >> 1
+            for i in range(first + 1, first + 1 + np.int64(words[first])):
+                code = np.int64(words[i])
+                listed |= _within(bounds, a, code, code) if second & 1 else _ONE << np.uint64(bin_of(bounds, a, code))
+            masks[a] &= ~listed if second & 1 else listed

@@ -1,18 +1,17 @@
 """Geometry of the grid: maps circles, points and names to levels, cells, steps within a cell, and home blocks in the table.
 
-`hash_grid` has a picture.  Each function is written once, in `scalars`, and compiled for the CPU here and for GPUs in
-`kernels.grid`: both must compute the same number, whichever operations a compiler fuses.
+`hash_grid` has a picture.  Each function is compiled for the CPU here and for GPUs in `kernels.grid` (`device_twin`): both
+must compute the same number, whichever operations a compiler fuses.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from mpi_match.arrays.csr import Int
 from mpi_match.compute.compile_cache import nested
 from mpi_match.engines.keyed.index.layout import hash_of
 
@@ -33,132 +32,113 @@ _2_40, _2_46 = 2.0**-40, 2.0**-46
 _STEPS = 128.0
 MIDDLE = 128
 _WIDEST = 255
+_hash = nested(hash_of)
 
 
-def n_threes(n: int) -> Any:
+def n_threes(n: int) -> int:
     """Number of name groups that an event of `n` attributes looks up."""
     return min(n * (n - 1) * (n - 2) // 6, N_GROUPS)
 
 
-def scalars(compiled: Callable[..., Any]) -> SimpleNamespace:  # noqa: C901  a dozen functions in one
-    """The scalar functions of this module, compiled with the decorator `compiled`."""
-    hashed = compiled(hash_of)
+@nested
+def reach_of(x: float, y: float, r: float) -> float:
+    """A radius that contains a circle in doubles (`model.inside`) despite rounding, and that is large enough for a level
+    >= 0.
 
-    @compiled
-    def reach_of(x: float, y: float, r: float) -> float:
-        """A radius that contains a circle in doubles (`model.inside`) despite rounding, and that is large enough for a level
-        >= 0.
-
-        Factors are powers of two, here and below: the result is the same whether or not a compiler fuses operations.
-        """
-        return r + _2_40 * r + _2_46 * abs(x) + _2_46 * abs(y) + 1e-150
-
-    @compiled
-    def level_of(x: float, y: float, r: float) -> int:
-        """Level of a circle: its cells are 2^(level - 1000) wide, at least 2 and less than 4 times its reach."""
-        if r < 0.0 or not r < _WIDE:
-            return EVERYWHERE
-        reach = reach_of(x, y, r)
-        if not reach < _WIDE:
-            return EVERYWHERE
-        return math.frexp(2.0 * reach)[1] + _BIAS
-
-    @compiled
-    def scale_of(level: int) -> float:
-        """Cells per unit of length, a power of two, so that multiplying by it is exact."""
-        return math.ldexp(1.0, int(_BIAS - level))
-
-    @compiled
-    def cell_of(value: float, scale: float) -> np.int64:
-        """Number of the column (or row) of cells that contains a coordinate; -1 for a coordinate beyond all circles of the
-        level."""
-        scaled = value * scale
-        if abs(scaled) < _FAR:
-            return np.int64(math.floor(scaled)) + _ORIGIN
-        return np.int64(-1)
-
-    @compiled
-    def step_of(value: float, scale: float, cell: int) -> Any:
-        """A coordinate in 128ths of a cell's side, counted from half a side before the cell; at most 255."""
-        offset = value * scale - np.float64(cell - _ORIGIN) + 0.5
-        return min(max(np.int64(offset * _STEPS), np.int64(0)), np.int64(_WIDEST))
-
-    @compiled
-    def name_bit(name: int) -> np.uint64:
-        """The bit of a name in the Bloom filters, u64."""
-        return np.uint64(1) << (hashed(np.uint64(name)) >> np.uint64(61))
-
-    @compiled
-    def group_of(a: int, b: int, c: int) -> np.int64:
-        """The name group of three names, which ascend."""
-        return np.int64(
-            hashed(np.uint64(a) << np.uint64(42) ^ np.uint64(b) << np.uint64(21) ^ np.uint64(c)) >> np.uint64(52)
-        )
-
-    @compiled
-    def hash_of_cell(level: int, column: int, row: int) -> np.uint64:
-        """Hash of a cell, u64."""
-        mixed = hashed(np.uint64(column))
-        mixed = hashed(mixed ^ np.uint64(row))
-        return hashed(mixed ^ np.uint64(level))
-
-    @compiled
-    def home_of(cell: np.uint64, key: int, sub_bucket: int, mask: np.uint64) -> np.int64:
-        """Home block of a cell (its hash), a bucket key and its sub-bucket."""
-        return np.int64(hashed(cell ^ (np.uint64(key) << np.uint64(12) | np.uint64(sub_bucket))) & mask)
-
-    @compiled
-    def span_of(x: float, y: float, r: float) -> tuple:
-        """The cells that a circle touches: `(level, scale, first column, first row, columns, rows)`."""
-        level = level_of(x, y, r)
-        if level == EVERYWHERE:
-            return np.int64(level), 0.0, np.int64(0), np.int64(0), np.int64(1), np.int64(1)
-        scale, reach = scale_of(level), reach_of(x, y, r)
-        column, row = cell_of(x - reach, scale), cell_of(y - reach, scale)
-        columns, rows = cell_of(x + reach, scale) - column + 1, cell_of(y + reach, scale) - row + 1
-        return np.int64(level), scale, column, row, columns, rows
-
-    @compiled
-    def entry_of(
-        slot: int, names: np.uint64, x: float, y: float, r: float, scale: float, column: int, row: int
-    ) -> np.uint64:
-        """The entry of a circle in one of its cells; `names` u64 is the Bloom filter."""
-        if scale == 0.0:
-            near = _WIDEST << 16 | MIDDLE << 8 | MIDDLE
-        else:
-            wide = min(np.int64(reach_of(x, y, r) * scale * _STEPS) + 3, np.int64(_WIDEST))
-            near = wide << 16 | step_of(y, scale, row) << 8 | step_of(x, scale, column)
-        return np.uint64(slot + 1) << np.uint64(32) | names << np.uint64(24) | np.uint64(near)
-
-    @compiled
-    def may_hold(entry: np.uint64, x: float, y: float, absent: int) -> Any:
-        """True if the filter of an entry may match an event at a point, given in steps of the cell.
-
-        `absent` has the bits of the Bloom filter that none of the event's names has.
-        """
-        near = np.int64(entry & LOW)
-        dx, dy, r = (near & 255) - x, (near >> 8 & 255) - y, near >> 16 & 255
-        return (near >> 24 & absent) == 0 and dx * dx + dy * dy <= r * r
-
-    return SimpleNamespace(
-        reach_of=reach_of,
-        level_of=level_of,
-        scale_of=scale_of,
-        cell_of=cell_of,
-        step_of=step_of,
-        name_bit=name_bit,
-        group_of=group_of,
-        n_threes=compiled(n_threes),
-        hash_of_cell=hash_of_cell,
-        home_of=home_of,
-        span_of=span_of,
-        entry_of=entry_of,
-        may_hold=may_hold,
-    )
+    Factors are powers of two, here and below: the result is the same whether or not a compiler fuses operations.
+    """
+    return r + _2_40 * r + _2_46 * abs(x) + _2_46 * abs(y) + 1e-150
 
 
-_on_cpu = scalars(nested)
-level_of, scale_of, cell_of, step_of = _on_cpu.level_of, _on_cpu.scale_of, _on_cpu.cell_of, _on_cpu.step_of
-hash_of_cell, home_of, may_hold, name_bit = _on_cpu.hash_of_cell, _on_cpu.home_of, _on_cpu.may_hold, _on_cpu.name_bit
-span_of, entry_of = _on_cpu.span_of, _on_cpu.entry_of
-group_of = _on_cpu.group_of
+@nested
+def level_of(x: float, y: float, r: float) -> int:
+    """Level of a circle: its cells are 2^(level - 1000) wide, at least 2 and less than 4 times its reach."""
+    if r < 0.0 or not r < _WIDE:
+        return EVERYWHERE
+    reach = reach_of(x, y, r)
+    if not reach < _WIDE:
+        return EVERYWHERE
+    return math.frexp(2.0 * reach)[1] + _BIAS
+
+
+@nested
+def scale_of(level: Int) -> float:
+    """Cells per unit of length, a power of two, so that multiplying by it is exact."""
+    return math.ldexp(1.0, int(_BIAS - level))
+
+
+@nested
+def cell_of(value: float, scale: float) -> np.int64:
+    """Number of the column (or row) of cells that contains a coordinate; -1 for a coordinate beyond all circles of the
+    level."""
+    scaled = value * scale
+    if abs(scaled) < _FAR:
+        return np.int64(math.floor(scaled)) + _ORIGIN
+    return np.int64(-1)
+
+
+@nested
+def step_of(value: float, scale: float, cell: Int) -> Any:
+    """A coordinate in 128ths of a cell's side, counted from half a side before the cell; at most 255."""
+    offset = value * scale - np.float64(cell - _ORIGIN) + 0.5
+    return min(max(np.int64(offset * _STEPS), np.int64(0)), np.int64(_WIDEST))
+
+
+@nested
+def name_bit(name: Int) -> np.uint64:
+    """The bit of a name in the Bloom filters, u64."""
+    return np.uint64(1) << (_hash(np.uint64(name)) >> np.uint64(61))
+
+
+@nested
+def group_of(a: Int, b: Int, c: Int) -> np.int64:
+    """The name group of three names, which ascend."""
+    return np.int64(_hash(np.uint64(a) << np.uint64(42) ^ np.uint64(b) << np.uint64(21) ^ np.uint64(c)) >> np.uint64(52))
+
+
+@nested
+def hash_of_cell(level: Int, column: Int, row: Int) -> np.uint64:
+    """Hash of a cell, u64."""
+    mixed = _hash(np.uint64(column))
+    mixed = _hash(mixed ^ np.uint64(row))
+    return _hash(mixed ^ np.uint64(level))
+
+
+@nested
+def home_of(cell: np.uint64, key: Int, sub_bucket: Int, mask: np.uint64) -> np.int64:
+    """Home block of a cell (its hash), a bucket key and its sub-bucket."""
+    return np.int64(_hash(cell ^ (np.uint64(key) << np.uint64(12) | np.uint64(sub_bucket))) & mask)
+
+
+@nested
+def span_of(x: Any, y: Any, r: Any) -> tuple:
+    """The cells that a circle touches: `(level, scale, first column, first row, columns, rows)`."""
+    level = level_of(x, y, r)
+    if level == EVERYWHERE:
+        return np.int64(level), 0.0, np.int64(0), np.int64(0), np.int64(1), np.int64(1)
+    scale, reach = scale_of(level), reach_of(x, y, r)
+    column, row = cell_of(x - reach, scale), cell_of(y - reach, scale)
+    columns, rows = cell_of(x + reach, scale) - column + 1, cell_of(y + reach, scale) - row + 1
+    return np.int64(level), scale, column, row, columns, rows
+
+
+@nested
+def entry_of(slot: Int, names: np.uint64, x: Any, y: Any, r: Any, scale: float, column: Int, row: Int) -> np.uint64:
+    """The entry of a circle in one of its cells; `names` u64 is the Bloom filter."""
+    if scale == 0.0:
+        near = _WIDEST << 16 | MIDDLE << 8 | MIDDLE
+    else:
+        wide = min(np.int64(reach_of(x, y, r) * scale * _STEPS) + 3, np.int64(_WIDEST))
+        near = wide << 16 | step_of(y, scale, row) << 8 | step_of(x, scale, column)
+    return np.uint64(slot + 1) << np.uint64(32) | names << np.uint64(24) | np.uint64(near)
+
+
+@nested
+def may_hold(entry: np.uint64, x: Int, y: Int, absent: Int) -> Any:
+    """True if the filter of an entry may match an event at a point, given in steps of the cell.
+
+    `absent` has the bits of the Bloom filter that none of the event's names has.
+    """
+    near = np.int64(entry & LOW)
+    dx, dy, r = (near & 255) - x, (near >> 8 & 255) - y, near >> 16 & 255
+    return (near >> 24 & absent) == 0 and dx * dx + dy * dy <= r * r

@@ -183,7 +183,7 @@ def _enter(blocks: Array, home: Int, mask: np.uint64, entry: np.uint64) -> None:
 
 
 @nested
-def _leave(blocks: Array, home: int, mask: np.uint64, entry: np.uint64) -> None:
+def _leave(blocks: Array, home: Int, mask: np.uint64, entry: np.uint64) -> None:
     """Clear the word of an entry."""
     for distance in range(np.int64(blocks[BLOCK_WORDS * home]) + 1):
         block = np.int64(np.uint64(home + distance) & mask)

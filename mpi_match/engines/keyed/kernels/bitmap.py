@@ -25,7 +25,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, Int
 from mpi_match.compute.lines import LINE_WORDS
-from mpi_match.engines.keyed.bitmap.bins import MOST_COLUMNS, mask_functions
+from mpi_match.engines.keyed.bitmap.bins import MOST_COLUMNS, bin_of, enter_masks
 from mpi_match.engines.keyed.bitmap.rows import BLOCK_FILTERS, BLOCK_LINES, LINE_FILTERS
 from mpi_match.engines.keyed.grid.geometry import IN_BITMAP, LOW
 from mpi_match.engines.keyed.grid.hash_grid import SLOT_FILTER, SLOT_PLACE, SLOT_WORDS, STEP_WORDS
@@ -42,13 +42,12 @@ from mpi_match.engines.keyed.kernels.trie_thread import (
     lower_bound,
 )
 from mpi_match.gpu.intrinsics import WARP, ballot, lane, popcount, shuffle, sync_warp
-from mpi_match.gpu.kernels import Kernel, cuda, device_function, kernel
+from mpi_match.gpu.kernels import Kernel, cuda, device_function, device_twin, kernel
 from mpi_match.gpu.warp import append, drainer, put, tidy
 
 _AT_ONCE = max(WARP // LINE_WORDS, 1)
 """Lines that a warp processes at once."""
-_on_gpu = mask_functions(device_function)
-_bin_of, _enter_masks = _on_gpu.bin_of, _on_gpu.enter_masks
+_bin_of, _enter_masks = device_twin(bin_of), device_twin(enter_masks)
 _ONE, _ALL = np.uint64(1), np.uint64(0xFFFFFFFFFFFFFFFF)
 
 

@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpi_match.arrays.csr import Array, Int
-from mpi_match.engines.keyed.grid.geometry import EVERYWHERE, IN_BITMAP, LOW, MIDDLE, N_GROUPS, scalars
+from mpi_match.engines.keyed.grid import geometry
+from mpi_match.engines.keyed.grid.geometry import EVERYWHERE, IN_BITMAP, LOW, MIDDLE, N_GROUPS
 from mpi_match.engines.keyed.grid.hash_grid import BLOCK_WORDS, KEEP, SLOT_FILTER, SLOT_PLACE, SLOT_WORDS, STEP_WORDS
 from mpi_match.engines.keyed.kernels.compact import KEYED_BLOCK
 from mpi_match.engines.keyed.kernels.trie_thread import (
@@ -35,13 +36,13 @@ from mpi_match.engines.keyed.kernels.trie_thread import (
     thread_verifier,
 )
 from mpi_match.gpu.intrinsics import WARP, add, ballot, in_circle, lane, shuffle, sync_warp
-from mpi_match.gpu.kernels import Kernel, cuda, device_function, kernel
+from mpi_match.gpu.kernels import Kernel, cuda, device_function, device_twin, kernel
 from mpi_match.gpu.warp import append, drainer, owner, put, running_sum, tidy
 
-_on_gpu = scalars(device_function)
-_scale_of, _cell_of, _step_of, _span_of = _on_gpu.scale_of, _on_gpu.cell_of, _on_gpu.step_of, _on_gpu.span_of
-_hash_of_cell, _home_of, _entry_of, _may_hold = _on_gpu.hash_of_cell, _on_gpu.home_of, _on_gpu.entry_of, _on_gpu.may_hold
-_name_bit, _group_of, _n_threes = _on_gpu.name_bit, _on_gpu.group_of, _on_gpu.n_threes
+_scale_of, _cell_of, _step_of = map(device_twin, (geometry.scale_of, geometry.cell_of, geometry.step_of))
+_span_of, _entry_of, _may_hold = map(device_twin, (geometry.span_of, geometry.entry_of, geometry.may_hold))
+_hash_of_cell, _home_of, _name_bit = map(device_twin, (geometry.hash_of_cell, geometry.home_of, geometry.name_bit))
+_group_of, _n_threes = device_twin(geometry.group_of), device_twin(geometry.n_threes)
 _key_starts, _bucket_key_of = GPU_LOOKUPS.key_starts, GPU_LOOKUPS.bucket_key_of
 _ONE, _32 = np.uint64(1), np.uint64(32)
 

@@ -19,10 +19,10 @@ from mpi_match.arrays.csr import Array
 from mpi_match.engines.keyed.kernels.compact import KEYED_BLOCK
 from mpi_match.engines.keyed.kernels.trie_thread import FILTER_IDS, MASKS, AnswerArrays, EventArrays
 from mpi_match.engines.keyed.tag_sets.index import RECORD_HEAD, SIZE_BITS
-from mpi_match.engines.keyed.tag_sets.keys import KEY_TAGS, key_functions
+from mpi_match.engines.keyed.tag_sets.keys import KEY_TAGS, has_all, longer, may_have, place_of, whole
 from mpi_match.engines.keyed.tag_sets.search import FEW_TAGS, SIZE_MASK
 from mpi_match.gpu.intrinsics import WARP, lane, shuffle, sync_warp
-from mpi_match.gpu.kernels import Kernel, cuda, device_function, kernel
+from mpi_match.gpu.kernels import Kernel, cuda, device_function, device_twin, kernel
 from mpi_match.gpu.warp import append, running_sum, tidy
 
 TAG_WIDTHS = (32, 256)
@@ -30,9 +30,8 @@ TAG_WIDTHS = (32, 256)
 SHORTEST, SHIFT_OF_NAMES, N_WITHOUT_TAGS, N_WITH_INTERFACE = range(4)
 """Words of `facts`: `shortest` of the index, bits of a code in an attribute, and the lengths of two arrays that may be
 empty."""
-_ON_GPU = key_functions(device_function)
-_longer, _whole, _place_of = _ON_GPU.longer, _ON_GPU.whole, _ON_GPU.place_of
-_may_have, _has_all = _ON_GPU.may_have, _ON_GPU.has_all
+_longer, _whole, _place_of = device_twin(longer), device_twin(whole), device_twin(place_of)
+_may_have, _has_all = device_twin(may_have), device_twin(has_all)
 _NONE, _ONE = np.uint64(0), np.uint64(1)
 
 

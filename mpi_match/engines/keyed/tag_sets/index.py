@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.compute.compile_cache import inlined, jit
+from mpi_match.compute.compile_cache import jit
 from mpi_match.compute.parallel import find_bounds, in_stretches, running_sum, stable_order, stretch_of, take
-from mpi_match.engines.keyed.tag_sets.keys import KEY_TAGS, key_functions
+from mpi_match.engines.keyed.tag_sets.keys import KEY_TAGS, bit_of, longer, place_of, whole
 from mpi_match.table.table import Table
 from mpi_match.table.tag_sets import tags_of_filters
 
@@ -39,8 +39,6 @@ MANY_SETS = 10**6
 its memory matters only for more."""
 SETS_IN_A_BUCKET = 2
 BITS_OF_A_SET = 16
-CPU_KEYS = key_functions(inlined)
-_longer, _whole, _place_of, _bit_of = CPU_KEYS.longer, CPU_KEYS.whole, CPU_KEYS.place_of, CPU_KEYS.bit_of
 
 
 @dataclass(frozen=True)
@@ -120,10 +118,10 @@ def _hash_keys(
     for i in stretch_of(len(sizes), stretch, n_stretches):
         hash_, size = np.uint64(0), np.int64(sizes[i])
         for k in range(offsets[i], offsets[i] + min(size, KEY_TAGS)):
-            hash_ = _longer(hash_, tags[k])
-        hash_ = _whole(hash_)
+            hash_ = longer(hash_, tags[k])
+        hash_ = whole(hash_)
         heads[i] = np.uint32(hash_ << np.uint64(SIZE_BITS)) | np.uint32(size)
-        buckets[i] = _place_of(hash_, n_buckets) if size > 0 else n_buckets
+        buckets[i] = place_of(hash_, n_buckets) if size > 0 else n_buckets
 
 
 @jit
@@ -134,11 +132,11 @@ def _enter_bits(stretch: int, n_stretches: int, offsets: Array, tags: Array, siz
         hash_ = np.uint64(0)
         size: Any = min(np.int64(sizes[i]), KEY_TAGS)
         for k in range(size):
-            hash_ = _longer(hash_, tags[offsets[i] + k])
-            entered = hash_ if k + 1 < size else _whole(hash_)
-            word = _place_of(entered, len(bits))
+            hash_ = longer(hash_, tags[offsets[i] + k])
+            entered = hash_ if k + 1 < size else whole(hash_)
+            word = place_of(entered, len(bits))
             if mine.start <= word and word < mine.stop:
-                bits[word] |= _bit_of(entered)
+                bits[word] |= bit_of(entered)
 
 
 @jit

@@ -22,8 +22,8 @@ from mpi_match.compute.array_pointers import unowned
 from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.compute.sort import sort_part
 from mpi_match.compute.synchronization import atomic_add
-from mpi_match.engines.keyed.tag_sets.index import CPU_KEYS, RECORD_HEAD, SIZE_BITS
-from mpi_match.engines.keyed.tag_sets.keys import KEY_TAGS
+from mpi_match.engines.keyed.tag_sets.index import RECORD_HEAD, SIZE_BITS
+from mpi_match.engines.keyed.tag_sets.keys import KEY_TAGS, has_all, longer, may_have, place_of, whole
 
 FEW_TAGS = 24
 """Most tags of an event whose triples are formed without counting them first."""
@@ -35,13 +35,6 @@ LAST_PLACE = 2**21 - 1
 """Largest index of a tag of an event; an event has fewer tags, since a name has a few bits less than a packed attribute."""
 SIZE_MASK = np.uint32(2**SIZE_BITS - 1)
 _NONE = np.uint64(0)
-_longer, _whole, _place_of, _may_have, _has_all = (
-    CPU_KEYS.longer,
-    CPU_KEYS.whole,
-    CPU_KEYS.place_of,
-    CPU_KEYS.may_have,
-    CPU_KEYS.has_all,
-)
 
 
 class SetArrays(NamedTuple):
@@ -129,10 +122,10 @@ def _n_triples(tags: Array, m: Int, bits: Array) -> Int:
     """The number of triples of an event's tags that begin with a pair that begins a key."""
     n = np.int64(0)
     for i in range(m):
-        one = _longer(_NONE, tags[i])
-        if _may_have(bits, len(bits), one):
+        one = longer(_NONE, tags[i])
+        if may_have(bits, len(bits), one):
             for j in range(i + 1, m):
-                if _may_have(bits, len(bits), _longer(one, tags[j])):
+                if may_have(bits, len(bits), longer(one, tags[j])):
                     n += m - j - 1
     return n
 
@@ -145,27 +138,27 @@ def _look_up_all(tags: Array, m: Any, sets: Any, scratch: tuple, answer: int, to
     bits, shortest, n = sets[2], sets[3], 0
     n_words = len(bits)
     for i in range(m):
-        one = _longer(_NONE, tags[i])
+        one = longer(_NONE, tags[i])
         if shortest == 1:
-            keys[n], places[n] = _whole(one), _places_of(i, i, i)
-            n += _may_have(bits, n_words, keys[n])
-        if not _may_have(bits, n_words, one):
+            keys[n], places[n] = whole(one), _places_of(i, i, i)
+            n += may_have(bits, n_words, keys[n])
+        if not may_have(bits, n_words, one):
             continue
         n_pairs = 0
         for j in range(i + 1, m):
-            two = _longer(one, tags[j])
+            two = longer(one, tags[j])
             pairs[n_pairs], seconds[n_pairs] = two, j
-            n_pairs += _may_have(bits, n_words, two)
+            n_pairs += may_have(bits, n_words, two)
         if shortest <= 2:
             for j in range(i + 1, m):
-                keys[n], places[n] = _whole(_longer(one, tags[j])), _places_of(i, j, j)
-                n += _may_have(bits, n_words, keys[n])
+                keys[n], places[n] = whole(longer(one, tags[j])), _places_of(i, j, j)
+                n += may_have(bits, n_words, keys[n])
         for pair in range(n_pairs):
             two, j = pairs[pair], seconds[pair]
             for k in range(j + 1, m):
-                key = _whole(_longer(two, tags[k]))
+                key = whole(longer(two, tags[k]))
                 keys[n], places[n] = key, _places_of(i, j, k)
-                n += _may_have(bits, n_words, key)
+                n += may_have(bits, n_words, key)
             if n >= KEYS_AT_ONCE:
                 answer, n = _look_up(found, n, (tags, m), sets, answer, to), 0
         if n >= KEYS_AT_ONCE:
@@ -183,7 +176,7 @@ def _look_up(found: tuple, n: int, event: tuple, sets: SetArrays, answer: int, t
     keys, places, buckets = found
     n_buckets, touched = len(directory) - 1, np.uint32(0)
     for k in range(n):
-        buckets[k] = _place_of(keys[k], n_buckets)
+        buckets[k] = place_of(keys[k], n_buckets)
         touched |= directory[buckets[k]]
     for k in range(n):
         touched |= records[directory[buckets[k]]]
@@ -221,7 +214,7 @@ def _has_key_and_rest(records: Array, first: Int, size: Int, tags: Array, m: int
         right &= records[first + 1] == tags[j]
     if n_key > 2:
         right &= records[first + 2] == tags[k]
-    return right and _has_all(records, first + n_key, size - n_key, tags, k + 1, m - k - 1)
+    return right and has_all(records, first + n_key, size - n_key, tags, k + 1, m - k - 1)
 
 
 @nested
@@ -239,7 +232,7 @@ def _compare_all(tags: Array, m: Any, records: Array, answer: int, to: Any) -> i
 def _compare(records: Array, at: Any, size: Any, tags: Array, m: int, answer: int, to: tuple) -> int:
     """Compare one set, whose record is at word `at`."""
     to[4][CANDIDATES] += 1
-    if _has_all(records, at + RECORD_HEAD, size, tags, np.int64(0), m):
+    if has_all(records, at + RECORD_HEAD, size, tags, np.int64(0), m):
         answer = _answer(records[at + 1], answer, to)
     return answer
 

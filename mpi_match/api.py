@@ -48,7 +48,15 @@ from mpi_match.ingest.columns.frames import (
     reader_of,
     reader_of_columns,
 )
-from mpi_match.ingest.columns.python import Frame, NeededNames, columns_of_frame, needed_names, rows_of, wanted_columns
+from mpi_match.ingest.columns.python import (
+    Frame,
+    NeededNames,
+    columns_of_frame,
+    needed_by,
+    needed_names,
+    rows_of,
+    wanted_columns,
+)
 from mpi_match.ingest.files.blocks import LineBlock, read_blocks
 from mpi_match.ingest.json.passed_rows import blocks_of_rows, blocks_of_text
 from mpi_match.ingest.rows.judge import (
@@ -268,7 +276,7 @@ def _batch_of_files(path: PathLike, vocabulary: Vocabulary, form: EventForm, bad
 
 
 def _needed(vocabulary: Vocabulary, form: EventForm) -> NeededNames:
-    return needed_names(vocabulary.attribute_names, form, vocabulary.presence_names)
+    return needed_by(vocabulary, form)
 
 
 def _events_of_files(path: PathLike, form: EventForm, bad: Rejects) -> Events:

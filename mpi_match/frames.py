@@ -35,7 +35,7 @@ from mpi_match.arrays.strings import Strings
 from mpi_match.changes.registry import Registry
 from mpi_match.engines import Engine, open_engine
 from mpi_match.ingest.columns.frames import ArrowArray, ArrowStream, reader_of
-from mpi_match.ingest.columns.python import needed_names
+from mpi_match.ingest.columns.python import needed_by
 from mpi_match.ingest.rows.judge import EventForm, Reject
 from mpi_match.live import LiveMatcher
 from mpi_match.matches.matches import Matches
@@ -193,7 +193,7 @@ def needed_columns(names: Sequence[Hashable], vocabulary: Vocabulary, form: Even
     Raises ModelError if a filter names some column and none of those is there, if one is there twice, and for a missing
     column of the location.
     """
-    asked = needed_names(vocabulary.attribute_names, form._replace(id=None), vocabulary.presence_names)
+    asked = needed_by(vocabulary, form._replace(id=None))
     holders = {".".join(parts[:n]) for name in asked if (parts := name.split(".")) for n in range(1, len(parts) + 1)}
     every = EVERY_STRING in vocabulary.attribute_names
     found = [name for name in names if isinstance(name, str) and (every or name in holders)]

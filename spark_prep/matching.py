@@ -34,7 +34,7 @@ from mpi_match.frames import (
     pair_columns,
     version_of,
 )
-from mpi_match.ingest.columns.python import needed_names
+from mpi_match.ingest.columns.python import needed_by
 from mpi_match.ingest.rows.judge import EventForm, Reject
 from mpi_match.matches.matches import Matches
 from mpi_match.model import ModelError, describe
@@ -207,7 +207,7 @@ def _check_types(fields: T.StructType, source: _TableSource, form: EventForm, ev
         {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
     )  # not before 4.3
     schema, plain = to_arrow_schema(fields, **zone), form._replace(id=None)
-    needed = needed_names(source.vocabulary.attribute_names, plain, source.vocabulary.presence_names)
+    needed = needed_by(source.vocabulary, plain)
     NeededColumns.of(pa.schema([field for field in schema if field.name in events]), needed, plain)
 
 

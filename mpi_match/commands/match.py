@@ -34,7 +34,7 @@ from mpi_match.events.batch import EventBatch
 from mpi_match.ingest.batches.keep_rows import RowKeeper, check_rows
 from mpi_match.ingest.batches.scan_columns import ColumnScanner
 from mpi_match.ingest.batches.unnamed import doubts_of, names_in_files, unseen_of
-from mpi_match.ingest.columns.python import needed_names
+from mpi_match.ingest.columns.python import needed_by
 from mpi_match.ingest.files.blocks import LINE_FEED, read_blocks
 from mpi_match.ingest.files.line_pass import compile_count
 from mpi_match.ingest.json.event_scanner import EventQueue, EventScanner, LineScanner, ScannedEvents, SharedScanner
@@ -381,7 +381,7 @@ def match_all(
 
 
 def _columns(files: Sequence[Path], vocabulary: Vocabulary, options: MatchOptions) -> ColumnScanner:
-    needed = needed_names(vocabulary.attribute_names, options.form, vocabulary.presence_names)
+    needed = needed_by(vocabulary, options.form)
     names = [str(file.absolute()) for file in sorted(files)]
     return ColumnScanner(vocabulary, options.form, needed, names, options.threads)
 

@@ -181,11 +181,26 @@ class Vocabulary:
     @cached_property
     def presence_names(self) -> frozenset[str]:
         """The attributes whose numbers, texts and elements no constraint looks at: `exists`, `absent`, `null`, booleans."""
+        seen = (name for name in (*self.element_names, *self.views) if name[:1] != VIEW_MARK)
+        n_plain = bisect_left(self.names, VIEW_MARK)
+        return (
+            frozenset(name.decode() for name in self.names.slice(0, n_plain)) - self._compared - {n.decode() for n in seen}
+        )
+
+    @cached_property
+    def instant_names(self) -> frozenset[str]:
+        """The attributes of which constraints ask the instant, and perhaps the presence, and nothing else."""
+        elements = {*self.element_names}
+        seen = (name for name, views in self.views.items() if views == [View.TIME] and name not in elements)
+        return frozenset(name.decode() for name in seen if name[:1] != VIEW_MARK) - self._compared
+
+    @cached_property
+    def _compared(self) -> frozenset[str]:
+        """The attributes whose numbers and texts some constraint compares."""
         of_texts = np.diff(self.atom_offsets) - (self.null_atoms >= 0)
         n_plain = bisect_left(self.names, VIEW_MARK)
-        plain = np.flatnonzero((self.n_numbers + self.n_strings + of_texts)[:n_plain] == 0)
-        looked_at = {name.decode() for name in (*self.element_names, *self.views) if name[:1] != VIEW_MARK}
-        return frozenset(self.names[int(name)].decode() for name in plain) - looked_at
+        found = np.flatnonzero((self.n_numbers + self.n_strings + of_texts)[:n_plain])
+        return frozenset(self.names[int(name)].decode() for name in found)
 
     @cached_property
     def views(self) -> dict[bytes, list[View]]:

@@ -22,7 +22,7 @@ from mpi_match.compute.forks import renew_in_child
 from mpi_match.ingest.batches.column_batch import COLUMNS_EXTRA_BYTES, batch_of_tables
 from mpi_match.ingest.batches.row_batch import RowBatch
 from mpi_match.ingest.columns.file import ColumnFile
-from mpi_match.ingest.columns.python import needed_names
+from mpi_match.ingest.columns.python import needed_by
 from mpi_match.ingest.files.checked_blocks import Blocks, CheckedFile
 from mpi_match.ingest.rows.flatten import Names
 from mpi_match.ingest.rows.judge import EventForm, event_of_row
@@ -91,7 +91,7 @@ class ColumnFiles:
         Raises ModelError for a file that is damaged, or has a needed column of a type that attributes do not have, OSError.
         """
         paths = sorted(paths)
-        needed = needed_names(vocabulary.attribute_names, form, vocabulary.presence_names)
+        needed = needed_by(vocabulary, form)
         blocks = [Blocks.of(path) for path in paths]
         pieces, n_rows, row_bytes = [], [], 0
         for number, each in enumerate(blocks):

@@ -6,7 +6,8 @@
     dictionary of these                                               as their entries, which are encoded once
     struct                                                            its fields, under dotted names
     null                                                              a null in every event
-    timestamp, date32, date64, time32, time64                         native times, of which no operator asks the value
+    timestamp, date32, date64, time32, time64                         native times, if filters ask only for their presence or
+                                                                      their instant: then as texts with the same one
     list, large_list, fixed_size_list of these                        lists; of structs and of lists, see `arrow_lists`
     list_view, run-end encoded arrays, bool8, uuid, json, tensors     as what they hold (`plain_arrow`)
 
@@ -39,11 +40,13 @@ from mpi_match.model import ModelError, Type, number_of_digits, value_of
 
 class NeededColumns(NamedTuple):
     """The needed columns of a schema: where they are, in order, by dotted name (names of a column and of the fields of
-    structs); of those in `presence` constraints only ask if they are there.
+    structs).  Of those in `presence` constraints only ask if they are there; those in `instants` are native times, of which
+    they ask the instant.
     """
 
     paths: dict[str, Path]
     presence: frozenset[str] = frozenset()
+    instants: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, schema: pa.Schema, needed: Collection[str], form: EventForm) -> NeededColumns:
@@ -52,29 +55,33 @@ class NeededColumns(NamedTuple):
         """
         paths: dict[str, Path] = {}
         presence = needed.presence if isinstance(needed, NeededNames) else frozenset[str]()
-        every = []
+        instants = needed.instants if isinstance(needed, NeededNames) else frozenset[str]()
+        every, times = [], set()
         scalars = {*(form.location or ()), *((form.id,) if form.id is not None else ())}
         for path, type_ in leaves(schema):
             name = ".".join(path)
             every.append(name)
             is_needed = name in needed
             is_usable = is_scalar(type_) or (is_list(type_) and name not in scalars)
-            if not is_usable and not (is_time(type_) and name in presence):
-                if is_needed or any(each.startswith(f"{name}.") for each in needed):  # in a map
-                    raise ModelError(refused_type(name, str(type_)))
-            elif is_needed and name in paths:
+            if is_time(type_) and name in instants:
+                times.add(name)
+            elif not (is_usable or (is_time(type_) and name in presence)) and (
+                is_needed or any(each.startswith(f"{name}.") for each in needed)  # in a map
+            ):
+                raise ModelError(refused_type(name, str(type_)))
+            if is_needed and name in paths:
                 raise ModelError(f"two columns have the name {name!r}")
             elif is_needed:
                 paths[name] = path
         for name in (*(form.location or ()), *((form.id,) if form.id is not None else ())):
             if name not in paths:
                 raise ModelError(f"there is no column {name!r}; there are: {', '.join(map(repr, every))}")
-        return cls(paths, presence)
+        return cls(paths, presence, frozenset(times))
 
     @property
     def names(self) -> Names:
         """The names of the columns, for the judge of rows."""
-        return Names(self.paths, self.presence)
+        return Names(self.paths, self.presence, self.instants)
 
     @property
     def top(self) -> list[str]:
@@ -85,7 +92,8 @@ class NeededColumns(NamedTuple):
         """What a batch has of them."""
         found = {}
         for name, (first, *rest) in self.paths.items():
-            found[name] = leaf_at(batch.column(batch.schema.get_field_index(first)), rest)
+            leaf = leaf_at(batch.column(batch.schema.get_field_index(first)), rest)
+            found[name] = leaf._replace(array=_text_of_times(leaf.array)) if name in self.instants else leaf
         return found
 
     def arrays(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
@@ -247,6 +255,16 @@ def is_time(type_: pa.DataType) -> bool:
     if types.is_dictionary(type_):
         return is_time(type_.value_type)
     return bool(types.is_timestamp(type_) or types.is_date(type_) or types.is_time(type_))
+
+
+def _text_of_times(array: pa.Array) -> pa.Array:
+    """Native times as texts with the same instants, those without an offset in UTC."""
+    if pa.types.is_dictionary(array.type):
+        return pa.DictionaryArray.from_arrays(array.indices, _text_of_times(array.dictionary))
+    if not pa.types.is_timestamp(array.type):
+        return array.cast(pa.string())
+    in_utc = array.cast(pa.int64()).cast(pa.timestamp(array.type.unit))
+    return pc.binary_join_element_wise(in_utc.cast(pa.string()), pa.scalar("Z"), "")
 
 
 def _is_text(type_: pa.DataType) -> bool:

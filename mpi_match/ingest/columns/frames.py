@@ -18,7 +18,7 @@ import numpy as np
 from mpi_match.arrays.exact import of_integers
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
-from mpi_match.ingest.columns.python import needed_names
+from mpi_match.ingest.columns.python import needed_by
 from mpi_match.ingest.columns.typed import ColumnChunk, TypedColumn, Validity
 from mpi_match.ingest.rows.judge import EventForm, Reject, Rejects, row_text
 from mpi_match.model import Type
@@ -72,7 +72,7 @@ def encode_arrow(reader: pa.RecordBatchReader, vocabulary: Vocabulary, form: Eve
     from mpi_match.ingest.columns.arrow import NeededColumns
     from mpi_match.ingest.columns.arrow_to_codes import ArrowEncoder  # loads Numba
 
-    names = needed_names(vocabulary.attribute_names, form, vocabulary.presence_names)
+    names = needed_by(vocabulary, form)
     needed = NeededColumns.of(reader.schema, names, form)
     encoder, found, first = ArrowEncoder(vocabulary, form, with_ids=False), [], 0
     for rows in reader:

@@ -11,7 +11,8 @@ The meaning of an entry depends on the type of its column alone:
     structured arrays             their fields, under dotted names
     Arrow, polars and pandas      as their data, with nulls.  pandas' own types (`Int64`, `string`, `category`, Arrow's) have
                                   nulls, NumPy's have none
-    dates, times, timestamps      native times, which satisfy `exists`; those that another operator names are refused
+    dates, times, timestamps      native times, which satisfy `exists` and have an instant; those that another operator names
+                                  are refused
     lists and object arrays       each entry as in a row: None, pandas' NA and NaT, and NumPy's `masked` are nulls; objects
                                   have dotted names
 
@@ -34,6 +35,7 @@ import numpy as np
 
 from mpi_match.ingest.rows.judge import EventForm
 from mpi_match.model import Json, ModelError, check_name
+from mpi_match.table.vocabulary import Vocabulary
 
 
 @runtime_checkable
@@ -65,19 +67,28 @@ def refused_type(name: str, type_: str) -> str:
 
 
 class NeededNames(frozenset[str]):
-    """Names of attributes that are used; of those in `presence` constraints only ask if they are there."""
+    """Names of attributes that are used.
+
+    presence   those of which constraints only ask if they are there
+    instants   those of which constraints ask the instant, and perhaps if they are there
+    """
 
     presence: frozenset[str] = frozenset()
+    instants: frozenset[str] = frozenset()
 
 
-def needed_names(names: Iterable[str], form: EventForm, presence: Iterable[str] = ()) -> NeededNames:
-    """The attributes that are used: those that the filters of a table name, those of location and id.
+def needed_names(names: Iterable[str], form: EventForm) -> NeededNames:
+    """The attributes with these names, and those of location and id."""
+    return NeededNames((*names, *(form.location or ()), *((form.id,) if form.id is not None else ())))
 
-    For those in `presence`, which a table only asks if they are there, columns of native times will do.
+
+def needed_by(vocabulary: Vocabulary, form: EventForm) -> NeededNames:
+    """The attributes that the filters of a table name, and those of location and id.
+
+    Columns of native times will do for those of which the filters ask only the presence or the instant.
     """
-    named = (*(form.location or ()), *((form.id,) if form.id is not None else ()))
-    found = NeededNames((*names, *named))
-    found.presence = frozenset(presence) - {*named}
+    found = needed_names(vocabulary.attribute_names, form)
+    found.presence, found.instants = vocabulary.presence_names - {*form.names}, vocabulary.instant_names - {*form.names}
     return found
 
 

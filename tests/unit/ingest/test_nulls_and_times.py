@@ -1,4 +1,5 @@
-"""Nulls, and native times of which no operator asks the value: the same rows through every door, and the naive matcher."""
+"""Nulls, and native times of which operators ask the instant at most: the same rows through every door, and the naive
+matcher."""
 
 from __future__ import annotations
 
@@ -241,3 +242,41 @@ def test_times_in_rows_satisfy_exists(value: Any) -> None:
     assert match_naive(greater.iter_filters(), make_event({"t": value})) == []
     assert make_events([{"t": value}, {"y": 1}]).left_out == {"t": 1}
     assert make_events([{"t": value}, {"y": 1}] * 100).left_out == {"t": 100}
+
+
+INSTANTS: list[dict[str, Any]] = [
+    {"interface": "before", "constraints": [["t", "before", "2026-01-02T03:04:05Z"]]},
+    {"interface": "after", "constraints": [["t", "after", "2026-01-02T01:00:00+01:00"]]},
+    {"interface": "at", "constraints": [["t", "at", "2026-01-02T00:00:00Z"]]},
+    {"interface": "between", "constraints": [["t", "between", ["2026-01-02", "2026-01-03"]], ["t", "exists"]]},
+    {"interface": "not", "where": {"not": ["t", "before", "2026-06-01"]}},
+    {"interface": "null", "constraints": [["t", "null"]]},
+]
+NIGHT = datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone(datetime.timedelta(hours=1)))
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns", "day", "day64", "clock"])
+def test_columns_of_times_have_instants(unit: str, tmp_path: Path) -> None:
+    """Every door gives what the naive matcher gives for the values as a program has them."""
+    table = make_table(INSTANTS)
+    if unit in TIMES:
+        columns = [TIMES[unit]]
+    else:
+        times = [NOW.replace(microsecond=0), None, NIGHT.replace(tzinfo=None), datetime.datetime(1969, 12, 31, 23)]
+        columns = [pa.array(times, pa.timestamp(unit)), pa.array([NIGHT, None, NOW], pa.timestamp(unit, "Europe/Rome"))]
+        columns.append(columns[0].dictionary_encode())
+    for column in columns:
+        filters: list[Filter] = list(table.iter_filters())
+        expected = [sorted(match_naive(filters, make_event({"t": value}))) for value in column.to_pylist()]
+        assert unit == "clock" or len({*map(str, expected)}) > 1
+        frame = pa.table({"t": column})
+        pq.write_table(frame, tmp_path / "events.parquet")
+        others = [] if pa.types.is_date64(column.type) or pa.types.is_dictionary(column.type) else [pl.from_arrow(frame)]
+        for form in (frame, frame.to_pandas(), tmp_path / "events.parquet", *others):
+            assert [sorted(each) for each in answers(table, make_batch(table, form))] == expected
+
+
+def test_a_time_whose_instant_and_text_are_asked_is_an_error() -> None:
+    table = make_table([*INSTANTS, {"interface": "text", "constraints": [["t", "prefix", "2026"]]}])
+    with pytest.raises(ModelError, match="the column 't' is of type timestamp"):
+        make_batch(table, pa.table({"t": TIMES["zoned"]}))

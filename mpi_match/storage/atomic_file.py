@@ -96,10 +96,14 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
     Raises WriteError, also for an error of the block that says that a disk is full, or is about the temporary path.
     """
-    temporary = temporary_of(path)
+    temporary, is_ours = temporary_of(path), True
     try:
         with reported(path):
-            os.close(_created(temporary))
+            try:
+                os.close(_created(temporary))
+            except FileExistsError:
+                is_ours = False
+                raise
         yield temporary
         with reported(path):
             temporary.replace(path)
@@ -108,7 +112,8 @@ def atomic_write(path: Path) -> Iterator[Path]:
             raise _refusal(path, error) from error
         raise
     finally:
-        temporary.unlink(missing_ok=True)
+        if is_ours:
+            temporary.unlink(missing_ok=True)
 
 
 def _created(path: Path) -> int:

@@ -91,8 +91,9 @@ KINDS, ELEMENT_FORMS, TAKEN, BOUNDED, SYMBOLS, SYMBOL_OPS, WORDS, WORD_OPS, N_CO
 """
 TAKES_NOTHING, TAKES_VALUE, TAKES_BOUNDS, TAKES_LIST = range(4)
 """The operands that an operator takes."""
-FIRST_ELEMENT_OP = max(OPERATORS) + 1
-"""The number of `any OP` is that of the operator and this one."""
+FIRST_ELEMENT_OP = 64
+"""The number of `any OP` is that of the operator and this one: more than any operator's, whose kinds fit a byte.  It does
+not depend on the operators that there are: compiled code is kept, whatever these are."""
 _TAKEN = {Takes.NOTHING: TAKES_NOTHING, Takes.VALUE: TAKES_VALUE, Takes.BOUNDS: TAKES_BOUNDS, Takes.LIST: TAKES_LIST}
 _PACKED_BYTES = 8
 _MOST_NUMBER_BYTES = 16

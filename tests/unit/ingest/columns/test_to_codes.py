@@ -6,6 +6,7 @@ import datetime
 import math
 from collections.abc import Iterator
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -24,6 +25,7 @@ from mpi_match.model import Type
 from mpi_match.table.table import Table
 
 pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
 
 
 def table_of_all_kinds() -> Table:
@@ -319,7 +321,11 @@ def test_views_of_columns_are_those_of_rows() -> None:
     assert [found[i].tolist() for i in range(len(rows))] == [[0, 1, 3], [2], [0], [], []]
 
 
-def test_columns_do_not_have_all_strings_of_an_event() -> None:
+def test_frames_have_all_strings_of_an_event_and_files_of_columns_do_not(tmp_path: Path) -> None:
     table = api.make_table([{"interface": 0, "constraints": [["*", "contains i", "me"]]}])
+    columns = pa.table({"a": ["Rome", "Paris", None], "b": ["x", "some", "y"], "n": [1, 2, 3]})
+    found = api.match(table, columns)
+    assert [found[i].tolist() for i in range(3)] == [[0], [0], []]
+    pq.write_table(columns, tmp_path / "events.parquet")
     with pytest.raises(ValueError, match="only rows have"):
-        api.match(table, pa.table({"a": ["Rome"]}))
+        api.match(table, tmp_path / "events.parquet")

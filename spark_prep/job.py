@@ -93,7 +93,7 @@ def compile_subscriptions(
             raise bad_rows.nothing_usable(records, source, n_bad, "subscription")
         cut = options.partitions or table_writer.partitions_for(n_filters, table_writer.FILTERS_PER_PART, _cores(spark))
         ordered = held.keep(subscriptions.ordered(subscriptions.filters(records), cut))
-        ranges, _, n_interfaces = subscriptions.ranges(ordered)
+        ranges, totals = subscriptions.ranges(ordered)
         numbered = subscriptions.numbered(ordered, ranges)
         cut = options.partitions or table_writer.partitions_for(
             n_constraints, table_writer.CONSTRAINTS_PER_PART, _cores(spark)
@@ -112,14 +112,14 @@ def compile_subscriptions(
             "n_names": sum(item.distinct for item in named),
             "n_constraints": n_constraints,
             "n_filters": n_filters,
-            "n_interfaces": n_interfaces,
+            "n_interfaces": totals.interfaces,
         }
         parts.commit(written, counts)
     return CompileSummary(
         n_rows,
-        n_filters,
+        totals.visible_filters,
         n_constraints,
-        n_interfaces,
+        totals.visible_interfaces,
         0,
         n_bad,
         bad_rows.path if n_bad else None,

@@ -34,6 +34,7 @@ from pyspark.sql import functions as F
 from mpi_match.ingest.json.subscription_scanner import SubscriptionScanner
 from mpi_match.ingest.rows.judge import parse_json, row_text, subscription_filters, trimmed
 from mpi_match.model import Filter, ModelError
+from mpi_match.table.conditions import PART_LABEL
 from mpi_match.table.subscriptions import SubscriptionsBuilder
 from spark_prep import SparkPrepError
 from spark_prep.arrow_lines import joined_lines
@@ -113,26 +114,40 @@ class FilterRange(NamedTuple):
     continues: bool
 
 
-def ranges(ordered: DataFrame) -> tuple[dict[int, FilterRange], int, int]:
-    """The range of every partition that is not empty; the number of filters; the number of interfaces."""
+class RangeCounts(NamedTuple):
+    """Numbers of filters and interfaces, and of those that are no parts of conditions."""
+
+    filters: int
+    interfaces: int
+    visible_filters: int
+    visible_interfaces: int
+
+
+def ranges(ordered: DataFrame) -> tuple[dict[int, FilterRange], RangeCounts]:
+    """The range of every partition that is not empty; numbers of filters and interfaces."""
+    is_visible = F.col("interface") < F.lit(PART_LABEL.encode())
     per_label = (
         ordered.select(F.spark_partition_id().alias("partition"), "interface").groupBy("partition", "interface").count()
     )
     per_partition = per_label.groupBy("partition").agg(
         F.sum("count").alias("filters"),
         F.count("*").alias("interfaces"),
+        F.sum(F.when(is_visible, F.col("count")).otherwise(0)).alias("visible_filters"),
+        F.sum(F.when(is_visible, 1).otherwise(0)).alias("visible_interfaces"),
         F.min("interface").alias("low"),
         F.max("interface").alias("high"),
     )
     found: dict[int, FilterRange] = {}
-    n_filters, n_interfaces, last = 0, 0, None
+    n_filters, n_interfaces, visible_filters, visible_interfaces, last = 0, 0, 0, 0, None
     for row in sorted(per_partition.collect()):
         continues = last is not None and row["low"] == last
         found[row["partition"]] = FilterRange(n_filters, n_interfaces - continues, continues)
         n_filters += row["filters"]
         n_interfaces += row["interfaces"] - continues
+        visible_filters += row["visible_filters"]
+        visible_interfaces += row["visible_interfaces"] - (continues and row["visible_interfaces"] > 0)
         last = row["high"]
-    return found, n_filters, n_interfaces
+    return found, RangeCounts(n_filters, n_interfaces, visible_filters, visible_interfaces)
 
 
 def numbered(ordered: DataFrame, ranges: dict[int, FilterRange]) -> DataFrame:

@@ -60,7 +60,13 @@ def test_a_signal_leaves_no_half_written_file(inputs: Path, number: signal.Signa
     os.mkfifo(inputs / "pipe.jsonl")
     words = [sys.executable, "-m", "mpi_match", "match", str(inputs / "s.jsonl"), str(inputs / "pipe.jsonl"), "-o"]
     environment = {**os.environ, "PYTHONPATH": str(TESTS.parent)}
-    process = subprocess.Popen([*words, str(inputs / "m.h5")], stderr=subprocess.PIPE, text=True, env=environment)
+    process = subprocess.Popen(
+        [*words, str(inputs / "m.h5")],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # a shell ignores SIGQUIT for what it starts with &
+    )
     with (inputs / "pipe.jsonl").open("w") as events:
         events.write('{"t": 2}\n')
         events.flush()

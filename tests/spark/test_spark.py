@@ -66,7 +66,7 @@ def test_the_table_is_the_one_built_in_memory(
     )
     table = Table.load(output)
     assert table == in_memory(rows)
-    assert summary[:6] == (len(rows), table.n_filters, table.n_constraints, table.n_interfaces, 0, 0)
+    assert summary[:6] == (len(rows), table.n_visible_filters, table.n_constraints, table.n_visible, 0, 0)
     assert summary.rejects is None
     assert names_in(output) == {"in", "more", "table.h5", "table.h5.parts"}
     n_filter_parts = sum("-filters-" in name for name in names_in(parts_directory(output) / "any"))
@@ -336,7 +336,7 @@ def test_a_task_that_fails_after_writing_is_run_again_and_leaves_no_stray_part(
     with PartSet(output, "table") as parts, job._Held() as held:
         records = held.keep(subscriptions.parse(source.rows))
         ordered = held.keep(subscriptions.ordered(subscriptions.filters(records), 2))
-        ranges, n_filters, n_interfaces = subscriptions.ranges(ordered)
+        ranges, totals = subscriptions.ranges(ordered)
         numbered = subscriptions.numbered(ordered, ranges)
 
         def written_then_lost(batches: Iterator[pa.RecordBatch], files: PartFiles) -> Iterator[WrittenPart]:
@@ -350,7 +350,7 @@ def test_a_task_that_fails_after_writing_is_run_again_and_leaves_no_stray_part(
         assert len(names_in(parts_directory(output) / "any")) == 4
         filed = table_writer.write_filters(numbered, ranges, parts.files)
         counts = {"n_names": sum(w.distinct for w in named), "n_constraints": sum(w.rows for w in named)}
-        parts.commit([*named, *filed], {**counts, "n_filters": n_filters, "n_interfaces": n_interfaces})
+        parts.commit([*named, *filed], {**counts, "n_filters": totals.filters, "n_interfaces": totals.interfaces})
     assert names_in(parts_directory(output) / "any") == {w.part for w in (*named, *filed)}
     assert Table.load(output) == in_memory(rows)
 

@@ -42,12 +42,12 @@ def explain(
 ) -> None:
     """Explain the answer for one event: the filters that match or, if none does, the nearest ones and what they miss.
 
-    The nearest filters are those of which the fewest constraints would have to turn out otherwise, of all filters of the
-    table.  A line for each of these constraints has the value that it met and what it asks for.  Attributes that no filter
-    names are listed, too: one of them may be misspelt.
+    All filters of the table are compared: the nearest ones match if the fewest constraints turn out otherwise.  A line for
+    each of these constraints has the value that it met and what it asks for.  Attributes that no filter names are listed,
+    too: one of them may be misspelt.
 
-    Exit code 0 if a filter matches, 6 if none does, 3 for a row that is no event, or an interface, filter or event that is
-    not there.
+    Exit code 0 if a filter matches, 6 if none does, 3 for a rejected row, and for an interface, a filter or an event that
+    does not exist.
     """
     from mpi_match.ingest.rows.row_files import is_compiled
     from mpi_match.table.table import Table

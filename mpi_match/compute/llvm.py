@@ -1,4 +1,4 @@
-"""The types of which Numba's intrinsics consist, by their names in Numba and LLVM.
+"""The types in signatures of Numba's intrinsics, by their names in Numba and LLVM.
 
 @intrinsic
 def name(_: object, argument: types.Type) -> Typed:             the types of argument and result

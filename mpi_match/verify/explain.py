@@ -9,10 +9,10 @@ have to turn out otherwise for it to match:
     not a part         the distance from the part being false: `all` and `any` change places
 
 It is computed for every filter, not for candidates: the counting engine finds the satisfied rows of the table, and the
-distances of parts of conditions (`table.conditions`) follow stage by stage.  With
-250,000 filters of four constraints an event takes a fraction of a second; if half of them have conditions, two to five times
-as long, and making an `Explainer` takes some seconds.
-Only filters that are shown are decoded, and the naive matcher of `model` finds which of their leaves fail.
+distances of parts of conditions (`table.conditions`) follow stage by stage.  With 250,000 filters of four constraints an
+event takes a fraction of a second; if half of them have conditions, two to five times as long, and making an `Explainer`
+takes some seconds.  Only filters that are shown are decoded, and the naive matcher of `model` finds which of their leaves
+fail.
 """
 
 from __future__ import annotations

@@ -50,6 +50,17 @@ def terminated_before(chosen: Callable[[FrameType], bool]) -> Iterator[None]:
 
 
 @contextmanager
+def _traced(entered: Callable[[FrameType, str, Any], Any]) -> Iterator[None]:
+    """Trace this thread within the block, and as before it afterwards."""
+    before = sys.gettrace()
+    sys.settrace(entered)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+@contextmanager
 def signalled_at(step: int | None, files: set[str]) -> Iterator[Steps]:
     """Within the block, this process gets SIGTERM before the n-th line of the files that this thread reaches."""
     steps = Steps()
@@ -64,12 +75,8 @@ def signalled_at(step: int | None, files: set[str]) -> Iterator[Steps]:
                 os.kill(os.getpid(), signal.SIGTERM)
         return looked_at
 
-    before = sys.gettrace()
-    sys.settrace(entered)
-    try:
+    with _traced(entered):
         yield steps
-    finally:
-        sys.settrace(before)
 
 
 def waiting_at(line: int) -> Callable[[FrameType], bool]:
@@ -122,12 +129,8 @@ def raised_at(step: int | None, error: BaseException) -> Iterator[Steps]:
             sys.settrace(None)
             raise error
 
-    before = sys.gettrace()
-    sys.settrace(entered)
-    try:
+    with _traced(entered):
         yield steps
-    finally:
-        sys.settrace(before)
 
 
 @cache

@@ -5,8 +5,8 @@ no edge for a byte, its *failure link* leads to the next shorter one.  A contain
 visited; a suffix when its state, or one reached from there by failure links, is the last.  So a string costs about two
 look-ups for each of its bytes, however many atoms there are (Aho and Corasick, "Efficient string matching", 1975).
 
-Each look-up waits for the one before.  On a CPU a long string is therefore read at four places at once: in four stretches,
-each of which begins, in the root, one byte less than the longest atom before the end of the stretch before it.  An atom that
+Each look-up waits for the one before.  On a CPU a long string is therefore read at four places at once: in four stretches.
+Each begins, in the root, one byte less than the longest atom before the end of the stretch before it.  An atom that
 ends in a stretch, and not in the one before, has all its bytes there.
 
 What elements of an attribute may satisfy (`table.element_names`) is found likewise: a trie of its own for the suffixes and

@@ -40,8 +40,8 @@ from mpi_match.model import ModelError, Type, number_of_digits, value_of
 
 class NeededColumns(NamedTuple):
     """The needed columns of a schema: where they are, in order, by dotted name (names of a column and of the fields of
-    structs).  Of those in `presence` constraints only ask if they are there; those in `instants` are native times, of which
-    they ask the instant.
+    structs).  Constraints only ask if those in `presence` are there; `instants` are native times, and constraints compare
+    their instants.
     """
 
     paths: dict[str, Path]

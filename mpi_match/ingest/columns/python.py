@@ -69,8 +69,8 @@ def refused_type(name: str, type_: str) -> str:
 class NeededNames(frozenset[str]):
     """Names of attributes that are used.
 
-    presence   those of which constraints only ask if they are there
-    instants   those of which constraints ask the instant, and perhaps if they are there
+    presence   constraints only ask if they are there
+    instants   constraints compare their instants, and perhaps ask if they are there
     """
 
     presence: frozenset[str] = frozenset()

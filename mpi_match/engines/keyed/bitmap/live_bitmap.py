@@ -95,7 +95,7 @@ def bucket_keys(added: Added, rows: FilterRows, bins: Bins, weight: Array, width
 def _choose(
     coded: CodedFilters, weight: Array, width: float, least: float, known: tuple[Array, Array], keys: SlotKeys
 ) -> None:
-    """Set the keys of the filters that go into the bitmap, each of which has one."""
+    """Set the one key of each filter that goes into the bitmap."""
     (offsets, records, _), (chance, areas) = coded, known
     for f in range(len(chance)):
         has_value, often = not np.isnan(areas[f, 0]), np.ones(3)

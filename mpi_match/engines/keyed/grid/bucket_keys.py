@@ -64,7 +64,7 @@ class BucketKeys:
     width: float
 
     def keys_of(self, filters: Array, rows: FilterRows, located: Array, *, groups: bool) -> SlotKeys:
-        """Keys of the slots of some filters of `rows`, bool[n] of which are `located`: they have areas, and one slot each.
+        """Keys of the slots of some filters of `rows`.  Those with areas, `located` bool[n], have one slot each.
 
         With `groups`, bucket keys may be name groups.  Filters that share long lists have one slot each, too, where slots
         would be more than `ENTRIES_A_ROW` times as many as constraints and listed values.
@@ -178,7 +178,7 @@ def _spread(
     offsets: Array,
     spread: Array,
 ) -> None:
-    """Fill `spread` with the keys of each filter, of which those with a list have one for each of its codes."""
+    """Fill `spread` with the keys of each filter; a filter with a list has one key for each of its codes."""
     keys, lists = found
     for i in stretch_of(len(keys), stretch, n_stretches):
         if lists[i] < 0:

@@ -6,12 +6,18 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict
 
 from mpi_match.errors import MpiMatchError, OptionError
 from mpi_match.exit_codes import ExitCode
 from mpi_match.ingest.rows.judge import PLAIN, EventForm, Reject
 from mpi_match.ingest.rows.row_files import STDIN
 from mpi_match.monitor.status import RunStatus
+
+if TYPE_CHECKING:
+    from mpi_match.ingest.batches.scan_report import ScanTotals
+    from mpi_match.ingest.batches.unnamed import Missing
+    from mpi_match.ingest.rows.reject_log import RejectLog
 
 PLACEMENTS = ("replicate", "shard", "hybrid")
 """Which filters a worker has.  `replicate`: all of them, so a batch goes to one worker.  `shard`: a part, so a batch goes to
@@ -183,6 +189,29 @@ class Summary:
     def kept(self) -> dict[str, object]:
         """Everything but the rejects, whose rows may be long, and which have a file: for manifests, reports and JSON."""
         return {key: value for key, value in asdict(self).items() if key != "first_rejects"}
+
+
+class RowsSummary(TypedDict):
+    """The fields of `Summary` that tell of rows."""
+
+    rejected: int
+    first_rejects: tuple[Reject, ...]
+    flagged: int
+    scanned_on_gpu: int
+    never_seen: tuple[str, ...]
+    doubts: tuple[str, ...]
+
+
+def of_rows(log: RejectLog, totals: ScanTotals, missing: Missing) -> RowsSummary:
+    """The fields of a summary that tell of rows: bad ones, scanned ones, and names that none has."""
+    return {
+        "rejected": log.count,
+        "first_rejects": tuple(log.first),
+        "flagged": totals.n_flagged,
+        "scanned_on_gpu": totals.n_on_gpu,
+        "never_seen": missing.never_seen,
+        "doubts": missing.doubts,
+    }
 
 
 @dataclass(frozen=True, kw_only=True)

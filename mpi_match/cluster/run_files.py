@@ -22,7 +22,7 @@ from mpi_match.changes.stream import ChangeStream
 from mpi_match.cluster.batches import BatchedChanges, BatchedEvents, BatchRanges
 from mpi_match.cluster.distribution.partition import Division
 from mpi_match.cluster.messages import Written
-from mpi_match.cluster.options import ClusterError, RunOptions, RunSummary
+from mpi_match.cluster.options import ClusterError, RunOptions, RunSummary, of_rows
 from mpi_match.cluster.results.output import Output
 from mpi_match.cluster.results.scan_log import ScanLog
 from mpi_match.cluster.results.worker_output import LocalOutput
@@ -32,7 +32,8 @@ from mpi_match.exit_codes import ExitCode
 from mpi_match.ingest.batches.column_files import ColumnFiles
 from mpi_match.ingest.batches.line_files import LineFiles
 from mpi_match.ingest.batches.open import open_events
-from mpi_match.ingest.batches.unnamed import doubts_of, names_in_events, unseen_of
+from mpi_match.ingest.batches.scan_report import ScanTotals
+from mpi_match.ingest.batches.unnamed import Missing, doubts_of, names_in_events
 from mpi_match.ingest.rows.judge import nothing_usable
 from mpi_match.ingest.rows.reject_log import RejectLog
 from mpi_match.journal.reader import EventRange, RunIdentity, gaps
@@ -247,18 +248,15 @@ class RunFiles:
         self.status.begin()
         self._started = time.perf_counter()
 
-    def _finish_scan_log(self) -> tuple[str, ...]:
-        """See `ScanLog.finish`; of an input without any event nothing is kept."""
-        try:
-            return () if self._scan_log is None else self._scan_log.finish()
-        except ModelError:
-            self._output.discard()
-            raise
+    @property
+    def _totals(self) -> ScanTotals:
+        """The sums of the scanned rows."""
+        return ScanTotals() if self._scan_log is None else self._scan_log.totals
 
     def _doubts(self) -> tuple[str, ...]:
-        """Warnings that events have not the attributes that filters name."""
-        events, scanned = self.events.table, self._scan_log
-        is_named = events.any_named if isinstance(events, EventTable) else scanned is None or scanned.any_named
+        """See `doubts_of`."""
+        events = self.events.table
+        is_named = events.any_named if isinstance(events, EventTable) else self._totals.named or self._totals.located
         files = map(Path, events.index.files) if isinstance(events, LineFiles) else ()
         return doubts_of(self._vocabulary, is_named, lambda: names_in_events(events), files)
 
@@ -268,10 +266,13 @@ class RunFiles:
         The clock stops when the answers are in their place; files that they replace are removed after that.
         """
         self.events.table.check_unchanged(0, self.events.table.n_events)
-        never_seen, doubts = self._finish_scan_log(), self._doubts()
-        if self.options.strict and (found := [*unseen_of(never_seen), *doubts]):
+        try:
+            missing = Missing(() if self._scan_log is None else self._scan_log.finish(), self._doubts())
+            if self.options.strict:
+                missing.refuse(self.options.events)
+        except ModelError:  # also for an input without a good row; of neither anything is kept
             self._output.discard()
-            raise ClusterError(f"{self.options.events}: {found[0]} (--strict)", ExitCode.BAD_INPUT)
+            raise
         self._output.finish()
         self.status.end()
         wall_s = time.perf_counter() - self._started
@@ -287,12 +288,7 @@ class RunFiles:
                 f"{n} x {device}" if n > 1 else device for device, n in Counter(o.device for o in opened).items()
             ),
             workers=len(opened),
-            rejected=self.rejects.count,
-            first_rejects=tuple(self.rejects.first),
-            flagged=0 if self._scan_log is None else self._scan_log.n_flagged,
-            scanned_on_gpu=0 if self._scan_log is None else self._scan_log.n_on_gpu,
-            never_seen=never_seen,
-            doubts=doubts,
+            **of_rows(self.rejects, self._totals, missing),
             round_trip_us=None if round_trips is None else round_trips.in_us(),
             resumed=resumed,
             compile_s=max(each.compile_s for each in opened),

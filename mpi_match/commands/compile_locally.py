@@ -16,7 +16,7 @@ from typing import NamedTuple
 from mpi_match.changes.live_table import LiveTable, Refusal
 from mpi_match.events.event_table import save_events
 from mpi_match.ingest.batches.published_events import read_events
-from mpi_match.ingest.batches.unnamed import none_named, unread_directories
+from mpi_match.ingest.batches.unnamed import Missing, doubts_of
 from mpi_match.ingest.columns.python import needed_names
 from mpi_match.ingest.json.encode_events import EventsEncoder
 from mpi_match.ingest.json.subscription_scanner import read_subscriptions
@@ -134,21 +134,17 @@ def compile_events_locally(
         if log.all_bad(len(events)):
             raise log.nothing_usable("event")
         never_seen = form.never_seen(events.location is not None, events.ids is not None)
-        if strict and never_seen:
-            raise ModelError(f"no event has {' or '.join(map(repr, never_seen))}, and strict wants it")
         batch = EventsEncoder(vocabulary).encode(events)
-        named, doubts = vocabulary.attribute_names, list[str]()
-        if named and not len(batch.attributes) and batch.location is None:
-            doubts.append(none_named(named, {name.decode() for name in events.names}))
-        if unread := unread_directories(named, (file for file in files if not is_columnar(file))):
-            doubts.append(unread)
-        if strict and doubts:
-            raise ModelError(f"{inputs[0]}: {doubts[0]} (--strict)")
+        is_named = len(batch.attributes) > 0 or batch.location is not None
+        lines = (file for file in files if not is_columnar(file))
+        doubts = doubts_of(vocabulary, is_named, lambda: {name.decode() for name in events.names}, lines)
+        if strict:
+            Missing(never_seen, doubts).refuse(inputs[0])
         save_events(events, output, vocabulary, batch=batch)
     rejected = place if log.count else None
     wall_s = time.perf_counter() - started
     n = len(events)
-    return LocalEvents(n, n, log.count, rejected, wall_s, never_seen, events.left_out, tuple(doubts))
+    return LocalEvents(n, n, log.count, rejected, wall_s, never_seen, events.left_out, doubts)
 
 
 def update_table(

@@ -152,8 +152,9 @@ def has_rows(output: Path) -> bool:
 
 def _rows_of_lines(events: _EventsNamed, answers: MatchesFile, matches: Path) -> Iterator[Strings]:
     """The rows of all events, as many at a time as answers are written."""
-    from mpi_match.ingest.batches.keep_rows import RowKeeper, check_rows  # loads Numba
-    from mpi_match.ingest.json.event_scanner import EventQueue, EventScanner
+    from mpi_match.ingest.batches.event_queue import EventQueue  # loads Numba
+    from mpi_match.ingest.batches.keep_rows import RowKeeper, check_rows
+    from mpi_match.ingest.json.event_scanner import EventScanner
 
     check_rows(events.path, events.form)
     blocks = read_blocks(event_files(events.path, events.form), events.form)

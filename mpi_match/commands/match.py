@@ -24,20 +24,22 @@ from mpi_match.changes.log import ChangeLog
 from mpi_match.changes.stream import ChangeStream
 from mpi_match.cluster.at_once.in_place import WriteAtOnce
 from mpi_match.cluster.match_in_order import answers_to, due_in_order
-from mpi_match.cluster.options import Summary
+from mpi_match.cluster.options import Summary, of_rows
 from mpi_match.cluster.signals import held
 from mpi_match.commands.scan_ahead import Progress, ahead_of_cpu, ahead_of_gpu, scanned_ahead
 from mpi_match.compute.compile_parts import Part, compile_ahead
 from mpi_match.engines import Engine, compile_s, open_engine
 from mpi_match.engines.registry import check_options
 from mpi_match.events.batch import EventBatch
+from mpi_match.ingest.batches.event_queue import EventQueue
 from mpi_match.ingest.batches.keep_rows import RowKeeper, check_rows
 from mpi_match.ingest.batches.scan_columns import ColumnScanner
-from mpi_match.ingest.batches.unnamed import doubts_of, names_in_files, unseen_of
+from mpi_match.ingest.batches.scan_report import ScanTotals
+from mpi_match.ingest.batches.unnamed import Missing, doubts_of, names_in_files
 from mpi_match.ingest.columns.python import needed_by
 from mpi_match.ingest.files.blocks import LINE_FEED, read_blocks
 from mpi_match.ingest.files.line_pass import compile_count
-from mpi_match.ingest.json.event_scanner import EventQueue, EventScanner, LineScanner, ScannedEvents, SharedScanner
+from mpi_match.ingest.json.event_scanner import EventScanner, LineScanner, ScannedEvents, SharedScanner
 from mpi_match.ingest.json.subscription_scanner import read_subscriptions
 from mpi_match.ingest.rows.formats import lines_format
 from mpi_match.ingest.rows.judge import (
@@ -180,19 +182,20 @@ def match_rows(
             _written(output, writer) as answers,
         ):
             queue = EventQueue(blocks)
+
+            def put(*found: Any) -> None:
+                with nullcontext() if output is None else interruptions.held():  # a thread writes to a file
+                    answers.put(found)
+
             with interruptions.heeded():
-                match_all(
-                    prepared, queue, lambda *found: answers.put(found), options, overlapped=prepared.engine.gpu is not None
-                )
+                match_all(prepared, queue, put, options, overlapped=prepared.engine.gpu is not None)
             answers.finish()
             if log.all_bad(writer.n_events):
                 raise log.nothing_usable("event")
-            seen = Seen.of(prepared, queue, options.form, files)
-            if options.strict and seen.warnings:
-                raise ModelError(f"{events}: {seen.warnings[0]} (--strict)")
-        return prepared.summary(
-            Counts(writer.n_events, writer.n_matches, queue.n_flagged, queue.n_on_gpu), log, options, seen
-        )
+            missing = missing_in(prepared, queue.totals, options.form, files)
+            if options.strict:
+                missing.refuse(events)
+        return prepared.summary(Counts(writer.n_events, writer.n_matches), queue.totals, log, options, missing)
 
 
 def line_scanner(engine: Engine, vocabulary: Vocabulary, options: MatchOptions) -> LineScanner:
@@ -202,33 +205,18 @@ def line_scanner(engine: Engine, vocabulary: Vocabulary, options: MatchOptions) 
 
 
 class Counts(NamedTuple):
-    """Events, matches, flagged lines, and lines that a GPU has scanned."""
+    """Numbers of events and of matches."""
 
     events: int
     matches: int
-    flagged: int
-    on_gpu: int
 
 
-class Seen(NamedTuple):
-    """The names that no event has: `never_seen` and `doubts` of `LocalSummary`."""
-
-    never_seen: tuple[str, ...] = ()
-    doubts: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, prepared: Prepared[Any], queue: EventQueue, form: EventForm, files: Sequence[Path] = ()) -> Seen:
-        """The names that no event of a queue has had, which were those of `files`, if they can be read again."""
-        vocabulary, lines = prepared.stream.table.vocabulary, files if files and not are_columnar(files) else ()
-        doubts = doubts_of(
-            vocabulary, queue.named or queue.located, lambda: names_in_files(files, form) if files else (), lines
-        )
-        return cls(form.never_seen(queue.located, queue.identified), doubts)
-
-    @property
-    def warnings(self) -> list[str]:
-        """One line for each."""
-        return [*unseen_of(self.never_seen), *self.doubts]
+def missing_in(prepared: Prepared[Any], totals: ScanTotals, form: EventForm, files: Sequence[Path] = ()) -> Missing:
+    """The warnings about the rows in `totals`, which came from `files`, if they can be read again."""
+    vocabulary, lines = prepared.stream.table.vocabulary, files if files and not are_columnar(files) else ()
+    is_named = totals.named or totals.located
+    doubts = doubts_of(vocabulary, is_named, lambda: names_in_files(files, form) if files else (), lines)
+    return Missing(form.never_seen(totals.located, totals.identified), doubts)
 
 
 @dataclass(frozen=True)
@@ -249,7 +237,9 @@ class Prepared(Generic[Reader]):
     began: float
     compiled_s: float
 
-    def summary(self, counts: Counts, log: RejectLog, options: MatchOptions, seen: Seen) -> LocalSummary:
+    def summary(
+        self, counts: Counts, totals: ScanTotals, log: RejectLog, options: MatchOptions, missing: Missing
+    ) -> LocalSummary:
         """The result, now that all events are answered."""
         later_s = compile_s() - self.compiled_s  # kernels of a GPU are compiled when they are first needed
         wall_s, engine, table = time.perf_counter() - self.began - later_s, self.engine, self.table
@@ -262,18 +252,13 @@ class Prepared(Generic[Reader]):
             engine_options={engine.name: dict(engine.options)} if engine.options else {},
             device=engine.device,
             workers=1,
-            rejected=log.count,
             build_s=self.build_s,
             compile_s=self.compile_s + later_s,
             filters=table.n_visible_filters,
             constraints=table.n_constraints,
             interfaces=table.n_visible,
-            flagged=counts.flagged,
-            scanned_on_gpu=counts.on_gpu,
-            never_seen=seen.never_seen,
-            doubts=seen.doubts,
             unlocated=0 if options.form.location is not None else len(table.filters.area),
-            first_rejects=tuple(log.first),
+            **of_rows(log, totals, missing),
         )
 
 
@@ -343,16 +328,7 @@ def _written(output: Path | None, writer: MatchesWriter | LinesOut) -> Writing[A
     def write(found: Answered) -> None:
         writer.append(*found)
 
-    return WriteAtOnce(write) if output is None else _HeldWriting(write, ANSWERS_WAITING)
-
-
-class _HeldWriting(WriteBehind[Answered]):
-    """Answers that a thread writes; interruptions wait while this thread synchronises with it."""
-
-    def put(self, item: Answered) -> None:
-        """Queue the answers of a batch."""
-        with held():
-            super().put(item)
+    return WriteAtOnce(write) if output is None else WriteBehind(write, ANSWERS_WAITING)
 
 
 def match_all(

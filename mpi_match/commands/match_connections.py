@@ -28,6 +28,7 @@ from mpi_match.commands.listen import address_of
 from mpi_match.commands.match import MATCHED_AT_ONCE, Counts, MatchOptions, Prepared
 from mpi_match.events.batch import EventBatch
 from mpi_match.humanize import byte_size, plural
+from mpi_match.ingest.batches.scan_report import ScanTotals
 from mpi_match.ingest.files.blocks import LineBlock, LineCutter
 from mpi_match.ingest.json.event_scanner import LineScanner, ScannedEvents
 from mpi_match.ingest.rows.reject_log import RejectLog
@@ -169,7 +170,8 @@ class _Connection:
 class Service:
     """Answers the events of connections.
 
-    counts       those of the events that were read, so far
+    counts       events read and matches found so far
+    totals       of the rows read so far
     n_untaken    events of connections that ended, or were closed, before their answers were taken
     n_cut_off    events whose answers were not taken before the command ended
     """
@@ -195,7 +197,7 @@ class Service:
         self._full_since: float | None = None
         self._n_accepted = 0
         self._stopped_at: float | None = None
-        self.counts = Counts(0, 0, 0, 0)
+        self.counts, self.totals = Counts(0, 0), ScanTotals()
         self.n_untaken = self.n_cut_off = 0
 
     def serve(self, listener: socket.socket, stop: Stop) -> None:
@@ -307,9 +309,9 @@ class Service:
 
     def _scan(self, block: LineBlock, connection: _Connection) -> None:
         scanned = self._prepared.reader.scan(block, self._log)
-        events, matches, flagged, on_gpu = self.counts
         n_events = scanned.batch.n_events
-        self.counts = Counts(events + n_events, matches, flagged + scanned.n_flagged, on_gpu + scanned.n_on_gpu)
+        self.totals.add(scanned)
+        self.counts = self.counts._replace(events=self.counts.events + n_events)
         if n_events:
             connection.waiting.append(_Waiting.of(scanned))
 

@@ -28,18 +28,20 @@ from mpi_match.commands.match import (
     LocalSummary,
     MatchOptions,
     Prepared,
-    Seen,
     answers_in,
     line_scanner,
     match_all,
+    missing_in,
     prepare,
 )
 from mpi_match.commands.match_connections import Limits, Service
 from mpi_match.compute.compile_parts import compile_ahead
 from mpi_match.engines import Engine
 from mpi_match.engines.registry import check_options
+from mpi_match.ingest.batches.event_queue import EventQueue
+from mpi_match.ingest.batches.unnamed import Missing
 from mpi_match.ingest.files.streams import StreamStopped, read_stream
-from mpi_match.ingest.json.event_scanner import EventQueue, LineScanner
+from mpi_match.ingest.json.event_scanner import LineScanner
 from mpi_match.ingest.rows.reject_log import RejectLog
 from mpi_match.ingest.rows.row_files import STDIN, row_files
 from mpi_match.matches.json_lines import LinesOut, LineWriter, compile_lines
@@ -115,11 +117,10 @@ def match_stream(
         lines = _line_writer(prepared, options)
         ready(prepared, "" if listener is None else address_of(listener))
         if listener is None:
-            counts, seen = _match_standard_input(prepared, options, lines, log, stop)
-            return prepared.summary(counts, log, options, seen)
+            return _match_standard_input(prepared, options, lines, log, stop)
         service = Service(prepared, options, lines, log, limits or Limits(), say)
         service.serve(listener, stop)
-        summary = prepared.summary(service.counts, log, options, Seen())
+        summary = prepared.summary(service.counts, service.totals, log, options, Missing())
         return replace(summary, untaken=service.n_untaken, cut_off=service.n_cut_off)
 
 
@@ -142,8 +143,7 @@ def _line_writer(prepared: Prepared[LineScanner], options: MatchOptions) -> Line
 
 def _match_standard_input(
     prepared: Prepared[LineScanner], options: MatchOptions, lines: LineWriter, log: RejectLog, stop: StopSignal
-) -> tuple[Counts, Seen]:
-    """Counts, and what no event had."""
+) -> LocalSummary:
     out = sys.stdout.buffer
 
     def write(line: Any) -> None:
@@ -155,5 +155,5 @@ def _match_standard_input(
     queue = EventQueue(prepared.reader.scan(block, log) for block in blocks)
     with suppress(StreamStopped):
         match_all(prepared, queue, writer.append, options)
-    seen = Seen.of(prepared, queue, options.form) if writer.n_events else Seen()
-    return Counts(writer.n_events, writer.n_matches, queue.n_flagged, queue.n_on_gpu), seen
+    missing = missing_in(prepared, queue.totals, options.form) if writer.n_events else Missing()
+    return prepared.summary(Counts(writer.n_events, writer.n_matches), queue.totals, log, options, missing)

@@ -7,15 +7,15 @@ share a block, and the events of earlier ranges are matched meanwhile.
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
+from mpi_match.cluster.prefetch import ReadAhead, n_readers
 from mpi_match.cluster.signals import held
-from mpi_match.ingest.files.ranges import CPU_RANGE_BYTES, GPU_RANGE_BYTES, LineRange, ranges_of
+from mpi_match.ingest.files.ranges import CPU_RANGE_BYTES, GPU_RANGE_BYTES, ranges_of
 from mpi_match.ingest.json.event_scanner import LineScanner, ScannedEvents
 from mpi_match.ingest.rows.judge import Reject, Rejects
 from mpi_match.storage.range_read import Memory
@@ -42,7 +42,7 @@ class Ahead(NamedTuple):
 
 def ahead_of_gpu() -> Ahead:
     """How far to be ahead of a GPU."""
-    return Ahead(min(READING_THREADS, len(os.sched_getaffinity(0))), GPU_RANGE_BYTES)
+    return Ahead(n_readers(READING_THREADS), GPU_RANGE_BYTES)
 
 
 def ahead_of_cpu(threads: int | None) -> Ahead:
@@ -76,19 +76,16 @@ def scanned_ahead(
     ranges = [each for file in sorted(files) for each in ranges_of(file, how.range_bytes)]
     total = sum(each.stop - each.start for each in ranges)
 
-    def scan(lines: LineRange) -> _Scanned:
-        read, bad = lines.read(memory), list[Reject]()
+    def scan(which: int) -> _Scanned:
+        read, bad = ranges[which].read(memory), list[Reject]()
         return _Scanned([scanner.scan(block, bad) for block in read.blocks], bad, read.n_lines)
 
     def numbered(step: Callable[[int, int], None]) -> Iterator[ScannedEvents]:
-        ahead: deque[Future[_Scanned]] = deque()
-        n_asked = first_line = done = 0
-        for lines in ranges:
+        first_line = done = 0
+        for which, lines in enumerate(ranges):
             with held():
-                while n_asked < len(ranges) and len(ahead) < how.most_ranges:
-                    ahead.append(threads.submit(scan, ranges[n_asked]))
-                    n_asked += 1
-                found = ahead.popleft().result()
+                feed.want(range(which, min(which + how.most_ranges, len(ranges))))
+                found = feed.take(which)
             first_line = 1 if lines.start == 0 else first_line
             for reject in found.bad:
                 rejects.append(reject._replace(line=first_line + reject.line))
@@ -97,9 +94,8 @@ def scanned_ahead(
             done += lines.stop - lines.start
             step(done >> 20, total >> 20)
 
-    threads = ThreadPoolExecutor(how.threads, "scan")
-    try:
-        with progress("MiB of events") if progress is not None else nullcontext(lambda *_: None) as step:
-            yield numbered(step)
-    finally:
-        threads.shutdown(cancel_futures=True)
+    with (
+        ReadAhead(scan, ThreadPoolExecutor(how.threads, "scan")) as feed,
+        progress("MiB of events") if progress is not None else nullcontext(lambda *_: None) as step,
+    ):
+        yield numbered(step)

@@ -101,7 +101,7 @@ def test_refusals(table: Path, tmp_path: Path) -> None:
     assert "compiled already" in compiled(table, *of_table, code=3)
     assert "is no CSV" in compiled(good, *of_table, "--schema", "temp=string", code=3)
     assert "for Spark" in compiled(good, *of_table, "--master", "local[1]", code=2)
-    assert "and strict wants it" in compiled(good, *of_table, "--id", "uuid", "--strict", code=3)
+    assert "(--strict)" in compiled(good, *of_table, "--id", "uuid", "--strict", code=3)
     assert "--local reads" in mpi_match("compile", "events", good, *of_table, "--schema", "a=string", code=2).stderr
     assert not output.exists()
     assert "no event has 'uuid'" in compiled(good, *of_table, "--id", "uuid")

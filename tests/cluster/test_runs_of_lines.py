@@ -353,5 +353,5 @@ def test_names_that_no_event_has_are_reported(tmp_path: Path) -> None:
     summary = run(options)
     assert isinstance(summary, RunSummary)
     assert summary.never_seen == ("x", "y", "key")
-    with pytest.raises(ClusterError, match=r"no event has 'x' or 'y' or 'key' \(--strict\)"):
+    with pytest.raises(ModelError, match=r"no event has 'x' or 'y' or 'key' \(--strict\)"):
         run(replace(options, strict=True, output=tmp_path / "strict.h5"))

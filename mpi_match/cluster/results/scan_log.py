@@ -16,7 +16,7 @@ from typing import Any
 from mpi_match.ingest.batches.column_files import ColumnFiles
 from mpi_match.ingest.batches.line_files import LineFiles
 from mpi_match.ingest.batches.offer import RowsOffer
-from mpi_match.ingest.batches.scan_report import ScanReport
+from mpi_match.ingest.batches.scan_report import ScanReport, ScanTotals
 from mpi_match.ingest.rows.reject_log import RejectLog
 from mpi_match.journal.reader import EventRange
 from mpi_match.table.vocabulary import Vocabulary
@@ -29,7 +29,7 @@ class ScanLog:
     """Takes the reports of batches of `rows`, which `path` names, in order, into `rejects`; `earlier` are the events that
     earlier runs have answered, for a `vocabulary`.  Raises ModelError when there is no row.
 
-    n_flagged, n_on_gpu   lines that the scanner flagged; that were scanned on a GPU
+    totals   of the rows so far
     """
 
     def __init__(
@@ -44,9 +44,7 @@ class ScanLog:
         self._left = list(earlier) if rejects.keeps else []
         self._is_whole = not earlier or rejects.keeps
         self._scanner: Any = None  # of batches as `rows` has them
-        self._located = self._identified = False
-        self._named = bool(earlier)  # their attributes are not known
-        self.n_flagged = self.n_on_gpu = 0
+        self.totals = ScanTotals(named=bool(earlier))  # the attributes of earlier events are not known
         rejects.begin(path)
         if not rows.n_events:
             raise rejects.nothing_usable("event")
@@ -64,19 +62,10 @@ class ScanLog:
         self._judge_before(self._rows.n_events)
         if self._rejects.all_bad(self._rows.n_events):
             raise self._rejects.nothing_usable("event")
-        return self._rows.form.never_seen(self._located, self._identified) if self._is_whole else ()
-
-    @property
-    def any_named(self) -> bool:
-        """The answer, as far as it is known, if any event has an attribute that a filter names, or a location."""
-        return self._named or self._located
+        return self._rows.form.never_seen(self.totals.located, self.totals.identified) if self._is_whole else ()
 
     def _take(self, report: ScanReport) -> None:
-        self.n_flagged += report.n_flagged
-        self.n_on_gpu += report.n_on_gpu
-        self._located |= report.located
-        self._identified |= report.identified
-        self._named |= report.named
+        self.totals.add(report)
         for reject in report.rejects:
             self._rejects.append(reject)
 

@@ -1,9 +1,10 @@
-"""What the scan of a batch of rows reports to the rank that keeps the account of a whole run."""
+"""Reports of scanned rows: of a batch, as it travels to the rank that sums them up, and of all rows so far."""
 
 from __future__ import annotations
 
 import json
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -11,9 +12,56 @@ from mpi_match.arrays.csr import Array
 from mpi_match.ingest.rows.judge import Reject
 
 
+class Scanned(Protocol):
+    """The result of scanning some rows, as `ScanTotals` sums it up."""
+
+    @property
+    def n_flagged(self) -> int:
+        """Number of rows that the scanner left to `rows`."""
+        ...
+
+    @property
+    def n_on_gpu(self) -> int:
+        """Number of rows that a GPU scanned."""
+        ...
+
+    @property
+    def located(self) -> bool:
+        """True when an event has a location."""
+        ...
+
+    @property
+    def identified(self) -> bool:
+        """True when an event has an id."""
+        ...
+
+    @property
+    def named(self) -> bool:
+        """True when an event has an attribute that a filter names."""
+        ...
+
+
+@dataclass
+class ScanTotals:
+    """The sums of all rows scanned so far; the fields are those of `Scanned`."""
+
+    n_flagged: int = 0
+    n_on_gpu: int = 0
+    located: bool = False
+    identified: bool = False
+    named: bool = False
+
+    def add(self, found: Scanned) -> None:
+        """Add the rows of a block or of a batch."""
+        self.n_flagged += found.n_flagged
+        self.n_on_gpu += found.n_on_gpu
+        self.located |= found.located
+        self.identified |= found.identified
+        self.named |= found.named
+
+
 class ScanReport(NamedTuple):
-    """What a batch's scan has found besides events: rows that the scanner flagged, and those whose lines a GPU scanned;
-    whether any event has a location, an id, and an attribute that a filter names; and the rejected rows."""
+    """The fields of `Scanned` for a batch, and its rejected rows."""
 
     n_flagged: int
     n_on_gpu: int

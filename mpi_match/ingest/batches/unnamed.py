@@ -1,4 +1,4 @@
-"""Doubts about events that have not the attributes that filters name.
+"""Warnings that no event has the attributes that filters or options name.
 
 That is seldom meant: the filters say `temp` and the events `Temp`, the cells of CSV have another delimiter, or the attribute
 is in the name of a directory of JSON lines, from which lines take nothing.
@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import unquote
 
 from mpi_match.events.event_table import EventTable
@@ -28,12 +29,30 @@ _COMPARED, _SHOWN = 1_000, 5
 """Names that are compared, and that are shown, of each side."""
 
 
+class Missing(NamedTuple):
+    """The warnings about attributes that no event has.
+
+    never_seen   names of location and id that no event has
+    doubts       warnings about the names in filters (`doubts_of`)
+    """
+
+    never_seen: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+
+    def refuse(self, events: object) -> None:
+        """Raise ModelError for the first warning: that is what `strict` asks for; `events` is the name of the input."""
+        names = " or ".join(map(repr, self.never_seen))
+        for warning in [*([f"no event has {names}"] if names else []), *self.doubts]:
+            raise ModelError(f"{events}: {warning} (--strict)")
+
+
 def doubts_of(
     vocabulary: Vocabulary, any_named: bool, names: Callable[[], Collection[str]], line_files: Iterable[Path]
 ) -> tuple[str, ...]:
-    """The warnings that events have not the attributes that filters of a vocabulary name.
+    """Warnings about a vocabulary whose filters name attributes that no event has.
 
-    `any_named` says that an event has one, or a location; `names` are those of some events; `line_files` hold rows of lines.
+    `any_named`: an event has such an attribute, or a location; `names` gives the names that events have; `line_files` hold
+    rows of lines.
     """
     named, found = vocabulary.attribute_names, list[str]()
     if vocabulary.n_names and not any_named:
@@ -41,11 +60,6 @@ def doubts_of(
     directories = [file for file in line_files if "=" in str(file.absolute())]
     found.append(unread_directories(named, directories))
     return tuple(filter(None, found))
-
-
-def unseen_of(never_seen: Sequence[str]) -> list[str]:
-    """The warning that no event has what is named for location and id, if there are any such names."""
-    return [f"no event has {' or '.join(map(repr, never_seen))}"] if never_seen else []
 
 
 def none_named(named: Collection[str], found: Collection[str]) -> str:

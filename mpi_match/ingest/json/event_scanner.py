@@ -8,7 +8,7 @@ and put between the others.  So the batch, the ids and the rejects are those of 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from itertools import accumulate
 from pathlib import Path
@@ -139,6 +139,11 @@ class ScannedEvents(NamedTuple):
     n_flagged: int
     n_on_gpu: int = 0
     rows: Strings | None = None
+
+    @property
+    def named(self) -> bool:
+        """True when an event has an attribute that a filter names."""
+        return len(self.batch.attributes) > 0
 
 
 class LineScanner(Protocol):
@@ -381,43 +386,6 @@ def with_encoded(offsets: Array, attributes: Array, rows: Array, encoded: EventB
         lengths[rows] = of_rows
         np.cumsum(lengths, out=offsets[1:], dtype=np.uint32)
     return attributes
-
-
-class EventQueue:
-    """Scanned events, taken in batches of any size.
-
-    located, identified   has any event so far a location, an id?
-    named                 has any event so far an attribute that a filter names?
-    n_flagged, n_on_gpu   rows so far that the scanner left to `rows`; whose lines were scanned on a GPU
-    """
-
-    def __init__(self, blocks: Iterator[ScannedEvents]) -> None:
-        self._blocks, self._taken = blocks, 0
-        self._current: ScannedEvents | None = None
-        self.located = self.identified = self.named = False
-        self.n_flagged = self.n_on_gpu = 0
-
-    def take(self, most: int) -> tuple[EventBatch, Strings | None, Strings | None] | None:
-        """The next events, at most `most`, up to the end of a block, their ids and their rows; None without events or if
-        `most` is 0.  The rest of a block is divided evenly: a short last batch costs threads as much as a long one.
-        """
-        if not most:
-            return None
-        while self._current is None or self._taken == self._current.batch.n_events:
-            self._current, self._taken = next(self._blocks, None), 0
-            if self._current is None:
-                return None
-            self.located |= self._current.located
-            self.identified |= self._current.identified
-            self.named |= len(self._current.batch.attributes) > 0
-            self.n_flagged += self._current.n_flagged
-            self.n_on_gpu += self._current.n_on_gpu
-        batch, beside = self._current.batch, (self._current.ids, self._current.rows)
-        start, n_left = self._taken, batch.n_events - self._taken
-        stop = start + -(-n_left // -(-n_left // most))
-        self._taken = stop
-        ids, rows = (None if each is None else each.between(start, stop) for each in beside)
-        return batch[start:stop], ids, rows
 
 
 def line_bounds(data: Array, n_stretches: int) -> Array:

@@ -23,9 +23,10 @@ from mpi_match.engines import Engine, open_engine
 from mpi_match.environment.machine import origin
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
+from mpi_match.ingest.batches.event_queue import EventQueue
 from mpi_match.ingest.columns.frames import encode_arrow, events_of_arrow, reader_of
 from mpi_match.ingest.files.blocks import LineBlock, read_blocks
-from mpi_match.ingest.json.event_scanner import EventQueue, EventScanner, SharedScanner
+from mpi_match.ingest.json.event_scanner import EventScanner, SharedScanner
 from mpi_match.ingest.rows.judge import PLAIN, EventForm, event_of_row, names_of, read_rows, subscription_filters
 from mpi_match.lab.bench.engines import require
 from mpi_match.lab.bench.read.long_lines import MADE, made_lines
@@ -85,7 +86,7 @@ def _scanned(path: Path, scanner: EventScanner, threads: int) -> Iterator[EventB
         queue = EventQueue(blocks)
         while taken := queue.take(MATCHED_AT_ONCE):
             yield taken[0]
-        require(queue.n_flagged == 0, f"{queue.n_flagged} lines were left to rows")
+        require(queue.totals.n_flagged == 0, f"{queue.totals.n_flagged} lines were left to rows")
 
 
 def _encode_blocks(blocks: list[LineBlock], scanner: EventScanner, threads: int) -> int:

@@ -22,12 +22,13 @@ from mpi_match.arrays.strings import Strings
 from mpi_match.compute import parallel
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
+from mpi_match.ingest.batches.event_queue import EventQueue
 from mpi_match.ingest.codes import atoms
 from mpi_match.ingest.codes.code_tables import hashed, n_atoms_of
 from mpi_match.ingest.files import blocks
 from mpi_match.ingest.files.blocks import LineBlock, read_blocks
 from mpi_match.ingest.json import event_scanner, to_codes
-from mpi_match.ingest.json.event_scanner import EventQueue, EventScanner, ScannedEvents, ThreadArrays
+from mpi_match.ingest.json.event_scanner import EventScanner, ScannedEvents, ThreadArrays
 from mpi_match.ingest.json.text import SCRATCH_BYTES
 from mpi_match.ingest.rows import judge
 from mpi_match.ingest.rows.judge import PLAIN, EventForm, Reject, event_of_row, names_of, read_rows
@@ -397,8 +398,8 @@ def test_events_are_taken_in_any_portions(tmp_path: Path) -> None:
         assert np.array_equal(batch.attributes, np.concatenate([whole.attributes, whole.attributes]))
         ids = Strings.concat([each for _, each, _ in taken if each is not None])
         assert list(ids)[: len(whole)] == list(ids)[len(whole) :]
-        assert queue.located
-        assert queue.identified
+        assert queue.totals.located
+        assert queue.totals.identified
 
 
 def test_no_block_shares_memory_with_the_next(tmp_path: Path) -> None:

@@ -29,6 +29,8 @@ from mpi_match.table.table import Table
 
 VARIANTS = [
     *(("sff", {"rounds": rounds}) for rounds in (0, 1, 1000)),
+    *(("sff", {"rounds": rounds, "area": "constraints"}) for rounds in (0, 10)),
+    *(("betree", {"bucket": bucket, "area": "constraints"}) for bucket in (1, 20)),
     *(("betree", {"bucket": bucket, "halvings": halvings}) for bucket, halvings in product((1, 3, 100_000), (0, 1, 32))),
 ]
 
@@ -116,6 +118,19 @@ def test_every_filter_is_in_one_bucket(shape: str) -> None:
     )
     assert [first for first, _ in bounds[1:]] == [last for _, last in bounds[:-1]]
     assert (bounds[0][0], bounds[-1][1]) == (0, table.n_filters)
+
+
+def test_areas_as_constraints_hold_every_location_that_circles_hold() -> None:
+    """Also those at the edge, those of circles as large as numbers go, and none of an event without a location."""
+    circles = [(0.0, 0.0, 1.0), (0.5, 0.25, 0.1), (1e160, 0.0, 1.0), (0.0, 0.0, 1e200), (3.0, 3.0, 0.0), (0.1, 0.2, 1e-18)]
+    rows = [make_filter(f"i{k}", [["x", ">", 0]] * (k % 2), list(circle)) for k, circle in enumerate(circles)]
+    table = Table.from_filters([*rows, make_filter("none", [["x", ">", 1]])])
+    places = [(1.0, 0.0), (0.6, 0.25), (1e160, 0.0), (3.0, 3.0), (0.1, 0.2), (-1.0, 0.0), (2.0, 2.0), None]
+    events = [make_event({"x": x}, location=list(place) if place else None) for place in places for x in (0, 1, 2)]
+    batch = Events.of(events).encode(table.vocabulary)
+    expected = open_engine("counting", table).match(batch)
+    for name in ("sff", "betree"):
+        assert open_engine(name, table, options={"area": "constraints"}).match(batch) == expected
 
 
 def test_buckets_are_divided_until_they_hold_what_cannot_be() -> None:

@@ -216,6 +216,17 @@ def test_the_pivot_is_the_bit_of_nearly_half_of_the_sets() -> None:
     assert min(abs(int(n) - 250) for n in with_it) <= abs(bits - 250).min()
 
 
+def test_small_subsets_without_a_shared_bit_are_divided_by_half_as_printed() -> None:
+    def n_partitions(by_half: bool) -> int:
+        one = tag_signatures(Strings.of([b"t%d" % i for i in range(400)]))
+        signatures = np.bitwise_or.reduce([np.roll(one, k, axis=0) for k in range(16)])  # bits that most sets have
+        found = divide(signatures, np.arange(400, dtype=np.uint32), 500, 2, by_half=by_half)
+        assert found.masks.any(axis=1).all()
+        return found.n
+
+    assert n_partitions(True) > n_partitions(False)
+
+
 def test_every_query_finds_the_partitions_whose_mask_it_has() -> None:
     before, _, found = parts_of(300, 20)
     masks = np.concatenate([found.masks, np.zeros((1, 3), np.uint64)])  # one without a mask

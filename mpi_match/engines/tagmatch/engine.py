@@ -102,7 +102,7 @@ class TagMatch(Engine):
             self._gpu.make_current()
         max_p = variant.max_p if variant.variant in PARTITIONED else None
         with at_most(self._n_threads):
-            sets = TagSets.of(filters, self._tag_signatures, max_p, self._n_threads)
+            sets = TagSets.of(filters, self._tag_signatures, max_p, self._n_threads, by_half=variant.pivot == "half")
         self._partition_table, self._gone = PartitionTable.of(sets.partitions), np.zeros(0, bool)
         bounds = sets.partitions.bounds
         if self._on_gpu:

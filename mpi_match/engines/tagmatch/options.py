@@ -9,6 +9,7 @@ from mpi_match.engines.option import Option
 VARIANTS = ("hybrid", "cpu", "gpu-plain", "gpu-batched", "prefix-tree")
 ON_CPU = ("cpu", "prefix-tree")
 PARTITIONED = ("hybrid", "cpu")
+PIVOTS = ("half", "frequent")
 MOST_QUERIES = 256
 """Most queries in a batch: packed results number them with 8 bits."""
 
@@ -22,6 +23,14 @@ TAGMATCH_OPTIONS = (
         VARIANTS,
     ),
     Option("max_p", 200_000, "most sets in a partition", "4.3.5, figure 7", least=1),
+    Option(
+        "pivot",
+        "half",
+        "bit that divides a small subset whose sets share none: that which most nearly half of them have, as in every other "
+        "division; or the most frequent one, which makes fewer partitions",
+        "4.3.1, algorithm 1",
+        PIVOTS,
+    ),
     Option("queries", 256, "most queries of a partition that are matched together", "3.3.1", least=1, most=MOST_QUERIES),
     Option(
         "timeout_ms",
@@ -52,6 +61,7 @@ class TagMatchVariant(NamedTuple):
 
     variant: str = "hybrid"
     max_p: int = 200_000
+    pivot: str = "half"
     queries: int = 256
     timeout_ms: float = 0.0
     streams: int = 10

@@ -3,10 +3,10 @@
     1,000 sets     the bit that most nearly half of them have:     490 have bit 17,  510 do not
                    again, until a subset is small enough:          230 have 17 and 90, ...
 
-A subset is divided by the bit whose frequency is nearest to one half.  A subset that is small enough but whose sets share no
-bit is divided by the most frequent bit.  So every partition has a mask: bits that a query must have to match one of its
-sets.  Only sets without tags have none.  The mask contains all bits that the sets share, including bits that did not divide
-them.  Sets with equal signatures stay together, however many there are.
+A subset is divided by the bit whose frequency is nearest to one half.  So is one that is small enough but whose sets share
+no bit, unless its most frequent bit is asked for, which leaves fewer partitions.  So every partition has a mask: bits that a
+query must have to match one of its sets.  Only sets without tags have none.  The mask contains all bits that the sets share,
+including bits that did not divide them.  Sets with equal signatures stay together, however many there are.
 """
 
 from __future__ import annotations
@@ -42,23 +42,30 @@ class Partitions(NamedTuple):
         return len(self.masks)
 
 
-def divide(signatures: Array, rows: Array, max_p: int, n_threads: int) -> Partitions:
-    """Reorder sets by partition, in place: `signatures` u64[n, 3] and the sets' numbers `rows` u32[n]."""
+def divide(signatures: Array, rows: Array, max_p: int, n_threads: int, *, by_half: bool = True) -> Partitions:
+    """Reorder sets by partition, in place: `signatures` u64[n, 3] and the sets' numbers `rows` u32[n].
+
+    With `by_half` small subsets whose sets share no bit are divided as all others, else by their most frequent bit.
+    """
     ends, masks, least = [np.zeros(1, np.int64)], [np.empty((0, SIGNATURE_WORDS), np.uint64)], max(max_p, GRAIN)
+
+    how = max_p, by_half
 
     def split(part: tuple[int, int]) -> int:
         first, last = part
         if last - first <= least:
             return first
         counts = np.sum(in_stretches(last - first, _count_stretch, signatures, first, last), axis=0)
-        return int(_split(signatures, rows, first, last, counts, max_p))
+        return int(_split(signatures, rows, first, last, counts, how))
 
     parts = [(0, len(rows))] if len(rows) else []
     with ThreadPoolExecutor(n_threads, "tagmatch-partition") as threads:
         while parts:
             middles = list(threads.map(split, parts))
             whole = [part for part, middle in zip(parts, middles, strict=True) if middle == part[0]]
-            for found_ends, found_masks in threads.map(lambda part: _divide(signatures, rows, *part, max_p), whole):
+            for found_ends, found_masks in threads.map(
+                lambda part: _divide(signatures, rows, *part, (max_p, by_half)), whole
+            ):
                 ends.append(found_ends)
                 masks.append(found_masks)
             halved = [(*part, middle) for part, middle in zip(parts, middles, strict=True) if middle > part[0]]
@@ -76,8 +83,9 @@ def _count_bits(signatures: Array, first: int, last: int, counts: Array) -> None
 
 
 @nested
-def _pivot(counts: Array, n: int, max_p: int) -> int:
-    """The bit by which to divide n sets; -1 if they form a partition."""
+def _pivot(counts: Array, n: int, how: tuple[int, bool]) -> int:
+    """The bit by which to divide n sets; -1 if they form a partition.  `how` is the size of a partition, and `by_half`."""
+    max_p, by_half = how
     best, most, shared = -1, 0, False
     for bit in range(SIGNATURE_BITS):
         shared |= counts[bit] == n
@@ -88,6 +96,8 @@ def _pivot(counts: Array, n: int, max_p: int) -> int:
         return best
     if shared or most == 0:
         return -1
+    if by_half:
+        return best
     best = 0
     for bit in range(SIGNATURE_BITS):
         if counts[bit] > counts[best]:
@@ -123,14 +133,14 @@ def _count_stretch(stretch: int, n_stretches: int, signatures: Array, first: int
 
 
 @jit
-def _split(signatures: Array, rows: Array, first: int, last: int, counts: Array, max_p: int) -> int:
+def _split(signatures: Array, rows: Array, first: int, last: int, counts: Array, how: tuple[int, bool]) -> int:
     """Divide sets once; returns the start of the second half, or `first` if the sets form a partition."""
-    pivot = _pivot(counts, last - first, max_p)
+    pivot = _pivot(counts, last - first, how)
     return first if pivot < 0 else _separate(signatures, rows, first, last, pivot)
 
 
 @jit
-def _divide(signatures: Array, rows: Array, first: int, last: int, max_p: int) -> tuple[Array, Array]:
+def _divide(signatures: Array, rows: Array, first: int, last: int, how: tuple[int, bool]) -> tuple[Array, Array]:
     """Divide sets recursively; returns the end of each partition, ascending, and its mask."""
     counts = np.empty(SIGNATURE_BITS, np.int64)
     ends, masks, n = np.empty(FIRST_PARTITIONS, np.int64), np.zeros((FIRST_PARTITIONS, SIGNATURE_WORDS), np.uint64), 0
@@ -139,7 +149,7 @@ def _divide(signatures: Array, rows: Array, first: int, last: int, max_p: int) -
     while depth:
         end = pending[depth - 1]
         _count_bits(signatures, start, end, counts)
-        pivot = _pivot(counts, end - start, max_p)
+        pivot = _pivot(counts, end - start, how)
         if pivot >= 0:
             pending[depth] = _separate(signatures, rows, start, end, pivot)
             depth += 1

@@ -58,10 +58,13 @@ class TagSets(NamedTuple):
         return sum(array.nbytes for array in (*self[:-1], *self.partitions))
 
     @classmethod
-    def of(cls, filters: TagFilters, tag_signatures: Array, max_p: int | None, n_threads: int) -> TagSets:
+    def of(
+        cls, filters: TagFilters, tag_signatures: Array, max_p: int | None, n_threads: int, *, by_half: bool = True
+    ) -> TagSets:
         """Build the unique sets of some filters; `tag_signatures` u64[n_tags, 3].
 
-        Partitions have at most `max_p` sets; with None all sets are one partition, without a mask.
+        Partitions have at most `max_p` sets; with None all sets are one partition, without a mask.  `by_half` is as in
+        `divide`.
         """
         hashes = np.empty(filters.n, np.uint64)
         in_stretches(filters.n, _hash_filters, filters.offsets, filters.tags, hashes)
@@ -78,7 +81,7 @@ class TagSets(NamedTuple):
             bounds = np.array([0, len(owners)] if len(owners) else [0], np.int64)
             partitions = Partitions(bounds, np.zeros((len(bounds) - 1, SIGNATURE_WORDS), np.uint64))
         else:
-            partitions = divide(signatures, owners, max_p, n_threads)
+            partitions = divide(signatures, owners, max_p, n_threads, by_half=by_half)
         _sort_partitions(signatures, owners, partitions, n_threads)
         n_keys = np.empty(len(owners), np.uint32)
         in_stretches(len(owners), _count_keys, owners, next_of, n_keys)

@@ -311,7 +311,9 @@ def _planned(experiment: Experiment, plan: ExperimentPlan) -> Iterator[tuple[Swe
         axes = tuple(plan.of(axis) for axis in each.axes if not _is_of(axis.key, unable))
         if engines and plan.takes(each) and all(axis.values for axis in axes):
             share = _share(each, plan.scale)
-            yield _scaled(each, engines, axes, plan._replace(scale=share)), share, engines[0] == able[0], each.load
+            own = {key: value for key, value in each.fixed.items() if key.partition(".")[0] in engines or "." not in key}
+            sweep = _scaled(each._replace(fixed=own), engines, axes, plan._replace(scale=share))
+            yield sweep, share, engines[0] == able[0], each.load
 
 
 def _share(each: Run, scale: float) -> float:

@@ -17,6 +17,7 @@ from mpi_match.arrays.csr import Array
 from mpi_match.engines.keyed.index.filter_rows import FilterRows, too_large
 from mpi_match.lab.baselines.betree import search
 from mpi_match.lab.baselines.betree.build import build, extents
+from mpi_match.lab.baselines.betree.coordinates import COORDINATES, codes_of_boxes, plane_of, with_areas
 from mpi_match.lab.baselines.candidate_check import OF_TABLE, candidate_arrays, candidate_scratch
 from mpi_match.lab.baselines.event_by_event import EncodedEvents, EventByEvent, EventScratch, areas_of
 from mpi_match.table.table import Table
@@ -38,15 +39,21 @@ class BeTree(EventByEvent):
     ) -> None:
         super().__init__(table, options)
         rows, (circle, circles) = FilterRows.of(table), areas_of(table)
-        tree = build(extents(rows), np.diff(rows.code_offsets), int(options["bucket"]), int(options["halvings"]))
+        found, n_codes, plane = extents(rows), np.diff(rows.code_offsets), np.zeros((0, 2))
+        if options["area"] == "constraints" and table.has_areas:
+            plane = plane_of(circles)
+            found = with_areas(found, table.filters.area_filter, codes_of_boxes(circles, plane), len(n_codes))
+            n_codes = np.append(n_codes, (COORDINATES, COORDINATES))
+        tree = build(found, n_codes, int(options["bucket"]), int(options["halvings"]))
         order = tree.order
-        self._n_names, self._n_nodes = rows.n_virtual, len(tree.nodes)
+        self._n_names, self._n_nodes = rows.n_virtual + len(plane), len(tree.nodes)
         arrays: dict[int, tuple[Array, Any]] = {
             **candidate_arrays(rows, order, circle, circles),
             search.TREE_NODES: (tree.nodes, np.int64),
             search.TREE_ENTRIES: (tree.entries, np.int64),
             search.TREE_FILTER: (order, np.uint32),
             search.TREE_INTERFACE: (table.filters.interface[order], np.uint32),
+            search.TREE_PLANE: (plane, np.float64),
         }
         self.bind(arrays, shared=OF_TABLE)
 

@@ -21,4 +21,12 @@ BETREE_OPTIONS = (
         least=0,
         most=32,
     ),
+    Option(
+        "area",
+        "last",
+        "the area of a filter is looked at when its constraints are satisfied; or it is constraints on the coordinates, "
+        "by which the tree is divided, as in the paper of CLCB",
+        "CLCB, table 2",
+        ("last", "constraints"),
+    ),
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from mpi_match.arrays.csr import Array
@@ -17,6 +19,7 @@ from mpi_match.lab.baselines.betree.build import (
     NODE_RIGHT,
     NODE_SPLIT,
 )
+from mpi_match.lab.baselines.betree.coordinates import coordinate_code_of
 from mpi_match.lab.baselines.candidate_check import (
     CANDIDATE_CODE_OF,
     N_CANDIDATE_ARRAYS,
@@ -27,6 +30,8 @@ from mpi_match.lab.baselines.candidate_check import (
 )
 from mpi_match.lab.baselines.event_by_event import NEXT_EVENT, PAIRS_BEFORE, PAIRS_COUNTED, EncodedEvents, event_at, note
 
+coordinate_code: Any = nested(coordinate_code_of)
+
 (
     TREE_NODES,
     TREE_ENTRIES,
@@ -36,7 +41,8 @@ from mpi_match.lab.baselines.event_by_event import NEXT_EVENT, PAIRS_BEFORE, PAI
     TREE_DONE,
     TREE_STATE,
     TREE_PROGRESS,
-) = range(N_CANDIDATE_ARRAYS, N_CANDIDATE_ARRAYS + 8)
+    TREE_PLANE,
+) = range(N_CANDIDATE_ARRAYS, N_CANDIDATE_ARRAYS + 9)
 """Arrays of the engine (`engine.BeTree`), by their number in its table of pointers, behind those of `candidate_check`;
 filters are in the tree's order."""
 TREE_SERIAL, TREE_CANDIDATES = range(2)
@@ -89,6 +95,20 @@ def _push(stack: Array, n: int, node: Array, names: Array, table: Array) -> int:
     return n
 
 
+@nested
+def _note_coordinates(names: Array, event: tuple, table: Array) -> Array:
+    """Note the codes of an event's coordinates, which have the last two names; returns all names."""
+    plane, code_of = rows(table, TREE_PLANE, np.float64), line(table, CANDIDATE_CODE_OF, np.int64)
+    _, x, y = event
+    if np.isnan(x) or np.isnan(y):
+        return names
+    more = np.empty(len(names) + 2, np.int64)
+    more[:-2] = names
+    more[-2], more[-1] = len(code_of) - 2, len(code_of) - 1
+    code_of[more[-2]], code_of[more[-1]] = coordinate_code(x, plane[0]), coordinate_code(y, plane[1])
+    return more
+
+
 @jit
 def match_events(filters: bool, events: EncodedEvents, table: Array, pairs: Array) -> None:
     """Match events from `progress` on (`EventByEvent.find`).
@@ -104,6 +124,8 @@ def match_events(filters: bool, events: EncodedEvents, table: Array, pairs: Arra
         progress[PAIRS_COUNTED] = progress[PAIRS_BEFORE]
         attributes, event = event_at(events, number)
         names = note_codes(attributes, events.shift, table)
+        if len(rows(table, TREE_PLANE, np.float64)):
+            names = _note_coordinates(names, event, table)
         stack[0] = 0
         n = 1
         while n:

@@ -21,6 +21,7 @@ from mpi_match.engines.base import fixed_only, updating
 from mpi_match.engines.keyed.index.filter_rows import FilterRows, too_large
 from mpi_match.environment.machine import resident_bytes
 from mpi_match.errors import EngineError
+from mpi_match.lab.baselines.boxes import LARGEST, LEAST, WIDER, boxes, fits
 from mpi_match.lab.baselines.candidate_check import OF_TABLE, candidate_arrays, candidate_scratch
 from mpi_match.lab.baselines.event_by_event import (
     NEXT_EVENT,
@@ -41,11 +42,6 @@ except (ImportError, OSError) as error:  # OSError: without libspatialindex
 
 EVENTS_AT_ONCE = 256
 """Number of events whose candidates are in memory together."""
-WIDER, LEAST = 1 + 2.0**-40, 1e-15
-"""A box exceeds its circle by this factor and at least this much, so that rounding excludes no location inside the circle,
-and the library does not turn the box into a point, as it does at a size of 2e-16."""
-LARGEST = 1e150
-"""Radius of the largest circle in the tree."""
 
 _LEFT: list[Any] = []
 """Trees that a forked child does not use and cannot free, because a thread of its parent was using them."""
@@ -77,10 +73,10 @@ class RTree(EventByEvent):
 
     def _load(self) -> None:
         """Make the tree of the present circles."""
-        boxed = _fits(self._circles)
-        boxes = _boxes(self._circles[boxed])
+        boxed = fits(self._circles)
+        of_circles = boxes(self._circles[boxed])
         ids = self._table.filters.area_filter[boxed].astype(np.int64)
-        columns = (ids, np.ascontiguousarray(boxes[:, :2]), np.ascontiguousarray(boxes[:, 2:]))
+        columns = (ids, np.ascontiguousarray(of_circles[:, :2]), np.ascontiguousarray(of_circles[:, 2:]))
         how = index.Property(variant=index.RT_Star)
         self._tree = index.Index(columns, properties=how) if len(ids) else index.Index(properties=how)
         self._is_boxed = np.zeros(self._table.n_filters, np.bool_)
@@ -170,7 +166,7 @@ class RTree(EventByEvent):
 
 
 def _box(x: float, y: float, r: float) -> tuple[float, float, float, float]:
-    """The box of one circle, bit for bit as in `_boxes`."""
+    """The box of one circle, bit for bit as in `boxes`."""
     r = r * WIDER + LEAST
     below, above = -math.inf, math.inf
     return (
@@ -179,14 +175,3 @@ def _box(x: float, y: float, r: float) -> tuple[float, float, float, float]:
         math.nextafter(x + r, above),
         math.nextafter(y + r, above),
     )
-
-
-def _fits(circles: Array) -> Array:
-    """bool[n]: True for circles f64[n, 3] that fit into the tree."""
-    return np.asarray((np.abs(circles) < LARGEST).all(axis=1))
-
-
-def _boxes(circles: Array) -> Array:
-    """Boxes f64[n, 4] around circles: least x and y, greatest x and y."""
-    centre, radius = circles[:, :2], circles[:, 2:] * WIDER + LEAST
-    return np.hstack([np.nextafter(centre - radius, -np.inf), np.nextafter(centre + radius, np.inf)])

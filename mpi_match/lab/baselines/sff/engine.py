@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from mpi_match.arrays.csr import Array
+from mpi_match.lab.baselines.boxes import boxes_of_all
 from mpi_match.lab.baselines.event_by_event import EncodedEvents, EventByEvent, EventScratch, areas_of
 from mpi_match.lab.baselines.sff import search
 from mpi_match.lab.baselines.sff.index import PredicateIndex, selectivity_table
@@ -46,6 +47,8 @@ class Sff(EventByEvent):
         index, (circle, circles) = PredicateIndex.of(table), areas_of(table)
         is_absent = constraints.form == Form.ABSENT
         need = (filters.size - np.bincount(constraints.filter_id[is_absent], minlength=n)).astype(np.uint32)
+        sides, side_filter = _sides(table, as_constraints=options["area"] == "constraints")
+        need[side_filter[0]] += len(sides)
         names, exclude_offsets, exclude = selectivity_table(table, int(options["rounds"]))
         largest = int(need.max(initial=0))
         self._counter = np.dtype(np.uint8 if largest <= NARROW_NEED else np.uint32)
@@ -74,6 +77,8 @@ class Sff(EventByEvent):
             search.SFF_SELECTIVE: (names, np.int64),
             search.SFF_EXCLUDE_OFFSETS: (exclude_offsets, np.int64),
             search.SFF_EXCLUDE: (exclude, np.uint32),
+            search.SFF_SIDES: (sides, np.float64),
+            search.SFF_SIDE_FILTER: (side_filter, np.uint32),
         }
         self.bind(arrays, shared=(search.SFF_FILTER, search.SFF_INTERFACE, search.SFF_CIRCLES))
 
@@ -89,6 +94,18 @@ class Sff(EventByEvent):
 
     def find(self, filters: bool, events: EncodedEvents, scratch: SffScratch) -> None:
         search.match_events(filters, events, scratch.counters, scratch.bound.table, scratch.pairs)
+
+
+def _sides(table: Table, *, as_constraints: bool) -> tuple[Array, Array]:
+    """The constraints on coordinates, one for each side of a box around an area.
+
+    Returns, for each of least x, least y, greatest x and greatest y, the ends f64[4, k], ascending, and the filters with
+    these ends u32[4, k]; k is 0 where areas are no constraints.
+    """
+    ends = boxes_of_all(table.filters.area if as_constraints else table.filters.area[:0]).T
+    order = np.argsort(ends, axis=1, kind="stable")
+    filters = table.filters.area_filter.astype(np.uint32)
+    return np.take_along_axis(ends, order, axis=1), filters[order] if len(filters) else order.astype(np.uint32)
 
 
 class SffScratch(EventScratch):

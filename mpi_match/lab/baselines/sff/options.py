@@ -13,4 +13,12 @@ SFF_OPTIONS = (
         least=0,
         most=1000,
     ),
+    Option(
+        "area",
+        "last",
+        "the area of a filter is looked at when its constraints are satisfied; or it is constraints on the coordinates, "
+        "counted with the others, as in the paper of CLCB",
+        "CLCB, table 2",
+        ("last", "constraints"),
+    ),
 )

@@ -64,7 +64,9 @@ from mpi_match.lab.baselines.sff.index import (
     SFF_RUNS,
     SFF_STATE,
     SFF_PROGRESS,
-) = range(12, 23)
+    SFF_SIDES,
+    SFF_SIDE_FILTER,
+) = range(12, 25)
 """Arrays of the engine (`engine.Sff`), by their number in its table of pointers."""
 SFF_BASE, SFF_SERIAL, SFF_N_DONE, SFF_N_INTERFACES, SFF_LEAST_NEED, SFF_STEP, SFF_MOST = range(7)
 """Words of SFF_STATE: the base and number of the event; interfaces that are done, and those that have filters; the fewest
@@ -192,6 +194,42 @@ def _count(run: Array, event: tuple, filters: bool, counters: Array, table: Arra
 
 
 @nested
+def _is_on_side(side: int, end: float, event: tuple) -> bool:
+    """True if an event is not beyond a side of a box: the least x or y, the greatest x or y."""
+    _, x, y = event
+    at = y if side & 1 else x
+    return bool(end <= at if side < 2 else at <= end)
+
+
+@nested
+def _count_sides(event: tuple, filters: bool, counters: Array, table: Array, pairs: Array) -> None:
+    """Count the sides of the areas' boxes that an event is within, as constraints on its coordinates."""
+    sides, filter_of = rows(table, SFF_SIDES, np.float64), rows(table, SFF_SIDE_FILTER, np.uint32)
+    interface, need = line(table, SFF_INTERFACE, np.uint32), line(table, SFF_NEED, np.uint32)
+    done, state = line(table, SFF_DONE, np.int64), line(table, SFF_STATE, np.int64)
+    base, serial = state[SFF_BASE], state[SFF_SERIAL]
+    for side in range(len(sides)):
+        ends = sides[side]
+        first, last = 0, len(ends)
+        while first < last:  # the ends of the first two sides ascend to the event, those of the others from it
+            middle = (first + last) >> 1
+            if _is_on_side(side, ends[middle], event) == (side < 2):
+                first = middle + 1
+            else:
+                last = middle
+        begin, end = (0, first) if side < 2 else (first, len(ends))
+        for i in range(begin, end):
+            f = filter_of[side, i]
+            if done[interface[f]] != serial and _is_on_side(side, ends[i], event):
+                count = max(np.int64(counters[f]), base) + 1 - base
+                counters[f] = base + count
+                if count == need[f]:
+                    _matched(f, event, filters, table, pairs)
+                    if state[SFF_N_DONE] == state[SFF_N_INTERFACES]:
+                        return
+
+
+@nested
 def _rule_out(attributes: Array, shift: int, counters: Array, table: Array) -> None:
     """Rule out the filters with an `absent` constraint on a name of the event."""
     absent, filter_ = rows(table, SFF_ABSENT, np.int64), line(table, SFF_FILTER, np.uint32)
@@ -216,6 +254,7 @@ def _match(attributes: Array, event: tuple, given: tuple, counters: Array, table
     for f in always:
         if counters[f] <= state[SFF_BASE]:
             _matched(f, event, filters, table, pairs)
+    _count_sides(event, filters, counters, table, pairs)
     for attribute in attributes:
         packed = np.int64(attribute)
         for r in range(_satisfied(packed >> shift, packed & mask, table)):

@@ -3,7 +3,8 @@
 A column of a type that no attribute has (a date, bytes, an array of structs with one of these, ...) is
 
 * an error before the job when a filter of the table names it, or when it is to hold the location or the id;
-* left out otherwise: no filter asks for it, and it must not make every event a bad row.
+* left out otherwise: no filter asks for it, and it must not make every event a bad row.  Of DataFrames a date, which no
+  attribute has either, stands for each value of it that is not null.
 
 What was left out, columns and single values, is written into the event table (`left_out`), which then refuses to be read for
 a table or for changes that name it.
@@ -11,6 +12,7 @@ a table or for changes that name it.
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -60,15 +62,17 @@ def may_hold_attributes(dtype: T.DataType) -> bool:
 
 
 ColumnPath = tuple[str, ...]
+_EPOCH = datetime.date(1970, 1, 1)
 
 
 def usable(source: RowSource, needed: frozenset[str], form: EventForm) -> tuple[RowSource, tuple[str, ...]]:
-    """The source without the columns that cannot be attributes, and their names.
+    """The source with a date for each value, or element, of a column that cannot be an attribute, and the names of those of
+    these columns that may have named values in them: arrays and maps.
 
     Raises SparkPrepError for such a column that is needed, and for a missing column of the location or the id.
     """
     if source.files is not None:
-        return source, _unusable(source.files, needed, form)
+        return source, _maps_of_files(source.files, needed, form)
     if source.columns is None:
         return source, ()
     schema = source.rows.schema["row"].dataType
@@ -92,18 +96,18 @@ def usable(source: RowSource, needed: frozenset[str], form: EventForm) -> tuple[
         raise SparkPrepError(f"no column is a number, a string, a boolean or an array of these; there are: {types}")
     if not wrong:
         return source, ()
-    kept = _without(F.col("row"), schema, {leaves[name][0] for name in wrong})
-    below = (f"{name}." for name, dtype in wrong.items() if isinstance(dtype, T.ArrayType))  # what its structs may have
-    return replace(source, rows=source.rows.withColumn("row", kept)), (*wrong, *below)
+    kept = _with_dates(F.col("row"), schema, {leaves[name][0] for name in wrong})
+    below = (name for name, dtype in wrong.items() if isinstance(dtype, T.ArrayType | T.MapType))
+    return replace(source, rows=source.rows.withColumn("row", kept)), tuple(below)
 
 
-def _unusable(files: Sequence[Path], needed: frozenset[str], form: EventForm) -> tuple[str, ...]:
-    """The names of columns of Parquet files that cannot be attributes.  Raises SparkPrepError, as `usable` does."""
+def _maps_of_files(files: Sequence[Path], needed: frozenset[str], form: EventForm) -> tuple[str, ...]:
+    """The names of columns of maps in Parquet files.  Raises SparkPrepError, as `usable` does, for columns."""
     found: set[str] = set()
     for file in files:
         try:
             with PublishedColumns(file, form, needed) as columns:
-                found.update(columns.others)
+                found.update(columns.maps)
         except ModelError as error:
             raise SparkPrepError(str(error)) from error
     return tuple(sorted(found))
@@ -118,15 +122,21 @@ def _leaves(fields: T.StructType, path: ColumnPath = ()) -> Iterator[tuple[Colum
             yield at, field.dataType
 
 
-def _without(struct: Column, fields: T.StructType, wrong: set[ColumnPath], path: ColumnPath = ()) -> Column:
-    """A struct without some of its leaves, and without structs that are empty then."""
+def _date(value: Column) -> Column:
+    """A date, or null, in the place of a value."""
+    return F.when(value.isNotNull(), F.lit(_EPOCH))
+
+
+def _with_dates(struct: Column, fields: T.StructType, wrong: set[ColumnPath], path: ColumnPath = ()) -> Column:
+    """A struct with a date, or null, in the place of some of its leaves."""
     kept = []
     for field in fields:
         at, column = (*path, field.name), struct.getField(field.name)
         if isinstance(field.dataType, T.StructType):
-            if {at + leaf for leaf, _ in _leaves(field.dataType)} <= wrong:
-                continue
-            kept.append(_without(column, field.dataType, wrong, at).alias(field.name))
-        elif at not in wrong:
-            kept.append(column.alias(field.name))
+            column = _with_dates(column, field.dataType, wrong, at)
+        elif at in wrong:
+            if isinstance(field.dataType, T.MapType):  # an empty one can be read, as an empty list
+                column = F.map_keys(column)
+            column = F.transform(column, _date) if isinstance(field.dataType, T.ArrayType | T.MapType) else _date(column)
+        kept.append(column.alias(field.name))
     return F.when(struct.isNotNull(), F.struct(*kept))

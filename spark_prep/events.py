@@ -66,16 +66,16 @@ _ARROW = pa.schema([*MANIFEST_ARROW, pa.field("bad", pa.int64()), pa.field("line
 class EventTarget(NamedTuple):
     """What events are compiled for, and where to.
 
-    `digest` is that of `table` (`table_digest`), so that no task uses another table that has replaced it.  `left_out` are
-    the columns that cannot be attributes (`event_columns`).  `number` is the column that positions are from
-    (`RowSource.number`): they are then the events' numbers.
+    `digest` is that of `table` (`table_digest`), so that no task uses another table that has replaced it.  `opaque` are
+    the columns of arrays and maps that cannot be attributes (`event_columns`).  `number` is the column that positions are
+    from (`RowSource.number`): they are then the events' numbers.
     """
 
     form: EventForm
     table: Path
     digest: str
     files: PartFiles
-    left_out: tuple[str, ...] = ()
+    opaque: tuple[str, ...] = ()
     events_per_part: int = EVENTS_PER_PART
     number: str | None = None
 
@@ -301,7 +301,7 @@ class _PartWriter:
         table = str(target.table), target.digest
         self._target, self._vocabulary = target, _vocabulary(*table)
         self._needed = needed_names(self._vocabulary.attribute_names, target.form)
-        self._held = HeldEvents(target.form, self._needed, target.left_out, lambda: _encoder(*table))
+        self._held = HeldEvents(target.form, self._needed, target.opaque, lambda: _encoder(*table))
         self._first: Place | None = None
 
     def lines_of(self, split: Split) -> Iterator[pa.RecordBatch]:
@@ -321,7 +321,7 @@ class _PartWriter:
         with PublishedColumns(Path(split.path), self._target.form, self._needed) as file:
             for row, batch in file.batches(split.pieces(file.n_pieces)):
                 yield from self._make_room(Place(split.path, 0, row))
-                for at, reason in self._held.add_columns(batch, file.usable):
+                for at, reason in self._held.add_columns(batch, file.columns):
                     bad = file.reject(batch, row, at, reason)
                     yield from _bad_records([BadRow(reason, split.path, 0, row + at, bad.row)])
 

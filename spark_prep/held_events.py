@@ -30,14 +30,14 @@ FEW_ROWS = 200
 class HeldEvents:
     """Takes rows as lines, as columns or one by one; bad rows are held as rejected rows, and counted: `n_bad`.
 
-    `needed` is what `arrow_to_events.events_of_batch` calls `required`; `left_out` are columns that no row has.  More than
-    FEW_ROWS rows are encoded by the encoder.
+    `needed` is what `arrow_to_events.events_of_batch` calls `required`; `opaque` are names of
+    columns that are not read and may have named values in them.  More than FEW_ROWS rows are encoded by the encoder.
     """
 
     def __init__(
-        self, form: EventForm, needed: frozenset[str], left_out: Iterable[str], encoder: Callable[[], EventsEncoder]
+        self, form: EventForm, needed: frozenset[str], opaque: Iterable[str], encoder: Callable[[], EventsEncoder]
     ) -> None:
-        self._form, self._needed, self._left_out, self._encoder = form, needed, tuple(left_out), encoder
+        self._form, self._needed, self._opaque, self._encoder = form, needed, tuple(opaque), encoder
         self._judge = event_judge(form, needed)
         self._few: list[Event | None] = []
         self._scanner: LineColumns | None = None
@@ -108,7 +108,8 @@ class HeldEvents:
             events = self._joined.take()
             batch = self._encoder().encode(events)
         self._few, self.n_bad = [], 0
-        path, whole = files.attempt("events"), dict.fromkeys(self._left_out, len(events))
-        events = replace(events, left_out=whole | dict(events.left_out))
+        path, left_out = files.attempt("events"), dict(events.left_out)
+        left_out |= {f"{name}.": left_out[name] for name in self._opaque if name in left_out}  # all that may be in it
+        events = replace(events, left_out=left_out)
         digest = save_events(events, path, vocabulary, f"{files.kind}-part", batch)
         return WrittenPart(path.name, partition_id(), len(events), digest, 0)

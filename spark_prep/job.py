@@ -157,8 +157,8 @@ def compile_events(
         sources.refuse_other_forms(inputs)
     spark = session(options.master, java_only_plans=True)
     with in_one_line(), exact_names(spark), PartSet(output, "events") as parts, _Held() as held:
-        source, unusable = event_columns.usable(_source(spark, inputs, options, sources.read_events), needed, form)
-        target = events.EventTarget(form, table, digest, parts.files, unusable, number=options.number)
+        source, opaque = event_columns.usable(_source(spark, inputs, options, sources.read_events), needed, form)
+        target = events.EventTarget(form, table, digest, parts.files, opaque, number=options.number)
         found, source = _written_events(spark, source, target, options.partitions, held)
         written, n_bad = events.WrittenEvents.of(found, options.number)
         n_rows = sum(item.rows for item in written)

@@ -216,8 +216,8 @@ ODD_COLUMNS = {
     "meta": pa.array([{"at": NOW, "seat": 3}, None]),
     "trace": pa.array([{"at": NOW}, {"at": None}]),
 }
-LEFT_OUT = {"blob": 2, "day": 2, "labels": 2, "meta.at": 1, "trace.at": 1, "uid": 1, "when": 2}
-"""Events with such a value; of whole columns all events."""
+LEFT_OUT = {"blob": 2, "day": 1, "labels": 1, "labels.": 1, "meta.at": 1, "trace.at": 1, "uid": 1, "when": 2}
+"""Events with such a value."""
 
 
 def test_columns_that_no_filter_names_are_not_looked_at(spark: SparkSession, tmp_path: Path) -> None:
@@ -230,13 +230,30 @@ def test_columns_that_no_filter_names_are_not_looked_at(spark: SparkSession, tmp
     good = [
         {"temp": 25.5, "price": 19.99, "n": 3, "tags": ["a", "b"], "nested": ["a"], "meta": {"seat": 3}},
         {"temp": 26, "price": 20, "n": 2**53 + 1}
-        | {"tags": None, "nested": None, "uid": 7, "meta": None, "trace": {"at": None}},
+        | {"day": None, "tags": None, "nested": None, "labels": None, "uid": 7, "meta": None, "trace": {"at": None}},
     ]
     assert_same_events(tmp_path / "events.h5", tmp_path / "table.h5", Events.of(event_of_row(row) for row in good))
     for name in ("uid", "when"):  # a table that names it would silently find nothing
         other = in_memory([{"interface": "i", "constraints": [[name, "exists"]]}]).vocabulary
         with pytest.raises(StorageError, match=f"was compiled without '{name}', which no filter named"):
             EventTable(tmp_path / "events.h5", other)
+
+
+def test_what_a_frame_leaves_out_has_the_counts_of_a_file(spark: SparkSession, table: Path, tmp_path: Path) -> None:
+    """Columns of frames counted every event, and their nulls and empty lists were lost."""
+    rows = [(25.5, b"x", [b"y"], {"k": 1.5}, (NOW.date(),)), (26.0, None, [], None, None), (27.0, None, None, {}, (None,))]
+    types = "temp double, blob binary, blobs array<binary>, labels map<string, double>, s struct<day date>"
+    frame = spark.createDataFrame(rows * 100, types).coalesce(1)
+    frame.write.parquet(str(tmp_path / "frame.parquet"))
+    names = {"blob": 100, "blobs": 100, "labels": 100, "labels.": 100, "s.day": 100}
+    of_frame = job.compile_events(frame, table, tmp_path / "frame.h5")
+    of_file = job.compile_events([str(tmp_path / "frame.parquet")], table, tmp_path / "file.h5")
+    assert of_file.left_out == names
+    assert of_frame.left_out == names | {"blobs.": 100}
+    vocabulary = load_vocabulary(table)
+    with EventTable(tmp_path / "frame.h5", vocabulary) as a, EventTable(tmp_path / "file.h5", vocabulary) as b:
+        for i in range(3):
+            assert a.event(i) == b.event(i)
 
 
 @pytest.mark.parametrize(

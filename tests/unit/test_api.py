@@ -268,7 +268,7 @@ def test_integers_beside_nulls_are_not_rounded() -> None:
     table = api.make_table([{"interface": i, "constraints": [["a", "=", 2**53 + i]]} for i in range(3)])
     batch = api.make_batch(table, {"a": arrow.array([None, 2**53 + 1, 2**53])})
     assert api.open_engine("counting", table).match(batch).labels(table.labels) == [[], ["1"], ["0"]]
-    assert api.make_events({"a": arrow.array([None, None, b"x"])}).left_out == {"a": 3}
+    assert api.make_events({"a": arrow.array([None, None, b"x"])}).left_out == {"a": 1}
 
 
 @pytest.mark.parametrize(

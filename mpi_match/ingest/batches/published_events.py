@@ -45,32 +45,32 @@ def _add_columns(file: Path, form: EventForm, required: frozenset[str], rejects:
 
     with PublishedColumns(file, form, required) as found:
         for row, batch in found.batches(range(found.n_pieces)):
-            events, bad = events_of_batch(batch, found.usable, required, form)
+            events, bad = events_of_batch(batch, found.columns, required, form)
             to.add(events)
-            to.leave_out(dict.fromkeys(found.others, len(events)))
             for at, reason in bad:
                 rejects.append(found.reject(batch, row, at, reason))
 
 
 class PublishedColumns:
-    """A Parquet or Arrow file of events with all columns that can be attributes: `usable`, without `others`.
+    """A Parquet or Arrow file of events with all its columns: `columns`; the names of those of maps: `maps`.
 
     A context manager.  `required` as in `columns.arrow_to_events`.  Raises ModelError as `read_events` does, OSError.
     """
 
     def __init__(self, file: Path, form: EventForm, required: frozenset[str]) -> None:
-        from mpi_match.ingest.columns.arrow_to_events import usable_columns  # loads pyarrow
+        from pyarrow.types import is_map  # slow to load
+
+        from mpi_match.ingest.columns.arrow import is_list, is_scalar
+        from mpi_match.ingest.columns.arrow_lists import leaves
 
         self._name = str(file.absolute())
         with ColumnFile(file.open("rb"), str(file), required, form) as found:
-            try:
-                self.usable, self.others = usable_columns(found.schema, form)
-            except ModelError as error:
-                raise ModelError(f"{file}: {error}") from None
-            if not self.usable.paths:
+            if not any(is_scalar(type_) or is_list(type_) for _, type_ in leaves(found.schema)):
                 has = ", ".join(f"{field.name!r} of type {field.type}" for field in found.schema)
                 raise ModelError(f"{file}: no column is a number, a string, a boolean or a list of these; there are: {has}")
-        self._file = ColumnFile(file.open("rb"), str(file), frozenset(self.usable.paths), form)
+        self._file = ColumnFile(file.open("rb"), str(file), None, form)
+        self.columns = self._file.needed
+        self.maps = tuple(".".join(path) for path, type_ in leaves(self._file.schema) if is_map(type_))
         self.n_pieces = self._file.n_pieces
 
     def __enter__(self) -> PublishedColumns:

@@ -78,6 +78,19 @@ class NeededColumns(NamedTuple):
                 raise ModelError(f"there is no column {name!r}; there are: {', '.join(map(repr, every))}")
         return cls(paths, presence, frozenset(times))
 
+    @classmethod
+    def every(cls, schema: pa.Schema, form: EventForm) -> NeededColumns:
+        """All columns of a schema, also those of types that attributes do not have.
+
+        Raises ModelError for two with one name, and for a column of the location or the id that is missing or cannot be one.
+        """
+        cls.of(schema, frozenset(form.names), form)
+        paths: dict[str, Path] = {}
+        for path, _ in leaves(schema):
+            if paths.setdefault(".".join(path), path) is not path:
+                raise ModelError(f"two columns have the name {'.'.join(path)!r}")
+        return cls(paths)
+
     @property
     def names(self) -> Names:
         """The names of the columns, for the judge of rows."""
@@ -149,11 +162,11 @@ def typed_columns(
             elif is_list(array.type):
                 lists[name], bad = _list_column(array)
                 lists[name] = lists[name]._replace(nulls=_nulls(lists[name].validity, absent, n))
-            elif is_time(array.type):
+            elif not is_scalar(array.type):  # of native times the presence may be asked
                 validity = _validity(array.indices if pa.types.is_dictionary(array.type) else array)
                 nothing = TypedColumn(Type.NUMBER, np.zeros(0))
-                lists[name], bad = ListColumn(np.zeros(n + 1, np.int64), nothing, validity), None
-                lists[name] = lists[name]._replace(nulls=_nulls(validity, absent, n))
+                lists[name] = ListColumn(np.zeros(n + 1, np.int64), nothing, validity, _nulls(validity, absent, n))
+                bad = None if is_time(array.type) else lists[name].is_present(n) & ~_are_empty(array)
             else:
                 column, bad = typed_column(array)
                 columns[name] = column._replace(nulls=_nulls(column.validity, absent, n))
@@ -170,6 +183,17 @@ def _nulls(validity: Validity | None, absent: Array | None, n: int) -> Validity 
         return None
     nulls = validity.others(n)
     return nulls if absent is None else Validity.of(nulls.are_there(n) & ~absent)
+
+
+def _are_empty(array: pa.Array) -> Array:
+    """bool[n]: which rows are maps or lists without elements, nulls not counted, of whatever type the elements are."""
+    if pa.types.is_map(array.type):
+        return np.asarray((np.diff(np.asarray(array.offsets)) == 0) & np.asarray(array.is_valid()))
+    if not is_any_list(array.type):
+        return np.zeros(len(array), bool)
+    there = pc.list_parent_indices(array).filter(pc.list_flatten(array).is_valid())
+    is_empty = np.bincount(np.asarray(there), minlength=len(array)) == 0
+    return np.asarray(is_empty & np.asarray(array.is_valid()))
 
 
 def any_of(masks: Iterable[Array | None]) -> Array | None:

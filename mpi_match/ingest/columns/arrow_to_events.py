@@ -2,7 +2,7 @@
 
 An attribute is a number, a string, a boolean, a null, or a list of these.  A value that is none (a decimal beyond the range
 of a double) makes its row a bad one where its column is *required*: filters name it, or it holds the location or the id.  It
-is left out elsewhere, as is a whole column of another type: nothing asks for it, and the events name it (`Events.left_out`).
+is left out elsewhere, as is every value of another type: nothing asks for it, and the events name it (`Events.left_out`).
 A decimal is the number that its digits would be in JSON: exact if it is whole, else rounded as `float` rounds it.
 """
 
@@ -19,8 +19,7 @@ from mpi_match.events.events import Events
 from mpi_match.ingest.columns.arrow import (
     NeededColumns,
     any_of,
-    is_list,
-    is_scalar,
+    is_time,
     json_value,
     typed_columns,
     with_doubted,
@@ -30,16 +29,6 @@ from mpi_match.ingest.columns.to_events import events_of_chunk
 from mpi_match.ingest.rows.flatten import MAX_DEPTH, Names
 from mpi_match.ingest.rows.judge import EventForm, event_of_row
 from mpi_match.model import Event, Json, ModelError, Unread
-
-
-def usable_columns(schema: pa.Schema, form: EventForm) -> tuple[NeededColumns, tuple[str, ...]]:
-    """The columns of a schema that attributes can have, and the names of the others.
-
-    Raises ModelError for two with one name.
-    """
-    types = {".".join(path): type_ for path, type_ in leaves(schema)}
-    usable = {name for name, type_ in types.items() if is_scalar(type_) or is_list(type_)}
-    return NeededColumns.of(schema, usable, form), tuple(name for name in types if name not in usable)
 
 
 def all_columns(schema: pa.Schema) -> NeededColumns | None:
@@ -52,13 +41,16 @@ def all_columns(schema: pa.Schema) -> NeededColumns | None:
 
 
 def events_of_batch(
-    batch: pa.RecordBatch, usable: NeededColumns, required: frozenset[str], form: EventForm
+    batch: pa.RecordBatch, needed: NeededColumns, required: frozenset[str], form: EventForm
 ) -> tuple[Events, list[tuple[int, str]]]:
-    """The events of the usable columns of a batch, rejected rows among them, and the reason for each of those.
+    """The events of columns of a batch, rejected rows among them, and the reason for each of those.
 
     Raises ModelError for strings that are not UTF-8.
     """
-    chunk, ids, wrong = typed_columns(usable.leaves(batch), batch.num_rows, form)
+    found = needed.leaves(batch)
+    chunk, ids, wrong = typed_columns(found, batch.num_rows, form)
+    for name in (name for name, leaf in found.items() if is_time(leaf.array.type)):  # events keep no times
+        wrong[name] = chunk.lists[name].is_present(batch.num_rows)
     chunk, ids = with_doubted(chunk, ids, any_of(wrong[name] for name in wrong.keys() & required), form)
     bad = np.flatnonzero(chunk.doubted) if chunk.doubted is not None else np.zeros(0, np.int64)
     columns: dict[str, Any] = dict(chunk.columns)
@@ -67,12 +59,14 @@ def events_of_batch(
     for name in wrong.keys() - required:
         if n := int(np.count_nonzero(wrong[name] if chunk.doubted is None else wrong[name] & ~chunk.doubted)):
             left_out[name] = n
+            if pa.types.is_map(found[name].array.type):
+                left_out[f"{name}."] = n  # all that may be in it
         for kind in (columns, lists):
             if name in kind:
                 kind[name] = kind[name].without(wrong[name])
-    found = events_of_chunk(chunk._replace(columns=columns, lists=lists), list(usable.paths), form, ids)
+    events = events_of_chunk(chunk._replace(columns=columns, lists=lists), list(needed.paths), form, ids)
     reasons = [(row, _reason(batch, row, required, form)) for row in bad.tolist()]
-    return replace(found, rejected=bad if reasons else None, left_out=left_out), reasons
+    return replace(events, rejected=bad if reasons else None, left_out=left_out), reasons
 
 
 def _reason(batch: pa.RecordBatch, row: int, required: frozenset[str], form: EventForm) -> str:

@@ -30,13 +30,14 @@ class ColumnFile:
     """The file of the path `name`, which `handle` reads; a context manager that closes it.  `schema` is all of it, with the
     columns that its directories are.
 
-    Raises ModelError when it is none, for a needed column of a type that attributes do not have, and without pyarrow.
+    `needed` are the names of the needed columns; None: all, of whatever type.  Raises ModelError when it is none, for a
+    needed column of a type that attributes do not have, and without pyarrow.
     """
 
     needed: NeededColumns
     schema: pa.Schema
 
-    def __init__(self, handle: BinaryIO, name: str, needed: frozenset[str], form: EventForm) -> None:
+    def __init__(self, handle: BinaryIO, name: str, needed: frozenset[str] | None, form: EventForm) -> None:
         try:
             import pyarrow as pa
         except ImportError:
@@ -62,7 +63,10 @@ class ColumnFile:
                 schema = schema.append(pa.field(each, pa.dictionary(pa.int32(), pa.string())))
             self.schema = schema
             with self._reported():
-                self.needed = NeededColumns.of(schema, needed, form)
+                if needed is None:
+                    self.needed = NeededColumns.every(schema, form)
+                else:
+                    self.needed = NeededColumns.of(schema, needed, form)
             self._own = [column for column in self.needed.top if column not in self._constant]
             if self._own:
                 with self._reported():

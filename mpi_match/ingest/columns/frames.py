@@ -85,18 +85,18 @@ def encode_arrow(reader: pa.RecordBatchReader, vocabulary: Vocabulary, form: Eve
 
 
 def events_of_arrow(reader: pa.RecordBatchReader, form: EventForm, rejects: Rejects) -> Events:
-    """The events of record batches with all their columns; columns and values that no attribute has are left out."""
-    from mpi_match.ingest.columns.arrow_to_events import events_of_batch, usable_columns  # loads Numba
+    """The events of record batches with all their columns; values that no attribute has are left out."""
+    from mpi_match.ingest.columns.arrow import NeededColumns
+    from mpi_match.ingest.columns.arrow_to_events import events_of_batch  # loads Numba
     from mpi_match.ingest.json.join_events import JoinedEvents
 
-    (usable, others), joined, first = usable_columns(reader.schema, form), JoinedEvents(), 0
+    needed, joined, first = NeededColumns.every(reader.schema, form), JoinedEvents(), 0
     for rows in reader:
-        events, bad = events_of_batch(rows, usable, frozenset(form.names), form)
+        events, bad = events_of_batch(rows, needed, frozenset(form.names), form)
         joined.add(events)
         for row, reason in bad:
             rejects.append(Reject(reason, "", first + row, row_text(rows.slice(row, 1).to_pylist()[0])))
         first += rows.num_rows
-    joined.leave_out(dict.fromkeys(others, first))
     return joined.take()
 
 

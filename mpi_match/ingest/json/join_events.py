@@ -100,7 +100,7 @@ class JoinedEvents:
         self.add_places(len(piece), piece.location, piece.ids, piece.rejected)
 
     def leave_out(self, names: Mapping[str, int]) -> None:
-        """Take the names of attributes that rows have and no piece holds, with the number of rows."""
+        """Take the names of attributes that cannot be read, with the number of rows that have them (`Events.left_out`)."""
         self._left_out.update(names)
 
     def add_places(self, n: int, location: Array | None, ids: Strings | None, rejected: Array | None) -> None:

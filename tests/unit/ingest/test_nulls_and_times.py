@@ -207,8 +207,8 @@ def test_columns_of_times_satisfy_exists(kind: str, tmp_path: Path) -> None:
     for form in (*frames, tmp_path / "events.parquet"):
         assert answers(unnamed, make_batch(unnamed, form)) == [[], ["y"]]
         events = make_events(form)
-        assert (dict(events.left_out), answers(unnamed, events.encode(unnamed.vocabulary))) == ({"t": 2}, [[], ["y"]])
-        with pytest.raises(ModelError, match="the attribute 't', which filters name, cannot be read in 2 events"):
+        assert (dict(events.left_out), answers(unnamed, events.encode(unnamed.vocabulary))) == ({"t": 1}, [[], ["y"]])
+        with pytest.raises(ModelError, match="the attribute 't', which filters name, cannot be read in 1 event"):
             events.encode(table.vocabulary)
 
 

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import datetime
 import random
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 pa = pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
 
+import pyarrow.parquet as pq  # noqa: E402
+
+from mpi_match.api import make_table  # noqa: E402
+from mpi_match.engines import open_engine  # noqa: E402
 from mpi_match.events.events import Events  # noqa: E402
+from mpi_match.ingest.batches.published_events import read_events  # noqa: E402
+from mpi_match.ingest.columns.arrow import NeededColumns  # noqa: E402
 from mpi_match.ingest.columns.arrow_to_events import (  # noqa: E402
     all_columns,
     event_of_columns,
     events_of_batch,
-    usable_columns,
 )
+from mpi_match.ingest.columns.frames import events_of_arrow  # noqa: E402
 from mpi_match.ingest.json.join_events import JoinedEvents  # noqa: E402
 from mpi_match.ingest.rows.judge import PLAIN, EventForm  # noqa: E402
 from mpi_match.model import Event, ModelError  # noqa: E402
 
+NOW = datetime.datetime(2024, 5, 1, 12, 30)
 REQUIRED = frozenset({"n", "lists", "s.deep", "x", "y", "id"})
 FORM = EventForm(("x", "y"), "id")
 NUMBERS = [0.0, -0.0, 1.5, float("nan"), float("inf")]
@@ -102,12 +111,36 @@ def test_names_that_structs_and_columns_share_are_left_to_rows() -> None:
     batch = pa.RecordBatch.from_pylist([{"a.b": 1, "a": {"b": 2}}])
     assert all_columns(batch.schema) is None
     with pytest.raises(ModelError, match=r"two columns have the name 'a\.b'"):
-        usable_columns(batch.schema, PLAIN)
+        NeededColumns.every(batch.schema, PLAIN)
 
 
-def test_usable_columns() -> None:
-    schema = pa.schema(
-        [("a", pa.int8()), ("when", pa.timestamp("s")), ("s", pa.struct([("t", pa.date32()), ("b", pa.bool_())]))]
-    )
-    found, left_out = usable_columns(schema, PLAIN)
-    assert (list(found.paths), left_out) == (["a", "s", "s.b"], ("when", "s.t"))
+UNREAD: dict[str, Any] = {
+    "timestamp": pa.array([NOW, None, NOW, None]),
+    "dictionary of dates": pa.array([NOW.date(), None, None, NOW.date()]).dictionary_encode(),
+    "bytes": pa.array([b"x", b"", None, None]),
+    "map": pa.array([[("k", 1)], None, [], None], pa.map_(pa.string(), pa.int64())),
+    "duration": pa.array([datetime.timedelta(1), None, None, None]),
+    "dates in structs": pa.array([{"at": NOW.date()}, None, {"at": None}, {"at": None}]),
+    "times in lists": pa.array([[NOW], [], None, [None]]),
+    "none there": pa.array([None] * 4, pa.binary()),
+}
+"""Columns of types that attributes do not have."""
+
+
+@pytest.mark.parametrize("kind", UNREAD)
+def test_values_that_no_attribute_has_are_left_out_and_nulls_are_not(kind: str, tmp_path: Path) -> None:
+    """Columns of other types were left out as a whole, their nulls too, so `null` could not be asked of them."""
+    columns = pa.table({"n": [1, 2, 3, 4], "x": UNREAD[kind]})
+    rows = [event_of_columns(row, PLAIN, frozenset()) for row in columns.to_pylist()]
+    expected = Events.of(rows)
+    left_out = dict(expected.left_out) | ({"x.": 1} if kind == "map" else {})  # a table must not ask for its keys
+    pq.write_table(columns, tmp_path / "events.parquet")
+    of_file = read_events([tmp_path / "events.parquet"], PLAIN, frozenset(), [])
+    for found in (events_of_arrow(columns.to_reader(), PLAIN, []), of_file):
+        assert found.left_out == left_out
+        assert [found.event(i) for i in range(4)] == [expected.event(i) for i in range(4)]
+    assert bool(expected.left_out) == (kind != "none there")
+    if not expected.left_out:
+        table = make_table([{"interface": "null", "constraints": [["x", "null"]]}])
+        answers = open_engine("counting", table).match(of_file.encode(table.vocabulary)).labels(table.labels)
+        assert [*answers] == [["null"]] * 4

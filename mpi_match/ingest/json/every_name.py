@@ -30,33 +30,41 @@ MOST_DEPTH = 16
 NAME_HASHES_SEEN, PREFIX_ENDS, PREFIX_HASHES, DOTTED_NAME, N_EVERY_NAME_TABLES = range(N_WORK_TABLES, N_WORK_TABLES + 5)
 """Places in the table of addresses of a thread, behind those of `to_codes`:
 
-    NAME_HASHES_SEEN             u64[MOST_NAMES]: of the line
+    NAME_HASHES_SEEN             u64[SEEN_HEADER + MOST_NAMES]: N_SEEN, how many names the line has had; SEEN_BITS, a bit for
+                                 each, by its hash; their hashes
     PREFIX_ENDS, PREFIX_HASHES   i64[MOST_DEPTH], u64[MOST_DEPTH]: length and hash of what names begin with at each depth
     DOTTED_NAME                  u8[SCRATCH_BYTES]: a name without escapes
 """
-_POINT = ord(".")
+N_SEEN, SEEN_BITS, SEEN_HEADER = range(3)
+POINT = ord(".")
 
 
 @nested
-def _seen(seen: int, n: int, mask: np.uint64, hash_: np.uint64) -> bool:
-    """Is a name's hash among the n before it?  `mask` has a bit for each of those.  A new hash is kept."""
-    if mask >> (hash_ >> np.uint64(58)) & np.uint64(1):
+def see(seen: int, hash_: np.uint64) -> bool:
+    """Keep a name's hash in NAME_HASHES_SEEN; is it a new one, and is there room for it?"""
+    n, bit = load_i64(seen, N_SEEN), np.uint64(1) << (hash_ >> np.uint64(58))
+    bits = load_u64(seen, SEEN_BITS)
+    if bits & bit != np.uint64(0):
         for k in range(n):
-            if load_u64(seen, k) == hash_:
-                return True
-    store_u64(seen, n, hash_)
-    return False
+            if load_u64(seen, SEEN_HEADER + k) == hash_:
+                return False
+    if n == MOST_NAMES:
+        return False
+    store_u64(seen, SEEN_HEADER + n, hash_)
+    store_i64(seen, N_SEEN, n + 1)
+    store_u64(seen, SEEN_BITS, bits | bit)
+    return True
 
 
 def every_name_scanner(  # noqa: C901  one pass over a line
-    scan_attribute: Callable[..., tuple[int, int, int]],
+    scan_attribute: Callable[..., tuple[int, int]],
 ) -> Callable[[int, int, int, int], tuple[int, int]]:
     """The function that scans a line, which `scan_attribute` puts out.
 
-    `scan_attribute(data, at, name, room, n_attributes, tables, work)` is compiled into it.  It gets the value that begins at
-    `at`, which is no object; its dotted name as address, start, end and hash; how many elements it may have; and how many
-    attributes of the row are written.  It returns where the value ends (FLAGGED_LINE if it is not certain), how many
-    elements it has, and how many attributes are written then.
+    `scan_attribute(data, at, name, n_attributes, tables, work)` is compiled into it.  It gets the value that begins at
+    `at`, which is no object; its dotted name as address, start, end and hash, which is the last one seen; and how many
+    attributes of the row are written.  It returns where the value ends (FLAGGED_LINE if it is not certain), and how many
+    attributes are written then.
     """
 
     @nested
@@ -71,9 +79,9 @@ def every_name_scanner(  # noqa: C901  one pass over a line
         at = after_blanks(data, at + 1)
         dotted, seen = load_i64(work, DOTTED_NAME), load_i64(work, NAME_HASHES_SEEN)
         prefix_ends, prefix_hashes = load_i64(work, PREFIX_ENDS), load_i64(work, PREFIX_HASHES)
-        name_room = MOST_NAMES
-        scratch_room = SCRATCH_BYTES
-        mask, n_attributes, n_names, n_elements = np.uint64(0), 0, 0, 0
+        store_i64(seen, N_SEEN, 0)
+        store_i64(seen, SEEN_BITS, 0)
+        n_attributes = 0
         depth, prefix_end, prefix_hash = 0, 0, SEED
         closing = load_u8(data, at) == 125
         while True:
@@ -90,14 +98,14 @@ def every_name_scanner(  # noqa: C901  one pass over a line
                     if load_u8(data, at) != 44:
                         return FLAGGED_LINE, 0
                     at = after_blanks(data, at + 1)
-            if load_u8(data, at) != 34 or n_names + n_elements >= name_room:
+            if load_u8(data, at) != 34:
                 return FLAGGED_LINE, 0
             start = at + 1
             at, hash_ = scan_string(data, start, prefix_hash)
             source, stop = data, at
             if depth or load_u8(data, at) == 92:
                 source = dotted
-                at, stop = decode_string(data, start, dotted, prefix_end, scratch_room)
+                at, stop = decode_string(data, start, dotted, prefix_end, SCRATCH_BYTES)
                 start = 0
                 if at == FLAGGED_LINE:
                     return FLAGGED_LINE, 0
@@ -107,32 +115,28 @@ def every_name_scanner(  # noqa: C901  one pass over a line
             else:
                 return FLAGGED_LINE, 0
             name_hash = mixed(hash_)
-            if _seen(seen, n_names, mask, name_hash):
+            if not see(seen, name_hash):
                 return FLAGGED_LINE, 0
-            n_names += 1
-            mask |= np.uint64(1) << (name_hash >> np.uint64(58))
             at = after_blanks(data, at)
             if load_u8(data, at) != 58:
                 return FLAGGED_LINE, 0
             at = after_blanks(data, at + 1)
             if load_u8(data, at) == 123:
-                if depth + 1 == MOST_DEPTH or stop - start >= scratch_room:
+                if depth + 1 == MOST_DEPTH or stop - start >= SCRATCH_BYTES:
                     return FLAGGED_LINE, 0
                 if source == data:
                     stop = copied(data, start, stop, dotted, 0)
-                store_u8(dotted, stop, _POINT)
+                store_u8(dotted, stop, POINT)
                 store_i64(prefix_ends, depth, prefix_end)
                 store_u64(prefix_hashes, depth, prefix_hash)
                 depth += 1
-                prefix_end, prefix_hash = stop + 1, feed(hash_, _POINT)
+                prefix_end, prefix_hash = stop + 1, feed(hash_, POINT)
                 at = after_blanks(data, at + 1)
                 closing = load_u8(data, at) == 125
                 continue
-            name, room = (source, start, stop, name_hash), name_room - n_names - n_elements
-            at, n_new, n_attributes = scan_attribute(data, at, name, room, n_attributes, tables, work)
+            at, n_attributes = scan_attribute(data, at, (source, start, stop, name_hash), n_attributes, tables, work)
             if at == FLAGGED_LINE:
                 return FLAGGED_LINE, 0
-            n_elements += n_new
             at = after_blanks(data, at)
             if load_u8(data, at) == 44:
                 at = after_blanks(data, at + 1)

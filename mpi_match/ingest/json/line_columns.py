@@ -19,7 +19,7 @@ from mpi_match.ingest.codes.atoms import FOUND_HEADER
 from mpi_match.ingest.codes.code_tables import hashed
 from mpi_match.ingest.codes.string_pool import StringPool
 from mpi_match.ingest.files.blocks import LineBlock
-from mpi_match.ingest.json import every_name, to_codes, to_columns
+from mpi_match.ingest.json import every_name, listed_objects, to_codes, to_columns
 from mpi_match.ingest.json.event_scanner import (
     LEAST_ATTRIBUTE_BYTES,
     LineArrays,
@@ -44,10 +44,17 @@ class _ColumnArrays(LineArrays):
         arrays: dict[int, Array] = {
             to_codes.PACKED_ATTRIBUTES: np.empty(0, np.uint64),
             to_codes.ROW_ATOMS: np.zeros(FOUND_HEADER, np.int64),
-            every_name.NAME_HASHES_SEEN: np.empty(every_name.MOST_NAMES, np.uint64),
+            every_name.NAME_HASHES_SEEN: np.empty(every_name.SEEN_HEADER + every_name.MOST_NAMES, np.uint64),
             every_name.PREFIX_ENDS: np.empty(every_name.MOST_DEPTH, np.int64),
             every_name.PREFIX_HASHES: np.empty(every_name.MOST_DEPTH, np.uint64),
             every_name.DOTTED_NAME: np.empty(SCRATCH_BYTES, np.uint8),
+            listed_objects.LIST_LEVELS: np.empty((listed_objects.MOST_LIST_LEVELS, listed_objects.LEVEL_WORDS), np.int64),
+            listed_objects.LISTED_NAMES: np.empty((every_name.MOST_NAMES, listed_objects.NAME_WORDS), np.int64),
+            listed_objects.LISTED_ORDER: np.empty(every_name.MOST_NAMES, np.int64),
+            listed_objects.MIXED_TYPE: np.empty(n, np.uint8),
+            listed_objects.MIXED_NUMBER: np.empty(n),
+            listed_objects.MIXED_STRING: np.empty(n, np.uint32),
+            listed_objects.MIXED_NEXT: np.empty(n, np.int64),
             to_columns.COLUMN_NAME: np.empty(n, np.uint32),
             to_columns.COLUMN_TYPE: np.empty(n, np.uint8),
             to_columns.COLUMN_NUMBER: np.empty(n),

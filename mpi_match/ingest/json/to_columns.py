@@ -15,8 +15,10 @@ import numpy as np
 from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.compute.memory import (
     constant_i64,
+    load_f64,
     load_i64,
     load_u8,
+    load_u32,
     load_u64,
     store_f64,
     store_i64,
@@ -26,8 +28,16 @@ from mpi_match.compute.memory import (
 from mpi_match.ingest.codes.code_tables import ID, LOCATED, NAME_ROLES, NO_ROLE, NOT_FOUND, SCALARS, X, find_name
 from mpi_match.ingest.codes.numbers import HUGE_INTEGER, INTEGER, LARGE_INTEGER, NOT_READ, residue_at, scan_number
 from mpi_match.ingest.codes.string_pool import POOL_FULL, number_of
-from mpi_match.ingest.json.every_name import N_EVERY_NAME_TABLES, every_name_scanner
-from mpi_match.ingest.json.text import FLAGGED_LINE, after_blanks, literal, next_line, text_at
+from mpi_match.ingest.json.every_name import every_name_scanner
+from mpi_match.ingest.json.listed_objects import (
+    MIXED_NEXT,
+    MIXED_NUMBER,
+    MIXED_STRING,
+    MIXED_TYPE,
+    N_LIST_TABLES,
+    list_scanner,
+)
+from mpi_match.ingest.json.text import FLAGGED_LINE, literal, next_line, text_at
 from mpi_match.ingest.json.to_codes import (
     ATTRIBUTE_ENDS,
     DECODED,
@@ -58,8 +68,8 @@ from mpi_match.model import RESIDUE_MASK, Type
     ELEMENT_NUMBER,
     ELEMENT_STRING,
     COLUMN_POOLS,
-) = range(N_EVERY_NAME_TABLES, N_EVERY_NAME_TABLES + 9)
-"""Places in the table of addresses of a thread, behind those of `every_name`:
+) = range(N_LIST_TABLES, N_LIST_TABLES + 9)
+"""Places in the table of addresses of a thread, behind those of `listed_objects`:
 
     COLUMN_NAME, COLUMN_TYPE, COLUMN_NUMBER, COLUMN_STRING   u32, u8, f64, u32: of attributes, as in `Events`
     LIST_ENDS                                                i64: where the elements of each list end
@@ -121,75 +131,74 @@ def _scan_scalar(data: int, at: int, role: int, tables: int, work: int) -> tuple
 
 
 @nested
-def _scan_list(data: int, at: int, room: int, tables: int, work: int) -> tuple[int, int]:
-    """Write the list that begins here, with the elements of lists in it and without nulls: where it ends, and how many
-    elements it has, at most `room`."""
+def _role_of(name: tuple[int, int, int, np.uint64], tables: int) -> int:
+    """The role of a name, given by address, start, end and hash."""
+    source, start, stop, hash_ = name
+    entry = find_name(source, start, stop, hash_, tables)
+    return load_i64(constant_i64(tables, NAME_ROLES), entry) if entry != NOT_FOUND else NO_ROLE
+
+
+@nested
+def _number_of_list(dotted: int, stop: int, hash_: np.uint64, tables: int, work: int) -> int:
+    """The number of the name dotted[:stop] of a list; negative if there is no room for it, or if no list may have it."""
+    if _role_of((dotted, 0, stop, hash_), tables) != NO_ROLE:
+        return NOT_FOUND
+    return _numbered(NAMES_POOL, dotted, 0, stop, hash_, work)
+
+
+@nested
+def _scan_element(data: int, at: int, tables: int, work: int) -> tuple[int, int, float, int]:
+    """The value that begins here, no list and no object, as an element: where it ends, its type, number and string."""
+    return _scan_scalar(data, at, NO_ROLE, tables, work)
+
+
+@nested
+def _put_attribute(number_of_name: int, value: tuple[int, float, int], n: int, work: int) -> None:
+    """Write a value, given by type, number and string, as the n-th attribute that is not counted yet."""
+    type_, number, string = value
+    i = load_i64(load_i64(work, SCAN_COUNTS), N_ATTRIBUTES) + n
+    store_u32(load_i64(work, COLUMN_NAME), i, number_of_name)
+    store_u8(load_i64(work, COLUMN_TYPE), i, type_)
+    store_f64(load_i64(work, COLUMN_NUMBER), i, number)
+    store_u32(load_i64(work, COLUMN_STRING), i, string)
+
+
+@nested
+def _put_list(number_of_name: int, first: int, n: int, work: int) -> None:
+    """Write a list as the n-th attribute that is not counted yet, and its elements, which begin at `first` of MIXED_…."""
     counts = load_i64(work, SCAN_COUNTS)
-    first = load_i64(counts, N_ELEMENTS)
-    n, depth = 0, 1
-    at = after_blanks(data, at + 1)
-    closing = load_u8(data, at) == 93
-    while True:
-        if closing:
-            depth -= 1
-            if depth == 0:
-                break
-            at += 1
-        elif load_u8(data, at) == 91:
-            depth += 1
-            at = after_blanks(data, at + 1)
-            closing = load_u8(data, at) == 93
-            continue
-        else:
-            at, type_, number, string = _scan_scalar(data, at, NO_ROLE, tables, work)
-            if at == FLAGGED_LINE or n >= room:
-                return FLAGGED_LINE, 0
-            if type_ != _NULL:
-                store_u8(load_i64(work, ELEMENT_TYPE), first + n, type_)
-                store_f64(load_i64(work, ELEMENT_NUMBER), first + n, number)
-                store_u32(load_i64(work, ELEMENT_STRING), first + n, string)
-                n += 1
-        at = after_blanks(data, at)
-        closing = load_u8(data, at) == 93
-        if load_u8(data, at) == 44:
-            at = after_blanks(data, at + 1)
-        elif not closing:
-            return FLAGGED_LINE, 0
-    store_i64(counts, N_ELEMENTS, first + n)
-    store_i64(load_i64(work, LIST_ENDS), load_i64(counts, N_LISTS), first + n)
-    count(counts, N_LISTS, 1)
-    return at + 1, n
+    at, n_lists = load_i64(counts, N_ELEMENTS), load_i64(counts, N_LISTS)
+    while first >= 0:
+        store_u8(load_i64(work, ELEMENT_TYPE), at, load_u8(load_i64(work, MIXED_TYPE), first))
+        store_f64(load_i64(work, ELEMENT_NUMBER), at, load_f64(load_i64(work, MIXED_NUMBER), first))
+        store_u32(load_i64(work, ELEMENT_STRING), at, load_u32(load_i64(work, MIXED_STRING), first))
+        first = load_i64(load_i64(work, MIXED_NEXT), first)
+        at += 1
+    store_i64(counts, N_ELEMENTS, at)
+    store_i64(load_i64(work, LIST_ENDS), n_lists, at)
+    store_i64(counts, N_LISTS, n_lists + 1)
+    _put_attribute(number_of_name, (_LIST, 0.0, n_lists), n, work)
+
+
+_scan_list = list_scanner(_number_of_list, _scan_element, _put_list)
 
 
 @nested
 def _scan_attribute(
-    data: int, at: int, name: tuple[int, int, int, np.uint64], room: int, n_attributes: int, tables: int, work: int
-) -> tuple[int, int, int]:
+    data: int, at: int, name: tuple[int, int, int, np.uint64], n_attributes: int, tables: int, work: int
+) -> tuple[int, int]:
     """The value at `at`, which is no object, to columns: see `every_name_scanner`."""
-    source, start, stop, hash_ = name
-    entry = find_name(source, start, stop, hash_, tables)
-    role = load_i64(constant_i64(tables, NAME_ROLES), entry) if entry != NOT_FOUND else NO_ROLE
-    counts = load_i64(work, SCAN_COUNTS)
-    type_, number, string, n_elements = _LIST, 0.0, load_i64(counts, N_LISTS), 0
     if load_u8(data, at) == 91:
-        if role != NO_ROLE:
-            return FLAGGED_LINE, 0, 0
-        at, n_elements = _scan_list(data, at, room, tables, work)
-    else:
-        at, type_, number, string = _scan_scalar(data, at, role, tables, work)
-    if at == FLAGGED_LINE:
-        return FLAGGED_LINE, 0, 0
-    if type_ != _NOTHING:
-        number_of_name = _numbered(NAMES_POOL, source, start, stop, hash_, work)
-        if number_of_name == POOL_FULL:
-            return FLAGGED_LINE, 0, 0
-        i = load_i64(counts, N_ATTRIBUTES) + n_attributes
-        store_u32(load_i64(work, COLUMN_NAME), i, number_of_name)
-        store_u8(load_i64(work, COLUMN_TYPE), i, type_)
-        store_f64(load_i64(work, COLUMN_NUMBER), i, number)
-        store_u32(load_i64(work, COLUMN_STRING), i, string)
-        n_attributes += 1
-    return at, n_elements, n_attributes
+        return _scan_list(data, at, name, n_attributes, tables, work)
+    source, start, stop, hash_ = name
+    at, type_, number, string = _scan_scalar(data, at, _role_of(name, tables), tables, work)
+    if at == FLAGGED_LINE or type_ == _NOTHING:
+        return at, n_attributes
+    number_of_name = _numbered(NAMES_POOL, source, start, stop, hash_, work)
+    if number_of_name == POOL_FULL:
+        return FLAGGED_LINE, 0
+    _put_attribute(number_of_name, (type_, number, string), n_attributes, work)
+    return at, n_attributes + 1
 
 
 _scan_line = every_name_scanner(_scan_attribute)

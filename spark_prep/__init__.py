@@ -12,6 +12,9 @@
     event_columns  which columns of typed rows can be attributes
     changes        rows -> a change log, in the order in which they take effect
     matching       a DataFrame of events -> a DataFrame of answers, in batches and streams
+    data_source    the format `mpi-match` of `spark.read` and `df.write`
+    source_reading  tables, event tables and answers as rows
+    source_writing  events and subscriptions as files, with commit and abort
     part_files     parts written by tasks that may run twice, committed by the driver
     rejects        bad rows: reason, file, line
     java_errors    errors of Spark's Java as one line
@@ -19,7 +22,7 @@
     session        a Spark session with settings for the machine
     job            the commands, for `mpi-match compile` and spark-submit
 
-Importing this package does not import pyspark; `spark_prep.job` and `spark_prep.matched` do.
+Importing this package does not import pyspark; `spark_prep.job`, `spark_prep.matched` and `spark_prep.register` do.
 """
 
 from __future__ import annotations
@@ -43,8 +46,9 @@ __all__ = [
     "compile_events",
     "compile_subscriptions",
     "matched",
+    "register",
 ]
-_LATER = {"compile_events": "job", "compile_subscriptions": "job", "matched": "matching"}
+_LATER = {"compile_events": "job", "compile_subscriptions": "job", "matched": "matching", "register": "data_source"}
 """Functions that load pyspark, and their modules."""
 
 

@@ -15,11 +15,15 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from mpi_match.ingest.batches.published_events import PublishedColumns
 from mpi_match.ingest.columns.python import refused_type
@@ -42,6 +46,12 @@ _USABLE = (
     T.StringType,
     T.VarcharType,
 )
+
+
+def arrow_schema(schema: T.StructType) -> pa.Schema:
+    """The schema of Spark's Arrow batches.  Raises PySparkException for a type that Arrow does not have."""
+    zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}  # from 4.3 on
+    return to_arrow_schema(schema, **zone)
 
 
 def is_usable(dtype: T.DataType) -> bool:

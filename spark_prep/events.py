@@ -122,7 +122,7 @@ def write_splits(spark: SparkSession, tasks: list[list[Split]], lines: bool, tar
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        writer = _PartWriter(target)
+        writer = EventPartWriter(target)
         for batch in batches:
             for task in batch.column(0).to_pylist():
                 for split in tasks[task]:
@@ -204,7 +204,7 @@ def write_parts(rows: DataFrame, target: EventTarget, order: RowOrder) -> DataFr
     content = "value" if "value" in rows.columns else "row"
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        writer = _PartWriter(target)
+        writer = EventPartWriter(target)
         last: tuple[str, int] | None = None
         following: int | None = None
         for batch in filter(len, _by_position(batches) if order is RowOrder.NONE else batches):
@@ -294,7 +294,7 @@ def _encoder(table: str, digest: str) -> EventsEncoder:
     return EventsEncoder(_vocabulary(table, digest), threads=1)
 
 
-class _PartWriter:
+class EventPartWriter:
     """Writes the events of a task; runs on executors.  Its methods yield records."""
 
     def __init__(self, target: EventTarget) -> None:
@@ -324,6 +324,13 @@ class _PartWriter:
                 for at, reason in self._held.add_columns(batch, file.columns):
                     bad = file.reject(batch, row, at, reason)
                     yield from _bad_records([BadRow(reason, split.path, 0, row + at, bad.row)])
+
+    def frame(self, batch: pa.RecordBatch, first: int) -> Iterator[pa.RecordBatch]:
+        """Take rows of a frame; `first` rows of the task were before them."""
+        yield from self._make_room(Place("", 0, first))
+        for at, reason in self._held.add_columns(batch, all_columns(batch.schema)):
+            (shown,) = batch.slice(at, 1).to_pylist()
+            yield from _bad_records([BadRow(reason, "", 0, first + at, row_text(shown))])
 
     def rows(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Take rows of content, file, block and position."""

@@ -11,7 +11,6 @@ import pickle
 import socket
 from collections.abc import Iterator, Sequence
 from functools import partial
-from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -198,15 +197,12 @@ def _events(df: DataFrame, source: _TableSource, form: EventForm) -> list[str]:
 def _check_types(fields: T.StructType, source: _TableSource, form: EventForm, events: list[str]) -> None:
     """Raises ModelError, before the job, as tasks would; and PySparkException for a type that Arrow does not have."""
     import pyarrow as pa
-    from pyspark.sql.pandas.types import to_arrow_schema
 
     from mpi_match.ingest.columns.arrow import NeededColumns  # loads Numba
+    from spark_prep.event_columns import arrow_schema
 
     assert source.vocabulary is not None, "the driver has it"
-    zone: dict[str, Any] = (
-        {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
-    )  # not before 4.3
-    schema, plain = to_arrow_schema(fields, **zone), form._replace(id=None)
+    schema, plain = arrow_schema(fields), form._replace(id=None)
     needed = needed_by(source.vocabulary, plain)
     NeededColumns.of(pa.schema([field for field in schema if field.name in events]), needed, plain)
 

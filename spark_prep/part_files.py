@@ -128,6 +128,12 @@ class PartSet:
         winners = {item.part for item in written}
         self._remove(lambda name: name not in winners)
 
+    def commit_whole(self, save: Callable[[Path], object]) -> None:
+        """Write the output as one file by `save`; then remove all parts."""
+        save(self.output)
+        self._committed = True
+        self._remove(lambda name: True)
+
     def reader(self, item: WrittenPart) -> Reader:
         """Open a part.  Raises StorageError."""
         return Reader(self._directory / item.part, f"{self.files.kind}-part")

@@ -10,6 +10,7 @@ The dataset exists only when there are bad rows.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from pyspark.sql import DataFrame
@@ -45,6 +46,15 @@ def refusal(rejects: DataFrame, n_rejected: int, n_rows: int) -> SparkPrepError:
 def write(rejects: DataFrame, path: Path) -> None:
     """Write the rejects dataset, replacing an earlier one."""
     rejects.write.mode("overwrite").json(f"file://{path.absolute()}")  # not as_uri(): Hadoop does not decode %20
+
+
+def take(files: Sequence[Path], path: Path) -> None:
+    """Make the rejects dataset of files of tasks, replacing an earlier one; without files there is none."""
+    clear(path)
+    if files:
+        path.mkdir()
+    for i, file in enumerate(files):
+        shutil.move(file, path / f"part-{i:05d}.json")
 
 
 def check_path(path: Path) -> None:

@@ -23,7 +23,7 @@ The rows are those of `mpi_match.ingest.rows.judge`.  In Parquet the columns hav
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,11 +31,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from mpi_match.arrays.csr import Array
 from mpi_match.ingest.json.subscription_scanner import SubscriptionScanner
 from mpi_match.ingest.rows.judge import parse_json, row_text, subscription_filters, trimmed
 from mpi_match.model import Filter, ModelError
 from mpi_match.table.conditions import PART_LABEL
-from mpi_match.table.subscriptions import SubscriptionsBuilder
+from mpi_match.table.subscriptions import Subscriptions, SubscriptionsBuilder
 from spark_prep import SparkPrepError
 from spark_prep.arrow_lines import joined_lines
 from spark_prep.arrow_records import RECORDS_SCHEMA, BadRow, bad_records, filter_records
@@ -60,22 +61,31 @@ def check_columns(columns: list[str] | None) -> None:
 def renamed(frame: DataFrame, columns: Mapping[str, str]) -> DataFrame:
     """A DataFrame with the columns of subscriptions: those that `columns` names by them, and those so called already.
 
-    Raises SparkPrepError for a name of no such column, a column that is not there, and one that would be left over.
+    Raises SparkPrepError as `columns_of` does.
+    """
+    found = columns_of(frame.columns, columns)
+    return frame.select(*(F.col("`" + column.replace("`", "``") + "`").alias(name) for name, column in found.items()))
+
+
+def columns_of(there: Sequence[str], columns: Mapping[str, str]) -> dict[str, str]:
+    """The column of each member of subscriptions: what `columns` says, and those that are called so already.
+
+    Raises SparkPrepError for a name of no such member, a column that is not there, and one that would be left over.
     """
     for name, column in columns.items():
         if name not in COLUMNS:
             raise SparkPrepError(f"subscriptions have no column {name!r}; they have: {', '.join(sorted(COLUMNS))}")
-        if column not in frame.columns:
-            has = ", ".join(map(repr, frame.columns))
+        if column not in there:
+            has = ", ".join(map(repr, there))
             raise SparkPrepError(f"there is no column {column!r} for {name!r}; there are: {has}")
-    found = {name: name for name in frame.columns if name in COLUMNS} | dict(columns)
-    for column in frame.columns:
+    found = {name: name for name in there if name in COLUMNS} | dict(columns)
+    for column in there:
         if column not in found.values():
             raise SparkPrepError(
                 f"the column {column!r} is none of a subscription; leave it out: frame.drop({column!r}). Answers by filter "
                 "have the id of a subscription, by which they join its other columns"
             )
-    return frame.select(*(F.col("`" + column.replace("`", "``") + "`").alias(name) for name, column in found.items()))
+    return found
 
 
 def parse(rows: DataFrame) -> DataFrame:
@@ -165,8 +175,21 @@ def constraints(numbered: DataFrame) -> DataFrame:
     )
 
 
+class Parsed(NamedTuple):
+    """Filters of some rows; `first` is 1 for the first filter of a row, 0 for the others."""
+
+    subscriptions: Subscriptions
+    first: Sequence[int] | Array
+
+
 def _parse_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Runs on executors: good rows to filter records, bad ones to reject records, blank lines to nothing."""
+    for found in parsed(batches):
+        yield filter_records(*found) if isinstance(found, Parsed) else bad_records(found)
+
+
+def parsed(batches: Iterator[pa.RecordBatch]) -> Iterator[Parsed | list[BadRow]]:
+    """The filters and the bad rows of batches of content, file, block and position, block by block."""
     scanner: SubscriptionScanner | None = None
     n_rows = 0
     for batch in batches:
@@ -183,12 +206,12 @@ def _parse_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
         flagged = scanner.scan(lines)
         subscriptions, row = scanner.take()
         if subscriptions.n_filters:
-            yield filter_records(subscriptions, np.diff(row, prepend=-1) > 0)
+            yield Parsed(subscriptions, np.diff(row, prepend=-1) > 0)
         yield from _judged(((at, rows[at].as_py() if is_typed else trimmed(text)) for at, text in flagged), batch)
 
 
-def _judged(rows: Iterable[tuple[int, Any]], batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The records of rows of a batch, with their positions in it."""
+def _judged(rows: Iterable[tuple[int, Any]], batch: pa.RecordBatch) -> Iterator[Parsed | list[BadRow]]:
+    """The same of rows of a batch, with their positions in it, one by one."""
     builder, first = SubscriptionsBuilder(), []
     bad: list[BadRow] = []
     for at, content in rows:
@@ -202,9 +225,9 @@ def _judged(rows: Iterable[tuple[int, Any]], batch: pa.RecordBatch) -> Iterator[
             builder.add(item)
         first += [1] + [0] * (len(builder) - n_before - 1)
     if first:
-        yield filter_records(builder.build(), first)
+        yield Parsed(builder.build(), first)
     if bad:
-        yield bad_records(bad)
+        yield bad
 
 
 def contents(batch: pa.RecordBatch) -> Iterator[tuple[int, Any]]:

@@ -92,7 +92,7 @@ def test_blocks_are_read() -> None:
     assert without_chance("in 5.67 s: 8.82 k events/s; keyed on 2 x cpu, 1 thread, 2 workers\n") == [
         "in TIME: RATE; ENGINE, 2 workers"
     ]
-    assert RUN.keys() == {"local", "changes", "ranks", "pipeline", "spark-frames"}
+    assert RUN.keys() == {"local", "changes", "ranks", "pipeline", "spark-frames", "spark-source"}
 
 
 @pytest.mark.parametrize("name", ["local", "changes"])
@@ -115,8 +115,9 @@ def test_the_whole_pipeline(shell: Callable[[str], str]) -> None:
 
 @pytest.mark.spark
 @pytest.mark.skipif(find_spec("pyspark") is None or not doctor.java_version(), reason="needs pyspark and Java")
-def test_frames_of_spark(shell: Callable[[str], str]) -> None:
-    run_steps("spark-frames", shell)
+@pytest.mark.parametrize("name", ["spark-frames", "spark-source"])
+def test_frames_of_spark(shell: Callable[[str], str], name: str) -> None:
+    run_steps(name, shell)
 
 
 @pytest.mark.parametrize("page", ["README.md", "mpi_match/docs/live-updates.md", "mpi_match/docs/frames.md"])

@@ -27,7 +27,7 @@ from spark_prep import held_events, subscriptions  # noqa: E402
 from spark_prep.arrow_lines import joined_lines  # noqa: E402
 from spark_prep.arrow_records import ConstraintColumns, filter_records  # noqa: E402
 from spark_prep.column_lines import lines_of_columns  # noqa: E402
-from spark_prep.events import EventTarget, _PartWriter  # noqa: E402
+from spark_prep.events import EventPartWriter, EventTarget  # noqa: E402
 from spark_prep.part_files import PartFiles  # noqa: E402
 
 
@@ -171,7 +171,7 @@ def test_scanned_events_are_those_of_judged_rows(tmp_path: Path, monkeypatch: py
     for few_rows in (10**9, -1, 400):
         monkeypatch.setattr(held_events, "FEW_ROWS", few_rows)
         target = EventTarget(FORM, tmp_path / "table.h5", "digest", PartFiles(str(tmp_path), "run", "events"))
-        writer = _PartWriter(target)
+        writer = EventPartWriter(target)
         found = []
         for i, part in enumerate(batches):
             columns = {"value": pa.array(part, pa.binary()), "file": ["f"] * len(part), "block": [i] * len(part)}

@@ -138,6 +138,8 @@ def event_rows(events: Events, form: EventForm | None = None) -> Iterator[Json |
         events.type == Type.BOOLEAN,
         strings,
     )
+    for k in np.flatnonzero(events.type == Type.NULL).tolist():
+        values[k] = None
     if (lists := events.lists) is not None:
         elements = _values(lists.numbers, lists.type == Type.STRING, lists.string, lists.type == Type.BOOLEAN, strings)
         for k in np.flatnonzero(events.type == Type.LIST).tolist():

@@ -58,7 +58,7 @@ import math
 import numbers
 import reprlib
 import uuid
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple, TypeAlias
 
@@ -593,16 +593,10 @@ def _list_constraint(name: str, op: Op, operand: object) -> Constraint:
     takes = op.record.takes
     if not isinstance(operand, (list, tuple) if takes is Takes.BOUNDS else (list, tuple, set, frozenset)):
         raise ModelError(f"{op.symbol!r} on {name!r} needs a list of values, found {describe(operand)}")
-    typed = [value_of(raw) for raw in operand]
-    if not typed or (takes is Takes.BOUNDS and len(typed) != 2):
-        raise ModelError(f"{op.symbol!r} on {name!r} needs {takes.value}, found {len(typed)}")
-    types = {type_ for type_, _ in typed}
-    if len(types) > 1:
-        found = " and ".join(sorted(type_.name.lower() for type_ in types))
-        raise ModelError(f"{op.symbol!r} on {name!r} mixes types: {found}")
-    type_ = types.pop()
+    if not operand or (takes is Takes.BOUNDS and len(operand) != 2):
+        raise ModelError(f"{op.symbol!r} on {name!r} needs {takes.value}, found {len(operand)}")
+    type_, values = _values_of_one_type(name, op, operand)
     _check_op(name, op, type_)
-    values = [value for _, value in typed]
     if any(value != value for value in values):
         raise ModelError(f"NaN as operand of {op.symbol!r} on {name!r} would never be satisfied")
     if takes is Takes.BOUNDS:
@@ -612,8 +606,19 @@ def _list_constraint(name: str, op: Op, operand: object) -> Constraint:
         if low == high and any(op.record.excludes):
             raise ModelError(f"{op.symbol!r} on {name!r} from {low!r} to {high!r} would never be satisfied")
         return Constraint(name, type_, op, tuple(values))
-    key = str.encode if type_ is Type.STRING else None
-    return Constraint(name, type_, op, tuple(sorted(set(values), key=key)))  # type: ignore[arg-type]
+    return Constraint(name, type_, op, tuple(sorted(set(values))))  # UTF-8 sorts as Python does
+
+
+def _values_of_one_type(name: str, op: Op, operand: Collection[object]) -> tuple[Type, list[Value]]:
+    """The type and the values of a list that is not empty (`value_of`)."""
+    if set(map(type, operand)) == {str} and "".join(operand).isascii():  # type: ignore[arg-type]
+        return Type.STRING, list(operand)  # type: ignore[arg-type]
+    typed = [value_of(raw) for raw in operand]
+    types = {type_ for type_, _ in typed}
+    if len(types) > 1:
+        found = " and ".join(sorted(type_.name.lower() for type_ in types))
+        raise ModelError(f"{op.symbol!r} on {name!r} mixes types: {found}")
+    return types.pop(), [value for _, value in typed]
 
 
 def _check_op(name: str, op: Op, type_: Type) -> None:

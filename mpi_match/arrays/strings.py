@@ -11,8 +11,8 @@ from __future__ import annotations
 import codecs
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise
-from operator import lt
+from itertools import compress, islice, pairwise
+from operator import lt, ne
 
 import numpy as np
 
@@ -134,6 +134,24 @@ class Strings:
             self._compare(np.arange(first, min(first + _BLOCK, len(below))), below)
         return below
 
+    def order(self) -> Array:
+        """i64[n]: the strings in ascending order, equal ones in the order in which they are.
+
+        They are sorted by words, as in `is_below_next`; if they are longer than _WORDS words, as Python's own.
+        """
+        lengths = np.diff(self.offsets)
+        words = [self._words(self.offsets[:-1], lengths)]
+        order = np.argsort(words[0], kind="stable")
+        first = words[0][order]
+        if np.all(first[:-1] < first[1:]):
+            return order
+        longest = int(lengths.max())
+        if longest > 8 * _WORDS:
+            items = self.slice(0, len(self))
+            return np.array(sorted(range(len(items)), key=items.__getitem__), np.int64)
+        words += [self._words(self.offsets[:-1] + at, lengths - at) for at in range(8, longest, 8)]
+        return np.lexsort((lengths, *reversed(words)))
+
     def _compare(self, tied: Array, below: Array) -> None:
         """Fill `below` at the positions `tied`."""
         at = 0
@@ -185,6 +203,9 @@ def sort_distinct(items: Sequence[bytes]) -> tuple[list[bytes], Array]:
     """Sorted distinct strings, and the position of each item among them (i64[len(items)])."""
     if all(map(lt, items, islice(items, 1, None))):
         return list(items), np.arange(len(items))
-    ordered = sorted(set(items))
-    position = {item: i for i, item in enumerate(ordered)}
-    return ordered, np.fromiter((position[item] for item in items), np.int64, len(items))
+    order = Strings.of(items).order()
+    ordered = [items[i] for i in order.tolist()]
+    is_new = [True, *map(ne, ordered, islice(ordered, 1, None))]
+    position = np.empty(len(items), np.int64)
+    position[order] = np.cumsum(is_new) - 1
+    return list(compress(ordered, is_new)), position

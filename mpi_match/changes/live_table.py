@@ -43,7 +43,7 @@ from mpi_match.table.conditions import by_label, is_part, recompose
 from mpi_match.table.constraints import FILTER_ID
 from mpi_match.table.decode import subscriptions_of
 from mpi_match.table.filters import INTERFACE_ID
-from mpi_match.table.recode import join
+from mpi_match.table.recode import Joined, join
 from mpi_match.table.subscriptions import Subscriptions
 from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary
@@ -64,8 +64,10 @@ class LiveTable:
     """
 
     def __init__(self, table: Table, *, expected: Iterable[Filter] = (), reuse_ids: bool = True) -> None:
-        self._origin = table
-        self._expected = list(expected)
+        likely = Table.from_subscriptions_in_order(Subscriptions.of(expected))
+        table = join(table.vocabulary, likely.vocabulary)[1].table(table)
+        self._origin = self.table = table
+        self._renewed: Table | None = None  # the filters that came, in a vocabulary that was just renewed for them
         self._undo, self._is_whole = Undo(), True
         self.registry = Registry(table, reuse=reuse_ids, undo=self._undo)
         self._came = ChunkedList[bytes](table.n_filters)  # by id: an added filter, `_packed`
@@ -74,9 +76,6 @@ class LiveTable:
         self._area[table.area_filter] = table.filters.area
         self._moved = np.zeros(len(self._area), np.bool_)
         self._gone = np.zeros(table.n_filters, np.bool_)
-        self.table = table
-        self._renew_vocabulary()
-        self._undo.forget()
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -90,7 +89,7 @@ class LiveTable:
         `apply` or `keep`.  After any exception, Ctrl-C too, the table is as before.
         """
         self._settle()
-        self._undo.forget()
+        self.keep()
         self._is_whole = False
         try:
             steps: list[Step] = []
@@ -119,6 +118,7 @@ class LiveTable:
     def keep(self) -> None:
         """Keep the last `apply`: it is no longer in the way of memory, and not taken back."""
         self._undo.forget()
+        self._renewed = None
 
     def _settle(self) -> None:
         """Take back an `apply` that was interrupted, also while it was taken back."""
@@ -167,11 +167,15 @@ class LiveTable:
     def _changes(self, steps: Sequence[Step]) -> Changes | None:
         added = added_filters(steps)
         if added is not None:
-            joint, _, recoding = join(self.vocabulary, added.vocabulary)
-            if joint is not self.vocabulary:
-                self._renew_vocabulary()
+            joined = join(self.vocabulary, added.vocabulary)
+            if joined[0] is not self.vocabulary:
+                self._renew_vocabulary(steps, added, joined)
                 return None
-            added = recoding.table(added)
+            added = joined[2].table(added)
+        return self._changes_with(steps, added)
+
+    def _changes_with(self, steps: Sequence[Step], added: Table | None) -> Changes:
+        """The changes of steps; `added` are their filters in the present vocabulary."""
         columns = columns_of(steps)
         adds = (step.filter for step in steps if step.filter is not None)
         for k, label in enumerate(item.interface for item in adds):
@@ -183,12 +187,19 @@ class LiveTable:
         """The added filters, with their ids; ids ascend."""
         return ((filter_id, _unpacked(came)) for filter_id, came in enumerate(self._came) if came is not None)
 
-    def _renew_vocabulary(self) -> None:
-        needed = Table.from_subscriptions_in_order(
-            Subscriptions.of([*self._expected, *(item for _, item in self._those_that_came())])
-        )
-        _, recoding, _ = join(self._origin.vocabulary, needed.vocabulary)
-        self._undo.assign(self, "table", recoding.table(self._origin))
+    def _renew_vocabulary(self, steps: Sequence[Step], added: Table, joined: Joined) -> None:
+        """Have the operands of all filters that are there.
+
+        `added` are those that the steps add, `joined` the present vocabulary with theirs; mostly there are no others.
+        """
+        came = [filter_id for filter_id, packed in enumerate(self._came) if packed is not None]
+        is_all = [(Change.ADD, filter_id) for filter_id in came] == [(step.kind, step.target) for step in steps]
+        if not (is_all and self.vocabulary is self._origin.vocabulary):
+            added = Table.from_subscriptions_in_order(Subscriptions.of(item for _, item in self._those_that_came()))
+            joined = join(self._origin.vocabulary, added.vocabulary)
+        _, of_origin, of_added = joined
+        self._undo.assign(self, "table", of_origin.table(self._origin))
+        self._undo.assign(self, "_renewed", of_added.table(added))
 
     def since(self) -> Changes:
         """The changes from `table` to the present state, for an engine that was just opened; it consolidates them."""
@@ -197,7 +208,11 @@ class LiveTable:
         steps += [Step(Change.MOVE, i, Area(*self._area[i].tolist())) for i in np.flatnonzero(self._moved).tolist()]
         for filter_id, item in self._those_that_came():
             steps.append(Step(Change.ADD, filter_id, interface=self.registry.interface_of(filter_id), filter=item))
-        changes = self._changes([*steps, Step(Change.CONSOLIDATE, 0)] if steps else [])
+        if steps:
+            steps.append(Step(Change.CONSOLIDATE, 0))
+        if self._renewed is not None:
+            return self._changes_with(steps, self._renewed)
+        changes = self._changes(steps)
         assert changes is not None, "the vocabulary has the operands of all filters that are there"
         return changes
 

@@ -152,7 +152,11 @@ def _fill(codes: Array, first: Array, new_first: Array, offsets: Array, place: A
     codes[at + (1 if lower else -1)] = new + (1 if lower else -1)
 
 
-def join(base: Vocabulary, other: Vocabulary) -> tuple[Vocabulary, Recoding, Recoding]:
+Joined = tuple[Vocabulary, Recoding, Recoding]
+"""The union of two vocabularies, and the recoding of each to it."""
+
+
+def join(base: Vocabulary, other: Vocabulary) -> Joined:
     """The union of two vocabularies, and the recoding of each to it.
 
     The union is the object `base` itself when `other` adds nothing.
@@ -160,7 +164,7 @@ def join(base: Vocabulary, other: Vocabulary) -> tuple[Vocabulary, Recoding, Rec
     pool, base_name, other_name = _merge_names(base, other)
     merge = _Merge(len(pool), base_name, other_name)
     numbers = merge(base.number_offsets, other.number_offsets, lambda b, o: _find_numbers(base, other, b, o))
-    strings = merge(base.string_offsets, other.string_offsets, lambda b, o: _find(base.operands_of(b), other.operands_of(o)))
+    strings = merge(base.string_offsets, other.string_offsets, lambda b, o: _find_strings(base, other, b, o))
     atoms = merge(base.atom_offsets, other.atom_offsets, lambda b, o: _find(base.atom_keys(b), other.atom_keys(o)))
 
     joint = base
@@ -197,6 +201,9 @@ def _merge_names(base: Vocabulary, other: Vocabulary) -> tuple[Strings, Array, A
     return Strings.concat([base.names, fresh]).take(order) if len(fresh) else base.names, base_name, other_name
 
 
+FEWER = 50
+"""Strings are searched for one by one among this many times as many others, and sorted together with fewer."""
+
 Found = tuple[Array, Array]
 """For each item of `other` on a name: its position among those of `base`, or its insertion point; and whether it is
 there.
@@ -208,6 +215,19 @@ def _find(base: Sequence[Any], other: Sequence[Any]) -> Found:
     at = [bisect_left(base, item) for item in other]
     there = [i < len(base) and base[i] == item for i, item in zip(at, other, strict=True)]
     return np.array(at, np.int64), np.array(there, bool)
+
+
+def _find_strings(base: Vocabulary, other: Vocabulary, base_name: int, other_name: int) -> Found:
+    n_base, n_other = (int(each.n_strings[name]) for each, name in ((base, base_name), (other, other_name)))
+    if n_base > FEWER * n_other:
+        return _find(base.operands_of(base_name), other.operands_of(other_name))
+    first, last = (int(i) for i in base.string_offsets[base_name : base_name + 2])
+    start, end = (int(i) for i in other.string_offsets[other_name : other_name + 2])
+    both = Strings.concat([base.strings.between(first, last), other.strings.between(start, end)])
+    order = both.order()
+    place = np.flatnonzero(order >= n_base)  # ascending, as both are
+    is_above = np.append(True, both.take(order).is_below_next())[place]
+    return place - np.arange(n_other) - ~is_above, ~is_above
 
 
 def _find_numbers(base: Vocabulary, other: Vocabulary, base_name: int, other_name: int) -> Found:

@@ -45,6 +45,10 @@ def test_sorting_finds_every_place(found: list[bytes]) -> None:
     assert ordered == sorted(set(found))
     assert [ordered[i] for i in place] == found
     assert Strings.of(ordered).is_sorted()
+    with pytest.MonkeyPatch.context() as patch:
+        for words in (1, 2, 8):
+            patch.setattr(strings, "_WORDS", words)
+            assert Strings.of(found).order().tolist() == sorted(range(len(found)), key=found.__getitem__)
 
 
 def test_long_strings_with_a_common_beginning_are_compared_in_linear_time() -> None:

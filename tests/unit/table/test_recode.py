@@ -12,6 +12,7 @@ from strategies import events, filters, subscriptions
 from mpi_match.engines import open_engine
 from mpi_match.events.events import Events
 from mpi_match.model import Event, Filter, make_event, make_filter, match_naive
+from mpi_match.table import recode
 from mpi_match.table.recode import join
 from mpi_match.table.table import Table
 
@@ -38,10 +39,19 @@ def test_both_tables_go_on_in_the_joint_vocabulary(a: list[Filter], b: list[Filt
         assert_same(recoding.table(table), table, judged)
 
 
+@pytest.mark.parametrize("fewer", [0, 50])
 @given(several_filters, several_filters)
-def test_the_joint_vocabulary_is_that_of_all_filters(a: list[Filter], b: list[Filter]) -> None:
+def test_the_joint_vocabulary_is_that_of_all_filters(fewer: int, a: list[Filter], b: list[Filter]) -> None:
+    """Strings are searched for one by one, or sorted with the others."""
     one, two, both = (Table.from_filters(found).vocabulary for found in (a, b, a + b))
-    assert join(one, two)[0].digest == both.digest == join(two, one)[0].digest
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recode, "FEWER", fewer)
+        (joint, *places), (other, *_) = join(one, two), join(two, one)
+    assert joint.digest == both.digest == other.digest
+    for recoding in places:
+        for old, new in enumerate(recoding.name.tolist()):
+            there = recoding.string_place[recoding.source.string_offsets[old] : recoding.source.string_offsets[old + 1]]
+            assert [joint.operands_of(new)[at] for at in there] == recoding.source.operands_of(old)
 
 
 @given(several_filters, st.data())

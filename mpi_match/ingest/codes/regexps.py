@@ -1,7 +1,8 @@
 """Regular expressions in compiled code: the answers of `texts.regexp.matches`.
 
 The sets of an automaton are words of 64 bits, and all automata are in one array.  Bytes that no set of an automaton tells
-apart share a class.
+apart share a class.  Of an automaton with few sets of positions each is a number, and a table has the next one for each
+class of bytes.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import numpy as np
 from mpi_match.arrays.csr import Array
 from mpi_match.compute.bits import popcount
 from mpi_match.compute.compile_cache import nested
-from mpi_match.compute.memory import load_i64, load_u8, load_u64, store_u64
-from mpi_match.texts.regexp import MAX_POSITIONS, Automaton
+from mpi_match.compute.memory import load_i32, load_i64, load_u8, load_u64, store_u64
+from mpi_match.texts.regexp import KIND_OF_BYTE, MAX_POSITIONS, Automaton, bits
 from mpi_match.texts.regexp_syntax import N_BYTE_KINDS, NEWLINE, NO_BYTE, OTHER, WORD
 
 MAX_REGEXP_WORDS = MAX_POSITIONS // 64
@@ -22,15 +23,74 @@ REGEXP_STATE_WORDS = 2 * MAX_REGEXP_WORDS
 """Words u64 of the largest state that `regexp_matches` needs."""
 _WORDS, _BY_KIND, _EMPTY, _FIRST, _LAST, _ENTERED, _FOLLOW, _HEADER = range(8)
 """Items of the header: words of a set; 1 if kinds of bytes matter; `Automaton.empty`; places of the sets behind it."""
+_IS_TABLE = 0
+"""`_WORDS` of an automaton with a table.  _BY_KIND is the number of its classes; _FIRST and _LAST are the places of the
+table, i32[states, classes], and of 1 for a state that matches at the end of a text, i32[states]."""
+_MATCHED = -1
+"""A next state; others are the places of their rows."""
+MOST_TABLE_ITEMS, MOST_OF_ONE = 2**16, 2**13
+"""Items of all tables, and of one: an automaton that needs more has none."""
 _CLASS_WORDS = 256 // 8
 _0, _1 = np.uint64(0), np.uint64(1)
 
 
-def regexp_table(automata: Sequence[Automaton]) -> tuple[Array, Array]:
-    """All automata in one array, u64, and i64[n]: the place of each in it."""
-    parts = [_words_of(automaton) for automaton in automata]
+def regexp_table(automata: Sequence[Automaton], most_items: int = MOST_TABLE_ITEMS) -> tuple[Array, Array]:
+    """All automata in one array, u64, and i64[n]: the place of each in it.  Tables have `most_items`, or a few more."""
+    parts, left = list[Array](), most_items
+    for automaton in automata:
+        table = _table_of(automaton, MOST_OF_ONE) if left > 0 else None
+        left -= MOST_OF_ONE if table is None else 2 * len(table)
+        parts.append(_words_of(automaton) if table is None else table)
     ends = np.cumsum([0, *map(len, parts)])
     return np.concatenate([*parts, np.zeros(1, np.uint64)]), ends[:-1].astype(np.int64)
+
+
+def _asks_for_kinds(automaton: Automaton) -> bool:
+    return len({*automaton.first[1:]}) > 1 or len({*automaton.last[1:]}) > 1 or automaton.empty != 0
+
+
+def _table_of(automaton: Automaton, most: int) -> Array | None:
+    """An automaton with a table; None if it has more than `most` items."""
+    entered, follow, first, last, empty = automaton
+    kinds = KIND_OF_BYTE if _asks_for_kinds(automaton) else bytes([OTHER]) * 256
+    classes: dict[tuple[int, int, bool], int] = {}
+    keys = [(entered[byte], kinds[byte], byte & 0xC0 != 0x80) for byte in range(256)]
+    class_of_byte = bytes([classes.setdefault(key, len(classes)) for key in keys])
+    states, rows, ends = {(0, NO_BYTE): 0}, list[int](), list[int]()
+    todo = list(states)
+    for active, before in todo:  # which grows meanwhile
+        behind = first[before]
+        for position in bits(active):
+            behind |= follow[position]
+        at_boundary = empty >> N_BYTE_KINDS * before
+        ends.append(int(active & last[NO_BYTE] != 0 or at_boundary >> NO_BYTE & 1))
+        if len(rows) + len(classes) > most:
+            return None
+        for enters, kind, is_boundary in classes:
+            if active & last[kind] or (is_boundary and at_boundary >> kind & 1):
+                rows.append(_MATCHED)
+                continue
+            state = behind & enters, kind
+            if state not in states:
+                states[state] = len(states)
+                todo.append(state)
+            rows.append(states[state] * len(classes))
+    at = _HEADER + _CLASS_WORDS
+    header = np.array([_IS_TABLE, len(classes), 0, at, at + -(-len(rows) // 2), 0, 0], np.uint64)
+    parts = (class_of_byte, *(np.array(each + [0] * (len(each) % 2), np.int32).tobytes() for each in (rows, ends)))
+    return np.concatenate([header, np.frombuffer(b"".join(parts), np.uint64)])
+
+
+@nested
+def _table_matches(data: int, start: int, stop: int, automaton: int) -> bool:
+    """`regexp_matches` with a table."""
+    n_classes, classes = load_i64(automaton, _BY_KIND), automaton + 8 * _HEADER
+    table, state = automaton + 8 * load_i64(automaton, _FIRST), 0
+    for at in range(start, stop):
+        state = load_i32(table, state + load_u8(classes, load_u8(data, at)))
+        if state == _MATCHED:
+            return True
+    return load_i32(automaton + 8 * load_i64(automaton, _LAST), state // n_classes) != 0
 
 
 def _words_of(automaton: Automaton) -> Array:
@@ -42,8 +102,7 @@ def _words_of(automaton: Automaton) -> Array:
     last = first + N_BYTE_KINDS * n_words
     entered = last + N_BYTE_KINDS * n_words
     follow = entered + len(classes) * n_words
-    by_kind = len({*automaton.first[1:]}) > 1 or len({*automaton.last[1:]}) > 1 or automaton.empty != 0
-    header = np.array([n_words, by_kind, automaton.empty, first, last, entered, follow], np.uint64)
+    header = np.array([n_words, _asks_for_kinds(automaton), automaton.empty, first, last, entered, follow], np.uint64)
     packed = b"".join([class_of_byte, *(each.to_bytes(8 * n_words, "little") for each in sets)])
     return np.concatenate([header, np.frombuffer(packed, np.uint64)])
 
@@ -155,7 +214,7 @@ def _large_matches(data: int, start: int, stop: int, automaton: int, state: int)
 
 @nested
 def regexp_words(automaton: int) -> int:
-    """Words u64 of the state that `regexp_matches` needs for an automaton: none if a set is one word."""
+    """Words u64 of the state that `regexp_matches` needs for an automaton: none with a table, or if a set is one word."""
     n_words = load_i64(automaton, _WORDS)
     return 2 * n_words if n_words > 1 else 0
 
@@ -166,6 +225,8 @@ def regexp_matches(data: int, start: int, stop: int, automaton: int, state: int)
 
     `state` is u64[`regexp_words`], which is overwritten; at most REGEXP_STATE_WORDS.
     """
+    if load_i64(automaton, _WORDS) == _IS_TABLE:
+        return _table_matches(data, start, stop, automaton)
     if load_i64(automaton, _WORDS) == 1:
         return _small_matches(data, start, stop, automaton)
     return _large_matches(data, start, stop, automaton, state)

@@ -15,7 +15,7 @@ from mpi_match.model import split
 from mpi_match.texts.address import address
 from mpi_match.texts.folding import fold, folds
 from mpi_match.texts.instant import GREATEST_INSTANT, LEAST_INSTANT, instant
-from mpi_match.texts.regexp import compiled, matches
+from mpi_match.texts.regexp import Automaton, compiled, matches
 from mpi_match.texts.regexp_syntax import RegexpError
 from mpi_match.texts.wildcard import matches as wildcard_matches
 
@@ -237,21 +237,28 @@ def test_regexps(patterns: list[str], texts: list[str]) -> None:
         except RegexpError:
             assert r"\pL" in pattern  # hundreds of positions, perhaps repeated
             return
-    table, places = regexps.regexp_table(automata)
+    for most_items in (regexps.MOST_TABLE_ITEMS, 0):
+        check_regexps(patterns, automata, texts, regexps.regexp_table(automata, most_items))
+
+
+def check_regexps(patterns: list[str], automata: list[Automaton], texts: list[str], made: tuple[Any, Any]) -> None:
+    table, places = made
     state = np.full(regexps.REGEXP_STATE_WORDS + 8, GUARD, np.uint64)
     for pattern, automaton, place in zip(patterns, automata, places.tolist(), strict=True):
         for text in texts:
             data, start, stop = placed(text.encode())
             found, n_words = _regexp(data.ctypes.data, start, stop, table.ctypes.data + 8 * place, state.ctypes.data)
             assert found == matches(text.encode(), pattern.encode()), (pattern, text)
-            assert n_words == (0 if len(automaton.follow) <= 64 else 2 * -(-len(automaton.follow) // 64))
+            has_table = table[int(place)] == 0
+            assert n_words == (0 if has_table or len(automaton.follow) <= 64 else 2 * -(-len(automaton.follow) // 64))
             assert (state[n_words:] == GUARD).all()
             state[:] = GUARD
 
 
 @pytest.mark.parametrize("n", [63, 64, 65, 128, 129, 4096])
-def test_regexps_of_many_positions(n: int) -> None:
-    table, places = regexps.regexp_table([compiled("b"), compiled("a" * n)])
+@pytest.mark.parametrize("most_items", [regexps.MOST_TABLE_ITEMS, 0])
+def test_regexps_of_many_positions(n: int, most_items: int) -> None:
+    table, places = regexps.regexp_table([compiled("b"), compiled("a" * n)], most_items)
     state = np.zeros(regexps.REGEXP_STATE_WORDS, np.uint64)
     for text, expected in (("a" * (n - 1), False), ("b" + "a" * n, True), ("a" * (n - 1) + "ba", False)):
         data, start, stop = placed(text.encode())

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from llvmlite import ir
 from numba.core import types
+from numba.core.cpu import CPUContext
 from numba.extending import intrinsic
 
 from mpi_match.compute.compile_cache import inlined, nested
@@ -51,6 +52,16 @@ class _Bytes:
     def lower_case(self) -> _Bytes:
         """The bytes with bit 5 set: `{` for `[`, `}` for `]`."""
         return _Bytes(self._builder, self._builder.or_(self._loaded, self._constant(32)))
+
+    def folded(self) -> _Bytes:
+        """The bytes with small letters of ASCII for capital ones."""
+        letter = self._builder.sub(self._loaded, self._constant(ord("A")))
+        is_capital = self._builder.icmp_unsigned("<", letter, self._constant(26))
+        return _Bytes(self._builder, self._builder.select(is_capital, self.lower_case()._loaded, self._loaded))
+
+    def store(self, pointer: Any) -> None:
+        """Write the bytes to any address."""
+        self._builder.store(self._loaded, pointer, align=1)
 
 
 def _masks(find: Callable[[_Bytes], list[Any]], n: int) -> Any:
@@ -94,10 +105,35 @@ def _json(text: _Bytes) -> list[Any]:
     ]
 
 
+def _rewritten(rewrite: Callable[[_Bytes], tuple[_Bytes, Any]]) -> Any:
+    """Make the intrinsic `rewritten(address, to)`: it writes to `to` the 64 bytes that `rewrite` makes of those at an
+    address, and returns the mask that it finds.  On a GPU, where it never runs (`is_on_cpu`), it is nothing."""
+
+    def rewritten(_: Any, address: Any, to: Any) -> Any:
+        def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+            if not isinstance(context, CPUContext):
+                return ir.Constant(ir.IntType(VECTOR_BYTES), 0)
+            vector = ir.VectorType(_BYTE, VECTOR_BYTES).as_pointer()
+            loaded = _Bytes(builder, builder.load(builder.inttoptr(values[0], vector), align=1))
+            written, found = rewrite(loaded)
+            written.store(builder.inttoptr(values[1], vector))
+            return builder.bitcast(found, ir.IntType(VECTOR_BYTES))
+
+        return types.uint64(types.int64, types.int64), generate
+
+    return intrinsic(rewritten)
+
+
+def _text_ends(text: _Bytes) -> Any:
+    return text.any(text.are('"', "\\"), text.below(32))
+
+
 _masks_of_json: Any = _masks(_json, 7)
 _masks_of_escapes: Any = _masks(lambda text: [text.are(*'"\\/bfnrtu'), text.are("u")], 2)
 _masks_of_quotes: Any = _masks(lambda text: [text.are('"')], 1)
-_masks_of_ends: Any = _masks(lambda text: [text.any(text.are('"', "\\"), text.below(32))], 1)
+_masks_of_ends: Any = _masks(lambda text: [_text_ends(text)], 1)
+_copied_text: Any = _rewritten(lambda text: (text, _text_ends(text)))
+_folded_ascii: Any = _rewritten(lambda text: (text.folded(), text.below(0)))
 
 
 @inlined
@@ -119,6 +155,46 @@ def text_ends(address: int) -> np.uint64:
     """Mask of the bytes that are not plain text in a JSON string: quotes, backslashes, control characters, and all beyond
     ASCII."""
     return _masks_of_ends(address)[0]
+
+
+@inlined
+def copy_text(address: int, to: int) -> np.uint64:
+    """Copy 64 bytes to `to`; their `text_ends`."""
+    return _copied_text(address, to)
+
+
+@inlined
+def fold_ascii(address: int, to: int) -> np.uint64:
+    """Write 64 bytes to `to`, with small letters of ASCII for capital ones; mask of the bytes beyond ASCII."""
+    return _folded_ascii(address, to)
+
+
+@intrinsic
+def _places_of_word(_: Any, address: Any, word: Any) -> Any:
+    def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        if not isinstance(context, CPUContext):
+            return ir.Constant(ir.IntType(VECTOR_BYTES), 0)
+        vector, found = ir.VectorType(_BYTE, VECTOR_BYTES), None
+        zeros = ir.Constant(ir.VectorType(ir.IntType(32), VECTOR_BYTES), [0] * VECTOR_BYTES)
+        for k in range(4):
+            place = builder.add(values[0], ir.Constant(ir.IntType(64), k))
+            text = builder.load(builder.inttoptr(place, vector.as_pointer()), align=1)
+            byte = builder.trunc(builder.lshr(values[1], ir.Constant(ir.IntType(64), 8 * k)), _BYTE)
+            one = builder.insert_element(ir.Constant(vector, ir.Undefined), byte, ir.Constant(ir.IntType(32), 0))
+            same = builder.icmp_unsigned("==", text, builder.shuffle_vector(one, one, zeros))
+            found = same if found is None else builder.and_(found, same)
+        return builder.bitcast(found, ir.IntType(VECTOR_BYTES))
+
+    return types.uint64(types.int64, types.int64), generate
+
+
+_word_places: Any = _places_of_word  # callers omit the first argument
+
+
+@inlined
+def places_of_word(address: int, word: int) -> np.uint64:
+    """Mask of those of 64 places at which the four bytes of a word stand, the lowest first; 67 bytes are read."""
+    return _word_places(address, word)
 
 
 @inlined

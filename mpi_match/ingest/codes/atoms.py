@@ -5,9 +5,9 @@ no edge for a byte, its *failure link* leads to the next shorter one.  A contain
 visited; a suffix when its state, or one reached from there by failure links, is the last.  So a string costs about two
 look-ups for each of its bytes, however many atoms there are (Aho and Corasick, "Efficient string matching", 1975).
 
-Each look-up waits for the one before.  On a CPU a long string is therefore read at four places at once: in four stretches.
-Each begins, in the root, one byte less than the longest atom before the end of the stretch before it.  An atom that
-ends in a stretch, and not in the one before, has all its bytes there.
+Each look-up waits for the one before.  On a CPU a long string is therefore read at four places at once: in four stretches,
+each of which begins in the root.  Reading goes on behind a stretch until its state is no longer than what was read there:
+from then on the next stretch has the same states.  So each stretch finds the atoms that begin in it.
 
 What elements of an attribute may satisfy (`table.element_names`) is found likewise: a trie of its own for the suffixes and
 contained strings, and one for beginnings and for whole strings, which is walked from the first byte as far as it has edges.
@@ -27,9 +27,10 @@ import numpy as np
 from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
 from mpi_match.compute.compile_cache import jit, nested
-from mpi_match.compute.memory import constant_i64, is_on_cpu, load_i32, load_i64, load_u8, store_i64
+from mpi_match.compute.memory import any_u32, constant_i64, is_on_cpu, load_i32, load_i64, load_u8, store_i64
+from mpi_match.compute.vectors import VECTOR_BYTES, fits, places_of_word
 from mpi_match.ingest.codes.numbers import N_NUMBER_TABLES
-from mpi_match.operators import OPERATORS, Anchor
+from mpi_match.operators import OPERATORS, Anchor, Op
 from mpi_match.table.vocabulary import ATOM_OPS, Vocabulary
 
 NO_ATOM = NO_STATE = -1
@@ -46,12 +47,13 @@ NO_ATOM = NO_STATE = -1
     NEXT_CONTAINED,
     SUFFIXES,
     NEXT_SUFFIX,
-    TRIE_DEPTHS,
+    STATE_DEPTHS,
+    WORDS_OF_TRIES,
     N_AUTOMATON_TABLES,
-) = range(N_NUMBER_TABLES, N_NUMBER_TABLES + 14)
+) = range(N_NUMBER_TABLES, N_NUMBER_TABLES + 15)
 """Places in the table of addresses, behind those of the numbers:
 
-    ATOM_ROOTS                  i64[v]: of each name's trie; NO_STATE for a name without strings
+    ATOM_ROOTS                  i64[v]: of each name's trie; NO_STATE for a name without strings and patterns
     NULL_ATOMS                  i64[v]: `Vocabulary.null_atoms`, NO_ATOM for a name without
     ATOM_NAMES                  i64[a]: the name of each atom, of the vocabulary's, then of those of `element_atoms`
     EDGES                       i64[slots, 2]: state * 256 + byte, or NO_STATE in a free slot; where it leads to, *marked*
@@ -63,11 +65,14 @@ NO_ATOM = NO_STATE = -1
     CONTAINED, SUFFIXES         i64[states]: the atom that is this state, or NO_ATOM; in a trie of beginnings the prefix
                                 that it is, and the number of the whole string
     NEXT_CONTAINED, NEXT_SUFFIX i64[states]: the first state that is an atom, from here along failure links
-    TRIE_DEPTHS                 i64[tries]: bytes of the longest string of each trie
+    STATE_DEPTHS                i64[states]: bytes of the beginning of an atom that a state is
+    WORDS_OF_TRIES              i64[tries, 1 + MOST_WORDS]: how many words follow, and words of four bytes: a long string
+                                without any has nothing of the trie; 0 for a trie without such words
 
 A marked state is 2 * state, and 1 more if it has a NEXT_CONTAINED, which is then not looked up for the others.
 """
 EDGE_MASK, N_DENSE, N_CLASSES, IS_DENSE = range(4)
+MOST_WORDS, _WORD_BYTES = 4, 4
 DENSE_BYTES = 2**22
 """Size of DENSE_ROWS at most, so that a cache holds it."""
 FOUND_STAMP, ATOMS_FOUND, FOUND_ROOM, FOUND_HEADER = range(4)
@@ -79,17 +84,20 @@ its code, 0 but for extremes of elements.
 A set may be smaller, if the third word is its room, the number of atoms that it holds.  Then there are no numbers of rows,
 what has been found is searched for each atom, and atoms beyond the room are counted, perhaps twice, and not kept.
 """
-_N_STRETCHES, _LEAST_SHARED_BYTES = 4, 32
-"""Places at which a string is read at once, and the shortest string that is."""
+LEAST_OF_CHAINS = 32
+"""Bytes of the shortest string that is read at four places at once."""
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _32 = np.uint64(32)
 
 
-_IS_WHOLE, _IS_IN_TRIE = np.zeros((2, max(OPERATORS) + 1), bool)
-"""By operator: is an atom of it found at the end of a string; is it found by tries at all?"""
+PATTERN_OPS = frozenset({Op.WILDCARD, Op.REGEXP})
+"""The operators whose operands are patterns (`patterns`)."""
+_IS_WHOLE, _IS_IN_TRIE, _HAS_TRIE = np.zeros((3, max(OPERATORS) + 1), bool)
+"""By operator: is an atom of it found at the end of a string; is it in a trie; is it, or its literals?"""
 for _op in ATOM_OPS:
     _IS_WHOLE[_op] = _op.record.anchor is Anchor.END
     _IS_IN_TRIE[_op] = _op.record.anchor is not None
+    _HAS_TRIE[_op] = _IS_IN_TRIE[_op] or _op in PATTERN_OPS
 
 
 class Tries(NamedTuple):
@@ -110,12 +118,11 @@ class Tries(NamedTuple):
 
     @classmethod
     def of_atoms(cls, vocabulary: Vocabulary) -> Tries:
-        """The suffixes and contained strings of each name that has some."""
-        n_strings = strings_of_names(vocabulary)
-        trie = np.repeat(np.cumsum(n_strings > 0) - 1, n_strings)
-        kept = np.flatnonzero(_IS_IN_TRIE[vocabulary.atom_op])
+        """The suffixes and contained strings of each name in `names_with_tries`."""
+        names, kept = names_with_tries(vocabulary), np.flatnonzero(_IS_IN_TRIE[vocabulary.atom_op])
+        trie = np.searchsorted(names, _names_of_atoms(vocabulary, kept))
         is_whole = _IS_WHOLE[vocabulary.atom_op[kept]]
-        return cls(int(np.count_nonzero(n_strings)), vocabulary.atoms.take(kept), trie, is_whole, kept)
+        return cls(len(names), vocabulary.atoms.take(kept), trie, is_whole, kept)
 
     @classmethod
     def concat(cls, parts: Sequence[Tries]) -> Tries:
@@ -125,18 +132,26 @@ class Tries(NamedTuple):
         columns = (tries, [part.is_whole for part in parts], [part.atom for part in parts])
         return cls(int(n_tries[-1]), Strings.concat([part.strings for part in parts]), *map(np.concatenate, columns))
 
+    def with_more(self, other: Tries) -> Tries:
+        """These, and the strings of others in the same tries or in further ones, which are numbered behind them."""
+        columns = zip(self[2:], other[2:], strict=True)
+        return Tries(other.n_tries, Strings.concat([self.strings, other.strings]), *map(np.concatenate, columns))
 
-def strings_of_names(vocabulary: Vocabulary) -> Array:
-    """i64[v]: suffixes and contained strings of each name."""
-    names = np.searchsorted(vocabulary.atom_offsets, np.flatnonzero(_IS_IN_TRIE[vocabulary.atom_op]), side="right") - 1
-    return np.bincount(names, minlength=vocabulary.n_names)
+
+def names_with_tries(vocabulary: Vocabulary) -> Array:
+    """i64, ascending: the names with suffixes, contained strings or patterns, each of which has a trie."""
+    return np.unique(_names_of_atoms(vocabulary, np.flatnonzero(_HAS_TRIE[vocabulary.atom_op])))
+
+
+def _names_of_atoms(vocabulary: Vocabulary, atoms: Array) -> Array:
+    return np.searchsorted(vocabulary.atom_offsets, atoms, side="right") - 1
 
 
 def automaton(vocabulary: Vocabulary, tries: Tries, atom_names: Array) -> tuple[Array, ...]:
     """The tables, in the order of their places; the tries are those of `Tries.of_atoms`, and others."""
     roots = np.full(vocabulary.n_names, NO_STATE, np.int64)
-    with_strings = np.flatnonzero(strings_of_names(vocabulary))
-    roots[with_strings] = np.arange(len(with_strings))
+    with_tries = names_with_tries(vocabulary)
+    roots[with_tries] = np.arange(len(with_tries))
     if not tries.n_tries:  # nothing is looked up, and nothing needs to be compiled for it
         return roots, vocabulary.null_atoms, atom_names, *[np.zeros(0, np.int64)] * (N_AUTOMATON_TABLES - EDGES)
     n_roots, data = tries.n_tries, np.array(tries.strings.data)
@@ -158,10 +173,28 @@ def automaton(vocabulary: Vocabulary, tries: Tries, atom_names: Array) -> tuple[
     _link(edges, dense, classes, trie)
     _mark(edges, dense, trie)
     sizes = np.array([len(edges) - 1, *dense.shape, len(dense) == n_states], np.int64)
-    depths = np.ones(n_roots, np.int64)
-    np.maximum.at(depths, tries.trie, np.diff(tries.strings.offsets))
-    columns = trie.T[_FAILURE : _NEXT_OF_SUFFIXES + 1]
-    return roots, vocabulary.null_atoms, atom_names, edges, dense, classes, sizes, *columns, depths
+    of_states = (*trie.T[_FAILURE : _NEXT_OF_SUFFIXES + 1], trie[:, _DEPTH], _words_of(tries))
+    return roots, vocabulary.null_atoms, atom_names, edges, dense, classes, sizes, *of_states
+
+
+_OFTEN = b"e taionsrlcdmupghfwby\\vk.x_-0123456789j/:q()z"
+"""Bytes of texts, roughly from the most to the least frequent one."""
+
+
+def _words_of(tries: Tries) -> Array:
+    """WORDS_OF_TRIES: of each string the four bytes that are rarest, if there are few strings and none is an end."""
+    words = np.zeros((tries.n_tries, 1 + MOST_WORDS), np.int64)
+    n_of_trie = np.bincount(tries.trie, minlength=tries.n_tries)
+    barred = np.zeros(tries.n_tries, bool)
+    barred[tries.trie[tries.is_whole | (np.diff(tries.strings.offsets) < _WORD_BYTES)]] = True
+    has_words = (n_of_trie > 0) & (n_of_trie <= MOST_WORDS) & ~barred
+    rank = [_OFTEN.find(byte) % 256 for byte in range(256)]
+    for k in np.flatnonzero(has_words[tries.trie]).tolist():
+        text, row = tries.strings[k], words[tries.trie[k]]
+        best = max(range(len(text) - _WORD_BYTES + 1), key=lambda i: sum(rank[each] for each in text[i : i + _WORD_BYTES]))
+        row[0] += 1
+        row[row[0]] = int.from_bytes(text[best : best + _WORD_BYTES], "little")
+    return words
 
 
 def _free_slots(n_states: int) -> Array:
@@ -357,24 +390,27 @@ def has_overflown(found: int) -> bool:
 
 
 @nested
-def take_out(found: int, first: int, last: int) -> None:
-    """Take the atoms from the first-th to the last-th, less one, out of a set, which those behind are moved to.
+def take_out(found: int, first: int, last: int, least: int) -> None:
+    """Take those of the atoms from the first-th to the last-th, less one, whose numbers are `least` or more out of a set.
 
     Nothing is taken out of a set that has overflown.
     """
     if has_overflown(found):
         return
-    is_numbered = load_i64(found, FOUND_ROOM) == 0
-    if is_numbered:
-        for k in range(first, last):
-            store_i64(found, FOUND_HEADER + FOUND_WORDS * found_atom(found, k) + _STAMP_OF, 0)
-    n = load_i64(found, ATOMS_FOUND)
-    for k in range(last, n):
+    is_numbered, kept = load_i64(found, FOUND_ROOM) == 0, first
+    for k in range(first, load_i64(found, ATOMS_FOUND)):
         atom = found_atom(found, k)
-        set_found(found, first + k - last, atom, found_code(found, k))
-        if is_numbered:
-            store_i64(found, FOUND_HEADER + FOUND_WORDS * atom + _PLACE_OF, first + k - last)
-    store_i64(found, ATOMS_FOUND, n - (last - first))
+        own = FOUND_HEADER + FOUND_WORDS * atom
+        if k < last and atom >= least:
+            if is_numbered:
+                store_i64(found, own + _STAMP_OF, 0)
+            continue
+        if kept < k:
+            set_found(found, kept, atom, found_code(found, k))
+            if is_numbered:
+                store_i64(found, own + _PLACE_OF, kept)
+        kept += 1
+    store_i64(found, ATOMS_FOUND, kept)
 
 
 @nested
@@ -392,31 +428,78 @@ def _add_all(state: int, atoms: int, following: int, links: int, found: int) -> 
 
 
 @nested
-def _read_at_four_places(root: int, data: int, of: tuple[int, int, int], tables: int, found: int) -> tuple[int, int]:
-    """Add the atoms that are contained in data[start:at]; the state at `at`, and `at`, at most three bytes before `stop`.
+def _lacks_all(words: int, at: int, end: int) -> bool:
+    """True if the text between two addresses has none of the words of a trie (a row of WORDS_OF_TRIES), which has some."""
+    n_words = load_i64(words, 0)
+    if n_words == 0:
+        return False
+    end -= _WORD_BYTES - 1
+    while at < end:
+        if fits(at) and fits(at + _WORD_BYTES - 1):
+            places = np.uint64(0)
+            for k in range(n_words):
+                places |= places_of_word(at, load_i64(words, 1 + k))
+            if places != np.uint64(0):
+                return False  # or behind the end
+            at += VECTOR_BYTES
+        else:
+            for k in range(n_words):
+                if any_u32(at) == load_i64(words, 1 + k):
+                    return False
+            at += 1
+    return True
 
-    `of` are `start`, `stop` and the number of bytes that two stretches share; every state is dense.
+
+@nested
+def _by_chains(root: int, data: int, start: int, stop: int, tables: int, found: int) -> int:
+    """Add the atoms that a long string contains, read at four places at once; the state at its end.
+
+    The first stretch that meets no other before the end has the state of the whole string.
     """
-    start, stop, shared = of
-    rows, classes = constant_i64(tables, DENSE_ROWS), constant_i64(tables, BYTE_CLASSES)
-    n_classes = constant_i64(constant_i64(tables, AUTOMATON_SIZES), N_CLASSES)
     links, contained = constant_i64(tables, FAILURE_LINKS), constant_i64(tables, CONTAINED)
-    following = constant_i64(tables, NEXT_CONTAINED)
-    n = (stop - start + (_N_STRETCHES - 1) * shared) // _N_STRETCHES
-    first = start
-    second, third, fourth = first + n - shared, first + 2 * (n - shared), first + 3 * (n - shared)
+    following, depths = constant_i64(tables, NEXT_CONTAINED), constant_i64(tables, STATE_DEPTHS)
+    sizes, rows = constant_i64(tables, AUTOMATON_SIZES), constant_i64(tables, DENSE_ROWS)
+    last_dense, n_classes = 2 * constant_i64(sizes, N_DENSE) - 1, constant_i64(sizes, N_CLASSES)
+    is_dense = constant_i64(sizes, IS_DENSE) != 0
+    classes, length = constant_i64(tables, BYTE_CLASSES), (stop - start) // 4
+    second, third, fourth = start + length, start + 2 * length, start + 3 * length
     a = b = c = d = 2 * root
-    for i in range(n):
-        a = load_i32(rows, (a >> 1) * n_classes + load_u8(classes, load_u8(data, first + i)))
-        b = load_i32(rows, (b >> 1) * n_classes + load_u8(classes, load_u8(data, second + i)))
-        c = load_i32(rows, (c >> 1) * n_classes + load_u8(classes, load_u8(data, third + i)))
-        d = load_i32(rows, (d >> 1) * n_classes + load_u8(classes, load_u8(data, fourth + i)))
+    for i in range(length):
+        at = data + i
+        if is_dense or (a <= last_dense and b <= last_dense and c <= last_dense and d <= last_dense):
+            a = load_i32(rows, (a >> 1) * n_classes + load_u8(classes, load_u8(at, start)))
+            b = load_i32(rows, (b >> 1) * n_classes + load_u8(classes, load_u8(at, second)))
+            c = load_i32(rows, (c >> 1) * n_classes + load_u8(classes, load_u8(at, third)))
+            d = load_i32(rows, (d >> 1) * n_classes + load_u8(classes, load_u8(at, fourth)))
+        else:
+            a = _next_state(a >> 1, load_u8(at, start), tables)
+            b = _next_state(b >> 1, load_u8(at, second), tables)
+            c = _next_state(c >> 1, load_u8(at, third), tables)
+            d = _next_state(d >> 1, load_u8(at, fourth), tables)
         if (a | b | c | d) & 1:
-            for _ in range(_N_STRETCHES):
+            for _ in range(4):
                 if a & 1:
                     _add_all(a >> 1, contained, following, links, found)
                 a, b, c, d = b, c, d, a
-    return d >> 1, fourth + n
+    state = d >> 1
+    for i in range(fourth + length, stop):
+        marked = _next_state(state, load_u8(data, i), tables)
+        state = marked >> 1
+        if marked & 1:
+            _add_all(state, contained, following, links, found)
+    last = state
+    for k in range(3):
+        state, begin = (c, fourth) if k == 0 else (b, third) if k == 1 else (a, second)
+        state, at = state >> 1, begin
+        while at < stop and load_i64(depths, state) > at - begin:
+            marked = _next_state(state, load_u8(data, at), tables)
+            state = marked >> 1
+            if marked & 1:
+                _add_all(state, contained, following, links, found)
+            at += 1
+        if load_i64(depths, state) > at - begin:
+            last = state
+    return last
 
 
 @nested
@@ -426,15 +509,16 @@ def find_atoms(root: int, data: int, start: int, stop: int, tables: int, found: 
     following = constant_i64(tables, NEXT_CONTAINED)
     state = root
     _add_all(state, contained, following, links, found)
-    shared, at = load_i64(constant_i64(tables, TRIE_DEPTHS), root) - 1, start  # bytes that two stretches share
-    is_dense = constant_i64(constant_i64(tables, AUTOMATON_SIZES), IS_DENSE) != 0
-    if is_on_cpu() and is_dense and stop - start >= max(_LEAST_SHARED_BYTES, _N_STRETCHES * shared):
-        state, at = _read_at_four_places(root, data, (start, stop, shared), tables, found)
-    for i in range(at, stop):
-        marked = _next_state(state, load_u8(data, i), tables)
-        state = marked >> 1
-        if marked & 1:
-            _add_all(state, contained, following, links, found)
+    if is_on_cpu() and stop - start >= LEAST_OF_CHAINS:
+        if _lacks_all(constant_i64(tables, WORDS_OF_TRIES) + 8 * (1 + MOST_WORDS) * root, data + start, data + stop):
+            return
+        state = _by_chains(root, data, start, stop, tables, found)
+    else:
+        for i in range(start, stop):
+            marked = _next_state(state, load_u8(data, i), tables)
+            state = marked >> 1
+            if marked & 1:
+                _add_all(state, contained, following, links, found)
     _add_all(state, constant_i64(tables, SUFFIXES), constant_i64(tables, NEXT_SUFFIX), links, found)
 
 

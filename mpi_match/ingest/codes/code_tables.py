@@ -21,12 +21,12 @@ from mpi_match.arrays.csr import Array, owners
 from mpi_match.arrays.strings import Strings
 from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.compute.memory import AddressTable, constant_i64, load_f64, load_i64, load_u8, load_u64
-from mpi_match.ingest.codes.atoms import ATOM_NAMES, NO_STATE, Tries, automaton
+from mpi_match.ingest.codes.atoms import NO_STATE, PATTERN_OPS, Tries, automaton, names_with_tries
 from mpi_match.ingest.codes.element_atoms import N_TABLES_SO_FAR, NO_RECORD, PATTERN_ROOT, element_tables
 from mpi_match.ingest.codes.folding import fold_table
 from mpi_match.ingest.codes.name_steps import MOST_POINTS, beginnings, dotted, step_tables
 from mpi_match.ingest.codes.numbers import NUMBER_TABLES
-from mpi_match.ingest.codes.patterns import LITERAL_BOUNDS, PATTERN_OPS, Pattern, pattern_tables
+from mpi_match.ingest.codes.patterns import LITERAL_BOUNDS, Pattern, pattern_tables
 from mpi_match.ingest.rows.judge import EventForm
 from mpi_match.model import Op, Type, View
 from mpi_match.table.virtual_names import VIEW_MARK, forms_of, prefix_of, view_name
@@ -75,9 +75,10 @@ _29, _32 = np.uint64(29), np.uint64(32)
     NODE_SHAPES,
     VIEW_ENTRIES,
     FOLD_TABLE,
-    PATTERN_ROOTS,
+    HAS_PATTERNS,
+    LONGEST_OPERANDS,
     SCALARS,
-) = range(N_TABLES_SO_FAR, N_TABLES_SO_FAR + 29)
+) = range(N_TABLES_SO_FAR, N_TABLES_SO_FAR + 30)
 """Places in the table of addresses, behind those of numbers, atoms and elements, for v names, e entries, s string operands:
 
     NAME_SLOTS, NAME_HASHES        i64[slots]: entry, or NOT_FOUND; u64[e]
@@ -100,7 +101,8 @@ _29, _32 = np.uint64(29), np.uint64(32)
     VIEW_ENTRIES                   i64[e, N_VIEW_WORDS]: of an attribute with the role ELEMENTS, the entry of each of its
                                    views, or NOT_FOUND; HAS_VIEWS is 1 if it has some
     FOLD_TABLE                     `folding.fold_table`; empty where no constraint asks for that view
-    PATTERN_ROOTS                  i64[v]: of the trie of the literals of each name's patterns, or NO_STATE
+    HAS_PATTERNS                   i64[v]: 1 for a name with patterns
+    LONGEST_OPERANDS               i64[v]: bytes of the longest string operand of each name, -1 for a name without
     SCALARS                        u64: NAME_MASK, STRING_MASK, CODE_BITS, LOCATED, HAS_IDS, VOCABULARY_SIZE, STEP_MASK,
                                    ALL_JUDGED, HAS_RESIDUES
 """
@@ -127,7 +129,7 @@ def hashed(vocabulary: Vocabulary, form: EventForm) -> AddressTable:
 
 def n_atoms_of(tables: AddressTable) -> int:
     """Number of atoms, those of elements and the literals of patterns included, in the tables of a vocabulary."""
-    return len(tables.arrays[ATOM_NAMES]) + len(tables.arrays[LITERAL_BOUNDS]) - 1
+    return len(tables.arrays[LITERAL_BOUNDS]) - 1
 
 
 def has_atoms(vocabulary: Vocabulary) -> bool:
@@ -194,28 +196,27 @@ def _tables_of(vocabulary: Vocabulary, form: EventForm) -> AddressTable:
         records[entry[base]] = record
     atom_names = np.append(vocabulary.n_names + np.arange(vocabulary.n_atoms), of_elements.atom_names)
     tries = Tries.concat([Tries.of_atoms(vocabulary), of_elements.tries])
-    roots, patterns = _patterns(vocabulary)
-    n_of_names = int(np.count_nonzero(roots != NO_STATE))
-    roots[roots != NO_STATE] += tries.n_tries
+    has_patterns, patterns = _patterns(vocabulary)
     of_records = of_elements.tables[0][:, PATTERN_ROOT]
-    of_records[of_records != NO_STATE] += tries.n_tries + n_of_names
-    patterns += [each._replace(trie=n_of_names + each.trie) for each in of_elements.patterns]
-    n_tries = 1 + max((each.trie for each in patterns), default=-1)
-    literals, of_patterns = pattern_tables(patterns, n_tries, len(atom_names))
-    found = (*automaton(vocabulary, Tries.concat([tries, literals]), atom_names), *of_patterns)
-    return AddressTable((*NUMBER_TABLES, *found, records, *of_elements.tables, *columns, roots, scalars))
+    of_records[of_records != NO_STATE] += tries.n_tries
+    patterns += [each._replace(trie=tries.n_tries + each.trie) for each in of_elements.patterns]
+    n_tries = tries.n_tries + 1 + max((each.trie for each in of_elements.patterns), default=-1)
+    tries, of_patterns = pattern_tables(patterns, tries, n_tries, len(atom_names))
+    longest = np.full(vocabulary.n_names, -1, np.int64)
+    np.maximum.at(longest, owners(vocabulary.string_offsets), np.diff(strings.offsets).astype(np.int64))
+    found = (*automaton(vocabulary, tries, atom_names), *of_patterns)
+    return AddressTable((*NUMBER_TABLES, *found, records, *of_elements.tables, *columns, has_patterns, longest, scalars))
 
 
 def _patterns(vocabulary: Vocabulary) -> tuple[Array, list[Pattern]]:
-    """i64[v]: the number of the trie for the patterns of each name, or NO_STATE; and the patterns of all names."""
-    roots, patterns = np.full(vocabulary.n_names, NO_STATE, np.int64), list[Pattern]()
+    """i64[v]: 1 for each name with patterns; and the patterns of all names."""
+    has_patterns, names_of_tries = np.zeros(vocabulary.n_names, np.int64), names_with_tries(vocabulary)
     atoms = np.flatnonzero(np.isin(vocabulary.atom_op, sorted(PATTERN_OPS)))
     names = np.searchsorted(vocabulary.atom_offsets, atoms, side="right") - 1
-    with_patterns, trie = np.unique(names, return_inverse=True)
-    roots[with_patterns] = np.arange(len(with_patterns))
-    for atom, k in zip(atoms.tolist(), trie.tolist(), strict=True):
-        patterns.append(Pattern(k, atom, Op(vocabulary.atom_op[atom]), vocabulary.atoms[atom]))
-    return roots, patterns
+    has_patterns[names] = 1
+    tries = np.searchsorted(names_of_tries, names)
+    of_atoms = zip(tries.tolist(), atoms.tolist(), strict=True)
+    return has_patterns, [Pattern(k, atom, Op(vocabulary.atom_op[atom]), vocabulary.atoms[atom]) for k, atom in of_atoms]
 
 
 def _views(vocabulary: Vocabulary, entry: dict[bytes, int], n_entries: int) -> tuple[Array, Array]:
@@ -483,7 +484,8 @@ def _code_of_long_string(name: int, data: int, start: int, stop: int, tables: in
 
 @nested
 def code_of_string(name: int, data: int, start: int, stop: int, hash_: np.uint64, tables: int) -> int:
-    """Code of the string data[start:stop] on a name; `hash_` is its hash from the name's seed."""
+    """Code of the string data[start:stop] on a name; `hash_` is its hash from the name's seed, or anything if no operand is
+    as long."""
     of_strings, of_numbers = constant_i64(tables, OPERAND_BOUNDS), constant_i64(tables, NUMBER_BOUNDS)
     left, right = load_i64(of_strings, name), load_i64(of_strings, name + 1)
     base = 2 * (load_i64(of_numbers, name + 1) - load_i64(of_numbers, name) - left) + 2
@@ -493,7 +495,7 @@ def code_of_string(name: int, data: int, start: int, stop: int, hash_: np.uint64
     pool, bounds = constant_i64(tables, STRING_BYTES), constant_i64(tables, STRING_BOUNDS)
     mask = load_u64(constant_i64(tables, SCALARS), STRING_MASK)
     slot = hash_ & mask
-    while True:
+    while stop - start <= load_i64(constant_i64(tables, LONGEST_OPERANDS), name):
         operand = load_i64(slots, slot)
         if operand == NOT_FOUND:
             break
@@ -509,13 +511,14 @@ def code_of_string(name: int, data: int, start: int, stop: int, hash_: np.uint64
 def code_of_text(name: int, data: int, start: int, stop: int, tables: int) -> int:
     """Code of the string data[start:stop] on a name.
 
-    It is hashed if the name has strings as operands, and if it is short or these are many.
+    It is hashed if an operand of the name is as long, and if it is short or the operands are many.
     """
-    bounds = constant_i64(tables, OPERAND_BOUNDS)
-    hash_, n_operands = SEED, load_i64(bounds, name + 1) - load_i64(bounds, name)
-    if stop - start >= _LONG_BYTES and n_operands < 4 * (stop - start):
-        return _code_of_long_string(name, data, start, stop, tables)
-    if n_operands:
+    hash_ = SEED
+    if stop - start <= load_i64(constant_i64(tables, LONGEST_OPERANDS), name):
+        bounds = constant_i64(tables, OPERAND_BOUNDS)
+        n_operands = load_i64(bounds, name + 1) - load_i64(bounds, name)
+        if stop - start >= _LONG_BYTES and n_operands < 4 * (stop - start):
+            return _code_of_long_string(name, data, start, stop, tables)
         hash_ = mixed(hash_of(data, start, stop, load_u64(constant_i64(tables, STRING_SEEDS), name)))
     return code_of_string(name, data, start, stop, hash_, tables)
 

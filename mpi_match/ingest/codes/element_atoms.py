@@ -23,8 +23,8 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of
 from mpi_match.arrays.strings import Strings
-from mpi_match.ingest.codes.atoms import NO_ATOM, NO_STATE, Tries, strings_of_names
-from mpi_match.ingest.codes.patterns import N_PATTERN_TABLES, PATTERN_OPS, Pattern
+from mpi_match.ingest.codes.atoms import NO_ATOM, NO_STATE, PATTERN_OPS, Tries, names_with_tries
+from mpi_match.ingest.codes.patterns import N_PATTERN_TABLES, Pattern
 from mpi_match.model import split
 from mpi_match.operators import Anchor, Form, Op, Type
 from mpi_match.table.virtual_names import GREATEST_FORM, LEAST_FORM, SOLE_FORM, VirtualName, forms_of, parse
@@ -102,7 +102,7 @@ class _Builder:
         self.lists: dict[bool, list[tuple[int, int]]] = {False: [], True: []}  # is it `not in`: listed value, atom
         self.between = list[tuple[int, float, float]]()
         self.patterns, self.n_of_patterns = list[Pattern](), 0
-        self.n_tries = int(np.count_nonzero(strings_of_names(vocabulary)))
+        self.n_tries = len(names_with_tries(vocabulary))
 
     def add(self, forms: list[tuple[VirtualName, int, int]]) -> bool:
         """Take up the names of an attribute: the first of each form and type, and their range.  False if only Python
@@ -172,7 +172,7 @@ class _Builder:
 
     def built(self, bases: list[bytes], judged: list[bytes]) -> ElementTables:
         """The tables of the attributes that were taken up."""
-        first = int(np.count_nonzero(strings_of_names(self.vocabulary)))
+        first = len(names_with_tries(self.vocabulary))
         columns = np.array(self.tries, np.int64).reshape(-1, 3)
         tries = Tries(self.n_tries - first, Strings.of(self.texts), columns[:, 0] - first, columns[:, 1] == 1, columns[:, 2])
         atoms = np.array([atom for atom, _, _ in self.between], np.int64)

@@ -9,6 +9,7 @@ from mpi_match.compute.compile_cache import nested
 from mpi_match.compute.memory import constant_i64, load_f64, load_i64
 from mpi_match.ingest.codes.atoms import (
     ATOM_NAMES,
+    ATOMS_FOUND,
     NO_ATOM,
     NO_STATE,
     add_atom,
@@ -96,7 +97,10 @@ def _add_listed(listed: int, first_out: int, last_out: int, tables: int, found: 
 
 @nested
 def add_text_element(text: tuple[int, int, int], record: int, scratch: tuple[int, int], tables: int, found: int) -> bool:
-    """Add what a text, data[start:stop], satisfies as an element of the attribute with this record; see `find_patterns`."""
+    """Add what a text, data[start:stop], satisfies as an element of the attribute with this record.
+
+    `scratch` and the result are those of `find_patterns`.
+    """
     data, start, stop = text
     own, listed = _record(record, tables), NO_ATOM
     if load_i64(own, TRIE_ROOT) != NO_STATE:
@@ -111,7 +115,11 @@ def add_text_element(text: tuple[int, int, int], record: int, scratch: tuple[int
             code = code_of_text(name, data, start, stop, tables)
             _lower_or_raise(found, atom, which, code, first_string_code(name, tables))
     root = load_i64(own, PATTERN_ROOT)
-    return root == NO_STATE or find_patterns(root, text, scratch, tables, found)
+    if root == NO_STATE:
+        return True
+    first = load_i64(found, ATOMS_FOUND)
+    find_atoms(root, data, start, stop, tables, found)
+    return find_patterns(first, text, scratch, tables, found)
 
 
 @nested

@@ -6,7 +6,8 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.compute.compile_cache import nested
-from mpi_match.compute.memory import load_i32, load_u8, store_u8
+from mpi_match.compute.memory import is_on_cpu, load_i32, load_u8, store_u8
+from mpi_match.compute.vectors import VECTOR_BYTES, fits, fold_ascii, lowest_bit
 from mpi_match.texts.folding import folds
 
 FOLDING_TOO_LONG = -1
@@ -45,6 +46,12 @@ def fold_text(data: int, start: int, stop: int, folded: int, room: int, table: i
     """
     at, n = start, 0
     while at < stop:
+        if is_on_cpu() and n + VECTOR_BYTES <= room and fits(data + at):
+            ascii_bytes = min(lowest_bit(fold_ascii(data + at, folded + n)), stop - at)
+            at += ascii_bytes
+            n += ascii_bytes
+            if at == stop or ascii_bytes == VECTOR_BYTES:
+                continue
         byte = load_u8(data, at)
         if byte < 0x80:
             if n == room:

@@ -1,11 +1,13 @@
 """Wildcards and regular expressions that a text satisfies, in compiled code.
 
 Every text that satisfies a pattern contains one of the pattern's *literals*, or ends with one.  The literals of a name are
-in a trie of their own (`atoms`), each with the list of the patterns that it belongs to.  Where a literal is found, its
-patterns are tested (`wildcards`, `regexps`).  So a text costs its pass through the trie, and the tests of those patterns
-whose literals it has.  A pattern without literals belongs to the empty string, and is tested on every text.
+in the trie of its atoms (`atoms`), those of elements in one of their own, each with the list of the patterns that it belongs
+to.  Where a literal is found, its patterns are tested (`wildcards`, `regexps`).  So a text costs its pass through the trie,
+and the tests of those patterns whose literals it has.  A pattern without literals belongs to the empty string, and is tested
+on every text.
 
-Literals are numbered behind the atoms, and are in the set of a row's atoms while a text is looked at.
+Literals are numbered behind the atoms, unless one is an atom itself, and are in the set of a row's atoms while a text is
+looked at.
 """
 
 from __future__ import annotations
@@ -24,7 +26,6 @@ from mpi_match.ingest.codes.atoms import (
     N_AUTOMATON_TABLES,
     Tries,
     add_atom,
-    find_atoms,
     found_atom,
     has_overflown,
     place_of,
@@ -46,16 +47,14 @@ from mpi_match.texts import regexp, regexp_literals, wildcard
 ) = range(N_AUTOMATON_TABLES, N_AUTOMATON_TABLES + 7)
 """Places in the table of addresses, behind those of the automaton, for l literals and p patterns:
 
-    FIRST_LITERAL                      i64[1]: the number of the first literal, which is that of atoms
-    LITERAL_BOUNDS, LITERAL_PATTERNS   i64[l + 1], i64: of each literal, the patterns that it belongs to
+    FIRST_LITERAL                      i64[1]: the number of the first literal, which is that of atoms, a
+    LITERAL_BOUNDS, LITERAL_PATTERNS   i64[a + l + 1], i64: of each atom and literal, the patterns that it belongs to
     PATTERNS                           i64[p, PATTERN_WORDS]: its atom; where it is in REGEXP_AUTOMATA, or ~ of where its
                                        bytes begin in WILDCARD_BYTES; how many these are
     WILDCARD_BYTES                     u8: `wildcard_bytes` of all
     REGEXP_AUTOMATA                    u64: `regexp_table`
 """
 PATTERN_ATOM, PATTERN_AT, PATTERN_LENGTH, PATTERN_WORDS = range(4)
-PATTERN_OPS = frozenset({Op.WILDCARD, Op.REGEXP})
-"""The operators whose operands are patterns."""
 
 
 class Pattern(NamedTuple):
@@ -82,8 +81,10 @@ def literals_of(op: Op, operand: bytes) -> list[tuple[bytes, bool]]:
     return [(literal, literal == tail)]
 
 
-def pattern_tables(patterns: Sequence[Pattern], n_tries: int, n_atoms: int) -> tuple[Tries, tuple[Array, ...]]:
-    """The tries of the literals, `n_tries` in number, and the tables in the order of their places."""
+def pattern_tables(patterns: Sequence[Pattern], tries: Tries, n_tries: int, n_atoms: int) -> tuple[Tries, tuple[Array, ...]]:
+    """The tries with the literals, `n_tries` in number, and the tables in the order of their places."""
+    literals = [[(each.trie, *of_pattern) for of_pattern in literals_of(each.op, each.operand)] for each in patterns]
+    of_atoms = _atoms_among({key for of_pattern in literals for key in of_pattern}, tries)
     numbers: dict[tuple[int, bytes, bool], int] = {}
     belongs: list[tuple[int, int]] = []
     rows = np.zeros((len(patterns), PATTERN_WORDS), np.int64)
@@ -97,13 +98,14 @@ def pattern_tables(patterns: Sequence[Pattern], n_tries: int, n_atoms: int) -> t
             pattern = wildcard_bytes(each.operand.decode())
             rows[k, PATTERN_AT:] = ~len(texts), len(pattern)
             texts += pattern
-        for literal, is_end in literals_of(each.op, each.operand):
-            belongs.append((numbers.setdefault((each.trie, literal, is_end), len(numbers)), k))
+        for key in literals[k]:
+            own = of_atoms[key] if key in of_atoms else numbers.setdefault(key, n_atoms + len(numbers))
+            belongs.append((own, k))
     words, places = regexp_table(automata)
     rows[of_regexps, PATTERN_AT] = places
     pairs = np.array(sorted(belongs), np.int64).reshape(-1, 2)
-    bounds = offsets_of(np.bincount(pairs[:, 0], minlength=len(numbers)))
-    tries = Tries(
+    bounds = offsets_of(np.bincount(pairs[:, 0], minlength=n_atoms + len(numbers)))
+    more = Tries(
         n_tries,
         Strings.of([literal for _, literal, _ in numbers]),
         np.array([trie for trie, _, _ in numbers], np.int64),
@@ -111,26 +113,39 @@ def pattern_tables(patterns: Sequence[Pattern], n_tries: int, n_atoms: int) -> t
         n_atoms + np.arange(len(numbers)),
     )
     first = np.array([n_atoms], np.int64)
-    return tries, (first, bounds, pairs[:, 1].copy(), rows, np.frombuffer(bytearray(texts), np.uint8), words)
+    of_patterns = (first, bounds, pairs[:, 1].copy(), rows, np.frombuffer(bytearray(texts), np.uint8), words)
+    return tries.with_more(more), of_patterns
+
+
+def _atoms_among(literals: set[tuple[int, bytes, bool]], tries: Tries) -> dict[tuple[int, bytes, bool], int]:
+    """The atoms of those literals, each with its trie and True for an end, that are atoms themselves."""
+    sizes = {(trie, len(literal)) for trie, literal, _ in literals}
+    lengths, found = np.diff(tries.strings.offsets), dict[tuple[int, bytes, bool], int]()
+    most = 1 + max((length for _, length in sizes), default=0)
+    alike = np.isin(tries.trie * most + lengths, [trie * most + length for trie, length in sizes]) & (lengths < most)
+    for k in np.flatnonzero(alike).tolist():
+        key = int(tries.trie[k]), tries.strings[k], bool(tries.is_whole[k])
+        if key in literals:
+            found[key] = int(tries.atom[k])
+    return found
 
 
 @nested
-def find_patterns(root: int, text: tuple[int, int, int], scratch: tuple[int, int], tables: int, found: int) -> bool:
-    """Add the patterns that a text, source[start:stop], satisfies to the set `found`; `root` is that of their trie.
+def find_patterns(first: int, text: tuple[int, int, int], scratch: tuple[int, int], tables: int, found: int) -> bool:
+    """Add the patterns that a text, source[start:stop], satisfies to the set `found`, and take their literals out.
 
-    `scratch` is an address of u64 and its bytes.  False if an expression needs more.
+    The atoms from the first-th on are those that the text has, with all literals.  `scratch` is an address of u64 and its
+    bytes.  False if an expression needs more.
     """
     source, start, stop = text
     memory, room = scratch
-    first = load_i64(found, ATOMS_FOUND)
-    find_atoms(root, source, start, stop, tables, found)
     last = load_i64(found, ATOMS_FOUND)
     if has_overflown(found):
         return True
     bounds, listed = constant_i64(tables, LITERAL_BOUNDS), constant_i64(tables, LITERAL_PATTERNS)
     patterns, n_atoms = constant_i64(tables, PATTERNS), load_i64(constant_i64(tables, FIRST_LITERAL), 0)
     for k in range(first, last):
-        literal = found_atom(found, k) - n_atoms
+        literal = found_atom(found, k)
         for i in range(load_i64(bounds, literal), load_i64(bounds, literal + 1)):
             pattern = patterns + 8 * PATTERN_WORDS * load_i64(listed, i)
             atom, at = load_i64(pattern, PATTERN_ATOM), load_i64(pattern, PATTERN_AT)
@@ -146,5 +161,5 @@ def find_patterns(root: int, text: tuple[int, int, int], scratch: tuple[int, int
                 is_satisfied = regexp_matches(source, start, stop, automaton, memory)
             if is_satisfied:
                 add_atom(found, atom)
-    take_out(found, first, last)
+    take_out(found, first, last, n_atoms)
     return True

@@ -57,6 +57,7 @@ from mpi_match.ingest.codes.code_tables import (
     feed,
     hashed,
     mixed,
+    n_atoms_of,
     operands_of_name,
 )
 from mpi_match.ingest.columns.exact_integers import compile_check
@@ -152,7 +153,7 @@ class ColumnEncoder:
 
     def _atoms(self, strings: Strings, root: int) -> tuple[Array, Array]:
         """The atoms of a name that each string satisfies: offsets i64[n + 1], and atoms i64, ascending for each."""
-        n, n_atoms = len(strings), self._vocabulary.n_atoms
+        n, n_atoms = len(strings), n_atoms_of(self._tables)
         where = ((strings.data.ctypes.data, strings.offsets.ctypes.data), root, self._tables.address)
         counts = np.zeros(n, np.int64)
 

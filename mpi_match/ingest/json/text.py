@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from mpi_match.compute.compile_cache import inlined, nested
-from mpi_match.compute.memory import load_u8, store_u8
+from mpi_match.compute.memory import is_on_cpu, load_u8, store_u8
+from mpi_match.compute.vectors import VECTOR_BYTES, copy_text, fits, lowest_bit
 from mpi_match.ingest.codes.code_tables import SEED, feed, hash_of
 
 SCRATCH_BYTES = 2**16
@@ -156,23 +157,31 @@ def decode_string(data: int, at: int, to: int, filled: int, room: int = SCRATCH_
 
     Where it ends behind the closing quote, and how far `to` is filled; FLAGGED_LINE if it is no string or too long.
     """
-    while load_u8(data, at) != 34:
-        if filled + 4 > room or load_u8(data, at) < 32:
+    while True:
+        if is_on_cpu() and filled + VECTOR_BYTES <= room and fits(data + at):
+            n = lowest_bit(copy_text(data + at, to + filled))
+            at += n
+            filled += n
+            if n == VECTOR_BYTES:
+                continue
+        byte = load_u8(data, at)
+        if byte == 34:
+            return at + 1, filled
+        if filled + 4 > room or byte < 32:
             return FLAGGED_LINE, filled
-        if load_u8(data, at) == 92:
+        if byte == 92:
             code, at = _escaped(data, at + 1)
             if code < 0:
                 return FLAGGED_LINE, filled
             filled = _encode(code, to, filled)
             continue
-        n = character_bytes(data, at) if load_u8(data, at) >= 0x80 else 1
+        n = character_bytes(data, at) if byte >= 0x80 else 1
         if n == 0:
             return FLAGGED_LINE, filled
         for i in range(n):
             store_u8(to, filled + i, load_u8(data, at + i))
         at += n
         filled += n
-    return at + 1, filled
 
 
 @nested

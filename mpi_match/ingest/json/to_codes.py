@@ -59,6 +59,7 @@ from mpi_match.ingest.codes.code_tables import (
     FOLD_VIEW,
     HAS_IDS,
     HAS_MORE,
+    HAS_PATTERNS,
     HAS_VIEWS,
     ID,
     IP_VIEW,
@@ -76,7 +77,6 @@ from mpi_match.ingest.codes.code_tables import (
     NODE_SHAPES,
     NOT_FOUND,
     NUMBER_ELEMENT,
-    PATTERN_ROOTS,
     SCALARS,
     STEP_MASK,
     STEP_SLOTS,
@@ -260,10 +260,10 @@ def _put_itself(text: tuple[int, int, int], entry: int, as_: int, to: int, n: in
     elif as_ == AS_VALUE and name != NOT_FOUND:
         root = load_i64(constant_i64(tables, ATOM_ROOTS), name)
         if root != NO_STATE:
+            first = load_i64(found, ATOMS_FOUND)
             find_atoms(root, source, start, stop, tables, found)
-        root = load_i64(constant_i64(tables, PATTERN_ROOTS), name)
-        if root != NO_STATE and not find_patterns(root, text, scratch, tables, found):
-            return FLAGGED_LINE
+            if load_i64(constant_i64(tables, HAS_PATTERNS), name) and not find_patterns(first, text, scratch, tables, found):
+                return FLAGGED_LINE
         n = put(to, n, name, code_of_text(name, source, start, stop, tables), tables)
     if load_i64(constant_i64(tables, NAME_ROLES), entry) == ELEMENTS:
         owner = N_ELEMENT_TYPES * entry + TEXT_ELEMENT

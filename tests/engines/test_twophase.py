@@ -72,6 +72,27 @@ def test_random_tables(technique: str, synchronization: str, n_threads: int, sha
     assert engine.match(case.batch) == case.interfaces
 
 
+@pytest.mark.parametrize("synchronization", SYNCHRONIZATIONS)
+@pytest.mark.parametrize("technique", ["se-cp", "me-cp"])
+@settings(max_examples=15)
+@given(inputs=subscriptions_and_events())
+def test_merged_vectors_are_exact(
+    technique: str, synchronization: str, inputs: tuple[list[Filter], list[Event | None]]
+) -> None:
+    """Also bits that are set at first and cleared by one thread: those of names that must be absent."""
+    way = {"technique": technique, "synchronization": synchronization, **SMALL}
+    assert_agrees(*inputs, 5, merge="local", group=3, **way)
+
+
+@pytest.mark.parametrize("synchronization", SYNCHRONIZATIONS)
+@pytest.mark.parametrize("shape", ["every type", "areas", "negative"])
+def test_merged_vectors_of_random_tables(synchronization: str, shape: str) -> None:
+    case = judged(shape)
+    engine = opened(case.table, 4, technique="se-cp", merge="local", synchronization=synchronization, **SMALL)
+    assert engine.match(case.batch) == case.interfaces
+    assert engine.match(case.batch, filters=True) == case.filters
+
+
 @pytest.mark.parametrize("block", [1, 2, 7, 1000])
 @pytest.mark.parametrize("option", ["event_block", "attribute_block", "access_block"])
 @pytest.mark.parametrize("synchronization", SYNCHRONIZATIONS)
@@ -221,21 +242,23 @@ def test_a_target_changes_the_groups_of_later_batches() -> None:
         assert engine._group.size == size
 
 
-@pytest.mark.parametrize("technique", TECHNIQUES)
-def test_steps_are_timed_on_request(technique: str) -> None:
+@pytest.mark.parametrize(("technique", "merge"), [*((name, "atomic") for name in TECHNIQUES), ("se-cp", "local")])
+def test_steps_are_timed_on_request(technique: str, merge: str) -> None:
     filters, events = shaped("every type")
     table = Table.from_filters(filters)
     batch = Events.of(events).encode(table.vocabulary)
-    engine = opened(table, 2, technique=technique)
+    engine = opened(table, 2, technique=technique, merge=merge)
     engine.match(batch)
     assert engine.steps_s == {}
     engine.time_steps()
     engine.match(batch)
     once = dict(engine.steps_s)
-    assert list(once) == ["phase 1", "waiting", "phase 2"]
-    assert all(0 < seconds < 60 for seconds in once.values())
+    assert list(once) == ["phase 1", "merging", "waiting", "phase 2"]
+    none = ["merging"] if merge == "atomic" else []
+    assert all(0 < seconds < 60 for step, seconds in once.items() if step not in none)
+    assert all(once[step] == 0 for step in none)
     engine.match(batch)
-    assert all(engine.steps_s[step] > once[step] for step in once)
+    assert all(engine.steps_s[step] > once[step] for step in once if step not in none)
 
 
 @pytest.mark.parametrize("failing", [0, 1, 3])

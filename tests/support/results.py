@@ -20,6 +20,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY))
 
 import bias  # noqa: E402
+import papers_page  # noqa: E402
 import systems  # noqa: E402
 
 Record = dict[str, Any]
@@ -806,5 +807,6 @@ if __name__ == "__main__":
     PAGE.write_text(page(found), encoding="utf-8")
     README.write_text(with_highlights(README.read_text(encoding="utf-8"), found), encoding="utf-8")
     bias.PAGE.write_text(bias.with_losses(bias.PAGE.read_text(encoding="utf-8"), RECORDS), encoding="utf-8")
-    written = ", ".join(each.name for each in (PAGE, README, bias.PAGE))
+    papers_page.PAGE.write_text(papers_page.page(), encoding="utf-8")
+    written = ", ".join(each.name for each in (PAGE, README, bias.PAGE, papers_page.PAGE))
     sys.stdout.write(f"{written} written from {len(found)} records\n")

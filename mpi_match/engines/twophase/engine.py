@@ -33,14 +33,14 @@ from mpi_match.engines.sharing import Scratch, ScratchSets
 from mpi_match.engines.twophase import phases, threads
 from mpi_match.engines.twophase.clusters import Clusters
 from mpi_match.engines.twophase.group_size import GroupSize
-from mpi_match.engines.twophase.options import SYNCHRONIZATIONS, TwoPhaseVariant
+from mpi_match.engines.twophase.options import MERGES, SYNCHRONIZATIONS, TwoPhaseVariant
 from mpi_match.engines.twophase.predicates import PREDICATE, Predicates
 from mpi_match.events.batch import EventBatch, unmarked
 from mpi_match.humanize import plural
 from mpi_match.matches.matches import Matches
 from mpi_match.table.table import Table
 
-STEPS = ("phase 1", "waiting", "phase 2")
+STEPS = ("phase 1", "merging", "waiting", "phase 2")
 MOST_THREADS = 256
 VECTOR_WORDS = 16
 """The words of a vector of bits are a multiple of this, so that no two groups of threads write to the same cache line."""
@@ -78,7 +78,8 @@ class TwoPhase(Engine):
         self._sharing = ScratchSets(self, TwoPhase._new_scratch)
 
     def _new_scratch(self) -> _Scratch:
-        return _Scratch(self._arrays, self._n_threads, self._n_words, self._table.n_interfaces)
+        n_local = self._n_threads if self._variant.merge == "local" else 1
+        return _Scratch(self._arrays, self._n_threads, self._n_words, self._table.n_interfaces, n_local)
 
     @classmethod
     def serves(cls, table: Table) -> str | None:
@@ -141,6 +142,7 @@ class TwoPhase(Engine):
         plan[threads.ACCESS_BLOCK] = self._variant.access_block
         plan[threads.PACKED_SHIFT], plan[threads.FILTERS_ARE_IDS] = self._table.vocabulary.shift, filters
         plan[threads.N_IDS], plan[threads.CELLS_AT], plan[threads.IS_TIMED] = n_ids, cells.address(), self._timed
+        plan[threads.MERGES_VECTORS] = MERGES.index(self._variant.merge)
         return plan, cells
 
 
@@ -151,11 +153,14 @@ class _Scratch(Scratch):
     serial     number of the next event; 0 means no event
     """
 
-    def __init__(self, arrays: Mapping[int, tuple[Array, Any]], n_threads: int, n_words: int, n_interfaces: int) -> None:
+    def __init__(
+        self, arrays: Mapping[int, tuple[Array, Any]], n_threads: int, n_words: int, n_interfaces: int, n_local: int
+    ) -> None:
         super().__init__()
         n_words = -(-n_words // VECTOR_WORDS) * VECTOR_WORDS
         own = {
             phases.VECTORS: (np.zeros((n_threads, n_words), np.uint64), np.uint64),
+            phases.LOCAL_VECTORS: (np.zeros((n_local, n_words), np.uint64), np.uint64),
             phases.SEEN_BY_THREAD: (np.zeros((n_threads, n_interfaces), np.int64), np.int64),
         }
         self.nbytes = sum(array.nbytes for array, _ in own.values())

@@ -8,6 +8,7 @@ from mpi_match.engines.option import Option
 
 TECHNIQUES = ("me-ip", "se-cp", "me-cp")
 SYNCHRONIZATIONS = ("static", "lock", "retry")
+MERGES = ("atomic", "local")
 MOST_BLOCK = 2**16
 
 TWOPHASE_OPTIONS = (
@@ -26,6 +27,14 @@ TWOPHASE_OPTIONS = (
         "after a conflict, instead of software transactional memory",
         "6.1",
         SYNCHRONIZATIONS,
+    ),
+    Option(
+        "merge",
+        "atomic",
+        "threads that match an event together set bits of one vector atomically; or each has a vector of its own, and these "
+        "are merged as `synchronization` says: word ranges after a barrier, under a lock, or with a retry after a conflict",
+        "6.1; atomic: ours",
+        MERGES,
     ),
     Option("group", 2, "threads in a group, with me-cp", "6.1, figure 11", least=1, most=256),
     Option(
@@ -61,6 +70,7 @@ class TwoPhaseVariant(NamedTuple):
 
     technique: str = "me-ip"
     synchronization: str = "lock"
+    merge: str = "atomic"
     group: int = 2
     target_us: float = 0.0
     event_block: int = 1

@@ -4,10 +4,13 @@
     phase 2    for each satisfied access predicate, scan its clusters (`clusters`), and verify the areas of filters whose
                predicates are all satisfied
 
-The bits of an event are words of a vector that all its threads write, so they are set and cleared atomically.  All threads
-must meet between the phases, because phase 2 reads the bits without synchronisation.
+The bits of an event are words of a vector.  Threads that write the same one set and clear bits atomically.  A thread that
+is alone with its vector does so without atomics, because it matches the event alone or because vectors are merged afterwards
+(`merge_all`, `merge_words`).  Phase 1 gets a vector as `target`: the bits u64, and True if it is the thread's alone.
 
-`bound` is i64[n, 4], the arrays from AT_FIRST to SEEN_BY_THREAD as addresses (`array_pointers`).
+All threads must meet between the phases, because phase 2 reads the bits without synchronisation.
+
+`bound` is i64[n, 4], the arrays from AT_FIRST to LOCAL_VECTORS as addresses (`array_pointers`).
 """
 
 from __future__ import annotations
@@ -24,7 +27,14 @@ from mpi_match.compute.circle import in_circle_of
 from mpi_match.compute.compile_cache import inlined, nested
 from mpi_match.compute.memory import load_i64, load_u32, store_i64
 from mpi_match.compute.search import lower_bound
-from mpi_match.compute.synchronization import atomic_and, atomic_or
+from mpi_match.compute.synchronization import (
+    atomic_and,
+    atomic_load,
+    atomic_or,
+    compare_exchange,
+    lock,
+    unlock,
+)
 from mpi_match.engines.twophase.clusters import CLUSTER_COLUMNS, CLUSTER_ROWS, COLUMNS_AT, FILTERS_AT
 from mpi_match.model import Type
 from mpi_match.operators import Form
@@ -53,7 +63,8 @@ from mpi_match.table.kinds import KIND_SHIFT, OP_MASK
     AREA,
     VECTORS,
     SEEN_BY_THREAD,
-) = range(22)
+    LOCAL_VECTORS,
+) = range(23)
 
 _ANY, _NUMBER, _STRING, _BOOLEAN = int(Type.ANY), int(Type.NUMBER), int(Type.STRING), int(Type.BOOLEAN)
 _EQUAL, _UNEQUAL, _BELOW, _ABOVE = (int(form) for form in (Form.EQUAL, Form.UNEQUAL, Form.BELOW, Form.ABOVE))
@@ -77,28 +88,77 @@ def begin_event(bits: Array, bound: Array) -> None:
 
 
 @inlined
-def _set(bits: Array, predicate: int) -> None:
-    atomic_or(bits.ctypes.data + 8 * (np.int64(predicate) >> 6), np.int64(np.uint64(1) << np.uint64(predicate & 63)))
+def _set_word(target: tuple, word: int, mask: int) -> None:
+    """Set bits of a word."""
+    words = target[0].ctypes.data
+    if target[1]:
+        store_i64(words, word, load_i64(words, word) | mask)
+    else:
+        atomic_or(words + 8 * word, mask)
 
 
 @inlined
-def _clear(bits: Array, predicate: int) -> None:
-    atomic_and(bits.ctypes.data + 8 * (np.int64(predicate) >> 6), ~np.int64(np.uint64(1) << np.uint64(predicate & 63)))
+def _set(target: tuple, predicate: int) -> None:
+    _set_word(target, np.int64(predicate) >> 6, np.int64(np.uint64(1) << np.uint64(predicate & 63)))
+
+
+@inlined
+def _clear(target: tuple, predicate: int) -> None:
+    words, word = target[0].ctypes.data, np.int64(predicate) >> 6
+    mask = ~np.int64(np.uint64(1) << np.uint64(predicate & 63))
+    if target[1]:
+        store_i64(words, word, load_i64(words, word) & mask)
+    else:
+        atomic_and(words + 8 * word, mask)
+
+
+@inlined
+def merge_words(group: int, n_members: int, words: tuple, bits: Array, bound: Array) -> None:
+    """Merge words `words[0]` to `words[1]`, the latter excluded, of the vectors of a group's threads into its bits.
+
+    `group` is the first row of its threads in LOCAL_VECTORS.  An attribute is one thread's, and a predicate one name's, so a
+    bit differs from its initial value in at most one vector.
+    """
+    local, at_first = rows(bound, LOCAL_VECTORS, np.uint64), line(bound, AT_FIRST, np.uint64)
+    for word in range(words[0], words[1]):
+        changed = np.uint64(0)
+        for member in range(n_members):
+            changed |= local[group + member, word] ^ at_first[word]
+        bits[word] = at_first[word] ^ changed
+
+
+@inlined
+def merge_all(own: Array, bits: Array, mutex: int, stop: int, bound: Array) -> None:
+    """Merge a thread's vector into the bits of its group: under a mutex, or without one (0) word by word, with a
+    retry after a conflict."""
+    at_first, words = line(bound, AT_FIRST, np.uint64), bits.ctypes.data
+    if mutex != 0:
+        if lock(mutex, stop):
+            for word in range(len(at_first)):
+                bits[word] ^= own[word] ^ at_first[word]
+            unlock(mutex)
+        return
+    for word in range(len(at_first)):
+        changed = np.int64(own[word] ^ at_first[word])
+        if changed != 0:
+            before = atomic_load(words + 8 * word)
+            while not compare_exchange(words + 8 * word, before, before ^ changed):
+                before = atomic_load(words + 8 * word)
 
 
 @nested
-def _set_range(bits: Array, first: int, last: int) -> None:
+def _set_range(target: tuple, first: int, last: int) -> None:
     """Set the bits of the predicates `first` to `last`, the latter excluded."""
     if first >= last:
         return
     word, end = first >> 6, (last - 1) >> 6
     mask = _ALL << np.uint64(first & 63)
     while word < end:
-        atomic_or(bits.ctypes.data + 8 * word, np.int64(mask))
+        _set_word(target, word, np.int64(mask))
         mask = _ALL
         word += 1
     mask &= _ALL >> np.uint64(63 - ((last - 1) & 63))
-    atomic_or(bits.ctypes.data + 8 * word, np.int64(mask))
+    _set_word(target, word, np.int64(mask))
 
 
 @inlined
@@ -117,78 +177,78 @@ def _type_of(code: int, name: int, segment_ends: Array) -> int:
 
 
 @nested
-def satisfy(packed: Int, shift: int, bits: Array, bound: Array) -> None:
+def satisfy(packed: Int, shift: int, target: tuple, bound: Array) -> None:
     """Phase 1 for one attribute: set and clear the bits of the predicates on its name."""
     name, code = packed >> shift, packed & ((np.int64(1) << shift) - 1)
     name_runs = line(bound, NAME_RUNS, np.int64)
     if name >= len(name_runs) - 1:
         predicate = line(bound, ATOM_PREDICATE, np.int64)[name - len(name_runs) + 1]
         if predicate != NOTHING:
-            _set(bits, predicate)
+            _set(target, predicate)
         return
     run_kind, run_offsets = line(bound, RUN_KIND, np.uint8), line(bound, RUN_OFFSETS, np.int64)
     type_ = _type_of(code, name, line(bound, SEGMENT_ENDS, np.int64))
     for run in range(name_runs[name], name_runs[name + 1]):
         kind = np.int64(run_kind[run])
         if kind >> KIND_SHIFT == type_ or kind >> KIND_SHIFT == _ANY:
-            _satisfy_run(run, kind & OP_MASK, run_offsets[run], run_offsets[run + 1], code, bits, bound)
+            _satisfy_run(run, kind & OP_MASK, run_offsets[run], run_offsets[run + 1], code, target, bound)
 
 
 @nested
-def _satisfy_run(run: int, form: Any, first: int, last: int, code: Any, bits: Array, bound: Any) -> None:
+def _satisfy_run(run: int, form: Any, first: int, last: int, code: Any, target: tuple, bound: Any) -> None:
     """Phase 1 for a code and the predicates of one name, type and form."""
     lo, hi = line(bound, LOWEST, np.uint32), line(bound, HIGHEST, np.uint32)
     if form in (_EQUAL, _UNEQUAL):
         at = _lower_bound(lo, first, last, code)
         is_bound = at < last and lo[at] == code
         if form == _UNEQUAL:
-            _set_range(bits, first, last)
+            _set_range(target, first, last)
             if is_bound:
-                _clear(bits, at)
+                _clear(target, at)
         elif is_bound:
-            _set(bits, at)
+            _set(target, at)
     elif form == _BELOW:
-        _set_range(bits, _lower_bound(hi, first, last, code), last)
+        _set_range(target, _lower_bound(hi, first, last, code), last)
     elif form == _ABOVE:
-        _set_range(bits, first, _lower_bound(lo, first, last, code + 1))
+        _set_range(target, first, _lower_bound(lo, first, last, code + 1))
     elif form in (_IN_LIST, _OUT_OF_LIST):
-        _satisfy_lists(run, form == _IN_LIST, first, last, code, bits, bound)
+        _satisfy_lists(run, form == _IN_LIST, first, last, code, target, bound)
     elif form == _EXISTS:
-        _set(bits, first)
+        _set(target, first)
     elif form == _ABSENT:
-        _clear(bits, first)
+        _clear(target, first)
     elif form in (_WITHIN, _PREFIX):
-        _satisfy_intervals(first, _lower_bound(lo, first, last, code + 1), code, hi, bits)
+        _satisfy_intervals(first, _lower_bound(lo, first, last, code + 1), code, hi, target)
 
 
 @nested
-def _satisfy_intervals(first: int, last: int, code: int, hi: Array, bits: Array) -> None:
+def _satisfy_intervals(first: int, last: int, code: int, hi: Array, target: tuple) -> None:
     """Set the bits of those predicates from `first` to `last`, the latter excluded, whose upper bound is at least the
     code."""
     word, mask = first >> 6, np.int64(0)
     for predicate in range(first, last):
         if predicate >> 6 != word:
             if mask != 0:
-                atomic_or(bits.ctypes.data + 8 * word, mask)
+                _set_word(target, word, mask)
             word, mask = predicate >> 6, np.int64(0)
         mask |= np.int64(hi[predicate] >= code) << (predicate & 63)
     if mask != 0:
-        atomic_or(bits.ctypes.data + 8 * word, mask)
+        _set_word(target, word, mask)
 
 
 @nested
-def _satisfy_lists(run: int, is_in: bool, first: int, last: int, code: int, bits: Array, bound: Array) -> None:
+def _satisfy_lists(run: int, is_in: bool, first: int, last: int, code: int, target: tuple, bound: Array) -> None:
     """Phase 1 for a code and the predicates `in`, or `not in`, of one name and type."""
     listed_offsets = line(bound, LISTED_OFFSETS, np.int64)
     listed_code, listed_predicate = line(bound, LISTED_CODE, np.uint32), line(bound, LISTED_PREDICATE, np.uint32)
     if not is_in:
-        _set_range(bits, first, last)
+        _set_range(target, first, last)
     at, end = _lower_bound(listed_code, listed_offsets[run], listed_offsets[run + 1], code), listed_offsets[run + 1]
     while at < end and listed_code[at] == code:
         if is_in:
-            _set(bits, listed_predicate[at])
+            _set(target, listed_predicate[at])
         else:
-            _clear(bits, listed_predicate[at])
+            _clear(target, listed_predicate[at])
         at += 1
 
 

@@ -7,9 +7,14 @@ Threads form groups, and a group matches an event together.  One program impleme
 A group processes one event after another, with two barriers each, which a group of one thread passes at once:
 
     phase 1      blocks of the event's attributes
+    merging      with merge=local: each thread's vector of bits is merged into the group's
     barrier
     phase 2      blocks of access predicates; then the thread's answers join the group's
     barrier      the last thread to arrive takes the next event for the group, and initialises its bits
+
+With merge=atomic all threads of a group set bits of one vector.  With merge=local each has a vector of its own, and these
+are merged in one of three ways: `static` after another barrier, each thread a part of the words; `lock` under the group's
+mutex, each thread its vector; `retry` word by word, with a retry after a conflict.
 
 Blocks of events, attributes and access predicates are assigned in one of three ways:
 
@@ -45,10 +50,14 @@ from mpi_match.compute.synchronization import (
 )
 from mpi_match.engines.twophase.phases import (
     ACCESS,
+    AT_FIRST,
     CHUNK_ROWS,
+    LOCAL_VECTORS,
     SEEN_BY_THREAD,
     VECTORS,
     begin_event,
+    merge_all,
+    merge_words,
     satisfy,
     scan_access_predicates,
 )
@@ -64,10 +73,12 @@ EVENT, EVENTS_END, ATTRIBUTES_NEXT, ACCESS_NEXT, MERGED, GROUP_CELLS = range(
 """Cells of a group."""
 
 N_THREADS, GROUP, SYNCHRONIZATION, EVENT_BLOCK, ATTRIBUTE_BLOCK, ACCESS_BLOCK, PACKED_SHIFT, FILTERS_ARE_IDS = range(8)
-N_IDS, SERIAL, IS_TIMED, CELLS_AT, TWOPHASE_PLAN_WORDS = range(8, 13)
+N_IDS, SERIAL, IS_TIMED, CELLS_AT, MERGES_VECTORS, TWOPHASE_PLAN_WORDS = range(8, 14)
 """Words of a plan: SERIAL is the number of the batch's first event among all that the engine ever matched, CELLS_AT an
-address."""
+address, MERGES_VECTORS 1 with merge=local."""
 
+SPENT_PHASE_1, SPENT_MERGING, SPENT_WAITING, SPENT_PHASE_2, TWOPHASE_STEPS = range(5)
+"""Steps of a thread, by their places in the times that it returns."""
 FIRST_ROOM = 256
 _NO_BLOCK = 2**40
 _END = -1
@@ -82,7 +93,7 @@ def match_share(thread: int, plan: Array, batch: tuple, merged: Array, bound: Ar
     merged    i64[n_groups, capacity]: answers of each group, as many as its cell MERGED says
     bound     see `phases`
 
-    Returns the answers that are not in `merged`, i64, and the nanoseconds of phase 1, waiting and phase 2, i64[3].
+    Returns the answers that are not in `merged`, i64, and the nanoseconds of phase 1, merging, waiting and phase 2, i64[4].
     """
     offsets, attributes, location = batch[0], unowned(batch[1]), batch[2]
     synchronization, filters, is_timed = plan[SYNCHRONIZATION], plan[FILTERS_ARE_IDS] != 0, plan[IS_TIMED] != 0
@@ -91,8 +102,11 @@ def match_share(thread: int, plan: Array, batch: tuple, merged: Array, bound: Ar
     cells = plan[CELLS_AT] + (GROUPS + group * GROUP_CELLS) * CELL_BYTES
     mutex, barrier, event_cell = cells + MUTEX * CELL_BYTES, cells + BARRIER * CELL_BYTES, cells + EVENT * CELL_BYTES
     bits, seen = rows(bound, VECTORS, np.uint64)[group], rows(bound, SEEN_BY_THREAD, np.int64)[thread]
+    has_local = plan[MERGES_VECTORS] != 0 and n_members > 1
+    own = rows(bound, LOCAL_VECTORS, np.uint64)[thread if has_local else 0]
+    target = (own if has_local else bits, has_local or n_members == 1)
     n_access = len(line(bound, ACCESS, np.uint32))
-    spent, alive = np.zeros(3, np.int64), np.empty(CHUNK_ROWS, np.int64)
+    spent, alive = np.zeros(TWOPHASE_STEPS, np.int64), np.empty(CHUNK_ROWS, np.int64)
     found, n = np.empty(FIRST_ROOM, np.int64), 0
     now = monotonic_ns() if is_timed else 0
     while True:
@@ -108,24 +122,30 @@ def match_share(thread: int, plan: Array, batch: tuple, merged: Array, bound: Ar
         event = atomic_load(event_cell)
         if arrived == STOPPED or event == _END:
             break
-        now = _add_time(spent, 1, now, is_timed)
+        now = _add_time(spent, SPENT_WAITING, now, is_timed)
 
+        if has_local:
+            begin_event(own, bound)
         first = np.int64(np.uint32(offsets[event] - offsets[0]))
         n_attributes = np.int64(np.uint32(offsets[event + 1] - offsets[event]))
         counter, size = cells + ATTRIBUTES_NEXT * CELL_BYTES, plan[ATTRIBUTE_BLOCK]
         block = _next_block(synchronization, counter, mutex, stop, member - n_members, n_members)
         while block * size < n_attributes:
             for i in range(block * size, min((block + 1) * size, n_attributes)):
-                satisfy(np.int64(attributes[first + i]), plan[PACKED_SHIFT], bits, bound)
+                satisfy(np.int64(attributes[first + i]), plan[PACKED_SHIFT], target, bound)
             block = _next_block(synchronization, counter, mutex, stop, block, n_members)
-        now = _add_time(spent, 0, now, is_timed)
+        now = _add_time(spent, SPENT_PHASE_1, now, is_timed)
 
-        arrived = arrive(barrier, n_members, stop)
-        if arrived == STOPPED:
+        if has_local:
+            if synchronization == STATIC and not _meet(barrier, n_members, stop):
+                break
+            now = _add_time(spent, SPENT_WAITING, now, is_timed)
+            _merge_vectors(synchronization, (thread, member, n_members), own, bits, (mutex, stop), bound)
+            now = _add_time(spent, SPENT_MERGING, now, is_timed)
+
+        if not _meet(barrier, n_members, stop):
             break
-        if arrived == LAST_ARRIVED:
-            release(barrier)
-        now = _add_time(spent, 1, now, is_timed)
+        now = _add_time(spent, SPENT_WAITING, now, is_timed)
 
         where = event if len(location) == len(offsets) - 1 else 0
         about = (location[where, 0], location[where, 1], plan[SERIAL] + event, event * plan[N_IDS])
@@ -138,7 +158,7 @@ def match_share(thread: int, plan: Array, batch: tuple, merged: Array, bound: Ar
             block = _next_block(synchronization, counter, mutex, stop, block, n_members)
         if n > before and n_members > 1 and synchronization != STATIC:
             n = _merge(synchronization, cells, stop, found, before, n, merged[group])
-        now = _add_time(spent, 2, now, is_timed)
+        now = _add_time(spent, SPENT_PHASE_2, now, is_timed)
     return found[:n], spent
 
 
@@ -148,6 +168,31 @@ def _place(thread: int, plan: Array) -> tuple:
     size, n_threads = plan[GROUP], plan[N_THREADS]
     group = thread // size
     return group, thread % size, min(size, n_threads - group * size), -(-n_threads // size)
+
+
+@inlined
+def _meet(barrier: int, n: int, stop: int) -> bool:
+    """Wait for n threads at a barrier.  Returns False once `stop` is set."""
+    arrived = arrive(barrier, n, stop)
+    if arrived == LAST_ARRIVED:
+        release(barrier)
+    return bool(arrived != STOPPED)
+
+
+@inlined
+def _merge_vectors(synchronization: int, place: tuple, own: Array, bits: Array, mutex: tuple, bound: Array) -> None:
+    """Merge the vectors of a group's threads into its bits: this thread's part of the words, or its own vector.
+
+    place   the thread, its number within the group, the number of threads in the group
+    mutex   the group's mutex, and the cell `stop`
+    """
+    thread, member, n_members = place
+    if synchronization == STATIC:
+        n_words = len(line(bound, AT_FIRST, np.uint64))
+        share = (member * n_words // n_members, (member + 1) * n_words // n_members)
+        merge_words(thread - member, n_members, share, bits, bound)
+    else:
+        merge_all(own, bits, mutex[0] if synchronization == LOCK else 0, mutex[1], bound)
 
 
 @inlined

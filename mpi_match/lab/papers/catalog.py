@@ -130,6 +130,7 @@ _FARROUKH_DIFFERS = (
     "half of the predicates are equalities, sizes are uniform around the averages; retry stands for STM; no more threads "
     "than this machine has cores"
 )
+_MERGED = "; bits of one vector are set atomically, and beside it vectors of threads are merged, as in the paper"
 _THREADS = Axis.of("threads=1..8")
 _WAYS = Axis.of("twophase.synchronization=static,lock,retry")
 _GROUPS = Axis.of("twophase.group=1,2,4,8")
@@ -192,10 +193,16 @@ def _clcb_figure(name: str, place_exponent: str, what: str) -> Experiment:
 def _farroukh_figure(
     number: int, x: str, y: str, *axes: Axis, technique: str, threads: str = "", scenario: str = "debs2009"
 ) -> Experiment:
-    """A figure of Farroukh et al.; without `x`, a table of the phases."""
+    """A figure of Farroukh et al.; without `x`, a table of the phases.
+
+    SE-CP is run with bits that are set atomically, and with vectors that are merged.
+    """
     fixed = {"twophase.technique": technique, **({"threads": threads} if threads else {})}
     run = Run(scenario, ("twophase",), axes, fixed, events=5000, batch=5000, steps=not x)
-    return Experiment(f"farroukh-figure-{number}", _FARROUKH_KEPT, _FARROUKH_DIFFERS, (run,), x=x, y=y)
+    merged = run._replace(fixed={**fixed, "twophase.merge": "local"})
+    runs = (run, merged) if technique == "se-cp" and scenario == "debs2009" else (run,)
+    differs = _FARROUKH_DIFFERS + (_MERGED if len(runs) > 1 else "")
+    return Experiment(f"farroukh-figure-{number}", _FARROUKH_KEPT, differs, runs, x=x, y=y)
 
 
 def _tagmatch(name: str, x: str = "", y: str = "events_per_s", *, runs: tuple[Run, ...], differs: str = "") -> Experiment:
@@ -240,11 +247,23 @@ EXPERIMENTS: dict[str, Experiment] = {
         _figure("ccm-figure-9", "interfaces", "10,20,50,100", fixed={"filters_per_interface": "25000"}),
         _figure("ccm-figure-10", "names", "10,20,30,50,100,200,500,1000"),
         _figure("ccm-figure-11", "string_share", "0,0.25,0.5,0.75,1"),
+        Experiment(
+            "ccm-section-4.2",
+            _CCM_KEPT,
+            _CCM_DIFFERS,
+            (Run("ccm-strings", ("ccm",), (Axis.of("ccm.input=shared,global"),)),),
+        ),
         Experiment("mpi-cuda-table-1", scenario="ccm"),
         _mpi_cuda("mpi-cuda-table-2"),
         _mpi_cuda("mpi-cuda-figure-3", "attributes=1..10"),
         _mpi_cuda("mpi-cuda-figure-4", "events=100000,200000,300000,400000,500000"),
         _mpi_cuda("mpi-cuda-figure-5", "constraints=1,2,5,10,15,20"),
+        Experiment(
+            "mpi-cuda-phases",
+            "filters, interfaces, sizes, operators, numbers only; one GPU, without ranks",
+            "the bits of names are those of published code of the group; the paper prints no time of two phases",
+            (Run("ccm", ("ccm",), (Axis.of("ccm.phases=2,3"),)),),
+        ),
         Experiment("clcb-table-1", scenario="clcb"),
         Experiment(
             "clcb-table-2",
@@ -302,6 +321,17 @@ EXPERIMENTS: dict[str, Experiment] = {
             x="interfaces",
             y="engine_bytes",
         ),
+        Experiment(
+            "clcb-section-4.3",
+            _CLCB_KEPT,
+            f"{_CLCB_DIFFERS}; 400 events instead of 1,000",
+            (
+                Run("clcb", ("clcb",), (Axis.of("clcb.runs=1,2,4"),), events=400),
+                Run(
+                    "clcb", ("clcb",), (Axis.of("clcb.bloom_bits=8,16,32,64"), Axis.of("clcb.bloom_hashes=1,2")), events=400
+                ),
+            ),
+        ),
         Experiment("farroukh-table-1", scenario="debs2009"),
         _farroukh_figure(5, "threads", "events_per_s", _THREADS, _WAYS, technique="me-ip"),
         _farroukh_figure(6, "threads", "matching_us", _THREADS, _WAYS, technique="me-ip"),
@@ -319,6 +349,21 @@ EXPERIMENTS: dict[str, Experiment] = {
         ),
         _farroukh_figure(14, "filters", "events_per_s", _SUBSCRIPTIONS, _ONE_OR_EIGHT, technique="me-ip"),
         _farroukh_figure(15, "filters", "us_per_event", _SUBSCRIPTIONS, _ONE_OR_EIGHT, technique="se-cp"),
+        Experiment(
+            "farroukh-section-4.3",
+            _FARROUKH_KEPT,
+            f"{_FARROUKH_DIFFERS}; batches of 500 events, after each of which groups change",
+            (
+                Run(
+                    "debs2009",
+                    ("twophase",),
+                    (Axis.of("twophase.target_us=0,500,1000,2000,4000"),),
+                    {"twophase.technique": "me-cp", "threads": "8"},
+                    events=5000,
+                    batch=500,
+                ),
+            ),
+        ),
         _tagmatch(
             "table-1",
             runs=(
@@ -407,6 +452,16 @@ EXPERIMENTS: dict[str, Experiment] = {
                 ),
             ),
             differs="; 2 tags a set, 8 more a query, where not varied; DuckDB stands for MongoDB, which no package has",
+        ),
+        _tagmatch(
+            "section-3.3",
+            runs=(_sets(Axis.of("tagmatch.prefix=on,off"), fixed={**_FIFTH, **_PARTITIONS}),),
+            differs="; a fifth of the sets",
+        ),
+        _tagmatch(
+            "section-4.3.3",
+            runs=(_sets(Axis.of("tagmatch.streams=1,2,5,10,20"), fixed={**_FIFTH, **_PARTITIONS}),),
+            differs="; a fifth of the sets; one thread starts the work of all streams",
         ),
         Experiment("tagmatch-figure-11", not_rerun="it is of MongoDB alone, on up to 24 instances"),
     )

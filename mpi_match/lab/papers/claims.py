@@ -27,6 +27,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
+from mpi_match.engines.registry import REGISTRY, options_of
 from mpi_match.humanize import plural
 from mpi_match.lab.bench.report import Result, aligned
 from mpi_match.lab.bench.sweep_report import quantity, value_of
@@ -275,7 +276,7 @@ def _claim(experiment: Experiment, each: Printed, records: Sequence[Result], amo
     if each.subject == _WORKLOAD:
         return Claim(each, here((at[0]["engine"], {})), {})
     never = metric == "update_time" and not any("one_move_us" in record for record in at)  # ours are not deployed again
-    own = [*((name, (name, {})) for name in OURS), *_names().variants.get(each.subject, {}).items()]
+    own = [*((name, (name, {})) for name in OURS), *_beside(each).items()]
     ours = {name: value for name, engine in own if not never and (value := here(engine)) is not None}
     engines = _engines_of(each)
     measured = here(*engines)
@@ -431,21 +432,28 @@ _CHANGES: dict[str, tuple[str, str, Callable[[float, float], float]]] = {
 def _change(experiment: Experiment, each: Printed, records: Sequence[Result], _: Sequence[Result]) -> Claim:
     """The change of the time of an event from one end of an axis to the other, or between the values that are printed."""
     said, key, change = _CHANGES[each.metric]
-    engine, options = next(iter(_engines_of(each)), ("", {}))
     only = {name: value for name, value in each.parameters.items() if name == "threads" != key}
-    mine = [
-        r for r in _with(_of(records, engine), options) if all(value_of(r, name) == value for name, value in only.items())
-    ]
     axis, given = _axis(experiment, key), each.parameters.get(said)
     ends = tuple(given) if isinstance(given, list) else (axis[0], axis[-1])
-    if why := _not_to_the_ends(key, ends, mine):
-        return Claim(each, None, {}, why)
-    first, last = (
-        _median([r for r in mine if _Condition(key, "=", (end,)).holds(r)], engine, "processing_time") for end in ends
-    )
-    assert first is not None
-    assert last is not None
-    return Claim(each, change(first, last), {})
+
+    def here(engine: str, options: EngineOptions) -> tuple[float | None, str]:
+        mine = [
+            r
+            for r in _with(_of(records, engine), options)
+            if all(value_of(r, name) == value for name, value in only.items())
+        ]
+        if why := _not_to_the_ends(key, ends, mine):
+            return None, why
+        first, last = (
+            _median([r for r in mine if _Condition(key, "=", (end,)).holds(r)], engine, "processing_time") for end in ends
+        )
+        assert first is not None
+        assert last is not None
+        return change(first, last), ""
+
+    measured, why = here(*next(iter(_engines_of(each)), ("", {})))
+    beside = {name: value for name, way in _beside(each).items() if (value := here(*way)[0]) is not None}
+    return Claim(each, measured, beside, why)
 
 
 def _axis(experiment: Experiment, key: str) -> list[float]:
@@ -528,7 +536,8 @@ def _place(experiment: Experiment, each: Printed, records: Sequence[Result], amo
         return Claim(each, None, {}, "not run")
     if why := _not_to_the_ends(key, (axis[0], axis[-1]), at):
         return Claim(each, None, {}, why)
-    ours = {name: value for name in OURS if (curve := curve_of(name, {})) and (value := find(curve)) is not None}
+    others = [*((name, (name, {})) for name in OURS), *_beside(each).items()]
+    ours = {name: value for name, way in others if (curve := curve_of(*way)) and (value := find(curve)) is not None}
     curve = next((curve for engine in _engines_of(each) if (curve := curve_of(*engine))), [])
     found = find(curve) if curve else None
     if found is None:
@@ -540,6 +549,11 @@ def _place(experiment: Experiment, each: Printed, records: Sequence[Result], amo
         f"{len(curve)} of {len(axis)} points measured" if len(curve) < len(axis) else "",
     ]
     return Claim(each, found, ours, ", ".join(filter(None, notes)))
+
+
+def _beside(each: Printed) -> Mapping[str, tuple[str, EngineOptions]]:
+    """Variants of ours that stand beside the engine of a printed value, by the name shown."""
+    return _names().variants.get(each.subject, {})
 
 
 def _engines_of(each: Printed) -> list[tuple[str, EngineOptions]]:
@@ -698,9 +712,19 @@ def _of(records: Sequence[Result], engine: str) -> list[Result]:
 
 
 def _with(records: Sequence[Result], options: EngineOptions | None) -> list[Result]:
-    """The records with these options of the engine."""
+    """The records with these options of the engine; an option that is younger than a record has its default there."""
     given = (options or {}).items()
-    return [record for record in records if all(record["engine_options"].get(key) == value for key, value in given)]
+    return [record for record in records if all(_option(record, key) == value for key, value in given)]
+
+
+def _option(record: Result, key: str) -> object:
+    own = record["engine_options"]
+    return own[key] if key in own else _defaults(record["engine"]).get(key)
+
+
+@cache
+def _defaults(engine: str) -> dict[str, object]:
+    return {option.name: option.default for option in options_of(engine)} if engine in REGISTRY else {}
 
 
 def _median(records: Sequence[Result], engine: str, metric: str, options: EngineOptions | None = None) -> float | None:

@@ -95,18 +95,18 @@ def _sections(records: Sequence[Result]) -> Iterator[tuple[str, str]]:
 
 def _of_each_machine(records: Sequence[Result], show: Callable[[Sequence[Result]], str]) -> str:
     """The body for each machine, with the last record of each point; ratios across machines would mean nothing."""
+    return "\n".join(f"<h3>{escape(note_of(mine))}</h3>\n{show(mine)}" for mine in points_of_each_machine(records))
+
+
+def points_of_each_machine(records: Sequence[Result]) -> list[list[Result]]:
+    """The records of each machine; of a point that was measured again only the last."""
     of_machine: dict[str, dict[str, Result]] = {}
     for record in records:
         point = json.dumps([record.get(key) for key in _SAME_POINT])
         points = of_machine.setdefault(json.dumps(record["machine"]), {})
         if point not in points or points[point]["date"] <= record["date"]:
             points[point] = record
-    parts = []
-    for points in of_machine.values():
-        mine = list(points.values())
-        title = f"<h3>{escape(note_of(mine))}</h3>\n"
-        parts.append(title + show(mine))
-    return "\n".join(parts)
+    return [list(points.values()) for points in of_machine.values()]
 
 
 _SAME_POINT = (

@@ -398,6 +398,25 @@ def test_techniques_threads_and_changes_of_the_two_phase_matcher() -> None:
     assert half.measured == pytest.approx(3)
     (half, _) = claims(EXPERIMENTS["farroukh-figure-15"], grown[3:])
     assert half.here == "not measured: filters 2,000,000 to 5,000,000 of 1,000,000 to 5,000,000"
+    merged = [{**each, "engine_options": {**each["engine_options"], "merge": "local"}} for each in grown]
+    merged = [{**each, "us_per_event": each["us_per_event"] * (1 + (each["us_per_event"] == 15))} for each in merged]
+    (collaborative, _) = claims(EXPERIMENTS["farroukh-figure-15"], grown + merged)
+    assert collaborative.measured == pytest.approx(3), "an option that is younger than a record has its default there"
+    assert collaborative.ours == {"merged vectors": pytest.approx(6)}
+
+
+def test_gains_of_variants_that_the_papers_print() -> None:
+    def here(engine: str, us: float, scenario: str, **options: object) -> dict[str, Any]:
+        return record(engine, us, scenario, engine_options=options)
+
+    inputs = [here("ccm", us, "ccm-strings", input=where) for where, us in (("shared", 97), ("global", 100))]
+    (shared,) = claims(EXPERIMENTS["ccm-section-4.2"], inputs)
+    assert shared.printed.value == [2, 3]
+    assert shared.measured == pytest.approx(3)
+    runs = [here("clcb", us, "clcb", runs=n, bloom_bits=32, bloom_hashes=2) for n, us in ((1, 100), (2, 90), (4, 75))]
+    other = here("clcb", 10, "clcb", runs=4, bloom_bits=8, bloom_hashes=1)
+    found = {claim.printed.metric: claim for claim in claims(EXPERIMENTS["clcb-section-4.3"], [*runs, other])}
+    assert found["gain_of_four_runs_per_reset"].measured == pytest.approx(25)
 
 
 def test_ccms_zipf_exponent_follows_from_its_longest_row() -> None:

@@ -37,7 +37,7 @@ from mpi_match.ingest.batches.scan_columns import ColumnScanner
 from mpi_match.ingest.batches.scan_report import ScanTotals
 from mpi_match.ingest.batches.unnamed import Missing, doubts_of, names_in_files
 from mpi_match.ingest.columns.python import needed_by
-from mpi_match.ingest.files.blocks import LINE_FEED, read_blocks
+from mpi_match.ingest.files.blocks import read_blocks
 from mpi_match.ingest.files.line_pass import compile_count
 from mpi_match.ingest.json.event_scanner import EventScanner, LineScanner, ScannedEvents, SharedScanner
 from mpi_match.ingest.json.subscription_scanner import read_subscriptions
@@ -63,6 +63,7 @@ from mpi_match.model import ModelError
 from mpi_match.storage import check_output
 from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary
+from mpi_match.texts.characters import LINE_FEED
 
 AHEAD = (
     Part("scanner", "mpi_match.ingest.json.event_scanner:compile_scanner"),

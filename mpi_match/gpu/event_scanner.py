@@ -19,9 +19,10 @@ from mpi_match.events.events import Events
 from mpi_match.gpu.event_batch import EventsOnGpu, GpuBatch
 from mpi_match.gpu.kernels import Gpu
 from mpi_match.gpu.line_scanner import MOST_SCANNED_BYTES, GpuLineScanner, GpuRows, ScanBuffers
-from mpi_match.ingest.files.blocks import LINE_FEED, LineBlock
+from mpi_match.ingest.files.blocks import LineBlock
 from mpi_match.ingest.json.event_scanner import EventScanner, ScannedEvents, judged_events, with_judged
 from mpi_match.ingest.rows.judge import Reject, Rejects
+from mpi_match.texts.characters import LINE_FEED
 
 LEAST_GPU_BYTES = 2**16
 """Bytes of the smallest block that is scanned on the GPU: the CPU scans fewer in less time than the round trip takes."""

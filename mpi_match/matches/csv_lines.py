@@ -21,8 +21,8 @@ from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.compute.parallel import in_stretches, stretches_of
 from mpi_match.matches.json_lines import put, put_integer
 from mpi_match.matches.matches import Matches
+from mpi_match.texts.characters import COMMA, LINE_FEED
 
-_COMMA, _LINE_FEED = ord(","), ord("\n")
 _RECORD_BYTES = 48
 """Most bytes of a record without its id and label."""
 
@@ -73,11 +73,11 @@ def _cell(text: bytes) -> bytes:
 def _put_head(out: Array, at: int, event: int, id_: tuple[int, int], ids: Array, with_ids: bool) -> int:
     """Append the cells before the last; returns the index of their end."""
     at = put_integer(out, at, event)
-    out[at] = _COMMA
+    out[at] = COMMA
     at += 1
     if with_ids:
         at = put(out, at, ids, id_[0], id_[1])
-        out[at] = _COMMA
+        out[at] = COMMA
         at += 1
     return at
 
@@ -108,6 +108,6 @@ def _fill(
                     at = put_integer(out, at, int(found[k]))
                 else:
                     at = put(out, at, names, name_offsets[found[k]], name_offsets[found[k] + 1])
-            out[at] = _LINE_FEED
+            out[at] = LINE_FEED
             at += 1
     return at

@@ -20,14 +20,31 @@ from mpi_match.arrays.strings import Strings
 from mpi_match.compute.compile_cache import compile_once, jit, nested
 from mpi_match.compute.parallel import in_stretches, stretches_of
 from mpi_match.matches.matches import Matches
+from mpi_match.texts.characters import (
+    BACKSLASH,
+    BACKSPACE,
+    BLANK,
+    CLOSE_BRACE,
+    CLOSE_BRACKET,
+    COMMA,
+    FORM_FEED,
+    LINE_FEED,
+    LOWER_A,
+    LOWER_B,
+    LOWER_F,
+    LOWER_L,
+    LOWER_N,
+    LOWER_R,
+    LOWER_T,
+    LOWER_U,
+    QUOTE,
+    RETURN,
+    TAB,
+    ZERO,
+)
 
 _LINE_BYTES, _NUMBER_BYTES, _ESCAPED_BYTES = 96, 24, 6
 """Most bytes of a line without ids and labels, of a number with its comma and quotes, and of an escaped byte."""
-
-_QUOTE, _BACKSLASH, _COMMA, _BLANK, _LINE_FEED = ord('"'), ord("\\"), ord(","), ord(" "), ord("\n")
-_BRACKET, _BRACE, _ZERO, _A, _U = ord("]"), ord("}"), ord("0"), ord("a"), ord("u")
-_BACKSPACE, _TAB, _FORM_FEED, _RETURN = ord("\b"), ord("\t"), ord("\f"), ord("\r")
-_B, _T, _N, _F, _R, _L = ord("b"), ord("t"), ord("n"), ord("f"), ord("r"), ord("l")
 
 
 class LineWriter:
@@ -127,7 +144,7 @@ def put_integer(out: Array, at: int, value: int) -> int:
         rest //= 10
     i, rest = stop - 1, value
     while i >= at:
-        out[i] = _ZERO + rest % 10
+        out[i] = ZERO + rest % 10
         rest //= 10
         i -= 1
     return stop
@@ -136,42 +153,42 @@ def put_integer(out: Array, at: int, value: int) -> int:
 @nested
 def _put_string(out: Array, at: int, data: Array, start: int, stop: int) -> int:
     """Append data[start:stop], which is UTF-8, as a JSON string; returns the index of its end."""
-    out[at] = _QUOTE
+    out[at] = QUOTE
     at += 1
     for i in range(start, stop):
         byte = data[i]
         short = 0
-        if byte in (_QUOTE, _BACKSLASH):
+        if byte in (QUOTE, BACKSLASH):
             short = byte
-        elif byte == _BACKSPACE:
-            short = _B
-        elif byte == _TAB:
-            short = _T
-        elif byte == _LINE_FEED:
-            short = _N
-        elif byte == _FORM_FEED:
-            short = _F
-        elif byte == _RETURN:
-            short = _R
+        elif byte == BACKSPACE:
+            short = LOWER_B
+        elif byte == TAB:
+            short = LOWER_T
+        elif byte == LINE_FEED:
+            short = LOWER_N
+        elif byte == FORM_FEED:
+            short = LOWER_F
+        elif byte == RETURN:
+            short = LOWER_R
         if short:
-            out[at], out[at + 1] = _BACKSLASH, short
+            out[at], out[at + 1] = BACKSLASH, short
             at += 2
-        elif byte < _BLANK:
-            out[at], out[at + 1], out[at + 2], out[at + 3] = _BACKSLASH, _U, _ZERO, _ZERO
+        elif byte < BLANK:
+            out[at], out[at + 1], out[at + 2], out[at + 3] = BACKSLASH, LOWER_U, ZERO, ZERO
             digit = byte & 15
-            out[at + 4], out[at + 5] = _ZERO + (byte >> 4), digit + (_ZERO if digit < 10 else _A - 10)
+            out[at + 4], out[at + 5] = ZERO + (byte >> 4), digit + (ZERO if digit < 10 else LOWER_A - 10)
             at += 6
         else:
             out[at] = byte
             at += 1
-    out[at] = _QUOTE
+    out[at] = QUOTE
     return at + 1
 
 
 @nested
 def _put_null(out: Array, at: int) -> int:
     """Append null; returns the index of its end."""
-    out[at], out[at + 1], out[at + 2], out[at + 3] = _N, _U, _L, _L
+    out[at], out[at + 1], out[at + 2], out[at + 3] = LOWER_N, LOWER_U, LOWER_L, LOWER_L
     return at + 4
 
 
@@ -206,24 +223,24 @@ def _fill(
         at = put(out, at, key, 0, len(key))
         for k in range(offsets[event], offsets[event + 1]):
             if k > offsets[event]:
-                out[at], out[at + 1] = _COMMA, _BLANK
+                out[at], out[at + 1] = COMMA, BLANK
                 at += 2
             if is_number:
                 if quotes:
-                    out[at] = _QUOTE
+                    out[at] = QUOTE
                     at += 1
                 at = put_integer(out, at, int(ids[k]))
                 if quotes:
-                    out[at] = _QUOTE
+                    out[at] = QUOTE
                     at += 1
             else:
                 at = put(out, at, names, name_offsets[ids[k]], name_offsets[ids[k] + 1])
-        out[at] = _BRACKET
+        out[at] = CLOSE_BRACKET
         at += 1
         if has_rows:
             at = put(out, at, row_key, 0, len(row_key))
             begin, end = row_offsets[event], row_offsets[event + 1]
             at = put(out, at, rows, begin, end) if begin < end else _put_null(out, at)
-        out[at], out[at + 1] = _BRACE, _LINE_FEED
+        out[at], out[at + 1] = CLOSE_BRACE, LINE_FEED
         at += 2
     return at

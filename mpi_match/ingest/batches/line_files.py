@@ -19,7 +19,7 @@ import numpy as np
 from mpi_match.arrays.csr import Array
 from mpi_match.ingest.batches.row_batch import LINES_EXTRA_BYTES, LINES_PIECE, RowBatch
 from mpi_match.ingest.files import line_index
-from mpi_match.ingest.files.blocks import LINE_FEED, lines_in
+from mpi_match.ingest.files.blocks import lines_in
 from mpi_match.ingest.files.checked_blocks import Blocks
 from mpi_match.ingest.files.line_index import LineIndex, index_lines
 from mpi_match.ingest.rows import judge
@@ -31,6 +31,7 @@ from mpi_match.ingest.rows.row_files import STDIN, is_plain
 from mpi_match.model import Event, ModelError
 from mpi_match.storage import StorageError
 from mpi_match.storage.range_read import Memory, ordinary_memory
+from mpi_match.texts.characters import LINE_FEED
 
 _END = np.array([LINE_FEED], np.uint8)
 

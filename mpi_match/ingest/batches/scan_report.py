@@ -27,17 +27,17 @@ class Scanned(Protocol):
 
     @property
     def located(self) -> bool:
-        """True when an event has a location."""
+        """Tells whether an event has a location."""
         ...
 
     @property
     def identified(self) -> bool:
-        """True when an event has an id."""
+        """Tells whether an event has an id."""
         ...
 
     @property
     def named(self) -> bool:
-        """True when an event has an attribute that a filter names."""
+        """Tells whether an event has an attribute that a filter names."""
         ...
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mpi_match.compute.compile_cache import nested
 from mpi_match.compute.memory import load_u8, store_u8
+from mpi_match.texts.characters import COLON, LOWER_A, LOWER_CASE, LOWER_F, NINE, POINT, ZERO
 
 NOT_AN_ADDRESS, IPV4, IPV6 = range(3)
 """Kinds of addresses."""
@@ -11,7 +12,6 @@ ADDRESS_DIGITS = 128
 """Bytes that `address_at` may write: the binary digits of an IPv6 address."""
 _GROUPS, _GROUP_DIGITS = 8, 16
 _LONGEST = 45
-_DOT, _COLON, _ZERO = ord("."), ord(":"), ord("0")
 
 
 @nested
@@ -20,15 +20,15 @@ def _ipv4(data: int, at: int, stop: int) -> int:
     number = 0
     for part in range(4):
         first, value = at, 0
-        while at < stop and at - first < 4 and 48 <= load_u8(data, at) <= 57:
-            value = value * 10 + load_u8(data, at) - _ZERO
+        while at < stop and at - first < 4 and ZERO <= load_u8(data, at) <= NINE:
+            value = value * 10 + load_u8(data, at) - ZERO
             at += 1
         n_digits = at - first
-        if not n_digits or n_digits > 3 or value > 255 or (n_digits > 1 and load_u8(data, first) == _ZERO):
+        if not n_digits or n_digits > 3 or value > 255 or (n_digits > 1 and load_u8(data, first) == ZERO):
             return -1
         number = number << 8 | value
         if part < 3:
-            if at == stop or load_u8(data, at) != _DOT:
+            if at == stop or load_u8(data, at) != POINT:
                 return -1
             at += 1
     return number if at == stop else -1
@@ -38,16 +38,16 @@ def _ipv4(data: int, at: int, stop: int) -> int:
 def _write_group(digits: int, group: int, value: int) -> None:
     """Write the 16 binary digits of a group of an IPv6 address."""
     for i in range(_GROUP_DIGITS):
-        store_u8(digits, group * _GROUP_DIGITS + i, _ZERO + (value >> (_GROUP_DIGITS - 1 - i) & 1))
+        store_u8(digits, group * _GROUP_DIGITS + i, ZERO + (value >> (_GROUP_DIGITS - 1 - i) & 1))
 
 
 @nested
 def _hexadecimal(byte: int) -> int:
     """The value of a hexadecimal digit, or -1."""
-    if 48 <= byte <= 57:
-        return byte - 48
-    lower = byte | 32
-    return lower - 87 if 97 <= lower <= 102 else -1
+    if ZERO <= byte <= NINE:
+        return byte - ZERO
+    lower = byte | LOWER_CASE
+    return lower - LOWER_A + 10 if LOWER_A <= lower <= LOWER_F else -1
 
 
 @nested
@@ -58,15 +58,15 @@ def _expand(digits: int, n: int, gap: int) -> None:
     for i in range(moved - 1, -1, -1):
         store_u8(digits, start + by + i, load_u8(digits, start + i))
     for i in range(by):
-        store_u8(digits, start + i, _ZERO)
+        store_u8(digits, start + i, ZERO)
 
 
 @nested
 def _is_ipv6(data: int, at: int, stop: int, digits: int) -> bool:
     """True if data[at:stop] is an IPv6 address, whose digits are then written; digits may be written in any case."""
     n, gap = 0, -1
-    if load_u8(data, at) == _COLON:
-        if at + 1 == stop or load_u8(data, at + 1) != _COLON:
+    if load_u8(data, at) == COLON:
+        if at + 1 == stop or load_u8(data, at + 1) != COLON:
             return False
         gap = 0
         at += 2
@@ -75,7 +75,7 @@ def _is_ipv6(data: int, at: int, stop: int, digits: int) -> bool:
         while at < stop and at - first < 5 and _hexadecimal(load_u8(data, at)) >= 0:
             value = value << 4 | _hexadecimal(load_u8(data, at))
             at += 1
-        if at < stop and load_u8(data, at) == _DOT:
+        if at < stop and load_u8(data, at) == POINT:
             number = _ipv4(data, first, stop)
             if number < 0 or n > _GROUPS - 2:
                 return False
@@ -89,10 +89,10 @@ def _is_ipv6(data: int, at: int, stop: int, digits: int) -> bool:
         n += 1
         if at == stop:
             break
-        if load_u8(data, at) != _COLON or at + 1 == stop:
+        if load_u8(data, at) != COLON or at + 1 == stop:
             return False
         at += 1
-        if load_u8(data, at) == _COLON:
+        if load_u8(data, at) == COLON:
             if gap >= 0:
                 return False
             gap = n
@@ -115,9 +115,9 @@ def address_at(data: int, start: int, stop: int, digits: int) -> tuple[int, int]
         return NOT_AN_ADDRESS, 0
     for i in range(start, min(stop, start + 5)):
         byte = load_u8(data, i)
-        if byte == _COLON:
+        if byte == COLON:
             return (IPV6, 0) if _is_ipv6(data, start, stop, digits) else (NOT_AN_ADDRESS, 0)
-        if byte == _DOT:
+        if byte == POINT:
             number = _ipv4(data, start, stop)
             return (IPV4, number) if number >= 0 else (NOT_AN_ADDRESS, 0)
         if _hexadecimal(byte) < 0:

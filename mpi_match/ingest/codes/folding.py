@@ -8,6 +8,7 @@ from mpi_match.arrays.csr import Array
 from mpi_match.compute.compile_cache import nested
 from mpi_match.compute.memory import is_on_cpu, load_i32, load_u8, store_u8
 from mpi_match.compute.vectors import VECTOR_BYTES, fits, fold_ascii, lowest_bit
+from mpi_match.texts.characters import LOWER_CASE, UPPER_A, UPPER_Z
 from mpi_match.texts.folding import folds
 
 FOLDING_TOO_LONG = -1
@@ -56,7 +57,7 @@ def fold_text(data: int, start: int, stop: int, folded: int, room: int, table: i
         if byte < 0x80:
             if n == room:
                 return FOLDING_TOO_LONG
-            store_u8(folded, n, byte + 32 if 65 <= byte <= 90 else byte)
+            store_u8(folded, n, byte + LOWER_CASE if UPPER_A <= byte <= UPPER_Z else byte)
             at += 1
             n += 1
             continue

@@ -6,6 +6,7 @@ import numpy as np
 
 from mpi_match.compute.compile_cache import nested
 from mpi_match.compute.memory import load_u8
+from mpi_match.texts.characters import BLANK, COLON, LOWER_CASE, LOWER_T, LOWER_Z, MINUS, NINE, PLUS, ZERO
 
 _NO_NUMBER = -1
 _EPOCH_DAY = 719_468
@@ -25,7 +26,7 @@ def _digits(data: int, at: int, stop: int, n: int) -> int:
         return _NO_NUMBER
     number = 0
     for i in range(at, at + n):
-        digit = load_u8(data, i) - 48
+        digit = load_u8(data, i) - ZERO
         if digit < 0 or digit > 9:
             return _NO_NUMBER
         number = number * 10 + digit
@@ -61,14 +62,14 @@ def _is(data: int, at: int, stop: int, byte: int) -> bool:
 def _offset(data: int, at: int, stop: int) -> int:
     """The seconds of an offset that is data[at:stop], or a day if it is none."""
     if at + 1 == stop:
-        return 0 if load_u8(data, at) | 32 == 122 else _DAY_S
-    if at + 6 != stop or load_u8(data, at + 3) != 58:
+        return 0 if load_u8(data, at) | LOWER_CASE == LOWER_Z else _DAY_S
+    if at + 6 != stop or load_u8(data, at + 3) != COLON:
         return _DAY_S
     hour, minute, sign = _digits(data, at + 1, stop, 2), _digits(data, at + 4, stop, 2), load_u8(data, at)
-    if hour < 0 or hour > 23 or minute < 0 or minute > 59 or (sign != 43 and sign != 45):
+    if hour < 0 or hour > 23 or minute < 0 or minute > 59 or (sign != PLUS and sign != MINUS):
         return _DAY_S
     seconds = 3600 * hour + 60 * minute
-    return -seconds if sign == 45 else seconds
+    return -seconds if sign == MINUS else seconds
 
 
 @nested
@@ -100,7 +101,7 @@ def _split(seconds: int, nanoseconds: int) -> tuple[bool, float, int]:
 def instant_at(data: int, start: int, stop: int) -> tuple[bool, float, int]:
     """True if the text data[start:stop] is an instant, the double nearest to its nanoseconds since 1970, and the residue."""
     year, month, day = _digits(data, start, stop, 4), _digits(data, start + 5, stop, 2), _digits(data, start + 8, stop, 2)
-    if not (_is_date(year, month, day) and load_u8(data, start + 4) == 45 and load_u8(data, start + 7) == 45):
+    if not (_is_date(year, month, day) and load_u8(data, start + 4) == MINUS and load_u8(data, start + 7) == MINUS):
         return False, 0.0, 0
     seconds = _days(year, month, day) * _DAY_S
     if stop - start == 10:
@@ -108,21 +109,21 @@ def instant_at(data: int, start: int, stop: int) -> tuple[bool, float, int]:
     at = start + 11
     hour, minute, second = _digits(data, at, stop, 2), _digits(data, at + 3, stop, 2), _digits(data, at + 6, stop, 2)
     if not (
-        0 <= hour < 24 and 0 <= minute < 60 and 0 <= second < 60 and load_u8(data, at + 2) == load_u8(data, at + 5) == 58
+        0 <= hour < 24 and 0 <= minute < 60 and 0 <= second < 60 and load_u8(data, at + 2) == load_u8(data, at + 5) == COLON
     ):
         return False, 0.0, 0
-    if not (load_u8(data, at - 1) | 32 == 116 or load_u8(data, at - 1) == 32):
+    if not (load_u8(data, at - 1) | LOWER_CASE == LOWER_T or load_u8(data, at - 1) == BLANK):
         return False, 0.0, 0
     at += 8
     nanoseconds, unit = 0, _SECOND
     if _is(data, at, stop, 46):
         at += 1
         first = at
-        while at < stop and 48 <= load_u8(data, at) <= 57:
+        while at < stop and ZERO <= load_u8(data, at) <= NINE:
             unit //= 10
-            if not unit and load_u8(data, at) != 48:
+            if not unit and load_u8(data, at) != ZERO:
                 return False, 0.0, 0
-            nanoseconds += unit * (load_u8(data, at) - 48)
+            nanoseconds += unit * (load_u8(data, at) - ZERO)
             at += 1
         if at == first:
             return False, 0.0, 0

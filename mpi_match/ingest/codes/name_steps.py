@@ -23,6 +23,7 @@ from mpi_match.arrays.strings import Strings
 from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.compute.memory import constant_i64, load_i64, load_u64, store_i64, store_u64
 from mpi_match.compute.vectors import word_at
+from mpi_match.texts.characters import POINT
 
 STEP_HASH, STEP_FROM, STEP_TO, STEP_FIRST, STEP_LAST, STEP_IS_DOTTED, NAME_STEP_WORDS = range(7)
 """Words of a step: the hash of its bytes; the node from where it leads, and that to which; its bytes among those of the
@@ -30,21 +31,20 @@ names; 1 if a point is among them."""
 ROW_NODE, NO_STEP = -1, -1
 MOST_POINTS = 64
 """Points of a name.  With more there would be thousands of steps to it."""
-_POINT = ord(".")
 _MIX, _LENGTH = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
 _29, _32 = np.uint64(29), np.uint64(32)
 
 
 def dotted(names: Strings, indices: Array) -> list[bytes]:
     """Those of the names at these indices, ascending, that have points."""
-    points = np.flatnonzero(names.data == _POINT)
+    points = np.flatnonzero(names.data == POINT)
     owners = np.unique(np.searchsorted(names.offsets, points, "right") - 1)
     return [names[int(i)] for i in np.intersect1d(owners, indices)]
 
 
 def beginnings(names: list[bytes]) -> list[bytes]:
     """What the names begin with, up to each of their points; ascending."""
-    return sorted({name[:at] for name in names for at in range(len(name)) if name[at] == _POINT})
+    return sorted({name[:at] for name in names for at in range(len(name)) if name[at] == POINT})
 
 
 def step_tables(names: Strings, nodes: Array, of_dotted: dict[bytes, int]) -> tuple[Array, Array, Array]:
@@ -59,7 +59,7 @@ def step_tables(names: Strings, nodes: Array, of_dotted: dict[bytes, int]) -> tu
     for name, node in of_dotted.items():
         end, above = int(names.offsets[node + 1]), ROW_NODE
         begin = end - len(name)
-        points = [at for at in range(len(name)) if name[at] == _POINT]
+        points = [at for at in range(len(name)) if name[at] == POINT]
         for point in points:
             above = of_dotted[name[:point]]
             rest = name[point + 1 :]

@@ -17,6 +17,7 @@ from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.compute.memory import constant_i64, f64_bits, load_f64, load_u8, load_u64, store_u8
 from mpi_match.model import MAX_EXACT_INTEGER
 from mpi_match.table.virtual_names import RESIDUE_WORD
+from mpi_match.texts.characters import LOWER_CASE, LOWER_E, MINUS, NINE, PLUS, POINT, ZERO
 
 NOT_READ, DECIMAL, INTEGER, LARGE_INTEGER, HUGE_INTEGER = range(5)
 """Kinds of numbers: no number, or left to another reader; with a fraction or an exponent; integers up to 2^53; beyond, from
@@ -140,7 +141,7 @@ def _long_decimal(data: int, at: int, stop: int, power: int, tables: int) -> flo
     """The digits, perhaps with a point, in data[at:stop], times 10^power if the last one counts 1; NaN as in `nearest`."""
     w, taken, left_out, is_exact = _0, 0, 0, True
     for i in range(at, stop):
-        digit = load_u8(data, i) - 48
+        digit = load_u8(data, i) - ZERO
         if digit < 0 or (not taken and not digit):
             continue
         if taken < _MOST_DIGITS:
@@ -164,9 +165,9 @@ def _is_within(w: np.uint64, n_digits: int, first_digit: int, negative: bool) ->
 @nested
 def residue_at(data: int, start: int, stop: int, value: float) -> float:
     """The residue (`model.split`) of the integer data[start:stop], a LARGE_INTEGER with this value."""
-    negative, w = load_u8(data, start) == 45, _0
+    negative, w = load_u8(data, start) == MINUS, _0
     for i in range(start + 1 if negative else start, stop):
-        w = w * _10 + np.uint64(load_u8(data, i) - 48)
+        w = w * _10 + np.uint64(load_u8(data, i) - ZERO)
     nearest = abs(value)
     residue = np.int64(w - (np.uint64(nearest) if nearest < 18446744073709551616.0 else _0))
     return np.float64(-residue if negative else residue)
@@ -191,40 +192,40 @@ def put_number_bytes(to: int, n: int, number: float, residue: int) -> int:
 @jit
 def scan_number(data: int, at: int, tables: int) -> tuple[int, int, float]:
     """The number at `at` of data u8: its end, its kind, its value (finite; never -0), or the double nearest to it."""
-    negative = load_u8(data, at) == 45
+    negative = load_u8(data, at) == MINUS
     if negative:
         at += 1
     first, w = at, _0
-    while 48 <= load_u8(data, at) <= 57:
-        w = w * _10 + np.uint64(load_u8(data, at) - 48)
+    while ZERO <= load_u8(data, at) <= NINE:
+        w = w * _10 + np.uint64(load_u8(data, at) - ZERO)
         at += 1
     n_digits = at - first
-    if not n_digits or (n_digits > 1 and load_u8(data, first) == 48):
+    if not n_digits or (n_digits > 1 and load_u8(data, first) == ZERO):
         return at, NOT_READ, 0.0
     power = 0
     is_integer = True
-    if load_u8(data, at) == 46:
+    if load_u8(data, at) == POINT:
         is_integer = False
         at += 1
         point = at
-        while 48 <= load_u8(data, at) <= 57:
-            w = w * _10 + np.uint64(load_u8(data, at) - 48)
+        while ZERO <= load_u8(data, at) <= NINE:
+            w = w * _10 + np.uint64(load_u8(data, at) - ZERO)
             at += 1
         power = point - at
         n_digits -= power
         if not power:
             return at, NOT_READ, 0.0
     stop = at
-    if load_u8(data, at) | 32 == 101:
+    if load_u8(data, at) | LOWER_CASE == LOWER_E:
         is_integer = False
         at += 1
-        falling = load_u8(data, at) == 45
-        if falling or load_u8(data, at) == 43:
+        falling = load_u8(data, at) == MINUS
+        if falling or load_u8(data, at) == PLUS:
             at += 1
         begin, exponent = at, 0
-        while 48 <= load_u8(data, at) <= 57:
+        while ZERO <= load_u8(data, at) <= NINE:
             if exponent < _FAR:
-                exponent = exponent * 10 + load_u8(data, at) - 48
+                exponent = exponent * 10 + load_u8(data, at) - ZERO
             at += 1
         if at == begin:
             return at, NOT_READ, 0.0

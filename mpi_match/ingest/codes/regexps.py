@@ -15,6 +15,7 @@ from mpi_match.arrays.csr import Array
 from mpi_match.compute.bits import popcount
 from mpi_match.compute.compile_cache import nested
 from mpi_match.compute.memory import load_i32, load_i64, load_u8, load_u64, store_u64
+from mpi_match.texts.characters import LINE_FEED, LOWER_A, LOWER_CASE, LOWER_Z, NINE, UNDERSCORE, ZERO
 from mpi_match.texts.regexp import KIND_OF_BYTE, MAX_POSITIONS, Automaton, bits
 from mpi_match.texts.regexp_syntax import N_BYTE_KINDS, NEWLINE, NO_BYTE, OTHER, WORD
 
@@ -110,10 +111,10 @@ def _words_of(automaton: Automaton) -> Array:
 @nested
 def _kind(byte: int) -> int:
     """The kind of a byte, as of `texts.regexp_syntax`."""
-    lower = byte | 32
-    if 97 <= lower <= 122 or 48 <= byte <= 57 or byte == 95:
+    lower = byte | LOWER_CASE
+    if LOWER_A <= lower <= LOWER_Z or ZERO <= byte <= NINE or byte == UNDERSCORE:
         return WORD
-    return NEWLINE if byte == 10 else OTHER
+    return NEWLINE if byte == LINE_FEED else OTHER
 
 
 @nested

@@ -14,8 +14,8 @@ from mpi_match.ingest.rows.formats import lines_format
 from mpi_match.ingest.rows.judge import MAX_LINE_BYTES, PLAIN, EventForm, trimmed
 from mpi_match.ingest.rows.packed_files import DAMAGED, damaged, open_bytes
 from mpi_match.model import ModelError
+from mpi_match.texts.characters import LINE_FEED
 
-LINE_FEED = ord("\n")
 _SEARCHED_BYTES = 2**12
 """Bytes searched for a line feed at a time."""
 _COUNTED_BYTES = 2**16

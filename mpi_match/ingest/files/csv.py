@@ -35,6 +35,30 @@ from mpi_match.ingest.rows.judge import MAX_LINE_BYTES, PLAIN, EventForm, set_as
 from mpi_match.ingest.rows.packed_files import unpacked_name
 from mpi_match.ingest.rows.row_files import UTF_16_STARTS
 from mpi_match.model import ModelError, Type
+from mpi_match.texts.characters import (
+    BACKSLASH,
+    BLANK,
+    CLOSE_BRACE,
+    COMMA,
+    LINE_FEED,
+    LOWER_A,
+    LOWER_CASE,
+    LOWER_E,
+    LOWER_F,
+    LOWER_L,
+    LOWER_R,
+    LOWER_S,
+    LOWER_T,
+    LOWER_U,
+    MINUS,
+    NINE,
+    OPEN_BRACE,
+    PLUS,
+    POINT,
+    QUOTE,
+    RETURN,
+    ZERO,
+)
 
 _READ_BYTES = 2**20
 _MOST_EXPANSION = 7
@@ -248,27 +272,27 @@ def _record_end(data: Array, at: int, at_end: bool, delimiter: int) -> tuple[int
     while at < n:
         byte = data[at]
         if is_quoted:
-            if byte == ord('"'):
+            if byte == QUOTE:
                 if at + 1 == n and not at_end:
                     return -1, True
-                if at + 1 < n and data[at + 1] == ord('"'):
+                if at + 1 < n and data[at + 1] == QUOTE:
                     at += 1
                 else:
                     is_quoted = False
-                    behind = data[at + 1] if at + 1 < n else 10
-                    is_line_end = behind == 13 and (at + 2 >= n or data[at + 2] == 10)
-                    is_good &= behind == delimiter or behind == 10 or is_line_end
-            elif byte == 10:
+                    behind = data[at + 1] if at + 1 < n else LINE_FEED
+                    is_line_end = behind == RETURN and (at + 2 >= n or data[at + 2] == LINE_FEED)
+                    is_good &= behind == delimiter or behind == LINE_FEED or is_line_end
+            elif byte == LINE_FEED:
                 n_lines += 1
                 if n_lines > MAX_QUOTED_LINES:
                     return _NOT_CLOSED, True
             if at - opened > MAX_QUOTED_BYTES:
                 return _NOT_CLOSED, True
-        elif byte == ord('"'):
+        elif byte == QUOTE:
             is_quoted = at_start and is_good
             is_good &= at_start
             opened, n_lines = at, 0
-        elif byte == 10:
+        elif byte == LINE_FEED:
             return at + 1, is_good
         at_start = byte == delimiter and not is_quoted
         at += 1
@@ -285,30 +309,30 @@ def _put(out: Array, filled: int, data: Array, start: int, stop: int) -> int:
 @nested
 def _put_text(out: Array, filled: int, data: Array, start: int, stop: int, is_quoted: bool) -> int:
     """Append a cell as a JSON string; two quotes within a quoted one are one."""
-    out[filled] = 34
+    out[filled] = QUOTE
     filled += 1
     i = start
     while i < stop:
         byte = data[i]
-        if byte < 32:
+        if byte < BLANK:
             out[filled], out[filled + 1], out[filled + 2], out[filled + 3] = 92, 117, 48, 48
             digit = byte & 15
             out[filled + 4], out[filled + 5] = 48 + (byte >> 4), digit + (48 if digit < 10 else 87)
             filled += 6
         else:
-            if byte == 34 or byte == 92:
-                out[filled] = 92
+            if byte == QUOTE or byte == BACKSLASH:
+                out[filled] = BACKSLASH
                 filled += 1
             out[filled] = byte
             filled += 1
-        i += 2 if byte == 34 and is_quoted else 1
-    out[filled] = 34
+        i += 2 if byte == QUOTE and is_quoted else 1
+    out[filled] = QUOTE
     return filled + 1
 
 
 @nested
 def _after_digits(data: Array, at: int, stop: int) -> int:
-    while at < stop and 48 <= data[at] <= 57:
+    while at < stop and ZERO <= data[at] <= NINE:
         at += 1
     return at
 
@@ -317,21 +341,33 @@ def _after_digits(data: Array, at: int, stop: int) -> int:
 def _kind_of(data: Array, start: int, stop: int) -> int:
     """What the text of a cell is in JSON."""
     n = stop - start
-    if n == 4 and data[start] == 116 and data[start + 1] == 114 and data[start + 2] == 117 and data[start + 3] == 101:
+    if (
+        n == 4
+        and data[start] == LOWER_T
+        and data[start + 1] == LOWER_R
+        and data[start + 2] == LOWER_U
+        and data[start + 3] == LOWER_E
+    ):
         return _LITERAL
-    if n == 5 and data[start] == 102 and data[start + 1] == 97 and data[start + 2] == 108 and data[start + 3] == 115:
-        return _LITERAL if data[start + 4] == 101 else _TEXT
-    at = start + 1 if n and data[start] == 45 else start
+    if (
+        n == 5
+        and data[start] == LOWER_F
+        and data[start + 1] == LOWER_A
+        and data[start + 2] == LOWER_L
+        and data[start + 3] == LOWER_S
+    ):
+        return _LITERAL if data[start + 4] == LOWER_E else _TEXT
+    at = start + 1 if n and data[start] == MINUS else start
     end = _after_digits(data, at, stop)
-    if end == at or (data[at] == 48 and end > at + 1):
+    if end == at or (data[at] == ZERO and end > at + 1):
         return _TEXT
-    if end < stop and data[end] == 46:
+    if end < stop and data[end] == POINT:
         at = end + 1
         end = _after_digits(data, at, stop)
         if end == at:
             return _TEXT
-    if end < stop and data[end] | 32 == 101:
-        at = end + 2 if end + 1 < stop and (data[end + 1] == 43 or data[end + 1] == 45) else end + 1
+    if end < stop and data[end] | LOWER_CASE == LOWER_E:
+        at = end + 2 if end + 1 < stop and (data[end + 1] == PLUS or data[end + 1] == MINUS) else end + 1
         end = _after_digits(data, at, stop)
         if end == at:
             return _TEXT
@@ -342,10 +378,10 @@ def _kind_of(data: Array, start: int, stop: int) -> int:
 def _cell_end(data: Array, at: int, stop: int, delimiter: int) -> tuple[int, int, int]:
     """The content of the cell that begins here, and where the cell ends."""
     start = at
-    if at < stop and data[at] == 34:
+    if at < stop and data[at] == QUOTE:
         at += 1
-        while data[at] != 34 or (at + 1 < stop and data[at + 1] == 34):
-            at += 2 if data[at] == 34 else 1
+        while data[at] != QUOTE or (at + 1 < stop and data[at + 1] == QUOTE):
+            at += 2 if data[at] == QUOTE else 1
         return start + 1, at, at + 1
     while at < stop and data[at] != delimiter:
         at += 1
@@ -385,23 +421,23 @@ def _transcode(
             return _OPEN, at, at, filled, 0
         if filled + _MOST_EXPANSION * (end - at) + len(keys) + _ROOM > len(out):
             return _FULL, at, end, filled, 0
-        stop = end - 1 if data[end - 1] == 10 else end
-        stop = stop - 1 if stop > at and data[stop - 1] == 13 else stop
+        stop = end - 1 if data[end - 1] == LINE_FEED else end
+        stop = stop - 1 if stop > at and data[stop - 1] == RETURN else stop
         if stop == at:
-            out[filled] = 10
+            out[filled] = LINE_FEED
             filled, at = filled + 1, end
             continue
         if not is_good:
             return _QUOTE, at, end, filled, 0
         before, cells, next_, why = filled, 0, at, -1
-        out[filled] = 123
+        out[filled] = OPEN_BRACE
         filled += 1
         while next_ <= stop and why < 0:
-            is_quoted = next_ < stop and data[next_] == 34
+            is_quoted = next_ < stop and data[next_] == QUOTE
             start, last, behind = _cell_end(data, next_, stop, delimiter)
             if cells < len(types) and (is_quoted or last > start):
                 if filled > before + 1:
-                    out[filled] = 44
+                    out[filled] = COMMA
                     filled += 1
                 filled = _put(out, filled, keys, key_offsets[cells], key_offsets[cells + 1])
                 filled, why = _put_cell(out, filled, data, (start, last, is_quoted), types[cells])
@@ -411,11 +447,11 @@ def _transcode(
             why = _CELLS
         if why >= 0:
             return why, at, end, before, cells
-        out[filled], out[filled + 1] = 125, 10
+        out[filled], out[filled + 1] = CLOSE_BRACE, LINE_FEED
         filled += 2
         for i in range(at, end - 1):
-            if data[i] == 10:
-                out[filled] = 10
+            if data[i] == LINE_FEED:
+                out[filled] = LINE_FEED
                 filled += 1
         at = end
     return _OPEN, at, at, filled, 0

@@ -15,10 +15,11 @@ from typing import NamedTuple
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.ingest.files.blocks import LINE_FEED, LineBlock, after_line_feed
+from mpi_match.ingest.files.blocks import LineBlock, after_line_feed
 from mpi_match.ingest.files.line_pass import count_line_feeds
 from mpi_match.ingest.rows import judge
 from mpi_match.storage.range_read import Memory, read_exactly
+from mpi_match.texts.characters import LINE_FEED
 
 GPU_RANGE_BYTES, CPU_RANGE_BYTES = 2**25, 2**22
 """Bytes of a range: what Python does for one, with its lock held, takes longer than a GPU does for 16 MiB; threads of a

@@ -7,6 +7,7 @@ import numpy as np
 from mpi_match.compute.bits import popcount
 from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.compute.memory import constant_pair, load_u8
+from mpi_match.texts.characters import BLANK, LINE_FEED, RETURN, TAB, VERTICAL_TAB
 
 STRETCH_BYTES = 64
 """Bytes searched at a time: a word has a bit for each."""
@@ -26,13 +27,13 @@ def _line_feeds(word: np.uint64) -> np.uint64:
 def _ends_row(data: int, at: int) -> bool:
     """Does the line feed at `at` end a line that is not blank?  A byte order mark and blanks are a blank line."""
     k = at - 1
-    while k >= 0 and (load_u8(data, k) == 32 or load_u8(data, k) == 9 or 11 <= load_u8(data, k) <= 13):
+    while k >= 0 and (load_u8(data, k) == BLANK or load_u8(data, k) == TAB or VERTICAL_TAB <= load_u8(data, k) <= RETURN):
         k -= 1
-    if k < 0 or load_u8(data, k) == 10:
+    if k < 0 or load_u8(data, k) == LINE_FEED:
         return False
     if load_u8(data, k) != 0xBF or k < 2 or load_u8(data, k - 1) != 0xBB or load_u8(data, k - 2) != 0xEF:
         return True
-    return k > 2 and load_u8(data, k - 3) != 10
+    return k > 2 and load_u8(data, k - 3) != LINE_FEED
 
 
 @jit

@@ -142,7 +142,7 @@ class ScannedEvents(NamedTuple):
 
     @property
     def named(self) -> bool:
-        """True when an event has an attribute that a filter names."""
+        """Tells whether an event has an attribute that a filter names."""
         return len(self.batch.attributes) > 0
 
 

@@ -22,6 +22,7 @@ from mpi_match.ingest.json.text import (
     scan_string,
 )
 from mpi_match.ingest.json.to_codes import N_WORK_TABLES
+from mpi_match.texts.characters import BACKSLASH, CLOSE_BRACE, COLON, COMMA, LINE_FEED, OPEN_BRACE, POINT, QUOTE
 
 MOST_NAMES = 1024
 """Names of a line, at all depths."""
@@ -36,7 +37,6 @@ NAME_HASHES_SEEN, PREFIX_ENDS, PREFIX_HASHES, DOTTED_NAME, N_EVERY_NAME_TABLES =
     DOTTED_NAME                  u8[SCRATCH_BYTES]: a name without escapes
 """
 N_SEEN, SEEN_BITS, SEEN_HEADER = range(3)
-POINT = ord(".")
 
 
 @nested
@@ -74,7 +74,7 @@ def every_name_scanner(  # noqa: C901  one pass over a line
         Returns where it ends, at its line feed, and how many attributes were written behind those that are counted;
         FLAGGED_LINE as the end if it is not certain, and then what else is kept of it is wrong.
         """
-        if load_u8(data, at) != 123:
+        if load_u8(data, at) != OPEN_BRACE:
             return FLAGGED_LINE, 0
         at = after_blanks(data, at + 1)
         dotted, seen = load_i64(work, DOTTED_NAME), load_i64(work, NAME_HASHES_SEEN)
@@ -83,34 +83,34 @@ def every_name_scanner(  # noqa: C901  one pass over a line
         store_i64(seen, SEEN_BITS, 0)
         n_attributes = 0
         depth, prefix_end, prefix_hash = 0, 0, SEED
-        closing = load_u8(data, at) == 125
+        closing = load_u8(data, at) == CLOSE_BRACE
         while True:
             while closing:
                 at += 1
                 if depth == 0:
                     at = after_margin(data, at)
-                    return (at if load_u8(data, at) == 10 else FLAGGED_LINE), n_attributes
+                    return (at if load_u8(data, at) == LINE_FEED else FLAGGED_LINE), n_attributes
                 depth -= 1
                 prefix_end, prefix_hash = load_i64(prefix_ends, depth), load_u64(prefix_hashes, depth)
                 at = after_blanks(data, at)
-                closing = load_u8(data, at) == 125
+                closing = load_u8(data, at) == CLOSE_BRACE
                 if not closing:
-                    if load_u8(data, at) != 44:
+                    if load_u8(data, at) != COMMA:
                         return FLAGGED_LINE, 0
                     at = after_blanks(data, at + 1)
-            if load_u8(data, at) != 34:
+            if load_u8(data, at) != QUOTE:
                 return FLAGGED_LINE, 0
             start = at + 1
             at, hash_ = scan_string(data, start, prefix_hash)
             source, stop = data, at
-            if depth or load_u8(data, at) == 92:
+            if depth or load_u8(data, at) == BACKSLASH:
                 source = dotted
                 at, stop = decode_string(data, start, dotted, prefix_end, SCRATCH_BYTES)
                 start = 0
                 if at == FLAGGED_LINE:
                     return FLAGGED_LINE, 0
                 hash_ = hash_of(dotted, prefix_end, stop, prefix_hash)
-            elif load_u8(data, at) == 34:
+            elif load_u8(data, at) == QUOTE:
                 at += 1
             else:
                 return FLAGGED_LINE, 0
@@ -118,10 +118,10 @@ def every_name_scanner(  # noqa: C901  one pass over a line
             if not see(seen, name_hash):
                 return FLAGGED_LINE, 0
             at = after_blanks(data, at)
-            if load_u8(data, at) != 58:
+            if load_u8(data, at) != COLON:
                 return FLAGGED_LINE, 0
             at = after_blanks(data, at + 1)
-            if load_u8(data, at) == 123:
+            if load_u8(data, at) == OPEN_BRACE:
                 if depth + 1 == MOST_DEPTH or stop - start >= SCRATCH_BYTES:
                     return FLAGGED_LINE, 0
                 if source == data:
@@ -132,15 +132,15 @@ def every_name_scanner(  # noqa: C901  one pass over a line
                 depth += 1
                 prefix_end, prefix_hash = stop + 1, feed(hash_, POINT)
                 at = after_blanks(data, at + 1)
-                closing = load_u8(data, at) == 125
+                closing = load_u8(data, at) == CLOSE_BRACE
                 continue
             at, n_attributes = scan_attribute(data, at, (source, start, stop, name_hash), n_attributes, tables, work)
             if at == FLAGGED_LINE:
                 return FLAGGED_LINE, 0
             at = after_blanks(data, at)
-            if load_u8(data, at) == 44:
+            if load_u8(data, at) == COMMA:
                 at = after_blanks(data, at + 1)
-            elif load_u8(data, at) == 125:
+            elif load_u8(data, at) == CLOSE_BRACE:
                 closing = True
             else:
                 return FLAGGED_LINE, 0

@@ -28,6 +28,7 @@ from mpi_match.ingest.codes.code_tables import ALL_JUDGED, NAME_IDS, SCALARS, ha
 from mpi_match.ingest.json.flat_gpu import LEFT_TO_OTHERS, PlainTables, code_of_integer, hash_of_name, plain_arrays
 from mpi_match.ingest.rows.judge import EventForm
 from mpi_match.table.vocabulary import Vocabulary
+from mpi_match.texts.characters import BACKSLASH, BLANK, CLOSE_BRACE, COMMA, MINUS, QUOTE, ZERO
 
 MOST_FLAT_NAMES = 2**16
 """Names for which there are tables: 128 bytes each."""
@@ -41,10 +42,10 @@ _0, _1, _3, _8, _16, _32, _64 = (np.uint64(n) for n in (0, 1, 3, 8, 16, 32, 64))
 _ALL = np.uint64(2**64 - 1)
 _BYTE, _BYTES = np.uint64(0xFF), np.uint64(0x78)  # the second: of numbers of bits, those of whole bytes
 _ONES, _HIGH, _ABOVE_NINE = (np.uint64(0x0101010101010101 * byte) for byte in (0x01, 0x80, 0x76))
-_QUOTES, _BACKSLASHES, _BLANKS, _ZEROS = (np.uint64(0x0101010101010101 * byte) for byte in (34, 92, 32, 48))
-_BEGINS, _BEGINS_APART = 0x227B, 0x22207B  # {" and { "
-_GOES_ON, _GOES_ON_APART, _ENDS = 0x222C, 0x22202C, 0x0A7D  # ," and , " and }
-_COMMA, _BRACE, _COLON, _BLANK, _MINUS = 0x2C, 0x7D, 0x3A22, 32, 45  # the third: ":
+_QUOTES, _BACKSLASHES, _BLANKS, _ZEROS = (np.uint64(0x0101010101010101 * byte) for byte in (QUOTE, BACKSLASH, BLANK, ZERO))
+_BEGINS, _BEGINS_APART, _GOES_ON, _GOES_ON_APART, _ENDS, _COLON = (
+    int.from_bytes(text, "little") for text in (b'{"', b'{ "', b',"', b', "', b"}\n", b'":')
+)
 _TENS, _PAIRS = np.uint64(10 * 2**8 + 1), np.uint64(0x000000FF000000FF)
 _UPPER, _LOWER = np.uint64(1_000_000 * 2**32 + 100), np.uint64(10_000 * 2**32 + 1)
 
@@ -123,7 +124,7 @@ def _unfit(word: np.uint64, mask: np.uint64) -> bool:
 @inlined
 def _integer_at(data: int, at: int) -> _Integer:
     """The integer that begins at byte `at`."""
-    negative = any_u32(data + at) & 0xFF == _MINUS
+    negative = any_u32(data + at) & 0xFF == MINUS
     at += 1 if negative else 0
     digits = any_u64(data + at) ^ _ZEROS
     ends = ((digits + _ABOVE_NINE) | digits) & _HIGH  # above the lowest of them perhaps of others, too
@@ -252,11 +253,11 @@ def flat_line_scanner(  # noqa: C901  one pass over a line
             if not 0 < end - name_at <= _MOST_BYTES or behind & 0xFFFF != _COLON:
                 return NOT_FLAT, 0
             name = _name_of(data + name_at, end - name_at)
-            at = end + (3 if behind >> 16 & 0xFF == _BLANK else 2)
+            at = end + (3 if behind >> 16 & 0xFF == BLANK else 2)
             record, _ = _record_of(name, flat)
             integer = _integer_at(data, at)
             following = any_u32(data + integer.after)
-            is_short = integer.n_bits != _0 and following & 0xFF in (_COMMA, _BRACE)
+            is_short = integer.n_bits != _0 and following & 0xFF in (COMMA, CLOSE_BRACE)
             if record < 0 and (_unfit(name.lower, name.mask) or _unfit(name.upper, name.more)):
                 return NOT_FLAT, 0
             item = _0
@@ -272,13 +273,13 @@ def flat_line_scanner(  # noqa: C901  one pass over a line
             at = integer.after
             if not is_short:
                 if record >= 0:
-                    at = end + (3 if behind >> 16 & 0xFF == _BLANK else 2)
+                    at = end + (3 if behind >> 16 & 0xFF == BLANK else 2)
                     at, more = scan_named(data, at, number, attributes, n, tables, work)
                     if at < 0 or more == n:
                         return NOT_FLAT, 0
                     item = load_u64(attributes, n)
                 else:
-                    at = after_scalar(data, end + (3 if behind >> 16 & 0xFF == _BLANK else 2))
+                    at = after_scalar(data, end + (3 if behind >> 16 & 0xFF == BLANK else 2))
                 if at < 0 or at + VECTOR_BYTES + _PAIR_BYTES > stop:
                     return NOT_FLAT, 0
                 following, begin, marks = any_u32(data + at), at, quotes(data + at)

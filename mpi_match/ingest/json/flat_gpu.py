@@ -55,6 +55,7 @@ from mpi_match.ingest.codes.code_tables import (
     NUMBERS,
     SCALARS,
 )
+from mpi_match.texts.characters import BACKSLASH, BLANK, MINUS, QUOTE, ZERO
 
 UNSURE, LINE_ENDED = np.uint32(2**32 - 1), np.uint32(2**31)
 """What `plain_pair` returns for a position: the line is left to others; a bit beside the position: it has no other pair."""
@@ -68,12 +69,13 @@ _RECORD_WORDS, _PAIRS_OF_RECORD = 8, 2
 _DENSE, _ROOMY = (4, 8), (2, 2)
 """Entries for which there is room, for each operand and for each name: codes of values, stretches of values."""
 _0, _1, _3, _7, _8 = (np.uint32(n) for n in (0, 1, 3, 7, 8))
-_QUOTES, _BACKSLASHES, _BLANKS, _ZEROS = (np.uint32(0x01010101 * byte) for byte in (34, 92, 32, 48))
+_QUOTES, _BACKSLASHES, _BLANKS, _ZEROS = (np.uint32(0x01010101 * byte) for byte in (QUOTE, BACKSLASH, BLANK, ZERO))
 _ONES, _HIGH, _ABOVE_NINE = np.uint32(0x01010101), np.uint32(0x80808080), np.uint32(0x76767676)
 _BYTE, _TWO_BYTES, _THREE_BYTES = np.uint32(0xFF), np.uint32(0xFFFF), np.uint32(0xFFFFFF)
-_BEGINS, _BEGINS_APART = np.uint32(0x227B), np.uint32(0x22207B)  # {" and { "
-_GOES_ON, _GOES_ON_APART, _ENDS = np.uint32(0x222C), np.uint32(0x22202C), np.uint32(0x0A7D)  # ," and , " and }
-_COLON, _BLANK, _MINUS = np.uint32(0x3A22), np.uint32(32), np.uint32(45)  # the first: ":
+_BEGINS, _BEGINS_APART, _GOES_ON, _GOES_ON_APART, _ENDS, _COLON = (
+    np.uint32(int.from_bytes(text, "little")) for text in (b'{"', b'{ "', b',"', b', "', b"}\n", b'":')
+)
+_BLANK, _MINUS = np.uint32(BLANK), np.uint32(MINUS)
 _TENS, _HUNDREDS, _PAIRS = np.uint32(10 * 2**8 + 1), np.uint32(100 * 2**16 + 1), np.uint32(0x00FF00FF)
 _MIX = tuple(np.uint32(n) for n in (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1))
 _WORD, _BYTES = np.uint64(32), np.uint32(0x78)  # of numbers of bits: those of whole bytes

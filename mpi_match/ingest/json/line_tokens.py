@@ -20,6 +20,7 @@ from mpi_match.compute.compile_cache import inlined, nested
 from mpi_match.compute.memory import load_i64, load_u8, load_u32, store_i64, store_u32
 from mpi_match.compute.vectors import VECTOR_BYTES, bits_below, escape_masks, inside, json_masks, lowest_bit
 from mpi_match.ingest.json.text import FLAGGED_LINE, character_bytes, hex_digits
+from mpi_match.texts.characters import BACKSLASH
 
 TOKENS_BASE, HAS_ESCAPES, TOKENS_HEADER = range(3)
 """Words, i64, before the tokens: the place from which theirs count; 1 if there is a backslash in the line.  The tokens are
@@ -121,6 +122,6 @@ def find_tokens(data: int, begin: int, tokens: int) -> Any:
 @nested
 def has_backslash(data: int, start: int, stop: int) -> bool:
     """Tells if there is one in data[start:stop]."""
-    while start < stop and load_u8(data, start) != 92:
+    while start < stop and load_u8(data, start) != BACKSLASH:
         start += 1
     return start < stop

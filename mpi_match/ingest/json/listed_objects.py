@@ -36,6 +36,7 @@ from mpi_match.ingest.json.every_name import (
 )
 from mpi_match.ingest.json.text import FLAGGED_LINE, SCRATCH_BYTES, after_blanks, copied, decode_string
 from mpi_match.model import Type
+from mpi_match.texts.characters import POINT
 
 MOST_LIST_LEVELS = 64
 """Lists and objects within one another, the outermost list included."""

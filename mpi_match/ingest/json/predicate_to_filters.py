@@ -71,6 +71,27 @@ from mpi_match.ingest.json.to_constraints import (
 )
 from mpi_match.ingest.rows.predicate_text import MAX_FILTERS_OF_A_PREDICATE, MAX_OPERANDS
 from mpi_match.operators import OPERATORS, Op
+from mpi_match.texts.characters import (
+    APOSTROPHE,
+    BACKSLASH,
+    BLANK,
+    CLOSE_PARENTHESIS,
+    COMMA,
+    LOWER_A,
+    LOWER_CASE,
+    LOWER_Z,
+    MINUS,
+    NINE,
+    OPEN_PARENTHESIS,
+    POINT,
+    QUOTE,
+    RETURN,
+    TAB,
+    UNDERSCORE,
+    UPPER_A,
+    UPPER_Z,
+    ZERO,
+)
 
 _MOST_TERMS = 64
 _MOST_ALTERNATIVES = 256
@@ -121,7 +142,7 @@ def _byte(data: int, at: int, stop: int) -> int:
 
 @nested
 def _after_space(data: int, at: int, stop: int) -> int:
-    while at < stop and (load_u8(data, at) == 32 or 9 <= load_u8(data, at) <= 13):
+    while at < stop and (load_u8(data, at) == BLANK or TAB <= load_u8(data, at) <= RETURN):
         at += 1
     return at
 
@@ -129,7 +150,13 @@ def _after_space(data: int, at: int, stop: int) -> int:
 @nested
 def _is_of_word(byte: int) -> bool:
     """May a word have this byte, or another one of a character beyond ASCII?"""
-    return 48 <= byte <= 57 or 97 <= (byte | 32) <= 122 or byte == 95 or byte == 46 or byte >= 128
+    return (
+        ZERO <= byte <= NINE
+        or LOWER_A <= (byte | LOWER_CASE) <= LOWER_Z
+        or byte == UNDERSCORE
+        or byte == POINT
+        or byte >= 128
+    )
 
 
 @nested
@@ -140,13 +167,13 @@ def _word(data: int, at: int, stop: int) -> tuple[int, np.uint64]:
     """
     packed, n = _NO_WORD, 0
     byte = _byte(data, at, stop)
-    if 48 <= byte <= 57 or byte == 46:
+    if ZERO <= byte <= NINE or byte == POINT:
         return at, _NO_WORD
     while _is_of_word(byte):
         if byte >= 128:
             return FLAGGED_LINE, _NO_WORD
         if n < 8:
-            packed |= np.uint64(byte + 32 if 65 <= byte <= 90 else byte) << np.uint64(8 * n)
+            packed |= np.uint64(byte + LOWER_CASE if UPPER_A <= byte <= UPPER_Z else byte) << np.uint64(8 * n)
         n += 1
         at += 1
         byte = _byte(data, at, stop)
@@ -165,12 +192,12 @@ def _is_keyword(word: np.uint64) -> bool:
 def _scan_name(data: int, at: int, stop: int, work: int) -> tuple[int, int]:
     """The name that begins here: where it ends, and its number."""
     start = at
-    if _byte(data, at, stop) == 34:
+    if _byte(data, at, stop) == QUOTE:
         start += 1
         at = start
-        while at < stop and load_u8(data, at) != 34:
+        while at < stop and load_u8(data, at) != QUOTE:
             at += 1
-        if at == stop or _byte(data, at + 1, stop) == 34:
+        if at == stop or _byte(data, at + 1, stop) == QUOTE:
             return FLAGGED_LINE, NOT_FOUND
         end, behind = at, at + 1
     else:
@@ -191,10 +218,10 @@ def _text(data: int, at: int, stop: int, scratch: int) -> tuple[int, int, int, i
     start, n_quotes = at, 0
     while at < stop:
         byte = load_u8(data, at)
-        if byte == 92:
+        if byte == BACKSLASH:
             return FLAGGED_LINE, data, 0, 0
-        if byte == 39:
-            if _byte(data, at + 1, stop) != 39:
+        if byte == APOSTROPHE:
+            if _byte(data, at + 1, stop) != APOSTROPHE:
                 break
             n_quotes += 1
             at += 1
@@ -209,7 +236,7 @@ def _text(data: int, at: int, stop: int, scratch: int) -> tuple[int, int, int, i
     while i < at:
         store_u8(scratch, n, load_u8(data, i))
         n += 1
-        i += 2 if load_u8(data, i) == 39 else 1
+        i += 2 if load_u8(data, i) == APOSTROPHE else 1
     return at + 1, scratch, 0, n
 
 
@@ -217,12 +244,12 @@ def _text(data: int, at: int, stop: int, scratch: int) -> tuple[int, int, int, i
 def _scan_value(data: int, at: int, stop: int, op: int, tables: int, work: int) -> tuple[int, int]:
     """Write the value that begins here as an operand: where it ends, and its type."""
     byte = _byte(data, at, stop)
-    if byte == 39:
+    if byte == APOSTROPHE:
         at, source, start, end = _text(data, at, stop, load_i64(work, TEXT_SCRATCH))
         if at == FLAGGED_LINE or not put_text(source, start, end, hash_of(source, start, end, SEED), op, tables, work):
             return FLAGGED_LINE, STRING
         return at, STRING
-    if byte == 45 or 48 <= byte <= 57:
+    if byte == MINUS or ZERO <= byte <= NINE:
         start = at
         at, kind, value = scan_number(data, at, tables)
         if kind in (NOT_READ, HUGE_INTEGER) or _is_of_word(_byte(data, at, stop)):
@@ -240,17 +267,17 @@ def _scan_value(data: int, at: int, stop: int, op: int, tables: int, work: int) 
 def _scan_list(data: int, at: int, stop: int, op: int, tables: int, work: int) -> tuple[int, int]:
     """Write the values of the list that begins here as operands: where it ends, and the type of all of them."""
     first, of_first = load_i64(load_i64(work, SUBSCRIPTION_COUNTS), N_OPERANDS), ANY
-    if _byte(data, at, stop) != 40:
+    if _byte(data, at, stop) != OPEN_PARENTHESIS:
         return FLAGGED_LINE, ANY
     separator = 44
-    while separator == 44:
+    while separator == COMMA:
         at, type_ = _scan_value(data, _after_space(data, at + 1, stop), stop, op, tables, work)
         if at == FLAGGED_LINE or (of_first != ANY and type_ != of_first):
             return FLAGGED_LINE, ANY
         of_first = type_
         at = _after_space(data, at, stop)
         separator = _byte(data, at, stop)
-    if separator != 41 or not end_list(first, of_first, taken_by(op, tables), work):
+    if separator != CLOSE_PARENTHESIS or not end_list(first, of_first, taken_by(op, tables), work):
         return FLAGGED_LINE, ANY
     return at + 1, of_first
 
@@ -319,7 +346,7 @@ def _scan_term(data: int, at: int, stop: int, tables: int, work: int) -> int:
     if at == FLAGGED_LINE:
         return FLAGGED_LINE
     form, operand = form_of_text(op, tables), _after_space(data, at, stop)
-    if form != 0 and _byte(data, operand, stop) == 39:
+    if form != 0 and _byte(data, operand, stop) == APOSTROPHE:
         at, source, start, end = _text(data, operand, stop, load_i64(work, TEXT_SCRATCH))
         if at == FLAGGED_LINE or not put_text_of_element(pooled_name(name, work), form, (source, start, end), work):
             return FLAGGED_LINE
@@ -365,7 +392,7 @@ def scan_predicate(data: int, at: int, stop: int, tables: int, work: int) -> int
     store_u64(sets, 0, _0)
     while True:
         at = _after_space(data, at, stop)
-        if _byte(data, at, stop) == 40:
+        if _byte(data, at, stop) == OPEN_PARENTHESIS:
             if depth == _MOST_DEPTH or top == _MOST_ALTERNATIVES:
                 return 0
             store_i64(sets, _FRAMES + 2 * depth, outer)
@@ -383,7 +410,7 @@ def scan_predicate(data: int, at: int, stop: int, tables: int, work: int) -> int
         for i in range(begin, top):
             store_u64(sets, i, load_u64(sets, i) | _1 << np.uint64(term))
         at = _after_space(data, at, stop)
-        while _byte(data, at, stop) == 41:
+        while _byte(data, at, stop) == CLOSE_PARENTHESIS:
             if depth == 0:
                 return 0
             depth -= 1

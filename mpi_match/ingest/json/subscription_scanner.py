@@ -18,7 +18,7 @@ from mpi_match.arrays.strings import Strings
 from mpi_match.compute.compile_cache import compile_once, is_compiled
 from mpi_match.compute.memory import AddressTable
 from mpi_match.ingest.codes.string_pool import StringPool
-from mpi_match.ingest.files.blocks import LINE_FEED, LineBlock, read_blocks, rows_of_block
+from mpi_match.ingest.files.blocks import LineBlock, read_blocks, rows_of_block
 from mpi_match.ingest.json import to_constraints as columns
 from mpi_match.ingest.json.predicate_to_filters import LEAST_FILTER_BYTES, N_ALTERNATIVE_WORDS
 from mpi_match.ingest.json.text import SCRATCH_BYTES
@@ -35,6 +35,7 @@ from mpi_match.ingest.rows.judge import (
 )
 from mpi_match.model import ModelError
 from mpi_match.table.subscriptions import Subscriptions, SubscriptionsBuilder
+from mpi_match.texts.characters import LINE_FEED
 
 _WHAT = "subscription-scanner"
 """What is compiled, for `compile_cache`."""

@@ -13,6 +13,29 @@ from mpi_match.compute.compile_cache import inlined, nested
 from mpi_match.compute.memory import is_on_cpu, load_u8, store_u8
 from mpi_match.compute.vectors import VECTOR_BYTES, copy_text, fits, lowest_bit
 from mpi_match.ingest.codes.code_tables import SEED, feed, hash_of
+from mpi_match.texts.characters import (
+    BACKSLASH,
+    BLANK,
+    LINE_FEED,
+    LOWER_A,
+    LOWER_B,
+    LOWER_CASE,
+    LOWER_E,
+    LOWER_F,
+    LOWER_L,
+    LOWER_N,
+    LOWER_R,
+    LOWER_S,
+    LOWER_T,
+    LOWER_U,
+    NINE,
+    QUOTE,
+    RETURN,
+    SLASH,
+    TAB,
+    VERTICAL_TAB,
+    ZERO,
+)
 
 SCRATCH_BYTES = 2**16
 """A dotted name, or a string with escapes once it is decoded."""
@@ -23,9 +46,9 @@ FLAGGED_LINE = -1
 @inlined
 def after_blanks(data: int, at: Any) -> Any:
     """The first byte that is no JSON whitespace; a line feed ends the line and does not count as such."""
-    if load_u8(data, at) == 32:  # one is usual
+    if load_u8(data, at) == BLANK:  # one is usual
         at += 1
-    while load_u8(data, at) == 32 or load_u8(data, at) == 9 or load_u8(data, at) == 13:
+    while load_u8(data, at) == BLANK or load_u8(data, at) == TAB or load_u8(data, at) == RETURN:
         at += 1
     return at
 
@@ -33,7 +56,7 @@ def after_blanks(data: int, at: Any) -> Any:
 @nested
 def after_margin(data: int, at: int) -> int:
     """The first byte that `bytes.strip` would not remove, or the line feed."""
-    while load_u8(data, at) == 32 or load_u8(data, at) == 9 or 11 <= load_u8(data, at) <= 13:
+    while load_u8(data, at) == BLANK or load_u8(data, at) == TAB or VERTICAL_TAB <= load_u8(data, at) <= RETURN:
         at += 1
     return at
 
@@ -41,7 +64,7 @@ def after_margin(data: int, at: int) -> int:
 @nested
 def next_line(data: int, at: int) -> int:
     """The position behind the next line feed at or after `at`."""
-    while load_u8(data, at) != 10:
+    while load_u8(data, at) != LINE_FEED:
         at += 1
     return at + 1
 
@@ -70,7 +93,7 @@ def scan_string(data: int, at: int, hash_: np.uint64) -> tuple[int, np.uint64]:
     while True:
         byte = load_u8(data, at)
         if byte < 0x80:
-            if byte == 34 or byte == 92 or byte < 32:
+            if byte == QUOTE or byte == BACKSLASH or byte < BLANK:
                 return at, hash_
             hash_ = feed(hash_, byte)
             at += 1
@@ -89,10 +112,10 @@ def hex_digits(data: int, at: int) -> int:
     found = 0
     for i in range(at, at + 4):
         byte = load_u8(data, i)
-        if 48 <= byte <= 57:
-            found = found * 16 + byte - 48
-        elif 97 <= (byte | 32) <= 102:
-            found = found * 16 + (byte | 32) - 87
+        if ZERO <= byte <= NINE:
+            found = found * 16 + byte - ZERO
+        elif LOWER_A <= (byte | LOWER_CASE) <= LOWER_F:
+            found = found * 16 + (byte | LOWER_CASE) - LOWER_A + 10
         else:
             return -1
     return found
@@ -102,11 +125,11 @@ def hex_digits(data: int, at: int) -> int:
 def _escaped(data: int, at: int) -> tuple[int, int]:
     """The character of the escape behind a backslash, or -1, and where the escape ends."""
     byte = load_u8(data, at)
-    if byte == 117:
+    if byte == LOWER_U:
         code = hex_digits(data, at + 1)
         at += 5
         if 0xD800 <= code <= 0xDFFF:
-            if code >= 0xDC00 or load_u8(data, at) != 92 or load_u8(data, at + 1) != 117:
+            if code >= 0xDC00 or load_u8(data, at) != BACKSLASH or load_u8(data, at + 1) != LOWER_U:
                 return -1, at
             low = hex_digits(data, at + 2)
             if not 0xDC00 <= low <= 0xDFFF:
@@ -114,17 +137,17 @@ def _escaped(data: int, at: int) -> tuple[int, int]:
             return 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00), at + 6
         return code, at
     code = -1
-    if byte == 34 or byte == 92 or byte == 47:
+    if byte == QUOTE or byte == BACKSLASH or byte == SLASH:
         code = byte
-    elif byte == 98:
+    elif byte == LOWER_B:
         code = 8
-    elif byte == 102:
+    elif byte == LOWER_F:
         code = 12
-    elif byte == 110:
+    elif byte == LOWER_N:
         code = 10
-    elif byte == 114:
+    elif byte == LOWER_R:
         code = 13
-    elif byte == 116:
+    elif byte == LOWER_T:
         code = 9
     return code, at + 1
 
@@ -165,11 +188,11 @@ def decode_string(data: int, at: int, to: int, filled: int, room: int = SCRATCH_
             if n == VECTOR_BYTES:
                 continue
         byte = load_u8(data, at)
-        if byte == 34:
+        if byte == QUOTE:
             return at + 1, filled
-        if filled + 4 > room or byte < 32:
+        if filled + 4 > room or byte < BLANK:
             return FLAGGED_LINE, filled
-        if byte == 92:
+        if byte == BACKSLASH:
             code, at = _escaped(data, at + 1)
             if code < 0:
                 return FLAGGED_LINE, filled
@@ -187,13 +210,13 @@ def decode_string(data: int, at: int, to: int, filled: int, room: int = SCRATCH_
 @nested
 def text_at(data: int, at: int, scratch: int) -> tuple[int, int, int, int, np.uint64]:
     """The string at a quote: where it ends; the address, start and end of its bytes, and their hash."""
-    if load_u8(data, at) != 34:
+    if load_u8(data, at) != QUOTE:
         return FLAGGED_LINE, data, 0, 0, SEED
     start = at + 1
     at, hash_ = scan_string(data, start, SEED)
-    if load_u8(data, at) == 34:
+    if load_u8(data, at) == QUOTE:
         return at + 1, data, start, at, hash_
-    if load_u8(data, at) != 92:
+    if load_u8(data, at) != BACKSLASH:
         return FLAGGED_LINE, data, 0, 0, SEED
     at, stop = decode_string(data, start, scratch, 0)
     return at, scratch, 0, stop, hash_of(scratch, 0, stop if at != FLAGGED_LINE else 0, SEED)
@@ -211,25 +234,25 @@ def copied(data: int, start: int, stop: int, to: int, filled: int) -> int:
 def literal(data: int, at: int) -> tuple[int, int]:
     """`false`, `true` or `null` as 0, 1 or 2, and where it ends; -1 for anything else."""
     if (
-        load_u8(data, at) == 116
-        and load_u8(data, at + 1) == 114
-        and load_u8(data, at + 2) == 117
-        and load_u8(data, at + 3) == 101
+        load_u8(data, at) == LOWER_T
+        and load_u8(data, at + 1) == LOWER_R
+        and load_u8(data, at + 2) == LOWER_U
+        and load_u8(data, at + 3) == LOWER_E
     ):
         return 1, at + 4
     if (
-        load_u8(data, at) == 110
-        and load_u8(data, at + 1) == 117
-        and load_u8(data, at + 2) == 108
-        and load_u8(data, at + 3) == 108
+        load_u8(data, at) == LOWER_N
+        and load_u8(data, at + 1) == LOWER_U
+        and load_u8(data, at + 2) == LOWER_L
+        and load_u8(data, at + 3) == LOWER_L
     ):
         return 2, at + 4
     if (
-        load_u8(data, at) == 102
-        and load_u8(data, at + 1) == 97
-        and load_u8(data, at + 2) == 108
-        and load_u8(data, at + 3) == 115
-        and load_u8(data, at + 4) == 101
+        load_u8(data, at) == LOWER_F
+        and load_u8(data, at + 1) == LOWER_A
+        and load_u8(data, at + 2) == LOWER_L
+        and load_u8(data, at + 3) == LOWER_S
+        and load_u8(data, at + 4) == LOWER_E
     ):
         return 0, at + 5
     return -1, at

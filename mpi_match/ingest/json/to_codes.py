@@ -128,6 +128,20 @@ from mpi_match.ingest.json.text import (
 from mpi_match.ingest.json.token_reader import BY_BYTES, BY_TOKENS, TokenReader
 from mpi_match.ingest.json.unnamed import scalar_end, value_skipper
 from mpi_match.model import RESIDUE_MASK
+from mpi_match.texts.characters import (
+    BACKSLASH,
+    CLOSE_BRACE,
+    CLOSE_BRACKET,
+    COLON,
+    COMMA,
+    LINE_FEED,
+    MINUS,
+    NINE,
+    OPEN_BRACE,
+    OPEN_BRACKET,
+    QUOTE,
+    ZERO,
+)
 
 (
     SCAN_COUNTS,
@@ -379,13 +393,13 @@ def named_value_scanner(  # noqa: C901  one branch a type
         byte, role = load_u8(data, at), load_i64(constant_i64(tables, NAME_ROLES), entry)
         if role != NO_ROLE and role != ELEMENTS and (as_ != AS_VALUE or role == JUDGED):
             return FLAGGED_LINE, n
-        if byte == 34:
+        if byte == QUOTE:
             start, source = at + 1, data
             at = text_end(data, start)
             stop = at
-            if load_u8(data, at) == 34:
+            if load_u8(data, at) == QUOTE:
                 at += 1
-            elif load_u8(data, at) == 92:
+            elif load_u8(data, at) == BACKSLASH:
                 source = load_i64(work, DECODED)
                 at, stop = decode_string(data, start, source, 0, load_i64(load_i64(work, SCAN_COUNTS), SCRATCH_ROOM))
                 start = 0
@@ -399,7 +413,7 @@ def named_value_scanner(  # noqa: C901  one branch a type
                 return (at if keep_id(source, start, stop, data, work) else FLAGGED_LINE), n
             n = put_text((source, start, stop), entry, as_, to, n, tables, work)
             return (FLAGGED_LINE if n == FLAGGED_LINE else at), n
-        if byte == 45 or 48 <= byte <= 57:
+        if byte == MINUS or ZERO <= byte <= NINE:
             start = at
             at, kind, value = scan_number(data, at, tables)
             if role == ID:
@@ -484,11 +498,11 @@ def line_scanner(reader: TokenReader) -> Callable[[int, int, int, int], tuple[in
         tokens = load_i64(work, TOKENS)
         start, stop, source = place(cursor, tokens) + 1, name_end(data, cursor, tokens), data
         end = stop + 1
-        if load_u8(data, stop) == 92:
+        if load_u8(data, stop) == BACKSLASH:
             source = load_i64(work, DECODED)
             end, stop = decode_string(data, start, source, 0, load_i64(load_i64(work, SCAN_COUNTS), SCRATCH_ROOM))
             start = 0
-        elif load_u8(data, stop) != 34:
+        elif load_u8(data, stop) != QUOTE:
             end = FLAGGED_LINE
         if end == FLAGGED_LINE:
             return NO_STEP, FLAGGED_LINE
@@ -500,7 +514,7 @@ def line_scanner(reader: TokenReader) -> Callable[[int, int, int, int], tuple[in
     def scan_line(data: int, at: int, tables: int, work: int) -> tuple[int, int]:  # noqa: C901
         tokens = load_i64(work, TOKENS)
         cursor = first(data, at, tokens)
-        if cursor == FLAGGED_LINE or load_u8(data, at) != 123:
+        if cursor == FLAGGED_LINE or load_u8(data, at) != OPEN_BRACE:
             return FLAGGED_LINE, 0
         counts, frames = load_i64(work, SCAN_COUNTS), load_i64(work, FRAMES)
         to = load_i64(work, PACKED_ATTRIBUTES) + 8 * load_i64(counts, N_ATTRIBUTES)
@@ -510,12 +524,12 @@ def line_scanner(reader: TokenReader) -> Callable[[int, int, int, int], tuple[in
         node, is_list, n_lists = ROW_NODE, False, 0  # of the object or list that is open; the lists that it is or is in
         first_seen, n_seen, mask = 0, 0, np.uint64(0)
         cursor = following(data, cursor, tokens)
-        closing = load_u8(data, place(cursor, tokens)) == 125
+        closing = load_u8(data, place(cursor, tokens)) == CLOSE_BRACE
         while True:
             while closing:
                 if depth == 0:
                     at = after_margin(data, place(cursor, tokens) + 1)
-                    return (at if load_u8(data, at) == 10 else FLAGGED_LINE), n
+                    return (at if load_u8(data, at) == LINE_FEED else FLAGGED_LINE), n
                 depth -= 1
                 frame = frames + 8 * FRAME_WORDS * depth
                 if not is_list:
@@ -525,20 +539,20 @@ def line_scanner(reader: TokenReader) -> Callable[[int, int, int, int], tuple[in
                 n_lists = load_i64(frame, FRAME_LISTS)
                 cursor = following(data, cursor, tokens)
                 byte = load_u8(data, place(cursor, tokens))
-                closing = byte == (93 if is_list else 125)
+                closing = byte == (CLOSE_BRACKET if is_list else CLOSE_BRACE)
                 if not closing:
-                    if byte != 44:
+                    if byte != COMMA:
                         return FLAGGED_LINE, 0
                     cursor = following(data, cursor, tokens)
             inner, shape = node, load_i64(shapes, node) if is_list else 0
             if not is_list:
-                if load_u8(data, place(cursor, tokens)) != 34:
+                if load_u8(data, place(cursor, tokens)) != QUOTE:
                     return FLAGGED_LINE, 0
                 step, end = step_at(data, cursor, node, tables, work)
                 if end == FLAGGED_LINE:
                     return FLAGGED_LINE, 0
                 cursor = after(data, cursor, end, tokens)
-                if cursor == FLAGGED_LINE or load_u8(data, place(cursor, tokens)) != 58:
+                if cursor == FLAGGED_LINE or load_u8(data, place(cursor, tokens)) != COLON:
                     return FLAGGED_LINE, 0
                 cursor = following(data, cursor, tokens)
                 if step != NO_STEP:
@@ -549,7 +563,7 @@ def line_scanner(reader: TokenReader) -> Callable[[int, int, int, int], tuple[in
                     shape = load_i64(shapes, inner)
             at = place(cursor, tokens)
             byte = load_u8(data, at)
-            if (byte == 91 and shape != 0) or (byte == 123 and shape & HAS_MORE):
+            if (byte == OPEN_BRACKET and shape != 0) or (byte == OPEN_BRACE and shape & HAS_MORE):
                 if depth == frame_room or n + MOST_OF_A_VALUE >= room:
                     return FLAGGED_LINE, 0
                 frame = frames + 8 * FRAME_WORDS * depth
@@ -559,7 +573,7 @@ def line_scanner(reader: TokenReader) -> Callable[[int, int, int, int], tuple[in
                 store_i64(frame, FRAME_LISTS, n_lists)
                 cursor = following(data, cursor, tokens)
                 closing = load_u8(data, place(cursor, tokens)) == byte + 2
-                node, is_list = inner, byte == 91
+                node, is_list = inner, byte == OPEN_BRACKET
                 if is_list:
                     n_lists += 1
                     role = load_i64(constant_i64(tables, NAME_ROLES), node)
@@ -571,7 +585,7 @@ def line_scanner(reader: TokenReader) -> Callable[[int, int, int, int], tuple[in
                     store_u64(frame, FRAME_MASK, mask)
                     first_seen, mask = n_seen, np.uint64(0)
                 continue
-            if shape & IS_NAMED and byte != 123:
+            if shape & IS_NAMED and byte != OPEN_BRACE:
                 if n + MOST_OF_A_VALUE >= room:
                     return FLAGGED_LINE, 0
                 as_ = AS_VALUE if n_lists == 0 else AS_ELEMENT if is_list else AS_LIST
@@ -582,9 +596,9 @@ def line_scanner(reader: TokenReader) -> Callable[[int, int, int, int], tuple[in
             if cursor == FLAGGED_LINE:
                 return FLAGGED_LINE, 0
             byte = load_u8(data, place(cursor, tokens))
-            if byte == 44:
+            if byte == COMMA:
                 cursor = following(data, cursor, tokens)
-            elif byte == (93 if is_list else 125):
+            elif byte == (CLOSE_BRACKET if is_list else CLOSE_BRACE):
                 closing = True
             else:
                 return FLAGGED_LINE, 0
@@ -775,7 +789,7 @@ def scan_lines(data: int, start: int, stop: int, tables: int, flat: PlainTables,
             not_tried -= 1
         if end == FLAGGED_LINE:
             at = row_begin(data, at)
-        if end != FLAGGED_LINE or load_u8(data, at) != 10:
+        if end != FLAGGED_LINE or load_u8(data, at) != LINE_FEED:
             row = load_i64(counts, ROWS)
             if end == FLAGGED_LINE:
                 end = _scan_row(data, at, tables, work)
@@ -798,7 +812,7 @@ def scan_single_row(data: int, at: int, tables: int, work: int) -> int:
     for i in range(MOST_ATOMS):
         store_i64(counts, i, 0)
     at = row_begin(data, at)
-    while load_u8(data, at) == 10:
+    while load_u8(data, at) == LINE_FEED:
         at = row_begin(data, at + 1)
     if _scan_row_by_bytes(data, at, tables, work) == FLAGGED_LINE or load_i64(counts, N_ATOMS) > load_i64(
         counts, MOST_ATOMS

@@ -57,6 +57,7 @@ from mpi_match.ingest.json.to_codes import (
     row_begin,
 )
 from mpi_match.model import RESIDUE_MASK, Type
+from mpi_match.texts.characters import LINE_FEED, MINUS, NINE, OPEN_BRACKET, QUOTE, ZERO
 
 (
     COLUMN_NAME,
@@ -96,7 +97,7 @@ def _scan_scalar(data: int, at: int, role: int, tables: int, work: int) -> tuple
     """The value that begins here, no list and no object, of an attribute with a role: where it ends, its type, number and
     string; _NOTHING as the type of an id, which is kept."""
     byte = load_u8(data, at)
-    if byte == 34:
+    if byte == QUOTE:
         at, source, start, stop, hash_ = text_at(data, at, load_i64(work, DECODED))
         if at == FLAGGED_LINE or (role != NO_ROLE and role != ID):
             return FLAGGED_LINE, _NOTHING, 0.0, 0
@@ -104,7 +105,7 @@ def _scan_scalar(data: int, at: int, role: int, tables: int, work: int) -> tuple
             return (at if keep_id(source, start, stop, data, work) else FLAGGED_LINE), _NOTHING, 0.0, 0
         string = _numbered(STRINGS_POOL, source, start, stop, hash_, work)
         return (at if string != POOL_FULL else FLAGGED_LINE), _STRING, 0.0, string
-    if byte == 45 or 48 <= byte <= 57:
+    if byte == MINUS or ZERO <= byte <= NINE:
         start = at
         at, kind, value = scan_number(data, at, tables)
         if role == ID:
@@ -188,7 +189,7 @@ def _scan_attribute(
     data: int, at: int, name: tuple[int, int, int, np.uint64], n_attributes: int, tables: int, work: int
 ) -> tuple[int, int]:
     """The value at `at`, which is no object, to columns: see `every_name_scanner`."""
-    if load_u8(data, at) == 91:
+    if load_u8(data, at) == OPEN_BRACKET:
         return _scan_list(data, at, name, n_attributes, tables, work)
     source, start, stop, hash_ = name
     at, type_, number, string = _scan_scalar(data, at, _role_of(name, tables), tables, work)
@@ -238,7 +239,7 @@ def scan_columns(data: int, stop: int, tables: int, work: int) -> None:
     while at < stop:
         begin = at
         at = row_begin(data, at)
-        if load_u8(data, at) != 10:
+        if load_u8(data, at) != LINE_FEED:
             row = load_i64(counts, ROWS)
             end = _scan_row(data, at, tables, work)
             if end == FLAGGED_LINE:

@@ -92,6 +92,24 @@ from mpi_match.ingest.json.to_constraints import (
     put_typed,
     taken_by,
 )
+from mpi_match.texts.characters import (
+    BACKSLASH,
+    BLANK,
+    CLOSE_BRACE,
+    CLOSE_BRACKET,
+    COLON,
+    COMMA,
+    LINE_FEED,
+    LOWER_A,
+    LOWER_N,
+    LOWER_Y,
+    MINUS,
+    NINE,
+    OPEN_BRACE,
+    OPEN_BRACKET,
+    QUOTE,
+    ZERO,
+)
 
 KEY_BYTES, KEY_BOUNDS = range(N_CONSTRAINT_TABLES, N_CONSTRAINT_TABLES + 2)
 """Places in the table of addresses, behind those of numbers and constraints: u8, i64, the names of members by number."""
@@ -122,7 +140,7 @@ def _add(counts: int, which: int, n: int) -> None:
 @nested
 def _first_item(data: int, at: int) -> int:
     """The first item of the list that begins here, or its closing bracket."""
-    return after_blanks(data, at + 1) if load_u8(data, at) == 91 else FLAGGED_LINE
+    return after_blanks(data, at + 1) if load_u8(data, at) == OPEN_BRACKET else FLAGGED_LINE
 
 
 @nested
@@ -140,7 +158,7 @@ def _next_item(data: int, at: int, closing: int) -> int:
     if at == FLAGGED_LINE:
         return FLAGGED_LINE
     at = after_blanks(data, at)
-    if load_u8(data, at) == 44:
+    if load_u8(data, at) == COMMA:
         at = after_blanks(data, at + 1)
         return at if load_u8(data, at) != closing else FLAGGED_LINE
     return at if load_u8(data, at) == closing else FLAGGED_LINE
@@ -150,7 +168,7 @@ def _next_item(data: int, at: int, closing: int) -> int:
 def _label(data: int, at: int, scratch: int, tables: int) -> tuple[int, int, int, int, np.uint64]:
     """As `text_at`, of a string or an integer, whose text its digits are."""
     byte = load_u8(data, at)
-    if byte != 45 and not 48 <= byte <= 57:
+    if byte != MINUS and not ZERO <= byte <= NINE:
         return text_at(data, at, scratch)
     start = at
     at, kind, value = scan_number(data, at, tables)
@@ -164,24 +182,24 @@ def _label(data: int, at: int, scratch: int, tables: int) -> tuple[int, int, int
 @nested
 def _is_any(data: int, at: int) -> bool:
     """Are the next bytes `any` and a blank?"""
-    if load_u8(data, at) != 97 or load_u8(data, at + 1) != 110:
+    if load_u8(data, at) != LOWER_A or load_u8(data, at + 1) != LOWER_N:
         return False
-    return load_u8(data, at + 2) == 121 and load_u8(data, at + 3) == 32
+    return load_u8(data, at + 2) == LOWER_Y and load_u8(data, at + 3) == BLANK
 
 
 @nested
 def _symbol(data: int, at: int, tables: int) -> tuple[int, int]:
     """The operator at a quote: where it ends, and its number; a line with another one is flagged."""
-    if load_u8(data, at) != 34:
+    if load_u8(data, at) != QUOTE:
         return FLAGGED_LINE, NOT_FOUND
     at += 1
     first = 0
     if _is_any(data, at):
         at, first = at + 4, FIRST_ELEMENT_OP
     symbol, n = np.uint64(0), np.uint64(0)
-    while load_u8(data, at) != 34:
+    while load_u8(data, at) != QUOTE:
         byte = load_u8(data, at)
-        if byte < 32 or byte == 92 or n == np.uint64(64):
+        if byte < BLANK or byte == BACKSLASH or n == np.uint64(64):
             return FLAGGED_LINE, NOT_FOUND
         symbol |= np.uint64(byte) << n
         n += np.uint64(8)
@@ -196,14 +214,14 @@ def _symbol(data: int, at: int, tables: int) -> tuple[int, int]:
 def _scan_operand(data: int, at: int, op: int, tables: int, work: int) -> tuple[int, int]:
     """Write the value that begins here as an operand: where it ends, and its type."""
     byte = load_u8(data, at)
-    if byte == 34:
+    if byte == QUOTE:
         at, source, start, stop, hash_ = text_at(data, at, load_i64(work, TEXT_SCRATCH))
         if at == FLAGGED_LINE:
             return FLAGGED_LINE, STRING
         if not put_text(source, start, stop, hash_, op, tables, work):
             return FLAGGED_LINE, STRING
         return at, STRING
-    if byte == 45 or 48 <= byte <= 57:
+    if byte == MINUS or ZERO <= byte <= NINE:
         start = at
         at, kind, value = scan_number(data, at, tables)
         if kind in (NOT_READ, HUGE_INTEGER):
@@ -239,8 +257,8 @@ def _scan_operands(data: int, at: int, op: int, tables: int, work: int) -> tuple
     """Write what follows an operator: where the constraint's list ends, and the type of its operands."""
     at, taken = after_blanks(data, at), taken_by(op, tables)
     if taken == TAKES_NOTHING:
-        return (at if load_u8(data, at) == 93 else FLAGGED_LINE), ANY
-    if load_u8(data, at) != 44:
+        return (at if load_u8(data, at) == CLOSE_BRACKET else FLAGGED_LINE), ANY
+    if load_u8(data, at) != COMMA:
         return FLAGGED_LINE, ANY
     at = after_blanks(data, at + 1)
     if taken != TAKES_VALUE:
@@ -250,7 +268,7 @@ def _scan_operands(data: int, at: int, op: int, tables: int, work: int) -> tuple
     if at == FLAGGED_LINE:
         return FLAGGED_LINE, ANY
     at = after_blanks(data, at)
-    return (at if load_u8(data, at) == 93 else FLAGGED_LINE), type_
+    return (at if load_u8(data, at) == CLOSE_BRACKET else FLAGGED_LINE), type_
 
 
 @nested
@@ -276,23 +294,23 @@ def _scan_tags(data: int, at: int, tables: int, work: int) -> int:
 @nested
 def _scan_constraint(data: int, at: int, tables: int, work: int) -> int:
     """Write the constraint whose list begins here: where it ends."""
-    if load_u8(data, at) != 91:
+    if load_u8(data, at) != OPEN_BRACKET:
         return FLAGGED_LINE
     at, source, start, stop, hash_ = text_at(data, after_blanks(data, at + 1), load_i64(work, TEXT_SCRATCH))
     if at == FLAGGED_LINE or is_special(source, start, stop):
         return FLAGGED_LINE
     name = numbered(NAME_POOL, source, start, stop, hash_, work)
     at = after_blanks(data, at)
-    if name == POOL_FULL or load_u8(data, at) != 44:
+    if name == POOL_FULL or load_u8(data, at) != COMMA:
         return FLAGGED_LINE
     at, op = _symbol(data, after_blanks(data, at + 1), tables)
     if at == FLAGGED_LINE:
         return FLAGGED_LINE
     form, comma = form_of_text(op, tables), after_blanks(data, at)
-    if form != 0 and load_u8(data, comma) == 44 and load_u8(data, after_blanks(data, comma + 1)) == 34:
+    if form != 0 and load_u8(data, comma) == COMMA and load_u8(data, after_blanks(data, comma + 1)) == QUOTE:
         at = _scan_element(data, after_blanks(data, comma + 1), pooled_name(name, work), form, work)
         at = after_blanks(data, at) if at != FLAGGED_LINE else FLAGGED_LINE
-        return at + 1 if at != FLAGGED_LINE and load_u8(data, at) == 93 else FLAGGED_LINE
+        return at + 1 if at != FLAGGED_LINE and load_u8(data, at) == CLOSE_BRACKET else FLAGGED_LINE
     first = load_i64(load_i64(work, SUBSCRIPTION_COUNTS), N_OPERANDS)
     at, type_ = _scan_operands(data, at, op, tables, work)
     return at + 1 if at != FLAGGED_LINE and put_typed(name, op, type_, first, tables, work) else FLAGGED_LINE
@@ -320,7 +338,7 @@ def _scan_area(data: int, at: int, tables: int, work: int) -> int:
             return FLAGGED_LINE
         store_f64(load_i64(work, FILTER_AREA), 3 * n + i, value)
         at = _next_item(data, at, 93)
-        if at == FLAGGED_LINE or (load_u8(data, at) == 93) != (i == 2):
+        if at == FLAGGED_LINE or (load_u8(data, at) == CLOSE_BRACKET) != (i == 2):
             return FLAGGED_LINE
     return at + 1
 
@@ -341,18 +359,18 @@ def _scan_id(data: int, at: int, tables: int, work: int) -> int:
 @nested
 def _key(data: int, at: int, tables: int) -> tuple[int, int]:
     """The name of a member at a quote, and the colon: where its value begins, and its number."""
-    if load_u8(data, at) != 34:
+    if load_u8(data, at) != QUOTE:
         return FLAGGED_LINE, NOT_FOUND
     start = at + 1
     at, _ = scan_string(data, start, SEED)
-    if load_u8(data, at) != 34:
+    if load_u8(data, at) != QUOTE:
         return FLAGGED_LINE, NOT_FOUND
     bounds, found = load_i64(tables, KEY_BOUNDS), NOT_FOUND
     for key in range(_N_KEYS):
         if equal(data, start, at, load_i64(tables, KEY_BYTES), load_i64(bounds, key), load_i64(bounds, key + 1)):
             found = key
     at = after_blanks(data, at + 1)
-    if found == NOT_FOUND or load_u8(data, at) != 58:
+    if found == NOT_FOUND or load_u8(data, at) != COLON:
         return FLAGGED_LINE, NOT_FOUND
     return after_blanks(data, at + 1), found
 
@@ -362,7 +380,7 @@ def _scan_part(data: int, at: int, key: int, tables: int, work: int) -> tuple[in
     """Write a member of a filter: where it ends, and whether it is more than null."""
     if key in (_INTERFACE, _FILTERS, _PREDICATE):
         return FLAGGED_LINE, False
-    if load_u8(data, at) == 110:
+    if load_u8(data, at) == LOWER_N:
         found, at = literal(data, at)
         return (at if found == 2 else FLAGGED_LINE), False
     if key == _CONSTRAINTS:
@@ -377,12 +395,12 @@ def _scan_part(data: int, at: int, key: int, tables: int, work: int) -> tuple[in
 @nested
 def _scan_filter(data: int, at: int, tables: int, work: int) -> int:
     """Write the filter whose object begins here: where it ends."""
-    if load_u8(data, at) != 123:
+    if load_u8(data, at) != OPEN_BRACE:
         return FLAGGED_LINE
     begin_filter(work)
     at = after_blanks(data, at + 1)
     members, given = 0, 0
-    while load_u8(data, at) != 125:
+    while load_u8(data, at) != CLOSE_BRACE:
         at, key = _key(data, at, tables)
         if at == FLAGGED_LINE or members >> key & 1:
             return FLAGGED_LINE
@@ -436,7 +454,7 @@ def _scan_members(data: int, at: int, tables: int, work: int) -> tuple[int, int,
     """
     label, label_start, label_stop, label_hash = data, 0, 0, SEED
     members, given = 0, 0
-    while load_u8(data, at) != 125:
+    while load_u8(data, at) != CLOSE_BRACE:
         at, key = _key(data, at, tables)
         if at == FLAGGED_LINE or members >> key & 1:
             return FLAGGED_LINE, label, 0, 0, SEED
@@ -470,7 +488,7 @@ def _scan_members(data: int, at: int, tables: int, work: int) -> tuple[int, int,
 @nested
 def _scan_row(data: int, at: int, tables: int, work: int) -> int:
     """Write the filters of the line that begins at `at`, which is no blank: its line feed."""
-    if load_u8(data, at) != 123:
+    if load_u8(data, at) != OPEN_BRACE:
         return FLAGGED_LINE
     counts = load_i64(work, SUBSCRIPTION_COUNTS)
     begin, first = at, load_i64(counts, N_SCANNED_FILTERS)
@@ -482,7 +500,7 @@ def _scan_row(data: int, at: int, tables: int, work: int) -> int:
     if at == FLAGGED_LINE or is_reserved(source, start, stop):
         return FLAGGED_LINE
     at = after_margin(data, at)
-    if load_u8(data, at) != 10:
+    if load_u8(data, at) != LINE_FEED:
         return FLAGGED_LINE
     if load_i64(counts, N_ALTERNATIVES) and not put_alternatives(n_constraints, n_operands, n_id_bytes, at - begin, work):
         return FLAGGED_LINE
@@ -519,7 +537,7 @@ def scan_subscriptions(data: int, stop: int, tables: int, work: int) -> None:
         if load_u8(data, at) == 0xEF and load_u8(data, at + 1) == 0xBB and load_u8(data, at + 2) == 0xBF:
             at += 3
         at = after_margin(data, at)
-        if load_u8(data, at) != 10:
+        if load_u8(data, at) != LINE_FEED:
             n_filters, n_constraints = load_i64(counts, N_SCANNED_FILTERS), load_i64(counts, N_SCANNED_CONSTRAINTS)
             n_operands, n_id_bytes = load_i64(counts, N_OPERANDS), load_i64(counts, N_ID_BYTES)
             end = _scan_row(data, at, tables, work)

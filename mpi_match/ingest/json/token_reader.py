@@ -15,6 +15,20 @@ from mpi_match.compute.memory import load_i64, load_u8
 from mpi_match.compute.vectors import VECTOR_BYTES, fits, lowest_bit, text_ends, word_at, word_by_bytes
 from mpi_match.ingest.json.line_tokens import HAS_ESCAPES, find_tokens, has_backslash, token_place
 from mpi_match.ingest.json.text import FLAGGED_LINE, after_blanks, character_bytes, hex_digits
+from mpi_match.texts.characters import (
+    BACKSLASH,
+    BLANK,
+    LOWER_B,
+    LOWER_F,
+    LOWER_N,
+    LOWER_R,
+    LOWER_T,
+    LOWER_U,
+    QUOTE,
+    RETURN,
+    SLASH,
+    TAB,
+)
 
 
 class TokenReader(NamedTuple):
@@ -46,9 +60,18 @@ class TokenReader(NamedTuple):
 def after_escape(data: int, at: int) -> int:
     """Behind the escape that begins at a backslash, or FLAGGED_LINE if it is none."""
     byte = load_u8(data, at + 1)
-    if byte == 117:
+    if byte == LOWER_U:
         return at + 6 if hex_digits(data, at + 2) >= 0 else FLAGGED_LINE
-    if byte == 34 or byte == 92 or byte == 47 or byte == 110 or byte == 116 or byte == 114 or byte == 98 or byte == 102:
+    if (
+        byte == QUOTE
+        or byte == BACKSLASH
+        or byte == SLASH
+        or byte == LOWER_N
+        or byte == LOWER_T
+        or byte == LOWER_R
+        or byte == LOWER_B
+        or byte == LOWER_F
+    ):
         return at + 2
     return FLAGGED_LINE
 
@@ -59,8 +82,8 @@ def _string_end(text_end: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any
     @nested
     def string_end(data: int, at: int) -> int:
         at = text_end(data, at + 1)
-        while load_u8(data, at) != 34:
-            if load_u8(data, at) != 92:
+        while load_u8(data, at) != QUOTE:
+            if load_u8(data, at) != BACKSLASH:
                 return FLAGGED_LINE
             at = after_escape(data, at)
             if at == FLAGGED_LINE:
@@ -80,7 +103,7 @@ def _text_end_by_bytes(data: int, at: int) -> int:
             if n == 0:
                 return at
             at += n
-        elif byte == 34 or byte == 92 or byte < 32:
+        elif byte == QUOTE or byte == BACKSLASH or byte < BLANK:
             return at
         else:
             at += 1
@@ -108,7 +131,7 @@ def _text_end_by_vectors(data: int, at: int) -> int:
                 continue
             at += lowest_bit(ends)
         byte = load_u8(data, at)
-        if byte == 34 or byte == 92 or byte < 32:
+        if byte == QUOTE or byte == BACKSLASH or byte < BLANK:
             return at
         if byte < 0x80:
             at += 1
@@ -172,7 +195,7 @@ def _following_token(data: int, cursor: int, tokens: int) -> int:
 @inlined
 def _after_token(data: int, cursor: int, end: int, tokens: int) -> int:
     byte = load_u8(data, end)
-    if end == token_place(tokens, cursor + 1) or byte == 32 or byte == 9 or byte == 13:
+    if end == token_place(tokens, cursor + 1) or byte == BLANK or byte == TAB or byte == RETURN:
         return cursor + 1
     return FLAGGED_LINE
 
@@ -180,7 +203,7 @@ def _after_token(data: int, cursor: int, end: int, tokens: int) -> int:
 @inlined
 def _name_end_by_tokens(data: int, cursor: int, tokens: int) -> Any:
     start, end = token_place(tokens, cursor) + 1, token_place(tokens, cursor + 1) - 1
-    while load_u8(data, end) != 34:
+    while load_u8(data, end) != QUOTE:
         end -= 1
     if load_i64(tokens, HAS_ESCAPES) != 0 and has_backslash(data, start, end):
         return _text_end_by_bytes(data, start)

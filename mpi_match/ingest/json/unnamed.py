@@ -17,6 +17,22 @@ from mpi_match.compute.compile_cache import inlined, nested
 from mpi_match.compute.memory import load_i64, load_u8, load_u64, store_u64
 from mpi_match.ingest.json.text import FLAGGED_LINE, literal
 from mpi_match.ingest.json.token_reader import TokenReader, string_end
+from mpi_match.texts.characters import (
+    CLOSE_BRACE,
+    CLOSE_BRACKET,
+    COLON,
+    COMMA,
+    LOWER_CASE,
+    LOWER_E,
+    MINUS,
+    NINE,
+    OPEN_BRACE,
+    OPEN_BRACKET,
+    PLUS,
+    POINT,
+    QUOTE,
+    ZERO,
+)
 
 _0, _1 = np.uint64(0), np.uint64(1)
 NESTING_ROOM, NESTING_WORDS = range(2)
@@ -34,7 +50,7 @@ def nesting_memory(levels: int) -> Array:
 @inlined
 def digits_end(data: int, at: int) -> int:
     """The first byte from `at` on that is no digit."""
-    while 48 <= load_u8(data, at) <= 57:
+    while ZERO <= load_u8(data, at) <= NINE:
         at += 1
     return at
 
@@ -42,20 +58,20 @@ def digits_end(data: int, at: int) -> int:
 @nested
 def after_number(data: int, at: int) -> int:
     """Behind the number at `at`, or FLAGGED_LINE if it is none."""
-    if load_u8(data, at) == 45:
+    if load_u8(data, at) == MINUS:
         at += 1
     first = at
     at = digits_end(data, at)
-    if at == first or (load_u8(data, first) == 48 and at != first + 1):
+    if at == first or (load_u8(data, first) == ZERO and at != first + 1):
         return FLAGGED_LINE
-    if load_u8(data, at) == 46:
+    if load_u8(data, at) == POINT:
         first = at + 1
         at = digits_end(data, first)
         if at == first:
             return FLAGGED_LINE
-    if load_u8(data, at) | 32 == 101:
+    if load_u8(data, at) | LOWER_CASE == LOWER_E:
         at += 1
-        if load_u8(data, at) == 43 or load_u8(data, at) == 45:
+        if load_u8(data, at) == PLUS or load_u8(data, at) == MINUS:
             at += 1
         first = at
         at = digits_end(data, at)
@@ -68,7 +84,7 @@ def after_number(data: int, at: int) -> int:
 def _end_of_other(data: int, at: int) -> int:
     """The end of a value that is no string, list or object, or FLAGGED_LINE."""
     byte = load_u8(data, at)
-    if byte == 45 or 48 <= byte <= 57:
+    if byte == MINUS or ZERO <= byte <= NINE:
         return after_number(data, at)
     found, at = literal(data, at)
     return at if found >= 0 else FLAGGED_LINE
@@ -77,7 +93,7 @@ def _end_of_other(data: int, at: int) -> int:
 @nested
 def scalar_end(data: int, at: int) -> Any:
     """The end of a value that is no list or object, or FLAGGED_LINE; for CPUs."""
-    return string_end(data, at) if load_u8(data, at) == 34 else _end_of_other(data, at)
+    return string_end(data, at) if load_u8(data, at) == QUOTE else _end_of_other(data, at)
 
 
 def value_skipper(reader: TokenReader) -> Callable[[Any, Any, Any, Any], Any]:  # noqa: C901  the grammar of JSON
@@ -95,11 +111,11 @@ def value_skipper(reader: TokenReader) -> Callable[[Any, Any, Any, Any], Any]:  
         while True:
             at = place(cursor, tokens)
             byte, is_name = load_u8(data, at), False
-            if byte == 34:
+            if byte == QUOTE:
                 cursor = after_text(data, cursor, tokens)
-            elif byte == 123 or byte == 91:
+            elif byte == OPEN_BRACE or byte == OPEN_BRACKET:
                 cursor = following(data, cursor, tokens)
-                is_name = byte == 123
+                is_name = byte == OPEN_BRACE
                 if load_u8(data, place(cursor, tokens)) == byte + 2:
                     cursor = following(data, cursor, tokens)
                     is_name = False
@@ -123,11 +139,11 @@ def value_skipper(reader: TokenReader) -> Callable[[Any, Any, Any, Any], Any]:  
                 if depth == 0:
                     return cursor
                 byte, is_object = load_u8(data, place(cursor, tokens)), objects & _1 != _0
-                if byte == 44:
+                if byte == COMMA:
                     cursor = following(data, cursor, tokens)
                     is_name = is_object
                     break
-                if byte != (125 if is_object else 93):
+                if byte != (CLOSE_BRACE if is_object else CLOSE_BRACKET):
                     return FLAGGED_LINE
                 cursor = following(data, cursor, tokens)
                 depth -= 1
@@ -135,10 +151,10 @@ def value_skipper(reader: TokenReader) -> Callable[[Any, Any, Any, Any], Any]:  
                 if depth and depth % _WORD_LEVELS == 0:
                     objects = load_u64(nesting, NESTING_WORDS + depth // _WORD_LEVELS - 1)
             if is_name:
-                if load_u8(data, place(cursor, tokens)) != 34:
+                if load_u8(data, place(cursor, tokens)) != QUOTE:
                     return FLAGGED_LINE
                 cursor = after_text(data, cursor, tokens)
-                if cursor == FLAGGED_LINE or load_u8(data, place(cursor, tokens)) != 58:
+                if cursor == FLAGGED_LINE or load_u8(data, place(cursor, tokens)) != COLON:
                     return FLAGGED_LINE
                 cursor = following(data, cursor, tokens)
 
@@ -146,9 +162,9 @@ def value_skipper(reader: TokenReader) -> Callable[[Any, Any, Any, Any], Any]:  
     def after_value(data: int, cursor: int, tokens: int, nesting: int) -> Any:
         at = place(cursor, tokens)
         byte = load_u8(data, at)
-        if byte == 34:
+        if byte == QUOTE:
             return after_text(data, cursor, tokens)
-        if byte == 123 or byte == 91:
+        if byte == OPEN_BRACE or byte == OPEN_BRACKET:
             return after_list_or_object(data, cursor, tokens, nesting)
         end = _end_of_other(data, at)
         return FLAGGED_LINE if end == FLAGGED_LINE else after(data, cursor, end, tokens)

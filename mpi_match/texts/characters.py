@@ -1,0 +1,14 @@
+"""The bytes of ASCII characters by name, for compiled code, which compares bytes."""
+
+from __future__ import annotations
+
+BACKSPACE, TAB, LINE_FEED, VERTICAL_TAB, FORM_FEED, RETURN = 8, 9, 10, 11, 12, 13
+BLANK, QUOTE, APOSTROPHE, OPEN_PARENTHESIS, CLOSE_PARENTHESIS = 32, 34, 39, 40, 41
+PLUS, COMMA, MINUS, POINT, SLASH, COLON, UNDERSCORE = 43, 44, 45, 46, 47, 58, 95
+ZERO, NINE = 48, 57
+OPEN_BRACKET, BACKSLASH, CLOSE_BRACKET, OPEN_BRACE, CLOSE_BRACE = 91, 92, 93, 123, 125
+UPPER_A, UPPER_Z = 65, 90
+LOWER_A, LOWER_B, LOWER_E, LOWER_F, LOWER_L, LOWER_N = 97, 98, 101, 102, 108, 110
+LOWER_R, LOWER_S, LOWER_T, LOWER_U, LOWER_X, LOWER_Y, LOWER_Z = 114, 115, 116, 117, 120, 121, 122
+LOWER_CASE = 32
+"""The bit by which a lower-case letter differs from its upper-case one."""

@@ -96,7 +96,8 @@ class BatchedEvents:
 class BatchedChanges:
     """The changes of a run, sent with batches: every worker gets all of them, each once and in order.
 
-    A batch comes with all changes before its last event that its worker has not had, also those of other workers' batches.
+    A batch comes with all changes before its last event that its worker still lacks, including those of other workers'
+    batches.
     """
 
     def __init__(self, stream: ChangeStream[Table | RangeReader], ranges: BatchRanges) -> None:

@@ -174,7 +174,8 @@ class EngineRunner:
 
 
 def _may_begin(work: Received | SerializedShard) -> bool:
-    """May the work begin while other batches are matched: it does not alter the engine, and its events have arrived?"""
+    """Tells whether the work may begin while other batches are matched: it leaves the engine as it is, and its events have
+    arrived."""
     return isinstance(work, Received) and not work.alters and work.events.is_here()
 
 

@@ -25,7 +25,7 @@ from mpi_match.cluster.results.worker_writer import MatchedParts, WorkerWriter
 from mpi_match.matches.write_behind import WriteBehind, Writer
 
 SHORT_BATCH_EVENTS = 16
-"""A batch of at most so many events takes less time to read or match than to hand to another thread."""
+"""Most events of a short batch, which takes less time to read or match than to hand to another thread."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,12 @@ class Execution:
     n_ahead     batches that a master has read beyond one for each worker
     n_at_once   batches of an event table whose messages are made at a time
     window      batches behind one that is not answered that may be sent, at least
-    lends       are batches read by threads into reused buffers, and not made into messages (`at_once.messages`)?
+    lends       batches are read by threads into reused buffers, not made into messages (`at_once.messages`)
     writer      calls the function that writes answers, in order
-    joins       are answers to consecutive events written in one call?
+    joins       answers to consecutive events are written in one call
     matcher     a worker's engine
     written     a matcher that returns answers when they are on disk, in at most `most_parts` parts of the output
-    spins       does the main thread poll for messages without sleeping, if it has a core of its own?
+    spins       the main thread polls for messages without sleeping, if it has a core of its own
     """
 
     workers: MakeWorkers

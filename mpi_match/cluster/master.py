@@ -87,7 +87,7 @@ class Master:
         """Wait until all workers have left the last common step: a rank that dies or stalls in a collective call blocks
         others.
 
-        The run begins without workers that have not left it after MEETING_S.
+        The run begins without workers that are still in it after MEETING_S.
         """
         self._inbox.listen(self._workers)
         self._absent = absent_of(self._workers, self._traffic, self._inbox.ready, interruptions.let_through)
@@ -160,7 +160,7 @@ class Master:
         self._obey(instructions)
 
     def _obey(self, instructions: Sequence[Instruction]) -> None:
-        """Carry out instructions, of which loads and sends come first."""
+        """Carry out instructions; loads and sends come first."""
         sends = []
         for each in instructions:
             if isinstance(each, Send):

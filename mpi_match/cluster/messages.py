@@ -25,7 +25,7 @@ class Received(NamedTuple):
     """A batch to be matched.
 
     batch, attempt   its number, and which sending of the batch it is
-    afresh           must the engine be opened anew for it?
+    afresh           the engine has to be opened anew for it
     changes          wire form u8 of its changes; empty: none
     events           taken once, in the engine's thread
     buffer           the buffer that it was received into, if any
@@ -40,7 +40,7 @@ class Received(NamedTuple):
 
     @property
     def alters(self) -> bool:
-        """Does matching it replace the engine or apply changes to it?"""
+        """Tells whether matching it replaces the engine or applies changes to it."""
         return self.afresh or len(self.changes) > 0
 
 
@@ -52,7 +52,8 @@ class SerializedShard(NamedTuple):
 
 
 class Written(NamedTuple):
-    """Where a worker has written answers: the number of its part of the output, and the size of that part in bytes then."""
+    """The place where a worker has written answers: the number of its part of the output, and the size of that part in bytes
+    then."""
 
     part: int
     end: int

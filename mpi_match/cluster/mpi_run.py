@@ -46,7 +46,7 @@ from mpi_match.exit_codes import ExitCode
 log = logging.getLogger(__name__)
 
 LAST_LINE_S = 2.0
-"""How long the other ranks of a failed run wait for the one that prints the reason."""
+"""Seconds that the other ranks of a failed run wait for the one that prints the reason."""
 
 
 def run_ranks(options: RunOptions, launch: LaunchedBy) -> RunSummary | None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PLACEMENTS = ("replicate", "shard", "hybrid")
 """Which filters a worker has.  `replicate`: all of them, so a batch goes to one worker.  `shard`: a part, so a batch goes to
-all and their answers are merged.  `hybrid`: a part, of which each group has all, so a batch goes to one group."""
+all and their answers are merged.  `hybrid`: a part, and each group has all parts, so a batch goes to one group."""
 SCHEDULES = ("dynamic", "static")
 """Which worker gets a batch.  `dynamic`: one that has just answered.  `static`: batch k's is k modulo their number."""
 FEEDS = ("master", "shared", "file")
@@ -30,7 +30,7 @@ one copy of all events in memory, made before the clock starts.  `file`: the wor
 name the same file on every host.  With the latter two the master sends batch numbers.
 """
 RESULTS = ("master", "local")
-"""Where answers are written.  `master`: the master writes them into one file.  `local`: every worker writes a part of its
+"""The places for answers.  `master`: the master writes them into one file.  `local`: every worker writes a part of its
 own beside the output, in a directory that all hosts share; the output is an index that reads as one file.
 """
 
@@ -62,7 +62,7 @@ class RunOptions:
     engine_options          options of the engine, as in `open_engine`
     batch                   events per batch
     schedule, placement, feed, results   see SCHEDULES, PLACEMENTS, FEEDS, RESULTS
-    groups                  how many groups of workers there are with placement `hybrid`; None with any other
+    groups                  number of groups of workers with placement `hybrid`; None with any other
     memory_limit            bytes that the table, or its part, may take in a worker's memory; None: no limit
     credits                 batches that a worker may hold unanswered
     setup_limit             seconds for which a rank may be silent before the first batch: see `transport.liveness`
@@ -70,7 +70,7 @@ class RunOptions:
     filters                 answer with filters instead of interfaces
     gpu_map                 GPU number for each of a host's workers, in the order of their local ranks, among the visible
                             GPUs; None: 0, 1, ..., from the first again when there are fewer
-    share_gpus              may two workers use one GPU?
+    share_gpus              two workers may use one GPU
     resume                  go on from the journal of an incomplete run, if there is one
     journal                 write answers to a journal while the run lasts
     threads                 CPU threads per worker; None: NUMBA_NUM_THREADS, else the host's cores divided by its workers
@@ -167,7 +167,7 @@ class Summary:
     flagged           lines that the scanner flagged; `rows` judged them, good or bad
     scanned_on_gpu    lines that were scanned on a GPU
     never_seen        attributes named for location and id that no event has
-    doubts            warnings that events have not the attributes that filters name (`batches.unnamed`)
+    doubts            warnings about attributes that filters name and no event has (`batches.unnamed`)
     """
 
     events: int

@@ -30,7 +30,7 @@ Parts = dict[int, Body]
 class OrderedWriter:
     """The answers of a run; a context manager.  Leaving it without `finish` drops the queue of the thread.
 
-    in_parts   does an answer consist of the answers of several members of a group?
+    in_parts   an answer consists of the answers of several members of a group
     joins      where possible, answers to consecutive events are kept, and written in one call by `flush`
 
     Bodies that are written are given back to `inbox`.  An error of writing is raised by a later call.

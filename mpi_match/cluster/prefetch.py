@@ -83,7 +83,7 @@ class ReadAhead(Generic[T]):
                 self._ready[batch] = self._workers.submit(self._read, batch)
 
     def is_ready(self, batch: int) -> bool:
-        """Would `take` return (or raise) at once?"""
+        """Tells whether `take` returns (or raises) at once."""
         return self._ready[batch].done()
 
     def take(self, batch: int) -> T:

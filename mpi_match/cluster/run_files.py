@@ -66,7 +66,7 @@ class BatchedAnswers:
     Answers are written only while the event table is unchanged since it was opened (`confirm`).  The reports of lines
     (`report`) go to `scan_log`, which is None for an event table.
 
-    by_workers   do the workers write them, so that the master only records where they are (`wrote`)?
+    by_workers   the workers write them, and the master only records their places (`wrote`)
     """
 
     def __init__(

@@ -22,7 +22,7 @@ from types import FrameType
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 LEAVE_S = 5.0
-"""How long a signalled rank waits for the order of the master, which may have been signalled as well."""
+"""Seconds that a signalled rank waits for the order of the master, which may have been signalled as well."""
 AGAIN_S = 5.0
 """A signal within this time after an earlier one is a repetition: launchers send two, and a terminal one of its own."""
 

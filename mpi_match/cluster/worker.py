@@ -55,9 +55,9 @@ MASTER_WAIT_S = 5.0
 WORKER_POLL_S = 5e-3
 """Interval of checks that the master is alive."""
 SILENCE_S = 600.0
-"""How long the master may be silent.  It sends a heartbeat every few seconds, unless it waits for a disk."""
+"""Seconds that the master may be silent. It sends a heartbeat every few seconds, unless it waits for a disk."""
 LAST_REPLY_S = 10.0
-"""How long a worker that has to leave waits without progress for the messages in flight, including its last one."""
+"""Seconds that a worker that has to leave waits without progress for the messages in flight, including its last one."""
 
 
 _MATCH, _MATCH_AFRESH, _MATCHES = int(Command.MATCH), int(Command.MATCH_AFRESH), int(Reply.MATCHES)

@@ -48,7 +48,7 @@ def check_output(path: Path, inputs: Iterable[Path] = (), *, others: Iterable[Pa
 
 
 def _is_open_file(path: Path) -> bool:
-    """Does the path lead to an open file of a process, such as /dev/stdout?  Renaming would not write to that."""
+    """Tells whether the path leads to an open file of a process, such as /dev/stdout, to which renaming would not write."""
     names = [path, path.parent / path.readlink()] if path.is_symlink() else [path]
     return any(name.parent.resolve().is_relative_to("/proc") for name in names)
 

@@ -78,7 +78,7 @@ class Column:
         self.n_rows, self.crc = self.n_rows + len(values), crc
 
     def _write(self, chunk: Array, n_rows: int) -> None:
-        """Write a chunk of values, of which the first `n_rows` are valid."""
+        """Write the first `n_rows` values of a chunk."""
         if self._dataset is None:
             self._begin()
         self._disk.need(n_rows * self.dtype.itemsize)

@@ -29,7 +29,7 @@ FORMAT_VERSION = 3
 READ_VERSIONS = (2, FORMAT_VERSION)
 """The versions of the files that are read."""
 DAMAGE = (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError)
-"""What h5py raises, depending on the byte, for a file that is damaged or does not have the objects that its names
+"""The errors that h5py raises, depending on the byte, for a file that is damaged or lacks the objects that its names
 suggest.
 """
 
@@ -76,7 +76,7 @@ class FilePart(NamedTuple):
 
 
 def parts_directory(path: Path) -> Path:
-    """Where the parts of an index live: `table.h5` has `table.h5.parts/`."""
+    """The directory of the parts of an index: `table.h5` has `table.h5.parts/`."""
     return path.with_name(path.name + ".parts")
 
 

@@ -21,7 +21,7 @@ from mpi_match.storage.integrity import bytes_of
 from mpi_match.storage.structure import Stored
 
 LARGE_BYTES = 2**27
-"""A dataset of so many bytes is read by several threads."""
+"""Least bytes of a dataset that several threads read."""
 _SUM_BYTES = 4
 
 

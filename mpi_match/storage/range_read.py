@@ -17,7 +17,7 @@ from mpi_match.arrays.csr import Array
 from mpi_match.storage.integrity import FileChanged
 
 Memory = Callable[[int], Array]
-"""Gives so many bytes of memory, u8, of any content, aligned to eight bytes."""
+"""Gives memory of a number of bytes, u8, with any content, aligned to eight bytes."""
 
 
 def ordinary_memory(n_bytes: int) -> Array:
@@ -47,7 +47,7 @@ class StoredRows(NamedTuple):
     shape: tuple[int, ...]
 
     def array(self, n_rows: int, memory: Array) -> Array:
-        """An array for so many rows in `memory` u8, which has at least their size."""
+        """An array for a number of rows in `memory` u8, which has at least their size."""
         return memory[: n_rows * self.row_bytes].view(self.dtype).reshape(n_rows, *self.shape[1:])
 
     @property

@@ -243,7 +243,7 @@ class Reader:
         return sum(math.prod(stored.shape) * stored.dtype.itemsize for stored in found)
 
     def stored_rows(self, name: str) -> StoredRows:
-        """A contiguous dataset of this one file, of which ranges can be read past HDF5; its CRC is *not* checked here.
+        """A contiguous dataset of this one file, whose ranges can be read past HDF5; its CRC is *not* checked here.
 
         It can be read as long as this file is open, by any thread.
         """
@@ -291,7 +291,7 @@ class Reader:
 
 
 def _stamp_of(path: str) -> tuple[int, ...] | None:
-    """Identity and times of a file, which differ after a change; None when there is no such file."""
+    """Identity and times of a file, which differ after a change; None when the file does not exist."""
     try:
         found = os.stat(path)  # noqa: PTH116
     except OSError:
@@ -311,13 +311,13 @@ def kind_of_file(path: str | os.PathLike[str]) -> str | None:
 
 
 def _begins_as_rows(path: Path) -> bool:
-    """Does a file begin like JSON lines, gzip or Parquet?"""
+    """Tells whether a file begins like JSON lines, gzip or Parquet."""
     with path.open("rb") as handle:
         return handle.read(4).startswith((b"{", b"\x1f\x8b", b"PAR1"))
 
 
 def _open(path: Path, kind: str) -> tuple[h5py.File, dict[str, Any]]:
-    """Open a file of this kind; its attributes, of which those common to all files are checked."""
+    """Open a file of this kind, check the attributes common to all files, and return all of them."""
     refuse_special(path)
     try:
         file = h5py.File(path, "r", locking=False)  # a file has its name when it is complete, and some have no locks

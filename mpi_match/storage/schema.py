@@ -53,7 +53,7 @@ class Content(NamedTuple):
 
 
 Fault = str | None
-"""What is wrong, as text; None if nothing is."""
+"""The fault, as text; None without one."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Dataset:
     ranged: bool = False
 
     def type_fault(self, found: Declared) -> Fault:
-        """What is wrong with the type and the number of dimensions."""
+        """The fault in the type or the number of dimensions."""
         dtypes = (self.dtype,) if isinstance(self.dtype, str) else self.dtype
         if found.dtype.str not in dtypes and not (TEXT in dtypes and found.dtype.kind == TEXT):
             return f"{self.name} is {found.dtype.str}, expected {' or '.join(dtypes)}"
@@ -133,7 +133,7 @@ class Schema:
         return replace(self, kind=f"{self.kind}-part", attributes=attributes, parts=None, is_piece=in_pieces)
 
     def misfits(self, declared: Mapping[str, Declared], attributes: Mapping[str, object] | None = None) -> Iterator[str]:
-        """What is wrong with types and shapes, and with root attributes if any are given."""
+        """The faults in types and shapes, and in root attributes if any are given."""
         if not self.is_piece:
             yield from _Shapes(self).faults(declared, attributes)
             return
@@ -147,7 +147,7 @@ class Schema:
         attributes: Mapping[str, object] | None = None,
         declared: Mapping[str, Declared] | None = None,
     ) -> Iterator[str]:
-        """What is wrong with the arrays of a file, one sentence for each fault; nothing for a valid one.
+        """The faults in the arrays of a file, one sentence for each; none for a valid file.
 
         Given all that the file has `declared`, `arrays` may be some of its columns.
         """
@@ -171,7 +171,7 @@ class _Shapes:
         self._stated: dict[str, str] = {}
 
     def faults(self, declared: Mapping[str, Declared], attributes: Mapping[str, object] | None) -> Iterator[str]:
-        """What does not fit; the sizes are known after the last fault."""
+        """The faults; the sizes are known after the last one."""
         schema = self._schema
         if attributes is not None:
             yield from attribute_faults(schema.attributes, attributes)
@@ -224,7 +224,7 @@ def _within(prefix: str, named: Mapping[str, T]) -> dict[str, T]:
 
 
 def attribute_faults(wanted: Iterable[Attribute], found: Mapping[str, object]) -> Iterator[str]:
-    """What is wrong with the attributes of a file, or with a JSON object."""
+    """The fault in the attributes of a file, or in a JSON object."""
     for each in wanted:
         if each.name in found:
             if fault := each.fault(found[each.name]):

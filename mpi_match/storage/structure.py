@@ -51,7 +51,7 @@ class Stored(NamedTuple):
     """A dataset as its file declares it.
 
     crc          value of its attribute `crc32`
-    contiguous   is it contiguous, without a filter, so that any range of it can be read?
+    contiguous   it is contiguous, without a filter, so that any range of it can be read
     """
 
     name: str
@@ -64,7 +64,7 @@ class Stored(NamedTuple):
 
 
 def refuse_special(path: Path) -> None:
-    """Raise StorageError for a path that is no regular file: opening a pipe may block for ever."""
+    """Raise StorageError for a path other than a regular file: opening a pipe may block for ever."""
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name

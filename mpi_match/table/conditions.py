@@ -29,7 +29,7 @@ from mpi_match.model import RESERVED, Condition, Constraint, Filter, Join, Op, T
 from mpi_match.operators import Form
 
 PART_LABEL = RESERVED + "&"
-"""What labels and names of parts begin with, in the model; see `virtual_names.PART_MARK`."""
+"""The beginning of the labels and names of parts, in the model; see `virtual_names.PART_MARK`."""
 
 
 class _Every(NamedTuple):
@@ -99,7 +99,7 @@ def _all_of(terms: Iterable[_Signed]) -> _Signed:
 
 
 def _constraints(terms: Iterable[_Signed], parts: dict[str, list[Filter]]) -> list[Constraint]:
-    """Terms, all of which must hold, as constraints; the parts that they ask for are added to `parts`."""
+    """Terms that must all hold, as constraints; adds the parts that they ask for to `parts`."""
     return sorted((_constraint(each, parts) for each in terms), key=_content)
 
 
@@ -142,7 +142,7 @@ def _contents(branch: tuple[Constraint, ...]) -> tuple[tuple[str, ...], ...]:
 
 
 def is_part(label: str) -> bool:
-    """Is it the label of a part?"""
+    """Tells whether it is the label of a part."""
     return label.startswith(PART_LABEL)
 
 

@@ -54,7 +54,7 @@ ENCODED_AT_ONCE = 2**17
 FEW = 2**12
 """Largest number of values that fit in a core's cache."""
 ROW_BITS = 63
-"""Rows that pack into so many bits are sorted as integers."""
+"""Most bits of packed rows that are sorted as integers."""
 MANY = 2**20
 """Largest number of (name, value) pairs for which one flag each is allocated."""
 
@@ -91,7 +91,7 @@ class Constraints:
 
     @cached_property
     def only_presence(self) -> bool:
-        """Do all rows only ask for presence?"""
+        """Tells whether all rows only ask for presence."""
         kind = self.kind if any(self.kind.strides) else self.kind[:1]
         return bool((kind == KIND_OF_PRESENCE).all())
 

@@ -34,7 +34,7 @@ class ElementNames:
     _contained: Pieces = field(default_factory=Pieces)
 
     def add(self, name: VirtualName, name_id: int) -> None:
-        """Take up a name that is no `any =`, which `find` finds."""
+        """Take up a name other than that of `any =`, which `find` finds."""
         if name.op is None:
             self.extremes[name.form, name.type] = name_id
             return

@@ -19,7 +19,7 @@ FIRST_HIGH_KIND = 0x60
 N_KINDS = 256
 """Kinds that a byte can be."""
 UNKNOWN = 255
-"""The form of a kind that is no type and operator."""
+"""The form of a number that stands for no type and operator."""
 
 
 def kind_of(type_: Type, op: Op) -> int:
@@ -34,7 +34,7 @@ def parts_of(kind: int) -> tuple[Type, Op]:
 
 
 def kinds_where(is_one: Callable[[Operator], bool]) -> Array:
-    """bool[N_KINDS], by kind: is the predicate true of its operator?  False for numbers that are no kinds."""
+    """bool[N_KINDS], by kind: the predicate's value for its operator; False for numbers without a kind."""
     found = np.zeros(N_KINDS, bool)
     for op, record in OPERATORS.items():
         found[[kind_of(type_, op) for type_ in record.types]] = is_one(record)
@@ -58,7 +58,7 @@ def _parts() -> tuple[Array, Array]:
 
 _FORM = _forms()
 TYPE_OF_KIND, OP_OF_KIND = _parts()
-"""u8[N_KINDS] each: type and operator of each kind, 0 for numbers that are no kinds."""
+"""u8[N_KINDS] each: type and operator of each kind, 0 for numbers without a kind."""
 KIND_OF_PRESENCE = np.uint8(kind_of(Type.ANY, Op.EXISTS))
 """The kind of a row that only asks for presence; no other kind sorts before it."""
 IS_KIND = kinds_where(lambda record: True)
@@ -67,7 +67,7 @@ IS_OF_NULLS = kinds_where(lambda record: record.of_nulls)
 
 
 def check_kinds(kind: Array) -> None:
-    """Raise ModelError if one of these numbers u8[c] is no kind: no code may guess what its rows ask for."""
+    """Raise ModelError if one of these numbers u8[c] has no kind: code must not guess what its rows ask for."""
     if IS_KIND[kind].all():
         return
     wrong = int(kind[~IS_KIND[kind]][0])

@@ -68,7 +68,7 @@ def _hashes(strings: Strings) -> Array:
 
 
 def _are_equal(a: Strings, rows: Array, b: Strings, places: Array) -> Array:
-    """bool: is string `rows[i]` of `a` string `places[i]` of `b`?"""
+    """bool: string `rows[i]` of `a` equals string `places[i]` of `b`."""
     lengths = a.offsets[rows + 1] - a.offsets[rows]
     same = lengths == b.offsets[places + 1] - b.offsets[places]
     both = np.flatnonzero(same)

@@ -332,14 +332,14 @@ class RangeReader:
 
 
 class _Rows:
-    """The rows of a dataset in order, so many at a time as are asked for."""
+    """Reads the rows of a dataset in order, as many at a time as the caller asks for."""
 
     def __init__(self, reader: Reader, name: str) -> None:
         self._blocks = reader.blocks(name, READ_AT_ONCE)
         self._rest = reader.array(name) if not reader.length(name) else next(self._blocks)
 
     def take(self, n: int) -> Array:
-        """The next n rows, of which there must be as many."""
+        """The next n rows, which the dataset must still have."""
         pieces = []
         while n > len(self._rest):
             pieces.append(self._rest)
@@ -356,7 +356,7 @@ class _Rows:
 
 
 def _merged(asks: Array, presence: object, others: Array) -> Array:
-    """A column of rows, of which some only ask for presence."""
+    """A column of rows; some rows only ask for presence."""
     column = np.empty(len(asks), others.dtype)
     column[asks], column[~asks] = presence, others
     return column

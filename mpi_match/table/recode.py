@@ -57,7 +57,7 @@ class Recoding:
 
     @property
     def is_identity(self) -> bool:
-        """Does every code stay the same?"""
+        """Tells whether every code stays the same."""
         return self.target is self.source
 
     @cached_property

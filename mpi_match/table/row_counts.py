@@ -1,4 +1,4 @@
-"""How many rows each filter has, counted by all threads."""
+"""The number of rows of each filter, counted by all threads."""
 
 from __future__ import annotations
 

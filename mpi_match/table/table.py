@@ -82,7 +82,7 @@ class Table:
 
     @cached_property
     def n_visible(self) -> int:
-        """Number of interfaces that are no parts of conditions (`conditions`), which come after them."""
+        """Number of interfaces, without the parts of conditions (`conditions`), which come after them."""
         return bisect_left(self.labels, PART_LABEL.encode())
 
     @cached_property
@@ -98,7 +98,7 @@ class Table:
 
     @property
     def has_areas(self) -> bool:
-        """Has any filter an area?"""
+        """Tells whether any filter has an area."""
         return len(self.filters.area) > 0
 
     @property
@@ -170,7 +170,7 @@ class Table:
         yield from label_arrays(self.labels)
 
     def faults(self) -> Iterator[str]:
-        """What is wrong with the arrays, one sentence for each fault; those after the first may be consequences of it."""
+        """The faults in the arrays, one sentence for each; those after the first may be consequences of it."""
         return TABLE.faults(dict(self.arrays()))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -322,7 +322,7 @@ class Table:
 
     @cached_property
     def is_tag_table(self) -> bool:
-        """Does every filter only ask for presence: of tags, or of attributes of any type?"""
+        """Tells whether every filter only asks for presence: of tags, or of attributes of any type."""
         return self.constraints.only_presence and not self.has_areas
 
     def __eq__(self, other: object) -> bool:

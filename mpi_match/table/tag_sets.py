@@ -26,7 +26,7 @@ from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary
 
 WRITTEN_TOGETHER = 2**16
-"""Filters whose tags are written together, at least; more where there are more names, each of which is looked at once."""
+"""Least number of filters whose tags are written together; more for more names, because each name is looked at once."""
 
 
 @dataclass(frozen=True)

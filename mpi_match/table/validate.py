@@ -207,12 +207,13 @@ class _Codes:
         return self._first[type_, name], self._last[type_, name]
 
     def are_operands(self, code: Array, type_: Array, name: Array) -> Array:
-        """Is each code that of an operand of its type?  All codes of booleans are, of other types every second one."""
+        """Tells for each code whether it is that of an operand of its type: all codes of booleans are, of other types every
+        second one."""
         first, last = self.segment(type_, name)
         return np.asarray((first <= code) & (code <= last) & (((code - first) & 1 == 1) | (type_ == Type.BOOLEAN)))
 
     def are_texts(self, code: Array, type_: Array, name: Array) -> bool:
-        """Are the strings among these operands UTF-8?  Only the bound of a prefix need not be."""
+        """Tells for each operand whether it is UTF-8, if it is a string; only the bound of a prefix need not be."""
         if not len(self._not_text):
             return True
         strings = np.flatnonzero(type_ == Type.STRING)
@@ -223,7 +224,7 @@ class _Codes:
         return np.asarray(self._string_offsets[name] + (code - self._first[Type.STRING][name]) // 2)
 
     def are_bounds_of(self, bound: Array, prefix: Array) -> bool:
-        """For strings, by position: is each bound the least string above all that begin with the prefix?"""
+        """Tells for each string, by position, whether its bound is the least string above all that begin with the prefix."""
         pairs = np.unique(np.stack([prefix, bound], axis=1), axis=0)
         if np.any(pairs[1:, 0] == pairs[:-1, 0]):
             return False
@@ -317,7 +318,7 @@ def rows_say_what_operators_can(content: Content) -> Fault:
 
 
 def _interval_fault(codes: _Codes, kind: Array, name: Array, lo: Array, hi: Array) -> Fault:
-    """What is wrong with bounds that are codes: each must be adjacent to an operand, or an end of its type's range."""
+    """The fault in bounds that are codes: each must be adjacent to an operand, or an end of its type's range."""
     type_ = TYPE_OF_KIND[kind]
     ends = codes.segment(type_, name)
     for bound, end, has_operand in ((lo - _ABOVE[kind], ends[0], _HAS_LO), (hi + _BELOW[kind], ends[1], _HAS_HI)):
@@ -330,7 +331,7 @@ def _interval_fault(codes: _Codes, kind: Array, name: Array, lo: Array, hi: Arra
 
 
 def _prefix_fault(codes: _Codes, kind: Array, name: Array, lo: Array, hi: Array) -> Fault:
-    """What is wrong with prefixes: they must reach from the prefix to just below its bound, or be all strings."""
+    """The fault in prefixes: they must reach from the prefix to just below its bound, or be all strings."""
     type_ = TYPE_OF_KIND[kind]
     first, last = codes.segment(type_, name)
     some = np.flatnonzero((lo != first) | (hi != last))

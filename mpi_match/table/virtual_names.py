@@ -118,7 +118,7 @@ class VirtualName(NamedTuple):
 
 
 def prefix_of(base: bytes) -> bytes:
-    """What all virtual names of an attribute, or of a view of it, begin with."""
+    """The beginning of all virtual names of an attribute, or of a view of it."""
     return MARK + base + MARK
 
 
@@ -156,7 +156,7 @@ def attribute_of(name: bytes) -> tuple[str, View]:
 
 
 def is_part(name: bytes) -> bool:
-    """Is it the name of a part of conditions?"""
+    """Tells whether it is the name of a part of conditions."""
     digits = name[len(PART_MARK) :]
     return name.startswith(PART_MARK) and len(digits) == _PART_DIGITS and not digits.strip(b"0123456789abcdef")
 

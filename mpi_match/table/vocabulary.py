@@ -141,7 +141,7 @@ class Vocabulary:
 
     @classmethod
     def of_presence(cls, names: Strings) -> Vocabulary:
-        """Sorted names of which only presence is asked."""
+        """The sorted names that constraints only ask to be present."""
         none, nothing = np.zeros(len(names) + 1, np.int64), Strings.of(())
         return cls(names, none, np.zeros(0), none, nothing, none, np.zeros(0, np.uint8), nothing)
 
@@ -162,7 +162,7 @@ class Vocabulary:
 
     @cached_property
     def _name_ids(self) -> dict[bytes, int] | None:
-        """Ids of names; None for so many that they are searched for instead: an entry takes some 150 bytes."""
+        """Ids of names; None when they are many and therefore searched for: an entry takes some 150 bytes."""
         return {name: i for i, name in enumerate(self.names)} if self.n_names <= MAX_CLASSES else None
 
     @cached_property
@@ -189,7 +189,7 @@ class Vocabulary:
 
     @cached_property
     def instant_names(self) -> frozenset[str]:
-        """The attributes of which constraints ask the instant, and perhaps the presence, and nothing else."""
+        """The attributes that constraints ask for the instant, perhaps for presence, and for nothing else."""
         elements = {*self.element_names}
         seen = (name for name, views in self.views.items() if views == [View.TIME] and name not in elements)
         return frozenset(name.decode() for name in seen if name[:1] != VIEW_MARK) - self._compared
@@ -204,14 +204,14 @@ class Vocabulary:
 
     @cached_property
     def views(self) -> dict[bytes, list[View]]:
-        """The views of each attribute of which some constraint asks for one, by its name (`virtual_names`)."""
+        """The views that constraints ask for, by the name of their attribute (`virtual_names`)."""
         return views_of(
             (*self.names.slice(bisect_left(self.names, VIEW_MARK), bisect_left(self.names, MARK)), *self.element_names)
         )
 
     @cached_property
     def asks_every_string(self) -> bool:
-        """Does some constraint ask for all strings of an event?"""
+        """Tells whether some constraint asks for all strings of an event."""
         return EVERY_STRING in self.attribute_names
 
     @cached_property
@@ -314,7 +314,7 @@ class Vocabulary:
 
     @cached_property
     def null_atoms(self) -> Array:
-        """i64[n_names]: of each name, the atom that a null satisfies; -1 for a name of which no constraint asks that."""
+        """i64[n_names]: the atom of each name that a null satisfies; -1 for a name without a constraint on null."""
         found = np.full(self.n_names, -1, np.int64)
         atoms = np.flatnonzero(np.isin(self.atom_op, [op for op in ATOM_OPS if op.record.of_nulls]))
         found[np.searchsorted(self.atom_offsets, atoms, side="right") - 1] = atoms

@@ -45,7 +45,7 @@ class PreparedMessages:
                     return
 
     def is_ready(self, batch: int) -> bool:
-        """Would `take` return, or raise, without waiting for a thread?  Always."""
+        """Returns True: `take` never waits for a thread."""
         return True
 
     def pop(self, batch: int) -> bytes | None:
@@ -57,7 +57,7 @@ class PreparedMessages:
         return message
 
     def take(self, batch: int) -> tuple[Array, None]:
-        """The wire form of a batch, whether its message was made or not; no buffer is to be given back.
+        """The wire form of a batch, whether its message was made or not; None: the caller has no buffer to give back.
 
         Raises what reading it raises.
         """

@@ -104,7 +104,7 @@ class EventCopy:
 def share_events(topology: Topology, events: BatchedEvents | None, workers: MakeWorkers) -> EventCopy:
     """The events of a run on every host; `events` on rank 0, None elsewhere.
 
-    Raises Ended, when the table is damaged or a host has not enough memory.
+    Raises Ended when the table is damaged or a host lacks the memory.
     """
     ranks, leads = topology.ranks, topology.leads_node
     on_host = HostMemory(topology, "the events", "use --feed file or --feed master, which need none")

@@ -1,4 +1,4 @@
-"""How much work a filter is: an estimate from the table alone, for dividing a table among workers.
+"""Estimates the work that each filter costs, from the table alone, for dividing a table among workers.
 
 An engine that indexes filters by their rarest features (`registry.Entry.cost_class`: "indexed") verifies a filter when an
 event has all of them.  The only evidence of that frequency are the subscriptions: a name is assumed to be published as often
@@ -65,7 +65,7 @@ class _Rows(NamedTuple):
 
 
 class _Estimate(NamedTuple):
-    """What is known of each grain.
+    """The statistics of each grain.
 
     rarest       f32[n_grains, DEPTH]  how often an event has each of the rarest features, ascending
     last_name    i64[n_grains]         the name of the last feature

@@ -38,7 +38,7 @@ from mpi_match.table.range_reader import RangeReader
 from mpi_match.table.table import Table
 
 UNEVEN = 2.0
-"""Without a memory limit, a shard takes at most so many times the mean memory of all shards."""
+"""Most memory of a shard without a memory limit, in multiples of the mean of all shards."""
 _HALVINGS = 50
 
 
@@ -161,7 +161,7 @@ class Division:
         return table
 
     def room(self, members: Collection[int]) -> bool:
-        """May a worker hold the shards of all these members?  They have been read before."""
+        """Tells whether a worker has room for the shards of all these members, which have been read before."""
         return self._limit is None or sum(self._n_bytes[member] for member in members) <= self._limit
 
     def _divided(self, table: RangeReader, options: RunOptions, n_members: int) -> list[Shard]:

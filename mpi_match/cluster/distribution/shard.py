@@ -190,7 +190,7 @@ class ShardEngine(Engine):
         return _PendingPart(begun, lambda found: self._with_global_ids(found, filters, n_filters))
 
     def _with_global_ids(self, found: Matches, filters: bool, n_filters: int) -> Matches:
-        """Answers with global ids, of which there are `n_filters`."""
+        """Translates answers into global ids, below `n_filters`."""
         if not filters:
             return found
         return Matches.from_counts(found.counts, self._ids.to_global(found.ids), n_filters)

@@ -53,7 +53,7 @@ class HostMemory:
     def reserve(self, n_bytes: int) -> None:
         """Leader: reserve `n_bytes` in all at once; a lack of memory is an error here, not a SIGBUS at the first access.
 
-        Raises ClusterError when the host has not enough memory.
+        Raises ClusterError when the host lacks the memory.
         """
         more = n_bytes - self._reserved
         if more <= 0:

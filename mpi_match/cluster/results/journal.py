@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 SYNC_S = 0.5
 """Answers are synced after this time."""
 LOCK_S = 10.0
-"""How long a resumed run waits for the lock of the run before it."""
+"""Seconds that a resumed run waits for the lock of the run before it."""
 NO_LOCK = "%s: cannot be locked (%s); make sure that no other run writes this output"
 GROUP_BYTES = 2**18
 """Answers are collected up to this size before they are written."""

@@ -158,7 +158,7 @@ class RunOutput(ABC):
         self.digest = ""
 
     def _is_there(self) -> bool:
-        """Has an earlier run, which this one resumes, completed the output?"""
+        """Tells whether an earlier run, which this one resumes, has completed the output."""
         found = there_already(self.path, self.identity) if self._resume else None
         if found is None:
             return False

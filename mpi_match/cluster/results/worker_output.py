@@ -34,7 +34,8 @@ log = logging.getLogger(__name__)
 
 
 class PartPlaces(NamedTuple):
-    """Where workers write: the directory, the number of the run among those with parts there, and the run's identity."""
+    """The place where workers write: the directory, the number of the run among those with parts there, and the run's
+    identity."""
 
     directory: Path
     run: int

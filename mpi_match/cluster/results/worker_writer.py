@@ -36,9 +36,9 @@ from mpi_match.matches.part_index import PartWriter
 from mpi_match.storage import StorageError
 
 DISK_POLL_S = 0.1
-"""How often the thread that assigns parts checks whether to end."""
+"""Seconds between two checks, by the thread that assigns parts, for the end."""
 TOGETHER_BYTES = 2**22
-"""Answers of so many bytes are worth a sync of their own."""
+"""Least bytes of answers that are worth a sync of their own."""
 
 
 class MatchedParts(ABC):

@@ -41,9 +41,9 @@ from mpi_match.cluster.scheduling.instructions import Drop, Emit, GiveUp, Instru
 from mpi_match.cluster.scheduling.regroup import Room, Spares, any_room
 
 MOST_VICTIMS = 3
-"""A batch that so many groups died of is quarantined."""
+"""Number of groups that a batch kills before it is quarantined."""
 MOST_FAILURES = 2
-"""A group that fails so many times in a row gets no more batches: its engine is broken, not the batch."""
+"""Number of failures in a row after which a group gets no more batches: its engine is broken, not the batch."""
 
 
 def usual_window(credits: int, n_groups: int) -> int:
@@ -94,7 +94,7 @@ class Dispatcher:
 
     @property
     def finished(self) -> bool:
-        """Has every batch been emitted or quarantined?"""
+        """Tells whether every batch has been emitted or quarantined."""
         return self.n_emitted == self.n_batches
 
     @property
@@ -108,7 +108,8 @@ class Dispatcher:
         return None if trial is None else trial.missing.get(worker)
 
     def wants(self, worker: int, batch: int, attempt: int) -> bool:
-        """Would an answer be used?  Not if it came before, another attempt was first, or the worker is lost."""
+        """Tells whether an answer would be used: it has not come before, no other attempt was first, and the worker is not
+        lost."""
         trial = self._trial(worker, batch, attempt)
         return trial is not None and worker in trial.missing and not trial.superseded
 
@@ -118,7 +119,7 @@ class Dispatcher:
         return iter(()) if group is None else group.flights(worker, wanted=wanted)
 
     def is_straggler(self, worker: int) -> bool:
-        """Is the worker past a deadline, and gets no new batch until it answers?"""
+        """Tells whether the worker is past a deadline, so that it gets no new batch until it answers."""
         group = self._group_of.get(worker)
         return group is not None and worker in group.stragglers
 
@@ -202,7 +203,7 @@ class Dispatcher:
         return flight, sent
 
     def proceed(self) -> Sequence[Instruction]:
-        """What else follows from exchanges: no group is new, and no batch is to be sent again."""
+        """The other consequences of exchanges, which make no new group and send no batch again."""
         emits = self._emits()
         return [*self._sends(), *emits] if self._has_room else emits
 
@@ -254,7 +255,8 @@ class Dispatcher:
         return trial if trial is not None and trial.attempt == attempt else None
 
     def _check(self, worker: int, batch: int | None = None) -> None:
-        """Late and repeated events are normal; an unknown worker, or a batch never sent, is a bug of the caller."""
+        """Raise ValueError for an unknown worker or a batch never sent, which are bugs of the caller; late and repeated
+        events are normal."""
         if worker not in self._workers:
             raise ValueError(f"there is no worker {worker}")
         if batch is None or batch in self._open or batch in self._ended or 0 <= batch < self.n_emitted:
@@ -419,7 +421,8 @@ class Dispatcher:
         return reserved
 
     def _may_get(self, group: Group, state: Batch) -> bool:
-        """May a group get a batch: has it no straggler, nothing sent alone, and is it no victim of the batch?"""
+        """Tells whether a group may get a batch: it has no straggler and nothing sent alone, and is not a victim of the
+        batch."""
         return not (group.stragglers or group.alone is not None or group in state.victims)
 
     def _give(self, group: Group, batch: int, sends: list[Send]) -> None:

@@ -68,11 +68,11 @@ class BatchQueues:
 
     @property
     def are_shared(self) -> bool:
-        """Do groups take from other queues than their own?"""
+        """Tells whether groups take from other queues than their own."""
         return bool(self._shared)
 
     def nearest(self, own: BatchQueue) -> BatchQueue:
-        """Of a group's own queue and the shared ones, the one with the lowest batch."""
+        """The queue with the lowest batch, among a group's own and the shared ones."""
         for shared in self._shared:
             if shared.head < own.head:
                 own = shared
@@ -147,7 +147,7 @@ class Group:
                 yield trial.missing[member]
 
     def has_part_of(self, batch: int) -> bool:
-        """Have some members answered a batch that the group holds, but not all?"""
+        """Tells whether some members, but not all, have answered a batch that the group holds."""
         return len(self.held[batch].missing) < len(self.members)
 
     def hold(self, batch: int, attempt: int) -> Trial:
@@ -183,5 +183,5 @@ class Batch:
 
     @property
     def waits(self) -> bool:
-        """Do only groups with stragglers hold the batch?"""
+        """Tells whether only groups with stragglers hold the batch."""
         return all(group.stragglers for group in self.holders)

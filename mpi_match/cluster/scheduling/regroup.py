@@ -20,11 +20,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from mpi_match.cluster.scheduling.instructions import Load
 
 Room = Callable[[Collection[int]], bool]
-"""May a worker hold the shards of these members at once?"""
+"""Tells whether a worker may hold the shards of these members at once."""
 
 
 def any_room(parts: Collection[int]) -> bool:
-    """There is always room."""
+    """Returns True: there is always room."""
     return True
 
 

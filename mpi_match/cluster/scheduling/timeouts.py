@@ -30,11 +30,11 @@ _STEP = math.log(1.01)
 LOOK_EVERY_S = 0.25
 """Interval between two looks at the clock."""
 LONGEST_STEP_S = 1.0
-"""The time between two looks counts for at most so much."""
+"""Most seconds that the time between two looks counts for."""
 LEAST_S, FIRST_S = 30.0, 600.0
 TIMES = 10.0
 COUNTED_TOGETHER = 256
-"""Round trips that are counted in one go, which takes half as long."""
+"""Number of round trips that are counted in one go, which takes half as long."""
 
 
 class RoundTrips:
@@ -49,7 +49,7 @@ class RoundTrips:
         return self._counts.total() + len(self._uncounted)
 
     def add(self, seconds: Iterable[float]) -> None:
-        """Count some more."""
+        """Counts more round trips."""
         self._uncounted += seconds
         if len(self._uncounted) >= COUNTED_TOGETHER:
             self._count()
@@ -60,7 +60,7 @@ class RoundTrips:
         self._uncounted.clear()
 
     def percentile(self, percent: float) -> float:
-        """Seconds within which so many per cent of the batches came back (to 0.5 %); NaN when there were none."""
+        """Seconds within which a percentage of the batches came back (to 0.5 %); NaN when there were none."""
         self._count()
         left = self._counts.total() * percent / 100
         for step, count in sorted(self._counts.items()):

@@ -158,7 +158,7 @@ class Supervisor:
         return [journal_of(self._output), *sorted(parts_directory(self._output).glob(f"*{PART_SUFFIX}"))]
 
     def _has_begun(self) -> bool:
-        """Has the master opened its files?  Then it has removed the manifest of the start."""
+        """Tells whether the master has opened its files: then it has removed the manifest of the start."""
         manifest = read_manifest(self._output)
         return manifest is None or manifest.get("state") != STARTING
 

@@ -1,4 +1,4 @@
-"""How a rank waits: it polls MPI, which makes progress only when called, and yields the core between polls."""
+"""The waiting of a rank: it polls MPI, which makes progress only when called, and yields the core between polls."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import time
 
 SPARE_CORES = 8
-"""With so many cores a rank may keep one busy."""
+"""Least number of cores with which a rank may keep one busy."""
 _PR_SET_TIMERSLACK = 29
 
 
@@ -76,7 +76,7 @@ class Backoff:
     def __init__(self, *, spins: bool = False) -> None:
         self._spins = spins
         self.looks = self.LOOKS if spins else 1
-        """How many polls to make at a time."""
+        """The number of polls to make at a time."""
         self.reset()
 
     def reset(self, now: float | None = None) -> None:
@@ -85,7 +85,7 @@ class Backoff:
         self._spin_until = (time.monotonic() if now is None else now) + self.SPIN_S if self._spins else 0.0
 
     def next_s(self, *, soon: bool = False) -> float:
-        """How long to sleep now."""
+        """The seconds to sleep now."""
         if self._spin_until and time.monotonic() < self._spin_until:
             return 0.0
         now_s = min(self._next_s, self.SOON_S) if soon else self._next_s
@@ -93,5 +93,5 @@ class Backoff:
         return now_s
 
     def wait(self, *, soon: bool = False) -> None:
-        """Sleep that long."""
+        """Sleep for `seconds`."""
         pause(self.next_s(soon=soon))

@@ -1,4 +1,4 @@
-"""How messages (`protocol`) travel between the master and a worker, and what happens when a rank dies.
+"""The travel of messages (`protocol`) between the master and a worker, also when a rank dies.
 
 The receive for a header message, of the largest possible size, is posted before anything is sent; the header gives the size
 of the body that follows.  So no message is truncated, no large message arrives unexpectedly, and a batch of one event is one

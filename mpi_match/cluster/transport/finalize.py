@@ -1,4 +1,4 @@
-"""How a process that ran MPI ends.
+"""The end of a process that ran MPI.
 
 MPI_Finalize waits for all ranks.  When one of them has died it may wait for ever, with fault tolerance (ULFM) as without:
 14 of 110 runs with a killed worker hung there.  A launcher, on the other hand, treats a rank that exits without MPI_Finalize

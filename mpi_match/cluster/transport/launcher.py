@@ -1,4 +1,5 @@
-"""Whether a launcher started this process as one of several ranks, from the environment alone, without starting MPI.
+"""Finds out from the environment alone, without starting MPI, whether a launcher started this process as one of several
+ranks.
 
 Two mistakes are to be avoided.  Starting MPI in a process without a launcher loads a library that may be missing, or that
 waits for a server that is.  And *not* noticing that N processes were started, each as a world of one rank: N times the same
@@ -102,7 +103,7 @@ def _by_srun(launch: LaunchedBy, environment: Mapping[str, str]) -> bool:
 
 
 def survives_deaths(environment: Mapping[str, str]) -> bool:
-    """Was the job started with MPI's fault tolerance, Open MPI's `mpirun --with-ft ulfm`?"""
+    """Tells whether the job was started with MPI's fault tolerance, Open MPI's `mpirun --with-ft ulfm`."""
     return environment.get("OMPI_MCA_mpi_ft_enable", "0").lower() in ("1", "true")
 
 

@@ -16,7 +16,7 @@ that the master has reported by then if it can.
 
 With a fault-tolerant MPI the barrier also detects at once which rank has died.
 
-READY and GONE are no collective calls: the master waits for all workers, with a limit.  A run begins without workers that
+READY and GONE are not collective calls: the master waits for all workers, with a limit.  A run begins without workers that
 are not ready in time, and ends without those that do not leave in time.
 """
 
@@ -48,7 +48,7 @@ MASTER = 0
 CALL_EVERY_S = 1.0
 """Interval of the master's heartbeats."""
 GRACE_S = 10.0
-"""How much longer than the limit a worker waits for the master."""
+"""Seconds that a worker waits for the master beyond the limit."""
 MOST_TEXT_WORDS = 200
 """Bytes of a step's name that are sent."""
 MEETING_S = 30.0
@@ -70,10 +70,10 @@ class RankDied(Exception):
 
 
 class Request(Protocol):
-    """What `StartupBarrier.wait` needs of an MPI request."""
+    """The part of an MPI request that `StartupBarrier.wait` needs."""
 
     def Test(self) -> bool:
-        """Is it done?"""
+        """Tells whether it is complete."""
         ...
 
 

@@ -23,7 +23,7 @@ HEADER_BYTES = 1024
 _FIELDS = struct.Struct("<6q")
 FIELDS_BYTES = _FIELDS.size
 INLINE_BYTES = HEADER_BYTES - FIELDS_BYTES
-"""A body of at most so many bytes travels in its header message."""
+"""Most bytes of a body that travels in its header message."""
 
 
 class Tag(IntEnum):

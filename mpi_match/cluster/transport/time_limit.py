@@ -24,7 +24,7 @@ _OVER = b"\0"
 
 @contextmanager
 def time_limited(limit_s: float, give_up: Callable[[bool], None], leave_s: float = LEAVE_S) -> Iterator[None]:
-    """Call `give_up`, which ends the process, when the block has not ended after `limit_s` seconds, or `leave_s` seconds
+    """Call `give_up`, which ends the process, when the block still runs after `limit_s` seconds, or `leave_s` seconds
     after SIGTERM or Ctrl-C; its argument says whether it was the latter.  Time during which this process is stopped does not
     count.  In a block of another thread than the main one signals are not seen.
     """

@@ -47,12 +47,12 @@ class Topology:
 
     @property
     def leads_node(self) -> bool:
-        """Is this the rank that fetches data shared on its host?"""
+        """Tells whether this is the rank that fetches data shared on its host."""
         return self.leaders is not None
 
     @property
     def holds(self) -> bool:
-        """Does this rank hold the data?"""
+        """Tells whether this rank holds the data."""
         return self.node is not None
 
     def among(self, holds: bool) -> Topology:
@@ -174,7 +174,7 @@ def thread_share(worker: int, cores: Sequence[frozenset[int]]) -> int:
 
 
 def has_own_core(rank: int, cores: Sequence[frozenset[int]]) -> bool:
-    """May `rank` keep a core busy, when rank i of this host may run on the cores `cores[i]`?"""
+    """Tells whether `rank` may keep a core busy, when rank i of this host may run on the cores `cores[i]`."""
     return _fair_share(rank, cores) >= 1
 
 
@@ -199,7 +199,8 @@ def device_share(
 
 
 def shared_gpu(gpus: Sequence[tuple[str, str | None]]) -> str | None:
-    """What is wrong when workers 1, 2, ... have these hosts and GPUs (UUIDs, None for a CPU); None if no two share one."""
+    """The error message for workers 1, 2, ... with these hosts and GPUs (UUIDs, None for a CPU); None if no two share a
+    GPU."""
     first: dict[str, int] = {}
     for rank, (host, gpu) in enumerate(gpus, 1):
         if gpu is not None and first.setdefault(gpu, rank) != rank:

@@ -30,7 +30,6 @@ from mpi_match.ingest.json.every_name import (
     N_EVERY_NAME_TABLES,
     N_SEEN,
     NAME_HASHES_SEEN,
-    POINT,
     SEEN_HEADER,
     see,
 )

@@ -56,7 +56,10 @@ test: env ## Run the tests
 	exit $$failed
 
 test-lasting: env ## Run the tests that take long, which `make test` leaves out (those of hosts are in test-hosts)
-	$(python) -m pytest --numprocesses 3 --dist loadfile -m 'lasting and not ($(hosts))' --ignore=tests/kernels
+	@failed=0; \
+	$(python) -m pytest --numprocesses 3 --dist loadfile -m 'lasting and not ($(hosts))' --ignore=tests/kernels || failed=1; \
+	if [ -d tests/kernels ]; then NUMBA_ENABLE_CUDASIM=1 $(python) -m pytest --numprocesses auto -m lasting tests/kernels || failed=1; fi; \
+	exit $$failed
 
 # pip's cache makes it seconds from the second time on.  The wheel is built from the sdist, in a directory of its own.
 test-wheel: env ## Build wheel and sdist, install them away from the tree, run five minutes of the README there

@@ -154,10 +154,10 @@ def test_damage_is_distinguished_from_alteration(options: RunOptions, tmp_path: 
 @pytest.mark.parametrize(
     ("other", "results"),
     [
-        pytest.param("other.h5", "master", id="overwritten-master"),
-        pytest.param("empty.h5", "local", id="truncated-local"),
-        pytest.param("other.h5", "local", id="overwritten-local", marks=pytest.mark.lasting),
-        pytest.param("empty.h5", "master", id="truncated-master", marks=pytest.mark.lasting),
+        pytest.param("other.h5", "local", id="overwritten-local"),
+        pytest.param("other.h5", "master", id="overwritten-master", marks=pytest.mark.lasting),
+        pytest.param("empty.h5", "local", id="truncated-local", marks=pytest.mark.lasting),
+        pytest.param("empty.h5", "master", id="truncated-master"),
     ],
 )
 @pytest.mark.parametrize("feed", FEEDS)

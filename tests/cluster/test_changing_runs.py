@@ -45,20 +45,25 @@ def test_the_changes_make_a_difference(changing: Changing, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("ranks", "options"),
     [
-        (1, "batch=1"),
         (1, "batch=50"),
         (2, "batch=1 credits=1"),
-        (2, "batch=1000 schedule=static"),
-        (3, "batch=1"),
         (3, "batch=7 schedule=static"),
-        (4, "batch=17"),
-        (4, "batch=64 piece_bytes=64"),
-        (3, "batch=17 feed=file"),
         (2, "batch=1 feed=file"),
         (3, "batch=17 feed=shared"),
-        (3, "placement=shard batch=1"),
         (5, "placement=hybrid groups=2 batch=17"),
         (4, "placement=shard batch=64 piece_bytes=64"),
+        *(
+            pytest.param(ranks, options, marks=pytest.mark.lasting)
+            for ranks, options in (
+                (1, "batch=1"),
+                (2, "batch=1000 schedule=static"),
+                (3, "batch=1"),
+                (4, "batch=17"),
+                (4, "batch=64 piece_bytes=64"),
+                (3, "batch=17 feed=file"),
+                (3, "placement=shard batch=1"),
+            )
+        ),
     ],
 )
 def test_every_event_sees_the_changes_before_it_and_no_others(
@@ -73,7 +78,7 @@ def test_every_event_sees_the_changes_before_it_and_no_others(
 
 @pytest.mark.mpi
 @needs_mpirun
-@pytest.mark.parametrize("options", ["batch=5", "batch=20 schedule=static"])
+@pytest.mark.parametrize("options", ["batch=5", pytest.param("batch=20 schedule=static", marks=pytest.mark.lasting)])
 def test_a_batch_that_is_sent_again_sees_the_changes_before_it_and_no_others(
     options: str, changing: Changing, expected_with_changes: bytes, tmp_path: Path
 ) -> None:

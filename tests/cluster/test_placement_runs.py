@@ -189,9 +189,9 @@ def test_other_groups_take_over_for_a_group_that_loses_a_member(files: Files, ul
 @pytest.mark.parametrize(
     ("n_workers", "how", "killed", "loaded"),
     [
-        (4, ("--placement", "shard"), (3,), 1),
+        pytest.param(4, ("--placement", "shard"), (3,), 1, marks=pytest.mark.lasting),
         (3, ("--placement", "shard"), (1, 2), 2),
-        (4, ("--placement", "hybrid", "--groups", "2"), (2, 3), 0),  # 1 and 4 are a group
+        pytest.param(4, ("--placement", "hybrid", "--groups", "2"), (2, 3), 0, marks=pytest.mark.lasting),  # 1, 4: a group
         (4, ("--placement", "hybrid", "--groups", "2"), (2, 4), 1),
     ],
 )
@@ -215,7 +215,7 @@ def test_shards_of_lost_members_are_loaded_by_others(
     assert sum("which a lost one had" in line for _, line in run.said) >= loaded, run.said
 
 
-@pytest.mark.parametrize("options", ["batch=1", "batch=17", "batch=17 credits=1 filters=1"])
+@pytest.mark.parametrize("options", [pytest.param("batch=1", marks=pytest.mark.lasting), "batch=17 credits=1 filters=1"])
 def test_shards_of_lost_members_are_loaded_with_their_changes(
     options: str, changing: Changing, ulfm: tuple[str, ...], tmp_path: Path
 ) -> None:

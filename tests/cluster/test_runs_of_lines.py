@@ -109,14 +109,19 @@ def test_the_ids_of_lines_are_exported(lines: Lines, expected: bytes, tmp_path: 
     ("ranks", "options"),
     [
         (2, "--batch 1 --credits 1"),
-        (3, "--batch 17"),
         (3, "--batch 16 --schedule static --feed shared"),
-        (3, "--batch 1000 --feed file"),
         (4, "--batch 31 --feed shared --results local"),
         (3, "--batch 7 --feed file --results local --schedule static"),
-        (3, "--batch 40 --placement shard"),
         (5, "--batch 16 --placement hybrid --groups 2 --feed file"),
-        (2, "--batch 3 --feed file"),
+        *(
+            pytest.param(ranks, options, marks=pytest.mark.lasting)
+            for ranks, options in (
+                (3, "--batch 17"),
+                (3, "--batch 1000 --feed file"),
+                (3, "--batch 40 --placement shard"),
+                (2, "--batch 3 --feed file"),
+            )
+        ),
     ],
 )
 def test_any_ranks_batches_and_feeds_give_the_same_answers_and_rejects(
@@ -137,7 +142,7 @@ def test_any_ranks_batches_and_feeds_give_the_same_answers_and_rejects(
 
 @pytest.mark.mpi
 @needs_mpirun
-@pytest.mark.parametrize("feed", ["master", "shared"])
+@pytest.mark.parametrize("feed", ["master", pytest.param("shared", marks=pytest.mark.lasting)])
 def test_packed_lines_and_pipes_are_read_by_the_master(feed: str, lines: Lines, expected: bytes, tmp_path: Path) -> None:
     packed, pipe = tmp_path / "events.jsonl.gz", tmp_path / "pipe"
     packed.write_bytes(gzip.compress(lines.events.read_bytes()))
@@ -311,7 +316,7 @@ def test_a_file_that_changes_meanwhile_is_one_clear_error(
 
 @pytest.mark.mpi
 @needs_mpirun
-@pytest.mark.parametrize("feed", ["master", "file"])
+@pytest.mark.parametrize("feed", [pytest.param("master", marks=pytest.mark.lasting), "file"])
 def test_lines_that_shrink_end_a_run_of_ranks_in_one_line(feed: str, lines: Lines, tmp_path: Path) -> None:
     """No rank dies of SIGBUS."""
     events, output = tmp_path / "events.jsonl", tmp_path / "matches.h5"

@@ -27,21 +27,26 @@ from mpi_match.table.table import Table
     [
         (1, "batch=17"),
         (2, "batch=1 credits=1"),
-        (3, "batch=16 schedule=static"),
-        (2, "batch=1000 schedule=static"),
         (5, "batch=7 schedule=dynamic credits=2"),
-        (3, "batch=100 piece_bytes=64"),
-        (1, "batch=100 feed=file"),
         (2, "batch=1 feed=file"),
-        (1, "batch=100 feed=shared"),
         (4, "batch=31 feed=shared schedule=static"),
         (3, "batch=100 feed=shared piece_bytes=64"),
-        (3, "placement=shard batch=1 credits=1"),
         (4, "placement=shard schedule=static batch=17 piece_bytes=64"),
-        (3, "batch=17 feed=shared placement=shard"),
         (5, "placement=hybrid groups=2 batch=31"),
-        (5, "placement=hybrid groups=2 schedule=static batch=100 feed=file"),
-        (4, "batch=31 feed=file schedule=static credits=1"),
+        *(
+            pytest.param(ranks, options, marks=pytest.mark.lasting)
+            for ranks, options in (
+                (3, "batch=16 schedule=static"),
+                (2, "batch=1000 schedule=static"),
+                (3, "batch=100 piece_bytes=64"),
+                (1, "batch=100 feed=file"),
+                (1, "batch=100 feed=shared"),
+                (3, "placement=shard batch=1 credits=1"),
+                (3, "batch=17 feed=shared placement=shard"),
+                (5, "placement=hybrid groups=2 schedule=static batch=100 feed=file"),
+                (4, "batch=31 feed=file schedule=static credits=1"),
+            )
+        ),
     ],
 )
 def test_any_ranks_batch_size_schedule_feed_and_placement_give_the_same_bytes(

@@ -8,8 +8,9 @@ take the same suite with `-m gpu` on a machine that has a GPU.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -36,17 +37,38 @@ def labels(engine: Engine, batch: EventBatch, table: Table) -> list[list[str]]:
     return engine.match(batch).labels(table.labels)
 
 
+class Expected(NamedTuple):
+    """A table, encoded events, and the answers of the model to each: labels of interfaces, and filters."""
+
+    table: Table
+    batch: EventBatch
+    labels: list[list[str]]
+    filters: list[list[int]]
+
+    @classmethod
+    def of(cls, filters: Sequence[Filter], events: Sequence[Event]) -> Expected:
+        """Interfaces as `match_naive` gives them, filters as `matches` does."""
+        table = Table.from_filters(filters)
+        kept = list(table.iter_filters())
+        return cls(
+            table,
+            encode(events, table),
+            [match_naive(filters, event) for event in events],
+            [[i for i, item in enumerate(kept) if matches(item, event)] for event in events],
+        )
+
+    def assert_of(self, name: str, every: int = 1) -> None:
+        """An engine gives these answers, to one in so many of the events."""
+        engine, picked = open_engine(name, self.table), range(0, len(self.labels), every)
+        batch = self.batch if every == 1 else EventBatch.concat([self.batch[i : i + 1] for i in picked])
+        assert labels(engine, batch, self.table) == [self.labels[i] for i in picked]
+        found = engine.match(batch, filters=True)
+        assert [found[i].tolist() for i in range(len(found))] == [self.filters[i] for i in picked]
+        assert found.n_ids == self.table.n_filters
+
+
 def assert_agrees(name: str, filters: Sequence[Filter], events: Sequence[Event]) -> None:
-    """Interfaces as `match_naive` gives them, filters as `matches` does."""
-    table = Table.from_filters(filters)
-    engine = open_engine(name, table)
-    batch = encode(events, table)
-    assert labels(engine, batch, table) == [match_naive(filters, event) for event in events]
-    kept = list(table.iter_filters())
-    expected = [[i for i, item in enumerate(kept) if matches(item, event)] for event in events]
-    found = engine.match(batch, filters=True)
-    assert [found[i].tolist() for i in range(len(found))] == expected
-    assert found.n_ids == table.n_filters
+    Expected.of(filters, events).assert_of(name)
 
 
 # The answers.
@@ -78,22 +100,26 @@ def joined(cases: Sequence[dict[str, Any]]) -> tuple[list[Filter], list[Event]]:
     return filters, [event_of(case) for case in cases]
 
 
+@cache
+def all_cases() -> Expected:
+    """Made once, as is what follows: the tests of all engines share it."""
+    return Expected.of(*joined(CASES))
+
+
 @every_engine
 def test_all_cases_in_one_table(name: str) -> None:
-    filters, events = joined(CASES)
-    table = Table.from_filters(filters)
-    found = labels(open_engine(name, table), encode(events, table), table)
-    for case, answer, event in zip(CASES, found, events, strict=True):
+    table, batch, expected, _ = all_cases()
+    found = labels(open_engine(name, table), batch, table)
+    for case, answer, right in zip(CASES, found, expected, strict=True):
         own = [label.removeprefix(f"{case['name']}/") for label in answer if label.startswith(f"{case['name']}/")]
         assert own == case["expect"], case["why"]
-        assert answer == match_naive(filters, event), case["name"]
+        assert answer == right, case["name"]
 
 
 @every_engine
 def test_more_events_than_any_block(name: str) -> None:
-    filters, events = joined(CASES)
-    table = Table.from_filters(filters)
-    engine, batch = open_engine(name, table), encode(events, table)
+    table, batch, *_ = all_cases()
+    engine = open_engine(name, table)
     if name in SLOW:
         batch = batch[:30]
     copies = 2 if name in SLOW else 40
@@ -116,8 +142,8 @@ def test_random_tables(name: str, shape: str) -> None:
     assert engine.match(case.batch, filters=True) == case.filters
 
 
-@every_engine
-def test_more_codes_than_sixteen_bits(name: str) -> None:
+@cache
+def many_codes() -> Expected:
     many = make_filter("many", [["x", "in", list(range(0, 70_000, 2))], ["y", "=", "a"]])
     filters = [
         *(many, make_filter("few", [["x", ">", 69_000]]), make_filter("none", [["x", "absent"], ["y", "contains", "b"]])),
@@ -126,12 +152,17 @@ def test_more_codes_than_sixteen_bits(name: str) -> None:
     values = [0, 1, 5, 32_768, 65_536, 69_001, 69_998, 69_999, 80_000, -1, float("nan"), "a", "b", True]
     events = [make_event({"x": value, "y": y}) for value in values for y in ("a", "ab")]
     events += [make_event({}), make_event({"y": "b"})]
-    assert Table.from_filters(filters).vocabulary.packed_dtype == np.uint64
-    assert_agrees(name, filters, events)
+    return Expected.of(filters, events)
 
 
 @every_engine
-def test_more_names_than_sixteen_bits(name: str) -> None:
+def test_more_codes_than_sixteen_bits(name: str) -> None:
+    assert many_codes().table.vocabulary.packed_dtype == np.uint64
+    many_codes().assert_of(name)
+
+
+@cache
+def many_names() -> Expected:
     n_names = 66_000
     names = [f"n{i}" for i in range(n_names)]
     filters = [make_filter(str(i % 7), [[n, "absent"] for n in names[i : i + 60]]) for i in range(0, n_names, 60)]
@@ -142,29 +173,31 @@ def test_more_names_than_sixteen_bits(name: str) -> None:
         make_event({names[i]: 1 for i in range(0, n_names, 60) if i // 60 % 7 != 3}),
         make_event({}),
     ]
-    table = Table.from_filters(filters)
-    assert table.vocabulary.packed_dtype == np.uint64
-    assert labels(open_engine(name, table), encode(events, table), table) == [
-        match_naive(filters, event) for event in events
-    ]
+    return Expected.of(filters, events)
 
 
-def thick_filter(size: int) -> tuple[list[Filter], list[Event]]:
+@every_engine
+def test_more_names_than_sixteen_bits(name: str) -> None:
+    assert many_names().table.vocabulary.packed_dtype == np.uint64
+    many_names().assert_of(name)
+
+
+@cache
+def thick_filter(size: int) -> Expected:
     """A filter of `size` constraints, nearly all on one name, beside two thin ones."""
     thick = make_filter("thick", [["x", ">", -i] for i in range(size - 1)] + [["y", "exists"]])
     filters = [thick, make_filter("thin", [["x", ">", 0]]), make_filter("y", [["y", "=", 1]])]
-    return filters, [make_event(each) for each in ({"x": 1, "y": 1}, {"x": 0, "y": 1}, {"x": 1}, {})]
+    return Expected.of(filters, [make_event(each) for each in ({"x": 1, "y": 1}, {"x": 0, "y": 1}, {"x": 1}, {})])
 
 
 @every_engine
 @pytest.mark.parametrize("size", [254, 255, 256, 257, 1000, 1023, 1024, 1025, 65_537])
 def test_more_constraints_than_a_byte_counts(name: str, size: int) -> None:
-    assert_agrees(name, *thick_filter(size))
+    thick_filter(size).assert_of(name)
 
 
-@every_engine
-@pytest.mark.parametrize("size", [1023, 1024, 1030])
-def test_filters_with_more_checks_than_ten_bits_count(name: str, size: int) -> None:
+@cache
+def many_checks(size: int) -> Expected:
     """Of every kind, here and there, beside filters of few; and an event that spoils the last of them."""
     present, absent = [f"p{i:04}" for i in range(size)], [f"a{i:04}" for i in range(size)]
     negative: list[tuple[str, object]] = [("not in", [-1, -2]), ("!=", -3)]
@@ -187,7 +220,13 @@ def test_filters_with_more_checks_than_ten_bits_count(name: str, size: int) -> N
         make_event({}, (0, 0)),
         make_event({absent[0]: 1}),
     ]
-    assert_agrees(name, filters, events[::3] if name in SLOW else events)
+    return Expected.of(filters, events)
+
+
+@every_engine
+@pytest.mark.parametrize("size", [1023, 1024, 1030])
+def test_filters_with_more_checks_than_ten_bits_count(name: str, size: int) -> None:
+    many_checks(size).assert_of(name, every=3 if name in SLOW else 1)
 
 
 @every_engine

@@ -208,7 +208,13 @@ def test_bits_are_entered_over_those_of_another_filter() -> None:
         assert np.array_equal(rows.summary[1] >> np.uint64(1) & np.uint64(1) >= expected, np.ones(bins.n_rows, bool))
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+BROAD = ("intervals-normal", "intervals-large")
+"""Workloads that take several seconds for what `intervals` shows too."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.lasting) if name in BROAD else name for name in SCENARIOS]
+)
 def test_no_workload_is_a_scan(name: str) -> None:
     """Not more than 50 candidates for an answer, of those beyond the first 1,000 of an event."""
     n_events = 200

@@ -45,8 +45,13 @@ CCM_KERNELS = {
 }
 
 
-@pytest.mark.parametrize("compute_capability", [OLDEST, HOPPER], ids=["sm_80", "sm_90"])
-@pytest.mark.parametrize("variant", CCM_KERNELS)
+@pytest.mark.parametrize(
+    ("variant", "compute_capability"),
+    [(variant, OLDEST) for variant in CCM_KERNELS]
+    + [
+        pytest.param(variant, HOPPER, marks=[] if at == 0 else pytest.mark.lasting) for at, variant in enumerate(CCM_KERNELS)
+    ],
+)
 def test_ccm_compiles_and_its_doubles_are_not_fused(variant: str, compute_capability: tuple[int, int]) -> None:
     ptx = compiled(CCM_KERNELS[variant], compute_capability)
     assert f".target sm_{compute_capability[0]}{compute_capability[1]}" in ptx
@@ -122,7 +127,7 @@ def test_the_kernel_for_groups_of_events_compiles(width: int, packed: str, kind:
     assert "f64" not in ptx, "unsigned and signed words met"
 
 
-@pytest.mark.parametrize("long", [False, True])
+@pytest.mark.parametrize("long", [pytest.param(False, marks=pytest.mark.lasting), True])
 @pytest.mark.parametrize(("width", "packed", "kind"), [(64, "uint32", 0), (256, "uint64", 1), (64, "uint32", 2)])
 def test_the_kernel_for_wide_events_compiles(width: int, packed: str, kind: int, long: bool) -> None:
     assert "atom" in compiled(trie_warp.wide_kernel(width, packed, kind, long))

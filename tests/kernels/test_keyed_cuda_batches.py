@@ -97,7 +97,7 @@ def encoded(table: Table, events: Sequence[Event]) -> EventBatch:
 
 
 @pytest.mark.parametrize("areas", [False, True])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [0, 1, 2, 3, *(pytest.param(seed, marks=pytest.mark.lasting) for seed in (4, 5, 6, 7))])
 def test_batches_of_every_kind_begun_and_ended_in_any_order(seed: int, areas: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Masks, lists and filters; empty, narrow and wide; of one slice and of more than there are slots; with more answers
     than there is room for, at first and later; every second time on streams that are late."""

@@ -83,7 +83,9 @@ def test_records_are_told_apart() -> None:
 
 
 @pytest.mark.usefixtures("own")
-@pytest.mark.parametrize("name", CONTENT)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.lasting) if name.endswith(".gz") else name for name in CONTENT]
+)
 def test_a_format_of_ones_own_is_read_by_every_reader(name: str, subscriptions: Path, tmp_path: Path) -> None:
     events = tmp_path / name
     events.write_bytes(CONTENT[name](ROWS))

@@ -179,7 +179,8 @@ def test_what_was_done_is_taken_back_as_a_whole(found: list[Filter], rows: list[
     assert (live.registry.n_filters, live.registry.n_interfaces) == (never.registry.n_filters, never.registry.n_interfaces)
 
 
-def test_an_apply_that_fails_at_any_step_changes_nothing(table: Table) -> None:
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.lasting)])
+def test_an_apply_that_fails_at_any_step_changes_nothing(every: int, table: Table) -> None:
     """Also where taking it back is interrupted in turn."""
     rows = [
         row('{"add": {"interface": "new", "constraints": [["temp", "<", 0.5]], "area": [0, 0, 1], "id": "n"}}'),
@@ -189,7 +190,7 @@ def test_an_apply_that_fails_at_any_step_changes_nothing(table: Table) -> None:
         row('{"add": {"interface": "newer", "predicate": "temp > 1 or wind > 1", "id": "m"}}'),
     ]
     live, never, draw = LiveTable(table), LiveTable(table), random.Random(0)
-    for step in count(1):
+    for step in count(1, every):
         with suppress(Interrupt), raised_at(step, Interrupt()) as steps:
             live.apply(rows, [])
         if steps.n < step:

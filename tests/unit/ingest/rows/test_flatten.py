@@ -95,7 +95,7 @@ def test_what_cannot_be_read_is_bad_only_where_it_counts(text: str, tmp_path: Pa
 
 
 def test_depth_has_no_bound() -> None:
-    depth = 100_000
+    depth = 20_000
     for unnamed in ("[" * depth + "]" * depth, '{"a":' * depth + "1" + "}" * depth, '[{"a":' * depth + "1" + "}]" * depth):
         row = parse_json(f'{{"n": 7, "x": {unnamed}}}')
         assert event_of_row(row, PLAIN, Names(["n"])) == Event({"n": 7.0})

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpi_match.arrays.csr import Array, Int, offsets_of, owners, sums
+from mpi_match.arrays.csr import Array, Int, offsets_of, owners, sums, take_ranges
 from mpi_match.compute.compile_cache import inlined, jit
 from mpi_match.compute.parallel import MAX_ROWS, in_stretches, owner_of, running_sum, stable_order, take_rows
 from mpi_match.engines.entries import can_serve
@@ -17,7 +17,7 @@ from mpi_match.table.kinds import OP_MASK, typed_forms
 from mpi_match.table.table import Table
 
 EQUAL, UNEQUAL, IN_LIST, OUT_OF_LIST = map(int, (Form.EQUAL, Form.UNEQUAL, Form.IN_LIST, Form.OUT_OF_LIST))
-ATOM, EXISTS, ABSENT = map(int, (Form.ATOM, Form.EXISTS, Form.ABSENT))
+ATOM, EXISTS, ABSENT, PREFIX = map(int, (Form.ATOM, Form.EXISTS, Form.ABSENT, Form.PREFIX))
 
 LISTED = 1 << IN_LIST | 1 << OUT_OF_LIST
 """Forms as a set of bits, `LISTED >> form & 1`: those with a list of operands ..."""
@@ -30,6 +30,10 @@ ROW_NAME, ROW_LO, ROW_HI, ROW_KIND = range(4)
 """Columns of `FilterRows.records`: four constraints fill a cache line, and those of a filter are contiguous."""
 SET = ROW_LO
 """The column of the operand list of `in` and `not in`."""
+
+NARROW_PREFIX = 64
+"""Most codes of a prefix that is looked up as the list of its codes."""
+_MOST_PREFIX_CODES = 2**30
 
 
 def too_large(table: Table) -> str | None:
@@ -92,7 +96,8 @@ class FilterRows:
     offsets        i64[n_filters + 1]
     records        u32[c, 4]; those of a filter in the order of the table, hence by name
         NAME           name, or the virtual name of an atom
-        LO, HI         the row's codes (0 for an atom); for `in` and `not in` both are the operand list
+        LO, HI         the row's codes (0 for an atom); for `in` and `not in` both are the operand list.  A prefix of few
+                       codes is an `in` of these: so filters that ask for it are found by the codes, not by the name alone
         KIND           `kinds.typed_forms`: type << KIND_SHIFT | form
     code_offsets   i64[V + 1]
     segments       i64[4, 2, V]  first and last code of each type on each name
@@ -153,18 +158,56 @@ class FilterRows:
         asked = counts.asked
         of_atoms = sums(asked[vocabulary.n_names : n_virtual], vocabulary.atom_offsets)
         asked[: vocabulary.n_names] = np.diff(constraints.offsets) - counts.absent - of_atoms
+        lists = _OperandLists(
+            counts.listed,
+            np.diff(constraints.set_code_offsets),
+            n_virtual + code_offsets[owners(constraints.set_offsets)],
+            constraints.set_codes,
+        )
+        lists = _list_prefixes(rows, by_name, n_virtual + code_offsets, lists)
         return cls(
             running_sum(table.filters.size),
             take_rows(by_name, stable_order(constraints.filter_id, table.n_filters)),
             code_offsets,
             np.array([vocabulary.segment(Type(t)) for t in Type]),
             asked,
-            counts.listed,
-            set_size=np.diff(constraints.set_code_offsets),
-            set_first=n_virtual + code_offsets[owners(constraints.set_offsets)],
-            set_offsets=constraints.set_code_offsets,
-            set_codes=constraints.set_codes,
+            lists.listed,
+            set_size=lists.size,
+            set_first=lists.first,
+            set_offsets=offsets_of(lists.size),
+            set_codes=lists.codes,
         )
+
+
+class _OperandLists(NamedTuple):
+    """Operand lists: `FilterRows.listed`, `set_size`, `set_first` and `set_codes`."""
+
+    listed: Array
+    size: Array
+    first: Array
+    codes: Array
+
+
+def _list_prefixes(rows: NamedRows, records: Array, first_feature: Array, lists: _OperandLists) -> _OperandLists:
+    """Make the prefixes of at most NARROW_PREFIX codes among `records`, which are in the table's order, `in` lists of their
+    codes: the lists with those."""
+    narrow = np.flatnonzero((rows.kind & OP_MASK == PREFIX) & (rows.hi - rows.lo < NARROW_PREFIX))
+    name = np.searchsorted(rows.offsets, narrow, "right") - 1
+    low, high = rows.lo[narrow].astype(np.int64), rows.hi[narrow].astype(np.int64)
+    is_new = np.ones(len(narrow), bool)
+    is_new[1:] = (np.diff(name) != 0) | (np.diff(low) != 0) | (np.diff(high) != 0)
+    of_row, begins = np.cumsum(is_new) - 1, np.flatnonzero(is_new)
+    size = (high - low + 1)[begins]
+    if not len(narrow) or int(size.sum()) + len(lists.codes) > _MOST_PREFIX_CODES:
+        return lists
+    records[narrow, ROW_LO] = records[narrow, ROW_HI] = len(lists.size) + of_row
+    records[narrow, ROW_KIND] = rows.kind[narrow] & ~np.uint32(OP_MASK) | np.uint32(IN_LIST)
+    return _OperandLists(
+        np.concatenate([lists.listed, np.bincount(of_row)]),
+        np.concatenate([lists.size, size]),
+        np.concatenate([lists.first, first_feature[name[begins]]]),
+        np.concatenate([lists.codes, take_ranges(low[begins], size).astype(lists.codes.dtype)]),
+    )
 
 
 @jit

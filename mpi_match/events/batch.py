@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.arrays.csr import Array
+from mpi_match.arrays.csr import Array, offsets_of, take_ranges
 from mpi_match.events.signatures import SIGNATURE_WORDS
 from mpi_match.humanize import plural
 
@@ -117,6 +117,15 @@ class EventBatch:
         signatures = None if self.signatures is None else self.signatures[start:stop]
         columns = (self.offsets[start : stop + 1], self.attributes[first:last], location)
         return EventBatch(*columns, self.fingerprint, rejected, signatures)
+
+    def picked(self, events: Array) -> EventBatch:
+        """The events with these numbers, in this order, as a batch of its own; none of them is a rejected row."""
+        bounds = self.bounds
+        lengths = np.diff(bounds)[events]
+        attributes = self.attributes[take_ranges(bounds[events], lengths)]
+        location, signatures = (None if each is None else each[events] for each in (self.location, self.signatures))
+        offsets = offsets_of(lengths).astype(_OFFSET)
+        return EventBatch(offsets, attributes, location, self.fingerprint, signatures=signatures)
 
     @cached_property
     def accepted(self) -> EventBatch:

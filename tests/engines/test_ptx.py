@@ -85,9 +85,9 @@ def test_kernels_of_clcb_compile_and_their_doubles_are_not_fused(name: str) -> N
             trie_thread.match_kernel(trie_thread.WIDEST, packed, kind, long)
             for packed, kind, long in (("uint32", 0, False), ("uint64", 1, True))
         ),
-        *(compact.count_kernel(is_mask) for is_mask in (True, False)),
-        compact.write_kernel(True, "uint8"),
-        *(compact.write_kernel(False, ids) for ids in ("uint8", "uint16", "uint32")),
+        *(compact.count_kernel(is_mask, "uint8") for is_mask in (True, False)),
+        compact.write_kernel(True, "uint8", "uint8"),
+        *(compact.write_kernel(False, ids, ids) for ids in ("uint8", "uint16", "uint32")),
         compact.scan_kernel,
     ],
     ids=["u32 masks", "u64 lists long", "count masks", "count lists", "write masks"]

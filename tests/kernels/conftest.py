@@ -122,6 +122,7 @@ def _tiny_shapes() -> Iterator[None]:
         patch.setattr(module, "SLICE_EVENTS", 6)
         patch.setattr(module, "FIRST_EVENTS", 6)
     patch.setattr(cuda_pipeline, "CUDA_ANSWER_ROOM", 1)
+    patch.setattr(cuda_pipeline, "LONG_SHARE", 3)
     patch.setattr(cuda_pipeline, "LONG_SLICE_BYTES", 16)
     patch.setattr(cuda_pipeline, "LONG_SLICE_EVENTS", 2)
     patch.setattr(keyed_cuda, "POOL_BYTES", 100)

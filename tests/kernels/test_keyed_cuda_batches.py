@@ -66,7 +66,8 @@ class Spy:
         start, finish = PipelineSlot.start, PipelineSlot.finish
 
         def noted_start(slot: PipelineSlot, part: EventBatch, plan: SlicePlan, room: int) -> None:
-            self._name_of[slot] = self.batch_of(part)
+            if (batch := self.batch_of(part)) is not None:
+                self._name_of[slot] = batch
             self._note(f"starts {self._name_of[slot]}")
             start(slot, part, plan, room)
 
@@ -81,10 +82,10 @@ class Spy:
         self._batches.append(batch)
         return batch
 
-    def batch_of(self, part: EventBatch) -> int:
-        """Its number: a slice shares the memory of its batch."""
-        (number,) = [i for i, batch in enumerate(self._batches) if np.shares_memory(batch.offsets[:-1], part.offsets[:-1])]
-        return number
+    def batch_of(self, part: EventBatch) -> int | None:
+        """Its number: a slice shares the memory of its batch; None for events that were picked from a slice."""
+        found = (i for i, batch in enumerate(self._batches) if np.shares_memory(batch.offsets[:-1], part.offsets[:-1]))
+        return next(found, None)
 
     def _note(self, what: str) -> None:
         self.log.append(what)
@@ -121,6 +122,31 @@ def test_batches_of_every_kind_begun_and_ended_in_any_order(seed: int, areas: bo
             answer, events, begun = in_flight.pop(int(rng.integers(len(in_flight))))
             assert in_words(ended(begun), table, answer) == expected(table, events, answer)
     assert all_slots_are_free(engine)
+
+
+@pytest.mark.parametrize("answer", ["list", "filters"])
+@pytest.mark.parametrize("long", [0, 2, 3])
+def test_an_event_with_many_answers_does_not_take_the_room_of_others(
+    long: int, answer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It alone is matched again, with the room that it needs; events that follow have the room of before."""
+    monkeypatch.setattr(keyed_cuda, "FEW_INTERFACES", 0)
+    filters = [make_filter(f"i{i}", [["n1", "=", 1]]) for i in range(40)]
+    table = Table.from_filters([*filters, make_filter("few", [["n2", "exists"]])])
+    rooms, start = list[tuple[int, int]](), PipelineSlot.start
+
+    def noted(slot: PipelineSlot, part: EventBatch, plan: SlicePlan, room: int) -> None:
+        rooms.append((len(part), room))
+        start(slot, part, plan, room)
+
+    monkeypatch.setattr(PipelineSlot, "start", noted)
+    engine = open_engine("keyed_cuda", table)
+    rooms.clear()
+    for _ in range(2):
+        events = [make_event({"n1": 1, "n2": i} if i % 4 == long else {"n2": i}) for i in range(8)]
+        found = engine.match(encoded(table, events), filters=answer == "filters")
+        assert in_words(found, table, answer) == expected(table, events, answer)
+    assert sorted(rooms) == [(1, 41)] * 4 + [(4, 1)] * 4, "slices of 4 events, for two batches of two"
 
 
 def test_a_slot_that_is_free_takes_the_next_slice_of_whichever_batch(monkeypatch: pytest.MonkeyPatch) -> None:

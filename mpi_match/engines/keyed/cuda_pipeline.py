@@ -13,6 +13,9 @@ There are three slots: while one slice is matched and the answers of another are
 on the GPU.  With two slots, the GPU would wait whenever fetching a slice and copying in the next, including the Python
 overhead, takes longer than matching one.
 
+Each event of a slice has room for as many answers.  A few events with more are matched again, with those of about as many
+answers; if there are too many of them, the slice is matched again with more room.
+
 An error belongs to the batch of the slice that raised it: the rest of this batch is not started, its started slices are
 waited for, and other batches continue.
 """
@@ -20,9 +23,12 @@ waited for, and other batches continue.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
+from mpi_match.arrays.csr import Array, offsets_of
 from mpi_match.engines.keyed.cuda_results import Answers
 from mpi_match.engines.keyed.cuda_slot import PipelineSlot, SlicePlan
 from mpi_match.engines.keyed.kernels.trie_thread import MASKS
@@ -39,6 +45,9 @@ FIRST_EVENTS = 2**18
 """Most events of a slice when the GPU is idle, so that it starts sooner."""
 CUDA_ANSWER_ROOM = 8
 """Initial capacity, in answers per event."""
+LONG_SHARE = 64
+"""One event in this many, at most, is matched again because its answers do not fit, so that the answers of a few do not take
+the room of all; fewer events than this have room for the answers of each."""
 SLOT_BYTES, LONG_SLICE_BYTES, LONG_SLICE_EVENTS = 2**30, 2**25, 2**14
 """Limits of the answers of a pipeline slot: SLOT_BYTES and LONG_SLICE_BYTES in bytes, LONG_SLICE_EVENTS in events.  More
 room per event makes slices shorter, so that the ids of one are copied out while the next is matched.  A slice takes at most
@@ -53,7 +62,7 @@ class Batches:
         self._free = [*slots]
         self._waiting: deque[Begun] = deque()  # batches with events that are in no slice yet
         self._started: deque[_Slice] = deque()
-        self._room = CUDA_ANSWER_ROOM
+        self._rooms = _Rooms()
         self.clock = Clock(slots[0].mark())
 
     def begin(self, batch: EventBatch, plan: SlicePlan, answers: Answers) -> Begun:
@@ -90,9 +99,10 @@ class Batches:
             if not begun.n_left:
                 self._waiting.popleft()
                 continue
-            slot, part = self._free.pop(), begun.next_slice(self._room, SLICE_EVENTS if self._started else FIRST_EVENTS)
+            slot, room = self._free.pop(), self._rooms.of(begun.n_left)
+            part = begun.next_slice(room, SLICE_EVENTS if self._started else FIRST_EVENTS)
             try:
-                slot.start(part, begun.plan, self._room)
+                slot.start(part, begun.plan, room)
             except BaseException as error:
                 begun.fail(error)
                 self._free.append(slot)
@@ -104,20 +114,63 @@ class Batches:
     def _fetch(self, slot: PipelineSlot, part: EventBatch, begun: Begun) -> None:
         slot.wait()
         self.clock.add(slot)
-        most = slot.most(begun.plan)
-        if most <= slot.room:
+        if slot.most <= slot.room:
             slot.finish(begun.plan, begun.answers)
             return
-        for each in self._started:  # their kernels began before those of the repetition
+        for each in self._started:  # their kernels began before those that follow
             each.slot.wait()
             self.clock.add(each.slot)
-        room = self._room = max(self._room, 1 << (most - 1).bit_length())
+        found = slot.found()
+        room = _room_of(found, slot.room)
+        if room == slot.room:
+            self._finish_long(slot, part, begun, found)
+            return
+        self._rooms.note(len(part), room)
         size = _room_for_events(room)
-        for at in range(0, len(part), size):  # again, in smaller slices with enough room
-            slot.start(part[at : at + size], begun.plan, room)
-            slot.wait()
-            self.clock.add(slot)
-            slot.finish(begun.plan, begun.answers)
+        for at in range(0, len(part), size):  # again, in smaller slices with enough room for nearly all events
+            piece = part[at : at + size]
+            self._match_now(slot, piece, begun, room)
+            if slot.most <= room:
+                slot.finish(begun.plan, begun.answers)
+            else:
+                self._finish_long(slot, piece, begun, found[at : at + size])
+
+    def _match_now(self, slot: PipelineSlot, part: EventBatch, begun: Begun, room: int) -> None:
+        slot.start(part, begun.plan, room)
+        slot.wait()
+        self.clock.add(slot)
+
+    def _finish_long(self, slot: PipelineSlot, part: EventBatch, begun: Begun, found: Array) -> None:
+        """Add the answers of a slice that has a few events with more answers than `room`: they are matched again, those with
+        about as many answers together.
+
+        found   u64: the number of answers of each event of the part
+        """
+        others = slot.fetch(begun.plan, begun.answers)
+        long = np.flatnonzero(found > slot.room)
+        long = long[np.argsort(found[long], kind="stable")]
+        answers: list[tuple[Array, Array]] = []
+        for group in _groups(found[long]):
+            self._match_now(slot, part.picked(long[group]), begun, int(found[long[group]].max()))
+            answers.append(slot.fetch(begun.plan, begun.answers))
+        begun.answers.put(*_with_long(others, long, answers))
+
+
+class _Rooms:
+    """The room for answers of the events of the next slices: most slices have many events, of which a few may have more
+    answers; in a short slice all events have room for theirs."""
+
+    def __init__(self) -> None:
+        self._room = {is_short: CUDA_ANSWER_ROOM for is_short in (False, True)}
+
+    def of(self, n_events: int) -> int:
+        """The room of a slice of so many events."""
+        return self._room[n_events < LONG_SHARE]
+
+    def note(self, n_events: int, room: int) -> None:
+        """A slice of so many events needs this room."""
+        is_short = n_events < LONG_SHARE
+        self._room[is_short] = max(self._room[is_short], room)
 
 
 class Begun:
@@ -205,3 +258,37 @@ def _room_for_events(room: int) -> int:
     """Events of a slice with room for `room` answers each."""
     n_bytes = 4 * room
     return min(max(LONG_SLICE_BYTES // n_bytes, LONG_SLICE_EVENTS), max(SLOT_BYTES // n_bytes, 1))
+
+
+def _room_of(found: Array, room: int) -> int:
+    """The least power of two that is at least `room`, and enough for all but one in LONG_SHARE of the events with `found`
+    answers."""
+    n_long = len(found) // LONG_SHARE
+    enough = int(np.partition(found, len(found) - 1 - n_long)[len(found) - 1 - n_long])
+    return max(room, 1 << (enough - 1).bit_length()) if enough > room else room
+
+
+def _groups(found: Array) -> Iterator[slice]:
+    """Runs of events with `found` answers, ascending, that are matched together: with room for as many answers as the last
+    has, they take at most LONG_SLICE_BYTES, and no event takes more than twice what it needs."""
+    start, n_bytes = 0, 4 * found.astype(np.int64)
+    for stop in range(1, len(found) + 1):
+        is_last = stop == len(found)
+        if is_last or n_bytes[stop] > 2 * n_bytes[start] or (stop + 1 - start) * n_bytes[stop] > LONG_SLICE_BYTES:
+            yield slice(start, stop)
+            start = stop
+
+
+def _with_long(others: tuple[Array, Array], long: Array, answers: list[tuple[Array, Array]]) -> tuple[Array, Array]:
+    """The counts and ids of all events of a slice, given those of `others`, with counts of 0 for the events `long`, and the
+    `answers` of the latter, in that order."""
+    counts, ids = others
+    begins = offsets_of(counts)[long]
+    long_counts = np.concatenate([each for each, _ in answers])
+    long_ids = np.split(np.concatenate([each for _, each in answers]), offsets_of(long_counts)[1:-1])
+    counts[long] = long_counts
+    pieces, at = list[Array](), 0
+    for k in np.argsort(long).tolist():
+        pieces += [ids[at : begins[k]], long_ids[k]]
+        at = begins[k]
+    return counts, np.concatenate([*pieces, ids[at:]])

@@ -1,15 +1,15 @@
 """A pipeline slot of `keyed_cuda`: two streams with the buffers of one slice, from its events to its ids.
 
     start    events in │ match │                                          submitted to the streams at once
-                               │ counts, sums, scan │ counts, total out
+                               │ counts, sums, scan │ totals out
     wait                                            until that is done
-    finish                                          ids compacted │ ids out, straight to the answer
+    finish                                          ids compacted │ counts and ids out, straight to the answer
 
 The work after matching takes microseconds and runs on an urgent stream.  Otherwise it would wait until the kernels launched
 meanwhile for other slots have begun, and this slot would be idle for as long.
 
-The number of ids is known only when a slice has been matched, so a second copy fetches them.  A slice with an event whose
-answers did not fit is not finished but started again with the room that it needs.
+The number of ids is known only when a slice has been matched, so a second copy fetches them.  A slice with events whose
+answers did not fit is not finished: `cuda_pipeline` starts these events again, or all.
 
 Events in pinned memory (`Engine.pin`) are copied in directly, others through the slot's pinned buffers.
 """
@@ -26,7 +26,7 @@ from mpi_match.compute.parallel import copy
 from mpi_match.engines.keyed.cuda_bitmap import BitmapOnGpu
 from mpi_match.engines.keyed.cuda_grid import GridOnGpu
 from mpi_match.engines.keyed.cuda_results import Answers
-from mpi_match.engines.keyed.kernels.compact import KEYED_BLOCK, SCAN_THREADS, count_dtype, scan_kernel
+from mpi_match.engines.keyed.kernels.compact import KEYED_BLOCK, SCAN_THREADS, scan_kernel
 from mpi_match.engines.keyed.kernels.tidy import MARK_THREADS, TIDIED_TOGETHER, mark_kernel, mark_shape, tidy_kernel
 from mpi_match.engines.keyed.kernels.trie_thread import MASKS, SORTED_ANSWERS, AnswerArrays, EventArrays
 from mpi_match.events.batch import EventBatch
@@ -42,6 +42,7 @@ class SlicePlan(NamedTuple):
     trie_kernel    kernel for the trie or for tag sets, None if neither has filters; `is_wide`: it uses a warp for each event
     bitmap_kernel  None if no filter is in a bitmap
     grid_kernel    None if there is no grid
+    count_dtype    dtype of the number of answers of an event
     n_ids          upper bound, exclusive, of the ids
     """
 
@@ -52,6 +53,7 @@ class SlicePlan(NamedTuple):
     grid_kernel: Kernel | None
     count_kernel: Kernel
     write_kernel: Kernel
+    count_dtype: np.dtype[Any]
     n_ids: int
     index_arrays: Any  # `IndexArrays`, or `TagSetArrays`
     bitmap: BitmapOnGpu | None
@@ -70,11 +72,13 @@ class PipelineSlot:
         self._regions = gpu.pinned_regions
         inputs = {"offsets": np.dtype(np.uint32), "attributes": packed, "location": np.dtype(np.float64)}
         self._staged = {name: _both(gpu, dtype) for name, dtype in inputs.items()}
-        self._found, self._sums, self._slots = gpu.buffer(np.uint64), gpu.buffer(np.uint64), gpu.buffer(np.uint32)
+        self._found, self._sums, self._mosts = (gpu.buffer(np.uint64) for _ in range(3))
+        self._slots = gpu.buffer(np.uint32)
         self._marks, self._n_marks = gpu.buffer(np.uint32), 0
-        self._counts = {is_mask: _both(gpu, count_dtype(is_mask)) for is_mask in (False, True)}
+        self._counts = {dtype: _both(gpu, dtype) for dtype in _ID_DTYPES}
         self._ids = {dtype: _both(gpu, dtype) for dtype in _ID_DTYPES}
-        self._total = PinnedBuffer(np.uint64)
+        self._totals = PinnedBuffer(np.uint64)
+        self._host_found = PinnedBuffer(np.uint64)
         self.began, self.ended = Mark(), Mark()
         self.room = 0
 
@@ -98,9 +102,8 @@ class PipelineSlot:
         found = self._found.array(n)
         slots = self._slots.array(1 if is_mask else n * room)
         n_groups = -(-n // KEYED_BLOCK)
-        sums = self._sums.array(n_groups + 1)
-        host_counts, counts_buffer = self._counts[is_mask]
-        counts = counts_buffer.array(n)
+        sums, mosts = self._sums.array(n_groups + 2), self._mosts.array(n_groups)
+        counts = self._counts[plan.count_dtype][1].array(n)
         self.began.record(stream)
         shape = [n, room, plan.n_ids if is_mask else 0]
         if plan.trie_kernel is None or plan.is_wide:
@@ -135,10 +138,9 @@ class PipelineSlot:
         self.ended.record(stream)
         urgent = self._urgent
         urgent.wait(self.ended)
-        plan.count_kernel.bind((n_groups,), KEYED_BLOCK, [found, counts, sums, n])(urgent)
-        scan_kernel.bind((1,), SCAN_THREADS, [sums, n_groups])(urgent)
-        urgent.copy_out(host_counts.array(n), counts)
-        urgent.copy_out(self._total.array(1), sums.part(n_groups, n_groups + 1))
+        plan.count_kernel.bind((n_groups,), KEYED_BLOCK, [found, counts, sums, mosts, n, room])(urgent)
+        scan_kernel.bind((1,), SCAN_THREADS, [sums, mosts, n_groups])(urgent)
+        urgent.copy_out(self._totals.array(2), sums.part(n_groups, n_groups + 2))
         self._work = (found, counts, sums, slots)
 
     def _tidy(self, given: AnswerArrays, n_ids: int) -> None:
@@ -176,7 +178,7 @@ class PipelineSlot:
         return device
 
     def wait(self) -> None:
-        """Wait until the slice is matched and its counts are on the host."""
+        """Wait until the slice is matched and its number of answers is known."""
         self._urgent.synchronize()
 
     def settle(self) -> None:
@@ -185,20 +187,44 @@ class PipelineSlot:
             with suppress(RuntimeError):
                 stream.synchronize()
 
-    def most(self, plan: SlicePlan) -> int:
-        """The largest count of the slice, which has been waited for; may exceed `room`; 0 for masks."""
-        return 0 if plan.kind == MASKS else int(self._counts[False][0].array(self._n).max(initial=0))
+    @property
+    def most(self) -> int:
+        """The most answers of an event of the slice, which has been waited for; may exceed `room`; 0 for masks."""
+        return int(self._totals.array(2)[1])
+
+    def found(self) -> Array:
+        """The number of answers of each event of the slice, which has been waited for, u64; they may exceed `room`."""
+        host = self._host_found.array(self._n)
+        self._urgent.copy_out(host, self._work[0])
+        self._urgent.synchronize()
+        return host.copy()
 
     def finish(self, plan: SlicePlan, answers: Answers) -> None:
         """Add the slice, which has been waited for, to the answers."""
-        host_ids, ids_buffer = self._ids[answers.id_dtype]
-        ids = ids_buffer.array(int(self._total.array(1)[0]))
+        counts, ids = self._written(plan, answers)
+        by_way = self._counts[plan.count_dtype][0], self._ids[answers.id_dtype][0]
+        answers.take(counts, ids, self._urgent, by_way)
+
+    def fetch(self, plan: SlicePlan, answers: Answers) -> tuple[Array, Array]:
+        """The counts and ids of the slice, which has been waited for, on the host: 0 for an event with more answers than
+        `room`."""
+        given = self._written(plan, answers)
+        places = self._counts[plan.count_dtype][0], self._ids[answers.id_dtype][0]
+        found = [place.array(each.size) for place, each in zip(places, given, strict=True)]
+        for to, each in zip(found, given, strict=True):
+            self._urgent.copy_out(to, each)
+        self._urgent.synchronize()
+        return found[0].copy(), found[1].copy()
+
+    def _written(self, plan: SlicePlan, answers: Answers) -> tuple[DeviceArray, DeviceArray]:
+        """The counts and ids of the slice, on the device, when the urgent stream is there."""
+        ids = self._ids[answers.id_dtype][1].array(int(self._totals.array(2)[0]))
+        found, counts, sums, slots = self._work
         if ids.size:
-            found, counts, sums, slots = self._work
             plan.write_kernel.bind(
                 (-(-self._n // KEYED_BLOCK),), KEYED_BLOCK, [found, counts, sums, slots, ids, self._n, self.room]
             )(self._urgent)
-        answers.take(self._counts[plan.kind == MASKS][0].array(self._n), ids, self._urgent, host_ids)
+        return counts, ids
 
 
 def _both(gpu: Gpu, dtype: np.dtype) -> tuple[PinnedBuffer, DeviceBuffer]:

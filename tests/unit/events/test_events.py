@@ -116,6 +116,20 @@ def sorted_event(event: Event | None) -> Any:
     return sorted(event.attributes.items()), event.location, event.id
 
 
+def test_picked_events_are_those_events_in_that_order() -> None:
+    table = Table.from_filters(
+        [make_filter("a", [["x", ">", 1], ["y", "prefix", "b"]], (0, 0, 1)), make_filter("b", [["y", "exists"]])]
+    )
+    published = [make_event({"x": i, "y": "b" * i}, (i, 0)) if i % 3 else make_event({}) for i in range(8)]
+    batch = Events.of(published).encode(table.vocabulary)
+    for wanted in ([5, 0, 2, 2, 7], [3], []):
+        expected = Events.of([published[i] for i in wanted]).encode(table.vocabulary)
+        found = (
+            batch[1:].picked(np.array(wanted, np.int64) - 1) if 0 not in wanted else batch.picked(np.array(wanted, np.int64))
+        )
+        assert_equal(found, expected if wanted else replace(expected, location=found.location))
+
+
 @given(subscriptions_and_events(), st.data())
 def test_slices_encode_as_slices_of_the_encoded(
     inputs: tuple[list[Filter], list[Event | None]], data: st.DataObject

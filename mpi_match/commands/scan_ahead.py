@@ -21,7 +21,7 @@ from mpi_match.ingest.rows.judge import Reject, Rejects
 from mpi_match.storage.range_read import Memory
 
 READING_THREADS = 8
-"""Threads that read for a GPU, if there are cores for them."""
+"""Threads that read for a GPU, if there are cores for them: with more, they wait for one another at Python's lock."""
 
 Progress = Callable[[str], AbstractContextManager[Callable[[int, int], None]]]
 """`with progress("events") as step: step(done, total)`"""

@@ -121,12 +121,15 @@ class LineFiles:
         pieces: list[tuple[int, int, int, int, bool]] = []
         data: list[Array] = []
         if start < stop:
-            for file, begin, end, line in self._ranges(self._place(start), self._place(stop)):
-                for first, last, is_overlong in self._cut(file, begin, end):
+            begins, ends = self._place(start), self._place(stop)
+            for file, begin, end, line in self._ranges(begins, ends):
+                cut = list(self._cut(file, begin, end))
+                n_known = ends.line - line if len(cut) == 1 and file == ends.file and stop < self.n_events else None
+                for first, last, is_overlong in cut:
                     read = self._read(file, first, last)
                     if not is_overlong and read[-1] != LINE_FEED:
                         read = np.concatenate([read, _END])  # the last line of a file
-                    n_lines = 1 if is_overlong else count_line_feeds(read)
+                    n_lines = 1 if is_overlong else count_line_feeds(read) if n_known is None else n_known
                     pieces.append((file, line, n_lines, len(read), is_overlong))
                     data.append(read)
                     line += n_lines

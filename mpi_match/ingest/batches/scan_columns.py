@@ -55,7 +55,7 @@ class ColumnScanner:
         batches = [each.batch for each in scanned] or [self._encoder.nothing()]
         events = batches[0] if len(batches) == 1 else EventBatch.concat(batches)
         located, identified = any(each.located for each in scanned), any(each.identified for each in scanned)
-        return events, ScanReport(0, 0, located, identified, len(events.attributes) > 0, rejects)
+        return events, ScanReport(0, 0, located, identified, events.n_attributes > 0, rejects)
 
     def scan_files(self, rejects: Rejects) -> Iterator[ScannedEvents]:
         """The events of all files, some thousand at a time.

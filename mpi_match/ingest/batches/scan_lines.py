@@ -48,7 +48,7 @@ class BatchScanner:
             )
         located, identified = any(each.located for each in scanned), any(each.identified for each in scanned)
         n_flagged, n_on_gpu = sum(each.n_flagged for each in scanned), sum(each.n_on_gpu for each in scanned)
-        return events, ScanReport(n_flagged, n_on_gpu, located, identified, len(events.attributes) > 0, rejects)
+        return events, ScanReport(n_flagged, n_on_gpu, located, identified, events.n_attributes > 0, rejects)
 
     def _scan(self, data: Array, pieces: Array, rejects: list[Reject]) -> ScannedEvents:
         """Scan pieces that lie end to end: lines of any files, or one overlong line."""

@@ -25,11 +25,13 @@ from isal.isal_zlib import crc32
 from mpi_match.arrays.csr import Array, offsets_of
 from mpi_match.ingest.rows import judge
 from mpi_match.ingest.rows.judge import EventForm
+from mpi_match.storage import FileChanged
 from mpi_match.storage.range_read import read_exactly
 
 BLOCK_BYTES = 2**18
 """Bytes of a block; fewer than `MAX_LINE_BYTES`."""
 _BLOCKS_AT_ONCE = 16
+"""Blocks that a thread reads at once: 4 MiB, which stay in a core's cache."""
 
 
 class LineIndex(NamedTuple):
@@ -101,25 +103,54 @@ def index_lines(files: Sequence[str], sources: Sequence[Path], form: EventForm) 
 
 
 def _index_file(source: Path, name: str) -> _FileBlocks:
-    from mpi_match.ingest.files.line_pass import N_KEPT, N_OVERLONG, end, index_blocks
+    from mpi_match.compute.parallel import in_stretches
+    from mpi_match.ingest.files.line_pass import N_KEPT, N_MEASURES, N_OVERLONG, end, index_bytes, index_measured
 
     with source.open("rb", buffering=0) as handle:
-        n_bytes = os.fstat(handle.fileno()).st_size
-        n_blocks = -(-n_bytes // BLOCK_BYTES)
-        crc = np.zeros(n_blocks, np.uint32)
+        file = _File(handle.fileno(), name, os.fstat(handle.fileno()).st_size)
+        n_blocks, most = -(-file.n_bytes // BLOCK_BYTES), judge.MAX_LINE_BYTES
+        crc, measures = np.zeros(n_blocks, np.uint32), np.zeros((n_blocks, N_MEASURES), np.int64)
+        n_pieces = -(-n_blocks // _BLOCKS_AT_ONCE)
+        in_stretches(n_pieces, file.measure, crc, measures, least=1)
         n_rows, n_lines, first_at = (
             np.zeros(n_blocks, np.int64),
             np.zeros(n_blocks, np.int64),
             np.full(n_blocks, -1, np.int64),
         )
-        overlong = np.empty((n_bytes // judge.MAX_LINE_BYTES + 1, 2), np.int64)
-        columns, state = (n_rows, n_lines, first_at, overlong), np.zeros(N_KEPT, np.int64)
-        buffer = np.empty(min(_BLOCKS_AT_ONCE * BLOCK_BYTES, n_bytes), np.uint8)
-        for at in range(0, n_bytes, len(buffer) or 1):
-            data = buffer[: min(len(buffer), n_bytes - at)]
-            read_exactly(handle.fileno(), data, at, name)
-            for start in range(0, len(data), BLOCK_BYTES):
-                crc[(at + start) // BLOCK_BYTES] = crc32(data[start : start + BLOCK_BYTES].data)
-            index_blocks(data, at, BLOCK_BYTES, judge.MAX_LINE_BYTES, state, columns)
-        end(n_bytes, judge.MAX_LINE_BYTES, state, columns)
-    return _FileBlocks(n_bytes, crc, n_rows, n_lines, first_at, overlong[: state[N_OVERLONG]])
+        overlong = np.empty((file.n_bytes // most + 1, 2), np.int64)
+        columns, state, block = (n_rows, n_lines, first_at, overlong), np.zeros(N_KEPT, np.int64), 0
+        while (block := index_measured(measures, block, BLOCK_BYTES, most, state, columns)) < n_blocks:
+            index_bytes(file.again(block, crc), block, BLOCK_BYTES, most, state, columns)
+            block += 1
+        end(file.n_bytes, most, state, columns)
+    return _FileBlocks(file.n_bytes, crc, n_rows, n_lines, first_at, overlong[: state[N_OVERLONG]])
+
+
+class _File(NamedTuple):
+    """An open file, called `name`."""
+
+    descriptor: int
+    name: str
+    n_bytes: int
+
+    def measure(self, stretch: int, n_stretches: int, crc: Array, measures: Array) -> None:
+        """Fill `crc` and `measures` for every n-th piece of _BLOCKS_AT_ONCE blocks."""
+        from mpi_match.ingest.files.line_pass import measure_blocks
+
+        size = _BLOCKS_AT_ONCE * BLOCK_BYTES
+        buffer = np.empty(min(size, self.n_bytes), np.uint8)
+        for at in range(stretch * size, self.n_bytes, n_stretches * size):
+            data = buffer[: min(size, self.n_bytes - at)]
+            read_exactly(self.descriptor, data, at, self.name)
+            first = at // BLOCK_BYTES
+            for block, start in enumerate(range(0, len(data), BLOCK_BYTES), first):
+                crc[block] = crc32(data[start : start + BLOCK_BYTES].data)
+            measure_blocks(data, BLOCK_BYTES, measures[first : first + -(-len(data) // BLOCK_BYTES)])
+
+    def again(self, block: int, crc: Array) -> Array:
+        """The bytes of a block.  Raises FileChanged if they are not those that were measured."""
+        data = np.empty(min(BLOCK_BYTES, self.n_bytes - block * BLOCK_BYTES), np.uint8)
+        read_exactly(self.descriptor, data, block * BLOCK_BYTES, self.name)
+        if crc32(data.data) != crc[block]:
+            raise FileChanged(f"{self.name}: changed while it was read; start anew with the new one")
+        return data

@@ -1,7 +1,8 @@
 """The pass over the bytes of JSON lines files that finds where rows begin (`line_index`), in compiled code.
 
-It counts line feeds, with vector instructions, where every line of a block begins with a byte that is neither blank nor of a
-byte order mark, and goes byte by byte elsewhere.
+Blocks are first measured, by any number of threads: their line feeds are counted, with vector instructions.  Where every
+line of a block begins with a byte that is neither blank nor of a byte order mark, this is enough to index it.  Other blocks
+are indexed byte by byte.
 """
 
 from __future__ import annotations
@@ -17,6 +18,11 @@ in a row."""
 _STATE, _LINE_AT, _LINE_BLOCK, N_OVERLONG, N_KEPT = range(5)
 """What the pass keeps from block to block: a state, where the line began, in which block, how many overlong ones there
 were."""
+
+_N_BYTES, _N_FEEDS, _FIRST, _LAST, _IS_ODD, _BEGINS_ODD, _ENDS_LINE, N_MEASURES = range(8)
+"""What `measure_blocks` finds in a block: its bytes; its line feeds but for one in the last byte, and the positions of the
+first and last of them; is a line feed in it, or the block itself, followed by a byte with which a blank line or a byte order
+mark may begin; is its last byte a line feed."""
 
 _COUNTED_BYTES = 128
 """Bytes of which line feeds are counted in eight bits, so that vectors hold many counts: three times as fast as in 64."""
@@ -37,7 +43,10 @@ def compile_count() -> None:
 def _compile() -> None:
     columns, state = (*(np.zeros(1, np.int64) for _ in range(3)), np.zeros((1, 2), np.int64)), np.zeros(N_KEPT, np.int64)
     line = np.frombuffer(bytearray(b"1"), np.uint8)
-    index_blocks(line, 0, 1, 1, state, columns)
+    measures = np.zeros((1, N_MEASURES), np.int64)
+    measure_blocks(line, 1, measures)
+    index_measured(measures, 0, 1, 1, state, columns)
+    index_bytes(line, 0, 1, 1, state, columns)
     end(1, 1, state, columns)
     find_row(line, 0, 0)
     count_line_feeds(line)
@@ -83,42 +92,53 @@ def _begin_line(at: int, block: int, state: Array, columns: tuple[Array, Array, 
 
 
 @jit
+def measure_blocks(data: Array, block_bytes: int, measures: Array) -> None:
+    """Measure the blocks of `data`, which begins with a block: a row of `measures` i64[blocks, N_MEASURES] for each.
+
+    The blocks of a file may be measured in any order, and by several threads.
+    """
+    for block in range(len(measures)):
+        start, stop = block * block_bytes, min((block + 1) * block_bytes, len(data))
+        n_feeds, n_odd = _line_feeds(data, start, stop)
+        first, last = start, stop - 2
+        if n_feeds:
+            while data[first] != 10:
+                first += 1
+            while data[last] != 10:
+                last -= 1
+        of_block = measures[block]
+        of_block[_N_BYTES], of_block[_N_FEEDS], of_block[_FIRST], of_block[_LAST] = (
+            stop - start,
+            n_feeds,
+            first - start,
+            last - start,
+        )
+        of_block[_IS_ODD], of_block[_BEGINS_ODD] = n_odd > 0, data[start] <= 32 or data[start] == 0xEF
+        of_block[_ENDS_LINE] = data[stop - 1] == 10
+
+
+@jit
 def _index_plain(
-    data: Array,
-    start: int,
-    stop: int,
-    at: int,
-    block: int,
-    most: int,
-    state: Array,
-    columns: tuple[Array, Array, Array, Array],
+    measures: Array, block: int, at: int, most: int, state: Array, columns: tuple[Array, Array, Array, Array]
 ) -> bool:
-    """Index the block data[start:stop], which is at `at` + start in its file, if all lines in it begin as rows do; if they
-    do not, change nothing and return False."""
+    """Index a block that was measured, which is at `at` in its file, if all lines in it begin as rows do; if they do not,
+    change nothing and return False."""
     n_rows, n_lines, _, overlong = columns
-    is_start = state[_STATE] == _AT_START
-    if (not is_start and state[_STATE] != _IN_ROW) or (is_start and (data[start] <= 32 or data[start] == 0xEF)):
-        return False
-    n_feeds, n_odd = _line_feeds(data, start, stop)
-    if n_odd:
+    found, is_start = measures[block], state[_STATE] == _AT_START
+    if (not is_start and state[_STATE] != _IN_ROW) or (is_start and found[_BEGINS_ODD]) or found[_IS_ODD]:
         return False
     if is_start:
-        _begin_line(at + start, block, state, columns)
+        _begin_line(at, block, state, columns)
         n_rows[block] += 1
-    if n_feeds:
-        first, last = start, stop - 2
-        while data[first] != 10:
-            first += 1
-        while data[last] != 10:
-            last -= 1
-        _end_line(at + first, most, state, overlong)
-        _begin_line(at + first + 1, block, state, columns)
-        state[_LINE_AT] = at + last + 1
-        n_lines[block] += n_feeds - 1
-        n_rows[block] += n_feeds
+    if found[_N_FEEDS]:
+        _end_line(at + found[_FIRST], most, state, overlong)
+        _begin_line(at + found[_FIRST] + 1, block, state, columns)
+        state[_LINE_AT] = at + found[_LAST] + 1
+        n_lines[block] += found[_N_FEEDS] - 1
+        n_rows[block] += found[_N_FEEDS]
     state[_STATE] = _IN_ROW
-    if data[stop - 1] == 10:
-        _end_line(at + stop - 1, most, state, overlong)
+    if found[_ENDS_LINE]:
+        _end_line(at + found[_N_BYTES] - 1, most, state, overlong)
         state[_STATE] = _AT_START
     return True
 
@@ -161,14 +181,24 @@ def _index_bytes(
 
 
 @jit
-def index_blocks(
-    data: Array, at: int, block_bytes: int, most: int, state: Array, columns: tuple[Array, Array, Array, Array]
+def index_measured(
+    measures: Array, block: int, block_bytes: int, most: int, state: Array, columns: tuple[Array, Array, Array, Array]
+) -> int:
+    """Index the blocks of a file from `block` on, which `measure_blocks` has measured: fill `columns`.
+
+    Returns the first block that `index_bytes` must index, or the number of blocks.
+    """
+    while block < len(measures) and _index_plain(measures, block, block * block_bytes, most, state, columns):
+        block += 1
+    return block
+
+
+@jit
+def index_bytes(
+    data: Array, block: int, block_bytes: int, most: int, state: Array, columns: tuple[Array, Array, Array, Array]
 ) -> None:
-    """Index whole blocks, and the last, which are at `at` in their file: fill `columns`."""
-    for start in range(0, len(data), block_bytes):
-        stop, block = min(start + block_bytes, len(data)), (at + start) // block_bytes
-        if not _index_plain(data, start, stop, at, block, most, state, columns):
-            _index_bytes(data, start, stop, at, block, most, state, columns)
+    """Index the bytes of one block, u8, after all blocks before it: fill `columns`."""
+    _index_bytes(data, 0, len(data), block * block_bytes, block, most, state, columns)
 
 
 @jit

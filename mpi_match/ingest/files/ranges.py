@@ -21,9 +21,9 @@ from mpi_match.ingest.rows import judge
 from mpi_match.storage.range_read import Memory, read_exactly
 from mpi_match.texts.characters import LINE_FEED
 
-GPU_RANGE_BYTES, CPU_RANGE_BYTES = 2**25, 2**22
-"""Bytes of a range: what Python does for one, with its lock held, takes longer than a GPU does for 16 MiB; threads of a
-CPU have short ones, of which a small file has enough for all."""
+GPU_RANGE_BYTES, CPU_RANGE_BYTES = 2**26, 2**22
+"""Bytes of a range: for half of it, a GPU takes less time than Python takes with its lock held; threads of a CPU have short
+ones, of which a small file has enough for all."""
 _TAIL_BYTES = 2**16
 """Bytes behind a range in which its last line nearly always ends."""
 

@@ -143,7 +143,7 @@ class ScannedEvents(NamedTuple):
     @property
     def named(self) -> bool:
         """Tells whether an event has an attribute that a filter names."""
-        return len(self.batch.attributes) > 0
+        return self.batch.n_attributes > 0
 
 
 class LineScanner(Protocol):

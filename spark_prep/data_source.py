@@ -22,6 +22,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWrite
 from mpi_match.storage import StorageError, kind_of_file
 from mpi_match.table.versions import newest_version
 from spark_prep import SparkPrepError
+from spark_prep.sources import absolute_path
 
 NAME = "mpi-match"
 """The name of the format."""
@@ -89,8 +90,7 @@ class MpiMatchSource(DataSource):
     def _path(self) -> Path:
         if "path" not in self.options:
             raise SparkPrepError(f"the format {NAME!r} needs a path: load('table.h5'), save('table.h5')")
-        path = self.options["path"]
-        return Path(path.removeprefix("file://") if path.startswith("file:///") else path.removeprefix("file:")).absolute()
+        return absolute_path(self.options["path"])
 
     def _file(self) -> tuple[str, Path]:
         """The kind of the file to read, and its path; of a directory of versions of a table, the newest."""

@@ -46,6 +46,7 @@ from mpi_match.table.table import Table
 from mpi_match.table.virtual_names import VIEW_MARK
 from spark_prep import SparkPrepError
 from spark_prep.event_columns import arrow_schema
+from spark_prep.sources import absolute_path
 
 READ_FILTERS = 2**18
 """Filters of a partition."""
@@ -401,7 +402,7 @@ class _AnswerReader(_FileReader):
         by_filter = found.attributes["unit"] == "filter"
         table = None
         if "table" in self._options:
-            table = Table.load(self._options["table"])
+            table = Table.load(absolute_path(self._options["table"]))
             if table.digest != found.attributes.get("table_digest"):
                 raise SparkPrepError(f"{self._path}: these are not answers for the table {self._options['table']}")
         names = None if by_filter else _texts(found.labels)

@@ -36,7 +36,7 @@ from spark_prep import SparkPrepError, rejects, subscriptions
 from spark_prep.event_columns import arrow_schema
 from spark_prep.events import EventPartWriter, EventTarget, table_digest
 from spark_prep.part_files import PartSet, WrittenPart, partition_id
-from spark_prep.sources import PLACE
+from spark_prep.sources import PLACE, absolute_path
 
 
 @dataclass
@@ -77,7 +77,7 @@ class _FileWriter(DataSourceArrowWriter):
 
     def __init__(self, parts: PartSet, options: Mapping[str, str]) -> None:
         self._parts = parts
-        self._rejects = Path(options.get("rejects", f"{parts.output}.rejects")).absolute()
+        self._rejects = absolute_path(options.get("rejects", f"{parts.output}.rejects"))
         self._strict = _truth(options.get("strict", "false"), "strict")
         check_output(parts.output, others=[self._rejects])
         rejects.check_path(self._rejects)
@@ -144,7 +144,7 @@ class EventWriter(_FileWriter):
     @classmethod
     def of(cls, schema: T.StructType, path: Path, options: Mapping[str, str]) -> EventWriter:
         """Checks options and columns.  Raises SparkPrepError, ModelError, StorageError."""
-        table, form = Path(options["table"]).absolute(), form_of(options.get("location"), options.get("id"))
+        table, form = absolute_path(options["table"]), form_of(options.get("location"), options.get("id"))
         check_output(path, [table])
         digest, vocabulary = table_digest(table), load_vocabulary(table)
         fields = arrow_schema(schema)

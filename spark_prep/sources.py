@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
+from pyspark import SparkFiles
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -342,3 +343,14 @@ def local_path(address: str) -> str:
     """As `path_of`."""
     is_local, is_full = address.startswith("file:"), address.startswith("file:///")
     return unquote(address[7 if is_full else 5 :]) if is_local else address
+
+
+def absolute_path(text: str) -> Path:
+    """The absolute path of an option.  Raises SparkPrepError for a relative one under Spark Connect.
+
+    There Python workers are in a directory of the session, which is removed with it.
+    """
+    path = Path(text.removeprefix("file://") if text.startswith("file:///") else text.removeprefix("file:"))
+    if not path.is_absolute() and SparkFiles._is_running_on_worker and Path.cwd() == Path(SparkFiles.getRootDirectory()):
+        raise SparkPrepError(f"{text}: under Spark Connect a path has to be absolute, as the server's machine sees it")
+    return path.absolute()

@@ -37,13 +37,20 @@ except spark_prep.SparkPrepError as error:
     said = str(error)
 spark_prep.register(spark)
 source = spark.createDataFrame([("cold", "temp < 0", "r1")], "rule string, condition string, id string")
-source.write.format("mpi-match").mode("append").options(interface="rule", where="condition").save("written.h5")
-events.na.drop().write.format("mpi-match").mode("append").options(table="table.h5", id="uuid").save("written_events.h5")
-written = [list(spark.read.format("mpi-match").load("written.h5").first())[:2]]
-written += map(list, spark.read.format("mpi-match").option("id", "uuid").load("written_events.h5").collect())
+here = os.getcwd()
+source.write.format("mpi-match").mode("append").options(interface="rule", where="condition").save(f"{here}/written.h5")
+append = events.na.drop().write.format("mpi-match").mode("append")
+append.options(table=f"{here}/table.h5", id="uuid").save(f"{here}/events.h5")
+try:
+    _ = spark.read.format("mpi-match").load("written.h5").schema
+    relative = None
+except Exception as error:
+    relative = str(error)
+written = [list(spark.read.format("mpi-match").load(f"{here}/written.h5").first())[:2]]
+written += map(list, spark.read.format("mpi-match").option("id", "uuid").load(f"{here}/events.h5").collect())
 batch = sorted(map(list, found), key=str)
 print(json.dumps([type(spark).__module__, batch, sorted(row.temp for row in spark.table("answers").collect()), said,
-    sorted(written)]))
+    sorted(written), relative]))
 """
 
 
@@ -54,9 +61,10 @@ def test_batches_and_streams_of_spark_connect(tmp_path: Path) -> None:
         client, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
     assert done.returncode == 0, done.stderr
-    module, batch, stream, said, written = json.loads(done.stdout.splitlines()[-1])
+    module, batch, stream, said, written, relative = json.loads(done.stdout.splitlines()[-1])
     assert module == "pyspark.sql.connect.session"
     assert batch == [["a", 31.0, "hot", None], [None, 40.0, None, "column 'uuid' of the ids is null"]]
     assert stream == [31.0, 40.0]
     assert said.startswith("a DataFrame of Spark Connect cannot be compiled")
     assert written == [["a", 31.0], ["b", 25.0], ["cold", '[["temp", "<", 0]]']]
+    assert "written.h5: under Spark Connect a path has to be absolute" in relative

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from dataclasses import replace
 from itertools import product
@@ -169,6 +170,36 @@ def test_the_tree_takes_no_other_changes() -> None:
     change = changes_of(Moves(np.zeros(1, np.uint32), np.zeros((1, 3))), table)
     with pytest.raises(EngineError, match="serves tables that do not change"):
         open_engine("rtree", table).update(replace(change, kind=np.array([Change.REMOVE], np.uint8)))
+
+
+@pytest.mark.skipif("rtree" not in PACKAGES, reason="the package rtree (extra `bench`) is not installed")
+def test_an_interrupt_while_arguments_of_the_library_are_converted_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ctypes makes an ArgumentError of whatever is raised there."""
+
+    class Interrupting:
+        @classmethod
+        def from_param(cls, value: object) -> object:
+            raise KeyboardInterrupt
+
+    def call(*arguments: object, **more: object) -> object:
+        function = ctypes.CDLL(None).abs
+        function.argtypes = [Interrupting]  # type: ignore[list-item]
+        return function(1)
+
+    table = Table.from_filters([make_filter("i", [], [0, 0, 1])])
+    engine = open_engine("rtree", table)
+    batch = Events.of([make_event({}, (0, 0)), make_event({}, (3, 3))]).encode(table.vocabulary)
+    expected = engine.match(batch)
+    with monkeypatch.context() as patch:
+        for method in ("intersection", "intersection_v"):
+            patch.setattr(vars(engine)["_tree"], method, call)
+        for some in (batch, batch[:1]):
+            with pytest.raises(KeyboardInterrupt):
+                engine.match(some)
+        patch.setattr(vars(engine)["_tree"], "insert", call)
+        with pytest.raises(KeyboardInterrupt):
+            engine.update(changes_of(Moves(np.zeros(1, np.uint32), np.ones((1, 3))), table))
+    assert open_engine("rtree", table).match(batch) == expected
 
 
 @pytest.mark.parametrize("name", ["rtree", "duckdb"])

@@ -31,12 +31,19 @@ def test_they_are_what_python_finds(piece_ns: float, texts: set[bytes], text: by
 
 
 @pytest.mark.parametrize("op", ["contains", "any contains"])
-def test_4000_nested_contains_on_a_long_text_take_no_seconds(op: str) -> None:
-    """It took 12 s of a core; by now some 0.1 s."""
+def test_nested_contains_on_a_long_text_take_the_time_of_others(op: str) -> None:
+    """A distinct occurrence counts once: 4,000 on a text of 8 KB took 12 s of a core, by now some 0.1 s."""
     text = "x" * 2000 + "ab" * 3000
     nested = [text[-n:] for n in range(1, 4001)]
-    table = make_table([{"interface": str(n), "constraints": [["t", op, each]]} for n, each in enumerate(nested)])
-    start = time.process_time()
-    batch = make_batch(table, [{"t": text}])
-    assert time.process_time() - start < 2.5
-    assert len(batch.attributes) == 4000 + (op == "contains")
+
+    def fastest(operands: list[str], n_found: int) -> float:
+        table = make_table([{"interface": str(n), "constraints": [["t", op, each]]} for n, each in enumerate(operands)])
+        times = []
+        for _ in range(4):
+            start = time.process_time()
+            batch = make_batch(table, [{"t": text}])
+            times.append(time.process_time() - start)
+            assert len(batch.attributes) == n_found + (op == "contains")
+        return min(times)
+
+    assert fastest(nested, 4000) < 4 * fastest([f"{each}c" for each in nested], 0)

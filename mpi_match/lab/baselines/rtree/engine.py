@@ -8,8 +8,11 @@ square overflows, are candidates of every event.
 
 from __future__ import annotations
 
+import ctypes
 import math
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -42,6 +45,18 @@ except (ImportError, OSError) as error:  # OSError: without libspatialindex
 
 EVENTS_AT_ONCE = 256
 """Number of events whose candidates are in memory together."""
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Within the block the error by which ctypes replaces a KeyboardInterrupt, where it converts arguments, is one."""
+    try:
+        yield
+    except ctypes.ArgumentError as error:
+        if "KeyboardInterrupt" in str(error):
+            raise KeyboardInterrupt from error
+        raise
+
 
 _LEFT: list[Any] = []
 """Trees that a forked child does not use and cannot free, because a thread of its parent was using them."""
@@ -77,8 +92,9 @@ class RTree(EventByEvent):
         of_circles = boxes(self._circles[boxed])
         ids = self._table.filters.area_filter[boxed].astype(np.int64)
         columns = (ids, np.ascontiguousarray(of_circles[:, :2]), np.ascontiguousarray(of_circles[:, 2:]))
-        how = index.Property(variant=index.RT_Star)
-        self._tree = index.Index(columns, properties=how) if len(ids) else index.Index(properties=how)
+        with _interruptible():
+            how = index.Property(variant=index.RT_Star)
+            self._tree = index.Index(columns, properties=how) if len(ids) else index.Index(properties=how)
         self._is_boxed = np.zeros(self._table.n_filters, np.bool_)
         self._is_boxed[ids] = True
         self._everywhere = np.flatnonzero(~self._is_boxed)
@@ -120,7 +136,8 @@ class RTree(EventByEvent):
                 if self._is_left:
                     self._load()
                     self._is_left = False
-                found = self._candidates(events.location, first, min(first + EVENTS_AT_ONCE, n_events))
+                with _interruptible():
+                    found = self._candidates(events.location, first, min(first + EVENTS_AT_ONCE, n_events))
             check.check_events(filters, events, found, self._everywhere, scratch.bound.table, pairs)
 
     def _candidates(self, location: Array, first: int, last: int) -> tuple[Array, Array]:
@@ -146,8 +163,9 @@ class RTree(EventByEvent):
     @updating
     def update(self, changes: Changes) -> None:
         """Move areas, one after the other; raises EngineError for other changes, before any of these."""
-        for filter_id, area in zip(changes.target.tolist(), changes.area, strict=True):
-            self._move(filter_id, area)
+        with _interruptible():
+            for filter_id, area in zip(changes.target.tolist(), changes.area, strict=True):
+                self._move(filter_id, area)
 
     def _move(self, filter_id: int, area: Array) -> None:
         row = self._circle[filter_id]

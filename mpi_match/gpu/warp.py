@@ -50,6 +50,12 @@ def shorten(queue: tuple, n: int) -> None:
     sync_warp()
 
 
+@device_function
+def place_behind(end: Any, there: Any) -> np.uint32:
+    """The place of this lane's item behind the `end` of a queue; the lanes of the ballot `there` append one item each."""
+    return np.uint32(np.int64(end) + popcount(np.uint32(there & np.uint32((1 << np.int64(lane())) - 1))))
+
+
 def drainer(take: Callable) -> Callable:
     """Make the function that lets lanes take one item each while a queue has at least a given number."""
 

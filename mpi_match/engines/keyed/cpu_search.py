@@ -61,7 +61,6 @@ from mpi_match.engines.keyed.cpu_grid_search import enter_bucket_keys, scan_cell
 from mpi_match.engines.keyed.cpu_verify import CPU_LOOKUPS, verify
 from mpi_match.engines.keyed.index.features import NONE
 from mpi_match.engines.keyed.index.layout import (
-    DENSE,
     ENTRIES,
     FILTERS,
     N_FEATURES,
@@ -104,7 +103,7 @@ places, counts, ids                   output, see `AnswerBlocks`
 """
 
 _feature_starts, _feature_of, _n_above = CPU_LOOKUPS.feature_starts, CPU_LOOKUPS.feature_of, CPU_LOOKUPS.n_above
-_probe, _entry_words = CPU_LOOKUPS.probe, CPU_LOOKUPS.entry_words
+_probe, _entry_words, _with_feature = CPU_LOOKUPS.probe, CPU_LOOKUPS.entry_words, CPU_LOOKUPS.with_feature
 
 
 @jit
@@ -237,7 +236,7 @@ def _enter(attributes: Array, by_name: Array, sparse: Array, index: tuple) -> tu
     Returns the number of sparse features, and the bits of the dense ones.
     """
     starts, most_frequent = _feature_starts(index), np.int64(index[1][N_FEATURES]) - 1
-    n_sparse, bits0, bits1 = np.int64(0), np.uint64(0), np.uint64(0)
+    n_sparse, bits = np.int64(0), (np.uint64(0), np.uint64(0))
     for place in range(len(attributes)):
         packed = np.int64(attributes[place])
         by_name[packed >> starts[3]] = attributes[place]
@@ -245,15 +244,11 @@ def _enter(attributes: Array, by_name: Array, sparse: Array, index: tuple) -> tu
             feature = _feature_of(packed, is_presence, starts, index)
             if feature == NONE:
                 continue
-            bit = most_frequent - np.int64(feature)
-            if bit < 64:
-                bits0 |= _ONE << np.uint64(bit)
-            elif bit < DENSE:
-                bits1 |= _ONE << np.uint64(bit - 64)
-            else:
+            bits, is_dense = _with_feature(feature, most_frequent, bits)
+            if not is_dense:
                 sparse[n_sparse] = feature
                 n_sparse += 1
-    return n_sparse, bits0, bits1
+    return n_sparse, bits[0], bits[1]
 
 
 @inlined

@@ -20,6 +20,7 @@ from mpi_match.compute.search import lower_bound
 from mpi_match.engines.keyed.index.layout import (
     BITS,
     CODES,
+    DENSE,
     EMPTY,
     EQUALITY,
     N_BITS,
@@ -74,6 +75,17 @@ def lookups(compiled: Callable[..., Any], popcount: Callable[..., Any]) -> Simpl
         return n_virtual + np.int64(index[0][codes + name]) + (packed & ((np.int64(1) << shift) - 1))
 
     @compiled
+    def with_feature(feature: int, most_frequent: int, bits: tuple) -> tuple:
+        """An event's row of dense features, two u64, with a feature of its own; and whether that is a dense one."""
+        bits0, bits1 = bits
+        bit = most_frequent - np.int64(feature)
+        if bit < 64:
+            bits0 |= _ONE << np.uint64(bit)
+        elif bit < DENSE:
+            bits1 |= _ONE << np.uint64(bit - 64)
+        return (bits0, bits1), bit < DENSE
+
+    @compiled
     def n_above(row: np.uint64, low: np.uint64) -> np.int64:
         """Number of set bits in row u64 above bit `low`; the dense child of `low` has this many siblings before it."""
         return popcount(row & ~(low | (low - _ONE)))
@@ -103,6 +115,7 @@ def lookups(compiled: Callable[..., Any], popcount: Callable[..., Any]) -> Simpl
         feature_of=feature_of,
         key_starts=key_starts,
         bucket_key_of=bucket_key_of,
+        with_feature=with_feature,
         n_above=n_above,
         probe=probe,
         entry_words=compiled(entry_words),

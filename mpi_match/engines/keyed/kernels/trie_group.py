@@ -27,7 +27,6 @@ import numpy as np
 
 from mpi_match.engines.keyed.index.features import NONE
 from mpi_match.engines.keyed.index.layout import (
-    DENSE,
     EMPTY,
     ENTRIES,
     FEATURES,
@@ -50,10 +49,11 @@ from mpi_match.engines.keyed.kernels.trie_thread import (
     insert,
     next_child,
     probe,
+    with_feature,
 )
 from mpi_match.gpu.intrinsics import WARP, atomic_add, ballot, lane, popcount, shuffle, sync_warp
 from mpi_match.gpu.kernels import Kernel, cuda, device_function, kernel
-from mpi_match.gpu.warp import running_sum
+from mpi_match.gpu.warp import place_behind, running_sum
 
 _ONE, _u64 = np.uint64(1), np.uint64
 _feature_starts, _feature_of, _n_above = GPU_LOOKUPS.feature_starts, GPU_LOOKUPS.feature_of, GPU_LOOKUPS.n_above
@@ -134,14 +134,13 @@ def group_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:  # n
         first_number = number - np.int64(own)
         if first_number >= n_events:
             return
-        below = np.uint32((1 << np.int64(own)) - 1)
         t32, t64, words = index
         nodes = np.int64(t64[NODES])
         my_events, my_sparse = np.uint32(warp * WARP), np.uint32(warp * n_sparse_all)
         my_nodes, my_lists = np.uint32(warp * n_nodes), np.uint32(warp * n_lists)
         my_attributes = np.uint32(warp * (stride * WARP))
         # enter
-        n_sparse, bits0, bits1 = np.uint32(0), np.uint64(0), np.uint64(0)
+        n_sparse, bits = np.uint32(0), (np.uint64(0), np.uint64(0))
         if number < n_events:
             offsets, attributes = events
             first = np.int64(np.uint32(offsets[_u64(number)] - offsets[0]))
@@ -155,26 +154,22 @@ def group_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:  # n
                     feature = _feature_of(np.int64(attribute), is_presence, starts, index)
                     if feature == NONE:
                         continue
-                    bit = most_frequent - np.int64(feature)
-                    if bit < 64:
-                        bits0 |= _ONE << np.uint64(bit)
-                    elif bit < DENSE:
-                        bits1 |= _ONE << np.uint64(bit - 64)
-                    else:
+                    bits, is_dense = with_feature(feature, most_frequent, bits)
+                    if not is_dense:
                         shared_sparse[np.uint32(my_sparse + n_sparse * WARP + own)] = feature
                         n_sparse = np.uint32(n_sparse + 1)
             if n > 0:
                 for a in range(n, width):
                     shared_attributes[np.uint32(place + a)] = attributes[_u64(first)]
             shared_sizes[np.uint32(my_events + own)] = n << 16 | np.int64(n_sparse)
-        shared_bits[np.uint32(2 * my_events + own)] = bits0
-        shared_bits[np.uint32(2 * my_events + WARP + own)] = bits1
+        shared_bits[np.uint32(2 * my_events + own)] = bits[0]
+        shared_bits[np.uint32(2 * my_events + WARP + own)] = bits[1]
         shared_found[np.uint32(my_events + own)] = 0
         # the root: its list, and the dense ones of single features
         n_queued, n_listed, next_sparse = np.uint32(0), np.uint32(0), np.uint32(0)
         parent, partner = np.uint32(0), np.uint32(1)
         root = np.int64(t64[ROOT])
-        row, left = dense_children(root, (bits0, bits1), index)
+        row, left = dense_children(root, bits, index)
         list_ = t64[_u64(nodes + NODE_WORDS * root + 2)]
         if list_ != EMPTY:
             if number < n_events:
@@ -199,7 +194,7 @@ def group_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:  # n
                 if not there:
                     break
                 if one >= 0:
-                    place = np.uint32(np.int64(my_nodes) + np.int64(n_queued) + popcount(np.uint32(there & below)))
+                    place = place_behind(my_nodes + n_queued, there)
                     shared_nodes[place] = one << EVENT_BITS | np.int64(own)
                 n_queued = np.uint32(np.int64(n_queued) + popcount(there))
             while n_queued < WARP and np.uint32(ballot(partner < n_sparse)):  # the next pair of sparse ones
@@ -214,7 +209,7 @@ def group_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:  # n
                         partner = np.uint32(parent + 1)
                 there = np.uint32(ballot(child >= 0))
                 if child >= 0:
-                    place = np.uint32(np.int64(my_nodes) + np.int64(n_queued) + popcount(np.uint32(there & below)))
+                    place = place_behind(my_nodes + n_queued, there)
                     shared_nodes[place] = child << EVENT_BITS | np.int64(own)
                 n_queued = np.uint32(np.int64(n_queued) + popcount(there))
             sync_warp()
@@ -261,7 +256,7 @@ def group_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:  # n
                 sync_warp()
                 there = np.uint32(ballot(at < last))
                 if at < last:
-                    place = np.uint32(np.int64(my_lists) + np.int64(n_listed) + popcount(np.uint32(there & below)))
+                    place = place_behind(my_lists + n_listed, there)
                     shared_at[place], shared_last[place] = at << EVENT_BITS | np.int64(whose), last
                     if kind == FILTER_IDS:
                         shared_entries[place] = entry
@@ -294,10 +289,7 @@ def group_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:  # n
             # its list
             there = np.uint32(ballot(list_ != EMPTY))
             if list_ != EMPTY:
-                place, at = (
-                    np.uint32(np.int64(my_lists) + np.int64(n_listed) + popcount(np.uint32(there & below))),
-                    np.int64(list_) + 1,
-                )
+                place, at = place_behind(my_lists + n_listed, there), np.int64(list_) + 1
                 shared_at[place] = at << EVENT_BITS | np.int64(whose)
                 shared_last[place] = at - 1 + np.int64(words[_u64(at - 1)])
                 if kind == FILTER_IDS:
@@ -324,7 +316,7 @@ def group_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:  # n
                             child = np.int64(probe(node, feature, index))
                     there = np.uint32(ballot(child >= 0))
                     if child >= 0:
-                        place = np.uint32(np.int64(my_nodes) + np.int64(n_queued) + popcount(np.uint32(there & below)))
+                        place = place_behind(my_nodes + n_queued, there)
                         shared_nodes[place] = child << EVENT_BITS | np.int64(whose)
                     n_queued = np.uint32(np.int64(n_queued) + popcount(there))
                     tried = np.uint32(tried + 1)

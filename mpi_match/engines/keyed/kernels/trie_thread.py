@@ -35,7 +35,6 @@ from mpi_match.arrays.csr import Array
 from mpi_match.compute import search
 from mpi_match.engines.keyed.index.features import NONE
 from mpi_match.engines.keyed.index.layout import (
-    DENSE,
     EMPTY,
     ENTRIES,
     FILTERS,
@@ -64,7 +63,7 @@ _ONE = np.uint64(1)
 GPU_LOOKUPS = lookups(device_function, popcount)
 lower_bound = device_function(search.lower_bound)
 _feature_starts, _feature_of, _n_above = GPU_LOOKUPS.feature_starts, GPU_LOOKUPS.feature_of, GPU_LOOKUPS.n_above
-_entry_words, probe = GPU_LOOKUPS.entry_words, GPU_LOOKUPS.probe
+_entry_words, probe, with_feature = GPU_LOOKUPS.entry_words, GPU_LOOKUPS.probe, GPU_LOOKUPS.with_feature
 
 
 class EventArrays(NamedTuple):
@@ -109,22 +108,18 @@ def _enter(mine: Array, sparse: Array, attributes: Array, first: int, n: int, in
     """Copy attributes[first : first + n] to `mine` and their sparse features to `sparse`; returns the number of these, and
     `bits`."""
     starts, most_frequent = _feature_starts(index), np.int64(index[1][N_FEATURES]) - 1
-    n_sparse, bits0, bits1 = np.int64(0), np.uint64(0), np.uint64(0)
+    n_sparse, bits = np.int64(0), (np.uint64(0), np.uint64(0))
     for a in range(n):
         mine[a] = attributes[first + a]
         for is_presence in range(2):
             feature = _feature_of(np.int64(mine[a]), is_presence, starts, index)
             if feature == NONE:
                 continue
-            bit = most_frequent - np.int64(feature)
-            if bit < 64:
-                bits0 |= _ONE << np.uint64(bit)
-            elif bit < DENSE:
-                bits1 |= _ONE << np.uint64(bit - 64)
-            else:
+            bits, is_dense = with_feature(feature, most_frequent, bits)
+            if not is_dense:
                 sparse[n_sparse] = feature
                 n_sparse += 1
-    return n_sparse, (bits0, bits1)
+    return n_sparse, bits
 
 
 @device_function

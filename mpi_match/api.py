@@ -384,7 +384,7 @@ class RowMatcher:
     def match(self, row: Mapping[str, object] | bytes | str) -> list[str]:
         """Labels of the interfaces that the event must be delivered to, in the order of the table.
 
-        Raises ModelError when the row is no event, EngineError.
+        Raises ModelError when the row is not an event, EngineError.
         """
         try:
             scanner = self._free.pop()

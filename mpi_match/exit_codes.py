@@ -1,4 +1,4 @@
-"""How a process ends: the exit codes of `mpi-match`, of its ranks, and of the Spark jobs."""
+"""The exit codes of `mpi-match`, of its ranks, and of the Spark jobs."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ _OURS = frozenset((_ROW, _REASON, "interface", "interfaces", "filter", "filters"
 
 
 def check_key(id_: str, names: Sequence[Hashable]) -> None:
-    """Raises ModelError if there is no such column, two of them, or the answers have a column of that name."""
+    """Raises ModelError if the column is missing or there twice, or the answers have a column of its name."""
     n = list(names).count(id_)
     if n == 0:
         raise ModelError(f"there is no column {id_!r}; there are: {_listed(names)}")

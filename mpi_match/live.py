@@ -277,7 +277,7 @@ _AGAIN = (str, bytes, os.PathLike, Events, Mapping, list, tuple)
 
 
 class _Reader(Scratch):
-    """What one match needs for itself: a scanner of rows for each location."""
+    """The objects that one match needs for itself: a scanner of rows for each location."""
 
     def __init__(self, _: object) -> None:
         self.busy = RLock()  # type: ignore[assignment]  # a generator of events may update the matcher

@@ -145,10 +145,7 @@ _NULLS = {"NoneType", "NAType", "NaTType", "MaskedConstant"}
 
 
 def is_null(raw: object) -> bool:
-    """Is this a null of Python, pandas (NA, NaT) or NumPy (masked)?
-
-    NaN is not null: it is a number.
-    """
+    """Tells whether a value is a null of Python, pandas (NA, NaT) or NumPy (masked).  NaN is not null: it is a number."""
     name = type(raw).__name__
     return name in _NULLS or (name == "datetime64" and raw != raw)
 
@@ -197,7 +194,7 @@ def split(number: float) -> tuple[float, int]:
 
 
 def joined(nearest: float, residue: int) -> float:
-    """The number of a double and a residue (`split`), of which the low 16 bits count: an int where no double equals it."""
+    """The number of a double and the low 16 bits of a residue (`split`): an int where no double equals it."""
     signed = (residue & RESIDUE_MASK ^ 0x8000) - 0x8000
     return int(nearest) + signed if signed else nearest
 
@@ -402,7 +399,7 @@ class Constraint(NamedTuple):
 
 
 class Join(enum.Enum):
-    """How a condition joins its parts."""
+    """The ways in which a condition joins its parts."""
 
     AND = "and"
     OR = "or"
@@ -772,9 +769,8 @@ class Event(NamedTuple):
 
 
 def is_left_out(name: str, left_out: Container[str]) -> bool:
-    """Is an attribute among those that were left out?
-
-    A name with a point at its end stands for all names that begin with it.
+    """Tells whether an attribute is among those that were left out.  A name with a point at its end stands for all names
+    that begin with it.
     """
     if name in left_out:
         return True
@@ -794,14 +790,14 @@ def make_event(attributes: Mapping[str, object], location: object = None, id_: o
 
 
 def is_satisfied(wanted: Constraint, attributes: Mapping[str, Attribute]) -> bool:
-    """Does an event with these attributes satisfy a constraint?"""
+    """Tells whether an event with these attributes satisfies a constraint."""
     if wanted.name not in attributes:
         return wanted.op.record.form is Form.ABSENT
     return satisfies(attributes[wanted.name], wanted)
 
 
 def satisfies(value: Attribute, wanted: Constraint) -> bool:
-    """Does the value of an attribute, which is there, satisfy a constraint on its name?
+    """Tells whether the value of an attribute satisfies a constraint on its name.
 
     Both sides are canonical (`attribute_of`, `constraint`): strings are text, lists are tuples, a null is None, numbers are
     compared by their exact values, as Python compares floats and ints.
@@ -827,7 +823,7 @@ def satisfies(value: Attribute, wanted: Constraint) -> bool:
 
 
 def viewed(value: Value | Time | None, view: View) -> Value | None:
-    """What a value that is no list is in a view; None if it has no such view."""
+    """The value of a scalar in a view; None if it has no such view."""
     if view is View.TIME:
         found = instant(value) if isinstance(value, str) else instant_of(value) if isinstance(value, Time) else None
         return None if found is None else joined(*split(found))
@@ -847,7 +843,8 @@ def _viewed_attribute(value: Attribute, view: View) -> Attribute:
 
 
 def satisfies_operand(op: Op, value: Value, operand: Operand) -> bool:
-    """Does a value satisfy an operator with an operand?  Both are canonical, of the same type, and the value is not NaN."""
+    """Tells whether a value satisfies an operator with an operand.  Both are canonical, of the same type, and the value is
+    not NaN."""
     if isinstance(value, str):
         return op.record.satisfies(value.encode(), _utf8(operand))
     return op.record.satisfies(value, operand)
@@ -886,9 +883,8 @@ def inside(location: tuple[float, float] | None, circle: Area) -> bool:
 
 
 def matches(filter_: Filter, event: Event | None) -> bool:
-    """Does the filter match: every constraint satisfied, and the location inside the area if there is one?
-
-    None stands for a rejected row, which no filter matches.
+    """Tells whether the filter matches: the event satisfies every constraint, and its location is inside the area if there
+    is one.  None stands for a rejected row, which no filter matches.
     """
     if event is None:
         return False
@@ -900,7 +896,7 @@ def matches(filter_: Filter, event: Event | None) -> bool:
 
 
 def holds(tree: Condition | Constraint, attributes: Mapping[str, Attribute]) -> bool:
-    """Is a condition true of an event with these attributes?"""
+    """Tells whether a condition is true of an event with these attributes."""
     if isinstance(tree, Constraint):
         return is_satisfied(tree, attributes)
     if tree.join is Join.NOT:
@@ -916,7 +912,8 @@ def constraints_of(filter_: Filter) -> Iterator[Constraint]:
 
 
 def _is_unread(wanted: Constraint, event: Event) -> bool:
-    """Does a constraint ask for what cannot be read: an attribute that was left out, a native time as a number or text?"""
+    """Tells whether a constraint asks for what cannot be read: an attribute that was left out, or a native time as a number
+    or text."""
     if event.left_out and is_left_out(wanted.name, event.left_out):
         return True
     looks_at_it = (wanted.any_element or wanted.type in (Type.NUMBER, Type.STRING)) and wanted.view is not View.TIME

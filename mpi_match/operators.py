@@ -45,7 +45,7 @@ class Type(enum.IntEnum):
 
 
 class Form(enum.IntEnum):
-    """What a row of a table asks for, see the top of this module.  Forms are no part of the file format."""
+    """The forms of a table's rows, see the top of this module.  The file format does not depend on forms."""
 
     EQUAL = 0
     UNEQUAL = 1
@@ -61,7 +61,7 @@ class Form(enum.IntEnum):
 
 
 class View(enum.Enum):
-    """What constraints look at: a value itself, or what it says (`model.viewed`).
+    """The views of a value that constraints ask for: the value itself, or its meaning (`model.viewed`).
 
     The values are the letters by which names of views begin (`table.virtual_names`).
     """
@@ -111,7 +111,7 @@ class Op(enum.IntEnum):
 
     @property
     def record(self) -> Operator:
-        """What the package knows of the operator.  Raises KeyError for one without a record."""
+        """The record of the operator.  Raises KeyError for one without a record."""
         return OPERATORS[self]
 
     @property
@@ -157,32 +157,32 @@ class Operator:
 
     @property
     def has_low(self) -> bool:
-        """Does an operand bound the interval of its rows from below?"""
+        """Tells whether an operand bounds the interval of its rows from below."""
         return self.form in _WITH_LOW
 
     @property
     def has_high(self) -> bool:
-        """Does an operand bound the interval of its rows from above?"""
+        """Tells whether an operand bounds the interval of its rows from above."""
         return self.form in _WITH_HIGH
 
     @property
     def is_listed(self) -> bool:
-        """Do its rows refer to a list of operands?"""
+        """Tells whether its rows refer to a list of operands."""
         return self.form in (Form.IN_LIST, Form.OUT_OF_LIST)
 
     @property
     def of_nulls(self) -> bool:
-        """Is it satisfied by nulls, and by nothing else?"""
+        """Tells whether nulls satisfy it, and nothing else."""
         return self.form is Form.ATOM and self.takes is Takes.NOTHING
 
     @property
     def is_judged(self) -> bool:
-        """True for an atom of texts of which only `satisfies` can tell if a text satisfies it."""
+        """Tells whether it is an atom of texts that only `satisfies` can evaluate."""
         return self.form is Form.ATOM and self.anchor is None and not self.of_nulls
 
     @property
     def has_any(self) -> bool:
-        """Can it be asked of the elements of a list (`any OP`)?"""
+        """Tells whether the elements of a list can be asked for it (`any OP`)."""
         return bool(self.element) or self.form in (Form.BELOW, Form.ABOVE)
 
 

@@ -68,7 +68,7 @@ def _fit_their_kinds(content: Content) -> Fault:
 
 
 _ADDED = "added/"
-"""Where the table of the added filters is."""
+"""The place of the table of the added filters."""
 CHANGES = Schema(
     "changes",
     attributes=(digest("table"), count("n_changes", "changes"), count("n_moves", "moves"), count("n_added", "added")),
@@ -187,7 +187,7 @@ class ChangeLog:
             yield "a filter is moved or removed after it was removed"
 
     def _have_gone(self, at: Array, target: Array, table: Changeable) -> bool:
-        """Has a filter that the changes `at` move or remove been removed before, alone or with its interface?"""
+        """Tells whether a filter that the changes `at` move or remove was removed before, alone or with its interface."""
         order = np.lexsort((at, target))
         again = target[order][1:] == target[order][:-1]
         if np.any(again & (self.kind[at[order]][:-1] == Change.REMOVE)):

@@ -266,7 +266,7 @@ class _StandardOutput(io.FileIO):
 
     @classmethod
     def is_to_blame(cls, error: OSError) -> bool:
-        """Is this an error of standard output?"""
+        """Tells whether this is an error of standard output."""
         return bool(error.filename == cls._NAME)
 
 

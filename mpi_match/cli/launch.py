@@ -1,4 +1,4 @@
-"""The command `launch`: prints files for launchers where there is no checkout of the project."""
+"""The command `launch`: prints files for launchers for hosts without a checkout of the project."""
 
 from __future__ import annotations
 

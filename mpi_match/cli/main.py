@@ -257,7 +257,7 @@ def _answers_sent(summary: Any) -> str:
 
 
 def _place_of_answers(events: Path | str, output: Path | None, as_json: bool) -> Path | None:
-    """Where `match` writes: None for the connections that events come from.  Raises UsageError."""
+    """The output of `match`; None for the connections that events come from.  Raises UsageError."""
     if isinstance(events, str):
         if output is not None:
             raise click.UsageError("answers go to the connection that an event came from; leave out -o")

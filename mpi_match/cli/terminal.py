@@ -20,7 +20,7 @@ from mpi_match.humanize import visible
 PROGRESS_AFTER_S = 1.0
 """A bar appears when the work takes longer than this."""
 LOOK_S = 0.2
-"""How often it is looked how much is compiled."""
+"""Seconds between two looks at the progress of compiling."""
 
 
 def say(text: str) -> None:

@@ -74,8 +74,8 @@ class Matched(NamedTuple):
 
 
 class Body(NamedTuple):
-    """The body of an answer, as bytes: counts and ids, and the report of its batch (see `Expected`).  `buffer` is to be
-    given back, unless it is None."""
+    """The body of an answer, as bytes: counts and ids, and the report of its batch (see `Expected`).  `buffer`, unless it is
+    None, goes back to its pool."""
 
     first: bytes | memoryview
     second: bytes | memoryview

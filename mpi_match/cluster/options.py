@@ -20,14 +20,16 @@ if TYPE_CHECKING:
     from mpi_match.ingest.rows.reject_log import RejectLog
 
 PLACEMENTS = ("replicate", "shard", "hybrid")
-"""Which filters a worker has.  `replicate`: all of them, so a batch goes to one worker.  `shard`: a part, so a batch goes to
-all and their answers are merged.  `hybrid`: a part, and each group has all parts, so a batch goes to one group."""
+"""The choices of the filters that a worker has.  `replicate`: all of them, so a batch goes to one worker.  `shard`: a part,
+so a batch goes to all and their answers are merged.  `hybrid`: a part, and each group has all parts, so a batch goes to one
+group."""
 SCHEDULES = ("dynamic", "static")
-"""Which worker gets a batch.  `dynamic`: one that has just answered.  `static`: batch k's is k modulo their number."""
+"""The choices of the worker that gets a batch.  `dynamic`: one that has just answered.  `static`: batch k's is k modulo
+their number."""
 FEEDS = ("master", "shared", "file")
-"""How a worker gets the events of a batch, encoded or as lines.  `master`: the master sends them.  `shared`: every host has
-one copy of all events in memory, made before the clock starts.  `file`: the worker reads them from the file, whose path must
-name the same file on every host.  With the latter two the master sends batch numbers.
+"""The ways in which a worker gets the events of a batch, encoded or as lines.  `master`: the master sends them.  `shared`:
+every host has one copy of all events in memory, made before the clock starts.  `file`: the worker reads them from the file,
+whose path must name the same file on every host.  With the latter two the master sends batch numbers.
 """
 RESULTS = ("master", "local")
 """The places for answers.  `master`: the master writes them into one file.  `local`: every worker writes a part of its

@@ -72,7 +72,7 @@ def java_version() -> int | None:
 
 
 def _java_said() -> tuple[int | None, str]:
-    """The exit code and text of `java -version`; None and a text if there is no Java, or it does not answer."""
+    """The exit code and text of `java -version`; None and a text if Java is missing or does not answer."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(str(Path(home) / "bin" / "java") if home else "java")
     if java is None:

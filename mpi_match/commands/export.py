@@ -94,12 +94,12 @@ def check_export(output: Path | None, inputs: Iterable[Path], others: Iterable[P
 
 
 def is_columnar(output: Path) -> bool:
-    """Is it a name of a form that pyarrow writes?"""
+    """Tells whether the name is that of a form that pyarrow writes."""
     return output.suffix.lower() in (PARQUET, *ARROW_ENDINGS)
 
 
 def says_form(output: Path) -> bool:
-    """Does a name end in one of `ENDINGS`?"""
+    """Tells whether a name ends in one of `ENDINGS`."""
     return output.name.lower().endswith(ENDINGS)
 
 
@@ -146,7 +146,7 @@ def _ids_of_lines(events: _EventsNamed, answers: MatchesFile, matches: Path) -> 
 
 
 def has_rows(output: Path) -> bool:
-    """Is it a name of a form in which rows stand beside answers?"""
+    """Tells whether the name is that of a form with rows beside answers."""
     return output.name.lower().endswith(FORMS_WITH_ROWS)
 
 

@@ -69,7 +69,7 @@ AHEAD = (
     Part("scanner", "mpi_match.ingest.json.event_scanner:compile_scanner"),
     Part("json-lines", "mpi_match.matches.json_lines:compile_lines"),
 )
-"""What is needed after the engine."""
+"""The compiled code that is needed after the engine."""
 MATCHED_AT_ONCE, MATCHED_ON_GPU = 2**17, 2**20
 """Most events matched at a time; they are read and encoded a block of the file at a time."""
 ANSWERS_WAITING = 2
@@ -106,7 +106,7 @@ class LocalSummary(Summary):
 
 @dataclass(frozen=True)
 class MatchOptions:
-    """How `match_rows` reads events and answers.
+    """The way in which `match_rows` reads events and writes answers.
 
     form                      names the location and id of events
     engine, engine_options, threads   as in `open_engine`
@@ -222,7 +222,7 @@ def missing_in(prepared: Prepared[Any], totals: ScanTotals, form: EventForm, fil
 
 @dataclass(frozen=True)
 class Prepared(Generic[Reader]):
-    """What events are matched with: the table and its changes, the engine, the reader of events.
+    """Everything that matching events needs: the table and its changes, the engine, the reader of events.
 
     build_s, compile_s   as in `LocalSummary`, until it was ready
     began                when it was ready, by `time.perf_counter`
@@ -309,7 +309,7 @@ def _table(files: Sequence[Path], log: RejectLog, progress: Progress | None) -> 
 
 
 def answers_in(options: MatchOptions) -> str:
-    """What answers consist of."""
+    """The unit of answers, as files name it."""
     return "filter" if options.filters else "interface"
 
 

@@ -1,7 +1,7 @@
 """Matching events as they come: lines of standard input, or of the connections to a socket.
 
 An answer is written as soon as its event is there, in the form of `export`.  When events come faster than they are matched,
-more of them are matched together.  What is not taken in time stops what comes: an event is read only when the answers to
+more of them are matched together.  A reader that is too slow stops the input: an event is read only when the answers to
 those before it have been written, so no queue grows.
 
 SIGTERM, or Ctrl-C, ends it: no more is read, and every event that was read is answered.  Answers on connections have to be
@@ -66,7 +66,7 @@ class StopSignal(SignalFlag):
 
     @property
     def given(self) -> bool:
-        """Has a signal arrived?"""
+        """Tells whether a signal has arrived."""
         return self.seconds() is not None
 
     def wait(self, descriptor: int) -> bool:

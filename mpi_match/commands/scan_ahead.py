@@ -28,7 +28,7 @@ Progress = Callable[[str], AbstractContextManager[Callable[[int, int], None]]]
 
 
 class Ahead(NamedTuple):
-    """How far ahead: the threads that read and scan, and the bytes of a range."""
+    """The distance that reading is ahead: the threads that read and scan, and the bytes of a range."""
 
     threads: int
     range_bytes: int
@@ -41,12 +41,12 @@ class Ahead(NamedTuple):
 
 
 def ahead_of_gpu() -> Ahead:
-    """How far to be ahead of a GPU."""
+    """The distance ahead of a GPU."""
     return Ahead(n_readers(READING_THREADS), GPU_RANGE_BYTES)
 
 
 def ahead_of_cpu(threads: int | None) -> Ahead:
-    """How far to be ahead of so many threads that match (None: as many as there are cores): by a thread for each core, or
+    """The distance ahead of a number of threads that match (None: one for each core): by a thread for each core, or
     half as many as match where these leave cores to other programs."""
     cores = len(os.sched_getaffinity(0))
     return Ahead(cores if threads is None or threads >= cores else max(threads // 2, 1), CPU_RANGE_BYTES)

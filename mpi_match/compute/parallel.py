@@ -37,7 +37,7 @@ DIGIT_BITS = 10
 T = TypeVar("T")
 
 ROW = np.dtype(np.uint32)
-"""Dtype of row numbers, of which there are at most `MAX_ROWS`."""
+"""Dtype of row numbers, which are below `MAX_ROWS`."""
 MAX_ROWS = 2**32 - 1
 LEAST_ROWS = 4096
 """Rows that are worth another thread."""

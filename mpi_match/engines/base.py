@@ -222,7 +222,7 @@ class Engine(ABC):
 
     @property
     def kernel_s(self) -> float:
-        """Seconds so far in which at least one matching kernel ran; 0 if there are no kernels or they are not timed."""
+        """Seconds so far in which at least one matching kernel ran; 0 without kernels, and when these are not timed."""
         return 0.0
 
 

@@ -165,7 +165,7 @@ def _open_auto(table: Table, device: int | None, threads: int | None, live: bool
 
 
 def _require_gpu() -> None:
-    """Raise EngineError if there is no GPU.  Asks the driver, because loading Numba's CUDA takes as long as the rest of a
+    """Raise EngineError without a GPU.  Asks the driver, because loading Numba's CUDA takes as long as the rest of a
     small run."""
     from mpi_match.gpu.driver import visible_gpus
 

@@ -83,7 +83,7 @@ def version() -> str:
 
 
 def cure_of(launcher: str) -> str:
-    """What to do about a launcher that fails to start."""
+    """The advice for a launcher that fails to start."""
     directory, path = str(Path(launcher).parent), os.environ.get("PATH", "").split(os.pathsep)
     # Intel MPI's mpirun is a script that looks in PATH for its own launcher.
     if os.sep in launcher and Path(launcher).exists() and directory not in path:
@@ -94,7 +94,7 @@ def cure_of(launcher: str) -> str:
 
 
 def is_open_mpi() -> bool:
-    """Is the launcher Open MPI's?  Raises LaunchError."""
+    """Tells whether the launcher is Open MPI's.  Raises LaunchError."""
     return any(name in version() for name in _OPEN_MPI)
 
 

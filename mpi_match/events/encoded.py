@@ -96,7 +96,7 @@ class EncodedColumns:
 
     @property
     def holds_attributes(self) -> bool:
-        """Has any event an attribute that a filter names, or a location?"""
+        """Tells whether any event has an attribute that a filter names, or a location."""
         return self._attributes.shape[0] > 0 or self._location is not None
 
     @property

@@ -33,8 +33,8 @@ class Sound:
         self._names = len(known)
 
     def has(self, offsets: Array, attributes: Array) -> bool:
-        """Are the offsets u32[n + 1] (modulo 2^32) ascending up to the number of attributes, the names within events
-        ascending, and the codes known?
+        """Tells whether the offsets u32[n + 1] (modulo 2^32) ascend up to the number of attributes, the names ascend within
+        events, and the codes are known.
         """
         if not self._names:
             return len(attributes) == 0 and not np.any(offsets != offsets[0])

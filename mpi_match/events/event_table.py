@@ -162,7 +162,7 @@ class EventTable:
 
     @property
     def any_named(self) -> bool:
-        """Has any event an attribute that the vocabulary names, or a location?"""
+        """Tells whether any event has an attribute that the vocabulary names, or a location."""
         if self._encoded:
             return any(part.holds_attributes for part in self._encoded)
         return not self.attribute_names.isdisjoint(self._vocabulary.attribute_names)
@@ -173,7 +173,7 @@ class EventTable:
             part.memory = memory
 
     def wire_bytes(self, n_batches: int) -> int:
-        """Size of all events in so many batches as they travel, roughly; 0 when it is known only after encoding them."""
+        """Approximate bytes of all events as they travel in `n_batches` batches; 0 when only encoding them tells."""
         n_rejected = sum(len(part.rejected) for part in self._encoded if part.rejected is not None)
         encoded = sum(part.n_bytes for part in self._encoded) + n_rejected * REJECTED.itemsize
         return encoded and encoded + WIRE_EXTRA_BYTES * n_batches
@@ -228,7 +228,7 @@ class EventTable:
 
     @property
     def n_parts(self) -> int:
-        """Number of parts; 1 for a file that is no index."""
+        """Number of parts; 1 for a file other than an index."""
         return len(self._bounds) - 1
 
     def raw_part(self, part: int) -> Events:

@@ -66,7 +66,7 @@ def _are_values(content: Content) -> Fault:
 
 
 def _are_residues(number: Array, string: Array, is_number: Array) -> bool:
-    """Has every number in `string` the residue, modulo 2^16, of an integer with that nearest double?"""
+    """Tells whether every number in `string` is the residue, modulo 2^16, of an integer with that nearest double."""
     some = np.flatnonzero(is_number & (string != 0))
     return bool((string[some] < 2**16).all() and are_split(number[some], string[some].astype(RESIDUE)).all())
 

@@ -247,7 +247,7 @@ class Mark:
             call(driver.cuEventSynchronize, self.handle)
 
     def seconds_since(self, start: Mark) -> float:
-        """Device time in seconds from another mark to this one, both of which have passed."""
+        """Device time in seconds from another mark to this one; both must have passed."""
         if simulated:
             return self._at_s - start._at_s
         ms = ctypes.c_float()

@@ -98,7 +98,7 @@ it."""
 def open_gpu(device: int | None = None) -> Gpu:
     """Choose a GPU and make it this thread's: number `device` of the visible ones, or the local rank modulo their number.
 
-    Raises EngineError, in one line, if there is no such GPU.  The launcher and the cluster prevent two processes from
+    Raises EngineError, in one line, if that GPU is missing.  The launcher and the cluster prevent two processes from
     sharing one (they compare `Gpu.info.uuid`).
     """
     refuse_forked()

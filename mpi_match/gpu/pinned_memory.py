@@ -103,7 +103,7 @@ class PinnedPool:
         self._returned: deque[Array] = deque()  # appended to at any time, perhaps by the garbage collector
 
     def take(self, size: int, dtype: Any) -> Array | None:
-        """An uninitialised array; None if there is no room."""
+        """An uninitialised array; None without room for it."""
         n_bytes = size * np.dtype(dtype).itemsize
         with self._taking:
             while self._returned:

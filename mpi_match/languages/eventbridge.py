@@ -253,7 +253,7 @@ def _number_there(name: str) -> Tree:
 
 
 def _no_string(name: str) -> list[Tree]:
-    """The kinds of values that are no strings; an empty list has none of them, and is not there for Event Ruler."""
+    """The kinds of values other than strings; an empty list has none of them, and Event Ruler treats it as absent."""
     return [_number_there(name), [name, "any =", True], [name, "any =", False], [name, "null"]]
 
 
@@ -352,7 +352,7 @@ def rules_in(paths: Sequence[Path]) -> Iterator[Rule]:
 
 
 def _is_pattern(document: Any) -> bool:
-    """True for a pattern on an attribute "Rules", whose values are no rules."""
+    """Tells whether it is a pattern on an attribute "Rules", whose values are not rules."""
     return not any(isinstance(each, Mapping) and any(key in each for key in _PATTERNS) for each in document["Rules"])
 
 

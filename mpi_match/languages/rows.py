@@ -20,7 +20,7 @@ NEVER: Tree = {"not": ALWAYS}
 
 
 class RuleError(ModelError):
-    """A rule that is invalid, or that asks for what is no matching; the text says what and where in the rule."""
+    """The error of a rule that is invalid, or that asks for more than matching; the text says what and where in the rule."""
 
 
 class Rule(NamedTuple):
@@ -89,7 +89,7 @@ def _listed(key: tuple[str, str, str], operands: list[Any]) -> Tree:
 
 
 def row_of(interface: str, id_: str, condition: Tree) -> Json:
-    """The row of a rule.  What of it is a conjunction of constraints becomes `constraints`, the rest `where`."""
+    """The row of a rule. A conjunction of constraints in it becomes `constraints`, the rest `where`."""
     plain: list[Tree] = []
     rest: list[Tree] = []
     for part in _conjuncts(condition):

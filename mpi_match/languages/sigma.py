@@ -66,7 +66,7 @@ _FLAGS = {
 
 
 class NoMatching(SigmaFeatureNotSupportedByBackendError):
-    """What a rule asks for that is no matching of events one by one; `kind` is its name in Sigma."""
+    """A part of a rule that goes beyond matching events one by one; `kind` is its name in Sigma."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(f"{kind}: {text}")

@@ -142,7 +142,8 @@ class MatchesFile:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> MatchesFile:
-        """Read and check a file.  Raises StorageError; IncompleteError if the run that writes it has not ended."""
+        """Read and check a file.  Raises StorageError; IncompleteError if the run that writes it still goes on or was cut
+        short."""
         refuse_incomplete(Path(path))
         with Reader(path, MATCHES) as reader:
             labels = Strings.read(reader, "labels")

@@ -64,7 +64,7 @@ class LineWriter:
         self._texts = tuple(np.frombuffer(bytearray(text), np.uint8) for text in texts)
 
     def fitting(self, matches: Matches, event_ids: Strings | None, event_rows: Strings | None, most_bytes: int) -> int:
-        """The number of first events whose lines certainly take at most so many bytes; at least one."""
+        """The number of first events whose lines certainly fit a number of bytes; at least one."""
         n = matches.n_events
         n_bytes = _LINE_BYTES * np.arange(1, n + 1) + _NUMBER_BYTES * matches.offsets[1:]
         if not self._is_number:

@@ -177,7 +177,7 @@ def named_in(reader: Reader) -> dict[str, int]:
 
 
 def named_by(output: Path) -> dict[str, int]:
-    """The same for the file at the path of an output; empty if there is no file, or a damaged one."""
+    """The same for the file at the path of an output; empty if the file is missing or damaged."""
     with suppress(StorageError), Reader(output, MATCHES) as reader:
         return named_in(reader)
     return {}

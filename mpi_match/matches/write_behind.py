@@ -74,7 +74,7 @@ class WriteBehind(Generic[T]):
 
 
 class Writing(Protocol[Item]):
-    """What `WriteBehind` does with items, here or elsewhere; a context manager."""
+    """The interface of `WriteBehind`, for writers in this thread or in another; a context manager."""
 
     def put(self, item: Item, /) -> None:
         """Write an item after those before it, now or later."""

@@ -1,1 +1,1 @@
-"""What a run reports: its status, a dashboard, a report as JSON lines, a plot."""
+"""The reports of a run: its status, a dashboard, JSON lines, a plot."""

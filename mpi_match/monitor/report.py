@@ -40,7 +40,7 @@ class RunReport:
     """An observer that appends lines to `path`; `options` are those of the run, for the first line.
 
     Used in a `with` block around the run, which ends with `finish`.  Raises StorageError, before the run begins, when the
-    file is no report, and OSError.
+    file is not a report, and OSError.
     """
 
     def __init__(self, path: Path, options: Mapping[str, object]) -> None:
@@ -57,7 +57,7 @@ class RunReport:
             self._close(complete=False, why=str(error))
 
     def check(self) -> None:
-        """Raise StorageError when the file is no report."""
+        """Raise StorageError when the file is not a report."""
         _ends_within_a_line(self._path)
 
     def begin(self, status: RunStatus) -> None:
@@ -176,7 +176,8 @@ def read_report(path: Path) -> list[Recorded]:
 
 
 def _ends_within_a_line(path: Path) -> bool:
-    """Does the file end within a line, because its run was killed?  Raises StorageError for a file that is no report."""
+    """Tells whether the file ends within a line, because its run was killed.  Raises StorageError for a file that is not a
+    report."""
     if not path.exists() or path.stat().st_size == 0:
         return False
     with path.open("rb") as handle:

@@ -148,7 +148,7 @@ class RunStatus:
             self._given_back(worker, batch)
 
     def _given_back(self, worker: int, batch: int) -> None:
-        """A worker no longer holds a batch: it has answered, so it is no straggler, or it is lost."""
+        """A worker has given up a batch: it has answered, and so is not a straggler, or it is lost."""
         n_bytes = self._bytes_of[worker].pop(batch, None)
         share = self.shares[worker]
         share.straggling = False

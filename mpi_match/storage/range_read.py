@@ -1,8 +1,8 @@
 """Reading a range of a file into memory.
 
 Files are read, never mapped: a process that touches a page of a mapped file behind its end is killed by SIGBUS, and any
-other process may truncate a file at any time.  What was read is also what is checked and used; a mapped page may change
-between the two.
+other process may truncate a file at any time.  The bytes that are checked are the bytes that are used; a mapped page could
+change between the two.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def _cased() -> list[int]:
 
 @cache
 def category(name: str) -> Ranges | None:
-    """The characters of a general category, such as `L` or `Lu`, or `Any`; None if there is no such category."""
+    """The characters of a general category, such as `L` or `Lu`, or `Any`; None if the category does not exist."""
     if name == "Any":
         return EVERY
     found = [each for kind, each in _categories().items() if kind == name or kind[:1] == name]
@@ -118,7 +118,7 @@ def utf8(ranges: Ranges) -> Tree:
 
 
 def _with_invalid(ranges: list[tuple[int, int]], length: int) -> Ranges:
-    """The ranges of characters of this length, stretched over neighbours that are no characters, or are written shorter."""
+    """The ranges of characters of this length, stretched over neighbours that are not characters or are written shorter."""
     _, least, end, _ = _LENGTHS[length - 1]
     (low, high), *others = ranges
     found = [(0 if low == least else low, high), *others]

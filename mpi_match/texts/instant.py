@@ -1,7 +1,7 @@
 """Instants as nanoseconds since 1970-01-01T00:00:00Z, exactly: of RFC 3339 texts, and of native times.
 
-Days have 86,400 seconds and the Gregorian calendar reaches back to the year 0, as in RFC 3339.  What names no instant has
-none: a time without an offset, a leap second, the hour 24, parts of a nanosecond.
+Days have 86,400 seconds and the Gregorian calendar reaches back to the year 0, as in RFC 3339.  A text that names no instant
+has none: a time without an offset, a leap second, the hour 24, parts of a nanosecond.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _instant_of_numpy(time: Any) -> int | None:
 
 
 def _days(year: int, month: int, day: int) -> int | None:
-    """The days from 1970-01-01 to a date of the years 0 to 9999; None if there is no such date."""
+    """The days from 1970-01-01 to a date of the years 0 to 9999; None if the date does not exist."""
     if not (0 <= year <= 9999 and 1 <= month <= 12):
         return None
     is_leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)

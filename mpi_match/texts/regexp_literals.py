@@ -1,4 +1,4 @@
-"""Required literals of a regular expression: strings of which every matching text contains at least one.
+"""Required literals of a regular expression: every matching text contains at least one of them.
 
 They are an over-estimate made in one pass over the program of a pattern.  Each part has either the few strings that it can
 match, or the best set of alternatives that one of its own parts requires.  Strings of neighbours are joined, and where
@@ -36,7 +36,7 @@ _EMPTY: Strings = frozenset([""])
 
 
 def literals(pattern: str, folded: bool = False) -> frozenset[str]:
-    """Strings of which every text that a pattern matches contains one; empty if none are known.
+    """A set of strings such that every text that a pattern matches contains one of them; empty if none is known.
 
     With `folded`, every text contains one after `folding.fold`: the way to find those of `(?i)`.  Raises RegexpError for a
     pattern that is not in the syntax.

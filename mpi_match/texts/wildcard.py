@@ -77,7 +77,7 @@ def literal(pattern: str) -> str:
 
 @lru_cache(_CACHED)
 def _pieces(pattern: bytes) -> tuple[_Piece, ...]:
-    """The pieces between the stars of a pattern: one if there is no star."""
+    """The pieces between the stars of a pattern; one for a pattern without stars."""
     pieces: list[list[str]] = [[]]
     for token in tokens(pattern.decode()):
         if token == "*":

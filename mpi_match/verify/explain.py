@@ -134,7 +134,7 @@ def _distance(missing: Iterable[Missing]) -> int:
 
 
 class Rejected(NamedTuple):
-    """A row that is no event, in place of one, and the reason."""
+    """A row that is not an event, in place of one, and the reason."""
 
     reason: str
 
@@ -162,7 +162,7 @@ class Explained(NamedTuple):
         }
 
     def lines(self, most: int = FILTERS_SHOWN) -> Iterator[str]:
-        """Its text, with at most so many alternatives of each condition."""
+        """Its text, with at most `most` alternatives of each condition."""
         named = "" if self.filter.id is None else f" (id {self.filter.id!r})"
         title = f"filter {self.number}{named} on {self.filter.interface}"
         if not self.missing:
@@ -215,7 +215,7 @@ class Explanation:
         }
 
     def lines(self, most: int = FILTERS_SHOWN) -> Iterator[str]:
-        """The explanation as lines of text, with at most so many alternatives of each condition."""
+        """The explanation as lines of text, with at most `most` alternatives of each condition."""
         if self.rejected:
             yield f"a rejected row, which no filter matches: {self.rejected}"
             return
@@ -280,7 +280,7 @@ class Explainer:
         return Explanation(shown, "", len(asked), len(hits), found, nearest, unnamed)
 
     def filters(self, interface: str | None, filter: int | str | None) -> Array:
-        """i64: the filters of an interface, those with an id, one by its number, or all that are no parts of conditions.
+        """i64: the filters of an interface, those with an id, one by its number, or all except parts of conditions.
 
         Raises ModelError.
         """
@@ -434,7 +434,7 @@ class _Parts(Mapping[str, list[Filter]]):
 
 
 def _missing(tree: Condition | Constraint, attributes: Mapping[str, Attribute], wanted: bool) -> tuple[Missing, ...]:
-    """What has to turn out otherwise for a condition to be true or, if it is not `wanted`, false: all of it."""
+    """The constraints that must all change for a condition to be true or, unless `wanted`, false."""
     if isinstance(tree, Constraint):
         return () if is_satisfied(tree, attributes) is wanted else (_unmet(tree, attributes, negated=not wanted),)
     if tree.join is Join.NOT:
@@ -543,7 +543,7 @@ def _text_of(item: Filter) -> str:
 
 
 def _shown(value: Attribute) -> str:
-    """A value for people, at most so long."""
+    """A value for people, shortened."""
     if value is None:
         return "null"
     if isinstance(value, bool):

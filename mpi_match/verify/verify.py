@@ -209,7 +209,7 @@ class _Naive:
         self._filters = list(table.iter_filters())
 
     def matched(self, event: Event | None) -> tuple[list[int], list[str]]:
-        """Filters that match the event; and disagreements, of which there are none here."""
+        """Filters that match the event; and disagreements, here none."""
         return [i for i, item in enumerate(self._filters) if matches(item, event)], []
 
     def words(self, n_events: int) -> str:

@@ -179,8 +179,8 @@ class Dispatcher:
         """`worker` has answered an attempt at `batch`: `send(worker, following)` it the next, where nothing has gone wrong.
 
         So it has that before anything else is done.  With `proceed`, after one or more exchanges, this does what `answered`
-        does.  Returns the flight of the answered batch, which is now that of the next, and what `send` returned; None where
-        more is to be decided, or where `send` returned None: then nothing was done.
+        does.  Returns the flight of the answered batch, which is now that of the next, and what `send` returned; None when
+        there is more to decide, or when `send` returned None: then nothing was done.
         """
         group = self._group_of.get(worker)
         if group is None or group.stragglers or group.alone is not None or self._again or self._queues.are_shared:

@@ -36,8 +36,8 @@ _THREAD_MULTIPLE = 3
 def initialize(launch: LaunchedBy, limit_s: float) -> None:
     """Start MPI in a process of this launch, unless it runs already.
 
-    When MPI has not started after `limit_s` seconds, the process ends with exit code 1 and a line that says why; when it is
-    interrupted meanwhile, with 130.  Raises ClusterError when MPI cannot be loaded, or is not the launcher's.
+    If MPI is still not running after `limit_s` seconds, the process ends with exit code 1 and a line that says why; when it
+    is interrupted meanwhile, with 130.  Raises ClusterError when MPI cannot be loaded, or is not the launcher's.
     """
     if "mpi4py.MPI" in sys.modules:
         return

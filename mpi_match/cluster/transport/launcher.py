@@ -1,9 +1,9 @@
 """Finds out from the environment alone, without starting MPI, whether a launcher started this process as one of several
 ranks.
 
-Two mistakes are to be avoided.  Starting MPI in a process without a launcher loads a library that may be missing, or that
-waits for a server that is.  And *not* noticing that N processes were started, each as a world of one rank: N times the same
-run, one output file, exit code 0.  That happens when `srun` speaks another PMI than the MPI library.
+It avoids two mistakes.  Starting MPI in a process without a launcher loads a library that may be missing, or that waits for
+a missing server.  If nothing noticed that N processes were started, each as a world of one rank, the same run would happen N
+times, with one output file and exit code 0.  That happens when `srun` speaks another PMI than the MPI library.
 
 SLURM_NTASKS alone says nothing: `salloc` and `sbatch` set it in a shell where one process runs.  A *step* is what srun
 starts; the numbers from 0xFFFFFFF0 on are Slurm's own steps (the batch script, an interactive shell), and those are

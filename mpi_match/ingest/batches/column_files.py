@@ -138,7 +138,7 @@ class ColumnFiles:
         return self.index.digest
 
     def wire_bytes(self, n_batches: int) -> int:
-        """Size of all rows in so many batches as they travel, roughly."""
+        """Approximate bytes of all rows as they travel in `n_batches` batches."""
         return self.n_events * self.index.row_bytes + n_batches * COLUMNS_EXTRA_BYTES
 
     def batch(self, start: int, stop: int) -> RowBatch:

@@ -73,7 +73,7 @@ class LineFiles:
     @classmethod
     def open(cls, paths: Sequence[Path], form: EventForm, directory: Path | None = None) -> LineFiles:
         """Index files, in the order of their paths; packed ones, STDIN and pipes are copied into `directory` (None: the
-        system's for temporary files).  Raises ModelError for a damaged packed file, StorageError when there is no room,
+        system's for temporary files).  Raises ModelError for a damaged packed file, StorageError when the disk is full,
         OSError.
         """
         paths = sorted(paths)
@@ -96,12 +96,12 @@ class LineFiles:
 
     @property
     def n_events(self) -> int:
-        """Number of judge, rejected ones too."""
+        """Number of rows, rejected ones too."""
         return self.index.n_rows
 
     @property
     def digest(self) -> str:
-        """SHA-256 that identifies the content and the form of its judge."""
+        """SHA-256 that identifies the content and the form of its rows."""
         return self.index.digest
 
     def read_into(self, memory: Memory) -> None:
@@ -109,7 +109,7 @@ class LineFiles:
         self.memory = memory
 
     def wire_bytes(self, n_batches: int) -> int:
-        """Size of all rows in so many batches as they travel, roughly."""
+        """Approximate bytes of all rows as they travel in `n_batches` batches."""
         return int(self.index.n_bytes.sum()) + n_batches * LINES_EXTRA_BYTES
 
     def batch(self, start: int, stop: int) -> RowBatch:
@@ -147,7 +147,7 @@ class LineFiles:
             return None
 
     def row(self, i: int) -> Any:
-        """One row as it is, parsed.  Raises ModelError for one that is no JSON, or no record of CSV."""
+        """One row as it is, parsed.  Raises ModelError for one that is neither JSON nor a record of CSV."""
         batch = self.batch(i, i + 1)
         (line,) = (found for each in batch.data.tobytes().split(b"\n") if (found := trimmed(each)))
         file = int(batch.pieces[0, 0])
@@ -165,7 +165,7 @@ class LineFiles:
                 yield file, begin, end, line
 
     def _cut(self, file: int, begin: int, end: int) -> Iterator[tuple[int, int, bool]]:
-        """A range of a file cut at overlong lines, of which the beginning is kept."""
+        """A range of a file cut at overlong lines; their beginnings are kept."""
         for number, first, last in self.index.overlong.tolist():
             if number == file and begin <= first < end:
                 if begin < first:
@@ -176,7 +176,7 @@ class LineFiles:
             yield begin, end, False
 
     def _place(self, row: int) -> _Place:
-        """Where a row begins; the end of the last file for the number of judge."""
+        """The place where a row begins; for the number of rows, the end of the last file."""
         from mpi_match.ingest.files.line_pass import find_row
 
         index = self.index

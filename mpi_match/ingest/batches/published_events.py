@@ -25,7 +25,7 @@ _ROWS_AT_ONCE = 2**15
 def read_events(files: Iterable[Path], form: EventForm, required: frozenset[str], rejects: Rejects) -> Events:
     """The events of files, in the order of their paths; bad rows go to `rejects`.
 
-    Rows of which a `required` attribute cannot be read are bad ones; others that cannot be read are left out
+    A row is bad if a `required` attribute of it cannot be read; other attributes that cannot be read are left out
     (`Events.left_out`).  Raises ModelError for a damaged file or a required column of a type that attributes do not have;
     OSError.
     """

@@ -71,7 +71,7 @@ class ColumnScanner:
                         row += batch.num_rows
 
     def scan_rows(self, rows: pa.RecordBatch, file: int, first: int, rejects: Rejects) -> ScannedEvents:
-        """The events of rows of a file, of which the first has the number `first`, from 0; bad ones go to `rejects`.
+        """The events of the rows of a file from number `first` on, counted from 0; bad ones go to `rejects`.
 
         Raises ModelError for strings that are not UTF-8.
         """

@@ -30,7 +30,7 @@ class BatchScanner:
 
     @property
     def is_on_gpu(self) -> bool:
-        """Are batches scanned on a GPU?  Then several threads may scan at a time."""
+        """Tells whether batches are scanned on a GPU.  Several threads may then scan at a time."""
         return self._scanner is not self._on_cpu
 
     def choose(self, choice: Callable[[LineScanner], LineScanner]) -> None:
@@ -38,7 +38,7 @@ class BatchScanner:
         self._scanner = choice(self._on_cpu)
 
     def scan(self, batch: RowBatch) -> tuple[EventBatch, ScanReport]:
-        """The events of a batch.  Raises StorageError when it has not as many rows as it should."""
+        """The events of a batch.  Raises StorageError when its number of rows is wrong."""
         rejects: list[Reject] = []
         scanned = [self._scan(batch.data[bounds], pieces, rejects) for bounds, pieces in _runs(batch, self._are_made)]
         events = scanned[0].batch if len(scanned) == 1 else EventBatch.concat([each.batch for each in scanned])

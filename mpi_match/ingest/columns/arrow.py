@@ -102,7 +102,7 @@ class NeededColumns(NamedTuple):
         return list(dict.fromkeys(path[0] for path in self.paths.values()))
 
     def leaves(self, batch: pa.RecordBatch) -> dict[str, Leaf]:
-        """What a batch has of them."""
+        """The needed columns in a batch."""
         found = {}
         for name, (first, *rest) in self.paths.items():
             leaf = leaf_at(batch.column(batch.schema.get_field_index(first)), rest)
@@ -235,7 +235,7 @@ def _list_column(array: pa.Array) -> tuple[ListColumn, Array]:
 
 
 def _reason(found: Mapping[str, Leaf], row: int, form: EventForm, names: Names) -> str:
-    """Why the needed columns of a doubted row are no event."""
+    """The reason why the needed columns of a doubted row are not an event."""
     values = {name: leaf.array[row].as_py() for name, leaf in found.items()}
     try:
         event_of_row({name: json_value(value) for name, value in values.items()}, form, names)
@@ -254,7 +254,7 @@ def json_value(value: object) -> Any:
 
 
 def is_scalar(type_: pa.DataType) -> bool:
-    """Is it a type of values of attributes?"""
+    """Tells whether attributes have values of this type."""
     types = pa.types
     if types.is_dictionary(type_):
         return not types.is_dictionary(type_.value_type) and is_scalar(type_.value_type)
@@ -269,12 +269,12 @@ def is_scalar(type_: pa.DataType) -> bool:
 
 
 def is_list(type_: pa.DataType) -> bool:
-    """Is it a type of lists of such values?"""
+    """Tells whether attributes have lists of this type."""
     return is_any_list(type_) and is_scalar(plain_type(type_.value_type))
 
 
 def is_time(type_: pa.DataType) -> bool:
-    """Is it a type of native times?"""
+    """Tells whether it is a type of native times."""
     types = pa.types
     if types.is_dictionary(type_):
         return is_time(type_.value_type)
@@ -325,7 +325,7 @@ def _validity(array: pa.Array) -> Validity | None:
 
 
 def _entries(array: pa.Array) -> tuple[TypedColumn, Array | None]:
-    """The entries of an array that is no dictionary, and which of them no attribute has."""
+    """The entries of an array without a dictionary, and a mark for those that no attribute has."""
     types, type_ = pa.types, array.type
     if types.is_null(type_):
         return TypedColumn(Type.NUMBER, np.zeros(len(array))), None

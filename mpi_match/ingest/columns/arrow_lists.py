@@ -20,7 +20,7 @@ Path = tuple[str, ...]
 
 
 def is_any_list(type_: pa.DataType) -> bool:
-    """Is it a type of lists, whatever is in them?"""
+    """Tells whether it is a type of lists, with any elements."""
     types = pa.types
     return bool(types.is_list(type_) or types.is_large_list(type_) or types.is_fixed_size_list(type_))
 

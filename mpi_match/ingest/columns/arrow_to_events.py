@@ -70,7 +70,7 @@ def events_of_batch(
 
 
 def _reason(batch: pa.RecordBatch, row: int, required: frozenset[str], form: EventForm) -> str:
-    """Why a row is no event."""
+    """The reason why a row is not an event."""
     (values,) = batch.slice(row, 1).to_pylist()
     try:
         event_of_columns(values, form, required)

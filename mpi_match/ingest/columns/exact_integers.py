@@ -1,4 +1,5 @@
-"""Whether the integers of a column are doubles, by all threads: most are, and then need no residues (`arrays.exact`)."""
+"""Finds out with all threads whether the integers of a column are doubles: most are, and then need no residues
+(`arrays.exact`)."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ _ENOUGH = 2**18
 
 
 def are_exact(integers: Array) -> bool:
-    """Are all of some integers, i64[n] or u64[n], within ±MAX_EXACT_INTEGER?"""
+    """Tells whether all of some integers, i64[n] or u64[n], are within ±MAX_EXACT_INTEGER."""
     n, is_signed = len(integers), integers.dtype.kind == "i"
     if n < _FEW:
         return not n or bool(integers.max() <= MAX_EXACT_INTEGER and integers.min() >= -MAX_EXACT_INTEGER)
@@ -43,9 +44,8 @@ def compile_check() -> None:
 
 @jit
 def _has_beyond(values: int, start: int, stop: int, least: int, span: int) -> bool:
-    """Is one of the integers from `start` to `stop`, at the address `values`, below `least` or above `least + span`?
-
-    As numbers without a sign: those below `least` are then the greatest.
+    """Tells whether one of the integers from `start` to `stop`, at the address `values`, is below `least` or above `least +
+    span`.  They are compared without signs, which makes those below `least` the greatest.
     """
     found = False
     for i in range(start, stop):

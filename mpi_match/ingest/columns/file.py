@@ -1,4 +1,4 @@
-"""A file of columns as pieces of rows: row groups, or record batches, of which only the needed columns are read.
+"""A file of columns as pieces of rows: row groups, or record batches; only the needed columns are read.
 
 Directories named `name=value` are columns of strings, see `row_files.partition_values`.  A column of the file itself counts,
 and a directory of its name does not.
@@ -103,7 +103,7 @@ class ColumnFile:
         return found
 
     def _repeated(self, column: str, n_rows: int) -> pa.Array:
-        """The value of a directory for so many rows."""
+        """The value of a directory, once for each of a number of rows."""
         pa, value = self._pa, self._constant[column]
         index = pa.nulls(n_rows, pa.int32()) if value is None else pa.repeat(pa.scalar(0, pa.int32()), n_rows)
         return pa.DictionaryArray.from_arrays(index, pa.array([] if value is None else [value], pa.string()))

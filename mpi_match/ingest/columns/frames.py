@@ -30,25 +30,26 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class ArrowStream(Protocol):
-    """What gives its columns as Arrow's C stream."""
+    """An object that gives its columns as Arrow's C stream."""
 
     def __arrow_c_stream__(self, requested_schema: object = None, /) -> object: ...
 
 
 @runtime_checkable
 class ArrowArray(Protocol):
-    """What gives its columns as one array of structs of Arrow's C interface."""
+    """An object that gives its columns as one array of structs of Arrow's C interface."""
 
     def __arrow_c_array__(self, requested_schema: object = None, /) -> tuple[object, object]: ...
 
 
 def _is_of_pandas(events: object) -> bool:
-    """Is it of pandas, in whose columns of NumPy's types NaN is a number?  In its Arrow stream it is null."""
+    """Tells whether the frame is of pandas, whose columns of NumPy's types have NaN as a number; its Arrow stream has null
+    instead."""
     return any(each.__module__.partition(".")[0] == "pandas" for each in type(events).__mro__)
 
 
 def has_arrow(events: object) -> bool:
-    """Can it be read through Arrow's C interface here?"""
+    """Tells whether it can be read through Arrow's C interface here."""
     return isinstance(events, (ArrowStream, ArrowArray)) and not _is_of_pandas(events) and find_spec("pyarrow") is not None
 
 
@@ -132,7 +133,7 @@ def events_of_numbers(chunk: ColumnChunk, form: EventForm) -> Events:
 
 
 def _are_places(n: int, x: TypedColumn, y: TypedColumn) -> bool:
-    """Do all events with an x or a y have a location?"""
+    """Tells whether all events with an x or a y have a location."""
     there = x.is_present(n)
     finite = np.isfinite(x.numbers(n)) & np.isfinite(y.numbers(n))
     return np.array_equal(there, y.is_present(n)) and np.array_equal(there, finite)

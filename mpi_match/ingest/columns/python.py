@@ -85,7 +85,7 @@ def needed_names(names: Iterable[str], form: EventForm) -> NeededNames:
 def needed_by(vocabulary: Vocabulary, form: EventForm) -> NeededNames:
     """The attributes that the filters of a table name, and those of location and id.
 
-    Columns of native times will do for those of which the filters ask only the presence or the instant.
+    Columns of native times serve for attributes that filters ask only for presence or the instant.
     """
     found = needed_names(vocabulary.attribute_names, form)
     found.presence, found.instants = vocabulary.presence_names - {*form.names}, vocabulary.instant_names - {*form.names}
@@ -99,8 +99,8 @@ def wanted_columns(
 
     There are `n_rows` events if there are no columns.
 
-    Raises ModelError for unequal lengths, for names that are not strings, for what is no column, and where there is none for
-    the location or the id.
+    Raises ModelError for unequal lengths, for names that are not strings, for a value that is not a column, and when the
+    location or the id has none.
     """
     lengths = {check_name(name): _length(name, values) for name, values in columns.items()}
     if len(set(lengths.values())) > 1:

@@ -54,12 +54,12 @@ class TypedColumn(NamedTuple):
 
     @property
     def has_integers(self) -> bool:
-        """Are the values i64?"""
+        """Tells whether the values are i64."""
         return not isinstance(self.values, Strings) and self.values.dtype == np.int64
 
     @property
     def has_residues(self) -> bool:
-        """Are the values complex128?"""
+        """Tells whether the values are complex128."""
         return not isinstance(self.values, Strings) and self.values.dtype == np.complex128
 
     def is_present(self, n: int) -> Array:

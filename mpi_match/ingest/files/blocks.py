@@ -94,7 +94,7 @@ class LineCutter:
 
     @property
     def held(self) -> int:
-        """Bytes of the line that has not ended yet."""
+        """Bytes of the line that has begun."""
         return len(self._begun)
 
     def add(self, more: bytes) -> Iterator[LineBlock]:
@@ -186,7 +186,7 @@ def _blocks_of_file(handle: BufferedReader, path: Path) -> Iterator[LineBlock]:
 
 
 def _n_line_feeds(data: Array) -> int:
-    """How many line feeds there are in u8, compared a piece at a time so that no array is as large as the data."""
+    """The number of line feeds in u8, compared a piece at a time so that no array is as large as the data."""
     pieces = (data[at : at + _COUNTED_BYTES] for at in range(0, len(data), _COUNTED_BYTES))
     return sum(int(np.count_nonzero(piece == LINE_FEED)) for piece in pieces)
 

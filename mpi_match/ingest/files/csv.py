@@ -68,7 +68,7 @@ MAX_QUOTED_BYTES, MAX_QUOTED_LINES = 2**20, 1_000
 _OPEN, _FULL, _CELLS, _QUOTE, _NO_NUMBER, _NO_BOOLEAN, _ENDLESS = range(7)
 """Why the transcoder stops: no whole record is left; the output is too small; a record is bad; a quote is not closed."""
 _TEXT, _LITERAL, _NUMBER = range(3)
-"""What a cell without quotes is."""
+"""The kinds of a cell without quotes."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SEPARATOR = re.compile(rb'"?sep=([ -~\t])"?\r?\n', re.IGNORECASE)
 """The line of Excel that says how cells are divided; it is neither header nor row."""
@@ -262,7 +262,7 @@ def _cells(record: bytes, delimiter: str) -> list[str]:
 
 @jit
 def _record_end(data: Array, at: int, at_end: bool, delimiter: int) -> tuple[int, bool]:
-    """Where the record that begins at `at` ends, behind its line feed, and whether its quotes stand as they may.
+    """The end of the record that begins at `at`, behind its line feed, and whether its quotes are allowed.
 
     -1 if it is not whole: at the end of the file a line feed may be missing, a quote not; _NOT_CLOSED for a cell in quotes
     that is too long.
@@ -339,7 +339,7 @@ def _after_digits(data: Array, at: int, stop: int) -> int:
 
 @nested
 def _kind_of(data: Array, start: int, stop: int) -> int:
-    """What the text of a cell is in JSON."""
+    """The kind of JSON value that the text of a cell is."""
     n = stop - start
     if (
         n == 4

@@ -1,4 +1,4 @@
-"""Where the rows of JSON lines files are, by blocks of bytes: made in one pass, which parses nothing.
+"""An index of the rows of JSON lines files by blocks of bytes, made in one pass, which parses nothing.
 
     bytes of a file      │ block 0        │ block 1        │ block 2
     lines                ──────┬───────┬────┬──────────────────┬──────

@@ -16,8 +16,8 @@ _AT_START, _MARK_1, _MARK_2, _IN_MARGIN, _IN_ROW = range(5)
 """States of the pass: before the first byte of a line; behind one and two bytes of a byte order mark; behind blanks alone;
 in a row."""
 _STATE, _LINE_AT, _LINE_BLOCK, N_OVERLONG, N_KEPT = range(5)
-"""What the pass keeps from block to block: a state, where the line began, in which block, how many overlong ones there
-were."""
+"""The state of the pass between blocks: a state, the place and the block where the line began, the number of overlong
+lines."""
 
 _N_BYTES, _N_FEEDS, _FIRST, _LAST, _IS_ODD, _BEGINS_ODD, _ENDS_LINE, N_MEASURES = range(8)
 """What `measure_blocks` finds in a block: its bytes; its line feeds but for one in the last byte, and the positions of the
@@ -25,7 +25,7 @@ first and last of them; is a line feed in it, or the block itself, followed by a
 mark may begin; is its last byte a line feed."""
 
 _COUNTED_BYTES = 128
-"""Bytes of which line feeds are counted in eight bits, so that vectors hold many counts: three times as fast as in 64."""
+"""Bytes whose line feeds are counted in eight bits, so that vectors hold many counts: three times as fast as in 64."""
 
 
 def compile_pass() -> None:
@@ -54,7 +54,7 @@ def _compile() -> None:
 
 @nested
 def _is_blank(byte: int) -> bool:
-    """Would `bytes.strip` remove it?"""
+    """Tells whether `bytes.strip` would remove it."""
     return byte == 32 or 9 <= byte <= 13
 
 
@@ -72,7 +72,7 @@ def _line_feeds(data: Array, start: int, stop: int) -> tuple[int, int]:
 
 @nested
 def _end_line(stop: int, most: int, state: Array, overlong: Array) -> bool:
-    """The line ends before the position `stop` of its line feed; is it overlong?"""
+    """Tells whether the line that ends before the position `stop` of its line feed is overlong."""
     if stop - state[_LINE_AT] <= most:
         return False
     overlong[state[N_OVERLONG], 0] = state[_LINE_AT]
@@ -239,7 +239,7 @@ def find_row(data: Array, at: int, n_rows: int) -> tuple[int, int]:
 
 @jit
 def count_line_feeds(data: Array) -> np.int64:
-    """How many line feeds there are in u8."""
+    """The number of line feeds in u8."""
     n, whole = np.int64(0), len(data) // _COUNTED_BYTES * _COUNTED_BYTES
     for first in range(0, whole, _COUNTED_BYTES):
         some = np.uint8(0)

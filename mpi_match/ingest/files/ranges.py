@@ -23,7 +23,7 @@ from mpi_match.texts.characters import LINE_FEED
 
 GPU_RANGE_BYTES, CPU_RANGE_BYTES = 2**26, 2**22
 """Bytes of a range: for half of it, a GPU takes less time than Python takes with its lock held; threads of a CPU have short
-ones, of which a small file has enough for all."""
+ones, so that even a small file has enough for all."""
 _TAIL_BYTES = 2**16
 """Bytes behind a range in which its last line nearly always ends."""
 
@@ -82,7 +82,7 @@ class RangeLines(NamedTuple):
 
 
 def ranges_of(path: Path, range_bytes: int) -> Iterator[LineRange]:
-    """The ranges of a file, of so many bytes, which together have the lines that it has now."""
+    """The ranges of a file, each of `range_bytes`, which together have the lines that it has now."""
     n_bytes = path.stat().st_size
     for start in range(0, n_bytes, range_bytes):
         yield LineRange(path, start, min(start + range_bytes, n_bytes), n_bytes)
@@ -98,14 +98,14 @@ def _joined(parts: list[RangeLines]) -> RangeLines:
 
 
 def _may_have_overlong(data: Array) -> bool:
-    """Is any line perhaps longer than `MAX_LINE_BYTES`?  Such a one has two multiples of half of that, and no line feed
-    between them."""
+    """Tells whether a line may be longer than `MAX_LINE_BYTES`.  Such a line holds two multiples of half of that, without a
+    line feed between them."""
     step = judge.MAX_LINE_BYTES // 2
     return any(after_line_feed(data, at) > at + step for at in range(0, len(data), step))
 
 
 def _last_line(data: Array) -> int:
-    """Where the last line begins."""
+    """The place where the last line begins."""
     for end in range(len(data) - 1, 0, -_TAIL_BYTES):
         start = max(end - _TAIL_BYTES, 0)
         found = np.flatnonzero(data[start:end] == LINE_FEED)

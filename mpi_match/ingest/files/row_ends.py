@@ -1,4 +1,5 @@
-"""Where rows end: line feeds, sixteen bytes at a time, without those of blank lines; in compiled code for CPUs and GPUs."""
+"""Finds the ends of rows, sixteen bytes at a time, in compiled code for CPUs and GPUs: line feeds, without those of blank
+lines."""
 
 from __future__ import annotations
 
@@ -18,14 +19,14 @@ _0, _1, _8, _56 = (np.uint64(n) for n in (0, 1, 8, 56))
 
 @nested
 def _line_feeds(word: np.uint64) -> np.uint64:
-    """A bit for each of eight bytes: is it a line feed?"""
+    """A bit for each of eight bytes that is a line feed."""
     word ^= _LINE_FEEDS
     return ~(((word & _LOW_BITS) + _LOW_BITS) | word | _LOW_BITS) * _GATHERED >> _56
 
 
 @nested
 def _ends_row(data: int, at: int) -> bool:
-    """Does the line feed at `at` end a line that is not blank?  A byte order mark and blanks are a blank line."""
+    """Tells whether the line feed at `at` ends a line that is not blank.  A byte order mark and blanks are a blank line."""
     k = at - 1
     while k >= 0 and (load_u8(data, k) == BLANK or load_u8(data, k) == TAB or VERTICAL_TAB <= load_u8(data, k) <= RETURN):
         k -= 1
@@ -38,10 +39,9 @@ def _ends_row(data: int, at: int) -> bool:
 
 @jit
 def row_ends(data: int, start: int, stop: int) -> np.uint64:
-    """Bit i: a row ends at `start` + i, before `stop`.
-
-    `start` is a multiple of STRETCH_BYTES, of which all are in memory, also those behind `stop`; the address `data` is a
-    multiple of 16.  Only line feeds behind a blank, a control character or 0xBF may be those of blank lines.
+    """Bit i: a row ends at `start` + i, before `stop`.  `start` is a multiple of STRETCH_BYTES; all of the stretch is in
+    memory, also those behind `stop`; the address `data` is a multiple of 16.  Only line feeds behind a blank, a control
+    character or 0xBF may be those of blank lines.
     """
     found = _0
     for k in range(STRETCH_BYTES // 16):

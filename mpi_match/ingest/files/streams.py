@@ -40,7 +40,7 @@ def read_stream(descriptor: int, name: str, wait: Callable[[int], bool]) -> Iter
 
 
 def _available(descriptor: int) -> bytes:
-    """What can be read now, at most READ_BYTES; nothing at the end."""
+    """The bytes that can be read now, at most READ_BYTES; none at the end."""
     pieces, missing, poll = [], blocks.READ_BYTES, select.poll()
     poll.register(descriptor, select.POLLIN)
     while missing:

@@ -78,7 +78,7 @@ def _ended(text: str, at: int, pair: tuple[str | None, Any], items: list[Any], e
 
 
 def _scalar(text: str, at: int, hooks: Hooks) -> tuple[Any, int]:
-    """The value at `at`, which is no object and no list, and where it ends."""
+    """The value at `at`, neither an object nor a list, and its end."""
     if text[at : at + 1] == '"':
         return _string(text, at + 1, True)  # type: ignore[no-any-return]
     if found := _NUMBER.match(text, at):

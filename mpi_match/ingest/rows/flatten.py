@@ -78,7 +78,7 @@ class _Level(NamedTuple):
     parent: _Level | None
 
     def is_inside(self, item: object) -> bool:
-        """Is an object this one, or one that holds it?"""
+        """Tells whether an object is this one, or one that holds it."""
         level: _Level | None = self
         while level is not None:
             if level.row is item:
@@ -97,7 +97,7 @@ class _Found:
         self._seen: set[tuple[str, int]] = set()
 
     def add(self, name: str, value: object, level: _Level) -> None:
-        """A value that is no object; for a list, its elements as a new list."""
+        """A value other than an object; for a list, its elements as a new list."""
         if level.list:
             self._add_inside(name, value, level)
         elif name in self.values:
@@ -200,7 +200,7 @@ def _pairs_of(row: Mapping[Any, object]) -> Iterator[tuple[Any, Any]]:
 
 
 def _is_text(name: str) -> bool:
-    """Is a name Unicode text, without lone surrogates?  No filter has another one."""
+    """Tells whether a name is Unicode text, without lone surrogates; those of filters are."""
     try:
         return name.isascii() or bool(name.encode())
     except UnicodeEncodeError:

@@ -80,7 +80,7 @@ _OF_SUBSCRIPTIONS = {"constraints", "where", "tags", "area", "filters", "predica
 TAGS = "tags"
 """The attribute that the `tags` of a subscription are elements of."""
 MAX_LINE_BYTES = 2**24
-"""Longest line that is read; a longer one is a bad row, of which only the beginning is kept."""
+"""Bytes of the longest line that is read; a longer one is a bad row, and only its beginning is kept."""
 _PIECE_BYTES = 2**20
 """Bytes skipped at a time in the rest of such a line."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -123,7 +123,7 @@ def nothing_usable(source: str, what: str, n_bad: int, example: Reject | None) -
 
 
 def looks_like_subscription(line: str | bytes) -> bool:
-    """Is a line of JSON, valid or not, a subscription rather than an event?"""
+    """Tells whether a line of JSON, valid or not, is a subscription rather than an event."""
     try:
         row = parse_json(line)
     except ModelError:
@@ -487,7 +487,7 @@ def _presence_of_time(name: str, time: Attribute, names: Names) -> Attribute:
 
 
 def event_judge(form: EventForm, required: Iterable[str]) -> Callable[[Any], Event]:
-    """The judge of rows that finds all attributes, and refuses rows of which a `required` one cannot be read."""
+    """The judge of rows that finds all attributes, and refuses rows with a `required` one that cannot be read."""
     return partial(event_of_passed, form=form, names=Names((*required, *form.names)), every=True)
 
 

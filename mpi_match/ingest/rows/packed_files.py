@@ -21,7 +21,7 @@ _NAMES = {".gz": "gzip", ".zst": "Zstandard", ".bz2": "bzip2", ".xz": "xz"}
 
 
 def is_packed(path: Path) -> bool:
-    """Does the name of a file say that it is packed?"""
+    """Tells whether a file is packed, according to its name."""
     return path.suffix.lower() in PACKED_ENDINGS
 
 

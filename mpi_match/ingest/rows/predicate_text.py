@@ -58,7 +58,7 @@ MAX_FILTERS_OF_A_PREDICATE = 1000
 MAX_OPERANDS = 100_000
 """Constraints that these filters may have together, where the text has fewer; a list counts as many as it has values."""
 _UNCOUNTED = 10**24
-"""Counting stops here: so many filters are refused in any case, and their number would have thousands of digits."""
+"""Most filters that are counted: more are refused in any case, and their number could have thousands of digits."""
 MAX_NESTING = MAX_CONDITION_DEPTH
 """Parentheses and `not` within one another."""
 _SHOWN = 70
@@ -133,7 +133,7 @@ _OPPOSITES = {Op.EXISTS: Op.ABSENT, Op.ABSENT: Op.EXISTS}
 
 
 class PredicateError(ModelError):
-    """A text that is no predicate; the message shows the text and marks the position."""
+    """The error of a text that is not a predicate; the message shows the text and marks the position."""
 
 
 class _Token(NamedTuple):
@@ -247,7 +247,7 @@ def _alternatives(term: _Leaf | _Branch) -> Iterable[tuple[Constraint, ...]]:
 
 
 class _AnyOf(list[object]):
-    """Operands, any of which is asked for."""
+    """Operands; a constraint asks for any of them."""
 
 
 class _Parser:

@@ -40,7 +40,7 @@ class RejectLog:
 
     @property
     def keeps(self) -> bool:
-        """Does every reject count, because there is a file for them, or because the first is an error?"""
+        """Tells whether every reject counts, because they have a file, or because the first is an error."""
         return self._path is not None or self._strict
 
     def begin(self, path: Path) -> None:
@@ -48,12 +48,12 @@ class RejectLog:
         self._input, self._count_before = path, self.count
 
     def nothing_usable(self, what: str, hint: str = "") -> ModelError:
-        """The error of an input of which no row is a `what`."""
+        """The error of an input without a single good `what`."""
         n_bad = self.count - self._count_before
         return ModelError(nothing_usable(str(self._input), what, n_bad, self._example if n_bad else None) + hint)
 
     def all_bad(self, n_rows: int) -> bool:
-        """Is no row of this input good, of so many?"""
+        """Tells whether all `n_rows` rows of this input are bad."""
         return self.count - self._count_before == n_rows
 
     def append(self, reject: Reject) -> None:

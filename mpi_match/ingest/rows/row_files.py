@@ -28,7 +28,7 @@ _HDF5_ENDINGS = (".h5", ".hdf5")
 
 
 def is_compiled(path: Path) -> bool:
-    """Is it an HDF5 file, by its beginning or, where that is damaged, by its name?  Raises OSError."""
+    """Tells whether it is an HDF5 file, by its beginning or, if that is damaged, by its name.  Raises OSError."""
     return path.is_file() and (_start_of(path).startswith(_HDF5) or path.name.lower().endswith(_HDF5_ENDINGS))
 
 
@@ -45,8 +45,7 @@ def is_plain(path: Path) -> bool:
 def row_files(path: Path) -> list[Path]:
     """The files of lines that a path names, of formats of subscriptions: itself, or those of a directory.
 
-    Raises ModelError when there are none, or when the file is compiled or of columns, of which every line would be a bad
-    row.
+    Raises ModelError when there are none, or when the file is compiled or of columns: every line of it would be a bad row.
     """
     return _files(path, endings_of(lambda each: each.subscriptions), format_names(lambda each: each.subscriptions))
 
@@ -100,7 +99,8 @@ def _files(path: Path, endings: tuple[str, ...], what: str) -> list[Path]:
 
 
 def holds_rows(name: str, endings: tuple[str, ...]) -> bool:
-    """Does a file in a directory hold rows, by its name?  One of another ending is left out by every command."""
+    """Tells whether a file in a directory holds rows, according to its name.  Every command leaves out files with other
+    endings."""
     return name.lower().endswith(endings) or fnmatch.fnmatchcase(name, PART_NAMES)
 
 
@@ -123,7 +123,7 @@ def files_below(directory: Path) -> list[Path]:
 
 
 def is_hidden(name: str) -> bool:
-    """Is a file or directory left out of directories, as Spark leaves it out?"""
+    """Tells whether a file or directory is left out of directories, as Spark leaves it out."""
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
@@ -132,7 +132,7 @@ def _raise(error: OSError) -> None:
 
 
 def _is_new(directory: Path, seen: set[Path]) -> bool:
-    """Is it a directory that no other link has led to?"""
+    """Tells whether it is a directory that no other link has led to."""
     place = directory.resolve()
     is_new = place not in seen
     seen.add(place)
@@ -153,7 +153,7 @@ def _refuse_if_table(directory: Path, path: Path) -> None:
 
 
 def table_format_text(path: str, name: str, directory: str) -> str:
-    """What to do about `path`, which is or is in the `directory` of a table format."""
+    """The advice for `path`, which is the `directory` of a table format, or is in it."""
     what = "is" if path == directory else f"is in {directory},"
     form = name.lower()
     return (
@@ -164,7 +164,8 @@ def table_format_text(path: str, name: str, directory: str) -> str:
 
 
 def partition_values(path: Path) -> dict[str, str | None]:
-    """What the directories of a file that are named `name=value` say of all its rows, as Hive, Spark and DuckDB write it.
+    """The values that the directories of a file, named `name=value` as Hive, Spark and DuckDB name them, give to all its
+    rows.
 
     Values are strings, `%20` and the like decoded; None is null.  Raises ModelError for a name that stands twice.
     """

@@ -120,10 +120,10 @@ def _integer(value: Any) -> Any:
 
 
 def event_rows(events: Events, form: EventForm | None = None) -> Iterator[Json | None]:
-    """One event row for every event, in order; None, which is no valid event when it is read again, for a rejected row.
+    """One event row for every event, in order; None for a rejected row, which is not a valid event when it is read again.
 
     `form` names the attributes that take an event's location and its id, as in reading.  Raises ModelError when events have
-    a location or ids for which `form` has no name.
+    a location or ids that `form` does not name.
     """
     form = form or EventForm()
     for what, column, flag in (("locations", events.location, form.location), ("ids", events.ids, form.id)):

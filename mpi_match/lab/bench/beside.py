@@ -34,7 +34,7 @@ from mpi_match.model import Event, Json
 from mpi_match.table.subscriptions import Subscriptions
 
 HANGS, DIES, ERRS, ANSWERS_WRONG = "hangs", "dies", "errs", "wrong"
-"""How a matcher can fail."""
+"""The ways in which a matcher can fail."""
 _SHOWN = 200
 
 

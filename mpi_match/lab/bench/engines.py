@@ -87,7 +87,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """How engines are measured.
+    """The way in which engines are measured.
 
     n_filters        scales the scenario
     batch            events per call of `match`; 1 also measures the latency of each event

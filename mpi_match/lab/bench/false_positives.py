@@ -1,4 +1,4 @@
-"""How often signatures of `tagmatch` match by chance, beside the formula of TagMatch's paper.
+"""Measures how often signatures of `tagmatch` match by chance, beside the formula of TagMatch's paper.
 
 Measured are the pairs of query and set that the engine finds by their signatures and then rejects.  Predicted is the sum
 over pairs of query and set of (1 - e^(-7 t / 192)) ^ (7 u), for a query of t tags that lacks u > 0 tags of the set

@@ -36,7 +36,7 @@ def changes_of(moves: Moves, table: Table) -> Changes:
 
 
 def moved(table: Table, moves: Moves) -> Table:
-    """The table after moves of its filters, all of which have areas."""
+    """The table after moves of its filters, which all have areas."""
     area = table.filters.area.copy()
     area[moves.filter_id] = moves.area  # where one moves twice, the last stays
     return replace(table, filters=replace(table.filters, area=area))

@@ -248,8 +248,7 @@ def enter_bits(positions: Array, places: Array, words: Array, shift: int, bins: 
 
 @jit
 def remove_bits(positions: Array, rows: BitRows, bins: Bins) -> None:
-    """Clear the bits of filters in the first column.  Every event reads one of its rows, so the filters are no longer
-    found."""
+    """Clear the bits of filters in the first column.  Every event reads one of its rows, so this hides the filters."""
     bits, summary = rows
     n_rows = summary.shape[1]
     for position in positions:

@@ -41,7 +41,7 @@ class Memory(NamedTuple):
 
     @classmethod
     def of(cls, pid: int) -> Memory:
-        """Raises OSError when there is no such process."""
+        """Raises OSError when the process does not exist."""
         sizes = {name: 1024 * int(kib) for name, kib in _SIZES.findall(Path(f"/proc/{pid}/status").read_text())}
         return cls(sizes.get("Anon", 0) + sizes.get("Shmem", 0), sizes.get("File", 0))
 

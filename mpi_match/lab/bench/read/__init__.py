@@ -1,1 +1,1 @@
-"""How fast input is read: events and subscriptions by compiled code, beside Python's reader of single rows."""
+"""Measures the rate of reading events and subscriptions by compiled code, beside Python's reader of single rows."""

@@ -47,7 +47,7 @@ UNREAD_FILTERS = 1000
 
 
 class ReadPlan(NamedTuple):
-    """What is read, and how often.
+    """The input, and the number of times that it is read.
 
     `reference_rows` is the number of rows that Python reads for comparison, `corpora` a folder of real data (`long_lines`).
     """

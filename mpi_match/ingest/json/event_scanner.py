@@ -171,11 +171,12 @@ class EventScanner:
             self._tables = hashed(vocabulary, form)
             self._n_atoms = n_atoms_of(self._tables)
             self._flat = flat_lines(vocabulary, form)
+            self._names = names_of(vocabulary, form)
             self.scan(LineBlock(np.frombuffer(bytearray(b"{}\n"), np.uint8), "", 1), [])
 
     def judge(self, row: object) -> Event:
         """The event of a row as a program passes it, with what the vocabulary and the form name.  Raises ModelError."""
-        return event_of_passed(row, self.form, names_of(self.vocabulary, self.form))
+        return event_of_passed(row, self.form, self._names)
 
     def for_one_thread(self) -> EventScanner:
         """Another one with the same tables, which scans in the calling thread alone."""
@@ -368,12 +369,15 @@ def with_judged(
     attributes; they may be written to.
     """
     offsets, attributes, location = arrays
-    events = Events.of(judged)
-    attributes = with_encoded(offsets, attributes, flagged, events.encode(vocabulary))
+    is_bad = np.fromiter((event is None for event in judged), bool, len(judged))
+    events, rows = Events.of(event for event in judged if event is not None), flagged[~is_bad]
+    attributes = with_encoded(offsets, attributes, rows, events.encode(vocabulary))
+    if location is not None:
+        location[flagged] = np.nan
     if events.location is not None:
         location = np.full((len(offsets) - 1, 2), np.nan) if location is None else location
-        location[flagged] = events.location
-    rejected = flagged[[event is None for event in judged]].astype(REJECTED) if None in judged else None
+        location[rows] = events.location
+    rejected = flagged[is_bad].astype(REJECTED) if is_bad.any() else None
     return EventBatch(offsets, attributes, location, vocabulary.fingerprint, rejected)
 
 

@@ -84,6 +84,7 @@ class Engine(ABC):
         device    the device it runs on, in words ("cpu, 2 threads", "NVIDIA H200")
         gpu       the UUID of its GPU; None for a CPU engine
         options   the value of each option that the registry lists for it, by name
+        reads_published   True if it matches events as they were published, which `bench` makes for it
     """
 
     takes_changes: ClassVar[bool] = False
@@ -95,6 +96,7 @@ class Engine(ABC):
     device: str
     gpu: str | None = None
     options: Mapping[str, OptionValue] = {}
+    reads_published: bool = False
     _table: Table
     _live: bool = False
     _sharing: ScratchSets[Any] | Turns | None = None

@@ -17,7 +17,7 @@ class Option:
     says      its effect, in one line
     section   the section of the paper that describes it; "ours" for an addition of this program
     choices   its possible values; if empty, every number from `least` to `most`
-    measured  a value that makes answers inexact and that only `bench` may choose; None if there is none
+    measured  a value that only `bench` may choose, since answers are inexact or need more of events; None if there is none
     """
 
     name: str

@@ -204,7 +204,7 @@ def read_options(name: str, given: Mapping[str, object], *, measured: bool = Fal
     values = {key: option.read(mine[key]) if key in mine else option.default for key, option in known.items()}
     for key, option in known.items():
         if option.measured is not None and values[key] == option.measured and not measured:
-            raise OptionError(f"with {name}.{option.spelled(values[key])} answers are not exact; only bench takes it")
+            raise OptionError(f"{name}.{option.spelled(values[key])} is only for measuring; bench takes it")
     return values
 
 

@@ -34,13 +34,15 @@ LOC_KERNELS = {
 CONT_KERNELS = {f"Cont groups={groups}": clcb_kernel.cont_kernel(groups) for groups in (True, False)}
 OTHERS = {kernel.name: kernel for kernel in (clcb_kernel.zip_kernel, *MOVE_KERNELS)}
 CCM_KERNELS = {
-    f"reset={reset} input={input_} phases={phases}": ccm_kernel(reset, input_, phases)
-    for reset, input_, phases in (
-        ("kernel", "shared", 2),
-        ("memset", "global", 2),
-        ("kernel", "shared", 3),
-        ("kernel", "global", 3),
-        ("memset", "shared", 3),
+    f"reset={reset} input={input_} phases={phases} sat={sat}": ccm_kernel(reset, input_, phases, sat)
+    for reset, input_, phases, sat in (
+        ("kernel", "shared", 2, "codes"),
+        ("memset", "global", 2, "codes"),
+        ("kernel", "shared", 3, "codes"),
+        ("kernel", "global", 3, "codes"),
+        ("memset", "shared", 3, "codes"),
+        ("kernel", "shared", 2, "published"),
+        ("memset", "global", 3, "published"),
     )
 }
 

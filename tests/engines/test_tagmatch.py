@@ -99,7 +99,7 @@ def test_a_signature_that_matches_by_chance_is_no_answer(monkeypatch: pytest.Mon
     assert engine.n_partitions == 2, "equal signatures cannot be divided"
     table = Table.from_filters(filters)
     batch = Events.of(events).encode(table.vocabulary)
-    with pytest.raises(OptionError, match=r"with tagmatch\.exact=off answers are not exact; only bench takes it"):
+    with pytest.raises(OptionError, match=r"tagmatch\.exact=off is only for measuring; bench takes it"):
         opened(table, **SMALL, exact=False)
     inexact = open_engine("tagmatch", table, options={**SMALL, "exact": "off"}, measured=True)
     assert not inexact.exact

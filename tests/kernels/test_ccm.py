@@ -11,9 +11,12 @@ from hypothesis import strategies as st
 from judge import KINDS, answers, expected
 from strategies import subscriptions_and_events
 
-from mpi_match.engines import open_engine
+from mpi_match.engines import EngineError, open_engine
 from mpi_match.engines.ccm import batch as ccm_batch
 from mpi_match.engines.ccm import engine as ccm
+from mpi_match.engines.ccm.options import CcmVariant
+from mpi_match.engines.ccm.published import published_batch
+from mpi_match.errors import OptionError
 from mpi_match.events.events import Events
 from mpi_match.model import Event, Filter, make_event, make_filter
 from mpi_match.table.table import Table
@@ -95,3 +98,62 @@ def test_a_batch_of_no_events() -> None:
     table = Table.from_filters([make_filter("all")])
     engine = open_engine("ccm", table)
     assert engine.match(Events.of([]).encode(table.vocabulary)).n_events == 0
+
+
+TEXTS, NUMBERS = ["", "ab", "b\u00e9"], [-1.0, 0.0, 2.5]
+PUBLISHED_FILTERS = [
+    *(
+        make_filter(f"{op} {text}", [["x", op, text]])
+        for op in ("=", "!=", "prefix", "suffix", "contains")
+        for text in TEXTS
+    ),
+    *(
+        make_filter(f"{op} {text}", [["x", op, text], ["y", "exists"]])
+        for op in ("<", "<=", ">", ">=")
+        for text in TEXTS[1:]
+    ),
+    *(make_filter(f"{op} {number}", [["x", op, number]]) for op in ("=", "!=", "<", "<=", ">", ">=") for number in NUMBERS),
+    make_filter("between numbers", [["x", "between", [-1, 2]]]),
+    make_filter("absent", [["x", ">=", "a"], ["y", "absent"]]),
+    *(make_filter(f"{op} true", [["x", op, True]]) for op in ("=", "!=")),
+    make_filter("area", [["x", "exists"], ["y", "<", 5]], [0, 0, 1]),
+    make_filter("twice", [["x", ">", 0], ["x", "<", 2]]),
+    make_filter("everything", []),
+]
+PUBLISHED_EVENTS = [
+    *(make_event({"x": text}) for text in ("", "a", "ab", "abab", "b\u00e9")),
+    *(make_event({"x": number, "y": 1}, location=[0.5, 0.5]) for number in (-1, -0.0, 1, 2.5, 1e9)),
+    make_event({"x": float("nan"), "y": 7}),
+    make_event({"x": True, "z": "unknown", "y": "text"}),
+    make_event({"x": ["ab"]}),
+    make_event({"y": None}),
+]
+
+
+@pytest.mark.parametrize("few", [0, 4], ids=["batched", "one by one"])
+@pytest.mark.parametrize("order", ["sorted", "given"])
+def test_published_evaluation_agrees_with_the_model(few: int, order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Types, operators, numbers and the bytes of strings, compared by the kernel, with events in two chunks."""
+    monkeypatch.setattr(ccm, "CCM_SINGLE_EVENTS", few)
+    table = Table.from_filters(PUBLISHED_FILTERS)
+    options = {"sat": "published", "order": order, "input": "global" if few else "shared"}
+    engine = open_engine("ccm", table, options=options, measured=True)
+    chunks = [Events.of(PUBLISHED_EVENTS[:6]), Events.of(PUBLISHED_EVENTS[6:])]
+    batch = published_batch(chunks, table.vocabulary)
+    for answer in ("mask", "filters"):
+        step = 1 if few else len(batch)
+        found = [a for i in range(0, len(batch), step) for a in answers(engine, table, batch[i : i + step], answer)]
+        assert found == expected(table, PUBLISHED_EVENTS, answer)
+
+
+def test_published_evaluation_takes_only_what_it_can_compare() -> None:
+    for constraint in (["x", "in", [1, 2]], ["x", "any =", "a"], ["x", "=", 2**60 + 1]):
+        with pytest.raises(EngineError, match=r"ccm\.sat=codes does"):
+            ccm.Ccm(Table.from_filters([make_filter("i", [constraint])]), options={"sat": "published"})
+    table = Table.from_filters([make_filter("i", [["x", "=", 1]])])
+    with pytest.raises(OptionError, match="only for measuring"):
+        open_engine("ccm", table, options={"sat": "published"})
+    assert CcmVariant().sat == "codes"
+    engine = open_engine("ccm", table, options={"sat": "published"}, measured=True)
+    with pytest.raises(EngineError, match="which only bench keeps"):
+        engine.match(Events.of([make_event({"x": 1})]).encode(table.vocabulary))

@@ -37,7 +37,8 @@ SINGLE = {"ccm": "CCM_SINGLE_EVENTS", "clcb": "CLCB_SINGLE_EVENTS"}
 def values(option: Option) -> Sequence[OptionValue]:
     if isinstance(option.default, bool):
         return [True, False]
-    return option.choices or range(int(option.least or 0), int(option.most or 0) + 1)
+    chosen = [choice for choice in option.choices if choice != option.measured]
+    return chosen or range(int(option.least or 0), int(option.most or 0) + 1)
 
 
 def variants(options: Sequence[Option]) -> list[dict[str, OptionValue]]:

@@ -21,6 +21,9 @@ and for several run lengths, and replayed with one driver call per event (`ccm.s
 **Three phases** (phases=3), the version of CCM that MPI-CUDA is built on: each row stores the bits of all names of its
 filter.  A thread that finds a name that the event lacks skips the row before it evaluates the constraint.
 
+**Published evaluation** (sat=published, in `bench` only): rows and events have types, numbers and strings, which a thread
+compares itself (`ccm.published`).
+
 **Batches**, our addition: the grid has a third axis, z, for the event, and each event in flight has its own counters.  As
 many events are in flight as fit in the GPU's cache; the kernel runs once for each set of them and resets the counters that
 the previous set used (`ccm.batch`).
@@ -42,6 +45,7 @@ from mpi_match.engines.ccm.batch import CcmBatches
 from mpi_match.engines.ccm.kernel import ANSWER_FILTERS, ANSWER_INTERFACES, ANSWER_MASK, OnDevice
 from mpi_match.engines.ccm.layout import ccm_rows, too_large
 from mpi_match.engines.ccm.options import CcmVariant
+from mpi_match.engines.ccm.published import NO_VALUES, EventValues, PublishedBatch, not_evaluated
 from mpi_match.engines.ccm.single import CcmSingle
 from mpi_match.engines.sharing import Turns
 from mpi_match.errors import EngineError
@@ -89,13 +93,35 @@ class Ccm(Engine):
             )
         by_mask = table.n_interfaces <= MASK_INTERFACES if variant.answer == "auto" else variant.answer == "mask"
         self._answer, self._covers_event = ANSWER_MASK if by_mask else ANSWER_INTERFACES, variant.cover == "event"
-        rows = ccm_rows(table, by_filter=variant.order == "given", with_names=variant.phases == 3)
-        self._on_device = OnDevice(self._gpu, rows, table, variant)
+        self.reads_published = variant.sat == "published"
+        if self.reads_published and (reason := not_evaluated(table)):
+            raise EngineError(reason)
+        self._rows = ccm_rows(
+            table, by_filter=variant.order == "given", with_names=variant.phases == 3, published=self.reads_published
+        )
+        self._variant, self._published = variant, NO_VALUES
+        self._on_device = self._put_on_device(NO_VALUES)
         self._stream, self._steps = self._gpu.stream(), StepTimes()
         self._one: dict[tuple[int, int], CcmSingle] = {}
         self._many: dict[int, CcmBatches] = {}
         self._kernel_s = 0.0  # of dropped matchers
         self._sharing = Turns(self, on_gpu=True)
+
+    def _put_on_device(self, events: EventValues) -> OnDevice:
+        """Begin to upload the table, with sat=published also the values of events."""
+        rows = self._rows.with_values(events) if self.reads_published else self._rows
+        return OnDevice(self._gpu, rows, self._table, self._variant)
+
+    def _take_values(self, batch: EventBatch) -> None:
+        """Upload the values of a batch's events if they are not those of the batch before it."""
+        events = batch.published if isinstance(batch, PublishedBatch) else None
+        if events is None:
+            raise EngineError(
+                "ccm.sat=published matches events as they were published, which only bench keeps; use sat=codes"
+            )
+        if events is not self._published:
+            self.renew()
+            self._on_device, self._published = self._put_on_device(events), events
 
     def renew(self) -> None:
         """Drop the working memory of matches."""
@@ -132,6 +158,8 @@ class Ccm(Engine):
     @in_turn
     def match(self, batch: EventBatch, filters: bool) -> Matches:
         self._gpu.make_current()
+        if self.reads_published:
+            self._take_values(batch)
         answer = ANSWER_FILTERS if filters else self._answer
         if batch.n_events == 1:
             return self._match_one(batch, answer)

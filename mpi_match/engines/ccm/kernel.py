@@ -33,15 +33,19 @@ from mpi_match.engines.ccm.layout import (
     NAME_BITS,
     SECTION,
     SET_ROW,
+    TEXTS,
+    VALUES,
     CcmRows,
 )
 from mpi_match.engines.ccm.options import CcmVariant
+from mpi_match.engines.ccm.published import OP_SHIFT, ROW_WORDS, TEXT_BITS, VALUE_SHIFT, VALUE_WORDS
 from mpi_match.engines.entries import can_serve
 from mpi_match.errors import EngineError
 from mpi_match.gpu.intrinsics import add, double_of, in_circle
 from mpi_match.gpu.kernels import DeviceArray, Gpu, Kernel, Stream, cuda, device_function, kernel
 from mpi_match.gpu.pinned_mailbox import HOME_TYPE, Home, put_items
 from mpi_match.gpu.upload import Upload
+from mpi_match.operators import Op, Type
 from mpi_match.table.table import Table
 
 ANSWER_MASK, ANSWER_INTERFACES, ANSWER_FILTERS = 0, 1, 2
@@ -65,7 +69,18 @@ NO_RESET = -1
 
 # Words of a block's input, shared by its threads: its attribute, the rows to test and, with phases=3, the bits of all names
 # of the event.
-EVENT_CODE, N_EXISTS, EXISTS_ROWS, TYPED_ROWS, N_ROWS, FIRST_ATTRIBUTE, LAST_ATTRIBUTE, EVENT_NAMES, INPUT_WORDS = range(9)
+(
+    EVENT_CODE,
+    N_EXISTS,
+    EXISTS_ROWS,
+    TYPED_ROWS,
+    N_ROWS,
+    FIRST_ATTRIBUTE,
+    LAST_ATTRIBUTE,
+    EVENT_NAMES,
+    EVENT_TYPE,
+    INPUT_WORDS,
+) = range(10)
 
 
 class Launched(NamedTuple):
@@ -91,6 +106,9 @@ _ROW_NAMES, _LOG_NAME_BITS = SECTION["row_names"], NAME_BITS.bit_length() - 1
 _COUNTERS, _INTERFACE, _ALWAYS = SECTION["counters"], SECTION["interface"], SECTION["always"]
 _REST_FILTER, _REST_AREA = SECTION["rest_filter"], SECTION["rest_area"]
 _ABSENT_OFFSETS, _ABSENT_NAMES = SECTION["absent_offsets"], SECTION["absent_names"]
+_EQ, _NE, _LT, _LE, _GT, _BETWEEN = (int(op) for op in (Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.BETWEEN))
+_PREFIX, _SUFFIX, _CONTAINS, _EXISTS = (int(op) for op in (Op.PREFIX, Op.SUFFIX, Op.CONTAINS, Op.EXISTS))
+_STRING, _BOOLEAN = int(Type.STRING), int(Type.BOOLEAN)
 _SET_OFFSETS, _SET_CODES = SECTION["set_offsets"], SECTION["set_codes"]
 
 
@@ -161,6 +179,114 @@ def satisfied(rows: Array, words: Array, row: int, code: int) -> bool:
         listed = at < last and np.int64(words[at]) == code
         return listed != (width == 1)
     return ((code - start) & 0xFFFFFFFF) <= width
+
+
+@device_function
+def load_value(rows: Array, words: Array, events: Array, input_: Array, event: int, attribute: int) -> None:
+    """As `load_attribute`, for sat=published: the type and the value of the attribute, and all rows of its name."""
+    offsets = events[OFFSETS]
+    first, last = events[offsets + event], events[offsets + event + 1]
+    input_[FIRST_ATTRIBUTE] = first
+    input_[LAST_ATTRIBUTE] = last
+    input_[EVENT_CODE] = input_[EVENT_TYPE] = 0
+    input_[EXISTS_ROWS] = input_[N_EXISTS] = input_[TYPED_ROWS] = input_[N_ROWS] = 0
+    if first + attribute >= last:
+        return
+    packed = events[events[ATTRIBUTES] + first + attribute]
+    run, value = 4 * (packed >> VALUE_SHIFT), np.int64(words[VALUES]) + VALUE_WORDS * (packed & 0xFFFFFFFF)
+    input_[EVENT_TYPE] = rows[value]
+    input_[EVENT_CODE] = rows[value + 1]
+    input_[EXISTS_ROWS] = word_of(words, _RUN_OFFSETS, run)
+    input_[N_EXISTS] = word_of(words, _RUN_OFFSETS, run + 1) - input_[EXISTS_ROWS]
+    input_[N_ROWS] = input_[N_EXISTS]
+
+
+@device_function
+def _load_code(rows: Array, words: Array, events: Array, input_: Array, event: int, attribute: int) -> None:
+    load_attribute(words, events, input_, event, attribute)
+
+
+@device_function
+def _code_holds(rows: Array, words: Array, row: int, type_: int, code: int) -> bool:
+    return satisfied(rows, words, row, code)
+
+
+@device_function
+def _byte(rows: Array, at: int) -> int:
+    """A byte of the rows."""
+    return (rows[at >> 3] >> ((at & 7) << 3)) & 255
+
+
+@device_function
+def _compared(rows: Array, a: int, n: int, b: int, m: int) -> int:
+    """Compare n bytes at `a` with m bytes at `b`: below, equal to or above 0."""
+    for i in range(min(n, m)):
+        difference = _byte(rows, a + i) - _byte(rows, b + i)
+        if difference != 0:
+            return difference
+    return n - m
+
+
+@device_function
+def _contains(rows: Array, a: int, n: int, b: int, m: int) -> bool:
+    """True if m bytes at `b` stand somewhere in n bytes at `a`."""
+    i = np.int64(0)
+    while i <= n - m and _compared(rows, a + i, m, b, m) != 0:
+        i += 1
+    return i <= n - m
+
+
+@device_function
+def _text_holds(rows: Array, words: Array, op: int, value: int, operand: int) -> bool:
+    """True if a string satisfies an operator with its operand."""
+    texts, lengths = np.int64(words[TEXTS]) << 3, (np.int64(1) << TEXT_BITS) - 1
+    a, n = texts + (value >> TEXT_BITS), value & lengths
+    b, m = texts + (operand >> TEXT_BITS), operand & lengths
+    if op == _CONTAINS:
+        return _contains(rows, a, n, b, m)
+    if op == _SUFFIX:
+        return n >= m and _compared(rows, a + n - m, m, b, m) == 0
+    if op == _PREFIX:
+        return n >= m and _compared(rows, a, m, b, m) == 0
+    return _holds_of_order(op, _compared(rows, a, n, b, m))
+
+
+@device_function
+def _holds_of_order(op: int, order: int) -> bool:
+    """True if a value that is below, equal to or above an operand satisfies an operator."""
+    if op == _EQ:
+        return order == 0
+    if op == _NE:
+        return order != 0
+    if op == _LT:
+        return order < 0
+    if op == _LE:
+        return order <= 0
+    if op == _GT:
+        return order > 0
+    return order >= 0
+
+
+@device_function
+def evaluated(rows: Array, words: Array, row: int, type_: int, value: int) -> bool:
+    """The paper's `sat`: True if a value of a type satisfies a row."""
+    at = ROW_WORDS * row
+    op = rows[at] >> OP_SHIFT
+    if op == _EXISTS:
+        return True
+    if (rows[at] & ((1 << OP_SHIFT) - 1)) != type_:
+        return False
+    if type_ == _STRING:
+        return _text_holds(rows, words, op, value, rows[at + 1])
+    if type_ == _BOOLEAN:
+        return (value == rows[at + 1]) == (op == _EQ)
+    number, operand = double_of(value), double_of(rows[at + 1])
+    if number != number:  # NaN
+        return False
+    order = 0 if number == operand else -1 if number < operand else 1
+    if op == _BETWEEN:
+        return order >= 0 and number <= double_of(rows[at + 2])
+    return _holds_of_order(op, order)
 
 
 @device_function
@@ -273,9 +399,10 @@ def _send_home(words: Array, events: Array, answers: Array, found: Array, plan: 
 
 
 @lru_cache
-def ccm_kernel(reset: str, input_: str, phases: int) -> Kernel:
+def ccm_kernel(reset: str, input_: str, phases: int, sat: str = "codes") -> Kernel:
     """The kernel of a variant (`options`)."""
     in_kernel, in_shared, selects = reset == "kernel", input_ == "shared", phases == 3
+    load, holds = (load_value, evaluated) if sat == "published" else (_load_code, _code_holds)
 
     @kernel(
         f"void(int64[::1], uint32[::1], int64[::1], uint32[::1], uint32[::1], int64[::1], {HOME_TYPE}, int64)",
@@ -320,7 +447,7 @@ def ccm_kernel(reset: str, input_: str, phases: int) -> Kernel:
         if z < events[plan + N_EVENTS]:
             event = events[plan + FIRST] + z
             if cuda.threadIdx.x == 0 or not in_shared:
-                load_attribute(words, events, input_, event, np.int64(cuda.blockIdx.y))
+                load(rows, words, events, input_, event, np.int64(cuda.blockIdx.y))
             if selects and (cuda.threadIdx.x == cuda.blockDim.x - 1 or not in_shared):
                 load_names(words, events, input_, event)  # by another warp, at the same time
             if in_shared:
@@ -333,7 +460,7 @@ def ccm_kernel(reset: str, input_: str, phases: int) -> Kernel:
             bits = 5 - log
             counter_mask = (np.int64(1) << (np.int64(1) << bits)) - 1
             n_rows, n_exists, exists_rows, code = input_[N_ROWS], input_[N_EXISTS], input_[EXISTS_ROWS], input_[EVENT_CODE]
-            typed_rows = input_[TYPED_ROWS] - n_exists
+            typed_rows, type_ = input_[TYPED_ROWS] - n_exists, input_[EVENT_TYPE] if sat == "published" else np.int64(0)
             names_of_rows, event_names = np.int64(words[_ROW_NAMES]), input_[EVENT_NAMES] if selects else np.int64(0)
             filters, launched = np.int64(words[_ROW_FILTER]), Launched(rows, words, events, answers, found, input_, plan, z)
             i = x
@@ -341,7 +468,7 @@ def ccm_kernel(reset: str, input_: str, phases: int) -> Kernel:
                 row = exists_rows + i if i < n_exists else typed_rows + i
                 # a filter is selected when the event has the bits of all its names; else it cannot match
                 selected = not selects or (np.int64(words[names_of_rows + row]) & ~event_names) == 0
-                if selected and satisfied(rows, words, row, code):
+                if selected and holds(rows, words, row, type_, code):
                     filter_id = np.int64(words[filters + row])
                     at = (filter_id & place) << bits
                     one = np.uint32(np.int64(1) << at)
@@ -383,14 +510,14 @@ class OnDevice:
     """
 
     def __init__(self, gpu: Gpu, rows: CcmRows, table: Table, variant: CcmVariant) -> None:
-        self.kernel = ccm_kernel(variant.reset, variant.input, variant.phases)
+        self.kernel = ccm_kernel(variant.reset, variant.input, variant.phases, variant.sat)
         self.n_copies = 2 if variant.reset == "kernel" else 1
         self.upload = Upload(gpu, (rows.rows, rows.words))
         self.rows, self.words = self.upload.on_device
         self.counters, self.answer_words = rows.counters, rows.answer_words
         self.n_filters, self.n_interfaces = table.n_filters, table.n_interfaces
         self.has_areas = table.has_areas
-        self.shift, self.longest_of, self.longest_run = table.vocabulary.shift, rows.longest_of, rows.longest_run
+        self.shift, self.longest_of, self.longest_run = rows.shift, rows.longest_of, rows.longest_run
 
     def n_ids(self, answer: int) -> int:
         """Upper bound, exclusive, of the ids in an answer."""

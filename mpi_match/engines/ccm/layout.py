@@ -25,12 +25,13 @@ when its counter goes from 1 to 0, so its size need not be looked up.  `absent` 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of
 from mpi_match.engines.ccm.bloom import filter_names
+from mpi_match.engines.ccm.published import TEXT_BITS, VALUE_SHIFT, EventValues, evaluated_rows
 from mpi_match.engines.entries import can_serve
 from mpi_match.errors import EngineError
 from mpi_match.model import Type
@@ -62,12 +63,12 @@ SECTIONS = (
 )
 """Sections of the words, in order; word i of the header is the start of section i."""
 SECTION = {name: i for i, name in enumerate(SECTIONS)}
-N_NAMES, CODE_SHIFT, COUNTER_WORDS, COUNTER_LOG, N_ALWAYS, N_REST, AREAS, ANSWER_WORDS = range(
-    len(SECTIONS), len(SECTIONS) + 8
+N_NAMES, CODE_SHIFT, COUNTER_WORDS, COUNTER_LOG, N_ALWAYS, N_REST, AREAS, ANSWER_WORDS, VALUES, TEXTS = range(
+    len(SECTIONS), len(SECTIONS) + 10
 )
 """The rest of the header.  COUNTER_LOG: 2^n counters share a word; AREAS: start of the areas in the rows; ANSWER_WORDS:
-words of a bit mask."""
-CCM_HEADER_WORDS = ANSWER_WORDS + 1
+words of a bit mask; with sat=published, VALUES and TEXTS: start of the values of events and of the bytes of strings."""
+CCM_HEADER_WORDS = TEXTS + 1
 
 
 @dataclass(frozen=True)
@@ -77,11 +78,30 @@ class CcmRows:
     rows        i64                     packed rows, then x, y and r of each area as the bits of doubles
     words       u32                     header and sections
     longest_of  i32[n_names + n_atoms]  the most rows that one attribute of each name can test
+    texts       u8                      with sat=published, bytes of the strings of constraints; else None
     """
 
     rows: Array
     words: Array
     longest_of: Array
+    texts: Array | None = None
+
+    @property
+    def shift(self) -> int:
+        """Bits of an attribute below its name."""
+        return int(self.words[CODE_SHIFT])
+
+    def with_values(self, events: EventValues) -> CcmRows:
+        """The table with the values of events and the bytes of all strings behind its rows, for sat=published."""
+        assert self.texts is not None
+        words, values = self.words.copy(), events.values.copy()
+        is_text = values[:, 0] == Type.STRING
+        values[is_text, 1] += len(self.texts) << TEXT_BITS
+        texts = np.concatenate([self.texts, events.texts])
+        padded = np.zeros(-(-len(texts) // 8) * 8, np.uint8)
+        padded[: len(texts)] = texts
+        words[VALUES], words[TEXTS] = len(self.rows), len(self.rows) + values.size
+        return replace(self, rows=np.concatenate([self.rows, values.reshape(-1), padded.view("<i8")]), words=words)
 
     @property
     def longest_run(self) -> int:
@@ -127,11 +147,14 @@ def too_large(table: Table, engine: str) -> str | None:
     return None
 
 
-def ccm_rows(table: Table, engine: str = "ccm", *, by_filter: bool = False, with_names: bool = False) -> CcmRows:
+def ccm_rows(
+    table: Table, engine: str = "ccm", *, by_filter: bool = False, with_names: bool = False, published: bool = False
+) -> CcmRows:
     """Lay a table out for the kernels of `engine`.  The rows of a run ascend by kind and operand or, with `by_filter`, by
     filter.
 
-    With `with_names`, the section `row_names` is filled.
+    With `with_names`, the section `row_names` is filled.  With `published`, rows are those of `ccm.published`, and all rows
+    of a name, atoms too, are its run "exists".
 
     Raises EngineError for a table that is `too_large`, or that needs more than 2^32 words.
     """
@@ -145,6 +168,9 @@ def ccm_rows(table: Table, engine: str = "ccm", *, by_filter: bool = False, with
     by_atom = np.argsort(atom, kind="stable")
     order = np.concatenate([plain, atoms[by_atom]])
     run = np.concatenate([4 * name[plain] + c.type[plain], 4 * v.n_names + atom[by_atom]])
+    if published:
+        order = np.flatnonzero(~is_absent)
+        run = 4 * name[order]
     if by_filter:
         order = order[np.argsort(run << 32 | c.filter_id[order])]
     run_offsets = offsets_of(np.bincount(run, minlength=4 * v.n_names + v.n_atoms))
@@ -167,10 +193,10 @@ def ccm_rows(table: Table, engine: str = "ccm", *, by_filter: bool = False, with
         "set_offsets": c.set_code_offsets,
         "set_codes": c.set_codes,
     }
-    packed = _packed_rows(table, order, name)
+    packed, texts = evaluated_rows(table, order, name) if published else (_packed_rows(table, order, name), None)
     header = np.zeros(CCM_HEADER_WORDS, np.int64)
     header[: len(SECTIONS)] = CCM_HEADER_WORDS + offsets_of(np.array([len(sections[s]) for s in SECTIONS]))[:-1]
-    header[N_NAMES], header[CODE_SHIFT] = v.n_names, v.shift
+    header[N_NAMES], header[CODE_SHIFT] = v.n_names, VALUE_SHIFT if published else v.shift
     header[COUNTER_WORDS], header[COUNTER_LOG] = len(counters), counter_log
     header[N_ALWAYS], header[N_REST] = len(always), len(rest["rest_filter"])
     header[AREAS], header[ANSWER_WORDS] = len(packed), -(-table.n_interfaces // 32)
@@ -181,7 +207,7 @@ def ccm_rows(table: Table, engine: str = "ccm", *, by_filter: bool = False, with
         )
     words = np.concatenate([header.astype(np.uint32), *(sections[s].astype(np.uint32) for s in SECTIONS)])
     rows = np.concatenate([packed.view(np.int64), np.ascontiguousarray(table.filters.area).reshape(-1).view(np.int64)])
-    return CcmRows(rows, words, _longest(run_offsets, v.n_names))
+    return CcmRows(rows, words, _longest(run_offsets, v.n_names), texts)
 
 
 def _packed_rows(table: Table, order: Array, name: Array) -> Array:

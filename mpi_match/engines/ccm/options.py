@@ -29,6 +29,15 @@ CCM_OPTIONS = (
         ("shared", "global"),
     ),
     Option(
+        "sat",
+        "codes",
+        "what a thread compares: codes of values, made when events are encoded; or, as published and only in bench, types, "
+        "operators, numbers and the bytes of strings",
+        "4.2, sat; codes: ours",
+        ("codes", "published"),
+        measured="published",
+    ),
+    Option(
         "phases",
         2,
         "2: evaluate and count constraints (DEBS 2011); 3: first select the filters whose names the event has, by "
@@ -61,6 +70,7 @@ class CcmVariant(NamedTuple):
     reset: str = "kernel"
     order: str = "sorted"
     input: str = "shared"
+    sat: str = "codes"
     phases: int = 2
     cover: str = "event"
     answer: str = "auto"

@@ -209,22 +209,24 @@ def compare(
     contenders = [
         kept.take(how) or _build(workload, name, options, tell) for name, how in zip(engines, how_built, strict=True)
     ]
-    batches = workload.batches(options.batch)
+    events_of = {id(contender): workload.events_for(contender.engine) for contender in contenders}
     for contender in contenders:
-        contender.engine.pin(workload.events.columns)
+        events = events_of[id(contender)]
+        contender.engine.pin(events.columns)
         if options.steps:
             contender.engine.time_steps()
-        _warm_up(contender.engine, batches, options.warm_up_s)
+        _warm_up(contender.engine, in_batches(events, options.batch), options.warm_up_s)
     gc.collect()  # once: with all that is loaded it takes half a second, and no run is collected
     for _ in range(options.repetitions):
         for contender in contenders:
             if not contender.runs_s:
                 tell(f"{contender.engine.name}: first of {plural(options.repetitions, 'run')}")
+            events = events_of[id(contender)]
             if options.rate is None:
-                _repeat(contender, lambda engine: _as_fast_as_it_can(engine, batches))
+                _repeat(contender, partial(_as_fast_as_it_can, batches=in_batches(events, options.batch)))
             else:
-                when = arrivals(len(workload.events), options.rate, workload.seed + len(contender.runs_s))
-                _repeat(contender, partial(serve, events=workload.events, arrival_s=when, most=options.batch))
+                when = arrivals(len(events), options.rate, workload.seed + len(contender.runs_s))
+                _repeat(contender, partial(serve, events=events, arrival_s=when, most=options.batch))
     first = contenders[0]
     for contender in contenders:
         if contender is not first and contender.engine.exact == first.engine.exact:
@@ -255,7 +257,9 @@ def _build(workload: Workload, name: str, options: BenchOptions, tell: Callable[
     table, events = workload.small()
     device, threads, own = options.device, options.threads, of_engine(name, options.engine_options)
     live = bool(options.moves) and (name == "auto" or REGISTRY[name].takes_changes)
-    open_engine(name, table, device, threads, live=live, options=own, measured=True).match(events)
+    small = open_engine(name, table, device, threads, live=live, options=own, measured=True)
+    if not small.reads_published:  # which compiles with the events of the workload
+        small.match(events)
     spent: list[float] = []
     while True:
         started = time.perf_counter()
@@ -265,6 +269,11 @@ def _build(workload: Workload, name: str, options: BenchOptions, tell: Callable[
         if len(spent) == min(MAX_BUILDS, options.repetitions) or sum(spent) > MAX_BUILD_S:
             return Contender(engine, statistics.median(spent))
         del engine  # its memory, perhaps on a device, is free before the next one needs as much
+
+
+def in_batches(events: EventBatch, size: int) -> list[EventBatch]:
+    """Events in batches of `size`, sharing memory."""
+    return [events[at : at + size] for at in range(0, len(events), size)]
 
 
 def _warm_up(engine: Engine, batches: list[EventBatch], seconds: float) -> None:

@@ -14,7 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mpi_match.engines import Engine
+from mpi_match.engines.ccm.published import published_batch
 from mpi_match.engines.keyed.tag_sets.index import MANY_SETS
+from mpi_match.errors import OptionError
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.event_table import EventTable
 from mpi_match.events.signatures import event_signatures
@@ -86,6 +89,7 @@ class Workload:
     raw       the events of some numbers as they were published; None for a rejected row
     judged    verdicts of the judges, by judge and event numbers
     moves     the first n moves of interfaces, for a seed (`Scenario.moves`); None without areas
+    published makes the events as they were published (`ccm.published`); None for files
     """
 
     name: str
@@ -97,6 +101,7 @@ class Workload:
     small: Callable[[], tuple[Table, EventBatch]]
     raw: Callable[[Sequence[int]], list[Event | None]]
     moves: Callable[[int, int], Moves] | None = None
+    published: Callable[[], EventBatch] | None = None
     judged: dict[tuple[str, tuple[int, ...]], list[list[str]]] = field(default_factory=dict)
     draw_s: float = 0.0
 
@@ -115,9 +120,18 @@ class Workload:
         """The table's filters as objects, for the naive matcher."""
         return list(self.table.iter_filters())
 
-    def batches(self, size: int) -> list[EventBatch]:
-        """All events in batches of `size`, sharing memory."""
-        return [self.events[at : at + size] for at in range(0, len(self.events), size)]
+    def events_for(self, engine: Engine) -> EventBatch:
+        """All events as an engine reads them.  Raises OptionError for files that an engine would read as published."""
+        if not engine.reads_published:
+            return self.events
+        if self.published is None:
+            raise OptionError(f"{self.name}: events of files are encoded, and {engine.name} is to read them as published")
+        return self._as_published
+
+    @cached_property
+    def _as_published(self) -> EventBatch:
+        assert self.published is not None
+        return self.published()
 
 
 class KeptWorkloads:
@@ -200,10 +214,13 @@ def _drawn(scenario: Scenario, n_events: int, seed: int, beside: Workload | None
     def moves(n: int, of: int) -> Moves:
         return scenario.moves(n, of, subscriptions_seed=seed)
 
+    def published() -> EventBatch:
+        return published_batch(scenario.event_chunks(n_events, seed), table.vocabulary)
+
     events = EventBatch.concat(pieces)
     log.info("%s events encoded in %.2f s", f"{len(events):,}", encode_s)
     may_move = moves if scenario.area else None
-    return Workload(scenario.name, seed, table, table_s, events, encode_s, small, raw, may_move, draw_s=draw_s)
+    return Workload(scenario.name, seed, table, table_s, events, encode_s, small, raw, may_move, published, draw_s=draw_s)
 
 
 def _of_files(files: WorkloadFiles, n_events: int, seed: int) -> Workload:

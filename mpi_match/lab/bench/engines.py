@@ -43,6 +43,7 @@ from mpi_match.errors import EngineError, MpiMatchError, OptionError
 from mpi_match.events.batch import EventBatch
 from mpi_match.humanize import plural
 from mpi_match.lab.bench.beside import Beside, measure_beside
+from mpi_match.lab.bench.energy import EnergyMeter, Joules
 from mpi_match.lab.bench.moves import changes_of, measure_moves, moved
 from mpi_match.lab.bench.open_loop import Served, arrivals, serve
 from mpi_match.lab.bench.workload import Source, Workload, WorkloadFiles
@@ -79,6 +80,7 @@ class Contender:
     latency_s: list[float] = field(default_factory=list)
     kernel_s: list[float] = field(default_factory=list)
     steps_s: list[dict[str, float]] = field(default_factory=list)
+    joules: list[Joules] = field(default_factory=list)
     candidates: int | None = None
     answers: Matches | None = None
     checked: dict[str, int] = field(default_factory=dict)
@@ -183,7 +185,8 @@ def compare(
     A result holds only plain values, for one line of JSON: `scenario`, `engine`, `engine_options`, `device`, counts
     (`n_filters`, `n_constraints`, `n_interfaces`, `n_events`, `batch`, `repetitions`), seconds (`draw_s`, `table_s`,
     `build_s`, `encode_s`; `match_s` with median, min and max over the repetitions; with `steps`, `steps_s` of each phase in
-    a repetition, the median), `events_per_s` and `us_per_event` of the median, `ratio` to the first engine's `events_per_s`,
+    a repetition, the median), `energy_j` (`cpu` and `gpu` of a repetition, the median; None if not measured),
+    `events_per_s` and `us_per_event` of the median, `ratio` to the first engine's `events_per_s`,
     `latency_us` (p50, p99, p99.9, max; with batch 1, and with a `rate`, which is then there too), with `moves` what
     `moves.measure_moves` says, of engines that take them; `matches`, `matches_per_event`, `answers_digest` (of all answers,
     where the engine is exact), `candidates_per_event` (filters verified, where the engine counts them), `engine_bytes`,
@@ -288,7 +291,9 @@ def _repeat(contender: Contender, run: Callable[[Engine], Served]) -> None:
     before, on_device_s, steps_s = engine.candidates, engine.kernel_s, dict(engine.steps_s)
     gc.disable()
     try:
+        meter = EnergyMeter(engine.gpu)
         served = run(engine)
+        contender.joules.append(meter.spent())
     finally:
         gc.enable()
     contender.runs_s.append(served.seconds)
@@ -441,6 +446,7 @@ def _result(workload: Workload, contender: Contender, first: Contender, batch: i
         **({"kernel_events_per_s": n_events / kernel_s} if kernel_s else {}),
         **({"latency_us": _percentiles(contender.latency_s)} if contender.latency_s else {}),
         **({"steps_s": steps_s} if steps_s else {}),
+        "energy_j": energy_of(contender.joules),
         **contender.moves,
         "matches": answers.n_matches,
         "matches_per_event": answers.n_matches / n_events,
@@ -452,6 +458,15 @@ def _result(workload: Workload, contender: Contender, first: Contender, batch: i
         "checked": contender.checked,
         **origin(),
     }
+
+
+def energy_of(runs: Sequence[Joules]) -> Json:
+    """Joules of a run, the median: of the machine's processors (`cpu`) and of the GPU (`gpu`); None if not measured."""
+    found: Json = {}
+    for name in Joules._fields:
+        values = [value for run in runs if (value := getattr(run, name)) is not None]
+        found[name] = statistics.median(values) if len(values) == len(runs) else None
+    return found
 
 
 def _digest(answers: Matches) -> str:

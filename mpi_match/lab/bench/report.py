@@ -33,6 +33,8 @@ _COLUMNS: tuple[tuple[str, Callable[[Result], str]], ...] = (
     ("us/event", lambda r: f"{r['us_per_event']:.4g}"),
     ("p50 (us)", lambda r: _latency(r, "p50")),
     ("p99 (us)", lambda r: _latency(r, "p99")),
+    ("uJ/event", lambda r: _energy(r, lambda joules: 1e6 * joules / r["n_events"])),
+    ("Matches/J", lambda r: _energy(r, lambda joules: r["matches"] / joules)),
     ("Matches/event", lambda r: f"{r['matches_per_event']:.3f}"),
     ("Candidates/match", lambda r: _candidates(r)),
     ("Ratio", lambda r: f"{r['ratio']:.2f}"),
@@ -67,6 +69,12 @@ def _spread(seconds: dict[str, float]) -> str:
 
 def _latency(result: Result, which: str) -> str:
     return f"{result['latency_us'][which]:.1f}" if "latency_us" in result else "-"
+
+
+def _energy(result: Result, number: Callable[[float], float]) -> str:
+    """A number that follows from the joules of processors and GPU, as far as they are measured."""
+    found = [each for each in result.get("energy_j", {}).values() if each is not None]
+    return f"{number(sum(found)):,.3g}" if sum(found) > 0 else "not measured"
 
 
 def _candidates(result: Result) -> str:

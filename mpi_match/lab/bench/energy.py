@@ -1,0 +1,68 @@
+"""Energy of a timed run: of all processors of the machine (RAPL), and of the engine's GPU (NVML).
+
+The processors' counters are files of the kernel, which on most machines only root may read.  They count all that the machine
+does meanwhile.  A counter begins at 0 again after its range.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from mpi_match.gpu.energy import gpu_joules
+
+POWERCAP = Path("/sys/class/powercap")
+"""The kernel's counters of energy; a package is `intel-rapl:N`, on processors of AMD too."""
+JOULES_PER_MICROJOULE = 1e-6
+Counters = dict[Path, int]
+"""Microjoules of each package."""
+
+
+class Joules(NamedTuple):
+    """Joules of a run; None for what is not measured."""
+
+    cpu: float | None
+    gpu: float | None
+
+    @property
+    def whole(self) -> float | None:
+        """Joules of processors and GPU together, or of the one that is measured; None without any."""
+        found = [each for each in self if each is not None]
+        return sum(found) if found else None
+
+
+class EnergyMeter:
+    """Reads the counters when it is made and when it is asked.  `gpu` is the UUID of a GPU, None for none."""
+
+    def __init__(self, gpu: str | None) -> None:
+        self._gpu = gpu
+        self._cpu_before, self._gpu_before = package_counters(), None if gpu is None else gpu_joules(gpu)
+
+    def spent(self) -> Joules:
+        """The joules since this was made."""
+        now = None if self._gpu is None else gpu_joules(self._gpu)
+        of_gpu = None if now is None or self._gpu_before is None else now - self._gpu_before
+        return Joules(joules_between(self._cpu_before, package_counters()), of_gpu)
+
+
+def package_counters() -> Counters:
+    """The counters of all packages; empty if there are none or they may not be read."""
+    found: Counters = {}
+    for path in sorted(POWERCAP.glob("intel-rapl:*")):
+        if path.name.count(":") == 1:  # a package; its parts have two
+            try:
+                found[path] = int((path / "energy_uj").read_text())
+            except OSError:
+                return {}
+    return found
+
+
+def joules_between(before: Counters, after: Counters) -> float | None:
+    """The joules between two readings, each counter at most once round its range; None without counters."""
+    if not before or before.keys() != after.keys():
+        return None
+    spent = 0
+    for path, first in before.items():
+        last = after[path]
+        spent += last - first if last >= first else last - first + int((path / "max_energy_range_uj").read_text())
+    return spent * JOULES_PER_MICROJOULE

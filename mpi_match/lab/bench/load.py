@@ -1,0 +1,72 @@
+"""Latency against offered load: an engine at rising shares of the rate that it serves, and the knee of the curve.
+
+    closed loop    the rate that the engine serves when events do not wait for each other
+    open loop      events that arrive at shares of that rate (`open_loop`): p50 to p99.9, waiting included
+
+The knee is the load with the greatest power: the rate that is served over the time that 99 % of the events stay below
+(Kleinrock, "Power and deterministic rules of thumb for probabilistic problems in computer communications", ICC 1979).
+Below it an engine is idle for little gain; above it events wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from mpi_match.lab.bench.engines import BenchOptions, KeptEngines, compare
+from mpi_match.lab.bench.report import aligned
+from mpi_match.lab.bench.workload import Workload
+from mpi_match.lab.workloads.scenarios import SCENARIOS
+from mpi_match.model import Json
+
+SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1)
+"""Offered load as shares of the rate of the closed loop."""
+LATENCIES = ("p50", "p99", "p99.9")
+
+
+def measure_load(
+    engine: str,
+    scenario: str,
+    options: BenchOptions,
+    shares: Sequence[float] = SHARES,
+    tell: Callable[[str], None] = lambda text: None,
+) -> list[Json]:
+    """Measure an engine without load, then at each share of the rate that it served; a record for each.
+
+    A record is that of `compare` with `what` ("load") and `share` (None for the closed loop); one of them has `is_knee`.
+    Raises what `compare` raises.
+    """
+    drawn = SCENARIOS[scenario] if options.n_filters is None else SCENARIOS[scenario].scaled(options.n_filters)
+    workload, kept = Workload.of(drawn, options.n_events, options.seed), KeptEngines()
+    tell("as fast as it can")
+    (closed,) = compare(drawn, [engine], options, workload, kept=kept)
+    found = [{**closed, "what": "load", "share": None, "is_knee": False}]
+    for share in shares:
+        rate = share * closed["events_per_s"]
+        tell(f"{share:g} of {closed['events_per_s']:,.0f} events/s")
+        (record,) = compare(drawn, [engine], replace(options, rate=rate), workload, kept=kept)
+        found.append({**record, "what": "load", "share": share, "is_knee": False})
+    found[knee_of(found)]["is_knee"] = True
+    return found
+
+
+def knee_of(records: Sequence[Json]) -> int:
+    """The number of the record with the greatest power, among those whose events arrived at a rate."""
+    offered = [number for number, record in enumerate(records) if record["share"] is not None]
+    return max(offered, key=lambda number: records[number]["events_per_s"] / records[number]["latency_us"]["p99"])
+
+
+def load_table(records: Sequence[Json]) -> str:
+    """The curve as text."""
+    rows = [
+        [
+            f"{record['share']:.2f}",
+            f"{record['rate']:,.0f}",
+            f"{record['events_per_s']:,.0f}",
+            *(f"{record['latency_us'][name]:,.1f}" for name in LATENCIES),
+            "knee" if record["is_knee"] else "",
+        ]
+        for record in records
+        if record["share"] is not None
+    ]
+    return "\n".join(aligned(["Load", "Offered/s", "Served/s", *(f"{name} (us)" for name in LATENCIES), ""], rows))

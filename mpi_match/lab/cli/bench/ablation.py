@@ -1,0 +1,47 @@
+"""`bench ablation`: each option of an engine, changed one at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mpi_match.cli.errors import CliCommand
+from mpi_match.cli.options import ENGINE, MAX_FILTERS, threads_option
+from mpi_match.cli.terminal import say
+from mpi_match.lab.cli.bench.options import checked_output, give, output_option
+from mpi_match.lab.cli.options import SCENARIO
+
+
+@click.command("ablation", cls=CliCommand, short_help="Measure each option of an engine, changed one at a time.")
+@click.argument("engine", metavar="ENGINE", type=ENGINE)
+@click.option(
+    "--scenario", type=SCENARIO, help="Workload.  [default: that of the engine's paper; ccm-strings for other engines]"
+)
+@click.option(
+    "--filters", "n_filters", type=click.IntRange(1, MAX_FILTERS), help="Number of filters.  [default: the scenario's own]"
+)
+@click.option("--events", "n_events", type=click.IntRange(1), default=1000, show_default=True, help="Number of events.")
+@click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Events in a batch.")
+@click.option("--repetitions", type=click.IntRange(1), default=3, help="Timed runs over all events; the median is reported.")
+@click.option("--seed", type=click.IntRange(0), default=0, help="Seed of filters and events.")
+@threads_option
+@output_option
+def ablation(engine: str, scenario: str | None, output: Path | None, **options: Any) -> None:
+    """Measure ENGINE as it is, then with each other value of each of its options, one option changed at a time.
+
+        mpi-match bench ablation ccm -o ccm.jsonl
+
+    An option with many numbers is measured with half and twice its default.  The default is measured first and last.
+
+    One JSON line for each variant on standard output; a table on standard error, the slowest variants first.  A wrong answer
+    ends the measurement with exit code 1.
+    """
+    from mpi_match.lab.bench.ablation import OWN_SCENARIO, ablate, ablation_table
+    from mpi_match.lab.bench.engines import BenchOptions
+
+    output = checked_output(output)
+    found = ablate(engine, scenario or OWN_SCENARIO.get(engine, "ccm-strings"), BenchOptions(**options), say)
+    give(found, output)
+    click.echo(ablation_table(found), err=True)

@@ -1,0 +1,49 @@
+"""`bench load`: latency against offered load, and the knee."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mpi_match.cli.errors import CliCommand
+from mpi_match.cli.options import ENGINE, MAX_FILTERS, set_option, threads_option
+from mpi_match.cli.terminal import say
+from mpi_match.lab.cli.bench.options import checked_output, give, output_option
+from mpi_match.lab.cli.options import SCENARIO
+
+
+@click.command("load", cls=CliCommand, short_help="Measure latency against offered load, and find the knee.")
+@click.argument("scenario", metavar="SCENARIO", type=SCENARIO)
+@click.option("--engine", type=ENGINE, default="keyed", show_default=True, help="Engine to measure.")
+@set_option
+@click.option(
+    "--filters", "n_filters", type=click.IntRange(1, MAX_FILTERS), help="Number of filters.  [default: the scenario's own]"
+)
+@click.option("--events", "n_events", type=click.IntRange(1), default=100_000, show_default=True, help="Number of events.")
+@click.option(
+    "--batch", type=click.IntRange(1), default=4096, show_default=True, help="Most events that are matched together."
+)
+@click.option("--repetitions", type=click.IntRange(1), default=1, show_default=True, help="Timed runs at each load.")
+@click.option("--seed", type=click.IntRange(0), default=0, help="Seed of filters and events.")
+@threads_option
+@output_option
+def load(scenario: str, engine: str, output: Path | None, **options: Any) -> None:
+    """Measure an engine in this process on SCENARIO, at 0.1 to 1.1 of the rate that it serves without waiting.
+
+        mpi-match bench load ccm --engine keyed --events 200000 -o load.jsonl
+
+    Events arrive as a Poisson process; a latency is from arrival to answer: p50, p99 and p99.9.  The knee is the load with
+    the most events/s for each microsecond of p99.
+
+    One JSON line for each load on standard output, the first without load; a table on standard error.  A wrong answer ends
+    the measurement with exit code 1.
+    """
+    from mpi_match.lab.bench.engines import BenchOptions
+    from mpi_match.lab.bench.load import load_table, measure_load
+
+    output = checked_output(output)
+    found = measure_load(engine, scenario, BenchOptions(**options), tell=say)
+    give(found, output)
+    click.echo(load_table(found), err=True)

@@ -1,0 +1,36 @@
+"""Ablation: an engine with each value of each of its options."""
+
+from __future__ import annotations
+
+from mpi_match.engines.registry import options_of
+from mpi_match.lab.bench.ablation import OWN_SCENARIO, ablate, ablation_table, variants
+from mpi_match.lab.bench.engines import BenchOptions
+from mpi_match.lab.workloads.scenarios import SCENARIOS
+
+
+def test_every_choice_of_every_option_is_a_variant() -> None:
+    found = set(variants("twophase"))
+    choices = {(o.name, value) for o in options_of("twophase") for value in o.choices if value != o.default}
+    assert choices <= found
+    assert {("access_block", 6), ("access_block", 24), ("group", 1), ("group", 4)} <= found
+    defaults = {option.name: option.default for option in options_of("tagmatch")}
+    assert all(defaults[name] != value for name, value in variants("tagmatch"))
+    assert all(name in SCENARIOS for name in OWN_SCENARIO.values())
+
+
+def test_each_variant_is_measured_and_compared_with_the_default() -> None:
+    options = BenchOptions(n_filters=50, n_events=4, batch=1, repetitions=1, threads=1, warm_up_s=0.0, check=2)
+    records = ablate("sff", "ccm-strings", options)
+    assert [(r["option"], r["value"]) for r in records] == [(None, None), *variants("sff"), (None, None)]
+    assert all(record["what"] == "ablation" and record["ratio"] > 0 for record in records)
+    shown = ablation_table(records).splitlines()
+    assert [line.split()[0] for line in shown if line.startswith("default")] == ["default", "default"]
+    assert any(line.startswith("area=constraints") for line in shown)
+
+
+def test_a_variant_that_cannot_serve_the_workload_is_said() -> None:
+    records = [
+        {"option": None, "value": None, "events_per_s": 10.0, "us_per_event": 1e5, "ratio": 1.0},
+        {"option": "sat", "value": "published", "failure": "the table has lists"},
+    ]
+    assert ablation_table(records).splitlines()[-1] == "# sat=published: the table has lists"

@@ -233,7 +233,7 @@ def _contains(rows: Array, a: int, n: int, b: int, m: int) -> bool:
     i = np.int64(0)
     while i <= n - m and _compared(rows, a + i, m, b, m) != 0:
         i += 1
-    return i <= n - m
+    return bool(i <= n - m)
 
 
 @device_function
@@ -245,9 +245,9 @@ def _text_holds(rows: Array, words: Array, op: int, value: int, operand: int) ->
     if op == _CONTAINS:
         return _contains(rows, a, n, b, m)
     if op == _SUFFIX:
-        return n >= m and _compared(rows, a + n - m, m, b, m) == 0
+        return bool(n >= m and _compared(rows, a + n - m, m, b, m) == 0)
     if op == _PREFIX:
-        return n >= m and _compared(rows, a, m, b, m) == 0
+        return bool(n >= m and _compared(rows, a, m, b, m) == 0)
     return _holds_of_order(op, _compared(rows, a, n, b, m))
 
 

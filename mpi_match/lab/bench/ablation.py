@@ -32,12 +32,10 @@ def others(option: Option) -> list[OptionValue]:
         return [not option.default]
     if option.choices:
         return [value for value in option.choices if value != option.default]
-    kind = type(option.default)
     assert not isinstance(option.default, str)
-    near = [kind(option.default // 2), kind(option.default * 2)]
-    least = 0 if option.least is None else option.least
-    most = max(near) if option.most is None else option.most
-    return [value for value in dict.fromkeys(near) if least <= value <= most and value != option.default]
+    halved, doubled = option.default // 2, option.default * 2
+    least, most = option.least or 0, doubled if option.most is None else option.most
+    return [value for value in dict.fromkeys((halved, doubled)) if least <= value <= most and value != option.default]
 
 
 def variants(engine: str) -> Iterator[tuple[str, OptionValue]]:

@@ -6,6 +6,7 @@ from mpi_match.engines.registry import options_of
 from mpi_match.lab.bench.ablation import OWN_SCENARIO, ablate, ablation_table, variants
 from mpi_match.lab.bench.engines import BenchOptions
 from mpi_match.lab.workloads.scenarios import SCENARIOS
+from mpi_match.model import Json
 
 
 def test_every_choice_of_every_option_is_a_variant() -> None:
@@ -29,7 +30,7 @@ def test_each_variant_is_measured_and_compared_with_the_default() -> None:
 
 
 def test_a_variant_that_cannot_serve_the_workload_is_said() -> None:
-    records = [
+    records: list[Json] = [
         {"option": None, "value": None, "events_per_s": 10.0, "us_per_event": 1e5, "ratio": 1.0},
         {"option": "sat", "value": "published", "failure": "the table has lists"},
     ]

@@ -116,7 +116,7 @@ _OF_VIEWS = {view_op: symbol for symbol, view_op in VIEWS.items()} | {(View.TIME
 EVERY_STRING = "*"
 """The name of the list of all strings of an event."""
 RESERVED = chr(0x10FFFF)
-"""Names of constraints and labels of interfaces that begin with this noncharacter are the package's own
+"""Names of constraints, labels of interfaces and ids that begin with this noncharacter are the package's own
 (`table.conditions`)."""
 MAX_CONDITION_DEPTH, MAX_LEAVES = 200, 100_000
 """Conditions within one another, and constraints in one condition, at most."""
@@ -707,7 +707,7 @@ def make_filter(
         label(interface, "interface"),
         tuple(each for each in found if isinstance(each, Constraint)),
         None if area_ is None else area(area_),
-        None if id_ is None else label(id_, "id"),
+        None if id_ is None else id_of_filter(id_),
         joined_ if conditions else None,
     )
 
@@ -753,6 +753,14 @@ def label(raw: object, what: str) -> str:
     if type(found) is int:
         return str(found)
     raise ModelError(f"{what} must be a string or an integer, found {describe(raw)}")
+
+
+def id_of_filter(raw: object) -> str:
+    """The id of a filter as a string; integers become their digits.  Raises ModelError."""
+    found = label(raw, "id")
+    if found.startswith(RESERVED):
+        raise ModelError("the id of a filter must not begin with the noncharacter U+10FFFF")
+    return found
 
 
 class Event(NamedTuple):

@@ -33,7 +33,7 @@ from mpi_match.arrays.linked_lists import LinkedLists
 from mpi_match.arrays.undo import Undo
 from mpi_match.ingest.rows.judge import ChangeRow
 from mpi_match.model import Area, Change, Filter, Json, ModelError
-from mpi_match.table.conditions import decompose, is_part
+from mpi_match.table.conditions import decompose, id_of_unnamed, is_part
 from mpi_match.table.constraints import FILTER_ID
 from mpi_match.table.table import Table
 
@@ -157,7 +157,7 @@ class Registry:
     def _add(self, given: Sequence[Filter]) -> list[Step]:
         filters = [each for item in given for each in decompose(item)]
         for item in filters:
-            if item.id is not None and item.id in self._named.of(item.id):
+            if item.id is not None and not is_part(item.interface) and item.id in self._named.of(item.id):
                 raise ModelError(f"a filter with the id {item.id!r} is there already; remove it first, or give another id")
         if self.n_filters + len(filters) > MOST_FILTERS:
             raise ModelError(f"there are no more than {MOST_FILTERS:,} filter ids")
@@ -248,14 +248,18 @@ class Registry:
         if interface is None or not self._n_there[interface]:
             raise ModelError(f"no filter is on an interface {label!r}")
         members = self.members(interface)
-        orphans = self._parts_of(members)
+        orphans = self._parts_of(label, members)
         left = self._remove(members)
         parts = [Step(Change.REMOVE, filter_id) for filter_id in self._remove(orphans)]
         return [Step(Change.REMOVE_INTERFACE, interface, left=tuple(left)), *parts]
 
-    def _parts_of(self, members: Sequence[int]) -> list[int]:
-        """The filters of parts of conditions that go with some filters: those with an id that no other filter has."""
-        gone, found = set(members), list[int]()
+    def _parts_of(self, label: str, members: Sequence[int]) -> list[int]:
+        """The filters of parts of conditions that go with an interface and its filters: those of filters without an id, and
+        those with an id that no other filter has.
+        """
+        of_unnamed = id_of_unnamed(label)
+        gone = set(members)
+        found = list(self._find(of_unnamed)) if of_unnamed in self._named.of(of_unnamed) else []
         for name in {name for each in members if (name := self._name[each]) is not None}:
             others = [each for each in self._find(name) if each not in gone]
             if all(is_part(self.labels[self._interface[each]]) for each in others):

@@ -68,7 +68,7 @@ def _of_table(path: Path, attributes: Json, rows: int, n_parts: int) -> Json:
         **_of_parts(table),
         "names": v.n_names,
         "areas": len(table.filters.area),
-        "ids": len(table.filters.ids),
+        "ids": int(np.searchsorted(table.filters.id_filter, table.n_visible_filters)),
         "bytes_in_memory": table.nbytes,
         "vocabulary": v.digest,
         "packed_bits": v.packed_dtype.itemsize * 8,

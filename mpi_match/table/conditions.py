@@ -12,7 +12,8 @@ a part gets the part's name as an attribute (`engines.staged`), and filters ask 
 conditions: parts are matched first, the filters that ask for them afterwards.
 
 A part's name is a digest of its content.  Equal parts of different filters are one part, wherever they were compiled.  Each
-filter brings the filters of its parts, with its own id, and they go when it goes.
+filter brings the filters of its parts, with its own id, and they go when it goes.  A filter without an id goes only with its
+interface; its parts have an id that stands for that (`id_of_unnamed`).
 
 A part is *rare* by construction: one that nearly every event satisfies, such as `not b = 2 or not c = 3`, is replaced by its
 complement, `b = 2 and c = 3`, of which the filter asks the absence.  Therefore every part but the empty one has a constraint
@@ -30,6 +31,7 @@ from mpi_match.operators import Form
 
 PART_LABEL = RESERVED + "&"
 """The beginning of the labels and names of parts, in the model; see `virtual_names.PART_MARK`."""
+_UNNAMED = RESERVED + "@"
 
 
 class _Every(NamedTuple):
@@ -61,8 +63,14 @@ def decompose(item: Filter) -> list[Filter]:
     root = _signed(item.where)
     terms = root.term.terms if root.positive and isinstance(root.term, _Every) else frozenset((root,))
     constraints = dict.fromkeys((*item.constraints, *_constraints(terms, parts)))
-    own = (part._replace(id=item.id) for each in parts.values() for part in each)
+    id_ = id_of_unnamed(item.interface) if item.id is None else item.id
+    own = (part._replace(id=id_) for each in parts.values() for part in each)
     return [item._replace(constraints=tuple(constraints), where=None), *own]
+
+
+def id_of_unnamed(interface: str) -> str:
+    """The id of the parts of all filters without an id on an interface."""
+    return _UNNAMED + interface
 
 
 def _signed(tree: Condition | Constraint) -> _Signed:

@@ -304,7 +304,8 @@ class Explainer:
             if len(of_id):
                 return of_id
             if not filter.isdecimal():
-                ids = (each.decode() for each in islice(table.filters.ids, _LOOKED_THROUGH))
+                n_visible = int(np.searchsorted(table.filters.id_filter, table.n_visible_filters))
+                ids = (each.decode() for each in islice(table.filters.ids, min(n_visible, _LOOKED_THROUGH)))
                 raise ModelError(f"no filter has the id {filter!r}{_similar(filter, ids)}")
             filter = int(filter)
         if not 0 <= filter < table.n_visible_filters:

@@ -347,7 +347,7 @@ def _scan_area(data: int, at: int, tables: int, work: int) -> int:
 def _scan_id(data: int, at: int, tables: int, work: int) -> int:
     """Write the id of the next filter: where it ends."""
     at, source, start, stop, _ = _label(data, at, load_i64(work, TEXT_SCRATCH), tables)
-    if at == FLAGGED_LINE:
+    if at == FLAGGED_LINE or is_reserved(source, start, stop):
         return FLAGGED_LINE
     counts = load_i64(work, SUBSCRIPTION_COUNTS)
     filled = load_i64(counts, N_ID_BYTES)

@@ -61,6 +61,7 @@ from mpi_match.model import (
     attribute_of,
     decimal,
     describe,
+    id_of_filter,
     is_null,
     label,
     make_event,
@@ -319,7 +320,7 @@ def change_of_row(row: object, *, stamped: bool = True) -> ChangeRow:
         if row[key] is not True:
             raise ModelError(f"'consolidate' must be true, found {describe(row[key])}")
         return ChangeRow(kind, before_event=stamp)
-    target = label(row[key], "interface" if kind is Change.REMOVE_INTERFACE else "id")
+    target = label(row[key], "interface") if kind is Change.REMOVE_INTERFACE else id_of_filter(row[key])
     return ChangeRow(kind, target, area(row["area"]) if kind is Change.MOVE else None, before_event=stamp)
 
 

@@ -76,6 +76,29 @@ def test_engines_are_told_one_by_one_or_all_at_once(found: list[Filter], rows: l
         ]
 
 
+def test_parts_of_filters_go_with_them_and_no_others() -> None:
+    """Also those of filters without an id, which go with their interface; equal parts of other filters stay."""
+    trees: list[object] = [
+        {"or": [["x", "=", 1], {"and": [["y", ">", 2], {"not": ["z", "exists"]}]}]},
+        {"not": {"and": [["x", "=", 1], ["y", "=", 1]]}},
+    ]
+    filters = [make_filter(label, [], None, None, tree) for label in "abc" for tree in trees[: 1 + (label == "b")]]
+    filters += [make_filter(label, [], None, label * 2, trees[0]) for label in "ade"]
+    live = LiveTable(Table.from_filters(filters[:-2]))
+    later = [*filters[-2:], make_filter("e", where=trees[1])]
+    live.apply([ChangeRow(Change.ADD, filters=(item,)) for item in later], [])
+    left = [*filters, later[-1]]
+    for kind, target in ((Change.REMOVE_INTERFACE, "a"), (Change.REMOVE, "ee"), (Change.REMOVE_INTERFACE, "b")):
+        live.apply([ChangeRow(kind, target)], [])
+        left = [item for item in left if target not in (item.interface, item.id)]
+        assert live.compiled() == Table.from_filters(left)
+        live.apply([ChangeRow(Change.REMOVE_INTERFACE, "e"), ChangeRow(Change.REMOVE, "dd")], [])
+        live.take_back()
+        assert live.compiled() == Table.from_filters(left)
+    live.apply([ChangeRow(Change.REMOVE_INTERFACE, label) for label in "cde"], [])
+    assert live.compiled() == Table.from_filters([])
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

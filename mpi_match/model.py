@@ -43,6 +43,11 @@ A list is of no type that a plain operator knows: it satisfies `exists` and no o
 element satisfies OP (`has` is `any =`); a value that is no list counts as a list of one, and an empty list satisfies none.
 Names go through lists of objects, lists in lists flatten, and nulls in lists are skipped (`ingest.rows.flatten`).
 
+**Consistent arrays.**  A filter may ask that what it says of objects in one list holds in one of them (`Filter.consistent`):
+then one object of each list is chosen, and values that lie in others satisfy nothing.  It matches if some choice makes it
+true.  This concerns `any OP` and `exists`.  A complement chooses for itself: `not` is true if no choice makes true what
+stands behind it.
+
 NaN satisfies only `exists`; -0.0 equals 0.0.  A filter without constraints matches every event (in its area).
 
 Events are numbered from 0 in the order of the input.  A row that is no event (a *rejected row*) has its number too, and
@@ -668,6 +673,7 @@ class Filter(NamedTuple):
     """A conjunction of constraints on one interface, perhaps with a condition (`where`), perhaps inside an area.
 
     `interface` is the label of the interface; `id` is the subscriber's own name for this filter, if it gave one.
+    `consistent`: what it says of objects in one list must hold in one of them.
     """
 
     interface: str
@@ -675,6 +681,7 @@ class Filter(NamedTuple):
     area: Area | None = None
     id: str | None = None
     where: Condition | None = None
+    consistent: bool = False
 
     def __str__(self) -> str:
         parts = [str(c) for c in self.constraints]
@@ -685,18 +692,23 @@ class Filter(NamedTuple):
         return f"{self.interface}: {' and '.join(parts) if parts else 'everything'}"
 
 
+CONSISTENT = "consistent"
+"""What `arrays` of a subscription may be."""
+
+
 def make_filter(
     interface: object,
     constraints: Iterable[object] = (),
     area_: object = None,
     id_: object = None,
     where: object = None,
+    arrays: object = None,
 ) -> Filter:
     """Check and build a filter from plain values: `make_filter("mobile-7", [["temp", ">", 30]], [9.2, 45.5, 1.0])`.
 
     A constraint is `[name, op, operand]`, or `[name, op]` for `exists`, `absent` and `null`; `where`, and any of the
-    constraints, may be a condition (`condition`).  An interface (and an id) is a string or an integer; an integer means its
-    decimal digits.  Raises ModelError.
+    constraints, may be a condition (`condition`); `arrays` may be "consistent" (`Filter.consistent`).  An interface (and an
+    id) is a string or an integer; an integer means its decimal digits.  Raises ModelError.
     """
     found = [condition(raw) for raw in constraints]
     if where is not None:
@@ -709,7 +721,14 @@ def make_filter(
         None if area_ is None else area(area_),
         None if id_ is None else id_of_filter(id_),
         joined_ if conditions else None,
+        _is_consistent(arrays),
     )
+
+
+def _is_consistent(arrays: object) -> bool:
+    if arrays is not None and arrays != CONSISTENT:
+        raise ModelError(f"'arrays' may be {CONSISTENT!r}, found {describe(arrays)}")
+    return arrays is not None
 
 
 def _constraint_of(raw: object) -> Constraint | Condition:
@@ -763,17 +782,23 @@ def id_of_filter(raw: object) -> str:
     return found
 
 
+Place = tuple[tuple[int, int], ...]
+"""The objects in lists that a value lies in: the number of each list, of its own in the event, and of the object in it."""
+
+
 class Event(NamedTuple):
     """A set of attributes with distinct names.  `location` is `(x, y)`; `id` is the publisher's own name for the event.
 
     `left_out` are the attributes that the event has and the model cannot read, each with the reason; None without any.  For
-    a filter that names one of them (`is_left_out`), the event is a rejected row.
+    a filter that names one of them (`is_left_out`), the event is a rejected row.  `places` are those of the elements of each
+    attribute whose name goes through a list of objects; None without any.
     """
 
     attributes: Mapping[str, Attribute]
     location: tuple[float, float] | None = None
     id: str | None = None
     left_out: Mapping[str, str] | None = None
+    places: Mapping[str, tuple[Place, ...]] | None = None
 
 
 def is_left_out(name: str, left_out: Container[str]) -> bool:
@@ -898,9 +923,16 @@ def matches(filter_: Filter, event: Event | None) -> bool:
         return False
     if filter_.area is not None and not inside(event.location, filter_.area):
         return False
+    if filter_.consistent and event.places:
+        return holds_consistently(whole_condition(filter_), event)
     if not all(is_satisfied(c, event.attributes) for c in filter_.constraints):
         return False
     return filter_.where is None or holds(filter_.where, event.attributes)
+
+
+def whole_condition(filter_: Filter) -> Condition:
+    """All that a filter asks for beside its area, as one condition."""
+    return Condition(Join.AND, (*filter_.constraints, *(() if filter_.where is None else (filter_.where,))))
 
 
 def holds(tree: Condition | Constraint, attributes: Mapping[str, Attribute]) -> bool:
@@ -910,6 +942,80 @@ def holds(tree: Condition | Constraint, attributes: Mapping[str, Attribute]) -> 
     if tree.join is Join.NOT:
         return not holds(tree.parts[0], attributes)
     return (all if tree.join is Join.AND else any)(holds(part, attributes) for part in tree.parts)
+
+
+MOST_CHOICES = 2**15
+"""Steps of a search for objects in lists, at most."""
+
+
+def holds_consistently(tree: Condition | Constraint, event: Event) -> bool:
+    """Does some choice of one object of each list make a condition true of an event?
+
+    Raises ModelError if more than `MOST_CHOICES` steps do not tell.
+    """
+    return _Choices(event).make(tree)
+
+
+_Rest: TypeAlias = "tuple[Condition | Constraint, _Rest] | None"
+
+
+class _Choices:
+    """A search, depth first: what remains to be true, with the objects that were chosen so far."""
+
+    def __init__(self, event: Event) -> None:
+        self._attributes, self._places = event.attributes, event.places or {}
+        self._steps, self._satisfying = 0, dict[int, Iterable[Place]]()
+
+    def make(self, tree: Condition | Constraint) -> bool:
+        """Does some choice make a condition true?"""
+        todo: list[tuple[_Rest, dict[int, int]]] = [((tree, None), {})]
+        seen: dict[tuple[int, frozenset[tuple[int, int]]], _Rest] = {}  # whose numbers are those of objects that are kept
+        while todo:
+            rest, chosen = todo.pop()
+            if rest is None:
+                return True
+            key = id(rest), frozenset(chosen.items())
+            if key in seen:
+                continue
+            seen[key] = rest
+            self._steps += 1
+            if self._steps > MOST_CHOICES:
+                raise ModelError(f"more than {MOST_CHOICES:,} steps to choose objects in lists for a filter")
+            todo += self._after(*rest, chosen)
+        return False
+
+    def _after(
+        self, tree: Condition | Constraint, rest: _Rest, chosen: dict[int, int]
+    ) -> Iterator[tuple[_Rest, dict[int, int]]]:
+        """What remains, in each way in which a condition may be true."""
+        if isinstance(tree, Constraint):
+            if is_satisfied(tree, self._attributes):
+                if id(tree) not in self._satisfying:
+                    self._satisfying[id(tree)] = self._places_of(tree)
+                for place in self._satisfying[id(tree)]:
+                    if all(chosen.get(of, number) == number for of, number in place):
+                        yield rest, chosen | dict(place) if place else chosen
+        elif tree.join is Join.OR:
+            for part in reversed(tree.parts):
+                yield (part, rest), chosen
+        elif tree.join is Join.NOT:
+            if not self.make(tree.parts[0]):
+                yield rest, chosen
+        elif all(is_satisfied(part, self._attributes) for part in tree.parts if isinstance(part, Constraint)):
+            for part in reversed(tree.parts):
+                rest = part, rest
+            yield rest, chosen
+
+    def _places_of(self, wanted: Constraint) -> Iterable[Place]:
+        """The places where a constraint, which is satisfied, is; one that is nowhere if it asks for no element."""
+        places = self._places.get(wanted.name)
+        if not places or not (wanted.any_element or wanted.op.record.form is Form.EXISTS):
+            return ((),)
+        if not wanted.any_element:
+            return dict.fromkeys(places)
+        value = self._attributes[wanted.name]
+        assert isinstance(value, tuple), "an attribute whose name goes through a list is a list"
+        return dict.fromkeys(place for each, place in zip(value, places, strict=True) if satisfies(each, wanted))
 
 
 def constraints_of(filter_: Filter) -> Iterator[Constraint]:
@@ -933,4 +1039,7 @@ def match_naive(filters: Iterable[Filter], event: Event | None) -> list[str]:
     filters = list(filters)
     if event is not None and any(_is_unread(c, event) for f in filters for c in constraints_of(f)):
         return []
-    return sorted({f.interface for f in filters if matches(f, event)}, key=str.encode)
+    try:
+        return sorted({f.interface for f in filters if matches(f, event)}, key=str.encode)
+    except ModelError:  # too many choices of objects in lists: a rejected row
+        return []

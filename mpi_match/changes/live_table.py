@@ -236,7 +236,7 @@ class LiveTable:
         yields.
         """
         found: Iterable[tuple[int, Filter]] = self._conjunctions()
-        if not len(self.vocabulary.parts):
+        if not len(self.vocabulary.parts) and not self.vocabulary.scopes:
             return iter(found)
         found = list(found)
         parts = by_label(item for _, item in found if is_part(item.interface))

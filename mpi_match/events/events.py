@@ -16,14 +16,14 @@ from mpi_match.events.lists import ListColumns, ListsBuilder, Values, exact_numb
 from mpi_match.events.views import with_views
 from mpi_match.humanize import plural
 from mpi_match.model import EVERY_STRING, Attribute, Event, ModelError, Time, Type
-from mpi_match.table.virtual_names import EVERY_NAME, VIEW_MARK
+from mpi_match.table.virtual_names import EVERY_NAME, SCOPE_MARK, VIEW_MARK
 from mpi_match.table.vocabulary import Vocabulary
 
 _NOTHING = Event({})
 
 
 def _bytes_of(key: str | bytes) -> bytes:
-    """The name of an attribute of an event as tables have it; that of a view is bytes already."""
+    """The name of an attribute of an event as tables have it; that of a view or a scope is bytes already."""
     if isinstance(key, bytes):
         return key
     return EVERY_NAME if key == EVERY_STRING else key.encode()
@@ -197,7 +197,17 @@ class Events:
             raise ModelError(f"the attribute {unread[0]!r}, which filters name, cannot be read in {count}")
         if vocabulary.asks_every_string and len(self.names) and EVERY_NAME not in self.names:
             raise only_of_rows()
+        if vocabulary.scopes and SCOPE_MARK not in self.names and (name := self._in_scopes(vocabulary)):
+            raise ModelError(f"filters ask for one object of a list, and those of {name!r} are not known; match the rows")
         return with_views(self, vocabulary)._encoded(vocabulary)
+
+    def _in_scopes(self, vocabulary: Vocabulary) -> str:
+        """A name of lists that goes through a list of which filters ask for one object; empty if there is none."""
+        for name in np.unique(self.name[self.type == Type.LIST]).tolist():
+            text = self.names[name]
+            if text[:1] != VIEW_MARK and vocabulary.scopes.are_below(text.decode()):
+                return text.decode()
+        return ""
 
     def _encoded(self, vocabulary: Vocabulary) -> EventBatch:
         """The events in the code space of `vocabulary`, without further views."""

@@ -3,7 +3,8 @@
     {"source": ["aws.ec2"], "detail": {"state": [{"prefix": "run"}, {"anything-but": ["stopped", "pending"]}]}}
 
 A pattern is an object; its leaves are lists of values and match expressions, of which one must hold.  Names of objects in
-one another are joined by points.  A leaf holds if *some* element of a list does, so every leaf is asked of elements.
+one another are joined by points.  A leaf holds if *some* element of a list does, so every leaf is asked of elements.  Leaves
+below one list of objects must hold in one of them, which `arrays` of a row says.
 
 A pattern is refused where Event Ruler refuses it: empty lists and objects, unknown or mixed operands, invalid wildcards.  So
 is one in which two leaves have the same path, of which Event Ruler keeps the last.
@@ -34,7 +35,8 @@ from mpi_match.languages.rows import (
     glob,
     row_of,
 )
-from mpi_match.model import MAX_EXACT_INTEGER, ModelError, describe
+from mpi_match.model import CONSISTENT, MAX_EXACT_INTEGER, ModelError, condition, describe
+from mpi_match.table.scopes import shared_paths
 
 OR = "$or"
 _RESERVED = frozenset(
@@ -386,8 +388,8 @@ def _rule(document: object, name: str, path: Path, line: int) -> Rule:
     try:
         if pattern is None:
             raise RuleError(f"a rule with a name has its pattern under one of {', '.join(map(repr, _PATTERNS))}")
-        return Rule(
-            name, path, line, row_of(name, name, condition_of(parse_json(pattern) if isinstance(pattern, str) else pattern))
-        )
+        wanted = condition_of(parse_json(pattern) if isinstance(pattern, str) else pattern)
+        row = row_of(name, name, wanted)
+        return Rule(name, path, line, row | {"arrays": CONSISTENT} if shared_paths(condition(wanted)) else row)
     except ModelError as error:
         return Rule(name, path, line, None, str(error), "invalid")

@@ -28,6 +28,7 @@ from typing import NamedTuple
 
 from mpi_match.model import RESERVED, Condition, Constraint, Filter, Join, Op, Type
 from mpi_match.operators import Form
+from mpi_match.table.scopes import with_scopes, without_scopes
 
 PART_LABEL = RESERVED + "&"
 """The beginning of the labels and names of parts, in the model; see `virtual_names.PART_MARK`."""
@@ -55,8 +56,9 @@ class _Signed(NamedTuple):
 
 def decompose(item: Filter) -> list[Filter]:
     """The conjunctions that a filter consists of: itself first, without a condition, then its parts, each once and behind
-    the parts that it asks for.
+    the parts that it asks for.  Raises ModelError for a consistent one whose scopes are too large.
     """
+    item = with_scopes(item)
     if item.where is None:
         return [item]
     parts: dict[str, list[Filter]] = {}
@@ -164,6 +166,10 @@ def by_label(filters: Iterable[Filter]) -> dict[str, list[Filter]]:
 
 def recompose(item: Filter, parts: Mapping[str, list[Filter]]) -> Filter:
     """The filter with a condition that a conjunction and the filters of `parts`, by label, came from, or one equal to it."""
+    return without_scopes(_recomposed(item, parts))
+
+
+def _recomposed(item: Filter, parts: Mapping[str, list[Filter]]) -> Filter:
     plain = tuple(each for each in item.constraints if not is_part(each.name))
     conditions = tuple(_condition(each, parts) for each in item.constraints if is_part(each.name))
     if not conditions:

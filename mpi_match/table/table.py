@@ -259,7 +259,7 @@ class Table:
         """One filter as an object of the model, with its condition."""
         return (
             recompose(self.conjunction(filter_id), self.parts)
-            if self.n_visible < self.n_interfaces
+            if self.n_visible < self.n_interfaces or self.vocabulary.scopes
             else self.conjunction(filter_id)
         )
 

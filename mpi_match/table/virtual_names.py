@@ -16,8 +16,9 @@ so a tag never collides with an attribute, and all virtual names of an attribute
 
 A view of an attribute (`model.View`) is a name too: 0xfe, the letter of the view, and the attribute's name.  An event has it
 if the value has the view, and constraints on it are ordinary ones; in virtual names it stands where the attribute's name
-does.  The name 0xfe, `*` stands for all strings of an event, and 0xfe, `&`, 32 hexadecimal digits is the name of a part of
-conditions (`conditions`), which an event has that satisfies the part.
+does.  The name 0xfe, `*` stands for all strings of an event, 0xfe, `&`, 32 hexadecimal digits is the name of a part of
+conditions (`conditions`), which an event has that satisfies the part, and 0xfe, `[` and a condition is the name of a scope
+(`scopes`).
 
 NaN is no element that counts.  An operand is text, or numbers as big-endian doubles (booleans 0 or 1); in a list of texts
 each has its length, four bytes big-endian, before it.  An integer that no double equals is the nearest double and, behind
@@ -55,7 +56,7 @@ VIEW_MARK = b"\xfe"
 """The first byte of the names of views, of all strings, and of parts."""
 EVERY_NAME = VIEW_MARK + EVERY_STRING.encode()
 """The name of all strings of an event."""
-PART_MARK = VIEW_MARK + b"&"
+PART_MARK, SCOPE_MARK = VIEW_MARK + b"&", VIEW_MARK + b"["
 _PART_DIGITS = 32
 _VIEWS = {view.value: view for view in View if view is not View.NONE}
 TYPE_LETTERS = {Type.NUMBER: b"n", Type.STRING: b"s", Type.BOOLEAN: b"b"}
@@ -123,7 +124,7 @@ def prefix_of(base: bytes) -> bytes:
 
 
 def name_of(attribute: str, view: View = View.NONE) -> bytes:
-    """The name of a view of an attribute, of all strings, or of a part: the inverse of `attribute_of`."""
+    """The name of a view of an attribute, of all strings, of a part, or of a scope: the inverse of `attribute_of`."""
     if attribute.startswith(RESERVED):
         return VIEW_MARK + attribute[1:].encode()
     base = EVERY_NAME if attribute == EVERY_STRING else attribute.encode()
@@ -136,7 +137,7 @@ def view_name(base: bytes, view: View) -> bytes:
 
 
 def attribute_of(name: bytes) -> tuple[str, View]:
-    """The attribute and the view that a name, no virtual one, is of; of a part, its name in the model.
+    """The attribute and the view that a name, no virtual one, is of; of a part or a scope, its name in the model.
 
     Raises ModelError.
     """
@@ -148,7 +149,7 @@ def attribute_of(name: bytes) -> tuple[str, View]:
             return name.decode(), view
         if name == EVERY_NAME:
             return EVERY_STRING, view
-        if view is View.NONE and is_part(name):
+        if view is View.NONE and (is_part(name) or name.startswith(SCOPE_MARK)):
             return RESERVED + name[1:].decode(), view
     except UnicodeDecodeError:
         pass
@@ -248,7 +249,7 @@ def shown(name: bytes) -> str:
 
 def _shown(attribute: str, view: View) -> str:
     if attribute.startswith(RESERVED):
-        return f"part {attribute[2:10]}"
+        return f"part {attribute[2:10]}" if is_part(name_of(attribute)) else "one object of a list"
     return f"{attribute} ({_WORDS[view]})" if view is not View.NONE else attribute
 
 

@@ -50,7 +50,8 @@ from mpi_match.operators import OPERATORS, Anchor, Form, Op, Type
 from mpi_match.table.element_names import ElementNames, element_names
 from mpi_match.table.name_lookup import NameLookup
 from mpi_match.table.pieces import Pieces
-from mpi_match.table.virtual_names import MARK, PART_MARK, VIEW_MARK, attribute_of, is_part, views_of
+from mpi_match.table.scopes import Scopes
+from mpi_match.table.virtual_names import MARK, PART_MARK, SCOPE_MARK, VIEW_MARK, attribute_of, views_of
 
 ATOM_OPS = tuple(sorted(op for op, record in OPERATORS.items() if record.form is Form.ATOM))
 """Operators that make atoms, by number."""
@@ -176,7 +177,8 @@ class Vocabulary:
         n_plain = bisect_left(self.names, VIEW_MARK)
         plain = (name.decode() for name in self.names.slice(0, n_plain))
         seen = (*self.names.slice(n_plain, bisect_left(self.names, MARK)), *self.element_names)
-        return frozenset((*plain, *(attribute_of(name)[0] for name in seen if not is_part(name))))
+        of_conditions = (PART_MARK, SCOPE_MARK)
+        return frozenset((*plain, *(attribute_of(name)[0] for name in seen if not name.startswith(of_conditions))))
 
     @cached_property
     def presence_names(self) -> frozenset[str]:
@@ -213,6 +215,12 @@ class Vocabulary:
     def asks_every_string(self) -> bool:
         """Tells whether some constraint asks for all strings of an event."""
         return EVERY_STRING in self.attribute_names
+
+    @cached_property
+    def scopes(self) -> Scopes:
+        """The scopes of conditions on objects in lists.  Raises ModelError for a name that is none."""
+        first, last = bisect_left(self.names, SCOPE_MARK), bisect_left(self.names, SCOPE_MARK + MARK)
+        return Scopes(attribute_of(self.names[i])[0] for i in range(first, last))
 
     @cached_property
     def parts(self) -> Array:

@@ -51,13 +51,16 @@ from mpi_match.model import (
     View,
     constraint,
     constraints_of,
+    holds_consistently,
     inside,
     is_satisfied,
     value_of,
     viewed,
+    whole_condition,
 )
 from mpi_match.operators import Form
 from mpi_match.table.conditions import recompose
+from mpi_match.table.scopes import shared_paths
 from mpi_match.table.table import Table
 
 FILTERS_SHOWN = 5
@@ -111,6 +114,16 @@ class OutsideArea(NamedTuple):
         return {"area": list(self.area), "location": None if self.location is None else list(self.location)}
 
 
+class Apart(NamedTuple):
+    """Lists of objects below which a filter's constraints hold in different objects, and should hold in one."""
+
+    lists: tuple[str, ...]
+
+    def row(self) -> dict[str, Any]:
+        """An object for JSON."""
+        return {"no_one_object_of": list(self.lists)}
+
+
 class AnyOf(NamedTuple):
     """Alternatives, the nearest first: all of one of them has to turn out otherwise.  Without any, nothing would help."""
 
@@ -126,7 +139,7 @@ class AnyOf(NamedTuple):
         return {"any_of": [[each.row() for each in way] for way in self.ways]}
 
 
-Missing = Unmet | OutsideArea | AnyOf
+Missing = Unmet | OutsideArea | Apart | AnyOf
 
 
 def _distance(missing: Iterable[Missing]) -> int:
@@ -350,6 +363,12 @@ class Explainer:
             missing += _missing(each, event.attributes, True)
         if item.where is not None:
             missing += _missing(item.where, event.attributes, True)
+        if item.consistent and event.places:
+            whole = whole_condition(item)
+            if holds_consistently(whole, event):
+                missing = []
+            elif not missing:
+                missing = [Apart(tuple(sorted(shared_paths(whole))))]
         if item.area is not None and not inside(event.location, item.area):
             missing.append(OutsideArea(item.area, event.location))
         return Explained(number, item, tuple(missing))
@@ -498,6 +517,8 @@ def _lines_of(missing: Iterable[Missing], most: int) -> Iterator[str]:
         elif isinstance(each, OutsideArea):
             place = "no location" if each.location is None else f"location ({each.location[0]!r}, {each.location[1]!r})"
             yield f"{place}, asked: within {each.area.r!r} of ({each.area.x!r}, {each.area.y!r})"
+        elif isinstance(each, Apart):
+            yield f"each holds, but not in one object of {' and '.join(f'`{name}`' for name in each.lists)}"
         else:
             yield from _lines_of_ways(each, most)
 

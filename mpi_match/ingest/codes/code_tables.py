@@ -97,7 +97,8 @@ _29, _32 = np.uint64(29), np.uint64(32)
                                    names of `any =` begin with, for each type of elements, and the bytes before the element
     ELEMENT_OWNERS                 i64[e]: of such a name, N_ELEMENT_TYPES * the attribute's entry + type; else NOT_FOUND
     STEP_SLOTS, NAME_STEPS, NODE_PARENTS  as `name_steps.step_tables` makes them
-    NODE_SHAPES                    i64[e]: what is looked at of a value with this name: 0 for none, else IS_NAMED, HAS_MORE
+    NODE_SHAPES                    i64[e]: what is looked at of a value with this name: 0, or the sum of IS_NAMED, HAS_MORE
+                                   and IS_SCOPED
     VIEW_ENTRIES                   i64[e, N_VIEW_WORDS]: of an attribute with the role ELEMENTS, the entry of each of its
                                    views, or NOT_FOUND; HAS_VIEWS is 1 if it has some
     FOLD_TABLE                     `folding.fold_table`; empty where no constraint asks for that view
@@ -112,8 +113,8 @@ NAME_MASK, STRING_MASK, CODE_BITS, LOCATED, HAS_IDS, VOCABULARY_SIZE, STEP_MASK,
 line is flagged (`name_steps.MOST_POINTS`); 1 if some operand has a residue."""
 HAS_VIEWS, FOLD_VIEW, IP_VIEW, TIME_VIEW, N_VIEW_WORDS = range(5)
 _VIEW_WORDS = {View.FOLD: FOLD_VIEW, View.IP: IP_VIEW, View.TIME: TIME_VIEW}
-IS_NAMED, HAS_MORE = 1, 2
-"""A value with this name is an attribute; names go on in an object there."""
+IS_NAMED, HAS_MORE, IS_SCOPED = 1, 2, 4
+"""A value with this name is an attribute; names go on in an object there; filters ask for one object of a list there."""
 
 
 _MADE: WeakKeyDictionary[Vocabulary, dict[EventForm, AddressTable]] = WeakKeyDictionary()
@@ -185,6 +186,8 @@ def _tables_of(vocabulary: Vocabulary, form: EventForm) -> AddressTable:
     shapes[:n_attributes] |= IS_NAMED
     shapes[[entry[name] for name in attributes]] |= IS_NAMED
     shapes[[entry[name] for name in above]] |= HAS_MORE
+    for path in vocabulary.scopes.paths if not all_judged else ():
+        shapes[entry[path.encode()]] |= IS_SCOPED  # the beginning of a name that a constraint has
     pointed = {} if all_judged else {name: entry[name] for name in (*above, *with_points) if b"." in name or name in above}
     steps = step_tables(names, nodes, pointed)
     last = (len(steps[0]) - 1, all_judged, has_residues)

@@ -9,7 +9,7 @@ The output is the event as an `EventBatch` has it: packed attributes in ascendin
 The scanner never rejects a row.  It *flags* a line that it cannot judge with certainty, and `rows.judge` judges that line:
 text that is not JSON or not UTF-8, lists or nulls in lists, literals such as NaN, lone surrogates, names that may stand
 twice, numbers out of range or undecided, locations that are not two numbers, ids of another type, attributes with operators
-that only Python evaluates, and lines that exceed the scratch arrays.
+that only Python evaluates, lists of several objects of which filters ask for one, and lines that exceed the scratch arrays.
 
 Every line ends with a line feed, and no loop passes one: it is part of no name, string, number or literal.  Therefore no
 function compares positions with the end of the data.  The functions take addresses and numbers, allocate nothing and raise
@@ -64,6 +64,7 @@ from mpi_match.ingest.codes.code_tables import (
     ID,
     IP_VIEW,
     IS_NAMED,
+    IS_SCOPED,
     JUDGED,
     LOCATED,
     N_ELEMENT_TYPES,
@@ -541,7 +542,7 @@ def line_scanner(reader: TokenReader) -> Callable[[int, int, int, int], tuple[in
                 byte = load_u8(data, place(cursor, tokens))
                 closing = byte == (CLOSE_BRACKET if is_list else CLOSE_BRACE)
                 if not closing:
-                    if byte != COMMA:
+                    if byte != COMMA or (is_list and load_i64(shapes, node) & IS_SCOPED):
                         return FLAGGED_LINE, 0
                     cursor = following(data, cursor, tokens)
             inner, shape = node, load_i64(shapes, node) if is_list else 0

@@ -12,9 +12,12 @@ A name *stands twice* if one object has it twice, or if it is found in two lists
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mpi_match.model import Json, ModelError, check_name, elements_of, is_list, is_null, plain, value_of
+from mpi_match.model import Json, ModelError, Place, check_name, elements_of, is_list, is_null, plain, value_of
+
+if TYPE_CHECKING:
+    from mpi_match.table.scopes import Scopes
 
 MAX_DEPTH = 100
 """Depth of objects in one another up to which all attributes of a row are read where it is not known which ones count."""
@@ -46,6 +49,7 @@ class Names:
     presence   frozenset of those of which constraints only ask if they are there
     times      frozenset of those of whose values constraints ask for the instant
     every      does a constraint ask for all strings?
+    scopes     the scopes that filters ask for; None without any
     above      frozenset of the names of objects and lists that may hold some of them: a name up to each of its points
     """
 
@@ -54,6 +58,7 @@ class Names:
     ) -> None:
         self.names, self.presence, self.times = frozenset(names), frozenset(presence), frozenset(times)
         self.every = every
+        self.scopes: Scopes | None = None
         self.above = frozenset(name[:at] for name in self.names for at, char in enumerate(name) if char == ".")
 
 
@@ -66,6 +71,7 @@ class _Level(NamedTuple):
     list     the number of the outermost list that it is in; 0 outside of lists
     number   its own number, or that of the object in a list that it is flattened into
     depth    how many objects it is in
+    place    the objects in lists that it is or lies in
     parent   the level of the object that holds it; None for the row
     """
 
@@ -75,6 +81,7 @@ class _Level(NamedTuple):
     list: int
     number: int
     depth: int
+    place: Place
     parent: _Level | None
 
     def is_inside(self, item: object) -> bool:
@@ -93,6 +100,7 @@ class _Found:
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
         self.left_out: dict[str, str] = {}
+        self.places: dict[str, list[Place]] = {}
         self._list_of: dict[str, int] = {}
         self._seen: set[tuple[str, int]] = set()
 
@@ -114,8 +122,10 @@ class _Found:
         values = value if is_list(value) else [value]
         if name not in self.values:
             self.values[name], self._list_of[name] = list(values), level.list
+            self.places[name] = [level.place] * len(values)
         elif self._list_of.get(name) == level.list:
             self.values[name] += values
+            self.places[name] += [level.place] * len(values)
         else:
             self._twice(name)
 
@@ -123,15 +133,18 @@ class _Found:
         self.left_out.setdefault(name, f"the name {name!r} stands twice")
 
 
-def flattened(row: Mapping[Any, object], names: Names, *, every: bool = False) -> tuple[Json, dict[str, str]]:
-    """The values of a row by dotted name, as they are, and the reasons why others cannot be read, by name.
+def flattened(
+    row: Mapping[Any, object], names: Names, *, every: bool = False
+) -> tuple[Json, dict[str, str], dict[str, tuple[Place, ...]]]:
+    """The values of a row by dotted name, as they are; the reasons why others cannot be read, by name; and the places of the
+    elements of names that go through lists of objects.
 
     Lists have no lists, objects and nulls in them any more.  Of names that are not among `names` nothing is looked at; with
     `every` one they are found too, but in objects that are more than `MAX_DEPTH` deep.  Raises ModelError for a name that is
     no string, and for an object or list that contains itself.
     """
-    found, n_lists, n_objects = _Found(), 0, 0
-    path = [_Level(_pairs_of(row), row, "", 0, 0, 1, None)]
+    found, n_lists, n_objects, n_of_objects = _Found(), 0, 0, 0
+    path = [_Level(_pairs_of(row), row, "", 0, 0, 1, (), None)]
     while path:
         level = path[-1]
         for key, value in level.pairs:
@@ -159,14 +172,18 @@ def flattened(row: Mapping[Any, object], names: Names, *, every: bool = False) -
             if any(map(level.is_inside, inner)):
                 raise ModelError(f"the object {name!r} contains itself")
             n_lists += is_listed and not level.list
-            for each in reversed(inner):
+            n_of_objects += is_listed
+            for at in range(len(inner) - 1, -1, -1):
                 n_objects += is_listed
                 list_, number = (level.list or n_lists, n_objects) if is_listed else (level.list, level.number)
-                path.append(_Level(_pairs_of(each), each, f"{name}.", list_, number, level.depth + 1, level))
+                place = (*level.place, (n_of_objects, at)) if is_listed else level.place
+                path.append(
+                    _Level(_pairs_of(inner[at]), inner[at], f"{name}.", list_, number, level.depth + 1, place, level)
+                )
             break
         else:
             path.pop()
-    return found.values, found.left_out
+    return found.values, found.left_out, {name: tuple(places) for name, places in found.places.items()}
 
 
 def strings_of(row: Mapping[Any, object]) -> tuple[str, ...]:

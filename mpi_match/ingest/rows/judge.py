@@ -5,6 +5,7 @@
     {"interface": "mobile-9", "predicate": "city = 'Milan' and temp > 30 or wind >= 20", "area": [9.2, 45.5, 1.0]}
     {"interface": "mobile-10", "tags": ["gpu", "spark"]}
     {"interface": "mobile-11", "where": {"or": [["temp", ">", 30], {"not": ["city", "= i", "milan"]}]}}
+    {"interface": "mobile-12", "constraints": [["parts.type", "has", 7], ["parts.n", "any >", 2]], "arrays": "consistent"}
 
     {"city": "Milan", "temp": 25, "position": {"x": 9.1, "y": 45.4}}
 
@@ -15,10 +16,10 @@
     {"before_event": 9, "consolidate": true}
 
 A subscription is one filter, or a predicate: several `filters` on one interface, or a text in the language of `predicates`,
-from which every filter gets the row's `area` and `id`.  `where` is a condition (`model.condition`), and so may any of the
-`constraints` be.  `tags` is short for a constraint `["tags", "has", tag]` for each.  An event is a plain object, whose
-attributes are found by `flatten`: of them only those count that filters name.  A change states the event before which it
-takes effect, counted from 0; it names filters by the id in their subscription, and all filters with that id change together.
+from which every filter gets the row's `area`, `id` and `arrays`.  `where` is a condition (`model.condition`), and so may any
+of the `constraints` be.  `tags` is short for a constraint `["tags", "has", tag]` for each.  With `arrays`, what a filter
+says of objects in one list must hold in one of them (`Filter.consistent`).
+
 Rows may share an interface, and an id.  An event is a plain object, whose attributes are found by `flatten`: of them only
 those count that filters name.  A change states the event before which it takes effect,
 counted from 0; it names filters by the id in their subscription, and all filters with that id change together.  Interfaces
@@ -74,9 +75,9 @@ if TYPE_CHECKING:
     from mpi_match.table.vocabulary import Vocabulary
 
 Row = TypeVar("Row")
-_SUBSCRIPTION_KEYS = {"interface", "constraints", "where", "tags", "area", "filters", "id"}
-_FILTER_KEYS = {"constraints", "where", "tags", "area", "id"}
-_PREDICATE_KEYS = {"interface", "predicate", "area", "id"}
+_SUBSCRIPTION_KEYS = {"interface", "constraints", "where", "tags", "area", "filters", "id", "arrays"}
+_FILTER_KEYS = {"constraints", "where", "tags", "area", "id", "arrays"}
+_PREDICATE_KEYS = {"interface", "predicate", "area", "id", "arrays"}
 _OF_SUBSCRIPTIONS = {"constraints", "where", "tags", "area", "filters", "predicate"}
 TAGS = "tags"
 """The attribute that the `tags` of a subscription are elements of."""
@@ -247,12 +248,14 @@ def subscription_filters(row: object) -> list[Filter]:
     if is_text:
         if not isinstance(row["predicate"], str):
             raise ModelError("'predicate' must be a text such as \"temp > 30 and city = 'Milan'\"")
-        return [make_filter(row["interface"], found, row.get("area"), row.get("id")) for found in parse(row["predicate"])]
+        others = row.get("area"), row.get("id"), None, row.get("arrays")
+        return [make_filter(row["interface"], found, *others) for found in parse(row["predicate"])]
     if "filters" not in row:
         return [_filter(row["interface"], row)]
     if len(row) > 2:
         raise ModelError(
-            "a subscription has either 'filters' or its own 'constraints', 'where', 'tags', 'area' and 'id', not both"
+            "a subscription has either 'filters' or its own 'constraints', 'where', 'tags', 'area', 'id' and 'arrays', not "
+            "both"
         )
     if not isinstance(row["filters"], list) or not row["filters"]:
         raise ModelError("'filters' must be a list of one filter at least; [{\"constraints\": []}] matches every event")
@@ -279,7 +282,7 @@ def _filter(interface: Any, row: Mapping[str, Any]) -> Filter:
         if not isinstance(found, (list, type(None))):
             raise ModelError(f"{key!r} must be a list")
     every = [*(constraints or ()), *([TAGS, HAS, tag] for tag in tags or ())]
-    return make_filter(interface, every, row.get("area"), row.get("id"), row.get("where"))
+    return make_filter(interface, every, row.get("area"), row.get("id"), row.get("where"), row.get("arrays"))
 
 
 class ChangeRow(NamedTuple):
@@ -438,6 +441,7 @@ def names_of(vocabulary: Vocabulary, form: EventForm) -> Names:
         times = [name.decode() for name, views in vocabulary.views.items() if View.TIME in views]
         presence = vocabulary.presence_names - {*form.names}
         made[form] = Names(names, presence, times, every=vocabulary.asks_every_string)
+        made[form].scopes = vocabulary.scopes or None
     return made[form]
 
 
@@ -451,7 +455,7 @@ def event_of_row(row: object, form: EventForm = PLAIN, names: Names | None = Non
     if not isinstance(row, Mapping):
         raise ModelError("an event must be an object")
     counting = names if names is not None else Names(form.names)
-    found, left_out = flattened(row, counting, every=every or names is None)
+    found, left_out, places = flattened(row, counting, every=every or names is None)
     attributes: dict[str, Attribute] = {}
     id_ = found.pop(form.id, None) if form.id is not None else None
     for name, raw in found.items():
@@ -475,7 +479,18 @@ def event_of_row(row: object, form: EventForm = PLAIN, names: Names | None = Non
         attributes[EVERY_STRING] = strings_of(row)
     location = None if form.location is None else _location_in(attributes, form.location)
     made = make_event({}, location, None if is_null(id_) else id_)
-    return made._replace(attributes=attributes, left_out=left_out or None)
+    return _with_scopes(made._replace(attributes=attributes, left_out=left_out or None, places=places or None), counting)
+
+
+def _with_scopes(event: Event, names: Names) -> Event:
+    """The event with the scopes that it has, if filters ask for some.  Raises ModelError."""
+    if names.scopes is None:
+        return event
+    from mpi_match.table.virtual_names import SCOPE_MARK, name_of  # loads NumPy
+
+    failed = map(name_of, names.scopes.failed(event) if event.places else ())
+    scopes: dict[Any, Attribute] = dict.fromkeys((SCOPE_MARK, *failed), True)
+    return event._replace(attributes={**event.attributes, **scopes})
 
 
 def _presence_of_time(name: str, time: Attribute, names: Names) -> Attribute:
@@ -510,7 +525,7 @@ def event_of_passed(row: object, form: EventForm = PLAIN, names: Names | None = 
         for name, reason in (row.left_out or {}).items():
             if names is not None and name in names.names:
                 raise ModelError(reason)
-        return row
+        return row if names is None else _with_scopes(row, names)
     if isinstance(row, str):
         row = row.encode(errors="surrogatepass")
     return event_of_row(parse_json(trimmed(row)) if isinstance(row, bytes) else row, form, names, every=every)

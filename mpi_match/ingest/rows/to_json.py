@@ -17,7 +17,19 @@ from mpi_match.arrays.exact import nearest_doubles, residues, values_of
 from mpi_match.events.events import Events
 from mpi_match.events.lists import exact_numbers
 from mpi_match.ingest.rows.judge import EventForm
-from mpi_match.model import HAS, MAX_EXACT_INTEGER, Condition, Constraint, Filter, Join, Json, ModelError, Type
+from mpi_match.model import (
+    CONSISTENT,
+    HAS,
+    MAX_EXACT_INTEGER,
+    RESERVED,
+    Condition,
+    Constraint,
+    Filter,
+    Join,
+    Json,
+    ModelError,
+    Type,
+)
 from mpi_match.operators import Form, Takes
 from mpi_match.table.conditions import by_label, is_part, recompose
 from mpi_match.table.kinds import TYPE_OF_KIND, check_kinds, kinds_where, parts_of
@@ -74,21 +86,22 @@ def subscription_rows(subscriptions: Subscriptions) -> Iterator[Json]:
         if is_hidden[interface]:
             continue
         constraints: list[list[Any]] = []
-        on_parts: list[Constraint] = []
+        has_conditions = False
         for k in range(bounds[i], bounds[i + 1]):
             of = name[k]
             if isinstance(of, bytes):
                 found = asked(k)
-                if is_part(found.name):
-                    on_parts.append(found)
-                else:
-                    constraints.append(_row_of(found))
+                has_conditions |= found.name.startswith(RESERVED)
+                constraints.append(_row_of(found))
             else:
                 value = operand(k)
                 constraints.append([of, symbols[kinds[k]]] if value is None else [of, symbols[kinds[k]], value])
         row: dict[str, Any] = {"interface": labels[interface], "constraints": constraints}
-        if on_parts:
-            row["where"] = _tree(recompose(Filter(labels[interface], tuple(on_parts)), parts).where)
+        if has_conditions:
+            whole = recompose(Filter(labels[interface], tuple(map(asked, range(bounds[i], bounds[i + 1])))), parts)
+            row["constraints"] = list(map(_row_of, whole.constraints))
+            row |= {"where": _tree(whole.where)} if whole.where is not None else {}
+            row |= {"arrays": CONSISTENT} if whole.consistent else {}
         if i in circles:
             row["area"] = circles[i]
         if subscriptions.ids is not None and (id_ := subscriptions.ids[i]) is not None:

@@ -1,0 +1,186 @@
+"""Filters that ask for one object of a list: the model, the scopes that tables have, and answers by every reader."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mpi_match import api
+from mpi_match.engines.registry import open_engine
+from mpi_match.events.events import Events
+from mpi_match.ingest.rows.judge import event_of_row, subscription_filters
+from mpi_match.ingest.rows.to_json import subscription_rows
+from mpi_match.model import Condition, Constraint, Event, Join, ModelError, holds, holds_consistently, match_naive
+from mpi_match.table.conditions import decompose, recompose
+from mpi_match.table.scopes import Scopes, condition_of, is_scope
+from mpi_match.table.subscriptions import Subscriptions
+from mpi_match.table.table import Table
+
+NAMES = ("a.x", "a.y", "a.b.x", "a.b.y", "c.x", "z")
+
+
+def scalars() -> st.SearchStrategy[Any]:
+    return st.sampled_from([1, 2, "1", True, None, [1, 2], []])
+
+
+def objects(depth: int) -> st.SearchStrategy[Any]:
+    fields: dict[str, st.SearchStrategy[Any]] = {"x": scalars(), "y": scalars()}
+    if depth:
+        inner = objects(depth - 1)
+        fields["b"] = inner | st.lists(inner | st.just(1), max_size=3)
+    return st.fixed_dictionaries({}, optional=fields)
+
+
+ROWS = st.fixed_dictionaries(
+    {},
+    optional={
+        "a": st.lists(objects(1) | st.lists(objects(1), max_size=2), max_size=3) | objects(1),
+        "c": objects(0),
+        "z": scalars(),
+    },
+)
+LEAVES = st.tuples(
+    st.sampled_from(NAMES),
+    st.sampled_from(
+        [
+            ("any =", 1),
+            ("any !=", 1),
+            ("any in", [1, 2]),
+            ("exists",),
+            ("absent",),
+            ("null",),
+            ("=", 2),
+            ("any = i", "1"),
+            ("has", "1"),
+        ]
+    ),
+)
+TREES = st.recursive(
+    LEAVES.map(lambda each: [each[0], *each[1]]),
+    lambda inner: st.lists(inner, min_size=1, max_size=3).flatmap(
+        lambda parts: st.sampled_from([{"and": parts}, {"or": parts}, {"not": parts[0]}])
+    ),
+    max_leaves=6,
+)
+
+
+def choices(event: Event) -> Iterator[dict[int, int]]:
+    """All choices of one object of each list that some value lies in."""
+    n_of: dict[int, int] = {}
+    for places in (event.places or {}).values():
+        for of, number in (pair for place in places for pair in place):
+            n_of[of] = max(n_of.get(of, 0), number + 1)
+    for chosen in product(*map(range, n_of.values())):
+        yield dict(zip(n_of, chosen, strict=True))
+
+
+def is_true(tree: Condition | Constraint, event: Event) -> bool:
+    """What the model says, by trying everything."""
+    return any(_is_true(tree, event, chosen) for chosen in choices(event))
+
+
+def _is_true(tree: Condition | Constraint, event: Event, chosen: dict[int, int]) -> bool:
+    if isinstance(tree, Condition):
+        if tree.join is Join.NOT:
+            return not is_true(tree.parts[0], event)
+        return (all if tree.join is Join.AND else any)(_is_true(part, event, chosen) for part in tree.parts)
+    places = (event.places or {}).get(tree.name)
+    if not places or not (tree.any_element or tree.symbol == "exists"):
+        return holds(tree, event.attributes)
+    there = [all(chosen[of] == number for of, number in place) for place in places]
+    if not tree.any_element:
+        return any(there)
+    value = event.attributes[tree.name]
+    assert isinstance(value, tuple)
+    kept = tuple(each for each, is_there in zip(value, there, strict=True) if is_there)
+    return holds(tree, {tree.name: kept})
+
+
+@given(tree=TREES, row=ROWS)
+def test_some_choice_of_objects_makes_a_condition_true(tree: Any, row: dict[str, Any]) -> None:
+    (item,) = subscription_filters({"interface": "i", "where": tree, "arrays": "consistent"})
+    event = event_of_row(row)
+    wanted = Condition(Join.AND, (*item.constraints, *([item.where] if item.where else [])))
+    assert holds_consistently(wanted, event) == is_true(wanted, event)
+    assert match_naive([item], event) == (["i"] if is_true(wanted, event) else [])
+
+
+@settings(max_examples=20)
+@given(trees=st.lists(TREES, min_size=1, max_size=8), rows=st.lists(ROWS, min_size=1, max_size=6))
+def test_engines_and_readers_agree_with_the_model(trees: list[Any], rows: list[dict[str, Any]]) -> None:
+    wanted = [{"interface": str(i), "where": tree, "arrays": "consistent"} for i, tree in enumerate(trees)]
+    filters = [item for row in wanted for item in subscription_filters(row)]
+    expected = [match_naive(filters, event_of_row(row)) for row in rows]
+    table = api.make_table(wanted)
+    assert [match_naive(table.iter_filters(), event_of_row(row)) for row in rows] == expected
+    lines = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+    for batch in (api.make_batch(table, lines), api.make_batch(table, rows)):
+        for engine in ("keyed", "counting", "reference"):
+            assert open_engine(engine, table).match(batch).labels(table.labels) == expected
+
+
+@given(tree=TREES)
+def test_filters_of_a_table_are_those_that_it_was_made_of(tree: Any) -> None:
+    (item,) = subscription_filters({"interface": "i", "where": tree, "arrays": "consistent"})
+    first, *parts = decompose(item)
+    asked = [each.name for part in (first, *parts) for each in part.constraints if is_scope(each.name)]
+    again = recompose(first, {part.interface: [one for one in parts if one.interface == part.interface] for part in parts})
+    assert again.consistent == bool(asked)
+    assert {each for part in decompose(again) for each in part.constraints if is_scope(each.name)} == {
+        each for part in (first, *parts) for each in part.constraints if is_scope(each.name)
+    } or not any(is_scope(each.name) for each in first.constraints)
+    for name in asked:
+        assert Scopes([name]).paths
+        assert condition_of(name)
+
+
+def test_rows_are_written_again_and_a_failure_is_explained() -> None:
+    rows: list[dict[str, Any]] = [
+        {"interface": "i", "constraints": [["a.x", "has", 1], ["a.y", "any >", 2]], "arrays": "consistent"},
+        {
+            "interface": "k",
+            "constraints": [["z", "=", 1]],
+            "where": {"not": {"and": [["a.x", "has", 1], ["a.y", "has", 3]]}},
+        },
+    ]
+    rows[1]["arrays"] = "consistent"
+    table = api.make_table(rows)
+    again = list(subscription_rows(Subscriptions.of(item for row in rows for item in subscription_filters(row))))
+    assert api.make_table(again) == table
+    assert [row["arrays"] for row in again] == ["consistent", "consistent"]
+    explained = api.explain(table, {"a": [{"x": 1}, {"y": 3}], "z": 1}, filter=0)
+    assert "each holds, but not in one object of `a`" in str(explained)
+
+
+def test_events_without_known_objects_are_refused() -> None:
+    table = Table.from_filters(
+        subscription_filters(
+            {"interface": "i", "constraints": [["a.x", "has", 1], ["a.y", "has", 2]], "arrays": "consistent"}
+        )
+    )
+    assert len(Events.of([event_of_row({"a": {"x": 1, "y": 2}})]).encode(table.vocabulary)) == 1
+    with pytest.raises(ModelError, match=r"one object of a list, and those of 'a.x' are not known; match the rows"):
+        Events.of([event_of_row({"a": [{"x": 1, "y": 2}]})]).encode(table.vocabulary)
+    with pytest.raises(ModelError, match="'arrays' may be 'consistent', found str 'one'"):
+        subscription_filters({"interface": "i", "constraints": [], "arrays": "one"})
+
+
+def test_too_many_choices_make_a_bad_row() -> None:
+    lists = [f"l{i}" for i in range(6)]
+    row = {name: [{"x": k, "y": k} for k in range(12)] for name in lists}
+    alike: list[Any] = [{"or": [[f"{name}.x", "any =", k] for k in range(12)]} for name in lists]
+    never = {"or": [{"and": [[f"{name}.x", "any =", 0], [f"{name}.y", "any =", 1]]} for name in lists]}
+    wanted: dict[str, Any] = {"interface": "i", "arrays": "consistent", "where": {"and": [*alike, never]}}
+    rejects: list[Any] = []
+    batch = api.make_batch(api.make_table([wanted]), [row], rejects=rejects)
+    assert batch.rejected is not None
+    assert [each.reason for each in rejects] == ["more than 32,768 steps to choose objects in lists for a filter"]
+    assert match_naive(subscription_filters(wanted), event_of_row(row)) == []
+    wanted["where"]["and"][-1] = never["or"][0]
+    assert match_naive(subscription_filters(wanted), event_of_row(row)) == []

@@ -58,8 +58,10 @@ def test_a_run_without_a_worker_that_works_is_incomplete(plain: tuple[Path, Path
 
 @pytest.mark.mpi
 @needs_mpirun
-@pytest.mark.parametrize("size", [5, 20])
-@pytest.mark.parametrize("ranks", [2, 5])
+@pytest.mark.parametrize(
+    ("ranks", "size"),
+    [(2, 20), (5, 5), *(pytest.param(*each, marks=pytest.mark.lasting) for each in ((2, 5), (5, 20)))],
+)
 def test_a_batch_that_every_engine_fails_on_is_set_aside(
     ranks: int, size: int, plain: tuple[Path, Path, bytes], tmp_path: Path
 ) -> None:

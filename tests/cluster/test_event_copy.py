@@ -85,7 +85,7 @@ print("copied")
 
 @pytest.mark.mpi
 @needs_mpirun
-@pytest.mark.parametrize(("full", "n_copied"), [("none", 6), ("0", 0), ("2", 0)])
+@pytest.mark.parametrize(("full", "n_copied"), [("none", 6), ("0", 0), pytest.param("2", 0, marks=pytest.mark.lasting)])
 def test_every_host_has_the_events_once(full: str, n_copied: int, inputs: Inputs, tmp_path: Path) -> None:
     """Three simulated hosts of two ranks: ranks of one machine that do not share memory."""
     files = (inputs.table, inputs.events, tmp_path / "matches.h5")

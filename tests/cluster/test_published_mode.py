@@ -21,7 +21,10 @@ N_EVENTS = 6
 @needs_mpirun
 @pytest.mark.parametrize(
     ("engine", "schedule"),
-    [pytest.param("ccm", "dynamic", marks=pytest.mark.lasting), ("ccm", "static"), ("clcb", "dynamic")],
+    [
+        ("clcb", "dynamic"),
+        *(pytest.param("ccm", schedule, marks=pytest.mark.lasting) for schedule in ("dynamic", "static")),
+    ],
 )
 def test_each_event_is_matched_by_an_idle_worker(engine: str, schedule: str, tmp_path: Path) -> None:
     shape = Shape(n_filters=20, n_events=N_EVENTS, areas=0.5 if engine == "clcb" else 0.0, sizes=(1, 3))

@@ -346,7 +346,7 @@ def test_supervise_completes_a_run_whose_master_is_killed(tmp_path: Path) -> Non
 
 @pytest.mark.mpi
 @needs_mpirun
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.lasting), signal.SIGTERM])
 def test_an_interrupted_supervisor_ends_its_run_and_keeps_the_answers(number: int, tmp_path: Path) -> None:
     files, output = Files.make(tmp_path, N_EVENTS, n_filters=600), tmp_path / "matches.h5"
     command = launch(3, *files.arguments(output), "--batch", 1, python=RANKS)

@@ -10,6 +10,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from mpi_match import model
 from mpi_match.ingest.rows.judge import subscription_filters
 from mpi_match.model import Event, Filter
@@ -27,3 +29,12 @@ def event_of(case: dict[str, Any]) -> Event:
 
 CONJUNCTIONS = [case for case in CASES if all(item.where is None for item in filters_of(case))]
 """The cases without conditions, for tests of one engine; with conditions a table has one for each stage."""
+
+one_in_three = pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=case["name"], marks=[pytest.mark.lasting] * (at % 3 > 0))
+        for at, case in enumerate(CONJUNCTIONS)
+    ],
+)
+"""For tests of a second index of an engine that has all cases with the first; the others take their turn in `lasting`."""

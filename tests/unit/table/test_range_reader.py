@@ -27,8 +27,8 @@ def saved(directory: Path, shape: str) -> tuple[Table, Path]:
     return table, directory / "table.h5"
 
 
+@pytest.mark.parametrize("block", [7, pytest.param(2**20, marks=pytest.mark.lasting)])
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("block", [7, 2**20])
 def test_ranges_are_those_of_the_whole_table(
     shape: str, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

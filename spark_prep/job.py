@@ -83,9 +83,9 @@ def compile_subscriptions(
     spark = session(options.master)
     with in_one_line(), exact_names(spark), PartSet(output, "table") as parts, _Held() as held:
         rows = subscriptions.renamed(inputs, columns) if columns and isinstance(inputs, DataFrame) else inputs
-        source = _source(spark, rows, options, sources.read)
+        source = _source(spark, rows, options, sources.read_subscriptions)
         subscriptions.check_columns(source.columns)
-        records = held.keep(subscriptions.parse(_spread(spark, source)))
+        records = held.keep(_parsed(spark, source))
         n_rows, n_filters, n_constraints, n_bad, presence, residues = _totals(records)
         table_writer.check_size(n_filters)
         bad_rows.settle(records, source, n_rows, n_bad, options.strict)
@@ -340,6 +340,14 @@ def _partition(written: WrittenPart) -> int:
 
 def _cores(spark: SparkSession) -> int:
     return spark.sparkContext.defaultParallelism
+
+
+def _parsed(spark: SparkSession, source: RowSource) -> DataFrame:
+    """The records of subscriptions."""
+    if source.files is None:
+        return subscriptions.parse(_spread(spark, source))
+    tasks = splits.splits_of(source.files, splits.number_of_tasks(source.files, _cores(spark)))
+    return subscriptions.parse_files(spark, tasks)
 
 
 def _spread(spark: SparkSession, source: RowSource) -> DataFrame:

@@ -20,10 +20,12 @@ Lines end in \n and in nothing else: a lone \r would end a line for Spark by its
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark import SparkFiles
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
@@ -112,6 +114,22 @@ def read_events(spark: SparkSession, inputs: list[str], format_: str | None = No
         return read(spark, inputs, format_)
     nothing = spark.range(0).select(F.struct("id").alias("row"))
     return RowSource(nothing, "parquet", ", ".join(inputs), files=tuple(sorted(set(files))))
+
+
+def read_subscriptions(spark: SparkSession, inputs: list[str], format_: str | None = None) -> RowSource:
+    """As `read_events`.  Raises SparkPrepError for a file that is no Parquet."""
+    source = read_events(spark, inputs, format_)
+    if source.files is None:
+        return source
+    columns: dict[str, None] = {}
+    for file in source.files:
+        try:
+            names = pq.read_schema(file).names
+        except (pa.ArrowException, OSError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise SparkPrepError(f"cannot read {file}: is not a whole Parquet file: {reason}") from error
+        columns |= dict.fromkeys([*names, *partition_values(file)])
+    return replace(source, columns=list(columns))
 
 
 def _format(inputs: list[str], format_: str | None) -> str:

@@ -24,16 +24,19 @@ The rows are those of `mpi_match.ingest.rows.judge`.  In Parquet the columns hav
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from mpi_match.arrays.csr import Array
 from mpi_match.ingest.json.subscription_scanner import SubscriptionScanner
 from mpi_match.ingest.rows.judge import parse_json, row_text, subscription_filters, trimmed
+from mpi_match.ingest.rows.row_files import partition_values
 from mpi_match.model import Filter, ModelError
 from mpi_match.table.conditions import PART_LABEL
 from mpi_match.table.subscriptions import Subscriptions, SubscriptionsBuilder
@@ -42,9 +45,13 @@ from spark_prep.arrow_lines import joined_lines
 from spark_prep.arrow_records import RECORDS_SCHEMA, BadRow, bad_records, filter_records
 from spark_prep.column_lines import lines_of_columns
 from spark_prep.held_events import FEW_ROWS
+from spark_prep.sources import PLACE
+from spark_prep.splits import Split
 
 ORDER = ("interface", "key_hi", "key_lo")
 COLUMNS = {"interface", "constraints", "where", "tags", "predicate", "filters", "area", "id"}
+ROWS_OF_FILE = 10_000
+"""Rows of Parquet files that are parsed together."""
 _ROW_BITS = 33
 """`monotonically_increasing_id` is the partition's number shifted by this, plus the row's position in its partition."""
 
@@ -92,6 +99,43 @@ def parse(rows: DataFrame) -> DataFrame:
     """Records (`arrow_records.RECORDS_SCHEMA`) of rows of content, file, block and position (`sources`)."""
     content = "value" if "value" in rows.columns else "row"
     return rows.select(content, "file", "block", "position").mapInArrow(_parse_batches, RECORDS_SCHEMA)
+
+
+def parse_files(spark: SparkSession, tasks: list[list[Split]]) -> DataFrame:
+    """Records of Parquet files that tasks read by themselves, each file with its own schema."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for task in batch.column(0).to_pylist():
+                yield from _parse_batches(each for split in tasks[task] for each in _rows_of(split))
+
+    return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(run, RECORDS_SCHEMA)
+
+
+def _rows_of(split: Split) -> Iterator[pa.RecordBatch]:
+    """The rows of a split of a Parquet file: content, file, block and position."""
+    directories = partition_values(Path(split.path))
+    with pq.ParquetFile(split.path) as file:
+        pieces = split.pieces(file.num_row_groups)
+        position = sum(file.metadata.row_group(i).num_rows for i in range(pieces.start))
+        for batch in file.iter_batches(ROWS_OF_FILE, list(pieces)) if len(pieces) else ():
+            n = batch.num_rows
+            columns = {name: _plain(column) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
+            columns = {name: pa.repeat(pa.scalar(value, pa.string()), n) for name, value in directories.items()} | columns
+            content = pa.StructArray.from_arrays(list(columns.values()), list(columns))
+            places = [pa.repeat(split.path, n), pa.repeat(pa.scalar(0, pa.int64()), n), pa.array(np.arange(n) + position)]
+            yield pa.RecordBatch.from_arrays([content, *places], ["row", *PLACE])
+            position += n
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    """Strings and lists as Spark has them, which are not large and have no dictionary."""
+    type_ = column.type
+    if pa.types.is_dictionary(type_):
+        return _plain(column.dictionary_decode())
+    if pa.types.is_large_string(type_) or pa.types.is_string_view(type_):
+        return column.cast(pa.string())
+    return column.cast(pa.list_(type_.value_type)) if pa.types.is_large_list(type_) else column
 
 
 def filters(records: DataFrame) -> DataFrame:

@@ -196,10 +196,10 @@ def compile_update(
     """
     from mpi_match.commands.compile_locally import update_table
 
-    done = update_table(table, list(changes), output, rejects=rejects, strict=strict)
+    version, done = update_table(table, list(changes), output, rejects=rejects, strict=strict)
     held = f"{plural(done.filters, 'filter')} with {plural(done.constraints, 'constraint')}"
     say(f"{held} on {plural(done.interfaces, 'interface')}")
-    _say_compiled(done, done.table, as_json)
+    _say_compiled(done, version, as_json, table=version)
 
 
 def _refuse_options_of_spark(options: Json) -> None:
@@ -221,7 +221,7 @@ def _spark_job() -> Any:
     return importlib.import_module("spark_prep.job")
 
 
-def _say_compiled(done: Any, output: Path, as_json: bool) -> None:
+def _say_compiled(done: Any, output: Path, as_json: bool, **more: object) -> None:
     say(f"{output} written in {seconds(done.wall_s)} from {plural(done.rows, 'row')}")
     if done.rejected:
         say(f"{plural(done.rejected, 'row')} rejected, with reasons in {done.rejects}")
@@ -233,7 +233,8 @@ def _say_compiled(done: Any, output: Path, as_json: bool) -> None:
         each = (f"{name} ({plural(n, 'event')})" for name, n in sorted(done.left_out.items()))
         say(f"left out, for no filter names them and values of theirs are no attributes: {', '.join(each)}")
     if as_json:
-        print_json({key: dict(value) if key == "left_out" else value for key, value in done._asdict().items()})
+        found = done._asdict()
+        print_json(more | {key: dict(value) if key == "left_out" else value for key, value in found.items()})
 
 
 def main() -> None:

@@ -67,16 +67,10 @@ class LocalEvents(NamedTuple):
 
 
 class TableUpdate(NamedTuple):
-    """The result of `update_table`: counts of the new version `table`, and of the rows of changes."""
+    """The result of `update_table`: the new version, its counts, and those of the rows of changes."""
 
     table: Path
-    rows: int
-    filters: int
-    constraints: int
-    interfaces: int
-    rejected: int
-    rejects: Path | None
-    wall_s: float
+    counts: LocalCompile
 
 
 def compile_locally(inputs: list[str], output: Path, *, rejects: Path | None = None, strict: bool = False) -> LocalCompile:
@@ -191,7 +185,7 @@ def update_table(
         save_version(made, new)
     rejected = place if log.count else None
     counts = made.n_visible_filters, made.n_constraints, made.n_visible, log.count
-    return TableUpdate(new, n_rows, *counts, rejected, time.perf_counter() - started)
+    return TableUpdate(new, LocalCompile(n_rows, *counts, rejected, time.perf_counter() - started))
 
 
 def _event_files(path: Path) -> list[Path]:

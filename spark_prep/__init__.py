@@ -78,7 +78,7 @@ class SparkFailure(SparkPrepError):
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """How rows are read and written, and how bad ones are handled.
+    """The way in which rows are read and written, and bad ones handled.
 
     format       "json" or "parquet"; by default from the files' names
     rejects      directory of the bad rows; by default `<output>.rejects`

@@ -13,7 +13,7 @@ _LINE_FEED = ord("\n")
 
 
 def joined_lines(column: pa.Array) -> Array | None:
-    """The lines of a column of bytes, u8; None where it is no such column, or has a line that a scanner cannot take: one of
+    """The lines of a column of bytes, u8; None for another column, or one with a line that a scanner cannot take: one of
     more than `MAX_LINE_BYTES`, or with a line feed in it.
     """
     if not pa.types.is_binary(column.type) or column.null_count or not len(column):

@@ -92,7 +92,7 @@ def _constraints(column: pa.Array) -> pa.Array:
 
 
 def _constraint(column: pa.Array) -> pa.Array:
-    """`[name, op, operand]` of structs; with several operands it is no constraint in JSON either."""
+    """`[name, op, operand]` of structs; with several operands it is not a constraint in JSON either."""
     if not pa.types.is_struct(column.type) or not {"name", "op"} <= set(column.type.names):
         return _odd(column)
     fields = dict(zip(column.type.names, column.flatten(), strict=True))
@@ -134,6 +134,6 @@ _MEMBERS: dict[str, Callable[[pa.Array], pa.Array]] = {
     "area": _area,
     "id": _label,
 }
-"""What makes the texts of a member; others are not JSON, so that rows that have them are judged."""
+"""The expressions that make the texts of a member; others are not JSON, so that rows with them are judged."""
 _CALLED = {"where": "predicate"}
 """Members that lines have under another name."""

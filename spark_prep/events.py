@@ -64,7 +64,7 @@ _ARROW = pa.schema([*MANIFEST_ARROW, pa.field("bad", pa.int64()), pa.field("line
 
 
 class EventTarget(NamedTuple):
-    """What events are compiled for, and where to.
+    """The table that events are compiled for, and their output.
 
     `digest` is that of `table` (`table_digest`), so that no task uses another table that has replaced it.  `opaque` are
     the columns of arrays and maps that cannot be attributes (`event_columns`).  `number` is the column that positions are
@@ -81,7 +81,7 @@ class EventTarget(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a row is from, see `sources`."""
+    """The source of a row, see `sources`."""
 
     file: str
     block: int
@@ -139,7 +139,7 @@ def ordered(rows: DataFrame, partitions: int) -> DataFrame:
 
 
 class Numbering(NamedTuple):
-    """What a column of numbers holds.
+    """The contents of a column of numbers.
 
     n          rows, also those without a number
     runs       runs of consecutive numbers, those of each partition apart
@@ -182,7 +182,7 @@ def dealt_out(rows: DataFrame, n: int, partitions: int) -> DataFrame:
 
 
 def are_in_ranges(rows: DataFrame, cores: int) -> bool:
-    """Is there work for all cores in the partitions as they are, without many small ranges of files?"""
+    """Tells whether the partitions as they are have work for all cores, without many small ranges of files."""
     n = rows.rdd.getNumPartitions()
     return n >= cores and len(rows.inputFiles()) <= 2 * n
 
@@ -255,7 +255,7 @@ def _checked_numbers(column: str, numbers: pa.Array, following: int | None) -> i
 
 
 def _misnumbered(column: str, expected: int, found: int) -> str:
-    """What is wrong with a number, in ascending order, that is not the expected one."""
+    """The fault of a number, in ascending order, that differs from the expected one."""
     if found < expected:
         return f"the column {column!r} numbers the events, and {found} stands twice; each number is of one row"
     return (

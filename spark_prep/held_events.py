@@ -48,7 +48,7 @@ class HeldEvents:
         return len(self._few) if self._joined is None else len(self._joined)
 
     def _compiled(self, n_rows: int) -> JoinedEvents | None:
-        """What takes so many more rows in compiled code; None where they are still few."""
+        """The code that takes a number of further rows, compiled; None while they are few."""
         if self._joined is None and len(self) + n_rows > FEW_ROWS:
             self._joined = JoinedEvents()
             self._joined.add(Events.of(self._few))

@@ -43,7 +43,7 @@ _CURES = (
 )
 """Texts of Spark's errors, and what then helps."""
 _LOG_OF_DEATH = "Exception while sending command."
-"""What py4j logs, with a traceback, for every call of a Java that has died."""
+"""The messages that py4j logs, with a traceback, for every call of a Java that has died."""
 _DEATH_S = 5.0
 """Time in which a Java that has dropped its connections has ended, seconds."""
 

@@ -357,7 +357,8 @@ def _spread(spark: SparkSession, source: RowSource) -> DataFrame:
 
 
 def _totals(records: DataFrame) -> tuple[int, int, int, int, bool, bool]:
-    """Rows read, filters, constraints and bad rows; does any constraint only ask for presence; has any operand a residue?"""
+    """Rows read, filters, constraints and bad rows; whether any constraint only asks for presence, and any operand has a
+    residue."""
     presence = F.max(F.exists("constraints", lambda each: each["kind"] == int(KIND_OF_PRESENCE)))
     residues = F.max(F.exists("constraints", lambda each: each["residues"].isNotNull()))
     row = records.agg(F.sum("rows"), F.count("interface"), F.sum("size"), F.count("reason"), presence, residues).first()
@@ -405,7 +406,7 @@ class _Held:
 
 
 class _RejectPath:
-    """Where bad rows go, checked before anything is done, and what happens with them."""
+    """The place of bad rows, checked before anything is done, and their handling."""
 
     def __init__(self, output: Path, path: Path | None) -> None:
         self.path = path if path is not None else output.with_name(output.name + ".rejects")
@@ -422,7 +423,7 @@ class _RejectPath:
         rejects.write(found, self.path)
 
     def nothing_usable(self, records: DataFrame, source: RowSource, n_bad: int, what: str) -> SparkPrepError:
-        """The error of an input of which no row is a `what`."""
+        """The error of an input without a single good `what`."""
         example = rejects.first(rejects.rejects(records, source), 1) if n_bad else [None]
         text = nothing_usable(source.name, what, n_bad, example[0])
         return SparkPrepError(f"{text}; all of them are in {self.path}" if n_bad else text)

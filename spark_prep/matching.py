@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 _REJECT, _VERSION = "_reject", "_table_version"
 """Names of the columns of reasons and of versions."""
 HANDLING = ("fail", "rows", "drop")
-"""What may become of rejected rows, see `matched`."""
+"""The choices for rejected rows, see `matched`."""
 ROWS_AT_ONCE = 2**17
 """Events that are matched together, at most about."""
 MOST_INLINE_BYTES = 64 * 2**20
@@ -121,7 +121,7 @@ def matched(
 
 
 class _TableSource(NamedTuple):
-    """Where tasks find the table.
+    """The place where tasks find the table.
 
     path           of the file or the directory of versions; "" for a table in memory
     is_directory   if it is a directory of versions
@@ -224,7 +224,7 @@ def _schema(given: T.StructType, carried: list[str], how: str, *, filters: bool)
 
 
 class _Task(NamedTuple):
-    """What a task does with its rows: `run`."""
+    """The work of a task on its rows: `run`."""
 
     source: _TableSource
     form: EventForm

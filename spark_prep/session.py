@@ -106,7 +106,8 @@ _NOISE = ("WARNING", "Picked up", "Setting default log level", "To adjust loggin
 
 
 def _reason(printed: str, error: Exception) -> str:
-    """Why Java or the session has not started: the last cause of Java's exception, else the first lines that it printed."""
+    """The reason why Java or the session failed to start: the last cause of Java's exception, else the first lines that it
+    printed."""
     if isinstance(error, Py4JJavaError):
         return messages_of(error)[-1].strip().splitlines()[0].rstrip(".")
     lines = [line.strip("# ") for line in printed.splitlines() if not line.startswith(_NOISE)]

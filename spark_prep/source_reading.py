@@ -143,7 +143,7 @@ def _subscription(row: Any) -> dict[str, Any]:
 
 
 class _Kinds(NamedTuple):
-    """The kinds of values of an attribute: those that are no lists, and those of the elements of lists, None without lists.
+    """The kinds of values of an attribute: those of scalars, and those of the elements of lists, None without lists.
 
     b boolean, s string, w whole number of 64 bits that is a double, r one that is no double, d another double, R another
     integer.

@@ -41,7 +41,7 @@ from spark_prep.sources import PLACE, absolute_path
 
 @dataclass
 class _Written(WriterCommitMessage):
-    """What a task has written: `parts`, `rejects` (a file of JSON lines, or ""), how many rows and bad rows, the first."""
+    """The output of a task: `parts`, `rejects` (a file of JSON lines, or ""), how many rows and bad rows, the first."""
 
     parts: list[WrittenPart]
     rejects: str
@@ -73,7 +73,7 @@ class _FileWriter(DataSourceArrowWriter):
     """Writes one file; subclasses know its kind."""
 
     what: str
-    """What a row is."""
+    """The kinds of rows."""
 
     def __init__(self, parts: PartSet, options: Mapping[str, str]) -> None:
         self._parts = parts

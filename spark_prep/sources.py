@@ -282,7 +282,8 @@ def of_frame(frame: DataFrame, number: str | None = None) -> RowSource:
     """The rows of a DataFrame with the columns of a Parquet file.
 
     `number` is the column of their positions, which is then no column of the rows; without one, positions ascend along the
-    partitions as Spark happens to have them.  Raises SparkPrepError if it is no column of integers, or the only column.
+    partitions as Spark happens to have them.  Raises SparkPrepError if it is not a column of integers, or is the only
+    column.
     """
     columns = [name for name in frame.columns if name != number]
     position = F.monotonically_increasing_id() if number is None else _numbers(frame, number)
@@ -353,7 +354,7 @@ def in_order(addresses: Sequence[str] | None = None) -> list[Column]:
 
 
 def path_key(address: str) -> str:
-    """What `in_order` sorts a file by; code points sort as their UTF-8 does."""
+    """The key by which `in_order` sorts a file; code points sort as their UTF-8 does."""
     return local_path(address).replace("/", "\0")
 
 

@@ -169,7 +169,7 @@ class FilterRange(NamedTuple):
 
 
 class RangeCounts(NamedTuple):
-    """Numbers of filters and interfaces, and of those that are no parts of conditions."""
+    """Numbers of filters and interfaces, with and without the parts of conditions."""
 
     filters: int
     interfaces: int

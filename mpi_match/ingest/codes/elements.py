@@ -124,7 +124,7 @@ def add_text_element(text: tuple[int, int, int], record: int, scratch: tuple[int
 
 @nested
 def _is_between(number: tuple[float, float], low: int, high: int, i: int) -> bool:
-    """Is a number at least number i of `low`, f64[·, 2], and at most that of `high`?"""
+    """Tells whether a number is at least number i of `low`, f64[·, 2], and at most that of `high`."""
     least, greatest = load_f64(low, 2 * i), load_f64(high, 2 * i)
     if number[0] < least or number[0] > greatest:
         return False

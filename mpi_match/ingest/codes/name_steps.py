@@ -43,7 +43,7 @@ def dotted(names: Strings, indices: Array) -> list[bytes]:
 
 
 def beginnings(names: list[bytes]) -> list[bytes]:
-    """What the names begin with, up to each of their points; ascending."""
+    """The beginnings of the names, up to each of their points; ascending."""
     return sorted({name[:at] for name in names for at in range(len(name)) if name[at] == POINT})
 
 

@@ -156,7 +156,7 @@ def _long_decimal(data: int, at: int, stop: int, power: int, tables: int) -> flo
 
 @nested
 def _is_within(w: np.uint64, n_digits: int, first_digit: int, negative: bool) -> bool:
-    """Is an integer of n digits, which are w modulo 2^64, a number of the model?"""
+    """Tells whether an integer of n digits, which are w modulo 2^64, is a number of the model."""
     if negative:
         return bool(n_digits < 20 and w <= _LEAST)
     return bool(n_digits < 20 or (n_digits == 20 and first_digit == 49 and w >= _TEN_19))

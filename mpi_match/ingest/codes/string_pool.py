@@ -118,7 +118,7 @@ def number_of(pool: int, data: int, start: int, stop: int, hash_: np.uint64) -> 
 
 @nested
 def is_below(pool: int, one: int, other: int) -> bool:
-    """Is string number `one` less than `other`, by bytes?"""
+    """Tells whether string number `one` is less than `other`, by bytes."""
     content, bounds = load_i64(pool, POOLED_BYTES), load_i64(pool, POOL_BOUNDS)
     first, second = load_i64(bounds, one), load_i64(bounds, other)
     n, m = load_i64(bounds, one + 1) - first, load_i64(bounds, other + 1) - second

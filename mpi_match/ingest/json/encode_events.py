@@ -135,7 +135,7 @@ class EventsEncoder:
 
 
 def _elements_of(events: Events) -> Array:
-    """i64[m + 1]: elements of the attributes before each; a value that is no list is one."""
+    """i64[m + 1]: elements of the attributes before each; a scalar counts as one."""
     lengths = np.ones(len(events.type), np.int64)
     if events.lists is not None:
         listed = np.flatnonzero(events.type == Type.LIST)
@@ -156,7 +156,7 @@ def _find_entries(n: int, names: int, tables: int, entries: int) -> None:
 def _put_value(
     events: int, value_at: tuple[int, int, int, int], entry: int, as_: int, to: int, n: int, tables: int, work: int
 ) -> int:
-    """Write what a value, which is no list, is to the attribute with this entry, as `to_codes.put_text` does; `value_at` are
+    """Write the codes of a scalar to the attribute with this entry, as `to_codes.put_text` does; `value_at` are
     the types, numbers and strings of values, and its number among them."""
     types, numbers, strings, k = value_at
     type_, value = load_u8(types, k), load_f64(numbers, k)

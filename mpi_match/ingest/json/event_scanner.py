@@ -59,7 +59,7 @@ _ONE_FLAGGED = np.zeros((1, 2), np.int64), np.zeros(0, np.uint8)
 
 
 class LineArrays:
-    """What a thread writes while it scans lines: `arrays` by their places in the table (`scanner`), of which SCAN_COUNTS has
+    """The arrays that a thread writes while it scans lines, by their places in the table (`scanner`); SCAN_COUNTS has
     `n_counts`.
 
     There is room for `n_bytes` of lines, in the arrays that are the same for all scanners.  Pages that are never written
@@ -103,7 +103,7 @@ class LineArrays:
 
 
 class ThreadArrays(LineArrays):
-    """Arrays for codes of `n_attributes`, with a bound on attributes for atoms, of which there are `n_atoms`."""
+    """Arrays for codes of `n_attributes`, with a bound on attributes for the `n_atoms` atoms."""
 
     def __init__(self, n_bytes: int, n_atoms: int, most_atoms: int, n_attributes: int | None = None) -> None:
         n_attributes = n_bytes // LEAST_ATTRIBUTE_BYTES if n_attributes is None else n_attributes
@@ -305,7 +305,7 @@ def ids_of(data: Array, parts: Sequence[LineArrays], flagged: Array, judged: lis
 
 
 def are_identified(parts: Sequence[LineArrays], judged: list[Event | None]) -> bool:
-    """Has any row an id?"""
+    """Tells whether any row has an id."""
     of_judged = any(event is not None and event.id is not None for event in judged)
     return of_judged or any(part.count(to_codes.N_IDENTIFIED) for part in parts)
 

@@ -41,7 +41,7 @@ N_SEEN, SEEN_BITS, SEEN_HEADER = range(3)
 
 @nested
 def see(seen: int, hash_: np.uint64) -> bool:
-    """Keep a name's hash in NAME_HASHES_SEEN; is it a new one, and is there room for it?"""
+    """Keep a name's hash in NAME_HASHES_SEEN; tells whether it is new and fits."""
     n, bit = load_i64(seen, N_SEEN), np.uint64(1) << (hash_ >> np.uint64(58))
     bits = load_u64(seen, SEEN_BITS)
     if bits & bit != np.uint64(0):

@@ -116,7 +116,7 @@ def _name_of(address: int, n: int) -> _Name:
 
 @nested
 def _unfit(word: np.uint64, mask: np.uint64) -> bool:
-    """Is any byte in the mask no printable ASCII, or a backslash?  The others are 0."""
+    """Tells whether any byte in the mask is a backslash or not printable ASCII.  The others are 0."""
     filled = word | (_BLANKS & ~mask)
     return bool(((filled | ((filled - _BLANKS) & ~filled) | _zero_bytes(filled ^ _BACKSLASHES)) & _HIGH) != _0)
 

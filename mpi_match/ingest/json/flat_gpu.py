@@ -191,14 +191,14 @@ def _below(bits: np.uint32) -> np.uint32:
 
 @nested
 def _unfit(word: np.uint32, mask: np.uint32) -> np.uint32:
-    """Not 0 if any byte in the mask is no printable ASCII, or a backslash."""
+    """Not 0 if any byte in the mask is a backslash or not printable ASCII."""
     filled = np.uint32(word & mask | _BLANKS & np.uint32(~mask))
     return np.uint32((filled | np.uint32(filled - _BLANKS) & ~filled | _zero_bytes(filled ^ _BACKSLASHES)) & _HIGH)
 
 
 @nested
 def _is_unfit(words: tuple[np.uint32, np.uint32, np.uint32, np.uint32], n_bits: np.uint32) -> bool:
-    """Is any of the first `n_bits` / 8 bytes no printable ASCII, or a backslash?"""
+    """Tells whether any of the first `n_bits` / 8 bytes is a backslash or not printable ASCII."""
     found = _0
     for k in range(4):
         n: Any = min(max(np.int64(n_bits) - 32 * k, 0), 32)

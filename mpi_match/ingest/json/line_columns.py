@@ -145,7 +145,7 @@ class LineColumns:
         to.add_places(first if parts else len(events), self._locations(parts, flagged, events), ids, rejected)
 
     def _scan_all(self, data: Array) -> list[_ColumnArrays]:
-        """What each thread wrote of its range of the lines."""
+        """The output of each thread for its range of the lines."""
         n_stretches = stretches_of(len(data))
         bounds = line_bounds(data, n_stretches).tolist()
         for i in range(n_stretches):

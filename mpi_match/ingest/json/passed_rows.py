@@ -92,7 +92,7 @@ def _written(rows: list[Any]) -> str | None:
 
 
 def _has_names(row: Mapping[Any, object]) -> bool:
-    """Are all names of an object, and of those in it, strings?"""
+    """Tells whether all names of an object, and of those in it, are strings."""
     return all(isinstance(name, str) and _is_named(value) for name, value in row.items())
 
 
@@ -108,7 +108,7 @@ _PLAIN = frozenset((str, int, float, bool, type(None)))
 
 
 def _json_value(value: Any) -> Any:
-    """What JSON has no form for, as what means the same."""
+    """A value that JSON lacks, as one with the same meaning."""
     if is_null(value):
         return None
     if isinstance(value, Mapping):

@@ -149,7 +149,7 @@ def _after_space(data: int, at: int, stop: int) -> int:
 
 @nested
 def _is_of_word(byte: int) -> bool:
-    """May a word have this byte, or another one of a character beyond ASCII?"""
+    """Tells whether a word may have this byte; it may have all bytes beyond ASCII."""
     return (
         ZERO <= byte <= NINE
         or LOWER_A <= (byte | LOWER_CASE) <= LOWER_Z
@@ -182,7 +182,7 @@ def _word(data: int, at: int, stop: int) -> tuple[int, np.uint64]:
 
 @nested
 def _is_keyword(word: np.uint64) -> bool:
-    """Is a word no name?"""
+    """Tells whether a word is reserved and cannot be a name."""
     if word in (_AND, _OR, _NOT, _TRUE, _FALSE, _IN_WORD):
         return True
     return word in (_BETWEEN_WORD, _EXISTS_WORD, _ABSENT_WORD, _PREFIX_WORD, _SUFFIX_WORD, _CONTAINS_WORD)
@@ -435,7 +435,7 @@ def scan_predicate(data: int, at: int, stop: int, tables: int, work: int) -> int
 
 @nested
 def _begin_of(constraint: int, first: int, first_operand: int, work: int) -> int:
-    """Where the operands of a constraint of the row begin."""
+    """The place where the operands of a constraint of the row begin."""
     return load_i64(load_i64(work, CONSTRAINT_END), constraint - 1) if constraint > first else first_operand
 
 
@@ -457,7 +457,7 @@ def _are_equal(one: int, other: int, first: int, first_operand: int, work: int) 
 
 @nested
 def _number_terms(first: int, n_terms: int, first_operand: int, work: int) -> bool:
-    """Write the number of each term; are any two of them equal?"""
+    """Write the number of each term; tells whether any two of them are equal."""
     numbers = load_i64(work, ALTERNATIVES) + 8 * _TERM_NUMBERS
     found = False
     for term in range(n_terms):
@@ -483,7 +483,7 @@ def _distinct_terms(alternative: np.uint64, n_terms: int, numbers: int) -> np.ui
 
 @nested
 def _are_same(one: np.uint64, other: np.uint64, n_terms: int, numbers: int) -> bool:
-    """Have two alternatives of distinct terms equal terms in the same order?"""
+    """Tells whether two alternatives of distinct terms have equal terms in the same order."""
     i, j = 0, 0
     while True:
         while i < n_terms and not one >> np.uint64(i) & _1:

@@ -57,7 +57,7 @@ class RowScanner:
         return found
 
     def _make(self, n_bytes: int) -> None:
-        """Arrays for rows of so many bytes."""
+        """Arrays for rows of at most `n_bytes` bytes."""
         n_atoms = n_atoms_of(self._tables)
         self._work = ThreadArrays(n_bytes, n_atoms, n_atoms)
         self._data = np.empty(n_bytes, np.uint8)
@@ -102,8 +102,8 @@ class RowScanner:
 
 
 def _is_plain(row: dict[Any, Any], depth: int) -> bool:
-    """Is it an object of plain entries, and of lists and objects of such, with names that are strings, and no more than
-    `depth` objects and lists within one another?"""
+    """Tells whether it is an object of plain entries, and of lists and objects of such, with strings as names and at most
+    `depth` levels of objects and lists."""
     for name, value in row.items():
         if type(name) is not str or (type(value) not in _PLAIN and not _is_nested(value, depth)):
             return False
@@ -111,7 +111,7 @@ def _is_plain(row: dict[Any, Any], depth: int) -> bool:
 
 
 def _is_nested(value: object, depth: int) -> bool:
-    """Is an entry that is not plain such a list or object?"""
+    """Tells whether an entry that is not plain is such a list or object."""
     if depth == 1:
         return False
     if type(value) is dict:

@@ -38,7 +38,7 @@ from mpi_match.table.subscriptions import Subscriptions, SubscriptionsBuilder
 from mpi_match.texts.characters import LINE_FEED
 
 _WHAT = "subscription-scanner"
-"""What is compiled, for `compile_cache`."""
+"""The names of the compiled functions, for `compile_cache`."""
 _LEAST_LINE_BYTES = 2
 """Fewest bytes of a line, with its line feed."""
 _FIRST_BYTES = 2**16

@@ -45,7 +45,7 @@ FLAGGED_LINE = -1
 
 @inlined
 def after_blanks(data: int, at: Any) -> Any:
-    """The first byte that is no JSON whitespace; a line feed ends the line and does not count as such."""
+    """The first byte after JSON whitespace; a line feed ends the line and does not count as such."""
     if load_u8(data, at) == BLANK:  # one is usual
         at += 1
     while load_u8(data, at) == BLANK or load_u8(data, at) == TAB or load_u8(data, at) == RETURN:
@@ -178,7 +178,7 @@ def _encode(code: int, to: int, filled: int) -> int:
 def decode_string(data: int, at: int, to: int, filled: int, room: int = SCRATCH_BYTES) -> tuple[int, int]:
     """Write the string that begins behind an opening quote into `to` u8[room], from `filled`, without escapes.
 
-    Where it ends behind the closing quote, and how far `to` is filled; FLAGGED_LINE if it is no string or too long.
+    Where it ends behind the closing quote, and how far `to` is filled; FLAGGED_LINE if it is not a string or too long.
     """
     while True:
         if is_on_cpu() and filled + VECTOR_BYTES <= room and fits(data + at):

@@ -208,8 +208,8 @@ MOST_SEEN, MOST_FRAMES, NESTING_LEVELS = 2**16, 2**12, 2**20
 FLAT_IN_VAIN, NOT_TRIED_AS_FLAT = 4, 128
 """Lines in a row that were not flat, and those that are not looked at as flat ones then: see `scan_lines`."""
 AS_VALUE, AS_LIST, AS_ELEMENT = range(3)
-"""How a value belongs to its attribute: as the value; as an element of a list through which its name goes; as an element
-of a list that has been written (`put_list`)."""
+"""The ways in which a value belongs to its attribute: as the value; as an element of a list through which its name goes; as
+an element of a list that has been written (`put_list`)."""
 MOST_OF_A_VALUE, MOST_OF_VIEWS = 2, 6
 """Attributes that a value, less its views, is at most, and that all its views are."""
 _INTERMEDIATE = 2**62
@@ -683,7 +683,7 @@ def clear_row(tables: int, work: int) -> None:
 
 @nested
 def location_is_whole(work: int) -> bool:
-    """Has the next row both coordinates, or none?  A location is counted."""
+    """Tells whether the next row has both coordinates or neither, and counts a location."""
     counts = load_i64(work, SCAN_COUNTS)
     place = load_i64(work, ROW_LOCATIONS) + 16 * load_i64(counts, ROWS)
     x_absent, y_absent = np.isnan(load_f64(place, 0)), np.isnan(load_f64(place, 1))

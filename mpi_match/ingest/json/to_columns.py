@@ -188,7 +188,7 @@ _scan_list = list_scanner(_number_of_list, _scan_element, _put_list)
 def _scan_attribute(
     data: int, at: int, name: tuple[int, int, int, np.uint64], n_attributes: int, tables: int, work: int
 ) -> tuple[int, int]:
-    """The value at `at`, which is no object, to columns: see `every_name_scanner`."""
+    """Write the value at `at`, other than an object, to columns: see `every_name_scanner`."""
     if load_u8(data, at) == OPEN_BRACKET:
         return _scan_list(data, at, name, n_attributes, tables, work)
     source, start, stop, hash_ = name

@@ -71,7 +71,7 @@ from mpi_match.table.virtual_names import ATOM_FORMS, MARK, TYPE_LETTERS, extrem
     N_ALTERNATIVES,
     N_SUBSCRIPTION_COUNTS,
 ) = range(11)
-"""What counts count: rows, also flagged ones; lines, blank ones too; where the next line begins; filters, constraints,
+"""Columns of the counts: rows, also flagged ones; lines, blank ones too; where the next line begins; filters, constraints,
 operands, bytes of ids, flagged lines.  LACKING_POOL is the pool without room, or NOT_FOUND;
 N_ALTERNATIVES those of the row's predicate, 0 without one."""
 LABEL_POOL, NAME_POOL, STRING_POOL = range(3)
@@ -204,7 +204,7 @@ def put_operand(number: float, string: int, work: int) -> None:
 
 @nested
 def _put_prefix_bound(source: int, start: int, stop: int, work: int) -> bool:
-    """Write the operand `prefix_bound` of a prefix; is there room?"""
+    """Write the operand `prefix_bound` of a prefix; tells whether it fits."""
     scratch = load_i64(work, BOUND_SCRATCH)
     if stop - start > SCRATCH_BYTES:
         return False
@@ -217,7 +217,7 @@ def _put_prefix_bound(source: int, start: int, stop: int, work: int) -> bool:
 
 @nested
 def put_text(source: int, start: int, stop: int, hash_: np.uint64, op: int, tables: int, work: int) -> bool:
-    """Write a string, whose hash is `hash_`, as an operand of `op`; is there room?"""
+    """Write a string, whose hash is `hash_`, as an operand of `op`; tells whether it fits."""
     string = numbered(STRING_POOL, source, start, stop, hash_, work)
     if string == POOL_FULL:
         return False
@@ -227,7 +227,7 @@ def put_text(source: int, start: int, stop: int, hash_: np.uint64, op: int, tabl
 
 @nested
 def _is_less(a: float, of_a: int, b: float, of_b: int) -> bool:
-    """Is a number less than another, each as in OPERAND_NUMBER and OPERAND_STRING?"""
+    """Tells whether a number is less than another, each as in OPERAND_NUMBER and OPERAND_STRING."""
     return a < b or (a == b and signed_residue(~of_a) < signed_residue(~of_b))
 
 
@@ -323,7 +323,7 @@ def _begin_element(base: tuple[int, int, int], form: int, type_: int, work: int)
 
 @nested
 def _put_element(n: int, kind: int, work: int) -> bool:
-    """Write the constraint on the virtual name in BOUND_SCRATCH, which ends at n; is there room?"""
+    """Write the constraint on the virtual name in BOUND_SCRATCH, which ends at n; tells whether it fits."""
     scratch = load_i64(work, BOUND_SCRATCH)
     name = numbered(NAME_POOL, scratch, 0, n, hash_of(scratch, 0, n, SEED), work)
     if name == POOL_FULL:
@@ -384,7 +384,7 @@ def form_of_text(op: int, tables: int) -> int:
 @nested
 def put_typed(name: int, op: int, type_: int, first: int, tables: int, work: int) -> bool:
     """Write a constraint, whose operands, all of one type, are written from `first` on; False if the type lacks the
-    operator, or if there is no room."""
+    operator, or if it does not fit."""
     kind = load_i64(load_i64(tables, KINDS), N_TYPES * op + type_)
     if op >= FIRST_ELEMENT_OP:
         form = load_i64(load_i64(tables, ELEMENT_FORMS), N_TYPES * op + type_)

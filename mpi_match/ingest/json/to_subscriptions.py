@@ -117,7 +117,7 @@ _KEYS = (b"interface", b"constraints", b"area", b"id", b"filters", b"tags", b"pr
 _INTERFACE, _CONSTRAINTS, _AREA, _ID, _FILTERS, _TAGS, _PREDICATE = range(len(_KEYS))
 _N_KEYS = len(_KEYS)
 _ASKS = 1 << _CONSTRAINTS | 1 << _AREA | 1 << _TAGS
-"""Members of which a filter has one."""
+"""Members that mark a filter: it has one of them."""
 _BESIDE_PREDICATE = 1 << _AREA | 1 << _ID
 """Members that a row with a predicate may have, or null for them."""
 
@@ -129,7 +129,7 @@ def _tables() -> AddressTable:
 
 
 TABLES = _tables()
-"""What the scanner looks up; it does not depend on the input."""
+"""The tables that the scanner reads; they do not depend on the input."""
 
 
 @nested
@@ -145,7 +145,7 @@ def _first_item(data: int, at: int) -> int:
 
 @nested
 def _is_item(data: int, at: int, closing: int) -> bool:
-    """Does an item begin here, and not the `closing` bracket?"""
+    """Tells whether an item begins here rather than the `closing` bracket."""
     return at != FLAGGED_LINE and load_u8(data, at) != closing
 
 
@@ -181,7 +181,7 @@ def _label(data: int, at: int, scratch: int, tables: int) -> tuple[int, int, int
 
 @nested
 def _is_any(data: int, at: int) -> bool:
-    """Are the next bytes `any` and a blank?"""
+    """Tells whether the next bytes are `any` and a blank."""
     if load_u8(data, at) != LOWER_A or load_u8(data, at + 1) != LOWER_N:
         return False
     return load_u8(data, at + 2) == LOWER_Y and load_u8(data, at + 3) == BLANK
@@ -487,7 +487,7 @@ def _scan_members(data: int, at: int, tables: int, work: int) -> tuple[int, int,
 
 @nested
 def _scan_row(data: int, at: int, tables: int, work: int) -> int:
-    """Write the filters of the line that begins at `at`, which is no blank: its line feed."""
+    """Write the filters of the line whose first byte, at `at`, is not a blank; returns its line feed."""
     if load_u8(data, at) != OPEN_BRACE:
         return FLAGGED_LINE
     counts = load_i64(work, SUBSCRIPTION_COUNTS)

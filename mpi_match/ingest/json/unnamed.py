@@ -49,7 +49,7 @@ def nesting_memory(levels: int) -> Array:
 
 @inlined
 def digits_end(data: int, at: int) -> int:
-    """The first byte from `at` on that is no digit."""
+    """The first byte from `at` on that is not a digit."""
     while ZERO <= load_u8(data, at) <= NINE:
         at += 1
     return at
@@ -82,7 +82,7 @@ def after_number(data: int, at: int) -> int:
 
 @inlined
 def _end_of_other(data: int, at: int) -> int:
-    """The end of a value that is no string, list or object, or FLAGGED_LINE."""
+    """The end of a value other than a string, list or object, or FLAGGED_LINE."""
     byte = load_u8(data, at)
     if byte == MINUS or ZERO <= byte <= NINE:
         return after_number(data, at)
@@ -92,7 +92,7 @@ def _end_of_other(data: int, at: int) -> int:
 
 @nested
 def scalar_end(data: int, at: int) -> Any:
-    """The end of a value that is no list or object, or FLAGGED_LINE; for CPUs."""
+    """The end of a value other than a list or object, or FLAGGED_LINE; for CPUs."""
     return string_end(data, at) if load_u8(data, at) == QUOTE else _end_of_other(data, at)
 
 

@@ -34,8 +34,8 @@ Everything else is as if the view were the value (`viewed`): an instant is a num
 of 32 bits, an IPv6 address the string of its 128 binary digits, so that a net is a range of the one or a prefix of the
 other.
 
-**Complements.**  `not` before a constraint or a condition is satisfied if that is not: also by absence and by other types.
-`!=` and `not in` ask for a value of their type that is different.
+**Complements.**  `not` before a constraint or a condition is satisfied whenever that is not, so absent attributes and values
+of other types satisfy it.  `!=` and `not in` ask for a value of their type that is different.
 
 The name `*` stands for the list of all strings of an event, at any depth; constraints on it ask for some element.
 
@@ -101,7 +101,7 @@ class ModelError(MpiMatchError, ValueError):
 
 
 OPS: dict[str, Op] = {record.symbol: op for op, record in OPERATORS.items()}
-"""Operators by the symbol that subscriptions use."""
+"""The operators, by the symbols that subscriptions use."""
 PRESENCE = frozenset(op for op, record in OPERATORS.items() if record.takes is Takes.NOTHING)
 """Operators that take no operand."""
 LISTS = frozenset(op for op, record in OPERATORS.items() if record.takes is Takes.LIST)
@@ -116,7 +116,7 @@ VIEWS: dict[str, tuple[View, Op]] = {
     "after": (View.TIME, Op.GT),
     "at": (View.TIME, Op.EQ),
 }
-"""Operators on views, by the symbol that subscriptions use."""
+"""The operators on views, by the symbols that subscriptions use."""
 _OF_VIEWS = {view_op: symbol for symbol, view_op in VIEWS.items()} | {(View.TIME, Op.BETWEEN): Op.BETWEEN.symbol}
 EVERY_STRING = "*"
 """The name of the list of all strings of an event."""
@@ -124,7 +124,7 @@ RESERVED = chr(0x10FFFF)
 """Names of constraints, labels of interfaces and ids that begin with this noncharacter are the package's own
 (`table.conditions`)."""
 MAX_CONDITION_DEPTH, MAX_LEAVES = 200, 100_000
-"""Conditions within one another, and constraints in one condition, at most."""
+"""Most levels of nested conditions, and most constraints in one condition."""
 
 HAS = "has"
 """Another name of `any =`."""

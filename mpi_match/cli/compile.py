@@ -231,7 +231,7 @@ def _say_compiled(done: Any, output: Path, as_json: bool, **more: object) -> Non
         say(doubt)
     if getattr(done, "left_out", ()):
         each = (f"{name} ({plural(n, 'event')})" for name, n in sorted(done.left_out.items()))
-        say(f"left out, for no filter names them and values of theirs are no attributes: {', '.join(each)}")
+        say(f"left out, because no filter names them and attributes cannot have their values: {', '.join(each)}")
     if as_json:
         found = done._asdict()
         print_json(more | {key: dict(value) if key == "left_out" else value for key, value in found.items()})

@@ -174,7 +174,7 @@ def _said_whose(ctx: click.Context, group: click.Command) -> Iterator[None]:
 class CommandWithSubcommands(CliCommand, click.Group):
     """A command with arguments of its own, whose first word may instead be the name of a subcommand.
 
-    Options come behind the name, as everywhere.
+    Options follow the name, as in the other commands.
     """
 
     allow_extra_args = False

@@ -45,7 +45,7 @@ class SizeTimes(NamedTuple):
 
 
 class FastestOf(Engine):
-    """Several engines for one fixed table.  The first one handles everything that only one of them can do (`scanner`)."""
+    """Several engines for one fixed table.  The first engine does the work that takes a single one (`scanner`)."""
 
     def __init__(self, engines: Sequence[Engine]) -> None:
         self._engines = tuple(engines)

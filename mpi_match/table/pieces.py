@@ -13,7 +13,7 @@ class Pieces:
         self._by_length: dict[int, dict[bytes, int]] = {}
 
     def add(self, piece: bytes, number: int) -> None:
-        """Take up a text."""
+        """Adds a text."""
         self._by_length.setdefault(len(piece), {})[piece] = number
 
     def starting(self, text: bytes) -> list[int]:
@@ -29,7 +29,7 @@ class Pieces:
         """Numbers of those that a text contains, each once.
 
         Of each length, either every piece of the text is looked up or every text is searched for, whichever is less work.
-        So neither many texts of one length nor many lengths take more than they must.
+        This keeps the memory small for many texts of one length and for many lengths.
         """
         found: list[int] = []
         for n, by in self._by_length.items():

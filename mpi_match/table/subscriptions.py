@@ -197,7 +197,7 @@ class SubscriptionsBuilder:
         return len(self._interface)
 
     def add(self, item: Filter) -> None:
-        """Append a filter; of one with a condition, the conjunctions that it consists of."""
+        """Append a filter; a filter with a condition is appended as the conjunctions that it consists of."""
         for each in decompose(item):
             self._add(each)
 

@@ -112,7 +112,7 @@ def test_compile_passes_its_arguments_to_the_job(monkeypatch: pytest.MonkeyPatch
     result = mpi_match("compile", "events", "a", "--table", "t.h5", "-o", "e.h5", "--location", "x,y", "--id", "n")
     assert "no event has 'x' or 'y', which --location or --id names" in result.stderr
     assert (
-        "left out, for no filter names them and values of theirs are no attributes: at (1 event), when (2 events)"
+        "left out, because no filter names them and attributes cannot have their values: at (1 event), when (2 events)"
         in result.stderr
     )
     unset = CompileOptions(format=None, rejects=None, strict=False, master=None, partitions=None)

@@ -73,7 +73,8 @@ def test_csv_parquet_and_arrow(table: Path, tmp_path: Path) -> None:
     said = compiled(inputs, "--table", table, "-o", tmp_path / "e.h5", "--schema", "zip=string")
     assert "6 events" in said
     assert (
-        "left out, for no filter names them and values of theirs are no attributes: uid (1 event), when (2 events)" in said
+        "left out, because no filter names them and attributes cannot have their values: uid (1 event), when (2 events)"
+        in said
     )
     rows = [
         {"temp": 25.5, "city": "Milan", "zip": "020"},

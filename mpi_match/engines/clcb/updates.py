@@ -45,7 +45,7 @@ _MOVE = int(Change.MOVE)  # NumPy takes four microseconds to compare an item wit
 
 
 class LiveSubset(NamedTuple):
-    """Filters that exist: their table (with interfaces and present areas) and their ids."""
+    """The present filters: their table (with interfaces and present areas) and their ids."""
 
     table: Table
     ids: Array

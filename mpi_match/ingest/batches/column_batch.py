@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 COLUMNS_EXTRA_BYTES = 2**12
-"""Size of the wire form of a piece beyond its columns, roughly."""
+"""Approximate bytes of the wire form of a piece beyond its columns."""
 
 
 def batch_of_tables(tables: list[tuple[int, int, pa.Table]]) -> RowBatch:

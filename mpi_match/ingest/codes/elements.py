@@ -135,8 +135,8 @@ def _is_between(number: tuple[float, float], low: int, high: int, i: int) -> boo
 
 @nested
 def add_number_element(number: tuple[float, float], record: int, tables: int, found: int) -> None:
-    """Add what a number, not NaN, given as the nearest double and the residue, satisfies as an element of the attribute with
-    this record.
+    """Add the atoms that a number satisfies as an element of the attribute with this record; the number, not NaN, is given
+    as the nearest double and the residue.
     """
     own, numbers = _record(record, tables), constant_i64(tables, LISTED_NUMBERS)
     first, last = load_i64(own, FIRST_NUMBER), load_i64(own, LAST_NUMBER)

@@ -14,7 +14,7 @@ from mpi_match.model import Type
 
 
 class Validity(NamedTuple):
-    """Which entries are there: bits u8, the lowest of a byte first, from `first_bit` on."""
+    """A bit for each entry, set if it is present: u8, the lowest bit of a byte first, from `first_bit` on."""
 
     bits: Array
     first_bit: int
@@ -77,7 +77,7 @@ class TypedColumn(NamedTuple):
         return found + 0.0
 
     def without(self, absent: Array) -> TypedColumn:
-        """The column with more entries, bool[n], that are not there."""
+        """The column without the entries marked in bool[n], in addition to those that it lacks."""
         there = self.is_present(len(absent)) & ~absent
         return self._replace(validity=Validity.of(there))
 
@@ -100,7 +100,7 @@ class ListColumn(NamedTuple):
         return TypedColumn(Type.NUMBER, self.offsets, None, self.validity).is_present(n)
 
     def without(self, absent: Array) -> ListColumn:
-        """The column with more entries, bool[n], that are not there."""
+        """The column without the entries marked in bool[n], in addition to those that it lacks."""
         there = self.is_present(len(absent)) & ~absent
         return self._replace(validity=Validity.of(there))
 

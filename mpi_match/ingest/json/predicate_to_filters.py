@@ -149,7 +149,7 @@ def _after_space(data: int, at: int, stop: int) -> int:
 
 @nested
 def _is_of_word(byte: int) -> bool:
-    """Tells whether a word may have this byte; it may have all bytes beyond ASCII."""
+    """Tells whether a word may have this byte, which is true of all bytes beyond ASCII."""
     return (
         ZERO <= byte <= NINE
         or LOWER_A <= (byte | LOWER_CASE) <= LOWER_Z

@@ -54,13 +54,13 @@ from mpi_match.model import (
 from mpi_match.operators import OPERATORS, Takes
 
 MAX_FILTERS_OF_A_PREDICATE = 1000
-"""Filters that one predicate may become."""
+"""Most filters that one predicate becomes."""
 MAX_OPERANDS = 100_000
 """Constraints that these filters may have together, where the text has fewer; a list counts as many as it has values."""
 _UNCOUNTED = 10**24
 """Most filters that are counted: more are refused in any case, and their number could have thousands of digits."""
 MAX_NESTING = MAX_CONDITION_DEPTH
-"""Parentheses and `not` within one another."""
+"""Most levels of nested parentheses and `not`."""
 _SHOWN = 70
 _SIGNS = {word for record in OPERATORS.values() for word in (record.symbol, *record.spellings) if not word[0].isalpha()}
 _TOKEN = re.compile(

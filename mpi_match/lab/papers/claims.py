@@ -175,7 +175,7 @@ _QUANTITIES: dict[str, tuple[Callable[[Result], float | None], Mapping[str, floa
 _BLOCKS = "debs2009-blocks"
 """The scenario of the second column of Farroukh's table 1."""
 _WORKLOAD = "workload"
-"""The subject of values that are the same for every engine."""
+"""The subject of values that all engines share."""
 
 
 _SHARE = "share_of_database"

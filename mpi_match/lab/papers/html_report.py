@@ -304,9 +304,9 @@ def _compared_with(records: Sequence[Result]) -> dict[str, str]:
 class _Rates:
     """Rates by engine and point; for an engine with variants, the first.
 
-    A point is the filters, the parameters without options of engines, and the batch.  External matchers get all events at
-    once and are compared with an engine's first batch.  The number of events does not distinguish points, because rates are
-    for single events.
+    A point consists of the filters, the parameters without options of engines, and the batch.  External matchers get all
+    events at once and are compared with an engine's first batch.  The number of events does not distinguish points, because
+    rates are for single events.
     """
 
     def __init__(self, rates: Iterable[tuple[Result, float]]) -> None:

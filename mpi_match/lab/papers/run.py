@@ -328,7 +328,7 @@ def _is_of(key: str, engines: Iterable[str]) -> bool:
 
 
 def scaled_keys(scenario: Scenario | None, keys: Collection[str]) -> list[str]:
-    """Those of the keys of a point that are smaller below scale 1."""
+    """The keys of a point whose values shrink below scale 1."""
     interfaces = scenario is not None and bool(scenario.area) and "interfaces" in keys
     grown = [key for key in SCALED if key in keys and not (key == PER_INTERFACE and interfaces)]
     return [*grown, "interfaces"] if interfaces else grown

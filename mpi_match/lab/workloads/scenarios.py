@@ -309,8 +309,8 @@ class Scenario:
         return sizes, name[:n_constraints], choice[:n_constraints], value[:n_constraints].astype(np.int64)
 
     def _events(self, start: int, stop: int, seed: int) -> tuple[int, Array, Array, Array]:
-        """Whole blocks of events around `start` to `stop`: number of the first event; sizes; name and value of each
-        attribute."""
+        """The whole blocks of events around `start` to `stop`: the number of the first event, the sizes, and the name and
+        value of each attribute."""
         first, last = start // DRAWN_AT_ONCE, -(-stop // DRAWN_AT_ONCE)
         blocks = [self._event_block(seed, at) for at in range(first, max(last, first + 1))]
         sizes, name, value = (np.concatenate(columns) for columns in zip(*blocks, strict=True))

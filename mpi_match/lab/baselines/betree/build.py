@@ -144,7 +144,7 @@ def _choose(filters: Array, found: tuple, used: Array, serial: int, size: Array,
 
 @nested
 def _least_size(size: Array, chosen: Array, bucket: int) -> int:
-    """The size from which on groups leave the bucket, so that it holds the rest."""
+    """The least size of the groups that leave the bucket, so that it holds the rest."""
     n = len(chosen)
     filters_of_size = np.zeros(n + 1, np.int64)
     for name in chosen:

@@ -27,7 +27,6 @@ from mpi_match.matches.matches import Matches
 from mpi_match.model import Type
 from mpi_match.operators import Form
 from mpi_match.table.constraints import FILTER_ID
-from mpi_match.table.kinds import forms_of
 from mpi_match.table.table import Table
 
 COUNTED_FILTERS = 2**20
@@ -45,11 +44,13 @@ class Counting(Engine):
         self._sharing = ScratchSets(self, lambda _: Scratch())
         constraints = table.constraints
         self._start = self._atom_rows = self._atom_offsets = np.zeros(0, np.int64)
+        self._form = self._type = np.zeros(0, np.uint8)
         if table.is_tag_table:
             return
-        self._is_absent = constraints.form == Form.ABSENT
+        self._form, self._type = constraints.form, constraints.type  # once, since they are as long as the table
+        self._is_absent = self._form == Form.ABSENT
         self._start = np.bincount(constraints.filter_id[self._is_absent], minlength=table.n_filters).astype(np.int64)
-        is_atom = constraints.form == Form.ATOM
+        is_atom = self._form == Form.ATOM
         self._atom_rows = np.flatnonzero(is_atom)
         atom = table.vocabulary.atom_offsets[constraints.name_id[is_atom]] + constraints.lo[is_atom]
         order = np.argsort(atom, kind="stable")
@@ -58,7 +59,7 @@ class Counting(Engine):
 
     @property
     def nbytes(self) -> int:
-        return self._start.nbytes + self._atom_rows.nbytes + self._atom_offsets.nbytes
+        return sum(each.nbytes for each in (self._start, self._atom_rows, self._atom_offsets, self._form, self._type))
 
     @matching
     def match(self, batch: EventBatch, _: Scratch, filters: bool) -> Matches:
@@ -128,7 +129,7 @@ class Counting(Engine):
     def _hits(self, run: slice, name: int, code: int) -> Array:
         """bool: marks the constraints of one name's run that a code satisfies; never atoms or `absent`."""
         constraints, vocabulary = self._table.constraints, self._table.vocabulary
-        form, type_ = forms_of(constraints.kind[run]), constraints.type[run]
+        form, type_ = self._form[run], self._type[run]
         lo, hi = constraints.lo[run], constraints.hi[run]
         inside = (lo <= code) & (code <= hi)
         n_sets = int(constraints.set_offsets[name + 1] - constraints.set_offsets[name])

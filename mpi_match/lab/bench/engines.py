@@ -84,6 +84,7 @@ class Contender:
     candidates: int | None = None
     answers: Matches | None = None
     checked: dict[str, int] = field(default_factory=dict)
+    accuracy: dict[str, float] = field(default_factory=dict)
     moves: dict[str, Any] = field(default_factory=dict)
 
 
@@ -190,6 +191,7 @@ def compare(
     `latency_us` (p50, p99, p99.9, max; with batch 1, and with a `rate`, which is then there too), with `moves` what
     `moves.measure_moves` says, of engines that take them; `matches`, `matches_per_event`, `answers_digest` (of all answers,
     where the engine is exact), `candidates_per_event` (filters verified, where the engine counts them), `engine_bytes`,
+    of an engine that is not exact `recall` and `precision` against an exact one beside it,
     `shared_bytes` (arrays of the table that the engine reads, which are not among those of the engine),
     `peak_bytes` (most resident memory of the process so far, with the workload),
     `checked` (judge: events judged), and what is needed to do it again: `seed`, `machine`, `versions`, `commit`, `command`,
@@ -235,6 +237,9 @@ def compare(
         if contender is not first and contender.engine.exact == first.engine.exact:
             _agree(first, contender)
         _judge(workload, contender, options.check)
+        exact = next((each for each in contenders if each.engine.exact), None)
+        if exact is not None and not contender.engine.exact:
+            contender.accuracy = accuracy_of(contender, exact)
         log.info("%s judged: %s", contender.engine.name, contender.checked)
     if options.moves:
         _move(workload, contenders, options)
@@ -451,6 +456,7 @@ def _result(workload: Workload, contender: Contender, first: Contender, batch: i
         "matches": answers.n_matches,
         "matches_per_event": answers.n_matches / n_events,
         **({} if contender.candidates is None else {"candidates_per_event": contender.candidates / n_events}),
+        **contender.accuracy,
         **({"answers_digest": _digest(answers)} if contender.engine.exact else {}),
         "engine_bytes": contender.engine.nbytes,
         "shared_bytes": contender.engine.shared_nbytes,
@@ -458,6 +464,21 @@ def _result(workload: Workload, contender: Contender, first: Contender, batch: i
         "checked": contender.checked,
         **origin(),
     }
+
+
+def accuracy_of(contender: Contender, exact: Contender) -> dict[str, float]:
+    """The share of the right answers that an engine found (`recall`), and of its answers that are right (`precision`); 1 of
+    none."""
+    assert contender.answers is not None
+    assert exact.answers is not None
+    found, right = (_pairs(each) for each in (contender.answers, exact.answers))
+    n_both = len(np.intersect1d(found, right, assume_unique=True))
+    return {"recall": n_both / len(right) if len(right) else 1.0, "precision": n_both / len(found) if len(found) else 1.0}
+
+
+def _pairs(answers: Matches) -> Array:
+    """i64: the event and the id of each answer, as one number."""
+    return np.repeat(np.arange(len(answers)), answers.counts) << 32 | answers.ids.astype(np.int64)
 
 
 def energy_of(runs: Sequence[Joules]) -> Json:

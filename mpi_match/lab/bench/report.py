@@ -36,6 +36,8 @@ _COLUMNS: tuple[tuple[str, Callable[[Result], str]], ...] = (
     ("uJ/event", lambda r: _energy(r, lambda joules: 1e6 * joules / r["n_events"])),
     ("Matches/J", lambda r: _energy(r, lambda joules: r["matches"] / joules)),
     ("Matches/event", lambda r: f"{r['matches_per_event']:.3f}"),
+    ("Recall", lambda r: f"{r['recall']:.4f}" if "recall" in r else "-"),
+    ("Precision", lambda r: f"{r['precision']:.4f}" if "precision" in r else "-"),
     ("Candidates/match", lambda r: _candidates(r)),
     ("Ratio", lambda r: f"{r['ratio']:.2f}"),
     ("Checked", lambda r: "+".join(f"{n} {judge}" for judge, n in r["checked"].items()) or "no"),

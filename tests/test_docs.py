@@ -92,10 +92,10 @@ def test_blocks_are_read() -> None:
     assert without_chance("in 5.67 s: 8.82 k events/s; keyed on 2 x cpu, 1 thread, 2 workers\n") == [
         "in TIME: RATE; ENGINE, 2 workers"
     ]
-    assert RUN.keys() == {"local", "changes", "ranks", "pipeline", "spark-frames", "spark-source"}
+    assert RUN.keys() == {"local", "changes", "follow", "ranks", "pipeline", "spark-frames", "spark-source"}
 
 
-@pytest.mark.parametrize("name", ["local", "changes"])
+@pytest.mark.parametrize("name", ["local", "changes", "follow"])
 def test_rows_in_answers_out(shell: Callable[[str], str], name: str) -> None:
     run_steps(name, shell)
 

@@ -42,6 +42,7 @@ from mpi_match.cli.options import (
     engine_option,
     feed_option,
     filters_option,
+    follow_options,
     form_of,
     gpu_map_option,
     groups_option,
@@ -141,6 +142,7 @@ commands.add_command(explain)
 )
 @feed_option
 @results_option
+@follow_options
 @credits_option
 @click.option(
     "--setup-limit",
@@ -182,6 +184,9 @@ def run(stats: bool, as_json: bool, live: bool, report: Path | None, metrics: Pa
 
     However a run ends, its answers are in OUTPUT.journal until all of them are in OUTPUT.  The same command with --resume
     goes on from there, with any ranks, batch size and schedule, to the same bytes.  OUTPUT.run.json says how a run ended.
+
+    With --follow it does not end: it matches the files that are renamed into EVENTS, in that order, each event once, however
+    often it is killed and started again.
     """
     options["form"] = form_of(options)
     with watching(ObserverOptions(live, report, metrics), options) as watched:
@@ -192,6 +197,9 @@ def run(stats: bool, as_json: bool, live: bool, report: Path | None, metrics: Pa
         if summary.round_trip_us is not None and options["credits"] == 1:  # else a batch has waited behind others
             trip = summary.round_trip_us
             say(f"a batch to a worker and back: {seconds(trip['p50'] / 1e6)} (p50), {seconds(trip['p99'] / 1e6)} (p99)")
+        if summary.latency_us is not None:
+            p50, p99, p999 = (seconds(each / 1e6) for each in summary.latency_us.values())
+            say(f"from the arrival of an event to its answer: {p50} (p50), {p99} (p99), {p999} (p99.9)")
         _say_rows(summary, options["rejects"], stats)
         _say_matched(summary, options["output"], as_json)
 

@@ -263,6 +263,47 @@ results_option = click.option(
     default=cluster.RunOptions.results,
     help="Writer of the answers: the master; every worker, beside the output.",
 )
+
+
+def follow_options(function: Function) -> Function:
+    """Add the options of a run that follows its input: --follow, --max-delay, --file-size and --file-age."""
+    for option in reversed(_FOLLOW):
+        function = option(function)
+    return function
+
+
+_FOLLOW = (
+    click.option(
+        "--follow",
+        is_flag=True,
+        help="Match what comes, until SIGTERM or Ctrl-C: EVENTS is a directory into which files of lines are renamed, "
+        "OUTPUT one of files of answers.  The same command goes on where a run has ended.",
+    ),
+    click.option(
+        "--max-delay",
+        type=click.FloatRange(0),
+        metavar="SECONDS",
+        default=cluster.RunOptions.max_delay,
+        help="With --follow: time that an event waits for others to be matched with it.",
+    ),
+    click.option(
+        "--file-size",
+        "answer_bytes",
+        type=ByteSize(),
+        metavar="BYTES",
+        default=cluster.RunOptions.answer_bytes,
+        show_default="64M",
+        help="With --follow: size at which a file of answers ends.",
+    ),
+    click.option(
+        "--file-age",
+        "answer_s",
+        type=click.FloatRange(0, min_open=True),
+        metavar="SECONDS",
+        default=cluster.RunOptions.answer_s,
+        help="With --follow: time after which a file of answers ends.",
+    ),
+)
 credits_option = click.option(
     "--credits",
     type=click.IntRange(1),

@@ -87,4 +87,4 @@ WITHOUT_THREADS = Execution(
 
 def execution_for(options: RunOptions) -> Execution:
     """The execution for the batch size of a run."""
-    return WITHOUT_THREADS if options.batch <= SHORT_BATCH_EVENTS else THREADED
+    return WITHOUT_THREADS if not options.follow and options.batch <= SHORT_BATCH_EVENTS else THREADED

@@ -36,6 +36,10 @@ ALONE = 0
 
 def run_alone(options: RunOptions) -> RunSummary:
     """See `cluster.run`."""
+    if options.follow:
+        from mpi_match.cluster.followed_alone import follow_alone
+
+        return follow_alone(options)
     options = replace(options, results="master")  # one process writes one file
     with terminate_as_interrupt(), RunFiles(options) as files:
         compiled_before_s = compile_s()

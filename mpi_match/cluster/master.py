@@ -21,6 +21,7 @@ from mpi4py import MPI
 
 from mpi_match.cluster.at_once.exchange import Exchange
 from mpi_match.cluster.execution import Execution
+from mpi_match.cluster.followed_files import FollowedFiles
 from mpi_match.cluster.inbox import Arrival, Inbox
 from mpi_match.cluster.messages import Body
 from mpi_match.cluster.options import ClusterError, RunSummary
@@ -56,7 +57,7 @@ HEARTBEAT_S = 5.0
 class Master:
     """Rank 0's side of the channel with every worker."""
 
-    def __init__(self, comm: MPI.Comm, files: RunFiles, execution: Execution, backoff: Backoff) -> None:
+    def __init__(self, comm: MPI.Comm, files: RunFiles | FollowedFiles, execution: Execution, backoff: Backoff) -> None:
         self._files, self._execution, self._backoff = files, execution, backoff
         self._workers = range(1, comm.size)
         options = files.options
@@ -68,6 +69,7 @@ class Master:
             ascending=options.changes is not None,
             window=max(usual_window(options.credits, len(files.division.groups)), execution.window),
             room=files.division.room,
+            grows=isinstance(files, FollowedFiles),
         )
         self._traffic = Traffic(comm)
         self._round_trips = RoundTrips()
@@ -128,8 +130,12 @@ class Master:
             self._lose(worker, why)
         self._obey(self._dispatcher.start())
         while not self._dispatcher.finished:
-            interruptions.let_through()
-            busy = self._traffic.poll(backoff.looks)
+            if isinstance(self._files, FollowedFiles):
+                busy = self._take_up(self._files, interruptions)
+            else:
+                interruptions.let_through()
+                busy = False
+            busy |= self._traffic.poll(backoff.looks)
             if exchanged:
                 while len(exchanged) < FOLLOWED_TOGETHER and self._traffic.poll():
                     pass  # a worker waits for what is exchanged now, and none for what follows
@@ -152,6 +158,20 @@ class Master:
             else:
                 listening_only = not self._outbox.waiting and len(self._traffic) == len(self._workers)
                 backoff.wait(soon=not listening_only)
+
+    def _take_up(self, files: FollowedFiles, interruptions: Interruptions) -> bool:
+        """Send a batch that has arrived, if the window has room; an interruption ends what arrives."""
+        if interruptions.heed():
+            log.warning("no more events are taken; those that were are answered")
+            files.stop()
+        if files.events.n_batches - self._dispatcher.n_emitted >= self._dispatcher.window:
+            return False
+        if files.take_up():
+            self._obey(self._dispatcher.grow(1))
+            return True
+        if files.ended:
+            self._dispatcher.close()
+        return False
 
     def _follow_up(self) -> None:
         """Take answers that were exchanged for the next batches of their workers."""

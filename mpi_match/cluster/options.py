@@ -77,6 +77,10 @@ class RunOptions:
     journal                 write answers to a journal while the run lasts
     threads                 CPU threads per worker; None: NUMBA_NUM_THREADS, else the host's cores divided by its workers
     progress                called on rank 0 with (events written, events in all)
+    follow                  match what comes, until the run is told to end: `events` is a directory into which files of lines
+                            are renamed, and `output` one of files of answers
+    max_delay               seconds that an event waits for others that are matched with it, with `follow`
+    answer_bytes, answer_s  a file of answers ends at this size, or after so many seconds, with `follow`
     watch                   called on rank 0 with the run's `RunStatus` when the files are open; raises StorageError where it
                             cannot write.  What it returns is entered when all workers are ready, before the first batch,
                             and left after the last answer, or when the run fails
@@ -107,6 +111,10 @@ class RunOptions:
     resume: bool = False
     journal: bool = True
     threads: int | None = None
+    follow: bool = False
+    max_delay: float = 5e-3
+    answer_bytes: int = 2**26
+    answer_s: float = 1.0
     progress: Callable[[int, int], None] | None = None
     watch: Callable[[RunStatus], AbstractContextManager[object]] | None = None
 
@@ -119,11 +127,11 @@ class RunOptions:
                 check_options([self.engine], self.engine_options)
             except OptionError as error:
                 raise ClusterError(str(error), ExitCode.USAGE) from error
-        for name in ("batch", "credits", "threads", "groups", "memory_limit"):
+        for name in ("batch", "credits", "threads", "groups", "memory_limit", "answer_bytes"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ClusterError(f"{name} is {value}; it must be at least 1", ExitCode.USAGE)
-        for name in ("setup_limit", "deadline"):
+        for name in ("setup_limit", "deadline", "answer_s"):
             seconds = getattr(self, name)
             if seconds is not None and not seconds > 0:
                 raise ClusterError(f"{name} is {seconds:g}; it must be more than 0 seconds", ExitCode.USAGE)
@@ -147,11 +155,38 @@ class RunOptions:
                 "--placement hybrid needs --groups, and no other has it: into how many groups go the workers?",
                 ExitCode.USAGE,
             )
+        if self.follow:
+            self._check_followed()
         for path in (self.table, self.events, self.changes):
-            if path is not None and self.output.exists() and path.exists() and self.output.samefile(path):
+            if (
+                path is not None
+                and not self.follow
+                and self.output.exists()
+                and path.exists()
+                and self.output.samefile(path)
+            ):
                 raise ClusterError(
                     f"the output {self.output} would overwrite an input; give it another name", ExitCode.USAGE
                 )
+
+    def _check_followed(self) -> None:
+        """Raise ClusterError for an option that a run that follows its input has not."""
+        refused = {
+            "--changes": self.changes is not None,
+            f"--feed {self.feed}": self.feed != "master",
+            f"--results {self.results}": self.results != "master",
+            "--no-journal": not self.journal,
+            "--rejects (bad rows are in OUTPUT/rejects)": self.rejects is not None,
+        }
+        for option, is_given in refused.items():
+            if is_given:
+                raise ClusterError(f"a run with --follow has no {option}; leave it out", ExitCode.USAGE)
+        if not self.max_delay >= 0:
+            raise ClusterError(f"max_delay is {self.max_delay:g}; it must be at least 0 seconds", ExitCode.USAGE)
+        if self.output.exists() and not self.output.is_dir():
+            raise ClusterError(f"{self.output}: is no directory; --follow writes files of answers into one", ExitCode.USAGE)
+        if self.output.absolute() == self.events.absolute():
+            raise ClusterError(f"{self.output}: is the directory of events; give the output another", ExitCode.USAGE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,6 +259,8 @@ class RunSummary(Summary):
                       `shared` also without reading the events
     round_trip_us     time from sending an encoded batch to receiving its answer: `p50` and `p99` in µs (to 1 %), including
                       the time behind other batches at the worker, so it depends on `credits`; None without a launcher
+    latency_us        time from the arrival of an event until its answer is written: `p50`, `p99` and `p99.9` in µs (to 1 %);
+                      None without `follow`
     rejected          bad rows among the lines that the run has read, of a resumed run with `rejects` all of them; 0 for an
                       event table, whose bad rows were counted when it was compiled
     resumed           events whose answers were taken from the journal of an earlier run; `events_per_s` is without them
@@ -232,4 +269,5 @@ class RunSummary(Summary):
     """
 
     round_trip_us: Mapping[str, float] | None = None
+    latency_us: Mapping[str, float] | None = None
     resumed: int = 0

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mpi_match.cluster.followed_files import FollowedAnswers
 from mpi_match.cluster.messages import WRITTEN_DTYPE, Body, Written
 from mpi_match.cluster.run_files import BatchedAnswers
 from mpi_match.matches.write_behind import Writer
@@ -36,7 +37,9 @@ class OrderedWriter:
     Bodies that are written are given back to `inbox`.  An error of writing is raised by a later call.
     """
 
-    def __init__(self, answers: BatchedAnswers, inbox: Inbox, writer: Writer, *, in_parts: bool, joins: bool) -> None:
+    def __init__(
+        self, answers: BatchedAnswers | FollowedAnswers, inbox: Inbox, writer: Writer, *, in_parts: bool, joins: bool
+    ) -> None:
         self._answers, self._inbox = answers, inbox
         if in_parts:
             from mpi_match.cluster.distribution.merge import merge  # loads Numba

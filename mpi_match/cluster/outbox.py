@@ -23,6 +23,7 @@ from mpi_match.arrays.csr import Array
 from mpi_match.cluster.at_once.messages import PreparedMessages
 from mpi_match.cluster.distribution.shard import packed
 from mpi_match.cluster.execution import Execution
+from mpi_match.cluster.followed_files import FollowedFiles
 from mpi_match.cluster.prefetch import Buffers, ReadAhead, n_readers
 from mpi_match.cluster.run_files import RunFiles
 from mpi_match.cluster.scheduling.dispatcher import Dispatcher
@@ -53,7 +54,7 @@ class Outbox:
 
     def __init__(
         self,
-        files: RunFiles,
+        files: RunFiles | FollowedFiles,
         execution: Execution,
         traffic: Traffic,
         dispatcher: Dispatcher,

@@ -21,6 +21,7 @@ from mpi_match.cluster.distribution.event_source import EventOffer, EventSource,
 from mpi_match.cluster.distribution.shard import Shard
 from mpi_match.cluster.engine_runner import Matcher, ShardsHeld
 from mpi_match.cluster.execution import Execution
+from mpi_match.cluster.followed_files import FollowedFiles
 from mpi_match.cluster.options import ClusterError, RunOptions
 from mpi_match.cluster.results.worker_output import PartPlaces
 from mpi_match.cluster.results.worker_writer import look_for_parts, open_parts
@@ -52,7 +53,7 @@ class Plan(NamedTuple):
 class Ready(NamedTuple):
     """The results of set-up: `files` on the master, `matcher` and `source` on a worker; `opened`: the workers' engines."""
 
-    files: RunFiles
+    files: RunFiles | FollowedFiles
     matcher: Matcher
     source: EventSource | None
     opened: list[Opened]
@@ -61,12 +62,12 @@ class Ready(NamedTuple):
 def set_up(options: RunOptions, execution: Execution, topology: Topology, stack: ExitStack) -> Ready:
     """Go through all phases on this rank; `stack` closes what they open.  Raises Ended when one has failed on a rank."""
     ranks, threads = topology.ranks, options.threads or topology.threads
-    files: RunFiles = ranks.step("opening the files", master=lambda: _files(options, ranks.size - 1, stack))
+    files: RunFiles | FollowedFiles = ranks.step("opening the files", master=lambda: _files(options, ranks.size - 1, stack))
     plan: Plan = ranks.bcast(None if files is None else _plan(options, files))
     part, table = share_parts(topology, plan.groups, plan.parts, None if files is None else files.division)
     copy = None
     if options.feed == "shared":
-        events = None if files is None else files.events
+        events = files.events if isinstance(files, RunFiles) else None
         copy = share_events(topology, events, execution.workers)
 
     def opened_source() -> EventSource | None:
@@ -84,7 +85,9 @@ def set_up(options: RunOptions, execution: Execution, topology: Topology, stack:
         began = time.perf_counter()
         shards = ShardsHeld(part, table, _opening(options, topology, source, threads))
         matcher = execution.matcher(shards, table.vocabulary, filters=options.filters)
-        written = execution.written(matcher, parts, plan.offer.ranges) if parts else matcher
+        written: Matcher = matcher
+        if parts and plan.offer.ranges is not None:
+            written = execution.written(matcher, parts, plan.offer.ranges)
         engine = written.engine()
         opening_s = time.perf_counter() - began
         what = engine.name, engine.device, engine.gpu, socket.gethostname()
@@ -100,7 +103,9 @@ def set_up(options: RunOptions, execution: Execution, topology: Topology, stack:
     return Ready(files, matcher, source, opened)
 
 
-def _files(options: RunOptions, n_workers: int, stack: ExitStack) -> RunFiles:
+def _files(options: RunOptions, n_workers: int, stack: ExitStack) -> RunFiles | FollowedFiles:
+    if options.follow:
+        return stack.enter_context(FollowedFiles(options, n_workers))
     if options.events == STDIN:
         raise ClusterError(
             "standard input does not reach the master of several ranks to its end with every launcher; "
@@ -110,11 +115,16 @@ def _files(options: RunOptions, n_workers: int, stack: ExitStack) -> RunFiles:
     return stack.enter_context(RunFiles(options, n_workers))
 
 
-def _plan(options: RunOptions, files: RunFiles) -> Plan:
+def _plan(options: RunOptions, files: RunFiles | FollowedFiles) -> Plan:
+    return Plan(files.division.groups, files.division.parts, _offer(options, files), files.places)
+
+
+def _offer(options: RunOptions, files: RunFiles | FollowedFiles) -> EventOffer:
+    if isinstance(files, FollowedFiles):
+        return files.offer()
     events = files.events.table
     rows = None if isinstance(events, EventTable) else RowsOffer(events.index, events.form)
-    offer = EventOffer(options.events.absolute(), events.digest, files.events.ranges, rows)
-    return Plan(files.division.groups, files.division.parts, offer, files.places)
+    return EventOffer(options.events.absolute(), events.digest, files.events.ranges, rows)
 
 
 def _opening(options: RunOptions, topology: Topology, source: EventSource | None, threads: int) -> Callable[[Table], Engine]:

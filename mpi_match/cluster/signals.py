@@ -70,6 +70,11 @@ class Interruptions:
             if not self._holders:
                 self.let_through()
 
+    def heed(self) -> bool:
+        """True once for an interruption that is waiting, which is not raised then."""
+        waiting, self._waiting = self._waiting, None
+        return waiting is not None
+
     def let_through(self) -> None:
         """Raise KeyboardInterrupt if an interruption is waiting."""
         waiting, self._waiting = self._waiting, None

@@ -66,6 +66,10 @@ def metrics_of(status: RunStatus, state: RunState, started_at: float, now: float
     yield _single("events_matched_total", "counter", "Events whose answers are written.", status.written)
     yield _single("matches_total", "counter", "Pairs of an event and a matched id that are written.", status.matches)
     yield _single("queue_events", "gauge", "Events whose answers are not written yet.", status.n_events - status.written)
+    latency = status.latency_us()
+    if latency is not None:
+        shares = [({"quantile": f"{float(name[1:]) / 100:g}"}, us / 1e6) for name, us in latency.items()]
+        yield Metric("event_latency_seconds", "gauge", "Time from the arrival of an event until its answer.", shares)
     yield _single("master_resident_memory_bytes", "gauge", "Resident memory of the master.", resident_bytes())
     counts = status.happened_so_far.copy()
     incidents = [({"kind": kind}, counts[kind]) for kind in INCIDENTS]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -71,6 +71,8 @@ class RunStatus:
     shares           every worker by its rank (0 in a run of one process)
     written          events with answers in the output
     matches          ids in these answers
+    latency_us       returns percentiles of the time from the arrival of an event to its answer, in µs, by `p50`, ...; None
+                     where events do not come while the run lasts
     n_resumed        events that earlier runs have answered
     happened_so_far  number of incidents by kind
     incidents        the last KEPT of them
@@ -81,6 +83,7 @@ class RunStatus:
     def __init__(self, n_events: int, clock: Callable[[], float] = time.perf_counter, *, n_resumed: int = 0) -> None:
         self.n_events, self.n_resumed = n_events, n_resumed
         self.written = self.matches = 0
+        self.latency_us: Callable[[], Mapping[str, float] | None] = lambda: None
         self.shares: dict[int, Share] = {}
         self.incidents: deque[Incident] = deque(maxlen=KEPT)
         self.happened_so_far: Counter[str] = Counter()

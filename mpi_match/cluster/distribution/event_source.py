@@ -21,6 +21,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from mpi_match.arrays.csr import Array
 from mpi_match.cluster.batches import BatchedEvents, BatchRanges
 from mpi_match.cluster.distribution.broadcast import EventCopy
+from mpi_match.cluster.follow.rows import FollowedOffer, RowsOfFiles, RowsOfFilesScanner
 from mpi_match.cluster.options import ClusterError, RunOptions
 from mpi_match.cluster.prefetch import Expected, MakeWorkers, ReadWorkers
 from mpi_match.engines.base import Engine
@@ -37,7 +38,7 @@ from mpi_match.table.vocabulary import Vocabulary
 
 SCANS_AT_ONCE = 2
 """Batches of lines on their way to a GPU: one is copied while another is scanned."""
-Read = TypeVar("Read", bound=EventBatch | RowBatch)
+Read = TypeVar("Read", bound=EventBatch | RowBatch | RowsOfFiles)
 
 
 class EventSource(Protocol):
@@ -76,12 +77,12 @@ class OrderSource(_Unscanned, Generic[Read]):
 
     memory: Sequence[Array] = ()
 
-    def __init__(self, decode: Callable[[Array], Read]) -> None:
-        self._decode = decode
+    def __init__(self, decode: Callable[[Array], Read], first: Read | None = None) -> None:
+        self._decode, self._first = decode, first
 
     def first(self) -> Read | None:
-        """See `EventSource.first`: nothing has come yet."""
-        return None
+        """See `EventSource.first`: nothing has come yet, so it is what was given."""
+        return self._first
 
     def expect(self, batch: int, wire: Array) -> Expected[Read]:
         """See `EventSource.expect`."""
@@ -106,18 +107,20 @@ class SharedSource(_Unscanned, Generic[Read]):
 
 class EventOffer(NamedTuple):
     """The events of a run on the master: the file of an event table, the digest, the batches; `rows` where they are files of
-    rows."""
+    rows, or rows to come, in batches that nothing knows yet."""
 
     path: Path
     digest: str
-    ranges: BatchRanges
-    rows: RowsOffer | None
+    ranges: BatchRanges | None
+    rows: RowsOffer | FollowedOffer | None
 
 
 class FileSource:
     """The events of an offer, opened by this rank, whose batches are read by `workers`."""
 
     def __init__(self, offer: EventOffer, vocabulary: Vocabulary, workers: ReadWorkers) -> None:
+        assert offer.ranges is not None
+        assert not isinstance(offer.rows, FollowedOffer)
         table = _opened(offer, vocabulary) if offer.rows is None else _opened_rows(offer.rows)
         self._events = BatchedEvents(table, offer.ranges)
         self._workers = workers
@@ -155,7 +158,10 @@ class ScannedSource:
     """
 
     def __init__(
-        self, rows: OrderSource[RowBatch] | SharedSource[RowBatch] | FileSource, scanner: Scanner, workers: ReadWorkers
+        self,
+        rows: OrderSource[Any] | SharedSource[RowBatch] | FileSource,
+        scanner: Scanner | RowsOfFilesScanner,
+        workers: ReadWorkers,
     ) -> None:
         self._rows: Any = rows
         self._scanner = scanner
@@ -233,7 +239,7 @@ def _file_source(
 def _scanned(
     options: RunOptions,
     offer: EventOffer,
-    rows: RowsOffer,
+    rows: RowsOffer | FollowedOffer,
     copy: EventCopy | None,
     vocabulary: Vocabulary,
     workers: MakeWorkers,
@@ -241,8 +247,10 @@ def _scanned(
 ) -> Iterator[EventSource]:
     scanner = rows.scanner(vocabulary, n_threads)
     with ExitStack() as stack:
-        source: OrderSource[RowBatch] | SharedSource[RowBatch] | FileSource
-        if copy is not None:
+        source: OrderSource[Any] | SharedSource[RowBatch] | FileSource
+        if isinstance(rows, FollowedOffer):
+            source = OrderSource(RowsOfFiles.from_wire, rows.first())
+        elif copy is not None:
             source = SharedSource(copy, RowBatch.from_wire)
         elif options.feed == "master":
             source = OrderSource(RowBatch.from_wire)

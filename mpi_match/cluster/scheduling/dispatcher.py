@@ -55,7 +55,8 @@ class Dispatcher:
     """The state of a run of `n_batches` over `groups` of workers (any distinct numbers).
 
     `window` is the `usual_window` unless given.  With `ascending` a batch that is sent again goes to a group that has had no
-    later one, if there is such a group.  `room` says whether a worker may have several parts of the table at once.
+    later one, if there is such a group.  `room` says whether a worker may have several parts of the table at once.  With
+    `grows` the run gets more batches (`grow`) until `close`.
 
     n_emitted    batches emitted or quarantined
     n_dropped    answers that came too late to be used
@@ -72,8 +73,10 @@ class Dispatcher:
         window: int | None = None,
         ascending: bool = False,
         room: Room = any_room,
+        grows: bool = False,
     ) -> None:
         self.n_batches = n_batches
+        self._grows = grows
         self.n_emitted = 0
         self.n_dropped = 0
         self.quarantined: list[int] = []
@@ -94,8 +97,8 @@ class Dispatcher:
 
     @property
     def finished(self) -> bool:
-        """Tells whether every batch has been emitted or quarantined."""
-        return self.n_emitted == self.n_batches
+        """Tells whether every batch has been emitted or quarantined, and no more will come."""
+        return self.n_emitted == self.n_batches and not self._grows
 
     @property
     def n_kept(self) -> int:
@@ -153,6 +156,16 @@ class Dispatcher:
     def start(self) -> list[Instruction]:
         """The first instructions."""
         return self._proceed()
+
+    def grow(self, n: int) -> list[Instruction]:
+        """There are `n` more batches."""
+        self.n_batches += n
+        self._queues.n_batches = self.n_batches
+        return self._proceed()
+
+    def close(self) -> None:
+        """No more batches will come."""
+        self._grows = False
 
     def answered(self, worker: int, batch: int, attempt: int) -> list[Instruction]:
         """`worker` has answered an attempt at `batch`.

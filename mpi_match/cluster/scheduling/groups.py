@@ -28,6 +28,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+NO_HEAD = 2**62
+"""The head of a queue that no batch is in."""
+
 
 @dataclass(eq=False, slots=True)
 class BatchQueue:
@@ -48,19 +51,22 @@ class BatchQueues:
 
     of_groups   the queue that each group begins with
     empty       the queue of a group that is made later
+
+    `n_batches` may grow.
     """
 
     def __init__(self, n_batches: int, n_groups: int, schedule: str) -> None:
-        self._n_batches = n_batches
+        self.n_batches = n_batches
         self._all = [BatchQueue(i, n_groups) for i in range(n_groups)] if schedule == "static" else [BatchQueue(0, 1)]
         self._orphans: list[BatchQueue] = []
         self._shared: list[BatchQueue] = []
         self.of_groups = self._all if schedule == "static" else self._all * n_groups
-        self.empty = BatchQueue(n_batches, 1)
+        self.empty = BatchQueue(NO_HEAD, 1)
 
     def orphan(self, queue: BatchQueue) -> None:
         """The queue's group is dissolved: from the next `lend` on all groups take from the queue."""
-        self._orphans = [each for each in (*self._orphans, queue) if each.head < self._n_batches]
+        if queue is not self.empty and queue not in self._orphans:
+            self._orphans.append(queue)
 
     def lend(self, queues: Iterable[BatchQueue]) -> None:
         """Share the queues of groups with stragglers, until the next call."""
@@ -82,8 +88,8 @@ class BatchQueues:
         """At most `n` batches that will be taken next, ascending."""
         if len(self._all) == 1:
             head = self._all[0].head
-            return list(range(head, min(head + n, self._n_batches)))
-        ahead = [batch for queue in self._all for batch in range(queue.head, self._n_batches, queue.stride)[:n]]
+            return list(range(head, min(head + n, self.n_batches)))
+        ahead = [batch for queue in self._all for batch in range(queue.head, self.n_batches, queue.stride)[:n]]
         return sorted(ahead)[:n]
 
 

@@ -25,6 +25,10 @@ class BatchScanner:
     def __init__(self, vocabulary: Vocabulary, form: EventForm, files: Sequence[str], threads: int | None = None) -> None:
         self._on_cpu = EventScanner(vocabulary, form, threads, with_ids=False)
         self._scanner: LineScanner = self._on_cpu
+        self.of_files(files)
+
+    def of_files(self, files: Sequence[str]) -> None:
+        """The pieces of the batches to come number these files."""
         self._files = files
         self._are_made = np.array([not lines_format(Path(name)).is_plain for name in files], bool)
 

@@ -1,0 +1,250 @@
+"""Arrivals: a thread that follows directories, reads their files and cuts their rows into batches.
+
+    directories ─► files in order ─► blocks of lines ─► batches, a few ─► master
+
+A batch is handed over when it is full, or when its first event has waited for `max_delay` seconds and the master has room;
+until then rows that arrive join it.  So batches are short while workers are idle and long when they are busy.  The master
+takes a batch only when it may send it soon; until then the thread waits, files stay where they are, and memory is bounded.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from queue import Empty, Full, Queue
+from typing import NamedTuple
+
+from mpi_match.cluster.follow.directory import Commit, FileKey, FollowedDirectory, committed
+from mpi_match.cluster.follow.rows import BatchBuilder, RowsOfFiles, n_rows_of, split
+from mpi_match.cluster.options import ClusterError
+from mpi_match.exit_codes import ExitCode
+from mpi_match.ingest.files.blocks import LineBlock, read_blocks
+from mpi_match.ingest.rows.judge import EventForm
+from mpi_match.ingest.rows.row_files import is_columnar, is_compiled
+from mpi_match.storage import FileChanged
+
+log = logging.getLogger(__name__)
+
+DIRECTORY_POLL_S = 5e-3
+"""Interval of looks at directories."""
+BATCH_BYTES = 2**22
+"""A batch of so many bytes is full."""
+QUEUED = 2
+"""Batches that wait for the master."""
+
+
+class Position(NamedTuple):
+    """The end of a batch in its files.
+
+    finished   files that ended since the batch before
+    reading    the file within which the batch ends; None: it ends with a file
+    rows       rows of that file in this batch and earlier ones
+    """
+
+    finished: tuple[FileKey, ...]
+    reading: FileKey | None = None
+    rows: int = 0
+
+
+class ArrivedBatch(NamedTuple):
+    """A batch: the number of its first event, its rows, the times of their arrival (on the clock of `time.monotonic`, each
+    with a number of events), and its end."""
+
+    first: int
+    rows: RowsOfFiles
+    arrivals: list[tuple[float, int]]
+    end: Position
+
+    @property
+    def n_events(self) -> int:
+        """Number of events."""
+        return self.rows.rows.n_events
+
+
+class Arrivals:
+    """Batches of at most `n_rows` rows of followed files; a context manager, in which its thread runs.
+
+    `first` is the number of the first event, `begun` the file in which an earlier run ended, and its rows that are done.
+    """
+
+    def __init__(
+        self,
+        directories: Sequence[FollowedDirectory],
+        form: EventForm,
+        n_rows: int,
+        max_delay_s: float,
+        first: int,
+        begun: tuple[FileKey, int] | None,
+    ) -> None:
+        self._directories, self._form, self._n_rows, self._max_delay_s = directories, form, n_rows, max_delay_s
+        self._first, self._begun = first, begun
+        self._queue: Queue[ArrivedBatch | None] = Queue(QUEUED)
+        self._builder = BatchBuilder()
+        self._arrived: deque[tuple[float, int]] = deque()
+        self._finished: list[FileKey] = []
+        self._reading: tuple[FileKey, int] | None = None
+        self._error: Exception | None = None
+        self._stopping, self._abandoned = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="arrivals", daemon=True)
+        self.ended = False
+
+    def __enter__(self) -> Arrivals:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._abandoned.set()
+        self._thread.join()
+
+    def stop(self) -> None:
+        """Read no more; what was read is still handed over, and then it has `ended`."""
+        self._stopping.set()
+
+    def take(self, timeout_s: float = 0.0) -> ArrivedBatch | None:
+        """The next batch, if there is one within the time.  Raises what reading raised: StorageError, ModelError, OSError,
+        ClusterError."""
+        if self.ended:
+            return None
+        try:
+            found = self._queue.get(timeout=timeout_s) if timeout_s else self._queue.get_nowait()
+        except Empty:
+            return None
+        if found is None:
+            self.ended = True
+            if self._error is not None:
+                raise self._error
+        return found
+
+    def _run(self) -> None:
+        try:
+            self._follow()
+        except Exception as error:
+            self._error = error
+        try:
+            self._hand_over(wait=True)
+        finally:
+            self._put(None)
+
+    def _follow(self) -> None:
+        if self._begun is not None:
+            self._go_on(*self._begun)
+        while not self._stopping.is_set():
+            for commit in committed(self._directories):
+                if self._stopping.is_set():
+                    return
+                self._read(commit, 0)
+            self._hand_over_in_time()
+            self._stopping.wait(min(DIRECTORY_POLL_S, self._left_s()) if self._builder.n_rows else DIRECTORY_POLL_S)
+
+    def _go_on(self, key: FileKey, n_rows: int) -> None:
+        """Read the rest of the file in which an earlier run ended."""
+        path = self._path(key)
+        try:
+            found = FileKey.of(key.directory, key.name, path.stat())
+        except FileNotFoundError:
+            log.warning("%s: vanished when %d of its rows were answered; its other rows have no answers", path, n_rows)
+            return
+        if found != key:
+            raise _changed(path, n_rows)
+        self._read(Commit(0, key, time.monotonic()), n_rows)
+
+    def _path(self, key: FileKey) -> Path:
+        return next(each.path for each in self._directories if each.number == key.directory) / key.name
+
+    def _read(self, commit: Commit, n_done: int) -> None:
+        """Read a file from the row on that has `n_done` rows before it."""
+        key, path = commit.key, self._path(commit.key)
+        try:
+            _refuse_other_forms(path)
+            n_seen = 0
+            for block in read_blocks([path], self._form):
+                self._check(key, path, n_seen)
+                n_rows = n_rows_of(block)
+                if n_seen + n_rows > n_done:
+                    left = block if n_seen >= n_done else split(block, n_done - n_seen)[1]
+                    self._add(left, min(n_rows, n_seen + n_rows - n_done), commit)
+                n_seen += n_rows
+                if self._stopping.is_set():
+                    break
+            else:
+                self._check(key, path, n_seen)
+                self._reading = None
+                self._finished.append(key)
+                self._hand_over_in_time()
+        except FileNotFoundError:
+            if self._reading is not None or n_done:
+                raise ClusterError(f"{path}: vanished while it was read", ExitCode.INCOMPLETE) from None
+            log.warning("%s: vanished before it was read", path)
+
+    def _check(self, key: FileKey, path: Path, n_rows: int) -> None:
+        """Raise FileChanged when a file is not what was committed."""
+        if FileKey.of(key.directory, key.name, path.stat()) != key:
+            raise _changed(path, n_rows)
+
+    def _add(self, block: LineBlock, n_rows: int, commit: Commit) -> None:
+        """Add rows to the batch.  A full one is handed over before the next row, or when it is known that its file ends."""
+        reading = self._reading
+        done = reading[1] if reading is not None and reading[0] == commit.key else self._before(commit)
+        while n_rows:
+            if self._is_full:
+                self._hand_over(wait=True)
+            n = min(n_rows, self._n_rows - self._builder.n_rows)
+            taken, block = (block, block) if n == n_rows else split(block, n)
+            self._builder.add(taken, n)
+            self._arrived.append((commit.arrived_at, n))
+            done += n
+            n_rows -= n
+            self._reading = commit.key, done
+
+    @property
+    def _is_full(self) -> bool:
+        return self._builder.n_rows >= self._n_rows or self._builder.n_bytes >= BATCH_BYTES
+
+    def _before(self, commit: Commit) -> int:
+        """Rows of a file that an earlier run has answered."""
+        return self._begun[1] if self._begun is not None and self._begun[0] == commit.key else 0
+
+    def _left_s(self) -> float:
+        """Seconds until the first event of the batch has waited long enough."""
+        return max(self._arrived[0][0] + self._max_delay_s - time.monotonic(), 0.0) if self._arrived else 0.0
+
+    def _hand_over_in_time(self) -> None:
+        if self._is_full or not self._left_s():
+            self._hand_over(wait=self._is_full)
+
+    def _hand_over(self, *, wait: bool) -> None:
+        """Hand the batch over, if there is room; with `wait`, when there is."""
+        if not self._builder.n_rows or (self._queue.full() and not wait):
+            return
+        end = Position(tuple(self._finished), *(self._reading or (None, 0)))
+        batch = ArrivedBatch(self._first, self._builder.take(), list(self._arrived), end)
+        self._finished.clear()
+        self._arrived.clear()
+        self._first += batch.n_events
+        self._put(batch)
+
+    def _put(self, batch: ArrivedBatch | None) -> None:
+        while not self._abandoned.is_set():
+            try:
+                return self._queue.put(batch, timeout=0.1)
+            except Full:
+                continue
+
+
+def _refuse_other_forms(path: Path) -> None:
+    if is_compiled(path) or is_columnar(path):
+        raise ClusterError(
+            f"{path}: is an HDF5 file or a file of columns; files that are followed hold lines", ExitCode.BAD_INPUT
+        )
+
+
+def _changed(path: Path, n_rows: int) -> FileChanged:
+    return FileChanged(
+        f"{path}: changed after it was committed, when {n_rows:,} of its rows had been read; rename files into the "
+        "directory when they are complete, and never write to them after that"
+    )

@@ -1,0 +1,289 @@
+"""The files of a followed run on the process that accesses them, as `run_files.RunFiles` has those of other runs."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from types import TracebackType
+
+from mpi_match.arrays.csr import Array
+from mpi_match.arrays.strings import Strings
+from mpi_match.cluster.distribution.event_source import EventOffer
+from mpi_match.cluster.distribution.partition import Division
+from mpi_match.cluster.follow.answer_files import AnswerFiles
+from mpi_match.cluster.follow.arrivals import Arrivals, ArrivedBatch
+from mpi_match.cluster.follow.directory import FollowedDirectory
+from mpi_match.cluster.follow.latency import Latencies
+from mpi_match.cluster.follow.rows import FollowedOffer, RowsOfFiles
+from mpi_match.cluster.messages import Written
+from mpi_match.cluster.options import RunOptions, RunSummary
+from mpi_match.cluster.run_files import Opened
+from mpi_match.cluster.scheduling.timeouts import RoundTrips
+from mpi_match.errors import MpiMatchError
+from mpi_match.ingest.batches.scan_report import ScanReport
+from mpi_match.ingest.rows.judge import Reject
+from mpi_match.ingest.rows.reject_log import RejectLog
+from mpi_match.journal.manifest import COMPLETE, INCOMPLETE, remove_manifest, write_manifest
+from mpi_match.matches.matches import Matches
+from mpi_match.monitor.status import RunStatus, Share
+from mpi_match.storage import Reader
+from mpi_match.table.schema import TABLE
+
+log = logging.getLogger(__name__)
+
+EVENTS_DIRECTORY = 1
+"""The number of the directory of events."""
+FOLLOWING = "running"
+"""State of the manifest while a run follows its input."""
+
+
+class ArrivedRanges:
+    """The batches that have arrived and are not written yet, by number; `of` says which events a batch has."""
+
+    def __init__(self, first: int) -> None:
+        self._batches: dict[int, ArrivedBatch] = {}
+        self.n_batches, self._next = 0, first
+        self.n_events = 0
+
+    def add(self, batch: ArrivedBatch) -> None:
+        """The next batch has arrived."""
+        self._batches[self.n_batches] = batch
+        self.n_batches += 1
+        self._next += batch.n_events
+        self.n_events += batch.n_events
+
+    def gap_after(self, batch: int) -> int:
+        """No batch comes after a gap."""
+        return sys.maxsize
+
+    def of(self, batch: int) -> tuple[int, int]:
+        """First event of a batch, and the one after its last; of one that is to come, the next event."""
+        found = self._batches.get(batch)
+        return (self._next, self._next) if found is None else (found.first, found.first + found.n_events)
+
+    def arrived(self, batch: int) -> ArrivedBatch:
+        """A batch that is not written yet."""
+        return self._batches[batch]
+
+    def pop(self, batch: int) -> ArrivedBatch:
+        """A batch, whose memory is given back."""
+        return self._batches.pop(batch)
+
+
+class ArrivedEvents:
+    """The events of these batches, as `batches.BatchedEvents` has those of files."""
+
+    table = None
+
+    def __init__(self, ranges: ArrivedRanges) -> None:
+        self.ranges = ranges
+
+    @property
+    def n_batches(self) -> int:
+        """Number of batches so far."""
+        return self.ranges.n_batches
+
+    def read(self, batch: int) -> RowsOfFiles:
+        """The rows of a batch that is not answered yet."""
+        return self.ranges.arrived(batch).rows
+
+    def read_wires(self, batch: int, n: int) -> Iterator[bytes]:
+        """The wire form of a batch."""
+        yield self.read(batch).to_wire().tobytes()
+
+
+class FollowedAnswers:
+    """Writes the answers of a run, batch by batch, as `run_files.BatchedAnswers` does."""
+
+    by_workers = False
+
+    def __init__(self, files: AnswerFiles, ranges: ArrivedRanges, n_ids: int, status: RunStatus, rejects: RejectLog) -> None:
+        self.ranges = ranges
+        self._files, self._n_ids, self._status, self._log = files, n_ids, status, rejects
+        self._rejects: list[Reject] = []
+        self.latencies = Latencies()
+        self.n_flagged = self.n_on_gpu = self.n_rejected = 0
+
+    def report(self, batch: int, report: bytes | memoryview) -> None:
+        """Take the report of the next batch to be written.  Raises ModelError for a bad row under `strict`."""
+        found = ScanReport.from_wire(report)
+        self.n_flagged += found.n_flagged
+        self.n_on_gpu += found.n_on_gpu
+        self._rejects += found.rejects
+        for reject in found.rejects:
+            self._log.append(reject)
+
+    def write(self, batch: int, counts: Array, ids: Array) -> None:
+        """Write the answers of a batch; batches ascend."""
+        arrived = self.ranges.pop(batch)
+        self._files.write(Matches.from_counts(counts, ids, self._n_ids), arrived.end, self._rejects)
+        self._rejects = []
+        now = time.monotonic()
+        for at, n in arrived.arrivals:
+            self.latencies.add(now - at, n)
+        self._status.wrote(arrived.n_events, len(ids))
+
+    def wrote(self, batch: int, n_ids: int, rank: int, where: Written) -> None:
+        """Never called: no worker writes answers of a followed run."""
+        raise AssertionError
+
+    def confirm(self, start: int, stop: int) -> None:
+        """Nothing: rows are in memory until they are answered."""
+
+    def set_aside(self, batch: int) -> None:
+        """Keep the rows of a batch without answers: workers died of it or failed on it."""
+        arrived = self.ranges.pop(batch)
+        path = self._files.set_aside(arrived.rows.rows.data.tobytes(), arrived.n_events, arrived.end)
+        first, last = arrived.first, arrived.first + arrived.n_events - 1
+        log.error(
+            "events %d to %d have no answers: workers died of them or failed on them; they are in %s", first, last, path
+        )
+
+
+class FollowedFiles:
+    """Table, events to come and output of a followed run; a context manager.
+
+    The attributes that a master needs are those of `RunFiles`; `take_up` takes the events that have arrived.
+    """
+
+    places = None
+    changes = None
+
+    def __init__(self, options: RunOptions, n_workers: int = 1) -> None:
+        self.options, self._n_workers = options, n_workers
+        self._stack = ExitStack()
+        self._finished = False
+
+    def __enter__(self) -> FollowedFiles:
+        from mpi_match.ingest.files.line_pass import compile_pass  # these load Numba
+        from mpi_match.matches.json_lines import LineWriter, compile_lines
+
+        options = self.options
+        options.check()
+        with self._stack:
+            directory = FollowedDirectory(options.events, EVENTS_DIRECTORY)  # before the table is read
+            self.division = self._stack.enter_context(Division(options, self._n_workers))
+            self.n_ids = self.division.table.n_filters if options.filters else self.division.table.n_interfaces
+            labels = Strings.of(()) if options.filters else self.division.table.labels
+            compile_pass()
+            compile_lines()
+            self.rejects = self._stack.enter_context(RejectLog(None, options.strict))
+            self.rejects.begin(options.events)
+            lines = LineWriter("filter" if options.filters else "interface", labels)
+            limits = options.answer_bytes, options.answer_s
+            self._output = self._stack.enter_context(AnswerFiles(options.output, self._identity(), lines, *limits))
+            self._earlier = earlier = self._output.progress
+            remove_manifest(options.output)
+            directory.taken.update((key.name, key) for key in self._output.done)
+            if earlier.reading is not None:
+                directory.taken[earlier.reading[0].name] = earlier.reading[0]
+            self._output.is_there = lambda key: directory.taken.get(key.name) == key
+            self.ranges = ArrivedRanges(earlier.events)
+            self.events = ArrivedEvents(self.ranges)
+            self._arrivals = Arrivals(
+                [directory], options.form, options.batch, options.max_delay, earlier.events, earlier.reading
+            )
+            self.status = RunStatus(0, n_resumed=earlier.events)
+            self._watch = nullcontext() if options.watch is None else options.watch(self.status)
+            self.answers = FollowedAnswers(self._output, self.ranges, self.n_ids, self.status, self.rejects)
+            self.status.latency_us = self.answers.latencies.in_us
+            self._stack = self._stack.pop_all()
+        return self
+
+    def _identity(self) -> dict[str, object]:
+        """The options that a run has in common with one that goes on from it."""
+        options = self.options
+        with Reader(options.table, TABLE) as reader:
+            digest = str(reader.attributes["digest"])
+        form = {name: value for name, value in options.form._asdict().items() if value}
+        return {
+            "table": digest,
+            "directory of events": str(options.events.absolute()),
+            "answers in": "filters" if options.filters else "interfaces",
+            "form of events": repr(form),
+        }
+
+    def offer(self) -> EventOffer:
+        """The events to come, for workers."""
+        return EventOffer(self.options.events.absolute(), "", None, FollowedOffer(self.options.form))
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if error is not None and not self._finished:
+            self._finished = True
+            with suppress(MpiMatchError, OSError):
+                self._say(INCOMPLETE, reason=str(error) or type(error).__name__)
+        self._stack.__exit__(kind, error, trace)
+
+    def leave(self, error: BaseException) -> None:
+        """Close all files at once, as the end of the block would."""
+        self.__exit__(type(error), error, error.__traceback__)
+
+    @contextmanager
+    def watched(self, workers: Mapping[int, Opened]) -> Iterator[None]:
+        """See `RunFiles.watched`."""
+        self.status.shares = {rank: Share(each.engine, each.device, each.host) for rank, each in workers.items()}
+        with self._watch:
+            yield
+
+    def begin(self) -> None:
+        """Start the clock, and take what comes from now on."""
+        self._stack.enter_context(self._arrivals)
+        self._say(FOLLOWING)
+        self.status.begin()
+        self._started = time.perf_counter()
+        log.info("following %s", self.options.events)
+
+    def stop(self) -> None:
+        """Take no more events than have been read."""
+        self._arrivals.stop()
+
+    @property
+    def ended(self) -> bool:
+        """True when no more events will come."""
+        return self._arrivals.ended
+
+    def take_up(self, timeout_s: float = 0.0) -> bool:
+        """Take the next batch, if one has arrived within the time.  Raises what reading it raised, and StorageError when
+        earlier answers could not be written."""
+        self._output.check()
+        batch = self._arrivals.take(timeout_s)
+        if batch is None:
+            return False
+        self.ranges.add(batch)
+        self.status.n_events += batch.n_events
+        return True
+
+    def finish(self, opened: Sequence[Opened], round_trips: RoundTrips | None = None) -> RunSummary:
+        """Commit the last answers, and say that the run has ended."""
+        self._output.finish()
+        self.status.end()
+        wall_s = time.perf_counter() - self._started
+        progress, earlier = self._output.progress, self._earlier
+        summary = RunSummary(
+            events=progress.events,
+            matches=progress.matches,
+            wall_s=wall_s,
+            events_per_s=(progress.events - earlier.events) / wall_s,
+            engine=", ".join(sorted({each.engine for each in opened})),
+            device=", ".join(f"{n} x {it}" if n > 1 else it for it, n in Counter(o.device for o in opened).items()),
+            workers=len(opened),
+            rejected=progress.rejected,
+            first_rejects=tuple(self.rejects.first),
+            flagged=self.answers.n_flagged,
+            scanned_on_gpu=self.answers.n_on_gpu,
+            round_trip_us=None if round_trips is None else round_trips.in_us(),
+            latency_us=self.answers.latencies.in_us(),
+            resumed=earlier.events,
+            compile_s=max(each.compile_s for each in opened),
+            engine_options={each.engine: dict(each.engine_options) for each in opened if each.engine_options},
+        )
+        self._finished = True
+        self._say(INCOMPLETE if progress.set_aside else COMPLETE, set_aside=progress.set_aside, **summary.kept())
+        return summary
+
+    def _say(self, state: str, **more: object) -> None:
+        write_manifest(self.options.output, {"state": state, **self._identity(), **more})

@@ -73,7 +73,7 @@ def test_csv_parquet_and_arrow(table: Path, tmp_path: Path) -> None:
     said = compiled(inputs, "--table", table, "-o", tmp_path / "e.h5", "--schema", "zip=string")
     assert "6 events" in said
     assert (
-        "left out, because no filter names them and attributes cannot have their values: uid (1 event), when (2 events)"
+        "left out, because no filter names them and attributes cannot have their values: uid (1 event), when (1 event)"
         in said
     )
     rows = [

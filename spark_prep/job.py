@@ -80,7 +80,7 @@ def compile_subscriptions(
         raise SparkPrepError(f"subscriptions are not numbered by a column ({options.number!r}); events of a DataFrame are")
     if columns and not isinstance(inputs, DataFrame):
         raise SparkPrepError(f"files have columns with names of their own; {next(iter(columns))}= is for a DataFrame")
-    spark = session(options.master)
+    spark = session(options.master, java_only_plans=_are_few(inputs))
     with in_one_line(), exact_names(spark), PartSet(output, "table") as parts, _Held() as held:
         rows = subscriptions.renamed(inputs, columns) if columns and isinstance(inputs, DataFrame) else inputs
         source = _source(spark, rows, options, sources.read_subscriptions)
@@ -301,6 +301,18 @@ def _source(
     if isinstance(inputs, DataFrame):
         return sources.of_frame(inputs, options.number)
     return read(spark, inputs, options.format)
+
+
+SMALL_INPUT_BYTES = 2**24
+"""Subscriptions in files of fewer bytes are sorted before Java would have compiled its code again, some 100,000 of them."""
+
+
+def _are_few(inputs: list[str] | DataFrame) -> bool:
+    """True for files that hold few subscriptions, as far as this machine sees."""
+    if isinstance(inputs, DataFrame):
+        return False
+    files = sources.local_inputs(inputs)
+    return files is not None and sum(file.stat().st_size for file in files) < SMALL_INPUT_BYTES
 
 
 def _check_number(column: str | None, inputs: list[str] | DataFrame, needed: frozenset[str]) -> None:

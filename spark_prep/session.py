@@ -57,7 +57,7 @@ _JAVA_HINT = "Spark needs Java 17 or later: `apt-get install openjdk-17-jre-head
 def session(master: str | None = None, *, java_only_plans: bool = False) -> SparkSession:
     """The running session, or a new one on `master` (default: every core of this machine).
 
-    `java_only_plans`: rows are read and written by Python workers alone.
+    `java_only_plans`: rows are read and written by Python workers alone, or few pass through Java.
 
     Raises SparkUnavailableError when Spark cannot start.
     """

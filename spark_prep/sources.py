@@ -109,7 +109,7 @@ def read(spark: SparkSession, inputs: list[str], format_: str | None = None) -> 
 
 def read_events(spark: SparkSession, inputs: list[str], format_: str | None = None) -> RowSource:
     """As `read`; Parquet files of this machine are left to the tasks, which read each with its own schema, as `run` does."""
-    files = _local(inputs) if _format(inputs, format_) == "parquet" else None
+    files = local_inputs(inputs) if _format(inputs, format_) == "parquet" else None
     if not files:
         return read(spark, inputs, format_)
     nothing = spark.range(0).select(F.struct("id").alias("row"))
@@ -140,7 +140,7 @@ def _format(inputs: list[str], format_: str | None) -> str:
         if format_ not in FORMATS:
             raise SparkPrepError(f"unknown format {format_!r}; there are: {', '.join(FORMATS)}")
         return format_
-    files = _local(inputs)
+    files = local_inputs(inputs)
     found = set(map(_guess, inputs if files is None else map(str, files))) or {"json"}
     if len(found) > 1:
         raise SparkPrepError("the inputs mix JSON lines and Parquet; compile one kind at a time, or convert one of them")
@@ -149,14 +149,14 @@ def _format(inputs: list[str], format_: str | None) -> str:
 
 def refuse_other_forms(inputs: list[str]) -> None:
     """Raise SparkPrepError for events in a form that only one process reads; Spark would take them for JSON lines."""
-    files = _local(inputs)
+    files = local_inputs(inputs)
     for format_ in (each for each in INPUT_FORMATS.values() if not each.by_spark):
         for name in inputs if files is None else map(str, files):
             if name.lower().endswith(format_.names):
                 raise SparkPrepError(f"{name}: is {format_.name}, which `compile events --local` reads; Spark does not")
 
 
-def _local(inputs: list[str]) -> list[Path] | None:
+def local_inputs(inputs: list[str]) -> list[Path] | None:
     """The files that inputs mean; None where any is one of another file system, or a glob that only Spark understands.
 
     Raises SparkPrepError for directories of a table format.
@@ -185,7 +185,7 @@ def _local(inputs: list[str]) -> list[Path] | None:
 
 def _refuse_table_formats(spark: SparkSession, inputs: list[str]) -> None:
     """Raise SparkPrepError for inputs, in any file system, that are a table of a format with a log, or are in one."""
-    if _local(inputs) is not None:
+    if local_inputs(inputs) is not None:
         return
     jvm, settings = spark.sparkContext._jvm, spark.sparkContext._jsc.hadoopConfiguration()
     assert jvm is not None

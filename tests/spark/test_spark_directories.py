@@ -115,7 +115,7 @@ def test_tables_with_a_log_are_refused(
     write(tmp_path / "d/city=a/p.parquet", {"temp": [31.0]})
     (tmp_path / "d/_delta_log").mkdir()
     if scheme == "remote":  # files that only Hadoop sees
-        monkeypatch.setattr(sources, "_local", lambda inputs: None)
+        monkeypatch.setattr(sources, "local_inputs", lambda inputs: None)
     for name in ("d", "d/city=a/p.parquet"):
         given = [("" if scheme == "remote" else scheme) + str(tmp_path / name)]
         said = r"a table of Delta.*spark\.read\.format\('delta'\)"

@@ -90,7 +90,7 @@ def test_row_groups_are_read_in_their_order(
         (tmp_path / "in").mkdir(exist_ok=True)
         pq.write_table(pa.Table.from_pylist(part), tmp_path / "in" / f"{name}.parquet", row_group_size=40)
     if by_spark:
-        monkeypatch.setattr(sources, "_local", lambda _: None)  # files of another file system
+        monkeypatch.setattr(sources, "local_inputs", lambda _: None)  # files of another file system
     monkeypatch.setattr(splits, "UNDIVIDED_BYTES", 1000)
     how = CompileOptions(format="parquet")
     summary = job.compile_events([str(tmp_path / "in")], tmp_path / "table.h5", tmp_path / "events.h5", options=how)

@@ -32,6 +32,11 @@ class AddressTable:
         self.address = self._table.ctypes.data
 
 
+pread: Any = types.ExternalFunction("pread", types.intp(types.int32, types.uintp, types.uintp, types.int64))
+"""The system's `pread(descriptor, address, n_bytes, at)`: the bytes that it has read, -1 after an error.  Compiled code that
+reads piece by piece does not ask for Python's lock after each, for which threads wait."""
+
+
 def _load_anywhere(of: types.Type, as_: types.Type) -> Callable:
     """`load(address)`: the item of type `of` at any address, as a value of type `as_`."""
 

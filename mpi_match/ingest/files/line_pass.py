@@ -11,6 +11,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.compute.compile_cache import compile_once, jit, nested
+from mpi_match.compute.memory import pread
 
 _AT_START, _MARK_1, _MARK_2, _IN_MARGIN, _IN_ROW = range(5)
 """States of the pass: before the first byte of a line; behind one and two bytes of a byte order mark; behind blanks alone;
@@ -24,6 +25,8 @@ _N_BYTES, _N_FEEDS, _FIRST, _LAST, _IS_ODD, _BEGINS_ODD, _ENDS_LINE, N_MEASURES 
 first and last of them; is a line feed in it, or the block itself, followed by a byte with which a blank line or a byte order
 mark may begin; is its last byte a line feed."""
 
+_PIECE_BYTES = 2**20
+"""Bytes that are read at once and then counted."""
 _COUNTED_BYTES = 128
 """Bytes whose line feeds are counted in eight bits, so that vectors hold many counts: three times as fast as in 64."""
 
@@ -36,8 +39,8 @@ def compile_pass() -> None:
 
 def compile_count() -> None:
     """Have `count_line_feeds` compiled."""
-    with compile_once("line-count", 1):
-        count_line_feeds(np.frombuffer(bytearray(b"1"), np.uint8))
+    with compile_once("line-count", 2):
+        read_counted(-1, np.frombuffer(bytearray(b"1"), np.uint8), 0)
 
 
 def _compile() -> None:
@@ -249,3 +252,21 @@ def count_line_feeds(data: Array) -> np.int64:
     for at in range(whole, len(data)):
         n += data[at] == 10
     return n
+
+
+@jit
+def read_counted(descriptor: int, data: Array, at: int) -> tuple[int, int]:
+    """Fill `data` u8 with the bytes of a file from `at` on, and count their line feeds while a core has them in its cache.
+
+    Returns the number of bytes read, and of their line feeds.  It reads fewer bytes where the file ends, or where a read
+    fails.
+    """
+    n_bytes = n_line_feeds = 0
+    while n_bytes < len(data):
+        piece = data[n_bytes : n_bytes + _PIECE_BYTES]
+        n = pread(descriptor, piece.ctypes.data, len(piece), at + n_bytes)
+        if n <= 0:
+            break
+        n_line_feeds += count_line_feeds(piece[:n])
+        n_bytes += n
+    return n_bytes, n_line_feeds

@@ -16,7 +16,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.ingest.files.blocks import LineBlock, after_line_feed
-from mpi_match.ingest.files.line_pass import count_line_feeds
+from mpi_match.ingest.files.line_pass import count_line_feeds, read_counted
 from mpi_match.ingest.rows import judge
 from mpi_match.storage.range_read import Memory, read_exactly
 from mpi_match.texts.characters import LINE_FEED
@@ -39,10 +39,9 @@ class LineRange(NamedTuple):
     def read(self, memory: Memory) -> RangeLines:
         """Read them, into memory that is asked for.  Raises FileChanged for a file that has become shorter, OSError."""
         for tail in (_TAIL_BYTES, judge.MAX_LINE_BYTES + 1):
-            data, first, is_whole = self._read(tail, memory)
+            data, n_line_feeds, is_whole = self._read(tail, memory)
             if is_whole:
                 break
-        data = data[first:]
         size = judge.MAX_LINE_BYTES
         if self.stop - self.start > size and _may_have_overlong(data):
             starts = range(self.start, self.stop, size)
@@ -50,28 +49,32 @@ class LineRange(NamedTuple):
         last = _last_line(data)  # no other is overlong
         name = str(self.path.absolute())
         if len(data) - last <= judge.MAX_LINE_BYTES + is_whole:
-            return RangeLines([LineBlock(data, name, 0)] if len(data) else [], count_line_feeds(data))
+            return RangeLines([LineBlock(data, name, 0)] if len(data) else [], n_line_feeds)
         n_before = count_line_feeds(data[:last])
         before = [LineBlock(data[:last], name, 0)] if last else []
         overlong = LineBlock(data[last : last + judge.MAX_LINE_BYTES + 1], name, n_before, overlong=True)
         return RangeLines([*before, overlong], n_before + 1)
 
     def _read(self, tail: int, memory: Memory) -> tuple[Array, int, bool]:
-        """The bytes up to the end of the last line, if it is at most `tail` bytes behind the range; where the first line
-        begins in them; and whether the last one is whole."""
+        """The bytes from the first line to the end of the last line, if it ends at most `tail` bytes behind the range; the
+        number of their line feeds; and whether the last line is whole."""
         begin, end = max(self.start - 1, 0), min(self.stop + tail, self.n_bytes)
         data = memory(end - begin + 1)
         with self.path.open("rb", buffering=0) as handle:
-            read_exactly(handle.fileno(), data[:-1], begin, str(self.path.absolute()))
+            n_read, n_line_feeds = read_counted(handle.fileno(), data[:-1], begin)
+            if n_read < len(data) - 1:  # the reason is raised, or the rest is read
+                read_exactly(handle.fileno(), data[n_read:-1], begin + n_read, str(self.path.absolute()))
+                n_line_feeds += count_line_feeds(data[n_read:-1])
         n_own = self.stop - begin
         first = 0 if self.start == 0 else after_line_feed(data[: n_own - 1], 0)
         if self.start > 0 and data[first - 1] != LINE_FEED:
             return data[:0], 0, True  # no line begins in the range
         stop = after_line_feed(data[:-1], n_own - 1)
+        n_line_feeds -= count_line_feeds(data[:first]) + count_line_feeds(data[stop:-1])
         if data[stop - 1] != LINE_FEED and end == self.n_bytes:
             data[stop] = LINE_FEED
-            stop += 1
-        return data[:stop], first, bool(data[stop - 1] == LINE_FEED)
+            stop, n_line_feeds = stop + 1, n_line_feeds + 1
+        return data[first:stop], int(n_line_feeds), bool(data[stop - 1] == LINE_FEED)
 
 
 class RangeLines(NamedTuple):

@@ -37,7 +37,7 @@ from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.kernels import open_gpu
 from mpi_match.gpu.line_scanner import GpuLineScanner
 from mpi_match.ingest.files.blocks import LineBlock
-from mpi_match.ingest.files.ranges import ranges_of
+from mpi_match.ingest.files.ranges import GPU_RANGE_BYTES, ranges_of
 from mpi_match.ingest.json.event_scanner import EventScanner, LineScanner, ScannedEvents
 from mpi_match.ingest.json.subscription_scanner import read_subscriptions
 from mpi_match.ingest.rows.judge import EventForm
@@ -139,16 +139,18 @@ def _time_steps(engine: Engine, made: _Made, table: Table, path: Path, repetitio
     return {"read": read, **of_scan, "match": match, "answers": statistics.median(walls) - match}, judge.n_matches
 
 
-def _time_commands(form: EventForm, table: Table, subscriptions: Path, path: Path, n_answers: int) -> dict[str, float]:
-    """Lines per second of `match` and `run`, which write their answers beside the subscriptions."""
-    directory = subscriptions.parent
+def _time_commands(made: _Made, table: Table, subscriptions: Path, path: Path, n_answers: int) -> dict[str, float]:
+    """Lines per second of `match` and `run`, which write their answers beside the subscriptions; a batch of `run` has about
+    as many bytes as a range of `match`."""
+    directory, form = subscriptions.parent, made.form
+    batch = max(GPU_RANGE_BYTES * made.n_lines // len(made.lines), 1)
     compiled = directory / "table.h5"
     table.save(compiled)
     found = {}
     for _ in range(2):  # the first one fills caches
         local = match_rows(subscriptions, path, directory / "matches.h5", MatchOptions(form, "keyed_cuda"))
         options = RunOptions(
-            compiled, path, directory / "run.h5", form=form, engine="keyed_cuda", batch=2**19, journal=False
+            compiled, path, directory / "run.h5", form=form, engine="keyed_cuda", batch=batch, journal=False
         )
         of_run = run(options)
         assert of_run is not None, "this process is the master"
@@ -204,7 +206,7 @@ def measure_on_gpu(plan: ReadPlan, directory: Path, times: int, *, on_disk: bool
         **{way: each.record() for way, each in rates.items()},
     }
     if on_disk:
-        found = _time_commands(made.form, table, subscriptions, path, n_all_answers)
+        found = _time_commands(made, table, subscriptions, path, n_all_answers)
         per_s |= {what: {"median": each} for what, each in found.items()}
     return {
         "what": "scanned events on a GPU",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from following import answers_in, commit, follow, n_answered, ranks_of, start, wait_for
+from following import answers_in, children_of, commit, follow, n_answered, ranks_of, start, supervise, wait_for
 from mpirun import OPEN_MPI, has_ulfm, needs_mpirun
 from random_rows import random_event, random_subscription
 
@@ -240,6 +240,23 @@ def test_no_event_is_lost_or_answered_twice_when_ranks_are_killed(followed: Foll
             commit(followed.directory, f"{-number}.jsonl", rows)
         wait_for(lambda: n_answered(output) == 120, process)
         os.kill(ranks_of(process)[0], signal.SIGTERM)
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
+    check(output, followed)
+
+
+def test_a_supervisor_goes_on_as_long_as_events_are_answered(followed: Followed, tmp_path: Path) -> None:
+    """After three starts in a row that answer nothing it would end."""
+    output = tmp_path / "answers"
+    process = supervise(followed.table, followed.directory, output, "--engine", "keyed", "--file-age", "0.05")
+    try:
+        for number in range(4):
+            commit(followed.directory, f"{number}.jsonl", followed.rows[30 * number : 30 * number + 30])
+            wait_for(lambda at=number: n_answered(output) == 30 * at + 30, process)  # type: ignore[misc]
+            run_, *_ = children_of(process.pid)
+            os.kill(run_, signal.SIGTERM if number == 3 else signal.SIGKILL)
         assert process.wait(20) == 0
     finally:
         process.kill()

@@ -77,15 +77,26 @@ def _is_running(output: Path) -> bool:
 
 def start(ranks: int, table: Path, events: Path, output: Path, *more: object) -> subprocess.Popen[bytes]:
     """Start a followed run of so many ranks."""
-    words = ["-m", "mpi4py", "-m", "mpi_match", "run", "--follow", "--table", table, "--events", events, "-o", output, *more]
     launcher = [str(MPIRUN), *OPEN_MPI_FLAGS, "--with-ft", "ulfm", "-n", str(ranks)] if ranks > 1 else []
-    return subprocess.Popen([*launcher, sys.executable, *map(str, words)], env=environment(), start_new_session=True)
+    words = [*launcher, *_alone(table, events, output, *more)]
+    return subprocess.Popen(words, env=environment(), start_new_session=True)
+
+
+def supervise(table: Path, events: Path, output: Path, *more: object) -> subprocess.Popen[bytes]:
+    """Start the supervisor of a followed run of one process."""
+    words = [sys.executable, "-m", "mpi_match", "supervise", "--", *_alone(table, events, output, *more)]
+    return subprocess.Popen(words, env=environment(), start_new_session=True)
+
+
+def _alone(table: Path, events: Path, output: Path, *more: object) -> list[str]:
+    words = ["-m", "mpi4py", "-m", "mpi_match", "run", "--follow", "--table", table, "--events", events, "-o", output, *more]
+    return [sys.executable, *map(str, words)]
 
 
 def ranks_of(process: subprocess.Popen[bytes]) -> dict[int, int]:
     """The process numbers of the ranks that a launcher has started, by rank."""
     found = {}
-    for number in _children(process.pid):
+    for number in children_of(process.pid):
         try:
             words = Path(f"/proc/{number}/environ").read_bytes().split(b"\0")
         except OSError:
@@ -96,7 +107,7 @@ def ranks_of(process: subprocess.Popen[bytes]) -> dict[int, int]:
     return found
 
 
-def _children(number: int) -> Sequence[int]:
+def children_of(number: int) -> Sequence[int]:
     listed = subprocess.run(["pgrep", "-P", str(number)], capture_output=True, text=True, check=False).stdout.split()
     own = [int(each) for each in listed]
-    return [*own, *(below for each in own for below in _children(each))]
+    return [*own, *(below for each in own for below in children_of(each))]

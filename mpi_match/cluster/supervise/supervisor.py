@@ -24,6 +24,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mpi_match.cluster.exit_report import EXIT_REPORT, ExitReport, read_exit_report
+from mpi_match.cluster.follow.answer_files import answered_in, commits_of
 from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.signals import terminate_as_interrupt
 from mpi_match.cluster.supervise.hostfile import PROBE, hosts_of, n_ranks, read_hostfile, without
@@ -146,7 +147,7 @@ class Supervisor:
     def _traces(self) -> tuple[int | None, ...]:
         """The sizes of the files that a run writes, which change while it makes progress."""
         found: list[int | None] = []
-        for path in (*self._files_of_answers(), manifest_of(self._output)):
+        for path in (*self._files_of_answers(), commits_of(self._output), manifest_of(self._output)):
             try:
                 found.append(path.stat().st_size)
             except OSError:
@@ -167,7 +168,7 @@ class Supervisor:
         return manifest is not None and manifest.get("state") == COMPLETE
 
     def _answered(self) -> int:
-        answered = 0
+        answered = answered_in(self._output)
         for path in self._files_of_answers():
             with suppress(StorageError):
                 answered += JournalFile.look(path).n_answered

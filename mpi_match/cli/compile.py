@@ -230,7 +230,7 @@ def _say_compiled(done: Any, output: Path, as_json: bool, **more: object) -> Non
     for doubt in getattr(done, "doubts", ()):
         say(doubt)
     if getattr(done, "left_out", ()):
-        each = (f"{name} ({plural(n, 'event')})" for name, n in sorted(done.left_out.items()))
+        each = (f"{name} ({plural(n, 'event')})" for name, n in sorted(done.left_out.items()) if not name.endswith("."))
         say(f"left out, because no filter names them and attributes cannot have their values: {', '.join(each)}")
     if as_json:
         found = done._asdict()

@@ -187,6 +187,7 @@ def filters(
         area=st.none() | areas() if with_areas else st.none(),
         id=st.none() | st.sampled_from(("first", "7", "é")),
         where=st.none() | trees() if with_conditions else st.none(),
+        consistent=st.booleans(),
     )
 
 

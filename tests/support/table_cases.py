@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mpi_match.model import Filter, make_filter
+from mpi_match.model import Filter, make_filter, whole_condition
+from mpi_match.table.scopes import is_scope, with_scopes
 
 
 def example_filters() -> list[Filter]:
@@ -29,5 +30,6 @@ def filters_of_integers() -> list[Filter]:
 
 
 def content(item: Filter) -> Any:
-    """The content of a filter, with its constraints sorted."""
-    return item._replace(constraints=tuple(sorted(item.constraints, key=repr)))
+    """The content of a filter, with its constraints sorted; `consistent` only if it asks for scopes."""
+    asks = any(is_scope(each.name) for each in whole_condition(with_scopes(item)).leaves())
+    return item._replace(constraints=tuple(sorted(item.constraints, key=repr)), consistent=asks)

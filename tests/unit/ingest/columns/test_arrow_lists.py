@@ -75,6 +75,7 @@ def test_columns_are_their_rows(seed: int, tmp_path: Path) -> None:
     live = LiveMatcher(FILTERS, engine="reference")
     assert live.match(table) == live.match(rows) == expected
     made = api.make_events(table)
+    events = [event._replace(places=None) for event in events]  # columns do not know the objects of elements
     assert [made.event(i) for i in range(len(made))] == events
     assert made.left_out == {}
     if seed < 2:

@@ -30,7 +30,7 @@ from mpi_match.model import Event, ModelError, make_filter, match_naive
     ],
 )
 def test_names_go_through_objects_and_lists(line: str, attributes: dict[str, Any]) -> None:
-    assert event_of_row(parse_json(line)) == Event(attributes)
+    assert event_of_row(parse_json(line))._replace(places=None) == Event(attributes)
 
 
 @pytest.mark.parametrize(
@@ -139,4 +139,4 @@ def test_the_names_that_count_are_read_as_all_are(row: dict[str, Any]) -> None:
                 event_of_row(row, PLAIN, Names([name]))
         else:
             kept = {key: value for key, value in everything.attributes.items() if key == name}
-            assert event_of_row(row, PLAIN, Names([name])) == Event(kept)
+            assert event_of_row(row, PLAIN, Names([name]))._replace(places=None) == Event(kept)  # lists have other numbers

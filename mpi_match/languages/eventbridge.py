@@ -16,6 +16,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
@@ -389,7 +390,10 @@ def _rule(document: object, name: str, path: Path, line: int) -> Rule:
         if pattern is None:
             raise RuleError(f"a rule with a name has its pattern under one of {', '.join(map(repr, _PATTERNS))}")
         wanted = condition_of(parse_json(pattern) if isinstance(pattern, str) else pattern)
-        row = row_of(name, name, wanted)
-        return Rule(name, path, line, row | {"arrays": CONSISTENT} if shared_paths(condition(wanted)) else row)
     except ModelError as error:
         return Rule(name, path, line, None, str(error), "invalid")
+    row = row_of(name, name, wanted)
+    with suppress(ModelError):  # the row is refused later
+        if shared_paths(condition(wanted)):
+            row |= {"arrays": CONSISTENT}
+    return Rule(name, path, line, row)

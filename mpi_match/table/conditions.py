@@ -179,7 +179,9 @@ def _recomposed(item: Filter, parts: Mapping[str, list[Filter]]) -> Filter:
 
 
 def _condition(asked: Constraint, parts: Mapping[str, list[Filter]]) -> Condition | Constraint:
-    branches = [_of_branch(part, parts) for part in parts.get(asked.name, ())]
+    branches = list(
+        dict.fromkeys(_of_branch(part, parts) for part in parts.get(asked.name, ()))
+    )  # equal filters share parts
     found = branches[0] if len(branches) == 1 else Condition(Join.OR, tuple(branches))
     return found if asked.op is Op.EXISTS else Condition(Join.NOT, (found,))
 

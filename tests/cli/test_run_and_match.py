@@ -44,7 +44,17 @@ def test_run_and_match_agree_with_each_other_and_with_match_naive(workload: Path
 def test_run_prints_its_summary_and_nothing_else_on_standard_output(workload: Path) -> None:
     result = run_in(workload, "again.h5", "--json", "--batch", 7, "--schedule", "static")
     found = json.loads(result.stdout)
-    more = {"round_trip_us", "resumed", "compile_s", "engine_options", "flagged", "scanned_on_gpu", "never_seen", "doubts"}
+    more = {
+        "round_trip_us",
+        "resumed",
+        "compile_s",
+        "engine_options",
+        "flagged",
+        "scanned_on_gpu",
+        "never_seen",
+        "doubts",
+        "latency_us",
+    }
     assert set(found) == SUMMARY_KEYS | more
     assert found["events"] == N_EVENTS
     assert f"{N_EVENTS} events" in result.stderr

@@ -175,6 +175,7 @@ def test_a_reader_never_sees_half_a_file(path: Path, status: RunStatus) -> None:
 def test_the_page_has_every_metric(repository: Path, status: RunStatus) -> None:
     page = (repository / "mpi_match" / "docs" / "cluster.md").read_text(encoding="utf-8")
     rows = [row.split("|") for row in page.split("\n## Metrics")[1].split("\n## ")[0].splitlines() if row.startswith("| `")]
+    status.latency_us = lambda: {"p50": 1.0}
     documented = {name: cells[2].strip() for cells in rows for name in re.findall(r"`(\w+)`", cells[1])}
     assert documented == {metric.name: metric.kind for metric in metrics_of(status, RunState.RUNNING, 0, 0)}
 

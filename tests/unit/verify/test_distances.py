@@ -177,3 +177,12 @@ def test_a_table_of_tags_and_an_empty_one() -> None:
     assert [each.distance for each in mpi_match.explain(table, {"x": 1}).nearest] == [1]
     assert mpi_match.explain(table, {"x": 1, "y": 2})
     assert str(mpi_match.explain(mpi_match.make_table([]), {})) == "there is no filter"
+
+
+def test_equal_filters_without_ids_are_each_written_once() -> None:
+    """They share their parts, which the table has once for each of them."""
+    row = {"interface": "a", "where": {"not": ["x", "null"]}}
+    table = Table.from_filters([*mpi_match.make_table([row]).iter_filters()] * 2)
+    assert [str(table.filter(i)) for i in range(2)] == ["a: (not x null)"] * 2
+    (explained,) = Explainer(table).explain(Event({"x": None}), filter=0).nearest
+    assert explained.distance == 1

@@ -203,7 +203,7 @@ def compile_update(
 
 
 def _refuse_options_of_spark(options: Json) -> None:
-    """Take the options out that --local does not have.  Raises UsageError for one that is given."""
+    """Remove the options that --local does not have.  Raises UsageError if one of them is given."""
     given = [name for name in ("format", "partitions", "master") if options.pop(name) not in (None, "json")]
     if given:
         raise click.UsageError(f"--local is without Spark, and --{given[0]} is for Spark")

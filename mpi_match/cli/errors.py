@@ -229,7 +229,7 @@ class CliGroup(click.Group):
         return sorted({*super().list_commands(ctx), *self._elsewhere})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of a name, imported now if it is of another package; None if there is none."""
+        """The command of a name, imported now if it belongs to another package, or None."""
         if cmd_name in self._elsewhere and cmd_name not in self.commands:
             module, _, name = self._elsewhere[cmd_name].partition(":")
             self.add_command(getattr(importlib.import_module(module), name), cmd_name)
@@ -266,12 +266,12 @@ class _StandardOutput(io.FileIO):
 
     @classmethod
     def is_to_blame(cls, error: OSError) -> bool:
-        """Tells whether this is an error of standard output."""
+        """Tells whether an error is one of standard output."""
         return bool(error.filename == cls._NAME)
 
 
 def _prepare_streams() -> None:
-    """Replace standard output by one that is named in its errors.
+    """Replace standard output by a stream that its errors name.
 
     A closed standard stream (`>&-`) is opened on /dev/null, else the next file would get its descriptor; standard output is
     opened for reading, so that writing fails.
@@ -287,7 +287,7 @@ def _prepare_streams() -> None:
 
 
 class _VisibleFormatter(logging.Formatter):
-    """Log lines without control characters of names and values that a stranger chose."""
+    """Formats log lines and escapes control characters, because names and values in them may come from strangers."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The line."""

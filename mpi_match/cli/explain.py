@@ -69,7 +69,7 @@ def explain(
 
 
 def _of_rows(path: Path) -> Table:
-    """The table of subscriptions as rows; bad ones are said.  Raises ModelError, OSError."""
+    """The table of subscriptions as rows; reports bad rows.  Raises ModelError, OSError."""
     from mpi_match.api import make_table
     from mpi_match.ingest.rows.judge import Reject
 

@@ -205,7 +205,7 @@ def run(stats: bool, as_json: bool, live: bool, report: Path | None, metrics: Pa
 
 
 def _say_rows(summary: cluster.Summary, rejects: Path | None, stats: bool) -> None:
-    """Say what was wrong with rows."""
+    """Report bad rows and their reasons."""
     for reject in summary.first_rejects:
         say(f"rejected: {reject.place}: {reject.reason}")
     if summary.rejected > len(summary.first_rejects):
@@ -221,7 +221,7 @@ def _say_rows(summary: cluster.Summary, rejects: Path | None, stats: bool) -> No
 
 
 def _say_ready(prepared: Any, address: str) -> None:
-    """Say that events are waited for."""
+    """Report that the command waits for events."""
     table = prepared.table
     say(
         f"{plural(table.n_visible_filters, 'filter')} with {plural(table.n_constraints, 'constraint')} on "
@@ -265,7 +265,7 @@ def _answers_sent(summary: Any) -> str:
 
 
 def _place_of_answers(events: Path | str, output: Path | None, as_json: bool) -> Path | None:
-    """The output of `match`; None for the connections that events come from.  Raises UsageError."""
+    """The output of `match`; None if answers go to the connections that events come from.  Raises UsageError."""
     if isinstance(events, str):
         if output is not None:
             raise click.UsageError("answers go to the connection that an event came from; leave out -o")
@@ -296,7 +296,8 @@ def _matched(
     rejects: Path | None,
     limits: Any,
 ) -> Any:
-    """The summary of matching to an output in the form that its name says; None is the connections of events."""
+    """Match, and write to an output in the form of its name; None stands for the connections of events.  Returns the
+    summary."""
     from mpi_match.commands.export import check_export, says_form
     from mpi_match.commands.export import export as write
     from mpi_match.commands.match import match_rows

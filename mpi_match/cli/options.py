@@ -19,7 +19,7 @@ from mpi_match.model import Json
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 MAX_FILTERS = 2**32 - 1
-"""A table has no more."""
+"""Most ids in a table."""
 
 
 FORMS = {
@@ -34,7 +34,7 @@ FORMS = {
     "CSV": (".csv",),
     "other": (".gz", ".bz2", ".xz", ".zst", ".tsv", ".txt", ".xlsx"),
 }
-"""Endings of file names, by form."""
+"""The endings of file names of each form."""
 STDOUT = Path("/dev/stdout")
 
 
@@ -76,8 +76,8 @@ class FileName(click.Path):
 
 
 def is_device(path: Path) -> bool:
-    """True for what takes lines as they come and holds none: a device such as /dev/null, or a pipe, whose name says no form
-    other than JSON lines.
+    """Tells whether a name is that of a device, such as /dev/null, or of a pipe, without the ending of a form other than
+    JSON lines.
     """
     said = [form for form, endings in FORMS.items() if path.name.lower().endswith(endings)]
     return said in ([], ["JSON lines"]) and (path.is_char_device() or path.is_fifo())
@@ -89,7 +89,7 @@ class InputName(click.ParamType[str]):
     name = "input"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The name, as it is."""
+        """The name, unchanged."""
         if value in ("", "-"):
             self.fail("the name is empty" if not value else "'-' cannot be standard input here", param, ctx)
         return str(value)
@@ -99,7 +99,7 @@ FILE, FILE_OR_STDIN = FileName(), FileName(stdin=True)
 
 
 class EventsName(FileName):
-    """The name of a file or directory, STDIN, or the address of a socket, as it is."""
+    """A parameter type for the name of a file or directory, STDIN, or the address of a socket, unchanged."""
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path, or the address."""
@@ -170,7 +170,7 @@ ENGINES = Engines()
 
 
 def flat_engines(ctx: click.Context, option: click.Parameter, values: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
-    """Engines that are given in one option or in several, each once."""
+    """Joins the engines of one or several options, each once."""
     names = [name for given in values for name in given]
     if len(set(names)) < len(names):
         raise click.BadParameter(f"an engine stands twice in {','.join(names)}")
@@ -357,7 +357,7 @@ _FORM_OPTIONS = ("location", "id_", "schema", "delimiter", "encoding")
 
 
 def form_of(options: Json) -> EventForm:
-    """The form of events that the options say, which are taken out.  Raises ModelError."""
+    """The form of events, made of the options that describe it, which are removed.  Raises ModelError."""
     return EventForm.of(*(options.pop(name, None) for name in _FORM_OPTIONS))
 
 
@@ -428,7 +428,8 @@ def limit_options(function: Function) -> Function:
 
 
 def limits_of(options: Json, *, are_connections: bool) -> Any:
-    """The limits of connections that the options say, which are taken out.  Raises UsageError where there are none."""
+    """The limits of connections, made of their options, which are removed.  Raises UsageError for a limit without
+    connections."""
     from mpi_match.commands.match_connections import Limits
 
     given = {each: options.pop(each) for each in list(Limits.__dataclass_fields__)}

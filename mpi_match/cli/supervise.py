@@ -35,15 +35,15 @@ from mpi_match.cluster.supervise.restart_policy import START_LIMIT_S
     help="End a run that answers nothing for S seconds.",
 )
 def supervise(command: tuple[str, ...], max_restarts: int, **how: Any) -> None:
-    r"""Start a run by COMMAND, and start it again with --resume if it is cut short: a dead master, a lost host.
+    r"""Start a run by COMMAND, and start it again with --resume if it is cut short, such as by a dead master or a lost host.
 
     COMMAND is the whole command, launcher and all, and ends with the options of `run`:
 
         mpi-match supervise --hostfile hosts -- mpirun --hostfile hosts -n 9 \
             python -m mpi4py -m mpi_match run --table table.h5 --events events.h5 -o matches.h5
 
-    Whether the run is complete says OUTPUT.run.json, not the launcher.  Exit code 0 when it is, 4 when it is not and there
-    is something to go on from, that of the run when starting again would not help.
+    OUTPUT.run.json says whether the run is complete; the launcher's exit code does not.  Exit code 0 if it is complete; 4 if
+    it is not and there is something to go on from; that of the run if starting again would not help.
     """
     from mpi_match.cluster.supervise.supervisor import Supervisor
 

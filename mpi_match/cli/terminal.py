@@ -18,7 +18,7 @@ import click
 from mpi_match.humanize import visible
 
 PROGRESS_AFTER_S = 1.0
-"""A bar appears when the work takes longer than this."""
+"""Seconds of work after which a bar appears."""
 LOOK_S = 0.2
 """Seconds between two looks at the progress of compiling."""
 
@@ -30,7 +30,7 @@ def say(text: str) -> None:
 
 @contextmanager
 def standard_output_to(device: Path) -> Iterator[None]:
-    """Within the block what is written to standard output goes to a device or a pipe.  Raises OSError."""
+    """Within the block standard output is a device or a pipe.  Raises OSError."""
     with device.open("w") as file, redirect_stdout(file):
         yield
 
@@ -64,7 +64,7 @@ def compiling(done: Callable[[], int], total: int) -> Iterator[None]:
 
 @cache
 def _say_compiling() -> None:
-    """Say it once in a process."""
+    """Print a message, once in a process."""
     say("compiling for this machine, which takes some seconds, once")
 
 

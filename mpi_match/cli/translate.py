@@ -31,7 +31,7 @@ def translate(
 ) -> None:
     """Print the rules of files or directories IN... as subscriptions: JSON lines on standard output.
 
-    A rule that cannot be said is refused: on standard error with its file and line, its name and the reason.
+    A rule that cannot be translated is refused, and reported on standard error with its file, line, name and reason.
     Exit code 3 if no rule is left, or under --strict if one is refused.
     """
     n_rows = 0
@@ -45,7 +45,7 @@ def translate(
 def _rows(
     inputs: Sequence[Path], language: str, pipelines: Sequence[str], *, strict: bool, rejects: Path | None = None
 ) -> Iterator[dict[str, object]]:
-    """The rows of rules; those that are refused are said, and counted by the kinds of reasons at the end.
+    """The rows of rules.  Refused rules are reported, and at the end counted by the kinds of reasons.
 
     Raises ModelError under `strict` for a rule that is refused, and as `rules_of` does.
     """
@@ -73,7 +73,7 @@ def _rows(
 def as_rows(inputs: Sequence[Path], language: str | None, pipelines: Sequence[str], *, strict: bool) -> Iterator[list[Path]]:
     """The one file of subscriptions that rules become while the context lasts; `inputs` themselves without a language.
 
-    Refused rules are said.  Raises ModelError if none is left, under `strict` for a refused one, and as `rules_of` does.
+    Refused rules are reported.  Raises ModelError if none is left, under `strict` for a refused one, and as `rules_of` does.
     """
     if language is None:
         if pipelines:

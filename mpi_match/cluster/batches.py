@@ -51,18 +51,19 @@ class BatchRanges:
         return start, min(start + self.size, found.stop)
 
     def gap_after(self, batch: int) -> int:
-        """The first batch behind one that is not joined to the batch before it by their events."""
+        """The first batch after a batch that does not begin where the batch before it ends."""
         return self._first[bisect.bisect(self._first, batch)]
 
     def consecutive(self, batch: int, n: int) -> tuple[int, int]:
-        """First event of a batch, and the one after the last of up to `n` batches from it on, without a gap."""
+        """The events of a batch and of the batches that follow it without a gap, `n` in all at most: the first event, and
+        the one after the last."""
         place = bisect.bisect(self._first, batch) - 1
         start, _ = self.of(batch)
         return start, min(start + n * self.size, self._ranges[place].stop)
 
 
 class BatchedEvents:
-    """The events of a `table`, or of lines, that are in the batches of some `ranges`."""
+    """The events of a `table`, or of lines, in the batches of some `ranges`."""
 
     def __init__(self, table: EventTable | LineFiles | ColumnFiles, ranges: BatchRanges) -> None:
         self.table, self.ranges = table, ranges
@@ -73,11 +74,11 @@ class BatchedEvents:
         return self.ranges.n_batches
 
     def read(self, batch: int) -> EventBatch | RowBatch:
-        """The events of a batch, rows where they are not encoded.  Raises StorageError when they are damaged."""
+        """The events of a batch; rows if they are not encoded.  Raises StorageError when they are damaged."""
         return self.table.batch(*self.ranges.of(batch))
 
     def read_wires(self, batch: int, n: int) -> Iterator[bytes]:
-        """The wire forms of a batch of encoded events and of up to `n` - 1 batches behind it; at least its own.
+        """The wire forms of a batch of encoded events and of up to `n` - 1 batches after it, if these are at hand.
 
         Raises StorageError when the batch is damaged.
         """
@@ -89,7 +90,7 @@ class BatchedEvents:
         return events.to_wires(self.ranges.size)
 
     def check_unchanged(self, batch: int) -> None:
-        """Raise FileChanged when the events of a batch may no longer be those that were read."""
+        """Raise FileChanged if the events of a batch may have changed since they were read."""
         self.table.check_unchanged(*self.ranges.of(batch))
 
 
@@ -105,7 +106,7 @@ class BatchedChanges:
         self._known: dict[int, int] = {}  # by worker: it has had all changes before that event
 
     def due_with(self, worker: int, batch: int) -> tuple[bool, StampedChanges | None]:
-        """The changes to send to a worker with a batch, stamps counted from its first event; None: there are none.
+        """The changes to send to a worker with a batch, with stamps counted from its first event, or None.
 
         The first value says whether the worker's engine has to be opened anew and gets all changes again: changes cannot be
         undone, and the worker has applied one that comes after events of this batch.

@@ -121,19 +121,19 @@ class EngineRunner:
         """The answer to a batch without changes, from its wire form, which may be overwritten then.  Raises what matching it
         raised.
 
-        None where it has to be `put`: a thread matches it, or other work comes before it.
+        None if the batch has to be `put`, because a thread matches it or other work comes first.
         """
         return None
 
     def get(self, timeout_s: float | None = 0) -> Matched | None:
-        """The next answer, or None when there is none within the time; None: without waiting at all."""
+        """The next answer, or None if none comes within the time; with the time None, without waiting."""
         try:
             return self._done.get(timeout=timeout_s) if timeout_s else self._done.get_nowait()
         except Empty:
             return None
 
     def stop(self, timeout_s: float) -> None:
-        """Drop the queue and end the thread, if the batches that it has begun end within the time."""
+        """Drop the queue, and end the thread if the batches that it has begun end within the time."""
         self._dropping = True
         self._work.put(None)
         self._thread.join(timeout_s)

@@ -1,4 +1,4 @@
-"""The execution of a run: in threads, or all at once in the main thread of a rank.
+"""The execution of a run: in threads, or in the main thread of each rank alone.
 
     THREADED          batches are read, matched and written in threads, while the main thread does the communication
     WITHOUT_THREADS   the main thread does everything, for batches so short that waking another thread and being woken by it

@@ -1,4 +1,4 @@
-"""The exit report of a run: the exit code of its rank 0, in a file that whoever started the run reads.
+"""The exit report of a run: the exit code of its rank 0, in a file that the program that started the run reads.
 
 The exit code of a launcher may be another.  Once a rank has failed, `srun --kill-on-bad-exit` sends SIGTERM to the others
 and ends with 143, as after the loss of a node.
@@ -49,7 +49,7 @@ def read_exit_report(path: Path) -> ExitReport | None:
 
 
 def _is_of_full_disk(error: BaseException | None) -> bool:
-    """Tells if `error`, or an error that led to it, is about a full disk."""
+    """Tells whether a full disk caused `error`."""
     while error is not None:
         if isinstance(error, MpiMatchError) and error.disk_full:
             return True

@@ -1,4 +1,4 @@
-"""A followed run of one process: what has arrived is matched at once, without MPI."""
+"""A followed run of one process, which matches arrived events immediately and without MPI."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mpi_match.cluster.signals import held, terminate_as_interrupt
 from mpi_match.engines import compile_s, open_engine
 
 ARRIVAL_WAIT_S = 0.1
-"""How long events are waited for between two looks for a signal."""
+"""Longest wait for events, in seconds, between two checks for a signal."""
 THIS_PROCESS = 0
 """The rank of a run of one process."""
 

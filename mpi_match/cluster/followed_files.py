@@ -1,4 +1,4 @@
-"""The files of a followed run on the process that accesses them, as `run_files.RunFiles` has those of other runs."""
+"""The files of a followed run, opened by the one process that accesses them; `run_files.RunFiles` serves other runs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ FOLLOWING = "running"
 
 
 class ArrivedRanges:
-    """The batches that have arrived and are not written yet, by number; `of` says which events a batch has."""
+    """The batches that have arrived and are not written yet, by number; `of` gives the events of a batch."""
 
     def __init__(self, first: int) -> None:
         self._batches: dict[int, ArrivedBatch] = {}
@@ -50,18 +50,18 @@ class ArrivedRanges:
         self.n_events = 0
 
     def add(self, batch: ArrivedBatch) -> None:
-        """The next batch has arrived."""
+        """Add the next batch, which has arrived."""
         self._batches[self.n_batches] = batch
         self.n_batches += 1
         self._next += batch.n_events
         self.n_events += batch.n_events
 
     def gap_after(self, batch: int) -> int:
-        """No batch comes after a gap."""
+        """Nothing: no batch comes after a gap."""
         return sys.maxsize
 
     def of(self, batch: int) -> tuple[int, int]:
-        """First event of a batch, and the one after its last; of one that is to come, the next event."""
+        """First event of a batch, and the one after its last; for a batch that has not arrived, the next event twice."""
         found = self._batches.get(batch)
         return (self._next, self._next) if found is None else (found.first, found.first + found.n_events)
 
@@ -70,7 +70,7 @@ class ArrivedRanges:
         return self._batches[batch]
 
     def pop(self, batch: int) -> ArrivedBatch:
-        """A batch, whose memory is given back."""
+        """Remove a batch and release its memory."""
         return self._batches.pop(batch)
 
 
@@ -109,7 +109,7 @@ class FollowedAnswers:
         self.n_flagged = self.n_on_gpu = self.n_rejected = 0
 
     def report(self, batch: int, report: bytes | memoryview) -> None:
-        """Take the report of the next batch to be written.  Raises ModelError for a bad row under `strict`."""
+        """Record the report of the next batch to be written.  Raises ModelError for a bad row under `strict`."""
         found = ScanReport.from_wire(report)
         self.n_flagged += found.n_flagged
         self.n_on_gpu += found.n_on_gpu
@@ -132,10 +132,10 @@ class FollowedAnswers:
         raise AssertionError
 
     def confirm(self, start: int, stop: int) -> None:
-        """Nothing: rows are in memory until they are answered."""
+        """Do nothing: rows stay in memory until they are answered."""
 
     def set_aside(self, batch: int) -> None:
-        """Keep the rows of a batch without answers: workers died of it or failed on it."""
+        """Keep the rows of a batch that has no answers because workers died of it or failed on it."""
         arrived = self.ranges.pop(batch)
         path = self._files.set_aside(arrived.rows.rows.data.tobytes(), arrived.n_events, arrived.end)
         first, last = arrived.first, arrived.first + arrived.n_events - 1
@@ -238,7 +238,7 @@ class FollowedFiles:
         log.info("following %s", self.options.events)
 
     def stop(self) -> None:
-        """Take no more events than have been read."""
+        """Stop reading events; those that were read are still matched."""
         self._arrivals.stop()
 
     @property

@@ -3,7 +3,7 @@
     header ─► short: the body is in it ───────────────────────┐
            └► long: a buffer of its size ─► the body follows ─┴► Arrival ─► waits in the queue for the master
 
-Answers are only queued here, and short ones exchanged for the next batch where that needs no thought: a callback of the
+Answers are only queued here, and a short one is exchanged for the next batch if nothing has to be decided: a callback of the
 channel must not raise, and must not send messages with callbacks of their own.
 """
 
@@ -58,13 +58,13 @@ class Inbox:
         self._buffers = Buffers()
 
     def listen(self, workers: Iterable[int]) -> None:
-        """Receive the answers of these workers, until they are gone."""
+        """Start receiving the answers of these workers, until they leave."""
         for worker in workers:
             self._traffic.listen(worker, functools.partial(self._handle, worker))
 
     @contextmanager
     def exchanging(self, exchange: Exchange) -> Iterator[None]:
-        """Within the block short answers are exchanged as soon as they are there."""
+        """Within the block short answers are exchanged as soon as they arrive."""
         self._exchange = exchange
         try:
             yield
@@ -72,7 +72,7 @@ class Inbox:
             self._exchange = None
 
     def exchange(self, arrival: Arrival) -> bool:
-        """Exchange an answer that was waiting.  False where that cannot be done: then nothing was done."""
+        """Exchange an answer that was waiting.  Returns False, and does nothing, if that is impossible."""
         worker, batch, attempt, n_events, body, _ = arrival
         if self._exchange is None or isinstance(body, RankFailure):
             return False

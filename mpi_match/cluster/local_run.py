@@ -27,7 +27,8 @@ from mpi_match.matches.matches import Matches
 log = logging.getLogger(__name__)
 
 BATCHES_AHEAD, AHEAD_OF_GPU = 2, 8
-"""Batches that are read ahead; of lines for a GPU, read and scanned ahead, by as many threads if there are cores."""
+"""Batches that are read ahead.  Lines for a GPU are also scanned ahead, by this number of threads if there are cores for
+them."""
 WRITE_S = 5e-3
 """Interval of writing answers to short batches."""
 ALONE = 0
@@ -102,7 +103,7 @@ def _match(files: RunFiles, engine: Engine, scanner: Scanner | None) -> None:
 
 
 class _JoinedAnswers:
-    """Joins the answers to consecutive batches, which are put as one every `seconds`.
+    """Joins the answers to consecutive batches, and puts them as one every `seconds`.
 
     Writing an answer takes as long as matching an event.
     """
@@ -151,7 +152,7 @@ class _Read(NamedTuple):
 def _batches(
     files: RunFiles, feed: ReadAhead[_Read], ahead: int, scanner: Scanner | None, interruptions: Interruptions
 ) -> Iterator[EventBatch]:
-    """The batches in order, rows scanned."""
+    """The batches in order; rows are scanned."""
     for batch in range(files.events.n_batches):
         with interruptions.held():
             feed.want(range(batch, min(batch + 1 + ahead, files.events.n_batches)))

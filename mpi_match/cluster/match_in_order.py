@@ -20,7 +20,7 @@ from mpi_match.table.range_reader import RangeReader
 from mpi_match.table.table import Table
 
 DueChanges = Callable[[int], StampedChanges | None]
-"""The changes that come with the next batch, of a number of events, stamped from its first event; None: there are none."""
+"""The changes that come with the next batch of a number of events, with stamps counted from its first event, or None."""
 
 
 def answers_to(

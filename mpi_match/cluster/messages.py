@@ -40,7 +40,7 @@ class Received(NamedTuple):
 
     @property
     def alters(self) -> bool:
-        """Tells whether matching it replaces the engine or applies changes to it."""
+        """Tells whether matching the batch replaces the engine or changes it."""
         return self.afresh or len(self.changes) > 0
 
 
@@ -52,8 +52,8 @@ class SerializedShard(NamedTuple):
 
 
 class Written(NamedTuple):
-    """The place where a worker has written answers: the number of its part of the output, and the size of that part in bytes
-    then."""
+    """The place where a worker has written answers: the number of its part of the output, and the size in bytes that the
+    part then had."""
 
     part: int
     end: int

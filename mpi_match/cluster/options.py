@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from mpi_match.ingest.rows.reject_log import RejectLog
 
 PLACEMENTS = ("replicate", "shard", "hybrid")
-"""The choices of the filters that a worker has.  `replicate`: all of them, so a batch goes to one worker.  `shard`: a part,
+"""The choices for the filters of a worker.  `replicate`: all of them, so a batch goes to one worker.  `shard`: a part,
 so a batch goes to all and their answers are merged.  `hybrid`: a part, and each group has all parts, so a batch goes to one
 group."""
 SCHEDULES = ("dynamic", "static")
-"""The choices of the worker that gets a batch.  `dynamic`: one that has just answered.  `static`: batch k's is k modulo
-their number."""
+"""The choices for the worker of a batch.  `dynamic`: a worker that has just answered.  `static`: the worker with number k
+modulo the number of workers, for batch k."""
 FEEDS = ("master", "shared", "file")
 """The ways in which a worker gets the events of a batch, encoded or as lines.  `master`: the master sends them.  `shared`:
 every host has one copy of all events in memory, made before the clock starts.  `file`: the worker reads them from the file,
@@ -170,7 +170,7 @@ class RunOptions:
                 )
 
     def _check_followed(self) -> None:
-        """Raise ClusterError for an option that a run that follows its input has not."""
+        """Raise ClusterError for an option that does not go with `follow`."""
         refused = {
             "--changes": self.changes is not None,
             f"--feed {self.feed}": self.feed != "master",
@@ -224,7 +224,7 @@ class Summary:
     engine_options: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
     def kept(self) -> dict[str, object]:
-        """Everything but the rejects, whose rows may be long, and which have a file: for manifests, reports and JSON."""
+        """The summary for manifests, reports and JSON, without the rejects: their rows may be long, and they have a file."""
         return {key: value for key, value in asdict(self).items() if key != "first_rejects"}
 
 
@@ -240,7 +240,7 @@ class RowsSummary(TypedDict):
 
 
 def of_rows(log: RejectLog, totals: ScanTotals, missing: Missing) -> RowsSummary:
-    """The fields of a summary that tell of rows: bad ones, scanned ones, and names that none has."""
+    """The fields of a summary about rows: bad rows, scanned rows, and names that no row has."""
     return {
         "rejected": log.count,
         "first_rejects": tuple(log.first),

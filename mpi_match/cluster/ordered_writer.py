@@ -1,4 +1,4 @@
-"""The ordered writer: answers are written in the order of their batches, in a thread or joined.
+"""Writes answers in the order of their batches, in a thread or joined.
 
     long batches    each goes to the writer thread, which merges the answers of a group's members and writes them
     short ones      are kept for a while (`flush`), up to a size, and those of consecutive events are written in one call
@@ -61,7 +61,7 @@ class OrderedWriter:
             self._written.__exit__(kind, error, trace)
 
     def put(self, batch: int, parts: Parts) -> None:
-        """The answers of the next batch."""
+        """Take the answers of the next batch."""
         if not self._joins:
             self._written.put((batch, parts))
             return
@@ -76,7 +76,7 @@ class OrderedWriter:
             self.flush()
 
     def set_aside(self, batch: int) -> None:
-        """The next batch has no answers."""
+        """Record that the next batch has no answers."""
         self.flush()
         self._written.put((batch, {}))
 
@@ -97,7 +97,7 @@ class OrderedWriter:
         self._written.finish()
 
     def _write(self, answers: tuple[int, Parts]) -> None:
-        """Write the answers of the next batch, by member, or none; runs in the writer thread."""
+        """Write the answers of the next batch, given by member, if it has any; runs in the writer thread."""
         batch, parts = answers
         if not parts:
             self._answers.set_aside(batch)

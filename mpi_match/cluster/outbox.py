@@ -94,7 +94,7 @@ class Outbox:
         self.send_ready()
 
     def send_ready(self) -> bool:
-        """Send the batches that have been read meanwhile; returns whether there were any."""
+        """Send the batches that have been read meanwhile.  Returns False if there were none."""
         sent = False
         while self.waiting:
             batch, attempt = self.waiting[0].batch, self.waiting[0].attempt
@@ -114,7 +114,7 @@ class Outbox:
         return sent
 
     def send_prepared(self, worker: int, batch: int) -> int | None:
-        """Send a batch whose message is prepared.  Returns how many bytes of events it has; None: it is not prepared."""
+        """Send a batch whose message is prepared.  Returns its bytes of events, or None if its message is not prepared."""
         message = None if self._prepared is None or self.waiting else self._prepared.pop(batch)
         if message is None:
             return None
@@ -122,7 +122,7 @@ class Outbox:
         return len(message) - FIELDS_BYTES
 
     def has_sent(self, n: int = 1) -> None:
-        """So many batches were sent since this was called."""
+        """Count the batches that were sent since the last call."""
         self._n_unlooked = max(self._n_unlooked - n, 0)
 
     def read_ahead(self) -> None:

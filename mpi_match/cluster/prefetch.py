@@ -36,10 +36,10 @@ def n_readers(most: int = READERS) -> int:
 
 
 class Reading(Protocol[T_co]):
-    """A read that has begun."""
+    """A read in progress."""
 
     def done(self) -> bool:
-        """True when `result` need not wait."""
+        """Tells whether `result` returns without waiting."""
         ...
 
     def result(self) -> T_co:
@@ -95,10 +95,11 @@ _NO_REPORT = np.empty(0, np.uint8)
 
 
 class Expected(NamedTuple, Generic[T]):
-    """A value that has arrived or will: `get` waits for it, once, from any thread; `is_here` says whether it need not wait.
+    """A value that has arrived or will arrive: any thread may `get` it once, which waits for it; `is_here` tells whether it
+    has arrived.
 
-    `confirm` raises when the value may have changed since `get`.  `report`, after `get`: what a batch's reading has found
-    besides its events, u8, as it travels (`scan_report.ScanReport`); empty for none.
+    `confirm` raises when the value may have changed since `get`.  `report`, after `get`: the wire form u8 of the report
+    about a batch's rows (`scan_report.ScanReport`), or empty.
     """
 
     get: Callable[[], T]
@@ -142,15 +143,15 @@ class InOrder(Generic[T]):
         self._ended: dict[int, T] = {}
 
     def __len__(self) -> int:
-        """Operations that have begun, and whose results are not given."""
+        """Number of operations that have begun and have not given their results."""
         return len(self._begun)
 
     def begin(self, number: int) -> None:
-        """An operation begins, after all earlier ones."""
+        """Begin an operation, after all earlier ones."""
         self._begun.append(number)
 
     def end(self, number: int, result: T) -> list[T]:
-        """An operation ends with a result; returns the results that are now next in order."""
+        """End an operation with a result.  Returns the results that are now next in order."""
         self._ended[number] = result
         found = []
         while self._begun and self._begun[0] in self._ended:

@@ -117,7 +117,7 @@ class BatchedAnswers:
             raise
 
     def set_aside(self, batch: int) -> None:
-        """Record, in order, a batch without answers: the run goes on, and ends incomplete (see `Output.set_aside`)."""
+        """Record, in order, a batch without answers: the run goes on and will be incomplete (see `Output.set_aside`)."""
         self._output.set_aside(EventRange(*self.ranges.of(batch)))
 
     def _count(self, n_events: int, n_matches: int) -> None:
@@ -129,8 +129,8 @@ class BatchedAnswers:
 class RunFiles:
     """Table, events, changes and output of a run, opened by one process, with the run's batches, answers and status.
 
-    `with RunFiles(options) as files:` raises StorageError or ClusterError before any work is done.  When the block is left
-    by an exception, the journal stays with the answers until then, and no other file.
+    `with RunFiles(options) as files:` raises StorageError or ClusterError before any work is done.  An exception that leaves
+    the block leaves only the journal, with the answers so far.
 
     division          the table and its parts
     events, changes   those that are left to match, in batches; changes None: the table does not change

@@ -42,11 +42,11 @@ class SignalFlag:
         self._at: float | None = None
 
     def set(self) -> None:
-        """A signal has arrived."""
+        """Record a signal."""
         self._at = time.monotonic()
 
     def seconds(self) -> float | None:
-        """Seconds since the signal; None: there was none."""
+        """Seconds since the signal, or None without one."""
         return None if self._at is None else time.monotonic() - self._at
 
 
@@ -62,7 +62,7 @@ class Interruptions:
         self._waiting: str | None = None
 
     def arrive(self, number: int) -> None:
-        """A signal has arrived; at most one in AGAIN_S is an interruption."""
+        """Handle a signal; at most one in AGAIN_S is an interruption."""
         before_s = self._last.seconds()
         if before_s is None or before_s > AGAIN_S:
             self._last.set()
@@ -71,7 +71,7 @@ class Interruptions:
                 self.let_through()
 
     def heed(self) -> bool:
-        """True once for an interruption that is waiting, which is not raised then."""
+        """Take an interruption that is waiting, so that it is not raised.  Returns False if none is waiting."""
         waiting, self._waiting = self._waiting, None
         return waiting is not None
 

@@ -7,7 +7,7 @@ A short batch may arrive before a longer one that was sent earlier.  The matcher
 sent, because they come with changes.
 
 A short batch that comes with its events and without changes, while no other waits, is matched and answered when its message
-is there, from the message's memory: with one event at a time all that is done before the answer is waited for.
+is there, from the message's memory: With one event at a time, the master waits for all of that.
 
 A worker whose master has gone leaves by itself.  A fault-tolerant MPI reports a dead master at once; with any other the
 worker detects it by missing heartbeats, after SILENCE_S.
@@ -179,7 +179,7 @@ class Worker:
         self._traffic.read([changes, wire], MASTER, lambda: self._take(number, late))
 
     def _answer_at_once(self, batch: int, attempt: int, wire: memoryview) -> bool:
-        """Match a batch and send its answer before anything else is done.  False: nothing was done."""
+        """Match a batch and send its answer before anything else is done.  Returns False if it did nothing."""
         try:
             found = self._matcher.match_at_once(wire)
         except Exception as error:
@@ -195,7 +195,7 @@ class Worker:
         return True
 
     def _begin(self) -> int:
-        """A batch or a shard begins to arrive; returns its number in the order in which they were sent."""
+        """Note that a batch or a shard begins to arrive.  Returns its number in the order of sending."""
         number = self._n_received
         self._n_received += 1
         self._in_order.begin(number)
@@ -206,7 +206,7 @@ class Worker:
         return Expected(partial(EventBatch.from_wire, wire)) if self._source is None else self._source.expect(batch, wire)
 
     def _take(self, number: int, received: Received | SerializedShard) -> None:
-        """A batch or a shard is complete: pass it to the matcher, with those that waited for it, if it is next in order."""
+        """Pass a batch or a shard that has arrived to the matcher if it is next in order, with those that waited for it."""
         for each in self._in_order.end(number, received):
             self._matcher.put(each)
 

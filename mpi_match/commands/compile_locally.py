@@ -114,7 +114,7 @@ def compile_events_locally(
 ) -> LocalEvents:
     """Compile events of JSON lines, CSV, Parquet and Arrow (files, directories, globs) into an event table for `table`.
 
-    Files are read in the order of their paths.  Bad rows, strict and errors as in `compile_locally`.
+    Files are read in the order of their paths.  Bad rows, `strict` and errors are as in `compile_locally`.
     """
     started = time.perf_counter()
     files = sorted({file for each in inputs for file in _files(each, _event_files)})
@@ -150,7 +150,7 @@ def update_table(
     the new version, by default that of the table, or its path.  Rows that have a `before_event` take effect in its order,
     behind those that have none.  The new version is the same table as one that is compiled from its subscriptions.
 
-    Bad rows, those that cannot be done too, strict and errors as in `compile_locally`.
+    Bad rows, including changes that cannot be applied, `strict` and errors are as in `compile_locally`.
     """
     started = time.perf_counter()
     old = newest_version(table) if table.is_dir() else table
@@ -228,7 +228,8 @@ def _rejects_in(place: Path) -> Iterator[Path]:
 
 
 def _parts_of(output: Path) -> list[Path]:
-    """The parts that a table of Spark has which is there already; none where there is another file, or no whole one."""
+    """The parts of an earlier table of Spark under this name; none if the name is that of another file, or of an incomplete
+    one."""
     with suppress(StorageError, OSError), Reader(output, TABLE) as reader:
         return [source.path for source in reader.sources if source.path != output]
     return []

@@ -34,7 +34,7 @@ _PROJECT = "mpi-match"
 
 
 class Finding(NamedTuple):
-    """One requirement: is it met (`ok`), what was found, what needs it, the command that installs it ("" if it is met).
+    """A requirement: `ok` if it is met, what was found, what needs it, and the command that installs it ("" if it is met).
 
     Every run needs the `required` ones; the others are needed only as `needed_for` says.
     """
@@ -72,7 +72,7 @@ def java_version() -> int | None:
 
 
 def _java_said() -> tuple[int | None, str]:
-    """The exit code and text of `java -version`; None and a text if Java is missing or does not answer."""
+    """The exit code and text of `java -version`; None and a text if Java is missing or hangs."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(str(Path(home) / "bin" / "java") if home else "java")
     if java is None:

@@ -4,7 +4,7 @@
     {"event": 1, "id": "reading-44", "interfaces": []}            where events have ids
 
 Every event has a row, also one without matches; in CSV every match has one (`matches.csv_lines`).  A file of matched filters
-has `filters`, their numbers in the table, instead of `interfaces`.  JSON lines have the events' rows if asked for.  Answers
+has `filters`, their numbers in the table, instead of `interfaces`.  JSON lines have the events' rows on request.  Answers
 of `match --id` have the ids of events; those of a run are in its event table.
 """
 
@@ -77,7 +77,7 @@ def export(
 
 
 def check_export(output: Path | None, inputs: Iterable[Path], others: Iterable[Path] = ()) -> None:
-    """Refuse, before any work is done, an output that `export` could not write.
+    """Refuse an output that `export` could not write, before any work is done.
 
     Raises ValueError for a name without one of ENDINGS, StorageError for a place that cannot be
     written or is an input, ExportError.
@@ -207,7 +207,7 @@ def _ids_between(ids: EventIds | None, start: int, stop: int) -> Strings | None:
 
 
 def _end(ids: EventIds | None) -> None:
-    """All ids were taken: let their source refuse if there are more."""
+    """Call this after the last id: raises if the source has more events than there are answers."""
     if ids is not None and not isinstance(ids, Strings):
         next(ids, None)
 

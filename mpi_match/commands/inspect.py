@@ -83,7 +83,7 @@ def _of_table(path: Path, attributes: Json, rows: int, n_parts: int) -> Json:
 
 
 def _of_parts(table: Table) -> Json:
-    """Numbers of the parts of conditions, and of their filters; nothing of a table without conditions."""
+    """Numbers of the parts of conditions and of their filters; empty for a table without conditions."""
     n_parts = table.n_interfaces - table.n_visible
     return {"parts_of_conditions": n_parts, "filters_of_parts": table.n_filters - table.n_visible_filters} if n_parts else {}
 

@@ -53,7 +53,7 @@ def listener_on(source: str) -> Iterator[socket.socket | None]:
 
 
 def _remove_stale(path: Path) -> None:
-    """Remove a socket on which no process listens, without waiting.  Raises ModelError for anything else of that name."""
+    """Remove a socket on which no process listens.  Raises ModelError if the name is anything else."""
     if not path.exists():
         return
     if path.is_socket():

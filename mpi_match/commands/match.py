@@ -69,7 +69,7 @@ AHEAD = (
     Part("scanner", "mpi_match.ingest.json.event_scanner:compile_scanner"),
     Part("json-lines", "mpi_match.matches.json_lines:compile_lines"),
 )
-"""The compiled code that is needed after the engine."""
+"""The parts of compiled code that are needed after the engine."""
 MATCHED_AT_ONCE, MATCHED_ON_GPU = 2**17, 2**20
 """Most events matched at a time; they are read and encoded a block of the file at a time."""
 ANSWERS_WAITING = 2
@@ -77,7 +77,7 @@ ANSWERS_WAITING = 2
 
 
 Answered = tuple[Matches, Strings | None, Strings | None]
-"""The answers of a batch; the ids of its events, and their rows, where they are wanted."""
+"""The answers of a batch, with the ids of its events and their rows on request."""
 Reader = TypeVar("Reader")
 
 
@@ -222,7 +222,7 @@ def missing_in(prepared: Prepared[Any], totals: ScanTotals, form: EventForm, fil
 
 @dataclass(frozen=True)
 class Prepared(Generic[Reader]):
-    """Everything that matching events needs: the table and its changes, the engine, the reader of events.
+    """The table and its changes, the engine, and the reader of events.
 
     build_s, compile_s   as in `LocalSummary`, until it was ready
     began                when it was ready, by `time.perf_counter`
@@ -241,7 +241,7 @@ class Prepared(Generic[Reader]):
     def summary(
         self, counts: Counts, totals: ScanTotals, log: RejectLog, options: MatchOptions, missing: Missing
     ) -> LocalSummary:
-        """The result, now that all events are answered."""
+        """The result, after all events are answered."""
         later_s = compile_s() - self.compiled_s  # kernels of a GPU are compiled when they are first needed
         wall_s, engine, table = time.perf_counter() - self.began - later_s, self.engine, self.table
         return LocalSummary(
@@ -324,7 +324,8 @@ def _writer(
 
 
 def _written(output: Path | None, writer: MatchesWriter | LinesOut) -> Writing[Answered]:
-    """To a file in a thread; standard output may take nothing for ever, and a signal ends that only in the main thread."""
+    """Write answers: to a file in a thread, to standard output in the main thread, because a write to it may block for ever
+    and a signal interrupts only the main thread."""
 
     def write(found: Answered) -> None:
         writer.append(*found)
@@ -415,7 +416,7 @@ def _scanned(
 
 
 def _total_lines(files: Sequence[Path]) -> int | None:
-    """Lines of all files; None when that would be work to know."""
+    """Number of lines of all files; None if finding it would mean reading them."""
     countable = all(file.is_file() and not is_packed(file) for file in files)
     return sum(map(_count_lines, files)) if countable else None
 

@@ -45,11 +45,11 @@ _MATCHED_PART = 2
 _RETRY_S = 1.0
 """Seconds until another connection is accepted after the system had no room for one."""
 _LINGER_S = 0.02
-"""Seconds between two looks at bytes that the system still sends."""
+"""Seconds between two checks of the bytes that the system still sends."""
 _UNREAD_READS = 64
-"""Reads of bytes that come too late, at most: more may always come."""
+"""Most reads of bytes that arrive too late; without a limit, a peer could go on for ever."""
 _SENDS_KNOWN = 4096
-"""Latest sends whose lines are known; their bytes are more than the system keeps."""
+"""Number of latest sends with known lines; together they have more bytes than the system buffers."""
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -75,18 +75,18 @@ class Limits:
 
 
 class Stop(Protocol):
-    """The order to end: `given`, and a descriptor that can be read once it is."""
+    """The order to end: `given`, and a descriptor that becomes readable when it is given."""
 
     descriptor: int
 
     @property
     def given(self) -> bool:
-        """Tells if the command has to end."""
+        """Tells whether the command has to end."""
         ...
 
 
 class _Waiting(NamedTuple):
-    """Events that are not matched yet, with their ids and rows where they are wanted; `n_bytes` of arrays."""
+    """Events that are not matched yet, with their ids and rows on request; `n_bytes` is the size of the arrays."""
 
     batch: EventBatch
     ids: Strings | None
@@ -109,11 +109,11 @@ class _Connection:
     """A connection: the line that has begun, events that are not matched yet, and answers that its peer has not taken.
 
     at          events of the first of `waiting` that are matched already
-    counted     its part of what the service knows to be kept
+    counted     its share of the bytes that the service has counted
     at_once     events that are matched together: fewer if their answers do not fit
-    moved_at    when something came or was taken last
-    ended       nothing more comes
-    lingers     all is written, and the system may still be sending it
+    moved_at    when bytes last arrived or were taken
+    ended       no more bytes will arrive
+    lingers     all answers are written, and the system may still be sending them
     """
 
     def __init__(self, socket_: socket.socket, name: str, lines: LineWriter, limits: Limits) -> None:
@@ -129,17 +129,17 @@ class _Connection:
 
     @property
     def held(self) -> int:
-        """Bytes that are kept for it."""
+        """Bytes that are kept for the connection."""
         return self.cutter.held + len(self.untaken) + sum(each.n_bytes for each in self.waiting)
 
     @property
     def n_unanswered(self) -> int:
-        """Events that were read, and whose answers have not been taken."""
+        """Number of events that were read and whose answers have not been taken."""
         return self.untaken.count(b"\n") + sum(each.batch.n_events for each in self.waiting) - self.at
 
     @property
     def n_undelivered(self) -> int:
-        """Events whose answers the system may have taken, but not delivered to another host."""
+        """Number of events whose answers the system may have taken, but not delivered to another host."""
         try:
             n_bytes = struct.unpack("i", fcntl.ioctl(self.socket, termios.TIOCOUTQ, bytes(4)))[0]
         except OSError:
@@ -149,7 +149,7 @@ class _Connection:
         return sum(n_lines for _, n_lines in self._sent)
 
     def close(self) -> None:
-        """Close it.  To close it with bytes that were not read would be a reset, which can take sent answers with it."""
+        """Close the connection.  Closing it with unread bytes would reset it, and sent answers could be lost."""
         with suppress(OSError):
             for _ in range(_UNREAD_READS):
                 if not self.socket.recv(_READ_BYTES):
@@ -157,7 +157,7 @@ class _Connection:
         self.socket.close()
 
     def send(self) -> None:
-        """Send what can be sent now of the answers.  Raises OSError."""
+        """Send as much of the answers as the system takes now.  Raises OSError."""
         n = self.socket.send(self.untaken)
         self._n_sent += n
         self._sent.append((self._n_sent, self.untaken.count(b"\n", 0, n)))
@@ -201,7 +201,7 @@ class Service:
         self.n_untaken = self.n_cut_off = 0
 
     def serve(self, listener: socket.socket, stop: Stop) -> None:
-        """Until `stop`, and until the answers of events that were read are taken, at most `Limits.drain_s`."""
+        """Serve until `stop`, and then until the answers of the read events are taken, for at most `Limits.drain_s`."""
         self._name = address_of(listener)
         listener.setblocking(False)
         with selectors.DefaultSelector() as selector:
@@ -247,7 +247,7 @@ class Service:
         return True
 
     def _wait_s(self) -> float | None:
-        """Seconds until something has to be done that no descriptor tells; None: there is nothing."""
+        """Seconds until work is due that no descriptor announces, or None."""
         limits, now = self._limits, time.monotonic()
         moments = [] if self._accepts_from <= now else [self._accepts_from]
         if self._full_since is not None:
@@ -281,7 +281,7 @@ class Service:
         return [connection]
 
     def _step(self, connection: _Connection) -> None:
-        """Read, match and write what can be now."""
+        """Read, match and write as much as is possible now."""
         try:
             if connection.lingers:
                 connection.ended = not connection.socket.recv(_READ_BYTES)  # bytes that come too late
@@ -316,11 +316,11 @@ class Service:
             connection.waiting.append(_Waiting.of(scanned))
 
     def _may_match(self) -> bool:
-        """While too much is kept, answers are made only if none wait to be taken."""
+        """Match for a connection; while too much is kept, only if no answers wait to be taken."""
         return not self._is_full or not any(each.untaken for each in self._open)
 
     def _answer(self, connection: _Connection) -> None:
-        """Match the next events of those that wait; what does not fit is matched again."""
+        """Match the next waiting events; those whose answers do not fit are matched again."""
         first, limits = connection.waiting[0], self._limits
         n = min(first.batch.n_events - connection.at, connection.at_once, self._most_events)
         batch, ids, rows = first.between(connection.at, connection.at + n)
@@ -336,13 +336,13 @@ class Service:
         self.counts = self.counts._replace(matches=self.counts.matches + found[:fitting].n_matches)
 
     def _count(self, connection: _Connection) -> None:
-        """Take note of what is kept for a connection."""
+        """Update the count of bytes that are kept for a connection."""
         held = connection.held if connection in self._open else 0
         self._held += held - connection.counted
         connection.counted = held
 
     def _close_late(self) -> None:
-        """Close connections whose time is over.  `_idle_at` is when the first may have been idle for too long."""
+        """Close connections that were idle for too long.  `_idle_at` is the time at which the next may have been."""
         limits, now = self._limits, time.monotonic()
         if self._stopped_at is None and now < self._idle_at:
             return
@@ -359,7 +359,7 @@ class Service:
         self._idle_at = min(moved_at, default=math.inf) + limits.idle_s
 
     def _relieve(self) -> None:
-        """Note how long too much has been kept, and close those that keep most when that is too long."""
+        """Measure for how long too much has been kept, and after the limit close the connections that keep most."""
         limits, held = self._limits, self._held
         if held <= limits.total_bytes:
             self._full_since = None
@@ -391,7 +391,7 @@ class Service:
 
     @staticmethod
     def _lingers(connection: _Connection) -> bool:
-        """Tells if the system still sends bytes.  Closing a connection with unread bytes would drop those."""
+        """Tells whether the system still sends bytes, which closing a connection with unread bytes would drop."""
         if connection.ended or connection.socket.family == socket.AF_UNIX:
             return False
         if not connection.lingers:
@@ -401,7 +401,7 @@ class Service:
         return connection.lingers
 
     def _close(self, connection: _Connection, kind: str = "", reason: str = "") -> None:
-        """Close a connection; `reason` is said the first time that there is one of its kind."""
+        """Close a connection; the first `reason` of each kind is reported."""
         n_lost = connection.n_unanswered
         self.n_untaken += n_lost
         self._watch(connection.socket, 0)

@@ -58,7 +58,7 @@ class StopSignal(SignalFlag):
         self.descriptor, self._write = os.pipe()
 
     def set(self) -> None:
-        """A signal has arrived.  Raises KeyboardInterrupt at the second."""
+        """Handle a signal.  Raises KeyboardInterrupt at the second."""
         if self.given:
             raise KeyboardInterrupt
         super().set()
@@ -70,7 +70,7 @@ class StopSignal(SignalFlag):
         return self.seconds() is not None
 
     def wait(self, descriptor: int) -> bool:
-        """Wait until something can be read from a descriptor, or it has ended; False: a signal has arrived."""
+        """Wait until a descriptor can be read or has ended.  Returns False if a signal has arrived."""
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
         poll.register(self.descriptor, select.POLLIN)

@@ -28,7 +28,7 @@ Progress = Callable[[str], AbstractContextManager[Callable[[int, int], None]]]
 
 
 class Ahead(NamedTuple):
-    """The distance that reading is ahead: the threads that read and scan, and the bytes of a range."""
+    """The settings of reading ahead: the number of threads that read and scan, and the bytes of a range."""
 
     threads: int
     range_bytes: int
@@ -36,18 +36,18 @@ class Ahead(NamedTuple):
     @property
     def most_ranges(self) -> int:
         """Ranges that threads may be ahead: more than twice as many as threads, so that none waits for the one with the
-        oldest range.  A range that is scanned has no memory for its lines any more."""
+        oldest range.  A scanned range has released the memory of its lines."""
         return 2 * self.threads + 1
 
 
 def ahead_of_gpu() -> Ahead:
-    """The distance ahead of a GPU."""
+    """The settings for a GPU."""
     return Ahead(n_readers(READING_THREADS), GPU_RANGE_BYTES)
 
 
 def ahead_of_cpu(threads: int | None) -> Ahead:
-    """The distance ahead of a number of threads that match (None: one for each core): by a thread for each core, or
-    half as many as match where these leave cores to other programs."""
+    """The settings for a number of threads that match.  With None, which means one for each core, as many threads read as
+    there are cores; otherwise half as many as match, which leaves cores to other programs."""
     cores = len(os.sched_getaffinity(0))
     return Ahead(cores if threads is None or threads >= cores else max(threads // 2, 1), CPU_RANGE_BYTES)
 
@@ -71,7 +71,7 @@ def scanned_ahead(
 ) -> Iterator[Iterator[ScannedEvents]]:
     """The events of plain files, in the order of their paths, range by range; `scanner` is one that threads share.
 
-    Parameters: `memory` gives that for lines; `progress` is called with MiB.  Raises FileChanged, OSError.
+    Parameters: `memory` allocates memory for lines; `progress` is called with MiB.  Raises FileChanged, OSError.
     """
     ranges = [each for file in sorted(files) for each in ranges_of(file, how.range_bytes)]
     total = sum(each.stop - each.start for each in ranges)

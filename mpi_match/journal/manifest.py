@@ -50,7 +50,7 @@ def remove_manifest(output: Path) -> None:
 
 
 def write_outcome(output: Path, state: str, identity: RunIdentity, **more: object) -> None:
-    """Write how a run has ended, on which host, and when.  Raises StorageError."""
+    """Write how a run has ended, its host, and the time.  Raises StorageError."""
     at, host = datetime.now(UTC).isoformat(timespec="seconds"), socket.gethostname()
     write_manifest(output, {"state": state, **asdict(identity), **more, "at": at, "host": host})
 

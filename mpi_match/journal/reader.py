@@ -1,16 +1,16 @@
-"""The file that a run's journal is: what its bytes say, and how much of them can be believed.
+"""Reads the journal of a run, and determines how much of it is valid.
 
     ┌──────────────┬─────────────┬─────────────┬─────────────┬──────┐
     │ head: what   │ answers of  │ answers of  │ answers of  │ torn │
     │ is matched   │ 0 to 4096   │ 4096 to 8192│ 8192 to 8300│      │
     └──────────────┴─────────────┴─────────────┴─────────────┴──────┘
 
-It only ever grows, and each record has a checksum.  So however a run ends, the records at the front that are whole are as
-good as on the day they were written; the first that is not ends what is believed.  The head says by digests which files are
-matched: answers of other files are never mixed in.
+It only ever grows, and each record has a checksum.  So however a run ends, the complete records at the front are valid, and
+nothing from the first incomplete record on is used.  The head has the digests of the files that are matched, so answers of
+other files are never mixed in.
 
 Long answers are not written twice: they go to the file that is to become the file of matches, and the journal says where in
-it they are, with a checksum of them.  Until then that file is called as the journal with a number behind it.
+it they are, with a checksum of them.  Until then the name of that file is the journal's with a number appended.
 
 docs/format.md has the bytes; `cluster.journal` writes them.
 """
@@ -52,7 +52,7 @@ Bytes = bytes | memoryview
 
 
 class Kind(IntEnum):
-    """What a record states about its events: their answers; that they were set aside; the location of their answers."""
+    """The kind of a record: answers of its events, events that were set aside, or the location of their answers."""
 
     ANSWERS = 1
     SET_ASIDE = 2
@@ -75,7 +75,7 @@ class EventRange(NamedTuple):
 
 @dataclass(frozen=True)
 class RunIdentity:
-    """The inputs that determine answers, and nothing else.
+    """All inputs that determine the answers.
 
     unit                "interface" or "filter": what the ids are
     n_ids, n_events     number of different ids, and of events
@@ -111,7 +111,7 @@ IDENTITY = (
     digest("events_digest"),
     digest("changes_digest", empty=True),
 )
-"""The members of an identity in JSON, and what they may be."""
+"""The members of an identity in JSON, with the check of each."""
 
 
 class JournalPart(NamedTuple):
@@ -147,7 +147,7 @@ def head_bytes(identity: RunIdentity) -> bytes:
 
 
 def is_bare(path: Path, identity: RunIdentity) -> bool:
-    """Does the file hold only a head for these answers, or the beginning of one from a writer that was killed?"""
+    """Tells whether the file holds only a head for these answers, or the beginning of one from a writer that was killed."""
     head = head_bytes(identity)
     with os.fdopen(descriptor_of(path), "rb") as handle:
         return head.startswith(handle.read(len(head) + 1))
@@ -304,7 +304,8 @@ class JournalFile:
         return record if self._is_whole(record) and self._take(record.events) else None
 
     def _is_whole(self, record: Record) -> bool:
-        """Are the answers there?  If not, they were not on disk when power failed, or their file has been removed."""
+        """Tells whether the answers are still in their file; they are not if power failed before they were on disk, or if
+        the file was removed."""
         if record.kind != Kind.PLACED:
             return self._are_answers(record)
         number = self._bytes.unpack(_PLACED, record.at)[0]
@@ -316,14 +317,14 @@ class JournalFile:
         return True
 
     def _are_answers(self, record: Record) -> bool:
-        """Do counts and ids fit together, and are the ids of each event valid and ascending?"""
+        """Tells whether counts and ids fit together, and the ids of each event are valid and ascending."""
         counts, ids = self.answers(record)
         if counts.sum(dtype=np.int64) != len(ids) or int(ids.max(initial=0)) >= max(self.identity.n_ids, 1):
             return False
         return ascends_within(offsets_of(counts), ids[:-1] < ids[1:])
 
     def _placed(self, record: Record) -> tuple[bytes, bytes] | None:
-        """Counts and ids of a record that has their location; None when they are not in their file, or others are."""
+        """Counts and ids of a record that has their location; None if the file lacks them or has other values there."""
         number, *crcs, n_counts, n_ids, rest_counts, rest_ids = self._bytes.unpack(_PLACED, record.at)
         at, file = record.at + _PLACED.size, self._files[number]
         extents = np.frombuffer(self._bytes.read(at, 16 * (n_counts + n_ids)), "<i8").reshape(-1, 2).tolist()
@@ -358,7 +359,7 @@ class JournalFile:
         return found
 
     def _take(self, events: EventRange) -> bool:
-        """Claim events; False if one of them is answered already."""
+        """Claim events.  Returns False if one of them is answered already."""
         place = bisect.bisect(self._answered, events)
         before, after = self._answered[:place][-1:], self._answered[place : place + 1]
         if any(each.stop > events.start for each in before) or any(each.start < events.stop for each in after):
@@ -367,7 +368,7 @@ class JournalFile:
         return True
 
     def _n_bytes(self, record: Record) -> int:
-        """Size of a record's body; of a truncated one, more than there is."""
+        """Size of a record's body, as its head says: of a truncated record, more bytes than the file has."""
         if record.kind == Kind.PLACED:
             if record.at + _PLACED.size > len(self._bytes):
                 return _PLACED.size
@@ -383,8 +384,8 @@ class JournalFile:
         return record.events.n_events * count_type.itemsize, record.n_ids * id_type.itemsize
 
     def answers(self, record: Record) -> tuple[Array, Array]:
-        """Counts and ids of a record of answers, read from the file.  Raises FileChanged when they are others now, or gone,
-        StorageError.
+        """Counts and ids of a record of answers, read from the file.  Raises FileChanged if they have changed or are gone,
+        and StorageError.
         """
         count_type, id_type = self.identity.types
         if record.kind == Kind.PLACED:
@@ -414,7 +415,7 @@ class JournalFile:
         return gaps(self._answered, self.identity.n_events)
 
     def set_aside(self) -> list[EventRange]:
-        """Events that were set aside and not answered since."""
+        """Number of events that were set aside and not answered since."""
         found = {record.events for record in self.records if record.kind == Kind.SET_ASIDE}
         left = self.unanswered()
         return sorted(each for each in found if any(gap.start <= each.start and each.stop <= gap.stop for gap in left))
@@ -448,7 +449,7 @@ def refuse_incomplete(output: Path) -> None:
 
 
 def is_journal(path: Path) -> bool:
-    """Does a file begin as a journal does?"""
+    """Tells whether a file begins as a journal does."""
     if not path.is_file():
         return False
     with path.open("rb") as handle:

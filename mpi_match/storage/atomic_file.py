@@ -54,7 +54,7 @@ def _is_open_file(path: Path) -> bool:
 
 
 def _is_one_place(path: Path, other: Path) -> bool:
-    """True for two paths of one file, such as hard links, or of one that is not there yet; a device holds no file."""
+    """Tells whether two paths lead to one file, such as hard links do; the file need not exist.  A device holds no file."""
     if path.exists() and not path.is_file():
         return False
     return path.resolve() == other.resolve() or (path.exists() and other.exists() and path.samefile(other))
@@ -69,12 +69,12 @@ _NO_PLACE = (
     *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG),
     *(errno.EACCES, errno.EPERM, errno.EROFS),
 )
-"""Errors of a name that cannot be written, whatever is done again: `check_output` refuses it too."""
+"""Errors of a name that can never be written; `check_output` refuses it too."""
 
 
 @contextmanager
 def reported(path: Path) -> Iterator[None]:
-    """Within the block an error of the file system is a WriteError, which names the file `path` that is written there."""
+    """Within the block an error of the file system becomes a WriteError, which names the file `path`."""
     try:
         yield
     except OSError as error:

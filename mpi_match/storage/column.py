@@ -50,14 +50,14 @@ class Column:
         self.n_rows = self.crc = 0
 
     def create(self, make: Callable[[int], Any], *, whole: bool) -> None:
-        """Create the dataset by `make(rows)`, with `rows` to a chunk: those of a full chunk, or all that there are."""
+        """Create the dataset by `make(rows)`, with chunks of `rows` rows: those of a full chunk, or all rows."""
         if not whole:
             self._rows = max(self._n_pending, 1)
         self._dataset = make(self._rows)
 
     @property
     def room(self) -> int:
-        """Rows that are missing to fill a chunk."""
+        """Number of rows that would fill the chunk."""
         return self._rows - self._n_pending
 
     def append(self, values: Array) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from mpi_match.storage.integrity import WriteError, reason_of
 
 SYNC_BYTES, MOST_UNSYNCED_BYTES = 2**25, 2**28
-"""Bytes written between two calls of fsync, and bytes that may be waiting for one."""
+"""Bytes written between two calls of fsync; also the most bytes that may be waiting for one."""
 
 
 class Disk:
@@ -34,7 +34,7 @@ class Disk:
             raise WriteError.of(self.path, error, reason_of(error)) from error
 
     def need(self, n_bytes: int) -> None:
-        """Raise WriteError unless there is room for `n_bytes` more."""
+        """Raise WriteError unless the disk has room for `n_bytes` more."""
         with self.reported():
             free = shutil.disk_usage(self.path.parent).free
         if free < n_bytes + 2**16:

@@ -47,14 +47,14 @@ class StorageError(MpiMatchError):
 class WriteError(StorageError):
     """An output cannot be written, such as on a full disk (`disk_full`); the text names the file and the reason.
 
-    Its exit code is 1; of a name that cannot be written at all, such as in a directory that is missing, 3.
+    Its exit code is 1, or 3 for a name that can never be written, such as one in a missing directory.
     """
 
     exit_code = ExitCode.FAILURE
 
     @classmethod
     def of(cls, path: Path, error: BaseException, reason: object) -> WriteError:
-        """The error of writing `path`, for an error of the file system or of HDF5 and its reason in words."""
+        """The error of writing `path`, made of an error of the file system or of HDF5 and its reason in words."""
         found = cls(f"{path}: cannot be written: {reason}")
         number = re.search(r"errno = (\d+)", str(error))
         found.disk_full = (getattr(error, "errno", None) or int(number[1] if number else 0)) in DISK_FULL

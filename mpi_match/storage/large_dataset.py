@@ -3,7 +3,7 @@
     file       ... | chunk 0 | sum | chunk 1 | sum | ...        as `Writer.array` writes it: fletcher32 behind each chunk
     threads    0 0 0 0 1 1 1 1 ...                              each reads a run of chunks, and makes their CRC
 
-The CRC of the dataset, combined from those of the runs, covers what the sums of the chunks do.
+The CRC of the dataset, combined from those of the runs, covers the same bytes as the sums of the chunks.
 """
 
 from __future__ import annotations

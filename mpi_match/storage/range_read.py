@@ -1,6 +1,6 @@
 """Reading a range of a file into memory.
 
-Files are read, never mapped: a process that touches a page of a mapped file behind its end is killed by SIGBUS, and any
+Files are read, never mapped: a process that touches a page beyond the end of a mapped file is killed by SIGBUS, and any
 other process may truncate a file at any time.  The bytes that are checked are the bytes that are used; a mapped page could
 change between the two.
 """

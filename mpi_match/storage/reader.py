@@ -300,7 +300,7 @@ def _stamp_of(path: str) -> tuple[int, ...] | None:
 
 
 def kind_of_file(path: str | os.PathLike[str]) -> str | None:
-    """The kind of a file (`table`, `events`, `matches`, ...), or None when it is none of ours."""
+    """The kind of a file (`table`, `events`, `matches`, ...), or None for a file of another program."""
     try:
         refuse_special(Path(path))
         with h5py.File(path, "r", locking=False) as file:

@@ -149,7 +149,7 @@ class Schema:
     ) -> Iterator[str]:
         """The faults in the arrays of a file, one sentence for each; none for a valid file.
 
-        Given all that the file has `declared`, `arrays` may be some of its columns.
+        If `declared` has all columns of the file, `arrays` may be some of them.
         """
         shapes = _Shapes(self)
         yield from shapes.faults(arrays if declared is None else declared, attributes)

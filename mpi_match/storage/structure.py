@@ -186,7 +186,7 @@ def _stored(path: Path, name: str, dataset: h5py.h5d.DatasetID, n_bytes: int) ->
 
 
 def _dtype_of(type_: h5py.h5t.TypeID) -> DType | None:
-    """The type of a dataset; None for one that our files do not use."""
+    """The type of a dataset; None for a type that our files do not use."""
     if isinstance(type_, h5py.h5t.TypeStringID):
         return None if type_.is_variable_str() else np.dtype(f"S{type_.get_size()}")
     return next((dtype for each, dtype in _PLAIN.get(type_.get_size(), ()) if type_ == each), None)

@@ -161,7 +161,7 @@ def _create(path: Path) -> h5py.File:
     """Create a file that writes data immediately, not when its dataset is closed.
 
     HDF5 reports a failed write in the first case and crashes in the second: hence neither a chunk cache nor a sieve buffer.
-    A file or link that already has the name is an error.
+    An existing file or link of that name is an error.
     """
     access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
     access.set_libver_bounds(h5py.h5f.LIBVER_V110, h5py.h5f.LIBVER_V110)

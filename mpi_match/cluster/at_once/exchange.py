@@ -1,4 +1,4 @@
-"""Exchange of a short answer for the next batch of its worker, before anything else is done.
+"""Exchanges a short answer for the next batch of its worker, before anything else is done.
 
 answer arrives ─► `begin`: the prepared message of the next batch is sent ─► `end`: the answer is kept
 some of them   ─► `follow_up`: they are counted, and the dispatcher says what else follows
@@ -19,8 +19,8 @@ from mpi_match.monitor.status import RunStatus
 
 Exchanged = tuple[int, int, int, Body, Flight, int, int, float]
 """A short answer that was exchanged for another batch: worker, batch, events, body; the flight of the other batch, its
-number, its bytes of events; and the seconds that the answer took.  A plain tuple: to name its items takes as long as to send
-a message."""
+number, its bytes of events; and the seconds that the answer took.  A plain tuple, because naming its items takes as long as
+sending a message."""
 
 
 class Exchange:
@@ -43,13 +43,14 @@ class Exchange:
         self._dispatcher, self._deadlines, self._status, self._round_trips = dispatcher, deadlines, status, round_trips
 
     def end(self, worker: int, batch: int, n_events: int, body: Body, begun: tuple[Flight, int]) -> None:
-        """Keep an answer whose exchange has `begun`."""
+        """Keep an answer; `begun` is the start of its exchange."""
         flight, n_bytes = begun
         began_at, flight.sent_at = flight.sent_at, time.perf_counter()
         self.ended.append((worker, batch, n_events, body, flight, flight.batch, n_bytes, flight.sent_at - began_at))
 
     def follow_up(self, parts: MutableMapping[tuple[int, int], dict[int, Body]]) -> tuple[int, Sequence[Instruction]]:
-        """Put the answers, each of its own group, into `parts`; returns their number, and the instructions that follow."""
+        """Add the kept answers, one of each group, to `parts`.  Returns their number and the instructions that follow from
+        them."""
         exchanged, count, answers = self._deadlines.exchanged, self._status.exchanged, self.ended
         for worker, batch, n_events, body, flight, following, n_bytes, _ in answers:
             exchanged(worker, flight)

@@ -34,14 +34,14 @@ class AtOnce:
     """An executor that runs a submitted call at once, in the submitting thread."""
 
     def __init__(self, n_threads: int = 0) -> None:
-        """The number is ignored."""
+        """Ignore the number of threads."""
 
     def submit(self, do: Callable[..., T], *arguments: object) -> _Done[T]:
         """See `concurrent.futures.Executor.submit`."""
         return _Done(do, *arguments)
 
     def shutdown(self, *, cancel_futures: bool = False) -> None:
-        """There is nothing to end."""
+        """Do nothing: no thread has to end."""
 
 
 class WriteAtOnce(Generic[T]):

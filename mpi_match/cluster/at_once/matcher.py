@@ -50,7 +50,7 @@ class InlineRunner:
 
 
 class InlineWorkerWriter(MatchedParts):
-    """A matcher that returns answers when they are synced: `get` writes them, to the first of the parts."""
+    """A matcher that returns answers after they are synced to disk: `get` writes them to the first of the parts."""
 
     def get(self, timeout_s: float | None = 0) -> Matched | None:
         """See `EngineRunner.get`."""

@@ -2,7 +2,7 @@
 
     read ─► wire forms of a batch and of those behind it ─► messages by batch ─► the next order to an idle worker
 
-For batches that are read faster than a thread is woken: `prefetch.ReadAhead` reads longer ones.
+It serves batches that are read in less time than it takes to wake a thread; `prefetch.ReadAhead` reads longer ones.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class PreparedMessages:
         pass
 
     def want(self, batches: Iterable[int]) -> None:
-        """Make the messages of these, and of those that are read with them; `take` tries again to read what cannot be."""
+        """Make the messages of these batches and of those that are read with them.  If one cannot be read now, `take` tries
+        again."""
         messages = self._messages
         for batch in batches:
             if batch not in messages:
@@ -49,7 +50,8 @@ class PreparedMessages:
         return True
 
     def pop(self, batch: int) -> bytes | None:
-        """The whole message of a batch, once; None where there is none, and where it is too long to be sent in one piece."""
+        """The whole message of a batch, returned once; None if none was made, or if it is too long to be sent in one
+        piece."""
         message = self._messages.get(batch)
         if message is None or len(message) > HEADER_BYTES:
             return None
@@ -57,7 +59,8 @@ class PreparedMessages:
         return message
 
     def take(self, batch: int) -> tuple[Array, None]:
-        """The wire form of a batch, whether its message was made or not; None: the caller has no buffer to give back.
+        """The wire form of a batch, even if its message was made already.  The second value is None: the caller has no
+        buffer to give back.
 
         Raises what reading it raises.
         """

@@ -1,7 +1,7 @@
 """Estimates the work that each filter costs, from the table alone, for dividing a table among workers.
 
 An engine that indexes filters by their rarest features (`registry.Entry.cost_class`: "indexed") verifies a filter when an
-event has all of them.  The only evidence of that frequency are the subscriptions: a name is assumed to be published as often
+event has all of them.  The subscriptions are the only evidence of that frequency: a name is assumed to be published as often
 as it is subscribed to, and so is the operand of `=`.  So the work of a filter is
 
     the product of its up to three rarest features, at most one of a name     1 for a filter without any
@@ -47,7 +47,8 @@ _INTERVALS = 1 << Form.BELOW | 1 << Form.ABOVE | 1 << Form.WITHIN | 1 << Form.PR
 
 
 class _Names(NamedTuple):
-    """The names of a table: the first row of each and a last offset, how many codes each has; attributes of an event."""
+    """The names of a table: the first row of each and a last offset, the number of codes of each, and the number of
+    attributes of an event."""
 
     offsets: Array
     n_codes: Array
@@ -126,7 +127,7 @@ def _shares_of_plane(has_area: Array, circles: Array) -> Array:
 
 @jit
 def _add(names: _Names, rows: _Rows, grain: int, estimate: _Estimate) -> None:
-    """Count rows.  Those that ask for one feature lie together: a run."""
+    """Count rows.  The rows of one feature are consecutive and form a run."""
     offsets, n_codes, width = names
     first, kind, lo, hi, filter_id = rows
     rarest, last_name, scanned, likelihood = estimate

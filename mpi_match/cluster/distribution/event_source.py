@@ -50,7 +50,7 @@ class EventSource(Protocol):
         ...
 
     def open_for(self, engine: Engine) -> None:
-        """Make the batches to come as an engine takes them, in its thread."""
+        """Make the next batches in the engine's thread, when the engine takes them."""
         ...
 
     def first(self) -> EventBatch | None:
@@ -58,7 +58,8 @@ class EventSource(Protocol):
         ...
 
     def expect(self, batch: int, wire: Array) -> Expected[EventBatch]:
-        """The events of a batch that will be matched soon; `wire` u8 is what comes with the order, and will be there then.
+        """The events of a batch that will be matched soon.  `wire` u8 is what comes with the order; it has arrived by the
+        time that the events are taken.
 
         `get` raises StorageError when they are damaged, `confirm` FileChanged.
         """
@@ -81,7 +82,7 @@ class OrderSource(_Unscanned, Generic[Read]):
         self._decode, self._first = decode, first
 
     def first(self) -> Read | None:
-        """See `EventSource.first`: nothing has come yet, so it is what was given."""
+        """See `EventSource.first`: no order has arrived yet, so this is the batch that the constructor was given."""
         return self._first
 
     def expect(self, batch: int, wire: Array) -> Expected[Read]:
@@ -106,8 +107,8 @@ class SharedSource(_Unscanned, Generic[Read]):
 
 
 class EventOffer(NamedTuple):
-    """The events of a run on the master: the file of an event table, the digest, the batches; `rows` where they are files of
-    rows, or rows to come, in batches that nothing knows yet."""
+    """The events of a run on the master: the file of an event table, its digest, and the batches.  `rows` is set for files
+    of rows, and for rows that arrive during the run, in batches that are not known beforehand."""
 
     path: Path
     digest: str
@@ -126,7 +127,7 @@ class FileSource:
         self._workers = workers
 
     def open_for(self, engine: Engine) -> None:
-        """See `EventSource.open_for`: events are read into memory that it copies from."""
+        """See `EventSource.open_for`: events are read into memory that a GPU copies from."""
         self._events.table.read_into(engine.host_memory)
 
     def __enter__(self) -> FileSource:
@@ -216,7 +217,7 @@ def open_source(
     workers: MakeWorkers,
     n_threads: int,
 ) -> AbstractContextManager[EventSource | None]:
-    """The source for the run's feed, as a context manager: None when encoded events come with the orders.
+    """The source for the run's feed, as a context manager; it gives None when encoded events come with the orders.
 
     Parameters: `copy` with the feed `shared`; with the feed `file` some of this worker's `n_threads` read.  Raises
     StorageError, and ClusterError when the file is missing or another one.

@@ -1,4 +1,4 @@
-"""Which filters a worker has: groups of workers, and a table divided among the members of a group.
+"""Divides workers into groups, and a table among the members of a group.
 
     workers                  1     2     3     4     5     6
     replicate, 6 groups     all   all   all   all   all   all     a batch goes to one worker

@@ -39,7 +39,8 @@ ALIGNMENT = 64
 
 
 class Shard(NamedTuple):
-    """Filters `first` to `stop` of `n_filters` and the last `n_shared`, and the share of `member` in those added later."""
+    """A shard has filters `first` to `stop` of `n_filters`, the last `n_shared` filters, and the share of `member` in those
+    added later."""
 
     member: int
     n_members: int
@@ -72,7 +73,7 @@ class LocalIds:
         return self.part.n_own + self.part.n_shared + self._n_came
 
     def add(self, changes: Changes) -> None:
-        """Take up the filters that changes add and the member gets."""
+        """Add the filters of some changes that the member gets."""
         adds = changes.kind == Change.ADD
         ids = changes.target[adds].astype(np.int64)
         mine = (ids - self.part.n_filters) % self.part.n_members == self.part.member
@@ -108,8 +109,8 @@ class LocalIds:
         return np.where(ids < n_base, of_table, np.append(self.came, -1)[np.maximum(ids - n_base, 0)])
 
     def changes(self, changes: Changes) -> Changes:
-        """The changes to filters of the member, with local ids, whose additions are taken up; the removal of an interface,
-        and `consolidate`, concern every member.
+        """The changes that concern the member, with local ids; the filters that they add are now the member's.  The removal
+        of an interface and `consolidate` concern every member.
         """
         self.add(changes)
         for_all = np.isin(changes.kind, (Change.REMOVE_INTERFACE, Change.CONSOLIDATE))

@@ -4,7 +4,7 @@
     others                                          map, read-only, through /proc of the leader
 
 It has no name in any file system (memfd), so the system frees it with the last process that maps it, however that ends, and
-the limit of /dev/shm does not apply.  It is no MPI window, which would be lost with the first rank that dies.
+the limit of /dev/shm does not apply.  An MPI window would be lost with the first rank that dies.
 
 Linux overcommits memory: it grants the mapping, and kills a process when pages are used that it does not have.  So the
 available memory is checked here before it is reserved.

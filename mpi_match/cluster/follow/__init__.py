@@ -1,1 +1,1 @@
-"""A run that follows its input: events come while it runs, and it ends when it is told to (`run --follow`)."""
+"""A run that follows its input: events arrive while it runs, and it ends on a signal (`run --follow`)."""

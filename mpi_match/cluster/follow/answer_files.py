@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
 JOURNAL_VERSION = 1
 COMPACT_LINES = 4096
-"""The journal is written anew after so many lines and done files."""
+"""The journal is written anew after this number of lines, and of done files."""
 AGE_POLL_S = 20e-3
-"""Interval of looks at the age of a file, at most."""
+"""Longest interval, in seconds, between two checks of the age of a file."""
 MOST_FULL = 2
-"""Full files that wait to be committed."""
+"""Most full files that wait to be committed."""
 
 
 class Committed(NamedTuple):
@@ -58,19 +58,19 @@ class Committed(NamedTuple):
     reading: tuple[FileKey, int] | None = None
 
     def to_line(self, done: Iterable[FileKey]) -> bytes:
-        """A line of the journal, with files that are done."""
+        """The state as a line of the journal, with the files that are done."""
         return json.dumps({**self._asdict(), "done": list(done)}).encode() + b"\n"
 
     @classmethod
     def of(cls, line: dict[str, Any]) -> tuple[Committed, list[FileKey]]:
-        """From a line of the journal."""
+        """The state that a line of the journal holds."""
         done, reading = line.pop("done"), line.pop("reading")
         reading = None if reading is None else (FileKey(*reading[0]), reading[1])
         return cls(**line, reading=reading), [FileKey(*each) for each in done]
 
 
 def journal_directory(output: Path) -> Path:
-    """Where a followed run keeps its journal."""
+    """The path of the journal of a followed run."""
     return output / ".journal"
 
 
@@ -80,7 +80,7 @@ def commits_of(output: Path) -> Path:
 
 
 def read_progress(path: Path) -> tuple[dict[str, Any], Committed, dict[FileKey, None]]:
-    """The identity in a journal, its last state, and the files that are done.  Raises StorageError, OSError."""
+    """The identity that a journal holds, its last state, and the files that are done.  Raises StorageError, OSError."""
     content = path.read_bytes()
     whole = content.rfind(b"\n") + 1
     try:
@@ -107,7 +107,7 @@ def answered_in(output: Path) -> int:
 
 @dataclass
 class _Open:
-    """A file that is being written, and what it holds."""
+    """A file that is being written, and the counts of what it holds."""
 
     file: IO[bytes]
     began_at: float
@@ -124,8 +124,8 @@ class AnswerFiles:
     """The output directory `path` of a run with this `identity`; a context manager.
 
     Files are committed with at least `most_bytes`, or after `most_s` seconds.  Entering takes a lock and raises StorageError
-    when the directory is another run's or in use; `progress` is where an earlier run has ended, `done` are its files that it
-    was done with.  Leaving by an exception keeps what is committed.
+    when the directory is another run's or in use; `progress` is the state at the end of an earlier run, `done` the input
+    files that it had finished.  Leaving by an exception keeps what is committed.
 
     `is_there` says whether a done file is still in its directory; the others are forgotten now and then.
     """
@@ -175,7 +175,7 @@ class AnswerFiles:
                 time.sleep(0.1)
 
     def _earlier(self) -> Committed:
-        """The state that an earlier run has left; its last file has its name then."""
+        """The state that an earlier run has left.  If its last file still has a hidden name, rename it."""
         path = commits_of(self.path)
         if not path.exists():
             if any(self.path.glob("answers-*")):
@@ -196,7 +196,7 @@ class AnswerFiles:
         return self.path / f"answers-{number:010}.jsonl", self.path / "rejects" / f"rejects-{number:010}.jsonl"
 
     def _name(self, number: int) -> None:
-        """Give the files with a number their names, if they have them not."""
+        """Rename the files with a number to their final names, unless that was done before."""
         for path in self._final(number):
             with suppress(FileNotFoundError):
                 _temporary(path).replace(path)
@@ -220,7 +220,8 @@ class AnswerFiles:
         self._n_noted = 0
 
     def write(self, matches: Matches, end: Position, rejects: Sequence[Reject] = ()) -> None:
-        """Write the answers to the next events, which end there in the input.  Raises StorageError, also of earlier ones."""
+        """Write the answers to the next events, which end at a place in the input.  Raises StorageError, also of earlier
+        ones."""
         with self._lock, reported(self.path):
             found = self._opened()
             for piece in self._lines.lines(self._next_event, matches, None):
@@ -230,7 +231,7 @@ class AnswerFiles:
             self._note(found, matches.n_events, end, rejects)
 
     def set_aside(self, rows: bytes, n_events: int, end: Position) -> Path:
-        """The next events have no answers: their rows go to a file, which is returned."""
+        """Record that the next events have no answers, and write their rows to a file.  Returns the file."""
         with self._lock, reported(self.path):
             path = journal_directory(self.path) / f"set-aside-{self._next_event:012}.jsonl"
             path.write_bytes(rows)
@@ -265,7 +266,7 @@ class AnswerFiles:
             self._close()
 
     def _close(self) -> None:
-        """The file has its size or its age."""
+        """Close the present file: it is large or old enough to be committed."""
         if self._open is not None:
             self._full.append(self._open)
             self._open = None

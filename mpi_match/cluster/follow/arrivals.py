@@ -30,11 +30,11 @@ from mpi_match.storage import FileChanged
 log = logging.getLogger(__name__)
 
 DIRECTORY_POLL_S = 5e-3
-"""Interval of looks at directories."""
+"""Seconds between two looks at the directories."""
 BATCH_BYTES = 2**22
-"""A batch of so many bytes is full."""
+"""A batch of this many bytes is full."""
 QUEUED = 2
-"""Batches that wait for the master."""
+"""Most batches that wait for the master."""
 
 
 class Position(NamedTuple):
@@ -51,8 +51,8 @@ class Position(NamedTuple):
 
 
 class ArrivedBatch(NamedTuple):
-    """A batch: the number of its first event, its rows, the times of their arrival (on the clock of `time.monotonic`, each
-    with a number of events), and its end."""
+    """A batch of arrived rows: the number of its first event, its rows, the times at which they arrived (by
+    `time.monotonic`, each with a number of events), and its end."""
 
     first: int
     rows: RowsOfFiles
@@ -68,7 +68,8 @@ class ArrivedBatch(NamedTuple):
 class Arrivals:
     """Batches of at most `n_rows` rows of followed files; a context manager, in which its thread runs.
 
-    `first` is the number of the first event, `begun` the file in which an earlier run ended, and its rows that are done.
+    `first` is the number of the first event; `begun` is the file in which an earlier run ended, with the number of its rows
+    that are done.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class Arrivals:
         self._thread.join()
 
     def stop(self) -> None:
-        """Read no more; what was read is still handed over, and then it has `ended`."""
+        """Stop reading.  The rows that were read are still handed over; then it has `ended`."""
         self._stopping.set()
 
     def take(self, timeout_s: float = 0.0) -> ArrivedBatch | None:
@@ -157,7 +158,7 @@ class Arrivals:
         return next(each.path for each in self._directories if each.number == key.directory) / key.name
 
     def _read(self, commit: Commit, n_done: int) -> None:
-        """Read a file from the row on that has `n_done` rows before it."""
+        """Read a file, without its first `n_done` rows."""
         key, path = commit.key, self._path(commit.key)
         try:
             _refuse_other_forms(path)
@@ -182,12 +183,12 @@ class Arrivals:
             log.warning("%s: vanished before it was read", path)
 
     def _check(self, key: FileKey, path: Path, n_rows: int) -> None:
-        """Raise FileChanged when a file is not what was committed."""
+        """Raise FileChanged if a file has changed since it was committed."""
         if FileKey.of(key.directory, key.name, path.stat()) != key:
             raise _changed(path, n_rows)
 
     def _add(self, block: LineBlock, n_rows: int, commit: Commit) -> None:
-        """Add rows to the batch.  A full one is handed over before the next row, or when it is known that its file ends."""
+        """Add rows to the batch.  A full batch is handed over before the next row is added, or at the end of its file."""
         reading = self._reading
         done = reading[1] if reading is not None and reading[0] == commit.key else self._before(commit)
         while n_rows:
@@ -206,7 +207,7 @@ class Arrivals:
         return self._builder.n_rows >= self._n_rows or self._builder.n_bytes >= BATCH_BYTES
 
     def _before(self, commit: Commit) -> int:
-        """Rows of a file that an earlier run has answered."""
+        """Skip the rows of a file that an earlier run has answered."""
         return self._begun[1] if self._begun is not None and self._begun[0] == commit.key else 0
 
     def _left_s(self) -> float:
@@ -218,7 +219,7 @@ class Arrivals:
             self._hand_over(wait=self._is_full)
 
     def _hand_over(self, *, wait: bool) -> None:
-        """Hand the batch over, if there is room; with `wait`, when there is."""
+        """Hand the batch over if the queue has room; with `wait`, as soon as it has."""
         if not self._builder.n_rows or (self._queue.full() and not wait):
             return
         end = Position(tuple(self._finished), *(self._reading or (None, 0)))

@@ -4,7 +4,7 @@ A producer writes a file under a hidden name or with another ending and renames 
 commit, and the system notes its time in the file (`st_ctime`).
 
 A listing is no snapshot: of two files renamed one after the other during a listing it may have the second alone.  So two
-listings are made: whatever was renamed before a file that the first one has, the second one has too.
+listings are made: the second listing has every file that was renamed before a file of the first.
 
     listing 1    b           the last of these is b
     listing 2    a b c       a, b are taken; c is for the next time
@@ -29,16 +29,17 @@ from mpi_match.storage import StorageError
 log = logging.getLogger(__name__)
 
 LIST_S = 1.0
-"""A directory is listed at least so often: clocks of file servers differ, and their clients cache times."""
+"""Longest interval, in seconds, between two listings of a directory: clocks of file servers differ, and their clients cache
+times."""
 SETTLED_S = 0.5
 """A directory that changed within this time is listed again: times in it have ticks of some milliseconds."""
 UNFINISHED = (".writing", ".tmp", ".temp", ".part", ".partial", ".crc", ".swp", "~")
-"""Endings of names that files have before they are committed: they are left out without a word."""
+"""Endings of the names of files that are not committed yet; such files are left out without a warning."""
 
 
 class FileKey(NamedTuple):
-    """A committed file as it was when it was found: the number of its directory, its name, bytes, times of the last write in
-    ns and inode."""
+    """A committed file as it was when it was found: the number of its directory, its name, its size in bytes, the time of
+    its last write in ns, and its inode."""
 
     directory: int
     name: str
@@ -87,14 +88,14 @@ class FollowedDirectory:
         return found
 
     def may_have_changed(self, now: float) -> bool:
-        """True when the directory has to be listed; `now` on the clock of `time.monotonic`."""
+        """Tells whether the directory has to be listed at the time `now` of `time.monotonic`."""
         changed_ns = self._status().st_mtime_ns
         is_old = changed_ns == self._changed_ns and abs(time.time() - changed_ns / 1e9) > SETTLED_S
         self._changed_ns = changed_ns
         return not is_old or now - self._listed_at > LIST_S
 
     def listed(self) -> list[Commit]:
-        """The files that were not taken, in any order.  Raises StorageError when the directory is gone."""
+        """The files that are not taken yet, in any order.  Raises StorageError when the directory is gone."""
         before, self._listed_at = self._listed_at, time.monotonic()
         found, names = [], set()
         offset = time.time() - self._listed_at
@@ -116,7 +117,7 @@ class FollowedDirectory:
         return found
 
     def _counts(self, entry: os.DirEntry[str]) -> bool:
-        """True for a file of rows.  One line says what else is left out, once for each kind."""
+        """Tells whether a name is that of a file of rows.  The first file of every other kind is reported in one line."""
         name = entry.name
         if is_hidden(name) or name.endswith(UNFINISHED):
             return False

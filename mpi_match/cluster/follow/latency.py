@@ -24,7 +24,7 @@ class Latencies:
         self._counts[min(step, _N_STEPS - 1)] += n
 
     def percentile(self, percent: float) -> float:
-        """Seconds within which so many per cent of the events were answered (to 0.5 %); NaN when there were none."""
+        """Seconds within which `percent` per cent of the events were answered (to 0.5 %); NaN without events."""
         counts = np.cumsum(self._counts)
         if not counts[-1]:
             return math.nan

@@ -1,6 +1,6 @@
 """Rows of followed files in batches: pieces of blocks of lines, with the names of their files.
 
-The names travel with each batch, since no rank knows beforehand which files will come.
+The names travel with each batch, because no rank knows the files beforehand.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class RowsOfFiles(NamedTuple):
         return json.dumps(self.files).encode()
 
     def to_wire(self, buffer: Array | None = None) -> Array:
-        """Copy them to the start of `buffer` u8 (or a new one); returns the part that was filled, u8[wire_bytes]."""
+        """Copy the wire form to the start of `buffer` u8, or of a new buffer.  Returns the filled part, u8[wire_bytes]."""
         names, at = self._names, self.rows.wire_bytes
         buffer = np.empty(at + len(names), np.uint8) if buffer is None else buffer
         self.rows.to_wire(buffer)
@@ -54,7 +54,7 @@ class RowsOfFiles(NamedTuple):
 
 
 class RowsOfFilesScanner:
-    """Scans `RowsOfFiles` as `BatchScanner` does batches of files that are known beforehand."""
+    """Scans `RowsOfFiles`, as `BatchScanner` scans batches of files that are known beforehand."""
 
     def __init__(self, vocabulary: Vocabulary, form: EventForm, threads: int | None = None) -> None:
         from mpi_match.ingest.batches.scan_lines import BatchScanner  # loads Numba
@@ -63,7 +63,7 @@ class RowsOfFilesScanner:
 
     @property
     def is_on_gpu(self) -> bool:
-        """False: batches are scanned in order, as they come, wherever that is."""
+        """False: batches are scanned in the order in which they arrive, by any thread."""
         return False
 
     def choose(self, choice: Callable[[LineScanner], LineScanner]) -> None:
@@ -77,7 +77,7 @@ class RowsOfFilesScanner:
 
 
 class FollowedOffer(NamedTuple):
-    """Rows to come, of this `form`, as one rank offers them to others."""
+    """Rows of a `form` that arrive during the run, as one rank offers them to others."""
 
     form: EventForm
 
@@ -107,7 +107,7 @@ def n_rows_of(block: LineBlock) -> int:
 
 
 def split(block: LineBlock, n_rows: int) -> tuple[LineBlock, LineBlock]:
-    """A block cut before the row that has `n_rows` before it; these are fewer than there are rows."""
+    """A block cut after its first `n_rows` rows, which are not all of its rows."""
     from mpi_match.ingest.files.line_pass import find_row
 
     at, n_lines = find_row(block.data, 0, n_rows)
@@ -127,7 +127,7 @@ class BatchBuilder:
         self._data: list[Array] = []
 
     def add(self, block: LineBlock, n_rows: int) -> None:
-        """Add a block of so many rows."""
+        """Add a block of `n_rows` rows."""
         file = self._files.setdefault(block.file, len(self._files))
         n_lines = 1 if block.overlong else int(np.count_nonzero(block.data == ord("\n")))
         self._pieces.append((file, block.first_line - 1, n_lines, len(block.data), block.overlong))
@@ -136,7 +136,7 @@ class BatchBuilder:
         self.n_bytes += len(block.data)
 
     def take(self) -> RowsOfFiles:
-        """The batch; the builder is empty then."""
+        """Take the batch, which leaves the builder empty."""
         data = self._data[0] if len(self._data) == 1 else np.concatenate(self._data)
         found = RowsOfFiles(
             RowBatch(self.n_rows, np.array(self._pieces, np.int64).reshape(-1, LINES_PIECE), data), tuple(self._files)

@@ -1,7 +1,7 @@
 """The journal of a run: answers are durable long before the file of matches is complete.
 
-An HDF5 file is unreadable before it is closed, so a killed run leaves no partial file of matches.  It leaves its journal
-(`reader`), from which another run goes on.
+An HDF5 file is unreadable before it is closed, so a partial file of matches would be useless after a run was killed.  It
+leaves its journal (`reader`), from which another run goes on.
 
 Answers are written in groups, after SYNC_S at the latest; then a thread syncs them.  So a killed process loses the answers
 of the last half second, which are matched again, and the threads that append answers never wait for the disk.  Long answers
@@ -43,12 +43,12 @@ from mpi_match.storage import StorageError, reported
 log = logging.getLogger(__name__)
 
 SYNC_S = 0.5
-"""Answers are synced after this time."""
+"""Longest time, in seconds, before answers are synced."""
 LOCK_S = 10.0
 """Seconds that a resumed run waits for the lock of the run before it."""
 NO_LOCK = "%s: cannot be locked (%s); make sure that no other run writes this output"
 GROUP_BYTES = 2**18
-"""Answers are collected up to this size before they are written."""
+"""Bytes of answers that are collected before they are written."""
 
 
 class Followed(Protocol):
@@ -212,7 +212,7 @@ class Journal:
 
     @property
     def n_written(self) -> int:
-        """The number of its events whose answers are written; 0 if the file was removed."""
+        """The number of events with written answers; 0 if the file was removed."""
         return 0 if self._is_gone() else self.n_answered - sum(stop - start for start, stop, *_ in self._waiting)
 
     def _is_gone(self) -> bool:

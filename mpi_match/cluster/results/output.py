@@ -122,7 +122,8 @@ def _part(column: Column, before: _Mark, after: _Mark) -> JournalPart:
 
 
 def there_already(path: Path, identity: RunIdentity) -> tuple[str, int] | None:
-    """Digest and number of matches of an output that is complete for this identity, else None; an index needs its parts."""
+    """Digest and number of matches of an output that is complete for this identity, else None.  An index must have its
+    parts."""
     try:
         with Reader(path, MATCHES) as reader:
             parts = {parts_directory(path) / name: size for name, size in named_in(reader).items()}

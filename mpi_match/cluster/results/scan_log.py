@@ -1,10 +1,10 @@
-"""The account of the lines of a run: bad rows, in the order of their numbers, and what the scanner has found besides events.
+"""The account of the lines of a run: its bad rows, in the order of their numbers, and the counts of the scanner.
 
     batch answered by ──► its report, in order ──► counts, first rejects, the file of rejects
     an earlier run    ──► its lines are judged again here, for the file alone
 
-An answer in the journal has no reasons.  A run that goes on, and keeps rejects, therefore reads the lines again that earlier
-runs have answered, one batch when its turn comes, so that its file has all of them, each once.
+The journal has answers, but no reasons of bad rows.  So a resumed run that keeps rejects reads again the lines that earlier
+runs have answered, each batch when its turn comes, and its file has every bad row once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mpi_match.journal.reader import EventRange
 from mpi_match.table.vocabulary import Vocabulary
 
 JUDGED_AT_ONCE = 2**16
-"""Rows that are read and judged again at a time."""
+"""Number of rows that are read and judged again at a time."""
 
 
 class ScanLog:
@@ -55,7 +55,7 @@ class ScanLog:
         self._take(ScanReport.from_wire(report))
 
     def finish(self) -> tuple[str, ...]:
-        """All batches are answered: the attributes named for location and id that no event has.
+        """Call this after the last batch.  Returns the attributes named for location and id that no event has.
 
         Raises ModelError when no row is an event.
         """

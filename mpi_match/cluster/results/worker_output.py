@@ -34,8 +34,8 @@ log = logging.getLogger(__name__)
 
 
 class PartPlaces(NamedTuple):
-    """The place where workers write: the directory, the number of the run among those with parts there, and the run's
-    identity."""
+    """The place where workers write their parts: the directory, the number of the run among those with parts there, and the
+    run's identity."""
 
     directory: Path
     run: int
@@ -114,7 +114,7 @@ class LocalOutput(RunOutput):
         self.n_answered = self.n_resumed
 
     def set_aside(self, events: EventRange) -> None:
-        """Go on without answers for these events."""
+        """Record that these events have no answers."""
         self._without.append(events)
 
     def _put_in_place(self) -> None:

@@ -1,1 +1,1 @@
-"""Which batch goes to which worker, and when: pure state, no MPI, no clock."""
+"""Decides which batch goes to which worker, and when; it has neither MPI nor a clock."""

@@ -158,13 +158,13 @@ class Dispatcher:
         return self._proceed()
 
     def grow(self, n: int) -> list[Instruction]:
-        """There are `n` more batches."""
+        """Add `n` batches to the run."""
         self.n_batches += n
         self._queues.n_batches = self.n_batches
         return self._proceed()
 
     def close(self) -> None:
-        """No more batches will come."""
+        """Tell the dispatcher that no more batches will come."""
         self._grows = False
 
     def answered(self, worker: int, batch: int, attempt: int) -> list[Instruction]:
@@ -240,7 +240,7 @@ class Dispatcher:
         return self._proceed(dropped)
 
     def timed_out(self, worker: int) -> list[Instruction]:
-        """`worker` is past the deadline of a batch: it becomes a straggler."""
+        """Mark `worker`, which is past the deadline of a batch, as a straggler."""
         group = self._group_of.get(worker)
         if group is None or worker in group.stragglers:
             self._check(worker)
@@ -252,7 +252,7 @@ class Dispatcher:
         return self._proceed()
 
     def lost(self, worker: int) -> list[Instruction]:
-        """`worker` is dead: answers that still arrive from it are not used."""
+        """Remove `worker`, which is dead; answers that still arrive from it are not used."""
         group = self._group_of.get(worker)
         if group is None:
             self._check(worker)
@@ -277,7 +277,7 @@ class Dispatcher:
         raise ValueError(f"worker {worker} answered batch {batch}, which was never sent")
 
     def _heard(self, group: Group, worker: int) -> None:
-        """A worker has answered.  If its group has no straggler left, its batches need not be sent again."""
+        """Note that a worker has answered.  If its group has no straggler left, its batches need not be sent again."""
         if worker not in group.stragglers:
             return
         group.stragglers.remove(worker)
@@ -286,7 +286,7 @@ class Dispatcher:
             self._lend_queues()
 
     def _accept(self, group: Group, batch: int, attempt: int) -> list[Instruction]:
-        """The answer to a batch is complete; partial answers of other groups are dropped."""
+        """Complete the answer to a batch, and drop partial answers of other groups."""
         state = self._open.pop(batch)
         self._ended[batch] = attempt
         self._again.discard(batch)
@@ -298,7 +298,7 @@ class Dispatcher:
         return dropped
 
     def _supersede(self, group: Group, batch: int, trial: Trial) -> list[Instruction]:
-        """A group's answer to a batch will not be completed."""
+        """Give up a group's answer to a batch."""
         dropped = self._part_of(group, batch)
         trial.superseded = True
         self._open[batch].holders.remove(group)

@@ -64,7 +64,7 @@ class BatchQueues:
         self.empty = BatchQueue(NO_HEAD, 1)
 
     def orphan(self, queue: BatchQueue) -> None:
-        """The queue's group is dissolved: from the next `lend` on all groups take from the queue."""
+        """Open the queue of a dissolved group: from the next `lend` on all groups take from it."""
         if queue is not self.empty and queue not in self._orphans:
             self._orphans.append(queue)
 
@@ -163,7 +163,7 @@ class Group:
         return trial
 
     def let_go(self, member: int, batch: int) -> bool:
-        """Record that a member is done with a batch; returns whether all are."""
+        """Record that a member is done with a batch.  Returns True after the last member."""
         missing = self.held[batch].missing
         del missing[member]
         if missing:
@@ -176,7 +176,7 @@ class Group:
 
 @dataclass(eq=False, slots=True)
 class Batch:
-    """A batch that was sent and has no answer: the groups that hold it, and those that died of it or failed on it."""
+    """A batch that was sent and has no answer yet: the groups that hold it, and those that died of it or failed on it."""
 
     n_attempts: int = 0
     holders: list[Group] = field(default_factory=list)

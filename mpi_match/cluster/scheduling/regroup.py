@@ -37,11 +37,11 @@ class Spares:
         self._spares: list[int] = []
 
     def add(self, workers: Iterable[int]) -> None:
-        """The remaining members of a dissolved group become spares."""
+        """Make spares of the remaining members of a dissolved group."""
         self._spares.extend(workers)
 
     def remove(self, worker: int) -> None:
-        """A worker is lost, whether it is a spare or not."""
+        """Remove a lost worker, if it is a spare."""
         if worker in self._spares:
             self._spares.remove(worker)
 

@@ -49,7 +49,7 @@ class RoundTrips:
         return self._counts.total() + len(self._uncounted)
 
     def add(self, seconds: Iterable[float]) -> None:
-        """Counts more round trips."""
+        """Count more round trips."""
         self._uncounted += seconds
         if len(self._uncounted) >= COUNTED_TOGETHER:
             self._count()
@@ -89,7 +89,7 @@ class Deadlines:
         self.limit_s = FIRST_S if given_s is None else given_s
 
     def sent(self, worker: int, flight: Flight, more_s: float = 0.0) -> None:
-        """A batch was sent to a worker, which first has other work that takes `more_s` seconds."""
+        """Note that a batch was sent to a worker, which first has other work that takes `more_s` seconds."""
         ready = self._ready.get(worker, 0.0)
         if more_s:
             ready = max(self._now, ready) + more_s
@@ -97,7 +97,8 @@ class Deadlines:
         flight.waited_since = max(self._now, ready)
 
     def came(self, worker: int, flight: Flight | None) -> None:
-        """A worker has answered (None: a batch that it is not expected to answer); its next batch has the whole limit."""
+        """Note that a worker has answered, with None a batch that it was not expected to answer; its next batch has the
+        whole limit."""
         self._heard[worker] = self._now
         if flight is not None and (flight.waited_since or 0.0) > self._now:  # the other work took less than estimated
             self._ready[worker] = self._now
@@ -106,7 +107,8 @@ class Deadlines:
                     each.waited_since = min(each.waited_since, self._now)
 
     def exchanged(self, worker: int, flight: Flight) -> None:
-        """A worker has answered the batch of a flight, which is now that of another batch; the same as `came` and `sent`."""
+        """Note that a worker has answered the batch of a flight, which is now that of another batch; equals `came` and
+        `sent`."""
         now = self._now
         self._heard[worker] = now
         if (flight.waited_since or 0.0) > now:

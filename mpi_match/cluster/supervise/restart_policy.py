@@ -28,8 +28,8 @@ _HOPELESS: dict[int, str] = {
 
 
 class RunOutcome(NamedTuple):
-    """The outcome of a start: is the manifest complete; the exit code, of rank 0 if it reported one, else the launcher's;
-    events answered, in all starts; was a disk full."""
+    """The outcome of a start: whether the manifest is complete; the exit code of rank 0, or else of the launcher; the number
+    of events answered in all starts; whether a disk was full."""
 
     complete: bool
     code: int
@@ -55,7 +55,7 @@ class StopRestarting(NamedTuple):
 
 
 class Restarts:
-    """The restarts of one run: at most `most`, `made` so far."""
+    """The restarts of one run: `made` so far, and at most `most`."""
 
     def __init__(self, most: int) -> None:
         self.most, self.made = most, 0

@@ -51,7 +51,7 @@ class Supervisor:
     hostfile       the hostfile in the command, or None; hosts that do not answer are left out of it
     probe          command that succeeds when a host answers, with {} for its name
     start_limit_s  time limit for the master of a start to open its files
-    stalled_s      a run whose journal does not grow for so long is ended and restarted; None: never
+    stalled_s      a run whose journal does not grow for this time is ended and restarted; None: never
     say            called with lines that report restarts
     """
 
@@ -159,7 +159,7 @@ class Supervisor:
         return [journal_of(self._output), *sorted(parts_directory(self._output).glob(f"*{PART_SUFFIX}"))]
 
     def _has_begun(self) -> bool:
-        """Tells whether the master has opened its files: then it has removed the manifest of the start."""
+        """Tells whether the master has opened its files, which removes the manifest of the start."""
         manifest = read_manifest(self._output)
         return manifest is None or manifest.get("state") != STARTING
 

@@ -44,7 +44,7 @@ class Silence:
         self._seconds = 0.0
 
     def reset(self) -> None:
-        """A message has arrived."""
+        """Record that a message has arrived."""
         self._seconds = 0.0
 
     def seconds(self) -> float:
@@ -80,7 +80,7 @@ class Backoff:
         self.reset()
 
     def reset(self, now: float | None = None) -> None:
-        """Something happened: poll again soon; `now` on the clock of `time.monotonic`."""
+        """Poll again soon, because something happened at the time `now` of `time.monotonic`."""
         self._next_s = self.SHORTEST_S
         self._spin_until = (time.monotonic() if now is None else now) + self.SPIN_S if self._spins else 0.0
 

@@ -46,7 +46,7 @@ class _Transfer:
     then: Callable[[], None] | None
 
     def done(self) -> None:
-        """One more piece is done; its request is complete."""
+        """Count a piece with a completed request."""
         self.n_open -= 1
         if self.n_open == 0 and self.then is not None:
             self.then()

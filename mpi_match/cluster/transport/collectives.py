@@ -42,7 +42,7 @@ class Ended(Exception):
 class RankFailure(NamedTuple):
     """An error of a rank in a form that can be sent: one line, and for an unexpected error its traceback.
 
-    `of_input`: the input is the cause, so every other rank would fail as well.  `disk_full` is the error's.
+    `of_input`: the input is the cause, so every other rank would fail as well.  `disk_full`: a full disk is the cause.
     """
 
     rank: int
@@ -91,8 +91,8 @@ class RankGroup:
     def agree(self, doing: str, step: Callable[[], T]) -> T:
         """Run `step` on this rank and return what it returned, if no rank's step raised; `doing` names it.
 
-        Otherwise raises Ended everywhere: on rank 0 with its own error or else one that names the rank and host of the first
-        failure, elsewhere with a quiet ClusterError.
+        Otherwise raises Ended on all ranks: on rank 0 with its own error, or with an error that names the rank and host of
+        the first failure; elsewhere with a quiet ClusterError.
         """
         self._barrier.begin(doing)
         error: Exception | None = None

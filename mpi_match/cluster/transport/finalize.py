@@ -44,7 +44,7 @@ def before_mpi() -> None:
 
 
 def rank_was_lost() -> None:
-    """MPI must not be finalised any more."""
+    """From now on MPI must not be finalised."""
     global _was_lost
     _was_lost = True
 

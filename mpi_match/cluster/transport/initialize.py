@@ -28,7 +28,7 @@ STAGGER_S, MOST_STAGGERS = 2.0, 5
 """Rank r gives up `STAGGER_S * min(r, MOST_STAGGERS)` after the limit: the first rank to give up reports why, and the
 launcher ends the others."""
 _LIBRARY_VERSION_BYTES = 2**14
-"""More than MPI_MAX_LIBRARY_VERSION_STRING of any MPI."""
+"""Bytes of the buffer for the version of the library; no MPI's MPI_MAX_LIBRARY_VERSION_STRING is larger."""
 _THREAD_MULTIPLE = 3
 """MPI_THREAD_MULTIPLE, in Open MPI, MPICH and Intel MPI."""
 

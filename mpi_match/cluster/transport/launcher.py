@@ -5,7 +5,7 @@ It avoids two mistakes.  Starting MPI in a process without a launcher loads a li
 a missing server.  If nothing noticed that N processes were started, each as a world of one rank, the same run would happen N
 times, with one output file and exit code 0.  That happens when `srun` speaks another PMI than the MPI library.
 
-SLURM_NTASKS alone says nothing: `salloc` and `sbatch` set it in a shell where one process runs.  A *step* is what srun
+SLURM_NTASKS alone proves nothing: `salloc` and `sbatch` set it in a shell where one process runs.  A *step* is what srun
 starts; the numbers from 0xFFFFFFF0 on are Slurm's own steps (the batch script, an interactive shell), and those are
 not launched ranks.
 """
@@ -56,7 +56,7 @@ class Library(NamedTuple):
 
 _LIBRARIES = {"Open MPI": "Open MPI", "Intel(R) MPI": "Intel MPI", "MVAPICH": "MVAPICH", "MPICH": "MPICH"}
 _NEEDS_PMIX = re.compile(r"Open MPI v(?:[5-9]|\d\d)\.")
-"""Open MPI 4 may have been built with PMI-2."""
+"""Tells whether the library may speak PMI-2: Open MPI 4 may have been built with it."""
 
 
 def mismatch(launch: LaunchedBy, library: Library, environment: Mapping[str, str]) -> str | None:

@@ -73,7 +73,7 @@ class Request(Protocol):
     """The part of an MPI request that `StartupBarrier.wait` needs."""
 
     def Test(self) -> bool:
-        """Tells whether it is complete."""
+        """Tells whether the request is complete."""
         ...
 
 
@@ -100,7 +100,7 @@ class StartupBarrier:
             self._traffic.listen(other, partial(self._handle, other))
 
     def begin(self, doing: str) -> None:
-        """This rank begins a step, which the words `doing` name."""
+        """Begin a step on this rank, which the words `doing` name."""
         self._beat()
         if self._rank != MASTER:
             words = f"on {socket.gethostname()} (its last step: {doing})".encode()[:MOST_TEXT_WORDS]
@@ -119,7 +119,8 @@ class StartupBarrier:
 
     @contextmanager
     def limited(self) -> Iterator[None]:
-        """For the few calls of MPI that can only block: a rank that is blocked in one ends the job after the limit."""
+        """A time limit for the few calls of MPI that can only block: a rank that is blocked in one ends the job after the
+        limit."""
         with time_limited(self._limit_s + (GRACE_S if self._rank == MASTER else 2 * GRACE_S), self._give_up):
             yield
 
@@ -183,8 +184,8 @@ class StartupBarrier:
 def absent_of(
     workers: Collection[int], traffic: Traffic, ready: Set[int], let_interruptions_through: Callable[[], None]
 ) -> dict[int, str]:
-    """Wait until all workers are `ready` or lost.  Returns those that are neither when no message has arrived for MEETING_S,
-    and why the run begins without them, in words.
+    """Wait until all workers are `ready` or lost.  When no message has arrived for MEETING_S, returns the workers that are
+    neither, and the reason, in words, why the run begins without them.
 
     Polling `traffic` adds to `ready`.
     """

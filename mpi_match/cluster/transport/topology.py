@@ -1,4 +1,4 @@
-"""Which ranks share a host, and what each worker may use of it: its cores and GPUs are divided among the workers on it.
+"""Finds the ranks that share a host, and divides its cores and GPUs among the workers on it.
 
 The division is a pure function: every worker computes the same from the same list.
 """
@@ -93,7 +93,8 @@ def bound_host(
 ) -> BoundHost | None:
     """This host, if Open MPI's mpirun lets its workers use half of its cores or less; None otherwise.
 
-    `workers` are the cores that each may use, `cores` those of the launcher.  Whoever sets NUMBA_NUM_THREADS has decided.
+    `workers` are the cores that each may use, `cores` those of the launcher.  None, too, if NUMBA_NUM_THREADS is set: the
+    user has decided.
     """
     used, launch = frozenset[int]().union(*workers), found_in(environment)
     by_mpirun = launch is not None and launch.by == "mpirun" and "NUMBA_NUM_THREADS" not in environment
@@ -115,7 +116,7 @@ def launcher_cores() -> frozenset[int]:
 
 
 def _warn_of_binding(ranks: RankGroup, here: BoundHost | None) -> None:
-    """The master says that workers are bound to few cores, if they are on any host."""
+    """Have the master warn if the workers of any host are bound to few of its cores."""
     bound = sorted({each for each in ranks.gather(here) if each is not None})
     if bound and ranks.rank == 0:
         name, n_used, n_cores = bound[0]
@@ -127,7 +128,7 @@ def _warn_of_binding(ranks: RankGroup, here: BoundHost | None) -> None:
 
 
 def _check_same_program(ranks: RankGroup) -> None:
-    """Ranks with another version of this package would read the same bytes differently."""
+    """Raise an error if ranks run different versions of this package: they would read the same bytes differently."""
     programs = ranks.gather((source_digest.digest(), socket.gethostname()))
 
     def compare() -> None:
@@ -185,8 +186,8 @@ def device_share(
 
     `n_gpus`, if given, says how many that are, where CUDA_VISIBLE_DEVICES does not: worker `n_gpus` has the first again.
 
-    `gpu_map`, if given, has it for workers 0, 1, ...; raises ClusterError when it ends before `worker`.  A launcher that
-    shows each task its own GPU (Slurm's --gpus-per-task) shows one, which is then number 0 for all of them.
+    `gpu_map`, if given, lists the numbers for workers 0, 1, ...; raises ClusterError when it ends before `worker`.  A
+    launcher that shows each task its own GPU (Slurm's --gpus-per-task) shows one, which is then number 0 for all of them.
     """
     if gpu_map is not None:
         if worker >= len(gpu_map):
@@ -199,8 +200,8 @@ def device_share(
 
 
 def shared_gpu(gpus: Sequence[tuple[str, str | None]]) -> str | None:
-    """The error message for workers 1, 2, ... with these hosts and GPUs (UUIDs, None for a CPU); None if no two share a
-    GPU."""
+    """The error message if two of the workers 1, 2, ..., with these hosts and GPUs (UUIDs, None for a CPU), share a GPU;
+    else None."""
     first: dict[str, int] = {}
     for rank, (host, gpu) in enumerate(gpus, 1):
         if gpu is not None and first.setdefault(gpu, rank) != rank:

@@ -45,7 +45,7 @@ class Watchdog:
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     def beat(self) -> None:
-        """The main thread is not stuck."""
+        """Note that the main thread is not stuck."""
         self._beats += 1
 
     def __enter__(self) -> Watchdog:

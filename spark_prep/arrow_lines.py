@@ -1,4 +1,4 @@
-"""Lines in Arrow columns as the scanners read them: end to end, each with its line feed."""
+"""Converts lines in Arrow columns to the form that the scanners read: end to end, each with its line feed."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _LINE_FEED = ord("\n")
 
 
 def joined_lines(column: pa.Array) -> Array | None:
-    """The lines of a column of bytes, u8; None for another column, or one with a line that a scanner cannot take: one of
-    more than `MAX_LINE_BYTES`, or with a line feed in it.
+    """The lines of a column of bytes, u8; None for another column, or one with a line of more than `MAX_LINE_BYTES` or with
+    a line feed in it, which no scanner reads.
     """
     if not pa.types.is_binary(column.type) or column.null_count or not len(column):
         return None

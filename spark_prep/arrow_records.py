@@ -59,7 +59,7 @@ _TOP_BIT = np.uint64(1 << 63)
 
 
 class BadRow(NamedTuple):
-    """A row set aside; its line number is not known yet."""
+    """A bad row that was set aside; its line number is not known yet."""
 
     reason: str
     file: str
@@ -103,7 +103,7 @@ def _areas(area: Array) -> pa.Array:
 
 
 def areas_of(lists: pa.Array) -> Array:
-    """f64[n, 3] from a column of areas, NaN where there is none."""
+    """f64[n, 3] from a column of areas; NaN for a filter without one."""
     area = np.full((len(lists), 3), np.nan)
     area[lists.is_valid().to_numpy(zero_copy_only=False)] = lists.flatten().to_numpy(zero_copy_only=False).reshape(-1, 3)
     return area
@@ -154,7 +154,8 @@ class ConstraintColumns(NamedTuple):
 
     @classmethod
     def of(cls, batches: Iterable[pa.RecordBatch]) -> ConstraintColumns:
-        """From rows of filter, name, kind, numbers, strings and residues, in any order."""
+        """The arguments of `constraints.encode`, from rows of filter, name, kind, numbers, strings and residues in any
+        order."""
         names, strings = _Pool(), _Pool()
         columns = [_columns(batch, names, strings) for batch in batches]
         name, kind, n_operands, number, string, filter_id = (np.concatenate(column) for column in zip(*columns, strict=True))
@@ -174,7 +175,7 @@ class ConstraintColumns(NamedTuple):
 
 
 class _Pool:
-    """Distinct byte strings of many batches; Arrow deduplicates each batch, so Python handles few."""
+    """The distinct byte strings of many batches; Arrow deduplicates each batch, so Python handles few strings."""
 
     def __init__(self) -> None:
         self.place: dict[bytes, int] = {}

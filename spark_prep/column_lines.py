@@ -1,7 +1,7 @@
-"""Subscriptions in columns as lines of JSON that say the same, so that one scanner reads both.
+"""Converts subscriptions in columns to equivalent lines of JSON, so that one scanner reads both.
 
-Lines are made by Arrow, a column at a time.  A row that has no such line, or a member that the scanner does not read, has
-one that the scanner flags; then the row is judged as it is.  The columns are those of `subscriptions`.
+Lines are made by Arrow, a column at a time.  A row without an equivalent line, or with a member that the scanner does not
+read, gets a line that the scanner flags; then the row itself is judged.  The columns are those of `subscriptions`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _object(rows: pa.StructArray, members: Mapping[str, Callable[[pa.Array], pa.
 
 
 def _listed(texts: list[pa.Array]) -> pa.Array:
-    """Texts side by side, without nulls; the join itself would leave out a row that has nothing else."""
+    """Texts joined side by side, without nulls; Arrow's join would leave out a row with nothing but nulls."""
     nothing = pc.if_else(pc.is_null(pc.coalesce(*texts)), pa.scalar(""), pa.scalar(None, pa.string()))
     return pc.binary_join_element_wise(*texts, nothing, ",", null_handling="skip")
 
@@ -92,7 +92,8 @@ def _constraints(column: pa.Array) -> pa.Array:
 
 
 def _constraint(column: pa.Array) -> pa.Array:
-    """`[name, op, operand]` of structs; with several operands it is not a constraint in JSON either."""
+    """`[name, op, operand]` of structs; of a struct with several operands, a text that is not a constraint in JSON
+    either."""
     if not pa.types.is_struct(column.type) or not {"name", "op"} <= set(column.type.names):
         return _odd(column)
     fields = dict(zip(column.type.names, column.flatten(), strict=True))
@@ -134,6 +135,7 @@ _MEMBERS: dict[str, Callable[[pa.Array], pa.Array]] = {
     "area": _area,
     "id": _label,
 }
-"""The expressions that make the texts of a member; others are not JSON, so that rows with them are judged."""
+"""The expressions that make the texts of a member.  Others give a text that is not JSON, so that rows with them are
+judged."""
 _CALLED = {"where": "predicate"}
 """Members that lines have under another name."""

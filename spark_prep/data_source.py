@@ -7,7 +7,7 @@
     events.write.format("mpi-match").mode("append").option("table", "table.h5").save("events.h5")
 
 It is a data source in Python, which Spark plans, commits and aborts in Python workers of the driver's machine; so it works
-under Spark Connect too.  `source_reading` has what is read, `source_writing` what is written.
+under Spark Connect too.  `source_reading` reads, `source_writing` writes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from spark_prep.sources import absolute_path
 NAME = "mpi-match"
 """The name of the format."""
 _READ = {"table": frozenset[str](), "events": frozenset({"id", "location", "number"}), "matches": frozenset({"table"})}
-"""Options by the kind of the file that is read, beside `path`."""
+"""Options of reading besides `path`, by the kind of the file."""
 _OF_EVENTS = frozenset({"table", "id", "location", "rejects", "strict"})
 _OF_BOTH = frozenset({"rejects", "strict"})
 """Options of writing events, and those of writing subscriptions beside the names of their columns."""
@@ -75,7 +75,7 @@ class MpiMatchSource(DataSource):
         return source_reading.reader_of(kind, path, options, there, schema)
 
     def writer(self, schema: T.StructType, overwrite: bool) -> DataSourceWriter:
-        """Writes events if there is the option `table`, else subscriptions.  Nothing is appended to a file that is there."""
+        """Writes events if the option `table` is given, else subscriptions.  An existing file is never appended to."""
         from spark_prep import source_writing
         from spark_prep.subscriptions import COLUMNS
 
@@ -105,7 +105,7 @@ class MpiMatchSource(DataSource):
         return kind, path
 
     def _options(self, known: frozenset[str], doing: str) -> Mapping[str, str]:
-        """The options but the path.  Raises SparkPrepError for one that is not known."""
+        """The options other than the path.  Raises SparkPrepError for an unknown option."""
         given = {name.lower(): value for name, value in self.options.items() if name.lower() != "path"}
         for name in given:
             if name not in known:

@@ -78,7 +78,7 @@ def heap_mib() -> int:
 
 
 def suspects() -> str:
-    """The variables and files that may be why Java or Spark does not start, and what to do, as the end of a line; or ""."""
+    """The end of an error line: the variables and files that may keep Java or Spark from starting, and the cure; or ""."""
     given = [f"{name}={os.environ[name]}" for name in _SHOWN if name in os.environ]
     given += [name for name in _OF_JAVA if name in os.environ]
     if (file := defaults_file()) is not None:

@@ -66,7 +66,7 @@ def is_usable(dtype: T.DataType) -> bool:
 
 
 def may_hold_attributes(dtype: T.DataType) -> bool:
-    """True for a column that is one, and for a struct that has one."""
+    """Tells whether a column is of such a type, or is a struct that has such a field."""
     leaves = [each for _, each in _leaves(dtype)] if isinstance(dtype, T.StructType) else [dtype]
     return any(map(is_usable, leaves))
 
@@ -76,8 +76,8 @@ _EPOCH = datetime.date(1970, 1, 1)
 
 
 def usable(source: RowSource, needed: frozenset[str], form: EventForm) -> tuple[RowSource, tuple[str, ...]]:
-    """The source with a date for each value, or element, of a column that cannot be an attribute, and the names of those of
-    these columns that may have named values in them: arrays and maps.
+    """The source, with each value or element of a column that cannot be an attribute replaced by a date; and the names of
+    those columns, arrays and maps, that may contain named values.
 
     Raises SparkPrepError for such a column that is needed, and for a missing column of the location or the id.
     """
@@ -133,12 +133,12 @@ def _leaves(fields: T.StructType, path: ColumnPath = ()) -> Iterator[tuple[Colum
 
 
 def _date(value: Column) -> Column:
-    """A date, or null, in the place of a value."""
+    """A date in the place of a value, null in the place of a null."""
     return F.when(value.isNotNull(), F.lit(_EPOCH))
 
 
 def _with_dates(struct: Column, fields: T.StructType, wrong: set[ColumnPath], path: ColumnPath = ()) -> Column:
-    """A struct with a date, or null, in the place of some of its leaves."""
+    """A struct with a date, or null for a null, in the place of some of its leaves."""
     kept = []
     for field in fields:
         at, column = (*path, field.name), struct.getField(field.name)

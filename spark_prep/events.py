@@ -58,7 +58,7 @@ EVENTS_PER_PART = 2**20
 SORTED_AT_ONCE = 2**19
 """Rows that a task sorts in memory."""
 LEAST_RUN = 2**16
-"""Rows of runs, on average, that are long enough to be parts."""
+"""Mean number of rows from which on runs are long enough to be parts."""
 EVENTS_SCHEMA = f"{MANIFEST_SCHEMA}, bad bigint, lines bigint, {REJECT_SCHEMA}"
 _ARROW = pa.schema([*MANIFEST_ARROW, pa.field("bad", pa.int64()), pa.field("lines", pa.int64()), *REJECT_ARROW])
 
@@ -89,14 +89,15 @@ class Place(NamedTuple):
 
 
 class WrittenEvents(NamedTuple):
-    """The parts of an event table, in the order of their events, and how many of these are bad rows."""
+    """The parts of an event table, in the order of their events, and the number of bad rows."""
 
     parts: list[WrittenPart]
     n_bad: int
 
     @classmethod
     def of(cls, found: DataFrame, number: str | None = None) -> WrittenEvents:
-        """Those of `write_splits` and `write_parts`.  Raises SparkPrepError if a `number` (`EventTarget`) is missing."""
+        """The parts that `write_splits` and `write_parts` have written.  Raises SparkPrepError if a `number` (`EventTarget`)
+        is missing."""
         columns = [*WrittenPart._fields, "bad", *PLACE]
         rows = found.where("part is not null").select(columns).collect()
         rows.sort(key=lambda row: (path_key(row["file"]), row["block"], row["position"]))
@@ -152,7 +153,7 @@ class Numbering(NamedTuple):
 
 
 def numbering(rows: DataFrame) -> Numbering:
-    """Look at the positions of rows, which a column of a DataFrame numbers."""
+    """Summarise the positions of rows, which a column of a DataFrame numbers."""
     found = rows.select("position").mapInArrow(
         _numbering_of, "n bigint, nulls bigint, runs bigint, least bigint, most bigint"
     )
@@ -177,7 +178,7 @@ def _numbering_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 
 
 def dealt_out(rows: DataFrame, n: int, partitions: int) -> DataFrame:
-    """Rows whose positions are those from 0 to n - 1 in partitions that are ranges of them, each in any order."""
+    """Rows with the positions 0 to n - 1, in partitions that are ranges of these, each in any order."""
     return rows.repartitionById(partitions, F.floor(F.col("position") * partitions / n).cast("int"))
 
 
@@ -255,7 +256,7 @@ def _checked_numbers(column: str, numbers: pa.Array, following: int | None) -> i
 
 
 def _misnumbered(column: str, expected: int, found: int) -> str:
-    """The fault of a number, in ascending order, that differs from the expected one."""
+    """The error message for a number, in ascending order, that differs from the expected one."""
     if found < expected:
         return f"the column {column!r} numbers the events, and {found} stands twice; each number is of one row"
     return (
@@ -305,7 +306,7 @@ class EventPartWriter:
         self._first: Place | None = None
 
     def lines_of(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """Take the lines of a split."""
+        """Add the lines of a split."""
         n_lines = 0
         for found in split.lines():
             for block in found.blocks:
@@ -317,7 +318,7 @@ class EventPartWriter:
         yield _records([{"file": split.path, "block": split.start, "lines": n_lines}])
 
     def columns_of(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """Take the row groups of a split."""
+        """Add the row groups of a split."""
         with PublishedColumns(Path(split.path), self._target.form, self._needed) as file:
             for row, batch in file.batches(split.pieces(file.n_pieces)):
                 yield from self._make_room(Place(split.path, 0, row))
@@ -326,14 +327,14 @@ class EventPartWriter:
                     yield from _bad_records([BadRow(reason, split.path, 0, row + at, bad.row)])
 
     def frame(self, batch: pa.RecordBatch, first: int) -> Iterator[pa.RecordBatch]:
-        """Take rows of a frame; `first` rows of the task were before them."""
+        """Add rows of a frame, behind `first` rows of the task."""
         yield from self._make_room(Place("", 0, first))
         for at, reason in self._held.add_columns(batch, all_columns(batch.schema)):
             (shown,) = batch.slice(at, 1).to_pylist()
             yield from _bad_records([BadRow(reason, "", 0, first + at, row_text(shown))])
 
     def rows(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Take rows of content, file, block and position."""
+        """Add rows of content, file, block and position."""
         at = 0
         while at < len(batch):
             yield from self._make_room(Place(*(batch.column(i)[at].as_py() for i in (1, 2, 3))))
@@ -358,14 +359,14 @@ class EventPartWriter:
             yield bad_row(reject.reason, reject.row, batch, reject.line)
 
     def _make_room(self, place: Place) -> Iterator[pa.RecordBatch]:
-        """Write what is held if it is enough for a part; what comes next is from `place`."""
+        """Write the held events if they are enough for a part; the next events begin at `place`."""
         if len(self._held) >= self._target.events_per_part:
             yield from self.end()
         if not len(self._held):
             self._first = place
 
     def end(self) -> Iterator[pa.RecordBatch]:
-        """Write what is held."""
+        """Write the held events."""
         if len(self._held):
             assert self._first is not None
             n_bad = self._held.n_bad

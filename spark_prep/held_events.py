@@ -24,7 +24,7 @@ from mpi_match.table.vocabulary import Vocabulary
 from spark_prep.part_files import PartFiles, WrittenPart, partition_id
 
 FEW_ROWS = 200
-"""So many rows of a task are judged before anything is compiled for them."""
+"""Number of rows of a task that are judged before anything is compiled for them."""
 
 
 class HeldEvents:
@@ -48,7 +48,7 @@ class HeldEvents:
         return len(self._few) if self._joined is None else len(self._joined)
 
     def _compiled(self, n_rows: int) -> JoinedEvents | None:
-        """The code that takes a number of further rows, compiled; None while they are few."""
+        """The compiled code for a number of further rows; None while there are few."""
         if self._joined is None and len(self) + n_rows > FEW_ROWS:
             self._joined = JoinedEvents()
             self._joined.add(Events.of(self._few))
@@ -56,7 +56,7 @@ class HeldEvents:
         return self._joined
 
     def add_lines(self, block: LineBlock) -> list[Reject]:
-        """Take the lines of a block that are not blank; the bad ones."""
+        """Add the lines of a block that are not blank.  Returns the bad ones."""
         rejects: list[Reject] = []
         joined = self._joined or self._compiled(1 if block.overlong else int(count_line_feeds(block.data)))
         if joined is None:
@@ -69,7 +69,7 @@ class HeldEvents:
         return rejects
 
     def add_columns(self, rows: pa.RecordBatch, columns: NeededColumns | None) -> list[tuple[int, str]]:
-        """Take rows of the columns of a batch; the positions of the bad ones, and why they are bad.
+        """Add rows of the columns of a batch.  Returns the positions of the bad ones, and the reasons.
 
         Without `columns` rows are taken one by one.
         """
@@ -82,7 +82,7 @@ class HeldEvents:
         return bad
 
     def add_each(self, rows: Iterator[tuple[int, bytes | dict[str, Any]]]) -> list[tuple[int, str]]:
-        """Take lines or rows of columns one by one, given with their positions; as `add_columns`."""
+        """Add lines, or rows of columns, one by one, given with their positions; returns as `add_columns` does."""
         events: list[Event | None] = []
         bad: list[tuple[int, str]] = []
         for at, row in rows:
@@ -102,7 +102,7 @@ class HeldEvents:
         return bad
 
     def write(self, vocabulary: Vocabulary, files: PartFiles) -> WrittenPart:
-        """Write what is held as a part, and hold nothing."""
+        """Write the held events as a part, which empties this object."""
         events, batch = Events.of(self._few), None
         if self._joined is not None:
             events = self._joined.take()

@@ -41,11 +41,11 @@ _CURES = (
         "--master local[1]",
     ),
 )
-"""Texts of Spark's errors, and what then helps."""
+"""Texts of Spark's errors, each with its cure."""
 _LOG_OF_DEATH = "Exception while sending command."
 """The messages that py4j logs, with a traceback, for every call of a Java that has died."""
 _DEATH_S = 5.0
-"""Time in which a Java that has dropped its connections has ended, seconds."""
+"""Seconds within which a Java that has dropped its connections ends."""
 
 
 @contextmanager

@@ -67,7 +67,7 @@ def compile_subscriptions(
     """Compile subscriptions to a table: `output`, an index, and its parts in the directory beside it.
 
     `inputs` are files, directories, globs (JSON lines, also .gz, or Parquet), or a DataFrame with the columns of Parquet
-    (`spark_prep.subscriptions`).  `columns` say which of a DataFrame's columns these are, where they have other names:
+    (`spark_prep.subscriptions`).  `columns` maps members of subscriptions to columns of the DataFrame that have other names:
     `interface="rule_id", where="condition"`; one may be several.  A column that is none of them is refused.
     Subscriptions have no numbers, so `options.number` is not for them.  Raises SparkPrepError, StorageError.
     """
@@ -194,7 +194,7 @@ def compile_changes(
 ) -> CompileSummary:
     """Compile changes (JSON lines) to a change log for `table`: one file, `output`.
 
-    Bad rows are also those that cannot be done when their turn comes, such as removing what is not there.  `rejects`,
+    Changes that cannot be applied when their turn comes, such as the removal of an unknown id, are bad rows too.  `rejects`,
     `strict` and `master` as in `CompileOptions`.  Raises SparkPrepError, StorageError.
     """
     start = time.perf_counter()
@@ -247,7 +247,7 @@ def _written_events(
 
 
 def _written_numbered(rows: DataFrame, target: events.EventTarget, partitions: int | None, cores: int) -> DataFrame:
-    """As `events.write_parts`, of rows that a column numbers."""
+    """Does what `events.write_parts` does, for rows that a column numbers."""
     found, n_partitions = events.numbering(rows), rows.rdd.getNumPartitions()
     is_spread = partitions is None and (n_partitions >= cores or found.n <= events.LEAST_RUN)
     if found.is_dense and is_spread and found.runs <= max(n_partitions, found.n // events.LEAST_RUN):
@@ -262,7 +262,7 @@ _Inputs = TypeVar("_Inputs", list[str], list[str] | DataFrame)
 
 
 def _inputs(given: _Inputs) -> _Inputs:
-    """Files as texts, one of them also alone; a DataFrame as it is.  Raises SparkPrepError for anything else."""
+    """The inputs as a list of texts, or a DataFrame unchanged.  Raises SparkPrepError for anything else."""
     if isinstance(given, DataFrame):
         if is_remote():
             raise SparkPrepError(
@@ -304,11 +304,12 @@ def _source(
 
 
 SMALL_INPUT_BYTES = 2**24
-"""Subscriptions in files of fewer bytes are sorted before Java would have compiled its code again, some 100,000 of them."""
+"""Bytes of files below which subscriptions, some 100,000 of them, are sorted before Java would have compiled its code
+again."""
 
 
 def _are_few(inputs: list[str] | DataFrame) -> bool:
-    """True for files that hold few subscriptions, as far as this machine sees."""
+    """Tells whether files hold few subscriptions, as far as this machine sees them."""
     if isinstance(inputs, DataFrame):
         return False
     files = sources.local_inputs(inputs)
@@ -387,7 +388,8 @@ def _agree(written: list[WrittenPart], expected: int, what: str) -> None:
 
 
 def _seen(parts: PartSet, written: list[WrittenPart], form: EventForm) -> tuple[tuple[str, ...], Counter[str], set[str]]:
-    """Names of location and id that no event has; of what was left out, with the number of events; of all attributes."""
+    """The names of location and id that no event has; the names that were left out, with the number of events; the names of
+    all attributes."""
     located = identified = False
     left_out: Counter[str] = Counter()
     names: set[str] = set()
@@ -418,14 +420,14 @@ class _Held:
 
 
 class _RejectPath:
-    """The place of bad rows, checked before anything is done, and their handling."""
+    """The place of bad rows, which is checked before any work is done, and their handling."""
 
     def __init__(self, output: Path, path: Path | None) -> None:
         self.path = path if path is not None else output.with_name(output.name + ".rejects")
         rejects.check_path(self.path)
 
     def settle(self, records: DataFrame, source: RowSource, n_rows: int, n_bad: int, strict: bool) -> None:
-        """Write the bad rows, or refuse to go on; without any, remove those of an earlier compile."""
+        """Write the bad rows, or refuse to go on.  If there are none, remove those of an earlier compile."""
         if not n_bad:
             rejects.clear(self.path)
             return

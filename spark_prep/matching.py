@@ -52,7 +52,7 @@ _REJECT, _VERSION = "_reject", "_table_version"
 HANDLING = ("fail", "rows", "drop")
 """The choices for rejected rows, see `matched`."""
 ROWS_AT_ONCE = 2**17
-"""Events that are matched together, at most about."""
+"""Approximate limit of the events that are matched together."""
 MOST_INLINE_BYTES = 64 * 2**20
 """Size of the largest table file that travels with the plan."""
 
@@ -79,7 +79,7 @@ def matched(
     `rejects`: rows that are no events, or have no id, make the job `fail`, become `rows` of the result with the reason in
     the column `_reject`, or are left out (`drop`).
 
-    A path is read by the executors where they have it.  A file of at most 64 MiB goes along with the plan, if Spark is not
+    Executors that have the path read it.  A file of at most 64 MiB goes along with the plan, if Spark is not
     local; a larger one has to be on a file system that executors mount, or be sent by `spark.addArtifacts(path, file=True)`.
 
     Raises SparkPrepError in one line for a wrong argument, a missing column and a column of a type that attributes do
@@ -158,7 +158,7 @@ def _is_local(df: DataFrame) -> bool:
 
 
 def _carried(df: DataFrame, how: str, id_: str | None, keep: Sequence[str]) -> list[str]:
-    """The columns of the result that are the DataFrame's."""
+    """The columns of the result that come from the DataFrame."""
     if isinstance(keep, str):
         raise ModelError(f"keep is a list of names of columns, found {describe(keep)}")
     names = df.columns
@@ -195,7 +195,8 @@ def _events(df: DataFrame, source: _TableSource, form: EventForm) -> list[str]:
 
 
 def _check_types(fields: T.StructType, source: _TableSource, form: EventForm, events: list[str]) -> None:
-    """Raises ModelError, before the job, as tasks would; and PySparkException for a type that Arrow does not have."""
+    """Check the columns before the job.  Raises ModelError, as tasks would, and PySparkException for a type that Arrow does
+    not have."""
     import pyarrow as pa
 
     from mpi_match.ingest.columns.arrow import NeededColumns  # loads Numba

@@ -49,7 +49,7 @@ def write(rejects: DataFrame, path: Path) -> None:
 
 
 def take(files: Sequence[Path], path: Path) -> None:
-    """Make the rejects dataset of files of tasks, replacing an earlier one; without files there is none."""
+    """Make the rejects dataset of the files of tasks, replacing an earlier one; without files only remove that."""
     clear(path)
     if files:
         path.mkdir()

@@ -72,7 +72,8 @@ def session(master: str | None = None, *, java_only_plans: bool = False) -> Spar
 
 @contextmanager
 def exact_names(spark: SparkSession) -> Iterator[None]:
-    """Have `Temp` and `temp` be two columns in the block, as they are two attributes; the session may be its owner's."""
+    """Distinguish the columns `Temp` and `temp` in the block, because they are two attributes.  Afterwards the session has
+    its own setting again."""
     before = spark.conf.get(_CASE_SENSITIVE)
     spark.conf.set(_CASE_SENSITIVE, "true")
     try:
@@ -102,7 +103,7 @@ def _start(master: str, java_options: str = _JAVA_OPTIONS) -> SparkSession:
 
 
 _NOISE = ("WARNING", "Picked up", "Setting default log level", "To adjust logging level", "Using Spark's default")
-"""Beginnings of lines of Java and Spark that say nothing about an error."""
+"""Beginnings of the lines of Java and Spark that do not describe an error."""
 
 
 def _reason(printed: str, error: Exception) -> str:

@@ -73,7 +73,7 @@ def schema_of(kind: str, path: Path, options: Mapping[str, str]) -> T.StructType
 def reader_of(
     kind: str, path: Path, options: Mapping[str, str], there: T.StructType, asked: T.StructType
 ) -> DataSourceReader:
-    """Reads the columns `asked` of those that are `there`."""
+    """Reads the columns `asked` among those `there`."""
     readers = {"table": _TableReader, "events": _EventReader, "matches": _AnswerReader}
     return readers[kind](path, options, there, asked)
 
@@ -159,7 +159,7 @@ class _Kinds(NamedTuple):
 
     @property
     def type(self) -> T.DataType | None:
-        """The type that holds all these values; None where texts of JSON do."""
+        """The type that holds all these values; None if only texts of JSON can."""
         if self.elements is None:
             return _type_of(self.values)
         of = _type_of(self.elements)
@@ -214,7 +214,7 @@ class _Values(NamedTuple):
         return pa.array(list(map(int, values_of(self.numbers))), pa.int64())
 
     def plain(self) -> list[Any]:
-        """The values as JSON has them."""
+        """The values as texts of JSON."""
         numbers = values_of(self.numbers)
         found: list[Any] = []
         for type_, number, string in zip(self.type.tolist(), numbers, self.string.tolist(), strict=True):
@@ -241,7 +241,7 @@ class _Attribute(NamedTuple):
         return _Kinds(self.values.at(~is_list).kinds(), self._elements()[1].kinds())
 
     def _elements(self) -> tuple[Array, _Values]:
-        """Elements of the lists, all of whose values these are: offsets of each and values."""
+        """The elements of lists with these values: the offsets of each list, and the values."""
         assert self.lists is not None, "there are lists"
         offsets, elements = self.lists
         of = self.values.string[self.values.type == Type.LIST].astype(np.int64)

@@ -41,7 +41,8 @@ from spark_prep.sources import PLACE, absolute_path
 
 @dataclass
 class _Written(WriterCommitMessage):
-    """The output of a task: `parts`, `rejects` (a file of JSON lines, or ""), how many rows and bad rows, the first."""
+    """The output of a task: `parts`, `rejects` (a file of JSON lines, or ""), the numbers of rows and of bad rows, and the
+    first bad rows."""
 
     parts: list[WrittenPart]
     rejects: str
@@ -51,7 +52,8 @@ class _Written(WriterCommitMessage):
 
 
 class _BadRows:
-    """The bad rows of a task: in a file beside the parts, opened for the first; the first few are held too."""
+    """The bad rows of a task, in a file beside the parts, which is opened for the first one; the first few are also in
+    memory."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.count, self.first = path, 0, list[Reject]()
@@ -98,7 +100,7 @@ class _FileWriter(DataSourceArrowWriter):
         return _Written(parts, bad.path.name if bad.count else "", n_rows, bad.first, bad.count)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Make the file of what the tasks have written; runs on the driver's machine.  Raises SparkPrepError."""
+        """Make the file from the output of the tasks; runs on the driver's machine.  Raises SparkPrepError."""
         written = [each for each in messages if isinstance(each, _Written)]
         n_rows, n_bad = sum(each.n_rows for each in written), sum(each.n_bad for each in written)
         examples = [reject for each in written for reject in each.bad]
@@ -113,7 +115,7 @@ class _FileWriter(DataSourceArrowWriter):
             self._join([part for each in written for part in each.parts], n_rows)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Remove what the tasks have written."""
+        """Remove the output of the tasks."""
         with self._parts:
             pass
 

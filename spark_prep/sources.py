@@ -108,7 +108,8 @@ def read(spark: SparkSession, inputs: list[str], format_: str | None = None) -> 
 
 
 def read_events(spark: SparkSession, inputs: list[str], format_: str | None = None) -> RowSource:
-    """As `read`; Parquet files of this machine are left to the tasks, which read each with its own schema, as `run` does."""
+    """Does what `read` does, except that tasks read Parquet files of this machine, each with its own schema, as `run`
+    does."""
     files = local_inputs(inputs) if _format(inputs, format_) == "parquet" else None
     if not files:
         return read(spark, inputs, format_)
@@ -117,7 +118,7 @@ def read_events(spark: SparkSession, inputs: list[str], format_: str | None = No
 
 
 def read_subscriptions(spark: SparkSession, inputs: list[str], format_: str | None = None) -> RowSource:
-    """As `read_events`.  Raises SparkPrepError for a file that is no Parquet."""
+    """Does what `read_events` does.  Raises SparkPrepError for a file that is not Parquet."""
     source = read_events(spark, inputs, format_)
     if source.files is None:
         return source
@@ -157,7 +158,7 @@ def refuse_other_forms(inputs: list[str]) -> None:
 
 
 def local_inputs(inputs: list[str]) -> list[Path] | None:
-    """The files that inputs mean; None where any is one of another file system, or a glob that only Spark understands.
+    """The files of the inputs; None if one is on another file system, or is a glob that only Spark understands.
 
     Raises SparkPrepError for directories of a table format.
     """
@@ -184,7 +185,7 @@ def local_inputs(inputs: list[str]) -> list[Path] | None:
 
 
 def _refuse_table_formats(spark: SparkSession, inputs: list[str]) -> None:
-    """Raise SparkPrepError for inputs, in any file system, that are a table of a format with a log, or are in one."""
+    """Raise SparkPrepError for an input, in any file system, that is a table of a format with a log, or lies in one."""
     if local_inputs(inputs) is not None:
         return
     jvm, settings = spark.sparkContext._jvm, spark.sparkContext._jsc.hadoopConfiguration()
@@ -205,7 +206,7 @@ def paths(source: RowSource) -> list[Path]:
 
 
 def _names_of_rows(inputs: list[str]) -> str:
-    """The glob of the names of files that are read: those that hold rows, and those that an input names."""
+    """The glob of the names of the files to read: those that hold rows, and those that an input names."""
     endings = (*endings_of(), *(each + packed for each in JSON_LINES.endings for packed in _PACKED_OF_SPARK))
     any_case = ("*" + "".join(f"[{c}{c.upper()}]" if c.isalpha() else c for c in ending) for ending in endings)
     named = [each.rstrip("/").rpartition("/")[2] for each in inputs]
@@ -266,7 +267,8 @@ def _dotted(fields: T.StructType, prefix: str = "") -> Iterator[str]:
 
 
 def _partition(address: Column, written: set[str]) -> Column:
-    """The value of the directory `name=value` in the address of a file, as `row_files.partition_values`; else null."""
+    """The value of the directory `name=value` in the address of a file, as `row_files.partition_values` gives it, or
+    null."""
     path, pattern = _decoded(address), f"/(?:{'|'.join(map(_literal, sorted(written)))})=([^/]*)/"
     value = F.regexp_extract(path, pattern, 1)
     is_there = path.rlike(pattern) & (value != F.lit(NULL_PARTITION))
@@ -274,14 +276,14 @@ def _partition(address: Column, written: set[str]) -> Column:
 
 
 def _literal(text: str) -> str:
-    """A regular expression of Java for a text."""
+    """A text as a regular expression of Java."""
     return "".join(each if each.isalnum() else f"\\x{{{ord(each):x}}}" for each in text)
 
 
 def of_frame(frame: DataFrame, number: str | None = None) -> RowSource:
     """The rows of a DataFrame with the columns of a Parquet file.
 
-    `number` is the column of their positions, which is then no column of the rows; without one, positions ascend along the
+    `number` is the column of their positions, which the rows then lack; without one, positions ascend along the
     partitions as Spark happens to have them.  Raises SparkPrepError if it is not a column of integers, or is the only
     column.
     """
@@ -337,7 +339,7 @@ def _decoded(path: Column) -> Column:
 
 
 def _plus_kept(path: Column) -> Column:
-    """In a path, + is not a blank."""
+    """Decodes addresses; in a path, + does not stand for a blank."""
     return F.replace(path, F.lit("+"), F.lit("%2B"))
 
 

@@ -30,7 +30,7 @@ UNDIVIDED_BYTES = 2**20
 """Inputs of fewer bytes are not divided: starting a task would take longer than reading them."""
 _BYTES_AT_ONCE = 2**22
 _PACKED_TO = 6
-"""So many bytes of lines are expected of a packed byte."""
+"""Bytes of lines that are expected of a packed byte."""
 _OF_SPARK = (".deflate", ".lz4", ".snappy")
 """Endings of files of lines that Spark unpacks and `packed_files` does not."""
 
@@ -59,7 +59,7 @@ class Split(NamedTuple):
             yield LineRange(path, start, stop, self.n_bytes).read(ordinary_memory)
 
     def pieces(self, n_pieces: int) -> range:
-        """Which of the row groups of the file belong to the split: as many in proportion as it has bytes."""
+        """The row groups of the file that belong to the split: as many in proportion as it has bytes."""
         first, last = (-(-at * n_pieces // self.n_bytes) for at in (self.start, self.stop))
         return range(first, last)
 
@@ -82,13 +82,13 @@ def _is_read_directly(file: Path) -> bool:
 
 
 def number_of_tasks(files: Sequence[Path], cores: int) -> int:
-    """One for little input, else at least one for each core."""
+    """The number of tasks: one for little input, else at least one for each core."""
     n_bytes = sum(_weight(file, file.stat().st_size) for file in files)
     return max(1, min(-(-n_bytes // UNDIVIDED_BYTES), max(cores, -(-n_bytes // SPLIT_BYTES))))
 
 
 def splits_of(files: Sequence[Path], n_tasks: int) -> list[list[Split]]:
-    """The splits of each task that has any, for `n_tasks` or fewer, about as much for each."""
+    """The splits of `n_tasks` tasks or fewer, each with about the same number of bytes."""
     sizes = [file.stat().st_size for file in files]
     total = max(sum(map(_weight, files, sizes)), 1)
     bounds = [task * total // n_tasks for task in range(n_tasks + 1)]

@@ -66,7 +66,8 @@ def check_columns(columns: list[str] | None) -> None:
 
 
 def renamed(frame: DataFrame, columns: Mapping[str, str]) -> DataFrame:
-    """A DataFrame with the columns of subscriptions: those that `columns` names by them, and those so called already.
+    """A DataFrame with the columns of subscriptions: the columns that `columns` maps to members, and those that have the
+    names of members.
 
     Raises SparkPrepError as `columns_of` does.
     """
@@ -75,9 +76,9 @@ def renamed(frame: DataFrame, columns: Mapping[str, str]) -> DataFrame:
 
 
 def columns_of(there: Sequence[str], columns: Mapping[str, str]) -> dict[str, str]:
-    """The column of each member of subscriptions: what `columns` says, and those that are called so already.
+    """The column of each member of subscriptions: from `columns`, or the column that has the name of the member.
 
-    Raises SparkPrepError for a name of no such member, a column that is not there, and one that would be left over.
+    Raises SparkPrepError for an unknown member, a missing column, and a column that belongs to no member.
     """
     for name, column in columns.items():
         if name not in COLUMNS:
@@ -169,7 +170,7 @@ class FilterRange(NamedTuple):
 
 
 class RangeCounts(NamedTuple):
-    """Numbers of filters and interfaces, with and without the parts of conditions."""
+    """The numbers of filters and of interfaces, with and without the parts of conditions."""
 
     filters: int
     interfaces: int
@@ -255,7 +256,7 @@ def parsed(batches: Iterator[pa.RecordBatch]) -> Iterator[Parsed | list[BadRow]]
 
 
 def _judged(rows: Iterable[tuple[int, Any]], batch: pa.RecordBatch) -> Iterator[Parsed | list[BadRow]]:
-    """The same of rows of a batch, with their positions in it, one by one."""
+    """The filters and the bad rows of some rows of a batch, given with their positions, one by one."""
     builder, first = SubscriptionsBuilder(), []
     bad: list[BadRow] = []
     for at, content in rows:
@@ -285,7 +286,7 @@ def contents(batch: pa.RecordBatch) -> Iterator[tuple[int, Any]]:
 
 
 def bad_row(reason: str, text: str, batch: pa.RecordBatch, at: int) -> BadRow:
-    """Row `at` of a batch of content, file, block and position, as a text (`rows.row_text`), with what is wrong with it."""
+    """Row `at` of a batch of content, file, block and position, as a text (`rows.row_text`), with its fault."""
     file, block, position = (batch.column(i)[at].as_py() for i in (1, 2, 3))
     return BadRow(reason, file, block, position, text)
 

@@ -227,7 +227,7 @@ def compile_once(what: str, functions: int = 10) -> Iterator[bool]:
 
 
 def is_compiled(what: str) -> bool:
-    """True if a process has finished compiling `what`."""
+    """Tells whether a process has finished compiling `what`."""
     mark = _mark_of(what)
     return mark is not None and mark.exists()
 

@@ -29,7 +29,7 @@ except ImportError as _error:
     raise EngineError(f"GPU engines need numba-cuda ({_error}); install mpi-match[gpu], or use --engine keyed") from None
 
 simulated: bool = os.environ.get("NUMBA_ENABLE_CUDASIM", "0") not in ("", "0")
-"""True if kernels run as Python; Numba reads the same variable."""
+"""Tells whether kernels run as Python; Numba reads the same variable."""
 
 
 def words_of(error: Any) -> str:

@@ -1,4 +1,4 @@
-"""Energy that a GPU has used, as the driver counts it (NVML)."""
+"""Reads the energy that a GPU has used, as the driver counts it (NVML)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def gpu_joules(uuid: str) -> float | None:
 
 @cache
 def _nvml() -> Any:
-    """The library of the driver, initialised; None where there is none.  The package comes with that for GPUs."""
+    """The library of the driver, initialised, or None without one.  The package comes with that for GPUs."""
     try:
         nvml = import_module("cuda.bindings.nvml")
         nvml.init_v2()

@@ -91,7 +91,7 @@ __all__ = [
 
 _types: Any = _numba_types
 cuda: Any = _numba_cuda
-"""Numba's CUDA for the bodies of kernels (`cuda.blockIdx`, `cuda.shared`, `cuda.atomic`); type checkers see only stubs of
+"""Numba's CUDA, for the bodies of kernels (`cuda.blockIdx`, `cuda.shared`, `cuda.atomic`); type checkers see only stubs of
 it."""
 
 
@@ -257,7 +257,8 @@ def device_function(function: Callable[..., Any]) -> Any:
 
 @cache
 def device_twin(function: Callable[..., Any]) -> Any:
-    """A function compiled for the CPU (`compute.compile_cache`), for kernels; so are those of its module that it calls."""
+    """Makes a function that is compiled for the CPU (`compute.compile_cache`) callable from kernels, with the functions of
+    its module that it calls."""
     plain: Any = getattr(function, "py_func", function)
     found = {name: plain.__globals__.get(name) for name in plain.__code__.co_names}
     called = {name: device_twin(each) for name, each in found.items() if hasattr(each, "py_func")}

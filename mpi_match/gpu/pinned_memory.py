@@ -69,8 +69,8 @@ def _allocated(size: int, dtype: np.dtype[Any]) -> Array:
 
 
 def _pinned_pages(n_bytes: int) -> tuple[int, Callable[[int], Any] | None]:
-    """Allocate and pin huge pages, which several threads do at a time, and in a fifth of the time that the driver's own
-    allocation takes.  Returns the address and the function that frees it; None if the driver refuses."""
+    """Allocate and pin huge pages.  Several threads may do so at a time, and it takes a fifth of the time of the driver's
+    own allocation.  Returns the address and the function that frees it; None if the driver refuses."""
     pages = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):
@@ -181,7 +181,7 @@ class PinnedRegions:
         self._regions = [region for region in self._regions if region != _bounds(memory)]
 
     def holds(self, array: Array) -> bool:
-        """True if all of an array is in registered memory."""
+        """Tells whether all of an array is in registered memory."""
         first, last = _bounds(array)
         regions = self._regions
         place = bisect.bisect(regions, (first, sys.maxsize)) - 1

@@ -168,7 +168,7 @@ def running_sum(value: Any) -> Any:
 
 @device_function
 def owner(end: Any, place: int) -> int:
-    """The first lane whose `end` is beyond `place` (ends ascend), or the last lane."""
+    """The first lane that has an `end` beyond `place` (ends ascend), or the last lane."""
     first, half = 0, WARP >> 1
     while half > 0:
         if shuffle(end, first + half - 1) <= place:

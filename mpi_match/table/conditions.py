@@ -8,16 +8,16 @@
     interface q     d = 4
 
 A part is a hidden interface.  Its label begins with `model.RESERVED`, so it sorts behind all others.  An event that matches
-a part gets the part's name as an attribute (`engines.staged`), and filters ask if it is there.  So engines know nothing of
+a part gets the part's name as an attribute (`engines.staged`), and filters ask for its presence.  So engines know nothing of
 conditions: parts are matched first, the filters that ask for them afterwards.
 
 A part's name is a digest of its content.  Equal parts of different filters are one part, wherever they were compiled.  Each
 filter brings the filters of its parts, with its own id, and they go when it goes.  A filter without an id goes only with its
-interface; its parts have an id that stands for that (`id_of_unnamed`).
+interface, and so do its parts: they share an id (`id_of_unnamed`).
 
 A part is *rare* by construction: one that nearly every event satisfies, such as `not b = 2 or not c = 3`, is replaced by its
-complement, `b = 2 and c = 3`, of which the filter asks the absence.  Therefore every part but the empty one has a constraint
-under which it can be indexed, if its constraints have one.
+complement, `b = 2 and c = 3`, and the filter asks for the absence of that.  Therefore every part but the empty one has a
+constraint under which it can be indexed, if its constraints have one.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _UNNAMED = RESERVED + "@"
 
 
 class _Every(NamedTuple):
-    """All of some terms."""
+    """A join of terms that must all hold."""
 
     terms: frozenset[_Signed]
 
 
 class _Some(NamedTuple):
-    """At least one of some terms."""
+    """A join of terms, one or more of which must hold."""
 
     terms: frozenset[_Signed]
 
@@ -55,8 +55,8 @@ class _Signed(NamedTuple):
 
 
 def decompose(item: Filter) -> list[Filter]:
-    """The conjunctions that a filter consists of: itself first, without a condition, then its parts, each once and behind
-    the parts that it asks for.  Raises ModelError for a consistent one whose scopes are too large.
+    """The conjunctions that a filter consists of: first the filter without its condition, then its parts, each once and
+    after the parts that it asks for.  Raises ModelError for a consistent one whose scopes are too large.
     """
     item = with_scopes(item)
     if item.where is None:
@@ -92,7 +92,8 @@ def _complement(term: _Signed) -> _Signed:
 
 
 def _all_of(terms: Iterable[_Signed]) -> _Signed:
-    """The conjunction of terms: of a positive one and others, all of them; of complements, the complement of any of them."""
+    """The conjunction of terms.  If one is positive, it consists of all of them; a conjunction of complements is the
+    complement of a disjunction."""
     flat: set[_Signed] = set()
     for each in terms:
         if each.positive and isinstance(each.term, _Every):
@@ -152,7 +153,7 @@ def _contents(branch: tuple[Constraint, ...]) -> tuple[tuple[str, ...], ...]:
 
 
 def is_part(label: str) -> bool:
-    """Tells whether it is the label of a part."""
+    """Tells whether a label is that of a part."""
     return label.startswith(PART_LABEL)
 
 
@@ -165,7 +166,8 @@ def by_label(filters: Iterable[Filter]) -> dict[str, list[Filter]]:
 
 
 def recompose(item: Filter, parts: Mapping[str, list[Filter]]) -> Filter:
-    """The filter with a condition that a conjunction and the filters of `parts`, by label, came from, or one equal to it."""
+    """The filter with a condition, or an equal one, from which a conjunction and the filters of `parts`, by label, were
+    made."""
     return without_scopes(_recomposed(item, parts))
 
 

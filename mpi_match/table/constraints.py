@@ -63,7 +63,7 @@ _HAS_LO, _HAS_HI = kinds_where(lambda record: record.has_low), kinds_where(lambd
 _EXCLUDES_LO, _EXCLUDES_HI = (kinds_where(lambda record, end=end: record.excludes[end]) for end in range(2))  # type: ignore[misc]
 _IS_PREFIX = kinds_where(lambda record: record.form is Form.PREFIX)
 _ATOM_RANK = np.array([ATOM_OPS.index(op) if op in ATOM_OPS else 0 for op in range(max(ATOM_OPS) + 1)])
-"""i64, by operator: its place among ATOM_OPS."""
+"""i64, by operator: its index in ATOM_OPS."""
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,8 @@ class Constraints:
         )
 
     def split(self) -> tuple[Constraints, Array, Array]:
-        """The rows with a kind and an interval of their own; and of those that only ask for presence the offsets
-        i64[n_names + 1] of each name's, and their filters u32.
+        """The rows that have a kind and an interval of their own; and for the rows that only ask for presence, the offsets
+        i64[n_names + 1] of those of each name, and their filters u32.
         """
         if self.only_presence:
             nothing = {column: getattr(self, column)[:0] for column in ("kind", "lo", "hi", "filter_id")}
@@ -268,7 +268,7 @@ def encode(
     pool, pool_rank = sort_distinct(strings)
 
     def sorts_of(rows: slice) -> tuple[slice, Array, Array, tuple[Array, Array, Array]]:
-        """For some constraints: their range of operands, the operators and names of these, and places of numbers, strings
+        """The operands of some constraints: their range, their operators and names, and the positions of numbers, strings
         and atoms.
         """
         where = slice(int(operand_offsets[rows.start]), int(operand_offsets[rows.stop]))

@@ -19,7 +19,8 @@ _IS_PREFIX = kinds_where(lambda record: record.form is Form.PREFIX)
 
 
 def subscriptions_of(table: Table, filters: Array) -> Subscriptions:
-    """The filters of a table with these ids i64[n] (ascending, distinct), in this order; those on parts of conditions too.
+    """The filters of a table with these ids i64[n] (ascending, distinct), in this order, including those on parts of
+    conditions.
 
     A table that is made of all of them equals the table, bit for bit.
     """
@@ -60,7 +61,7 @@ def subscriptions_of(table: Table, filters: Array) -> Subscriptions:
 
 
 def _operands(table: Table, rows: Array, name: Array, kind: Array) -> tuple[Array, Array]:
-    """The number of operands of each of these constraints, and the codes of all of them; of an atom its number."""
+    """The number of operands of each constraint, and the codes of all operands; the code of an atom is its number."""
     constraints = table.constraints
     lo, hi = constraints.lo[rows].astype(np.int64), constraints.hi[rows].astype(np.int64)
     is_listed, is_atom = IS_LISTED[kind], IS_ATOM[kind] & ~IS_OF_NULLS[kind]

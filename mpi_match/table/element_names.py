@@ -34,7 +34,7 @@ class ElementNames:
     _contained: Pieces = field(default_factory=Pieces)
 
     def add(self, name: VirtualName, name_id: int) -> None:
-        """Take up a name other than that of `any =`, which `find` finds."""
+        """Add a name other than one of `any =`, which `find` finds."""
         if name.op is None:
             self.extremes[name.form, name.type] = name_id
             return
@@ -72,9 +72,9 @@ class ElementNames:
 
 
 def element_names(names: Strings, find: Callable[[bytes], int]) -> dict[bytes, ElementNames]:
-    """Those of every attribute that has some, by its name; `find` gives the id of a name, or -1.
+    """The virtual names of each attribute that has some, by its name; `find` gives the id of a name, or -1.
 
-    The names of `any =`, which may be millions, are not looked at.
+    The names of `any =`, of which there may be millions, are not read.
     """
     found: dict[bytes, ElementNames] = {}
     for first, start, stop in forms_of(names):

@@ -1,4 +1,4 @@
-"""Columns of the filters of a table: number of constraints, interface, and where present area and id."""
+"""Columns of the filters of a table: number of constraints, interface, and optional area and id."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class FilterColumns:
     def of(cls, size: Array, interface: Array, area: Array, ids: list[bytes | None] | None, first: int = 0) -> FilterColumns:
         """From one row per filter, in table order.
 
-        `area` f64[n, 3] is NaN where there is none; `first` is the id of the first row.
+        `area` f64[n, 3] is NaN for a filter without one; `first` is the id of the first row.
         """
         has_area = np.flatnonzero(~np.isnan(area[:, 2]))
         has_id = [i for i, item in enumerate(ids or ()) if item is not None]

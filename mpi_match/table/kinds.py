@@ -1,4 +1,4 @@
-"""The kind of a constraint: its type and its operator in one number, and what `operators` says of either, by kind."""
+"""The kind of a constraint, its type and operator in one number, and the properties in `operators` by kind."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FIRST_HIGH_KIND = 0x60
 N_KINDS = 256
 """Kinds that a byte can be."""
 UNKNOWN = 255
-"""The form of a number that stands for no type and operator."""
+"""The form of a number that is not a kind."""
 
 
 def kind_of(type_: Type, op: Op) -> int:

@@ -1,8 +1,8 @@
-"""Finding many byte strings among sorted ones, by their hashes: sixteen bytes a string, and no Python object.
+"""Finds many byte strings in a sorted pool by their hashes, in sixteen bytes a string and without Python objects.
 
-The hashes of the pool are sorted once.  Those of the strings that are looked up are searched for among them, all together,
-and what is found is compared byte for byte.  Two strings with one hash are so rare that one which finds another is searched
-for by itself.
+The hashes of the pool are sorted once.  The hashes of all wanted strings are searched for together, and a string with the
+same hash is compared byte for byte.  A string that meets another one with its hash, which is very rare, is searched for by
+itself.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class NameLookup:
         self._hashes = hashes[self._order]
 
     def find(self, wanted: Strings) -> Array:
-        """i64: the place of each string in the pool, -1 if it is not there."""
+        """i64: the index of each string in the pool, or -1."""
         found = np.full(len(wanted), -1, np.int64)
         if not len(self._pool):
             return found

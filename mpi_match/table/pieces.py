@@ -1,4 +1,4 @@
-"""Texts that stand at the beginning, at the end or anywhere in another text, looked up by their lengths."""
+"""Finds the texts that another text begins with, ends with or contains, by look-ups of each length."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ class Pieces:
         self._by_length.setdefault(len(piece), {})[piece] = number
 
     def starting(self, text: bytes) -> list[int]:
-        """Numbers of those that a text begins with: one look-up for each length."""
+        """Numbers of the texts that another text begins with: one look-up for each length."""
         return [by[text[:n]] for n, by in self._by_length.items() if n <= len(text) and text[:n] in by]
 
     def ending(self, text: bytes) -> list[int]:
-        """Numbers of those that a text ends with: one look-up for each length."""
+        """Numbers of the texts that another text ends with: one look-up for each length."""
         starts = ((len(text) - n, by) for n, by in self._by_length.items() if n <= len(text))
         return [by[text[start:]] for start, by in starts if text[start:] in by]
 
     def within(self, text: bytes) -> list[int]:
-        """Numbers of those that a text contains, each once.
+        """Numbers of the texts that another text contains, each once.
 
-        Of each length, either every piece of the text is looked up or every text is searched for, whichever is less work.
-        This keeps the memory small for many texts of one length and for many lengths.
+        For each length, either every piece of the other text is looked up or every text is searched for, whichever is less
+        work.  This keeps the memory small for many texts of one length and for many lengths.
         """
         found: list[int] = []
         for n, by in self._by_length.items():

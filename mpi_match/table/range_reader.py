@@ -62,7 +62,7 @@ class _Chosen(NamedTuple):
         return np.concatenate([np.arange(self.start, self.stop), np.arange(self.last, self.n_filters)])
 
     def of(self, column: Array) -> Array:
-        """Their rows of a column of all filters, copied."""
+        """A copy of the filters' rows of a column."""
         return np.concatenate([column[self.start : self.stop], column[self.last :]])
 
     def has(self, filters: Array) -> Array:
@@ -73,7 +73,7 @@ class _Chosen(NamedTuple):
         return found
 
     def renumbered(self, filters: Array) -> Array:
-        """u32: the numbers that chosen filters get."""
+        """u32: the new numbers of chosen filters."""
         found: Array = filters - FILTER_ID.type(self.start)
         if self.last < self.n_filters:
             found[filters >= self.last] -= FILTER_ID.type(self.last - self.stop)

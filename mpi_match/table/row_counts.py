@@ -15,7 +15,8 @@ lower_bound: Any = nested(lower_bound_of)
 
 
 def add_rows(offsets: Array, filter_id: Array, counts: Array) -> None:
-    """Add to `counts` i64[n] how many rows u32 each filter has; those of a name, by offsets i64[n_names + 1], ascend."""
+    """Add the number of rows u32 of each filter to `counts` i64[n]; the rows of a name, by offsets i64[n_names + 1],
+    ascend."""
     in_stretches(len(counts), _add_rows, offsets, filter_id, counts)
 
 

@@ -7,7 +7,7 @@ is absent.  That is a name which contains the condition.  The judge of rows give
 objects makes the condition true.  Without several objects in a list there is nothing to choose, and an event needs no
 scopes: only rows with such lists on the way to two of the constraints are judged one by one.
 
-What stands behind `not` chooses for itself and has a scope of its own.
+A condition behind `not` chooses its own objects and has a scope of its own.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from mpi_match.model import (
 from mpi_match.operators import Form
 
 SCOPE_LABEL = RESERVED + "["
-"""What names of scopes begin with, in the model.  Alone it is the name that an event has whose scopes are known."""
+"""The beginning of the names of scopes in the model.  Alone, it is a name that an event has if its scopes are known."""
 MOST_SCOPE_BYTES = 2**24
-"""Bytes of the scopes of one filter, at most."""
+"""Most bytes of the scopes of one filter."""
 
 
 def is_scope(name: str) -> bool:
-    """Is it the name of a scope?"""
+    """Tells whether a name is that of a scope."""
     return name.startswith(SCOPE_LABEL)
 
 
@@ -66,7 +66,7 @@ def _inside(tree: Condition | Constraint, room: list[int]) -> Condition | Constr
 
 
 def _asked(tree: Condition | Constraint, room: list[int]) -> list[Constraint]:
-    """The constraint that asks for the scope of a condition; none if it needs no scope."""
+    """The constraint that asks for the scope of a condition, in a tuple; empty if the condition needs no scope."""
     if not shared_paths(tree):
         return []
     name = SCOPE_LABEL + json.dumps(_written(tree), ensure_ascii=False, separators=(",", ":"))
@@ -77,7 +77,7 @@ def _asked(tree: Condition | Constraint, room: list[int]) -> list[Constraint]:
 
 
 def shared_paths(tree: Condition | Constraint) -> set[str]:
-    """The names of lists, if they are such, of which two constraints that must both hold ask for elements."""
+    """The names of possible lists for whose elements two constraints ask that must both hold."""
     shared: set[str] = set()
     _paths(tree, shared)
     return shared
@@ -97,7 +97,7 @@ def _paths(tree: Condition | Constraint, shared: set[str]) -> set[str]:
 
 
 def _written(tree: Condition | Constraint) -> Any:
-    """A condition as plain values, equal for equal ones."""
+    """A condition as plain values, which are equal for equal conditions."""
     if isinstance(tree, Constraint):
         name, type_, op, operand, any_element, view = tree
         return [name, int(type_), int(op), operand, int(any_element), view.value.decode()]
@@ -106,7 +106,7 @@ def _written(tree: Condition | Constraint) -> Any:
 
 
 def condition_of(name: str) -> Condition | Constraint:
-    """The condition of a scope.  Raises ModelError for a name that has none."""
+    """The condition of a scope.  Raises ModelError for any other name."""
     try:
         return _read(json.loads(name[len(SCOPE_LABEL) :]))
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
@@ -123,7 +123,7 @@ def _read(raw: Any) -> Condition | Constraint:
 
 
 def without_scopes(item: Filter) -> Filter:
-    """The consistent filter that `with_scopes` made a filter of, whose parts are conditions again; others as they are."""
+    """The consistent filter from which `with_scopes` made a filter with recomposed conditions; other filters unchanged."""
     whole = whole_condition(item)
     own = next((each for each in whole.parts if isinstance(each, Constraint) and is_scope(each.name)), None)
     if own is None and not any(is_scope(each.name) for each in whole.leaves()):
@@ -138,7 +138,7 @@ def without_scopes(item: Filter) -> Filter:
 
 
 def _left_out(tree: Condition) -> Condition:
-    """A condition without scopes: where one is asked for, its condition."""
+    """A condition without scopes: each constraint on a scope is replaced by the scope's condition."""
     for part in tree.parts if tree.join is Join.AND else ():
         if isinstance(part, Constraint) and is_scope(part.name):
             return Condition(Join.AND, (condition_of(part.name),))
@@ -148,7 +148,7 @@ def _left_out(tree: Condition) -> Condition:
 class Scopes:
     """The scopes of a table.
 
-    paths   the names of lists of objects, several of which make a row one to be judged
+    paths   the names of lists of objects; a row with several objects in one is judged
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -163,11 +163,11 @@ class Scopes:
         return bool(self._conditions)
 
     def are_below(self, name: str) -> bool:
-        """Does the name of an attribute go through one of the lists?"""
+        """Tells whether the name of an attribute goes through one of the lists."""
         return any(char == "." and name[:at] in self.paths for at, char in enumerate(name))
 
     def failed(self, event: Event) -> list[str]:
-        """The scopes that an event has.  Only those are looked at whose conditions its attributes may make true.
+        """The scopes that an event has.  Only scopes with conditions that its attributes may make true are evaluated.
 
         Raises ModelError for an event with too many choices (`model.holds_consistently`).
         """
@@ -187,7 +187,7 @@ def _keys_of(event: Event) -> Iterator[tuple[str, Any]]:
 
 
 def _keys(tree: Condition | Constraint) -> list[tuple[str, Any] | None]:
-    """Keys, one of which an event has that makes a condition true; None for every event."""
+    """Keys such that every event that makes a condition true has one of them; None if that may be any event."""
     if isinstance(tree, Constraint):
         if tree.op.record.form is Form.ABSENT or tree.op.record.of_nulls:
             return [None]

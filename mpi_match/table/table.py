@@ -68,12 +68,12 @@ class Table:
 
     @property
     def n_filters(self) -> int:
-        """Number of filters, those of parts of conditions (`conditions`) included: ids are less than it."""
+        """Number of filters, which all ids are below; it includes the filters of parts of conditions (`conditions`)."""
         return len(self.filters.size)
 
     @property
     def n_interfaces(self) -> int:
-        """Number of interfaces, parts of conditions included: ids are less than it."""
+        """Number of interfaces, which all ids are below; it includes parts of conditions."""
         return len(self.labels)
 
     @property
@@ -269,7 +269,7 @@ class Table:
         return by_label(self.conjunction(i) for i in range(self.n_visible_filters, self.n_filters))
 
     def conjunction(self, filter_id: int) -> Filter:
-        """One filter as the table has it: of a condition, with the names of its parts."""
+        """One filter as the table has it: with the names of parts instead of its condition."""
         if not 0 <= filter_id < self.n_filters:
             raise IndexError(f"filter {filter_id} of {self.n_filters}")
         offsets, rows = self.by_filter
@@ -288,7 +288,7 @@ class Table:
         return self.filters.ids[at].decode() if named else None
 
     def filter_names(self, filters: Array) -> list[str | None]:
-        """The ids that subscribers gave to some filters i64[n]; None for those without."""
+        """The ids that subscribers gave to some filters i64[n]; None for a filter without one."""
         named = self.filters.id_filter
         if not len(named):
             return [None] * len(filters)

@@ -26,7 +26,7 @@ from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary
 
 WRITTEN_TOGETHER = 2**16
-"""Least number of filters whose tags are written together; more for more names, because each name is looked at once."""
+"""Least number of filters with tags that are written together; larger for more names, because each name is visited once."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def _count(stretch: int, n_stretches: int, name: Array, counts: Array) -> None:
 
 @jit
 def _first_rows(counts: Array) -> None:
-    """From counts to the first row of each stretch's each name."""
+    """Turn counts into the first row of each name in each stretch."""
     n_stretches, n_names = counts.shape
     row = np.int64(0)
     for name in range(n_names):
@@ -113,8 +113,8 @@ def tags_of_filters(table: Table, order: Array) -> tuple[Array, Array, Array]:
 
     Parameters: `order` i64[n_names], a permutation of the names: the number of name `order[k]` is k.
 
-    Returns offsets i64[n + 1], tags u32, by number, and how many they are, in the narrowest unsigned type: filter i has
-    `sizes[i]` tags, which ascend, from offsets[i] on.  If it asks for a tag twice, there is room behind them.
+    Returns offsets i64[n + 1], tags u32, by number, and the sizes of the sets in the narrowest unsigned type: filter i has
+    `sizes[i]` tags, which ascend, from offsets[i] on.  If it asks for a tag twice, unused room follows its tags.
     """
     constraints, offsets = table.constraints, running_sum(table.filters.size)
     most = int(table.filters.size.max(initial=0))
@@ -133,8 +133,8 @@ def _write_tags(
     offsets: Array,
     to: tuple[Array, Array],
 ) -> None:
-    """Write the distinct tags of a stretch of filters, name by name, so that they ascend; of some filters after the other,
-    whose tags stay in a core's cache."""
+    """Write the distinct tags of a stretch of filters, name by name, so that they ascend.  Filters are done in blocks, so
+    that their tags stay in a core's cache."""
     tags, sizes = to
     mine, rows = stretch_of(len(sizes), stretch, n_stretches), np.empty(len(order), np.int64)
     for number in range(len(order)):

@@ -28,7 +28,7 @@ from mpi_match.table.virtual_names import MARK, VIEW_MARK, attribute_of, forms_o
 VALIDATED_AT_ONCE = 2**14
 """Rows checked together where more than a flag for each is needed: intermediate results stay in a core's cache."""
 MANY_ROWS = 2**22
-"""So many rows are counted in compiled code."""
+"""From this many rows on, counting in compiled code pays."""
 CHECKED_BYTES = 2**20
 """Bytes of strings compared together."""
 
@@ -73,7 +73,7 @@ def names_are_names(name: str, content: Content) -> Fault:
 def parts_have_their_filters(content: Content) -> Fault:
     """Reserved labels are those of parts of conditions, and each has a filter.
 
-    The names of parts may be more: a table in a joint vocabulary has those of other tables.
+    There may be more names of parts: a table in a joint vocabulary has those of other tables.
     """
     labels = strings_of("interfaces/offsets", content)
     first = bisect_left(labels, RESERVED.encode())
@@ -99,7 +99,7 @@ def virtual_names_have_their_constraints(content: Content) -> Fault:
 
 
 def counts_add_up(name: str, content: Content) -> Fault:
-    """The constraints with a kind and those that only ask for presence are as many as the file says."""
+    """The numbers of constraints with a kind, and of those that only ask for presence, are those that the file states."""
     found = content.sizes["constraints"] + content.sizes.get("presences", 0)
     expected = content.sizes.get("all constraints", found)
     if found == expected:
@@ -108,7 +108,7 @@ def counts_add_up(name: str, content: Content) -> Fault:
 
 
 def is_needed(name: str, content: Content) -> Fault:
-    """There is no other way to write a table without such rows."""
+    """A table without such rows can be written in one way only."""
     return None if content.sizes["presences"] else "has no rows, so it must not be there"
 
 
@@ -138,7 +138,7 @@ def numbers_are_sorted(name: str, content: Content) -> Fault:
 
 
 def residues_are_residues(name: str, content: Content) -> Fault:
-    """Each is that of an integer whose nearest double is the number; some is not 0."""
+    """Each is the residue of an integer that has the number as its nearest double; at least one is not 0."""
     residue = content.arrays[name]
     if not residue.any():
         return "holds no residue, so it must not be there"
@@ -207,8 +207,7 @@ class _Codes:
         return self._first[type_, name], self._last[type_, name]
 
     def are_operands(self, code: Array, type_: Array, name: Array) -> Array:
-        """Tells for each code whether it is that of an operand of its type: all codes of booleans are, of other types every
-        second one."""
+        """Tells for each code whether it is an operand's: for booleans every code is, for other types every second one."""
         first, last = self.segment(type_, name)
         return np.asarray((first <= code) & (code <= last) & (((code - first) & 1 == 1) | (type_ == Type.BOOLEAN)))
 

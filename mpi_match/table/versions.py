@@ -1,7 +1,7 @@
 """Versions of a table: files `*.h5` of one directory.
 
 The newest is the last by name, where numbers in names are compared as numbers: `table.h5`, `table-2.h5`, `table-10.h5`.
-A version appears whole, under a name that no file had before; none is changed later.
+A version appears whole, under a new name, and is never changed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _DIGITS = re.compile(r"([0-9]+)")
 
 
 def newest_version(directory: Path) -> Path:
-    """The newest version of a table in a directory.  Raises StorageError where there is none."""
+    """The newest version of a table in a directory.  Raises StorageError for a directory without one."""
     found = _versions(directory)
     if not found:
         raise StorageError(f"{directory}: holds no version of a table (*.h5)")
@@ -27,7 +27,7 @@ def newest_version(directory: Path) -> Path:
 def next_version(path: Path, directory: Path) -> Path:
     """The path of the version after `path`, in a directory: its last number plus one, or 2 if its name does not end in one.
 
-    Raises StorageError where that would not be the newest of the directory.
+    Raises StorageError if that would not be the newest of the directory.
     """
     parts = _DIGITS.split(path.stem)
     if len(parts) > 1 and not parts[-1]:
@@ -65,6 +65,7 @@ def _versions(directory: Path) -> list[Path]:
 
 
 def _order(path: Path) -> tuple[list[str | int], str]:
-    """Text and numbers take turns, so that equals are compared."""
+    """The sort key of a name: texts and numbers alternate, so that texts are compared with texts and numbers with
+    numbers."""
     parts = _DIGITS.split(path.stem)
     return [int(part) if i % 2 else part for i, part in enumerate(parts)], path.name

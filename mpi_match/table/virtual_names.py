@@ -20,7 +20,7 @@ does.  The name 0xfe, `*` stands for all strings of an event, 0xfe, `&`, 32 hexa
 conditions (`conditions`), which an event has that satisfies the part, and 0xfe, `[` and a condition is the name of a scope
 (`scopes`).
 
-NaN is no element that counts.  An operand is text, or numbers as big-endian doubles (booleans 0 or 1); in a list of texts
+NaN counts as no element.  An operand is text, or numbers as big-endian doubles (booleans 0 or 1); in a list of texts
 each has its length, four bytes big-endian, before it.  An integer that no double equals is the nearest double and, behind
 it, a NaN with the residue (`model.split`) in its lowest 16 bits.
 """
@@ -89,7 +89,7 @@ class VirtualName(NamedTuple):
 
     @property
     def kinds(self) -> list[tuple[Type, Op]]:
-        """Type and operator of the constraints that it may have."""
+        """Type and operator of the constraints on the name."""
         if self.op is not None:
             return [(Type.ANY, Op.EXISTS)]
         return [(self.type, op) for op, form in _EXTREMES.items() if form == self.form]
@@ -137,7 +137,7 @@ def view_name(base: bytes, view: View) -> bytes:
 
 
 def attribute_of(name: bytes) -> tuple[str, View]:
-    """The attribute and the view that a name, no virtual one, is of; of a part or a scope, its name in the model.
+    """The attribute and the view of a name that is not virtual; for a part or a scope, its name in the model.
 
     Raises ModelError.
     """
@@ -157,14 +157,14 @@ def attribute_of(name: bytes) -> tuple[str, View]:
 
 
 def is_part(name: bytes) -> bool:
-    """Tells whether it is the name of a part of conditions."""
+    """Tells whether a name is that of a part of conditions."""
     digits = name[len(PART_MARK) :]
     return name.startswith(PART_MARK) and len(digits) == _PART_DIGITS and not digits.strip(b"0123456789abcdef")
 
 
 def views_of(names: Iterable[bytes]) -> dict[bytes, list[View]]:
-    """The views that names are of, those in virtual names included, by the attribute's name; a name that some constraint
-    uses only in itself is not among them."""
+    """The views in names, virtual names included, by the attribute's name.  An attribute that constraints use only without a
+    view is not among them."""
     found: dict[bytes, dict[View, None]] = {}
     for name in names:
         base = parse(name).base if name.startswith(MARK) else name
@@ -194,7 +194,7 @@ def extreme_form(op: Op, type_: Type) -> bytes:
 
 
 def to_constraint(name: bytes, type_: Type, op: Op, operand: Operand) -> Constraint:
-    """The inverse of `of_constraint`.  Raises ModelError for what it does not make."""
+    """The inverse of `of_constraint`.  Raises ModelError for anything that it does not make."""
     if not name.startswith(MARK):
         attribute, view = attribute_of(name)
         return Constraint(attribute, type_, op, operand, view=view)
@@ -208,7 +208,7 @@ def to_constraint(name: bytes, type_: Type, op: Op, operand: Operand) -> Constra
 
 
 def parse(name: bytes) -> VirtualName:
-    """The parts of a virtual name.  Raises ModelError when the bytes are none."""
+    """The parts of a virtual name.  Raises ModelError for other bytes."""
     base, mark, tail = name[1:].partition(MARK)
     form, letter, rest = tail[:1], tail[1:2], tail[2:]
     known = form in _ATOMS or (form in (LEAST_FORM, GREATEST_FORM, SOLE_FORM) and letter != b"b" and not rest)
@@ -235,7 +235,7 @@ def forms_of(names: Strings) -> Iterator[tuple[VirtualName, int, int]]:
 
 
 def shown(name: bytes) -> str:
-    """A name for people: that of an attribute, or what a virtual name stands for."""
+    """A name in readable form: that of an attribute, or the meaning of a virtual name."""
     if not name.startswith(MARK):
         attribute, view = attribute_of(name)
         return _shown(attribute, view)
@@ -257,7 +257,7 @@ _WORDS = {View.FOLD: "without case", View.IP: "as an address", View.TIME: "as an
 
 
 def operand_bytes(value: Value) -> bytes:
-    """An operand, or an element of a list, as it stands in an atom's name."""
+    """The text of an operand, or of an element of a list, in an atom's name."""
     if isinstance(value, str):
         return value.encode()
     nearest, residue = split(value)
@@ -265,7 +265,7 @@ def operand_bytes(value: Value) -> bytes:
 
 
 def _values(type_: Type, rest: bytes, listed: bool) -> tuple[Value, ...]:
-    """The operands that the end of a name consists of.  Raises ModelError."""
+    """The operands in the rest of a name.  Raises ModelError."""
     try:
         if type_ is Type.STRING:
             return tuple(each.decode() for each in (_texts(rest) if listed else [rest]))

@@ -56,7 +56,7 @@ from mpi_match.table.virtual_names import MARK, PART_MARK, SCOPE_MARK, VIEW_MARK
 ATOM_OPS = tuple(sorted(op for op, record in OPERATORS.items() if record.form is Form.ATOM))
 """Operators that make atoms, by number."""
 _Judged = tuple[int, Callable[[Any, Any], bool], bytes]
-"""An atom, what tells if a text satisfies it with an operand, and the operand."""
+"""An atom: its number, the function that tests a text, and its operand."""
 MAX_CLASSES = 2**20
 """Largest table of codes by (name, class of numbers) that encoding keeps, so that it is built quickly and stays in a
 cache; and most names that are kept in a dict.
@@ -67,7 +67,7 @@ cache; and most names that are kept in a dict.
 class Vocabulary:
     """Names, operands and atoms of a table.  Everything is sorted; offsets are per name (CSR, i64[n_names + 1]).
 
-    names                          Strings[n_names], by bytes; virtual ones, which no text is less than, at the end
+    names                          Strings[n_names], by bytes; virtual names, which sort behind all texts, at the end
     number_offsets, numbers        exact (`arrays.exact`): distinct numeric operands of each name, ascending
     string_offsets, strings        Strings: distinct string operands of each name (and bounds of prefixes), by bytes
     atom_offsets, atom_op, atoms   u8, Strings: distinct atoms of each name, operator and operand, by (op, bytes)
@@ -142,12 +142,12 @@ class Vocabulary:
 
     @classmethod
     def of_presence(cls, names: Strings) -> Vocabulary:
-        """The sorted names that constraints only ask to be present."""
+        """The sorted names for which constraints only ask for presence."""
         none, nothing = np.zeros(len(names) + 1, np.int64), Strings.of(())
         return cls(names, none, np.zeros(0), none, nothing, none, np.zeros(0, np.uint8), nothing)
 
     def name_ids(self, names: Strings) -> Array:
-        """i64: ids of names, -1 of those that are not there."""
+        """i64: ids of names, or -1."""
         return self._lookup.find(names)
 
     @cached_property
@@ -163,7 +163,7 @@ class Vocabulary:
 
     @cached_property
     def _name_ids(self) -> dict[bytes, int] | None:
-        """Ids of names; None when they are many and therefore searched for: an entry takes some 150 bytes."""
+        """Ids of names; None if there are many names, which are searched for instead: an entry takes some 150 bytes."""
         return {name: i for i, name in enumerate(self.names)} if self.n_names <= MAX_CLASSES else None
 
     @cached_property
@@ -173,7 +173,7 @@ class Vocabulary:
 
     @cached_property
     def attribute_names(self) -> frozenset[str]:
-        """The attributes that some constraint names, itself or a view of it; `*` if one asks for all strings."""
+        """The attributes that constraints name, directly or by a view; `*` if one asks for all strings."""
         n_plain = bisect_left(self.names, VIEW_MARK)
         plain = (name.decode() for name in self.names.slice(0, n_plain))
         seen = (*self.names.slice(n_plain, bisect_left(self.names, MARK)), *self.element_names)
@@ -182,7 +182,8 @@ class Vocabulary:
 
     @cached_property
     def presence_names(self) -> frozenset[str]:
-        """The attributes whose numbers, texts and elements no constraint looks at: `exists`, `absent`, `null`, booleans."""
+        """The attributes on which constraints only use `exists`, `absent`, `null` and booleans: numbers, texts and elements
+        do not matter."""
         seen = (name for name in (*self.element_names, *self.views) if name[:1] != VIEW_MARK)
         n_plain = bisect_left(self.names, VIEW_MARK)
         return (
@@ -191,14 +192,14 @@ class Vocabulary:
 
     @cached_property
     def instant_names(self) -> frozenset[str]:
-        """The attributes that constraints ask for the instant, perhaps for presence, and for nothing else."""
+        """The attributes on which constraints only use the instant, and perhaps presence."""
         elements = {*self.element_names}
         seen = (name for name, views in self.views.items() if views == [View.TIME] and name not in elements)
         return frozenset(name.decode() for name in seen if name[:1] != VIEW_MARK) - self._compared
 
     @cached_property
     def _compared(self) -> frozenset[str]:
-        """The attributes whose numbers and texts some constraint compares."""
+        """The attributes with numbers or texts that some constraint compares."""
         of_texts = np.diff(self.atom_offsets) - (self.null_atoms >= 0)
         n_plain = bisect_left(self.names, VIEW_MARK)
         found = np.flatnonzero((self.n_numbers + self.n_strings + of_texts)[:n_plain])
@@ -218,7 +219,7 @@ class Vocabulary:
 
     @cached_property
     def scopes(self) -> Scopes:
-        """The scopes of conditions on objects in lists.  Raises ModelError for a name that is none."""
+        """The scopes of conditions on objects in lists.  Raises ModelError for an invalid name of a scope."""
         first, last = bisect_left(self.names, SCOPE_MARK), bisect_left(self.names, SCOPE_MARK + MARK)
         return Scopes(attribute_of(self.names[i])[0] for i in range(first, last))
 
@@ -302,7 +303,7 @@ class Vocabulary:
     def satisfied_atoms(self, name: int, value: bytes) -> list[int]:
         """Atoms (sorted ids) of a name that a string satisfies.
 
-        Work: see `Pieces` for operators with an `Operator.anchor`; one call for each atom of the others.
+        The work: see `Pieces` for operators with an `Operator.anchor`; one call for each other atom.
         """
         suffixes, contained, judged = self._atoms_of(name)
         found = suffixes.ending(value) + contained.within(value)
@@ -311,7 +312,7 @@ class Vocabulary:
 
     @cached_property
     def judged_names(self) -> frozenset[bytes]:
-        """Attributes that columns leave to events: those with views, and with atoms that no `Operator.anchor` tells."""
+        """Attributes that columns leave to events: those with views, and those with atoms without an `Operator.anchor`."""
         return frozenset((*self.names_with_atoms(op for op in ATOM_OPS if op.record.is_judged), *self.views))
 
     def names_with_atoms(self, ops: Iterable[Op]) -> list[bytes]:

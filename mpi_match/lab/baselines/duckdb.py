@@ -140,7 +140,7 @@ class DuckDb(Engine):
         return _Connection(self._cursors[-1])
 
     def forked(self) -> None:
-        """Have another database made: this one waits for threads of the parent."""
+        """Make another database, because this one waits for threads of the parent."""
         _LEFT.append((self._database, self._cursors))
         self._is_left, self._cursors = True, []
 
@@ -177,7 +177,7 @@ class DuckDb(Engine):
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Within the block the errors by which DuckDB replaces a KeyboardInterrupt are a KeyboardInterrupt."""
+    """Within the block, errors by which DuckDB replaces a KeyboardInterrupt are turned back into one."""
     try:
         yield
     except (RuntimeError, DatabaseError) as error:

@@ -39,7 +39,7 @@ lower_bound: Any = nested(lower_bound_of)
 
 
 class EncodedEvents(NamedTuple):
-    """Events as the compiled code takes them.
+    """Events in the form that the compiled code reads.
 
     bounds      i64[n + 1]  events in `attributes`
     attributes  u64, packed

@@ -1,4 +1,4 @@
-"""Ablation: an engine with each value of each of its options, one option changed at a time, beside the engine as it is.
+"""Ablation: measures an engine with each value of each of its options, one option changed at a time, beside its defaults.
 
     default ──► option a, its other values ──► option b, its other values ──► ... ──► default
 

@@ -1,7 +1,7 @@
 """Energy of a timed run: of all processors of the machine (RAPL), and of the engine's GPU (NVML).
 
-The processors' counters are files of the kernel, which on most machines only root may read.  They count all that the machine
-does meanwhile.  A counter begins at 0 again after its range.
+The processors' counters are files of the kernel, which on most machines only root may read.  They count everything that the
+machine does meanwhile.  A counter restarts at 0 at the end of its range.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Counters = dict[Path, int]
 
 
 class Joules(NamedTuple):
-    """Joules of a run; None for what is not measured."""
+    """Joules of a run; None for a part that is not measured."""
 
     cpu: float | None
     gpu: float | None
@@ -32,14 +32,14 @@ class Joules(NamedTuple):
 
 
 class EnergyMeter:
-    """Reads the counters when it is made and when it is asked.  `gpu` is the UUID of a GPU, None for none."""
+    """Reads the counters when it is made and on request.  `gpu` is the UUID of a GPU, None for none."""
 
     def __init__(self, gpu: str | None) -> None:
         self._gpu = gpu
         self._cpu_before, self._gpu_before = package_counters(), None if gpu is None else gpu_joules(gpu)
 
     def spent(self) -> Joules:
-        """The joules since this was made."""
+        """The joules since this object was made."""
         now = None if self._gpu is None else gpu_joules(self._gpu)
         of_gpu = None if now is None or self._gpu_before is None else now - self._gpu_before
         return Joules(joules_between(self._cpu_before, package_counters()), of_gpu)

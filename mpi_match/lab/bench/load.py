@@ -5,7 +5,7 @@
 
 The knee is the load with the greatest power: the rate that is served over the time that 99 % of the events stay below
 (Kleinrock, "Power and deterministic rules of thumb for probabilistic problems in computer communications", ICC 1979).
-Below it an engine is idle for little gain; above it events wait.
+Below it the engine is often idle; above it events wait.
 """
 
 from __future__ import annotations

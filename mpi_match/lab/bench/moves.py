@@ -1,4 +1,4 @@
-"""Moves of areas, measured: one filter after the other, and all in one call; answers checked afterwards.
+"""Measures moves of areas, one filter after the other and all in one call, and checks the answers afterwards.
 
     one by one   update(filter 1) update(filter 2) ... match(event)
     at once      update(all filters)                   match(event)

@@ -74,7 +74,7 @@ def _latency(result: Result, which: str) -> str:
 
 
 def _energy(result: Result, number: Callable[[float], float]) -> str:
-    """A number that follows from the joules of processors and GPU, as far as they are measured."""
+    """A function of the joules of processors and GPU, as far as they are measured."""
     found = [each for each in result.get("energy_j", {}).values() if each is not None]
     return f"{number(sum(found)):,.3g}" if sum(found) > 0 else "not measured"
 

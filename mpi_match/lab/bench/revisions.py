@@ -1,4 +1,4 @@
-"""Two revisions of the sources measured side by side: each in a copy of its own, by turns, with the same `bench`.
+"""Measures two revisions of the sources side by side: each in a copy of its own, by turns, with the same `bench`.
 
     old: git archive OLD | tar  ──► bench ... ──► records   ┐
     new: git archive NEW | tar  ──► bench ... ──► records   ┘ repeated for each round

@@ -84,7 +84,7 @@ SHARING = ("sff", "betree", "rtree")
 
 
 def _whole_bytes(record: Result) -> float | None:
-    """Bytes of the engine and of what it shares with the table; None where a record of earlier leaves out what it shares."""
+    """Bytes of the engine and of the arrays that it shares with the table; None for an old record that lacks the latter."""
     if not record.get("engine_bytes") or (record["engine"] in SHARING and "shared_bytes" not in record):
         return None
     return float(record["engine_bytes"] + record.get("shared_bytes", 0))
@@ -95,7 +95,7 @@ _DERIVED: dict[str, Callable[[Result], float | None]] = {
     "matching_us": lambda record: record["us_per_event"] * _groups(record),
     "matches_per_s": lambda record: record["matches_per_event"] * record["events_per_s"],
 }
-"""Quantities that follow from others."""
+"""Quantities that are computed from others."""
 
 
 def quantity(record: Result, y: str) -> float | None:

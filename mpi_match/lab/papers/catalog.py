@@ -151,7 +151,7 @@ _SETS = Axis.of("filters=20000000,40000000,212000000")
 _SHARES = Axis.of("filters=21200000,42400000,84800000,127200000,169600000,212000000")
 _PARTITIONS = {"tagmatch.max_p": "200000"}
 _HYBRID = {**_PARTITIONS, "tagmatch.variant": "hybrid"}
-"""Written as in table 1, so that its points are not measured twice."""
+"""The values as table 1 writes them, so that its points are not measured twice."""
 _MANY_A_LAUNCH = {**_PARTITIONS, "tagmatch.launch": "64"}
 _FIFTH = {"filters": "40000000"}
 _TREE = {"tagmatch.variant": "prefix-tree"}
@@ -477,4 +477,4 @@ EXPERIMENTS: dict[str, Experiment] = {
         Experiment("tagmatch-figure-11", not_rerun="it is of MongoDB alone, on up to 24 instances"),
     )
 }
-"""One for each table and figure of the five papers."""
+"""The experiments, one for each table and figure of the five papers."""

@@ -8,7 +8,7 @@
 Other values (hardware, cited systems), and values at points that were not measured, have no counterpart; they are shown with
 the reason, and with the value of the nearest point.
 
-* A place on a curve, or its change, needs both ends of the experiment's axis, from one machine and commit.
+* A point on a curve, or its change, needs both ends of the experiment's axis, from one machine and commit.
 * Times of CCM, CLCB and MPI-CUDA, and of the engines beside them, have the encoding of the event in them: the papers' times
   begin with attributes by their names.  The time without it is beside each.
 * A latency needs a run that has settled, and a rate one whose events did not come at a rate.
@@ -128,7 +128,7 @@ SETTLED = 20
 
 
 def _settled(record: Result) -> bool:
-    """True if the latencies of a record do not depend on the length of its run."""
+    """Tells whether the latencies of a record are independent of the length of its run."""
     least = max(1e-6 * record["latency_us"]["p50"], 1e-3 * float(record["engine_options"].get("timeout_ms", 0.0)))
     return bool(record["match_s"]["median"] >= SETTLED * least)
 
@@ -179,7 +179,8 @@ _WORKLOAD = "workload"
 
 
 _SHARE = "share_of_database"
-"""Percentage of TagMatch's 212 million sets; the paper counts a tenth as 20 million once and as 21.2 million elsewhere."""
+"""Percentages of TagMatch's 212 million sets, as filters; the paper counts a tenth as 20 million once, and as 21.2 million
+elsewhere."""
 RANKS, ONE_RANK = "ranks", "one worker"
 """Names used instead of an engine's for runs with ranks: those with the most workers, of two or more; those with one."""
 _CONVERSIONS: dict[str, Callable[[Any], Any]] = {
@@ -557,7 +558,7 @@ def _beside(each: Printed) -> Mapping[str, tuple[str, EngineOptions]]:
 
 
 def _engines_of(each: Printed) -> list[tuple[str, EngineOptions]]:
-    """The engines of a printed value, with their options; empty if none exists here."""
+    """The engines of a printed value, with their options; empty if we lack all of them."""
     names = {"CCM": "ccm", "CLCB": "clcb", **BASELINES}
     if each.subject in _names().subjects:
         return [_names().subjects[each.subject]]

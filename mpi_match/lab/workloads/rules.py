@@ -1,4 +1,4 @@
-r"""Rules and events with the shapes of real corpora, drawn here: conditions, texts without regard to case, patterns of URLs.
+r"""Draws rules and events with the shapes of real corpora: conditions, texts in any case, patterns of URLs.
 
 log-rules   detection rules like those of Sigma: a channel, numbers of events, lists of suffixes and words of paths and
             command lines in either case, and exceptions; Windows events of about 2.5 KB, most of it one message with escapes

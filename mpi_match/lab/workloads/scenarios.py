@@ -659,7 +659,7 @@ def _words(n: int) -> list[bytes]:
 
 
 _BOUND = 15
-"""Row of `_string_operands` for the bound of a prefix; no operator has this number."""
+"""Row of `_string_operands` for the bound of a prefix; it is the number of no operator."""
 
 
 def _string_operands(words: list[bytes]) -> tuple[list[bytes], Array]:

@@ -120,7 +120,7 @@ def _cluster(node: Array, found: tuple, order: Array, side: Array) -> tuple:
 
 @nested
 def _choose(filters: Array, found: tuple, used: Array, serial: int, size: Array, chosen: Array) -> None:
-    """Choose for each filter its most frequent unused name among these filters; -1 if it has none.
+    """Choose for each filter its most frequent unused name among these filters, or -1.
 
     Writes `chosen`, and the count of each name to `size`, which is zero before, and for other names afterwards.
     """

@@ -11,11 +11,11 @@ from mpi_match.lab.baselines.boxes import boxes_of_all, fits
 COORDINATES = 2**20
 """Codes of a coordinate."""
 NARROWEST = 1e-200
-"""A plane that is not wider than this has one code for all places."""
+"""Width of a plane up to which all places have one code."""
 
 
 def plane_of(circles: Array) -> Array:
-    """For x and for y, the least centre and the codes a unit: f64[2, 2]; of circles f64[n, 3]."""
+    """For x and for y, the least centre of circles f64[n, 3], and the number of codes in a unit: f64[2, 2]."""
     centres = circles[fits(circles), :2]
     if not len(centres):
         return np.tile([0.0, 1.0], (2, 1))
@@ -24,7 +24,7 @@ def plane_of(circles: Array) -> Array:
 
 
 def coordinate_code_of(value, axis):  # type: ignore[no-untyped-def]
-    """The code of a coordinate; it never descends where the coordinate ascends."""
+    """The code of a coordinate, which is monotonic."""
     cell = (value - axis[0]) * axis[1]
     return np.int64(min(max(cell, 0.0), COORDINATES - 1.0))
 

@@ -68,7 +68,7 @@ def _look_in_bucket(node: Array, event: tuple, filters: bool, table: Array, pair
 
 @nested
 def _push(stack: Array, n: int, node: Array, names: Array, table: Array) -> int:
-    """Push the nodes that the event reaches from a node; returns how many nodes there are on the stack."""
+    """Push the nodes that the event reaches from a node.  Returns the number of nodes on the stack."""
     entries, code_of = rows(table, TREE_ENTRIES, np.int64), line(table, CANDIDATE_CODE_OF, np.int64)
     first, last = node[NODE_FIRST_ENTRY], node[NODE_LAST_ENTRY]
     if last - first <= 2 * len(names):

@@ -32,7 +32,7 @@ def _check(filters: bool, event: tuple, candidates: Array, table: Array, pairs: 
 
 @jit
 def check_events(filters: bool, events: EncodedEvents, found: tuple, everywhere: Array, table: Array, pairs: Array) -> None:
-    """Check candidates of the events from `progress` on, as many as `found` has, until `pairs` are full.
+    """Check the candidates in `found` of the events from `progress` on, until `pairs` is full.
 
     Parameters: `filters` is whether filters, not interfaces, are answered; `events` EncodedEvents; `found` candidates i64
     and their bounds i64[n + 1], of

@@ -49,7 +49,8 @@ EVENTS_AT_ONCE = 256
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Within the block the error by which ctypes replaces a KeyboardInterrupt, where it converts arguments, is one."""
+    """Within the block, the error by which ctypes replaces a KeyboardInterrupt while it converts arguments is turned back
+    into one."""
     try:
         yield
     except ctypes.ArgumentError as error:
@@ -122,7 +123,7 @@ class RTree(EventByEvent):
         }
 
     def forked(self) -> None:
-        """Have another tree made if a thread of the parent was using this one."""
+        """Make another tree if a thread of the parent was using this one."""
         if self._searching.locked():
             _LEFT.append(self._tree)
             self._is_left = True

@@ -141,7 +141,7 @@ def _ordered_runs(runs: Any, n: Any, group: Any, code: Any, table: Any) -> Any:
 
 @nested
 def _satisfied(name: Any, code: Any, table: Any) -> Any:
-    """Write the runs of predicates that an attribute satisfies to SFF_RUNS; returns how many."""
+    """Write the runs of predicates that an attribute satisfies to SFF_RUNS. Returns the number of runs."""
     group_offsets, groups = line(table, SFF_GROUP_OFFSETS, np.int64), rows(table, SFF_GROUPS, np.int64)
     member_offsets, member_code = line(table, SFF_MEMBER_OFFSETS, np.int64), line(table, SFF_MEMBER_CODE, np.uint32)
     runs, n = rows(table, SFF_RUNS, np.int64), np.int64(0)
@@ -195,7 +195,7 @@ def _count(run: Array, event: tuple, filters: bool, counters: Array, table: Arra
 
 @nested
 def _is_on_side(side: int, end: float, event: tuple) -> bool:
-    """True if an event is not beyond a side of a box: the least x or y, the greatest x or y."""
+    """Tells whether an event is within a side of a box: the least x or y, the greatest x or y."""
     _, x, y = event
     at = y if side & 1 else x
     return bool(end <= at if side < 2 else at <= end)

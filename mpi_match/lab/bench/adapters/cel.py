@@ -39,7 +39,7 @@ def _term(symbol: str, op: str, operand: object = None) -> str:
 
 
 def _plain(value: object) -> Any:
-    """All numbers are doubles; lists stay what no operand is."""
+    """An attribute's value in CEL: all numbers are doubles; lists equal no operand."""
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 

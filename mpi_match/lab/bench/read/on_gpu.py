@@ -9,7 +9,7 @@
                   (from the launch to the host, less the kernels)
     read_bytes_per_s   the file to pinned memory, with as many threads as `match` has
 
-Scanned events must equal those of the CPU's scanner, and their answers those of `keyed`; every timed way must find the same
+Scanned events must equal those of the CPU's scanner, and their answers those of `keyed`; every timed path must find the same
 number of answers.  Each is run once before it is timed.
 """
 

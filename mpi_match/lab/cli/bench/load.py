@@ -30,7 +30,7 @@ from mpi_match.lab.cli.options import SCENARIO
 @threads_option
 @output_option
 def load(scenario: str, engine: str, output: Path | None, **options: Any) -> None:
-    """Measure an engine in this process on SCENARIO, at 0.1 to 1.1 of the rate that it serves without waiting.
+    """Measure the latency of an engine in this process on SCENARIO, at loads from 0.1 to 1.1 of its highest rate.
 
         mpi-match bench load ccm --engine keyed --events 200000 -o load.jsonl
 

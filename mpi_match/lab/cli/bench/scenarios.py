@@ -98,7 +98,7 @@ class _Rules(NamedTuple):
     pipelines: tuple[str, ...]
 
     def check(self, table: Path | None) -> bool:
-        """True if there are some.  Refuses options that do not fit."""
+        """Tells whether rules are given.  Refuses options that do not go with them."""
         if not self.rules and (self.language or self.pipelines):
             raise click.UsageError(f"--{'language' if self.language else 'pipeline'} is for --rules")
         if self.rules and table is not None:
@@ -107,7 +107,7 @@ class _Rules(NamedTuple):
 
     @contextmanager
     def compiled(self, files: WorkloadFiles | None) -> Iterator[WorkloadFiles | None]:
-        """The files with a table of the rules, which exists while the context lasts; as they are without rules."""
+        """The files, with a table of the rules that exists while the context lasts; without rules, the files unchanged."""
         if files is None or not self.rules:
             yield files
             return
@@ -306,7 +306,7 @@ def _names(options: set[str]) -> str:
 def _files(
     ctx: click.Context, scenarios: Sequence[str], table: Path | None, options: Json, given: set[str]
 ) -> WorkloadFiles | None:
-    """The files to measure, if any, with all of their events.  Refuses options that do not fit."""
+    """The files to measure, if any, with all of their events.  Refuses options that do not go with them."""
     events = options["events"]
     if table is None:
         if wrong := set(_OF_FILES) & given:

@@ -20,7 +20,7 @@ COLUMNS_EXTRA_BYTES = 2**12
 
 
 def batch_of_tables(tables: list[tuple[int, int, pa.Table]]) -> RowBatch:
-    """From the number of a file, the number of its first row, and the rows, of each piece."""
+    """Make the batch of some pieces, each given by the number of its file, the number of its first row, and its rows."""
     streams = [_stream_of(table) for _, _, table in tables]
     sizes = [len(stream) + -len(stream) % 8 for stream in streams]
     data = np.zeros(sum(sizes), np.uint8)
@@ -32,7 +32,7 @@ def batch_of_tables(tables: list[tuple[int, int, pa.Table]]) -> RowBatch:
 
 
 def tables_of(batch: RowBatch) -> Iterator[tuple[int, int, pa.RecordBatch]]:
-    """File, first row and content of each record batch, sharing memory."""
+    """File, first row and content of each record batch, which share memory."""
     import pyarrow as pa
 
     at = 0

@@ -1,10 +1,10 @@
-"""Parquet and Arrow files as numbered events: any range of rows is read, with no more of a file than the pieces it lies in.
+"""Parquet and Arrow files as numbered events.  Reading a range of rows reads only the pieces that it lies in.
 
     file 0: row group 0, row group 1      file 1: record batch 0, ...
     rows    0 ..         10,000 ..                25,000 ..
 
-Only the needed columns are read.  The bytes that a piece is made of are compared with the checksums of the index, so what is
-returned is what was indexed.  A piece is decoded once and kept until two others were asked for.
+Only the needed columns are read.  The bytes of a piece are compared with the checksums of the index, so a file that has
+changed is never read.  A piece is decoded once and kept until two others were asked for.
 """
 
 from __future__ import annotations
@@ -122,14 +122,14 @@ class ColumnFiles:
             self._open = None
 
     def read_into(self, memory: Memory) -> None:
-        """Nothing: columns are not given to an engine as they are read."""
+        """Do nothing: an engine never gets columns in the memory that they are read into."""
 
     def __len__(self) -> int:
         return self.n_events
 
     @property
     def n_events(self) -> int:
-        """Number of rows, rejected ones too."""
+        """Number of rows, including rejected ones."""
         return self.index.n_rows
 
     @property
@@ -142,7 +142,7 @@ class ColumnFiles:
         return self.n_events * self.index.row_bytes + n_batches * COLUMNS_EXTRA_BYTES
 
     def batch(self, start: int, stop: int) -> RowBatch:
-        """Rows `start` to `stop`.  Raises FileChanged when they are not what was indexed, ModelError."""
+        """Rows `start` to `stop`.  Raises FileChanged if they have changed since they were indexed, ModelError."""
         if not 0 <= start <= stop <= self.n_events:
             raise IndexError(f"rows {start} to {stop} of {self.n_events}")
         return batch_of_tables(list(self._tables(start, stop)))
@@ -176,7 +176,7 @@ class ColumnFiles:
             return found
 
     def check_unchanged(self, start: int, stop: int) -> None:
-        """Nothing: rows are compared with their checksums when they are read."""
+        """Do nothing: rows are compared with their checksums when they are read."""
 
     def event(self, i: int) -> Event | None:
         """One event, with the needed attributes; None for a rejected row."""
@@ -187,7 +187,7 @@ class ColumnFiles:
             return None
 
     def row(self, i: int) -> Mapping[str, Any]:
-        """The needed attributes of one row as they are, by name.  Raises ModelError for one that cannot be read."""
+        """The needed attributes of one row, unchanged, by name.  Raises ModelError for a row that cannot be read."""
         return self._row(i)[0]
 
     def _row(self, i: int) -> tuple[Json, Names]:

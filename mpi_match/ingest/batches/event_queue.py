@@ -1,4 +1,5 @@
-"""The queue between scanned blocks, as long as the file gives them, and batches, as long as the engine takes them."""
+"""A queue of scanned events between blocks, of the size in which the file is read, and batches, of the size that the engine
+matches."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from mpi_match.ingest.json.event_scanner import ScannedEvents
 
 
 class EventQueue:
-    """Scanned events, taken in batches of any size; `totals` sums up the blocks that were begun."""
+    """Scanned events, which are taken in batches of any size; `totals` sums up the blocks that were begun."""
 
     def __init__(self, blocks: Iterator[ScannedEvents]) -> None:
         self._blocks, self._taken = blocks, 0

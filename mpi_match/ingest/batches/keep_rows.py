@@ -1,4 +1,4 @@
-"""The rows of events as they were given, to be written beside their answers."""
+"""Keeps the rows of events as they were given, so that they can be written beside the answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mpi_match.model import ModelError
 
 
 def check_rows(events: Path, form: EventForm) -> None:
-    """Refuse events whose rows are not at hand as JSON.  Raises ModelError, OSError."""
+    """Refuse events if their rows are not available as JSON.  Raises ModelError, OSError."""
     if is_compiled(events) or are_columnar(event_files(events, form)):
         raise ModelError(f"{events}: holds columns, no rows of JSON to write beside answers; leave out --with-rows")
 
@@ -34,7 +34,7 @@ class RowKeeper:
 
 
 def rows_of(block: LineBlock, rejected: Array | None) -> Strings:
-    """The rows of a block, byte for byte, without blanks around them; `rejected` ones, which may be no JSON, are empty."""
+    """The rows of a block, byte for byte, without blanks around them; `rejected` rows, which may not be JSON, are empty."""
     rows = [b""] if block.overlong else list(filter(None, map(trimmed, block.data.tobytes().split(b"\n"))))
     for row in () if rejected is None else np.asarray(rejected).tolist():
         rows[row] = b""

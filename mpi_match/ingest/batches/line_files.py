@@ -1,8 +1,8 @@
-"""JSON lines files as numbered events: any range of rows is read, with no more of the file than the blocks that it lies in.
+"""JSON lines files as numbered events.  Reading a range of rows reads only the blocks that it lies in.
 
-Every block is compared with its checksum in the index (`line_index`), so what is returned is what was indexed.  The lines of
-packed files, CSV, standard input and pipes are first copied into a temporary file without a name, which the system removes
-with the process.
+Every block is compared with its checksum in the index (`line_index`), so a file that has changed is never read.  The lines
+of packed files, CSV, standard input and pipes are first copied into a temporary file without a name, which the system
+removes with the process.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Place(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """A row that was looked for: its number, its block, and its place."""
+    """The position of a row: its number, its block, and where it begins."""
 
     row: int
     block: int
@@ -55,8 +55,8 @@ class _Found(NamedTuple):
 class LineFiles:
     """Indexed JSON lines files; a context manager.
 
-    `names` are the attributes that count, for `event` (None: all); `packed` says whether there is any file that other
-    processes cannot read by its name; `memory` is for the lines.
+    `names` are the attributes that count, for `event` (None: all); `packed` tells whether other processes cannot read some
+    of the files by their names; `memory` is for the lines.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class LineFiles:
         return self.index.digest
 
     def read_into(self, memory: Memory) -> None:
-        """Let `memory` give the memory for lines from now on."""
+        """From now on, allocate the memory for lines by `memory`."""
         self.memory = memory
 
     def wire_bytes(self, n_batches: int) -> int:
@@ -113,7 +113,8 @@ class LineFiles:
         return int(self.index.n_bytes.sum()) + n_batches * LINES_EXTRA_BYTES
 
     def batch(self, start: int, stop: int) -> RowBatch:
-        """Rows `start` to `stop`, and blank lines between.  Raises FileChanged when they are not what was indexed."""
+        """Rows `start` to `stop`, and the blank lines between them.  Raises FileChanged if they have changed since they were
+        indexed."""
         if not 0 <= start <= stop <= self.n_events:
             raise IndexError(f"rows {start} to {stop} of {self.n_events}")
         from mpi_match.ingest.files.line_pass import count_line_feeds  # loads Numba
@@ -147,7 +148,7 @@ class LineFiles:
             return None
 
     def row(self, i: int) -> Any:
-        """One row as it is, parsed.  Raises ModelError for one that is neither JSON nor a record of CSV."""
+        """One row, parsed and otherwise unchanged.  Raises ModelError for a row that is neither JSON nor a record of CSV."""
         batch = self.batch(i, i + 1)
         (line,) = (found for each in batch.data.tobytes().split(b"\n") if (found := trimmed(each)))
         file = int(batch.pieces[0, 0])
@@ -157,7 +158,7 @@ class LineFiles:
         return parse_json(line)
 
     def _ranges(self, first: _Place, last: _Place) -> Iterator[tuple[int, int, int, int]]:
-        """File, first byte, the byte behind the last, and the lines before, of each file in a range."""
+        """For each file in a range: the file, the first byte, the byte after the last, and the number of lines before."""
         for file in range(first.file, last.file + 1):
             begin, line = (first.at, first.line) if file == first.file else (0, 0)
             end = last.at if file == last.file else int(self.index.n_bytes[file])
@@ -176,7 +177,7 @@ class LineFiles:
             yield begin, end, False
 
     def _place(self, row: int) -> _Place:
-        """The place where a row begins; for the number of rows, the end of the last file."""
+        """The position where a row begins; for the number of rows, the end of the last file."""
         from mpi_match.ingest.files.line_pass import find_row
 
         index = self.index
@@ -215,7 +216,8 @@ class LineFiles:
         return data[begin - start * size : end - start * size]
 
     def _blocks(self, file: int, start: int, stop: int, memory: Memory = ordinary_memory) -> Array:
-        """Blocks of a file, numbered from its own first.  Raises FileChanged when they are not what was indexed."""
+        """Blocks of a file, numbered from its own first block.  Raises FileChanged if they have changed since they were
+        indexed."""
         first, last = self.index.first_block[file : file + 2].tolist()
         crc, n_bytes = self.index.crc[first:last], int(self.index.n_bytes[file])
         blocks = Blocks(self.index.files[file], n_bytes, line_index.BLOCK_BYTES, crc)
@@ -223,7 +225,8 @@ class LineFiles:
 
 
 def _readable(path: Path, form: EventForm, directory: Path | None, stack: ExitStack) -> Path:
-    """A path from which this process can read any part of a file: its own, or of a temporary file with what is in it."""
+    """A path from which this process can read any part of a file: that of the file, or of a temporary file with the same
+    content."""
     if is_plain(path):
         return path
     spool = stack.enter_context(cast(IO[bytes], tempfile.TemporaryFile(dir=directory)))  # noqa: SIM115  the stack's

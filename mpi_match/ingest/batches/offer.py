@@ -1,4 +1,4 @@
-"""Files of rows, of lines or of columns, as one rank offers them to others: their index, from which any rank reads them."""
+"""Files of rows as one rank offers them to others: their index, by which any rank reads them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RowsOffer(NamedTuple):
     form: EventForm
 
     def open(self) -> LineFiles | ColumnFiles:
-        """The files, to read from."""
+        """The opened files."""
         if isinstance(self.content, LineIndex):
             return LineFiles(self.content, self.form)
         return ColumnFiles(self.content, self.form)

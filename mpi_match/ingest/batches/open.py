@@ -1,4 +1,4 @@
-"""Published events in whatever form a path names: compiled, or JSON lines as they are."""
+"""Opens published events, in the form that a path names: compiled, or rows."""
 
 from __future__ import annotations
 

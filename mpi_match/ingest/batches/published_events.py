@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _ROWS_AT_ONCE = 2**15
-"""Rows of a batch: few enough that what is made of a hundred columns stays in cache, and its memory is used again."""
+"""Rows of a batch: few enough that the results for a hundred columns stay in cache, and their memory is used again."""
 
 
 def read_events(files: Iterable[Path], form: EventForm, required: frozenset[str], rejects: Rejects) -> Events:
@@ -80,7 +80,7 @@ class PublishedColumns:
         self._file.__exit__()
 
     def batches(self, pieces: range) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """The rows of pieces, and before each batch the number of rows of the file before it."""
+        """The rows of pieces in batches, each with the number of rows of the file before it."""
         row = sum(map(self._file.n_rows, range(pieces.start)))
         for piece in pieces:
             for batch in self._file.read(piece).to_batches(_ROWS_AT_ONCE):
@@ -88,6 +88,6 @@ class PublishedColumns:
                 row += batch.num_rows
 
     def reject(self, batch: pa.RecordBatch, row: int, at: int, reason: str) -> Reject:
-        """Row `at` of a batch that `row` rows are before, with what is wrong with it."""
+        """The reject for row `at` of a batch that follows `row` rows."""
         (shown,) = batch.slice(at, 1).to_pylist()
         return Reject(reason, self._name, row + at + 1, row_text(shown))

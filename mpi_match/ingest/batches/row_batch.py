@@ -1,4 +1,4 @@
-"""Consecutive rows of files, of lines or of columns, as a worker gets them to scan.
+"""Consecutive rows of files, of lines or of columns, in the form in which a worker gets them.
 
 The wire form is one contiguous buffer: a header of five 64-bit words, the pieces, and the rows, padded to eight bytes.
 """

@@ -24,8 +24,8 @@ _ROWS_AT_ONCE = 2**17
 class ColumnScanner:
     """Encodes the `needed` columns of `files` into the code space of a vocabulary; compiles when it is created.
 
-    `needed` may be more than the vocabulary's names: whether a row is bad depends on it.  Without ids only whether there are
-    any is found.
+    `needed` may include further names; a row is bad if one of them cannot be read.  Without ids, only their presence is
+    noted.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class ColumnScanner:
                         row += batch.num_rows
 
     def scan_rows(self, rows: pa.RecordBatch, file: int, first: int, rejects: Rejects) -> ScannedEvents:
-        """The events of the rows of a file from number `first` on, counted from 0; bad ones go to `rejects`.
+        """The events of the rows of a file from number `first` on, counted from 0; bad rows go to `rejects`.
 
         Raises ModelError for strings that are not UTF-8.
         """

@@ -1,4 +1,4 @@
-"""Scanning of `RowBatch`es of lines: their events in a vocabulary, and a report of each batch (`scan_report`)."""
+"""Scans `RowBatch`es of lines into events in a vocabulary, with a report of each batch (`scan_report`)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class BatchScanner:
         self.of_files(files)
 
     def of_files(self, files: Sequence[str]) -> None:
-        """The pieces of the batches to come number these files."""
+        """From now on, the pieces of batches refer to these files by number."""
         self._files = files
         self._are_made = np.array([not lines_format(Path(name)).is_plain for name in files], bool)
 
@@ -71,8 +71,8 @@ class BatchScanner:
 
 
 def _runs(batch: RowBatch, are_made: Array) -> Iterator[tuple[slice, Array]]:
-    """Pieces that can be scanned together, and where their lines are: overlong lines stand alone, and lines made of
-    another format are apart from others; `are_made` bool says of each file which it has.
+    """Pieces that can be scanned together, and the positions of their lines.  An overlong line stands alone, and lines made
+    of another format are apart from others; `are_made` bool marks the files with such lines.
     """
     bounds = np.append(0, np.cumsum(batch.pieces[:, 3]))
     overlong = np.flatnonzero(batch.pieces[:, 4])

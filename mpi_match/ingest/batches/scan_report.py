@@ -1,4 +1,5 @@
-"""Reports of scanned rows: of a batch, as it travels to the rank that sums them up, and of all rows so far."""
+"""Reports of scanned rows: the report of a batch, which travels to the rank that sums them up, and the sums of all rows so
+far."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ class Scanned(Protocol):
 
     @property
     def n_flagged(self) -> int:
-        """Number of rows that the scanner left to `rows`."""
+        """Number of rows that the scanner left to `rows.judge`."""
         ...
 
     @property
@@ -76,6 +77,6 @@ class ScanReport(NamedTuple):
 
     @classmethod
     def from_wire(cls, wire: bytes | memoryview | Array) -> ScanReport:
-        """The report that was sent."""
+        """The report in a wire form."""
         n_flagged, n_on_gpu, located, identified, named, rejects = json.loads(bytes(wire))
         return cls(n_flagged, n_on_gpu, located, identified, named, [Reject(*each) for each in rejects])

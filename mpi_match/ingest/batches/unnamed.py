@@ -1,7 +1,7 @@
 """Warnings that no event has the attributes that filters or options name.
 
-That is seldom meant: the filters say `temp` and the events `Temp`, the cells of CSV have another delimiter, or the attribute
-is in the name of a directory of JSON lines, from which lines take nothing.
+That is seldom intended: the filters say `temp` and the events `Temp`, the cells of CSV have another delimiter, or the
+attribute is in the name of a directory of JSON lines, from which lines take nothing.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from mpi_match.model import Event, ModelError
 from mpi_match.table.vocabulary import Vocabulary
 
 _READ_ROWS = 1_000
-"""Rows whose attributes are compared with those that filters name."""
+"""Number of rows with attributes that are compared with those that filters name."""
 _COMPARED, _SHOWN = 1_000, 5
-"""Names that are compared, and that are shown, of each side."""
+"""Most names of each side that are compared, and that are shown."""
 
 
 class Missing(NamedTuple):
@@ -40,7 +40,7 @@ class Missing(NamedTuple):
     doubts: tuple[str, ...] = ()
 
     def refuse(self, events: object) -> None:
-        """Raise ModelError for the first warning: that is what `strict` asks for; `events` is the name of the input."""
+        """Raise ModelError for the first warning, as `strict` asks for; `events` is the name of the input."""
         names = " or ".join(map(repr, self.never_seen))
         for warning in [*([f"no event has {names}"] if names else []), *self.doubts]:
             raise ModelError(f"{events}: {warning} (--strict)")
@@ -106,7 +106,7 @@ def names_in_files(files: Sequence[Path], form: EventForm) -> set[str]:
 
 
 def names_in_events(events: EventTable | LineFiles | ColumnFiles) -> set[str]:
-    """As `names_in_files`, of opened events; of an event table all names."""
+    """The names that opened events have, as `names_in_files` gives them; for an event table all names."""
     if isinstance(events, EventTable):
         return events.attribute_names
     if isinstance(events, ColumnFiles):

@@ -52,7 +52,7 @@ def _hexadecimal(byte: int) -> int:
 
 @nested
 def _expand(digits: int, n: int, gap: int) -> None:
-    """Move the groups behind a gap to the end of eight, and fill it with zeros."""
+    """Move the groups after a gap to the end of the eight, and fill the gap with zeros."""
     moved, by = (n - gap) * _GROUP_DIGITS, (_GROUPS - n) * _GROUP_DIGITS
     start = gap * _GROUP_DIGITS
     for i in range(moved - 1, -1, -1):
@@ -63,7 +63,8 @@ def _expand(digits: int, n: int, gap: int) -> None:
 
 @nested
 def _is_ipv6(data: int, at: int, stop: int, digits: int) -> bool:
-    """True if data[at:stop] is an IPv6 address, whose digits are then written; digits may be written in any case."""
+    """Write the binary digits of data[at:stop].  Returns whether it is an IPv6 address; otherwise the content of the digits
+    is undefined."""
     n, gap = 0, -1
     if load_u8(data, at) == COLON:
         if at + 1 == stop or load_u8(data, at + 1) != COLON:
@@ -107,9 +108,10 @@ def _is_ipv6(data: int, at: int, stop: int, digits: int) -> bool:
 
 @nested
 def address_at(data: int, start: int, stop: int, digits: int) -> tuple[int, int]:
-    """The kind of address that the text data[start:stop] is, and the number of an IPV4 one, 0 for others.
+    """The kind of address of the text data[start:stop], and its number if the kind is IPV4, else 0.
 
-    The binary digits of an IPV6 one are written to `digits`, u8[ADDRESS_DIGITS], which other texts may change, too.
+    The binary digits of an IPV6 address are written to `digits`, u8[ADDRESS_DIGITS]; after other texts its content is
+    undefined.
     """
     if stop - start > _LONGEST:
         return NOT_AN_ADDRESS, 0

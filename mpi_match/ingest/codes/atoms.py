@@ -74,7 +74,7 @@ A marked state is 2 * state, and 1 more if it has a NEXT_CONTAINED, which is the
 EDGE_MASK, N_DENSE, N_CLASSES, IS_DENSE = range(4)
 MOST_WORDS, _WORD_BYTES = 4, 4
 DENSE_BYTES = 2**22
-"""Size of DENSE_ROWS at most, so that a cache holds it."""
+"""Most bytes of DENSE_ROWS, so that a cache holds it."""
 FOUND_STAMP, ATOMS_FOUND, FOUND_ROOM, FOUND_HEADER = range(4)
 """Words of a set of atoms, i64[FOUND_HEADER + FOUND_WORDS * n_atoms]: number of the last row; atoms found in it; 0."""
 _STAMP_OF, _PLACE_OF, _FOUND_ATOM, _FOUND_CODE, FOUND_WORDS = range(5)
@@ -82,7 +82,7 @@ _STAMP_OF, _PLACE_OF, _FOUND_ATOM, _FOUND_CODE, FOUND_WORDS = range(5)
 its code, 0 but for extremes of elements.
 
 A set may be smaller, if the third word is its room, the number of atoms that it holds.  Then there are no numbers of rows,
-what has been found is searched for each atom, and atoms beyond the room are counted, perhaps twice, and not kept.
+the found atoms are searched for each new one, and atoms beyond the room are counted, perhaps twice, and not kept.
 """
 LEAST_OF_CHAINS = 32
 """Bytes of the shortest string that is read at four places at once."""
@@ -93,7 +93,8 @@ _32 = np.uint64(32)
 PATTERN_OPS = frozenset({Op.WILDCARD, Op.REGEXP})
 """The operators whose operands are patterns (`patterns`)."""
 _IS_WHOLE, _IS_IN_TRIE, _HAS_TRIE = np.zeros((3, max(OPERATORS) + 1), bool)
-"""By operator: is an atom of it found at the end of a string; is it in a trie; is it, or its literals?"""
+"""By operator: whether an atom of it is found at the end of a string; whether it is in a trie; whether it or its literals
+are."""
 for _op in ATOM_OPS:
     _IS_WHOLE[_op] = _op.record.anchor is Anchor.END
     _IS_IN_TRIE[_op] = _op.record.anchor is not None
@@ -133,7 +134,7 @@ class Tries(NamedTuple):
         return cls(int(n_tries[-1]), Strings.concat([part.strings for part in parts]), *map(np.concatenate, columns))
 
     def with_more(self, other: Tries) -> Tries:
-        """These, and the strings of others in the same tries or in further ones, which are numbered behind them."""
+        """The strings of both; those of `others` are in the same tries, or in further ones that are numbered after these."""
         columns = zip(self[2:], other[2:], strict=True)
         return Tries(other.n_tries, Strings.concat([self.strings, other.strings]), *map(np.concatenate, columns))
 
@@ -148,7 +149,7 @@ def _names_of_atoms(vocabulary: Vocabulary, atoms: Array) -> Array:
 
 
 def automaton(vocabulary: Vocabulary, tries: Tries, atom_names: Array) -> tuple[Array, ...]:
-    """The tables, in the order of their places; the tries are those of `Tries.of_atoms`, and others."""
+    """The tables, in the order of their indices; the tries are those of `Tries.of_atoms`, and others."""
     roots = np.full(vocabulary.n_names, NO_STATE, np.int64)
     with_tries = names_with_tries(vocabulary)
     roots[with_tries] = np.arange(len(with_tries))
@@ -182,7 +183,7 @@ _OFTEN = b"e taionsrlcdmupghfwby\\vk.x_-0123456789j/:q()z"
 
 
 def _words_of(tries: Tries) -> Array:
-    """WORDS_OF_TRIES: of each string the four bytes that are rarest, if there are few strings and none is an end."""
+    """WORDS_OF_TRIES: the four rarest bytes of each string, if a trie has few strings and no ends."""
     words = np.zeros((tries.n_tries, 1 + MOST_WORDS), np.int64)
     n_of_trie = np.bincount(tries.trie, minlength=tries.n_tries)
     barred = np.zeros(tries.n_tries, bool)
@@ -224,7 +225,7 @@ def _slot(key: int, mask: np.uint64) -> np.uint64:
 
 @nested
 def _edge(edges: Array, state: int, byte: Any) -> int:
-    """The slot of an edge, or the free one that it would have."""
+    """The slot of an edge, or the free slot for it."""
     mask = np.uint64(len(edges) - 1)
     slot = _slot(256 * state + byte, mask)
     while edges[slot, 0] != NO_STATE and edges[slot, 0] != 256 * state + byte:
@@ -234,8 +235,8 @@ def _edge(edges: Array, state: int, byte: Any) -> int:
 
 @jit
 def _insert(data: Array, strings: Array, is_whole: Array, edges: Array, trie: Array, n_states: int) -> int:
-    """Put all strings, start, end, root and atom i64[., 4], into the tries, of which there are the roots; the number of
-    states."""
+    """Insert all strings, given by start, end, root and atom i64[., 4], into the tries, which have their roots.  Returns the
+    number of states."""
     for k in range(len(strings)):
         state = strings[k, 2]
         for i in range(strings[k, 0], strings[k, 1]):
@@ -258,7 +259,7 @@ def _marked(state: int, trie: Array) -> int:
 
 @jit
 def _link(edges: Array, dense: Array, classes: Array, trie: Array) -> None:
-    """Edges, failure links, dense rows, and from each state the next that is an atom.
+    """Compute edges, failure links, dense rows, and the next state of each state that is an atom.
 
     Links lead to states of smaller numbers.
     """
@@ -301,7 +302,8 @@ def _mark(edges: Array, dense: Array, trie: Array) -> None:
 
 @nested
 def _next_state(state: int, byte: int, tables: int) -> int:
-    """The state after another byte, marked; a root that stays is not, since its atoms are those of the empty string."""
+    """The state after another byte, marked.  A root that is not left is unmarked, because its atoms are those of the empty
+    string."""
     sizes = constant_i64(tables, AUTOMATON_SIZES)
     n_dense, mask = constant_i64(sizes, N_DENSE), constant_i64(sizes, EDGE_MASK)
     edges, links = constant_i64(tables, EDGES), constant_i64(tables, FAILURE_LINKS)
@@ -326,7 +328,7 @@ def _next_state(state: int, byte: int, tables: int) -> int:
 
 @nested
 def begin_row(found: int) -> None:
-    """Empty a set for another row."""
+    """Empty a set, for the next row."""
     store_i64(found, FOUND_STAMP, load_i64(found, FOUND_STAMP) + 1)
     store_i64(found, ATOMS_FOUND, 0)
 
@@ -345,7 +347,7 @@ def found_code(found: int, k: int) -> int:
 
 @nested
 def place_of(found: int, atom: int) -> int:
-    """The place of an atom in a set, or -1 if it is not there."""
+    """The index of an atom in a set, or -1."""
     room = load_i64(found, FOUND_ROOM)
     if room == 0:
         own = FOUND_HEADER + FOUND_WORDS * atom
@@ -384,16 +386,16 @@ def add_atom(found: int, atom: int) -> None:
 
 @nested
 def has_overflown(found: int) -> bool:
-    """A set of a given room lacks atoms that were found."""
+    """Tells whether a set with limited room lacks atoms that were found."""
     room = load_i64(found, FOUND_ROOM)
     return room != 0 and load_i64(found, ATOMS_FOUND) > room
 
 
 @nested
 def take_out(found: int, first: int, last: int, least: int) -> None:
-    """Take those of the atoms from the first-th to the last-th, less one, whose numbers are `least` or more out of a set.
+    """Remove those of the atoms `first` to `last` of a set, without the last, that have a number of at least `least`.
 
-    Nothing is taken out of a set that has overflown.
+    Nothing is removed from a set that has overflown.
     """
     if has_overflown(found):
         return
@@ -415,7 +417,7 @@ def take_out(found: int, first: int, last: int, least: int) -> None:
 
 @nested
 def _add_all(state: int, atoms: int, following: int, links: int, found: int) -> None:
-    """Add the atoms of a state and of those along its links that are not there yet."""
+    """Add the atoms of a state, and of those along its links, that the set lacks."""
     state = load_i64(following, state)
     while state != NO_STATE:
         atom = load_i64(atoms, state)
@@ -429,7 +431,8 @@ def _add_all(state: int, atoms: int, following: int, links: int, found: int) -> 
 
 @nested
 def _lacks_all(words: int, at: int, end: int) -> bool:
-    """True if the text between two addresses has none of the words of a trie (a row of WORDS_OF_TRIES), which has some."""
+    """Tells whether the text between two addresses has none of the words of a trie (a row of WORDS_OF_TRIES), which has
+    some."""
     n_words = load_i64(words, 0)
     if n_words == 0:
         return False
@@ -452,9 +455,9 @@ def _lacks_all(words: int, at: int, end: int) -> bool:
 
 @nested
 def _by_chains(root: int, data: int, start: int, stop: int, tables: int, found: int) -> int:
-    """Add the atoms that a long string contains, read at four places at once; the state at its end.
+    """Add the atoms that a long string contains, which is read at four positions at once.  Returns the state at its end.
 
-    The first stretch that meets no other before the end has the state of the whole string.
+    The first quarter that meets no other before the end has the state of the whole string.
     """
     links, contained = constant_i64(tables, FAILURE_LINKS), constant_i64(tables, CONTAINED)
     following, depths = constant_i64(tables, NEXT_CONTAINED), constant_i64(tables, STATE_DEPTHS)
@@ -524,8 +527,8 @@ def find_atoms(root: int, data: int, start: int, stop: int, tables: int, found: 
 
 @nested
 def find_beginnings(root: int, data: int, start: int, stop: int, tables: int, found: int) -> int:
-    """Add the prefixes of a trie that the string data[start:stop] begins with to the set `found`; the number of the whole
-    string, or NO_ATOM if it has none."""
+    """Add the prefixes of a trie that the string data[start:stop] begins with to the set `found`.  Returns the number of the
+    whole string, or NO_ATOM."""
     mask = constant_i64(constant_i64(tables, AUTOMATON_SIZES), EDGE_MASK)
     edges, contained = constant_i64(tables, EDGES), constant_i64(tables, CONTAINED)
     state, at = root, start

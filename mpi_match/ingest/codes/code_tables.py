@@ -37,12 +37,12 @@ NO_ROLE, X, Y, ID, ELEMENTS, JUDGED = range(6)
 virtual names or views; JUDGED for one with these and another role, or with operators that only Python evaluates."""
 NOT_FOUND = -1
 _JUDGED_OPS = frozenset(op for op in ATOM_OPS if op.record.is_judged) - PATTERN_OPS
-"""Operators on texts that only Python evaluates."""
+"""The operators on texts that only Python evaluates."""
 
 SEED = np.uint64(0xCBF29CE484222325)
 _PRIME = np.uint64(0x100000001B3)
 _LONG_BYTES = 64
-"""Shortest string that is not hashed to find it among few operands."""
+"""Bytes of the shortest string that is searched for, not hashed, among few operands."""
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _29, _32 = np.uint64(29), np.uint64(32)
 
@@ -114,14 +114,15 @@ line is flagged (`name_steps.MOST_POINTS`); 1 if some operand has a residue."""
 HAS_VIEWS, FOLD_VIEW, IP_VIEW, TIME_VIEW, N_VIEW_WORDS = range(5)
 _VIEW_WORDS = {View.FOLD: FOLD_VIEW, View.IP: IP_VIEW, View.TIME: TIME_VIEW}
 IS_NAMED, HAS_MORE, IS_SCOPED = 1, 2, 4
-"""A value with this name is an attribute; names go on in an object there; filters ask for one object of a list there."""
+"""Flags of a name: a value with it is an attribute; names go on in an object with it; filters ask for one object of a list
+with it."""
 
 
 _MADE: WeakKeyDictionary[Vocabulary, dict[EventForm, AddressTable]] = WeakKeyDictionary()
 
 
 def hashed(vocabulary: Vocabulary, form: EventForm) -> AddressTable:
-    """The tables of a vocabulary, for events of a form, made once as long as the vocabulary lives."""
+    """The tables of a vocabulary, for events of a form.  They are made once and live as long as the vocabulary."""
     made = _MADE.setdefault(vocabulary, {})
     if form not in made:
         made[form] = _tables_of(vocabulary, form)
@@ -134,7 +135,7 @@ def n_atoms_of(tables: AddressTable) -> int:
 
 
 def has_atoms(vocabulary: Vocabulary) -> bool:
-    """Tells if there are such, before there are tables."""
+    """Tells whether there are such atoms, before the tables are made."""
     return vocabulary.n_atoms > 0 or any(first.op is not Op.EQ for first, _, _ in forms_of(vocabulary.names))
 
 
@@ -255,7 +256,7 @@ _ELEMENT_TYPES = {Type.STRING: TEXT_ELEMENT, Type.NUMBER: NUMBER_ELEMENT, Type.B
 
 
 def _hash_table(strings: Strings, seeds: Array) -> tuple[Array, Array]:
-    """Slots i64, at most half full, and the hash u64 of every string, each from its seed."""
+    """Slots i64, at most half of them used, and the hash u64 of every string, each from its seed."""
     hashes = np.zeros(len(strings), np.uint64)
     slots = np.full(1 << max(2 * len(hashes) - 1, 1).bit_length(), NOT_FOUND, np.int64)
     _fill(np.array(strings.data), np.array(strings.offsets), seeds, hashes, slots)
@@ -301,7 +302,7 @@ def feed(hash_: np.uint64, byte: int) -> np.uint64:
 
 @nested
 def hash_of(data: int, start: int, stop: int, hash_: np.uint64) -> np.uint64:
-    """The hash of data[start:stop], before `mixed`, behind what has the hash `hash_`."""
+    """The hash, before `mixed`, of data[start:stop] appended to a string with the hash `hash_`."""
     for i in range(start, stop):
         hash_ = feed(hash_, load_u8(data, i))
     return hash_
@@ -317,7 +318,7 @@ def mixed(hash_: np.uint64) -> np.uint64:
 
 @jit
 def _feed_all(data: Array, hashes: Array) -> None:
-    """Put the hash of bytes, before `mixed`, into hashes[0]."""
+    """Write the hash of bytes, before `mixed`, to hashes[0]."""
     found = SEED
     for byte in data:
         found = feed(found, byte)
@@ -350,7 +351,7 @@ def bucket_of(value: float, low: float, scale: float, n_buckets: int) -> int:
 
 @nested
 def equal(data: int, start: int, stop: int, pool: int, first: int, last: int) -> bool:
-    """Is data[start:stop] the same as pool[first:last]?"""
+    """Tells whether data[start:stop] equals pool[first:last]."""
     n, k = stop - start, 0
     if last - first != n:
         return False
@@ -361,7 +362,7 @@ def equal(data: int, start: int, stop: int, pool: int, first: int, last: int) ->
 
 @nested
 def find_name(data: int, start: int, stop: int, hash_: np.uint64, tables: int) -> int:
-    """The entry of the name data[start:stop] with hash `hash_`; NOT_FOUND if it has none."""
+    """The entry of the name data[start:stop] with hash `hash_`, or NOT_FOUND."""
     slots, hashes = constant_i64(tables, NAME_SLOTS), constant_i64(tables, NAME_HASHES)
     mask = load_u64(constant_i64(tables, SCALARS), NAME_MASK)
     slot = hash_ & mask
@@ -379,7 +380,7 @@ def find_name(data: int, start: int, stop: int, hash_: np.uint64, tables: int) -
 
 @nested
 def find_element(data: int, start: int, stop: int, hash_: np.uint64, owner: int, tables: int) -> int:
-    """The name of `any =` of an `owner` (ELEMENT_OWNERS) for the element data[start:stop]; NOT_FOUND if there is none.
+    """The name of `any =` of an `owner` (ELEMENT_OWNERS) for the element data[start:stop], or NOT_FOUND.
 
     `hash_` is the hash of the whole name.
     """
@@ -405,13 +406,13 @@ def find_element(data: int, start: int, stop: int, hash_: np.uint64, owner: int,
 
 @nested
 def signed_residue(residue: int) -> float:
-    """A residue that is kept modulo 2^16."""
+    """The residue of a number, from its value modulo 2^16."""
     return np.float64((residue ^ 0x8000) - 0x8000)
 
 
 @nested
 def operands_of_name(name: int, tables: int) -> tuple[int, int, int, int, float, float]:
-    """What `code_among` has to know of a name."""
+    """The properties of a name that `code_among` needs."""
     bounds, buckets = constant_i64(tables, NUMBER_BOUNDS), constant_i64(tables, BUCKET_FIRST)
     first, last = load_i64(bounds, name), load_i64(bounds, name + 1)
     low, scale = load_f64(constant_i64(tables, BUCKET_LOW), name), load_f64(constant_i64(tables, BUCKET_SCALE), name)
@@ -449,7 +450,7 @@ def code_of_number(name: int, number: tuple[float, float], tables: int) -> int:
 
 @nested
 def _below(operand: int, data: int, start: int, stop: int, tables: int) -> bool:
-    """Is a string operand less than data[start:stop], by bytes?"""
+    """Tells whether a string operand is less than data[start:stop], by bytes."""
     pool, bounds = constant_i64(tables, STRING_BYTES), constant_i64(tables, STRING_BOUNDS)
     first = load_i64(bounds, operand)
     n, m = load_i64(bounds, operand + 1) - first, stop - start
@@ -462,7 +463,7 @@ def _below(operand: int, data: int, start: int, stop: int, tables: int) -> bool:
 
 @nested
 def _first_not_below(left: int, right: int, data: int, start: int, stop: int, tables: int) -> int:
-    """The first of the string operands `left` to `right`, less one, that is not less than data[start:stop], or `right`."""
+    """The first of the string operands from `left` to before `right` that is not less than data[start:stop], or `right`."""
     while left < right:
         middle = (left + right) >> 1
         if _below(middle, data, start, stop, tables):
@@ -474,7 +475,7 @@ def _first_not_below(left: int, right: int, data: int, start: int, stop: int, ta
 
 @nested
 def _code_of_long_string(name: int, data: int, start: int, stop: int, tables: int) -> int:
-    """As `code_of_string`, without a hash: of a long string the search looks at fewer bytes."""
+    """Does what `code_of_string` does, without a hash: the search reads fewer bytes of a long string."""
     of_strings, of_numbers = constant_i64(tables, OPERAND_BOUNDS), constant_i64(tables, NUMBER_BOUNDS)
     left, right = load_i64(of_strings, name), load_i64(of_strings, name + 1)
     base = 2 * (load_i64(of_numbers, name + 1) - load_i64(of_numbers, name) - left) + 2
@@ -487,8 +488,8 @@ def _code_of_long_string(name: int, data: int, start: int, stop: int, tables: in
 
 @nested
 def code_of_string(name: int, data: int, start: int, stop: int, hash_: np.uint64, tables: int) -> int:
-    """Code of the string data[start:stop] on a name; `hash_` is its hash from the name's seed, or anything if no operand is
-    as long."""
+    """Code of the string data[start:stop] on a name; `hash_` is its hash from the name's seed, or any number if no operand
+    has its length."""
     of_strings, of_numbers = constant_i64(tables, OPERAND_BOUNDS), constant_i64(tables, NUMBER_BOUNDS)
     left, right = load_i64(of_strings, name), load_i64(of_strings, name + 1)
     base = 2 * (load_i64(of_numbers, name + 1) - load_i64(of_numbers, name) - left) + 2
@@ -514,7 +515,7 @@ def code_of_string(name: int, data: int, start: int, stop: int, hash_: np.uint64
 def code_of_text(name: int, data: int, start: int, stop: int, tables: int) -> int:
     """Code of the string data[start:stop] on a name.
 
-    It is hashed if an operand of the name is as long, and if it is short or the operands are many.
+    It is hashed if an operand of the name has its length, and if it is short or there are many operands.
     """
     hash_ = SEED
     if stop - start <= load_i64(constant_i64(tables, LONGEST_OPERANDS), name):

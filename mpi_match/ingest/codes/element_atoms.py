@@ -1,7 +1,7 @@
-"""The operators on elements as tables: those of `any OP` but `any =`, for `elements`.
+"""Tables of the operators `any OP` except `any =`, for `elements`.
 
-An attribute with such names (`table.virtual_names`) has a *record*.  What its elements may satisfy are atoms, numbered
-behind those of the vocabulary in the order of their names:
+An attribute with such names (`table.virtual_names`) has a *record*.  The constraints on its elements are atoms, numbered
+after those of the vocabulary in the order of their names:
 
     prefix suffix contains    in tries of the attribute (`atoms`)
     wildcard, regexp          by their literals (`patterns`)
@@ -76,7 +76,7 @@ NO_RECORD = -1
 """Words of a record: roots of its tries, or NO_STATE; its range of LISTED_NUMBERS, and the number of the first as a listed
 value; its ranges of atoms of `not in`, for texts and numbers; its range of BETWEEN_ATOMS; the atoms of the least, greatest
 and only number and text; those that false and true satisfy; the root of the literals of its patterns, or NO_STATE.  NO_ATOM
-stands for atoms that it does not have."""
+stands for missing atoms."""
 _EXTREMES = {LEAST_FORM: 0, GREATEST_FORM: 1, SOLE_FORM: 2}
 
 
@@ -93,7 +93,7 @@ class ElementTables(NamedTuple):
 
 
 class _Builder:
-    """Takes up the names of all attributes, in their order."""
+    """Collects the names of all attributes, in their order."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary, self.records, self.atom_names = vocabulary, list[list[int]](), list[int]()
@@ -105,8 +105,8 @@ class _Builder:
         self.n_tries = len(names_with_tries(vocabulary))
 
     def add(self, forms: list[tuple[VirtualName, int, int]]) -> bool:
-        """Take up the names of an attribute: the first of each form and type, and their range.  False if only Python
-        evaluates one of their operators."""
+        """Add the names of an attribute: the first name of each form and type, and their range.  Returns False if only
+        Python evaluates one of their operators."""
         record = [NO_ATOM] * RECORD_WORDS
         record[TRIE_ROOT] = record[BEGINNINGS_ROOT] = record[PATTERN_ROOT] = NO_STATE
         for first, last in ((FIRST_TEXT_OUT, LAST_TEXT_OUT), (FIRST_NUMBER_OUT, LAST_NUMBER_OUT)):
@@ -158,7 +158,7 @@ class _Builder:
         return is_whole
 
     def _listed(self, lists: list[tuple[bool, int, tuple[Any, ...]]], key: Callable[[Any], Any]) -> list[tuple[Any, int]]:
-        """Number the values of lists, ascending, and note which lists have each."""
+        """Number the values of lists, ascending, and record the lists of each."""
         values = sorted({key(value) for _, _, operand in lists for value in operand})
         number = {value: self.n_listed + k for k, value in enumerate(values)}
         self.n_listed += len(values)
@@ -171,7 +171,7 @@ class _Builder:
         return offsets_of(np.bincount(pairs[:, 0], minlength=self.n_listed)), pairs[:, 1].copy()
 
     def built(self, bases: list[bytes], judged: list[bytes]) -> ElementTables:
-        """The tables of the attributes that were taken up."""
+        """The tables of the attributes that were added."""
         first = len(names_with_tries(self.vocabulary))
         columns = np.array(self.tries, np.int64).reshape(-1, 3)
         tries = Tries(self.n_tries - first, Strings.of(self.texts), columns[:, 0] - first, columns[:, 1] == 1, columns[:, 2])
@@ -189,7 +189,7 @@ def _pairs(numbers: list[float]) -> Array:
 
 
 def element_tables(vocabulary: Vocabulary) -> ElementTables:
-    """The tables of all attributes of whose elements other operators than `any =` ask."""
+    """The tables of all attributes that have names of other operators than `any =`."""
     forms: dict[bytes, list[tuple[VirtualName, int, int]]] = {}
     for first, start, stop in forms_of(vocabulary.names):
         if first.op is not Op.EQ:

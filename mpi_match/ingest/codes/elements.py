@@ -1,6 +1,6 @@
-"""What elements of attributes satisfy, in compiled code: the virtual names that `events.elements` finds.
+"""Finds the virtual names that elements of attributes satisfy, in compiled code: those that `events.elements` finds.
 
-The tables are those of `element_atoms`.  What elements satisfy is added to the atoms of the row.
+The tables are those of `element_atoms`.  The names that elements satisfy are added to the atoms of the row.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _record(record: int, tables: int) -> int:
 
 @nested
 def _lower_or_raise(found: int, atom: int, which: int, code: int, lowest: int) -> None:
-    """Take a code into the extreme that an atom is; `lowest` is the least code of its type."""
+    """Update the extreme of an atom by a code; `lowest` is the least code of its type."""
     if which != _LEAST and which != _GREATEST and (code - lowest) & 1 == 0:
         code = lowest  # no operand: one gap stands for all
     k = place_of(found, atom)
@@ -78,8 +78,8 @@ def _lower_or_raise(found: int, atom: int, which: int, code: int, lowest: int) -
 
 @nested
 def _add_listed(listed: int, first_out: int, last_out: int, tables: int, found: int) -> None:
-    """Add the atoms of `in` that have a listed value, and those of `not in`, from the first to the last, that have it not;
-    NO_ATOM stands for a value that no list has."""
+    """Add the atoms of `in` with a listed value, and those of `not in`, from the first to the last, without it.  NO_ATOM
+    stands for a value that is in no list."""
     k, stop = 0, 0
     outs = constant_i64(tables, OUT_ATOMS)
     if listed != NO_ATOM:
@@ -97,7 +97,7 @@ def _add_listed(listed: int, first_out: int, last_out: int, tables: int, found: 
 
 @nested
 def add_text_element(text: tuple[int, int, int], record: int, scratch: tuple[int, int], tables: int, found: int) -> bool:
-    """Add what a text, data[start:stop], satisfies as an element of the attribute with this record.
+    """Add the names that a text, data[start:stop], satisfies as an element of the attribute with this record.
 
     `scratch` and the result are those of `find_patterns`.
     """
@@ -165,7 +165,7 @@ def add_number_element(number: tuple[float, float], record: int, tables: int, fo
 
 @nested
 def add_boolean_element(value: int, record: int, tables: int, found: int) -> None:
-    """Add what false, 0, or true, 1, satisfies as an element of the attribute with this record."""
+    """Add the names that false, 0, or true, 1, satisfies as an element of the attribute with this record."""
     atom = load_i64(_record(record, tables), IF_FALSE + value)
     if atom != NO_ATOM:
         add_atom(found, atom)

@@ -16,11 +16,12 @@ FOLDING_TOO_LONG = -1
 _PAGE_BITS = 8
 _PAGE, _IN_PAGE = 1 << _PAGE_BITS, (1 << _PAGE_BITS) - 1
 _N_PAGES = 0x20000 >> _PAGE_BITS
-"""No character beyond has a case."""
+"""The last page of code points with a character that has a case."""
 
 
 def fold_table() -> Array:
-    """i32: for each page of 256 code points the place of its row in the table, or 0; rows of what to add to code points."""
+    """i32: for each page of 256 code points, the index of its row in the table, or 0; then the rows, of numbers to add to
+    code points."""
     changed = np.array(sorted(folds().items()), np.int32)
     pages, row = np.unique(changed[:, 0] >> _PAGE_BITS, return_inverse=True)
     rows = np.zeros((len(pages), _PAGE), np.int32)
@@ -41,9 +42,11 @@ def _folded(code: int, table: int) -> int:
 
 @nested
 def fold_text(data: int, start: int, stop: int, folded: int, room: int, table: int) -> int:
-    """Write the folding of the text data[start:stop] to `folded`, u8[room]; the number of its bytes, or FOLDING_TOO_LONG.
+    """Write the folding of the text data[start:stop] to `folded`, u8[room].  Returns the number of its bytes, or
+    FOLDING_TOO_LONG.
 
-    `table` is the address of `fold_table`.  The text is valid UTF-8; the folding of other bytes is any bytes in the room.
+    `table` is the address of `fold_table`.  The text must be valid UTF-8; the folding of other bytes is undefined, but stays
+    within the room.
     """
     at, n = start, 0
     while at < stop:

@@ -15,13 +15,13 @@ _DAYS_OF_400_YEARS = 146_097
 _SECOND = 10**9
 _DAY_S = 86_400
 _EXACT_S = 2**32
-"""Below this number of seconds, that of nanoseconds is less than 2^62."""
+"""The number of seconds below which the number of nanoseconds is less than 2^62."""
 _LOW = 2**32 - 1
 
 
 @nested
 def _digits(data: int, at: int, stop: int, n: int) -> int:
-    """The number of n digits at data[at], or _NO_NUMBER."""
+    """The number in the n digits from data[at] on, or _NO_NUMBER."""
     if at + n > stop:
         return _NO_NUMBER
     number = 0
@@ -60,7 +60,7 @@ def _is(data: int, at: int, stop: int, byte: int) -> bool:
 
 @nested
 def _offset(data: int, at: int, stop: int) -> int:
-    """The seconds of an offset that is data[at:stop], or a day if it is none."""
+    """The seconds of the offset data[at:stop], or a day if it is invalid."""
     if at + 1 == stop:
         return 0 if load_u8(data, at) | LOWER_CASE == LOWER_Z else _DAY_S
     if at + 6 != stop or load_u8(data, at + 3) != COLON:
@@ -74,7 +74,7 @@ def _offset(data: int, at: int, stop: int) -> int:
 
 @nested
 def _split(seconds: int, nanoseconds: int) -> tuple[bool, float, int]:
-    """True, and the double nearest to a time, ties to even, and the rest; 0 <= nanoseconds < 10^9."""
+    """True, the double nearest to a time, ties to even, and the residue; 0 <= nanoseconds < 10^9."""
     if -_EXACT_S < seconds < _EXACT_S:
         number = seconds * _SECOND + nanoseconds
         nearest = np.float64(number)
@@ -99,7 +99,8 @@ def _split(seconds: int, nanoseconds: int) -> tuple[bool, float, int]:
 
 @nested
 def instant_at(data: int, start: int, stop: int) -> tuple[bool, float, int]:
-    """True if the text data[start:stop] is an instant, the double nearest to its nanoseconds since 1970, and the residue."""
+    """Returns whether the text data[start:stop] is an instant, the double nearest to its nanoseconds since 1970, and the
+    residue."""
     year, month, day = _digits(data, start, stop, 4), _digits(data, start + 5, stop, 2), _digits(data, start + 8, stop, 2)
     if not (_is_date(year, month, day) and load_u8(data, start + 4) == MINUS and load_u8(data, start + 7) == MINUS):
         return False, 0.0, 0

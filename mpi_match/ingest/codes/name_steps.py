@@ -1,4 +1,4 @@
-"""The names that count as steps from object to object, for code that walks through a line.
+"""The names that matter, as steps from object to object, for code that walks through a line.
 
 A *node* is an entry of the names (`code_tables`): a name of the vocabulary or of the form, or the beginning of one, up to
 one of its points.  A *step* leads from the node of an object, or from the row, by the name of one of its values to another
@@ -7,7 +7,7 @@ node:
     a.b.c named    nodes  a, a.b, a.b.c    steps  row -a-> a    row -a.b-> a.b    row -a.b.c-> a.b.c
                                                   a -b-> a.b    a -b.c-> a.b.c    a.b -c-> a.b.c
 
-since a name in an object may have points itself.  From where no step leads, nothing is named.  Steps are found by the hash
+since a name in an object may have points itself.  A node without steps has no names below it.  Steps are found by the hash
 of their bytes, eight at a time, and compared.
 """
 
@@ -26,24 +26,24 @@ from mpi_match.compute.vectors import word_at
 from mpi_match.texts.characters import POINT
 
 STEP_HASH, STEP_FROM, STEP_TO, STEP_FIRST, STEP_LAST, STEP_IS_DOTTED, NAME_STEP_WORDS = range(7)
-"""Words of a step: the hash of its bytes; the node from where it leads, and that to which; its bytes among those of the
-names; 1 if a point is among them."""
+"""Words of a step: the hash of its bytes; the nodes that it leads from and to; its bytes among those of the names; 1 if they
+include a point."""
 ROW_NODE, NO_STEP = -1, -1
 MOST_POINTS = 64
-"""Points of a name.  With more there would be thousands of steps to it."""
+"""Most points of a name.  With more there would be thousands of steps to it."""
 _MIX, _LENGTH = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
 _29, _32 = np.uint64(29), np.uint64(32)
 
 
 def dotted(names: Strings, indices: Array) -> list[bytes]:
-    """Those of the names at these indices, ascending, that have points."""
+    """The names at these indices, ascending, that have points."""
     points = np.flatnonzero(names.data == POINT)
     owners = np.unique(np.searchsorted(names.offsets, points, "right") - 1)
     return [names[int(i)] for i in np.intersect1d(owners, indices)]
 
 
 def beginnings(names: list[bytes]) -> list[bytes]:
-    """The beginnings of the names, up to each of their points; ascending."""
+    """The beginnings of the names up to each of their points, ascending."""
     return sorted({name[:at] for name in names for at in range(len(name)) if name[at] == POINT})
 
 

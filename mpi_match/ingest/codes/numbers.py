@@ -2,11 +2,11 @@
 
 A decimal is w · 10^q with w of at most 19 digits.  Where w is at most 2^53 and q within ±22, both are doubles and one
 multiplication or division rounds once (Clinger, 1990).  Otherwise w is multiplied by the 128 leading bits of 10^q, whose
-upper half decides the rounding (Eisel and Lemire, "Number parsing at a gigabyte per second", 2021).  Of more than 19 digits
-the first 19 are taken: the number lies between w and w + 1, and where both are read as one double it is that.
+upper half decides the rounding (Eisel and Lemire, "Number parsing at a gigabyte per second", 2021).  If there are more than
+19 digits, the first 19 are taken: the number lies between w and w + 1, and if both give the same double, that is the number.
 
-The functions take and return numbers and index arrays; they allocate nothing and raise nothing.  They end at the line feed
-that ends the line, which is no part of a number.
+The functions take and return numbers and index arrays; they allocate nothing and raise nothing.  They stop at the line feed
+that ends the line.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from mpi_match.table.virtual_names import RESIDUE_WORD
 from mpi_match.texts.characters import LOWER_CASE, LOWER_E, MINUS, NINE, PLUS, POINT, ZERO
 
 NOT_READ, DECIMAL, INTEGER, LARGE_INTEGER, HUGE_INTEGER = range(5)
-"""Kinds of numbers: no number, or left to another reader; with a fraction or an exponent; integers up to 2^53; beyond, from
--2^63 to 2^64 - 1, which may have a residue (`residue_at`); others, which have digits but no value.
+"""Kinds of numbers: not a number, or left to another reader; with a fraction or an exponent; integers up to 2^53; larger
+ones, from -2^63 to 2^64 - 1, which may have a residue (`residue_at`); others, which have digits but no value.
 """
 
 LEAST_POWER, MOST_POWER = -342, 308
@@ -89,7 +89,7 @@ def _leading_zeros(w: np.uint64) -> int:
 
 @nested
 def _rounded(w: np.uint64, power: int, tables: int) -> float:
-    """The double nearest to w · 10^power, w not 0, ties to even; NaN for 0, infinity and what is not decided."""
+    """The double nearest to w · 10^power, for w other than 0, ties to even; NaN for 0, infinity and undecided cases."""
     if power < LEAST_POWER or power > MOST_POWER:
         return np.nan
     zeros = _leading_zeros(w)
@@ -126,7 +126,7 @@ def _rounded(w: np.uint64, power: int, tables: int) -> float:
 
 @nested
 def nearest(w: np.uint64, power: int, tables: int) -> float:
-    """The double nearest to w · 10^power; NaN where it is not decided, or is infinite or 0 and w is not."""
+    """The double nearest to w · 10^power; NaN if it is undecided or infinite, or if it is 0 and w is not."""
     if w == _0:
         return 0.0
     if w <= _EXACT and -_EXACT_POWER <= power <= _EXACT_POWER:
@@ -175,7 +175,7 @@ def residue_at(data: int, start: int, stop: int, value: float) -> float:
 
 @nested
 def put_word(to: int, n: int, word: np.uint64) -> int:
-    """Write eight bytes, the highest first, at to[n]; where they end."""
+    """Write eight bytes, the highest first, at to[n].  Returns where they end."""
     for k in range(8):
         store_u8(to, n + k, np.int64(word >> np.uint64(56 - 8 * k) & _BYTE))
     return n + 8
@@ -183,8 +183,8 @@ def put_word(to: int, n: int, word: np.uint64) -> int:
 
 @nested
 def put_number_bytes(to: int, n: int, number: float, residue: int) -> int:
-    """Write a number, given as the nearest double and the residue modulo 2^16 (`model.split`), at to[n] as virtual names
-    have it (`virtual_names.operand_bytes`); where it ends."""
+    """Write a number, given as the nearest double and the residue modulo 2^16 (`model.split`), at to[n] in the form of
+    virtual names (`virtual_names.operand_bytes`).  Returns where it ends."""
     n = put_word(to, n, f64_bits(number))
     return put_word(to, n, _RESIDUE_WORD | np.uint64(residue)) if residue else n
 

@@ -1,13 +1,13 @@
-"""Wildcards and regular expressions that a text satisfies, in compiled code.
+"""Finds the wildcards and regular expressions that a text satisfies, in compiled code.
 
 Every text that satisfies a pattern contains one of the pattern's *literals*, or ends with one.  The literals of a name are
 in the trie of its atoms (`atoms`), those of elements in one of their own, each with the list of the patterns that it belongs
-to.  Where a literal is found, its patterns are tested (`wildcards`, `regexps`).  So a text costs its pass through the trie,
-and the tests of those patterns whose literals it has.  A pattern without literals belongs to the empty string, and is tested
-on every text.
+to.  If a literal is found, its patterns are tested (`wildcards`, `regexps`).  So a text costs its pass through the trie, and
+the tests of the patterns with literals that it contains.  A pattern without literals belongs to the empty string, and is
+tested on every text.
 
-Literals are numbered behind the atoms, unless one is an atom itself, and are in the set of a row's atoms while a text is
-looked at.
+Literals are numbered after the atoms, unless one is an atom itself, and are in the set of a row's atoms while a text is
+read.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Pattern(NamedTuple):
 
 
 def literals_of(op: Op, operand: bytes) -> list[tuple[bytes, bool]]:
-    """The literals of a pattern, each with True if a text has to end with it."""
+    """The literals of a pattern; True marks those that a text has to end with."""
     if op is Op.REGEXP:
         found = sorted(regexp_literals.literals(operand.decode()))
         return [(each.encode(), False) for each in found] or [(b"", True)]
@@ -118,7 +118,7 @@ def pattern_tables(patterns: Sequence[Pattern], tries: Tries, n_tries: int, n_at
 
 
 def _atoms_among(literals: set[tuple[int, bytes, bool]], tries: Tries) -> dict[tuple[int, bytes, bool], int]:
-    """The atoms of those literals, each with its trie and True for an end, that are atoms themselves."""
+    """The atoms that are also such literals, each given with its trie and True for an end."""
     sizes = {(trie, len(literal)) for trie, literal, _ in literals}
     lengths, found = np.diff(tries.strings.offsets), dict[tuple[int, bytes, bool], int]()
     most = 1 + max((length for _, length in sizes), default=0)
@@ -132,10 +132,10 @@ def _atoms_among(literals: set[tuple[int, bytes, bool]], tries: Tries) -> dict[t
 
 @nested
 def find_patterns(first: int, text: tuple[int, int, int], scratch: tuple[int, int], tables: int, found: int) -> bool:
-    """Add the patterns that a text, source[start:stop], satisfies to the set `found`, and take their literals out.
+    """Add the patterns that a text, source[start:stop], satisfies to the set `found`, and remove their literals.
 
-    The atoms from the first-th on are those that the text has, with all literals.  `scratch` is an address of u64 and its
-    bytes.  False if an expression needs more.
+    The atoms from index `first` on are those of the text, with all literals.  `scratch` is an address of u64 and its bytes.
+    Returns False if an expression needs more.
     """
     source, start, stop = text
     memory, room = scratch

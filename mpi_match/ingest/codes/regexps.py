@@ -1,7 +1,7 @@
 """Regular expressions in compiled code: the answers of `texts.regexp.matches`.
 
-The sets of an automaton are words of 64 bits, and all automata are in one array.  Bytes that no set of an automaton tells
-apart share a class.  Of an automaton with few sets of positions each is a number, and a table has the next one for each
+The sets of an automaton are words of 64 bits, and all automata are in one array.  Bytes that all sets of an automaton treat
+alike share a class.  In an automaton with few sets of positions each set is a number, and a table has the next set for each
 class of bytes.
 """
 
@@ -28,15 +28,16 @@ _IS_TABLE = 0
 """`_WORDS` of an automaton with a table.  _BY_KIND is the number of its classes; _FIRST and _LAST are the places of the
 table, i32[states, classes], and of 1 for a state that matches at the end of a text, i32[states]."""
 _MATCHED = -1
-"""A next state; others are the places of their rows."""
+"""A next state that is not the index of a row."""
 MOST_TABLE_ITEMS, MOST_OF_ONE = 2**16, 2**13
-"""Items of all tables, and of one: an automaton that needs more has none."""
+"""Most items of all tables, and of one; an automaton that needs more has no table."""
 _CLASS_WORDS = 256 // 8
 _0, _1 = np.uint64(0), np.uint64(1)
 
 
 def regexp_table(automata: Sequence[Automaton], most_items: int = MOST_TABLE_ITEMS) -> tuple[Array, Array]:
-    """All automata in one array, u64, and i64[n]: the place of each in it.  Tables have `most_items`, or a few more."""
+    """All automata in one array, u64, and i64[n]: the index of each in it.  Tables have `most_items` together, or a few
+    more."""
     parts, left = list[Array](), most_items
     for automaton in automata:
         table = _table_of(automaton, MOST_OF_ONE) if left > 0 else None
@@ -110,7 +111,7 @@ def _words_of(automaton: Automaton) -> Array:
 
 @nested
 def _kind(byte: int) -> int:
-    """The kind of a byte, as of `texts.regexp_syntax`."""
+    """The kind of a byte, as in `texts.regexp_syntax`."""
     lower = byte | LOWER_CASE
     if LOWER_A <= lower <= LOWER_Z or ZERO <= byte <= NINE or byte == UNDERSCORE:
         return WORD
@@ -119,7 +120,7 @@ def _kind(byte: int) -> int:
 
 @nested
 def _lowest(bits: np.uint64) -> int:
-    """The place of the lowest bit that is set."""
+    """The index of the lowest bit that is set."""
     return int(popcount((bits & (~bits + _1)) - _1))
 
 
@@ -140,7 +141,7 @@ def _behind(active: np.uint64, follow: int) -> np.uint64:
 
 @nested
 def _small_matches(data: int, start: int, stop: int, automaton: int) -> bool:
-    """`regexp_matches` where a set is one word."""
+    """`regexp_matches` for sets of one word."""
     first, last = automaton + 8 * load_i64(automaton, _FIRST), automaton + 8 * load_i64(automaton, _LAST)
     entered, follow = automaton + 8 * load_i64(automaton, _ENTERED), automaton + 8 * load_i64(automaton, _FOLLOW)
     by_kind, empty, classes = load_i64(automaton, _BY_KIND), load_i64(automaton, _EMPTY), automaton + 8 * _HEADER
@@ -167,7 +168,7 @@ def _small_matches(data: int, start: int, stop: int, automaton: int) -> bool:
 
 @nested
 def _meet(one: int, other: int, n_words: int) -> bool:
-    """True if two sets have a common position."""
+    """Tells whether two sets have a common position."""
     common = _0
     for i in range(n_words):
         common |= load_u64(one, i) & load_u64(other, i)
@@ -176,7 +177,7 @@ def _meet(one: int, other: int, n_words: int) -> bool:
 
 @nested
 def _step(active: int, found: int, follow: int, entered: int, n_words: int) -> None:
-    """Replace the positions `active` by those that follow them or are `found`, and that a byte enters."""
+    """Replace the positions `active` by those that follow them or are in `found` and accept a byte."""
     for word in range(n_words):
         bits = load_u64(active, word)
         while bits:
@@ -190,7 +191,7 @@ def _step(active: int, found: int, follow: int, entered: int, n_words: int) -> N
 
 @nested
 def _large_matches(data: int, start: int, stop: int, automaton: int, state: int) -> bool:
-    """`regexp_matches` where a set has any number of words."""
+    """`regexp_matches` for sets of any number of words."""
     n_words = load_i64(automaton, _WORDS)
     by_kind, empty = load_i64(automaton, _BY_KIND), load_i64(automaton, _EMPTY)
     first, last = automaton + 8 * load_i64(automaton, _FIRST), automaton + 8 * load_i64(automaton, _LAST)
@@ -222,7 +223,8 @@ def regexp_words(automaton: int) -> int:
 
 @nested
 def regexp_matches(data: int, start: int, stop: int, automaton: int, state: int) -> bool:
-    """True if an automaton, the address of its place in `regexp_table`, matches somewhere in data[start:stop], valid UTF-8.
+    """Tells whether an automaton, given by the address of its part of `regexp_table`, matches anywhere in data[start:stop],
+    valid UTF-8.
 
     `state` is u64[`regexp_words`], which is overwritten; at most REGEXP_STATE_WORDS.
     """

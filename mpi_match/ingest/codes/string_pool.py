@@ -1,7 +1,7 @@
 """Distinct byte strings in the order in which compiled code meets them, each with its number.
 
 Compiled code asks for the number of a string by `number_of`, which adds a new one as long as there is room.  It cannot
-allocate: where there is none it says which pool lacks it, and its caller makes room (`StringPool.grow`) and asks again.
+allocate: without room it reports the pool, and its caller makes room (`StringPool.grow`) and asks again.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class StringPool:
         _fill_slots(self.address)
 
     def clear(self) -> None:
-        """Take out all strings; the room stays."""
+        """Remove all strings, but keep the room."""
         self._arrays[POOL_SLOTS][:] = NOT_FOUND
         self._arrays[POOL_SIZES][N_STRINGS] = 0
 
@@ -89,7 +89,8 @@ def _fill_slots(pool: int) -> None:
 
 @nested
 def number_of(pool: int, data: int, start: int, stop: int, hash_: np.uint64) -> int:
-    """The number of data[start:stop], whose hash is `hash_` before `mixed`; POOL_FULL if it is new and there is none."""
+    """The number of data[start:stop], with `hash_` as its hash before `mixed`; POOL_FULL if it is new and there is no
+    room."""
     slots, hashes, sizes = load_i64(pool, POOL_SLOTS), load_i64(pool, POOL_HASHES), load_i64(pool, POOL_SIZES)
     content, bounds, mask = load_i64(pool, POOLED_BYTES), load_i64(pool, POOL_BOUNDS), load_u64(sizes, SLOT_MASK)
     hash_ = mixed(hash_)

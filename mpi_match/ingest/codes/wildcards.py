@@ -13,14 +13,14 @@ ANY_TEXT, ANY_CHARACTER = 0xFF, 0xFE
 
 
 def wildcard_bytes(pattern: str) -> bytes:
-    """A pattern as `wildcard_matches` takes it."""
+    """The form of a pattern that `wildcard_matches` takes."""
     special = {"*": bytes([ANY_TEXT]), "?": bytes([ANY_CHARACTER])}
     return b"".join(special.get(token) or token[-1].encode() for token in tokens(pattern))
 
 
 @nested
 def _after_character(data: int, at: int, stop: int) -> int:
-    """The index behind the character at data[at]."""
+    """The index after the character at data[at]."""
     at += 1
     while at < stop and load_u8(data, at) & 0xC0 == 0x80:
         at += 1
@@ -29,9 +29,9 @@ def _after_character(data: int, at: int, stop: int) -> int:
 
 @nested
 def wildcard_matches(data: int, start: int, stop: int, pattern: int, length: int) -> bool:
-    """True if the text data[start:stop], valid UTF-8, is one that a pattern, `wildcard_bytes` u8[length], describes.
+    """Tells whether a pattern, `wildcard_bytes` u8[length], matches the text data[start:stop], valid UTF-8.
 
-    Where a piece behind a star does not fit, it is tried one character later; pieces before that star stay in place.
+    If a piece after a star does not fit, it is tried one character later; pieces before that star keep their positions.
     """
     at, i, star, tried = start, 0, -1, start
     while at < stop:

@@ -1,4 +1,4 @@
-"""Columns of Arrow as typed columns: of files, and of every library that has Arrow's PyCapsule interface.
+"""Turns columns of Arrow, of files or of any library with Arrow's PyCapsule interface, into typed columns.
 
     int8 .. int64, uint8 .. uint64, half, float, double, decimal      numbers; a bad row if beyond all numbers
     bool                                                              booleans
@@ -11,8 +11,8 @@
     list, large_list, fixed_size_list of these                        lists; of structs and of lists, see `arrow_lists`
     list_view, run-end encoded arrays, bool8, uuid, json, tensors     as what they hold (`plain_arrow`)
 
-Only the columns are looked at that are *needed*: those that constraints name, those of location and id.  A needed column of
-another type is an error.  A decimal is the number that its digits would be in JSON.  Needs pyarrow.
+Only the *needed* columns are read: those that constraints name, and those of location and id.  A needed column of
+another type is an error.  A decimal has the value that its digits would have in JSON. Needs pyarrow.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from mpi_match.model import ModelError, Type, number_of_digits, value_of
 
 
 class NeededColumns(NamedTuple):
-    """The needed columns of a schema: where they are, in order, by dotted name (names of a column and of the fields of
-    structs).  Constraints only ask if those in `presence` are there; `instants` are native times, and constraints compare
-    their instants.
+    """The needed columns of a schema: their positions, in order, by dotted name (names of a column and of the fields of
+    structs).  Constraints only ask for the presence of those in `presence`; `instants` are native times, and constraints
+    compare their instants.
     """
 
     paths: dict[str, Path]
@@ -50,8 +50,8 @@ class NeededColumns(NamedTuple):
 
     @classmethod
     def of(cls, schema: pa.Schema, needed: Collection[str], form: EventForm) -> NeededColumns:
-        """Raises ModelError for a needed column of a type that attributes do not have, for one that is there twice, and when
-        there is no column for the location or the id.
+        """Raises ModelError for a needed column of a type that attributes do not have, a duplicate one, and a missing column
+        of the location or the id.
         """
         paths: dict[str, Path] = {}
         presence = needed.presence if isinstance(needed, NeededNames) else frozenset[str]()
@@ -80,7 +80,7 @@ class NeededColumns(NamedTuple):
 
     @classmethod
     def every(cls, schema: pa.Schema, form: EventForm) -> NeededColumns:
-        """All columns of a schema, also those of types that attributes do not have.
+        """All columns of a schema, including those of types that attributes do not have.
 
         Raises ModelError for two with one name, and for a column of the location or the id that is missing or cannot be one.
         """
@@ -98,7 +98,7 @@ class NeededColumns(NamedTuple):
 
     @property
     def top(self) -> list[str]:
-        """The columns that they are, or are in."""
+        """The top columns that are needed, or contain needed ones."""
         return list(dict.fromkeys(path[0] for path in self.paths.values()))
 
     def leaves(self, batch: pa.RecordBatch) -> dict[str, Leaf]:
@@ -119,8 +119,8 @@ class ReadColumns(NamedTuple):
 
     chunk        with the doubted rows
     ids          of all events, empty for one without; None if the form names none, or they are not wanted
-    identified   has any event an id?
-    bad          the doubted rows, and the reason why each is no event
+    identified   tells whether any event has an id
+    bad          the doubted rows, with the reason why each is not an event
     """
 
     chunk: ColumnChunk
@@ -178,7 +178,7 @@ def typed_columns(
 
 
 def _nulls(validity: Validity | None, absent: Array | None, n: int) -> Validity | None:
-    """Of n entries, which are not there, and not `absent`."""
+    """The nulls among n entries: those that are missing and not `absent`."""
     if validity is None:
         return None
     nulls = validity.others(n)
@@ -186,7 +186,7 @@ def _nulls(validity: Validity | None, absent: Array | None, n: int) -> Validity 
 
 
 def _are_empty(array: pa.Array) -> Array:
-    """bool[n]: which rows are maps or lists without elements, nulls not counted, of whatever type the elements are."""
+    """bool[n]: marks the rows that are maps or lists without elements other than nulls, whatever the type of elements."""
     if pa.types.is_map(array.type):
         return np.asarray((np.diff(np.asarray(array.offsets)) == 0) & np.asarray(array.is_valid()))
     if not is_any_list(array.type):
@@ -197,7 +197,7 @@ def _are_empty(array: pa.Array) -> Array:
 
 
 def any_of(masks: Iterable[Array | None]) -> Array | None:
-    """bool[n]: which rows are in one of the masks bool[n]; None if no mask is there."""
+    """bool[n]: marks the rows that are in one of the masks bool[n]; None without masks."""
     found = [mask for mask in masks if mask is not None]
     return np.logical_or.reduce(found) if found else None
 
@@ -205,7 +205,8 @@ def any_of(masks: Iterable[Array | None]) -> Array | None:
 def with_doubted(
     chunk: ColumnChunk, ids: Strings | None, doubted: Array | None, form: EventForm
 ) -> tuple[ColumnChunk, Strings | None]:
-    """The chunk and the ids without doubted rows, bool[n], and those without a location that is two numbers or none."""
+    """The chunk and the ids without the doubted rows, bool[n], and without rows that have only part of a location or an
+    invalid one."""
     if form.location is not None:
         x, y = (chunk.columns[name].numbers(chunk.n_events) for name in form.location)
         is_there = [chunk.columns[name].is_present(chunk.n_events) for name in form.location]
@@ -219,7 +220,7 @@ def with_doubted(
 
 
 def _list_column(array: pa.Array) -> tuple[ListColumn, Array]:
-    """An array of lists, and bool[n]: which rows have lists that no attribute has."""
+    """An array of lists, and bool[n], which marks the rows with lists that no attribute has."""
     array = array.cast(pa.large_list(array.type.value_type))
     starts = np.frombuffer(array.buffers()[1] or bytes(8), np.int64)[array.offset : array.offset + len(array) + 1]
     elements = array.values.slice(int(starts[0]), int(starts[-1] - starts[0]))
@@ -235,7 +236,7 @@ def _list_column(array: pa.Array) -> tuple[ListColumn, Array]:
 
 
 def _reason(found: Mapping[str, Leaf], row: int, form: EventForm, names: Names) -> str:
-    """The reason why the needed columns of a doubted row are not an event."""
+    """The reason why a doubted row is not an event."""
     values = {name: leaf.array[row].as_py() for name, leaf in found.items()}
     try:
         event_of_row({name: json_value(value) for name, value in values.items()}, form, names)
@@ -245,7 +246,7 @@ def _reason(found: Mapping[str, Leaf], row: int, form: EventForm, names: Names) 
 
 
 def json_value(value: object) -> Any:
-    """A value as JSON has it.  Raises ModelError for a decimal that no double is near to."""
+    """A value in the form that JSON has.  Raises ModelError for a decimal beyond the range of doubles."""
     if isinstance(value, list):
         return [json_value(each) for each in value]
     if isinstance(value, Decimal):
@@ -274,7 +275,7 @@ def is_list(type_: pa.DataType) -> bool:
 
 
 def is_time(type_: pa.DataType) -> bool:
-    """Tells whether it is a type of native times."""
+    """Tells whether a type is one of native times."""
     types = pa.types
     if types.is_dictionary(type_):
         return is_time(type_.value_type)
@@ -296,7 +297,7 @@ def _is_text(type_: pa.DataType) -> bool:
 
 
 def typed_column(array: pa.Array) -> tuple[TypedColumn, Array | None]:
-    """An array of a usable type, and bool[n]: which rows have numbers that no attribute has; None if no row has.
+    """An array of a usable type, and bool[n], which marks the rows with numbers that no attribute has, or None.
 
     Raises ArrowInvalid for strings that are not UTF-8.
     """
@@ -343,13 +344,13 @@ def _entries(array: pa.Array) -> tuple[TypedColumn, Array | None]:
 
 
 def _numbers(array: pa.Array) -> Array:
-    """The values of a primitive array; any number where it is null."""
+    """The values of a primitive array, with any number for a null."""
     dtype = np.dtype(array.type.to_pandas_dtype())
     return np.frombuffer(array.buffers()[1] or b"", dtype)[array.offset : array.offset + len(array)]
 
 
 def _decimal(value: Decimal | None) -> tuple[float, bool]:
-    """A decimal as a number, and whether no attribute has it."""
+    """A decimal as a number, and whether it is a number that no attribute has."""
     if value is None:
         return 0.0, False
     try:
@@ -359,7 +360,7 @@ def _decimal(value: Decimal | None) -> tuple[float, bool]:
 
 
 def _text(array: pa.Array) -> Strings:
-    """Strings of an array, empty where it is null."""
+    """Strings of an array, empty for a null."""
     array.validate(full=True)  # of files no reader looks whether text is UTF-8
     array = array.cast(pa.large_string())
     _, offsets, data = array.buffers()
@@ -368,7 +369,8 @@ def _text(array: pa.Array) -> Strings:
 
 
 def _checked_ids(array: pa.Array, form: EventForm) -> tuple[Array, Array | None]:
-    """bool[n]: which rows have an id that is not empty, and which have none; raises as `_ids` and its caller do."""
+    """bool[n] twice: marks the rows with an id that is not empty, and those without an id.  Raises as `_ids` and its caller
+    do."""
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     there: Array = np.asarray(array.is_valid())
@@ -381,7 +383,8 @@ def _checked_ids(array: pa.Array, form: EventForm) -> tuple[Array, Array | None]
 
 
 def _ids(array: pa.Array) -> tuple[Strings, Array | None]:
-    """The ids in a column, empty for absent ones, and bool[n]: which rows have others than strings and integers."""
+    """The ids in a column, empty for absent ones, and bool[n], which marks the rows with other values than strings and
+    integers."""
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if pa.types.is_integer(array.type) or _is_text(array.type):

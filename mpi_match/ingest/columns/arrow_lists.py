@@ -1,4 +1,4 @@
-"""Names that go through lists in columns of Arrow, as they do in rows (`ingest.rows.flatten`).
+"""Resolves names that go through lists in columns of Arrow, as `ingest.rows.flatten` does in rows.
 
 list<struct<arn: string, tags: list<string>>> named r      r: a list without elements; r.arn, r.tags: lists of strings
 list<list<int64>> named m                                  m: a list of numbers
@@ -20,7 +20,7 @@ Path = tuple[str, ...]
 
 
 def is_any_list(type_: pa.DataType) -> bool:
-    """Tells whether it is a type of lists, with any elements."""
+    """Tells whether a type is one of lists, with any elements."""
     types = pa.types
     return bool(types.is_list(type_) or types.is_large_list(type_) or types.is_fixed_size_list(type_))
 
@@ -51,9 +51,9 @@ def _leaves_of(path: Path, type_: pa.DataType, is_inside: bool) -> Iterator[tupl
 
 
 class Leaf(NamedTuple):
-    """The array of a leaf; and bool[n], the rows that do not have its name, or None where all have it.
+    """The array of a leaf, and bool[n], which marks the rows without its name, or None if all rows have it.
 
-    The array is null in those rows, and where there is a null.
+    The array is null in those rows, and for nulls.
     """
 
     array: pa.Array
@@ -61,7 +61,7 @@ class Leaf(NamedTuple):
 
 
 def leaf_at(array: pa.Array, fields: Sequence[str]) -> Leaf:
-    """The leaf that a column is, or the field of structs in it that `fields` lead to."""
+    """The leaf at the end of `fields` in a column; the column itself without fields."""
     absent = None
     for at, field in enumerate(fields):
         array = plain_array(array)
@@ -82,13 +82,13 @@ def leaf_at(array: pa.Array, fields: Sequence[str]) -> Leaf:
 
 
 def _field(array: pa.Array, name: str) -> pa.Array:
-    """A field of structs: null where the struct is."""
+    """A field of structs; null if the struct is null."""
     at = next(i for i, each in enumerate(array.type) if each.name == name)
     return array.flatten()[at]
 
 
 def _through_lists(array: pa.Array, fields: Sequence[str]) -> pa.Array:
-    """The lists, one for each row, of the values under a name in an array that is of lists; null where there is none."""
+    """A list for each row of the values under a name in an array of lists; null for a row without one."""
     n, row = len(array), np.arange(len(array))
     items, row = _there(array, row)
     for field in fields:
@@ -113,7 +113,7 @@ def _there(items: pa.Array, row: Any) -> tuple[pa.Array, Any]:
 
 
 def _elements(items: pa.Array, row: Any) -> tuple[pa.Array, Any]:
-    """The items in lists, to any depth, without nulls, and their rows i64."""
+    """The items in lists of any depth, without nulls, and their rows i64."""
     while is_any_list(items.type):
         row = np.repeat(row, np.asarray(pc.list_value_length(items)))
         items, row = _there(items.flatten(), row)

@@ -1,4 +1,4 @@
-"""Record batches of Arrow in the code space of a vocabulary: by columns, and event by event where elements count."""
+"""Encodes record batches of Arrow into the code space of a vocabulary: by columns, or event by event if elements matter."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class EncodedRows(NamedTuple):
 class ArrowEncoder:
     """Encodes record batches; compiles when it is created.
 
-    Raises ModelError for a vocabulary that asks for all strings of an event, of which only the named columns are read.
+    Raises ModelError for a vocabulary that asks for all strings of an event, because only the named columns are read.
     """
 
     def __init__(

@@ -1,9 +1,10 @@
-"""Rows of typed sources (Parquet, Arrow, DataFrames) as events with all their attributes, as event tables keep them.
+"""Turns rows of typed sources (Parquet, Arrow, DataFrames) into events with all their attributes, as event tables keep them.
 
-An attribute is a number, a string, a boolean, a null, or a list of these.  A value that is none (a decimal beyond the range
-of a double) makes its row a bad one where its column is *required*: filters name it, or it holds the location or the id.  It
-is left out elsewhere, as is every value of another type: nothing asks for it, and the events name it (`Events.left_out`).
-A decimal is the number that its digits would be in JSON: exact if it is whole, else rounded as `float` rounds it.
+An attribute is a number, a string, a boolean, a null, or a list of these.  Another value (a decimal beyond the range of a
+double) makes its row a bad one if its column is *required*: filters name it, or it holds the location or the id.  In other
+columns it is left out, as is every value of another type: no filter asks for it, and the events record its name
+(`Events.left_out`).  A decimal has the value that its digits would have in JSON: exact if it is whole, else rounded as
+`float` rounds it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from mpi_match.model import Event, Json, ModelError, Unread
 
 
 def all_columns(schema: pa.Schema) -> NeededColumns | None:
-    """All columns of a schema; None where two have one name, or structs are too deep: then rows are judged one by one."""
+    """All columns of a schema; None if two have the same name, or structs are too deep: then rows are judged one by one."""
     paths = [path for path, _ in leaves(schema)]
     found = {".".join(path): path for path in paths}
     if len(found) < len(paths) or max(map(len, paths), default=0) > MAX_DEPTH:
@@ -90,7 +91,8 @@ def _names(required: frozenset[str]) -> Names:
 
 
 def _as_json(value: object) -> Any:
-    """A value of Arrow as JSON has it, also in structs and lists; what is none (a map, a decimal out of range) `Unread`."""
+    """A value of Arrow in the form that JSON has, also in structs and lists; `Unread` for others (a map, a decimal out of
+    range)."""
     if isinstance(value, dict):
         return {key: _as_json(each) for key, each in value.items()}
     if isinstance(value, list):

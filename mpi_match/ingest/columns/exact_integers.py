@@ -1,5 +1,5 @@
-"""Finds out with all threads whether the integers of a column are doubles: most are, and then need no residues
-(`arrays.exact`)."""
+"""Tests with all threads whether doubles can hold the integers of a column exactly; nearly always they can, and no residues
+are needed (`arrays.exact`)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from mpi_match.compute.parallel import in_stretches
 from mpi_match.model import MAX_EXACT_INTEGER
 
 _FEW = 2**14
-"""Fewer integers take NumPy less time than threads their start."""
+"""Number of integers below which NumPy is faster than starting threads."""
 _ENOUGH = 2**18
-"""Integers that are worth a thread of their own: memory is what they wait for."""
+"""Integers that are worth a further thread: threads are limited by memory."""
 
 
 def are_exact(integers: Array) -> bool:

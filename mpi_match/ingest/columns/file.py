@@ -1,7 +1,7 @@
 """A file of columns as pieces of rows: row groups, or record batches; only the needed columns are read.
 
-Directories named `name=value` are columns of strings, see `row_files.partition_values`.  A column of the file itself counts,
-and a directory of its name does not.
+Directories named `name=value` are columns of strings, see `row_files.partition_values`.  A column of the file takes
+precedence over a directory of the same name.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ColumnFile:
     """The file of the path `name`, which `handle` reads; a context manager that closes it.  `schema` is all of it, with the
     columns that its directories are.
 
-    `needed` are the names of the needed columns; None: all, of whatever type.  Raises ModelError when it is none, for a
+    `needed` are the names of the needed columns; None: all, of whatever type.  Raises ModelError for any other file, for a
     needed column of a type that attributes do not have, and without pyarrow.
     """
 
@@ -87,7 +87,7 @@ class ColumnFile:
             return self._pieces.n_rows(piece)
 
     def read(self, piece: int) -> pa.Table:
-        """The columns of a piece that the needed ones are, or are in; one of nulls if there are none.
+        """The columns of a piece that are needed or contain needed ones; a column of nulls if none is.
 
         Raises ModelError when it is damaged, FileChanged.
         """
@@ -110,7 +110,7 @@ class ColumnFile:
 
     @contextmanager
     def _reported(self) -> Iterator[None]:
-        """Turns errors that do not name the file, those of pyarrow too, into one line that does."""
+        """Turns errors that do not name the file, including those of pyarrow, into one line with its name."""
         try:
             yield
         except ModelError as error:

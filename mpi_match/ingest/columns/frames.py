@@ -1,4 +1,4 @@
-"""Data frames and other columns of one type each, encoded for a vocabulary without an object for each event.
+"""Encodes data frames, and other columns of one type each, for a vocabulary without an object for each event.
 
     a pandas frame, a dict of arrays        column by column: arrays of NumPy as they are, others through Arrow
     anything with Arrow's C interface       its record batches: pyarrow, polars, DuckDB, Spark's batches
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class ArrowStream(Protocol):
-    """An object that gives its columns as Arrow's C stream."""
+    """An object that exports its columns as Arrow's C stream."""
 
     def __arrow_c_stream__(self, requested_schema: object = None, /) -> object: ...
 
 
 @runtime_checkable
 class ArrowArray(Protocol):
-    """An object that gives its columns as one array of structs of Arrow's C interface."""
+    """An object that exports its columns as one array of structs of Arrow's C interface."""
 
     def __arrow_c_array__(self, requested_schema: object = None, /) -> tuple[object, object]: ...
 
@@ -49,12 +49,12 @@ def _is_of_pandas(events: object) -> bool:
 
 
 def has_arrow(events: object) -> bool:
-    """Tells whether it can be read through Arrow's C interface here."""
+    """Tells whether an object can be read through Arrow's C interface here."""
     return isinstance(events, (ArrowStream, ArrowArray)) and not _is_of_pandas(events) and find_spec("pyarrow") is not None
 
 
 def reader_of(events: ArrowStream | ArrowArray) -> pa.RecordBatchReader:
-    """The record batches of what has Arrow's C interface."""
+    """The record batches of an object with Arrow's C interface."""
     import pyarrow as pa
 
     if isinstance(events, ArrowStream):
@@ -102,7 +102,7 @@ def events_of_arrow(reader: pa.RecordBatchReader, form: EventForm, rejects: Reje
 
 
 def numbers_of(columns: Mapping[str, object], n: int, form: EventForm) -> ColumnChunk | None:
-    """The n events of columns that are all arrays of numbers or booleans; None for others, and where an event may be bad."""
+    """The n events of columns that are all arrays of numbers or booleans; None for others, and if an event may be bad."""
     if form.id is not None or not columns.keys() >= set(form.location or ()):
         return None
     found: dict[str, TypedColumn] = {}
@@ -117,7 +117,7 @@ def numbers_of(columns: Mapping[str, object], n: int, form: EventForm) -> Column
 
 
 def encode_numbers(chunk: ColumnChunk, vocabulary: Vocabulary, form: EventForm) -> EventBatch | None:
-    """The events of `numbers_of`; None if the elements of one of the columns are asked for."""
+    """The events of `numbers_of`; None if constraints ask for the elements of one of the columns."""
     if any(name.encode() in vocabulary.element_names for name in chunk.columns):
         return None
     from mpi_match.ingest.columns.to_codes import ColumnEncoder  # loads Numba
@@ -133,7 +133,7 @@ def events_of_numbers(chunk: ColumnChunk, form: EventForm) -> Events:
 
 
 def _are_places(n: int, x: TypedColumn, y: TypedColumn) -> bool:
-    """Tells whether all events with an x or a y have a location."""
+    """Tells whether every event with an x or a y has both."""
     there = x.is_present(n)
     finite = np.isfinite(x.numbers(n)) & np.isfinite(y.numbers(n))
     return np.array_equal(there, y.is_present(n)) and np.array_equal(there, finite)
@@ -160,7 +160,7 @@ def _of_numbers(values: object) -> TypedColumn | None:
 
 
 def reader_of_columns(columns: Mapping[str, object], n: int) -> pa.RecordBatchReader | None:
-    """The columns of n events, each of one type; None if one of them has to be read entry by entry, and without pyarrow."""
+    """The columns of n events, each of one type; None if one has to be read entry by entry, and without pyarrow."""
     if find_spec("pyarrow") is None:
         return None
     import pyarrow as pa
@@ -180,11 +180,11 @@ def reader_of_columns(columns: Mapping[str, object], n: int) -> pa.RecordBatchRe
 
 
 _ONE_TYPE = (frozenset((str, type(None))), frozenset((bool, type(None))), frozenset((int, float, type(None))))
-"""Types of objects that may stand in one column together."""
+"""Types of objects that may be together in one column."""
 
 
 def _arrow_of(values: Any) -> pa.Array | None:
-    """The column of one type that an array or a list is, if it is one.  Raises what pyarrow raises."""
+    """An array or a list as a column of one type, if it is one.  Raises what pyarrow raises."""
     import pyarrow as pa
 
     mask, dtype = None, getattr(values, "dtype", None)

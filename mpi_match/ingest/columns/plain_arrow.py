@@ -1,4 +1,4 @@
-"""Types of Arrow that hold values of another type in a form of their own, as that type.
+"""Converts types of Arrow that hold values of another type in a special form to that type.
 
 bool8                              booleans
 uuid                               their text
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 _BOOL8, _UUID, _JSON, _TENSOR = (
     getattr(pa, name, ()) for name in ("Bool8Type", "UuidType", "JsonType", "FixedShapeTensorType")
 )
-"""Types that not all versions of pyarrow have."""
+"""The types that not all versions of pyarrow have."""
 
 
 def plain_type(type_: pa.DataType) -> pa.DataType:
@@ -37,7 +37,7 @@ def plain_type(type_: pa.DataType) -> pa.DataType:
 
 
 def plain_array(array: pa.Array) -> pa.Array:
-    """An array as the values that it holds; itself where they are held as they are."""
+    """The values of an array in their own type; the array itself if its type is plain."""
     type_ = array.type
     if isinstance(type_, pa.RunEndEncodedType):
         return plain_array(pc.run_end_decode(array))

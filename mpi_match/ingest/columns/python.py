@@ -1,4 +1,5 @@
-"""Events as columns that a program passes: one array or list for each attribute, all of the same length, as in data frames.
+"""Reads events as columns that a program passes: one array or list for each attribute, all of the same length, as in data
+frames.
 
     {"temp": np.array([31.0, 25.5, 19.0]), "city": ["Milan", None, "Turin"]}        3 events, the second has no city
 
@@ -19,10 +20,10 @@ The meaning of an entry depends on the type of its column alone:
 Columns of durations that a constraint names are refused, whatever library they come from: send strings, or numbers in some
 unit.
 
-In columns of NumPy's types pandas writes NaN for missing values, also in columns of strings.  State which is meant:
+In columns of NumPy's types pandas writes NaN for missing values, also in columns of strings.  State which one you mean:
 `frame.convert_dtypes()` makes those null, and so does `frame["city"].where(frame["city"].notna(), None)`.
 
-`ingest.columns.frames` reads columns of one type each.  All others become the rows that they are, here.
+`ingest.columns.frames` reads columns of one type each.  All others are read here, as rows.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def columns_of_frame(frame: Frame) -> Json:
 
 
 def refused_type(name: str, type_: str) -> str:
-    """The error of a column of a type that no attribute has, and that is asked for."""
+    """The error of a column that is needed and has a type that no attribute has."""
     return (
         f"the column {name!r} is of type {type_}, and filters, --location or --id name it; "
         "attributes are numbers, strings, booleans and arrays of these: cast it to one of them"
@@ -69,7 +70,7 @@ def refused_type(name: str, type_: str) -> str:
 class NeededNames(frozenset[str]):
     """Names of attributes that are used.
 
-    presence   constraints only ask if they are there
+    presence   constraints only ask for their presence
     instants   constraints compare their instants, and perhaps ask if they are there
     """
 

@@ -1,19 +1,19 @@
-"""Events of typed columns in code space, in compiled code, by all threads.
+"""Encodes events of typed columns into code space, in compiled code, by all threads.
 
     temp      31.0  25.5  19.0           codes      7   4   2
     city      0     -     1  Milan Turin            9   -  12       events 7 9 | 4 | 2 12
 
-Some thousand events at a time, so that a cache holds them: first it is found which entries are there, then the columns are
-encoded one after the other, in the order of the vocabulary's names.  Each code goes behind those that its event has already,
-which is the order of attributes: nothing is sorted.  A dictionary is encoded once and its codes are gathered.  Atoms are
-looked for once in every entry of a dictionary; their virtual names, and those of nulls, follow all others.  Where all
-operands of a name are integers, and close together, a table has the codes of all integers from one below the least to the
-greatest, and of what is between two of them: one look-up instead of a search.
+Some thousand events are encoded at a time, so that a cache holds them: first the present entries are found, then the columns
+are encoded one after the other, in the order of the vocabulary's names.  Each code goes behind those that its event has
+already, which is the order of attributes: nothing is sorted.  A dictionary is encoded once and its codes are gathered.
+Atoms are searched for once in every entry of a dictionary; their virtual names, and those of nulls, follow all others.
+Where all operands of a name are integers, and close together, a table has the codes of all integers from one below the least
+to the greatest, and of what is between two of them: one look-up instead of a search.
 
     operands 3 5 6      integer   2    3    4    5    6
                         codes     0 0  1 2  2 2  3 4  5 6
 
-The codes are those of `Events.encode`.  The encoder judges no row: those that whoever made the columns doubts
+The codes are those of `Events.encode`.  The encoder judges no row: those that the reader of the columns doubts
 (`ColumnChunk.doubted`) get no attributes.
 """
 
@@ -69,9 +69,9 @@ from mpi_match.table.vocabulary import Vocabulary
 _BLOCK_EVENTS = 2**11
 """Events that are encoded together, so that a cache holds their codes."""
 _MOST_STEPS, _GREATEST_STEP = 2**12, 2**31
-"""Integers of a table of codes, and how great one may be: all doubles beside them have their own fractions."""
+"""Most integers of a table of codes, and the greatest integer in one: below that, doubles between integers exist."""
 _LEAST_EVENTS = 2**14
-"""Fewer events are not worth a table of codes."""
+"""Number of events below which a table of codes does not pay."""
 
 
 class ColumnEncoder:
@@ -202,8 +202,8 @@ def layout_of(column: TypedColumn) -> int:
 
 
 class _Steps(NamedTuple):
-    """Codes u32[2 * (last - first + 1)] of the integers from `first` to `last`, each with that of what is above it and below
-    the next one; None for a name that has no such table.
+    """Codes u32[2 * (last - first + 1)] of the integers from `first` to `last`, each followed by the code of the values
+    between it and the next one; None for a name without such a table.
     """
 
     codes: Array | None
@@ -227,7 +227,8 @@ def _steps_of(vocabulary: Vocabulary, name: int) -> _Steps:
 
 
 class _Work:
-    """What a thread needs for a block: the present entries of each column, how many, sizes and ends of events, codes."""
+    """The scratch arrays of a thread for a block: the present entries of each column, their numbers, sizes and ends of
+    events, and codes."""
 
     def __init__(self, n_columns: int) -> None:
         n = _BLOCK_EVENTS
@@ -237,9 +238,9 @@ class _Work:
 
 
 class _Plan:
-    """Columns for compiled code, in the order of their names; keeps what the addresses are of.
+    """Columns for compiled code, in the order of their names; keeps the arrays behind the addresses alive.
 
-    is_whole   has every event an entry in each column, and no atoms?
+    is_whole   tells whether every event has an entry in each column, and no atoms
     """
 
     def __init__(self) -> None:
@@ -286,14 +287,14 @@ class _Plan:
 
 @nested
 def _is_there(column: int, i: int) -> bool:
-    """Is entry i of a column there?"""
+    """Tells whether entry i of a column is present."""
     bits, bit = load_i64(column, _BITS), load_i64(column, _FIRST_BIT) + i
     return bits == 0 or (load_u8(bits, bit >> 3) >> (bit & 7)) & 1 != 0
 
 
 @nested
 def _count_bits(bits: int, start: int, stop: int) -> int:
-    """How many of some bits are set."""
+    """The number of bits that are set."""
     n, i = 0, start
     while i < stop:
         byte = load_u8(bits, i >> 3)
@@ -310,7 +311,7 @@ def _count_bits(bits: int, start: int, stop: int) -> int:
 
 @nested
 def _find_present(start: int, stop: int, column: int, doubted: int, to: int) -> int:
-    """Write which of some entries are there, in rows that are not doubted, to u32; how many they are."""
+    """Write the numbers of the present entries, in rows that are not doubted, to u32. Returns how many there are."""
     bits, first_bit, n, i = load_i64(column, _BITS), load_i64(column, _FIRST_BIT), 0, start
     while i < stop:
         if bits != 0 and (first_bit + i) & 7 == 0 and load_u8(bits, (first_bit + i) >> 3) == 0:
@@ -325,7 +326,7 @@ def _find_present(start: int, stop: int, column: int, doubted: int, to: int) -> 
 
 @nested
 def _code_of(column: int, i: int, tables: int) -> int:
-    """The code of entry i, which is there; its column has no numbers."""
+    """The code of entry i, which is present; its column does not hold numbers."""
     if load_i64(column, _INDEX) != 0:
         return load_u32(load_i64(column, _ENTRY_CODES), load_i32(load_i64(column, _INDEX), i))
     type_, name, values = load_i64(column, _TYPE), load_i64(column, _NAME), load_i64(column, _VALUES)
@@ -340,7 +341,7 @@ def _code_of(column: int, i: int, tables: int) -> int:
 
 @nested
 def _step_of(value: float, first: int, last: int) -> int:
-    """Where the code of a number, not NaN, is in `_Steps.codes`."""
+    """The index of the code of a number, not NaN, in `_Steps.codes`."""
     within = min(max(value, np.float64(first)), np.float64(last))
     floor = int(within)
     floor -= int(np.float64(floor) > within)
@@ -349,8 +350,8 @@ def _step_of(value: float, first: int, last: int) -> int:
 
 @nested
 def _put(to: tuple[int, int, int, int, bool], j: int, code: int) -> None:
-    """Write code number j of a column.  `to`: an array, the place in it of the first code, and from one to the next; what
-    precedes the bits of a code; whether items are u32, else u64.
+    """Write code number j of a column.  `to`: an array, the index of the first code, and the distance of two codes; the bits
+    before those of a code; whether items are u32, else u64.
     """
     array, first, step, name, is_narrow = to
     if is_narrow:
@@ -361,8 +362,8 @@ def _put(to: tuple[int, int, int, int, bool], j: int, code: int) -> None:
 
 @nested
 def _write_codes(column: int, entries: int, start: int, n: int, tables: int, to: tuple[int, int, int, int, bool]) -> None:
-    """Write the codes of n entries of a column, which are there: of those at `entries`, u32, or, if that is 0, from `start`
-    on; `to` as in `_put`."""
+    """Write the codes of n present entries of a column: those at `entries`, u32, or, if that is 0, those from `start` on;
+    `to` as in `_put`."""
     if load_i64(column, _TYPE) != Type.NUMBER or load_i64(column, _INDEX) != 0:
         for j in range(n):
             _put(to, j, _code_of(column, load_u32(entries, j) if entries != 0 else start + j, tables))
@@ -401,7 +402,7 @@ def _encode_entries(n: int, column: int, tables: int, codes: int) -> None:
 
 @nested
 def _atoms_of(column: int, i: int) -> tuple[int, int]:
-    """The first atom of entry i, which is there, and the one after its last."""
+    """The first atom of entry i, which is present, and the one after its last."""
     index, offsets = load_i64(column, _INDEX), load_i64(column, _ATOM_OFFSETS)
     entry = load_i32(index, i) if index != 0 else i
     return load_i64(offsets, entry), load_i64(offsets, entry + 1)
@@ -409,8 +410,8 @@ def _atoms_of(column: int, i: int) -> tuple[int, int]:
 
 @nested
 def _find_all_present(start: int, stop: int, columns: tuple[int, int, int], work: tuple[int, int, int]) -> int:
-    """Find what is there in a block: into the present entries of each column, their number, and the attributes of each
-    event, atoms too, which are also counted."""
+    """Find the present entries of a block: write those of each column, and their number, and count the attributes of each
+    event, including atoms."""
     plan, n_columns, doubted = columns
     present, n_present, sizes = work
     total = 0
@@ -433,7 +434,7 @@ def _find_all_present(start: int, stop: int, columns: tuple[int, int, int], work
 
 @jit
 def _count(start: int, stop: int, columns: tuple[int, int, int], work: tuple[int, int, int]) -> int:
-    """How many attributes some events have, atoms too.
+    """The number of attributes of some events, including atoms.
 
     `columns`: the address of the plan, its columns, and that of the marks of doubted rows, or 0; `work` as in
     `_find_all_present`.
@@ -455,7 +456,7 @@ def _count(start: int, stop: int, columns: tuple[int, int, int], work: tuple[int
 
 @nested
 def _append(attributes: int, ends: int, i: int, packed: int, is_narrow: bool) -> None:
-    """Append an attribute to those of event i, of which `ends` says where they end."""
+    """Append an attribute to those of event i; `ends` has the end of these."""
     at = load_i64(ends, i)
     _put((attributes, at, 0, 0, is_narrow), 0, packed)
     store_i64(ends, i, at + 1)
@@ -470,7 +471,7 @@ def _encode_whole(
     first: int,
     to: tuple[int, int, bool],
 ) -> None:
-    """`_encode_events` where every event has an entry in each column, and no atoms."""
+    """`_encode_events` for events that all have an entry in each column, and no atoms."""
     plan, n_columns, _ = columns
     tables, shift, _ = how
     offsets, attributes, is_narrow = to

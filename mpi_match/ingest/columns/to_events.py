@@ -1,7 +1,7 @@
-"""Events of typed columns as they were published, in compiled code: column by column becomes event by event.
+"""Turns typed columns into events as they were published, in compiled code: from column by column to event by event.
 
-A string keeps the place of its entry: entries of all columns end to end are the strings of the events, equal ones more than
-once.  `json.join_events` makes them distinct.
+A string keeps the position of its entry: the strings of the events are the entries of all columns end to end, with
+duplicates.  `json.join_events` makes them distinct.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _COLUMN_TYPE, _VALUES, _INDEX, _BITS, _FIRST_BIT, _FIRST, _LAYOUT, _COLUMN_NAME,
 validity, with a first bit; the number of its first string or list; the layout of its numbers (`to_codes`); the number of its
 name.  Nulls are a column of their own, behind that which they are of, and their validity says which entries are nulls."""
 _BLOCK = 64
-"""Rows that are looked at together."""
+"""Number of rows that are read together."""
 _ALL, _ONE = np.uint64(2**64 - 1), np.uint64(1)
 _IS_NUMBER, _IS_BOOLEAN, _IS_NULL = int(Type.NUMBER), int(Type.BOOLEAN), int(Type.NULL)
 
@@ -53,7 +53,7 @@ class _Pool:
         self.n = 0
 
     def add(self, strings: Strings) -> int:
-        """The number of the first of some more."""
+        """Append strings.  Returns the number of the first of them."""
         first, base = self.n, int(strings.offsets[0])
         self.parts.append(Strings(strings.data[base : int(strings.offsets[-1])], strings.offsets - base))
         self.n += len(strings)
@@ -128,7 +128,7 @@ def _elements(column: ListColumn, pool: _Pool) -> ListColumns:
 
 @nested
 def _present(column: int, first: int, n: int) -> np.uint64:
-    """Which of entries `first` to `first` + n, at most 64, of a column are there, a bit each."""
+    """A bit for each of the n entries, at most 64, of a column from `first` on: set if it is present."""
     every = _ALL >> np.uint64(_BLOCK - n)
     bits, bit = load_i64(column, _BITS), load_i64(column, _FIRST_BIT) + first
     if bits == 0:
@@ -142,9 +142,9 @@ def _present(column: int, first: int, n: int) -> np.uint64:
 
 @nested
 def _find_present(first: int, n: int, columns: tuple[int, int], found: int, counts: int) -> None:
-    """Write the columns that are there in each of n rows, at most 64, to u32[64, columns], and how many they are to i64[64].
+    """Write the present columns of each of n rows, at most 64, to u32[64, columns], and their number to i64[64].
 
-    Of sparse columns few bits are set, and only these are looked at one by one.
+    Few bits of sparse columns are set, and only these are visited one by one.
     """
     words, n_columns = columns
     for row in range(n):
@@ -161,7 +161,7 @@ def _find_present(first: int, n: int, columns: tuple[int, int], found: int, coun
 
 @jit
 def _write_events(n: int, columns: tuple[int, int], doubted: int, to: int) -> None:
-    """Write the attributes of n events, and where those of each end.
+    """Write the attributes of n events, and the end of those of each.
 
     `columns`: the address of their words, and how many they are; `to`: the table of offsets, the columns of `Events`, and
     what `_find_present` writes.

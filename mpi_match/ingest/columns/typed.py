@@ -1,4 +1,5 @@
-"""Columns of one type each, with their nulls: what columns of every library become before they are encoded."""
+"""Columns of one type each, with their nulls: the form into which columns of all libraries are converted before they are
+encoded."""
 
 from __future__ import annotations
 
@@ -25,11 +26,11 @@ class Validity(NamedTuple):
         return cls(np.packbits(there, bitorder="little"), 0)
 
     def are_there(self, n: int) -> Array:
-        """bool[n]: which entries are there."""
+        """bool[n]: marks the present entries."""
         return np.unpackbits(self.bits, count=self.first_bit + n, bitorder="little")[self.first_bit :].astype(bool)
 
     def others(self, n: int) -> Validity:
-        """Of n entries, those that are not there."""
+        """The missing ones of n entries."""
         stop = self.first_bit + n
         bits = ~self.bits[: -(-stop // 8)]
         bits[-1:] &= 0xFF >> (-stop & 7)
@@ -63,11 +64,11 @@ class TypedColumn(NamedTuple):
         return not isinstance(self.values, Strings) and self.values.dtype == np.complex128
 
     def is_present(self, n: int) -> Array:
-        """bool[n]: which entries are there."""
+        """bool[n]: marks the present entries."""
         return np.ones(n, bool) if self.validity is None else self.validity.are_there(n)
 
     def numbers(self, n: int) -> Array:
-        """f64[n]: the entries, NaN for those that are not there, no numbers or no doubles."""
+        """f64[n]: the entries; NaN for those that are missing, are not numbers, or are not doubles."""
         found = np.full(n, np.nan)
         if self.type is Type.NUMBER:
             there = self.is_present(n)
@@ -96,7 +97,7 @@ class ListColumn(NamedTuple):
     nulls: Validity | None = None
 
     def is_present(self, n: int) -> Array:
-        """bool[n]: which entries are there."""
+        """bool[n]: marks the present entries."""
         return TypedColumn(Type.NUMBER, self.offsets, None, self.validity).is_present(n)
 
     def without(self, absent: Array) -> ListColumn:

@@ -1,4 +1,4 @@
-"""Files of lines, read in blocks of whole lines: the content of `rows.read_lines`, which reads line by line."""
+"""Reads files of lines in blocks of whole lines; `rows.read_lines` reads the same content line by line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SEARCHED_BYTES = 2**12
 """Bytes searched for a line feed at a time."""
 _COUNTED_BYTES = 2**16
 READ_BYTES = 2**22
-"""Bytes of a block, besides those of a line that began in the block before; at most MAX_LINE_BYTES."""
+"""Bytes of a block, without those of a line that began in the block before; at most MAX_LINE_BYTES."""
 
 
 class LineBlock(NamedTuple):
@@ -29,7 +29,7 @@ class LineBlock(NamedTuple):
     data         u8, each line with its line feed, also the last; of an overlong line the beginning without one
     file         absolute path
     first_line   number of the first line, counted from 1
-    overlong     is this the beginning of one line that is too long, with the first byte that is too many?
+    overlong     tells whether this is the beginning of one overlong line, up to the first byte beyond the limit
     objects      the rows of a program that the lines were written from, one for each line; these are judged, not the lines
     """
 
@@ -41,7 +41,8 @@ class LineBlock(NamedTuple):
 
 
 def read_blocks(paths: Iterable[Path], form: EventForm = PLAIN) -> Iterator[LineBlock]:
-    """The lines of files, blank ones too, files in the order of their paths; packed ones are unpacked, others become JSON.
+    """The lines of files, including blank ones, in the order of the paths.  Packed files are unpacked, other formats become
+    JSON.
 
     A line longer than `MAX_LINE_BYTES` is cut to one byte more than that.  Raises ModelError for a compressed file that is
     damaged or truncated, after the lines before the damage; OSError.
@@ -76,11 +77,11 @@ def lines_in(path: Path, form: EventForm) -> Iterator[bytes]:
 
 
 Read = Callable[[], tuple[bytes, ModelError | None]]
-"""Reads some more bytes, none at the end; and the error that stands behind them."""
+"""Reads some more bytes, none at the end, and returns them with the error that follows them."""
 
 
 class LineCutter:
-    """Cuts bytes that come one after the other into blocks of the lines of `file`, blank ones too.
+    """Cuts bytes that arrive one after the other into blocks of the lines of `file`, including blank ones.
 
     A line of more than `most` bytes is overlong; without `most` that is MAX_LINE_BYTES.  Each byte is searched and copied
     once, however short the pieces are that a long line comes in.
@@ -94,11 +95,11 @@ class LineCutter:
 
     @property
     def held(self) -> int:
-        """Bytes of the line that has begun."""
+        """Number of bytes of the line that has begun."""
         return len(self._begun)
 
     def add(self, more: bytes) -> Iterator[LineBlock]:
-        """The lines that end in some more bytes, no more than a line may have."""
+        """The lines that end in some more bytes, at most as many as a line may have."""
         end = more.find(b"\n")
         if self._skips:
             if end < 0:
@@ -118,13 +119,14 @@ class LineCutter:
         self._begun += more[whole:]
 
     def room(self, n: int) -> Array:
-        """Memory, u8, for the bytes that are `held`, which it has already, and for n more: see `add_in_place`."""
+        """Memory, u8, that holds the `held` bytes and has room for n more: see `add_in_place`."""
         memory = np.empty(len(self._begun) + n, np.uint8)
         memory[: len(self._begun)] = self._begun
         return memory
 
     def add_in_place(self, memory: Array, n: int) -> Iterator[LineBlock]:
-        """As `add` of the n bytes behind the `held` ones in `memory`, which `room` gave: blocks share it."""
+        """Does what `add` does, for the n bytes after the `held` ones in `memory`, which `room` gave; blocks share that
+        memory."""
         held, stop = len(self._begun), len(self._begun) + n
         whole = _behind_last_line_feed(memory, held, stop)
         if self._skips or not whole or after_line_feed(memory[:stop], held) - 1 > self._most:
@@ -141,7 +143,7 @@ class LineCutter:
             yield from self.add(b"\n")
 
     def _take(self) -> bytearray:
-        """The bytes of the line that has begun, which is then another one."""
+        """Take the bytes of the line that has begun."""
         begun, self._begun = self._begun, bytearray()
         return begun
 
@@ -165,7 +167,7 @@ def blocks_of(read: Read, file: str) -> Iterator[LineBlock]:
 
 
 def _blocks_of_file(handle: BufferedReader, path: Path) -> Iterator[LineBlock]:
-    """As `blocks_of`, of a file: its bytes are read where they stay."""
+    """Does what `blocks_of` does, for a file: its bytes are read into their final place."""
     cutter = LineCutter(str(path.absolute()))
     while True:
         memory, at, more = cutter.room(READ_BYTES), cutter.held, 1
@@ -192,7 +194,7 @@ def _n_line_feeds(data: Array) -> int:
 
 
 def _behind_last_line_feed(data: Array, first: int, stop: int) -> int:
-    """The position behind the last line feed in data[first:stop], or 0 if there is none."""
+    """The position after the last line feed in data[first:stop], or 0."""
     for end in range(stop, first, -_SEARCHED_BYTES):
         start = max(end - _SEARCHED_BYTES, first)
         found = np.flatnonzero(data[start:end] == LINE_FEED)
@@ -214,7 +216,7 @@ def _read(handle: BufferedReader, path: Path) -> tuple[bytes, ModelError | None]
 
 
 def after_line_feed(data: Array, at: int) -> int:
-    """The position behind the next line feed at or after `at`; the end of the data if there is none."""
+    """The position after the next line feed at or after `at`, or the end of the data."""
     for start in range(at, len(data), _SEARCHED_BYTES):
         found = np.flatnonzero(data[start : start + _SEARCHED_BYTES] == LINE_FEED)
         if len(found):

@@ -1,4 +1,4 @@
-"""Reading of files in blocks that have a checksum each: what is read is what was indexed."""
+"""Reads files in blocks with a checksum each, so that a file that has changed is noticed."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Blocks(NamedTuple):
         return cls(name, n_bytes, _BLOCK_BYTES, crc)
 
     def read(self, source: Path, start: int, stop: int, memory: Memory = ordinary_memory) -> Array:
-        """The bytes u8 of blocks `start` to `stop`, from another path to the file, perhaps, in memory that is asked for.
+        """The bytes u8 of blocks `start` to `stop`, perhaps from another path to the file, in memory from `memory`.
 
-        Raises FileChanged when they are not what was indexed.
+        Raises FileChanged if they have changed since they were indexed.
         """
         size = self.size
         data = memory(min(stop * size, self.n_bytes) - start * size)
@@ -63,7 +63,7 @@ class Blocks(NamedTuple):
 
 
 class CheckedFile(io.RawIOBase):
-    """A file to read from, whose bytes are compared with their checksums.  Reading raises FileChanged."""
+    """A stream of a file that compares the bytes with their checksums.  Reading raises FileChanged."""
 
     def __init__(self, blocks: Blocks) -> None:
         self._blocks, self._at = blocks, 0

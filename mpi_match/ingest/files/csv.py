@@ -1,4 +1,4 @@
-"""CSV as JSON lines, in compiled code: what the scanner, `rows` and a run do with lines they then do with CSV.
+"""Converts CSV to JSON lines, in compiled code, so that the scanner, `rows` and a run read CSV as they read lines.
 
     temp,city,note                       (blank: the header is no row)
     21.5,Milan,hi                        {"temp":21.5,"city":"Milan","note":"hi"}
@@ -11,9 +11,9 @@ absent; any other is text, and so is a cell in quotes, also an empty one.  `type
 Cells are divided by the delimiter of the form, else by what a first line `sep=;` says, else by tabs in `.tsv` and by commas;
 records end with a line feed, or carriage return and line feed, outside quotes (RFC 4180).
 
-Every line of the file becomes one line, so numbers of lines stay those of the file.  A bad record becomes a line that is
-refused with the reason that stands in it (`judge.set_aside`).  A quote that is not closed within MAX_QUOTED_BYTES and
-MAX_QUOTED_LINES is an error: what is read behind it are no cells.
+Every line of the file becomes one line, so numbers of lines stay those of the file.  A bad record becomes a line that holds
+the reason and is refused with it (`judge.set_aside`).  A quote that is not closed within MAX_QUOTED_BYTES and
+MAX_QUOTED_LINES is an error, because the text after it is not cells.
 """
 
 from __future__ import annotations
@@ -64,14 +64,15 @@ _READ_BYTES = 2**20
 _MOST_EXPANSION = 7
 """Most bytes that a byte of a cell becomes: a line feed is six in JSON, and a line feed behind the line."""
 MAX_QUOTED_BYTES, MAX_QUOTED_LINES = 2**20, 1_000
-"""Longest cell in quotes, bytes and lines."""
+"""Most bytes and lines of a cell in quotes."""
 _OPEN, _FULL, _CELLS, _QUOTE, _NO_NUMBER, _NO_BOOLEAN, _ENDLESS = range(7)
-"""Why the transcoder stops: no whole record is left; the output is too small; a record is bad; a quote is not closed."""
+"""Reasons for which the transcoder stops: no whole record is left; the output is too small; a record is bad; a quote is not
+closed."""
 _TEXT, _LITERAL, _NUMBER = range(3)
 """The kinds of a cell without quotes."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SEPARATOR = re.compile(rb'"?sep=([ -~\t])"?\r?\n', re.IGNORECASE)
-"""The line of Excel that says how cells are divided; it is neither header nor row."""
+"""The beginning of Excel's line that names the delimiter; that line is neither header nor row."""
 
 
 class CsvLines(io.RawIOBase):
@@ -126,7 +127,7 @@ class CsvLines(io.RawIOBase):
         return ModelError(f"{self._path}, line {self._line}: {text}")
 
     def _header(self, data: bytes, source: Array, pieces: list[bytes]) -> int:
-        """Take the first record, if it is whole; where it ends."""
+        """Take the first record, if it is whole.  Returns where it ends."""
         if data.startswith(UTF_16_STARTS):
             raise self._error("is UTF-16; say --encoding utf-16")
         start = len(_BYTE_ORDER_MARK) if data.startswith(_BYTE_ORDER_MARK) else 0
@@ -152,7 +153,7 @@ class CsvLines(io.RawIOBase):
         return end
 
     def _names(self, header: bytes, is_said: bool) -> list[str]:
-        """The names of the columns; `is_said`: the file itself says how they are divided."""
+        """The names of the columns; `is_said`: the file itself names the delimiter."""
         try:
             header.decode()
         except UnicodeDecodeError as error:
@@ -179,7 +180,7 @@ class CsvLines(io.RawIOBase):
         return names
 
     def _records(self, data: bytes, source: Array, at: int, columns: tuple[Array, Array, Array], pieces: list[bytes]) -> int:
-        """Make lines of all whole records from `at` on; where they end."""
+        """Make lines of all whole records from `at` on.  Returns where they end."""
         out = np.empty(2 * len(data) + len(columns[0]) + _ROOM, np.uint8)
         while True:
             why, at, end, filled, cells = _transcode(source, at, self._at_end, ord(self._delimiter), columns, out)
@@ -213,7 +214,7 @@ class CsvLines(io.RawIOBase):
 
 
 class _Recoded(io.RawIOBase):
-    """The text that `handle` reads in some encoding, as UTF-8.  Reading raises ModelError where it is not text."""
+    """The text that `handle` reads in some encoding, as UTF-8. Reading raises ModelError for invalid text."""
 
     def __init__(self, handle: io.BufferedReader, path: Path, encoding: str) -> None:
         self._handle, self._path, self._encoding = handle, path, encoding
@@ -308,7 +309,7 @@ def _put(out: Array, filled: int, data: Array, start: int, stop: int) -> int:
 
 @nested
 def _put_text(out: Array, filled: int, data: Array, start: int, stop: int, is_quoted: bool) -> int:
-    """Append a cell as a JSON string; two quotes within a quoted one are one."""
+    """Append a cell as a JSON string; two quotes within a quoted cell become one."""
     out[filled] = QUOTE
     filled += 1
     i = start
@@ -339,7 +340,7 @@ def _after_digits(data: Array, at: int, stop: int) -> int:
 
 @nested
 def _kind_of(data: Array, start: int, stop: int) -> int:
-    """The kind of JSON value that the text of a cell is."""
+    """The kind of JSON value in the text of a cell."""
     n = stop - start
     if (
         n == 4
@@ -390,7 +391,7 @@ def _cell_end(data: Array, at: int, stop: int, delimiter: int) -> tuple[int, int
 
 @nested
 def _put_cell(out: Array, filled: int, data: Array, cell: tuple[int, int, bool], type_: int) -> tuple[int, int]:
-    """Append a cell of a column of some type; where it ends, and why it is bad, or -1."""
+    """Append a cell of a column of some type.  Returns where it ends, and the reason why it is bad or -1."""
     start, stop, is_quoted = cell
     kind = _TEXT if type_ == Type.STRING or (is_quoted and type_ == Type.ANY) else _kind_of(data, start, stop)
     if type_ == Type.NUMBER and kind != _NUMBER:
@@ -408,8 +409,8 @@ def _transcode(
 ) -> tuple[int, int, int, int, int]:
     """Write the lines of whole records, from `at` on, to `out`.
 
-    `columns`: the names as JSON with colons, their offsets, and the type of each.  Returns why it stops, at which record,
-    where that ends, how much is written, and its number of cells, or the number of the bad cell.
+    `columns`: the names as JSON with colons, their offsets, and the type of each.  Returns the reason for stopping, the
+    record and its end, the number of bytes written, and the record's number of cells or the number of the bad cell.
     """
     keys, key_offsets, types = columns
     filled, n = 0, len(data)

@@ -5,9 +5,9 @@
     rows that begin      0     1       2 │  3             │    4
 
 A row is a line that is not blank; it belongs to the block that it begins in.  So any row is found by a search among the
-blocks and a walk within one, and any range of rows is a range of bytes.  The pass also takes the CRC-32 of every block: who
-reads a block later, on whichever host, compares it, so a file that was changed, truncated or exchanged is never read as if
-it were the same.  The digest of the sizes and checksums identifies the content.
+blocks and a walk within one, and any range of rows is a range of bytes.  The pass also takes the CRC-32 of every block.  Any
+process that reads a block later, on any host, compares it, so a file that was changed, truncated or exchanged is never taken
+for the indexed one.  The digest of the sizes and checksums identifies the content.
 """
 
 from __future__ import annotations

@@ -21,9 +21,9 @@ _STATE, _LINE_AT, _LINE_BLOCK, N_OVERLONG, N_KEPT = range(5)
 lines."""
 
 _N_BYTES, _N_FEEDS, _FIRST, _LAST, _IS_ODD, _BEGINS_ODD, _ENDS_LINE, N_MEASURES = range(8)
-"""What `measure_blocks` finds in a block: its bytes; its line feeds but for one in the last byte, and the positions of the
-first and last of them; is a line feed in it, or the block itself, followed by a byte with which a blank line or a byte order
-mark may begin; is its last byte a line feed."""
+"""The results of `measure_blocks` for a block: its bytes; its line feeds without one in the last byte, and the positions of
+the first and last of them; whether a line feed in it, or the block itself, is followed by a byte that may begin a blank line
+or a byte order mark; whether its last byte is a line feed."""
 
 _PIECE_BYTES = 2**20
 """Bytes that are read at once and then counted."""
@@ -57,13 +57,14 @@ def _compile() -> None:
 
 @nested
 def _is_blank(byte: int) -> bool:
-    """Tells whether `bytes.strip` would remove it."""
+    """Tells whether `bytes.strip` would remove a byte."""
     return byte == 32 or 9 <= byte <= 13
 
 
 @jit
 def _line_feeds(data: Array, start: int, stop: int) -> tuple[int, int]:
-    """Line feeds in data[start:stop - 1], and those before a byte with which a blank line or a byte order mark may begin."""
+    """The numbers of line feeds in data[start:stop - 1], and of those before a byte that may begin a blank line or a byte
+    order mark."""
     these, following = data[start : stop - 1], data[start + 1 : stop]  # only from 0 on are loops vectorised
     n_feeds, n_odd = 0, 0
     for i in range(len(these)):
@@ -86,7 +87,7 @@ def _end_line(stop: int, most: int, state: Array, overlong: Array) -> bool:
 
 @nested
 def _begin_line(at: int, block: int, state: Array, columns: tuple[Array, Array, Array, Array]) -> None:
-    """A line begins at a position, in a block."""
+    """Note that a line begins at a position, in a block."""
     _, n_lines, first_at, _ = columns
     n_lines[block] += 1
     if first_at[block] < 0:
@@ -218,8 +219,7 @@ def end(n_bytes: int, most: int, state: Array, columns: tuple[Array, Array, Arra
 
 @jit
 def find_row(data: Array, at: int, n_rows: int) -> tuple[int, int]:
-    """From the beginning of a line at `at`, the beginning of the row that comes `n_rows` rows later, and how many lines
-    later.
+    """The beginning of the row that is `n_rows` rows after the line at `at`, and the number of lines between them.
 
     `data` u8 may end in that row, and not before it.
     """

@@ -3,7 +3,8 @@
     bytes    │ range 0        │ range 1        │ range 2
     lines    ──────┬───────┬─────┬────────────────┬──────      a line belongs to the range that it begins in
 
-Lines are numbered from 0 in each range: how many come before is known when all ranges before have been read.
+Lines are numbered from 0 in each range, because the number of lines before it is known only when all earlier ranges have
+been read.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ GPU_RANGE_BYTES, CPU_RANGE_BYTES = 2**26, 2**22
 """Bytes of a range: for half of it, a GPU takes less time than Python takes with its lock held; threads of a CPU have short
 ones, so that even a small file has enough for all."""
 _TAIL_BYTES = 2**16
-"""Bytes behind a range in which its last line nearly always ends."""
+"""Bytes after a range in which its last line nearly always ends."""
 
 
 class LineRange(NamedTuple):
@@ -37,7 +38,7 @@ class LineRange(NamedTuple):
     n_bytes: int
 
     def read(self, memory: Memory) -> RangeLines:
-        """Read them, into memory that is asked for.  Raises FileChanged for a file that has become shorter, OSError."""
+        """Read the lines, into memory from `memory`.  Raises FileChanged for a file that has become shorter, OSError."""
         for tail in (_TAIL_BYTES, judge.MAX_LINE_BYTES + 1):
             data, n_line_feeds, is_whole = self._read(tail, memory)
             if is_whole:
@@ -78,14 +79,14 @@ class LineRange(NamedTuple):
 
 
 class RangeLines(NamedTuple):
-    """The lines of a range in blocks, numbered from 0, and how many they are."""
+    """The lines of a range in blocks, numbered from 0, and their number."""
 
     blocks: list[LineBlock]
     n_lines: int
 
 
 def ranges_of(path: Path, range_bytes: int) -> Iterator[LineRange]:
-    """The ranges of a file, each of `range_bytes`, which together have the lines that it has now."""
+    """The ranges of a file, of `range_bytes` each, which together have all of its present lines."""
     n_bytes = path.stat().st_size
     for start in range(0, n_bytes, range_bytes):
         yield LineRange(path, start, min(start + range_bytes, n_bytes), n_bytes)
@@ -108,7 +109,7 @@ def _may_have_overlong(data: Array) -> bool:
 
 
 def _last_line(data: Array) -> int:
-    """The place where the last line begins."""
+    """The position where the last line begins."""
     for end in range(len(data) - 1, 0, -_TAIL_BYTES):
         start = max(end - _TAIL_BYTES, 0)
         found = np.flatnonzero(data[start:end] == LINE_FEED)

@@ -39,9 +39,9 @@ def _ends_row(data: int, at: int) -> bool:
 
 @jit
 def row_ends(data: int, start: int, stop: int) -> np.uint64:
-    """Bit i: a row ends at `start` + i, before `stop`.  `start` is a multiple of STRETCH_BYTES; all of the stretch is in
-    memory, also those behind `stop`; the address `data` is a multiple of 16.  Only line feeds behind a blank, a control
-    character or 0xBF may be those of blank lines.
+    """Bit i: a row ends at `start` + i, before `stop`.  `start` is a multiple of STRETCH_BYTES; the whole stretch, also
+    after `stop`, is in memory; the address `data` is a multiple of 16.  Only line feeds after a blank, a control character
+    or 0xBF may end blank lines.
     """
     found = _0
     for k in range(STRETCH_BYTES // 16):

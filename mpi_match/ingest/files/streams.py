@@ -1,7 +1,7 @@
-"""Lines that come while they are read: from a pipe, in blocks of all whole lines that are there.
+"""Reads lines as they arrive, such as from a pipe, in blocks of all whole lines that have arrived.
 
-A line is in a block as soon as its line feed has come.  While a block is worked on, the next ones gather in the pipe, which
-is bounded, so a writer that is faster than its reader waits.
+A line is in a block as soon as its line feed has arrived.  While a block is worked on, the next ones gather in the pipe,
+which is bounded, so a writer that is faster than its reader waits.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from mpi_match.ingest.files.blocks import LineBlock, blocks_of
 from mpi_match.model import ModelError
 
 _PIPE_BYTES = 2**20
-"""Room of a pipe; by default it is a sixteenth."""
+"""Bytes of the buffer of a pipe, sixteen times the default."""
 
 
 class StreamStopped(ModelError):
-    """Lines were not read to their end."""
+    """Reading was stopped before the end of the stream."""
 
 
 def read_stream(descriptor: int, name: str, wait: Callable[[int], bool]) -> Iterator[LineBlock]:

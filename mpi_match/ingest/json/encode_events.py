@@ -101,7 +101,8 @@ class EventsEncoder:
         return EventBatch(offsets, attributes, events.location, self._vocabulary.fingerprint, rejected)
 
     def _encode(self, events: Events) -> tuple[Array, Array, Array]:
-        """Offsets and attributes of all rows, and which of them are left to `Events.encode`, without attributes so far."""
+        """Offsets and attributes of all rows, and the rows that are left to `Events.encode`, which have no attributes
+        yet."""
         n, lists = len(events), events.lists or _NO_LISTS
         entries = np.empty(len(events.names), np.int64)
         names = AddressTable((events.names.data, events.names.offsets))
@@ -135,7 +136,7 @@ class EventsEncoder:
 
 
 def _elements_of(events: Events) -> Array:
-    """i64[m + 1]: elements of the attributes before each; a scalar counts as one."""
+    """i64[m + 1]: the number of elements before each attribute; a scalar counts as one."""
     lengths = np.ones(len(events.type), np.int64)
     if events.lists is not None:
         listed = np.flatnonzero(events.type == Type.LIST)
@@ -175,8 +176,8 @@ def _put_value(
 
 @nested
 def _encode_row(row: int, events: int, tables: int, work: int) -> int:
-    """Write the attributes of a row, unordered, behind those that are counted: how many, or FLAGGED_LINE for one that
-    is left to Python."""
+    """Write the attributes of a row, unordered, after those that are counted.  Returns their number, or FLAGGED_LINE for a
+    row that is left to Python."""
     names, offsets, entries = load_i64(events, _NAME), load_i64(events, _OFFSETS), load_i64(events, _ENTRIES)
     roles = constant_i64(tables, NAME_ROLES)
     to = load_i64(work, PACKED_ATTRIBUTES) + 8 * load_i64(load_i64(work, SCAN_COUNTS), N_ATTRIBUTES)
@@ -210,7 +211,7 @@ def _encode_row(row: int, events: int, tables: int, work: int) -> int:
 
 @jit
 def _encode_rows(start: int, stop: int, events: int, tables: int, work: int) -> None:
-    """Encode rows, as `scanner.scan_lines` writes them."""
+    """Encode rows, in the form that `scanner.scan_lines` writes."""
     counts = load_i64(work, SCAN_COUNTS)
     for i in range(MOST_ATOMS):
         store_i64(counts, i, 0)

@@ -1,8 +1,8 @@
-"""Events of JSON lines, a block of lines at a time: scanned by all threads, in doubt judged by `rows`.
+"""Scans the events of JSON lines, a block of lines at a time, with all threads; `rows` judges the lines in doubt.
 
-Each thread scans the lines that begin in its stretch of the block (`scanner`), into arrays of its own.  The rows that are
-flagged, and only they, go through `rows.parse_json` and `rows.event_of_row`; the events that these find are encoded together
-and put between the others.  So the batch, the ids and the rejects are those of `rows` and `Events.encode`.
+Each thread scans the lines that begin in its stretch of the block (`scanner`), into arrays of its own.  Only the flagged
+rows go through `rows.parse_json` and `rows.event_of_row`; their events are encoded together and inserted among the others.
+So the batch, the ids and the rejects are those of `rows` and `Events.encode`.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary
 
 LEAST_ROW_BYTES, LEAST_ATTRIBUTE_BYTES = 2, 1
-"""Fewest bytes of a row with its line feed, also of a flagged one, and of what an attribute, or an element of a list, is in
-a batch: a text, which has at least two quotes and a comma, may have views.
+"""Fewest bytes of a row with its line feed, flagged or not; and fewest bytes of an attribute or element of a list in a
+batch: a text has at least two quotes and a comma, and may have views.
 """
 NO_LIMIT = 2**62
-"""ATTRIBUTE_ROOM on a CPU: a line cannot have more attributes than there is room for by its bytes."""
+"""ATTRIBUTE_ROOM on a CPU: the bytes of a line bound its attributes."""
 _ONE_FLAGGED = np.zeros((1, 2), np.int64), np.zeros(0, np.uint8)
-"""The ids of an overlong line, as `scanned_ids` takes them."""
+"""The ids of an overlong line, in the form that `scanned_ids` takes."""
 
 
 class LineArrays:
     """The arrays that a thread writes while it scans lines, by their places in the table (`scanner`); SCAN_COUNTS has
     `n_counts`.
 
-    There is room for `n_bytes` of lines, in the arrays that are the same for all scanners.  Pages that are never written
+    The arrays that all scanners have in common have room for `n_bytes` of lines.  Pages that are never written
     take no memory.
     """
 
@@ -116,7 +116,7 @@ class ThreadArrays(LineArrays):
 
 
 def compile_scanner() -> None:
-    """Have the functions compiled that scan lines for a vocabulary without `suffix` and `contains`."""
+    """Compile the functions that scan lines for a vocabulary without `suffix` and `contains`."""
     EventScanner(Table.from_filters(()).vocabulary, PLAIN)
 
 
@@ -124,9 +124,9 @@ class ScannedEvents(NamedTuple):
     """The events of a block.
 
     batch        with the rejected rows
-    ids          of every event, empty for one without; None if the form names none, or they are not kept
-    located      has any event a location?
-    identified   has any event an id?
+    ids          of every event, empty for an event without one; None if the form names none, or ids are not kept
+    located      tells whether any event has a location
+    identified   tells whether any event has an id
     n_flagged    rows that the scanner left to `rows`
     n_on_gpu     rows whose lines were scanned on a GPU
     rows         the rows themselves, see `batches.keep_rows`; None where they are not kept
@@ -175,11 +175,12 @@ class EventScanner:
             self.scan(LineBlock(np.frombuffer(bytearray(b"{}\n"), np.uint8), "", 1), [])
 
     def judge(self, row: object) -> Event:
-        """The event of a row as a program passes it, with what the vocabulary and the form name.  Raises ModelError."""
+        """The event of a row as a program passes it, with the attributes that the vocabulary and the form name.  Raises
+        ModelError."""
         return event_of_passed(row, self.form, self._names)
 
     def for_one_thread(self) -> EventScanner:
-        """Another one with the same tables, which scans in the calling thread alone."""
+        """Another scanner with the same tables, which scans in the calling thread alone."""
         other = copy(self)
         other._most_threads, other._threads = 1, []
         return other
@@ -246,7 +247,7 @@ class EventScanner:
 
 
 class SharedScanner:
-    """Scans blocks in any number of threads at once, each block in one of them, as `scanner` does."""
+    """Scans blocks as `scanner` does, any number of them at once, each in one thread."""
 
     def __init__(self, scanner: EventScanner) -> None:
         self._scanner, self._idle = scanner, deque[EventScanner]()
@@ -281,8 +282,8 @@ def collected(parts: Sequence[LineArrays], n: int, dtype: np.dtype[Any]) -> tupl
 
 
 def flagged_rows(parts: Sequence[LineArrays], block: LineBlock) -> tuple[Array, list[tuple[Any, int]]]:
-    """The flagged rows of a block, i64 ascending, and the line of each, or the object that it was written from, with its
-    number; `parts` are those of all threads.
+    """The flagged rows of a block, i64 ascending, and for each its number with its line, or with the object that it was
+    written from; `parts` are the outputs of all threads.
     """
     rows = accumulate((part.count(to_codes.ROWS) for part in parts), initial=0)
     lines = accumulate((part.count(to_codes.LINES) for part in parts), initial=block.first_line)
@@ -299,7 +300,7 @@ def flagged_rows(parts: Sequence[LineArrays], block: LineBlock) -> tuple[Array, 
 
 
 def ids_of(data: Array, parts: Sequence[LineArrays], flagged: Array, judged: list[Event | None]) -> Strings:
-    """The ids of all rows, empty for those without one: of the rows that threads have scanned, and of the judged ones."""
+    """The ids of all rows, scanned and judged, empty for a row without one."""
     found = [(part.filled(to_codes.ID_BOUNDS, to_codes.ROWS), part.arrays[to_codes.ID_DATA]) for part in parts]
     return scanned_ids(data, found or [_ONE_FLAGGED], flagged, judged)
 
@@ -311,7 +312,8 @@ def are_identified(parts: Sequence[LineArrays], judged: list[Event | None]) -> b
 
 
 def scanned_ids(data: Array, parts: Sequence[tuple[Array, Array]], flagged: Array, judged: list[Event | None]) -> Strings:
-    """The ids of scanned rows, empty for one without; those of judged rows at their positions `flagged`, i64 ascending.
+    """The ids of scanned rows, empty for a row without one; those of judged rows at their positions `flagged`, i64
+    ascending.
 
     Parameters: `data` u8 are the lines, `parts` the ID_BOUNDS and ID_DATA of all rows, one part after the other.
     """
@@ -334,7 +336,7 @@ def _copy_ids(stretch: int, n_stretches: int, n_rows: int, addresses: list[int])
 
 
 def _refuse_overlong(line: bytes) -> Event:
-    """Raises ModelError for a line that was cut behind the first byte that is too many."""
+    """Raise ModelError for a line that was cut after the first byte beyond the limit."""
     raise too_long(len(line) - 1)
 
 
@@ -382,7 +384,7 @@ def with_judged(
 
 
 def with_encoded(offsets: Array, attributes: Array, rows: Array, encoded: EventBatch) -> Array:
-    """Attributes with those of some rows, i64 ascending, that have had none; changes `offsets` u32."""
+    """The attributes, with those of some rows, i64 ascending, that had none; changes `offsets` u32."""
     if len(encoded.attributes):
         lengths, of_rows = np.diff(offsets), np.diff(encoded.offsets)
         places = np.repeat(offsets[rows].astype(np.int64), of_rows)

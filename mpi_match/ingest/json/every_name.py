@@ -1,6 +1,6 @@
-"""Walks through a line and puts out every attribute, with its dotted name and the bytes of it.
+"""Walks through a line and puts out every attribute, with its dotted name and the position of its value.
 
-For events that are kept before it is known which names count (`to_columns`).
+It serves events that are kept before the needed names are known (`to_columns`).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from mpi_match.ingest.json.to_codes import N_WORK_TABLES
 from mpi_match.texts.characters import BACKSLASH, CLOSE_BRACE, COLON, COMMA, LINE_FEED, OPEN_BRACE, POINT, QUOTE
 
 MOST_NAMES = 1024
-"""Names of a line, at all depths."""
+"""Most names of a line, at all depths."""
 MOST_DEPTH = 16
-"""Objects within one another."""
+"""Most levels of nested objects."""
 NAME_HASHES_SEEN, PREFIX_ENDS, PREFIX_HASHES, DOTTED_NAME, N_EVERY_NAME_TABLES = range(N_WORK_TABLES, N_WORK_TABLES + 5)
 """Places in the table of addresses of a thread, behind those of `to_codes`:
 
@@ -41,7 +41,7 @@ N_SEEN, SEEN_BITS, SEEN_HEADER = range(3)
 
 @nested
 def see(seen: int, hash_: np.uint64) -> bool:
-    """Keep a name's hash in NAME_HASHES_SEEN; tells whether it is new and fits."""
+    """Keep a name's hash in NAME_HASHES_SEEN. Returns True if it is new and fits."""
     n, bit = load_i64(seen, N_SEEN), np.uint64(1) << (hash_ >> np.uint64(58))
     bits = load_u64(seen, SEEN_BITS)
     if bits & bit != np.uint64(0):
@@ -61,18 +61,18 @@ def every_name_scanner(  # noqa: C901  one pass over a line
 ) -> Callable[[int, int, int, int], tuple[int, int]]:
     """The function that scans a line, which `scan_attribute` puts out.
 
-    `scan_attribute(data, at, name, n_attributes, tables, work)` is compiled into it.  It gets the value that begins at
-    `at`, which is no object; its dotted name as address, start, end and hash, which is the last one seen; and how many
-    attributes of the row are written.  It returns where the value ends (FLAGGED_LINE if it is not certain), and how many
-    attributes are written then.
+    `scan_attribute(data, at, name, n_attributes, tables, work)` is compiled into it.  It gets the value that begins at `at`,
+    which is not an object; its dotted name as address, start, end and hash, which is the last one seen; and the number of
+    the row's attributes that are written.  It returns where the value ends (FLAGGED_LINE if it is not certain), and the new
+    number of attributes.
     """
 
     @nested
     def scan_line(data: int, at: int, tables: int, work: int) -> tuple[int, int]:  # noqa: C901
-        """Scan the line that begins at `at` of data u8, which is no blank, as the next row.
+        """Scan the line that begins at `at` of data u8, with a byte that is not a blank, as the next row.
 
-        Returns where it ends, at its line feed, and how many attributes were written behind those that are counted;
-        FLAGGED_LINE as the end if it is not certain, and then what else is kept of it is wrong.
+        Returns where it ends, at its line feed, and the number of attributes written after those that are counted.  For a
+        line that is not certain the end is FLAGGED_LINE, and the rest is undefined.
         """
         if load_u8(data, at) != OPEN_BRACE:
             return FLAGGED_LINE, 0

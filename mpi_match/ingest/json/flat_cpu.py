@@ -1,14 +1,14 @@
-"""Flat JSON lines to attributes on a CPU, names and integers by words of eight bytes.
+"""Turns flat JSON lines into attributes on a CPU; names and integers are read by words of eight bytes.
 
-A line is *flat* if it is an object without others in it, and without lists, as most writers write it:
+A line is *flat* if it is an object without objects and lists in it, written as most writers do:
 
     {"name-23": 28, "city": "Milan", "load": 0.75}      at most one blank behind a brace, a comma and a colon, none before
 
 Names have 1 to 15 bytes, printable ASCII without escapes.  An integer of at most 7 digits is read here, any other value by
-`scanner`, which takes a line that is not flat as a whole: its names go byte by byte, each of which waits for the one before.
+`scanner`, which also takes lines that are not flat: it reads names byte by byte, and each byte waits for the one before.
 
-The tables are those of `flat_gpu`, the flat lines of integers that a GPU takes.  It wants words aligned and of 32 bits,
-no branches, and lanes that go on together, with which a core takes longer.
+The tables are those of `flat_gpu`, which reads flat lines of integers on a GPU. Its code has aligned words of 32 bits, no
+branches and lanes that proceed together, which would be slower on a core.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from mpi_match.table.vocabulary import Vocabulary
 from mpi_match.texts.characters import BACKSLASH, BLANK, CLOSE_BRACE, COMMA, MINUS, QUOTE, ZERO
 
 MOST_FLAT_NAMES = 2**16
-"""Names for which there are tables: 128 bytes each."""
+"""Most names with tables, which take 128 bytes each."""
 MOST_FLAT_ATTRIBUTES = 8
-"""Attributes of a flat line; those with more are left to others."""
+"""Most attributes of a flat line; lines with more are left to `scanner`."""
 _PAIR_BYTES = 40
 _MOST_BYTES = 15
-"""Bytes from a name on that are read; a line with fewer before the end of all lines is left to others."""
+"""Bytes that are read from a name on; a line with fewer bytes before the end of all lines is left to `scanner`."""
 NOT_FLAT = -1
 _0, _1, _3, _8, _16, _32, _64 = (np.uint64(n) for n in (0, 1, 3, 8, 16, 32, 64))
 _ALL = np.uint64(2**64 - 1)
@@ -51,7 +51,7 @@ _UPPER, _LOWER = np.uint64(1_000_000 * 2**32 + 100), np.uint64(10_000 * 2**32 + 
 
 
 class FlatLines:
-    """The tables of flat lines, from those of `codes.code_tables.hashed`; keeps what the addresses are of."""
+    """The tables of flat lines, from those of `codes.code_tables.hashed`; keeps the arrays behind the addresses alive."""
 
     def __init__(self, arrays: list[Array]) -> None:
         self.tables = PlainTables(0, 0, 0, 0, 0)
@@ -65,7 +65,8 @@ _MADE: WeakKeyDictionary[Vocabulary, dict[EventForm, FlatLines]] = WeakKeyDictio
 
 
 def flat_lines(vocabulary: Vocabulary, form: EventForm) -> FlatLines:
-    """The tables of flat lines for a vocabulary and events of a form, made once as long as the vocabulary lives."""
+    """The tables of flat lines for a vocabulary and events of a form.  They are made once and live as long as the
+    vocabulary."""
     made = _MADE.setdefault(vocabulary, {})
     if form not in made:
         made[form] = FlatLines(hashed(vocabulary, form).arrays)
@@ -73,7 +74,7 @@ def flat_lines(vocabulary: Vocabulary, form: EventForm) -> FlatLines:
 
 
 class _Name(NamedTuple):
-    """A name and the quote behind it, then zeros: its first eight bytes, and the others; masks of these."""
+    """A name and the quote after it, then zeros: its first eight bytes, and the others; then the masks of these."""
 
     lower: np.uint64
     upper: np.uint64
@@ -82,9 +83,9 @@ class _Name(NamedTuple):
 
 
 class _Integer(NamedTuple):
-    """The digits of an integer, of `n_bits`, the first in the lowest byte; has it a sign; the position behind it.
+    """The digits of an integer, of `n_bits`, the first in the lowest byte; whether it has a sign; the position after it.
 
-    It has no bits if there is no integer of 1 to 7 digits.
+    `n_bits` is 0 unless an integer of 1 to 7 digits begins here.
     """
 
     digits: np.uint64
@@ -95,13 +96,13 @@ class _Integer(NamedTuple):
 
 @inlined
 def _zero_bytes(word: np.uint64) -> np.uint64:
-    """The high bits of its zero bytes; above the lowest of them perhaps of others, too."""
+    """The high bits of the zero bytes of a word; bits above the lowest of these may belong to other bytes."""
     return (word - _ONES) & ~word & _HIGH
 
 
 @inlined
 def _below(bits: np.uint64) -> np.uint64:
-    """All bits below the lowest of these; all bits if there is none."""
+    """All bits below the lowest bit that is set; all bits for 0."""
     return (bits - _1) & ~bits
 
 
@@ -116,7 +117,7 @@ def _name_of(address: int, n: int) -> _Name:
 
 @nested
 def _unfit(word: np.uint64, mask: np.uint64) -> bool:
-    """Tells whether any byte in the mask is a backslash or not printable ASCII.  The others are 0."""
+    """Tells whether any byte in the mask is a backslash or not printable ASCII. Bytes outside the mask are 0."""
     filled = word | (_BLANKS & ~mask)
     return bool(((filled | ((filled - _BLANKS) & ~filled) | _zero_bytes(filled ^ _BACKSLASHES)) & _HIGH) != _0)
 
@@ -136,7 +137,7 @@ def _integer_at(data: int, at: int) -> _Integer:
 
 @inlined
 def _value_of(integer: _Integer) -> Int:
-    """The value of an integer that is there."""
+    """The value of an integer."""
     pairs = (integer.digits << (_64 - integer.n_bits)) * _TENS >> _8
     value = np.int64(((pairs & _PAIRS) * _UPPER + (pairs >> _16 & _PAIRS) * _LOWER) >> _32)
     return -value if integer.negative else value
@@ -165,9 +166,9 @@ def _in_order(a: np.uint64, b: np.uint64) -> tuple[np.uint64, np.uint64]:
 
 @nested
 def _put_in_order(items: int, n: Int, code_bits: int) -> bool:
-    """Put n items, at most MOST_FLAT_ATTRIBUTES, in ascending order; are they of distinct names?
+    """Put n items, at most MOST_FLAT_ATTRIBUTES, in ascending order.  Returns whether their names are distinct.
 
-    What is behind them, up to that number, is overwritten.
+    The words after them, up to that number, are overwritten.
     """
     for k in range(n, MOST_FLAT_ATTRIBUTES):
         store_u64(items, k, ~_0)
@@ -221,20 +222,21 @@ def flat_line_scanner(  # noqa: C901  one pass over a line
 ) -> Callable[[int, Any, int, int, PlainTables, int, int], tuple[Any, int]]:
     """The function that scans a flat line.
 
-    For values that are no short integers, these are compiled into it: `scan_named(data, at, name, to, n, tables, work)`
+    For values other than short integers, these are compiled into it: `scan_named(data, at, name, to, n, tables, work)`
     writes the value of a name, given by its number, as attribute n to u64 `to`, and returns where the value ends (a negative
-    number if it is not certain) and how many attributes there are then; `after_scalar(data, at)` returns where a value ends
-    that has no name, or a negative number.
+    number if it is not certain) and the new number of attributes; `after_scalar(data, at)` returns where a value ends that
+    no constraint names, or a negative number.
     """
 
     @nested
     def scan_flat_line(  # noqa: C901
         data: int, at: Int, stop: int, attributes: int, flat: PlainTables, tables: int, work: int
     ) -> tuple[Any, Any]:
-        """Scan the line that begins at byte `at` of the address `data`: its line feed, and how many attributes it has.
+        """Scan the line that begins at byte `at` of the address `data`.  Returns the position of its line feed, and its
+        number of attributes.
 
-        NOT_FLAT as the first if it is not flat, or so near to the end of all lines, at byte `stop`, that more would be read.
-        The attributes, ascending, are written to the address `attributes`.
+        The first is NOT_FLAT if the line is not flat, or so near to the end of all lines, at byte `stop`, that bytes after
+        it would be read.  The attributes, ascending, are written to the address `attributes`.
         """
         begin, n, name_at = at, np.int64(0), np.int64(NOT_FLAT)
         if at + VECTOR_BYTES + _PAIR_BYTES <= stop:

@@ -1,21 +1,21 @@
-"""Plain JSON lines to attributes, words of four bytes at a time and almost without branches, for kernels.
+"""Turns plain JSON lines into attributes, by words of four bytes and almost without branches, for kernels.
 
 A line is *plain* if it is a flat object of names and integers as most writers write them:
 
     {"name-23": 28, "name-98": 37}      at most one blank behind a brace, a comma and a colon, none before
 
-Names have 1 to 15 bytes, printable ASCII without escapes; integers at most 7 digits and a sign.  Whatever else there is, or
-may be, is left to `scanner.scan_single_row`: a line is plain with certainty or not at all.  What is found depends on no byte
-behind the line's end, whatever is read.
+Names have 1 to 15 bytes, printable ASCII without escapes; integers at most 7 digits and a sign.  All other lines, and lines
+in doubt, are left to `scanner.scan_single_row`.  The result does not depend on bytes after the line's end, although they may
+be read.
 
 `plain_pair` takes a name and its value at a time, and lanes of a warp wait for one another after each.  The scanner of all
 lines goes byte by byte, each of which waits for the one before, through loops that lanes leave at different bytes.  Words
 have 32 bits, because a GPU makes two or more instructions of one for 64.
 
-What a line has are *items* of one word, or of two where attributes have 64 bits, one a pair.  The attributes come first,
+Each pair of a line becomes an *item* of one word, or of two if attributes have 64 bits.  The attributes come first,
 ascending, then the hashes of names that no constraint uses.  On a GPU they go where the line's bytes were, from its first
-whole word on; a pair has at least six bytes.  A line with less room than that is left to others, who must have the bytes
-elsewhere.  For CPUs see `flat_cpu`.
+whole word on; a pair has at least six bytes.  A line with less room than that is left to the other scanner, which must have
+the bytes elsewhere.  For CPUs see `flat_cpu`.
 
 A name's record is found by its bytes as four words; a name that has one is printable.  Values are integers, so a name's
 codes are in a table by value, or there is one of its operands in every 2^shift values:
@@ -58,16 +58,17 @@ from mpi_match.ingest.codes.code_tables import (
 from mpi_match.texts.characters import BACKSLASH, BLANK, MINUS, QUOTE, ZERO
 
 UNSURE, LINE_ENDED = np.uint32(2**32 - 1), np.uint32(2**31)
-"""What `plain_pair` returns for a position: the line is left to others; a bit beside the position: it has no other pair."""
+"""Values of `plain_pair` for a position: the line is left to the other scanner; and a bit beside the position, set if the
+line has no further pair."""
 _NO_NAME = np.uint32(2**32 - 1)
 PLAIN_TAIL_WORDS = 4
-"""Words of 64 bits behind the last one with bytes of lines that may be read, of any content."""
+"""Number of 64-bit words, of any content, that may be read after the last one with bytes of lines."""
 LEFT_TO_OTHERS, IN_ORDER = 2**31, 2**30
 _SHIFT_AT, _LAST = 25, np.uint32(2**25 - 1)
 _MOST_BYTES, _MOST_VALUE = 15, 10**7
 _RECORD_WORDS, _PAIRS_OF_RECORD = 8, 2
 _DENSE, _ROOMY = (4, 8), (2, 2)
-"""Entries for which there is room, for each operand and for each name: codes of values, stretches of values."""
+"""Most entries for each operand, and for each name: codes of values, ranges of values."""
 _0, _1, _3, _7, _8 = (np.uint32(n) for n in (0, 1, 3, 7, 8))
 _QUOTES, _BACKSLASHES, _BLANKS, _ZEROS = (np.uint32(0x01010101 * byte) for byte in (QUOTE, BACKSLASH, BLANK, ZERO))
 _ONES, _HIGH, _ABOVE_NINE = np.uint32(0x01010101), np.uint32(0x80808080), np.uint32(0x76767676)
@@ -84,7 +85,7 @@ _WORD, _BYTES = np.uint64(32), np.uint32(0x78)  # of numbers of bits: those of w
 class PlainTables(NamedTuple):
     """Addresses of PLAIN_NAMES, PLAIN_CODES and PLAIN_KEYS; the number of slots, less 1; bits of a code in an attribute.
 
-    All are 0 where no line is looked at as a plain one.
+    All are 0 if no line is tried as a plain one.
     """
 
     names: int
@@ -95,7 +96,7 @@ class PlainTables(NamedTuple):
 
 
 def plain_arrays(arrays: list[Array]) -> tuple[list[Array], int]:
-    """The arrays above, from those of `codes.code_tables.hashed`, and the bits of a code."""
+    """The arrays above, made from those of `codes.code_tables.hashed` and the number of bits of a code."""
     names, bounds, roles = arrays[NAME_BYTES], arrays[NAME_BOUNDS], arrays[NAME_ROLES]
     lengths = np.diff(bounds)
     short = np.flatnonzero((lengths > 0) & (lengths <= _MOST_BYTES) & (arrays[NODE_SHAPES] & IS_NAMED != 0))
@@ -148,7 +149,7 @@ def _codes(numbers: Array, bounds: Array) -> tuple[Array, Array, Array]:
 
 
 def _by_hash(records: Array) -> Array:
-    """Slots, at most a quarter full, with the records in them."""
+    """Slots with the records in them, at most a quarter of them used."""
     slots = np.zeros((1 << max(4 * len(records) - 1, 1).bit_length(), _RECORD_WORDS), np.uint32)
     mask = np.uint32(len(slots) - 1)
     with np.errstate(over="ignore"):
@@ -173,7 +174,7 @@ hash_of_name = nested(_hash_of_names)
 
 @nested
 def _joined(low: np.uint32, high: np.uint32, shift: np.uint32) -> np.uint32:
-    """The 32 bits of two words from bit `shift` of them on."""
+    """The 32 bits from bit `shift` of two words on."""
     return np.uint32((np.uint64(high) << _WORD | np.uint64(low)) >> np.uint64(shift))
 
 
@@ -191,7 +192,7 @@ def _below(bits: np.uint32) -> np.uint32:
 
 @nested
 def _unfit(word: np.uint32, mask: np.uint32) -> np.uint32:
-    """Not 0 if any byte in the mask is a backslash or not printable ASCII."""
+    """A word that is not 0 if any byte in the mask is a backslash or not printable ASCII."""
     filled = np.uint32(word & mask | _BLANKS & np.uint32(~mask))
     return np.uint32((filled | np.uint32(filled - _BLANKS) & ~filled | _zero_bytes(filled ^ _BACKSLASHES)) & _HIGH)
 
@@ -208,14 +209,14 @@ def _is_unfit(words: tuple[np.uint32, np.uint32, np.uint32, np.uint32], n_bits: 
 
 @nested
 def _four_digits(word: np.uint32) -> np.uint32:
-    """The number that four digits are, the first in the lowest byte."""
+    """The number with four digits, the first in the lowest byte."""
     word = np.uint32(np.uint32(word * _TENS) >> _8 & _PAIRS)
     return np.uint32(np.uint32(word * _HUNDREDS) >> np.uint32(16))
 
 
 @nested
 def _integer(low: np.uint32, high: np.uint32, n_bits: np.uint32) -> np.uint32:
-    """The integer that `n_bits` / 8 digits are, 1 to 7, the first in the lowest byte; what is above them does not count."""
+    """The integer with `n_bits` / 8 digits, 1 to 7, the first in the lowest byte; bits above them are ignored."""
     digits = (np.uint64(high) << _WORD | np.uint64(low)) << np.uint64(64 - n_bits)
     upper, lower = _four_digits(np.uint32(digits)), _four_digits(np.uint32(digits >> _WORD))
     return np.uint32(upper * np.uint32(10_000) + lower)
@@ -263,8 +264,8 @@ def _put_item(text: int, place: np.uint32, item: np.uint64, wide: bool) -> None:
 def _keep_attribute(
     text: int, first: np.uint32, n: np.uint32, n_items: np.uint32, item: np.uint64, name_at: int, wide: bool
 ) -> bool:
-    """Put an attribute among the first n of the items from word `first` on; is there one of the same name, bits from
-    `name_at` on?"""
+    """Insert an attribute among the first n of the items from word `first` on.  Returns whether one has the same name, in
+    the bits from `name_at` on."""
     step = np.uint32(2) if wide else _1
     place, end = np.uint32(first + n * step), np.uint32(first + n_items * step)
     if n < n_items:
@@ -283,7 +284,7 @@ def _keep_attribute(
 
 @nested
 def _keep_hash(text: int, first: np.uint32, n: np.uint32, n_items: np.uint32, hash_: np.uint64, wide: bool) -> bool:
-    """Put the hash of a name behind the other items; is it there among those from n on?"""
+    """Put the hash of a name after the other items.  Returns whether it is among those from n on."""
     step = np.uint32(2) if wide else _1
     place, end = np.uint32(first + n * step), np.uint32(first + n_items * step)
     is_there = False
@@ -302,7 +303,8 @@ def plain_item(text: int, first: np.uint32, k: int, wide: bool) -> np.uint64:
 
 @jit
 def plain_start(text: int, at: np.uint32) -> np.uint32:
-    """The first name's first byte in a line that begins at byte `at` of `text` (`plain_pair`); UNSURE if it is not plain."""
+    """The position of the first byte of the first name in a line that begins at byte `at` of `text` (`plain_pair`); UNSURE
+    if the line is not plain."""
     base = np.int64(at >> np.uint32(2))
     word = _joined(np.uint32(load_u32(text, base)), np.uint32(load_u32(text, base + 1)), (at & _3) << _3)
     if word & _TWO_BYTES == _BEGINS:
@@ -312,8 +314,8 @@ def plain_start(text: int, at: np.uint32) -> np.uint32:
 
 @nested
 def _pair(text: int, at: np.uint32, tables: PlainTables) -> tuple[np.uint32, np.uint32, np.uint32, np.uint32]:
-    """What follows the pair whose name begins at byte `at`, as `plain_pair` returns it; the name's number, or _NO_NAME if no
-    constraint uses it; its hash; the number's code."""
+    """Read the pair that has a name beginning at byte `at`.  Returns the position of the next pair, in the form of
+    `plain_pair`; the name's number, or _NO_NAME if no constraint uses it; its hash; and the number's code."""
     base, shift = np.int64(at >> np.uint32(2)), np.uint32((at & _3) << _3)
     left, right = np.uint32(load_u32(text, base + 1)), np.uint32(load_u32(text, base + 2))
     first, second = _joined(np.uint32(load_u32(text, base)), left, shift), _joined(left, right, shift)
@@ -381,10 +383,10 @@ def _pair(text: int, at: np.uint32, tables: PlainTables) -> tuple[np.uint32, np.
 def plain_pair(
     text: int, at: np.uint32, first: np.uint32, n: np.uint32, n_items: np.uint32, tables: PlainTables, wide: bool
 ) -> tuple[np.uint32, np.uint32, np.uint32]:
-    """Take the pair of a plain line whose name begins, behind the quote, at byte `at` of the address `text`, u32[·].
+    """Read the pair of a plain line that has a name beginning, after the quote, at byte `at` of the address `text`, u32[·].
 
     `first` is the word where its items begin, of which there are `n_items`, the first n of them attributes; `wide`: items
-    have two words.  Returns where the name of the next pair begins, or UNSURE, or LINE_ENDED and the byte behind the brace;
+    have two words.  Returns where the name of the next pair begins, or UNSURE, or LINE_ENDED and the byte after the brace;
     and both numbers with the new item.
     """
     after, name, hash_, code = _pair(text, at, tables)

@@ -1,6 +1,6 @@
-"""Consecutive pieces of events as one, in compiled code: the arrays that `Events.of` makes of all of them.
+"""Joins consecutive pieces of events, in compiled code, into the arrays that `Events.of` would make of all of them.
 
-Each piece has names, strings and lists of its own, in any order, perhaps some that no attribute has.  `Events.of` numbers
+Each piece has names, strings and lists of its own, in any order, and perhaps unused ones.  `Events.of` numbers
 them as they first occur, and so does the pass that copies the attributes: a number that it meets for the first time is
 looked up among those of the whole (`string_pool`), by its bytes.
 """
@@ -55,7 +55,7 @@ of the whole, or NOT_FOUND, i64."""
 _COLUMNS = ((_NAME, np.uint32), (_TYPE, np.uint8), (_NUMBER, np.float64), (_STRING, np.uint32))
 _ELEMENTS = ((_ELEMENT_TYPE, np.uint8), (_ELEMENT_NUMBER, np.float64), (_ELEMENT_STRING, np.uint32))
 _ENDS = _OFFSETS, _LIST_OFFSETS
-"""In the table of the whole these are ends: of the attributes of each row, of the elements of each list."""
+"""In the table of the whole these hold ends: of the attributes of each row, of the elements of each list."""
 _N_ROWS, _N_ATTRIBUTES, _N_LISTS, _N_ELEMENTS, _NEXT_ROW, _LACKING, _N_COUNTS = range(7)
 """Counts of the whole; the next row of the piece, and the pool that lacks room for it, or NOT_FOUND."""
 _NAMES, _STRINGS = range(2)
@@ -64,9 +64,9 @@ _EMPTY = ListColumns.concat(())
 
 
 class JoinedEvents:
-    """Takes rows of pieces, one range after the other; compiles its function when it is created.
+    """Joins rows of pieces, one range after the other; compiles its function when it is created.
 
-    Locations, ids and rejected rows are given apart, for as many rows.
+    Locations, ids and rejected rows are given separately, for the same rows.
     """
 
     def __init__(self) -> None:
@@ -94,24 +94,24 @@ class JoinedEvents:
         return int(self._counts[_N_ROWS])
 
     def add(self, piece: Events) -> None:
-        """Take all of a piece."""
+        """Add all of a piece."""
         self.add_rows([(piece, 0, len(piece))])
         self.leave_out(piece.left_out)
         self.add_places(len(piece), piece.location, piece.ids, piece.rejected)
 
     def leave_out(self, names: Mapping[str, int]) -> None:
-        """Take the names of attributes that cannot be read, with the number of rows that have them (`Events.left_out`)."""
+        """Add the names of attributes that cannot be read, with the number of rows that have them (`Events.left_out`)."""
         self._left_out.update(names)
 
     def add_places(self, n: int, location: Array | None, ids: Strings | None, rejected: Array | None) -> None:
-        """Take locations, ids and rejected rows, as in `Events`, of the next n rows."""
+        """Add the locations, ids and rejected rows, as in `Events`, of the next n rows."""
         self._n_events.append(n)
         self._location.append(location)
         self._ids.append(ids)
         self._rejected.append(rejected)
 
     def add_rows(self, ranges: Sequence[tuple[Events, int, int]]) -> None:
-        """Take the attributes of rows `start` to `stop` of pieces."""
+        """Add the attributes of rows `start` to `stop` of pieces."""
         pieces: dict[int, AddressTable] = {}
         for piece, start, stop in ranges:
             if start == stop:
@@ -129,7 +129,7 @@ class JoinedEvents:
                 self._pools[int(self._counts[_LACKING])].grow()
 
     def _make_room(self, piece: Events, start: int, stop: int) -> None:
-        """Room for all of a range, with all lists of the piece."""
+        """Make room for all of a range, with all lists of the piece."""
         first, last = int(piece.offsets[start]), int(piece.offsets[stop])
         lists = piece.lists or _EMPTY
         rows, attributes, n_lists, elements = self._counts[:_NEXT_ROW].tolist()
@@ -147,7 +147,7 @@ class JoinedEvents:
             self._bind()
 
     def take(self) -> Events:
-        """The events since the last call."""
+        """Take the events that were added since the last call."""
         n_attributes, n_lists, n_elements = self._counts[_N_ATTRIBUTES : _N_ELEMENTS + 1].tolist()
         name, type_, number, string = (self._arrays[k][:n_attributes] for k, _ in _COLUMNS)
         elements = [self._arrays[k][:n_elements] for k, _ in _ELEMENTS]
@@ -200,7 +200,7 @@ def _table(piece: Events) -> AddressTable:
 
 @nested
 def _number(numbers: int, item: int, data: int, bounds: int, pool: int) -> int:
-    """The number of a piece's name or string among those of the whole; POOL_FULL if there is no room for it."""
+    """The number of a piece's name or string among those of the whole, or POOL_FULL without room for it."""
     found = load_i64(numbers, item)
     if found == NOT_FOUND:
         start, stop = load_i64(bounds, item), load_i64(bounds, item + 1)
@@ -218,7 +218,7 @@ def _number_of_string(piece: int, item: int, pool: int) -> int:
 
 @nested
 def _add_list(piece: int, item: int, whole: int, pool: int, n_lists: int, n_elements: int) -> int:
-    """Copy a list behind so many lists and elements: the number of elements then, or POOL_FULL."""
+    """Copy a list after the given numbers of lists and elements.  Returns the new number of elements, or POOL_FULL."""
     bounds = load_i64(piece, _LIST_OFFSETS)
     for k in range(load_i64(bounds, item), load_i64(bounds, item + 1)):
         type_, string = load_u8(load_i64(piece, _ELEMENT_TYPE), k), load_u32(load_i64(piece, _ELEMENT_STRING), k)
@@ -236,7 +236,7 @@ def _add_list(piece: int, item: int, whole: int, pool: int, n_lists: int, n_elem
 
 @jit
 def _add_rows(piece: int, stop: int, whole: int, pools: tuple[int, int], counts: int) -> None:
-    """Copy the rows of a piece from _NEXT_ROW on, up to `stop` or the first for which a pool lacks room."""
+    """Copy the rows of a piece from _NEXT_ROW on, up to `stop` or to the first row for which a pool lacks room."""
     offsets, names, types = load_i64(piece, _OFFSETS), load_i64(piece, _NAME), load_i64(piece, _TYPE)
     numbers, strings = load_i64(piece, _NUMBER), load_i64(piece, _STRING)
     name_bytes, name_bounds = load_i64(piece, _NAME_BYTES), load_i64(piece, _NAME_BOUNDS)

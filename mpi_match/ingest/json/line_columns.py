@@ -1,7 +1,8 @@
-"""Events of JSON lines as they were published, a block at a time: scanned by all threads, in doubt judged by `rows`.
+"""Reads events of JSON lines as they were published, a block at a time: all threads scan, and `rows` judges the lines in
+doubt.
 
-As `event_scanner` does for codes.  Each thread writes a piece of `Events` with names and strings of its own; the judged rows
-are another piece; `join_events` puts them together.
+It resembles `event_scanner`, which makes codes.  Each thread writes a piece of `Events` with names and strings of its own;
+the judged rows are another piece; `join_events` puts them together.
 """
 
 from __future__ import annotations
@@ -103,9 +104,9 @@ class _ColumnArrays(LineArrays):
 class LineColumns:
     """Scans blocks of lines into `JoinedEvents`; compiles its functions when it is created.
 
-    Rows of which a `required` attribute cannot be read are bad ones; others are left out of the events (`Events.left_out`).
-    Keeps arrays of about the size of the largest block, for every thread.  `n_flagged` counts the rows that were left to
-    `rows`.
+    A row with a `required` attribute that cannot be read is a bad row; other attributes that cannot be read are left out of
+    the events (`Events.left_out`).  Keeps arrays of about the size of the largest block, for every thread.  `n_flagged`
+    counts the rows that `rows` has judged.
     """
 
     def __init__(self, form: EventForm, required: Iterable[str] = (), threads: int | None = None) -> None:

@@ -1,10 +1,10 @@
-"""The tokens of a line, found by vectors of 64 bytes: the places of its braces, brackets, colons and commas, and where its
-strings, numbers and literals begin.
+"""Finds the tokens of a line by vectors of 64 bytes: the positions of its braces, brackets, colons and commas, and of the
+beginnings of its strings, numbers and literals.
 
     {"city": "Milan", "temp": [25]}
     ^^     ^ ^      ^ ^     ^ ^^ ^^
 
-Strings are checked meanwhile: their escapes, their bytes, their ends.  All of it is arithmetic with masks of 64 bytes, after
+The same pass checks strings: their escapes, their bytes, their ends.  All of it is arithmetic with masks of 64 bytes, after
 Langdale and Lemire, "Parsing gigabytes of JSON per second", 2019.  Vectors begin at multiples of 64, so that none reaches
 into a page without a byte of the line.
 """
@@ -23,22 +23,22 @@ from mpi_match.ingest.json.text import FLAGGED_LINE, character_bytes, hex_digits
 from mpi_match.texts.characters import BACKSLASH
 
 TOKENS_BASE, HAS_ESCAPES, TOKENS_HEADER = range(3)
-"""Words, i64, before the tokens: the place from which theirs count; 1 if there is a backslash in the line.  The tokens are
+"""Words, i64, before the tokens: the position from which theirs count; 1 if the line has a backslash.  The tokens are
 u32, the last the line feed."""
 TOKENS_AT_ONCE = 8
-"""Tokens that are written whether they are there or not."""
+"""Number of tokens that are written at a time, including undefined ones."""
 _0, _1, _63, _ALL, _ODD = (np.uint64(n) for n in (0, 1, 63, 2**64 - 1, 0xAAAAAAAAAAAAAAAA))
 
 
 @inlined
 def token_place(tokens: int, k: int) -> int:
-    """The place of the k-th token."""
+    """The position of the k-th token."""
     return load_i64(tokens, TOKENS_BASE) + load_u32(tokens + 8 * TOKENS_HEADER, k)
 
 
 @nested
 def _are_hex(data: int, at: int, marks: np.uint64) -> bool:
-    """Tells if four hexadecimal digits stand behind each mark, the first for the byte at `at`."""
+    """Tells whether four hexadecimal digits follow each mark; the first mark is for the byte at `at`."""
     while marks != _0:
         if hex_digits(data, at + lowest_bit(marks) + 1) < 0:
             return False
@@ -48,8 +48,8 @@ def _are_hex(data: int, at: int, marks: np.uint64) -> bool:
 
 @nested
 def _after_characters(data: int, at: int, marks: np.uint64, after: int) -> int:
-    """Check the characters beyond ASCII that begin at marked bytes, the first for the byte at `at`, from the place `after`
-    on; behind the last, or FLAGGED_LINE."""
+    """Check the characters beyond ASCII that begin at marked bytes, from the position `after` on; the first mark is for the
+    byte at `at`.  Returns the position after the last, or FLAGGED_LINE."""
     while marks != _0:
         place = at + lowest_bit(marks)
         marks &= marks - _1
@@ -63,8 +63,8 @@ def _after_characters(data: int, at: int, marks: np.uint64, after: int) -> int:
 
 @nested
 def find_tokens(data: int, begin: int, tokens: int) -> Any:
-    """Write the tokens of the line that begins at `begin`, its line feed the last, and check its strings: how many there
-    are; FLAGGED_LINE if a string is none."""
+    """Write the tokens of the line that begins at `begin`, with its line feed as the last, and check its strings.  Returns
+    the number of tokens, or FLAGGED_LINE for an invalid string."""
     places = tokens + 8 * TOKENS_HEADER
     store_i64(tokens, TOKENS_BASE, begin)
     at = begin - ((data + begin) & (VECTOR_BYTES - 1))
@@ -121,7 +121,7 @@ def find_tokens(data: int, begin: int, tokens: int) -> Any:
 
 @nested
 def has_backslash(data: int, start: int, stop: int) -> bool:
-    """Tells if there is one in data[start:stop]."""
+    """Tells whether data[start:stop] contains the byte."""
     while start < stop and load_u8(data, start) != BACKSLASH:
         start += 1
     return start < stop

@@ -1,11 +1,11 @@
-"""Walks through a list, and the objects and lists in it, and puts out an attribute for each name below it, which is a list.
+"""Walks through a list, and the objects and lists in it, and puts out an attribute for each name below it: a list.
 
     "resources": [{"arn": "a"}, {"arn": "b", "tags": [["x"], [null, "y"]]}]
 
     resources = []     resources.arn = ["a", "b"]     resources.tags = ["x", "y"]
 
-See `rows.flatten` for what this means.  The elements of all names come mixed.  They are kept in their order, each with the
-place of the next one of its name, and copied name after name at the end.
+`rows.flatten` defines this.  The elements of all names arrive mixed.  They are kept in this order, each with the index of
+the next one of its name, and copied name by name at the end.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from mpi_match.model import Type
 from mpi_match.texts.characters import POINT
 
 MOST_LIST_LEVELS = 64
-"""Lists and objects within one another, the outermost list included."""
+"""Most levels of nested lists and objects, including the outermost list."""
 (
     LIST_LEVELS,
     LISTED_NAMES,
@@ -58,11 +58,11 @@ MOST_LIST_LEVELS = 64
     MIXED_NEXT                               i64: of each of these, the next one of its name, or NONE
 """
 _IS_LIST, _PREFIX_END, _PREFIX_HASH, _OBJECT, _NAME, LEVEL_WORDS = range(6)
-"""Words of a level: 1 for a list; length and hash of what names begin with in it, of a list those of its name; the number of
-the object that it is in, or NONE; of a list its name."""
+"""Words of a level: 1 for a list; length and hash of the beginning of names in it, or for a list of its name; the number of
+the object that it is in, or NONE; for a list its name."""
 _NUMBER, _LAST_OBJECT, _FIRST, _LAST, NAME_WORDS = range(5)
-"""Words of a name: its number in the pool of names, or NONE if it is no attribute yet; the number of the last object that
-has it; its first and last element, or NONE."""
+"""Words of a name: its number in the pool of names, or NONE if it is not an attribute yet; the number of the last object
+that has it; its first and last element, or NONE."""
 _NONE = -1
 _TEXT_QUOTE, _OPEN_LIST, _CLOSE_LIST, _OPEN_OBJECT, _CLOSE_OBJECT, _COMMA, _COLON = map(ord, '"[]{},:')
 _IS_NULL = int(Type.NULL)
@@ -77,8 +77,8 @@ def _begin_name(place: int, work: int) -> None:
 
 @nested
 def _name_at(hash_: np.uint64, first: int, guess: int, work: int) -> int:
-    """The place of a name with this hash among those below the list, whose hashes begin at place `first` of the line's;
-    FLAGGED_LINE if the line has it elsewhere, or if there is no room for it."""
+    """The index of a name with this hash among the names below the list; their hashes begin at index `first` of the line's.
+    FLAGGED_LINE if the line has the name elsewhere, or without room for it."""
     seen = load_i64(work, NAME_HASHES_SEEN)
     hashes, n = seen + 8 * SEEN_HEADER, load_i64(seen, N_SEEN) - first
     if guess < n and load_u64(hashes, first + guess) == hash_:
@@ -94,7 +94,7 @@ def _name_at(hash_: np.uint64, first: int, guess: int, work: int) -> int:
 
 @nested
 def _add_element(entry: int, element: tuple[int, float, int], n: int, work: int) -> None:
-    """Keep an element, given by its type, number and string, behind n others as the next one of a name."""
+    """Keep an element, given by its type, number and string, after n others as the next one of a name."""
     type_, number, string = element
     store_u8(load_i64(work, MIXED_TYPE), n, type_)
     store_f64(load_i64(work, MIXED_NUMBER), n, number)
@@ -125,8 +125,8 @@ def list_scanner(  # noqa: C901  one pass over a list
     def scan_list(  # noqa: C901
         data: int, at: int, name: tuple[int, int, int, np.uint64], n_attributes: int, tables: int, work: int
     ) -> tuple[int, int]:
-        """Put out the list at `at`, whose name is the last one that was seen: where it ends (FLAGGED_LINE if it is not
-        certain), and how many attributes are written then."""
+        """Put out the list at `at`; its name is the last one that was seen.  Returns where it ends (FLAGGED_LINE if it is
+        not certain), and the new number of attributes."""
         source, start, end, hash_ = name
         dotted, levels, names = load_i64(work, DOTTED_NAME), load_i64(work, LIST_LEVELS), load_i64(work, LISTED_NAMES)
         order, first = load_i64(work, LISTED_ORDER), load_i64(load_i64(work, NAME_HASHES_SEEN), N_SEEN) - 1

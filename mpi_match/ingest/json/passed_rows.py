@@ -1,8 +1,8 @@
-"""Rows and text that a program passes, as blocks of lines to be scanned.
+"""Writes rows and text that a program passes as blocks of lines for the scanners.
 
 A row that is an object is written as JSON, which takes less time than one step of Python for every attribute.  A row that
-JSON cannot say becomes a line that no scanner reads, and so does any other row whose JSON would mean something else; the
-scanner leaves such lines, as all that it does not read itself, to `rows.judge`, and these judge the row and not its line.
+JSON cannot express, or whose JSON would mean something else, becomes a line that no scanner reads.  The scanner leaves such
+lines, as all that it does not read itself, to `rows.judge`, which judges the row and not its line.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from mpi_match.ingest.rows.judge import MAX_LINE_BYTES, trimmed
 from mpi_match.model import ModelError, is_null, plain
 
 _ROWS_AT_ONCE = 2**9
-"""Rows written by one call: few enough that their text stays in cache."""
+"""Number of rows written by one call: few enough that their text stays in cache."""
 _MOST_ROWS = 2**14
 """Rows of a block."""
 _UNREAD = b"?"
 """A line that every scanner leaves to `rows.judge`."""
 _NO_VALUE = 10**30
-"""An integer that no attribute has, in place of what JSON has no form for."""
+"""An integer that no attribute has, in place of a value without a form in JSON."""
 
 
 def blocks_of_rows(rows: Iterable[object]) -> Iterator[LineBlock]:
@@ -47,7 +47,7 @@ def blocks_of_rows(rows: Iterable[object]) -> Iterator[LineBlock]:
 
 
 def blocks_of_text(text: bytes | bytearray | memoryview) -> Iterator[LineBlock]:
-    """The lines of a text, blank ones too; they are numbered from 1."""
+    """The lines of a text, including blank ones, numbered from 1."""
     source = BytesIO(text)
     return blocks_of(lambda: (source.read(READ_BYTES), None), "")
 
@@ -108,7 +108,7 @@ _PLAIN = frozenset((str, int, float, bool, type(None)))
 
 
 def _json_value(value: Any) -> Any:
-    """A value that JSON lacks, as one with the same meaning."""
+    """A value that JSON lacks, in an equivalent form."""
     if is_null(value):
         return None
     if isinstance(value, Mapping):

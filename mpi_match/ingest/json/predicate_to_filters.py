@@ -1,8 +1,9 @@
-r"""Predicates as text to filters, in compiled code: what `predicates.parse` makes of them, without a Python object.
+r"""Turns predicates in text into filters, in compiled code: the filters that `predicates.parse` makes, without Python
+objects.
 
-The text is read once, from left to right.  Each term becomes a constraint, behind those that are written; an alternative is
-the set of its terms, a bit for each in u64, since an alternative has its terms in the order of the text.  A stack holds the
-alternatives, those of the parentheses around them first:
+The text is read once, from left to right.  Each term becomes a constraint, after those that are written.  An alternative is
+the set of its terms, with a bit for each in u64, because its terms keep the order of the text.  A stack holds the
+alternatives, with those of outer parentheses first:
 
     a and (b or c and d)        0  {a}          the terms before `(`, to be in every alternative
                                 1  {b}          `or` ends an alternative
@@ -10,9 +11,9 @@ alternatives, those of the parentheses around them first:
     at `)`                      0  {a, b}       every alternative outside with every one inside
                                 1  {a, c, d}
 
-What is not certain is flagged and left to `predicates`: `not` before a term, backslashes in
-texts, `""` in names, numbers that JSON does not have, characters beyond ASCII outside quotes, more terms or alternatives
-than there are bits and words for, and whatever is no predicate.
+Lines in doubt are flagged and left to `predicates`: `not` before a term, backslashes in texts, `""` in names, numbers that
+JSON does not have, characters beyond ASCII outside quotes, more terms or alternatives than there are bits and words for, and
+every text that is not a predicate.
 """
 
 from __future__ import annotations
@@ -99,10 +100,11 @@ _MOST_DEPTH = 32
 _TERM_NUMBERS = _MOST_ALTERNATIVES
 _FRAMES = _TERM_NUMBERS + _MOST_TERMS
 N_ALTERNATIVE_WORDS = _FRAMES + 2 * _MOST_DEPTH
-"""Words of ALTERNATIVES: the stack; the number of each term, which is that of the first one that is equal to it; and of each
-open parenthesis where in the stack the alternatives, and the last one of those, around it begin."""
+"""Words of ALTERNATIVES: the stack; the number of each term, which is that of the first equal term; and for each open
+parenthesis, where in the stack the alternatives around it begin, and where the last of these begins."""
 LEAST_FILTER_BYTES = 6
-"""A line has at most one filter for so many bytes, and one constraint, operand and byte of ids for each, or is flagged."""
+"""A line has at most one filter for this number of bytes, and one constraint, operand and byte of ids for each byte, or is
+flagged."""
 assert _MOST_ALTERNATIVES <= MAX_FILTERS_OF_A_PREDICATE
 
 _NO_WORD, _0, _1 = np.uint64(0), np.uint64(0), np.uint64(1)
@@ -131,12 +133,12 @@ _SIGN_BYTES = tuple(
         }
     )
 )
-"""Bytes that a comparison consists of."""
+"""The bytes of comparisons."""
 
 
 @nested
 def _byte(data: int, at: int, stop: int) -> int:
-    """The byte here, or 0 at the end, which no text has outside quotes."""
+    """The byte at a position, or 0 at the end; text outside quotes has no byte 0."""
     return load_u8(data, at) if at < stop else 0
 
 
@@ -149,7 +151,7 @@ def _after_space(data: int, at: int, stop: int) -> int:
 
 @nested
 def _is_of_word(byte: int) -> bool:
-    """Tells whether a word may have this byte, which is true of all bytes beyond ASCII."""
+    """Tells whether a word may have this byte; all bytes beyond ASCII count."""
     return (
         ZERO <= byte <= NINE
         or LOWER_A <= (byte | LOWER_CASE) <= LOWER_Z
@@ -161,9 +163,10 @@ def _is_of_word(byte: int) -> bool:
 
 @nested
 def _word(data: int, at: int, stop: int) -> tuple[int, np.uint64]:
-    """The word that begins here: where it ends, and its bytes in lower case, packed; _NO_WORD for more than 8 bytes.
+    """Read the word that begins here.  Returns where it ends, and its bytes in lower case, packed; _NO_WORD for more than 8
+    bytes.
 
-    It ends where it begins if no word begins here, and is flagged for a byte beyond ASCII.
+    The end is the beginning if no word begins here, and FLAGGED_LINE for a byte beyond ASCII.
     """
     packed, n = _NO_WORD, 0
     byte = _byte(data, at, stop)
@@ -182,7 +185,7 @@ def _word(data: int, at: int, stop: int) -> tuple[int, np.uint64]:
 
 @nested
 def _is_keyword(word: np.uint64) -> bool:
-    """Tells whether a word is reserved and cannot be a name."""
+    """Tells whether a word is reserved, so that it is not a name."""
     if word in (_AND, _OR, _NOT, _TRUE, _FALSE, _IN_WORD):
         return True
     return word in (_BETWEEN_WORD, _EXISTS_WORD, _ABSENT_WORD, _PREFIX_WORD, _SUFFIX_WORD, _CONTAINS_WORD)
@@ -190,7 +193,7 @@ def _is_keyword(word: np.uint64) -> bool:
 
 @nested
 def _scan_name(data: int, at: int, stop: int, work: int) -> tuple[int, int]:
-    """The name that begins here: where it ends, and its number."""
+    """Read the name that begins here.  Returns where it ends, and its number."""
     start = at
     if _byte(data, at, stop) == QUOTE:
         start += 1
@@ -213,7 +216,7 @@ def _scan_name(data: int, at: int, stop: int, work: int) -> tuple[int, int]:
 
 @nested
 def _text(data: int, at: int, stop: int, scratch: int) -> tuple[int, int, int, int]:
-    """The text at a single quote: where it ends; the address, start and end of its bytes."""
+    """Read the text at a single quote.  Returns where it ends, and the address, start and end of its bytes."""
     at += 1
     start, n_quotes = at, 0
     while at < stop:
@@ -242,7 +245,7 @@ def _text(data: int, at: int, stop: int, scratch: int) -> tuple[int, int, int, i
 
 @nested
 def _scan_value(data: int, at: int, stop: int, op: int, tables: int, work: int) -> tuple[int, int]:
-    """Write the value that begins here as an operand: where it ends, and its type."""
+    """Write the value that begins here as an operand.  Returns where it ends, and its type."""
     byte = _byte(data, at, stop)
     if byte == APOSTROPHE:
         at, source, start, end = _text(data, at, stop, load_i64(work, TEXT_SCRATCH))
@@ -265,7 +268,7 @@ def _scan_value(data: int, at: int, stop: int, op: int, tables: int, work: int) 
 
 @nested
 def _scan_list(data: int, at: int, stop: int, op: int, tables: int, work: int) -> tuple[int, int]:
-    """Write the values of the list that begins here as operands: where it ends, and the type of all of them."""
+    """Write the values of the list that begins here as operands.  Returns where it ends, and the type of all of them."""
     first, of_first = load_i64(load_i64(work, SUBSCRIPTION_COUNTS), N_OPERANDS), ANY
     if _byte(data, at, stop) != OPEN_PARENTHESIS:
         return FLAGGED_LINE, ANY
@@ -284,7 +287,7 @@ def _scan_list(data: int, at: int, stop: int, op: int, tables: int, work: int) -
 
 @nested
 def _scan_bounds(data: int, at: int, stop: int, op: int, tables: int, work: int) -> tuple[int, int]:
-    """Write the bounds after `op`, such as `between`: where they end, and their type."""
+    """Write the bounds after `op`, such as `between`.  Returns where they end, and their type."""
     first = load_i64(load_i64(work, SUBSCRIPTION_COUNTS), N_OPERANDS)
     at, low = _scan_value(data, at, stop, op, tables, work)
     if at == FLAGGED_LINE:
@@ -300,7 +303,7 @@ def _scan_bounds(data: int, at: int, stop: int, op: int, tables: int, work: int)
 
 @nested
 def _sign(data: int, at: int, stop: int, tables: int) -> tuple[int, int]:
-    """The comparison at a sign: where it ends, and its operator."""
+    """Read the comparison at a sign.  Returns where it ends, and its operator."""
     packed, n = _NO_WORD, 0
     while n < 8 and _byte(data, at + n, stop) in _SIGN_BYTES:
         packed |= np.uint64(_byte(data, at + n, stop)) << np.uint64(8 * n)
@@ -311,7 +314,7 @@ def _sign(data: int, at: int, stop: int, tables: int) -> tuple[int, int]:
 
 @nested
 def _plain_operator(data: int, at: int, stop: int, tables: int) -> tuple[int, int]:
-    """The operator that begins here, without `any`: where it ends, and its number."""
+    """Read the operator that begins here, without `any`.  Returns where it ends, and its number."""
     end, word = _word(data, at, stop)
     if end == FLAGGED_LINE:
         return FLAGGED_LINE, NOT_FOUND
@@ -326,7 +329,7 @@ def _plain_operator(data: int, at: int, stop: int, tables: int) -> tuple[int, in
 
 @nested
 def _operator(data: int, at: int, stop: int, tables: int) -> tuple[int, int]:
-    """The operator after a name: where it ends, and its number."""
+    """Read the operator after a name.  Returns where it ends, and its number."""
     end, word = _word(data, at, stop)
     if end != FLAGGED_LINE and word == _HAS_WORD:
         return end, FIRST_ELEMENT_OP + _EQ
@@ -338,7 +341,7 @@ def _operator(data: int, at: int, stop: int, tables: int) -> tuple[int, int]:
 
 @nested
 def _scan_term(data: int, at: int, stop: int, tables: int, work: int) -> int:
-    """Write the constraint that begins here: where it ends."""
+    """Write the constraint that begins here.  Returns where it ends."""
     at, name = _scan_name(data, at, stop, work)
     if at == FLAGGED_LINE:
         return FLAGGED_LINE
@@ -366,7 +369,8 @@ def _scan_term(data: int, at: int, stop: int, tables: int, work: int) -> int:
 
 @nested
 def _close(begin: int, inner: int, top: int, sets: int) -> int:
-    """Each alternative from `begin` to `inner` of the stack with each from there to `top`: where they end, or NOT_FOUND."""
+    """Join each alternative from `begin` to `inner` of the stack with each from there to `top`.  Returns where they end, or
+    NOT_FOUND."""
     n_outer, n_inner = inner - begin, top - inner
     if top + n_outer * n_inner > _MOST_ALTERNATIVES:
         return NOT_FOUND
@@ -382,9 +386,10 @@ def _close(begin: int, inner: int, top: int, sets: int) -> int:
 
 @nested
 def scan_predicate(data: int, at: int, stop: int, tables: int, work: int) -> int:
-    """Write the terms of data[at:stop], UTF-8, and their alternatives as sets: how many, or 0 if they are not certain.
+    """Write the terms of data[at:stop], UTF-8, and their alternatives as sets.  Returns the number of alternatives, or 0 if
+    the text is not certain.
 
-    The byte at `stop` is read, and has to be none of a number.
+    The byte at `stop` is read, and must not continue a number.
     """
     counts, sets = load_i64(work, SUBSCRIPTION_COUNTS), load_i64(work, ALTERNATIVES)
     first = load_i64(counts, N_SCANNED_CONSTRAINTS)
@@ -435,7 +440,7 @@ def scan_predicate(data: int, at: int, stop: int, tables: int, work: int) -> int
 
 @nested
 def _begin_of(constraint: int, first: int, first_operand: int, work: int) -> int:
-    """The place where the operands of a constraint of the row begin."""
+    """The index where the operands of a constraint of the row begin."""
     return load_i64(load_i64(work, CONSTRAINT_END), constraint - 1) if constraint > first else first_operand
 
 
@@ -457,7 +462,7 @@ def _are_equal(one: int, other: int, first: int, first_operand: int, work: int) 
 
 @nested
 def _number_terms(first: int, n_terms: int, first_operand: int, work: int) -> bool:
-    """Write the number of each term; tells whether any two of them are equal."""
+    """Write the number of each term.  Returns whether any two of them are equal."""
     numbers = load_i64(work, ALTERNATIVES) + 8 * _TERM_NUMBERS
     found = False
     for term in range(n_terms):
@@ -500,7 +505,7 @@ def _are_same(one: np.uint64, other: np.uint64, n_terms: int, numbers: int) -> b
 
 @nested
 def _make_distinct(n: int, n_terms: int, sets: int) -> int:
-    """Leave out terms and alternatives that are equal to earlier ones: how many alternatives are left."""
+    """Remove terms and alternatives that are equal to earlier ones.  Returns the number of alternatives that are left."""
     numbers, kept = sets + 8 * _TERM_NUMBERS, 0
     for i in range(n):
         alternative = _distinct_terms(load_u64(sets, i), n_terms, numbers)
@@ -515,7 +520,7 @@ def _make_distinct(n: int, n_terms: int, sets: int) -> int:
 
 @nested
 def _sizes(n: int, first: int, n_terms: int, first_operand: int, work: int) -> tuple[int, int]:
-    """Constraints and operands of all alternatives together."""
+    """The numbers of constraints and operands of all alternatives together."""
     sets, n_constraints, n_operands = load_i64(work, ALTERNATIVES), 0, 0
     for term in range(n_terms):
         size = load_i64(load_i64(work, CONSTRAINT_END), first + term) - _begin_of(first + term, first, first_operand, work)
@@ -539,7 +544,7 @@ def _copy_term(constraint: int, first: int, first_operand: int, work: int) -> No
 
 @nested
 def _remove_terms(first: int, n_terms: int, n_filters: int, first_operand: int, work: int) -> None:
-    """Move what is written behind the terms, of the last filters, to their place."""
+    """Move the constraints that are written after the terms to the place of the terms."""
     counts, ends = load_i64(work, SUBSCRIPTION_COUNTS), load_i64(work, CONSTRAINT_END)
     names, kinds = load_i64(work, CONSTRAINT_NAME), load_i64(work, CONSTRAINT_KIND)
     numbers, strings = load_i64(work, OPERAND_NUMBER), load_i64(work, OPERAND_STRING)
@@ -560,7 +565,7 @@ def _remove_terms(first: int, n_terms: int, n_filters: int, first_operand: int, 
 
 @nested
 def _open_same_filter(n_id_bytes: int, id_bytes: int, work: int) -> None:
-    """Give the next filter the area and the id of the one before it; `id_bytes` begin at `n_id_bytes`."""
+    """Copy area and id of a filter to the next one; `id_bytes` begin at `n_id_bytes`."""
     counts, areas, has_id = load_i64(work, SUBSCRIPTION_COUNTS), load_i64(work, FILTER_AREA), load_i64(work, FILTER_HAS_ID)
     n, ids = load_i64(counts, N_SCANNED_FILTERS), load_i64(work, FILTER_ID_BYTES)
     for i in range(3):
@@ -572,7 +577,7 @@ def _open_same_filter(n_id_bytes: int, id_bytes: int, work: int) -> None:
 
 @nested
 def put_alternatives(first: int, first_operand: int, n_id_bytes: int, n_bytes: int, work: int) -> bool:
-    """Write the filters of the alternatives (`scan_predicate`) in the place of their terms; is there room?
+    """Write the filters of the alternatives (`scan_predicate`) in the place of their terms.  Returns False without room.
 
     The row, of `n_bytes`, has its terms from constraint `first` and operand `first_operand` on, its id from `n_id_bytes` on,
     and its area and id in the filter that is open.

@@ -1,8 +1,8 @@
-"""One event at a time, from an object or its JSON text to a batch: for callers to whom microseconds matter.
+"""Turns one event at a time, an object or its JSON text, into a batch within microseconds.
 
-A text is scanned (`scanner`) in place, into arrays that are made once.  A dict whose entries are plain is written as JSON
-and scanned: that takes less time than one step of Python for every attribute.  What the scanner flags, and every other
-object, is judged by `rows`, so the event, or the reason why it is none, is always that of `rows`.
+A text is scanned (`scanner`) in place, into arrays that are made once.  A dict of plain entries is written as JSON and
+scanned: that takes less time than one step of Python for every attribute.  `rows` judges the texts that the scanner flags,
+and every other object, so the event, or the reason for its rejection, is always that of `rows`.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from mpi_match.table.vocabulary import Vocabulary
 
 _FIRST_BYTES = 2**12
 _MOST_DEPTH = 16
-"""Objects and lists within one another."""
+"""Most levels of nested objects and lists."""
 _PLAIN = frozenset((str, int, float, bool, type(None)))
-"""Types whose JSON is read as the same value: subclasses may be written in ways of their own."""
+"""Types with JSON that is read as the same value; subclasses may be written differently."""
 _write = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
 
 
 class RowScanner:
     """Reads rows, one at a time, into the code space of a vocabulary.
 
-    A batch that it returns shares its memory: it is valid until the next one.  So each thread needs one of its own
+    A batch that it returns shares its memory, and is valid until the next one.  So each thread needs a scanner of its own
     (`another`).
     """
 
@@ -51,7 +51,7 @@ class RowScanner:
             self._scan(b"{}")
 
     def another(self) -> RowScanner:
-        """One more of the same, which shares the tables, but not the memory for rows."""
+        """Another scanner, which shares the tables, but not the memory for rows."""
         found = copy.copy(self)
         found._make(_FIRST_BYTES)
         return found
@@ -79,7 +79,7 @@ class RowScanner:
         return self._judged(row) if found is None else found
 
     def _scan(self, text: bytes) -> EventBatch | None:
-        """The batch of a text; None if the scanner flags it, or if it has line feeds, which end a row."""
+        """The batch of a text; None if the scanner flags it, or if it has line feeds, which would end a row."""
         n = len(text)
         if b"\n" in text or n > judge.MAX_LINE_BYTES:
             return None
@@ -102,8 +102,8 @@ class RowScanner:
 
 
 def _is_plain(row: dict[Any, Any], depth: int) -> bool:
-    """Tells whether it is an object of plain entries, and of lists and objects of such, with strings as names and at most
-    `depth` levels of objects and lists."""
+    """Tells whether a value is an object of plain entries, and of lists and objects of such, with strings as names and at
+    most `depth` levels of objects and lists."""
     for name, value in row.items():
         if type(name) is not str or (type(value) not in _PLAIN and not _is_nested(value, depth)):
             return False
@@ -111,7 +111,7 @@ def _is_plain(row: dict[Any, Any], depth: int) -> bool:
 
 
 def _is_nested(value: object, depth: int) -> bool:
-    """Tells whether an entry that is not plain is such a list or object."""
+    """Tells whether an entry is a list or object of plain entries."""
     if depth == 1:
         return False
     if type(value) is dict:

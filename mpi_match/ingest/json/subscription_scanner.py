@@ -1,7 +1,7 @@
-"""Subscriptions of JSON lines as flat columns: scanned, in doubt judged by `rows`.
+"""Reads subscriptions of JSON lines into flat columns: lines are scanned, and `rows` judges those in doubt.
 
-The lines that `to_subscriptions` flags, and only they, go through `rows.parse_json` and `rows.subscription_filters`.
-Filters have no order of their own, so those that these find stand behind the others.
+Only the lines that `to_subscriptions` flags go through `rows.parse_json` and `rows.subscription_filters`.  Filters have no
+order of their own, so the judged ones follow the others.
 """
 
 from __future__ import annotations
@@ -60,21 +60,21 @@ _COLUMNS = {
 
 
 class ScannedSubscriptions(NamedTuple):
-    """Filters of lines; `row` i64[n] is the row that each is from, ascending: counted from 0, blank lines left out."""
+    """Filters of lines; `row` i64[n], ascending, is the row of each, counted from 0 without blank lines."""
 
     subscriptions: Subscriptions
     row: Array
 
 
 class ReadSubscriptions(NamedTuple):
-    """The filters of files, and the number of their rows, bad ones too."""
+    """The filters of files, and the number of their rows, including bad ones."""
 
     subscriptions: Subscriptions
     n_rows: int
 
 
 class FlaggedLine(NamedTuple):
-    """A line that has to be judged: its number, counted from 0, and its bytes."""
+    """A line to be judged: its number, counted from 0, and its bytes."""
 
     line: int
     text: bytes
@@ -83,7 +83,7 @@ class FlaggedLine(NamedTuple):
 class SubscriptionScanner:
     """Scans lines one range after the other; compiles its functions when it is created.
 
-    `n_rows` counts the rows since the last `take`, flagged ones too.
+    `n_rows` counts the rows since the last `take`, including flagged ones.
     """
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class SubscriptionScanner:
         self.n_rows = 0
 
     def _make(self, n_bytes: int) -> None:
-        """Arrays for so many bytes of lines; pages that are never written take no memory."""
+        """Arrays for `n_bytes` of lines; pages that are never written take no memory."""
         n_lines, n_filters = n_bytes // _LEAST_LINE_BYTES + 1, n_bytes // LEAST_FILTER_BYTES + 2
         n_constraints = n_operands = n_bytes + 2
         self._n_bytes = n_bytes
@@ -127,7 +127,7 @@ class SubscriptionScanner:
         }
 
     def scan(self, data: Array) -> list[FlaggedLine]:
-        """Scan lines u8, each with its line feed; returns those that have to be judged, whose filters are not taken."""
+        """Scan lines u8, each with its line feed.  Returns the lines to be judged; their filters are not added."""
         if len(data) > self._n_bytes:
             self._make(len(data))
         counts = self._arrays[columns.SUBSCRIPTION_COUNTS]
@@ -146,7 +146,7 @@ class SubscriptionScanner:
         return [FlaggedLine(line, data[start : stop + 1].tobytes()) for line, start, stop in flagged]
 
     def take(self) -> ScannedSubscriptions:
-        """The filters that were scanned since the last call, without flagged lines."""
+        """Take the filters that were scanned since the last call, without those of flagged lines."""
         column = {which: np.concatenate(chunks) for which, chunks in self._chunks.items()}
         sizes = self._lengths(columns.FILTER_END)
         id_bounds = offsets_of(self._lengths(columns.FILTER_ID_END))
@@ -175,7 +175,7 @@ class SubscriptionScanner:
         return ScannedSubscriptions(subscriptions, column[columns.FILTER_ROW])
 
     def _lengths(self, which: int) -> Array:
-        """The lengths of items from where each ends in its chunk."""
+        """The lengths of items, from the position where each ends in its chunk."""
         return np.concatenate([np.diff(chunk, prepend=0) for chunk in self._chunks[which]])
 
 
@@ -206,8 +206,8 @@ def read_subscriptions(
 
 
 FEW_BYTES, FEW_UNCOMPILED_BYTES = 2**21, 2**25
-"""So many bytes are judged before code for them is loaded, and before it is compiled, which takes longer than to judge these
-does."""
+"""Bytes that are judged before the scanner's code is loaded, and before it is compiled: each takes longer than judging this
+number of bytes."""
 
 
 def _judge(line: bytes, block: LineBlock, number: int, judged: SubscriptionsBuilder, rejects: Rejects) -> None:

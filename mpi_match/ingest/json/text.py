@@ -38,9 +38,9 @@ from mpi_match.texts.characters import (
 )
 
 SCRATCH_BYTES = 2**16
-"""A dotted name, or a string with escapes once it is decoded."""
+"""Most bytes of a dotted name, and of a decoded string with escapes."""
 FLAGGED_LINE = -1
-"""A position: the line is not certain."""
+"""The value of a position that says that the line is not certain."""
 
 
 @inlined
@@ -55,7 +55,7 @@ def after_blanks(data: int, at: Any) -> Any:
 
 @nested
 def after_margin(data: int, at: int) -> int:
-    """The first byte that `bytes.strip` would not remove, or the line feed."""
+    """The position of the first byte that `bytes.strip` would not remove, or of the line feed."""
     while load_u8(data, at) == BLANK or load_u8(data, at) == TAB or VERTICAL_TAB <= load_u8(data, at) <= RETURN:
         at += 1
     return at
@@ -63,7 +63,7 @@ def after_margin(data: int, at: int) -> int:
 
 @nested
 def next_line(data: int, at: int) -> int:
-    """The position behind the next line feed at or after `at`."""
+    """The position after the next line feed at or after `at`."""
     while load_u8(data, at) != LINE_FEED:
         at += 1
     return at + 1
@@ -88,8 +88,8 @@ def character_bytes(data: int, at: int) -> int:
 
 @nested
 def scan_string(data: int, at: int, hash_: np.uint64) -> tuple[int, np.uint64]:
-    """From behind the opening quote to the closing quote, a backslash, or a byte that no string may have: its position, and
-    the hash of the bytes before it."""
+    """Read from after the opening quote to the closing quote, a backslash, or a byte that no string may have.  Returns its
+    position, and the hash of the bytes before it."""
     while True:
         byte = load_u8(data, at)
         if byte < 0x80:
@@ -108,7 +108,7 @@ def scan_string(data: int, at: int, hash_: np.uint64) -> tuple[int, np.uint64]:
 
 @nested
 def hex_digits(data: int, at: int) -> int:
-    """The number that four hexadecimal digits are; -1 if they are none."""
+    """The number with four hexadecimal digits, or -1 if they are invalid."""
     found = 0
     for i in range(at, at + 4):
         byte = load_u8(data, i)
@@ -123,7 +123,7 @@ def hex_digits(data: int, at: int) -> int:
 
 @nested
 def _escaped(data: int, at: int) -> tuple[int, int]:
-    """The character of the escape behind a backslash, or -1, and where the escape ends."""
+    """The character of the escape after a backslash, or -1, and the position where the escape ends."""
     byte = load_u8(data, at)
     if byte == LOWER_U:
         code = hex_digits(data, at + 1)
@@ -154,7 +154,7 @@ def _escaped(data: int, at: int) -> tuple[int, int]:
 
 @nested
 def _encode(code: int, to: int, filled: int) -> int:
-    """Write a character as UTF-8 into `to`; where it ends."""
+    """Write a character as UTF-8 into `to`.  Returns where it ends."""
     if code < 0x80:
         store_u8(to, filled, code)
         return filled + 1
@@ -176,9 +176,10 @@ def _encode(code: int, to: int, filled: int) -> int:
 
 @nested
 def decode_string(data: int, at: int, to: int, filled: int, room: int = SCRATCH_BYTES) -> tuple[int, int]:
-    """Write the string that begins behind an opening quote into `to` u8[room], from `filled`, without escapes.
+    """Write the string that begins after an opening quote into `to` u8[room], from `filled` on, without escapes.
 
-    Where it ends behind the closing quote, and how far `to` is filled; FLAGGED_LINE if it is not a string or too long.
+    Returns the position after the closing quote, and the end of the filled part of `to`; FLAGGED_LINE if it is not a string
+    or too long.
     """
     while True:
         if is_on_cpu() and filled + VECTOR_BYTES <= room and fits(data + at):
@@ -209,7 +210,7 @@ def decode_string(data: int, at: int, to: int, filled: int, room: int = SCRATCH_
 
 @nested
 def text_at(data: int, at: int, scratch: int) -> tuple[int, int, int, int, np.uint64]:
-    """The string at a quote: where it ends; the address, start and end of its bytes, and their hash."""
+    """Read the string at a quote.  Returns where it ends; the address, start and end of its bytes; and their hash."""
     if load_u8(data, at) != QUOTE:
         return FLAGGED_LINE, data, 0, 0, SEED
     start = at + 1
@@ -224,7 +225,7 @@ def text_at(data: int, at: int, scratch: int) -> tuple[int, int, int, int, np.ui
 
 @nested
 def copied(data: int, start: int, stop: int, to: int, filled: int) -> int:
-    """Append data[start:stop] to `to`; how far it is filled."""
+    """Append data[start:stop] to `to`.  Returns the end of its filled part."""
     for i in range(start, stop):
         store_u8(to, filled + i - start, load_u8(data, i))
     return filled + stop - start
@@ -232,7 +233,7 @@ def copied(data: int, start: int, stop: int, to: int, filled: int) -> int:
 
 @nested
 def literal(data: int, at: int) -> tuple[int, int]:
-    """`false`, `true` or `null` as 0, 1 or 2, and where it ends; -1 for anything else."""
+    """`false`, `true` or `null` as 0, 1 or 2, and the position where it ends; -1 for anything else."""
     if (
         load_u8(data, at) == LOWER_T
         and load_u8(data, at + 1) == LOWER_R

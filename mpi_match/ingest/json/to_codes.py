@@ -1,10 +1,9 @@
-"""JSON lines to attributes in code space, in compiled code, without a Python object for a line.
+"""Turns JSON lines into attributes in code space, in compiled code, without a Python object for a line.
 
 A line is read once, from left to right (`line_scanner`).  The bytes of names and strings are hashed while they are checked;
 a hash finds the name's entry and the string's code (`codes.code_tables`).  Numbers become doubles (`codes.numbers`), then
-codes.
-The output is the event as an `EventBatch` has it: packed attributes in ascending order, and location and id where the
-`EventForm` names them.
+codes.  The output is an event in the form of an `EventBatch`: packed attributes in ascending order, and location and id if
+the `EventForm` names them.
 
 The scanner never rejects a row.  It *flags* a line that it cannot judge with certainty, and `rows.judge` judges that line:
 text that is not JSON or not UTF-8, lists or nulls in lists, literals such as NaN, lone surrogates, names that may stand
@@ -161,9 +160,9 @@ from mpi_match.texts.characters import (
     VIEWED,
     N_WORK_TABLES,
 ) = range(15)
-"""Places in the table of addresses of a thread: where it writes the rows of its lines, and what it needs for a line.
+"""Indices in the table of addresses of a thread: arrays for the rows of its lines, and scratch arrays for a line.
 
-    SCAN_COUNTS                     i64[N_COUNTS]: how much of each array is filled
+    SCAN_COUNTS                     i64[N_COUNTS]: the filled part of each array
     PACKED_ATTRIBUTES                 u64: packed, of row after row, ascending in each
     ATTRIBUTE_ENDS             i64: of each row, the end of its attributes
     ROW_LOCATIONS                   f64[2 ·]: x and y of each row, NaN for one without; not written when no location is named
@@ -199,19 +198,20 @@ from mpi_match.texts.characters import (
 """Columns of the counts: rows; lines, blank ones included; attributes; bytes of ids with escapes; flagged rows; rows with an
 id, with a location; attributes for atoms.  The last six are given.  MOST_ATOMS: the room for attributes for atoms; if
 N_ATOMS is more in the end, the lines are to be scanned again with more room.  ATTRIBUTE_ROOM: other attributes of a row.
-The others are sizes of NODES_SEEN, FRAMES, DECODED and VIEWED, and ID_DATA.  A line that needs more is flagged."""
+The others are the sizes of NODES_SEEN, FRAMES, DECODED and VIEWED, and ID_DATA. A line that needs more is flagged."""
 FRAME_NODE, FRAME_IS_LIST, FRAME_LISTS, FRAME_SEEN, FRAME_MASK, FRAME_WORDS = range(6)
-"""Words of a frame: the node of an object or list; 1 for a list; the lists around it; where its nodes in NODES_SEEN begin; a
-bit for each of these."""
+"""Words of a frame: the node of an object or list; 1 for a list; the number of lists around it; the index where its nodes in
+NODES_SEEN begin; a bit for each of these."""
 MOST_SEEN, MOST_FRAMES, NESTING_LEVELS = 2**16, 2**12, 2**20
-"""Sizes on a CPU: SEEN_ROOM, FRAME_ROOM, levels of what is not looked at."""
+"""Sizes on a CPU: SEEN_ROOM, FRAME_ROOM, and levels of values that are not needed."""
 FLAT_IN_VAIN, NOT_TRIED_AS_FLAT = 4, 128
-"""Lines in a row that were not flat, and those that are not looked at as flat ones then: see `scan_lines`."""
+"""Number of consecutive lines that were not flat, and of the lines that are then not tried as flat ones: see
+`scan_lines`."""
 AS_VALUE, AS_LIST, AS_ELEMENT = range(3)
 """The ways in which a value belongs to its attribute: as the value; as an element of a list through which its name goes; as
 an element of a list that has been written (`put_list`)."""
 MOST_OF_A_VALUE, MOST_OF_VIEWS = 2, 6
-"""Attributes that a value, less its views, is at most, and that all its views are."""
+"""Most attributes of a value without its views, and of all its views."""
 _INTERMEDIATE = 2**62
 
 
@@ -223,7 +223,7 @@ def count(counts: int, which: int, n: int) -> None:
 
 @nested
 def keep_id(source: int, start: int, stop: int, data: int, work: int) -> bool:
-    """The id of the next row is source[start:stop], where `source` may be `data`; is there room?"""
+    """Write the id of the next row, source[start:stop]; `source` may be `data`.  Returns False without room."""
     counts = load_i64(work, SCAN_COUNTS)
     if source != data:
         filled = load_i64(counts, ID_BYTES)
@@ -241,7 +241,7 @@ def keep_id(source: int, start: int, stop: int, data: int, work: int) -> bool:
 
 @nested
 def name_of_number(number: tuple[float, float], type_: int, entry: int, tables: int, work: int) -> int:
-    """The name of `any =` that a number or boolean is an element for, of the attribute with this entry; or NOT_FOUND."""
+    """The name of `any =` with this number or boolean as operand, of the attribute with this entry, or NOT_FOUND."""
     source = load_i64(work, VIEWED)
     n = put_number_bytes(source, 0, number[0], int(number[1]) & RESIDUE_MASK)
     hash_ = hash_of(source, 0, n, load_u64(constant_i64(tables, ELEMENT_SEEDS), N_ELEMENT_TYPES * entry + type_))
@@ -250,7 +250,7 @@ def name_of_number(number: tuple[float, float], type_: int, entry: int, tables: 
 
 @nested
 def put(to: int, n: int, name: int, code: int, tables: int) -> int:
-    """Write an attribute behind n others, unless the name is NOT_FOUND; how many there are then."""
+    """Write an attribute after n others, unless the name is NOT_FOUND. Returns the new number of attributes."""
     if name == NOT_FOUND:
         return n
     store_u64(to, n, np.uint64(name) << load_u64(constant_i64(tables, SCALARS), CODE_BITS) | np.uint64(code))
@@ -296,8 +296,8 @@ def _put_itself(text: tuple[int, int, int], entry: int, as_: int, to: int, n: in
 def put_number(
     number: tuple[float, float], type_: int, entry: int, as_: int, to: int, n: int, tables: int, work: int
 ) -> int:
-    """Write what a number, not NaN, or boolean (`type_`: NUMBER_ELEMENT, BOOLEAN_ELEMENT), given as the nearest double and
-    the residue (`model.split`), is to the attribute with this entry, as `put_text` does."""
+    """Write the attributes of a number, not NaN, or boolean (`type_`: NUMBER_ELEMENT, BOOLEAN_ELEMENT), given as the nearest
+    double and the residue (`model.split`), as a value of the attribute with this entry; see `put_text`."""
     name = load_i64(constant_i64(tables, NAME_IDS), entry)
     if as_ == AS_LIST:
         n = put_list(entry, to, n, tables)
@@ -352,8 +352,9 @@ def _put_views(text: tuple[int, int, int], entry: int, as_: int, to: int, n: int
 
 @nested
 def put_text(text: tuple[int, int, int], entry: int, as_: int, to: int, n: int, tables: int, work: int) -> int:
-    """Write what a text, source[start:stop], is to the attribute with this entry, `as_` (AS_VALUE, AS_LIST, AS_ELEMENT); how
-    many attributes there are then, or FLAGGED_LINE if there is no room for its views, or for the state of an expression.
+    """Write the attributes of a text, source[start:stop], as a value of the attribute with this entry; `as_` is AS_VALUE,
+    AS_LIST or AS_ELEMENT. Returns the new number of attributes, or FLAGGED_LINE without room for its views or for the state
+    of an expression.
 
     `source` may be DECODED, not VIEWED.
     """
@@ -367,8 +368,8 @@ def put_text(text: tuple[int, int, int], entry: int, as_: int, to: int, n: int, 
 
 @nested
 def put_null(entry: int, as_: int, tables: int, work: int) -> None:
-    """Add what a null is to the attribute with this entry, which the row does not have then, to the row's atoms; as an
-    element of a list (`as_`) it is nothing."""
+    """Add the atom of a null of the attribute with this entry, which the row does not have then, to the row's atoms; as an
+    element of a list (`as_`) a null adds nothing."""
     name = load_i64(constant_i64(tables, NAME_IDS), entry)
     if name != NOT_FOUND and as_ == AS_VALUE:
         atom = load_i64(constant_i64(tables, NULL_ATOMS), name)
@@ -379,11 +380,11 @@ def put_null(entry: int, as_: int, tables: int, work: int) -> None:
 def named_value_scanner(  # noqa: C901  one branch a type
     reader: TokenReader,
 ) -> Callable[[int, int, int, int, int, int, int, int], tuple[int, int]]:
-    """The function that scans a named value, no list and no object.
+    """The function that scans a named value other than a list or object.
 
-    `scan_named(data, at, entry, as_, to, n, tables, work)` writes to u64, behind n others, what the value at `at` is to the
-    attribute with this entry, `as_` AS_VALUE, AS_LIST or AS_ELEMENT.  It returns where the value ends (FLAGGED_LINE if it
-    is not certain), and how many attributes there are then.
+    `scan_named(data, at, entry, as_, to, n, tables, work)` writes to u64, after n others, the attributes of the value at
+    `at` of the attribute with this entry; `as_` is AS_VALUE, AS_LIST or AS_ELEMENT. It returns where the value ends
+    (FLAGGED_LINE if it is not certain), and the new number of attributes.
     """
     text_end = reader.text_end
 
@@ -445,7 +446,7 @@ def named_value_scanner(  # noqa: C901  one branch a type
 
 @nested
 def _is_new(node: int, first: int, n: int, mask: np.uint64, nodes: int) -> bool:
-    """Tells if a node is none of those from the first to the n-th; `mask` has a bit for each of these."""
+    """Tells whether a node is missing among those from `first` to the n-th; `mask` has a bit for each of these."""
     if mask >> np.uint64(node & 63) & np.uint64(1):
         for k in range(first, n):
             if load_i64(nodes, k) == node:
@@ -456,8 +457,8 @@ def _is_new(node: int, first: int, n: int, mask: np.uint64, nodes: int) -> bool:
 def line_scanner(reader: TokenReader) -> Callable[[int, int, int, int], tuple[int, int]]:  # noqa: C901  one pass over a line
     """The function that scans a line, `scan_line(data, at, tables, work)`, which begins at `at` and is not blank.
 
-    It returns where the line ends, at its line feed (FLAGGED_LINE if it is not certain), and how many attributes it has
-    written behind those that are counted.
+    It returns where the line ends, at its line feed (FLAGGED_LINE if it is not certain), and the number of attributes
+    written after those that are counted.
     """
     place, following, after, name_end = reader.place, reader.following, reader.after, reader.name_end
     first = reader.first
@@ -467,10 +468,10 @@ def line_scanner(reader: TokenReader) -> Callable[[int, int, int, int], tuple[in
 
     @nested
     def see(step: int, parent: int, first: int, n: int, mask: np.uint64, tables: int, work: int) -> tuple[int, np.uint64]:
-        """Note the node of a step that an object, whose nodes begin at `first`, has: how many there are then, and their
-        mask; FLAGGED_LINE if an attribute of its name, or of a name in it, may stand twice.
+        """Note the node of a step in an object; the nodes of the object begin at `first`.  Returns the new number of nodes
+        and their mask; FLAGGED_LINE if an attribute of its name, or of a name in it, may stand twice.
 
-        Of a step with points in it the nodes on the way are noted, too: `a` of `a.b`; two such ways do not meet.
+        For a step with points in it the nodes on the way are noted, too: `a` for `a.b`; two such ways do not meet.
         """
         nodes, found = load_i64(work, NODES_SEEN), constant_i64(tables, NAME_STEPS) + 8 * NAME_STEP_WORDS * step
         node = load_i64(found, STEP_TO)
@@ -495,7 +496,7 @@ def line_scanner(reader: TokenReader) -> Callable[[int, int, int, int], tuple[in
 
     @nested
     def step_at(data: int, cursor: int, parent: int, tables: int, work: int) -> tuple[int, int]:
-        """The step of the name at a quote, or NO_STEP; and where the name ends, or FLAGGED_LINE."""
+        """The step of the name at a quote, or NO_STEP; and the position where the name ends, or FLAGGED_LINE."""
         tokens = load_i64(work, TOKENS)
         start, stop, source = place(cursor, tokens) + 1, name_end(data, cursor, tokens), data
         end = stop + 1
@@ -634,7 +635,7 @@ def _sort(items: int, n: int) -> None:
 
 @nested
 def _distinct(items: int, n: int) -> int:
-    """Leave out those of the sorted u64 that are equal to the one before: elements of a list may be; how many there are."""
+    """Remove duplicates, such as elements of a list, from sorted u64. Returns the number of items that are left."""
     kept = 0
     for i in range(n):
         item = load_u64(items, i)
@@ -671,7 +672,7 @@ def end_attributes(n_attributes: int, tables: int, work: int) -> None:
 
 @nested
 def clear_row(tables: int, work: int) -> None:
-    """The next row has no location and no id so far, where the form names these."""
+    """Begin a row without location and id, if the form names these."""
     scalars, at = constant_i64(tables, SCALARS), 2 * load_i64(load_i64(work, SCAN_COUNTS), ROWS)
     if load_u64(scalars, LOCATED) != np.uint64(0):
         store_f64(load_i64(work, ROW_LOCATIONS), at, np.nan)
@@ -683,7 +684,7 @@ def clear_row(tables: int, work: int) -> None:
 
 @nested
 def location_is_whole(work: int) -> bool:
-    """Tells whether the next row has both coordinates or neither, and counts a location."""
+    """Count the location of the next row.  Returns False if it has one coordinate alone."""
     counts = load_i64(work, SCAN_COUNTS)
     place = load_i64(work, ROW_LOCATIONS) + 16 * load_i64(counts, ROWS)
     x_absent, y_absent = np.isnan(load_f64(place, 0)), np.isnan(load_f64(place, 1))
@@ -694,7 +695,8 @@ def location_is_whole(work: int) -> bool:
 
 @nested
 def row_begin(data: int, at: int) -> int:
-    """Behind the byte order mark and the blanks that a line may begin with: the row, or the line feed of a blank line."""
+    """The position after the byte order mark and the blanks at the beginning of a line: that of the row, or of the line feed
+    of a blank line."""
     if load_u8(data, at) == 0xEF and load_u8(data, at + 1) == 0xBB and load_u8(data, at + 2) == 0xBF:
         at += 3
     return after_margin(data, at)
@@ -770,9 +772,9 @@ def _take_flat(data: int, at: int, stop: int, tables: int, flat: PlainTables, wo
 def scan_lines(data: int, start: int, stop: int, tables: int, flat: PlainTables, work: int) -> None:
     """Scan the lines of data[start:stop] u8, whose last byte is a line feed.
 
-    `data` is an address; `tables` and `work` are those of `codes.code_tables.hashed` and of a thread, `flat` those of
-    `flat_cpu`.  Blanks around a line and a byte order mark before it are left out as `rows.trimmed` does; a blank line is
-    no row.  After `FLAT_IN_VAIN` lines in a row that were not flat, `NOT_TRIED_AS_FLAT` are not tried.
+    `data` is an address; `tables` and `work` are the tables of `codes.code_tables.hashed` and of a thread, `flat` those of
+    `flat_cpu`.  Blanks around a line and a byte order mark before it are left out as `rows.trimmed` does; a blank line is no
+    row.  After `FLAT_IN_VAIN` consecutive lines that were not flat, `NOT_TRIED_AS_FLAT` lines are not tried as such.
     """
     counts = load_i64(work, SCAN_COUNTS)
     for i in range(MOST_ATOMS):
@@ -807,8 +809,8 @@ def scan_lines(data: int, start: int, stop: int, tables: int, flat: PlainTables,
 
 @jit
 def scan_single_row(data: int, at: int, tables: int, work: int) -> int:
-    """Scan the first row from the line at `at` on, as the only one of the arrays of `work`: how many attributes it has;
-    FLAGGED_LINE if it is not certain, or has more atoms than there is room for."""
+    """Scan the first row from the line at `at` on, as the only one in the arrays of `work`.  Returns its number of
+    attributes, or FLAGGED_LINE if it is not certain or has more atoms than fit."""
     counts = load_i64(work, SCAN_COUNTS)
     for i in range(MOST_ATOMS):
         store_i64(counts, i, 0)
@@ -826,7 +828,7 @@ def scan_single_row(data: int, at: int, tables: int, work: int) -> int:
 def copy_ids(first: int, last: int, data: int, decoded: int, bounds: int, offsets: int, to: int) -> None:
     """Copy the ids of rows first to last, that of row r to u8 `to` from offsets[r] on, i64.
 
-    Their `bounds` (ID_BOUNDS) are places in `data`, or in `decoded` (ID_DATA).
+    Their `bounds` (ID_BOUNDS) are positions in `data`, or in `decoded` (ID_DATA).
     """
     for row in range(first, last):
         start, stop, filled = load_i64(bounds, 2 * row), load_i64(bounds, 2 * row + 1), load_i64(offsets, row)
@@ -838,7 +840,7 @@ def copy_ids(first: int, last: int, data: int, decoded: int, bounds: int, offset
 
 @jit
 def collect(work: int, first_row: int, first_attribute: int, to: int, is_narrow: bool) -> None:
-    """Copy what a thread has written behind the rows and attributes of those before it.
+    """Copy the output of a thread after the rows and attributes of the threads before it.
 
     `to` is an `AddressTable` of offsets u32[n + 1], attributes u32 or, unless `is_narrow`, u64, and f64[n, 2] for locations,
     which may be without rows if the thread found none.

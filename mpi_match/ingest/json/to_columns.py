@@ -1,11 +1,11 @@
-"""JSON lines to the columns of `Events`, in compiled code: every attribute as it was published.
+"""Turns JSON lines into the columns of `Events`, in compiled code: every attribute as it was published.
 
-A line is read, checked and flagged as for codes (`every_name`).  An attribute is kept as the numbers of its name
+A line is read, checked and flagged as in `to_codes`, by `every_name`.  An attribute is kept as the numbers of its name
 and of its string (`codes.string_pool`), in the order of their first occurrence, its type and its number, and the elements of
 a list.  The tables are `code_tables.hashed` of a vocabulary without names: they tell which names hold coordinates and the
 id.
 
-A pool may lack room in the midst of a line.  Then the line is taken back, and the scan ends before it.
+If a pool lacks room in the middle of a line, the line is taken back, and the scan ends before it.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ _NOTHING, _NUMBER, _STRING, _BOOLEAN, _LIST, _NULL = map(int, Type)
 
 @nested
 def _numbered(pool: int, source: int, start: int, stop: int, hash_: np.uint64, work: int) -> int:
-    """The number of a string in a pool; POOL_FULL, which is noted, where it lacks room."""
+    """The number of a string in a pool; without room POOL_FULL, and the pool is noted."""
     found = number_of(load_i64(load_i64(work, COLUMN_POOLS), pool), source, start, stop, hash_)
     if found == POOL_FULL:
         store_i64(load_i64(work, SCAN_COUNTS), LACKING, pool)
@@ -94,8 +94,8 @@ def _numbered(pool: int, source: int, start: int, stop: int, hash_: np.uint64, w
 
 @nested
 def _scan_scalar(data: int, at: int, role: int, tables: int, work: int) -> tuple[int, int, float, int]:
-    """The value that begins here, no list and no object, of an attribute with a role: where it ends, its type, number and
-    string; _NOTHING as the type of an id, which is kept."""
+    """Read the value that begins here, not a list or object, of an attribute with a role.  Returns where it ends, its type,
+    number and string.  An id is kept, and its type is _NOTHING."""
     byte = load_u8(data, at)
     if byte == QUOTE:
         at, source, start, stop, hash_ = text_at(data, at, load_i64(work, DECODED))
@@ -141,7 +141,7 @@ def _role_of(name: tuple[int, int, int, np.uint64], tables: int) -> int:
 
 @nested
 def _number_of_list(dotted: int, stop: int, hash_: np.uint64, tables: int, work: int) -> int:
-    """The number of the name dotted[:stop] of a list; negative if there is no room for it, or if no list may have it."""
+    """The number of the name dotted[:stop] of a list; negative without room for it, or if no list may have it."""
     if _role_of((dotted, 0, stop, hash_), tables) != NO_ROLE:
         return NOT_FOUND
     return _numbered(NAMES_POOL, dotted, 0, stop, hash_, work)
@@ -149,7 +149,8 @@ def _number_of_list(dotted: int, stop: int, hash_: np.uint64, tables: int, work:
 
 @nested
 def _scan_element(data: int, at: int, tables: int, work: int) -> tuple[int, int, float, int]:
-    """The value that begins here, no list and no object, as an element: where it ends, its type, number and string."""
+    """Read the value that begins here, not a list or object, as an element.  Returns where it ends, its type, number and
+    string."""
     return _scan_scalar(data, at, NO_ROLE, tables, work)
 
 
@@ -166,7 +167,7 @@ def _put_attribute(number_of_name: int, value: tuple[int, float, int], n: int, w
 
 @nested
 def _put_list(number_of_name: int, first: int, n: int, work: int) -> None:
-    """Write a list as the n-th attribute that is not counted yet, and its elements, which begin at `first` of MIXED_…."""
+    """Write a list as the n-th attribute that is not counted yet, with its elements, which begin at `first` of MIXED_…."""
     counts = load_i64(work, SCAN_COUNTS)
     at, n_lists = load_i64(counts, N_ELEMENTS), load_i64(counts, N_LISTS)
     while first >= 0:
@@ -207,8 +208,8 @@ _scan_line = every_name_scanner(_scan_attribute)
 
 @nested
 def _scan_row(data: int, at: int, tables: int, work: int) -> int:
-    """Scan a line as the next row.  Where it ends; FLAGGED_LINE, and then no count but LACKING has changed, if it is not
-    certain or a pool lacks room."""
+    """Scan a line as the next row.  Returns where it ends; FLAGGED_LINE if it is not certain or a pool lacks room, and then
+    only the count LACKING has changed."""
     counts = load_i64(work, SCAN_COUNTS)
     id_bytes, identified = load_i64(counts, ID_BYTES), load_i64(counts, N_IDENTIFIED)
     n_lists, n_elements = load_i64(counts, N_LISTS), load_i64(counts, N_ELEMENTS)
@@ -230,7 +231,7 @@ def _scan_row(data: int, at: int, tables: int, work: int) -> int:
 def scan_columns(data: int, stop: int, tables: int, work: int) -> None:
     """Scan the lines of data[:stop] u8, whose last byte is a line feed, from SCANNED_TO_BYTE on.
 
-    That is `stop` in the end, unless a pool lacks room.  Blanks, a byte order mark and blank lines are as in
+    At the end SCANNED_TO_BYTE is `stop`, unless a pool lacks room.  Blanks, a byte order mark and blank lines are as in
     `scanner.scan_lines`.  The caller sets all counts to 0 before the first line, except those that are given.
     """
     counts = load_i64(work, SCAN_COUNTS)

@@ -1,4 +1,4 @@
-"""Constraints, operands and filters in the columns of `Subscriptions`, as scanners of lines and of predicates write them.
+"""Writes constraints, operands and filters into the columns of `Subscriptions`, for the scanners of lines and of predicates.
 
 The functions take addresses and numbers, allocate nothing and raise nothing.
 """
@@ -41,7 +41,7 @@ from mpi_match.table.virtual_names import ATOM_FORMS, MARK, TYPE_LETTERS, extrem
     ALTERNATIVES,
     POOLS,
 ) = range(20)
-"""Places in the table of addresses of what is written:
+"""Indices of the output arrays in the table of addresses:
 
     SUBSCRIPTION_COUNTS       i64[N_SUBSCRIPTION_COUNTS]: how much of each array is filled
     FILTER_ROW, FILTER_LABEL  i64: of each filter the row that it is from, and its interface, by number
@@ -71,15 +71,15 @@ from mpi_match.table.virtual_names import ATOM_FORMS, MARK, TYPE_LETTERS, extrem
     N_ALTERNATIVES,
     N_SUBSCRIPTION_COUNTS,
 ) = range(11)
-"""Columns of the counts: rows, also flagged ones; lines, blank ones too; where the next line begins; filters, constraints,
-operands, bytes of ids, flagged lines.  LACKING_POOL is the pool without room, or NOT_FOUND;
-N_ALTERNATIVES those of the row's predicate, 0 without one."""
+"""Columns of the counts: rows, including flagged ones; lines, including blank ones; the position of the next line; filters,
+constraints, operands, bytes of ids, flagged lines.  LACKING_POOL is the pool without room, or NOT_FOUND; N_ALTERNATIVES is
+the number of alternatives of the row's predicate, 0 without one."""
 LABEL_POOL, NAME_POOL, STRING_POOL = range(3)
 
 KINDS, ELEMENT_FORMS, TAKEN, BOUNDED, SYMBOLS, SYMBOL_OPS, WORDS, WORD_OPS, N_CONSTRAINT_TABLES = range(
     N_NUMBER_TABLES, N_NUMBER_TABLES + 9
 )
-"""Places in the table of addresses of what is looked up, behind the numbers' (`operator_tables`):
+"""Indices of the look-up tables (`operator_tables`) in the table of addresses, after those of numbers:
 
     KINDS                 i64[n operators, n types]: the kind of each operator and type (`kinds.kind_of`), or NOT_FOUND
     ELEMENT_FORMS         likewise, of operators on elements: the form of their virtual names, 0 for a type without one; the
@@ -90,14 +90,14 @@ KINDS, ELEMENT_FORMS, TAKEN, BOUNDED, SYMBOLS, SYMBOL_OPS, WORDS, WORD_OPS, N_CO
     WORDS, WORD_OPS       likewise, of predicates: signs, and operators of one word in lower case
 """
 TAKES_NOTHING, TAKES_VALUE, TAKES_BOUNDS, TAKES_LIST = range(4)
-"""The operands that an operator takes."""
+"""Codes for the operands that an operator takes."""
 FIRST_ELEMENT_OP = 64
-"""The number of `any OP` is that of the operator and this one: more than any operator's, whose kinds fit a byte.  It does
-not depend on the operators that there are: compiled code is kept, whatever these are."""
+"""`any OP` has the number of the operator plus this one, which is above the number of every operator, since kinds fit a
+byte.  It does not depend on the set of operators, so compiled code stays valid when that changes."""
 _TAKEN = {Takes.NOTHING: TAKES_NOTHING, Takes.VALUE: TAKES_VALUE, Takes.BOUNDS: TAKES_BOUNDS, Takes.LIST: TAKES_LIST}
 _PACKED_BYTES = 8
 _MOST_NUMBER_BYTES = 16
-"""A number in a virtual name, with its residue."""
+"""Bytes of a number in a virtual name, with its residue."""
 TYPES = (Type.ANY, Type.NUMBER, Type.STRING, Type.BOOLEAN)
 ANY, NUMBER, STRING, BOOLEAN = map(int, TYPES)
 N_TYPES = len(TYPES)
@@ -108,9 +108,9 @@ _KIND_OF_ELEMENT = int(KIND_OF_PRESENCE)
 
 
 def operator_tables() -> tuple[Array, ...]:
-    """The tables of operators, in the order of their places.
+    """The tables of operators, in the order of their indices.
 
-    Operators that they lack are left to the judge: those with symbols of more than eight bytes, with bounds that are no
+    The judge handles the operators that they lack: those with symbols of more than eight bytes, with bounds that are not
     numbers or that must differ, and with operands that are checked.
     """
     ops = {op: record for op, record in OPERATORS.items() if _is_read(record)}
@@ -149,7 +149,7 @@ def _packed_words(words: list[tuple[str, int]]) -> tuple[Array, Array]:
 
 @nested
 def op_among(words: int, ops: int, packed: np.uint64) -> int:
-    """The operator of a packed word among WORDS or SYMBOLS; NOT_FOUND for none of them."""
+    """The operator of a packed word among WORDS or SYMBOLS, or NOT_FOUND."""
     i = 0
     while load_u64(words, i) != np.uint64(0):
         if load_u64(words, i) == packed:
@@ -166,7 +166,7 @@ def taken_by(op: int, tables: int) -> int:
 
 @nested
 def is_reserved(source: int, start: int, stop: int) -> bool:
-    """True for a name or a label that begins with the noncharacter U+10FFFF (`model.RESERVED`)."""
+    """Tells whether a name or a label begins with the noncharacter U+10FFFF (`model.RESERVED`)."""
     if stop - start < 4 or load_u8(source, start) != 0xF4 or load_u8(source, start + 1) != 0x8F:
         return False
     return load_u8(source, start + 2) == 0xBF and load_u8(source, start + 3) == 0xBF
@@ -174,13 +174,13 @@ def is_reserved(source: int, start: int, stop: int) -> bool:
 
 @nested
 def is_special(source: int, start: int, stop: int) -> bool:
-    """True for a name that no attribute has: a reserved one, or `*` (`model.EVERY_STRING`)."""
+    """Tells whether a name is one that no attribute has: a reserved one, or `*` (`model.EVERY_STRING`)."""
     return (stop - start == 1 and load_u8(source, start) == 42) or is_reserved(source, start, stop)
 
 
 @nested
 def numbered(pool: int, source: int, start: int, stop: int, hash_: np.uint64, work: int) -> int:
-    """The number of a string in a pool; POOL_FULL, which is noted, where it lacks room."""
+    """The number of a string in a pool; without room POOL_FULL, and the pool is noted."""
     found = number_of(load_i64(load_i64(work, POOLS), pool), source, start, stop, hash_)
     if found == POOL_FULL:
         store_i64(load_i64(work, SUBSCRIPTION_COUNTS), LACKING_POOL, pool)
@@ -204,7 +204,7 @@ def put_operand(number: float, string: int, work: int) -> None:
 
 @nested
 def _put_prefix_bound(source: int, start: int, stop: int, work: int) -> bool:
-    """Write the operand `prefix_bound` of a prefix; tells whether it fits."""
+    """Write the operand `prefix_bound` of a prefix.  Returns False without room."""
     scratch = load_i64(work, BOUND_SCRATCH)
     if stop - start > SCRATCH_BYTES:
         return False
@@ -217,7 +217,7 @@ def _put_prefix_bound(source: int, start: int, stop: int, work: int) -> bool:
 
 @nested
 def put_text(source: int, start: int, stop: int, hash_: np.uint64, op: int, tables: int, work: int) -> bool:
-    """Write a string, whose hash is `hash_`, as an operand of `op`; tells whether it fits."""
+    """Write a string with the hash `hash_` as an operand of `op`.  Returns False without room."""
     string = numbered(STRING_POOL, source, start, stop, hash_, work)
     if string == POOL_FULL:
         return False
@@ -258,7 +258,7 @@ def _sort_operands(first: int, n: int, is_text: bool, work: int) -> None:
 
 @nested
 def _make_distinct(first: int, work: int) -> None:
-    """Leave out operands that are the same as the one before, from `first` on."""
+    """Remove operands that equal the one before, from `first` on."""
     counts = load_i64(work, SUBSCRIPTION_COUNTS)
     numbers, strings = load_i64(work, OPERAND_NUMBER), load_i64(work, OPERAND_STRING)
     kept = first
@@ -273,7 +273,8 @@ def _make_distinct(first: int, work: int) -> None:
 
 @nested
 def end_list(first: int, of_first: int, taken: int, work: int) -> bool:
-    """Put the operands from `first` on, all of type `of_first`, in the order of a list; are they what is `taken`?"""
+    """Put the operands from `first` on, all of type `of_first`, in the order of a list.  Returns whether they are what is
+    `taken`."""
     n = load_i64(load_i64(work, SUBSCRIPTION_COUNTS), N_OPERANDS) - first
     if taken == TAKES_BOUNDS:
         numbers, strings = load_i64(work, OPERAND_NUMBER) + 8 * first, load_i64(work, OPERAND_STRING) + 8 * first
@@ -288,7 +289,7 @@ def end_list(first: int, of_first: int, taken: int, work: int) -> bool:
 
 @nested
 def put_constraint(name: int, kind: int, work: int) -> None:
-    """Write a constraint, whose operands are written."""
+    """Write a constraint after its operands."""
     counts = load_i64(work, SUBSCRIPTION_COUNTS)
     n = load_i64(counts, N_SCANNED_CONSTRAINTS)
     store_i64(load_i64(work, CONSTRAINT_NAME), n, name)
@@ -307,8 +308,8 @@ def pooled_name(name: int, work: int) -> tuple[int, int, int]:
 
 @nested
 def _begin_element(base: tuple[int, int, int], form: int, type_: int, work: int) -> int:
-    """Write the virtual name of an operator on elements, up to its operand, into BOUND_SCRATCH: where it ends, or NOT_FOUND
-    without room.  `base` are the address, start and end of the list's name."""
+    """Write the virtual name of an operator on elements, up to its operand, into BOUND_SCRATCH. Returns where it ends, or
+    NOT_FOUND without room.  `base` are the address, start and end of the list's name."""
     source, start, stop = base
     scratch = load_i64(work, BOUND_SCRATCH)
     if stop - start + 4 > SCRATCH_BYTES:
@@ -323,7 +324,7 @@ def _begin_element(base: tuple[int, int, int], form: int, type_: int, work: int)
 
 @nested
 def _put_element(n: int, kind: int, work: int) -> bool:
-    """Write the constraint on the virtual name in BOUND_SCRATCH, which ends at n; tells whether it fits."""
+    """Write the constraint on the virtual name in BOUND_SCRATCH, which ends at n.  Returns False without room."""
     scratch = load_i64(work, BOUND_SCRATCH)
     name = numbered(NAME_POOL, scratch, 0, n, hash_of(scratch, 0, n, SEED), work)
     if name == POOL_FULL:
@@ -335,7 +336,7 @@ def _put_element(n: int, kind: int, work: int) -> bool:
 @nested
 def _put_operands(first: int, type_: int, taken: int, n: int, work: int) -> int:
     """Move the operands from `first` on, all of one type, to the end of the virtual name in BOUND_SCRATCH, which has n
-    bytes: where it ends then, or NOT_FOUND without room."""
+    bytes.  Returns where it ends then, or NOT_FOUND without room."""
     counts, scratch = load_i64(work, SUBSCRIPTION_COUNTS), load_i64(work, BOUND_SCRATCH)
     pool = load_i64(load_i64(work, POOLS), STRING_POOL)
     bounds = load_i64(pool, POOL_BOUNDS)
@@ -361,7 +362,8 @@ def _put_operands(first: int, type_: int, taken: int, n: int, work: int) -> int:
 
 @nested
 def put_text_of_element(base: tuple[int, int, int], form: int, text: tuple[int, int, int], work: int) -> bool:
-    """Write the constraint that some element of a list satisfies the operator of `form` with a text; is there room?
+    """Write the constraint that some element of a list satisfies the operator of `form` with a text.  Returns False without
+    room.
 
     `base` are the address, start and end of the list's name, `text` those of the operand.
     """
@@ -374,7 +376,7 @@ def put_text_of_element(base: tuple[int, int, int], form: int, text: tuple[int, 
 
 @nested
 def form_of_text(op: int, tables: int) -> int:
-    """The form of virtual names of an operator that takes one text which is part of the name, or 0 for another one."""
+    """The form of virtual names of an operator that takes one text as part of the name, or 0 for other operators."""
     at = N_TYPES * op + STRING
     if op < FIRST_ELEMENT_OP or taken_by(op, tables) != TAKES_VALUE or load_i64(load_i64(tables, KINDS), at) != NOT_FOUND:
         return 0
@@ -383,8 +385,8 @@ def form_of_text(op: int, tables: int) -> int:
 
 @nested
 def put_typed(name: int, op: int, type_: int, first: int, tables: int, work: int) -> bool:
-    """Write a constraint, whose operands, all of one type, are written from `first` on; False if the type lacks the
-    operator, or if it does not fit."""
+    """Write a constraint after its operands, which begin at `first` and are all of one type.  Returns False if the type
+    lacks the operator, or without room."""
     kind = load_i64(load_i64(tables, KINDS), N_TYPES * op + type_)
     if op >= FIRST_ELEMENT_OP:
         form = load_i64(load_i64(tables, ELEMENT_FORMS), N_TYPES * op + type_)

@@ -1,15 +1,16 @@
-"""JSON lines of subscriptions to the columns of `Subscriptions`, in compiled code, without a Python object for a line.
+"""Turns JSON lines of subscriptions into the columns of `Subscriptions`, in compiled code, without a Python object for a
+line.
 
-`scan_subscriptions` reads a line once, from left to right, and writes each filter, constraint and operand where it meets it;
+`scan_subscriptions` reads a line once, from left to right, and writes each filter, constraint and operand when it meets it;
 names, strings and labels become numbers (`string_pool`).  As the scanner of events does, it never rejects a row: it *flags*
-a line that it cannot judge with certainty, takes back what it has written for it, and leaves it to `rows.judge`.  Flagged
-are texts that are not JSON or not UTF-8, members, operators and operands that are not those below, predicates that
+a line that it cannot judge with certainty, takes back its output for that line, and leaves it to `rows.judge`.  It flags
+texts that are not JSON or not UTF-8, members, operators and operands other than those below, predicates that
 `predicate_to_filters` cannot read, and lines that exceed the scratch arrays.
 
-A pool may lack room in the midst of a line.  Then the line is taken back, and the scan ends before it.
+If a pool lacks room in the middle of a line, the line is taken back, and the scan ends before it.
 
-The functions take addresses and numbers, allocate nothing and raise nothing; a position is FLAGGED_LINE where they cannot
-go on.  Every text ends with a line feed, and no loop passes one.
+The functions take addresses and numbers, allocate nothing and raise nothing; a position is FLAGGED_LINE if they cannot go
+on.  Every text ends with a line feed, and no loop passes one.
 """
 
 from __future__ import annotations
@@ -117,9 +118,9 @@ _KEYS = (b"interface", b"constraints", b"area", b"id", b"filters", b"tags", b"pr
 _INTERFACE, _CONSTRAINTS, _AREA, _ID, _FILTERS, _TAGS, _PREDICATE = range(len(_KEYS))
 _N_KEYS = len(_KEYS)
 _ASKS = 1 << _CONSTRAINTS | 1 << _AREA | 1 << _TAGS
-"""Members that mark a filter: it has one of them."""
+"""Members that mark a filter; every filter has one of them."""
 _BESIDE_PREDICATE = 1 << _AREA | 1 << _ID
-"""Members that a row with a predicate may have, or null for them."""
+"""Members that a row with a predicate may have; other members must be null."""
 
 
 def _tables() -> AddressTable:
@@ -139,7 +140,7 @@ def _add(counts: int, which: int, n: int) -> None:
 
 @nested
 def _first_item(data: int, at: int) -> int:
-    """The first item of the list that begins here, or its closing bracket."""
+    """The position of the first item of the list that begins here, or of its closing bracket."""
     return after_blanks(data, at + 1) if load_u8(data, at) == OPEN_BRACKET else FLAGGED_LINE
 
 
@@ -151,9 +152,9 @@ def _is_item(data: int, at: int, closing: int) -> bool:
 
 @nested
 def _next_item(data: int, at: int, closing: int) -> int:
-    """Behind the comma and the blanks after an item of a list or object, or at its `closing` bracket.
+    """The position after the comma and the blanks that follow an item of a list or object, or of its `closing` bracket.
 
-    `at` may be FLAGGED_LINE, of an item that is not certain.
+    `at` is FLAGGED_LINE for an item that is not certain.
     """
     if at == FLAGGED_LINE:
         return FLAGGED_LINE
@@ -166,7 +167,7 @@ def _next_item(data: int, at: int, closing: int) -> int:
 
 @nested
 def _label(data: int, at: int, scratch: int, tables: int) -> tuple[int, int, int, int, np.uint64]:
-    """As `text_at`, of a string or an integer, whose text its digits are."""
+    """Does what `text_at` does, for a string or for an integer, which has its digits as text."""
     byte = load_u8(data, at)
     if byte != MINUS and not ZERO <= byte <= NINE:
         return text_at(data, at, scratch)
@@ -189,7 +190,7 @@ def _is_any(data: int, at: int) -> bool:
 
 @nested
 def _symbol(data: int, at: int, tables: int) -> tuple[int, int]:
-    """The operator at a quote: where it ends, and its number; a line with another one is flagged."""
+    """Read the operator at a quote.  Returns where it ends, and its number; a line with an unknown operator is flagged."""
     if load_u8(data, at) != QUOTE:
         return FLAGGED_LINE, NOT_FOUND
     at += 1
@@ -212,7 +213,7 @@ def _symbol(data: int, at: int, tables: int) -> tuple[int, int]:
 
 @nested
 def _scan_operand(data: int, at: int, op: int, tables: int, work: int) -> tuple[int, int]:
-    """Write the value that begins here as an operand: where it ends, and its type."""
+    """Write the value that begins here as an operand.  Returns where it ends, and its type."""
     byte = load_u8(data, at)
     if byte == QUOTE:
         at, source, start, stop, hash_ = text_at(data, at, load_i64(work, TEXT_SCRATCH))
@@ -237,7 +238,7 @@ def _scan_operand(data: int, at: int, op: int, tables: int, work: int) -> tuple[
 
 @nested
 def _scan_list(data: int, at: int, op: int, tables: int, work: int) -> tuple[int, int]:
-    """Write the values of the list that begins here as operands: where it ends, and the type of all of them."""
+    """Write the values of the list that begins here as operands.  Returns where it ends, and the type of all of them."""
     at = _first_item(data, at)
     counts = load_i64(work, SUBSCRIPTION_COUNTS)
     first, of_first = load_i64(counts, N_OPERANDS), ANY
@@ -254,7 +255,7 @@ def _scan_list(data: int, at: int, op: int, tables: int, work: int) -> tuple[int
 
 @nested
 def _scan_operands(data: int, at: int, op: int, tables: int, work: int) -> tuple[int, int]:
-    """Write what follows an operator: where the constraint's list ends, and the type of its operands."""
+    """Write the operands after an operator.  Returns where the constraint's list ends, and the type of its operands."""
     at, taken = after_blanks(data, at), taken_by(op, tables)
     if taken == TAKES_NOTHING:
         return (at if load_u8(data, at) == CLOSE_BRACKET else FLAGGED_LINE), ANY
@@ -273,7 +274,7 @@ def _scan_operands(data: int, at: int, op: int, tables: int, work: int) -> tuple
 
 @nested
 def _scan_element(data: int, at: int, base: tuple[int, int, int], form: int, work: int) -> int:
-    """Write the constraint `put_text_of_element` of the text that begins here: where the text ends."""
+    """Write the constraint `put_text_of_element` of the text that begins here.  Returns where the text ends."""
     at, text, start, stop, _ = text_at(data, at, load_i64(work, TEXT_SCRATCH))
     if at == FLAGGED_LINE or not put_text_of_element(base, form, (text, start, stop), work):
         return FLAGGED_LINE
@@ -282,7 +283,7 @@ def _scan_element(data: int, at: int, base: tuple[int, int, int], form: int, wor
 
 @nested
 def _scan_tags(data: int, at: int, tables: int, work: int) -> int:
-    """Write the constraints of a list of tags: where it ends."""
+    """Write the constraints of a list of tags.  Returns where it ends."""
     bounds = load_i64(tables, KEY_BOUNDS)
     base = (load_i64(tables, KEY_BYTES), load_i64(bounds, _TAGS), load_i64(bounds, _TAGS + 1))
     at = _first_item(data, at)
@@ -293,7 +294,7 @@ def _scan_tags(data: int, at: int, tables: int, work: int) -> int:
 
 @nested
 def _scan_constraint(data: int, at: int, tables: int, work: int) -> int:
-    """Write the constraint whose list begins here: where it ends."""
+    """Write the constraint in the list that begins here.  Returns where it ends."""
     if load_u8(data, at) != OPEN_BRACKET:
         return FLAGGED_LINE
     at, source, start, stop, hash_ = text_at(data, after_blanks(data, at + 1), load_i64(work, TEXT_SCRATCH))
@@ -318,7 +319,7 @@ def _scan_constraint(data: int, at: int, tables: int, work: int) -> int:
 
 @nested
 def _scan_constraints(data: int, at: int, tables: int, work: int) -> int:
-    """Write the constraints of a list: where it ends."""
+    """Write the constraints of a list.  Returns where it ends."""
     at = _first_item(data, at)
     while _is_item(data, at, 93):
         at = _next_item(data, _scan_constraint(data, at, tables, work), 93)
@@ -327,7 +328,7 @@ def _scan_constraints(data: int, at: int, tables: int, work: int) -> int:
 
 @nested
 def _scan_area(data: int, at: int, tables: int, work: int) -> int:
-    """Write the area of the next filter: where it ends."""
+    """Write the area of the next filter.  Returns where it ends."""
     at = _first_item(data, at)
     if at == FLAGGED_LINE:
         return FLAGGED_LINE
@@ -345,7 +346,7 @@ def _scan_area(data: int, at: int, tables: int, work: int) -> int:
 
 @nested
 def _scan_id(data: int, at: int, tables: int, work: int) -> int:
-    """Write the id of the next filter: where it ends."""
+    """Write the id of the next filter.  Returns where it ends."""
     at, source, start, stop, _ = _label(data, at, load_i64(work, TEXT_SCRATCH), tables)
     if at == FLAGGED_LINE or is_reserved(source, start, stop):
         return FLAGGED_LINE
@@ -358,7 +359,7 @@ def _scan_id(data: int, at: int, tables: int, work: int) -> int:
 
 @nested
 def _key(data: int, at: int, tables: int) -> tuple[int, int]:
-    """The name of a member at a quote, and the colon: where its value begins, and its number."""
+    """Read the name of a member at a quote, and the colon.  Returns where its value begins, and its number."""
     if load_u8(data, at) != QUOTE:
         return FLAGGED_LINE, NOT_FOUND
     start = at + 1
@@ -377,7 +378,7 @@ def _key(data: int, at: int, tables: int) -> tuple[int, int]:
 
 @nested
 def _scan_part(data: int, at: int, key: int, tables: int, work: int) -> tuple[int, bool]:
-    """Write a member of a filter: where it ends, and whether it is more than null."""
+    """Write a member of a filter.  Returns where it ends, and whether it is other than null."""
     if key in (_INTERFACE, _FILTERS, _PREDICATE):
         return FLAGGED_LINE, False
     if load_u8(data, at) == LOWER_N:
@@ -394,7 +395,7 @@ def _scan_part(data: int, at: int, key: int, tables: int, work: int) -> tuple[in
 
 @nested
 def _scan_filter(data: int, at: int, tables: int, work: int) -> int:
-    """Write the filter whose object begins here: where it ends."""
+    """Write the filter in the object that begins here.  Returns where it ends."""
     if load_u8(data, at) != OPEN_BRACE:
         return FLAGGED_LINE
     begin_filter(work)
@@ -421,7 +422,7 @@ def _scan_filter(data: int, at: int, tables: int, work: int) -> int:
 
 @nested
 def _scan_filters(data: int, at: int, tables: int, work: int) -> int:
-    """Write the filters of a list: where it ends."""
+    """Write the filters of a list.  Returns where it ends."""
     at = _first_item(data, at)
     if not _is_item(data, at, 93):
         return FLAGGED_LINE
@@ -432,7 +433,7 @@ def _scan_filters(data: int, at: int, tables: int, work: int) -> int:
 
 @nested
 def _scan_text_of_predicate(data: int, at: int, tables: int, work: int) -> int:
-    """Write the terms of the predicate whose string begins here: where the string ends."""
+    """Write the terms of the predicate in the string that begins here.  Returns where the string ends."""
     scratch = load_i64(work, PREDICATE_SCRATCH)
     at, source, start, stop, _ = text_at(data, at, scratch)
     if at == FLAGGED_LINE:
@@ -448,9 +449,10 @@ def _scan_text_of_predicate(data: int, at: int, tables: int, work: int) -> int:
 
 @nested
 def _scan_members(data: int, at: int, tables: int, work: int) -> tuple[int, int, int, int, np.uint64]:
-    """Write the filters of the row whose object begins here: where it ends; the address, start, end and hash of its label.
+    """Write the filters of the row in the object that begins here.  Returns where it ends, and the address, start, end and
+    hash of its label.
 
-    The members that are not null have to be one of three sets.  The filter of a row with a predicate is still open.
+    The members other than nulls must be one of three sets.  The filter of a row with a predicate stays open.
     """
     label, label_start, label_stop, label_hash = data, 0, 0, SEED
     members, given = 0, 0
@@ -487,7 +489,8 @@ def _scan_members(data: int, at: int, tables: int, work: int) -> tuple[int, int,
 
 @nested
 def _scan_row(data: int, at: int, tables: int, work: int) -> int:
-    """Write the filters of the line whose first byte, at `at`, is not a blank; returns its line feed."""
+    """Write the filters of the line that begins at `at`, with a byte other than a blank.  Returns the position of its line
+    feed."""
     if load_u8(data, at) != OPEN_BRACE:
         return FLAGGED_LINE
     counts = load_i64(work, SUBSCRIPTION_COUNTS)

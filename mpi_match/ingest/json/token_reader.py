@@ -1,8 +1,8 @@
-"""The steps from token to token of a line: byte by byte, as a GPU goes, or over the tokens that a CPU has found by vectors.
+"""Steps from token to token of a line: byte by byte on a GPU, or over the tokens that a CPU has found by vectors.
 
-A `TokenReader` is a set of such functions; those of a scanner are made for one of them (`to_codes.row_scanner`) and do
-the same with both.  A *cursor* stands for a token: the place of its first byte, or its number (`line_tokens`).  Every line
-ends with a line feed, a token of its own, which nothing passes.
+A `TokenReader` is a set of such functions; those of a scanner are made for one of them (`to_codes.row_scanner`) and do the
+same with both.  A *cursor* stands for a token: the position of its first byte, or its number (`line_tokens`).  Every line
+ends with a line feed, a token of its own, and no function passes it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class TokenReader(NamedTuple):
 
 @nested
 def after_escape(data: int, at: int) -> int:
-    """Behind the escape that begins at a backslash, or FLAGGED_LINE if it is none."""
+    """The position after the escape that begins at a backslash, or FLAGGED_LINE if it is invalid."""
     byte = load_u8(data, at + 1)
     if byte == LOWER_U:
         return at + 6 if hex_digits(data, at + 2) >= 0 else FLAGGED_LINE
@@ -77,7 +77,7 @@ def after_escape(data: int, at: int) -> int:
 
 
 def _string_end(text_end: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """`string_end(data, at)`: behind the string at an opening quote, or FLAGGED_LINE if it is none."""
+    """`string_end(data, at)`: the position after the string at an opening quote, or FLAGGED_LINE if it is invalid."""
 
     @nested
     def string_end(data: int, at: int) -> int:
@@ -111,7 +111,7 @@ def _text_end_by_bytes(data: int, at: int) -> int:
 
 @nested
 def _after_other(data: int, at: int) -> int:
-    """The first byte from `at` on that is ASCII, or begins no well-formed character."""
+    """The position of the first byte from `at` on that is ASCII, or does not begin a well-formed character."""
     while load_u8(data, at) >= 0x80:
         n = character_bytes(data, at)
         if n == 0:

@@ -1,8 +1,7 @@
-"""Values that no filter names: checked to be JSON, and otherwise not looked at.
+"""Passes values that no filter names: they are checked to be JSON, and otherwise ignored.
 
-Integers of any length, numbers that no double is near, lone surrogates in escapes, names that stand twice, and any depth are
-all well.  Lists and objects around the place are one bit each, so nothing is recursive and nothing but these bits is
-written.
+Integers of any length, numbers beyond the range of doubles, lone surrogates in escapes, duplicate names, and any depth are
+accepted.  Each list or object around the position is one bit, so the code is not recursive and writes only these bits.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ from mpi_match.texts.characters import (
 
 _0, _1 = np.uint64(0), np.uint64(1)
 NESTING_ROOM, NESTING_WORDS = range(2)
-"""Words of the memory for depth: how many words there are behind this one; the first of them.  A word has 64 levels."""
+"""Words of the memory for depth: the number of words after this one; the first of them.  A word has 64 levels."""
 _WORD_LEVELS = 64
 
 
 def nesting_memory(levels: int) -> Array:
-    """Memory for so many levels, i64."""
+    """Memory for a number of levels, i64."""
     memory = np.zeros(NESTING_WORDS + levels // _WORD_LEVELS, np.int64)
     memory[NESTING_ROOM] = levels // _WORD_LEVELS
     return memory
@@ -49,7 +48,7 @@ def nesting_memory(levels: int) -> Array:
 
 @inlined
 def digits_end(data: int, at: int) -> int:
-    """The first byte from `at` on that is not a digit."""
+    """The position of the first byte from `at` on that is not a digit."""
     while ZERO <= load_u8(data, at) <= NINE:
         at += 1
     return at
@@ -57,7 +56,7 @@ def digits_end(data: int, at: int) -> int:
 
 @nested
 def after_number(data: int, at: int) -> int:
-    """Behind the number at `at`, or FLAGGED_LINE if it is none."""
+    """The position after the number at `at`, or FLAGGED_LINE if it is invalid."""
     if load_u8(data, at) == MINUS:
         at += 1
     first = at
@@ -100,7 +99,8 @@ def value_skipper(reader: TokenReader) -> Callable[[Any, Any, Any, Any], Any]:  
     """The function that passes a value.
 
     `after_value(data, cursor, tokens, nesting)` gets the cursor of the value and the address of the memory for depth.  It
-    returns that of the token behind, or FLAGGED_LINE if it is not JSON, or deeper than there is room for.
+    returns the cursor of the next token, or FLAGGED_LINE if the value is not JSON, or is nested deeper than there is room
+    for.
     """
     place, following, after, after_text = reader.place, reader.following, reader.after, reader.after_text
 

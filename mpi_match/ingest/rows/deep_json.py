@@ -1,4 +1,4 @@
-"""JSON nested to any depth, without recursion: for the few lines on which Python's own parser gives up."""
+"""Parses JSON of any depth without recursion, for the few lines on which Python's own parser gives up."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _string = json.decoder.scanstring  # type: ignore[attr-defined]
 
 
 class Hooks(NamedTuple):
-    """The functions that make the value of an object of its pairs, and that of a number of its text."""
+    """The functions that make an object of its pairs, and a number of its text."""
 
     object: Callable[[list[tuple[str, Any]]], Any]
     integer: Callable[[str], Any]
@@ -30,7 +30,7 @@ class Hooks(NamedTuple):
 
 
 def parse_deep(text: str, hooks: Hooks) -> Any:
-    """The value of a JSON text, as `json.JSONDecoder` with these hooks finds it.  Raises json.JSONDecodeError."""
+    """The value of a JSON text, as `json.JSONDecoder` with these hooks reads it.  Raises json.JSONDecodeError."""
     around: list[tuple[list[Any], str | None, str]] = []  # `items`, `name` and `end` of the lists and objects around
     items: list[Any] = []  # the values, or pairs, of the innermost one
     end, name = "", None  # the character that ends it; the name of its next value
@@ -65,7 +65,7 @@ def _after_blanks(text: str, at: int) -> int:
 
 
 def _ended(text: str, at: int, pair: tuple[str | None, Any], items: list[Any], end: str) -> tuple[int, bool]:
-    """Add a value, which ends at `at`, to the `items` around it: where the next one begins, or where these end."""
+    """Add a value, which ends at `at`, to the `items` around it.  Returns where the next one begins, or where these end."""
     items.append(pair if end == "}" else pair[1])
     at = _after_blanks(text, at)
     if text[at : at + 1] == end:
@@ -78,7 +78,7 @@ def _ended(text: str, at: int, pair: tuple[str | None, Any], items: list[Any], e
 
 
 def _scalar(text: str, at: int, hooks: Hooks) -> tuple[Any, int]:
-    """The value at `at`, neither an object nor a list, and its end."""
+    """The value at `at`, other than an object or a list, and its end."""
     if text[at : at + 1] == '"':
         return _string(text, at + 1, True)  # type: ignore[no-any-return]
     if found := _NUMBER.match(text, at):

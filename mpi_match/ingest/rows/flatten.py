@@ -6,7 +6,7 @@
 
 Objects flatten to dotted names.  A list is an attribute of its name: the numbers, strings and booleans in it and in the
 lists in it, without nulls.  Names go through lists: the values that the objects in a list have under a name are one list.
-A name *stands twice* if one object has it twice, or if it is found in two lists, or inside of a list and outside.
+A name *stands twice* if one object has it twice, or if it occurs in two lists, or inside a list and outside.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mpi_match.table.scopes import Scopes
 
 MAX_DEPTH = 100
-"""Depth of objects in one another up to which all attributes of a row are read where it is not known which ones count."""
+"""Depth of nested objects up to which all attributes of a row are read, if the needed ones are not known."""
 _TOO_DEEP = f"objects are nested more than {MAX_DEPTH} deep"
 
 
@@ -46,9 +46,9 @@ class Names:
     """The names of attributes that count.
 
     names      frozenset of the names
-    presence   frozenset of those of which constraints only ask if they are there
-    times      frozenset of those of whose values constraints ask for the instant
-    every      does a constraint ask for all strings?
+    presence   frozenset of the names for which constraints only ask for presence
+    times      frozenset of the names for which constraints ask for the instant
+    every      tells whether a constraint asks for all strings
     scopes     the scopes that filters ask for; None without any
     above      frozenset of the names of objects and lists that may hold some of them: a name up to each of its points
     """
@@ -85,7 +85,7 @@ class _Level(NamedTuple):
     parent: _Level | None
 
     def is_inside(self, item: object) -> bool:
-        """Tells whether an object is this one, or one that holds it."""
+        """Tells whether an object is this one, or contains it."""
         level: _Level | None = self
         while level is not None:
             if level.row is item:
@@ -105,7 +105,7 @@ class _Found:
         self._seen: set[tuple[str, int]] = set()
 
     def add(self, name: str, value: object, level: _Level) -> None:
-        """A value other than an object; for a list, its elements as a new list."""
+        """A value other than an object; of a list, its elements in a new list."""
         if level.list:
             self._add_inside(name, value, level)
         elif name in self.values:
@@ -136,12 +136,12 @@ class _Found:
 def flattened(
     row: Mapping[Any, object], names: Names, *, every: bool = False
 ) -> tuple[Json, dict[str, str], dict[str, tuple[Place, ...]]]:
-    """The values of a row by dotted name, as they are; the reasons why others cannot be read, by name; and the places of the
-    elements of names that go through lists of objects.
+    """The values of a row by dotted name, unchanged; the reasons why others cannot be read, by name; and the positions of
+    the elements of names that go through lists of objects.
 
-    Lists have no lists, objects and nulls in them any more.  Of names that are not among `names` nothing is looked at; with
-    `every` one they are found too, but in objects that are more than `MAX_DEPTH` deep.  Raises ModelError for a name that is
-    no string, and for an object or list that contains itself.
+    Lists in the result have no lists, objects and nulls.  Only names among `names` are read; with `every` all names are,
+    except in objects deeper than `MAX_DEPTH`.  Raises ModelError for a name other than a string, and for an object or list
+    that contains itself.
     """
     found, n_lists, n_objects, n_of_objects = _Found(), 0, 0, 0
     path = [_Level(_pairs_of(row), row, "", 0, 0, 1, (), None)]
@@ -187,7 +187,7 @@ def flattened(
 
 
 def strings_of(row: Mapping[Any, object]) -> tuple[str, ...]:
-    """All strings of a row at any depth, each once; names are none of them.
+    """All strings of a row at any depth, each once, without names.
 
     Raises ModelError for a string that is not Unicode text, and for an object or list that contains itself.
     """
@@ -217,7 +217,7 @@ def _pairs_of(row: Mapping[Any, object]) -> Iterator[tuple[Any, Any]]:
 
 
 def _is_text(name: str) -> bool:
-    """Tells whether a name is Unicode text, without lone surrogates; those of filters are."""
+    """Tells whether a name is Unicode text, without lone surrogates, as names in filters are."""
     try:
         return name.isascii() or bool(name.encode())
     except UnicodeEncodeError:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         n_pieces: int
 
         def select(self, columns: Sequence[str]) -> None:
-            """From now on only these top columns are read."""
+            """From now on, read these top columns only."""
             ...
 
         def n_rows(self, piece: int) -> int:
@@ -73,12 +73,12 @@ class InputFormat:
 
     @property
     def is_plain(self) -> bool:
-        """True for lines that stand in the file as they are, so that any part of it can be read."""
+        """Tells whether the file itself consists of the lines, so that any part of it can be read."""
         return not self.lines and not self.columns
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The endings, those of packed files too: any lines may be packed."""
+        """The endings, including those of packed files: any lines may be packed."""
         packed = ("",) if self.is_columnar else ("", *PACKED_ENDINGS)
         return tuple(ending + more for ending in self.endings for more in packed)
 
@@ -93,7 +93,7 @@ class InputFormat:
         return found(file)
 
     def compile(self) -> None:
-        """Have the functions compiled that read it."""
+        """Compile the functions that read the format."""
         if self.prepare:
             resolve_name(self.prepare)()
 
@@ -124,7 +124,7 @@ INPUT_FORMATS = {
 }
 """All formats, in the order of messages and help."""
 START_BYTES = 8
-"""Bytes of a file that tell its format; `InputFormat.starts` have no more."""
+"""Most first bytes of a file that tell its format, for `InputFormat.starts`."""
 
 
 def lines_format(path: Path) -> InputFormat:
@@ -154,5 +154,5 @@ def format_list() -> str:
 
 
 def endings_of(wanted: Callable[[InputFormat], bool] = lambda _: True) -> tuple[str, ...]:
-    """The endings of the names of files of formats, those of packed files too."""
+    """The endings of the names of files of formats, including those of packed files."""
     return tuple(name for each in INPUT_FORMATS.values() if wanted(each) for name in each.names)

@@ -145,7 +145,7 @@ def row_text(row: object) -> str:
 
 
 def _shown(value: object) -> Any:
-    """A value that JSON has no form for, in a form that it has."""
+    """A value without a form in JSON, in one that JSON has."""
     if isinstance(value, Mapping):
         return dict(value)
     try:
@@ -156,9 +156,9 @@ def _shown(value: object) -> Any:
 
 
 def set_aside(reason: str, row: bytes) -> bytes:
-    """The line of a record of CSV that is bad as CSV, among lines of JSON that are made of good ones.
+    """The line for an invalid record of CSV, among lines of JSON that are made of valid ones.
 
-    Only lines that are made of CSV are read by `record_set_aside`: those of a file hold whatever its writer likes.
+    `record_set_aside` reads only lines that are made of CSV, because lines of a file may hold anything.
     """
     return b"\0%b\0%b" % (reason.encode(errors="replace"), row)
 
@@ -358,7 +358,7 @@ class EventForm(NamedTuple):
         delimiter: str | None = None,
         encoding: str | None = None,
     ) -> EventForm:
-        """From the command line's `--location x,y`, `--id name`, `--schema name=type,...`, `--delimiter c` and
+        """Make a form of the command line's `--location x,y`, `--id name`, `--schema name=type,...`, `--delimiter c` and
         `--encoding name`.  Raises ModelError.
         """
         plain = cls._of_rows(location, id_)
@@ -389,11 +389,11 @@ class EventForm(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names that it has."""
+        """The names in the form."""
         return (*(self.location or ()), *((self.id,) if self.id is not None else ()))
 
     def never_seen(self, location: bool, ids: bool) -> tuple[str, ...]:
-        """The names that no event has; `location` and `ids` say whether any event has one."""
+        """The names in the form that no event has; `location` and `ids` tell whether any event has one."""
         unseen_id = (self.id,) if self.id is not None and not ids else ()
         return (*(self.location if self.location is not None and not location else ()), *unseen_id)
 
@@ -427,14 +427,14 @@ def _types_in(schema: str) -> tuple[tuple[str, Type], ...]:
 
 
 PLAIN = EventForm()
-"""Events without location and id."""
+"""The form of events without location and id."""
 
 
 _NAMES: WeakKeyDictionary[Vocabulary, dict[EventForm, Names]] = WeakKeyDictionary()
 
 
 def names_of(vocabulary: Vocabulary, form: EventForm) -> Names:
-    """The names that count for a table with this vocabulary, made once as long as it lives."""
+    """The names that count for a table with this vocabulary.  They are found once and live as long as the vocabulary."""
     made = _NAMES.setdefault(vocabulary, {})
     if form not in made:
         names = (*(vocabulary.attribute_names - {EVERY_STRING}), *form.names)
@@ -448,9 +448,9 @@ def names_of(vocabulary: Vocabulary, form: EventForm) -> Names:
 def event_of_row(row: object, form: EventForm = PLAIN, names: Names | None = None, *, every: bool = False) -> Event:
     """The event of one row (a parsed JSON object).  The attributes that hold its location stay attributes; the id does not.
 
-    `names` are those that count: no other attribute is looked at (unless `every` attribute is wanted), and one of them that
-    cannot be read makes the row a bad one.  Without, the event has all attributes.  The event names those that it has and
-    that cannot be read (`Event.left_out`).  Raises ModelError.
+    `names` are those that count: no other attribute is read (unless `every` attribute is wanted), and one of them that
+    cannot be read makes the row a bad one.  Without `names` the event has all attributes, and `Event.left_out` has the names
+    of those that cannot be read.  Raises ModelError.
     """
     if not isinstance(row, Mapping):
         raise ModelError("an event must be an object")
@@ -508,7 +508,7 @@ def event_judge(form: EventForm, required: Iterable[str]) -> Callable[[Any], Eve
 
 
 def _location_in(attributes: Mapping[str, Attribute], names: tuple[str, str]) -> list[Attribute] | None:
-    """The two coordinates; None without them.  Raises ModelError for one alone."""
+    """The two coordinates, or None without them.  Raises ModelError for one coordinate alone."""
     point = [attributes[name] for name in names if attributes.get(name) is not None]
     if len(point) == 1:
         missing = names[attributes.get(names[0]) is not None]
@@ -546,9 +546,9 @@ def read_lines(paths: Iterable[Path]) -> Iterator[tuple[str, int, bytes]]:
 
 
 def trimmed(line: bytes) -> bytes:
-    """A line without blanks around it and without the byte order mark that some programs write first.
+    """The line without blanks around it, and without the byte order mark that some programs write first.
 
-    A line longer than `MAX_LINE_BYTES` is returned as it is, because it may have been cut within blanks.
+    A line longer than `MAX_LINE_BYTES` is returned unchanged, because it may have been cut within blanks.
     """
     if len(line) > MAX_LINE_BYTES and not line.endswith(b"\n"):
         return line

@@ -1,4 +1,4 @@
-"""Files that may be packed, by gzip, bzip2, xz or Zstandard, as streams of their content."""
+"""Opens files that may be packed, by gzip, bzip2, xz or Zstandard, as streams of their content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""The text language of predicates, and its way to filters.
+r"""The text language of predicates, and its translation to filters.
 
     area = 'area1' and temp > 30 or wind >= 20 and name prefix 'ab'
 
@@ -56,9 +56,10 @@ from mpi_match.operators import OPERATORS, Takes
 MAX_FILTERS_OF_A_PREDICATE = 1000
 """Most filters that one predicate becomes."""
 MAX_OPERANDS = 100_000
-"""Constraints that these filters may have together, where the text has fewer; a list counts as many as it has values."""
+"""Most constraints that these filters may have together, unless the text has more; a list counts once for each of its
+values."""
 _UNCOUNTED = 10**24
-"""Most filters that are counted: more are refused in any case, and their number could have thousands of digits."""
+"""Number up to which filters are counted: more are refused in any case, and their number could have thousands of digits."""
 MAX_NESTING = MAX_CONDITION_DEPTH
 """Most levels of nested parentheses and `not`."""
 _SHOWN = 70
@@ -125,7 +126,8 @@ def _following(words: tuple[str, ...], *, on_elements: bool) -> frozenset[str]:
 
 
 _RESERVED = {"and", "or", "not", "in", "between", "exists", "absent", "prefix", "suffix", "contains", "true", "false"}
-"""Words that are names in quotes only.  Words of later operators are not among them: no predicate changes its meaning."""
+"""Words that are names only in quotes.  Words of operators that were added later are not among them, so that no predicate
+changes its meaning."""
 
 
 _OPPOSITES = {Op.EXISTS: Op.ABSENT, Op.ABSENT: Op.EXISTS}
@@ -143,7 +145,7 @@ class _Token(NamedTuple):
 
     @property
     def word(self) -> str:
-        """The keyword or sign that this is; nothing for names, texts and numbers."""
+        """The keyword or sign of the token; empty for names, texts and numbers."""
         lower = self.text.lower()
         return lower if self.kind == "sign" or (self.kind == "word" and lower in _RESERVED) else ""
 
@@ -157,7 +159,7 @@ class _Leaf(NamedTuple):
 
 
 class _Branch(NamedTuple):
-    """All of `terms` (`every`), or any of them."""
+    """A join of `terms`: all of them (`every`), or any of them."""
 
     every: bool
     terms: tuple[Any, ...]
@@ -172,7 +174,7 @@ _Term = _Leaf | _Branch | _Not
 
 
 def parse(text: str) -> list[tuple[Constraint | Condition, ...]]:
-    """The alternatives of a predicate, each what one filter consists of, in the order of the text; no alternative twice.
+    """The alternatives of a predicate, each the constraints of one filter, in the order of the text and without duplicates.
 
     Raises PredicateError.
     """
@@ -198,7 +200,7 @@ def _tree(term: _Leaf | _Branch) -> Condition | Constraint:
 
 
 def _pushed(term: _Term, *, negated: bool) -> _Leaf | _Branch:
-    """The term, or its complement, with `not` before constraints only."""
+    """The term, or its complement, rewritten so that `not` stands only before constraints."""
     if isinstance(term, _Not):
         return _pushed(term.term, negated=not negated)
     if isinstance(term, _Branch):
@@ -247,7 +249,7 @@ def _alternatives(term: _Leaf | _Branch) -> Iterable[tuple[Constraint, ...]]:
 
 
 class _AnyOf(list[object]):
-    """Operands; a constraint asks for any of them."""
+    """Operands of a constraint that asks for any of them."""
 
 
 class _Parser:

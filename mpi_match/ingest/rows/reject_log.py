@@ -40,11 +40,11 @@ class RejectLog:
 
     @property
     def keeps(self) -> bool:
-        """Tells whether every reject counts, because they have a file, or because the first is an error."""
+        """Tells whether every reject is needed, because rejects have a file, or because the first is an error."""
         return self._path is not None or self._strict
 
     def begin(self, path: Path) -> None:
-        """The next rejects are of this input."""
+        """Begin the rejects of this input."""
         self._input, self._count_before = path, self.count
 
     def nothing_usable(self, what: str, hint: str = "") -> ModelError:
@@ -57,7 +57,7 @@ class RejectLog:
         return self.count - self._count_before == n_rows
 
     def append(self, reject: Reject) -> None:
-        """Take a reject.  Raises ModelError under `strict`, WriteError."""
+        """Record a reject.  Raises ModelError under `strict`, WriteError."""
         if self.count == self._count_before:
             self._example = reject
         self.count += 1

@@ -1,4 +1,4 @@
-"""The files that hold rows: which are meant by a path, in which form, and what they are not."""
+"""Finds the files of rows that a path names, and their format."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from mpi_match.ingest.rows.packed_files import is_packed
 from mpi_match.model import ModelError
 
 STDIN = Path("/dev/stdin")
-"""Rows from standard input."""
+"""The name for standard input as rows."""
 TCP, UNIX = "tcp://", "unix://"
 """Beginnings of the addresses of sockets that rows come from."""
 PART_NAMES = "part-*[0-9]"
-"""Names, as a glob, of files without an ending that Hadoop and Spark write."""
+"""A glob for the names without an ending that Hadoop and Spark give to files."""
 TABLE_FORMATS = {"Delta": "_delta_log", "Hudi": ".hoodie", "Iceberg": "metadata/*.metadata.json"}
-"""Table formats, and the glob of what only a directory of such a table holds."""
+"""Table formats, each with a glob of files that only a directory of such a table holds."""
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-"""Value of a directory `name=value` that stands for null."""
+"""The value of a directory `name=value` that stands for null."""
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _HDF5_ENDINGS = (".h5", ".hdf5")
 
 
 def is_compiled(path: Path) -> bool:
-    """Tells whether it is an HDF5 file, by its beginning or, if that is damaged, by its name.  Raises OSError."""
+    """Tells whether a file is an HDF5 file, by its beginning or, if that is damaged, by its name.  Raises OSError."""
     return path.is_file() and (_start_of(path).startswith(_HDF5) or path.name.lower().endswith(_HDF5_ENDINGS))
 
 
 def is_columnar(path: Path) -> bool:
-    """True for a file of columns, by its beginning or, where that is damaged, by its name.  Raises OSError."""
+    """Tells whether a file is one of columns, by its beginning or, if that is damaged, by its name.  Raises OSError."""
     return path.is_file() and columns_format(_start_of(path), path.name) is not None
 
 
 def is_plain(path: Path) -> bool:
-    """True for a file of lines that can be read as it is, any part of it, any number of times."""
+    """Tells whether a file consists of plain lines, so that any part of it can be read any number of times."""
     return path != STDIN and not is_packed(path) and lines_format(path).is_plain and path.is_file()
 
 
@@ -73,14 +73,14 @@ def event_files(path: Path, form: EventForm, *, mixed: bool = False) -> list[Pat
 
 
 def check_form_of_files(path: Path | str, files: Sequence[Path], form: EventForm) -> None:
-    """Raise ModelError for options of CSV where no file is of a format that takes them."""
+    """Raise ModelError for options of CSV if no file is of a format that takes them."""
     if form.csv_options and not any(lines_format(file).has_options for file in files):
         taking = format_names(lambda each: each.has_options)
         raise ModelError(f"{path}: is no {taking}; leave out {form.csv_options[0]}")
 
 
 def are_columnar(files: Sequence[Path]) -> bool:
-    """True when these `event_files` are of columns."""
+    """Tells whether these `event_files` are files of columns."""
     return is_columnar(files[0])
 
 
@@ -132,7 +132,7 @@ def _raise(error: OSError) -> None:
 
 
 def _is_new(directory: Path, seen: set[Path]) -> bool:
-    """Tells whether it is a directory that no other link has led to."""
+    """Tells whether an entry is a directory that no other link has led to."""
     place = directory.resolve()
     is_new = place not in seen
     seen.add(place)
@@ -140,7 +140,7 @@ def _is_new(directory: Path, seen: set[Path]) -> bool:
 
 
 def refuse_table_format(path: Path) -> None:
-    """Raise ModelError for a path in a directory of a table format, whose log says which of its files and rows count."""
+    """Raise ModelError for a path in a directory of a table format, which has a log of the files and rows that count."""
     place = path.absolute()
     for directory in (place, *place.parents):
         _refuse_if_table(directory, path)
@@ -153,7 +153,7 @@ def _refuse_if_table(directory: Path, path: Path) -> None:
 
 
 def table_format_text(path: str, name: str, directory: str) -> str:
-    """The advice for `path`, which is the `directory` of a table format, or is in it."""
+    """The advice for `path`, which is the `directory` of a table format or in it."""
     what = "is" if path == directory else f"is in {directory},"
     form = name.lower()
     return (

@@ -1,4 +1,4 @@
-"""The way back: subscriptions and events as the plain rows that `rows` reads, ready for `json.dumps`.
+"""Writes subscriptions and events as the plain rows that `rows` reads, ready for `json.dumps`.
 
 `rows` reads from them exactly what was written.  Numbers without a fraction are written as integers; the bound that
 `Subscriptions` keeps beside each prefix is left out; NaN and the infinities are left to `json`, which writes what Python
@@ -110,7 +110,7 @@ def subscription_rows(subscriptions: Subscriptions) -> Iterator[Json]:
 
 
 def _tree(condition: Condition | Constraint | None) -> Any:
-    """A condition as a row has it."""
+    """A condition in the form of rows."""
     if not isinstance(condition, Condition):
         return _row_of(condition) if condition else None
     parts = [_tree(part) for part in condition.parts]
@@ -118,7 +118,7 @@ def _tree(condition: Condition | Constraint | None) -> Any:
 
 
 def _row_of(asked: Constraint) -> list[Any]:
-    """A constraint as a row has it."""
+    """A constraint in the form of rows."""
     operand = asked.written
     if operand is None:
         return [asked.name, asked.symbol]
@@ -127,7 +127,7 @@ def _row_of(asked: Constraint) -> list[Any]:
 
 
 def _integer(value: Any) -> Any:
-    """A number without a fraction as an integer; anything else as it is."""
+    """A number without a fraction as an integer; anything else unchanged."""
     is_whole = isinstance(value, float) and abs(value) <= MAX_EXACT_INTEGER and value == int(value)
     return int(value) if is_whole else value
 
@@ -135,8 +135,8 @@ def _integer(value: Any) -> Any:
 def event_rows(events: Events, form: EventForm | None = None) -> Iterator[Json | None]:
     """One event row for every event, in order; None for a rejected row, which is not a valid event when it is read again.
 
-    `form` names the attributes that take an event's location and its id, as in reading.  Raises ModelError when events have
-    a location or ids that `form` does not name.
+    `form` names the attributes that take an event's location and its id, as in reading.  Raises ModelError if events have a
+    location or ids that `form` does not name.
     """
     form = form or EventForm()
     for what, column, flag in (("locations", events.location, form.location), ("ids", events.ids, form.id)):
@@ -173,7 +173,7 @@ def event_rows(events: Events, form: EventForm | None = None) -> Iterator[Json |
 
 
 def _values(numbers: Array, is_string: Array, string: Array, is_boolean: Array, strings: list[bytes]) -> list[Any]:
-    """Python values of a column with these numbers: strings, booleans, and numbers, as integers where they are whole.
+    """Python values of a column with these numbers: strings, booleans, and numbers, which are integers if they are whole.
 
     `numbers` is exact (`arrays.exact`).
     """

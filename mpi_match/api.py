@@ -189,8 +189,8 @@ def make_batch(
 ) -> EventBatch:
     """Events encoded for `table`, ready for `Engine.match`; the parameters are those of `make_events`.
 
-    Rows, text, files and columns are encoded in compiled code, by all threads.  Columns that no filter names are not looked
-    at.  For a table that asks for `*`, all strings of an event, columns are read as the rows that they are.
+    Rows, text, files and columns are encoded in compiled code, by all threads.  Columns that no filter names are not read.
+    For a table that asks for `*`, all strings of an event, columns are read as rows.
 
     >>> table = make_table([{"interface": "a", "constraints": [["x", ">", 0.5]], "area": [0, 0, 5]}])
     >>> batch = make_batch(table, {"x": [0.0, 1.0, 2.0], "lat": [3, 3, 4], "lon": [4, 4, 4]}, location=("lat", "lon"))
@@ -226,7 +226,7 @@ def make_batch(
 
 
 def _as_rows(events: Any, form: EventForm) -> Any:
-    """Columns as rows with all of them; events in another form as they are."""
+    """Columns as rows with all attributes; events in another form unchanged."""
     columns = _columns_of(events)
     if columns is not None:
         return rows_of(*wanted_columns(columns, form, None, _n_rows(events)))
@@ -236,11 +236,11 @@ def _as_rows(events: Any, form: EventForm) -> Any:
 
 
 _FEW_ROWS = 64
-"""So few rows are judged one by one in less time than a scanner takes to begin."""
+"""Number of rows up to which judging them one by one is faster than starting a scanner."""
 
 
 def _blocks_of(events: object) -> tuple[list[Any], Iterable[LineBlock] | None]:
-    """Rows and text of a program as blocks of lines; a few rows as they are.  Raises ModelError for other objects."""
+    """Rows and text of a program as blocks of lines; a few rows unchanged.  Raises ModelError for other objects."""
     if isinstance(events, (bytes, bytearray, memoryview)):
         return [], blocks_of_text(events)
     if not isinstance(events, Iterable):
@@ -292,7 +292,7 @@ def _files(path: PathLike, form: EventForm) -> list[Path]:
 
 
 def _columns_of(events: object) -> Mapping[Any, Any] | None:
-    """Columns by name; None for what has Arrow's interface, and for events that come as rows."""
+    """Columns by name; None for objects with Arrow's interface, and for events in rows."""
     if isinstance(events, Mapping):
         return events
     if isinstance(events, np.ndarray) and events.dtype.names is not None:
@@ -301,7 +301,7 @@ def _columns_of(events: object) -> Mapping[Any, Any] | None:
 
 
 def _n_rows(events: Any) -> int:
-    """Rows of a frame, which it has without columns too."""
+    """The number of rows of a frame, which may lack columns."""
     return 0 if isinstance(events, Mapping) else len(events)
 
 
@@ -339,11 +339,11 @@ def explain(
 ) -> Explanation:
     """Explain the answer for one event, a row or its JSON: the filters that match, or the nearest ones and what they miss.
 
-    `interface`: the label of the only interface that is asked about.  `filter`: the id, or the number, of the only filter.
-    `location` and `id` are those of `make_events`.  `most`: filters, and alternatives of a condition, that are shown.
-    The result is true if a filter matches, and its `str` is for people.  It takes as long as to open the counting engine and
-    to match; for many events pass an `Explainer(table)`.  The table of a `LiveMatcher` is `make_table(matcher.filters())`.
-    Raises ModelError for an interface or a filter that the table does not have.
+    `interface`: the label of the only interface to explain.  `filter`: the id, or the number, of the only filter to explain.
+    `location` and `id` are those of `make_events`.  `most`: the number of filters, and of alternatives of a condition, that
+    are shown.  The result is true if a filter matches, and its `str` is readable text.  It takes as long as to open the
+    counting engine and to match; for many events pass an `Explainer(table)`.  The table of a `LiveMatcher` is
+    `make_table(matcher.filters())`.  Raises ModelError for an interface or a filter that the table does not have.
 
     >>> table = make_table([{"interface": "soc", "constraints": [["image", "suffix i", ".exe"], ["port", ">", 1024]]}])
     >>> print(explain(table, {"image": "C:/CMD.EXE", "port": 22, "user": "ada"}))
@@ -357,7 +357,7 @@ def explain(
 
 
 class RowMatcher:
-    """Matches one event at a time, as soon as can be: an object, or the bytes of its JSON, to labels.
+    """Matches one event at a time with the least latency: an object, or the bytes of its JSON, to labels.
 
     `engine` was opened for `table`.  `location` and `id` are those of `make_events`.  `match` of an event of some attributes
     takes about ten microseconds, where `make_batch` and `Engine.match` take hundreds.  Any number of threads may call it.
@@ -442,7 +442,7 @@ class _Refused:
 def _judged(
     rows: Iterable[object], convert: Callable[[Any], Made], what: str, rejects: list[Reject] | None
 ) -> Iterator[Made | None]:
-    """`convert` applied to every row; None for a bad row, see `make_table`."""
+    """Apply `convert` to every row.  Returns None for a bad row, see `make_table`."""
     bad = _Refused(what) if rejects is None else rejects
     for position, row in enumerate(rows):
         try:

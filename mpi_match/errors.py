@@ -8,7 +8,8 @@ from mpi_match.exit_codes import ExitCode
 class MpiMatchError(Exception):
     """An error that a user can cause or cure; its text is one line that says what is wrong, where, and what to do.
 
-    `exit_code` ends the command, of a class or of an instance.  `disk_full`: nothing can be written until there is room.
+    A class or an instance sets `exit_code`, with which the command ends.  `disk_full`: nothing can be written until there is
+    room.
     """
 
     exit_code: int = ExitCode.FAILURE
@@ -22,6 +23,6 @@ class EngineError(MpiMatchError):
 
 
 class OptionError(EngineError):
-    """An engine has no such option, a scenario no such parameter, or not that value; the text says what there is."""
+    """An unknown option of an engine or parameter of a scenario, or an invalid value; the text lists the valid ones."""
 
     exit_code = ExitCode.USAGE

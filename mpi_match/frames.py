@@ -53,7 +53,7 @@ HOW = ("pairs", "lists", "semi", "anti")
 _ROW, _REASON = "row", "reason"
 """Names of the columns of row numbers and of reasons."""
 MOST_HELD = 2
-"""Engines that a process keeps for tables that came as a path or a table."""
+"""Most engines that a process keeps, for tables that were passed as a path or a table."""
 
 
 class MatchedFrames(NamedTuple):
@@ -67,7 +67,7 @@ class MatchedFrames(NamedTuple):
     rejects: Any
 
     def _repr_html_(self) -> str:
-        """The answers, and if there are any the rejects, for notebooks."""
+        """The answers, and the rejects if any, for notebooks."""
         parts = [_html(self.frame)]
         if n := _length(self.rejects):
             parts += [f"<p>set aside: {n:,}</p>", _html(self.rejects)]
@@ -150,7 +150,7 @@ def _matched(asked: _Asked, found: OpenedTable, names: AnswerNames) -> MatchedFr
 
 
 def check_how(how: object, filters: bool) -> None:
-    """Raises ModelError for another form of answers than those of `HOW`."""
+    """Raise ModelError for a form of answers that `HOW` lacks."""
     if how not in HOW:
         raise ModelError(f"how is one of {', '.join(map(repr, HOW))}, found {describe(how)}")
     if filters and how in ("semi", "anti"):
@@ -161,7 +161,7 @@ _OURS = frozenset((_ROW, _REASON, "interface", "interfaces", "filter", "filters"
 
 
 def check_key(id_: str, names: Sequence[Hashable]) -> None:
-    """Raises ModelError if the column is missing or there twice, or the answers have a column of its name."""
+    """Raise ModelError if the column is missing or duplicate, or if the answers have a column of its name."""
     n = list(names).count(id_)
     if n == 0:
         raise ModelError(f"there is no column {id_!r}; there are: {_listed(names)}")
@@ -190,7 +190,7 @@ def _check_nulls(nulls: Array, id_: str) -> None:
 def needed_columns(names: Sequence[Hashable], vocabulary: Vocabulary, form: EventForm) -> list[str]:
     """The columns that filters and the location name, in their order; `v` is needed for `v.x`, and every column for `*`.
 
-    Raises ModelError if a filter names some column and none of those is there, if one is there twice, and for a missing
+    Raises ModelError if filters name columns and the frame has none of them, for a duplicate column, and for a missing
     column of the location.
     """
     asked = needed_by(vocabulary, form._replace(id=None))
@@ -270,7 +270,7 @@ def opened(table: Answered) -> OpenedTable:
 
 
 def version_of(path: Path) -> Hashable:
-    """Differs if the file has been written again.  A file that is not there has one too."""
+    """A key that changes when the file is written again; a missing file has one too."""
     try:
         stat = path.stat()
     except OSError:
@@ -299,7 +299,7 @@ class AnswerNames(Protocol):
 
 
 class _LiveNames:
-    """The names of a table that changes, while it does not."""
+    """The names of a changing table, during a period without changes."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -405,13 +405,13 @@ class _Source:
         return type(self)(self.frame.select(places))
 
     def events(self, names: list[str]) -> Any:
-        """Columns for `make_batch`; a single one of nulls if there would be none, which has the rows."""
+        """Columns for `make_batch`; without any, a single column of nulls that has the number of rows."""
         import pyarrow as pa
 
         return self.frame.select(names) if names else pa.table({"": pa.nulls(self.n)})
 
     def nulls(self, name: str) -> Array:
-        """bool[n]: the nulls of a column."""
+        """bool[n]: marks the nulls of a column."""
         found: Array = np.asarray(self.frame.column(name).is_null())
         return found
 
@@ -512,7 +512,7 @@ class _LazyPolars(_Source):
 
 
 class _CollectedPolars(_Polars):
-    """A lazy frame that was computed; what it gives is lazy, as it was."""
+    """A lazy frame that was computed; its results are lazy again."""
 
     def kept(self, mask: Array) -> Any:
         return super().kept(mask).lazy()
@@ -554,7 +554,7 @@ class _DuckDB(_Source):
 
 
 class _ReadDuckDB(_Source):
-    """A relation that was computed; what it gives are relations of the same connection."""
+    """A relation that was computed; its results are relations of the same connection."""
 
     def __init__(self, frame: Any, relation: Any) -> None:
         super().__init__(frame)
@@ -599,7 +599,7 @@ def _source_of(frame: Any) -> _Source:
 
 
 def _length(frame: Any) -> int:
-    """Rows of a frame of any library here; 0 for a lazy one, which has none yet."""
+    """The number of rows of a frame of any supported library; 0 for a lazy frame, which has none yet."""
     try:
         return len(frame)
     except TypeError:

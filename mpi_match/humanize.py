@@ -1,4 +1,4 @@
-"""Numbers and rows formatted for people: `2,000 filters`, `4.2 M events/s`, `1:02:45`, aligned columns."""
+"""Formats numbers and rows for people: `2,000 filters`, `4.2 M events/s`, `1:02:45`, aligned columns."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def table_lines(rows: Iterable[Mapping[str, object]]) -> list[str]:
 
 
 def visible(text: str) -> str:
-    r"""A text with every character escaped that a terminal obeys instead of showing it, such as `\x1b` and `\u202e`.
+    r"""A text in which every character that a terminal would obey is escaped, such as `\x1b` and `\u202e`.
 
     These are control characters other than a line feed, those that change the direction of text, and line separators.
     """

@@ -19,8 +19,8 @@ It consists of an engine and the live table that produces its changes.  Answers 
 interface may be reused.
 
 Any number of threads may use one matcher.  An update takes effect as a whole: matches in progress end before it, and later
-ones see all of it.  Whatever interrupts it, Ctrl-C or a lack of memory, nothing of it has taken effect: the live table takes
-back what it had done, and an engine that had begun is opened again, by the next call.
+ones see all of it.  If anything interrupts it, such as Ctrl-C or a lack of memory, none of it takes effect: the live table
+takes back its changes, and an engine that had begun the update is opened again by the next call.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ T = TypeVar("T")
 class LiveMatcher:
     """Matches events against subscriptions that change.
 
-    Parameters: `subscriptions` a table, or what `make_table` makes one of; `engine`, `device`, `threads` and `options` as
+    Parameters: `subscriptions` a table, or anything that `make_table` takes; `engine`, `device`, `threads` and `options` as
     in `open_engine`; `expected` rows of subscriptions that may be added (see `update`).  Raises ModelError, EngineError.
 
-    Any thread may call any method at any time.  Pickled or copied, it opens its engine at the first use, with what `engine`,
-    `device`, `threads` and `options` mean on that machine.
+    Any thread may call any method at any time.  Pickled or copied, it opens its engine at the first use, with the meaning
+    that `engine`, `device`, `threads` and `options` have on that machine.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class LiveMatcher:
         self._engine, self._is_behind = self._opened(), False
 
     def __getstate__(self) -> dict[str, Any]:
-        """For `pickle` and `copy`: the live table as it is now, and how to open an engine."""
+        """The state for `pickle` and `copy`: the present live table, and the arguments for opening an engine."""
         return {"live": self._readers.read(self, LiveMatcher._pickled), "how": self._how}
 
     def _pickled(self, _: _Reader) -> bytes:
@@ -118,12 +118,12 @@ class LiveMatcher:
         `{"consolidate": true}`; one, or many.
         An id is that of a subscription row; all filters that have it are moved or removed together.
         Anything else raises ModelError.
-        `rejects`: rows that have no meaning or cannot be done are appended to it, and the others take effect; without it
+        `rejects`: rows that are invalid or cannot be applied are appended to it, and the others take effect; without it
         the first of them raises ModelError, after the others have taken effect.
-        After any other exception, an interrupt too, none of them has taken effect.
+        After any other exception, including an interrupt, none of them has taken effect.
 
         A filter with an operand that no filter had before needs a larger vocabulary.  The engine is then opened again, which
-        takes as long as it did at first, and matches wait.  If that is too long, pass subscriptions with such operands as
+        takes as long as the first time, and matches wait.  If that is too long, pass subscriptions with such operands as
         `expected`.
         """
         found: list[Reject] = [] if rejects is None else rejects
@@ -208,7 +208,7 @@ class LiveMatcher:
         return self._readers.read(self, match)
 
     def reading(self, work: Callable[[Engine, LiveTable], T]) -> T:
-        """`work(engine, live table)`; it may change neither, and updates wait for it."""
+        """Call `work(engine, live table)`, which may change neither; updates wait for it."""
         return self._readers.read(self, lambda matcher, _: work(matcher._engine, matcher._live))
 
     def _labels(self, _: _Reader, batch: EventBatch) -> list[list[str]]:
@@ -258,13 +258,13 @@ class LiveMatcher:
         return scanner
 
     def filters(self) -> Iterator[Filter]:
-        """All filters that are present now; later updates do not reach what it yields."""
+        """All present filters; later updates do not affect what it yields."""
         found = self._readers.read(self, lambda matcher, _: matcher._live.filters())
         return (item for _, item in found)
 
 
 def _rows_of(rows: Any, what: str) -> list[Any]:
-    """Rows as a list, of one row too.  Raises ModelError, which begins with `what`, for anything but rows."""
+    """Rows, or a single row, as a list.  Raises ModelError, with a text that begins with `what`, for anything but rows."""
     if isinstance(rows, (Mapping, Filter, ChangeRow)):
         return [rows]
     if isinstance(rows, Iterable) and not isinstance(rows, (str, bytes, bytearray)):
@@ -273,7 +273,7 @@ def _rows_of(rows: Any, what: str) -> list[Any]:
 
 
 _AGAIN = (str, bytes, os.PathLike, Events, Mapping, list, tuple)
-"""Events that can be encoded a second time, so that no update has to wait for the first."""
+"""Events in a form that can be encoded a second time, so that no update has to wait for the first encoding."""
 
 
 class _Reader(Scratch):
@@ -285,7 +285,7 @@ class _Reader(Scratch):
 
 
 class _Readers(ScratchSets[_Reader]):
-    """Lets any number of threads match with a live matcher, which is not kept, while one of them may update it.
+    """Lets any number of threads match with a live matcher, without a reference to it, while one of them may update it.
 
     After an update that was interrupted, the matcher's `_settle` is called before all else.  `n_updates` have begun so far.
     """
@@ -297,7 +297,7 @@ class _Readers(ScratchSets[_Reader]):
         self._updating, self.n_updates = Lock(), 0
 
     def read(self, matcher: LiveMatcher, work: Callable[..., T], *given: Any) -> T:
-        """`work(matcher, reader, *given)`, while no update is in progress."""
+        """Call `work(matcher, reader, *given)` while no update is in progress."""
         while True:
             try:
                 reader = self.free.pop()
@@ -328,7 +328,7 @@ class _Readers(ScratchSets[_Reader]):
             work(matcher, *given)
 
     def settle(self, matcher: LiveMatcher) -> None:
-        """Return when no update is in progress, and what one that was interrupted left is in order."""
+        """Return when no update is in progress and an interrupted one has been settled."""
         with self._writer:
             if self._updating.locked():  # and this thread holds the other lock, so it has come back to the matcher
                 raise EngineError("a LiveMatcher is used within an update of its own, by a signal handler perhaps")
@@ -337,4 +337,4 @@ class _Readers(ScratchSets[_Reader]):
                 self.is_changing = False
 
     def _refuse(self) -> None:
-        """Nothing is refused after an update that was interrupted: `settle` is called before readers begin."""
+        """False: after an interrupted update nothing is refused, because `settle` is called before readers begin."""

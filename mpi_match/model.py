@@ -17,20 +17,20 @@ Four rules decide the corner cases:
 * **Types never meet.**  There are numbers, strings (compared by their UTF-8 bytes) and booleans.  A number is never equal
   to a string, and it is not *different* from one either: a constraint of one type is simply not satisfied by a value of
   another.
-* **Absent never satisfies.**  Also `!=` and `not in` need an attribute of that name and type.  Only `absent` asks for
+* **Absent never satisfies.** `!=` and `not in`, too, need an attribute of that name and type.  Only `absent` asks for
   absence.
-* **What is not named is not looked at.**  Any JSON object is an event; only an attribute that a filter names, and that
-  cannot be read, makes it a bad one.
-* **No integer is rounded.**  Numbers are the integers from -2^63 to 2^64 - 1 and the IEEE doubles, compared by their exact
+* **Attributes that no filter names are ignored.** Any JSON object is an event; only an attribute that a filter names, and
+that cannot be read, makes it a bad one.  * **No integer is rounded.**  Numbers are the integers from -2^63 to 2^64 - 1 and
+the IEEE doubles, compared by their exact
   values: 2^53 + 1 is greater than 2^53 and equal to no double.  Integers beyond are refused, not approximated.  Decimals are
   the doubles that they are read as (`decimal`): 0.1 is the double nearest to it.
 
 A null is absent to every operator but `null`, which nothing else satisfies.
 
-**Views.**  Some operators look at what a value says: `= i`, `prefix i` and others at a string without regard to case
+**Views.**  Some operators ask for the meaning of a value: `= i`, `prefix i` and others at a string without regard to case
 (Unicode simple case folding), `in net` at the IPv4 or IPv6 address that a string is, `before`, `after`, `at` and `between`
 with two texts at the instant that an RFC 3339 text or a native time is.  A value without that view satisfies none of them.
-Everything else is as if the view were the value (`viewed`): an instant is a number of nanoseconds, an IPv4 address a number
+Otherwise the view takes the place of the value (`viewed`): an instant is a number of nanoseconds, an IPv4 address a number
 of 32 bits, an IPv6 address the string of its 128 binary digits, so that a net is a range of the one or a prefix of the
 other.
 
@@ -39,18 +39,18 @@ of other types satisfy it.  `!=` and `not in` ask for a value of their type that
 
 The name `*` stands for the list of all strings of an event, at any depth; constraints on it ask for some element.
 
-A list is of no type that a plain operator knows: it satisfies `exists` and no other of them.  `any OP` asks whether some
+A list has a type that plain operators do not know: of these it satisfies only `exists`.  `any OP` asks whether some
 element satisfies OP (`has` is `any =`); a value that is no list counts as a list of one, and an empty list satisfies none.
 Names go through lists of objects, lists in lists flatten, and nulls in lists are skipped (`ingest.rows.flatten`).
 
-**Consistent arrays.**  A filter may ask that what it says of objects in one list holds in one of them (`Filter.consistent`):
-then one object of each list is chosen, and values that lie in others satisfy nothing.  It matches if some choice makes it
-true.  This concerns `any OP` and `exists`.  A complement chooses for itself: `not` is true if no choice makes true what
-stands behind it.
+**Consistent arrays.**  A filter may ask that its constraints on objects in one list hold in one of these objects
+(`Filter.consistent`): then one object of each list is chosen, and values in other objects satisfy nothing.  It matches if
+some choice makes it true.  This concerns `any OP` and `exists`.  A complement has its own choice: `not` is true if no choice
+makes the condition after it true.
 
 NaN satisfies only `exists`; -0.0 equals 0.0.  A filter without constraints matches every event (in its area).
 
-Events are numbered from 0 in the order of the input.  A row that is no event (a *rejected row*) has its number too, and
+Events are numbered from 0 in the order of the input.  A row that is not an event (a *rejected row*) has a number too, and
 matches nothing, not even a filter without constraints.
 """
 
@@ -81,7 +81,7 @@ from mpi_match.texts.instant import instant, instant_of
 MAX_EXACT_INTEGER = 2**53
 """The largest magnitude up to which every integer is an IEEE double."""
 LEAST_INTEGER, GREATEST_INTEGER = -(2**63), 2**64 - 1
-"""The integers that are numbers lie between these."""
+"""The least and the greatest integer that are numbers."""
 
 
 Json: TypeAlias = dict[str, Any]
@@ -103,7 +103,7 @@ class ModelError(MpiMatchError, ValueError):
 OPS: dict[str, Op] = {record.symbol: op for op, record in OPERATORS.items()}
 """The operators, by the symbols that subscriptions use."""
 PRESENCE = frozenset(op for op, record in OPERATORS.items() if record.takes is Takes.NOTHING)
-"""Operators that take no operand."""
+"""Operators without operand."""
 LISTS = frozenset(op for op, record in OPERATORS.items() if record.takes is Takes.LIST)
 """Operators whose operand is a list of values."""
 OPS_OF_TYPE: dict[Type, frozenset[Op]] = {type_: operators_of(type_) for type_ in Type}
@@ -135,9 +135,9 @@ ANY_OPS: dict[str, Op] = {f"any {op.symbol}": op for op, record in OPERATORS.ite
 RESIDUE_MASK = 0xFFFF
 """Bits in which a residue (`split`) is kept: they lie between -1,024 and 1,024."""
 Time = datetime.date | datetime.time
-"""A native time, whose value no operator looks at; a `datetime` is a `date`, and so is a pandas `Timestamp`."""
+"""A native time, a value that plain operators ignore; a `datetime` is a `date`, and so is a pandas `Timestamp`."""
 Value = float | int | str | bool
-"""A value after `value_of`: numbers are floats, whatever they were before, but for integers that no float equals."""
+"""A value after `value_of`: numbers are floats, whatever they were before, except integers that no float equals."""
 Operand = Value | tuple[Value, ...] | None
 """One value; a tuple for operators that take two or a list of them; None for those that take none (`operators.Takes`)."""
 Attribute = Value | tuple[Value, ...] | Time | None
@@ -145,7 +145,7 @@ Attribute = Value | tuple[Value, ...] | Time | None
 
 
 _PLAIN = frozenset((str, float, bool, int))
-"""Types of nearly all values; none of them is null or a list."""
+"""Types of nearly all values, without nulls and lists."""
 _NULLS = {"NoneType", "NAType", "NaTType", "MaskedConstant"}
 
 
@@ -158,7 +158,7 @@ def is_null(raw: object) -> bool:
 def value_of(raw: object) -> tuple[Type, Value]:
     """Type and canonical form of a Python value: `(Type.NUMBER, float)`, `(Type.STRING, str)`, `(Type.BOOLEAN, bool)`.
 
-    An integer that no float equals stays an int.  A value of another type than Python's own is what it stands for (`plain`).
+    An integer that no float equals stays an int.  A value of another type than Python's own is converted (`plain`).
     Raises ModelError for an integer below -2^63 or above 2^64 - 1, a fraction or a wider float that no double equals, a
     string that is not Unicode text (a lone surrogate), and any other type.
     """
@@ -199,13 +199,13 @@ def split(number: float) -> tuple[float, int]:
 
 
 def joined(nearest: float, residue: int) -> float:
-    """The number of a double and the low 16 bits of a residue (`split`): an int where no double equals it."""
+    """The number of a double and the low 16 bits of a residue (`split`): an int if no double equals it."""
     signed = (residue & RESIDUE_MASK ^ 0x8000) - 0x8000
     return int(nearest) + signed if signed else nearest
 
 
 def plain(raw: object) -> object:
-    """The str, float, bool or int that a value of another type stands for; itself where it stands for none.
+    """The str, float, bool or int that a value of another type stands for; the value itself if it stands for none.
 
     Subclasses of these stand for their value, whatever their `str()` is, and so do members of an Enum; a Decimal for the
     number that its digits are in JSON (`number_of_digits`); other numbers, NumPy's among them, for the equal integer or
@@ -234,7 +234,7 @@ def plain(raw: object) -> object:
 
 
 class Unread(NamedTuple):
-    """A literal of JSON that no value of the model equals, such as 1e400, and the reason why it has none."""
+    """A literal of JSON that no value of the model equals, such as 1e400, and the reason."""
 
     reason: str
 
@@ -478,7 +478,7 @@ def constraint(name: object, op: str | Op, operand: object = None) -> Constraint
 
 
 def _on_every_string(op: str | Op, operand: object) -> Constraint:
-    """A constraint on the list of all strings: some element is asked, whether the operator says so or not."""
+    """A constraint on the list of all strings, which always asks for some element."""
     symbol = op if isinstance(op, str) else op.symbol
     plain_symbol = symbol.removeprefix("any ") if symbol != HAS else Op.EQ.symbol
     found = constraint("strings", plain_symbol, operand)
@@ -673,7 +673,7 @@ class Filter(NamedTuple):
     """A conjunction of constraints on one interface, perhaps with a condition (`where`), perhaps inside an area.
 
     `interface` is the label of the interface; `id` is the subscriber's own name for this filter, if it gave one.
-    `consistent`: what it says of objects in one list must hold in one of them.
+    `consistent`: its constraints on objects in one list must hold in one of these objects.
     """
 
     interface: str
@@ -747,7 +747,7 @@ def _constraint_of(raw: object) -> Constraint | Condition:
 
 
 def _takes_any_of(op: object) -> bool:
-    """Does an operator with one operand take a list of them, any of which is asked for?"""
+    """Tells whether an operator with one operand also takes a list of them, any of which may hold."""
     if not isinstance(op, str):
         return op in _LISTED
     symbol = op.removeprefix("any ")
@@ -783,7 +783,8 @@ def id_of_filter(raw: object) -> str:
 
 
 Place = tuple[tuple[int, int], ...]
-"""The objects in lists that a value lies in: the number of each list, of its own in the event, and of the object in it."""
+"""The objects in lists that contain a value, each as the number of the list in the event and the number of the object in the
+list."""
 
 
 class Event(NamedTuple):
@@ -889,7 +890,7 @@ def _utf8(text: Any) -> Any:
 
 
 SMALL_RADIUS, LARGE_RADIUS = 2.0**-400, 2.0**400
-"""Between these, squares of lengths near a radius neither underflow nor overflow."""
+"""Bounds of radii between which squares of similar lengths neither underflow nor overflow."""
 
 
 def scale_of(r: float) -> float:
@@ -931,7 +932,7 @@ def matches(filter_: Filter, event: Event | None) -> bool:
 
 
 def whole_condition(filter_: Filter) -> Condition:
-    """All that a filter asks for beside its area, as one condition."""
+    """Everything that a filter asks for except its area, as one condition."""
     return Condition(Join.AND, (*filter_.constraints, *(() if filter_.where is None else (filter_.where,))))
 
 
@@ -945,13 +946,13 @@ def holds(tree: Condition | Constraint, attributes: Mapping[str, Attribute]) -> 
 
 
 MOST_CHOICES = 2**15
-"""Steps of a search for objects in lists, at most."""
+"""Most steps of a search for objects in lists."""
 
 
 def holds_consistently(tree: Condition | Constraint, event: Event) -> bool:
-    """Does some choice of one object of each list make a condition true of an event?
+    """Tells whether some choice of one object of each list makes a condition true of an event.
 
-    Raises ModelError if more than `MOST_CHOICES` steps do not tell.
+    Raises ModelError if `MOST_CHOICES` steps do not decide.
     """
     return _Choices(event).make(tree)
 
@@ -960,14 +961,14 @@ _Rest: TypeAlias = "tuple[Condition | Constraint, _Rest] | None"
 
 
 class _Choices:
-    """A search, depth first: what remains to be true, with the objects that were chosen so far."""
+    """A depth-first search: the conditions that must still become true, and the objects chosen so far."""
 
     def __init__(self, event: Event) -> None:
         self._attributes, self._places = event.attributes, event.places or {}
         self._steps, self._satisfying = 0, dict[int, Iterable[Place]]()
 
     def make(self, tree: Condition | Constraint) -> bool:
-        """Does some choice make a condition true?"""
+        """Tells whether some choice makes a condition true."""
         todo: list[tuple[_Rest, dict[int, int]]] = [((tree, None), {})]
         seen: dict[tuple[int, frozenset[tuple[int, int]]], _Rest] = {}  # whose numbers are those of objects that are kept
         while todo:
@@ -987,7 +988,7 @@ class _Choices:
     def _after(
         self, tree: Condition | Constraint, rest: _Rest, chosen: dict[int, int]
     ) -> Iterator[tuple[_Rest, dict[int, int]]]:
-        """What remains, in each way in which a condition may be true."""
+        """The remaining conditions, for each way in which a condition may be true."""
         if isinstance(tree, Constraint):
             if is_satisfied(tree, self._attributes):
                 if id(tree) not in self._satisfying:
@@ -1007,7 +1008,8 @@ class _Choices:
             yield rest, chosen
 
     def _places_of(self, wanted: Constraint) -> Iterable[Place]:
-        """The places where a constraint, which is satisfied, is; one that is nowhere if it asks for no element."""
+        """The places of the elements that satisfy a constraint, which holds; one place outside all lists if it asks for no
+        element."""
         places = self._places.get(wanted.name)
         if not places or not (wanted.any_element or wanted.op.record.form is Form.EXISTS):
             return ((),)
@@ -1026,8 +1028,8 @@ def constraints_of(filter_: Filter) -> Iterator[Constraint]:
 
 
 def _is_unread(wanted: Constraint, event: Event) -> bool:
-    """Tells whether a constraint asks for what cannot be read: an attribute that was left out, or a native time as a number
-    or text."""
+    """Tells whether a constraint asks for a value that cannot be read: an attribute that was left out, or a native time as a
+    number or text."""
     if event.left_out and is_left_out(wanted.name, event.left_out):
         return True
     looks_at_it = (wanted.any_element or wanted.type in (Type.NUMBER, Type.STRING)) and wanted.view is not View.TIME

@@ -1,10 +1,10 @@
-"""One record for each operator: all that the package knows of it.
+"""One record for each operator, with everything that the package knows of it.
 
 The model, the table, the engines and the readers ask `OPERATORS`.  None of them has a list of operators of its own, and one
 that meets an operator without a record raises.
 
-Engines know nothing of operators but their *form*, of which there are few.  A form says what a row of a table asks of the
-code of an attribute (`table.vocabulary`), so an operator with one of these forms needs no engine to change:
+Engines only know the *form* of an operator, and there are few forms.  A form states the condition of a table's row on the
+code of an attribute (`table.vocabulary`), so an operator with one of these forms needs no change of an engine:
 
     form           satisfied by                                                   operators
     EQUAL          the code of the operand                                        =
@@ -82,7 +82,7 @@ class Takes(enum.Enum):
 
 
 class Anchor(enum.Enum):
-    """The part of a text where an atom's operand stands."""
+    """The part of a text where an atom's operand must be."""
 
     END = "end"
     ANYWHERE = "anywhere"
@@ -167,22 +167,22 @@ class Operator:
 
     @property
     def is_listed(self) -> bool:
-        """Tells whether its rows refer to a list of operands."""
+        """Tells whether rows of the operator refer to a list of operands."""
         return self.form in (Form.IN_LIST, Form.OUT_OF_LIST)
 
     @property
     def of_nulls(self) -> bool:
-        """Tells whether nulls satisfy it, and nothing else."""
+        """Tells whether only nulls satisfy the operator."""
         return self.form is Form.ATOM and self.takes is Takes.NOTHING
 
     @property
     def is_judged(self) -> bool:
-        """Tells whether it is an atom of texts that only `satisfies` can evaluate."""
+        """Tells whether the operator is an atom of texts that only `satisfies` can evaluate."""
         return self.form is Form.ATOM and self.anchor is None and not self.of_nulls
 
     @property
     def has_any(self) -> bool:
-        """Tells whether the elements of a list can be asked for it (`any OP`)."""
+        """Tells whether the operator may follow `any`, which asks for an element of a list."""
         return bool(self.element) or self.form in (Form.BELOW, Form.ABOVE)
 
 

@@ -32,7 +32,7 @@ class ArraySource(Protocol):
         ...
 
     def __contains__(self, name: str) -> bool:
-        """True if there is an array with this name."""
+        """Tells whether there is an array with this name."""
         ...
 
 
@@ -53,7 +53,7 @@ def place_of(i: SupportsIndex, n: int, what: str) -> int:
 
 
 def are_bounds(offsets: Array, total: int) -> bool:
-    """True if these are the offsets of consecutive lists with `total` items in all."""
+    """Tells whether these are the offsets of consecutive lists with `total` items in all."""
     return len(offsets) > 0 and offsets[0] == 0 and offsets[-1] == total and bool(np.all(offsets[:-1] <= offsets[1:]))
 
 
@@ -65,7 +65,7 @@ def first_rows(offsets: Array) -> Array:
 
 
 def ascends_within(offsets: Array, below_next: Array) -> bool:
-    """True if every list ascends, given `below_next`: for each item but the last, whether it is less than the next."""
+    """Tells whether every list ascends, given `below_next`: for each item but the last, whether it is less than the next."""
     return bool(np.all(below_next | first_rows(offsets)[1:])) if len(below_next) else True
 
 

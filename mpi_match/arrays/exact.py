@@ -16,7 +16,7 @@ from mpi_match.model import joined, split
 
 RESIDUE = np.dtype(np.int16)
 LARGEST_SPLIT = 2.0**68
-"""The largest double that is the nearest one to an integer with a residue: of instants up to the year 9999."""
+"""The largest double that is nearest to an integer with a residue, that of the last instant of the year 9999."""
 
 
 def exact(nearest: Array, residue: Array) -> Array:
@@ -35,7 +35,7 @@ def residues(numbers: Array) -> Array:
 
 
 def nearest_doubles(numbers: Array) -> Array:
-    """f64: the doubles nearest to the numbers of an exact array; itself if it is f64."""
+    """f64: the doubles nearest to the numbers of an exact array; the array itself if it is f64."""
     found: Array = np.ascontiguousarray(numbers.real)
     return found
 
@@ -49,7 +49,7 @@ def of_integers(integers: Array) -> Array:
 
 
 def are_split(nearest: Array, residue: Array) -> Array:
-    """bool[n]: which doubles f64[n] and residues i16[n] are those of numbers of the model, or of instants."""
+    """bool[n]: marks the pairs of doubles f64[n] and residues i16[n] that are numbers of the model or instants."""
     twice = 2.0 * np.abs(residue.astype(np.float64))
     is_even = np.ascontiguousarray(nearest).view(np.int64) & 1 == 0
     with np.errstate(invalid="ignore", over="ignore"):

@@ -65,7 +65,7 @@ class LinkedLists:
         return Links(*map(np.asarray, self._links))
 
     def __contains__(self, number: int) -> bool:
-        """True if a number is in any list."""
+        """Tells whether a number is in any list."""
         return bool(self._links.is_in[number])
 
     def of(self, owner: int) -> Iterator[int]:

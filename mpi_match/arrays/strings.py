@@ -64,7 +64,7 @@ class Strings:
 
     @classmethod
     def read(cls, source: ArraySource, name: str) -> Strings:
-        """The strings that `named` wrote under this name."""
+        """The inverse of `named`: the strings with the given name."""
         return cls(source.array(f"{name}/data"), source.array(f"{name}/offsets"))
 
     def named(self, name: str) -> Iterator[tuple[str, Array]]:
@@ -101,7 +101,7 @@ class Strings:
         return Strings(self.data[take_ranges(starts, lengths)], offsets_of(lengths))
 
     def is_sorted(self) -> bool:
-        """True if the strings strictly increase by bytes, and hence are distinct."""
+        """Tells whether the strings strictly increase by bytes, and hence are distinct."""
         return bool(np.all(self.is_below_next()))
 
     def not_text(self) -> Array:
@@ -117,7 +117,7 @@ class Strings:
         return np.array([i for i, item in enumerate(self) if not is_utf8(item)], np.int64)
 
     def is_below_next(self) -> Array:
-        """bool[n - 1]: True where string i is less than string i + 1.
+        """bool[n - 1]: marks the strings i that are less than string i + 1.
 
         Each string's next eight bytes are compared as one big-endian word, padded with zeros; only the few pairs that are
         equal so far go on to the next word.  The first words that differ decide; if all words are equal, the shorter string
@@ -135,7 +135,7 @@ class Strings:
         return below
 
     def order(self) -> Array:
-        """i64[n]: the strings in ascending order, equal ones in the order in which they are.
+        """i64[n]: the strings in ascending order; equal strings keep their order.
 
         They are sorted by words, as in `is_below_next`; if they are longer than _WORDS words, as Python's own.
         """
@@ -187,7 +187,7 @@ class Strings:
 
 
 def is_utf8(data: bytes | memoryview) -> bool:
-    """True if these bytes are UTF-8.  They are decoded in pieces, because decoded text may take four bytes of memory per
+    """Tells whether bytes are UTF-8. They are decoded in pieces, because decoded text may take four bytes of memory per
     byte."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:

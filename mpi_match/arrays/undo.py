@@ -1,4 +1,4 @@
-"""Old values of containers, with which a change of several containers can be undone, however far it has come.
+"""Keeps old values of containers, so that a change of several containers can be undone at any point.
 
     undo.set(labels, 3, "desk")        the old item is kept first, then overwritten
     undo.back()                        every container is as it was at the last `forget`

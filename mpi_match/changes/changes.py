@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 
 PART_INTERFACES = 2**31
-"""The interface of a filter that is added to a part of conditions is the name of the part (`table.conditions`), from here
-on."""
+"""The first interface number that stands for a part of conditions: the interface of a filter that is added to a part is this
+number plus the name of the part (`table.conditions`)."""
 
 
 def part_interface(label: str, vocabulary: Vocabulary) -> int:
@@ -54,8 +54,8 @@ class Changes:
     row           i32[n]     ADD: the filter of `added`; else -1
     interface     u32[n]     ADD: the filter's interface id (whatever `added` says), see also PART_INTERFACES; else 0
     added         the added filters as a table with the vocabulary of the engine's table; None when there are none
-    n_filters     filter ids are less than this from now on
-    n_interfaces  interface ids are less than this from now on
+    n_filters     an upper bound, exclusive, of filter ids from now on
+    n_interfaces  an upper bound, exclusive, of interface ids from now on
 
     The producer checks them: a target exists when its change takes effect, a filter that is moved has an area.
     """
@@ -80,7 +80,8 @@ class Changes:
         n_filters: int,
         n_interfaces: int,
     ) -> Changes:
-        """Changes: MOVE number k goes to `area[k]`, and ADD number k adds filter k of `added` to `interface[k]`."""
+        """Make changes in which MOVE number k goes to `area[k]`, and ADD number k adds filter k of `added` to
+        `interface[k]`."""
         adds, moves = kind == Change.ADD, kind == Change.MOVE
         whose = np.zeros(len(kind), np.uint32)
         whose[adds] = interface

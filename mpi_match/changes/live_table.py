@@ -116,23 +116,23 @@ class LiveTable:
         self._is_whole = True
 
     def keep(self) -> None:
-        """Keep the last `apply`: it is no longer in the way of memory, and not taken back."""
+        """Keep the last `apply`: it cannot be taken back any more, and its old values are freed."""
         self._undo.forget()
         self._renewed = None
 
     def _settle(self) -> None:
-        """Take back an `apply` that was interrupted, also while it was taken back."""
+        """Take back an `apply` that was interrupted, even while it was taken back."""
         if not self._is_whole:
             self.take_back()
 
     def __getstate__(self) -> dict[str, object]:
-        """For `pickle` and `copy`."""
+        """The state for `pickle` and `copy`."""
         self._settle()
         self.keep()
         return vars(self)
 
     def __copy__(self) -> Self:
-        """A table that goes its own way."""
+        """A copy of the live table, which changes independently."""
         return copy.deepcopy(self)
 
     def _take(self, step: Step) -> None:
@@ -188,9 +188,10 @@ class LiveTable:
         return ((filter_id, _unpacked(came)) for filter_id, came in enumerate(self._came) if came is not None)
 
     def _renew_vocabulary(self, steps: Sequence[Step], added: Table, joined: Joined) -> None:
-        """Have the operands of all filters that are there.
+        """Extend the vocabulary to the operands of all present filters.
 
-        `added` are those that the steps add, `joined` the present vocabulary with theirs; mostly there are no others.
+        `added` are the filters that the steps add, `joined` is the present vocabulary with their operands, which is mostly
+        enough.
         """
         came = [filter_id for filter_id, packed in enumerate(self._came) if packed is not None]
         is_all = [(Change.ADD, filter_id) for filter_id in came] == [(step.kind, step.target) for step in steps]
@@ -217,7 +218,7 @@ class LiveTable:
         return changes
 
     def compiled(self) -> Table:
-        """The present filters as a table of their own, with ids anew: the same table that compiling them gives."""
+        """The present filters as a table with new ids, equal to the table that compiling them gives."""
         self._settle()
         kept = np.flatnonzero(~self._gone)
         own = subscriptions_of(self._origin, kept)
@@ -232,9 +233,7 @@ class LiveTable:
         return _Present(self._origin, self._came, self._gone, self._moved, self._area).filter(filter_id)
 
     def filters(self) -> Iterator[tuple[int, Filter]]:
-        """All filters that are present now, with their conditions and ids; ids ascend.  Later changes do not reach what it
-        yields.
-        """
+        """All present filters, with their conditions and ids; ids ascend.  Later changes do not affect what it yields."""
         found: Iterable[tuple[int, Filter]] = self._conjunctions()
         if not len(self.vocabulary.parts) and not self.vocabulary.scopes:
             return iter(found)
@@ -243,7 +242,7 @@ class LiveTable:
         return ((i, recompose(item, parts)) for i, item in found if not is_part(item.interface))
 
     def _conjunctions(self) -> Iterator[tuple[int, Filter]]:
-        """All filters that are present now, parts among them."""
+        """All present filters, including those of parts."""
         self._settle()
         came = list(islice(self._came, self.registry.n_filters))
         present = _Present(self._origin, came, self._gone.copy(), self._moved.copy(), self._area.copy())
@@ -260,7 +259,7 @@ class LiveTable:
 
 
 class _Present(NamedTuple):
-    """The present filters: those of the table that are not gone, where they have moved to, and those that came."""
+    """The present filters: those of the table that were not removed, at their present areas, and the added ones."""
 
     origin: Table
     came: ChunkedList[bytes] | list[bytes | None]
@@ -299,7 +298,7 @@ def columns_of(steps: Sequence[Step]) -> tuple[Array, Array, Array, Array]:
 
 
 def _packed(item: Filter) -> bytes:
-    """A filter as bytes, of a version that each Python reads, since they are pickled too."""
+    """A filter as bytes, in a version of `marshal` that every Python reads, because the bytes are pickled too."""
     constraints = [(c.name, int(c.type), int(c.op), c.operand, c.any_element, c.view.value) for c in item.constraints]
     return marshal.dumps((item.interface, constraints, item.area and tuple(item.area), item.id), 4)
 

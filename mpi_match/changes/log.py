@@ -164,7 +164,7 @@ class ChangeLog:
         return ChangeStream(recoded, StampedChanges(self.before_event, changes), labels)
 
     def _misfits(self, table: Changeable) -> Iterator[str]:
-        """Ids that would break an engine, which does not check them."""
+        """The fault in the ids, which engines do not check."""
         adds, n_filters = self.kind == Change.ADD, table.n_filters
         n_interfaces = table.n_interfaces + len(self.labels)
         if not np.array_equal(self.target[adds], n_filters + np.arange(self.added.n_filters)):

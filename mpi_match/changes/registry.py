@@ -93,7 +93,7 @@ class Registry:
             self._free_interfaces = {i: None for i, n in enumerate(self._n_there) if not n}
 
     def __getstate__(self) -> dict[str, object]:
-        """For `pickle` and `copy`: columns without their spare room."""
+        """The state for `pickle` and `copy`: columns without their spare room."""
         columns = {name: np.asarray(getattr(self, name))[: self._n_filters].copy() for name in _COLUMNS}
         return vars(self) | columns
 
@@ -103,12 +103,12 @@ class Registry:
 
     @property
     def n_filters(self) -> int:
-        """Filter ids are less than this."""
+        """An upper bound, exclusive, of filter ids."""
         return self._n_filters
 
     @property
     def n_interfaces(self) -> int:
-        """Interface ids are less than this."""
+        """An upper bound, exclusive, of interface ids."""
         return len(self.labels)
 
     def interface_of(self, filter_id: int) -> int:

@@ -225,12 +225,12 @@ class ChangeStream(Generic[T]):
 
     @property
     def n_filters(self) -> int:
-        """Filter ids are less than this."""
+        """An upper bound, exclusive, of filter ids."""
         return self.changes.changes.n_filters
 
     @property
     def n_interfaces(self) -> int:
-        """Interface ids are less than this."""
+        """An upper bound, exclusive, of interface ids."""
         return self.changes.changes.n_interfaces
 
     def within(self, start: int, stop: int) -> StampedChanges:

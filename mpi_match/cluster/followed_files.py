@@ -243,7 +243,7 @@ class FollowedFiles:
 
     @property
     def ended(self) -> bool:
-        """True when no more events will come."""
+        """Tells whether no more events will come."""
         return self._arrivals.ended
 
     def take_up(self, timeout_s: float = 0.0) -> bool:

@@ -34,7 +34,7 @@ class AddressTable:
 
 pread: Any = types.ExternalFunction("pread", types.intp(types.int32, types.uintp, types.uintp, types.int64))
 """The system's `pread(descriptor, address, n_bytes, at)`: the bytes that it has read, -1 after an error.  Compiled code that
-reads piece by piece does not ask for Python's lock after each, for which threads wait."""
+reads piece by piece does not take Python's lock after each piece, which would make threads wait."""
 
 
 def _load_anywhere(of: types.Type, as_: types.Type) -> Callable:

@@ -40,7 +40,7 @@ ROW = np.dtype(np.uint32)
 """Dtype of row numbers, which are below `MAX_ROWS`."""
 MAX_ROWS = 2**32 - 1
 LEAST_ROWS = 4096
-"""Rows that are worth another thread."""
+"""Number of rows that are worth a further thread."""
 SORTED_BYTES = 2**25
 """Bytes of the smallest copy that several threads make."""
 
@@ -66,7 +66,7 @@ def at_most(threads: int | None) -> Iterator[None]:
 def in_stretches(n: int, kernel: Callable[..., T], *arguments: object, least: int | None = None) -> list[T]:
     """Process n rows with all threads; returns the result of `kernel(stretch, n_stretches, *arguments)` for each stretch.
 
-    `least` rows are worth another thread; the default is `LEAST_ROWS`.
+    `least` rows are worth a further thread; the default is `LEAST_ROWS`.
     """
     n_stretches = stretches_of(n, least)
     return by_threads(n_stretches, lambda stretch: kernel(stretch, n_stretches, *arguments))
@@ -76,7 +76,8 @@ def by_threads(n: int, work: Callable[[int], T], stop: Callable[[], object] | No
     """Return the results of `work(thread)` for each of n threads; the calling thread is the first.
 
     With fewer cores some run one after another, so none may wait for another.  Raises what one of them raised, or an
-    interrupt, after all of them have ended; `stop` may make them end sooner.  So no thread still uses what the caller drops.
+    interrupt, after all of them have ended; `stop` may make them end sooner.  So no thread still uses objects that the
+    caller drops.
     """
     if n == 1:
         return [work(0)]
@@ -281,7 +282,7 @@ def _find_bounds(stretch: int, n_stretches: int, owner: Array, bounds: Array) ->
 
 @nested
 def owner_of(bounds: Array, row: int) -> int:
-    """The last owner whose bound is not above the row."""
+    """The last owner with a bound not above the row."""
     left, right = 0, len(bounds)
     while left < right:
         middle = (left + right) >> 1

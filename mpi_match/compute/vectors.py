@@ -107,7 +107,7 @@ def _json(text: _Bytes) -> list[Any]:
 
 def _rewritten(rewrite: Callable[[_Bytes], tuple[_Bytes, Any]]) -> Any:
     """Make the intrinsic `rewritten(address, to)`: it writes to `to` the 64 bytes that `rewrite` makes of those at an
-    address, and returns the mask that it finds.  On a GPU, where it never runs (`is_on_cpu`), it is nothing."""
+    address, and returns the mask that it finds.  On a GPU, where it never runs (`is_on_cpu`), it generates no code."""
 
     def rewritten(_: Any, address: Any, to: Any) -> Any:
         def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
@@ -159,13 +159,13 @@ def text_ends(address: int) -> np.uint64:
 
 @inlined
 def copy_text(address: int, to: int) -> np.uint64:
-    """Copy 64 bytes to `to`; their `text_ends`."""
+    """Copy 64 bytes to `to`.  Returns their `text_ends`."""
     return _copied_text(address, to)
 
 
 @inlined
 def fold_ascii(address: int, to: int) -> np.uint64:
-    """Write 64 bytes to `to`, with small letters of ASCII for capital ones; mask of the bytes beyond ASCII."""
+    """Write 64 bytes to `to`, with small letters of ASCII for capital ones.  Returns the mask of the bytes beyond ASCII."""
     return _folded_ascii(address, to)
 
 
@@ -193,7 +193,7 @@ _word_places: Any = _places_of_word  # callers omit the first argument
 
 @inlined
 def places_of_word(address: int, word: int) -> np.uint64:
-    """Mask of those of 64 places at which the four bytes of a word stand, the lowest first; 67 bytes are read."""
+    """Mask of the positions, among 64, at which the four bytes of a word begin, the lowest first; 67 bytes are read."""
     return _word_places(address, word)
 
 
@@ -236,7 +236,7 @@ def inside(marks: np.uint64) -> Any:
 
 @inlined
 def fits(address: int) -> bool:
-    """True if the 64 bytes from an address on lie on one page, so that they may be read wherever the first may."""
+    """Tells whether the 64 bytes from an address on lie on one page, so that they may be read wherever the first may."""
     return address & (_PAGE - 1) <= _PAGE - VECTOR_BYTES
 
 

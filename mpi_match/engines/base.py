@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from mpi_match.ingest.json.event_scanner import LineScanner  # loads Numba
 
 MOST_BEGUN = 3
-"""Most batches in progress at a time: one for each pipeline slot of a GPU, even if each batch fills only one slot."""
+"""Most batches in progress at a time: one for each pipeline slot of a GPU, even if a batch fills only one slot."""
 
 
 Answer = TypeVar("Answer")
@@ -213,8 +213,8 @@ class Engine(ABC):
 
     @property
     def exact(self) -> bool:
-        """True if its answers are exact.  Only an engine opened for measurement (`open_engine`) may report false
-        positives."""
+        """Tells whether the engine's answers are exact.  Only an engine opened for measurement (`open_engine`) may report
+        false positives."""
         return True
 
     @property

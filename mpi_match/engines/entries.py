@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 Need = Literal["areas", "constraints", "conditions", "any size", "any attributes"]
-"""Properties of tables and events that some engines do not serve: areas; constraints other than `exists`; conditions; more
-than 2^31 rows of any kind; any number of attributes of an event."""
+"""The properties of tables and events that some engines do not serve: areas; constraints other than `exists`; conditions;
+more than 2^31 rows of any kind; any number of attributes of an event."""
 
 
 class Entry(NamedTuple):
@@ -36,7 +36,7 @@ class Entry(NamedTuple):
     is_baseline: bool = False
 
     def needs_gpu(self, given: Mapping[str, object]) -> bool:
-        """True if the engine runs on a GPU when it is given these options, by key."""
+        """Tells whether the engine runs on a GPU when it is given these options, by key."""
         option, values = self.on_cpu
         return self.runs_on == "GPU" and given.get(option) not in values
 

@@ -46,7 +46,7 @@ class Option:
         return value
 
     def _is_within(self, value: OptionValue) -> bool:
-        """True if the value lies between the option's bounds, or if the option has none."""
+        """Tells whether the value lies between the option's bounds, or if the option has none."""
         if self.least is None and self.most is None:
             return True
         return (self.least is None or value >= self.least) and (self.most is None or value <= self.most)  # type: ignore[operator]

@@ -81,7 +81,7 @@ class _Filter(NamedTuple):
     rows: list[int]
 
     def matches(self, codes: dict[int, int], location: tuple[float, float] | None) -> bool:
-        """True if the filter matches an event with these codes (name id -> code) at this location."""
+        """Tells whether the filter matches an event with these codes (name id -> code) at this location."""
         if self.area is not None and not inside(location, self.area):
             return False
         return all(self.source.satisfied(row, codes) for row in self.rows)
@@ -104,7 +104,7 @@ class _Source:
         return _Filter(interface, self._areas.get(filter_id), self, rows.tolist())
 
     def satisfied(self, row: int, codes: dict[int, int]) -> bool:
-        """True if an event with these codes (name id -> code) satisfies constraint `row`."""
+        """Tells whether an event with these codes (name id -> code) satisfies constraint `row`."""
         constraints, vocabulary = self._table.constraints, self._table.vocabulary
         name, lo, hi = int(self._name_id[row]), int(constraints.lo[row]), int(constraints.hi[row])
         type_, op = parts_of(int(constraints.kind[row]))

@@ -1,8 +1,8 @@
-"""Tables with conditions, matched in stages by any engine that has `exists` and `absent`.
+"""Matches tables with conditions in stages, by any engine that has `exists` and `absent`.
 
 A part of a condition is a hidden interface (`table.conditions`).  The filters on parts that ask for no other part are the
 first stage; those that ask for parts of the first the second; and so on; the visible filters are the last.  Each stage has
-an engine of its own.  What an event matches in one stage it has as attributes in the next ones.
+an engine of its own.  An event has the parts that it matches in one stage as attributes in the next ones.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mpi_match.model import MAX_CONDITION_DEPTH, Change
 from mpi_match.table.table import Table
 
 _NO_STAGE, _FOR_ALL = -1, MAX_CONDITION_DEPTH + 2
-"""The stage of what is visible, and of changes that concern every stage."""
+"""The numbers that stand for the stage of visible interfaces, and for changes that concern every stage."""
 
 
 class _Stage:
@@ -117,9 +117,9 @@ class StagedEngine(Engine):
         return self._last if which == _NO_STAGE else self._parts[which]
 
     def _take_up_parts(self, changes: Changes) -> None:
-        """Give parts that are new an interface, and a stage behind those of the parts that any of their filters asks for.
+        """Give new parts an interface, and a stage after those of the parts that their filters ask for.
 
-        Changes add a part behind the parts that it asks for.
+        Changes add a part after the parts that it asks for.
         """
         if changes.added is None:
             return
@@ -159,9 +159,10 @@ class StagedEngine(Engine):
 
 
 def stages_of_parts(table: Table, part_of: dict[int, int]) -> Array:
-    """i64[n_interfaces]: the stage of each part; _NO_STAGE of visible interfaces.
+    """i64[n_interfaces]: the stage of each part, _NO_STAGE for visible interfaces.
 
-    Raises EngineError for a table with more stages than conditions can have, whose parts may ask for each other in a circle.
+    Raises EngineError for a table with more stages than conditions can have, because its parts may ask for each other in a
+    circle.
     """
     constraints, stage = table.constraints, np.full(table.n_interfaces, _NO_STAGE, np.int64)
     stage[table.n_visible :] = 0
@@ -194,7 +195,7 @@ def distinct_filters(table: Table) -> Array:
 
 
 def _some(changes: Changes, mine: Array, target: Array, interface: Array, sizes: tuple[int, int]) -> Changes:
-    """Some of the changes, with a stage's numbers of filters and interfaces; `sizes` is how many of them there are then."""
+    """Some of the changes, with a stage's numbers of filters and interfaces; `sizes` is the number of both afterwards."""
     kind, row = changes.kind[mine], changes.row[mine]
     adds = kind == Change.ADD
     added = changes.added.take(row[adds]) if changes.added is not None and adds.any() else None

@@ -1,4 +1,4 @@
-"""Names that are addresses of other file systems (`s3a://bucket/x`), where a file of this machine is wanted."""
+"""Recognises addresses of other file systems (`s3a://bucket/x`) among names of files of this machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NO_ADDRESS = (
 
 
 def address_of(name: str | os.PathLike[str]) -> str | None:
-    """The address that a name is (`s3a://bucket/x`), also as a path, which has one slash; None for the name of a file."""
+    """A name that is an address (`s3a://bucket/x`), also as a path, which has one slash; None for the name of a file."""
     text = os.fspath(name)
     found = _ADDRESS.match(text)
     if found is None or Path(found[1]).exists():

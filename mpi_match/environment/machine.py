@@ -47,7 +47,7 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str | None:
-    """The commit this package was run from, with "-dirty" when tracked files differ from it; None outside a checkout.
+    """The commit that this package was run from, with "-dirty" if tracked files differ from it; None outside a checkout.
 
     MPI_MATCH_COMMIT names the commit of files that were copied from a checkout.
     """

@@ -26,7 +26,7 @@ _LOCAL_FLAGS = ("--bind-to", "none", "--oversubscribe", "--mca", "pml", "ob1", "
 """For Open MPI on one host: more ranks than cores, none of them bound; shared memory, without a search for fabrics and
 without ports of ranks that others can reach."""
 _LOCAL_FLAGS_OF_HYDRA = ("-iface", "lo", "-genv", "UCX_TLS", "sm,self")
-"""The same for MPICH, and for Intel MPI, which does not use UCX and ignores the last."""
+"""The same for MPICH, and for Intel MPI, which does not use UCX and ignores the last variable."""
 _SHARED_MEMORY = Path("/dev/shm")
 
 
@@ -48,8 +48,8 @@ RANK_VARIABLES = (
     RankVariables("srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID"),
     RankVariables("a PMIx launcher", None, "PMIX_RANK", None),  # only MPI knows the size
 )
-"""Innermost first, because processes inherit the variables of outer launchers: under mpirun inside a Slurm job SLURM_LOCALID
-is 0 for every rank, and the variables of mpirun are right."""
+"""The launchers, innermost first, because processes inherit the variables of outer launchers: under mpirun inside a Slurm
+job SLURM_LOCALID is 0 for every rank, and the variables of mpirun are right."""
 LOCAL_RANK_VARIABLES = tuple(each.local_rank for each in RANK_VARIABLES if each.local_rank is not None)
 
 

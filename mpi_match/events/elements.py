@@ -1,6 +1,6 @@
 """Finds the virtual names of events, which stand for constraints that the elements of their attributes satisfy
-(`table.virtual_names`).  A value other than a list is a list of one.  Work is done once for each distinct element of an
-attribute; only `between` and `not in` are looked at list by list.
+(`table.virtual_names`).  A value other than a list counts as a list of one.  Work is done once for each distinct element of
+an attribute; only `between` and `not in` are evaluated list by list.
 """
 
 from __future__ import annotations

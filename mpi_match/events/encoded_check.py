@@ -13,15 +13,14 @@ from mpi_match.arrays.csr import Array
 from mpi_match.table.vocabulary import Vocabulary
 
 FEW_ATTRIBUTES = 2**16
-"""So many attributes are checked with NumPy; a block that is full has more."""
+"""Number of attributes up to which NumPy checks a block; a full block has more."""
 
 
 class Sound:
     """The largest packed attributes that a vocabulary allows.
 
-    `limits` has the last attribute of each name and atom, packed like attributes.  For indexes that are neither it has a
-    value less than all that are looked up there: with 16-bit names for every such index, with others for all beyond the last
-    name.
+    `limits` has the last attribute of each name and atom, packed like attributes.  For an index that is neither, it has a
+    value less than all packed attributes: with 16-bit names for every such index, else for all beyond the last name.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:

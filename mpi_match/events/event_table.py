@@ -41,7 +41,7 @@ def save_events(
     kind: str = EVENTS.kind,
     batch: EventBatch | None = None,
 ) -> str:
-    """Write an event table: raw columns, and encoded ones for `vocabulary`, which are those of `batch` where it is known.
+    """Write an event table: raw columns, and columns encoded for `vocabulary`, which are those of `batch` if it is given.
 
     `kind` is "events", or "events-part" for a part of an index.  The vocabulary names none of the attributes that were left
     out.  Returns the file's digest.  Raises StorageError.
@@ -91,9 +91,9 @@ class EventTable:
     """An event table on disk, read with a vocabulary.
 
     `with EventTable(path, vocabulary) as events: events.batch(0, 1000)`.  `encoded_for_vocabulary` says whether the file's
-    encoded columns have this vocabulary.  If so, they are read as they are, into memory that an engine may give
-    (`read_into`); if not, events are encoded as they are read.  `left_out` are the attributes that events had and the file
-    does not, with the number of events (0 in a file that does not say it); a vocabulary that names one of them is refused.
+    encoded columns have this vocabulary.  If so, they are read unchanged, into memory that an engine may allocate
+    (`read_into`); if not, events are encoded when they are read.  `left_out` are the attributes that events had and the file
+    lacks, with the number of events (0 if the file does not state it); a vocabulary that names one of them is refused.
     """
 
     def __init__(self, path: str | os.PathLike[str], vocabulary: Vocabulary) -> None:
@@ -168,7 +168,7 @@ class EventTable:
         return not self.attribute_names.isdisjoint(self._vocabulary.attribute_names)
 
     def read_into(self, memory: Memory) -> None:
-        """Let `memory` give the memory for encoded columns from now on."""
+        """From now on, allocate the memory for encoded columns by `memory`."""
         for part in self._encoded:
             part.memory = memory
 
@@ -198,7 +198,7 @@ class EventTable:
         return pieces[0] if len(pieces) == 1 else EventBatch.concat(pieces)
 
     def check_unchanged(self, start: int, stop: int) -> None:
-        """Raise FileChanged when the file, or a part of it with events of this range, is not what it was when opened."""
+        """Raise FileChanged if the file, or a part of it with events of this range, has changed since it was opened."""
         self._reader.check_unchanged()
         if self._reader.rows is not None:
             for part, _, _ in self._cut(start, stop):

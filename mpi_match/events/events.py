@@ -23,14 +23,14 @@ _NOTHING = Event({})
 
 
 def _bytes_of(key: str | bytes) -> bytes:
-    """The name of an attribute of an event as tables have it; that of a view or a scope is bytes already."""
+    """The name of an attribute of an event in the form of tables; that of a view or a scope is bytes already."""
     if isinstance(key, bytes):
         return key
     return EVERY_NAME if key == EVERY_STRING else key.encode()
 
 
 def only_of_rows() -> ModelError:
-    """The error for events of a table that asks for all their strings, where these are not known."""
+    """The error for events without all of their strings, if a table asks for these."""
     return ModelError(f"filters ask for {EVERY_STRING!r}, all strings of an event, which only rows have; match the rows")
 
 
@@ -202,7 +202,7 @@ class Events:
         return with_views(self, vocabulary)._encoded(vocabulary)
 
     def _in_scopes(self, vocabulary: Vocabulary) -> str:
-        """A name of lists that goes through a list of which filters ask for one object; empty if there is none."""
+        """A name of lists that goes through a list of objects for which filters ask consistently, or ""."""
         for name in np.unique(self.name[self.type == Type.LIST]).tolist():
             text = self.names[name]
             if text[:1] != VIEW_MARK and vocabulary.scopes.are_below(text.decode()):

@@ -1,4 +1,4 @@
-"""Batches whose events have further attributes."""
+"""Adds attributes to the events of a batch."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from mpi_match.events.batch import EventBatch, unmarked
 
 
 def extended(batch: EventBatch, offsets: Array, attributes: Array) -> EventBatch:
-    """A batch without rejected rows with more attributes: packed ones of each event, `offsets` i64[n + 1], ascending in
-    each, under names that the event does not have.
+    """A batch without rejected rows, with further attributes: packed ones of each event, `offsets` i64[n + 1], ascending in
+    each, under names that the event lacks.
     """
     bounds = batch.bounds
     joint = np.empty(len(batch.attributes) + len(attributes), batch.attributes.dtype)

@@ -15,7 +15,7 @@ from mpi_match.model import RESIDUE_MASK, Type, Value, joined, split
 
 
 class ValueColumns(Protocol):
-    """The columns of `Events` that are those of values."""
+    """The columns of `Events` that hold values."""
 
     @property
     def type(self) -> Array: ...
@@ -73,7 +73,7 @@ class ListColumns:
 
 
 def value_of(columns: ValueColumns, row: int, strings: Strings) -> Value:
-    """The value of a row of columns as in `Events`, no list, as the model has it."""
+    """The value, other than a list, in a row of columns as in `Events`, in the form of the model."""
     number, string = float(columns.number[row]), int(columns.string[row])
     if columns.type[row] == Type.STRING:
         return strings[string].decode()
@@ -120,14 +120,14 @@ class ListsBuilder:
         self._lengths: list[int] = []
 
     def add(self, values: tuple[Value, ...]) -> int:
-        """Append a list; its number."""
+        """Append a list.  Returns its number."""
         self._lengths.append(len(values))
         for value in values:
             self._values.add(value)
         return len(self._lengths) - 1
 
     def build(self) -> ListColumns | None:
-        """The lists; None without any."""
+        """The lists, or None if there are none."""
         return (
             ListColumns(offsets_of(np.array(self._lengths, np.int64)), **self._values.columns()) if self._lengths else None
         )

@@ -141,4 +141,4 @@ EVENTS = replace(
     ),
     parts="files",
 )
-"""All of a file.  The encoded columns are looked at in blocks, when they are used."""
+"""All columns of a file.  The encoded columns are checked in blocks, when they are used."""

@@ -1,4 +1,4 @@
-"""The views of attributes that a vocabulary asks for, as attributes of their own (`table.virtual_names`)."""
+"""Adds the views of attributes that a vocabulary asks for, as attributes of their own (`table.virtual_names`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mpi_match.table.vocabulary import Vocabulary
 
 
 class EventColumns(ValueColumns, Protocol):
-    """Those columns of `Events` that views are made of."""
+    """The columns of `Events` from which views are made."""
 
     @property
     def n_events(self) -> int: ...
@@ -41,7 +41,7 @@ E = TypeVar("E", bound=EventColumns)
 
 
 def with_views(events: E, vocabulary: Vocabulary) -> E:
-    """The events with the views that the vocabulary asks for, behind the attributes of each event.
+    """The events with the views that the vocabulary asks for, after the attributes of each event.
 
     Work: each view is made once of each distinct text.
     """
@@ -93,7 +93,7 @@ def with_views(events: E, vocabulary: Vocabulary) -> E:
 
 
 def _joined(old: ListColumns | None, new: ListColumns | None, n_strings: int) -> ListColumns | None:
-    """Lists and others whose strings are numbered from `n_strings`."""
+    """Joins lists with others that number their strings from `n_strings` on."""
     if new is None:
         return old
     shifted = replace(new, string=np.where(new.type == Type.STRING, new.string + n_strings, new.string).astype(np.uint32))
@@ -107,14 +107,14 @@ class _Made:
         self._known: dict[tuple[View, bytes], Value | None] = {}
 
     def view(self, strings: Strings, which: int, view: View) -> Value | None:
-        """That of one text."""
+        """The view of one text."""
         text = strings[which]
         if (view, text) not in self._known:
             self._known[view, text] = viewed(text.decode(), view)
         return self._known[view, text]
 
     def view_of_list(self, events: EventColumns, which: int, view: View) -> tuple[Value, ...]:
-        """Those of the texts of a list that have it."""
+        """The views of the texts of a list that have one."""
         assert events.lists is not None
         of = events.lists
         rows = range(int(of.offsets[which]), int(of.offsets[which + 1]))

@@ -1,13 +1,13 @@
-"""Patterns of AWS EventBridge, which are those of Event Ruler, as rows of subscriptions.
+"""Turns patterns of AWS EventBridge, which are those of Event Ruler, into rows of subscriptions.
 
     {"source": ["aws.ec2"], "detail": {"state": [{"prefix": "run"}, {"anything-but": ["stopped", "pending"]}]}}
 
-A pattern is an object; its leaves are lists of values and match expressions, of which one must hold.  Names of objects in
-one another are joined by points.  A leaf holds if *some* element of a list does, so every leaf is asked of elements.  Leaves
+A pattern is an object; its leaves are lists of values and match expressions, one of which must hold.  Names of nested
+objects are joined by points.  A leaf holds if *some* element of a list does, so every leaf is asked of elements.  Leaves
 below one list of objects must hold in one of them, which `arrays` of a row says.
 
-A pattern is refused where Event Ruler refuses it: empty lists and objects, unknown or mixed operands, invalid wildcards.  So
-is one in which two leaves have the same path, of which Event Ruler keeps the last.
+A pattern is refused if Event Ruler refuses it: empty lists and objects, unknown or mixed operands, invalid wildcards.  So is
+a pattern in which two leaves have the same path; Event Ruler would keep the last one.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ _RESERVED = frozenset(
         "ip-address-not-in-range",
     )
 )
-"""Names that no field inside of `$or` may have."""
+"""Names that fields inside `$or` may not have."""
 _LEAST = -sys.float_info.max
 _NAMES = ("Name", "name")
 _PATTERNS = ("EventPattern", "Pattern", "pattern", "rule")
 
 
 def condition_of(pattern: object) -> Tree:
-    """The condition of a pattern.  Raises RuleError for one that Event Ruler refuses, with the path of what is wrong."""
+    """The condition of a pattern.  Raises RuleError for a pattern that Event Ruler refuses, with the path of the fault."""
     return both(_object(pattern, (), set(), inside_or=False) or [ALWAYS])
 
 
@@ -234,7 +234,7 @@ def _numeric(operand: object, name: str) -> Tree:
 
 
 def _next(number: float, way: int) -> float:
-    """The next number of the model above (`way` 1) or below (-1).  One element must be within both bounds."""
+    """The next number of the model above (`way` 1) or below (-1) a number.  One element must be within both bounds."""
     if abs(number) < MAX_EXACT_INTEGER:
         return math.nextafter(number, way * math.inf)
     return int(number) + way
@@ -261,7 +261,8 @@ def _no_string(name: str) -> list[Tree]:
 
 
 def _anything_but(operand: object, name: str) -> Tree:
-    """A value of another type, or one of the type that differs.  An attribute that is not there satisfies none."""
+    """A condition on a value of another type, or a different one of the same type.  A missing attribute does not satisfy
+    it."""
     if isinstance(operand, Mapping):
         inner, texts = _only_item(operand, name, "anything-but")
         if inner not in _BUT:
@@ -285,7 +286,8 @@ def _but_ignoring_case(listed: list[str], name: str) -> Tree:
 
 
 def _but_prefix(listed: list[str], name: str) -> Tree:
-    """A string before the prefix or behind all that begin with it; of several prefixes, no string may have one."""
+    """A condition on a string before the prefix, or after all strings that begin with it; with several prefixes, no string
+    may begin with one."""
     if len(listed) > 1:
         return _but_none(listed, name, lambda text: ("prefix", text))
     behind = _after_all_with(listed[0])
@@ -293,7 +295,7 @@ def _but_prefix(listed: list[str], name: str) -> Tree:
 
 
 def _after_all_with(prefix: str) -> str:
-    """The least text behind all that begin with a prefix, in the order of code points; empty if there is none."""
+    """The least text after all texts that begin with a prefix, in the order of code points, or ""."""
     while prefix:
         last = ord(prefix[-1]) + 1
         last = 0xE000 if 0xD800 <= last < 0xE000 else last
@@ -312,7 +314,7 @@ def _but_wildcard(listed: list[str], name: str) -> Tree:
 
 
 def _but_none(listed: list[str], name: str, how: Callable[[str], tuple[str, str]]) -> Tree:
-    """There are strings, and none of them is like one of `listed`."""
+    """A condition for strings to exist, with none of them like one of `listed`."""
     alike = either([[name, f"any {op}", text] for op, text in map(how, listed)])
     return {"and": [_string_there(name), {"not": alike}]}
 
@@ -355,12 +357,12 @@ def rules_in(paths: Sequence[Path]) -> Iterator[Rule]:
 
 
 def _is_pattern(document: Any) -> bool:
-    """Tells whether it is a pattern on an attribute "Rules", whose values are not rules."""
+    """Tells whether a document is a pattern on an attribute "Rules" with values that are not rules."""
     return not any(isinstance(each, Mapping) and any(key in each for key in _PATTERNS) for each in document["Rules"])
 
 
 def _documents(path: Path) -> Iterator[tuple[int, Any, str]]:
-    """The documents of a file: the line where each begins, and the document, or the reason why it is none."""
+    """The documents of a file: the line where each begins, and the document, or the reason why it is invalid."""
     with open_bytes(path) as file:
         content = file.read()
     try:

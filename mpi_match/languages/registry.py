@@ -75,7 +75,7 @@ def _module(record: Language) -> Any:
 
 
 def _files(path: Path, record: Language) -> list[Path]:
-    """The files that a path names: itself, or those of a directory.  Raises ModelError for a directory without any."""
+    """The files that a path names: itself, or those of a directory.  Raises ModelError for a directory without rules."""
     if not path.is_dir():
         return [path]
     endings = tuple(ending + packed for ending in record.endings for packed in ("", *PACKED_ENDINGS))

@@ -1,4 +1,4 @@
-"""Pieces that the rule languages share: rules, refusals, and the rows that they become.
+"""The parts that rule languages share: rules, refusals, and the rows that rules become.
 
 A condition is that of a row: a constraint `[name, op, operand]`, or `{"and": [...]}`, `{"or": [...]}`, `{"not": ...}`.
 """
@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 from mpi_match.model import Json, ModelError
 
 Tree = list[Any] | dict[str, Any]
-"""A condition as rows hold it."""
+"""A condition in the form of rows."""
 ALWAYS: Tree = {"and": []}
-"""True of every event."""
+"""The condition that every event satisfies."""
 NEVER: Tree = {"not": ALWAYS}
-"""True of no event."""
+"""The condition that no event satisfies."""
 
 
 class RuleError(ModelError):
@@ -48,9 +48,9 @@ def both(parts: Sequence[Tree]) -> Tree:
 
 
 def either(parts: Sequence[Tree]) -> Tree:
-    """At least one of some conditions, which are not none.
+    """At least one of some conditions, which must not be empty.
 
-    Alternatives of alternatives become one list; those on one attribute with one operator, one constraint.
+    Nested alternatives become one list; alternatives on one attribute with one operator become one constraint.
     """
     flat: list[Tree] = []
     for part in parts:
@@ -89,7 +89,7 @@ def _listed(key: tuple[str, str, str], operands: list[Any]) -> Tree:
 
 
 def row_of(interface: str, id_: str, condition: Tree) -> Json:
-    """The row of a rule. A conjunction of constraints in it becomes `constraints`, the rest `where`."""
+    """The row of a rule.  A conjunction of constraints in the condition becomes `constraints`, the rest `where`."""
     plain: list[Tree] = []
     rest: list[Tree] = []
     for part in _conjuncts(condition):
@@ -121,7 +121,7 @@ class Wild(NamedTuple):
 
 
 def glob(pieces: Sequence[str | Wild]) -> tuple[str, str]:
-    """The operator and the operand of a pattern over a whole text, as simple as can be.
+    """The simplest operator, with its operand, for a pattern over a whole text.
 
     `pieces` are literal texts and wildcards, in their order.
     """

@@ -1,4 +1,4 @@
-r"""Sigma rules as rows of subscriptions: a backend of pySigma, which parses the rules and applies its pipelines.
+r"""Turns Sigma rules into rows of subscriptions: a backend of pySigma, which parses the rules and applies its pipelines.
 
     title: Encoded PowerShell
     id: 8f3d...                                      {"interface": "8f3d...", "id": "Encoded PowerShell",
@@ -9,8 +9,8 @@ r"""Sigma rules as rows of subscriptions: a backend of pySigma, which parses the
       condition: selection
 
 The interface is the rule's id (its title if it has none), the id of the filter its title.  Texts ignore case unless the rule
-says `cased`; a number stands for its text too, because Windows writes the same field as either.  `fieldref`, `expand` that
-no pipeline has replaced, parts of times, correlations and aggregations are no matching, and are refused by name.
+says `cased`; a number stands for its text too, because Windows writes one field in both ways.  `fieldref`, `expand` that no
+pipeline has replaced, parts of times, correlations and aggregations go beyond matching, and are refused by name.
 
 `sigma.backends.mpi_match`, where pySigma looks for backends, holds `MpiMatchBackend`.
 """
@@ -96,7 +96,7 @@ class MpiMatchBackend(Backend):
         return {"not": parts[0]} if parts else None
 
     def _parts(self, args: Sequence[Any], state: ConversionState) -> list[Tree]:
-        """The conditions of parts; a pipeline may have dropped some."""
+        """The conditions of parts, without those that a pipeline has dropped."""
         found = (self.convert_condition(each, state) for each in args)
         return [each for each in found if each is not None]
 
@@ -247,7 +247,7 @@ def _pipeline(names: Sequence[str]) -> ProcessingPipeline | None:
 
 
 def _documents(path: Path) -> Iterator[tuple[int, SigmaRule | SigmaCorrelationRule | SigmaFilter | str]]:
-    """What the documents of a file are, with the lines where they begin; a text says why one is none."""
+    """The documents of a file, with the lines where they begin; a text gives the reason why one is invalid."""
     with open_bytes(path) as file:
         content = file.read()
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -274,7 +274,7 @@ def _documents(path: Path) -> Iterator[tuple[int, SigmaRule | SigmaCorrelationRu
 
 
 def _parsed(documents: list[Any]) -> SigmaRule | SigmaCorrelationRule | SigmaFilter | str:
-    """What the last of some documents is; those before it are what it completes."""
+    """The last of some documents, completed by those before it."""
     try:
         held = SigmaCollection.from_dicts(
             deepcopy(documents), collect_errors=True, collect_filters=True, resolve_references=False

@@ -71,7 +71,7 @@ class MatchesWriter:
 
     @property
     def columns(self) -> tuple[Column, Column]:
-        """Counts and ids, while they are written."""
+        """The columns of counts and ids, while they are written."""
         return self._counts, self._ids
 
     def sync(self) -> None:

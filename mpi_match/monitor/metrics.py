@@ -124,7 +124,7 @@ class MetricsFile:
         self._started_at = 0.0
 
     def check(self) -> None:
-        """Raise StorageError where the file cannot be written."""
+        """Raise StorageError if the file cannot be written."""
         check_output(self._path, self._inputs)
 
     def begin(self, status: RunStatus) -> None:

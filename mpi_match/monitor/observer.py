@@ -27,7 +27,7 @@ class Observer(Protocol):
     """The interface that `Watch` calls with a run's status."""
 
     def check(self) -> None:
-        """Raise StorageError where the observer's output cannot be written; called before any work is done."""
+        """Raise StorageError if the observer's output cannot be written; called before any work is done."""
 
     def begin(self, status: RunStatus) -> None:
         """Called when all workers are ready and no batch is sent yet.  An exception ends the run before it begins."""
@@ -50,7 +50,7 @@ class Watch:
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
     def __call__(self, status: RunStatus) -> Watch:
-        """Observe this run; called before any work is done.  Raises StorageError where an observer cannot write."""
+        """Observe this run; called before any work is done.  Raises StorageError if an observer cannot write."""
         for observer in self._observers:
             observer.check()
         self._status = status

@@ -51,7 +51,7 @@ class Share:
 
     batches, events      answered
     held, held_bytes     batches in flight, and their encoded size
-    straggling, lost     is a batch of the worker past its deadline; is the worker lost?
+    straggling, lost     tells whether a batch of the worker is past its deadline; whether the worker is lost
     """
 
     engine: str
@@ -72,7 +72,7 @@ class RunStatus:
     written          events with answers in the output
     matches          ids in these answers
     latency_us       returns percentiles of the time from the arrival of an event to its answer, in µs, by `p50`, ...; None
-                     where events do not come while the run lasts
+                     if events do not arrive during the run
     n_resumed        events that earlier runs have answered
     happened_so_far  number of incidents by kind
     incidents        the last KEPT of them
@@ -100,29 +100,29 @@ class RunStatus:
         return (self._clock() if self._ended is None else self._ended) - self._began
 
     def begin(self) -> None:
-        """The first batch is about to be sent."""
+        """Note that the first batch is about to be sent."""
         self._began = self._clock()
 
     def end(self) -> None:
-        """The last answer is on disk."""
+        """Note that the last answer is on disk."""
         self._ended = self._clock()
 
     def sent(self, worker: int, batch: int, n_bytes: int) -> None:
-        """A batch was sent to a worker, `n_bytes` encoded."""
+        """Count a batch that was sent to a worker, `n_bytes` encoded."""
         share = self.shares[worker]
         share.held += 1
         share.held_bytes += n_bytes
         self._bytes_of[worker][batch] = n_bytes
 
     def answered(self, worker: int, batch: int, n_events: int) -> None:
-        """A worker's answer to a batch has been accepted."""
+        """Count a worker's answer to a batch, which was accepted."""
         share = self.shares[worker]
         share.batches += 1
         share.events += n_events
         self._given_back(worker, batch)
 
     def exchanged(self, worker: int, answered: int, n_events: int, sent: int, n_bytes: int) -> None:
-        """The same as `sent` and `answered`: a worker's answer to a batch was accepted, and another batch sent to it."""
+        """Do what `answered` and `sent` do: a worker's answer to a batch was accepted, and another batch was sent to it."""
         share, held = self.shares[worker], self._bytes_of[worker]
         share.batches += 1
         share.events += n_events
@@ -131,7 +131,7 @@ class RunStatus:
         held[sent] = n_bytes
 
     def wrote(self, n_events: int, n_matches: int) -> None:
-        """The answers to `n_events` more events, with `n_matches` ids, have been written."""
+        """Count the answers to `n_events` more events, with `n_matches` ids, which were written."""
         self.written += n_events
         self.matches += n_matches
 
@@ -151,7 +151,7 @@ class RunStatus:
             self._given_back(worker, batch)
 
     def _given_back(self, worker: int, batch: int) -> None:
-        """A worker has given up a batch: it has answered, and so is not a straggler, or it is lost."""
+        """Note that a worker holds a batch no longer: it has answered, and so is not a straggler, or it is lost."""
         n_bytes = self._bytes_of[worker].pop(batch, None)
         share = self.shares[worker]
         share.straggling = False

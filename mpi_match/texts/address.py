@@ -27,8 +27,8 @@ def address(text: str) -> int | str | None:
 def network(text: str) -> tuple[int, int] | str:
     """The first and the last number of an IPv4 network, or the first binary digits of all addresses of an IPv6 network.
 
-    The text is `ADDRESS/BITS`, whose bits behind the first BITS do not count, or an address, which is alone in its network.
-    Raises ValueError for other texts.
+    The text is `ADDRESS/BITS`, in which bits after the first BITS do not count, or an address, which is alone in its
+    network.  Raises ValueError for other texts.
     """
     start, slash, length = text.partition("/")
     found = address(start)

@@ -60,7 +60,7 @@ def complement(ranges: Ranges) -> Ranges:
 
 
 def with_variants(ranges: Ranges) -> Ranges:
-    """The set, with all characters that fold to what one of it folds to."""
+    """The set, with all characters that fold to the same character as one of the set."""
     others, cased = variants(), _cased()
     found = list(ranges)
     for low, high in ranges:
@@ -107,7 +107,7 @@ _LENGTHS = ((1, 0, 0x80, 0), (2, 0x80, 0x800, 0xC0), (3, 0x800, 0x10000, 0xE0), 
 def utf8(ranges: Ranges) -> Tree:
     """The UTF-8 of the characters of a set.
 
-    A tree also has bytes that no valid UTF-8 has where they save branches: among valid texts it is exact.
+    A tree also has bytes of invalid UTF-8 if they save branches: among valid texts it is exact.
     """
     found: list[tuple[int, Tree | None]] = []
     for length, least, end, lead in _LENGTHS:
@@ -118,7 +118,7 @@ def utf8(ranges: Ranges) -> Tree:
 
 
 def _with_invalid(ranges: list[tuple[int, int]], length: int) -> Ranges:
-    """The ranges of characters of this length, stretched over neighbours that are not characters or are written shorter."""
+    """The ranges of characters of this length, extended over neighbours that are not characters or have a shorter form."""
     _, least, end, _ = _LENGTHS[length - 1]
     (low, high), *others = ranges
     found = [(0 if low == least else low, high), *others]

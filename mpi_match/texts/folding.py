@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 _LAST_CASED = 0x1FFFF
-"""No character beyond this code point has a case."""
+"""The last code point of a character that has a case."""
 _NEWER = frozenset(
     [
         *(0x1C89, 0xA7CB, 0xA7CC, 0xA7CE, 0xA7D2, 0xA7D4, 0xA7DA, 0xA7DC, 0xA7DD, 0xA7E2, 0xAB6C, 0xAB6D),
@@ -32,7 +32,7 @@ def folds() -> dict[int, int]:
 
 @cache
 def variants() -> dict[int, tuple[int, ...]]:
-    """The code points that are not alone in folding to theirs, about 2,800, each with all that fold to the same."""
+    """The code points that share their folding with others, about 2,800, each with all that have the same folding."""
     groups: dict[int, list[int]] = {}
     for code, folded in folds().items():
         groups.setdefault(folded, [folded]).append(code)

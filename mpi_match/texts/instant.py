@@ -1,7 +1,7 @@
 """Instants as nanoseconds since 1970-01-01T00:00:00Z, exactly: of RFC 3339 texts, and of native times.
 
-Days have 86,400 seconds and the Gregorian calendar reaches back to the year 0, as in RFC 3339.  A text that names no instant
-has none: a time without an offset, a leap second, the hour 24, parts of a nanosecond.
+Days have 86,400 seconds and the Gregorian calendar reaches back to the year 0, as in RFC 3339.  These texts are not
+instants: a time without an offset, a leap second, the hour 24, parts of a nanosecond.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LEAST_INSTANT, GREATEST_INSTANT = -62_167_305_540 * _SECOND, 253_402_387_140 * _
 def instant(text: str) -> int | None:
     """The nanoseconds since 1970 of `YYYY-MM-DD` (its beginning in UTC) or `YYYY-MM-DDTHH:MM:SS[.DIGITS]OFFSET`, else None.
 
-    OFFSET is `Z`, `+HH:MM` or `-HH:MM`; `t`, a blank and `z` may stand for `T` and `Z`.  Digits behind the ninth must be 0.
+    OFFSET is `Z`, `+HH:MM` or `-HH:MM`; `t`, a blank and `z` may stand for `T` and `Z`.  Digits after the ninth must be 0.
     """
     found = _TEXT.fullmatch(text)
     if found is None:

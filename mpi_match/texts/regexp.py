@@ -61,7 +61,7 @@ class Automaton(NamedTuple):
     empty: int
 
     def is_found(self, data: bytes, known: dict[tuple[int, int, int], int] | None = None) -> bool:
-        """True if the pattern matches somewhere in valid UTF-8.  `known` keeps transitions from one call for the next."""
+        """Tells whether the pattern matches anywhere in valid UTF-8. `known` keeps transitions from one call to the next."""
         known = {} if known is None else known
         entered, follow, first, last, empty = self
         active, before = 0, NO_BYTE
@@ -84,7 +84,7 @@ class Automaton(NamedTuple):
 
 
 def bits(number: int) -> Iterator[int]:
-    """The places of the bits that are set, from the lowest."""
+    """The indices of the bits that are set, in ascending order."""
     while number:
         low = number & -number
         yield low.bit_length() - 1
@@ -97,7 +97,7 @@ def _places(number: int) -> tuple[int, ...]:
 
 
 def matches(value: bytes, pattern: bytes) -> bool:
-    """True if the pattern matches somewhere in a text; both are UTF-8.  Raises RegexpError as `compiled` does."""
+    """Tells whether the pattern matches anywhere in a text; both are UTF-8.  Raises RegexpError as `compiled` does."""
     automaton, known = _remembered(pattern)
     return automaton.is_found(value, known)
 
@@ -117,7 +117,8 @@ _Ends = dict[int, int]
 
 
 class _Part(NamedTuple):
-    """A part of a pattern, whose positions are `begin` to `end` - 1: its first and last ones, and where it may be empty."""
+    """A part of a pattern, with the positions `begin` to `end` - 1: its first and last ones, and the boundaries at which it
+    may be empty."""
 
     begin: int
     end: int
@@ -181,7 +182,7 @@ class _Compiler:
         return _Part(at, at, {}, {}, boundaries)
 
     def characters(self, sets: tuple[Ranges, ...]) -> _Part:
-        """Characters in a row."""
+        """A sequence of characters."""
         begin, first, last, end = len(self.sets), 0, 0, self.column
         for left, ranges in enumerate(sets, 1 - len(sets)):
             template, at = _template(ranges, self.by_kind), len(self.sets)
@@ -209,14 +210,14 @@ class _Compiler:
         self.follow += [each << by for each in follow]
 
     def copy(self, part: _Part) -> _Part:
-        """The part once more, behind all positions."""
+        """A copy of the part after all positions."""
         inside, by = slice(part.begin, part.end), len(self.sets) - part.begin
         self.add(self.sets[inside], self.kinds[inside], self.follow[inside], by)
         first, last = ({ends: found << by for ends, found in each.items()} for each in (part.first, part.last))
         return part._replace(begin=part.begin + by, end=part.end + by, first=first, last=last)
 
     def link(self, last: _Ends, first: _Ends) -> None:
-        """Let positions follow others where the boundary between them is one that both need."""
+        """Let positions follow others if both need the boundary between them."""
         for behind, sources in last.items():
             for before, targets in first.items():
                 for kind in self.present:
@@ -243,7 +244,7 @@ class _Compiler:
         return whole
 
     def repeated(self, part: _Part, low: int, high: int | None) -> _Part:
-        """A part, which has the last positions, `low` to `high` times."""
+        """Repeat a part, which has the last positions, `low` to `high` times."""
         if part.begin == part.end:  # it is the same however often
             return part if low else self.nothing(AT_ANY_BOUNDARY.boundaries)
         if high == 0:
@@ -281,7 +282,7 @@ def _optional(part: _Part) -> _Part:
 
 
 def _joined(ends: _Ends, others: _Ends, boundaries: int) -> _Ends:
-    """Positions, and others where their boundary is also one of some boundaries."""
+    """The positions, and others if their boundary is also one of some boundaries."""
     found = dict(ends)
     for needed, positions in others.items():
         if both := needed & boundaries:
@@ -341,7 +342,7 @@ def _with_all_beyond_ascii(ranges: Ranges) -> _Template:
     """A first byte and any number of continuation bytes.
 
     Other positions may follow the first byte of a longer character, but the byte behind it enters none of them.  A match may
-    end with it, since the character ends as well; it must not where the kind of the next byte matters.
+    end with it, since the character ends as well; it must not if the kind of the next byte matters.
     """
     first_bytes = sum(1 << byte for byte in (*range(0x80), *range(0xC0, 0x100)) if byte >= 0x80 or _has(ranges, byte))
     continuation = sum(1 << byte for byte in range(0x80, 0xC0))

@@ -1,8 +1,8 @@
 """Required literals of a regular expression: every matching text contains at least one of them.
 
 They are an over-estimate made in one pass over the program of a pattern.  Each part has either the few strings that it can
-match, or the best set of alternatives that one of its own parts requires.  Strings of neighbours are joined, and where
-joining ends, because a part has too many strings, the joined ones are a candidate.
+match, or the best set of alternatives that one of its own parts requires.  Strings of neighbours are joined.  Where joining
+ends, because a part has too many strings, the joined ones are a candidate.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from mpi_match.texts.folding import fold
 from mpi_match.texts.regexp_syntax import Assertion, Characters, InARow, Repeat, parse
 
 _MOST_JOINED = 16
-"""Most strings that a class or a row of parts is written out to."""
+"""Most strings to which a class or a sequence of parts is expanded."""
 _MOST_ALTERNATIVES = 128
 """Most alternatives of a result."""
 _LONGEST = 200
-"""Characters of a string from which on it is not joined with others."""
+"""Length, in characters, from which on a string is not joined with others."""
 
 Strings = frozenset[str]
 
 
 class _Found(NamedTuple):
-    """All strings that a part matches, and perhaps others, or None; alternatives that it requires, or None."""
+    """All strings that a part matches, and perhaps more, or None; and alternatives that it requires, or None."""
 
     all: Strings | None
     required: Strings | None
@@ -38,7 +38,7 @@ _EMPTY: Strings = frozenset([""])
 def literals(pattern: str, folded: bool = False) -> frozenset[str]:
     """A set of strings such that every text that a pattern matches contains one of them; empty if none is known.
 
-    With `folded`, every text contains one after `folding.fold`: the way to find those of `(?i)`.  Raises RegexpError for a
+    With `folded`, every text contains one after `folding.fold`, which serves patterns with `(?i)`.  Raises RegexpError for a
     pattern that is not in the syntax.
     """
     stack: list[_Found] = []
@@ -59,7 +59,7 @@ def literals(pattern: str, folded: bool = False) -> frozenset[str]:
 
 
 def _characters(sets: tuple[Ranges, ...], folded: bool) -> _Found:
-    """Characters in a row, one of each set."""
+    """A sequence of characters, one of each set."""
     parts = [_strings(ranges, folded) for ranges in sets]
     if len(parts) <= _LONGEST and all(part is not None and len(part) == 1 for part in parts):
         return _Found(frozenset(["".join(next(iter(part)) for part in parts if part is not None)]), None)
@@ -125,7 +125,8 @@ def _in_a_row(parts: list[_Found]) -> _Found:
 
 
 def _better(one: Strings | None, other: Strings | None) -> Strings | None:
-    """The better of two sets of alternatives: longer ones, fewer ones; None if both are none or contain an empty string."""
+    """The better of two sets of alternatives: longer strings, fewer strings; None if both are None or contain an empty
+    string."""
     return max((one, other), key=_worth) if _worth(one) > 0 or _worth(other) > 0 else None
 
 

@@ -1,7 +1,7 @@
 r"""The syntax of regular expressions: RE2's, without `\C` (one byte) and `\p{Greek}` (scripts), read into a program.
 
 A program is in postfix order: `Characters` and `Assertion` push a part, and `InARow`, `OneOf` and `Repeat` take the last
-parts and push what they make of them.  So nothing that reads a program needs recursion, however deep groups are nested.
+parts and push what they make of them.  So reading a program needs no recursion, however deep groups are nested.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class RegexpError(ValueError):
 
 
 class Characters(NamedTuple):
-    """Some characters in a row, one of each set."""
+    """A sequence of characters, one of each set."""
 
     sets: tuple[Ranges, ...]
 
 
 class Assertion(NamedTuple):
-    """No character, between two bytes of some kinds: bit N_BYTE_KINDS * before + after is set for those that may."""
+    """An empty part between two bytes of some kinds: bit N_BYTE_KINDS * before + after is set for the permitted ones."""
 
     boundaries: int
 
@@ -126,7 +126,7 @@ class _Group:
 
 
 class Program(NamedTuple):
-    """Steps that leave one part, and for each the number of characters up to where it was read."""
+    """Steps that leave one part, and for each the number of characters that were read when it was added."""
 
     steps: tuple[Step, ...]
     ends: tuple[int, ...]
@@ -162,7 +162,7 @@ class _Parser:
         return self.pattern.startswith(text, self.at)
 
     def take(self, text: str) -> bool:
-        """Pass a text if it comes next."""
+        """Pass a text if it is next.  Returns whether it was."""
         found = self.starts(text)
         if found:
             self.at += len(text)
@@ -178,7 +178,7 @@ class _Parser:
         return Program(tuple(self.steps), tuple(self.ends))
 
     def part(self) -> bool:
-        """Read the next part, or what stands around parts; True if it is a repetition."""
+        """Read the next part, or a sign around parts.  Returns True for a repetition."""
         start, char = self.at, self.pattern[self.at]
         if char in "*+?{" and self.repetition():
             return True
@@ -209,7 +209,7 @@ class _Parser:
         return False
 
     def plain(self, start: int) -> None:
-        """Read the characters from `start` on that stand for themselves, as one part, which a repetition divides."""
+        """Read the characters from `start` on that stand for themselves, as one part.  A repetition divides it."""
         found = _PLAIN.match(self.pattern, start)
         self.at = found.end() if found else start + 1
         self.push(Characters(tuple(_alone(char, self.flags.i) for char in self.pattern[start : self.at])))
@@ -236,7 +236,7 @@ class _Parser:
         self.push(Characters((ranges,)))
 
     def folded(self, ranges: Ranges) -> Ranges:
-        """The set, with all its variants where case does not count."""
+        """The set, with all its variants if case does not count."""
         return with_variants(ranges) if self.flags.i else ranges
 
     def end_branch(self) -> None:
@@ -276,7 +276,7 @@ class _Parser:
         return True
 
     def counts(self) -> tuple[int, int | None] | None:
-        """The numbers of `{n}`, `{n,}` or `{n,m}`, which is passed; None if it is none of these."""
+        """Read `{n}`, `{n,}` or `{n,m}`.  Returns its numbers, or None for other text."""
         end = self.pattern.find("}", self.at, self.at + 2000)
         low, comma, high = self.pattern[self.at + 1 : max(end, self.at + 1)].partition(",")
         if end < 0 or not _is_number(low) or not (_is_number(high) or not high):
@@ -321,8 +321,8 @@ class _Parser:
                 raise self.refuse(start, f"{what}, (?{begin}, is not supported: it has no linear-time matcher")
 
     def set_flags(self, start: int) -> bool:
-        """Read flags up to `:`, which begins a group, or `)`; True for a group.  They hold in the group, or up to the end of
-        the one around.
+        """Read flags up to `:`, which begins a group, or `)`.  Returns True for a group.  Flags hold in the group, or up to
+        the end of the group around them.
         """
         value, seen, flags = True, True, self.flags._asdict()
         while self.at < len(self.pattern):
@@ -340,7 +340,7 @@ class _Parser:
         raise self.refuse(start, "expected (?:, (?P<name>, or flags of i, m, s, U as in (?i) or (?i-s:")
 
     def escape(self, start: int) -> None:
-        """Read what a backslash, which has been passed, begins outside of a class."""
+        """Read the rest of an escape after its backslash, outside a class."""
         char = self.pattern[self.at : self.at + 1]
         if char in _ASSERTIONS and char:
             self.at += 1
@@ -358,7 +358,7 @@ class _Parser:
                 self.push_one(_alone(chr(self.character(start)), self.flags.i))
 
     def named_class(self, start: int) -> Ranges | None:
-        r"""The set of `\d` or `\pL`, which is passed, behind a backslash; None if there is none.  Folded."""
+        r"""Read `\d` or `\pL` after the backslash.  Returns its set, folded, or None for other text."""
         char = self.pattern[self.at : self.at + 1]
         if char and char.lower() in PERL_CLASSES:
             self.at += 1
@@ -380,7 +380,7 @@ class _Parser:
         return complement(found) if negated else found
 
     def character(self, start: int) -> int:
-        """The code point that a backslash, which has been passed, and what follows it stand for."""
+        """Read the rest of an escaped character after its backslash.  Returns its code point."""
         char = self.pattern[self.at : self.at + 1]
         self.at += 1
         if char in _CONTROLS and char:
@@ -412,7 +412,7 @@ class _Parser:
         return f"\\{char} is not an escape of the syntax{hints.get(char, '')}"
 
     def hexadecimal(self, start: int) -> int:
-        r"""The code point of `\x7F` or `\x{10FFFF}`, whose `x` has been passed."""
+        r"""Read the digits of `\x7F` or `\x{10FFFF}` after the `x`.  Returns the code point."""
         if self.take("{"):
             end = self.pattern.find("}", self.at, self.at + 20)
             digits, self.at = self.pattern[self.at : max(end, self.at)], end + 1
@@ -424,7 +424,7 @@ class _Parser:
         return int(digits, 16)
 
     def char_class(self, start: int) -> Ranges:
-        """The set of a class whose bracket has been passed; its closing bracket is passed, too."""
+        """Read a class after its opening bracket, up to its closing one.  Returns its set."""
         found: list[tuple[int, int]] = []
         negated = self.take("^")
         first = True
@@ -468,7 +468,7 @@ class _Parser:
 
 @lru_cache(4096)
 def _alone(char: str, ignore_case: bool) -> Ranges:
-    """The set of one character, with all its variants where case does not count."""
+    """The set of one character, with all its variants if case does not count."""
     ranges = ((ord(char), ord(char)),)
     return with_variants(ranges) if ignore_case else ranges
 

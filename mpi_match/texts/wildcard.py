@@ -1,6 +1,7 @@
 """Wildcard patterns, which describe a whole text: `*` stands for any characters, also none, and `?` for one character.
 
-A backslash before `*`, `?` or a backslash takes it as it is; before another character, and at the end, it stands for itself.
+A backslash before `*`, `?` or a backslash makes it stand for itself; before another character, and at the end, the backslash
+stands for itself.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ class _Piece(NamedTuple):
     strings: tuple[tuple[int, str], ...]
 
     def fits(self, text: str, at: int) -> bool:
-        """True if the characters from `at` on are those of the piece."""
+        """Tells whether the characters from `at` on are those of the piece."""
         return at + self.length <= len(text) and all(text.startswith(string, at + index) for index, string in self.strings)
 
     def find(self, text: str, at: int) -> int:
-        """The first index, from `at` on, where the piece fits; -1 without any."""
+        """The first index, from `at` on, where the piece fits, or -1."""
         if not self.strings:
             return at if at + self.length <= len(text) else -1
         index, string = max(self.strings, key=lambda each: len(each[1]))
@@ -39,9 +40,10 @@ class _Piece(NamedTuple):
 
 
 def matches(value: bytes, pattern: bytes) -> bool:
-    """True if the text `value` is one that `pattern` describes; both are UTF-8.
+    """Tells whether `pattern` matches the text `value`; both are UTF-8.
 
-    Each piece between two stars takes its leftmost place, so the time is at most the product of both lengths.
+    Each piece between two stars takes its leftmost position, so the time is at most proportional to the product of both
+    lengths.
     """
     text, (head, *others) = value.decode(), _pieces(pattern)
     if not head.fits(text, 0):

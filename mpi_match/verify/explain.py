@@ -1,7 +1,7 @@
 """Explanations: the filters of a table that match one event or, if none does, the nearest ones and what they miss.
 
-The *distance* of a filter from an event is the least number of its leaves (constraints; an area counts as one) that would
-have to turn out otherwise for it to match:
+The *distance* of a filter from an event is the least number of its leaves (constraints; an area counts as one) with an
+outcome that would have to change for it to match:
 
     constraint         0 if it turns out as wanted, else 1
     all of some parts  the sum of their distances
@@ -64,16 +64,16 @@ from mpi_match.table.scopes import shared_paths
 from mpi_match.table.table import Table
 
 FILTERS_SHOWN = 5
-"""Filters, and alternatives of a condition, that are shown if no other number is asked for."""
+"""The default number of filters, and of alternatives of a condition, that are shown."""
 _SHOWN_CHARACTERS, _SHOWN_NAMES, _LOOKED_THROUGH = 70, 8, 5_000
 _NEVER = 2**40
-"""The distance of what cannot turn out otherwise; sums of it stay below 2^63."""
+"""The distance of a condition with an outcome that cannot change; sums of it stay below 2^63."""
 
 
 class Unmet(NamedTuple):
     """A constraint that is not satisfied or, if it should not be (`negated`), is.
 
-    `value` is what the event has under its name, `is_there` says if it has anything, and `hint` is a likely mistake.
+    `value` is the event's value under its name, `is_there` tells whether it has one, and `hint` is a likely mistake.
     """
 
     wanted: Constraint
@@ -125,13 +125,14 @@ class Apart(NamedTuple):
 
 
 class AnyOf(NamedTuple):
-    """Alternatives, the nearest first: all of one of them has to turn out otherwise.  Without any, nothing would help."""
+    """Alternatives, the nearest first: the outcome of all leaves of one of them has to change.  Without alternatives, no
+    change would help."""
 
     ways: tuple[tuple[Missing, ...], ...]
 
     @property
     def distance(self) -> int:
-        """Leaves of the nearest alternative."""
+        """Number of leaves of the nearest alternative."""
         return min(map(_distance, self.ways), default=_NEVER)
 
     def row(self) -> dict[str, Any]:
@@ -147,13 +148,14 @@ def _distance(missing: Iterable[Missing]) -> int:
 
 
 class Rejected(NamedTuple):
-    """A row that is not an event, in place of one, and the reason."""
+    """A row that stands in place of an event and is not one, and the reason."""
 
     reason: str
 
 
 class Explained(NamedTuple):
-    """One filter, its number in the table, and what it misses: all of `missing`.  It matches if that is nothing."""
+    """A filter, its number in the table, and the conditions that it misses: all of `missing`.  It matches if that is
+    empty."""
 
     number: int
     filter: Filter
@@ -161,7 +163,7 @@ class Explained(NamedTuple):
 
     @property
     def distance(self) -> int:
-        """Leaves that would have to turn out otherwise."""
+        """Number of leaves with an outcome that would have to change."""
         return _distance(self.missing)
 
     def row(self) -> dict[str, Any]:
@@ -347,8 +349,8 @@ class Explainer:
         return found
 
     def _touched(self, batch: EventBatch) -> Array:
-        """i64[n_filters]: constraints of each filter on names that the event has: of filters at one distance those with more
-        come first.
+        """i64[n_filters]: the number of constraints of each filter on names that the event has.  Among filters at one
+        distance, those with more come first.
         """
         table, constraints = self._table, self._table.constraints
         names = np.unique(batch.attributes.astype(np.int64) >> table.vocabulary.shift)
@@ -425,7 +427,7 @@ def _stages(table: Table) -> Iterator[_Stage]:
 
 
 def _least(items: Array, offsets: Array) -> Array:
-    """The least of each list; _NEVER of an empty one."""
+    """The least of each list; _NEVER for an empty list."""
     found, some = np.full(len(offsets) - 1, _NEVER), np.flatnonzero(np.diff(offsets))
     if len(some):
         found[some] = np.minimum.reduceat(items, offsets[some])
@@ -433,7 +435,7 @@ def _least(items: Array, offsets: Array) -> Array:
 
 
 class _Parts(Mapping[str, list[Filter]]):
-    """The filters of the parts of a table's conditions by label, decoded when they are asked for."""
+    """The filters of the parts of a table's conditions by label, decoded on request."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -502,7 +504,7 @@ def _hint(wanted: Constraint, value: Attribute) -> str:
 
 
 def _similar(name: str, others: Iterable[str], most: int = 3) -> str:
-    """Names that a misspelt one may stand for, as the end of a message; nothing if there are none."""
+    """The end of a message with the names that a misspelt one may stand for, or ""."""
     plain: dict[str, str] = {}
     for other in islice(others, _LOOKED_THROUGH):
         plain.setdefault(other.casefold(), other)
@@ -565,7 +567,7 @@ def _text_of(item: Filter) -> str:
 
 
 def _shown(value: Attribute) -> str:
-    """A value for people, shortened."""
+    """A value in readable form, shortened."""
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""A table as it was at an event: changes applied one after the other to filters of the model.
+"""Replays the changes to a table up to an event, one after the other, on filters of the model.
 
 The file of a table does not change.  So a judge of that table remains valid, and a replay corrects its result:
 
@@ -28,7 +28,7 @@ from mpi_match.table.virtual_names import attribute_of
 class Replay:
     """The filters of a table while changes are applied to it; without changes, those of the table.
 
-    `labels` are those of all interfaces, also later ones; `n_filters` is greater than any filter id.
+    `labels` are those of all interfaces, including later ones; `n_filters` is greater than any filter id.
     """
 
     def __init__(self, table: Table, stream: ChangeStream[Table] | None = None) -> None:

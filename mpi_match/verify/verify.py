@@ -52,8 +52,8 @@ Progress = Callable[[int, int], None]
 
 
 class Difference(NamedTuple):
-    """The first event with a wrong answer: its number, the event (None for a rejected row), and the ids missing from the
-    answer or too much in it, each with the reason.
+    """The first event with a wrong answer: its number, the event (None for a rejected row), and the ids that are missing
+    from the answer or wrong in it, each with the reason.
     """
 
     number: int
@@ -78,7 +78,7 @@ class Difference(NamedTuple):
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result: `judge` as text, and the first difference if there is one.
+    """The result: `judge` as text, and the first difference, if any.
 
     `events` of the file, `checked` of them, `with_matches` of those, `matches` pairs in their right answers.
     """
@@ -209,7 +209,7 @@ class _Naive:
         self._filters = list(table.iter_filters())
 
     def matched(self, event: Event | None) -> tuple[list[int], list[str]]:
-        """Filters that match the event; and disagreements, here none."""
+        """Filters that match the event; and disagreements, of which a single judge has none."""
         return [i for i, item in enumerate(self._filters) if matches(item, event)], []
 
     def words(self, n_events: int) -> str:

@@ -168,7 +168,7 @@ def load_attribute(words: Array, events: Array, input_: Array, event: int, attri
 
 @device_function
 def satisfied(rows: Array, words: Array, row: int, code: int) -> bool:
-    """True if a code satisfies a row of one of its runs."""
+    """Tells whether a code satisfies a row of one of its runs."""
     packed = rows[row]
     start, width = packed & 0xFFFFFFFF, (packed >> 32) & 0xFFFFFFFF
     if start & SET_ROW:
@@ -229,7 +229,7 @@ def _compared(rows: Array, a: int, n: int, b: int, m: int) -> int:
 
 @device_function
 def _contains(rows: Array, a: int, n: int, b: int, m: int) -> bool:
-    """True if m bytes at `b` stand somewhere in n bytes at `a`."""
+    """Tells whether the m bytes at `b` occur in the n bytes at `a`."""
     i = np.int64(0)
     while i <= n - m and _compared(rows, a + i, m, b, m) != 0:
         i += 1
@@ -238,7 +238,7 @@ def _contains(rows: Array, a: int, n: int, b: int, m: int) -> bool:
 
 @device_function
 def _text_holds(rows: Array, words: Array, op: int, value: int, operand: int) -> bool:
-    """True if a string satisfies an operator with its operand."""
+    """Tells whether a string satisfies an operator with its operand."""
     texts, lengths = np.int64(words[TEXTS]) << 3, (np.int64(1) << TEXT_BITS) - 1
     a, n = texts + (value >> TEXT_BITS), value & lengths
     b, m = texts + (operand >> TEXT_BITS), operand & lengths
@@ -253,7 +253,7 @@ def _text_holds(rows: Array, words: Array, op: int, value: int, operand: int) ->
 
 @device_function
 def _holds_of_order(op: int, order: int) -> bool:
-    """True if a value that is below, equal to or above an operand satisfies an operator."""
+    """Tells whether a value that is below, equal to or above an operand satisfies an operator."""
     if op == _EQ:
         return order == 0
     if op == _NE:
@@ -291,7 +291,8 @@ def evaluated(rows: Array, words: Array, row: int, type_: int, value: int) -> bo
 
 @device_function
 def rest_holds(rows: Array, words: Array, events: Array, event: int, first: int, last: int, filter_id: int) -> bool:
-    """True if the event (attributes `first` to `last`) lies in the filter's area and lacks all names that must be absent."""
+    """Tells whether the event (attributes `first` to `last`) lies in the filter's area and lacks every name that must be
+    absent."""
     begin = np.int64(words[_REST_FILTER])
     rest = _lower_bound(words, begin, begin + np.int64(words[N_REST]), filter_id) - begin
     area = word_of(words, _REST_AREA, rest)
@@ -369,8 +370,8 @@ def _reset(words: Array, events: Array, counts: Array, answers: Array, found: Ar
 
 @device_function
 def _is_last_block(done: Array, shared: Array) -> bool:
-    """True if all other blocks of the launch are done; called when a block has finished, with the same result for all its
-    threads."""
+    """Tells whether all other blocks of the launch are done.  It is called when a block has finished, and gives the same
+    result to all its threads."""
     cuda.syncthreads()
     if cuda.threadIdx.x == 0:
         cuda.threadfence()  # makes the block's writes visible before its completion

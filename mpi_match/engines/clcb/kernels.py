@@ -171,7 +171,7 @@ def _runs_mask(events: Array) -> int:
 
 @device_function
 def _is_inside(x: float, y: float, circle_x: float, circle_y: float, radius: float) -> bool:
-    """True if a location lies in a circle.  An infinite radius means that the filter has no area, NaN that it was
+    """Tells whether a location lies in a circle.  An infinite radius means that the filter has no area, NaN that it was
     removed."""
     dx, dy = add(x, -circle_x), add(y, -circle_y)
     return radius == np.inf or in_circle(dx, dy, radius)
@@ -194,7 +194,7 @@ def _row_of(i: int, shared: Array) -> int:
 
 @device_function
 def _any_left(first: int, last: int, words: Array, counters: Array, block: ContBlock) -> bool:
-    """True if a filter of the rows `first` to `last` of an attribute may have passed Loc."""
+    """Tells whether a filter of the rows `first` to `last` of an attribute may have passed Loc."""
     attribute = block.attribute
     if first < attribute[N_EXISTS] and last >= attribute[N_EXISTS]:
         return True
@@ -501,7 +501,7 @@ def cont_kernel(groups: bool) -> Kernel:
 
 @device_function
 def _is_last_block(done: Array, last: Array) -> bool:
-    """True if all other blocks are done, as in `ccm.kernel`; this grid has one axis."""
+    """Tells whether all other blocks are done, as in `ccm.kernel`; this grid has one axis."""
     cuda.syncthreads()
     if cuda.threadIdx.x == 0:
         cuda.threadfence()  # makes the block's writes visible before its completion

@@ -113,7 +113,7 @@ def scan_bitmap(
 
 @inlined
 def _has_all(place: int, n: int, event: tuple, words: Array) -> bool:
-    """True if the event has an attribute in each of the n intervals from word `place` on.  It tests all of them: most
+    """Tells whether the event has an attribute in each of the n intervals from word `place` on.  It tests all of them: most
     candidates match, and a branch misprediction costs more than the remaining checks."""
     by_name, shift = event
     missed = np.int64(0)

@@ -131,7 +131,7 @@ def scan_cell(
 
 @inlined
 def _is_among(ids: Array, first: int, last: int, value: int) -> bool:
-    """True if ids[first:last] contains a value."""
+    """Tells whether ids[first:last] contains a value."""
     found = False
     for i in range(first, last):
         found = found or ids[i] == value

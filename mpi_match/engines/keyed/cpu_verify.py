@@ -18,7 +18,7 @@ CPU_LOOKUPS = lookups(inlined, popcount)
 
 @inlined
 def _has(event: tuple, low: int, high: int) -> bool:
-    """True if the event has an attribute in [low, high]."""
+    """Tells whether the event has an attribute in [low, high]."""
     by_name, shift = event
     value = by_name[low >> shift]
     return (low <= value) & (value <= high)

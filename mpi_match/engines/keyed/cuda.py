@@ -163,7 +163,7 @@ class KeyedCuda(Engine):
 
     @property
     def has_bitmap(self) -> bool:
-        """True if the table has filters in a bitmap."""
+        """Tells whether the table has filters in a bitmap."""
         return self._bitmap is not None
 
     @property

@@ -164,11 +164,11 @@ class _Rooms:
         self._room = {is_short: CUDA_ANSWER_ROOM for is_short in (False, True)}
 
     def of(self, n_events: int) -> int:
-        """The room of a slice of so many events."""
+        """The room of a slice with a number of events."""
         return self._room[n_events < LONG_SHARE]
 
     def note(self, n_events: int, room: int) -> None:
-        """A slice of so many events needs this room."""
+        """Record that a slice with a number of events needs this room."""
         is_short = n_events < LONG_SHARE
         self._room[is_short] = max(self._room[is_short], room)
 
@@ -189,7 +189,7 @@ class Begun:
     def next_slice(self, room: int, most: int) -> EventBatch:
         """The events of its next slice, at most `most`, with room for `room` answers each.
 
-        The rest is divided evenly, because a short last slice would have as much Python overhead as a long one.
+        The rest is divided evenly, because a short last slice would cost as much Python overhead as a long one.
         """
         if self._is_on_gpu:  # nothing to copy in meanwhile, and cutting would copy the offsets
             most = SLICE_EVENTS
@@ -202,7 +202,7 @@ class Begun:
 
     @property
     def has_failed(self) -> bool:
-        """True if `end` raises."""
+        """Tells whether `end` will raise."""
         return self._error is not None
 
     def fail(self, error: BaseException) -> None:

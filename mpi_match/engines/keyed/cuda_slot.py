@@ -217,7 +217,7 @@ class PipelineSlot:
         return found[0].copy(), found[1].copy()
 
     def _written(self, plan: SlicePlan, answers: Answers) -> tuple[DeviceArray, DeviceArray]:
-        """The counts and ids of the slice, on the device, when the urgent stream is there."""
+        """The counts and ids of the slice on the device, valid after the present work of the urgent stream."""
         ids = self._ids[answers.id_dtype][1].array(int(self._totals.array(2)[0]))
         found, counts, sums, slots = self._work
         if ids.size:

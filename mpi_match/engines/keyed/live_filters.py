@@ -140,7 +140,7 @@ class LiveFilters:
             self._open(table, index, bits.bitmap)
 
     def first_steps(self, area: Array) -> Array:
-        """The steps that enter the table's filters, whose areas are `area` f64[n, 3]."""
+        """The steps that enter the table's filters, with the areas `area` f64[n, 3]."""
         n, slots = len(area), self._slots
         return steps_of(np.arange(n), slots.key[:n], area, slots.place[:n], slots.filter[:n])
 
@@ -156,7 +156,7 @@ class LiveFilters:
 
     @property
     def is_empty(self) -> bool:
-        """True if the grid has never had a filter."""
+        """Tells whether the grid has never had a filter."""
         return self.n_slots == 0
 
     @property

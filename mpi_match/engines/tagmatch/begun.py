@@ -73,7 +73,7 @@ class BegunBatches:
         return begun
 
     def remove(self, batch: BegunBatch) -> None:
-        """Free the numbers of a batch, none of whose queries waits any more."""
+        """Free the numbers of a batch without waiting queries."""
         self._batches.remove(batch)
 
     def fail(self, error: BaseException) -> None:
@@ -83,7 +83,7 @@ class BegunBatches:
         self._batches = []
 
     def leave_queues(self, numbers: Array) -> None:
-        """Note that each of these queries, u32, has left one queue."""
+        """Record that each of these queries, u32, has left one queue."""
         n_left = np.bincount(self._owners(numbers), minlength=len(self._batches))
         for batch, n in zip(self._batches, n_left.tolist(), strict=True):
             batch.n_waiting -= n

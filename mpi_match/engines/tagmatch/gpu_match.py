@@ -170,7 +170,7 @@ class MatchStream:
         return found
 
     def has(self, queries: range) -> bool:
-        """True if it has a job with one of these queries whose results have not been returned yet."""
+        """Tells whether it has a job with one of these queries whose results have not been returned yet."""
         jobs = [self._running, self._finished and self._finished[0]]
         return any(job is not None and np.any((queries.start <= job.queries) & (job.queries < queries.stop)) for job in jobs)
 

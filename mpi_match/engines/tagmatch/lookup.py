@@ -59,7 +59,7 @@ def sign_queries(
 
 @nested
 def has_tags(attributes: Array, first: int, last: int, shift: int, tags: Array, first_tag: int, last_tag: int) -> bool:
-    """True if a query, attributes `first` to `last`, has all of the ascending tags `first_tag` to `last_tag`; ends are
+    """Tells whether a query, attributes `first` to `last`, has all of the ascending tags `first_tag` to `last_tag`; ends are
     excluded."""
     for k in range(first_tag, last_tag):
         tag, low, high = np.int64(tags[k]), first, last
@@ -86,7 +86,7 @@ def _verify(
     tag_offsets: Array,
     tags: Array,
 ) -> Array:
-    """The pairs of one stretch whose query has all tags of the set."""
+    """The pairs of one stretch with a query that has all tags of the set."""
     mine, n = stretch_of(len(pairs), stretch, n_stretches), 0
     kept = np.empty(len(mine), np.uint64)
     for i in mine:
@@ -98,7 +98,7 @@ def _verify(
 
 
 def verified(pairs: Array, queries: Queries, tag_offsets: Array, tags: Array) -> Array:
-    """Select the (query, set) pairs u64, `query << 32 | set`, whose query has all tags of the set."""
+    """Select the (query, set) pairs u64, `query << 32 | set`, with a query that has all tags of the set."""
     columns = (queries.bounds, queries.attributes, queries.shift, tag_offsets, tags)
     return np.concatenate(in_stretches(len(pairs), _verify, pairs, *columns))
 

@@ -24,7 +24,7 @@ from mpi_match.events.signatures import SIGNATURE_BITS, SIGNATURE_WORDS
 
 FIRST_ROUTES = 1024
 ROUTED_QUERIES = 256
-"""Queries that are worth another thread."""
+"""Number of queries that are worth a further thread."""
 
 
 class PartitionTable(NamedTuple):

@@ -3,10 +3,11 @@
     1,000 sets     the bit that most nearly half of them have:     490 have bit 17,  510 do not
                    again, until a subset is small enough:          230 have 17 and 90, ...
 
-A subset is divided by the bit whose frequency is nearest to one half.  So is one that is small enough but whose sets share
-no bit, unless its most frequent bit is asked for, which leaves fewer partitions.  So every partition has a mask: bits that a
-query must have to match one of its sets.  Only sets without tags have none.  The mask contains all bits that the sets share,
-including bits that did not divide them.  Sets with equal signatures stay together, however many there are.
+A subset is divided by the bit whose frequency is nearest to one half.  A subset that is small enough but shares no bit is
+divided in the same way, or by its most frequent bit if the options ask for that, which leaves fewer partitions.  So every
+partition has a mask: bits that a query must have to match one of its sets.  Only sets without tags have none.  The mask
+contains all bits that the sets share, including bits that did not divide them.  Sets with equal signatures stay together,
+however many there are.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Partitions(NamedTuple):
 def divide(signatures: Array, rows: Array, max_p: int, n_threads: int, *, by_half: bool = True) -> Partitions:
     """Reorder sets by partition, in place: `signatures` u64[n, 3] and the sets' numbers `rows` u32[n].
 
-    With `by_half` small subsets whose sets share no bit are divided as all others, else by their most frequent bit.
+    With `by_half` small subsets that share no bit are divided like all others, else by their most frequent bit.
     """
     ends, masks, least = [np.zeros(1, np.int64)], [np.empty((0, SIGNATURE_WORDS), np.uint64)], max(max_p, GRAIN)
 

@@ -14,7 +14,7 @@ from mpi_match.engines.tagmatch.lookup import Queries, has_tags
 from mpi_match.engines.tagmatch.tag_filters import TAG, TagFilters
 
 SCANNED_QUERIES = 64
-"""Queries that are worth another thread."""
+"""Number of queries that are worth a further thread."""
 
 
 class Staged:

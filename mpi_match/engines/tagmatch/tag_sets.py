@@ -123,7 +123,7 @@ def _chain(stretch: int, n_stretches: int, order: Array, offsets: Array, tags: A
 
 @nested
 def _equal(offsets: Array, tags: Array, one: int, other: int) -> bool:
-    """True if two filters have the same tags."""
+    """Tells whether two filters have the same tags."""
     size = offsets[one + 1] - offsets[one]
     if size != offsets[other + 1] - offsets[other]:
         return False

@@ -223,7 +223,7 @@ def _satisfy_run(run: int, form: Any, first: int, last: int, code: Any, target: 
 
 @nested
 def _satisfy_intervals(first: int, last: int, code: int, hi: Array, target: tuple) -> None:
-    """Set the bits of those predicates from `first` to `last`, the latter excluded, whose upper bound is at least the
+    """Set the bits of the predicates from `first` to `last`, the latter excluded, that have an upper bound of at least the
     code."""
     word, mask = first >> 6, np.int64(0)
     for predicate in range(first, last):
@@ -290,7 +290,7 @@ def _scan_columns(cluster: Array, top: int, bits: Array, columns: Array, alive: 
 
 @inlined
 def _is_inside(f: int, x: float, y: float, bound: Array) -> bool:
-    """True if a filter has no area or the location lies in it.  No area contains NaN."""
+    """Tells whether a filter has no area or the location lies in it.  No area contains NaN."""
     area_of = line(bound, AREA_OF, np.int32)
     at = np.int64(area_of[f]) if len(area_of) > 0 else np.int64(NOTHING)
     if at == NOTHING:

@@ -37,7 +37,7 @@ ENTRIES_PER_SUB_BUCKET = 4
 
 
 _NO_LIST, _ANY_LIST = -1, -2
-"""In place of an operand list: none may be chosen, and any."""
+"""Values in place of an operand list: no list may be chosen, and any list may be."""
 
 
 class SlotKeys(NamedTuple):
@@ -87,7 +87,7 @@ class BucketKeys:
         return SlotKeys(offsets, spread)
 
     def are_groups(self, keys: Array) -> bool:
-        """True if any of these keys u64 has a name group as its bucket key."""
+        """Tells whether any of these keys u64 has a name group as its bucket key."""
         return bool((keys & LOW).max(initial=0) > len(self.weight))
 
     def sub_buckets_of(self, keys: Array, area: Array, *, groups: bool) -> Array:

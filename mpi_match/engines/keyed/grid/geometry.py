@@ -135,7 +135,7 @@ def entry_of(slot: Int, names: np.uint64, x: Any, y: Any, r: Any, scale: float, 
 
 @nested
 def may_hold(entry: np.uint64, x: Int, y: Int, absent: Int) -> Any:
-    """True if the filter of an entry may match an event at a point, given in steps of the cell.
+    """Tells whether the filter of an entry may match an event at a point, given in steps of the cell.
 
     `absent` has the bits of the Bloom filter that none of the event's names has.
     """

@@ -39,7 +39,7 @@ class Resize:
 
     @property
     def is_done(self) -> bool:
-        """True if the thread has ended, so that `finish` will not wait."""
+        """Tells whether the thread has ended, so that `finish` does not wait."""
         return not self._thread.is_alive()
 
     def note(self, steps: Array, n_slots: int) -> None:

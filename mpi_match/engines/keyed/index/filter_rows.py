@@ -63,7 +63,7 @@ class CodedFilters(NamedTuple):
 
 
 class NamedRows(NamedTuple):
-    """The table's rows by name, as columns of `Constraints`, except that `kind` is as in `FilterRows.records`.  Name n has
+    """The table's rows by name, as columns of `Constraints`; only `kind` is as in `FilterRows.records`.  Name n has
     the rows offsets[n] to offsets[n + 1]."""
 
     offsets: Array
@@ -189,8 +189,8 @@ class _OperandLists(NamedTuple):
 
 
 def _list_prefixes(rows: NamedRows, records: Array, first_feature: Array, lists: _OperandLists) -> _OperandLists:
-    """Make the prefixes of at most NARROW_PREFIX codes among `records`, which are in the table's order, `in` lists of their
-    codes: the lists with those."""
+    """Turn the prefixes of at most NARROW_PREFIX codes among `records`, which are in the table's order, into `in` lists of
+    their codes.  Returns the lists, with the new ones."""
     narrow = np.flatnonzero((rows.kind & OP_MASK == PREFIX) & (rows.hi - rows.lo < NARROW_PREFIX))
     name = np.searchsorted(rows.offsets, narrow, "right") - 1
     low, high = rows.lo[narrow].astype(np.int64), rows.hi[narrow].astype(np.int64)

@@ -36,7 +36,7 @@ from mpi_match.engines.keyed.index.postings import COUNT_BITS, HEADER, MAX_CHECK
 
 _ONE = np.uint64(1)
 _u64 = np.uint64
-"""Of indices: those that are signed might be negative, and each access would look."""
+"""The type of indices: a signed index might be negative, so every access would test it."""
 
 
 def lookups(compiled: Callable[..., Any], popcount: Callable[..., Any]) -> SimpleNamespace:
@@ -135,14 +135,14 @@ def verifier(compiled: Callable[..., Any], has: Callable, least: Callable, *, lo
 
     @compiled
     def in_list(place: int, code: int, words: Array) -> bool:
-        """True if a code is in the operand list at word `place`."""
+        """Tells whether a code is in the operand list at word `place`."""
         end = place + 1 + np.int64(words[place])
         at = bound(words, place + 1, end, code)
         return at < end and np.int64(words[at]) == code
 
     @compiled
     def satisfies(place: int, n_positive: int, n_negative: int, n_sets: int, event: Any, index: tuple) -> bool:
-        """True if the event passes the given numbers of checks of each kind from word `place` on."""
+        """Tells whether the event passes the given numbers of checks of each kind from word `place` on."""
         words = index[2]
         for _ in range(n_positive):
             if not has(event, words[_u64(place)], words[_u64(place + 1)]):

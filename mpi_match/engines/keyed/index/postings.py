@@ -64,7 +64,7 @@ _lower_bound: Any = nested(lower_bound)
 
 
 def may_be_long(table: Table) -> bool:
-    """True if the table may have a long filter: a constraint makes at most two checks."""
+    """Tells whether the table may have a long filter: a constraint makes at most two checks."""
     most = int(table.filters.size.max(initial=0))
     return bool(2 * most > MOST_LISTED)
 

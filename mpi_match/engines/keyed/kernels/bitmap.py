@@ -98,7 +98,7 @@ def _lowest(bits: np.uint64) -> np.int64:
 
 @device_function
 def _has(event: tuple, low: int, high: int) -> bool:
-    """True if the event has an attribute in [low, high]."""
+    """Tells whether the event has an attribute in [low, high]."""
     values, column, shift, attributes, first, last = event
     own = np.int64(column[np.int64(low) >> shift])
     if own >= 0:

@@ -1,4 +1,5 @@
-"""Finds the tag sets whose tags an event all has, on a GPU: a warp for each event, and the index of `tag_sets.index`.
+"""Finds the tag sets that are subsets of an event's tags, on a GPU: a warp for each event, and the index of
+`tag_sets.index`.
 
     enter     a lane for each tag, which counts the tags before it; the sorted tags are in shared memory
     pairs     a lane for each pair of tags: if the pair begins keys, the lane tests all triples that begin with it

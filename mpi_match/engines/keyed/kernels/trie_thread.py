@@ -156,7 +156,7 @@ def sparse_children(node: int, index: IndexArrays) -> np.int64:
 
 @device_function
 def _has(event: tuple, low: int, high: int) -> bool:
-    """True if the event has an attribute in [low, high]."""
+    """Tells whether the event has an attribute in [low, high]."""
     attributes, n = event
     found = False
     for a in range(n):

@@ -79,7 +79,7 @@ def _least(event: tuple, low: int) -> np.int64:
 
 @device_function
 def _has(event: tuple, low: int, high: int) -> bool:
-    """True if the event has an attribute in [low, high]."""
+    """Tells whether the event has an attribute in [low, high]."""
     least = _least(event, low)
     return least >= 0 and least <= np.int64(high)
 
@@ -121,7 +121,7 @@ def _enter(feature: int, mine: tuple) -> None:
 
 @device_function
 def _is_mine(feature: int, mine: tuple) -> bool:
-    """True if a feature is in a hash table."""
+    """Tells whether a feature is in a hash table."""
     slots, mask = mine
     slot = np.int64(feature) & mask
     while slots[slot] != feature and slots[slot] != NONE:

@@ -47,13 +47,13 @@ def bit_of(hash_: np.uint64) -> np.uint64:
 
 @inlined
 def may_have(bits: Array, n_words: int, hash_: np.uint64) -> bool:
-    """True if a hash may be in the Bloom filter."""
+    """Tells whether a hash may be in the Bloom filter."""
     return (bits[place_of(hash_, n_words)] & bit_of(hash_)) != np.uint64(0)
 
 
 @inlined
 def has_all(records: Array, at: int, size: int, tags: Array, first: int, m: int) -> bool:
-    """True if records[at : at + size] are all among tags[first : first + m].  Both ascend."""
+    """Tells whether records[at : at + size] are all among tags[first : first + m].  Both ascend."""
     place, last = first, first + m
     k, found = at, True
     while found and k < at + size:

@@ -1,4 +1,4 @@
-"""Finds the tag sets whose tags an event all has (`tag_sets.index`).
+"""Finds the tag sets that are subsets of an event's tags (`tag_sets.index`).
 
 An event's tags are sorted.  For each tag, pair and triple of them that begins a key, the sets with that key are looked up.
 A set's record is read once.  Its first tags must be those that were looked up, so that it is found only once; the other tags
@@ -203,8 +203,8 @@ def _places_of(i: int, j: int, k: int) -> np.int64:
 
 @nested
 def _has_key_and_rest(records: Array, first: Int, size: Int, tags: Array, m: int, places: int) -> bool:
-    """True if a set's tags, from word `first`, are those of a key at some positions of an event's, and all others follow
-    them."""
+    """Tells whether a set's tags, from word `first`, are those of a key at some positions of an event's, with all others
+    after them."""
     i, j, k = places >> 42, (places >> 21) & LAST_PLACE, places & LAST_PLACE
     n_key = 1 + (j > i) + (k > j)
     if min(size, KEY_TAGS) != n_key:

@@ -146,7 +146,10 @@ def _opening(options: RunOptions, topology: Topology, source: EventSource | None
 
 def _n_gpus() -> int:
     """The number of GPUs visible to this process; 0 without a GPU or a driver."""
+    from mpi_match.gpu.presence import require_driver
+
     try:
+        require_driver()
         from mpi_match.gpu.driver import visible_gpus
 
         return len(visible_gpus())

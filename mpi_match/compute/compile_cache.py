@@ -50,8 +50,9 @@ import llvmlite.binding
 import numba
 import numpy
 from numba.core import serialize
-from numba.core.caching import UserProvidedCacheLocator
+from numba.core.caching import FunctionCache, UserProvidedCacheLocator
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.runtime.nrt import rtsys
 from numba.core.types import unliteral
 
 import mpi_match
@@ -70,7 +71,7 @@ remote file system."""
 COMPILE_WAIT_S = 300.0
 """Most seconds for which a process waits for another that compiles, before it compiles for itself."""
 NESTED_VERSION = "0.68."
-"""Prefix of the Numba versions that `nested_compiler` supports."""
+"""Prefix of the Numba versions of which `nested_compiler` and `_quickly_loaded` know the inside."""
 POLL_S = 0.02
 
 _PACKAGE = Path(mpi_match.__file__).absolute().parent
@@ -178,7 +179,7 @@ def cached(compiler: Callable[..., Any], **options: object) -> Callable[[Callabl
         if place is not None:
             try:
                 with _settings, _cache_in(place):
-                    return _kept_if_possible(compiler(cache=True, **options)(function))
+                    return _quickly_loaded(_kept_if_possible(compiler(cache=True, **options)(function)))
             except RuntimeError as error:  # Numba cannot write its own subdirectory
                 log.debug("compiled code of %s is not kept: %s", function.__name__, error)
         return compiler(**options)(function)
@@ -198,6 +199,39 @@ def _kept_if_possible(compiled: Any) -> Any:
 
     compiled._cache.save_overload = save_overload
     return compiled
+
+
+def _quickly_loaded(compiled: Any) -> Any:
+    """Make a compiled function load its kept code without all that only compiling needs, for versions of Numba that are
+    known.
+
+    Before every function Numba imports the modules that implement its library and looks through them for what is new, which
+    takes longer than loading the function; compiling does so again.  It also reports every call of LLVM, of which loading
+    makes a hundred and a half, to a timer for each function.
+    """
+    stored = compiled._cache
+    if type(stored) is not FunctionCache or not numba.__version__.startswith(NESTED_VERSION):
+        return compiled
+
+    def load_overload(signature: Any, context: Any) -> Any:
+        rtsys.initialize(context)
+        with _unreported(), stored._guard_against_spurious_io_errors():
+            return stored._load_overload(signature, context)
+
+    compiled._cache.load_overload = load_overload
+    return compiled
+
+
+@contextmanager
+def _unreported() -> Iterator[None]:
+    """Report no call of LLVM in the body, which runs with Numba's lock: nothing else is compiled or loaded meanwhile."""
+    hooks = getattr(getattr(llvmlite.binding.ffi.lib, "_lock", None), "_cblist", [])
+    kept = hooks.copy()
+    hooks.clear()
+    try:
+        yield
+    finally:
+        hooks.extend(kept)
 
 
 @contextmanager

@@ -167,6 +167,9 @@ def _open_auto(table: Table, device: int | None, threads: int | None, live: bool
 def _require_gpu() -> None:
     """Raise EngineError without a GPU.  Asks the driver, because loading Numba's CUDA takes as long as the rest of a
     small run."""
+    from mpi_match.gpu.presence import require_driver
+
+    require_driver()
     from mpi_match.gpu.driver import visible_gpus
 
     visible_gpus()

@@ -22,14 +22,14 @@ from typing import Any
 
 from mpi_match.environment.mpi_launcher import LOCAL_RANK_VARIABLES
 from mpi_match.errors import EngineError
+from mpi_match.gpu.presence import LIBRARY, SIMULATED
 
 try:
     from cuda.bindings import driver as driver  # other modules import it from here
 except ImportError as _error:
     raise EngineError(f"GPU engines need numba-cuda ({_error}); install mpi-match[gpu], or use --engine keyed") from None
 
-simulated: bool = os.environ.get("NUMBA_ENABLE_CUDASIM", "0") not in ("", "0")
-"""Tells whether kernels run as Python; Numba reads the same variable."""
+simulated: bool = SIMULATED
 
 
 def words_of(error: Any) -> str:
@@ -58,8 +58,6 @@ class Intake:
     memory that is not pinned, or work for a stream with a thousand pending launches.
     """
 
-    _LIBRARY = "libcuda.so.1"
-
     def __init__(self, *, keeps_lock: bool) -> None:
         self._loader = ctypes.PyDLL if keeps_lock else ctypes.CDLL
 
@@ -67,7 +65,7 @@ class Intake:
         if name not in _INTAKE:
             raise AttributeError(name)
         symbol, *types = _INTAKE[name]
-        found: Any = getattr(self._loader(self._LIBRARY), symbol)
+        found: Any = getattr(self._loader(LIBRARY), symbol)
         found.argtypes, found.restype = types, ctypes.c_int
         function: Callable[..., int] = found
         setattr(self, name, function)  # the next access finds it directly

@@ -22,7 +22,7 @@ from mpi_match import engines
 from mpi_match.engines import Engine, EngineError, open_engine, registry
 from mpi_match.environment.mpi_launcher import LOCAL_RANK_VARIABLES
 from mpi_match.events.events import Events
-from mpi_match.gpu import device_memory, driver
+from mpi_match.gpu import device_memory, driver, presence
 from mpi_match.gpu import kernels as cuda
 from mpi_match.model import make_event, make_filter, match_naive
 from mpi_match.table.table import Table
@@ -194,6 +194,14 @@ def test_auto_takes_the_cpu_logs_why_and_loads_no_engine_of_a_gpu(
         assert open_engine("auto", TABLE).name == "keyed"
     assert "keyed_cuda skipped: no usable GPU" in caplog.text
     assert loaded == ["keyed"]
+
+
+def test_without_a_driver_its_bindings_are_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(presence, "LIBRARY", "libnone.so.1")
+    monkeypatch.delitem(sys.modules, "mpi_match.gpu.driver")
+    with pytest.raises(EngineError, match=r"^no usable GPU on this machine: libnone.so.1: .*; use --engine keyed$"):
+        registry._require_gpu()
+    assert "mpi_match.gpu.driver" not in sys.modules
 
 
 def test_importing_the_package_asks_for_no_gpu() -> None:

@@ -70,6 +70,10 @@ def require(right: bool, otherwise: str) -> None:
         raise WrongAnswer(otherwise)
 
 
+OPERATIONS = {"match-unique": False, "match": True}
+"""What is asked for, in the words of TagMatch's paper: the interfaces of an event, each once; or all its filters."""
+
+
 @dataclass
 class Contender:
     """One engine in a benchmark: its build time, and the times and answers of its repetitions."""
@@ -101,9 +105,9 @@ class BenchOptions:
     steps            engines report the times of their own phases, which may make them slower
     warm_up_s        seconds that an engine matches before it is timed
     rate             events that arrive in a second, independent of the engine (`open_loop`); None: no waiting
-    moves                  number of interfaces that move afterwards, with all their filters (`moves`); engines then are
-    opened for a table
-                     that changes, where they can be
+    moves            number of interfaces that move afterwards, with all their filters (`moves`); engines then are opened for
+                     a table that changes, where they can be
+    operation        one of `OPERATIONS`
     beside           external matchers, measured after the engines (`beside`)
     """
 
@@ -121,6 +125,12 @@ class BenchOptions:
     rate: float | None = None
     moves: int = 0
     beside: tuple[Beside, ...] = ()
+    operation: str = "match-unique"
+
+    @property
+    def filters(self) -> bool:
+        """True if the answers are filters."""
+        return OPERATIONS[self.operation]
 
 
 DEFAULT_OPTIONS = BenchOptions()
@@ -220,7 +230,7 @@ def compare(
         contender.engine.pin(events.columns)
         if options.steps:
             contender.engine.time_steps()
-        _warm_up(contender.engine, in_batches(events, options.batch), options.warm_up_s)
+        _warm_up(contender.engine, in_batches(events, options.batch), options)
     gc.collect()  # once: with all that is loaded it takes half a second, and no run is collected
     for _ in range(options.repetitions):
         for contender in contenders:
@@ -228,15 +238,17 @@ def compare(
                 tell(f"{contender.engine.name}: first of {plural(options.repetitions, 'run')}")
             events = events_of[id(contender)]
             if options.rate is None:
-                _repeat(contender, partial(_as_fast_as_it_can, batches=in_batches(events, options.batch)))
+                batches = in_batches(events, options.batch)
+                _repeat(contender, partial(_as_fast_as_it_can, batches=batches, filters=options.filters))
             else:
                 when = arrivals(len(events), options.rate, workload.seed + len(contender.runs_s))
-                _repeat(contender, partial(serve, events=events, arrival_s=when, most=options.batch))
+                in_time = partial(serve, events=events, arrival_s=when, most=options.batch, filters=options.filters)
+                _repeat(contender, in_time)
     first = contenders[0]
     for contender in contenders:
         if contender is not first and contender.engine.exact == first.engine.exact:
             _agree(first, contender)
-        _judge(workload, contender, options.check)
+        _judge(workload, contender, options)
         exact = next((each for each in contenders if each.engine.exact), None)
         if exact is not None and not contender.engine.exact:
             contender.accuracy = accuracy_of(contender, exact)
@@ -245,7 +257,8 @@ def compare(
         _move(workload, contenders, options)
     else:
         kept.keep(how_built, contenders)
-    more = {} if options.rate is None else {"rate": options.rate}
+    more: Json = {} if options.rate is None else {"rate": options.rate}
+    more |= {"operation": options.operation} if options.filters else {}
     found = [{**_result(workload, contender, first, options.batch), **more} for contender in contenders]
     return found + [_beside(each, workload, first, options) for each in options.beside]
 
@@ -284,9 +297,9 @@ def in_batches(events: EventBatch, size: int) -> list[EventBatch]:
     return [events[at : at + size] for at in range(0, len(events), size)]
 
 
-def _warm_up(engine: Engine, batches: list[EventBatch], seconds: float) -> None:
-    until = time.perf_counter() + seconds
-    for _ in match_all(engine, takewhile(lambda _: time.perf_counter() < until, batches)):
+def _warm_up(engine: Engine, batches: list[EventBatch], options: BenchOptions) -> None:
+    until = time.perf_counter() + options.warm_up_s
+    for _ in match_all(engine, takewhile(lambda _: time.perf_counter() < until, batches), filters=options.filters):
         pass
 
 
@@ -311,12 +324,13 @@ def _repeat(contender: Contender, run: Callable[[Engine], Served]) -> None:
         contender.candidates = engine.candidates - before
 
 
-def _as_fast_as_it_can(engine: Engine, batches: list[EventBatch]) -> Served:
+def _as_fast_as_it_can(engine: Engine, batches: list[EventBatch], *, filters: bool) -> Served:
     """Match batch after batch; records latencies if a batch is one event."""
     found, clock = [], time.perf_counter
     one_by_one = len(batches[0]) == 1  # else it would not be the latency of an event
     times = [clock()]
-    for answers in map(engine.match, batches) if one_by_one else match_all(engine, batches):
+    each = (engine.match(batch, filters=filters) for batch in batches)
+    for answers in each if one_by_one else match_all(engine, batches, filters=filters):
         found.append(answers)
         times.append(clock())
     return Served(times[-1] - times[0], np.diff(times) if one_by_one else np.empty(0), Matches.concat(found))
@@ -326,7 +340,7 @@ def _keep(contender: Contender, answers: Matches) -> None:
     """Keep the answers of a repetition.  Raises WrongAnswer when they differ from the previous repetition's."""
     if contender.answers is not None and (at := _first_difference(contender.answers, answers)) is not None:
         raise WrongAnswer(
-            f"{contender.engine.name} contradicts itself on event {at}: interfaces {contender.answers[at].tolist()} in the "
+            f"{contender.engine.name} contradicts itself on event {at}: {contender.answers[at].tolist()} in the "
             f"first repetition, {answers[at].tolist()} in repetition {len(contender.runs_s)}"
         )
     contender.answers = answers
@@ -339,7 +353,7 @@ def _agree(first: Contender, other: Contender) -> None:
     if at is not None:
         raise WrongAnswer(
             f"{first.engine.name} and {other.engine.name} differ on event {at}: "
-            f"interfaces {first.answers[at].tolist()} and {other.answers[at].tolist()}"
+            f"{first.answers[at].tolist()} and {other.answers[at].tolist()}"
         )
 
 
@@ -352,31 +366,42 @@ def _first_difference(a: Matches, b: Matches) -> int | None:
     return next(i for i in range(len(a)) if not np.array_equal(a[i], b[i]))
 
 
-def _judge(workload: Workload, contender: Contender, check: int, *, by_model: bool = True) -> None:
+def _judge(workload: Workload, contender: Contender, options: BenchOptions, *, by_model: bool = True) -> None:
     """Check a sample of the answers.  Raises WrongAnswer; otherwise notes how many events each judge checked."""
     answers, table = contender.answers, workload.table
     assert answers is not None
-    sample = _sample(answers, check, workload.seed)
+    sample = _sample(answers, options.check, workload.seed)
     if not len(sample):
         return
     judges = ["reference" if contender.engine.name == "counting" else "counting"]
     if by_model and table.n_filters <= COVERS_FILTERS:
         judges.append("covers")
     for judge in judges:
-        _expect(contender, judge, sample, _judged(workload, judge, sample.tolist()), table)
+        filters = options.filters and judge != "covers"  # which knows interfaces only
+        found = [_in_words(answers[event], table, options.filters, filters) for event in sample.tolist()]
+        _expect(contender, judge, sample, found, _judged(workload, judge, sample.tolist(), filters=filters))
 
 
-def _judged(workload: Workload, judge: str, numbers: list[int]) -> list[list[str]]:
+def _judged(workload: Workload, judge: str, numbers: list[int], *, filters: bool) -> list[list[str]]:
     """The verdict of a judge about some events, computed once; engines and points that agree share the sample."""
-    key = judge, tuple(numbers)
+    key = f"{judge} of filters" if filters else judge, tuple(numbers)
     if key not in workload.judged:
         if judge == "covers":
             found = [match_naive(workload.filters, event) for event in workload.raw(numbers)]
         else:
             batch = EventBatch.concat([workload.events[i : i + 1] for i in numbers])
-            found = open_engine(judge, workload.table).match(batch).labels(workload.table.labels)
+            answers = open_engine(judge, workload.table).match(batch, filters=filters)
+            found = [_in_words(answers[i], workload.table, filters, filters) for i in range(len(numbers))]
         workload.judged[key] = found
     return workload.judged[key]
+
+
+def _in_words(ids: Array, table: Table, of_filters: bool, as_filters: bool) -> list[str]:
+    """An answer, `of_filters` or of interfaces: the numbers of its filters, or the labels of its interfaces, each once."""
+    if as_filters:
+        return [f"filter {i}" for i in ids.tolist()]
+    interfaces = np.unique(table.filters.interface[ids]) if of_filters else ids
+    return [table.label(int(i)) for i in interfaces]
 
 
 def _move(workload: Workload, contenders: Sequence[Contender], options: BenchOptions) -> None:
@@ -391,12 +416,13 @@ def _move(workload: Workload, contenders: Sequence[Contender], options: BenchOpt
             contender.moves = measure_moves(contender.engine, one_by_one, at_once, workload.events[:1])
         except EngineError:
             continue
-        able.append(Contender(contender.engine, 0.0, answers=contender.engine.match(workload.events)))
+        answers = contender.engine.match(workload.events, filters=options.filters)
+        able.append(Contender(contender.engine, 0.0, answers=answers))
     after = replace(workload, table=moved(moved(table, few), more), judged={})
     for contender in able:
         if contender is not able[0]:
             _agree(able[0], contender)
-        _judge(after, contender, options.check, by_model=False)
+        _judge(after, contender, options, by_model=False)
 
 
 def _sample(answers: Matches, check: int, seed: int) -> Array:
@@ -408,10 +434,8 @@ def _sample(answers: Matches, check: int, seed: int) -> Array:
     return np.sort(np.append(some, rng.choice(others, min(len(others), check - len(some)), replace=False)))
 
 
-def _expect(contender: Contender, judge: str, sample: Array, expected: list[list[str]], table: Table) -> None:
-    assert contender.answers is not None
-    for event, wanted in zip(sample.tolist(), expected, strict=True):
-        found = [table.label(int(i)) for i in contender.answers[event]]
+def _expect(contender: Contender, judge: str, sample: Array, answers: list[list[str]], expected: list[list[str]]) -> None:
+    for event, found, wanted in zip(sample.tolist(), answers, expected, strict=True):
         if not contender.engine.exact:
             found = [label for label in found if label in wanted]  # false positives are no mistake
         if found != wanted:

@@ -44,8 +44,8 @@ def arrivals(n: int, rate: float, seed: int) -> Array:
     return np.random.default_rng(seed).exponential(1 / rate, n).cumsum()
 
 
-def serve(engine: Engine, events: EventBatch, arrival_s: Array, most: int) -> Served:
-    """Match events as they arrive, up to `most` at a time."""
+def serve(engine: Engine, events: EventBatch, arrival_s: Array, most: int, *, filters: bool = False) -> Served:
+    """Match events as they arrive, up to `most` at a time; the answers are filters, or interfaces."""
     found: dict[int, Matches] = {}
     waiting: dict[int, tuple[Waiting, slice]] = {}
     latency_s, at, n_batches, clock = np.empty(len(events)), 0, 0, time.perf_counter
@@ -69,7 +69,7 @@ def serve(engine: Engine, events: EventBatch, arrival_s: Array, most: int) -> Se
                 time.sleep(min(gap, ASKED_EVERY_S) if waiting else gap)
             continue
         end = min(int(np.searchsorted(arrival_s, now, side="right")), at + most)
-        mine, started = slice(at, end), engine.begin(events[at:end])
+        mine, started = slice(at, end), engine.begin(events[at:end], filters=filters)
         at, n_batches = end, n_batches + 1
         if isinstance(started, Waiting):
             waiting[n_batches] = started, mine

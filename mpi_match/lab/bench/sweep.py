@@ -27,14 +27,21 @@ from typing import Any, NamedTuple
 from mpi_match.engines.registry import check_options, of_engine, read_options
 from mpi_match.environment.machine import commit, machine
 from mpi_match.errors import OptionError
-from mpi_match.lab.bench.engines import DEFAULT_OPTIONS, BenchOptions, KeptEngines, WrongAnswer, compare
+from mpi_match.lab.bench.engines import DEFAULT_OPTIONS, OPERATIONS, BenchOptions, KeptEngines, WrongAnswer, compare
 from mpi_match.lab.bench.report import engine_of
 from mpi_match.lab.bench.workload import KeptWorkloads, Source, WorkloadFiles
-from mpi_match.lab.workloads.parameters import PER_INTERFACE, parameters_of, with_parameters
+from mpi_match.lab.workloads.parameters import PER_INTERFACE, SETS, derived_of, parameters_of, with_parameters
 from mpi_match.lab.workloads.scenarios import SCENARIOS
 from mpi_match.model import Json
 
-RUN_KEYS = {"events": "n_events", "batch": "batch", "threads": "threads", "rate": "rate", "moves": "moves"}
+RUN_KEYS = {
+    "events": "n_events",
+    "batch": "batch",
+    "threads": "threads",
+    "rate": "rate",
+    "moves": "moves",
+    "operation": "operation",
+}
 """Keys of the measurement that can be varied, each with its field of `BenchOptions`."""
 MAX_VALUES = 10_000
 _SPAN = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.(\d+))?")
@@ -118,11 +125,11 @@ class Sweep:
 
     def _point(self, values: dict[str, str]) -> Point:
         base = SCENARIOS[self.scenario] if isinstance(self.scenario, str) else self.scenario
-        own = set[str]() if isinstance(base, WorkloadFiles) else {*parameters_of(base), PER_INTERFACE}
+        own = set[str]() if isinstance(base, WorkloadFiles) else {*parameters_of(base), *derived_of(base)}
         of_scenario = {key: value for key, value in values.items() if key in own}
-        if self.options.n_filters is not None and not {"filters", PER_INTERFACE} & of_scenario.keys():
+        if self.options.n_filters is not None and not {"filters", PER_INTERFACE, SETS} & of_scenario.keys():
             of_scenario["filters"] = str(self.options.n_filters)
-        of_run: dict[str, Any] = {RUN_KEYS[key]: _count(key, value) for key, value in values.items() if key in RUN_KEYS}
+        of_run: dict[str, Any] = {RUN_KEYS[key]: _of_run(key, value) for key, value in values.items() if key in RUN_KEYS}
         of_engines = {key: value for key, value in values.items() if key not in own and key not in RUN_KEYS}
         given = {**self.options.engine_options, **of_engines}
         self._know(of_engines, own)
@@ -201,6 +208,7 @@ class Sweep:
             "engine_options": {} if engine == "auto" or beside else read_options(engine, given, measured=True),
             "rate": None if beside else point.options.rate,
             "moved": point.options.moves or None,
+            "operation": point.options.operation if point.options.filters else None,
             "n_events": point.options.n_events,
             "batch": point.options.n_events if beside else point.options.batch,
             "beside": beside,
@@ -217,7 +225,7 @@ def check_agreement(records: Iterable[Mapping[str, object]]) -> None:
     for record in records:
         if "answers_digest" not in record:  # of an engine that is not exact, of others' matchers, of earlier versions
             continue
-        workload = tuple(record.get(key) for key in ("scenario", "drawn_from", "n_events", "seed"))
+        workload = tuple(record.get(key) for key in ("scenario", "drawn_from", "n_events", "seed", "operation"))
         other = first.setdefault(workload, record)
         if other["answers_digest"] != record["answers_digest"]:
             one, two = (f"{engine_of(dict(each))}, {each.get('parameters') or {}}," for each in (other, record))
@@ -230,7 +238,8 @@ def _made() -> Json:
 
 
 _SAME = (
-    *("scenario", "drawn_from", "engine", "beside", "n_events", "batch", "rate", "moved", "repetitions", "seed", "commit"),
+    *("scenario", "drawn_from", "engine", "beside", "n_events", "batch", "rate", "moved", "operation", "repetitions"),
+    *("seed", "commit"),
 )
 
 
@@ -247,7 +256,11 @@ def _drawn_from(scenario: Source) -> str:
     return hashlib.sha256(repr(scenario).encode()).hexdigest()[:12]
 
 
-def _count(key: str, text: str) -> int:
+def _of_run(key: str, text: str) -> int | str:
+    if key == "operation":
+        if text not in OPERATIONS:
+            raise OptionError(f"operation is {text!r}; it must be {' or '.join(OPERATIONS)}")
+        return text
     if not text.isdecimal() or int(text) < 1:
         raise OptionError(f"{key} is {text!r}; it must be a whole number of at least 1")
     return int(text)

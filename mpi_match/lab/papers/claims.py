@@ -34,7 +34,7 @@ from mpi_match.lab.bench.sweep_report import quantity, value_of
 from mpi_match.lab.papers.catalog import BASELINES, CCM_ZIPF, OURS, Experiment
 from mpi_match.lab.papers.published import Printed, printed
 from mpi_match.lab.papers.run import scaled_keys, without_workers
-from mpi_match.lab.workloads.parameters import listed
+from mpi_match.lab.workloads.parameters import SETS, listed
 from mpi_match.lab.workloads.scenarios import SCENARIOS
 
 EngineOptions = Mapping[str, object]
@@ -565,10 +565,18 @@ def _engines_of(each: Printed) -> list[tuple[str, EngineOptions]]:
     return [(names[name], {}) for name in each.subject.split(" and ") if name in names]
 
 
+_KEYS = "tagmatch-keys"
+"""The scenario in which both operations of TagMatch are measured."""
+
+
 def _of_scenario(each: Printed, records: Sequence[Result], among: Sequence[Result]) -> list[Result]:
     """The records of the scenario of a printed value: the experiment's first unless the value names another."""
-    first = among[0]["scenario"] if among else ""
-    name = _names().scenarios.get(str(each.parameters.get("scenario")), first)
+    name = among[0]["scenario"] if among else ""
+    if "operation" in each.parameters:
+        engines = _engines_of(each)
+        keyed = [record for record in among if record["scenario"] == _KEYS]
+        name = _KEYS if any(_with(_of(keyed, engine), options) for engine, options in engines) else name
+    name = _names().scenarios.get(str(each.parameters.get("scenario")), name)
     return [record for record in records if record["scenario"] == name]
 
 
@@ -653,6 +661,8 @@ def _conditions(each: Printed, records: Sequence[Result]) -> list[_Condition]:
     """The conditions on the points of a printed value: its own parameters, and the scenario's values of all others."""
     given = [(name, value) for name, value in each.parameters.items() if name not in _names().ignored]
     said = [_Condition.of(name, value).of_curve(records) for name, value in given]
+    if any(SETS in (record.get("parameters") or {}) for record in records):
+        said = [condition._replace(key=SETS) if condition.key == "filters" else condition for condition in said]
     keys = {condition.key for condition in said}
     return said + [_Condition(key, "=", (value,)) for key, value in _own(records).items() if key not in keys]
 

@@ -25,10 +25,10 @@ from mpi_match.lab.bench.scaling import ScalingPlan, scale
 from mpi_match.lab.bench.sweep import Axis, Sweep, check_agreement
 from mpi_match.lab.bench.workload import KeptWorkloads
 from mpi_match.lab.papers.catalog import Experiment, RanksRun, Run
-from mpi_match.lab.workloads.parameters import PER_INTERFACE, listed
+from mpi_match.lab.workloads.parameters import PER_INTERFACE, SETS, listed
 from mpi_match.lab.workloads.scenarios import SCENARIOS, Scenario
 
-SCALED = ("filters", PER_INTERFACE, "tagmatch.max_p")
+SCALED = ("filters", PER_INTERFACE, SETS, "tagmatch.max_p")
 """Parameters that `scale` reduces; also interfaces, if they are varied or have filters of their own."""
 LEAST_EVENTS = 50
 SMALL_SCALE = 0.1
@@ -318,7 +318,7 @@ def _planned(experiment: Experiment, plan: ExperimentPlan) -> Iterator[tuple[Swe
 
 def _share(each: Run, scale: float) -> float:
     """The share of a run's filters; a scale below 1 counts from `LARGEST_SCALED` filters if the largest table has more."""
-    of_axes = [value for axis in each.axes if axis.key == "filters" for value in axis.values]
+    of_axes = [value for axis in each.axes if axis.key in ("filters", SETS) for value in axis.values]
     largest = max(map(int, of_axes or [each.fixed.get("filters", str(SCENARIOS[each.scenario].n_filters))]))
     return scale if scale == 1 or largest <= LARGEST_SCALED else scale * LARGEST_SCALED / largest
 

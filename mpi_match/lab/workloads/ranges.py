@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -60,8 +60,8 @@ class RangeFields(Protocol):
     @property
     def words(self) -> Sequence[bytes]: ...
 
-    def filters(self, rng: np.random.Generator, n: int) -> DrawnFilters:
-        """Draw n filters."""
+    def filters(self, rng: np.random.Generator, place: Array) -> DrawnFilters:
+        """Draw n filters, given the place of each in the table, f64[n] from 0 to 1."""
         ...
 
     def events(self, rng: np.random.Generator, n: int) -> Array:
@@ -95,6 +95,9 @@ class Intervals:
     name_exponent   attribute i is constrained with a weight of (i + 1) ** -name_exponent
     spread          standard deviation of a normal distribution of values and of the centres of intervals, as a share of the
                     values; 0: both are uniform
+    correlation     of any two attributes of an event, and of the places of any two intervals of a filter
+    covering        share of the filters that are covered: their intervals lie within those of an earlier filter, `NARROWED`
+    skew            share of the answers that come from the first tenth of the filters; 0: a tenth
     """
 
     n_attributes: int = 20
@@ -103,8 +106,15 @@ class Intervals:
     event_size: tuple[int, int] = (20, 20)
     name_exponent: float = 0.0
     spread: float = 0.0
+    correlation: float = 0.0
+    covering: float = 0.0
+    skew: float = 0.0
 
     N_VALUES = 1_000_000
+    NARROWED = 0.9
+    """Width of an interval within another one, as a share of that."""
+    POPULAR = 0.1
+    """Share of the filters that are popular with `skew`."""
     words: tuple[bytes, ...] = ()
 
     @property
@@ -117,13 +127,54 @@ class Intervals:
         """All are numbers."""
         return [False] * self.n_attributes
 
-    def filters(self, rng: np.random.Generator, n: int) -> DrawnFilters:
-        shape = n, self.n_attributes
+    def __post_init__(self) -> None:
+        shares = {"correlation": self.correlation, "covering": self.covering, "skew": self.skew}
+        for name, share in shares.items():
+            if not 0 <= share < 1:
+                raise ValueError(f"{name} is {share:g}; it must be at least 0 and less than 1")
+
+    @property
+    def matched(self) -> float | None:
+        """Probability that a filter matches an event; None where attributes may be absent or depend on each other."""
+        if self.event_size[0] < self.n_attributes or self.spread or self.correlation:
+            return None
+        narrowed = 1 - self.covering + self.covering * self.NARROWED**self.constraints
+        return float(self.width**self.constraints * narrowed)
+
+    def matching(self, share: float) -> Intervals:
+        """The same with the width of intervals at which a share of the filters matches an event.  Raises ValueError."""
+        found = replace(self, width=1.0).matched
+        if found is None or not 0 < share < found:
+            raise ValueError(
+                f"intervals of no width match a share of {share:g}; answers are a parameter of filters whose attributes are "
+                "uniform, independent and all in every event"
+            )
+        return replace(self, width=(share / found) ** (1 / self.constraints))
+
+    def filters(self, rng: np.random.Generator, place: Array) -> DrawnFilters:
+        shape = len(place), self.n_attributes
         key = rng.standard_exponential(shape) * np.arange(1, self.n_attributes + 1) ** self.name_exponent
         rank = np.argsort(np.argsort(key, axis=1), axis=1)  # so an attribute is among the first by its weight
-        low = np.floor(self._within(rng, shape, 1 - self.width) * self.N_VALUES)
+        width = np.full((len(place), 1), self.width)
+        if self.skew:
+            share = np.where(place < self.POPULAR, self.skew / self.POPULAR, (1 - self.skew) / (1 - self.POPULAR))
+            width[:, 0] *= share ** (1 / self.constraints)
+        low = np.floor(self._within(rng, shape, 1 - np.minimum(width, 1)) * self.N_VALUES)
+        high = low + np.floor(np.minimum(width, 1) * self.N_VALUES)
         op = np.where(rank < self.constraints, _BETWEEN, np.uint8(FREE))
-        return DrawnFilters(op, low, low + math.floor(self.width * self.N_VALUES))
+        return self._covered(rng, DrawnFilters(op, low, high)) if self.covering else DrawnFilters(op, low, high)
+
+    def _covered(self, rng: np.random.Generator, drawn: DrawnFilters) -> DrawnFilters:
+        """Let a share of the filters lie within earlier ones, which are not covered themselves."""
+        is_covered = rng.random(len(drawn.op)) < self.covering
+        is_covered[0] = False
+        others, mine = np.flatnonzero(~is_covered), np.flatnonzero(is_covered)
+        by = others[(rng.random(len(mine)) * np.searchsorted(others, mine)).astype(np.int64)]
+        op, low, high = (each.copy() for each in drawn)
+        spare = (high[by] - low[by]) * (1 - self.NARROWED)
+        op[mine], low[mine] = op[by], np.ceil(low[by] + rng.random(spare.shape) * spare)
+        high[mine] = np.minimum(low[mine] + np.floor((high[by] - low[by]) * self.NARROWED), high[by])
+        return DrawnFilters(op, low, high)
 
     def events(self, rng: np.random.Generator, n: int) -> Array:
         shape = n, self.n_attributes
@@ -132,10 +183,15 @@ class Intervals:
         rank = rng.permuted(np.broadcast_to(np.arange(self.n_attributes), shape), axis=1)
         return np.where(rank < size, value, np.nan)
 
-    def _within(self, rng: np.random.Generator, shape: tuple[int, int], most: float) -> Array:
-        """Numbers from 0 to `most`, as shares of the values: uniform, or normal around the middle and reflected."""
+    def _within(self, rng: np.random.Generator, shape: tuple[int, int], most: float | Array) -> Array:
+        """Numbers from 0 to `most`, as shares of the values: uniform, or normal around the middle and reflected.  Correlated
+        ones are the same number of their row with the probability sqrt(correlation) each, else one of their own."""
         if not self.spread:
-            return rng.random(shape) * most
+            drawn = rng.random(shape)
+            if self.correlation:
+                is_shared = rng.random(shape) < math.sqrt(self.correlation)
+                drawn = np.where(is_shared, rng.random((shape[0], 1)), drawn)
+            return np.asarray(drawn * most)
         folded = np.abs(rng.normal(most / 2, self.spread, shape)) % (2 * most)
         return np.asarray(np.minimum(folded, 2 * most - folded))
 
@@ -158,7 +214,8 @@ class Stock:
         """The symbols: three letters each, the most popular first."""
         return [bytes(ord("A") + i // 26**k * 7 % 26 for k in range(3)) + b"%d" % i for i in range(self.n_symbols)]
 
-    def filters(self, rng: np.random.Generator, n: int) -> DrawnFilters:
+    def filters(self, rng: np.random.Generator, place: Array) -> DrawnFilters:
+        n = len(place)
         op, low, high = (np.full((n, 3), FREE, np.uint8), np.zeros((n, 3)), np.zeros((n, 3)))
         symbol = self._symbols(rng, n)
         op[:, 0] = np.where(rng.random(n) < 0.97, _EQ, FREE)
@@ -211,7 +268,8 @@ class Packets:
     SERVICES = (80, 443, 53, 22, 25, 110, 143, 123, 161, 389, 445, 636, 993, 1433, 1521, 3306, 3389, 5060, 8080, 8443)
     RANGES = ((1024, 65535), (0, 1023), (49152, 65535), (6000, 6063), (137, 139), (20, 21), (5000, 5100), (8000, 8100))
 
-    def filters(self, rng: np.random.Generator, n: int) -> DrawnFilters:
+    def filters(self, rng: np.random.Generator, place: Array) -> DrawnFilters:
+        n = len(place)
         op, low, high = (np.full((n, 5), FREE, np.uint8), np.zeros((n, 5)), np.zeros((n, 5)))
         for side, (lengths, shares) in enumerate(self.LENGTHS):
             length = rng.choice(lengths, n, p=shares)

@@ -34,6 +34,11 @@ columns: a million of either in about half a second on one core, the same on eve
     intervals-large  ... with a million filters
     intervals-normal ... values and intervals normal around the middle, attributes by Zipf's law (exponent 0.5), events with
                      10 to 20 of them
+    intervals-covering    5 intervals of half of the values; half of the filters lie within an earlier one
+    intervals-correlated  5 intervals of 0.3 of the values; any two attributes of an event, and the places of any two
+                     intervals of a filter, have a correlation of 0.5
+    intervals-skewed      5 intervals of about a quarter of the values; half of the answers come from the first tenth of the
+                     filters, which one worker may hold
     stock            100,000 filters of a name, a range of prices and a least volume; 1,000 names by Zipf's law
     packets          10,000 rules of five fields: prefixes of addresses, ports exact, ranged or any, the protocol; every rule
                      is an interface, and all that match a packet are asked for
@@ -41,6 +46,8 @@ columns: a million of either in about half a second on one core, the same on eve
     tagmatch         tag sets after Rogora et al. (EuroSys 2017): filters that ask for 3 to 7 names, 5 on the average, of
                      200,000 by Zipf's law (exponent 1), an interface each; an event has the names of one of them and 2 to 4
                      more.  1 M filters; the paper has 20, 40 and 212 M
+    tagmatch-keys    the same with more keys than sets, as in the paper: 300 filters, an interface each, share 212 sets.
+                     Some sets are popular: an event has 10 answers, nearly all from the set that it was made of
 
 Choices where the papers leave parameters open:
 
@@ -76,12 +83,16 @@ names are rarer than the law says: with exponent 2 nearly every event has the fi
 * **tagmatch is drawn, not taken from Twitter**: neither the tweets (TREC, Tweets2011) nor the follower graph (Kwak et al.)
 behind the paper's interests is available.  The sizes of sets, queries of a set and 2 to 4 more tags, and about one key per
 set follow the paper; the distribution of tags, and their number, are ours.
+* **Keys of tagmatch-keys**: the paper prints 300 M users and 212 M unique sets, but neither how popular sets are nor how
+many keys a query has.  The keys beyond one for each set are given to sets by Zipf's law, with the exponent that gives a
+query `answers` keys of its own set; tags are drawn with exponent 0.5, so that few other sets match.  Copies of a set are in
+one block (see below).
 
-Limits: everything is drawn independently, without popular combinations of names, correlated values, copied subscriptions
-or events that resemble the one before.  Structure in real workloads favours an index of rare combinations; many equal
-subscriptions penalise it.  In the default scenario most events match nothing, which flatters an engine
-that only rejects fast; ccm-10-names and ccm-wide expose such an engine.  Only the scenarios of clcb have areas and moves,
-with circles of one size in each; none has strings longer than a word.
+Limits: unless its line says otherwise, everything of a scenario is drawn independently, without popular combinations of
+names, correlated values, copied subscriptions or events that resemble the one before. Structure in real workloads favours an
+index of rare combinations; many equal subscriptions penalise it. In the default scenario most events match nothing, which
+flatters an engine that only rejects fast; ccm-10-names and ccm-wide expose such an engine. Only the scenarios of clcb have
+areas and moves, with circles of one size in each; none has strings longer than a word.
 
 Filters and events are made in blocks, each from its own generator, seeded with (seed, purpose, number of the block): event i
 does not depend on the number of events or the size of chunks.
@@ -116,8 +127,8 @@ __all__ = ["CHUNK_EVENTS", "DRAWN_AT_ONCE", "SCENARIOS", "Scenario", "event_rows
 DRAWN_AT_ONCE = 2**14
 """Number of filters or events drawn from one generator."""
 CHUNK_EVENTS = 2**18
-_FILTERS, _EVENTS, _INTERFACES, _WORDS, _HOMES, _LOCATIONS, _MOVES, _DISTINCT = range(
-    8
+_FILTERS, _EVENTS, _INTERFACES, _WORDS, _HOMES, _LOCATIONS, _MOVES, _DISTINCT, _COPIES = range(
+    9
 )  # what a generator is for: independent streams under one seed
 _CCM = "Margara & Cugola, High performance content-based matching using GPUs, DEBS 2011, default scenario"
 _CLCB = "Cugola & Margara, High-performance location-aware publish-subscribe on GPUs, Middleware 2012, default scenario"
@@ -476,9 +487,24 @@ class RangeScenario(Scenario):
             sizes = {"event_size": fields.event_size, "filter_size": (fields.constraints, fields.constraints)}
         return replace(self, fields=fields, n_names=len(fields.names), **sizes)
 
+    @property
+    def answers(self) -> float | None:
+        """Filters that match an event, on average; None where that does not follow from the parameters."""
+        matched = self.fields.matched if isinstance(self.fields, Intervals) else None
+        return None if matched is None else self.n_filters * matched
+
+    def with_answers(self, answers: float) -> RangeScenario:
+        """The scenario with another width of intervals, of which so many match an event on average.  Raises ValueError."""
+        assert isinstance(self.fields, Intervals)
+        return replace(self, fields=self.fields.matching(answers / self.n_filters))
+
     def subscriptions(self, seed: int = 0) -> Subscriptions:
         starts = range(0, self.n_filters, DRAWN_AT_ONCE)
-        drawn = (self.fields.filters(_generator(seed, _FILTERS, at), DRAWN_AT_ONCE) for at, _ in enumerate(starts))
+        place = np.arange(DRAWN_AT_ONCE)
+        drawn = (
+            self.fields.filters(_generator(seed, _FILTERS, at), (start + place) / self.n_filters)
+            for at, start in enumerate(starts)
+        )
         pieces = [
             constraints_of(
                 rows._replace(**{key: array[: self.n_filters - start] for key, array in rows._asdict().items()}), self.fields
@@ -524,12 +550,22 @@ class RangeScenario(Scenario):
 class TagScenario(Scenario):
     """Tag sets: filters that ask for the presence of `filter_size` names, and events with the names of one of them and more.
 
-    extra_tags  number of further names of an event, (least, most); `event_size` is the sum
+    extra_tags    number of further names of an event, (least, most); `event_size` is the sum
+    keys_per_set  filters with equal names, on average
+    answers       filters of the set that an event was made of, on average; at least `keys_per_set`, with which all sets are
+                  equally popular
     """
 
     extra_tags: tuple[int, int] = (2, 4)
+    keys_per_set: float = 1.0
+    answers: float = 1.0
 
     def __post_init__(self) -> None:
+        if not 1 <= self.keys_per_set <= self.answers or (self.keys_per_set == 1 < self.answers):
+            raise ValueError(
+                f"{self.name}: {self.answers:g} answers an event do not fit {self.keys_per_set:g} keys of a set: there are "
+                "at least as many, and just one if each set has one key"
+            )
         sizes = tuple(size + extra for size, extra in zip(self.filter_size, self.extra_tags, strict=True))
         object.__setattr__(self, "event_size", sizes)
         super().__post_init__()
@@ -581,7 +617,7 @@ class TagScenario(Scenario):
         """Fill the sizes of some blocks."""
         for block in _stretch(len(sizes) // DRAWN_AT_ONCE, stretch, n_stretches):
             drawn = self._sizes_of(_generator(seed, _FILTERS, block))
-            sizes[block * DRAWN_AT_ONCE : (block + 1) * DRAWN_AT_ONCE] = drawn
+            sizes[block * DRAWN_AT_ONCE : (block + 1) * DRAWN_AT_ONCE] = drawn[self._sets_of_keys(seed, block)]
 
     def _draw_sets(self, stretch: int, n_stretches: int, seed: int, offsets: Array, name: Array) -> None:
         """Fill the names of some blocks."""
@@ -610,9 +646,22 @@ class TagScenario(Scenario):
         return whole[start - first * DRAWN_AT_ONCE : stop - first * DRAWN_AT_ONCE]
 
     def _set_block(self, seed: int, block: int) -> tuple[Array, Array]:
-        """Sizes of `DRAWN_AT_ONCE` sets, and for each as many names as the largest set may have."""
-        rng = _generator(seed, _FILTERS, block)
-        return self._sizes_of(rng), self._draw_distinct(rng, self.filter_size[1])
+        """Sizes of the sets of `DRAWN_AT_ONCE` filters, and for each as many names as the largest set may have."""
+        rng, of_key = _generator(seed, _FILTERS, block), self._sets_of_keys(seed, block)
+        return self._sizes_of(rng)[of_key], self._draw_distinct(rng, self.filter_size[1])[of_key]
+
+    def _sets_of_keys(self, seed: int, block: int) -> Array:
+        """i64[DRAWN_AT_ONCE]: the set of each filter of a block, a number within the block."""
+        if self.keys_per_set == 1:
+            return np.arange(DRAWN_AT_ONCE)
+        n_keys = self._keys_of_sets
+        shuffled = _generator(seed, _COPIES, block).permutation(np.repeat(np.arange(len(n_keys)), n_keys))
+        return np.resize(shuffled, DRAWN_AT_ONCE)
+
+    @cached_property
+    def _keys_of_sets(self) -> Array:
+        """i64: the number of filters of each set of a block, the most popular first."""
+        return keys_of_sets(min(self.n_filters, DRAWN_AT_ONCE), self.keys_per_set, self.answers)
 
     def _query_block(self, seed: int, block: int) -> tuple[Array, Array]:
         """Sizes of `DRAWN_AT_ONCE` events, and their names end to end, distinct in each."""
@@ -631,6 +680,24 @@ class TagScenario(Scenario):
     @cached_property
     def _tags(self) -> Strings:
         return Strings.numbered(b"tag-", self.n_names)
+
+
+def keys_of_sets(n: int, keys_per_set: float, answers: float) -> Array:
+    """i64: numbers of keys of sets, n in all and `keys_per_set` on average, falling by Zipf's law so that the set of a
+    random key has `answers` on average, or as near as n keys allow."""
+    n_sets = max(round(n / keys_per_set), 1)
+    rank = np.arange(1, n_sets + 1)
+
+    def drawn(exponent: float) -> Array:
+        weight = rank**-exponent
+        ends = np.rint((n - n_sets) * np.cumsum(weight) / weight.sum()).astype(np.int64)
+        return np.asarray(1 + np.diff(ends, prepend=0))
+
+    low, high = 0.0, 8.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (low, middle) if (drawn(middle) ** 2).sum() > answers * n else (middle, high)
+    return drawn(low)
 
 
 def _stretch(n: int, stretch: int, n_stretches: int) -> range:
@@ -731,6 +798,9 @@ SCENARIOS: dict[str, Scenario] = {
         _intervals("intervals-narrow", constraints=5, width=0.1),
         _intervals("intervals-large", n_filters=1_000_000),
         _intervals("intervals-normal", width=0.3, event_size=(10, 20), name_exponent=0.5, spread=0.2),
+        _intervals("intervals-covering", constraints=5, covering=0.5),
+        _intervals("intervals-correlated", constraints=5, width=0.3, correlation=0.5),
+        _intervals("intervals-skewed", constraints=5, width=0.25, skew=0.5),
         RangeScenario("stock", _STOCK, 100_000, 10_000, filter_size=(1, 3), event_size=(3, 3), n_names=3, fields=Stock()),
         RangeScenario(
             "packets",
@@ -752,6 +822,18 @@ SCENARIOS: dict[str, Scenario] = {
             filter_size=(3, 7),
             n_names=200_000,
             name_exponent=1.0,
+        ),
+        TagScenario(
+            "tagmatch-keys",
+            _TAGMATCH,
+            1_000_000,
+            1_000_000,
+            interface_spread=0,
+            filter_size=(3, 7),
+            n_names=200_000,
+            name_exponent=0.5,
+            keys_per_set=1.415,
+            answers=10.0,
         ),
     )
 }

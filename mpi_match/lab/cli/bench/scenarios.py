@@ -62,7 +62,9 @@ _OF_RUNS = (
     "directory",
 )
 """Options that apply only to runs with workers."""
-_OF_ENGINES = ("device", "steps", "rate", "moves", "beside", "beside_limit", "parameters", "axes", "seeds", "resume")
+_OF_ENGINES = (
+    *("device", "steps", "rate", "moves", "operation", "beside", "beside_limit", "parameters", "axes", "seeds", "resume"),
+)
 """Options that apply only to engines in this process."""
 _OF_FILES = ("location", "id_")
 """Options that apply only to files of the user."""
@@ -200,6 +202,12 @@ def _list_parameters(names: Sequence[str]) -> None:
     default=0,
     metavar="N",
     help="Then move this many interfaces with their areas and measure the time per filter; engines are opened for changes.",
+)
+@click.option(
+    "--operation",
+    type=click.Choice(["match-unique", "match"]),
+    default="match-unique",
+    help="What is asked for: the interfaces of an event, each once, or all its filters.",
 )
 @click.option(
     "--beside",

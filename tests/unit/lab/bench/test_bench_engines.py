@@ -72,6 +72,20 @@ def liars(monkeypatch: pytest.MonkeyPatch) -> dict[str, Lie]:
     return lies
 
 
+def test_all_filters_may_be_asked_for_and_judged(liars: dict[str, Lie]) -> None:
+    """Some keys have the same tags, and an interface has two of them."""
+    sets = replace(SCENARIOS["tagmatch-keys"].scaled(300), n_interfaces=30)
+    options = BenchOptions(n_events=60, batch=16, repetitions=1, operation="match")
+    every, one = (compare(sets, ["counting"], each)[0] for each in (options, replace(options, operation="match-unique")))
+    assert (every["operation"], "operation" in one) == ("match", False)
+    assert every["matches"] > one["matches"] >= 60
+    assert every["checked"] == {"reference": 10, "covers": 10}
+    for lie in (forget_one, invent_one):
+        liars["counting"] = lie
+        with pytest.raises(WrongAnswer, match=r"wrong about event \d+: found \[.*'filter "):
+            compare(sets, ["counting"], replace(options, check=60))
+
+
 def test_a_result_says_what_was_measured_and_how_to_do_it_again() -> None:
     result = bench(DENSE, "counting", BenchOptions(n_events=60, batch=16, repetitions=3))
     assert json.loads(report.json_line(result)) == result

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mpi_match.errors import OptionError
-from mpi_match.lab.workloads.parameters import PER_INTERFACE, listed, parameters_of, with_parameters
+from mpi_match.lab.workloads.parameters import listed, parameters_of, with_parameters
 from mpi_match.lab.workloads.scenarios import SCENARIOS, RangeScenario, Scenario, TagScenario
 
 EVERY = pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
@@ -23,7 +23,7 @@ def test_every_field_of_a_scenario_is_a_parameter(scenario: Scenario) -> None:
         own = {each.name for each in fields(of_fields)} - {"words"}
         assert known == own | {"n_filters", "n_interfaces", "interface_spread"}
     elif isinstance(scenario, TagScenario):
-        drawn = {"filter_size", "extra_tags", "n_names", "name_exponent"}
+        drawn = {"filter_size", "extra_tags", "n_names", "name_exponent", "keys_per_set", "answers"}
         assert known == drawn | {"n_filters", "n_interfaces", "interface_spread"}
     else:
         assert known == {each.name for each in fields(scenario)} - {"name", "source"}
@@ -31,7 +31,7 @@ def test_every_field_of_a_scenario_is_a_parameter(scenario: Scenario) -> None:
 
 @EVERY
 def test_what_is_listed_is_what_the_scenario_is(scenario: Scenario) -> None:
-    given = {key: value for key, value, says in listed(scenario) if key != PER_INTERFACE and says}
+    given = {key: value for key, value, says in listed(scenario) if key in parameters_of(scenario) and says}
     assert with_parameters(scenario, given) == scenario
 
 
@@ -67,6 +67,10 @@ def test_filters_and_interfaces() -> None:
     assert sizes(ccm, interfaces="50") == (250_000, 50)
     assert sizes(ccm, filters_per_interface="7") == (70, 10)
     assert sizes(ccm, filters_per_interface="7", interfaces="3") == (21, 3)
+    keys = SCENARIOS["tagmatch-keys"]
+    assert sizes(keys, sets="20000000") == (28_300_000, 28_300_000)
+    assert sizes(keys, sets="1000", keys_per_set="2") == (2_000, 2_000)
+    assert {key: value for key, value, _ in listed(keys)}["sets"] == "706714"
 
 
 @pytest.mark.parametrize(
@@ -79,6 +83,7 @@ def test_filters_and_interfaces() -> None:
         ({"number_operators": "=/~"}, "number_operators is '=/~'; it must be operators such as =/!=/</>"),
         ({"constraints": "11", "names": "10"}, "ccm: 11 to 11 constraints of a filter do not fit 10 distinct names"),
         ({"filters": "9", "filters_per_interface": "3"}, "filters and filters_per_interface contradict"),
+        ({"sets": "9"}, "ccm has no parameter 'sets'"),
         ({"filters": "9", "interfaces": "10"}, "ccm: 9 filters cannot fill 10 interfaces"),
         ({"filters": "0"}, "at least 1 filter"),
     ],

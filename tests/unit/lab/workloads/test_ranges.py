@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from mpi_match.arrays.csr import owners
+from mpi_match.errors import OptionError
+from mpi_match.lab.workloads.parameters import with_parameters
 from mpi_match.lab.workloads.ranges import Intervals, Packets
 from mpi_match.lab.workloads.scenarios import DRAWN_AT_ONCE, SCENARIOS, RangeScenario
 from mpi_match.model import Op, Type
@@ -67,7 +69,7 @@ def test_some_attributes_are_those_of_a_random_choice() -> None:
 
 
 def test_prefixes_are_of_whole_bits_and_ports_exact_ranged_or_any() -> None:
-    rows = Packets().filters(np.random.default_rng(0), 5_000)
+    rows = Packets().filters(np.random.default_rng(0), np.zeros(5_000))
     for side, (lengths, shares) in enumerate(Packets.LENGTHS):
         constrained = rows.op[:, side] != 255
         size = (rows.high - rows.low)[constrained, side] + 1
@@ -84,3 +86,82 @@ def test_quotes_of_a_popular_name_meet_filters_on_it() -> None:
     quoted = np.bincount(events.string[events.name == 0], minlength=1000)
     assert asked.argmax() == quoted.argmax() == 0
     assert asked[0] > 5 * asked[20]
+
+
+def drawn(name: str, **given: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Bounds of 2,000 filters, f64[2000, 20, 2], without limits on free attributes; values of 2,000 events, f64[2000, 20];
+    which filters match which events, and which filters lie within which."""
+    scenario = with_parameters(SCENARIOS[name], {"filters": "2000", **given})
+    filters, events = scenario.subscriptions(), scenario.events(2_000)
+    bounds = np.tile([-np.inf, np.inf], (2_000, 20, 1))
+    bounds[owners(filters.constraint_offsets), filters.name] = filters.number.reshape(-1, 2)
+    values = events.number.reshape(2_000, 20)
+    matched, within = np.ones((2_000, 2_000), bool), np.ones((2_000, 2_000), bool)
+    for k in range(20):
+        low, high = bounds[:, k].T
+        matched &= (low[:, None] <= values[:, k]) & (values[:, k] <= high[:, None])
+        within &= (low[:, None] >= low) & (high[:, None] <= high)
+    return bounds, values, matched, within
+
+
+@pytest.mark.parametrize(
+    ("name", "answers"), [("intervals-narrow", 0.3), ("intervals", 20), ("intervals-covering", 2), ("intervals-skewed", 5)]
+)
+def test_an_event_has_as_many_answers_as_asked_for(name: str, answers: float) -> None:
+    scenario = with_parameters(SCENARIOS[name], {"filters": "2000", "answers": str(answers)})
+    assert isinstance(scenario, RangeScenario)
+    assert scenario.answers == pytest.approx(answers)
+    *_, matched, _ = drawn(name, answers=str(answers))
+    assert matched.sum() / 2_000 == pytest.approx(answers, rel=0.2)
+
+
+@pytest.mark.parametrize("answers", ["1e-4", "1e4"])
+def test_the_axis_of_answers_goes_from_rare_to_dense(answers: str) -> None:
+    scenario = with_parameters(SCENARIOS["intervals"], {"answers": answers})
+    assert isinstance(scenario, RangeScenario)
+    assert scenario.answers == pytest.approx(float(answers))
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "line"),
+    [
+        ("intervals-normal", {"answers": "1"}, "answers are a parameter of filters whose attributes are uniform"),
+        ("intervals", {"answers": "200000"}, "intervals of no width match a share of 2"),
+        ("intervals", {"answers": "1", "width": "0.5"}, "width and answers contradict each other"),
+        ("intervals", {"covering": "1"}, "covering is 1; it must be at least 0 and less than 1"),
+        ("stock", {"answers": "1"}, "stock has no parameter 'answers'"),
+    ],
+)
+def test_answers_that_cannot_be_are_refused(name: str, given: dict[str, str], line: str) -> None:
+    with pytest.raises(OptionError) as refused:
+        with_parameters(SCENARIOS[name], given)
+    assert line in str(refused.value)
+
+
+def test_half_of_the_covering_filters_lie_within_an_earlier_one() -> None:
+    *_, within = drawn("intervals-covering")
+    earlier = np.tril(within, -1).any(axis=1)
+    assert np.mean(earlier) == pytest.approx(0.5, abs=0.05)
+    *_, none = drawn("intervals-covering", covering="0")
+    assert not np.tril(none, -1).any()
+
+
+def test_attributes_and_places_are_correlated() -> None:
+    bounds, values, matched, _ = drawn("intervals-correlated")
+    pairs = np.triu_indices(20, 1)
+    assert np.corrcoef(values.T)[pairs].mean() == pytest.approx(0.5, abs=0.05)
+    low = np.where(np.isfinite(bounds[:, :, 0]), bounds[:, :, 0], np.nan)
+    of_pairs = [np.corrcoef(low[there, i], low[there, j])[0, 1] for i, j, there in _both(low)]
+    assert np.mean(of_pairs) == pytest.approx(0.5, abs=0.05)
+    *_, alone, _ = drawn("intervals-correlated", correlation="0")
+    assert matched.sum() > 3 * alone.sum()
+
+
+def _both(low: np.ndarray) -> list[tuple[int, int, np.ndarray]]:
+    """Pairs of attributes, and the filters that constrain both."""
+    return [(i, j, ~np.isnan(low[:, i]) & ~np.isnan(low[:, j])) for i in range(20) for j in range(i)]
+
+
+def test_half_of_the_answers_come_from_the_first_tenth_of_the_filters() -> None:
+    *_, matched, _ = drawn("intervals-skewed")
+    assert matched[:200].sum() / matched.sum() == pytest.approx(0.5, abs=0.08)

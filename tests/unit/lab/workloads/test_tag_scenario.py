@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
+import pytest
 
 from mpi_match.arrays.csr import owners
+from mpi_match.errors import OptionError
 from mpi_match.lab.workloads.parameters import with_parameters
-from mpi_match.lab.workloads.scenarios import DRAWN_AT_ONCE, SCENARIOS, TagScenario
+from mpi_match.lab.workloads.scenarios import DRAWN_AT_ONCE, SCENARIOS, TagScenario, keys_of_sets
 from mpi_match.model import Op, Type
 
 SMALL = with_parameters(SCENARIOS["tagmatch"], {"filters": "3000", "names": "500"})
@@ -52,3 +56,35 @@ def test_events_are_the_same_however_they_are_cut() -> None:
     whole, part = SMALL.events(DRAWN_AT_ONCE + 9, seed=7), SMALL.event_range(DRAWN_AT_ONCE - 2, DRAWN_AT_ONCE + 2, seed=7)
     assert [part.event(i) for i in range(4)] == [whole.event(DRAWN_AT_ONCE - 2 + i) for i in range(4)]
     assert [part.event(i) for i in range(4)] != [SMALL.events(4, seed=8).event(i) for i in range(4)]
+
+
+@pytest.mark.parametrize(("filters", "answers"), [(DRAWN_AT_ONCE, 3), (2 * DRAWN_AT_ONCE, 10), (3_000, 40)])
+def test_more_keys_than_sets_with_as_many_answers_as_asked_for(filters: int, answers: float) -> None:
+    scenario = with_parameters(SCENARIOS["tagmatch-keys"], {"filters": str(filters), "answers": str(answers)})
+    drawn, events = scenario.subscriptions(), scenario.events(1_000, seed=0)
+    sets = Counter(sets_of(drawn.constraint_offsets, drawn.name))
+    assert filters / len(sets) == pytest.approx(1.415, rel=0.01)
+    popular = sorted(sets.values(), reverse=True)
+    assert popular[0] >= popular[1] > popular[3] > popular[20] >= popular[-1] == 1
+    found = [
+        sum(n for tags, n in sets.items() if tags <= of_event) for of_event in sets_of(events.offsets, events.name)[:100]
+    ]
+    assert min(found) > 0
+    by_event = sum(max(n for tags, n in sets.items() if tags <= each) for each in sets_of(events.offsets, events.name)[:100])
+    assert sum(found) <= 1.1 * by_event, "other sets seldom match"
+    of_keys = sum(n * n for n in popular) / filters
+    assert of_keys == pytest.approx(answers, rel=0.05)
+
+
+def test_keys_of_sets_add_up() -> None:
+    for n, each, answers in ((16_384, 1.415, 10), (1_000, 2.0, 100), (50, 1.5, 1.5), (7, 1.415, 3)):
+        found = keys_of_sets(n, each, answers)
+        assert found.sum() == n
+        assert len(found) == round(n / each)
+        assert found.min() >= 1
+
+
+def test_keys_that_cannot_be_are_refused() -> None:
+    for given in ({"answers": "1"}, {"keys_per_set": "1"}, {"keys_per_set": "0.5"}):
+        with pytest.raises(OptionError, match="keys of a set"):
+            with_parameters(SCENARIOS["tagmatch-keys"], given)

@@ -303,6 +303,16 @@ class KernelLaunch:
             self._shape = (self._kernel._handle(), x, y, z, self._block, 1, 1, 0)
             self._parameters = self._pointers.ctypes.data
 
+    @property
+    def handle(self) -> int:
+        """The driver's handle of the kernel on the current GPU."""
+        return self._kernel._handle()
+
+    @property
+    def parameters(self) -> int:
+        """Address of the pointers to the arguments."""
+        return int(self._parameters)
+
     def set(self, index: int, value: int) -> None:
         """Change argument `index`, which is an integer."""
         self._args[index] = value

@@ -67,17 +67,10 @@ def test_a_job_has_each_partition_once() -> None:
     partition = np.array([0, 2, 5, 0, 2, 5, 2])
     batches = PartitionBatches(partition, np.arange(8), np.arange(10, 17).astype(np.uint32))
     bounds = np.array([0, 3, 3, 9, 9, 9, 12])
-    found = [
-        ((job.rows[:, 0].tolist(), job.rows[:, 1].tolist()), job.offsets.tolist(), job.queries.tolist())
-        for job in jobs_of(batches, bounds, 2)
-    ]
-    assert found == [
-        (([0, 3], [3, 9]), [0, 1, 2], [10, 11]),
-        (([9], [12]), [0, 1], [12]),
-        (([0, 3], [3, 9]), [0, 1, 2], [13, 14]),
-        (([9], [12]), [0, 1], [15]),
-        (([3], [9]), [0, 1], [16]),
-    ]
+    jobs = jobs_of(batches, bounds, 2)
+    assert jobs.bounds.tolist() == [0, 2, 3, 5, 6, 7]
+    assert jobs.rows.tolist() == [[0, 3], [3, 9], [9, 12], [0, 3], [3, 9], [9, 12], [3, 9]]
+    assert jobs_of(batches, bounds, 1).bounds.tolist() == list(range(8))
 
 
 class LiveTagsOnGpu(LiveTags):

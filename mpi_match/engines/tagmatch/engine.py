@@ -108,7 +108,7 @@ class TagMatch(Engine):
         if self._on_gpu:
             from mpi_match.engines.tagmatch.gpu_match import GpuMatcher
 
-            self._matcher: GpuMatcher | CpuMatcher = GpuMatcher(self._gpu, sets.signatures, bounds, variant)
+            self._matcher: GpuMatcher | CpuMatcher = GpuMatcher(self._gpu, sets.signatures, bounds, variant, self._n_threads)
             sets = sets._replace(signatures=sets.signatures[:0])
         else:
             self._matcher = CpuMatcher(sets.signatures, bounds, variant.prefix)

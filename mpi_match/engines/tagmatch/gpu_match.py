@@ -1,4 +1,8 @@
-"""Subset matching of batches on a GPU: streams, each with an even and an odd result buffer.
+"""Subset matching of batches on a GPU: threads that each take a stream with an even and an odd result buffer.
+
+    caller     | pre-process | pre-process |   wait    | look up, reduce |
+    thread 0          | job 0 | job 2 | job 4 |   a thread packs a job, starts it, waits for it and unpacks its results in
+    thread 1          | job 1 | job 3 | job 5 |   compiled code that calls the driver without Python's lock
 
 A stream works in cycles.  In cycle k the kernel writes the results of job k to one buffer, and their number to the head of
 the other, which still holds the results of job k - 1.  So a single copy out, whose size is known since cycle k - 1, brings
@@ -13,83 +17,144 @@ A job whose results do not fit is repeated with a larger buffer: nothing is trun
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections import deque
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.compute.compile_cache import jit
+from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.engines.tagmatch import kernel
 from mpi_match.engines.tagmatch.kernel import GROUP_RESULTS, GROUP_WORDS, JOB_WORDS, match_kernel
 from mpi_match.engines.tagmatch.options import MOST_QUERIES, PARTITIONED, TagMatchVariant
 from mpi_match.engines.tagmatch.queues import PartitionBatches
-from mpi_match.gpu.kernels import DeviceArray, Gpu, KernelLaunch, Mark, PinnedBuffer
+from mpi_match.gpu.compiled_calls import (
+    COPY_IN,
+    COPY_OUT,
+    ELAPSED,
+    LAUNCH,
+    RECORD,
+    SET_ZERO,
+    SYNCHRONIZE,
+    call_at,
+    driver_calls,
+    words_of_launch,
+)
+from mpi_match.gpu.device_memory import address_of
+from mpi_match.gpu.driver import words_of
+from mpi_match.gpu.kernels import DeviceArray, Gpu, KernelLaunch, Mark, pinned
 
 FIRST_RESULTS = 1 << 16
 """Initial capacity of a buffer, in results."""
 HEAD_WORDS = 4
 """Words of a buffer before its results; the first word is the number of results in the other buffer."""
+_FIRST_PAIRS = 1024
+_STREAM, _JOB, _HOST_JOB, _RESULTS, _BEFORE, _AFTER, _ELAPSED_MS, _CAPACITY, _BLOCK, _BUFFERS, _KERNELS, _PARAMETERS = (
+    *range(10),
+    11,
+    13,
+)
+"""Positions in the words of a stream: handles, addresses, the capacity, threads of a block; the last three are pairs, even
+and odd."""
+_STREAM_WORDS = 15
 
 
-class Job(NamedTuple):
-    """The batches of one launch.
+class Jobs(NamedTuple):
+    """The batches of n launches, each with different partitions, so that a set identifies its batch.
 
-    rows     i64[b, 2]  bounds of the sets of each batch's partition; ascending
+    bounds   i64[n + 1] batches of each job
+    rows     i64[b, 2]  bounds of the sets of each batch's partition; ascending within a job
     offsets  i64[b + 1] queries of each batch
     queries  u32        numbers of the queries
     """
 
+    bounds: Array
     rows: Array
     offsets: Array
     queries: Array
 
+    @property
+    def n(self) -> int:
+        return len(self.bounds) - 1
 
-def jobs_of(batches: PartitionBatches, bounds: Array, most: int) -> Iterator[Job]:
-    """Divide batches into jobs of at most `most`, each batch with a different partition, so that a set identifies its
-    batch."""
+
+def jobs_of(batches: PartitionBatches, bounds: Array, most: int) -> Jobs:
+    """Divide batches into jobs of at most `most`."""
     partition = batches.partition
-    first, n = 0, batches.n
-    while first < n:
-        last = first + 1
-        while last < n and last - first < most and partition[last] > partition[last - 1]:
-            last += 1
-        mine = partition[first:last]
-        offsets = batches.offsets[first : last + 1]
-        rows = np.stack([bounds[mine], bounds[mine + 1]], axis=1)
-        yield Job(rows, offsets - offsets[0], batches.queries[offsets[0] : offsets[-1]])
-        first = last
+    rows = np.stack([bounds[partition], bounds[partition + 1]], axis=1)
+    return Jobs(_job_bounds(partition, most), rows, batches.offsets, batches.queries)
 
 
 @jit
-def _pack(rows: Array, offsets: Array, queries: Array, signatures: Array, words: Array) -> None:
-    """Fill the words u64 of a job, in the layout of `kernel`."""
-    begin = JOB_WORDS * len(rows)
-    for batch in range(len(rows)):
-        at = JOB_WORDS * batch
-        words[at], words[at + 1] = rows[batch, 0], rows[batch, 1]
-        words[at + 2], words[at + 3] = begin + 3 * offsets[batch], offsets[batch + 1] - offsets[batch]
-    for i in range(len(queries)):
+def _job_bounds(partition: Array, most: int) -> Array:
+    """i64: the first batch of each job, and the number of batches."""
+    bounds, n = np.empty(len(partition) + 1, np.int64), 0
+    for batch in range(len(partition)):
+        if n == 0 or batch - bounds[n - 1] == most or partition[batch] <= partition[batch - 1]:
+            bounds[n] = batch
+            n += 1
+    bounds[n] = len(partition)
+    return bounds[: n + 1]
+
+
+class StreamMemory(NamedTuple):
+    """What compiled code knows of a stream: its words i64, and the host memory that is copied, pinned.
+
+    job      u64  words of a job, in the layout of `kernel`
+    results  u32  a buffer of results; `results_bytes` is the same memory as u8
+    elapsed  f32[1]
+    """
+
+    words: Array
+    job: Array
+    results: Array
+    results_bytes: Array
+    elapsed: Array
+
+
+@nested
+def _pack(jobs: Jobs, first: int, last: int, signatures: Array, words: Array) -> tuple[int, int]:
+    """Fill the words u64 of the job of batches `first` to `last`, in the layout of `kernel`; returns their number, and the
+    sets of the largest partition."""
+    begin = JOB_WORDS * (last - first)
+    most: Any = 0
+    start = jobs.offsets[first]
+    for batch in range(first, last):
+        at = JOB_WORDS * (batch - first)
+        words[at], words[at + 1] = jobs.rows[batch, 0], jobs.rows[batch, 1]
+        words[at + 2] = begin + 3 * (jobs.offsets[batch] - start)
+        words[at + 3] = jobs.offsets[batch + 1] - jobs.offsets[batch]
+        most = max(most, np.int64(jobs.rows[batch, 1] - jobs.rows[batch, 0]))
+    n = jobs.offsets[last] - start
+    for i in range(n):
+        query = jobs.queries[start + i]
         for word in range(3):
-            words[begin + 3 * i + word] = signatures[queries[i], word]
+            words[begin + 3 * i + word] = signatures[query, word]
+    return begin + 3 * n, most
 
 
-@jit
-def _unpack(n: int, packed: Array, packed_bytes: Array, rows: Array, offsets: Array, queries: Array) -> Array:
-    """Unpack n results into (query, set) pairs u64."""
-    pairs = np.empty(n, np.uint64)
+@nested
+def _unpack(n: int, memory: StreamMemory, jobs: Jobs, first: int, last: int, pairs: Array, n_pairs: int) -> Array:
+    """Append n results of the job of batches `first` to `last` to the (query, set) pairs u64, which grow."""
+    if n_pairs + n > len(pairs):
+        more = np.empty(2 * (n_pairs + n), np.uint64)
+        more[:n_pairs] = pairs[:n_pairs]
+        pairs = more
     for i in range(n):
         group, place = i // GROUP_RESULTS, i % GROUP_RESULTS
-        row = np.int64(packed[GROUP_WORDS * group + 1 + place])
-        batch, end = 0, len(rows)
+        row = np.int64(memory.results[HEAD_WORDS + GROUP_WORDS * group + 1 + place])
+        batch, end = first, last
         while end - batch > 1:
             middle = (batch + end) >> 1
-            if rows[middle, 0] <= row:
+            if jobs.rows[middle, 0] <= row:
                 batch = middle
             else:
                 end = middle
-        query = queries[offsets[batch] + np.int64(packed_bytes[4 * GROUP_WORDS * group + place])]
-        pairs[i] = np.uint64(query) << np.uint64(32) | np.uint64(row)
+        number = np.int64(memory.results_bytes[4 * (HEAD_WORDS + GROUP_WORDS * group) + place])
+        query = jobs.queries[jobs.offsets[batch] + number]
+        pairs[n_pairs + i] = np.uint64(query) << np.uint64(32) | np.uint64(row)
     return pairs
 
 
@@ -98,113 +163,127 @@ def _words_of(n: int) -> int:
     return -(-n // GROUP_RESULTS) * GROUP_WORDS
 
 
+_words_in_code = nested(_words_of)
+
+
+@nested
+def _begin(calls: Array, words: Array, this: int, n_words: int, grid_x: int, grid_y: int) -> int:
+    """Submit a job, and the kernel that writes its results to buffer `this`; returns an error code, 0 for none."""
+    stream, none, one = words[_STREAM], np.int64(0), np.int64(1)
+    error = call_at(calls[COPY_IN], (words[_JOB], words[_HOST_JOB], np.int64(8 * n_words), stream))
+    error |= call_at(calls[SET_ZERO], (words[_BUFFERS + 1 - this], none, np.int64(4), stream))
+    error |= call_at(calls[RECORD], (words[_BEFORE], stream))
+    kernel_, parameters, x, y = words[_KERNELS + this], words[_PARAMETERS + this], np.int64(grid_x), np.int64(grid_y)
+    error |= call_at(calls[LAUNCH], (kernel_, x, y, one, words[_BLOCK], one, one, none, stream, parameters, none))
+    return error | call_at(calls[RECORD], (words[_AFTER], stream))
+
+
+@jit
+def run_jobs(
+    calls: Array, memory: StreamMemory, jobs: Jobs, first: int, step: int, signatures: Array
+) -> tuple[Array, int, int, int, float]:
+    """Match every `step`-th job from `first` on, one after another, in a stream.
+
+    Returns the (query, set) pairs u64; the job whose results do not fit, and their number (the number of jobs and 0 if all
+    do); an error code; and the seconds that the kernels took.
+    """
+    words, n_jobs = memory.words, len(jobs.bounds) - 1
+    pairs, n_pairs, seconds = np.empty(_FIRST_PAIRS, np.uint64), 0, 0.0
+    job, before, this = first, -1, 0
+    n_before: Any = np.int64(0)
+    while job < n_jobs or before >= 0:
+        error = 0
+        n_found: Any = np.int64(0)
+        if job < n_jobs:
+            begin, end = jobs.bounds[job], jobs.bounds[job + 1]
+            n_words, most = _pack(jobs, begin, end, signatures, memory.job)
+            error |= _begin(calls, words, this, n_words, (most + words[_BLOCK] - 1) // words[_BLOCK], end - begin)
+        n_out = HEAD_WORDS + _words_in_code(n_before)
+        from_buffer = words[_RESULTS], words[_BUFFERS + 1 - this], np.int64(4 * n_out), words[_STREAM]
+        error |= call_at(calls[COPY_OUT], from_buffer)
+        error |= call_at(calls[SYNCHRONIZE], (words[_STREAM],))
+        if job < n_jobs:
+            error |= call_at(calls[ELAPSED], (words[_ELAPSED_MS], words[_BEFORE], words[_AFTER]))
+            seconds += memory.elapsed[0] / 1e3
+            n_found = np.int64(memory.results[0])
+        if error != 0:
+            return pairs[:n_pairs], job, 0, error, seconds
+        if before >= 0:
+            pairs = _unpack(n_before, memory, jobs, jobs.bounds[before], jobs.bounds[before + 1], pairs, n_pairs)
+            n_pairs += n_before
+        if n_found > words[_CAPACITY]:
+            return pairs[:n_pairs], job, n_found, 0, seconds
+        before, n_before, this = job if job < n_jobs else -1, n_found, 1 - this
+        job += step
+    return pairs[:n_pairs], n_jobs, 0, 0, seconds
+
+
 class MatchStream:
-    """A stream with its buffers.  It runs one job at a time: `begin` and `finish` return the pairs of jobs that have
-    ended."""
+    """A stream with its buffers, for one thread at a time."""
 
     def __init__(self, gpu: Gpu, signatures: DeviceArray, variant: TagMatchVariant) -> None:
         self._gpu, self._signatures = gpu, signatures
         self._prefix = variant.prefix and variant.variant in PARTITIONED
         self._stream = gpu.stream()
         n_words = variant.launch * (JOB_WORDS + 3 * MOST_QUERIES)
-        self._host_job, self._job = PinnedBuffer(np.uint64).array(n_words), gpu.buffer(np.uint64).array(n_words)
-        self._results = PinnedBuffer(np.uint32)
-        self._before, self._after = Mark(), Mark()
+        self._host_job, self._job = pinned(n_words, np.uint64), gpu.buffer(np.uint64).array(n_words)
+        self._marks = Mark(), Mark()
         self.kernel_s = 0.0
-        self._running: Job | None = None
-        self._finished: tuple[Job, int] | None = None  # its results, this many, are still on the GPU
-        self._cycle = 0
         self._make_room(FIRST_RESULTS)
 
     def _make_room(self, capacity: int) -> None:
-        self._capacity = capacity
         size = HEAD_WORDS + _words_of(capacity)
         self._buffers = [self._gpu.buffer(np.uint32).array(size) for _ in range(2)]
+        results, elapsed = pinned(size, np.uint32), np.zeros(1, np.float32)
         self._launches: list[KernelLaunch] = []
         for this, other in ((0, 1), (1, 0)):
-            results = self._buffers[this].part(HEAD_WORDS, size)
+            to = self._buffers[this].part(HEAD_WORDS, size)
             counter = self._buffers[other].part(0, 1)
-            arrays = (self._signatures, self._job, counter, results, results.viewed(np.uint8), capacity)
+            arrays = (self._signatures, self._job, counter, to, to.viewed(np.uint8), capacity)
             self._launches.append(match_kernel(self._prefix).bind((1, 1), kernel.TAGMATCH_BLOCK, arrays))
+        words = np.zeros(_STREAM_WORDS, np.int64)
+        words[_STREAM], words[_JOB], words[_HOST_JOB] = self._stream.handle, self._job.address, address_of(self._host_job)
+        words[_RESULTS], words[_ELAPSED_MS], words[_CAPACITY] = address_of(results), address_of(elapsed), capacity
+        words[_BLOCK] = kernel.TAGMATCH_BLOCK
+        words[_BEFORE], words[_AFTER] = (mark.handle for mark in self._marks)
+        for this in range(2):
+            words[_BUFFERS + this] = self._buffers[this].address
+            words[_KERNELS + this], words[_PARAMETERS + this] = words_of_launch(self._launches[this])
+        self._memory = StreamMemory(words, self._host_job, results, results.view(np.uint8), elapsed)
 
-    def begin(self, job: Job, signatures: Array) -> list[Array]:
-        """Begin a job; returns the pairs of jobs that have ended, if any."""
-        found = self._end_cycle()
-        _pack(*job, signatures, self._host_job)
-        self._begin_cycle(job)
-        return found
+    def match(self, jobs: Jobs, first: int, step: int, signatures: Array) -> Array:
+        """The (query, set) pairs u64 of every `step`-th job from `first` on.  Raises RuntimeError if the GPU fails."""
+        found = [np.empty(0, np.uint64)]
+        while first < jobs.n:
+            pairs, first, n, error, seconds = run_jobs(driver_calls(), self._memory, jobs, first, step, signatures)
+            self.kernel_s += seconds
+            if error:
+                with suppress(RuntimeError):
+                    self._stream.synchronize()  # before its memory is used again
+                raise RuntimeError(f"subset match: {words_of(error)}")
+            found.append(pairs)
+            if n:
+                self._make_room(n * 5 // 4)
+        return np.concatenate(found)
 
-    def _begin_cycle(self, job: Job) -> None:
-        """Start the kernel and the copy out; the job's words are in pinned memory."""
-        stream, this = self._stream, self._cycle % 2
-        other, launch = self._buffers[1 - this], self._launches[this]
-        n_words = JOB_WORDS * len(job.rows) + 3 * len(job.queries)
-        stream.copy_in(self._job, self._host_job[:n_words])
-        stream.zero(other.part(0, 1))
-        most_rows = int((job.rows[:, 1] - job.rows[:, 0]).max())
-        launch.resize((-(-most_rows // kernel.TAGMATCH_BLOCK), len(job.rows)))
-        self._before.record(stream)
-        launch(stream)
-        self._after.record(stream)
-        n_out = HEAD_WORDS + (_words_of(self._finished[1]) if self._finished else 0)
-        stream.copy_out(self._results.array(n_out), other.part(0, n_out))
-        self._running = job
-        self._cycle += 1
 
-    def _end_cycle(self) -> list[Array]:
-        """Wait for the running cycle, if there is one; returns the pairs that it has copied out."""
-        found: list[Array] = []
-        while self._running is not None:
-            self._stream.synchronize()
-            self.kernel_s += self._after.seconds_since(self._before)
-            job, self._running = self._running, None
-            n_found = int(self._results.array(HEAD_WORDS)[0])
-            if self._finished is not None:
-                found.append(self._unpacked(*self._finished))
-                self._finished = None
-            if n_found <= self._capacity:
-                self._finished = job, n_found
-            else:
-                self._make_room(n_found * 5 // 4)
-                self._begin_cycle(job)
-        return found
+class _Part(NamedTuple):
+    """Jobs of some queries, the last one excluded, in a thread."""
 
-    def has(self, queries: range) -> bool:
-        """Tells whether it has a job with one of these queries whose results have not been returned yet."""
-        jobs = [self._running, self._finished and self._finished[0]]
-        return any(job is not None and np.any((queries.start <= job.queries) & (job.queries < queries.stop)) for job in jobs)
-
-    def finish(self) -> list[Array]:
-        """Wait for all jobs; returns their pairs."""
-        found = self._end_cycle()
-        if self._finished is not None:
-            n = _words_of(self._finished[1])
-            source = self._buffers[(self._cycle - 1) % 2]
-            self._stream.copy_out(self._results.array(HEAD_WORDS + n), source.part(0, HEAD_WORDS + n))
-            self._stream.synchronize()
-            found.append(self._unpacked(*self._finished))
-            self._finished = None
-        return found
-
-    def forget(self) -> None:
-        """Discard all jobs."""
-        self._running = self._finished = None
-        self._stream.synchronize()
-
-    def _unpacked(self, job: Job, n: int) -> Array:
-        packed = self._results.array(HEAD_WORDS + _words_of(n))[HEAD_WORDS:]
-        pairs: Array = _unpack(n, packed, packed.view(np.uint8), *job)
-        return pairs
+    queries: range
+    pairs: Future[Array]
 
 
 class GpuMatcher:
-    """Matches batches on one GPU with several streams; the options say how many."""
+    """Matches batches on one GPU with several threads, each of which takes a stream."""
 
-    def __init__(self, gpu: Gpu, signatures: Array, bounds: Array, variant: TagMatchVariant) -> None:
-        self._bounds, self._most = bounds, variant.launch
+    def __init__(self, gpu: Gpu, signatures: Array, bounds: Array, variant: TagMatchVariant, n_threads: int) -> None:
+        self._gpu, self._bounds, self._most = gpu, bounds, variant.launch
         on_device = gpu.upload(signatures)
-        self._streams = [MatchStream(gpu, on_device, variant) for _ in range(variant.streams)]
-        self._next = 0
+        self._streams = [MatchStream(gpu, on_device, variant) for _ in range(min(variant.streams, n_threads))]
+        self._free = deque(self._streams)
+        self._threads = ThreadPoolExecutor(len(self._streams), "tagmatch", gpu.make_current)
+        self._begun: list[_Part] = []
 
     @property
     def kernel_s(self) -> float:
@@ -213,18 +292,43 @@ class GpuMatcher:
 
     def begin(self, batches: PartitionBatches, signatures: Array) -> list[Array]:
         """Begin to match batches; `signatures` u64[n, 3] of all queries.  Returns the (query, set) pairs u64 that are ready,
-        of these or earlier batches."""
-        found: list[Array] = []
-        for job in jobs_of(batches, self._bounds, self._most):
-            found += self._streams[self._next].begin(job, signatures)
-            self._next = (self._next + 1) % len(self._streams)
+        of earlier batches."""
+        if batches.n:
+            jobs = jobs_of(batches, self._bounds, self._most)
+            queries = range(int(jobs.queries.min()), int(jobs.queries.max()) + 1)
+            step = min(len(self._streams), jobs.n)
+            for first in range(step):
+                self._begun.append(_Part(queries, self._threads.submit(self._match, jobs, first, step, signatures)))
+        return self._ended(range(0))
+
+    def _match(self, jobs: Jobs, first: int, step: int, signatures: Array) -> Array:
+        """Match some jobs in a thread with a free stream, of which there is one for each thread."""
+        stream = self._free.pop()
+        try:
+            return stream.match(jobs, first, step, signatures)
+        finally:
+            self._free.append(stream)
+
+    def _ended(self, queries: range) -> list[Array]:
+        """The pairs of the parts that have ended, and of those with these queries, for which it waits."""
+        found, left = [], []
+        for part in self._begun:
+            if part.pairs.done() or (part.queries.start < queries.stop and queries.start < part.queries.stop):
+                found.append(part.pairs.result())
+            else:
+                left.append(part)
+        self._begun = left
         return found
 
     def forget(self) -> None:
         """Discard all begun batches."""
-        for stream in self._streams:
-            stream.forget()
+        begun, self._begun = self._begun, []
+        for part in begun:
+            part.pairs.cancel()
+        for part in begun:
+            with suppress(CancelledError, Exception):
+                part.pairs.result()
 
     def finish(self, queries: range) -> list[Array]:
         """Return the remaining pairs of these queries, and some pairs of others."""
-        return [pairs for stream in self._streams if stream.has(queries) for pairs in stream.finish()]
+        return self._ended(queries)

@@ -87,11 +87,10 @@ def matched(
 
     `frame`: of pandas or polars (a lazy one gives lazy ones), an Arrow table, record batch or reader of them, or anything
     else with Arrow's C stream (all giving tables), or a relation of DuckDB.  Its columns are events as in `make_events`;
-    only those are read that filters, `location` or `id` name.
-    `table`: an engine of `open_engine`, a table, or the path of one.  The engines of the last two tables are kept.  With a
-    `LiveMatcher` all rows see the same filters, and its updates wait; `filter` numbers them as long as they are there.
-    `location`: the columns of x and y.  `id`: the column to join by, an attribute as well if filters name it; without it
-    answers have the number of the row, `row`, counted from 0.
+    only columns that filters, `location` or `id` name are read.  `table`: an engine of `open_engine`, a table, or the path
+    of one.  The engines of the last two tables are kept.  With a `LiveMatcher` all rows see the same filters, and its
+    updates wait; `filter` numbers them while they exist.  `location`: the columns of x and y.  `id`: the column to
+    join by, an attribute as well if filters name it; without it answers have the number of the row, `row`, counted from 0.
     `how` is one of
 
         pairs   a row for each event and matched interface: the id or row, `interface`; with `filters` a row for each matched

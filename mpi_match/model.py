@@ -40,7 +40,7 @@ of other types satisfy it.  `!=` and `not in` ask for a value of their type that
 The name `*` stands for the list of all strings of an event, at any depth; constraints on it ask for some element.
 
 A list has a type that plain operators do not know: of these it satisfies only `exists`.  `any OP` asks whether some
-element satisfies OP (`has` is `any =`); a value that is no list counts as a list of one, and an empty list satisfies none.
+element satisfies OP (`has` is `any =`); another value counts as a list of one, and an empty list satisfies none.
 Names go through lists of objects, lists in lists flatten, and nulls in lists are skipped (`ingest.rows.flatten`).
 
 **Consistent arrays.**  A filter may ask that its constraints on objects in one list hold in one of these objects

@@ -81,7 +81,7 @@ class MpiMatchSource(DataSource):
 
         path = self._path()
         if not overwrite and path.exists():
-            raise SparkPrepError(f"{path}: exists, and nothing is appended to it; mode('overwrite') replaces it")
+            raise SparkPrepError(f"{path}: exists and cannot be appended to; mode('overwrite') replaces it")
         if "table" in self.options:
             return source_writing.EventWriter.of(schema, path, self._options(_OF_EVENTS, "writing events"))
         options = self._options(_OF_BOTH | COLUMNS, "writing subscriptions")

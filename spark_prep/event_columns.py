@@ -6,8 +6,8 @@ A column of a type that no attribute has (a date, bytes, an array of structs wit
 * left out otherwise: no filter asks for it, and it must not make every event a bad row.  Of DataFrames a date, which no
   attribute has either, stands for each value of it that is not null.
 
-What was left out, columns and single values, is written into the event table (`left_out`), which then refuses to be read for
-a table or for changes that name it.
+The names of columns and values that were left out are written into the event table (`left_out`), which is then refused for a
+table or for changes that name one of them.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Events to an event table, in the order in which they were written, each scanned once.
 
 Where tasks can read the files by themselves, they do (`splits`): a task reads one range of the rows and writes it as parts.
-What Spark alone can read comes as rows.  A partition of them is a range of each file that it has rows of; where there are
-few such ranges, each is written as parts.  Only where there are many, or fewer than cores (a single large `.gz` of another
-file system), rows are first sorted by (file, block, position).
+What Spark alone can read comes as rows.  A partition has a range of each of some files; if there are few such ranges, each
+is written as parts.  Only if there are many, or fewer than cores (a single large `.gz` of another file system), rows are
+first sorted by (file, block, position).
 
-A column that numbers rows is looked at first (`numbering`), which reads no other column of most sources.  Partitions that
+A column that numbers rows is read first (`numbering`), which reads no other column of most sources.  Partitions that
 are few runs of consecutive numbers are written as they are.  Else, if the numbers are those from 0 to n - 1, they say the
 partition of each row (`dealt_out`), and tasks sort theirs.  Else Java sorts the rows, and the first wrong number is found.
 
@@ -13,8 +13,8 @@ partition of each row (`dealt_out`), and tasks sort theirs.  Else Java sorts the
     rows, perhaps sorted --write_parts-->   parts written, with the place of their first row; bad rows; blocks of lines
 
 A part's place, (file, block, position), puts it among the others.  A bad row keeps its number among the events, as a
-rejected row.  Parts are written by the job that finds the bad rows, so under `strict` they may be written in vain; reading
-everything twice to avoid that would slow down the usual case.
+rejected row.  Parts are written by the job that finds the bad rows, so under `strict` they may be written and then
+discarded; reading everything twice to avoid that would slow down the usual case.
 
 The compiled code is that of `compile events --local`.  A task holds at most `EVENTS_PER_PART` events, or those of one block
 of lines more; the vocabulary is loaded once for each Python worker.
@@ -183,7 +183,7 @@ def dealt_out(rows: DataFrame, n: int, partitions: int) -> DataFrame:
 
 
 def are_in_ranges(rows: DataFrame, cores: int) -> bool:
-    """Tells whether the partitions as they are have work for all cores, without many small ranges of files."""
+    """Tells whether the present partitions have work for all cores, without many small ranges of files."""
     n = rows.rdd.getNumPartitions()
     return n >= cores and len(rows.inputFiles()) <= 2 * n
 
@@ -227,7 +227,7 @@ def write_parts(rows: DataFrame, target: EventTarget, order: RowOrder) -> DataFr
 
 
 def _runs_of(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The rows of a batch, each run of consecutive positions apart."""
+    """The rows of a batch, divided into runs of consecutive positions."""
     start = 0
     for stop in (*(np.flatnonzero(np.diff(batch.column(3).to_numpy()) != 1) + 1).tolist(), len(batch)):
         yield batch.slice(start, stop - start)
@@ -258,7 +258,7 @@ def _checked_numbers(column: str, numbers: pa.Array, following: int | None) -> i
 def _misnumbered(column: str, expected: int, found: int) -> str:
     """The error message for a number, in ascending order, that differs from the expected one."""
     if found < expected:
-        return f"the column {column!r} numbers the events, and {found} stands twice; each number is of one row"
+        return f"the column {column!r} numbers the events, and {found} occurs twice; each number is of one row"
     return (
         f"the column {column!r} numbers the events, from 0 on without gaps, and {expected} is missing (next is {found}); "
         f"number the rows anew: F.row_number().over(Window.orderBy({column!r})) - 1"
@@ -266,7 +266,7 @@ def _misnumbered(column: str, expected: int, found: int) -> str:
 
 
 def _blocks_of(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The rows of a batch, those of each file and block apart."""
+    """The rows of a batch, divided by file and block."""
     file, block = batch.column(1), batch.column(2)
     if (file[0], block[0]) == (file[len(batch) - 1], block[len(batch) - 1]):
         yield batch

@@ -339,7 +339,7 @@ def _check_files(output: Path, inputs: list[str] | DataFrame, *read: Path) -> No
     for path in local:
         kind = kind_of_file(path)
         if kind is not None:
-            raise StorageError(f"{path}: holds {kind!r}, which is compiled already; rows are wanted here")
+            raise StorageError(f"{path}: holds {kind!r}, which is compiled already; rows are expected here")
 
 
 def _check_partitions(partitions: int | None) -> None:

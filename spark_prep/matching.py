@@ -70,20 +70,19 @@ def matched(
 ) -> DataFrame:
     """Match the rows of a DataFrame, of a stream too.  This only plans; the events are matched when the result is asked for.
 
-    `location`, `id`, `filters` and `how` are those of `mpi_match.matched`, and so are the columns of answers, but rows
-    have no numbers: `id` or `keep`, columns that answers carry along, have to be given for pairs and lists.  Of the other
-    columns only those are read that filters or the location name.
-    `table`: the path of a table, a table in memory, or a directory of versions: tables `*.h5`, put there by renaming them.
-    Each task uses the newest (`mpi_match.table.versions`), and each row of the result names it, `_table_version`; all
-    columns are read that can be attributes, because later versions may name others.
-    `rejects`: rows that are no events, or have no id, make the job `fail`, become `rows` of the result with the reason in
-    the column `_reject`, or are left out (`drop`).
+    `location`, `id`, `filters` and `how` are those of `mpi_match.matched`, and so are the columns of answers, but rows have
+    no numbers: `id` or `keep`, columns that answers carry along, have to be given for pairs and lists.  Of the other columns
+    only those that filters or the location name are read.  `table`: the path of a table, a table in memory, or a directory
+    of versions: tables `*.h5`, put there by renaming them.  Each task uses the newest (`mpi_match.table.versions`), and each
+    row of the result names it, `_table_version`; all columns are read that can be attributes, because later versions may
+    name others.  `rejects`: rows that are not events, or have no id, make the job `fail`, become `rows` of the result with
+    the reason in the column `_reject`, or are left out (`drop`).
 
     Executors that have the path read it.  A file of at most 64 MiB goes along with the plan, if Spark is not
     local; a larger one has to be on a file system that executors mount, or be sent by `spark.addArtifacts(path, file=True)`.
 
     Raises SparkPrepError in one line for a wrong argument, a missing column and a column of a type that attributes do
-    not have; StorageError for a file that is no table.
+    not have; StorageError for a file that is not a table.
     """
     if not isinstance(df, DataFrame):
         raise SparkPrepError(

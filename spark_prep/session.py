@@ -1,6 +1,6 @@
 """A Spark session with settings for the machine.
 
-An existing session (under spark-submit, in a notebook) is used as it is: the number and size of its executors are its
+An existing session (under spark-submit, in a notebook) is used unchanged: the number and size of its executors are its
 owner's choice.  Only if there is none is one started, on the cores of this machine, with settings for a short job there:
 
 * Python workers run this very interpreter (Spark would take PATH's `python3`) and find this package where this process does.

@@ -6,7 +6,7 @@
                interface and filter_id: a row for each pair
 
 The attributes of events have no types of their own.  A column is of the one type that all its values have: booleans,
-strings, whole numbers of 64 bits, else doubles; or lists of one of these.  Where there is none, it holds texts of JSON.
+strings, whole numbers of 64 bits, else doubles; or lists of one of these.  Without such a type it holds texts of JSON.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def _subscription(row: Any) -> dict[str, Any]:
 class _Kinds(NamedTuple):
     """The kinds of values of an attribute: those of scalars, and those of the elements of lists, None without lists.
 
-    b boolean, s string, w whole number of 64 bits that is a double, r one that is no double, d another double, R another
+    b boolean, s string, w whole number of 64 bits that is a double, r one that is not a double, d another double, R another
     integer.
     """
 

@@ -250,7 +250,7 @@ def _partitions(addresses: Sequence[str]) -> dict[str, set[str]]:
     """The names in directories `name=value` of files, and how each is written there.  Raises ModelError."""
     found: dict[str, set[str]] = {}
     for path in {Path(unquote(address)) for address in addresses}:
-        partition_values(path)  # refuses a name that stands twice
+        partition_values(path)  # refuses a name that occurs twice
         for part in path.parts[:-1]:
             written, equals, _ = part.partition("=")
             if written and equals:

@@ -135,7 +135,7 @@ def test_a_part_is_a_file_in_the_directory_of_its_index(here: Path, name: str) -
     with h5py.File(path, "r+") as file:
         hostile_datasets.store(file, "parts/name", np.array([name.encode(), b"p1.h5", b"p2.h5"]))
     hostile_datasets.fix_digest(path)
-    assert "which is no name of a file" in refused(path)
+    assert "which is not the name of a file" in refused(path)
 
 
 @pytest.mark.parametrize(

@@ -158,7 +158,7 @@ class Registry:
         filters = [each for item in given for each in decompose(item)]
         for item in filters:
             if item.id is not None and not is_part(item.interface) and item.id in self._named.of(item.id):
-                raise ModelError(f"a filter with the id {item.id!r} is there already; remove it first, or give another id")
+                raise ModelError(f"a filter with the id {item.id!r} exists already; remove it first, or give another id")
         if self.n_filters + len(filters) > MOST_FILTERS:
             raise ModelError(f"there are no more than {MOST_FILTERS:,} filter ids")
         steps = []

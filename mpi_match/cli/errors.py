@@ -220,7 +220,7 @@ class CliGroup(click.Group):
         super().__init__(*args, **kwargs)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the arguments; the error for an option of a command that stands before its name says so."""
+        """Read the arguments.  If an option of a command stands before the command's name, the error says so."""
         with _said_whose(ctx, self):
             return super().parse_args(ctx, args)
 

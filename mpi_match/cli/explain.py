@@ -24,10 +24,13 @@ if TYPE_CHECKING:
 @id_option
 @csv_options
 @click.option("--event", "number", type=click.IntRange(0), default=0, metavar="N", help="Number of the event, from 0.")
-@click.option("--interface", metavar="LABEL", help="Ask only about the filters of this interface.")
-@click.option("--filter", metavar="ID", help="Ask only about the filters with this id, or about the filter of this number.")
+@click.option("--interface", metavar="LABEL", help="Explain only the filters of this interface.")
+@click.option("--filter", metavar="ID", help="Explain only the filters with this id, or the filter with this number.")
 @click.option(
-    "--most", type=click.IntRange(1), default=5, help="Filters, and alternatives of each condition, that are shown."
+    "--most",
+    type=click.IntRange(1),
+    default=5,
+    help="Most filters, and most alternatives of each condition, that are shown.",
 )
 @json_option
 def explain(

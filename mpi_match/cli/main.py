@@ -149,14 +149,14 @@ commands.add_command(explain)
     type=click.FloatRange(0, min_open=True),
     metavar="SECONDS",
     default=cluster.RunOptions.setup_limit,
-    help="End the run when a rank is silent for so long before the first batch; large tables may take longer.",
+    help="Time after which a silent rank ends the run, before the first batch; large tables may take longer.",
 )
 @click.option(
     "--deadline",
     type=click.FloatRange(0, min_open=True),
     metavar="SECONDS",
-    help="Send a batch that was not answered by then to another worker too.  [default: ten times the usual time of a "
-    "batch, at least 30]",
+    help="Time after which a batch without an answer is sent to another worker too.  [default: ten times the usual time of "
+    "a batch, at least 30]",
 )
 @gpu_map_option
 @share_gpus_option
@@ -279,7 +279,7 @@ def _place_of_answers(events: Path | str, output: Path | None, as_json: bool) ->
 
 
 def _check_has_rows(output: Path) -> None:
-    """Refuse, with UsageError, an output whose form has no rows beside answers."""
+    """Refuse, with UsageError, an output in a form without rows beside answers."""
     from mpi_match.commands.export import has_rows
 
     if output != STDOUT and not is_device(output) and not has_rows(output):
@@ -336,9 +336,9 @@ def _matched(
     "-o",
     "--output",
     type=MATCHES_OUT,
-    help="File of matches to write; .jsonl, .csv, .parquet and .arrow as `export` does, - as JSON lines on standard output, "
-    "as they are found.  "
-    "[default for events as they come: -]",
+    help="File of matches to write; .jsonl, .csv, .parquet and .arrow as `export` does, - for JSON lines on standard "
+    "output, as they are found.  "
+    "[default for standard input and sockets: -]",
 )
 @click.option("--changes", type=FILE, help="Changes that take effect between events: JSON lines, as for `compile changes`.")
 @language_option()
@@ -382,7 +382,7 @@ def match(
         {"city": "Milan", "temp": 31, "position": {"x": 9.1, "y": 45.4}}
 
     EVENTS may be -, standard input, or the address of a socket to listen on, tcp://HOST:PORT (without HOST only for this
-    machine) or unix://PATH.  Then each event is answered as soon as its line is there, on standard output or on the
+    machine) or unix://PATH.  Then each event is answered as soon as its line arrives, on standard output or on the
     connection that it came from, until the input ends; SIGTERM or Ctrl-C ends it cleanly.  Exit code 4 when connections had
     not taken all answers within --drain.
     """
@@ -461,8 +461,8 @@ def verify(sample: int, seed: int, judge: str, as_json: bool, **given: Any) -> N
     """Check answers against the naive matcher on a random sample of events.
 
     On a large table the counting engine answers in full, and the naive matcher looks at every filter it matched and at
-    filters drawn at random among the others.  The judges are printed.  Exit code 1, and the first wrong answer, if
-    there is one.
+    filters drawn at random among the others.  The judges are printed.  If there is a wrong answer, the first one is printed
+    and the exit code is 1.
     """
     from mpi_match.verify.verify import VerifiedFiles
     from mpi_match.verify.verify import verify as judged

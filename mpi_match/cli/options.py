@@ -76,8 +76,8 @@ class FileName(click.Path):
 
 
 def is_device(path: Path) -> bool:
-    """Tells whether a name is that of a device, such as /dev/null, or of a pipe, without the ending of a form other than
-    JSON lines.
+    """Tells whether a name is that of a device, such as /dev/null, or of a pipe.  A name with the ending of a form other
+    than JSON lines is neither.
     """
     said = [form for form, endings in FORMS.items() if path.name.lower().endswith(endings)]
     return said in ([], ["JSON lines"]) and (path.is_char_device() or path.is_fifo())
@@ -149,7 +149,7 @@ class ByteSize(click.ParamType[int]):
         number = str(value).rstrip("KMG")
         unit = str(value)[len(number) :]
         if not number.isdecimal() or unit not in self._UNITS or int(number) < 1:
-            self.fail(f"{value!r} is no number of bytes such as 64M or 2G", param, ctx)
+            self.fail(f"{value!r} is not a number of bytes such as 64M or 2G", param, ctx)
         return int(number) << self._UNITS[unit]
 
 
@@ -173,7 +173,7 @@ def flat_engines(ctx: click.Context, option: click.Parameter, values: tuple[tupl
     """Joins the engines of one or several options, each once."""
     names = [name for given in values for name in given]
     if len(set(names)) < len(names):
-        raise click.BadParameter(f"an engine stands twice in {','.join(names)}")
+        raise click.BadParameter(f"an engine is repeated in {','.join(names)}")
     return tuple(names)
 
 
@@ -228,7 +228,7 @@ def _numbers(ctx: click.Context, option: click.Parameter, value: str | None) -> 
         return None
     numbers = value.split(",")
     if not all(number.isdecimal() for number in numbers):
-        raise click.BadParameter(f"{value!r} is no list of GPU numbers such as 0,1,2,3")
+        raise click.BadParameter(f"{value!r} is not a list of GPU numbers such as 0,1,2,3")
     return tuple(map(int, numbers))
 
 
@@ -276,8 +276,8 @@ _FOLLOW = (
     click.option(
         "--follow",
         is_flag=True,
-        help="Match what comes, until SIGTERM or Ctrl-C: EVENTS is a directory into which files of lines are renamed, "
-        "OUTPUT one of files of answers.  The same command goes on where a run has ended.",
+        help="Match files as they arrive, until SIGTERM or Ctrl-C: EVENTS is a directory into which files are renamed, "
+        "OUTPUT a directory of files of answers.  The same command continues an earlier run.",
     ),
     click.option(
         "--max-delay",
@@ -311,10 +311,12 @@ credits_option = click.option(
     help="Batches that a worker may hold unanswered.",
 )
 journal_option = click.option(
-    "--journal/--no-journal", default=cluster.RunOptions.journal, help="Keep answers safe in a journal until all are there."
+    "--journal/--no-journal",
+    default=cluster.RunOptions.journal,
+    help="Keep answers in a journal until all of them are written.",
 )
 share_gpus_option = click.option(
-    "--share-gpus", is_flag=True, help="Let two workers be on one GPU, which is refused otherwise."
+    "--share-gpus", is_flag=True, help="Allow two workers on one GPU, which is refused otherwise."
 )
 filters_option = click.option(
     "--filters", is_flag=True, help="Answer with the matched filters (their numbers) instead of interfaces."
@@ -464,7 +466,7 @@ _LIMITS = (
         "--answer-bytes",
         type=ByteSize(),
         metavar="BYTES",
-        help="Answers that are made for a connection before it takes them; one event's may be more.  [default: 1M]",
+        help="Bytes of answers kept for a connection until it takes them; those of one event may be more.  [default: 1M]",
     ),
     click.option(
         "--memory",
@@ -479,6 +481,6 @@ _LIMITS = (
         "drain_s",
         type=click.FloatRange(0),
         metavar="SECONDS",
-        help="Time in which connections have to take their answers when the command ends.  [default: 5]",
+        help="Time that connections have for taking their answers when the command ends.  [default: 5]",
     ),
 )

@@ -42,7 +42,7 @@ def print_json(summary: Mapping[str, object]) -> None:
 
 @contextmanager
 def compiling(done: Callable[[], int], total: int) -> Iterator[None]:
-    """Say that code is being compiled, if the body takes longer than `PROGRESS_AFTER_S`, and show how much of it is done."""
+    """Say that code is being compiled, if the body takes longer than `PROGRESS_AFTER_S`, and show the progress."""
     ended = threading.Event()
 
     def watch() -> None:

@@ -39,7 +39,7 @@ def translate(
         click.echo(json.dumps(row, ensure_ascii=False))
         n_rows += 1
     if not n_rows:
-        raise CliFailure(f"{inputs[0]}: no rule can be said in rows", ExitCode.BAD_INPUT)
+        raise CliFailure(f"{inputs[0]}: no rule can be expressed as rows", ExitCode.BAD_INPUT)
 
 
 def _rows(
@@ -73,11 +73,12 @@ def _rows(
 def as_rows(inputs: Sequence[Path], language: str | None, pipelines: Sequence[str], *, strict: bool) -> Iterator[list[Path]]:
     """The one file of subscriptions that rules become while the context lasts; `inputs` themselves without a language.
 
-    Refused rules are reported.  Raises ModelError if none is left, under `strict` for a refused one, and as `rules_of` does.
+    Refused rules are reported.  Raises ModelError if no rule is left, for a refused rule under `strict`, and as `rules_of`
+    does.
     """
     if language is None:
         if pipelines:
-            raise click.UsageError("--pipeline is for rules of Sigma; say --language sigma")
+            raise click.UsageError("--pipeline is for rules of Sigma; add --language sigma")
         yield list(inputs)
         return
     with tempfile.TemporaryDirectory(prefix="mpi-match-") as directory:
@@ -86,5 +87,5 @@ def as_rows(inputs: Sequence[Path], language: str | None, pipelines: Sequence[st
             for row in _rows(inputs, language, pipelines, strict=strict):
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
             if not file.tell():
-                raise ModelError(f"{inputs[0]}: no rule can be said in rows")
+                raise ModelError(f"{inputs[0]}: no rule can be expressed as rows")
         yield [path]

@@ -78,7 +78,7 @@ class BatchedEvents:
         return self.table.batch(*self.ranges.of(batch))
 
     def read_wires(self, batch: int, n: int) -> Iterator[bytes]:
-        """The wire forms of a batch of encoded events and of up to `n` - 1 batches after it, if these are at hand.
+        """The wire forms of a batch of encoded events and of up to `n` - 1 batches after it, if they can be read together.
 
         Raises StorageError when the batch is damaged.
         """

@@ -174,7 +174,7 @@ class EngineRunner:
 
 
 def _may_begin(work: Received | SerializedShard) -> bool:
-    """Tells whether the work may begin while other batches are matched: it leaves the engine as it is, and its events have
+    """Tells whether the work may begin while other batches are matched: it does not change the engine, and its events have
     arrived."""
     return isinstance(work, Received) and not work.alters and work.events.is_here()
 

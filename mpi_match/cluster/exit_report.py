@@ -5,7 +5,7 @@ and ends with 143, as after the loss of a node.
 
     4 full      the exit code, and `full` when a disk was: a new start would end in the same way
 
-There is no report of a run whose rank 0 was killed or interrupted.
+If rank 0 was killed or interrupted, there is no report.
 """
 
 from __future__ import annotations

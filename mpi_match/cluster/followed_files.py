@@ -195,7 +195,7 @@ class FollowedFiles:
         return self
 
     def _identity(self) -> dict[str, object]:
-        """The options that a run has in common with one that goes on from it."""
+        """The options that must be the same when a later run continues this one."""
         options = self.options
         with Reader(options.table, TABLE) as reader:
             digest = str(reader.attributes["digest"])

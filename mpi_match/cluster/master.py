@@ -162,7 +162,7 @@ class Master:
     def _take_up(self, files: FollowedFiles, interruptions: Interruptions) -> bool:
         """Send a batch that has arrived, if the window has room; an interruption ends what arrives."""
         if interruptions.heed():
-            log.warning("no more events are taken; those that were are answered")
+            log.warning("no more events are read; those already read will be answered")
             files.stop()
         if files.events.n_batches - self._dispatcher.n_emitted >= self._dispatcher.window:
             return False
@@ -263,7 +263,7 @@ class Master:
             self._files.status.happened("overdue", worker, batch)
             self._obey(self._dispatcher.timed_out(worker))
         for worker in self._deadlines.hopeless():
-            self._lose(worker, f"nothing was heard of it for more than {self._deadlines.limit_s:.0f} s")
+            self._lose(worker, f"it sent nothing for more than {self._deadlines.limit_s:.0f} s")
 
     def _lose(self, worker: int, why: str) -> None:
         """A worker is lost; its batches go to others."""

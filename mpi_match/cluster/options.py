@@ -184,7 +184,9 @@ class RunOptions:
         if not self.max_delay >= 0:
             raise ClusterError(f"max_delay is {self.max_delay:g}; it must be at least 0 seconds", ExitCode.USAGE)
         if self.output.exists() and not self.output.is_dir():
-            raise ClusterError(f"{self.output}: is no directory; --follow writes files of answers into one", ExitCode.USAGE)
+            raise ClusterError(
+                f"{self.output}: is not a directory; --follow writes files of answers into one", ExitCode.USAGE
+            )
         if self.output.absolute() == self.events.absolute():
             raise ClusterError(f"{self.output}: is the directory of events; give the output another", ExitCode.USAGE)
 

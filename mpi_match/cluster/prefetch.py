@@ -27,7 +27,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 READERS = 4
-"""Threads that read, where there are as many cores."""
+"""Most threads that read, if there are cores for them."""
 
 
 def n_readers(most: int = READERS) -> int:

@@ -1,7 +1,7 @@
 """The files of a run, opened and checked on the one process that accesses them.
 
 When a run has changes, its table is the file's, recoded in a vocabulary that includes the changes' operands, and its answers
-may have ids that the file has not.
+may have ids that the file lacks.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ class RunFiles:
         return events
 
     def _load_changes(self) -> ChangeStream[Table | RangeReader] | None:
-        """Load the changes, if there are any; the division's table is then recoded for them."""
+        """Load the changes, if any; then the division's table is recoded for them."""
         path = self.options.changes
         if path is None:
             return None

@@ -7,7 +7,7 @@ A short batch may arrive before a longer one that was sent earlier.  The matcher
 sent, because they come with changes.
 
 A short batch that comes with its events and without changes, while no other waits, is matched and answered when its message
-is there, from the message's memory: With one event at a time, the master waits for all of that.
+arrives, from the message's memory.  With one event at a time, the master waits for all of that.
 
 A worker whose master has gone leaves by itself.  A fault-tolerant MPI reports a dead master at once; with any other the
 worker detects it by missing heartbeats, after SILENCE_S.
@@ -134,10 +134,10 @@ class Worker:
             raise Ended(ClusterError(f"rank {self._rank} was interrupted", ExitCode.INTERRUPTED, quiet=True))
         gone = self._traffic.lost.get(MASTER)
         if gone is None and self._silence.seconds() > SILENCE_S:
-            gone = f"nothing was heard of it for {SILENCE_S:.0f} s"
+            gone = f"it sent nothing for {SILENCE_S:.0f} s"
         if gone is not None:
             rank_was_lost()
-            raise Ended(ClusterError(f"rank {self._rank} leaves, for the master is gone: {gone}"))
+            raise Ended(ClusterError(f"rank {self._rank} leaves, because the master is gone: {gone}"))
 
     def _obey(self, message: memoryview) -> bool:
         self._silence.reset()

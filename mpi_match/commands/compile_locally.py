@@ -190,7 +190,7 @@ def update_table(
 
 def _event_files(path: Path) -> list[Path]:
     if not is_columnar(path) and is_compiled(path):
-        raise ModelError(f"{path}: is compiled already, or another HDF5 file; rows are wanted here")
+        raise ModelError(f"{path}: is compiled already, or another HDF5 file; rows are expected here")
     return event_files(path, PLAIN, mixed=True)
 
 

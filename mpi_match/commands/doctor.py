@@ -283,7 +283,7 @@ def _java() -> Finding:
     if code:
         lines = [line.strip("# .") for line in said.splitlines() if not line.startswith("Picked up")]
         what = f"it does not run: {': '.join(list(filter(None, lines))[:2])}"
-        fix = "`java -version` says the same; mend what it says"
+        fix = "`java -version` gives the same error; cure that"
         if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
             fix = "Java reserves more address space than it uses: `ulimit -v unlimited`"
         elif options := [name for name in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS") if name in os.environ]:

@@ -85,7 +85,7 @@ def check_export(output: Path | None, inputs: Iterable[Path], others: Iterable[P
     if output is None:
         return
     if not says_form(output):
-        raise ValueError(f"{output}: ends in none of {', '.join(ENDINGS)}, which say the form")
+        raise ValueError(f"{output}: ends in none of {', '.join(ENDINGS)}, which select the form")
     check_output(output, inputs, others=others)
     if is_columnar(output) and not find_spec("pyarrow"):
         raise ExportError(

@@ -43,7 +43,7 @@ def inspect_file(path: Path, rows: int = 3) -> Json:
         if not path.exists():
             raise StorageError(f"{path}: no such file")
         with Reader(path, kind or "table"):  # raises for a file without a kind
-            raise StorageError(f"{path}: holds {kind!r}; there is something to see in: {', '.join(_SCHEMAS)}")
+            raise StorageError(f"{path}: holds {kind!r}; inspect shows: {', '.join(_SCHEMAS)}")
     with Reader(path, _SCHEMAS[kind]) as reader:
         parts = len(reader.rows or ())
         directory = parts_directory(path)

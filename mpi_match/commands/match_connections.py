@@ -320,7 +320,7 @@ class Service:
         return not self._is_full or not any(each.untaken for each in self._open)
 
     def _answer(self, connection: _Connection) -> None:
-        """Match the next waiting events; those whose answers do not fit are matched again."""
+        """Match the next waiting events; if answers do not fit, their events are matched again."""
         first, limits = connection.waiting[0], self._limits
         n = min(first.batch.n_events - connection.at, connection.at_once, self._most_events)
         batch, ids, rows = first.between(connection.at, connection.at + n)

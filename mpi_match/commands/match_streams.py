@@ -1,8 +1,8 @@
-"""Matching events as they come: lines of standard input, or of the connections to a socket.
+"""Matches events as they arrive: lines of standard input, or of the connections to a socket.
 
-An answer is written as soon as its event is there, in the form of `export`.  When events come faster than they are matched,
-more of them are matched together.  A reader that is too slow stops the input: an event is read only when the answers to
-those before it have been written, so no queue grows.
+An answer is written as soon as its event has arrived, in the form of `export`.  When events come faster than they are
+matched, more of them are matched together.  A reader that is too slow stops the input: an event is read only when the
+answers to those before it have been written, so no queue grows.
 
 SIGTERM, or Ctrl-C, ends it: no more is read, and every event that was read is answered.  Answers on connections have to be
 taken within `Limits.drain_s`; the summary counts those that were not.  A second signal ends it at once.

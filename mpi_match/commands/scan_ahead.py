@@ -1,7 +1,7 @@
 """Plain files of lines, read and scanned ahead of matching by threads, each a range at a time.
 
-A GPU scans faster than a core reads.  Threads of a CPU that scan a range each do not wait for one another, as those do that
-share a block, and the events of earlier ranges are matched meanwhile.
+A GPU scans faster than a core reads.  Threads of a CPU that scan a range each do not wait for one another, whereas threads
+that share a block do, and the events of earlier ranges are matched at the same time.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Ahead(NamedTuple):
 
     @property
     def most_ranges(self) -> int:
-        """Ranges that threads may be ahead: more than twice as many as threads, so that none waits for the one with the
-        oldest range.  A scanned range has released the memory of its lines."""
+        """Ranges that threads may be ahead: more than twice the number of threads, so that no thread waits for the one with
+        the oldest range.  A scanned range has released the memory of its lines."""
         return 2 * self.threads + 1
 
 

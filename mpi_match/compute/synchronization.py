@@ -121,7 +121,8 @@ _usleep: Any = types.ExternalFunction("usleep", types.int32(types.uint32))
 
 @nested
 def relax(looks: int) -> None:
-    """Pause between two polls of a cell, after `looks` polls in vain: not at all, then a yield, then a short sleep."""
+    """Pause between two polls of a cell, after `looks` unsuccessful polls: at first none, then a yield, then a short
+    sleep."""
     if looks >= YIELDS:
         _usleep(SLEEP_US)
     elif looks >= SPINS:

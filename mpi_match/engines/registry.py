@@ -68,7 +68,7 @@ def open_engine(
         measured  True if answers may be inexact because they are only measured; an option must then ask for it
 
     Any number of threads may use the engine at the same time (see `Engine`).  Raises EngineError, in one line, when the
-    engine is unknown, needs a GPU that is not there, or cannot serve the table or its changes; OptionError for an option
+    engine is unknown, needs a missing GPU, or cannot serve the table or its changes; OptionError for an option
     that it does not have.
     """
     if not isinstance(name, str) or not isinstance(table, Table):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+:)/+[^/]")
 NO_ADDRESS = (
-    "is an address of another file system, and a file of this machine is wanted here; use a mounted file system, or copy it "
+    "is an address of another file system, and a local file is expected here; use a mounted file system, or copy it "
     "(aws s3 cp, hadoop fs), with the directory NAME.parts if there is one beside it"
 )
 """The end of the error for such a name."""

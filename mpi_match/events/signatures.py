@@ -1,4 +1,4 @@
-"""Signatures of tags: Bloom filters of 192 bits, of which a tag sets up to seven (TagMatch, EuroSys 2017, section 3).
+"""Signatures of tags: Bloom filters of 192 bits; a tag sets up to seven (TagMatch, EuroSys 2017, section 3).
 
 The bits of a tag follow from its bytes alone.  So an event has the bits of all its names, also of those that no filter of
 the table uses, which encoding leaves out: as a false positive may come from them, the published rates need them.

@@ -9,8 +9,8 @@ It only ever grows, and each record has a checksum.  So however a run ends, the 
 nothing from the first incomplete record on is used.  The head has the digests of the files that are matched, so answers of
 other files are never mixed in.
 
-Long answers are not written twice: they go to the file that is to become the file of matches, and the journal says where in
-it they are, with a checksum of them.  Until then the name of that file is the journal's with a number appended.
+Long answers are not written twice: they go to the incomplete file of matches, and the journal has their position in it and
+their checksum.  Until then the name of that file is the journal's with a number appended.
 
 docs/format.md has the bytes; `cluster.journal` writes them.
 """
@@ -285,7 +285,7 @@ class JournalFile:
         if not isinstance(found, dict) or found.keys() != {each.name for each in IDENTITY}:
             raise StorageError(f"{self.path}: its head has not the members of an identity; remove it to begin anew")
         for fault in attribute_faults(IDENTITY, found):
-            raise StorageError(f"{self.path}: its head is none: {fault}; remove it to begin anew")
+            raise StorageError(f"{self.path}: its head is invalid: {fault}; remove it to begin anew")
         return RunIdentity(**found), _IDENTITY_AT + length
 
     def _record_at(self, at: int) -> Record | None:
@@ -345,7 +345,7 @@ class JournalFile:
         return found
 
     def _file(self, number: int) -> _FileBytes | None:
-        """The content of a file; None where there is none.  Raises StorageError when it exists and cannot be read: its
+        """The content of a file, or None if it is missing.  Raises StorageError when it exists and cannot be read: its
         answers must not count as lost.
         """
         path = file_of(self.path, number)
@@ -440,7 +440,7 @@ class IncompleteError(StorageError):
 
 
 def refuse_incomplete(output: Path) -> None:
-    """Raise IncompleteError when there is no file of matches, but the journal of the run that writes it."""
+    """Raise IncompleteError if the file of matches is missing, but the journal of the run that writes it exists."""
     path = journal_of(output)
     if not output.exists() and path.exists():
         found = JournalFile.look(path)

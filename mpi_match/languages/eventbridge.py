@@ -3,8 +3,8 @@
     {"source": ["aws.ec2"], "detail": {"state": [{"prefix": "run"}, {"anything-but": ["stopped", "pending"]}]}}
 
 A pattern is an object; its leaves are lists of values and match expressions, one of which must hold.  Names of nested
-objects are joined by points.  A leaf holds if *some* element of a list does, so every leaf is asked of elements.  Leaves
-below one list of objects must hold in one of them, which `arrays` of a row says.
+objects are joined by points.  A leaf holds if *some* element of a list satisfies it, so every leaf becomes a constraint on
+elements.  Leaves below one list of objects must hold in one of them, which `arrays` of a row says.
 
 A pattern is refused if Event Ruler refuses it: empty lists and objects, unknown or mixed operands, invalid wildcards.  So is
 a pattern in which two leaves have the same path; Event Ruler would keep the last one.
@@ -63,7 +63,7 @@ def _object(pattern: object, path: tuple[str, ...], seen: set[str], *, inside_or
     """The conditions of an object of a pattern, which must all hold; `seen` are the paths of leaves so far."""
     where = _shown(path)
     if isinstance(pattern, Repeating):
-        raise RuleError(f"{where}: the name {pattern.repeated!r} stands twice")
+        raise RuleError(f"{where}: the name {pattern.repeated!r} occurs twice")
     if not isinstance(pattern, Mapping):
         raise RuleError(f"{where}: a pattern is an object, found {describe(pattern)}")
     if not pattern:
@@ -80,7 +80,7 @@ def _object(pattern: object, path: tuple[str, ...], seen: set[str], *, inside_or
         elif isinstance(value, list):
             joined = ".".join(below)
             if joined in seen:
-                raise RuleError(f"{joined}: the path stands twice")
+                raise RuleError(f"{joined}: the path occurs twice")
             seen.add(joined)
             found.append(_leaf(value, joined))
         else:
@@ -208,7 +208,7 @@ def _cidr(operand: object, name: str) -> Tree:
     try:
         ip_network(text, strict=False)
     except ValueError as error:
-        raise RuleError(f"{name}: {text!r} is no CIDR: {error}") from None
+        raise RuleError(f"{name}: {text!r} is not a CIDR: {error}") from None
     return [name, "any in net", text]
 
 

@@ -142,7 +142,7 @@ class MatchesFile:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> MatchesFile:
-        """Read and check a file.  Raises StorageError; IncompleteError if the run that writes it still goes on or was cut
+        """Read and check a file.  Raises StorageError; IncompleteError if the run that writes it has not ended or was cut
         short."""
         refuse_incomplete(Path(path))
         with Reader(path, MATCHES) as reader:

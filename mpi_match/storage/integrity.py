@@ -62,7 +62,7 @@ class WriteError(StorageError):
 
 
 class FileChanged(StorageError):
-    """A file was changed after it was opened; what was read from it must be discarded."""
+    """A file was changed after it was opened; its data must be discarded."""
 
     exit_code = ExitCode.INCOMPLETE
 

@@ -55,7 +55,7 @@ def read_large(stored: Stored, handle: int, values: Array) -> int | None:
         for number in range(thread * n_chunks // n_threads, (thread + 1) * n_chunks // n_threads):
             piece = whole[number * n_bytes : (number + 1) * n_bytes]
             if os.preadv(handle, [piece], begins[number]) != len(piece):
-                raise OSError(f"chunk {number} is not all there")
+                raise OSError(f"chunk {number} is incomplete")
             crc, n_read = crc32(piece, crc), n_read + len(piece)
         return crc, n_read
 

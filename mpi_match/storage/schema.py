@@ -352,7 +352,7 @@ def are_file_names(name: str, content: Content) -> Fault:
     """Names of files in the index's own directory."""
     for each in content.arrays[name].tolist():
         if each in (b"", b".", b"..") or b"/" in each or b"\0" in each or not is_utf8(each):
-            return f"holds {_shown(each)}, which is no name of a file"
+            return f"holds {_shown(each)}, which is not the name of a file"
     return None
 
 

@@ -88,7 +88,7 @@ def attributes_of(path: Path, file: h5py.File) -> dict[str, Any]:
             value = value_of(file, name)
             if value is None:
                 raise StorageError(
-                    f"{path}: the attribute {name!r} is no scalar, or neither i8, f8 nor text of fixed length; make it again"
+                    f"{path}: the attribute {name!r} is not a scalar i8, f8 or text of fixed length; make it again"
                 )
             found[name] = value
     except DAMAGE as error:
@@ -160,7 +160,7 @@ def _stored(path: Path, name: str, dataset: h5py.h5d.DatasetID, n_bytes: int) ->
 
     dtype, space = _dtype_of(dataset.get_type()), dataset.get_space()
     if dtype is None or space.get_simple_extent_type() == h5py.h5s.NULL:
-        raise refuse(f"is {dataset.dtype if dtype is None else 'without a shape'}, which no dataset is")
+        raise refuse(f"is {dataset.dtype if dtype is None else 'without a shape'}, which datasets never are")
     creation = dataset.get_create_plist()
     layout = creation.get_layout()
     if creation.get_external_count():
@@ -174,7 +174,7 @@ def _stored(path: Path, name: str, dataset: h5py.h5d.DatasetID, n_bytes: int) ->
     declared, stored = math.prod(shape) * dtype.itemsize, dataset.get_storage_size()
     if contiguous:
         if stored != declared or (declared and not 0 < (dataset.get_offset() or 0) <= n_bytes - declared):
-            raise refuse(f"is not all there: {declared:,} bytes are declared, {stored:,} stored")
+            raise refuse(f"is incomplete: {declared:,} bytes are declared, {stored:,} stored")
     else:
         chunk = creation.get_chunk()
         n_chunks = math.prod(-(-rows // step) for rows, step in zip(shape, chunk, strict=True))

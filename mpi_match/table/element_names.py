@@ -55,7 +55,7 @@ class ElementNames:
             self.judged.append((name_id, name.op, name.type, operand))
 
     def of_element(self, type_: Type, value: Value) -> list[int]:
-        """Ids of the atoms that an element satisfies, but for `between` and `not_in`, each once."""
+        """Ids of the atoms that an element satisfies, except `between` and `not_in`, each once."""
         head, letter = prefix_of(self.base), TYPE_LETTERS[type_]
         wanted = [ATOM_FORMS[Op.EQ] + letter + operand_bytes(value)]
         if type_ is Type.BOOLEAN:

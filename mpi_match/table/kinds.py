@@ -75,7 +75,7 @@ def check_kinds(kind: Array) -> None:
 
 
 def forms_of(kind: Array) -> Array:
-    """u8[c]: the form (`operators.Form`) of rows with these kinds u8[c].  Raises ModelError for a number that is no kind."""
+    """u8[c]: the form (`operators.Form`) of rows with these kinds u8[c].  Raises ModelError for an unknown kind."""
     some = kind if any(kind.strides) else kind[:1]
     check_kinds(some)
     return np.broadcast_to(_FORM[some], kind.shape)
@@ -84,6 +84,6 @@ def forms_of(kind: Array) -> Array:
 def typed_forms(kind: Array) -> Array:
     """u8[c]: `type << KIND_SHIFT | form` of rows with these kinds u8[c], for compiled code, which knows no operators.
 
-    Raises ModelError for a number that is no kind.
+    Raises ModelError for an unknown kind.
     """
     return TYPE_OF_KIND[kind] << np.uint8(KIND_SHIFT) | forms_of(kind)

@@ -205,8 +205,7 @@ FEWER = 50
 """Strings are searched for one by one among this many times as many others, and sorted together with fewer."""
 
 Found = tuple[Array, Array]
-"""For each item of `other` on a name: its position among those of `base`, or its insertion point; and whether it is
-there.
+"""For each item of `other` on a name: its position among those of `base`, or its insertion point; and whether `base` has it.
 """
 
 

@@ -336,7 +336,7 @@ def _prefix_fault(codes: _Codes, kind: Array, name: Array, lo: Array, hi: Array)
     some = np.flatnonzero((lo != first) | (hi != last))
     lo, above, type_, name = lo[some], hi[some] + 1, type_[some], name[some]
     if not (codes.are_operands(lo, type_, name) & codes.are_operands(above, type_, name)).all():
-        return "constraints/lo and constraints/hi are no interval of a prefix"
+        return "constraints/lo and constraints/hi are not an interval of a prefix"
     if not codes.are_texts(lo, type_, name):
         return "constraints/lo is that of a prefix that is not UTF-8"
     if not codes.are_bounds_of(codes.string_at(above, name), codes.string_at(lo, name)):

@@ -203,7 +203,7 @@ def to_constraint(name: bytes, type_: Type, op: Op, operand: Operand) -> Constra
     if found.op is not None and op is Op.EXISTS:
         return Constraint(attribute, found.type, found.op, found.operand(), any_element=True, view=view)
     if found.op is not None or type_ is not found.type or _EXTREMES.get(op) != found.form:
-        raise ModelError(f"{op.symbol!r} is no constraint on a virtual name of the form {found.form.decode()}")
+        raise ModelError(f"{op.symbol!r} is not a constraint on a virtual name of the form {found.form.decode()}")
     return Constraint(attribute, type_, op, operand, any_element=True, view=view)
 
 
@@ -217,7 +217,7 @@ def parse(name: bytes) -> VirtualName:
     try:
         attribute_of(base)
     except ModelError:
-        raise ModelError(f"{name[:60]!r} is a virtual name of what is no text") from None
+        raise ModelError(f"{name[:60]!r} is a virtual name without a text") from None
     return VirtualName(base, form, _TYPES[letter], rest)
 
 

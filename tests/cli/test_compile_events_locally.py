@@ -52,7 +52,7 @@ def test_the_event_table_is_that_of_the_rows(table: Path, tmp_path: Path) -> Non
     (part,) = (tmp_path / "e.h5.rejects").iterdir()
     (reject,) = map(json.loads, part.read_text().splitlines())
     assert (reject["file"], reject["line"], reject["row"]) == (str(tmp_path / "in" / "a.jsonl"), 3, BAD)
-    assert "'temp' stands twice" in reject["reason"]
+    assert "'temp' occurs twice" in reject["reason"]
     assert "(--strict)" in compiled(*arguments, "-o", tmp_path / "strict.h5", "--strict", code=3)
     assert not (tmp_path / "strict.h5").exists()
 

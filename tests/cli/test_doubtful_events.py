@@ -129,9 +129,9 @@ def test_directories_of_lines_that_filters_name_are_said(inputs: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "flags", "said"),
     [
-        (b"v;w\n31;1\n", [], "e.csv, line 1: the header is one column, 'v;w'; say --delimiter ';'"),
-        ("v,w\n31,1\n".encode("utf-16"), [], "e.csv, line 1: is UTF-16; say --encoding utf-16"),
-        ("débit,w\n31,1\n".encode("latin-1"), [], "e.csv, line 1: the header is not UTF-8 at byte 1; say --encoding"),
+        (b"v;w\n31;1\n", [], "e.csv, line 1: the header is one column, 'v;w'; use --delimiter ';'"),
+        ("v,w\n31,1\n".encode("utf-16"), [], "e.csv, line 1: is UTF-16; use --encoding utf-16"),
+        ("débit,w\n31,1\n".encode("latin-1"), [], "e.csv, line 1: the header is not UTF-8 at byte 1; use --encoding"),
         (
             b'temp,w\n31,1\n"31,1\n' + b"31,2\n" * 200_000,
             [],

@@ -64,7 +64,7 @@ def test_exchanged_files_are_refused(workload: Path) -> None:
         (["run", "--table", "a", "--events", "b", "-o", "c", "--credits", "0"], "0 is not in the range x>=1"),
         (
             ["run", "--table", "a", "--events", "b", "-o", "c", "--gpu-map", "0,-1"],
-            "'0,-1' is no list of GPU numbers such as 0,1",
+            "'0,-1' is not a list of GPU numbers such as 0,1",
         ),
         (
             ["run", "--table", "a", "--events", "b", "-o", "c", "--schedule", "odd"],

@@ -56,7 +56,7 @@ def test_each_is_a_reject_and_the_others_are_matched(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("event", "said"),
     [
-        (MANY_NAMES, "the name 'n20000' stands twice"),
+        (MANY_NAMES, "the name 'n20000' occurs twice"),
         ('{"a":' * 300_000, "not JSON: Expecting value at column 1500001"),
         ('{"x": 1e-400}', "the number 1e-400 is not 0 and too near to it for a double"),
         ('{"x": -0.0000001E-330}', "is not 0 and too near to it for a double"),

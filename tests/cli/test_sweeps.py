@@ -58,7 +58,7 @@ def test_parameters_are_listed_for_some_scenarios_and_for_all() -> None:
         (["--beside", "a"], "'a' is not of the form NAME=COMMAND"),
         (["--beside", "counting=true"], "'counting' names two matchers"),
         (["--resume"], "--resume needs the file of earlier results: -o FILE"),
-        (["--engine", "counting"], "an engine stands twice in counting,reference,counting"),
+        (["--engine", "counting"], "an engine is repeated in counting,reference,counting"),
         (["--scaling", "1", "--vary", "names=10", "--seeds", "2"], "--vary, --seeds cannot be used with --scaling"),
     ],
 )

@@ -83,7 +83,7 @@ def test_strict_and_nothing_left_are_bad_input(patterns: Path, tmp_path: Path) -
     assert "line 2: bad: state: empty arrays are not allowed (--strict)" in strict.stderr
     patterns.write_text(PATTERNS.splitlines()[1])
     none = mpi_match("translate", "--language", "eventbridge", patterns, code=3)
-    assert none.stderr.splitlines()[-1].endswith("patterns.jsonl: no rule can be said in rows")
+    assert none.stderr.splitlines()[-1].endswith("patterns.jsonl: no rule can be expressed as rows")
     (tmp_path / "empty").mkdir()
     assert "holds no file of Sigma rules (.yml, .yaml)" in only_line(
         mpi_match("translate", "--language", "sigma", tmp_path / "empty", code=3)

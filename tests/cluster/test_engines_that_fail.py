@@ -97,6 +97,6 @@ def test_workers_that_never_answer_are_given_up(plain: tuple[Path, Path, bytes],
     done = execute(launch(3, table, events, output, "engine=silent", "batch=20", "deadline=1"))
     assert done.returncode == 4
     for rank in (1, 2):
-        assert f"rank {rank} is lost: nothing was heard of it for more than 1 s" in said(done)
+        assert f"rank {rank} is lost: it sent nothing for more than 1 s" in said(done)
     assert said(done).splitlines()[-1] == "no worker is left: the events from 0 on have no answers"
     assert not output.exists()

@@ -112,7 +112,7 @@ def test_a_wrong_answer_is_no_result(kind: str, tmp_path: Path) -> None:
 
 def test_the_first_answers_are_judged(tmp_path: Path) -> None:
     plan = ScalingPlan("ccm-10-names", (2,), n_events=60, n_filters=80, repetitions=1, check=60)
-    with pytest.raises(WrongAnswer, match="the first run is wrong about event"):
+    with pytest.raises(WrongAnswer, match="the first run has a wrong answer to event"):
         scale(plan, tmp_path, MadeUp(wrong="strong"))
 
 

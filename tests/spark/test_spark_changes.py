@@ -145,7 +145,9 @@ def test_what_is_compiled_holds_no_rows(table: Path, tmp_path: Path) -> None:
         (job.compile_changes, [table]),
     ]
     for compiled, inputs in commands:
-        with pytest.raises(StorageError, match=r"table\.h5: holds 'table', which is compiled already; rows are wanted here"):
+        with pytest.raises(
+            StorageError, match=r"table\.h5: holds 'table', which is compiled already; rows are expected here"
+        ):
             compiled([str(table)], *inputs, tmp_path / "out.h5")
 
 

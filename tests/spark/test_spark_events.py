@@ -324,8 +324,8 @@ def test_a_column_numbers_the_events_of_a_frame(
     [
         ([0, 1, None], "is null in a row"),
         ([0, 1, -1], "from 0 on; it holds -1"),
-        ([2, 1, 0, 1], "1 stands twice"),
-        ([3, 0, 1, 1], "1 stands twice"),
+        ([2, 1, 0, 1], "1 occurs twice"),
+        ([3, 0, 1, 1], "1 occurs twice"),
         ([0, 1, 3], r"2 is missing \(next is 3\)"),
         ([1, 2], r"0 is missing \(next is 1\)"),
         ([0.0, 1.0], "must hold integers, found double"),

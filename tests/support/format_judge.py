@@ -578,7 +578,7 @@ def _events(whole: Content, n: int, vocabulary: Vocabulary) -> None:
     )
     demand(all(i < len(names) for i in name), "events/name")
     for a, b in pairwise(offsets):
-        demand(len(set(name[a:b])) == b - a, "a name stands twice in an event")
+        demand(len(set(name[a:b])) == b - a, "a name occurs twice in an event")
     lists: list[list[tuple[int, float, bytes]]] = []
     if any(each.startswith("lists/") for each in whole.arrays):
         of_lists = [whole.column(f"lists/{c}", t, None) for c, t in (("type", "|u1"), ("number", "<f8"), ("string", "<u4"))]

@@ -54,7 +54,7 @@ class EventSource(Protocol):
         ...
 
     def first(self) -> EventBatch | None:
-        """The first batch, if there are any.  Raises StorageError when it is damaged."""
+        """The first batch, or None.  Raises StorageError when it is damaged."""
         ...
 
     def expect(self, batch: int, wire: Array) -> Expected[EventBatch]:
@@ -155,7 +155,7 @@ class FileSource:
 class ScannedSource:
     """Events scanned from the rows of another source, a context manager.
 
-    On a GPU, lines that do not come with an order are scanned in threads of `workers` as soon as they are there.
+    On a GPU, lines that do not come with an order are scanned in threads of `workers` as soon as they arrive.
     """
 
     def __init__(

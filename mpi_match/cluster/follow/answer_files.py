@@ -8,8 +8,8 @@ A file is committed when it has a size or an age:
 
     write and sync  .answers-N.jsonl.writing  ─►  write and sync its line in the journal  ─►  rename it
 
-Up to the line in the journal the file does not count: it is removed and its events are matched again.  From there on it
-counts: a run that goes on renames it, if that was not done.  So each event is in one file, once, whenever a rank is killed.
+Before its line is in the journal the file does not count: it is removed, and its events are matched again.  From then on it
+counts: a later run renames it, if that was not done.  So each event is in one file, once, whenever a rank is killed.
 
 Nothing else is kept: the journal is written anew with its last state when it has many lines.
 """
@@ -98,7 +98,7 @@ def read_progress(path: Path) -> tuple[dict[str, Any], Committed, dict[FileKey, 
 
 
 def answered_in(output: Path) -> int:
-    """The number of events that a followed run has answered; 0 where there is no journal of one."""
+    """The number of events that a followed run has answered; 0 without a journal."""
     try:
         return read_progress(commits_of(output))[1].events
     except (OSError, StorageError):
@@ -127,7 +127,7 @@ class AnswerFiles:
     when the directory is another run's or in use; `progress` is the state at the end of an earlier run, `done` the input
     files that it had finished.  Leaving by an exception keeps what is committed.
 
-    `is_there` says whether a done file is still in its directory; the others are forgotten now and then.
+    `is_there` tells whether a done file is still in its directory; from time to time the other ones are forgotten.
     """
 
     def __init__(self, path: Path, identity: Mapping[str, Any], lines: LineWriter, most_bytes: int, most_s: float) -> None:

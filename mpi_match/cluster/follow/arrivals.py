@@ -107,8 +107,8 @@ class Arrivals:
         self._stopping.set()
 
     def take(self, timeout_s: float = 0.0) -> ArrivedBatch | None:
-        """The next batch, if there is one within the time.  Raises what reading raised: StorageError, ModelError, OSError,
-        ClusterError."""
+        """The next batch that is complete within the time, or None.  Raises what reading raised: StorageError, ModelError,
+        OSError, ClusterError."""
         if self.ended:
             return None
         try:

@@ -3,8 +3,8 @@
 A producer writes a file under a hidden name or with another ending and renames it when it is complete.  The rename is the
 commit, and the system notes its time in the file (`st_ctime`).
 
-A listing is no snapshot: of two files renamed one after the other during a listing it may have the second alone.  So two
-listings are made: the second listing has every file that was renamed before a file of the first.
+A listing is not a snapshot: if two files are renamed one after the other during a listing, it may have only the second.  So
+two listings are made: the second listing has every file that was renamed before a file of the first.
 
     listing 1    b           the last of these is b
     listing 2    a b c       a, b are taken; c is for the next time
@@ -65,8 +65,8 @@ class Commit(NamedTuple):
 class FollowedDirectory:
     """The directory `path` with the given `number` among those of a run, whose files have one of `endings`.
 
-    `taken` are the files that were taken before, by this run or one that it goes on from.  Raises StorageError where there
-    is no such directory.
+    `taken` are the files that this run, or the run that it continues, has taken before.  Raises StorageError for a missing
+    directory.
     """
 
     def __init__(self, path: Path, number: int, taken: Collection[FileKey] = ()) -> None:

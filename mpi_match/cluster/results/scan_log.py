@@ -27,7 +27,7 @@ JUDGED_AT_ONCE = 2**16
 
 class ScanLog:
     """Takes the reports of batches of `rows`, which `path` names, in order, into `rejects`; `earlier` are the events that
-    earlier runs have answered, for a `vocabulary`.  Raises ModelError when there is no row.
+    earlier runs have answered, for a `vocabulary`.  Raises ModelError if there are no rows.
 
     totals   of the rows so far
     """

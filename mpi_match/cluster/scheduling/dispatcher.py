@@ -43,7 +43,7 @@ from mpi_match.cluster.scheduling.regroup import Room, Spares, any_room
 MOST_VICTIMS = 3
 """Number of groups that a batch kills before it is quarantined."""
 MOST_FAILURES = 2
-"""Number of failures in a row after which a group gets no more batches: its engine is broken, not the batch."""
+"""Number of consecutive failures after which a group gets no more batches: its engine is broken, not the batch."""
 
 
 def usual_window(credits: int, n_groups: int) -> int:

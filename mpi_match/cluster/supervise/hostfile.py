@@ -47,8 +47,8 @@ def read_hostfile(path: Path) -> str:
             )
         if host is not None and not _NAME.fullmatch(host.name):
             raise ClusterError(
-                f"{path}, line {number}: {host.name!r} is no host name: letters, digits, '.', '-' and '_', with or without "
-                "'user@' before it, and no '-' at the beginning; an IPv6 address needs a name in /etc/hosts",
+                f"{path}, line {number}: {host.name!r} is not a host name: letters, digits, '.', '-' and '_', with or "
+                "without 'user@' before it, and no '-' at the beginning; an IPv6 address needs a name in /etc/hosts",
                 ExitCode.BAD_INPUT,
             )
     return text

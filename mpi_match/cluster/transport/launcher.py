@@ -1,4 +1,4 @@
-"""Finds out from the environment alone, without starting MPI, whether a launcher started this process as one of several
+"""Determines from the environment alone, without starting MPI, whether a launcher started this process as one of several
 ranks.
 
 It avoids two mistakes.  Starting MPI in a process without a launcher loads a library that may be missing, or that waits for
@@ -74,7 +74,7 @@ def mismatch(launch: LaunchedBy, library: Library, environment: Mapping[str, str
 
 
 def singleton_refusal(launch: LaunchedBy, library: Library, environment: Mapping[str, str]) -> str | None:
-    """The error message when MPI has a world of one rank although `launch` has several; None when there is no error."""
+    """The error message when MPI has a world of one rank although `launch` has several; None otherwise."""
     if launch.size is None or launch.size == 1:
         return None
     by_srun = _by_srun(launch, environment)

@@ -184,7 +184,8 @@ def device_share(
 ) -> int:
     """GPU number, among those that the process sees, for a host's worker number `worker`.
 
-    `n_gpus`, if given, says how many that are, where CUDA_VISIBLE_DEVICES does not: worker `n_gpus` has the first again.
+    `n_gpus`, if given, is their number, in case CUDA_VISIBLE_DEVICES does not limit them: worker `n_gpus` has the first
+    again.
 
     `gpu_map`, if given, lists the numbers for workers 0, 1, ...; raises ClusterError when it ends before `worker`.  A
     launcher that shows each task its own GPU (Slurm's --gpus-per-task) shows one, which is then number 0 for all of them.

@@ -35,7 +35,7 @@ DEAF_S = 2 * LEAVE_S
 class Watchdog:
     """The watchdog of this rank, a context manager of the main thread.
 
-    `limit_s` is how long the main thread may be silent, in seconds (None: without end); it may be changed at any time.
+    `limit_s` is the longest silence of the main thread, in seconds (None: without limit); it may be changed at any time.
     """
 
     def __init__(self, rank: int, limit_s: float | None) -> None:

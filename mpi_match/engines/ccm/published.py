@@ -4,9 +4,9 @@
     values   two words an attribute: its type, then its value
     texts    the bytes of all strings, first those of constraints
 
-A number is the bits of its double, a boolean 0 or 1, a string where its bytes begin and how many there are: `start <<
-TEXT_BITS | length`.  An attribute of an event is its name and the number of its value, so the values of all events of a run
-are on the GPU before the first is matched.
+A number is the bits of its double, a boolean 0 or 1, a string the position and number of its bytes: `start << TEXT_BITS |
+length`.  An attribute of an event is its name and the number of its value, so the values of all events of a run are on the
+GPU before the first is matched.
 """
 
 from __future__ import annotations

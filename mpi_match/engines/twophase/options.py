@@ -23,7 +23,7 @@ TWOPHASE_OPTIONS = (
     Option(
         "synchronization",
         "lock",
-        "work and answers of threads: divided in advance; taken and merged under a lock; or optimistically, with a retry "
+        "division of work and merging of answers among threads: in advance; under a lock; or optimistically, with a retry "
         "after a conflict, instead of software transactional memory",
         "6.1",
         SYNCHRONIZATIONS,

@@ -79,7 +79,7 @@ FOUND_STAMP, ATOMS_FOUND, FOUND_ROOM, FOUND_HEADER = range(4)
 """Words of a set of atoms, i64[FOUND_HEADER + FOUND_WORDS * n_atoms]: number of the last row; atoms found in it; 0."""
 _STAMP_OF, _PLACE_OF, _FOUND_ATOM, _FOUND_CODE, FOUND_WORDS = range(5)
 """Behind them, for each k: the last row that had atom k, and its place among the atoms of that row; the k-th atom found, and
-its code, 0 but for extremes of elements.
+its code, which is 0 except for extremes of elements.
 
 A set may be smaller, if the third word is its room, the number of atoms that it holds.  Then there are no numbers of rows,
 the found atoms are searched for each new one, and atoms beyond the room are counted, perhaps twice, and not kept.
@@ -379,7 +379,7 @@ def set_found(found: int, k: int, atom: int, code: int) -> None:
 
 @nested
 def add_atom(found: int, atom: int) -> None:
-    """Add an atom to a set, if it is not there."""
+    """Add an atom to a set, unless the set has it."""
     if place_of(found, atom) < 0:
         add_with_code(found, atom, 0)
 

@@ -33,7 +33,7 @@ from mpi_match.table.virtual_names import VIEW_MARK, forms_of, prefix_of, view_n
 from mpi_match.table.vocabulary import ATOM_OPS, Vocabulary
 
 NO_ROLE, X, Y, ID, ELEMENTS, JUDGED = range(6)
-"""Roles of an attribute: those in an `EventForm`, of which X and Y stay attributes and ID does not; ELEMENTS for one with
+"""Roles of an attribute: those in an `EventForm` (X and Y stay attributes, ID does not); ELEMENTS for one with
 virtual names or views; JUDGED for one with these and another role, or with operators that only Python evaluates."""
 NOT_FOUND = -1
 _JUDGED_OPS = frozenset(op for op in ATOM_OPS if op.record.is_judged) - PATTERN_OPS

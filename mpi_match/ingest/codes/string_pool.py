@@ -89,8 +89,7 @@ def _fill_slots(pool: int) -> None:
 
 @nested
 def number_of(pool: int, data: int, start: int, stop: int, hash_: np.uint64) -> int:
-    """The number of data[start:stop], with `hash_` as its hash before `mixed`; POOL_FULL if it is new and there is no
-    room."""
+    """The number of data[start:stop], with `hash_` as its hash before `mixed`; POOL_FULL if it is new and does not fit."""
     slots, hashes, sizes = load_i64(pool, POOL_SLOTS), load_i64(pool, POOL_HASHES), load_i64(pool, POOL_SIZES)
     content, bounds, mask = load_i64(pool, POOLED_BYTES), load_i64(pool, POOL_BOUNDS), load_u64(sizes, SLOT_MASK)
     hash_ = mixed(hash_)

@@ -98,7 +98,7 @@ def _as_json(value: object) -> Any:
     if isinstance(value, list):
         return [_as_json(each) for each in value]
     if isinstance(value, tuple):
-        return Unread("an entry of a map is no number, string or boolean")
+        return Unread("an entry of a map is not a number, a string or a boolean")
     try:
         return json_value(value)
     except ModelError as error:

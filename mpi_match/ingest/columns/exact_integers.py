@@ -37,7 +37,7 @@ def are_exact(integers: Array) -> bool:
 
 @cache
 def compile_check() -> None:
-    """Have it compiled."""
+    """Compile the functions."""
     with compile_once("exact-integers", 1):
         _has_beyond(0, 0, 0, 0, 0)
 

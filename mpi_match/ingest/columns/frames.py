@@ -3,8 +3,9 @@
     a pandas frame, a dict of arrays        column by column: arrays of NumPy as they are, others through Arrow
     anything with Arrow's C interface       its record batches: pyarrow, polars, DuckDB, Spark's batches
 
-Columns that have no single type (lists and arrays of mixed objects, objects in them), and all but arrays of numbers without
-pyarrow, are read as rows (`ingest.columns.python`).  The events, and the reasons of bad ones, are those of rows either way.
+Columns that have no single type (lists and arrays of mixed objects, objects in them), and, without pyarrow, all but arrays
+of numbers, are read as rows (`ingest.columns.python`).  The events, and the reasons of bad ones, are those of rows either
+way.
 """
 
 from __future__ import annotations

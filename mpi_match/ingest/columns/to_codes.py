@@ -77,7 +77,7 @@ _LEAST_EVENTS = 2**14
 class ColumnEncoder:
     """Encodes columns into the code space of a vocabulary; compiles when it is created.
 
-    `location` names the columns of x and y; in a row that is not doubted, both or neither are there, and finite numbers.
+    `location` names the columns of x and y; in a row that is not doubted, both are finite numbers, or both are missing.
     """
 
     def __init__(self, vocabulary: Vocabulary, location: tuple[str, str] | None = None, threads: int | None = None) -> None:

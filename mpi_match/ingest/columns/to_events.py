@@ -38,7 +38,8 @@ from mpi_match.model import RESIDUE_MASK, Type
 _COLUMN_TYPE, _VALUES, _INDEX, _BITS, _FIRST_BIT, _FIRST, _LAYOUT, _COLUMN_NAME, _N_WORDS = range(9)
 """Words of a column: its type; addresses, or 0: its values, where these are numbers, and the index of a dictionary; its
 validity, with a first bit; the number of its first string or list; the layout of its numbers (`to_codes`); the number of its
-name.  Nulls are a column of their own, behind that which they are of, and their validity says which entries are nulls."""
+name.  Nulls are a column of their own, after the column to which they belong, and their validity marks the entries that are
+nulls."""
 _BLOCK = 64
 """Number of rows that are read together."""
 _ALL, _ONE = np.uint64(2**64 - 1), np.uint64(1)

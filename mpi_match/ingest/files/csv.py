@@ -129,7 +129,7 @@ class CsvLines(io.RawIOBase):
     def _header(self, data: bytes, source: Array, pieces: list[bytes]) -> int:
         """Take the first record, if it is whole.  Returns where it ends."""
         if data.startswith(UTF_16_STARTS):
-            raise self._error("is UTF-16; say --encoding utf-16")
+            raise self._error("is UTF-16; use --encoding utf-16")
         start = len(_BYTE_ORDER_MARK) if data.startswith(_BYTE_ORDER_MARK) else 0
         if b"\n" not in data and not self._at_end:
             return 0
@@ -143,7 +143,7 @@ class CsvLines(io.RawIOBase):
         if end < 0 or not data:
             return 0
         if not is_good:
-            raise self._error(f"the header is no record of CSV: {_QUOTES}")
+            raise self._error(f"the header is not a record of CSV: {_QUOTES}")
         names = self._names(data[start:end], says is not None)
         keys = Strings.of(json.dumps(name, ensure_ascii=False).encode() + b":" for name in names)
         types = np.array([self._types.get(name, Type.ANY) for name in names], np.int64)
@@ -158,17 +158,17 @@ class CsvLines(io.RawIOBase):
             header.decode()
         except UnicodeDecodeError as error:
             raise self._error(
-                f"the header is not UTF-8 at byte {error.start}; say --encoding, such as cp1252 or latin-1"
+                f"the header is not UTF-8 at byte {error.start}; use --encoding, such as cp1252 or latin-1"
             ) from None
         if b"\0" in header:
-            raise self._error("the header holds NUL bytes, as UTF-16 does; say --encoding utf-16-le or utf-16-be")
+            raise self._error("the header holds NUL bytes, as UTF-16 does; use --encoding utf-16-le or utf-16-be")
         names = _cells(header, self._delimiter)
         other = next((each for each in ";\t|," if names and each in names[0]), None)
         if len(names) == 1 and other and not (self._form.delimiter or is_said or header.startswith(b'"')):
             shown = "tab" if other == "\t" else f"'{other}'"
             here = "tab" if self._delimiter == "\t" else f"'{self._delimiter}'"
             raise self._error(
-                f"the header is one column, {names[0]!r}; say --delimiter {shown}, or --delimiter {here} if it is one"
+                f"the header is one column, {names[0]!r}; use --delimiter {shown}, or --delimiter {here} if it is one"
             )
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
@@ -233,7 +233,7 @@ class _Recoded(io.RawIOBase):
                 self._made = self._decoder.decode(more, not more).encode("utf-8", "surrogatepass")
             except UnicodeError as error:
                 at = self._n_read - held + getattr(error, "start", 0)
-                raise ModelError(f"{self._path}: is not {self._encoding} at byte {at:,}; say another --encoding") from None
+                raise ModelError(f"{self._path}: is not {self._encoding} at byte {at:,}; use another --encoding") from None
             self._n_read += len(more)
         taken = self._made[: len(buffer)]
         buffer[: len(taken)] = taken

@@ -79,7 +79,7 @@ class _FileBlocks(NamedTuple):
 def index_lines(files: Sequence[str], sources: Sequence[Path], form: EventForm) -> LineIndex:
     """Index files by reading them from `sources`, which may be other paths to the same content.
 
-    Raises OSError, and FileChanged for a file that shrinks meanwhile; what is appended meanwhile is left out.
+    Raises OSError, and FileChanged for a file that shrinks meanwhile; lines that are appended meanwhile are left out.
     """
     from mpi_match.ingest.files.line_pass import compile_pass  # loads Numba
 

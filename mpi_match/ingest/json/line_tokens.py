@@ -5,8 +5,8 @@ beginnings of its strings, numbers and literals.
     ^^     ^ ^      ^ ^     ^ ^^ ^^
 
 The same pass checks strings: their escapes, their bytes, their ends.  All of it is arithmetic with masks of 64 bytes, after
-Langdale and Lemire, "Parsing gigabytes of JSON per second", 2019.  Vectors begin at multiples of 64, so that none reaches
-into a page without a byte of the line.
+Langdale and Lemire, "Parsing gigabytes of JSON per second", 2019.  Vectors begin at multiples of 64, so that no vector
+reaches into a page without a byte of the line.
 """
 
 from __future__ import annotations

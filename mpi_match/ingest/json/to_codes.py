@@ -197,7 +197,7 @@ from mpi_match.texts.characters import (
 ) = range(15)
 """Columns of the counts: rows; lines, blank ones included; attributes; bytes of ids with escapes; flagged rows; rows with an
 id, with a location; attributes for atoms.  The last six are given.  MOST_ATOMS: the room for attributes for atoms; if
-N_ATOMS is more in the end, the lines are to be scanned again with more room.  ATTRIBUTE_ROOM: other attributes of a row.
+N_ATOMS exceeds it in the end, the lines must be scanned again with more room.  ATTRIBUTE_ROOM: other attributes of a row.
 The others are the sizes of NODES_SEEN, FRAMES, DECODED and VIEWED, and ID_DATA. A line that needs more is flagged."""
 FRAME_NODE, FRAME_IS_LIST, FRAME_LISTS, FRAME_SEEN, FRAME_MASK, FRAME_WORDS = range(6)
 """Words of a frame: the node of an object or list; 1 for a list; the number of lists around it; the index where its nodes in
@@ -773,8 +773,8 @@ def scan_lines(data: int, start: int, stop: int, tables: int, flat: PlainTables,
     """Scan the lines of data[start:stop] u8, whose last byte is a line feed.
 
     `data` is an address; `tables` and `work` are the tables of `codes.code_tables.hashed` and of a thread, `flat` those of
-    `flat_cpu`.  Blanks around a line and a byte order mark before it are left out as `rows.trimmed` does; a blank line is no
-    row.  After `FLAT_IN_VAIN` consecutive lines that were not flat, `NOT_TRIED_AS_FLAT` lines are not tried as such.
+    `flat_cpu`.  Blanks around a line and a byte order mark before it are left out as `rows.trimmed` does; a blank line is
+    not a row.  After `FLAT_IN_VAIN` consecutive lines that were not flat, `NOT_TRIED_AS_FLAT` lines are not tried as such.
     """
     counts = load_i64(work, SCAN_COUNTS)
     for i in range(MOST_ATOMS):

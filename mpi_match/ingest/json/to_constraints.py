@@ -300,7 +300,7 @@ def put_constraint(name: int, kind: int, work: int) -> None:
 
 @nested
 def pooled_name(name: int, work: int) -> tuple[int, int, int]:
-    """The address, start and end of a name by its number; until another name is numbered."""
+    """The address, start and end of a name by its number, valid until another name is numbered."""
     pool = load_i64(load_i64(work, POOLS), NAME_POOL)
     bounds = load_i64(pool, POOL_BOUNDS)
     return load_i64(pool, POOLED_BYTES), load_i64(bounds, name), load_i64(bounds, name + 1)

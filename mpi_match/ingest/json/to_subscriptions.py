@@ -530,7 +530,7 @@ def scan_subscriptions(data: int, stop: int, tables: int, work: int) -> None:
     """Scan the lines of data[:stop] u8, whose last byte is a line feed, from SCANNED_TO on.
 
     SCANNED_TO is `stop` in the end, unless a pool lacks room.  Blanks around a line and a byte order mark before it are left
-    out as `rows.trimmed` does; a blank line is no row.
+    out as `rows.trimmed` does; a blank line is not a row.
     """
     counts = load_i64(work, SUBSCRIPTION_COUNTS)
     store_i64(counts, LACKING_POOL, NOT_FOUND)

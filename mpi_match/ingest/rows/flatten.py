@@ -6,7 +6,7 @@
 
 Objects flatten to dotted names.  A list is an attribute of its name: the numbers, strings and booleans in it and in the
 lists in it, without nulls.  Names go through lists: the values that the objects in a list have under a name are one list.
-A name *stands twice* if one object has it twice, or if it occurs in two lists, or inside a list and outside.
+A name *occurs twice* if one object has it twice, or if it occurs in two lists, or inside a list and outside.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PLAIN = frozenset((str, int, float, bool, list, type(None)))
 
 
 class Repeating(dict[str, Any]):
-    """A JSON object in which a name stands twice; as a dict it has the last value of each name.
+    """A JSON object in which a name occurs twice; as a dict it has the last value of each name.
 
     pairs   all names and values, in their order
     """
@@ -37,7 +37,7 @@ class Repeating(dict[str, Any]):
 
     @property
     def repeated(self) -> str:
-        """The first name that stands twice."""
+        """The first name that occurs twice."""
         seen: set[str] = set()
         return next(name for name, _ in self.pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
 
@@ -130,7 +130,7 @@ class _Found:
             self._twice(name)
 
     def _twice(self, name: str) -> None:
-        self.left_out.setdefault(name, f"the name {name!r} stands twice")
+        self.left_out.setdefault(name, f"the name {name!r} occurs twice")
 
 
 def flattened(

@@ -20,12 +20,11 @@ from which every filter gets the row's `area`, `id` and `arrays`.  `where` is a 
 of the `constraints` be.  `tags` is short for a constraint `["tags", "has", tag]` for each.  With `arrays`, what a filter
 says of objects in one list must hold in one of them (`Filter.consistent`).
 
-Rows may share an interface, and an id.  An event is a plain object, whose attributes are found by `flatten`: of them only
-those count that filters name.  A change states the event before which it takes effect,
-counted from 0; it names filters by the id in their subscription, and all filters with that id change together.  Interfaces
-and ids are strings; an integer is its decimal digits.  An invalid row becomes a `Reject` with its reason, file and line; one
-bad filter rejects the whole row.  An event's number is that of its row, from 0: a rejected row has its number too, a blank
-line is no row.
+Rows may share an interface, and an id.  An event is a plain object; `flatten` finds its attributes, and only those that
+filters name count.  A change states the event before which it takes effect, counted from 0; it names filters by the id in
+their subscription, and all filters with that id change together.  Interfaces and ids are strings; an integer is its decimal
+digits.  An invalid row becomes a `Reject` with its reason, file and line; one bad filter rejects the whole row.  An event's
+number is that of its row, from 0: a rejected row has a number too, a blank line is not a row.
 """
 
 from __future__ import annotations
@@ -118,7 +117,7 @@ def nothing_usable(source: str, what: str, n_bad: int, example: Reject | None) -
     rows = "its only row is" if n_bad == 1 else f"all {n_bad:,} rows are"
     guess = ""
     if example.row.startswith("["):
-        guess = "; one object a line is wanted, `jq -c '.[]'` makes such lines of an array"
+        guess = "; lines have one object each, `jq -c '.[]'` makes such lines of an array"
     elif what != "subscription" and looks_like_subscription(example.row):
         guess = "; it is a subscription: are two files exchanged?"
     return f"{source}: holds no usable {what}, {rows} rejected; {example.place}: {example.reason}{guess}"
@@ -207,7 +206,7 @@ def parse_json(line: str | bytes) -> Any:
     """One line of JSON, nested to any depth.  The literals NaN, Infinity and -Infinity are numbers, as Python writes them.
 
     A number that overflows or underflows a double (`model.decimal`), or has thousands of digits, is an `Unread`; an object
-    in which a name stands twice is a `Repeating`.  Raises ModelError for text that is not UTF-8 or not JSON, and for lines
+    in which a name occurs twice is a `Repeating`.  Raises ModelError for text that is not UTF-8 or not JSON, and for lines
     longer than `MAX_LINE_BYTES`.
     """
     if len(line) > MAX_LINE_BYTES:
@@ -268,7 +267,7 @@ def subscription_filters(row: object) -> list[Filter]:
 
 def _only(row: Mapping[str, object], keys: set[str], what: str) -> None:
     if type(row) is Repeating:
-        raise ModelError(f"the name {row.repeated!r} stands twice")
+        raise ModelError(f"the name {row.repeated!r} occurs twice")
     unknown = sorted(set(row) - keys, key=str)
     if unknown:
         raise ModelError(f"{what} has no {unknown[0]!r}; it has: {', '.join(sorted(keys))}")

@@ -26,7 +26,7 @@ def is_packed(path: Path) -> bool:
 
 
 def unpacked_name(path: Path) -> str:
-    """The name of a file in lower case, without the ending that says that it is packed."""
+    """The name of a file in lower case, without the ending of packed files."""
     name = path.name.lower()
     return next((name.removesuffix(ending) for ending in PACKED_ENDINGS if name.endswith(ending)), name)
 

@@ -211,8 +211,8 @@ def _pushed(term: _Term, *, negated: bool) -> _Leaf | _Branch:
 
 
 class _Size(NamedTuple):
-    """Number of filters that a term becomes, of their operands together, and of operands, constraints and complements in the
-    text itself.
+    """Counts of a term: the filters that it becomes, their operands together, and the operands, constraints and complements
+    in the text.
 
     A constraint without any operand counts as one.
     """

@@ -167,7 +167,7 @@ def partition_values(path: Path) -> dict[str, str | None]:
     """The values that the directories of a file, named `name=value` as Hive, Spark and DuckDB name them, give to all its
     rows.
 
-    Values are strings, `%20` and the like decoded; None is null.  Raises ModelError for a name that stands twice.
+    Values are strings, `%20` and the like decoded; None is null.  Raises ModelError for a name that occurs twice.
     """
     found: dict[str, str | None] = {}
     for part in path.absolute().parts[:-1]:

@@ -1,8 +1,8 @@
 """Writes subscriptions and events as the plain rows that `rows` reads, ready for `json.dumps`.
 
-`rows` reads from them exactly what was written.  Numbers without a fraction are written as integers; the bound that
-`Subscriptions` keeps beside each prefix is left out; NaN and the infinities are left to `json`, which writes what Python
-reads.
+`rows` reads exactly the same filters and events from them.  Numbers without a fraction are written as integers; the bound
+that `Subscriptions` keeps beside each prefix is left out; NaN and the infinities are left to `json`, which writes what
+Python reads.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def event_rows(events: Events, form: EventForm | None = None) -> Iterator[Json |
     form = form or EventForm()
     for what, column, flag in (("locations", events.location, form.location), ("ids", events.ids, form.id)):
         if column is not None and flag is None:
-            raise ModelError(f"these events have {what}; say which attribute takes them (--{what[:-1]})")
+            raise ModelError(f"these events have {what}; name the attribute that takes them (--{what[:-1]})")
     names = [item.decode() for item in events.names]
     strings = list(events.strings)
     values = _values(

@@ -119,7 +119,9 @@ class _Process:
         try:
             answer = json.loads(line)
         except ValueError:
-            raise MatcherFailed(ERRS, step, f"said what is no JSON: {line[:_SHOWN].decode(errors='replace')!r}") from None
+            raise MatcherFailed(
+                ERRS, step, f"wrote a line that is not JSON: {line[:_SHOWN].decode(errors='replace')!r}"
+            ) from None
         if isinstance(answer, dict) and "error" in answer:
             raise MatcherFailed(ERRS, step, str(answer["error"])[:_SHOWN])
         return answer

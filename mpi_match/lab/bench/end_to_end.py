@@ -89,7 +89,7 @@ def measure(
         last = [run(one, workers, files.table, files.events, output) for _ in range(plan.repetitions)]
         verdict = verify(VerifiedFiles(files.table, files.events, output, form=files.form), plan.check or 1, plan.seed)
         if verdict.difference is not None:
-            raise WrongAnswer(f"{workers} workers are wrong about {verdict.difference}")
+            raise WrongAnswer(f"{workers} workers have a wrong answer to {verdict.difference}")
         rates = [summary["events_per_s"] for summary in last]
         per_event = _answer_bytes(table, last[-1]) / last[-1]["events"]
         yield {

@@ -166,7 +166,7 @@ def _judged(plan: ScalingPlan, table: Path, events: Path, output: Path) -> Match
     if plan.check:
         difference = verify(VerifiedFiles(table, events, output), plan.check, plan.seed).difference
         if difference is not None:
-            raise WrongAnswer(f"the first run is wrong about {difference}")
+            raise WrongAnswer(f"the first run has a wrong answer to {difference}")
     return MatchesFile.load(output).matches
 
 

@@ -99,7 +99,7 @@ def _of_each_machine(records: Sequence[Result], show: Callable[[Sequence[Result]
 
 
 def points_of_each_machine(records: Sequence[Result]) -> list[list[Result]]:
-    """The records of each machine; of a point that was measured again only the last."""
+    """The records of each machine, without records of points that were measured again later."""
     of_machine: dict[str, dict[str, Result]] = {}
     for record in records:
         point = json.dumps([record.get(key) for key in _SAME_POINT])

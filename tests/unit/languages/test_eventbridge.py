@@ -132,8 +132,8 @@ def test_names_join_and_fields_must_all_hold() -> None:
         ({"$or": [{"a": ["x"]}]}, "$or: at least 2 objects are needed, found 1"),
         ({"b": {"$or": ["x", "y"]}}, "b.$or: must be an array of objects"),
         ({"$or": [{"prefix": ["x"]}, {"a": ["x"]}]}, "'prefix' is reserved"),
-        ({"a.b": ["x"], "a": {"b": ["y"]}}, "a.b: the path stands twice"),
-        ({"a": ["x"], "$or": [{"a": ["y"]}, {"b": ["x"]}]}, "a: the path stands twice"),
+        ({"a.b": ["x"], "a": {"b": ["y"]}}, "a.b: the path occurs twice"),
+        ({"a": ["x"], "$or": [{"a": ["y"]}, {"b": ["x"]}]}, "a: the path occurs twice"),
     ],
 )
 def test_refusals(pattern: object, reason: str) -> None:
@@ -164,7 +164,7 @@ def test_files_hold_patterns_named_rules_and_lists_of_rules(tmp_path: Path) -> N
     assert rules[0].row == {"interface": "bare", "id": "bare", "constraints": [["a", "any =", "x"]]}
     reasons = [each.reason for each in rules if each.row is None]
     assert reasons[0].startswith("not JSON: Expecting value")
-    assert reasons[2:] == ["the pattern: the name 'a' stands twice", "not JSON: Expecting ',' delimiter at column 4"]
+    assert reasons[2:] == ["the pattern: the name 'a' occurs twice", "not JSON: Expecting ',' delimiter at column 4"]
     assert "a rule with a name has its pattern under one of" in rules[4].reason
 
 

@@ -261,7 +261,7 @@ def test_another_dtype_is_refused(name: str, saved: tuple[Table, Path]) -> None:
     table, path = saved
     array = dict(table.arrays())[name]
     rewrite(table, path, {name: array.astype(np.float32)})
-    with pytest.raises(StorageError, match=f"'{name}' is float32, which no dataset is; make the file again"):
+    with pytest.raises(StorageError, match=f"'{name}' is float32, which datasets never are; make the file again"):
         Table.load(path)
     rewrite(table, path, {name: array.astype(np.uint16)})
     with pytest.raises(StorageError, match=re.escape(f"{name} is <u2, expected {array.dtype.str}")):

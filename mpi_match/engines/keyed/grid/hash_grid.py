@@ -148,7 +148,7 @@ def enter_all(blocks: Array, slots: Array, keys: Array, sub_buckets: Array) -> N
 def _change(
     slot: Int, entering: bool, blocks: Array, floats: Array, records: Array, keys: Array, sub_buckets: Array
 ) -> None:
-    """Enter a slot's filter into the blocks of its keys, or remove it if it is there."""
+    """Enter a slot's filter into the blocks of its keys, or remove it from them."""
     if records[2 * SLOT_WORDS * slot + SLOT_PLACE] == 0 or keys[slot] & LOW == IN_BITMAP:
         return
     x, y, r = floats[SLOT_WORDS * slot], floats[SLOT_WORDS * slot + 1], floats[SLOT_WORDS * slot + 2]

@@ -61,7 +61,7 @@ class PackedColumns(NamedTuple):
 
 
 def expand(filters: Array, chosen: Array, depth: int, rows: FilterRows, classes: ValueClasses) -> Expanded:
-    """Make one key for each of `filters`, or one for each class of the operand list in it.
+    """Make one key for each of `filters`, or, for a filter with an operand list, one for each class of the list.
 
     A key consists of the first `depth` features of `chosen`, i32[n_filters, K].  Raises EngineError for 2^32 keys.
     """

@@ -133,7 +133,7 @@ def enter_kernel(grid: GridState, n: int) -> None:
 
 @device_function
 def _change(slot: int, entering: bool, grid: GridState) -> None:
-    """Enter a slot's filter into the blocks of its keys, or remove it if it is there."""
+    """Enter a slot's filter into the blocks of its keys, or remove it from them."""
     blocks, records, circles, keys, sub_buckets = grid
     if records[2 * SLOT_WORDS * slot + SLOT_PLACE] == 0 or keys[slot] & LOW == IN_BITMAP:
         return

@@ -16,7 +16,7 @@ BETREE_OPTIONS = (
     Option(
         "halvings",
         32,
-        "most times that the values of a name are halved; 32 ends at single values, 0 leaves clustering out",
+        "most times that the values of a name are halved; 32 ends at single values, 0 turns clustering off",
         "space clustering",
         least=0,
         most=32,
@@ -24,7 +24,7 @@ BETREE_OPTIONS = (
     Option(
         "area",
         "last",
-        "the area of a filter is looked at when its constraints are satisfied; or it is constraints on the coordinates, "
+        "the area of a filter is tested when its constraints are satisfied; or it is constraints on the coordinates, "
         "by which the tree is divided, as in the paper of CLCB",
         "CLCB, table 2",
         ("last", "constraints"),

@@ -100,7 +100,7 @@ def _sides(table: Table, *, as_constraints: bool) -> tuple[Array, Array]:
     """The constraints on coordinates, one for each side of a box around an area.
 
     Returns, for each of least x, least y, greatest x and greatest y, the ends f64[4, k], ascending, and the filters with
-    these ends u32[4, k]; k is 0 where areas are no constraints.
+    these ends u32[4, k]; k is 0 unless areas are constraints.
     """
     ends = boxes_of_all(table.filters.area if as_constraints else table.filters.area[:0]).T
     order = np.argsort(ends, axis=1, kind="stable")

@@ -16,7 +16,7 @@ SFF_OPTIONS = (
     Option(
         "area",
         "last",
-        "the area of a filter is looked at when its constraints are satisfied; or it is constraints on the coordinates, "
+        "the area of a filter is tested when its constraints are satisfied; or it is constraints on the coordinates, "
         "counted with the others, as in the paper of CLCB",
         "CLCB, table 2",
         ("last", "constraints"),

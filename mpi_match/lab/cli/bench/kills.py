@@ -110,7 +110,9 @@ def _outcomes(times: int, limit_s: float, directory: Path, options: Json) -> tup
     return record("what survives", began, limit_s=limit_s, seed=options["seed"], outcomes=found), ""
 
 
-@click.command("memory", cls=CliCommand, short_help="Run very many batches: does the memory of the ranks grow?")
+@click.command(
+    "memory", cls=CliCommand, short_help="Run very many batches and check that the memory of the ranks does not grow."
+)
 @click.option("--batches", type=click.IntRange(100), default=1_000_000, show_default=True, help="Batches of one event each.")
 @click.option(
     "--stop", "stop_s", type=click.FloatRange(0), default=20.0, show_default=True, help="Seconds that a worker is stopped."

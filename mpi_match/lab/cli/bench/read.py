@@ -63,13 +63,15 @@ _SPELLED = {"n_events": "events"}
 @click.option(
     "--threads", type=Workers(), default="1,2", metavar="N,N,...", help="Measure with each of these numbers of threads."
 )
-@click.option("--repetitions", type=click.IntRange(1), default=5, show_default=True, help="Timed repetitions of each way.")
+@click.option(
+    "--repetitions", type=click.IntRange(1), default=5, show_default=True, help="Timed repetitions of each reader."
+)
 @click.option("--reference-rows", type=click.IntRange(1), default=2**15, help="Rows that Python reads for comparison.")
 @click.option("--predicates", is_flag=True, help="Write each predicate as a text, as in `a > 3 and b in (1, 2)`.")
 @click.option(
     "--times", type=click.IntRange(1), default=32, show_default=True, help="Times that the block of lines is repeated."
 )
-@click.option("--on-disk", is_flag=True, help="Time `match` and `run`, from a file of lines to a file of answers, as well.")
+@click.option("--on-disk", is_flag=True, help="Also time `match` and `run`, from a file of lines to a file of answers.")
 @click.option("--corpora", type=FILE, default=Path("corpora"), help="Folder with the data of otrf, easylist and citylots.")
 @click.option("--directory", type=FILE, help="Directory for the files, which are reused.  [default: a temporary one]")
 @output_option

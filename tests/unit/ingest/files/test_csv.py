@@ -99,13 +99,13 @@ def test_types_override_what_cells_look_like() -> None:
     ("content", "said"),
     [
         (b"a,b,a\n1,2,3\n", "events.csv, line 1: two columns have the name 'a'"),
-        (b'a"b\n1\n', "events.csv, line 1: the header is no record of CSV"),
+        (b'a"b\n1\n', "events.csv, line 1: the header is not a record of CSV"),
         (b'"a\n' + b"x\n" * 10, "events.csv, line 1: .* has no closing quote"),
-        (b"d\xe9bit,a\n", "events.csv, line 1: the header is not UTF-8 at byte 1; say --encoding"),
-        ("a,b\n1,2\n".encode("utf-16"), "events.csv, line 1: is UTF-16; say --encoding utf-16"),
+        (b"d\xe9bit,a\n", "events.csv, line 1: the header is not UTF-8 at byte 1; use --encoding"),
+        ("a,b\n1,2\n".encode("utf-16"), "events.csv, line 1: is UTF-16; use --encoding utf-16"),
         ("a,b\n1,2\n".encode("utf-16-le"), "events.csv, line 1: the header holds NUL bytes, .* say --encoding utf-16-le"),
-        (b"a;b\n1;2\n", "events.csv, line 1: the header is one column, 'a;b'; say --delimiter ';', or --delimiter ','"),
-        (b"a\tb\n1\t2\n", r"the header is one column, 'a\\tb'; say --delimiter tab"),
+        (b"a;b\n1;2\n", "events.csv, line 1: the header is one column, 'a;b'; use --delimiter ';', or --delimiter ','"),
+        (b"a\tb\n1\t2\n", r"the header is one column, 'a\\tb'; use --delimiter tab"),
         (b"b\n1\n", "events.csv, line 1: there is no column 'a', which --schema names; there are: 'b'"),
         (
             b'a\n1\n"' + b"x" * 2**24 + b"\n",
@@ -144,7 +144,7 @@ def test_delimiters_and_encodings() -> None:
 @pytest.mark.parametrize("read", [1, 5, 2**20])
 def test_bytes_of_another_encoding_are_an_error_with_their_place(read: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(csv_files, "_READ_BYTES", read)
-    with pytest.raises(ModelError, match=r"^events\.csv: is not utf-8 at byte 4; say another --encoding$"):
+    with pytest.raises(ModelError, match=r"^events\.csv: is not utf-8 at byte 4; use another --encoding$"):
         rows_of("a\n1\n€".encode()[:6], encoding="utf-8")
     with pytest.raises(ModelError, match=r"^events\.csv: is not ascii at byte 4"):
         rows_of("a\n1\né\n".encode(), encoding="ascii")

@@ -49,7 +49,7 @@ def test_names_go_through_objects_and_lists(line: str, attributes: dict[str, Any
 )
 def test_a_name_that_stands_twice_is_bad_only_where_it_counts(line: str, name: str) -> None:
     row = parse_json(line)
-    with pytest.raises(ModelError, match=f"^the name {name!r} stands twice$"):
+    with pytest.raises(ModelError, match=f"^the name {name!r} occurs twice$"):
         event_of_row(row, PLAIN, Names([name]))
     assert event_of_row(row, PLAIN, Names(["other"])) == Event({})
     everything = event_of_row(row)

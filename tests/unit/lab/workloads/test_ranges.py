@@ -30,7 +30,7 @@ def test_sizes_are_those_of_the_scenario(scenario: RangeScenario) -> None:
         assert sizes.max() == most
     assert len(subscriptions.names) == scenario.n_names
     pairs = set(zip(owners(subscriptions.constraint_offsets).tolist(), subscriptions.name.tolist(), strict=True))
-    assert len(pairs) == subscriptions.n_constraints, "a name stands twice in a filter"
+    assert len(pairs) == subscriptions.n_constraints, "a name occurs twice in a filter"
 
 
 @EVERY

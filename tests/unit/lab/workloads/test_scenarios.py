@@ -48,7 +48,7 @@ def test_filters_have_the_sizes_names_and_operators_of_the_scenario(scenario: Sc
     least, most = scenario.filter_size
     assert set(sizes.tolist()) == set(range(least, most + 1))
     pairs = set(zip(owners(subscriptions.constraint_offsets).tolist(), subscriptions.name.tolist(), strict=True))
-    assert len(pairs) == subscriptions.n_constraints, "a name stands twice in a filter"
+    assert len(pairs) == subscriptions.n_constraints, "a name occurs twice in a filter"
     assert len(subscriptions.names) == scenario.n_names
     on_string = subscriptions.kind >> 4 == Type.STRING
     for type_, ops, rows in (
@@ -77,7 +77,7 @@ def test_events_have_the_sizes_names_and_types_of_the_scenario(scenario: Scenari
     sizes = set(np.diff(events.offsets).tolist())
     assert set(range(least, most + 1)) <= sizes <= set(range(fewest, most + 1))
     pairs = set(zip(owners(events.offsets).tolist(), events.name.tolist(), strict=True))
-    assert len(pairs) == len(events.name), "a name stands twice in an event"
+    assert len(pairs) == len(events.name), "a name occurs twice in an event"
     subscriptions = scenario.subscriptions()
     assert list(events.names) == subscriptions.names
     of_filters = dict(zip(subscriptions.name.tolist(), (subscriptions.kind >> 4).tolist(), strict=True))

@@ -27,7 +27,7 @@ def test_filters_ask_for_three_to_seven_names_popular_ones_more_often() -> None:
     assert abs(sizes.mean() - 5) < 0.1
     assert set(drawn.kind.tolist()) == {Type.ANY << 4 | Op.EXISTS}
     pairs = np.stack([owners(drawn.constraint_offsets), drawn.name], axis=1)
-    assert len(np.unique(pairs, axis=0)) == len(pairs), "a name stands twice in a filter"
+    assert len(np.unique(pairs, axis=0)) == len(pairs), "a name occurs twice in a filter"
     often = np.bincount(drawn.name, minlength=500)
     assert often[0] > 1.2 * often[1] > often[2] > 5 * often[100]
 

@@ -398,7 +398,7 @@ class RowMatcher:
         self._free.append(scanner)
         return [self._labels[i] for i in found]
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _row_matcher, self._given
 
 

@@ -75,7 +75,7 @@ class MatchedFrames(NamedTuple):
 
 
 def matched(
-    frame: Any,
+    frame: object,
     table: Answered,
     *,
     location: str | tuple[str, str] | None = None,
@@ -580,7 +580,7 @@ _LIBRARIES = {
 }
 
 
-def _source_of(frame: Any) -> _Source:
+def _source_of(frame: object) -> _Source:
     if find_spec("pyarrow") is None:
         raise ModelError("matched needs pyarrow; install it, or mpi-match[arrow]")
     kinds = [(each.__module__.partition(".")[0], each.__name__) for each in type(frame).__mro__]
@@ -605,7 +605,7 @@ def _length(frame: Any) -> int:
         return 0
 
 
-def _html(frame: Any) -> str:
+def _html(frame: object) -> str:
     from html import escape
 
     found = getattr(frame, "_repr_html_", None)

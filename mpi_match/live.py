@@ -40,7 +40,7 @@ from mpi_match.errors import EngineError
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
 from mpi_match.ingest.rows.judge import ChangeRow, Reject, change_of_row, row_text, subscription_filters
-from mpi_match.model import Filter, ModelError, describe
+from mpi_match.model import Filter, Json, ModelError, describe
 from mpi_match.table.table import Table
 
 if TYPE_CHECKING:
@@ -62,13 +62,13 @@ class LiveMatcher:
 
     def __init__(
         self,
-        subscriptions: Table | PathLike | Iterable[Mapping[str, Any] | Filter],
+        subscriptions: Table | PathLike | Iterable[Mapping[str, object] | Filter],
         *,
         engine: str = "auto",
         device: int | None = None,
         threads: int | None = None,
         options: Mapping[str, object] | None = None,
-        expected: Iterable[Mapping[str, Any] | Filter] = (),
+        expected: Iterable[Mapping[str, object] | Filter] = (),
     ) -> None:
         table = subscriptions if isinstance(subscriptions, Table) else make_table(subscriptions)
         likely = [
@@ -82,7 +82,7 @@ class LiveMatcher:
         self._readers = _Readers()
         self._engine, self._is_behind = self._opened(), False
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> Json:
         """The state for `pickle` and `copy`: the present live table, and the arguments for opening an engine."""
         return {"live": self._readers.read(self, LiveMatcher._pickled), "how": self._how}
 
@@ -216,7 +216,7 @@ class LiveMatcher:
         offsets, ids = answers.offsets.tolist(), answers.ids.tolist()
         return [sorted((labels[i] for i in ids[a:b]), key=str.encode) for a, b in pairwise(offsets)]
 
-    def match_one(self, row: Mapping[str, Any] | bytes | str, *, location: Location = None) -> list[str]:
+    def match_one(self, row: Mapping[str, object] | bytes | str, *, location: Location = None) -> list[str]:
         """`match` of one event, an object or its JSON, in some microseconds (see `api.RowMatcher`).
 
         >>> LiveMatcher([{"interface": "desk", "constraints": [["seats", "exists"]]}]).match_one(b'{"seats": 2}')
@@ -241,7 +241,7 @@ class LiveMatcher:
                     return answer
         return readers.read(self, LiveMatcher._match_one, row, location)
 
-    def _match_one(self, reader: _Reader, row: Mapping[str, Any] | bytes | str, location: Location) -> list[str]:
+    def _match_one(self, reader: _Reader, row: Mapping[str, object] | bytes | str, location: Location) -> list[str]:
         scanner = reader.scanners.get(location)
         if scanner is None:
             scanner = reader.scanners[location] = self._scanner(location).another()
@@ -263,7 +263,7 @@ class LiveMatcher:
         return (item for _, item in found)
 
 
-def _rows_of(rows: Any, what: str) -> list[Any]:
+def _rows_of(rows: object, what: str) -> list[Any]:
     """Rows, or a single row, as a list.  Raises ModelError, with a text that begins with `what`, for anything but rows."""
     if isinstance(rows, (Mapping, Filter, ChangeRow)):
         return [rows]
@@ -296,7 +296,7 @@ class _Readers(ScratchSets[_Reader]):
         super().__init__(self, _Reader)
         self._updating, self.n_updates = Lock(), 0
 
-    def read(self, matcher: LiveMatcher, work: Callable[..., T], *given: Any) -> T:
+    def read(self, matcher: LiveMatcher, work: Callable[..., T], *given: object) -> T:
         """Call `work(matcher, reader, *given)` while no update is in progress."""
         while True:
             try:
@@ -322,7 +322,7 @@ class _Readers(ScratchSets[_Reader]):
             self.settle(matcher)
             super().update(matcher, self._alone, apply, *given)
 
-    def _alone(self, matcher: LiveMatcher, work: Callable[..., object], *given: Any) -> None:
+    def _alone(self, matcher: LiveMatcher, work: Callable[..., object], *given: object) -> None:
         with self._updating:
             self.n_updates += 1
             work(matcher, *given)

@@ -31,7 +31,7 @@ from mpi_match.arrays.strings import Strings
 from mpi_match.changes.log import ChangeLog
 from mpi_match.changes.registry import Registry, Step
 from mpi_match.ingest.rows.judge import ChangeRow, change_of_row, parse_json, row_text
-from mpi_match.model import Area, Change, Filter, ModelError
+from mpi_match.model import Area, Change, Filter, Json, ModelError
 from mpi_match.table.conditions import decompose
 from mpi_match.table.constraints import encode
 from mpi_match.table.filters import FilterColumns
@@ -84,7 +84,7 @@ def _parse_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
             yield pa.RecordBatch.from_pylist(others, schema=_ARROW)
 
 
-def _with_filters(came: list[dict[str, Any]], builder: SubscriptionsBuilder) -> pa.RecordBatch:
+def _with_filters(came: list[Json], builder: SubscriptionsBuilder) -> pa.RecordBatch:
     """Records of added filters: the columns of their rows, and those of the filters themselves."""
     beside = pa.RecordBatch.from_pylist(came, schema=_ARROW)
     filters = arrow_records.filter_records(builder.build(), [item["rows"] for item in came])

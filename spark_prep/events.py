@@ -26,7 +26,7 @@ import enum
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -40,7 +40,7 @@ from mpi_match.ingest.columns.python import needed_names
 from mpi_match.ingest.files.blocks import LineBlock
 from mpi_match.ingest.json.encode_events import EventsEncoder
 from mpi_match.ingest.rows.judge import EventForm, row_text
-from mpi_match.model import ModelError
+from mpi_match.model import Json, ModelError
 from mpi_match.storage import Reader
 from mpi_match.table.schema import TABLE
 from mpi_match.table.table import load_vocabulary
@@ -379,5 +379,5 @@ def _bad_records(bad: list[BadRow]) -> Iterator[pa.RecordBatch]:
         yield _records([item._asdict() for item in bad])
 
 
-def _records(rows: Iterable[dict[str, Any]]) -> pa.RecordBatch:
+def _records(rows: Iterable[Json]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(list(rows), schema=_ARROW)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 
@@ -19,7 +18,7 @@ from mpi_match.ingest.json.event_scanner import judged_events
 from mpi_match.ingest.json.join_events import JoinedEvents
 from mpi_match.ingest.json.line_columns import LineColumns
 from mpi_match.ingest.rows.judge import EventForm, Reject, event_judge
-from mpi_match.model import Event, ModelError
+from mpi_match.model import Event, Json, ModelError
 from mpi_match.table.vocabulary import Vocabulary
 from spark_prep.part_files import PartFiles, WrittenPart, partition_id
 
@@ -81,7 +80,7 @@ class HeldEvents:
         self.n_bad += len(bad)
         return bad
 
-    def add_each(self, rows: Iterator[tuple[int, bytes | dict[str, Any]]]) -> list[tuple[int, str]]:
+    def add_each(self, rows: Iterator[tuple[int, bytes | Json]]) -> list[tuple[int, str]]:
         """Add lines, or rows of columns, one by one, given with their positions; returns as `add_columns` does."""
         events: list[Event | None] = []
         bad: list[tuple[int, str]] = []

@@ -235,7 +235,7 @@ class _Task(NamedTuple):
     filters: bool
     rejects: str
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _Task, (self.source._replace(vocabulary=None), *self[1:])
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

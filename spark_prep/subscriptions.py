@@ -37,7 +37,7 @@ from mpi_match.arrays.csr import Array
 from mpi_match.ingest.json.subscription_scanner import SubscriptionScanner
 from mpi_match.ingest.rows.judge import parse_json, row_text, subscription_filters, trimmed
 from mpi_match.ingest.rows.row_files import partition_values
-from mpi_match.model import Filter, ModelError
+from mpi_match.model import Filter, Json, ModelError
 from mpi_match.table.conditions import PART_LABEL
 from mpi_match.table.subscriptions import Subscriptions, SubscriptionsBuilder
 from spark_prep import SparkPrepError
@@ -291,12 +291,12 @@ def bad_row(reason: str, text: str, batch: pa.RecordBatch, at: int) -> BadRow:
     return BadRow(reason, file, block, position, text)
 
 
-def filters_of(content: bytes | dict[str, Any]) -> list[Filter]:
+def filters_of(content: bytes | Json) -> list[Filter]:
     """The filters of one row: a line of JSON, or the columns of a Parquet row.  Raises ModelError."""
     return subscription_filters(parse_json(content) if isinstance(content, bytes) else _of_columns(content))
 
 
-def _of_columns(row: dict[str, Any]) -> dict[str, Any]:
+def _of_columns(row: Json) -> Json:
     """A Parquet row in the form of JSON rows, without nulls."""
     found = {key: value for key, value in row.items() if value is not None}
     if isinstance(where := found.get("where"), str):
@@ -318,7 +318,7 @@ def _of_columns(row: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _constraint(item: dict[str, Any]) -> list[Any]:
+def _constraint(item: Json) -> list[Any]:
     """`[name, op, operand]` of a struct; its one other field that is not null is the operand."""
     operands = {key: value for key, value in item.items() if key not in ("name", "op") and value is not None}
     if len(operands) > 1:

@@ -117,7 +117,7 @@ def places_in(ascending: Array, integers: int | tuple[int, ...]) -> Array:
 _UNSIGNED = tuple((2 ** (8 * dtype.itemsize), dtype) for dtype in map(np.dtype, (np.uint8, np.uint16, np.uint32)))
 
 
-def smallest_unsigned(largest: int) -> np.dtype[Any]:
+def smallest_unsigned(largest: int) -> np.dtype:
     """The narrowest of u8, u16 and u32 that holds `largest`."""
     for limit, dtype in _UNSIGNED:
         if largest < limit:

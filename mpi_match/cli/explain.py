@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -41,7 +41,7 @@ def explain(
     filter: str | None,
     most: int,
     as_json: bool,
-    **given: Any,
+    **given: object,
 ) -> None:
     """Explain the answer for one event: the filters that match or, if none does, the nearest ones and what they miss.
 

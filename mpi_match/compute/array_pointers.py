@@ -41,12 +41,12 @@ class PointerTable:
     dtype, of more dimensions, or that is not contiguous.
     """
 
-    def __init__(self, arrays: Mapping[int, tuple[Array, Any]]) -> None:
+    def __init__(self, arrays: Mapping[int, tuple[Array, object]]) -> None:
         self._kept: list[object] = [arrays[k][0] for k in range(len(arrays))]
         self.table = np.ones((len(arrays), 1 + MOST_DIMENSIONS), np.int64)
         self._enter(arrays)
 
-    def replaced(self, arrays: Mapping[int, tuple[Array, Any]]) -> PointerTable:
+    def replaced(self, arrays: Mapping[int, tuple[Array, object]]) -> PointerTable:
         """A table in which some arrays are replaced; it keeps the old and the new arrays alive."""
         other = copy(self)
         other._kept, other.table = [self, *(array for array, _ in arrays.values())], self.table.copy()

@@ -422,7 +422,7 @@ def partly(**options: object) -> Callable[[Callable[..., Any]], Any]:
     is passed to them.  LLVM propagates these constants.
     """
 
-    def decorate(function: Callable[..., Any]) -> Any:
+    def decorate(function: Callable[..., object]) -> Any:
         wrappers = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
         compiled = cast(Any, numba.njit)(**wrappers, **nested_pipeline(), **options)(function)
         template_of = compiled.get_call_template

@@ -67,7 +67,7 @@ class _Bytes:
 def _masks(find: Callable[[_Bytes], list[Any]], n: int) -> Any:
     """Make the intrinsic `masks(address)`: the n masks that `find` makes of 64 bytes."""
 
-    def masks(_: Any, address: Any) -> Any:
+    def masks(_: object, address: object) -> Any:
         def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
             pointer = builder.inttoptr(values[0], ir.VectorType(_BYTE, VECTOR_BYTES).as_pointer())
             found = find(_Bytes(builder, builder.load(pointer, align=1)))
@@ -105,11 +105,11 @@ def _json(text: _Bytes) -> list[Any]:
     ]
 
 
-def _rewritten(rewrite: Callable[[_Bytes], tuple[_Bytes, Any]]) -> Any:
+def _rewritten(rewrite: Callable[[_Bytes], tuple[_Bytes, object]]) -> Any:
     """Make the intrinsic `rewritten(address, to)`: it writes to `to` the 64 bytes that `rewrite` makes of those at an
     address, and returns the mask that it finds.  On a GPU, where it never runs (`is_on_cpu`), it generates no code."""
 
-    def rewritten(_: Any, address: Any, to: Any) -> Any:
+    def rewritten(_: object, address: object, to: object) -> Any:
         def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
             if not isinstance(context, CPUContext):
                 return ir.Constant(ir.IntType(VECTOR_BYTES), 0)
@@ -170,7 +170,7 @@ def fold_ascii(address: int, to: int) -> np.uint64:
 
 
 @intrinsic
-def _places_of_word(_: Any, address: Any, word: Any) -> Any:
+def _places_of_word(_: object, address: object, word: object) -> Any:
     def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
         if not isinstance(context, CPUContext):
             return ir.Constant(ir.IntType(VECTOR_BYTES), 0)
@@ -204,7 +204,7 @@ def quotes(address: int) -> np.uint64:
 
 
 @intrinsic
-def _trailing_zeros(_: Any, word: Any) -> Any:
+def _trailing_zeros(_: object, word: object) -> Any:
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
         return builder.cttz(values[0], ir.Constant(ir.IntType(1), 0))
 

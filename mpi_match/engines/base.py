@@ -103,7 +103,7 @@ class Engine(ABC):
     _again: tuple[Callable[..., Engine], Mapping[str, Any]] | None = None
     """The function that opens the engine again, and its arguments by name."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         """Support `pickle` and `copy`: the copy is opened again from the table.  Raises TypeError for an engine that takes
         changes."""
         if self._again is None or self._again[1]["live"]:

@@ -265,7 +265,7 @@ class _SingleEvent(EventBatch):
         memory: memoryview,
         fingerprint: int,
         n_attributes: int,
-        attribute: np.dtype[Any],
+        attribute: np.dtype,
         attributes_at: int,
         location_at: int,
     ) -> None:

@@ -102,7 +102,7 @@ def current_context() -> int:
 class HeldMemory:
     """Frees memory when the last array that uses it is gone.  At the end of the process the driver frees it."""
 
-    def __init__(self, pointer: int, n_bytes: int, free: Callable[[int], Any] | None) -> None:
+    def __init__(self, pointer: int, n_bytes: int, free: Callable[[int], object] | None) -> None:
         self.n_bytes = n_bytes
         if free is not None:
             weakref.finalize(self, free, pointer).atexit = False

@@ -36,22 +36,22 @@ if simulated:
         """This thread's number within its warp."""
         return 0
 
-    def ballot(predicate: Any) -> int:
+    def ballot(predicate: object) -> int:
         """Mask of the lanes whose predicate holds."""
         return int(bool(predicate))
 
-    def shuffle(value: Any, source: Any) -> Any:
+    def shuffle(value: object, source: object) -> Any:
         """The value of lane `source`."""
         return value
 
-    def shuffle_up(value: Any, apart: int) -> Any:
+    def shuffle_up(value: object, apart: int) -> Any:
         """The value of the lane `apart` before this one; of the first lanes, their own."""
         return value
 
     def sync_warp() -> None:
         """Wait for the other lanes."""
 
-    def atomic_add(array: Array, index: Any, value: Any) -> Any:
+    def atomic_add(array: Array, index: object, value: object) -> Any:
         """Add to an item of an array that other threads add to; returns the old value.
 
         The simulator provides `cuda.atomic` only to functions of the kernel's own module.
@@ -89,15 +89,15 @@ else:
         return cuda.laneid
 
     @device_function
-    def ballot(predicate: Any) -> np.int64:
+    def ballot(predicate: object) -> np.int64:
         return np.int64(np.uint32(cuda.ballot_sync(_ALL_LANES, predicate)))
 
     @device_function
-    def shuffle(value: Any, source: Any) -> int:
+    def shuffle(value: object, source: object) -> int:
         return cuda.shfl_sync(_ALL_LANES, value, source)
 
     @device_function
-    def shuffle_up(value: Any, apart: int) -> int:
+    def shuffle_up(value: object, apart: int) -> int:
         return cuda.shfl_up_sync(_ALL_LANES, value, apart)
 
     @device_function
@@ -105,11 +105,11 @@ else:
         cuda.syncwarp()
 
     @device_function
-    def atomic_add(array: Array, index: Any, value: Any) -> int:
+    def atomic_add(array: Array, index: object, value: object) -> int:
         return cuda.atomic.add(array, index, value)
 
     @device_function
-    def popcount(bits: Any) -> np.int64:
+    def popcount(bits: object) -> np.int64:
         return np.int64(cuda.popc(bits))
 
     @device_function

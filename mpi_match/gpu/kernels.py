@@ -172,7 +172,7 @@ class Kernel:
         function: Callable[..., None],
         signature: str,
         max_registers: int | None = None,
-        named_tuples: Sequence[type[tuple[Any, ...]]] = (),
+        named_tuples: Sequence[type[tuple[object, ...]]] = (),
     ) -> None:
         self.function = function
         self.signature = signature
@@ -237,12 +237,12 @@ class _AbsentGpu(NamedTuple):
     compute_capability: tuple[int, int]
 
 
-def _named_tuple_type(cls: type[tuple[Any, ...]], *fields: Any) -> Any:
+def _named_tuple_type(cls: type[tuple[object, ...]], *fields: object) -> Any:
     return _types.BaseTuple.from_types(fields, cls)
 
 
 def kernel(
-    signature: str, max_registers: int | None = None, named_tuples: Sequence[type[tuple[Any, ...]]] = ()
+    signature: str, max_registers: int | None = None, named_tuples: Sequence[type[tuple[object, ...]]] = ()
 ) -> Callable[[Callable[..., None]], Kernel]:
     """Decorator that makes a kernel.  `signature` is such as "void(int64[::1], Pair(uint32[::1], int64))"; `max_registers`
     limits the registers of a thread; `named_tuples` are the classes that the signature names, followed by the types of their
@@ -250,13 +250,13 @@ def kernel(
     return partial(Kernel, signature=signature, max_registers=max_registers, named_tuples=named_tuples)
 
 
-def device_function(function: Callable[..., Any]) -> Any:
+def device_function(function: Callable[..., object]) -> Any:
     """Decorator of a function that kernels of the same module call."""
     return function if simulated else cuda.jit(device=True)(function)
 
 
 @cache
-def device_twin(function: Callable[..., Any]) -> Any:
+def device_twin(function: Callable[..., object]) -> Any:
     """Makes a function that is compiled for the CPU (`compute.compile_cache`) callable from kernels, with the functions of
     its module that it calls."""
     plain: Any = getattr(function, "py_func", function)

@@ -55,7 +55,7 @@ def pinned(size: int, dtype: Any) -> Array:
     return array
 
 
-def _allocated(size: int, dtype: np.dtype[Any]) -> Array:
+def _allocated(size: int, dtype: np.dtype) -> Array:
     """Allocate `size` uninitialised items in pinned host memory."""
     if simulated or size == 0:
         return np.empty(size, dtype)

@@ -78,7 +78,7 @@ def drainer(take: Callable) -> Callable:
 
 
 @device_function
-def append(answer: Any, answers: tuple) -> None:
+def append(answer: object, answers: tuple) -> None:
     """Append an answer of the event."""
     found_of, ids, number, room = answers
     place = np.int64(atomic_add(found_of, number, _ONE))
@@ -167,7 +167,7 @@ def running_sum(value: Any) -> Any:
 
 
 @device_function
-def owner(end: Any, place: int) -> int:
+def owner(end: object, place: int) -> int:
     """The first lane that has an `end` beyond `place` (ends ascend), or the last lane."""
     first, half = 0, WARP >> 1
     while half > 0:

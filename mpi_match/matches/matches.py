@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from typing import Any, SupportsIndex, overload
+from typing import SupportsIndex, overload
 
 import numpy as np
 
@@ -145,6 +145,6 @@ class Matches:
 
 
 @lru_cache(64)
-def id_dtype(n_ids: int) -> np.dtype[Any]:
+def id_dtype(n_ids: int) -> np.dtype:
     """The narrowest unsigned dtype for ids 0 to n_ids - 1."""
     return smallest_unsigned(max(n_ids - 1, 0))

@@ -49,7 +49,7 @@ class Column:
         self._dataset: Any = None
         self.n_rows = self.crc = 0
 
-    def create(self, make: Callable[[int], Any], *, whole: bool) -> None:
+    def create(self, make: Callable[[int], object], *, whole: bool) -> None:
         """Create the dataset by `make(rows)`, with chunks of `rows` rows: those of a full chunk, or all rows."""
         if not whole:
             self._rows = max(self._n_pending, 1)

@@ -227,7 +227,7 @@ class Constraints:
     def concat(parts: Sequence[Constraints]) -> Constraints:
         """The constraints of consecutive ranges of names."""
 
-        def join(field: str, dtype: np.dtype[Any]) -> Array:
+        def join(field: str, dtype: np.dtype) -> Array:
             return np.concatenate([np.zeros(0, dtype), *(getattr(p, field) for p in parts)])
 
         def offsets(field: str) -> Array:

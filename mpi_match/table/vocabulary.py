@@ -131,7 +131,7 @@ class Vocabulary:
         return 16 if self.n_names + self.n_atoms < 2**16 and largest <= 2**16 else 32
 
     @property
-    def packed_dtype(self) -> np.dtype[Any]:
+    def packed_dtype(self) -> np.dtype:
         """u32 in the narrow form, u64 in the wide one."""
         return np.dtype(np.uint32 if self.shift == 16 else np.uint64)
 

@@ -261,7 +261,7 @@ class Explainer:
 
     def explain(
         self,
-        event: Mapping[str, Any] | Event | bytes | str | Rejected,
+        event: Mapping[str, object] | Event | bytes | str | Rejected,
         form: EventForm = PLAIN,
         *,
         interface: str | None = None,

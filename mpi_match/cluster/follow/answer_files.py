@@ -32,6 +32,7 @@ from mpi_match.cluster.follow.arrivals import Position
 from mpi_match.cluster.follow.directory import FileKey
 from mpi_match.ingest.rows.judge import Reject
 from mpi_match.matches.matches import Matches
+from mpi_match.model import Json
 from mpi_match.storage import StorageError, atomic_write, reported, sync_directory
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def commits_of(output: Path) -> Path:
     return journal_directory(output) / "commits.jsonl"
 
 
-def read_progress(path: Path) -> tuple[dict[str, Any], Committed, dict[FileKey, None]]:
+def read_progress(path: Path) -> tuple[Json, Committed, dict[FileKey, None]]:
     """The identity that a journal holds, its last state, and the files that are done.  Raises StorageError, OSError."""
     content = path.read_bytes()
     whole = content.rfind(b"\n") + 1
@@ -130,7 +131,9 @@ class AnswerFiles:
     `is_there` tells whether a done file is still in its directory; from time to time the other ones are forgotten.
     """
 
-    def __init__(self, path: Path, identity: Mapping[str, Any], lines: LineWriter, most_bytes: int, most_s: float) -> None:
+    def __init__(
+        self, path: Path, identity: Mapping[str, object], lines: LineWriter, most_bytes: int, most_s: float
+    ) -> None:
         self.path, self._identity, self._lines = path, dict(identity), lines
         self._most_bytes, self._most_s = most_bytes, most_s
         self._lock = threading.Condition()

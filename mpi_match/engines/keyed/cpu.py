@@ -200,7 +200,7 @@ class Keyed(Engine):
         counts, ids = (self._match_block if is_block else self._match_blocks)(n, given, scratch)
         return Matches(counts.astype(id_dtype(n_ids + 1)), ids.astype(id_dtype(n_ids), copy=is_block), n_ids)
 
-    def _match_block(self, n: int, given: tuple[Any, ...], scratch: _Scratch) -> tuple[Array, Array]:
+    def _match_block(self, n: int, given: tuple[object, ...], scratch: _Scratch) -> tuple[Array, Array]:
         """Counts and ids of n events that form one block; valid until the next block."""
         while True:
             found = match_blocks(0, scratch.serial, *given, scratch.bound.table)
@@ -210,7 +210,7 @@ class Keyed(Engine):
             scratch.hold_answers(found)
             self._bind(scratch, scratch.n_rows, scratch.widest)
 
-    def _match_blocks(self, n: int, given: tuple[Any, ...], scratch: _Scratch) -> tuple[Array, Array]:
+    def _match_blocks(self, n: int, given: tuple[object, ...], scratch: _Scratch) -> tuple[Array, Array]:
         """Counts and ids of n events that form several blocks."""
 
         def match(to_match: Array, places: Array, counts: Array, ids: Array) -> None:

@@ -154,7 +154,7 @@ class _Scratch(Scratch):
     """
 
     def __init__(
-        self, arrays: Mapping[int, tuple[Array, Any]], n_threads: int, n_words: int, n_interfaces: int, n_local: int
+        self, arrays: Mapping[int, tuple[Array, object]], n_threads: int, n_words: int, n_interfaces: int, n_local: int
     ) -> None:
         super().__init__()
         n_words = -(-n_words // VECTOR_WORDS) * VECTOR_WORDS
@@ -168,7 +168,7 @@ class _Scratch(Scratch):
         self.pool = ThreadPoolExecutor(max(n_threads - 1, 1), "twophase")  # starts a thread when one is needed
 
 
-def _match_shares(plan: Array, cells: Cells, given: tuple[Any, ...], scratch: _Scratch) -> list[tuple[Array, Array]]:
+def _match_shares(plan: Array, cells: Cells, given: tuple[object, ...], scratch: _Scratch) -> list[tuple[Array, Array]]:
     """Return the results of all threads.  Raises what one of them raised, or an interrupt, after all others have ended."""
     n_threads = int(plan[threads.N_THREADS])
     at_work = [threading.Lock() for _ in range(n_threads)]

@@ -264,7 +264,7 @@ class SharedScanner:
             self._idle.append(own)
 
 
-def collected(parts: Sequence[LineArrays], n: int, dtype: np.dtype[Any]) -> tuple[Array, Array, Array | None]:
+def collected(parts: Sequence[LineArrays], n: int, dtype: np.dtype) -> tuple[Array, Array, Array | None]:
     """Offsets, attributes and locations, if there are any, of the rows that all threads have written, of n bytes or rows."""
     rows = list(accumulate((part.count(to_codes.ROWS) for part in parts), initial=0))
     counts = list(accumulate((part.count(to_codes.N_ATTRIBUTES) for part in parts), initial=0))

@@ -170,7 +170,7 @@ def record_set_aside(line: bytes) -> tuple[str, bytes] | None:
     return reason.decode(errors="replace"), record
 
 
-def _object(pairs: list[tuple[str, Any]]) -> Json:
+def _object(pairs: list[tuple[str, object]]) -> Json:
     found = dict(pairs)
     if len(found) < len(pairs):
         found = Repeating(pairs)

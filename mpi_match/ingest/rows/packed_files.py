@@ -63,7 +63,7 @@ def _zstandard(path: Path) -> Callable[[BinaryIO], Any]:
 class _Unpacked(io.RawIOBase):
     """The content of a packed file, of any number of frames, that `unpack` reads; reading raises one of `DAMAGED`."""
 
-    def __init__(self, path: Path, unpack: Callable[[BinaryIO], Any]) -> None:
+    def __init__(self, path: Path, unpack: Callable[[BinaryIO], object]) -> None:
         self._file: BinaryIO = path.open("rb")  # the libraries' own errors name neither reason nor file as Python's do
         self._stream: Any = unpack(self._file)
 

@@ -120,7 +120,7 @@ class EventByEvent(Engine):
     def __init__(self, table: Table, options: Mapping[str, OptionValue]) -> None:
         self._table, self.options = table, dict(options)
 
-    def bind(self, arrays: Mapping[int, tuple[Array, Any]], shared: tuple[int, ...]) -> None:
+    def bind(self, arrays: Mapping[int, tuple[Array, object]], shared: tuple[int, ...]) -> None:
         """Set the arrays that matches read, by number, each with its type; called once, at the end of the constructor."""
         self._arrays = dict(arrays)
         self._nbytes = sum(array.nbytes for k, (array, _) in arrays.items() if k not in shared)

@@ -146,7 +146,7 @@ class KeptEngines:
         self._table: Table | None = None
         self._kept: dict[tuple[Any, ...], Contender] = {}
 
-    def drop_others(self, table: Table | None, how: Sequence[tuple[Any, ...]] = ()) -> None:
+    def drop_others(self, table: Table | None, how: Sequence[tuple[object, ...]] = ()) -> None:
         """Free every engine except those for this table with these keys, before new ones are built."""
         wanted = set(how) if table is not None and table is self._table else set()
         self._kept = {key: contender for key, contender in self._kept.items() if key in wanted}
@@ -160,13 +160,13 @@ class KeptEngines:
         """The kept engine with this key, or None."""
         return self._kept.pop(how, None)
 
-    def keep(self, how: Sequence[tuple[Any, ...]], contenders: Sequence[Contender]) -> None:
+    def keep(self, how: Sequence[tuple[object, ...]], contenders: Sequence[Contender]) -> None:
         """Keep engines for the table of the last `drop_others`."""
         fresh = [Contender(each.engine, each.build_s) for each in contenders]  # without answers
         self._kept = dict(zip(how, fresh, strict=True))
 
 
-def _how_built(name: str, options: BenchOptions) -> tuple[Any, ...]:
+def _how_built(name: str, options: BenchOptions) -> tuple[object, ...]:
     """The key of an engine for a table; an engine that times its steps has its own key."""
     own = sorted((key, str(value)) for key, value in of_engine(name, options.engine_options).items())
     return name, options.device, options.threads, options.steps, bool(options.moves), *own

@@ -192,7 +192,7 @@ class Sweep:
         }
         return [record for record in have if _identity(record) in mine]
 
-    def _identities(self, point: Point, seed: int) -> list[tuple[Any, ...]]:
+    def _identities(self, point: Point, seed: int) -> list[tuple[object, ...]]:
         """The identities of a point's records.  Records name the chosen engine, so `auto` is measured again."""
         names = (*self.engines, *(each.name for each in point.options.beside))
         return [_identity({**_made(), **self._wanted(point, name, seed)}) for name in names]
@@ -243,7 +243,7 @@ _SAME = (
 )
 
 
-def _identity(record: Mapping[str, object]) -> tuple[Any, ...]:
+def _identity(record: Mapping[str, object]) -> tuple[object, ...]:
     """The key by which two records measure the same thing, so that one of them suffices."""
     nested = (json.dumps(record.get(key), sort_keys=True) for key in ("parameters", "engine_options", "machine"))
     return *(record.get(key) for key in _SAME), *nested

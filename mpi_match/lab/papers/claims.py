@@ -36,6 +36,7 @@ from mpi_match.lab.papers.published import Printed, printed
 from mpi_match.lab.papers.run import scaled_keys, without_workers
 from mpi_match.lab.workloads.parameters import SETS, listed
 from mpi_match.lab.workloads.scenarios import SCENARIOS
+from mpi_match.model import Json
 
 EngineOptions = Mapping[str, object]
 Value = float | tuple[float, float]
@@ -698,14 +699,14 @@ def _value(record: Result, key: str) -> Any:
 
 
 @cache
-def _own_values(scenario: str) -> dict[str, Any]:
+def _own_values(scenario: str) -> Json:
     """A scenario's own values of its parameters."""
     if scenario not in SCENARIOS:
         return {}
     return {key: value_of({"parameters": {key: text}}, key) for key, text, _ in listed(SCENARIOS[scenario])}
 
 
-def _own(records: Sequence[Result]) -> dict[str, Any]:
+def _own(records: Sequence[Result]) -> Json:
     """The scenario's value of each varied parameter, if it is among the points; this is the "default"."""
     own = _own_values(records[0]["scenario"]) if records else {}
     there = {(key, value_of(record, key)) for record in records for key in record.get("parameters") or {}}

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from html import escape
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 from urllib.parse import quote
 
 from mpi_match.environment.machine import place_of
@@ -371,7 +371,7 @@ _IN_A_URL = " !$'()*+,-./:;<=>@[]^_`{|}~"
 """Characters that stand for themselves in the address of an image: text keeps the page, and its diffs, small."""
 
 
-def _image(draw: Callable[[BinaryIO], Any], words: str) -> str:
+def _image(draw: Callable[[BinaryIO], object], words: str) -> str:
     """A figure as an image within the page."""
     stream = io.BytesIO()
     draw(stream)

@@ -8,6 +8,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
+from mpi_match.model import Json
+
 
 class Printed(NamedTuple):
     """One printed value.
@@ -68,6 +70,6 @@ def notes() -> list[str]:
 
 
 @cache
-def _data() -> dict[str, Any]:
+def _data() -> Json:
     data: dict[str, Any] = json.loads(files(__package__).joinpath("published.json").read_text(encoding="utf-8"))
     return data

@@ -27,6 +27,7 @@ from mpi_match.lab.bench.workload import KeptWorkloads
 from mpi_match.lab.papers.catalog import Experiment, RanksRun, Run
 from mpi_match.lab.workloads.parameters import PER_INTERFACE, SETS, listed
 from mpi_match.lab.workloads.scenarios import SCENARIOS, Scenario
+from mpi_match.model import Json
 
 SCALED = ("filters", PER_INTERFACE, SETS, "tagmatch.max_p")
 """Parameters that `scale` reduces; also interfaces, if they are varied or have filters of their own."""
@@ -129,7 +130,7 @@ def run(
     path: Path,
     tell: Callable[[str], None],
     workloads: KeptWorkloads | None = None,
-) -> list[dict[str, Any]]:
+) -> list[Json]:
     """Run an experiment and return its records, including those of this commit and machine that `path` already has.
 
     Each is added to `path` as soon as it is measured.  Points that another experiment has measured, with a file in the same
@@ -183,7 +184,7 @@ def with_load(sweep: Sweep, load: float, found: Sequence[Mapping[str, Any]], pla
     return replace(sweep, options=options)
 
 
-def with_earlier(found: Sequence[dict[str, Any]], path: Path) -> list[dict[str, Any]]:
+def with_earlier(found: Sequence[Json], path: Path) -> list[Json]:
     """Records, together with those of other points and engines in their file that share commit, machine and scale."""
     if not path.exists():
         return list(found)
@@ -199,7 +200,7 @@ def with_earlier(found: Sequence[dict[str, Any]], path: Path) -> list[dict[str, 
     ]
 
 
-def shown_at(record: Mapping[str, Any]) -> str:
+def shown_at(record: Mapping[str, object]) -> str:
     """The key of the place where a record is shown: point, engine and options, and whether events came at a rate."""
     keys = ("what", "scenario", "parameters", "engine", "engine_options")
     return json.dumps([bool(record.get("rate")), *(record.get(key) for key in keys)], sort_keys=True)
@@ -245,9 +246,9 @@ def _of_ranks(
     point: RankPoint,
     plan: ExperimentPlan,
     path: Path,
-    have: Sequence[Mapping[str, Any]],
+    have: Sequence[Mapping[str, object]],
     tell: Callable[[str], None],
-) -> tuple[list[dict[str, Any]], bool]:
+) -> tuple[list[Json], bool]:
     """The records of a point, from the file or measured and added to it; and whether they are new."""
     same = {"what": "ranks", "scale": plan.scale, "n_events": point.scaling.n_events}
     same |= {"commit": commit(), "machine": machine()}

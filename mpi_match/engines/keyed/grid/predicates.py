@@ -43,7 +43,7 @@ class Added(NamedTuple):
         return cls(places, words, _whole_lengths(places, words), keys, areas)
 
     @classmethod
-    def none(cls, packed: np.dtype[Any]) -> Added:
+    def none(cls, packed: np.dtype) -> Added:
         """An empty set of filters, for a table of this packed type."""
         places, lengths, key = (np.zeros(0, dtype) for dtype in (np.uint32, np.int64, np.uint64))
         return cls(places, np.zeros(0, packed), lengths, SlotKeys(np.zeros(1, np.int64), key), np.zeros((0, 3)))

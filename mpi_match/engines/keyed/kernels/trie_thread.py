@@ -210,7 +210,7 @@ def giver(kind: int) -> Callable:
     """Make the function that inserts an answer among the event's, which are sorted."""
 
     @device_function
-    def give(answer: Any, found: np.uint64, slots: tuple) -> np.uint64:
+    def give(answer: object, found: np.uint64, slots: tuple) -> np.uint64:
         ids, first, room = slots
         return np.uint64(insert(ids, first, np.int64(found), room, answer, kind == INTERFACES))
 

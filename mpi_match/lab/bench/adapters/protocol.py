@@ -27,8 +27,8 @@ def symbol_of(name: str, symbols: Symbols) -> str:
 
 
 def speak(
-    rule_of: Callable[[Json, Symbols], Any],
-    event_of: Callable[[Json], Any],
+    rule_of: Callable[[Json, Symbols], object],
+    event_of: Callable[[Json], object],
     is_matched: Callable[[Any, Any], bool],
 ) -> None:
     """Speak the protocol on standard input and output.
@@ -70,7 +70,7 @@ def _named(attributes: Json, symbols: Symbols) -> Json:
     return {symbols[name]: value for name, value in attributes.items() if name in symbols}
 
 
-def _matched(rules: list[tuple[str, Any]], event: object, is_matched: Callable[[Any, Any], bool]) -> Iterator[str]:
+def _matched(rules: list[tuple[str, object]], event: object, is_matched: Callable[[Any, Any], bool]) -> Iterator[str]:
     for interface, rule in rules if event is not None else ():
         if is_matched(rule, event):
             yield interface

@@ -239,7 +239,7 @@ _FEW_ROWS = 64
 """Number of rows up to which judging them one by one is faster than starting a scanner."""
 
 
-def _blocks_of(events: object) -> tuple[list[Any], Iterable[LineBlock] | None]:
+def _blocks_of(events: object) -> tuple[list[object], Iterable[LineBlock] | None]:
     """Rows and text of a program as blocks of lines; a few rows unchanged.  Raises ModelError for other objects."""
     if isinstance(events, (bytes, bytearray, memoryview)):
         return [], blocks_of_text(events)

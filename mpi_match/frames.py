@@ -44,6 +44,7 @@ from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
+    import polars
     import pyarrow as pa
 
 Answered = PathLike | Table | Engine | LiveMatcher
@@ -388,14 +389,14 @@ class _Source:
         self.frame = frame
 
     @property
-    def names(self) -> list[Any]:
+    def names(self) -> list[str]:
         return list(self.frame.column_names)
 
     @property
     def n(self) -> int:
         return int(self.frame.num_rows)
 
-    def with_columns(self, names: Sequence[Any]) -> _Source:
+    def with_columns(self, names: Sequence[str]) -> _Source:
         """Some of the columns, in memory."""
         if len(names) == len(self.names):
             return self
@@ -414,13 +415,13 @@ class _Source:
         found: Array = np.asarray(self.frame.column(name).is_null())
         return found
 
-    def kept(self, mask: Array) -> Any:
+    def kept(self, mask: Array) -> object:
         """The rows of a mask."""
         import pyarrow as pa
 
         return self.frame.filter(pa.array(mask))
 
-    def made(self, columns: pa.Table, key: str | None, rows: Array | None) -> Any:
+    def made(self, columns: pa.Table, key: str | None, rows: Array | None) -> object:
         """A frame of columns, behind the key or the numbers of these rows (None: all rows)."""
         import pyarrow as pa
 
@@ -432,14 +433,14 @@ class _Source:
 
 class _Pandas(_Source):
     @property
-    def names(self) -> list[Any]:
+    def names(self) -> list[str]:
         return list(self.frame.columns)
 
     @property
     def n(self) -> int:
         return len(self.frame)
 
-    def with_columns(self, names: Sequence[Any]) -> _Source:
+    def with_columns(self, names: Sequence[str]) -> _Source:
         return self
 
     def events(self, names: list[str]) -> Any:
@@ -448,10 +449,10 @@ class _Pandas(_Source):
     def nulls(self, name: str) -> Array:
         return self.frame[name].isna().to_numpy(bool)  # type: ignore[no-any-return]
 
-    def kept(self, mask: Array) -> Any:
+    def kept(self, mask: Array) -> object:
         return self.frame[mask]
 
-    def made(self, columns: pa.Table, key: str | None, rows: Array | None) -> Any:
+    def made(self, columns: pa.Table, key: str | None, rows: Array | None) -> object:
         made = columns.to_pandas()
         if key is None:
             made.insert(0, _ROW, np.arange(self.n) if rows is None else rows)
@@ -463,7 +464,7 @@ class _Pandas(_Source):
 
 class _Polars(_Source):
     @property
-    def names(self) -> list[Any]:
+    def names(self) -> list[str]:
         return list(self.frame.columns)
 
     @property
@@ -473,7 +474,7 @@ class _Polars(_Source):
     def events(self, names: list[str]) -> Any:
         return self.frame.select(names) if names else super().events(names)
 
-    def with_columns(self, names: Sequence[Any]) -> _Source:
+    def with_columns(self, names: Sequence[str]) -> _Source:
         if len(names) == len(self.names) or not names:
             return self
         return type(self)(self.frame.select([name for name in self.names if name in frozenset(names)]))
@@ -481,12 +482,13 @@ class _Polars(_Source):
     def nulls(self, name: str) -> Array:
         return self.frame.get_column(name).is_null().to_numpy()  # type: ignore[no-any-return]
 
-    def kept(self, mask: Array) -> Any:
+    def kept(self, mask: Array) -> polars.DataFrame | polars.LazyFrame:
         import polars
 
-        return self.frame.filter(polars.Series(mask))
+        kept: polars.DataFrame = self.frame.filter(polars.Series(mask))
+        return kept
 
-    def made(self, columns: pa.Table, key: str | None, rows: Array | None) -> Any:
+    def made(self, columns: pa.Table, key: str | None, rows: Array | None) -> polars.DataFrame | polars.LazyFrame:
         import polars
 
         made = polars.from_arrow(columns)
@@ -501,10 +503,10 @@ class _LazyPolars(_Source):
     """Columns are chosen in the query; only the chosen ones are computed."""
 
     @property
-    def names(self) -> list[Any]:
+    def names(self) -> list[str]:
         return list(self.frame.collect_schema().names())
 
-    def with_columns(self, names: Sequence[Any]) -> _Source:
+    def with_columns(self, names: Sequence[str]) -> _Source:
         there = self.names
         chosen = [name for name in there if name in frozenset(names)] or there[:1]
         return _CollectedPolars(self.frame.select(chosen).collect())
@@ -513,10 +515,10 @@ class _LazyPolars(_Source):
 class _CollectedPolars(_Polars):
     """A lazy frame that was computed; its results are lazy again."""
 
-    def kept(self, mask: Array) -> Any:
+    def kept(self, mask: Array) -> polars.DataFrame | polars.LazyFrame:
         return super().kept(mask).lazy()
 
-    def made(self, columns: pa.Table, key: str | None, rows: Array | None) -> Any:
+    def made(self, columns: pa.Table, key: str | None, rows: Array | None) -> polars.DataFrame | polars.LazyFrame:
         return super().made(columns, key, rows).lazy()
 
 
@@ -527,10 +529,10 @@ class _Stream(_Source):
         self.frame = frame if hasattr(frame, "read_next_batch") else reader_of(frame)
 
     @property
-    def names(self) -> list[Any]:
+    def names(self) -> list[str]:
         return list(self.frame.schema.names)
 
-    def with_columns(self, names: Sequence[Any]) -> _Source:
+    def with_columns(self, names: Sequence[str]) -> _Source:
         import pyarrow as pa
 
         wanted = frozenset(names)
@@ -542,10 +544,10 @@ class _Stream(_Source):
 
 class _DuckDB(_Source):
     @property
-    def names(self) -> list[Any]:
+    def names(self) -> list[str]:
         return list(self.frame.columns)
 
-    def with_columns(self, names: Sequence[Any]) -> _Source:
+    def with_columns(self, names: Sequence[str]) -> _Source:
         there = self.names
         chosen = [name for name in there if name in frozenset(names)] or there[:1]
         quoted = ", ".join('"' + name.replace('"', '""') + '"' for name in chosen)
@@ -559,13 +561,13 @@ class _ReadDuckDB(_Source):
         super().__init__(frame)
         self._relation = relation
 
-    def kept(self, mask: Array) -> Any:
+    def kept(self, mask: Array) -> object:
         return self._related(super().kept(mask))
 
-    def made(self, columns: pa.Table, key: str | None, rows: Array | None) -> Any:
+    def made(self, columns: pa.Table, key: str | None, rows: Array | None) -> object:
         return self._related(super().made(columns, key, rows))
 
-    def _related(self, mpi_match_found: pa.Table) -> Any:
+    def _related(self, mpi_match_found: pa.Table) -> object:
         """DuckDB finds the argument by its name, in the connection of the relation."""
         return self._relation.query("mpi_match_events", "select * from mpi_match_found")
 

@@ -89,7 +89,7 @@ class LiveMatcher:
     def _pickled(self, _: _Reader) -> bytes:
         return pickle.dumps(self._live)
 
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
+    def __setstate__(self, state: Json) -> None:
         self._live, self._how = pickle.loads(state["live"]), state["how"]
         self._scanners, self._is_behind = {}, True
         self._readers = _Readers()
@@ -263,7 +263,7 @@ class LiveMatcher:
         return (item for _, item in found)
 
 
-def _rows_of(rows: object, what: str) -> list[Any]:
+def _rows_of(rows: object, what: str) -> list[object]:
     """Rows, or a single row, as a list.  Raises ModelError, with a text that begins with `what`, for anything but rows."""
     if isinstance(rows, (Mapping, Filter, ChangeRow)):
         return [rows]

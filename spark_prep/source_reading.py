@@ -213,7 +213,7 @@ class _Values(NamedTuple):
             return found.cast(pa.int64()) if isinstance(type_, T.LongType) else found
         return pa.array(list(map(int, values_of(self.numbers))), pa.int64())
 
-    def plain(self) -> list[Any]:
+    def plain(self) -> list[object]:
         """The values as texts of JSON."""
         numbers = values_of(self.numbers)
         found: list[Any] = []
@@ -262,7 +262,7 @@ class _Attribute(NamedTuple):
         place[self.rows] = np.arange(len(self.rows))
         return found.take(pa.array(place, mask=place < 0))
 
-    def _plain(self) -> Iterator[Any]:
+    def _plain(self) -> Iterator[object]:
         is_list = self.values.type == Type.LIST
         scalars = iter(self.values.at(~is_list).plain())
         lists: Iterator[Any] = iter(())

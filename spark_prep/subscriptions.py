@@ -318,7 +318,7 @@ def _of_columns(row: Json) -> Json:
     return found
 
 
-def _constraint(item: Json) -> list[Any]:
+def _constraint(item: Json) -> list[object]:
     """`[name, op, operand]` of a struct; its one other field that is not null is the operand."""
     operands = {key: value for key, value in item.items() if key not in ("name", "op") and value is not None}
     if len(operands) > 1:

@@ -16,7 +16,7 @@ import sys
 import tempfile
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -75,6 +75,9 @@ from mpi_match.exit_codes import ExitCode
 from mpi_match.humanize import plural, rate, seconds, visible
 from mpi_match.ingest.rows.formats import format_list
 from mpi_match.ingest.rows.row_files import STDIN
+
+if TYPE_CHECKING:
+    from mpi_match.commands.match import Prepared
 
 WORTH_SAYING_S = 0.5
 """The shortest compile time that is reported."""
@@ -220,7 +223,7 @@ def _say_rows(summary: cluster.Summary, rejects: Path | None, stats: bool) -> No
         say(f"the scanner flagged {plural(summary.flagged, 'line')} of {events}; a GPU scanned {on_gpu:,}")
 
 
-def _say_ready(prepared: Any, address: str) -> None:
+def _say_ready(prepared: Prepared, address: str) -> None:
     """Report that the command waits for events."""
     table = prepared.table
     say(

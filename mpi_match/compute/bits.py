@@ -35,7 +35,7 @@ _count: Any = _population  # callers omit the first argument
 
 
 @inlined
-def popcount(word: Any) -> np.int64:
+def popcount(word: np.uint64) -> np.int64:
     """Number of set bits of a u64, as i64."""
     return np.int64(_count(np.uint64(word)))
 

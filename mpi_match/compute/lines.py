@@ -48,7 +48,7 @@ def _meet(_: object, words: types.Type, places: types.Type, n: types.Type, offse
         words, places, n, offset, result = values
         first = builder.add(words, builder.shl(offset, _i64(3)))
 
-        def line_at(k: object) -> Any:
+        def line_at(k: object) -> ir.Value:
             address = builder.add(places, builder.shl(k, _i64(3)))
             place = builder.load(builder.inttoptr(address, _i64.as_pointer()))
             line = builder.inttoptr(builder.add(first, builder.shl(place, _i64(3))), _line.as_pointer())

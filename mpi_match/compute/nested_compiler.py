@@ -13,8 +13,8 @@ from typing import Any
 
 from numba import _dynfunc  # type: ignore[attr-defined]
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import CompilerBase, DefaultPassBuilder, _LowerResult
-from numba.core.compiler_machinery import register_pass
+from numba.core.compiler import CompilerBase, DefaultPassBuilder, StateDict, _LowerResult
+from numba.core.compiler_machinery import PassManager, register_pass
 from numba.core.typed_passes import NativeLowering, NopythonRewrites
 
 
@@ -36,7 +36,7 @@ class _NestedLowering(NativeLowering):
 
     _name = "nested_lowering"
 
-    def run_pass(self, state: Any) -> bool:
+    def run_pass(self, state: StateDict) -> bool:
         """Translate, and let callers find the result through an entry point that is never called."""
         library: Any = _UnfinishedLibrary(state.targetctx.codegen(), state.func_id.func_qualname)  # type: ignore[no-untyped-call]
         state.library = library
@@ -54,7 +54,7 @@ class _NestedLowering(NativeLowering):
 class NestedCompiler(CompilerBase):
     """Numba's pipeline with that translation; the `pipeline_class` of `compile_cache.nested`."""
 
-    def define_pipelines(self) -> list[Any]:
+    def define_pipelines(self) -> list[PassManager]:
         passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
         passes.passes = [
             (_NestedLowering if each is NativeLowering else each, about)

@@ -6,7 +6,7 @@ LLVM compiles each function to a few instructions of whatever vectors the proces
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from numba.core.cpu import CPUContext
 from numba.extending import intrinsic
 
 from mpi_match.compute.compile_cache import inlined, nested
+from mpi_match.compute.llvm import BaseContext, Signature, Typed
 from mpi_match.compute.memory import any_u64, load_u8
 
 VECTOR_BYTES = 64
@@ -27,18 +28,18 @@ _BYTE = ir.IntType(8)
 class _Bytes:
     """64 bytes in generated code."""
 
-    def __init__(self, builder: Any, loaded: Any) -> None:
+    def __init__(self, builder: ir.IRBuilder, loaded: ir.Value) -> None:
         self._builder, self._loaded = builder, loaded
 
-    def _constant(self, byte: int) -> Any:
+    def _constant(self, byte: int) -> ir.Constant:
         return ir.Constant(ir.VectorType(_BYTE, VECTOR_BYTES), [byte] * VECTOR_BYTES)
 
-    def are(self, *chars: str) -> Any:
+    def are(self, *chars: str) -> ir.Value:
         """Mask of the bytes that are one of some characters."""
         found = [self._builder.icmp_unsigned("==", self._loaded, self._constant(ord(char))) for char in chars]
         return self.any(*found)
 
-    def any(self, *found: Any) -> Any:
+    def any(self, *found: ir.Value) -> ir.Value:
         """The union of masks."""
         whole = found[0]
         for each in found[1:]:
@@ -59,7 +60,7 @@ class _Bytes:
         is_capital = self._builder.icmp_unsigned("<", letter, self._constant(26))
         return _Bytes(self._builder, self._builder.select(is_capital, self.lower_case()._loaded, self._loaded))
 
-    def store(self, pointer: Any) -> None:
+    def store(self, pointer: ir.Value) -> None:
         """Write the bytes to any address."""
         self._builder.store(self._loaded, pointer, align=1)
 
@@ -67,8 +68,10 @@ class _Bytes:
 def _masks(find: Callable[[_Bytes], list[Any]], n: int) -> Any:
     """Make the intrinsic `masks(address)`: the n masks that `find` makes of 64 bytes."""
 
-    def masks(_: object, address: object) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    def masks(_: object, address: object) -> Typed:
+        def generate(
+            context: BaseContext, builder: ir.IRBuilder, signature: Signature, values: Sequence[ir.Value]
+        ) -> ir.Value:
             pointer = builder.inttoptr(values[0], ir.VectorType(_BYTE, VECTOR_BYTES).as_pointer())
             found = find(_Bytes(builder, builder.load(pointer, align=1)))
             words = [builder.bitcast(each, ir.IntType(VECTOR_BYTES)) for each in found]
@@ -91,7 +94,7 @@ class JsonMasks(NamedTuple):
     line_feeds: np.uint64
 
 
-def _json(text: _Bytes) -> list[Any]:
+def _json(text: _Bytes) -> list[ir.Value]:
     lower = text.lower_case()
     brackets = text.any(lower.are("{", "}"), text.are(":", ","))
     return [
@@ -109,8 +112,10 @@ def _rewritten(rewrite: Callable[[_Bytes], tuple[_Bytes, object]]) -> Any:
     """Make the intrinsic `rewritten(address, to)`: it writes to `to` the 64 bytes that `rewrite` makes of those at an
     address, and returns the mask that it finds.  On a GPU, where it never runs (`is_on_cpu`), it generates no code."""
 
-    def rewritten(_: object, address: object, to: object) -> Any:
-        def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+    def rewritten(_: object, address: object, to: object) -> Typed:
+        def generate(
+            context: BaseContext, builder: ir.IRBuilder, _signature: Signature, values: Sequence[ir.Value]
+        ) -> ir.Value:
             if not isinstance(context, CPUContext):
                 return ir.Constant(ir.IntType(VECTOR_BYTES), 0)
             vector = ir.VectorType(_BYTE, VECTOR_BYTES).as_pointer()
@@ -124,7 +129,7 @@ def _rewritten(rewrite: Callable[[_Bytes], tuple[_Bytes, object]]) -> Any:
     return intrinsic(rewritten)
 
 
-def _text_ends(text: _Bytes) -> Any:
+def _text_ends(text: _Bytes) -> ir.Value:
     return text.any(text.are('"', "\\"), text.below(32))
 
 
@@ -170,8 +175,8 @@ def fold_ascii(address: int, to: int) -> np.uint64:
 
 
 @intrinsic
-def _places_of_word(_: object, address: object, word: object) -> Any:
-    def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+def _places_of_word(_: object, address: object, word: object) -> Typed:
+    def generate(context: BaseContext, builder: ir.IRBuilder, _signature: Signature, values: Sequence[ir.Value]) -> ir.Value:
         if not isinstance(context, CPUContext):
             return ir.Constant(ir.IntType(VECTOR_BYTES), 0)
         vector, found = ir.VectorType(_BYTE, VECTOR_BYTES), None
@@ -204,8 +209,10 @@ def quotes(address: int) -> np.uint64:
 
 
 @intrinsic
-def _trailing_zeros(_: object, word: object) -> Any:
-    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+def _trailing_zeros(_: object, word: object) -> Typed:
+    def generate(
+        _context: BaseContext, builder: ir.IRBuilder, _signature: Signature, values: Sequence[ir.Value]
+    ) -> ir.Value:
         return builder.cttz(values[0], ir.Constant(ir.IntType(1), 0))
 
     return types.uint64(types.uint64), generate
@@ -227,7 +234,7 @@ def bits_below(word: np.uint64) -> np.uint64:
 
 
 @inlined
-def inside(marks: np.uint64) -> Any:
+def inside(marks: np.uint64) -> np.uint64:
     """The bits from each odd mark up to the next even one, which is excluded."""
     for shift in (1, 2, 4, 8, 16, 32):
         marks ^= marks << np.uint64(shift)

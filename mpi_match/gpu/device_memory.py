@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from mpi_match.arrays.csr import Array
 from mpi_match.errors import EngineError
@@ -41,7 +42,7 @@ class DeviceArray:
         return cls(0 if simulated else address_of(array), array.size, array.dtype, array, array)
 
     @classmethod
-    def empty(cls, dtype: Any) -> DeviceArray:
+    def empty(cls, dtype: npt.DTypeLike) -> DeviceArray:
         """An array without items."""
         return cls(0, 0, np.dtype(dtype), None, np.empty(0, dtype))
 
@@ -61,7 +62,7 @@ class DeviceArray:
         memory = self.memory[start:stop] if simulated else None
         return DeviceArray(self.pointer + start * self.dtype.itemsize, stop - start, self.dtype, self.owner, memory)
 
-    def viewed(self, dtype: Any) -> DeviceArray:
+    def viewed(self, dtype: npt.DTypeLike) -> DeviceArray:
         """The same bytes as items of another dtype."""
         dtype = np.dtype(dtype)
         memory = self.memory.view(dtype) if simulated else None

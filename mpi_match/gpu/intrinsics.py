@@ -6,20 +6,22 @@ operation has a one-line stand-in.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numba.core import types
 from numba.extending import intrinsic
 
-from mpi_match.arrays.csr import Array
+from mpi_match.arrays.csr import Array, Int
 from mpi_match.compute.circle import in_circle_of
+from mpi_match.compute.llvm import BaseContext, Signature, Typed, ir
 from mpi_match.gpu.kernels import cuda, device_function, simulated
 
 
 @intrinsic
-def _address_of(_: Any, array: Any) -> Any:
-    def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+def _address_of(_: object, array: types.Array) -> Typed:
+    def generate(context: BaseContext, builder: ir.IRBuilder, _signature: Signature, values: Sequence[ir.Value]) -> ir.Value:
         data = context.make_array(array)(context, builder, values[0]).data
         return builder.ptrtoint(data, context.get_value_type(types.int64))
 
@@ -44,35 +46,35 @@ if simulated:
         """The value of lane `source`."""
         return value
 
-    def shuffle_up(value: object, apart: int) -> Any:
+    def shuffle_up(value: Int, apart: int) -> Int:
         """The value of the lane `apart` before this one; of the first lanes, their own."""
         return value
 
     def sync_warp() -> None:
         """Wait for the other lanes."""
 
-    def atomic_add(array: Array, index: object, value: object) -> Any:
+    def atomic_add(array: Array, index: object, value: object) -> Int:
         """Add to an item of an array that other threads add to; returns the old value.
 
         The simulator provides `cuda.atomic` only to functions of the kernel's own module.
         """
         return cuda.simulator.kernelapi.FakeCUDAAtomic().add(array, index, value)
 
-    def popcount(bits: Any) -> Any:
+    def popcount(bits: Int) -> Any:
         """Number of set bits of an unsigned integer."""
         return np.int64(int(bits).bit_count())
 
-    def multiply(a: float, b: float) -> Any:
+    def multiply(a: float, b: float) -> float:
         """`a * b` rounded once: never fused with an addition."""
         with np.errstate(over="ignore"):
             return np.float64(a) * np.float64(b)
 
-    def add(a: float, b: float) -> Any:
+    def add(a: float, b: float) -> float:
         """`a + b` rounded once: never fused with a multiplication."""
         with np.errstate(over="ignore"):
             return np.float64(a) + np.float64(b)
 
-    def double_of(bits: int) -> Any:
+    def double_of(bits: int) -> float:
         """The IEEE double with these 64 bits."""
         return np.int64(bits).view(np.float64)
 
@@ -97,7 +99,7 @@ else:
         return cuda.shfl_sync(_ALL_LANES, value, source)
 
     @device_function
-    def shuffle_up(value: object, apart: int) -> int:
+    def shuffle_up(value: Int, apart: int) -> Int:
         return cuda.shfl_up_sync(_ALL_LANES, value, apart)
 
     @device_function

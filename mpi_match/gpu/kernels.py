@@ -30,6 +30,7 @@ from types import FunctionType
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from mpi_match.arrays.csr import Array
 from mpi_match.compute.compile_cache import cached, compile_once
@@ -134,7 +135,7 @@ class Gpu:
     def n_bytes(self) -> int:
         return sum(memory.n_bytes for memory in self._held)
 
-    def buffer(self, dtype: Any) -> DeviceBuffer:
+    def buffer(self, dtype: npt.DTypeLike) -> DeviceBuffer:
         """Device memory that grows on demand."""
         return DeviceBuffer(np.dtype(dtype), self._held)
 

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpi_match.arrays.csr import Array
+from mpi_match.arrays.csr import Array, Int
 from mpi_match.compute import search
 from mpi_match.gpu.intrinsics import WARP, address_of, ballot, lane, popcount, shuffle
 from mpi_match.gpu.kernels import Kernel, cuda, device_function, kernel
@@ -155,7 +155,7 @@ ROW_ARRAYS = f"RowArrays({'uint32[::1], ' * 6}float64[::1], int64[::1])"
 
 
 @device_function
-def sums_before(value: Any, part: Array, n_threads: int) -> tuple:
+def sums_before(value: Int, part: Array, n_threads: int) -> tuple:
     """The sum of the values of the threads before this one, and of all threads, u32.
 
     Every thread of a block of `n_threads` must call it.  `part` is u32 for each warp, in shared memory; it may be reused

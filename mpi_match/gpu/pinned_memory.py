@@ -22,6 +22,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from mpi_match.arrays.csr import Array
 from mpi_match.errors import EngineError
@@ -37,7 +38,7 @@ class PinnedBuffer:
     Its arrays are ordinary NumPy arrays and keep their memory alive.
     """
 
-    def __init__(self, dtype: Any) -> None:
+    def __init__(self, dtype: npt.DTypeLike) -> None:
         self._dtype = np.dtype(dtype)
         self._array = np.zeros(0, self._dtype)
 
@@ -48,7 +49,7 @@ class PinnedBuffer:
         return self._array[:size]
 
 
-def pinned(size: int, dtype: Any) -> Array:
+def pinned(size: int, dtype: npt.DTypeLike) -> Array:
     """Allocate `size` zeros in pinned host memory."""
     array = _allocated(size, np.dtype(dtype))
     array[:] = 0
@@ -68,7 +69,7 @@ def _allocated(size: int, dtype: np.dtype) -> Array:
     return np.frombuffer(raw, dtype)
 
 
-def _pinned_pages(n_bytes: int) -> tuple[int, Callable[[int], Any] | None]:
+def _pinned_pages(n_bytes: int) -> tuple[int, Callable[[int], object] | None]:
     """Allocate and pin huge pages.  Several threads may do so at a time, and it takes a fifth of the time of the driver's
     own allocation.  Returns the address and the function that frees it; None if the driver refuses."""
     pages = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -102,7 +103,7 @@ class PinnedPool:
         self._free: list[Array] = []
         self._returned: deque[Array] = deque()  # appended to at any time, perhaps by the garbage collector
 
-    def take(self, size: int, dtype: Any) -> Array | None:
+    def take(self, size: int, dtype: npt.DTypeLike) -> Array | None:
         """An uninitialised array; None without room for it."""
         n_bytes = size * np.dtype(dtype).itemsize
         with self._taking:

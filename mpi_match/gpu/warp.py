@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.arrays.csr import Array
+from mpi_match.arrays.csr import Array, Int
 from mpi_match.gpu.intrinsics import WARP, atomic_add, ballot, lane, popcount, shuffle, shuffle_up, sync_warp
 from mpi_match.gpu.kernels import device_function
 
@@ -51,7 +51,7 @@ def shorten(queue: tuple, n: int) -> None:
 
 
 @device_function
-def place_behind(end: Any, there: Any) -> np.uint32:
+def place_behind(end: Int, there: Int) -> np.uint32:
     """The place of this lane's item behind the `end` of a queue; the lanes of the ballot `there` append one item each."""
     return np.uint32(np.int64(end) + popcount(np.uint32(there & np.uint32((1 << np.int64(lane())) - 1))))
 

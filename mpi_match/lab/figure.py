@@ -9,9 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from mpi_match.storage import atomic_write
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
 
 COLUMN = (3.4, 2.6)
 """Inches: the width of one column of a paper."""
@@ -104,7 +109,7 @@ def bar_look(k: int) -> dict[str, str]:
     return {"color": COLOURS[k % len(COLOURS)], "hatch": HATCHES[turn % len(HATCHES)], "edgecolor": "white"}
 
 
-def legend_above(figure: Any) -> None:
+def legend_above(figure: Figure) -> None:
     """Put one legend above all axes; none for a single unnamed entry.
 
     It has as many columns as fit the width; the figure grows for more than a few rows.
@@ -120,7 +125,7 @@ def legend_above(figure: Any) -> None:
     figure.legend(entries.values(), entries.keys(), loc="outside upper center", ncols=-(-len(entries) // rows))
 
 
-def name_bars(figure: Any, axes: Any, names: Sequence[str]) -> None:
+def name_bars(figure: Figure, axes: Axes, names: Sequence[str]) -> None:
     """Write names below bars at 0, 1, ..., a line for each part between commas; names that would overlap are vertical, and
     the figure grows.
     """
@@ -134,7 +139,7 @@ def name_bars(figure: Any, axes: Any, names: Sequence[str]) -> None:
     figure.set_figheight(figure.get_figheight() + letter * max(map(len, names)))
 
 
-def engineering(axis: Any) -> None:
+def engineering(axis: Axis) -> None:
     """Label ticks as 0.5, 1k, 10M; a logarithmic axis of less than a decade gets evenly spaced ticks, so it has labels
     too."""
     from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocator, NullFormatter

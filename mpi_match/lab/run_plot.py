@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from mpi_match.humanize import plural
 from mpi_match.lab.figure import COLOURS, HATCHES, PAGE, drawing, engineering
 from mpi_match.monitor.report import Recorded
 from mpi_match.storage import StorageError
+
+if TYPE_CHECKING:
+    pass
 
 FEWEST, MOST, BATCHES = 8, 80, 3
 """A run is drawn in FEWEST to MOST intervals, long enough for BATCHES batches of a worker on average; shorter ones would
@@ -76,7 +79,7 @@ def draw(recorded: Recorded, path: Path) -> None:
                 axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
 
 
-def _colour(number: int, n_workers: int) -> Any:
+def _colour(number: int, n_workers: int) -> str | tuple[float, ...]:
     """The colour of a worker: from the palette, or for many workers from a colour scale."""
     if n_workers <= len(COLOURS) * len(HATCHES):
         return COLOURS[number % len(COLOURS)]

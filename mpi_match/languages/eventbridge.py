@@ -140,7 +140,7 @@ def _expression(found: Mapping[str, object], name: str) -> Tree:
     return _OPERATORS[operator](operand, name)
 
 
-def _only_item(found: Mapping[str, object], name: str, what: str) -> tuple[str, Any]:
+def _only_item(found: Mapping[str, object], name: str, what: str) -> tuple[str, object]:
     if len(found) != 1:
         raise RuleError(f"{name}: {what} has exactly one key, found {len(found)}")
     ((operator, operand),) = found.items()
@@ -361,7 +361,7 @@ def _is_pattern(document: Any) -> bool:
     return not any(isinstance(each, Mapping) and any(key in each for key in _PATTERNS) for each in document["Rules"])
 
 
-def _documents(path: Path) -> Iterator[tuple[int, Any, str]]:
+def _documents(path: Path) -> Iterator[tuple[int, object, str]]:
     """The documents of a file: the line where each begins, and the document, or the reason why it is invalid."""
     with open_bytes(path) as file:
         content = file.read()

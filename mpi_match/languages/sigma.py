@@ -49,7 +49,7 @@ from sigma.types import (
 
 from mpi_match.ingest.rows.packed_files import open_bytes
 from mpi_match.languages.rows import SEVERAL, SINGLE, Rule, RuleError, Tree, Wild, both, either, glob, row_of
-from mpi_match.model import EVERY_STRING
+from mpi_match.model import EVERY_STRING, Json
 
 _WILD = {SpecialChars.WILDCARD_MULTI: Wild(SEVERAL), SpecialChars.WILDCARD_SINGLE: Wild(SINGLE)}
 _COMPARED = {
@@ -163,7 +163,7 @@ class MpiMatchBackend(Backend):
     def convert_condition_query_expr(self, cond: ConditionValueExpression, state: ConversionState) -> Tree:
         raise NoMatching("query expression", str(cond.value))
 
-    def finish_query(self, rule: Any, query: Any, state: ConversionState) -> Any:
+    def finish_query(self, rule: Any, query: Any, state: ConversionState) -> Json:
         """The row of a condition of a rule."""
         title = str(rule.title)
         return row_of(title if rule.id is None else str(rule.id), title, query)
@@ -172,19 +172,19 @@ class MpiMatchBackend(Backend):
         """A line of JSON."""
         return json.dumps(query, ensure_ascii=False)
 
-    def finalize_query_rows(self, rule: object, query: object, index: int, state: ConversionState) -> Any:
+    def finalize_query_rows(self, rule: object, query: object, index: int, state: ConversionState) -> object:
         """The dict."""
         return query
 
-    def finalize_output_rows(self, queries: list[Any]) -> list[Any]:
+    def finalize_output_rows(self, queries: list[object]) -> list[object]:
         """All dicts."""
         return queries
 
-    def convert_correlation_rule(self, rule: SigmaCorrelationRule, *_: object, **__: object) -> list[Any]:
+    def convert_correlation_rule(self, rule: SigmaCorrelationRule, *_: object, **__: object) -> list[object]:
         """Refuse a correlation.  Raises NoMatching."""
         raise NoMatching("correlation", f"{rule.type.name.lower()} is over several events; each is matched by itself")
 
-    def _no_correlation(self, rule: SigmaCorrelationRule, *_: object, **__: object) -> list[Any]:
+    def _no_correlation(self, rule: SigmaCorrelationRule, *_: object, **__: object) -> list[object]:
         return self.convert_correlation_rule(rule)
 
     convert_correlation_event_count_rule = _no_correlation

@@ -45,6 +45,7 @@ from mpi_match.model import (
     Event,
     Filter,
     Join,
+    Json,
     ModelError,
     Time,
     Type,
@@ -82,7 +83,7 @@ class Unmet(NamedTuple):
     is_there: bool = False
     hint: str = ""
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> Json:
         """An object for JSON."""
         asked = [self.wanted.symbol, *([] if self.wanted.operand is None else [self.wanted.written])]
         return {
@@ -109,7 +110,7 @@ class OutsideArea(NamedTuple):
     area: Area
     location: tuple[float, float] | None
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> Json:
         """An object for JSON."""
         return {"area": list(self.area), "location": None if self.location is None else list(self.location)}
 
@@ -119,7 +120,7 @@ class Apart(NamedTuple):
 
     lists: tuple[str, ...]
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> Json:
         """An object for JSON."""
         return {"no_one_object_of": list(self.lists)}
 
@@ -135,7 +136,7 @@ class AnyOf(NamedTuple):
         """Number of leaves of the nearest alternative."""
         return min(map(_distance, self.ways), default=_NEVER)
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> Json:
         """An object for JSON."""
         return {"any_of": [[each.row() for each in way] for way in self.ways]}
 
@@ -166,7 +167,7 @@ class Explained(NamedTuple):
         """Number of leaves with an outcome that would have to change."""
         return _distance(self.missing)
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> Json:
         """An object for JSON."""
         return {
             "filter": self.number,
@@ -214,7 +215,7 @@ class Explanation:
     def __str__(self) -> str:
         return "\n".join(self.lines())
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> Json:
         """The explanation as an object for JSON."""
         event = self.event
         return {

@@ -191,7 +191,7 @@ def _match_shares(plan: Array, cells: Cells, given: tuple[object, ...], scratch:
         raise
 
 
-def _arrays(table: Table, predicates: Predicates, clusters: Clusters) -> dict[int, tuple[Array, Any]]:
+def _arrays(table: Table, predicates: Predicates, clusters: Clusters) -> dict[int, tuple[Array, object]]:
     """The engine's read-only arrays, with their dtypes, by the number that `phases` gives each."""
     area_of = np.full(table.n_filters if table.has_areas else 0, phases.NOTHING, np.int32)
     area_of[table.area_filter] = np.arange(len(table.area_filter))

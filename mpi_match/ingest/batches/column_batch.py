@@ -6,7 +6,7 @@ A piece is rows of one file, because files may differ in their columns and types
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -44,7 +44,7 @@ def tables_of(batch: RowBatch) -> Iterator[tuple[int, int, pa.RecordBatch]]:
         at += n_bytes
 
 
-def _stream_of(table: pa.Table) -> Any:
+def _stream_of(table: pa.Table) -> pa.Buffer:
     """The Arrow stream of a table, without dictionaries that have more entries than the table has rows."""
     import pyarrow as pa
 

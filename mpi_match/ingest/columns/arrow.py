@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -245,7 +245,7 @@ def _reason(found: Mapping[str, Leaf], row: int, form: EventForm, names: Names) 
     raise AssertionError(f"the row {values} was doubted and is an event")
 
 
-def json_value(value: object) -> Any:
+def json_value(value: object) -> object:
     """A value in the form that JSON has.  Raises ModelError for a decimal beyond the range of doubles."""
     if isinstance(value, list):
         return [json_value(each) for each in value]

@@ -6,14 +6,14 @@ list<list<int64>> named m                                  m: a list of numbers
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mpi_match.arrays.csr import offsets_of
+from mpi_match.arrays.csr import Array, offsets_of
 from mpi_match.ingest.columns.plain_arrow import plain_array, plain_type
 
 Path = tuple[str, ...]
@@ -25,7 +25,7 @@ def is_any_list(type_: pa.DataType) -> bool:
     return bool(types.is_list(type_) or types.is_large_list(type_) or types.is_fixed_size_list(type_))
 
 
-def leaves(fields: Any, path: Path = ()) -> Iterator[tuple[Path, pa.DataType]]:
+def leaves(fields: Iterable[pa.Field], path: Path = ()) -> Iterator[tuple[Path, pa.DataType]]:
     """The columns of a schema, and the fields of structs, also of those in lists, each with its type.
 
     That of lists in lists, and of a field of structs in lists, is one list; lists of structs are lists of nulls, and structs
@@ -103,7 +103,7 @@ def _through_lists(array: pa.Array, fields: Sequence[str]) -> pa.Array:
     return pa.LargeListArray.from_arrays(offsets, items, mask=pa.array(is_absent))
 
 
-def _there(items: pa.Array, row: Any) -> tuple[pa.Array, Any]:
+def _there(items: pa.Array, row: Array) -> tuple[pa.Array, Array]:
     """The items that are not null, and their rows i64."""
     items = plain_array(items)
     if not items.null_count:
@@ -112,7 +112,7 @@ def _there(items: pa.Array, row: Any) -> tuple[pa.Array, Any]:
     return items.filter(is_there), row[np.asarray(is_there)]
 
 
-def _elements(items: pa.Array, row: Any) -> tuple[pa.Array, Any]:
+def _elements(items: pa.Array, row: Array) -> tuple[pa.Array, Array]:
     """The items in lists of any depth, without nulls, and their rows i64."""
     while is_any_list(items.type):
         row = np.repeat(row, np.asarray(pc.list_value_length(items)))

@@ -90,7 +90,7 @@ def _names(required: frozenset[str]) -> Names:
     return Names(required)
 
 
-def _as_json(value: object) -> Any:
+def _as_json(value: object) -> object:
     """A value of Arrow in the form that JSON has, also in structs and lists; `Unread` for others (a map, a decimal out of
     range)."""
     if isinstance(value, dict):

@@ -218,7 +218,7 @@ def _after_brace(data: int, at: int) -> int:
 
 
 def flat_line_scanner(  # noqa: C901  one pass over a line
-    scan_named: Callable[..., tuple[int, int]], after_scalar: Callable[[Any, Any], Any]
+    scan_named: Callable[..., tuple[int, int]], after_scalar: Callable[[int, int], Int]
 ) -> Callable[[int, Any, int, int, PlainTables, int, int], tuple[Any, int]]:
     """The function that scans a flat line.
 

@@ -11,10 +11,9 @@ reaches into a page without a byte of the line.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from mpi_match.arrays.csr import Int
 from mpi_match.compute.bits import popcount
 from mpi_match.compute.compile_cache import inlined, nested
 from mpi_match.compute.memory import load_i64, load_u8, load_u32, store_i64, store_u32
@@ -62,7 +61,7 @@ def _after_characters(data: int, at: int, marks: np.uint64, after: int) -> int:
 
 
 @nested
-def find_tokens(data: int, begin: int, tokens: int) -> Any:
+def find_tokens(data: int, begin: int, tokens: int) -> Int:
     """Write the tokens of the line that begins at `begin`, with its line feed as the last, and check its strings.  Returns
     the number of tokens, or FLAGGED_LINE for an invalid string."""
     places = tokens + 8 * TOKENS_HEADER

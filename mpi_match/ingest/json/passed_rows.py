@@ -52,7 +52,7 @@ def blocks_of_text(text: bytes | bytearray | memoryview) -> Iterator[LineBlock]:
     return blocks_of(lambda: (source.read(READ_BYTES), None), "")
 
 
-def _lines_of(rows: list[Any]) -> bytes:
+def _lines_of(rows: list[object]) -> bytes:
     """A line for each row."""
     if all(issubclass(kind, dict) for kind in set(map(type, rows))):
         text = _written(rows)

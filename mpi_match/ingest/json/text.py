@@ -5,10 +5,9 @@ Every text ends with a line feed, and no function passes one.  Positions count b
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from mpi_match.arrays.csr import Int
 from mpi_match.compute.compile_cache import inlined, nested
 from mpi_match.compute.memory import is_on_cpu, load_u8, store_u8
 from mpi_match.compute.vectors import VECTOR_BYTES, copy_text, fits, lowest_bit
@@ -44,7 +43,7 @@ FLAGGED_LINE = -1
 
 
 @inlined
-def after_blanks(data: int, at: Any) -> Any:
+def after_blanks(data: int, at: Int) -> Int:
     """The first byte after JSON whitespace; a line feed ends the line and does not count as such."""
     if load_u8(data, at) == BLANK:  # one is usual
         at += 1

@@ -18,7 +18,6 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -752,7 +751,7 @@ _scan_flat_line = flat_line_scanner(_scan_flat_value, scalar_end)
 
 
 @nested
-def _take_flat(data: int, at: int, stop: int, tables: int, flat: PlainTables, work: int) -> Any:
+def _take_flat(data: int, at: int, stop: int, tables: int, flat: PlainTables, work: int) -> int:
     """Scan a line as `_scan_row` does, if it is flat; FLAGGED_LINE, and then no count has changed, if it is not."""
     counts, found = load_i64(work, SCAN_COUNTS), load_i64(work, ROW_ATOMS)
     begin_row(found)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from mpi_match.arrays.csr import Int
 from mpi_match.compute.compile_cache import inlined, nested
 from mpi_match.compute.memory import load_i64, load_u8
 from mpi_match.compute.vectors import VECTOR_BYTES, fits, lowest_bit, text_ends, word_at, word_by_bytes
@@ -76,7 +77,7 @@ def after_escape(data: int, at: int) -> int:
     return FLAGGED_LINE
 
 
-def _string_end(text_end: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def _string_end(text_end: Callable[[int, int], int]) -> Callable[[int, int], int]:
     """`string_end(data, at)`: the position after the string at an opening quote, or FLAGGED_LINE if it is invalid."""
 
     @nested
@@ -157,12 +158,12 @@ def _place_of_byte(cursor: int, tokens: int) -> int:
 
 
 @inlined
-def _following_byte(data: int, cursor: int, tokens: int) -> Any:
+def _following_byte(data: int, cursor: int, tokens: int) -> Int:
     return after_blanks(data, cursor + 1)
 
 
 @inlined
-def _after_byte(data: int, cursor: int, end: int, tokens: int) -> Any:
+def _after_byte(data: int, cursor: int, end: int, tokens: int) -> Int:
     return after_blanks(data, end)
 
 
@@ -183,7 +184,7 @@ def _first_token(data: int, at: int, tokens: int) -> int:
 
 
 @inlined
-def _place_of_token(cursor: int, tokens: int) -> Any:
+def _place_of_token(cursor: int, tokens: int) -> Int:
     return token_place(tokens, cursor)
 
 
@@ -201,7 +202,7 @@ def _after_token(data: int, cursor: int, end: int, tokens: int) -> int:
 
 
 @inlined
-def _name_end_by_tokens(data: int, cursor: int, tokens: int) -> Any:
+def _name_end_by_tokens(data: int, cursor: int, tokens: int) -> Int:
     start, end = token_place(tokens, cursor) + 1, token_place(tokens, cursor + 1) - 1
     while load_u8(data, end) != QUOTE:
         end -= 1

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.arrays.csr import Array
+from mpi_match.arrays.csr import Array, Int
 from mpi_match.compute.compile_cache import inlined, nested
 from mpi_match.compute.memory import load_i64, load_u8, load_u64, store_u64
 from mpi_match.ingest.json.text import FLAGGED_LINE, literal
@@ -90,12 +90,12 @@ def _end_of_other(data: int, at: int) -> int:
 
 
 @nested
-def scalar_end(data: int, at: int) -> Any:
+def scalar_end(data: int, at: int) -> Int:
     """The end of a value other than a list or object, or FLAGGED_LINE; for CPUs."""
     return string_end(data, at) if load_u8(data, at) == QUOTE else _end_of_other(data, at)
 
 
-def value_skipper(reader: TokenReader) -> Callable[[Any, Any, Any, Any], Any]:  # noqa: C901  the grammar of JSON
+def value_skipper(reader: TokenReader) -> Callable[[int, int, int, int], int]:  # noqa: C901  the grammar of JSON
     """The function that passes a value.
 
     `after_value(data, cursor, tokens, nesting)` gets the cursor of the value and the address of the memory for depth.  It

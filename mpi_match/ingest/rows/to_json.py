@@ -117,7 +117,7 @@ def _tree(condition: Condition | Constraint | None) -> Any:
     return {condition.join.value: parts[0] if condition.join is Join.NOT else parts}
 
 
-def _row_of(asked: Constraint) -> list[Any]:
+def _row_of(asked: Constraint) -> list[object]:
     """A constraint in the form of rows."""
     operand = asked.written
     if operand is None:
@@ -172,7 +172,7 @@ def event_rows(events: Events, form: EventForm | None = None) -> Iterator[Json |
         yield row
 
 
-def _values(numbers: Array, is_string: Array, string: Array, is_boolean: Array, strings: list[bytes]) -> list[Any]:
+def _values(numbers: Array, is_string: Array, string: Array, is_boolean: Array, strings: list[bytes]) -> list[object]:
     """Python values of a column with these numbers: strings, booleans, and numbers, which are integers if they are whole.
 
     `numbers` is exact (`arrays.exact`).

@@ -46,7 +46,9 @@ NO_INTERVAL = LISTED | 1 << UNEQUAL | 1 << ABSENT
 """Forms, as a set of bits, whose constraints are not plain intervals from `lo` to `hi`."""
 
 
-def candidate_arrays(filter_rows: FilterRows, order: Array, circle: Array, circles: Array) -> dict[int, tuple[Array, Any]]:
+def candidate_arrays(
+    filter_rows: FilterRows, order: Array, circle: Array, circles: Array
+) -> dict[int, tuple[Array, object]]:
     """The arrays that matches read, by number, each with its type.
 
     Parameters: `order` i64[n] of the filters; `circle` and `circles` as in `areas_of`.
@@ -64,7 +66,7 @@ def candidate_arrays(filter_rows: FilterRows, order: Array, circle: Array, circl
     }
 
 
-def candidate_scratch(n_names: int) -> dict[int, tuple[Array, Any]]:
+def candidate_scratch(n_names: int) -> dict[int, tuple[Array, object]]:
     """The array that a match writes, by number, for `n` names and atoms."""
     return {CANDIDATE_CODE_OF: (np.full(n_names, NO_CODE, np.int64), np.int64)}
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -39,6 +39,9 @@ from mpi_match.lab.baselines.event_by_event import areas_of
 from mpi_match.matches.matches import Matches
 from mpi_match.table.kinds import KIND_SHIFT, OP_MASK
 from mpi_match.table.table import Table
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
 
 try:
     from duckdb import Error as DatabaseError
@@ -103,7 +106,7 @@ class DuckDb(Engine):
         self._sharing = ScratchSets(self, DuckDb._connected)
         renew_in_child(self)
 
-    def _loaded(self) -> Any:
+    def _loaded(self) -> DuckDBPyConnection:
         """A database of the table."""
         table, database = self._table, connect(config={"threads": self._n_threads})
         rows, (circle, circles) = FilterRows.of(table), areas_of(table)
@@ -194,7 +197,7 @@ class _Connection(Scratch):
         self.connection = connection
 
 
-def _put(connection: Any, name: str, columns: dict[str, Array]) -> None:
+def _put(connection: DuckDBPyConnection, name: str, columns: dict[str, Array]) -> None:
     connection.register(name, columns)
 
 

@@ -128,7 +128,7 @@ class EventByEvent(Engine):
         self._sharing = ScratchSets(self, EventByEvent._bound_scratch)
 
     @abstractmethod
-    def new_scratch(self) -> tuple[EventScratch, dict[int, tuple[Array, Any]]]:
+    def new_scratch(self) -> tuple[EventScratch, dict[int, tuple[Array, object]]]:
         """New scratch, and the arrays that a match writes, in the form that `bind` takes."""
 
     def _bound_scratch(self) -> EventScratch:

@@ -25,7 +25,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
 from mpi_match.ingest.rows.to_json import subscription_rows
 from mpi_match.lab.bench.workload import Workload
@@ -88,7 +88,7 @@ class _Process:
             self._lines.put(line)
         self._lines.put(None)
 
-    def ask(self, step: str, lines: Iterable[object], n_answers: int = 1) -> tuple[float, list[Any]]:
+    def ask(self, step: str, lines: Iterable[object], n_answers: int = 1) -> tuple[float, list[object]]:
         """Send lines; returns the seconds from the last line to the last answer, and the answers.  Raises MatcherFailed."""
         ends, sent = time.monotonic() + self._limit_s, _Sent()
         self._writer = threading.Thread(target=self._write, args=(lines, sent), daemon=True)
@@ -108,7 +108,7 @@ class _Process:
             sent.at = time.perf_counter()
             self._process.stdin.flush()
 
-    def _answer(self, step: str, ends: float) -> Any:
+    def _answer(self, step: str, ends: float) -> object:
         try:
             line = self._lines.get(timeout=max(ends - time.monotonic(), 0))
         except queue.Empty:
@@ -214,7 +214,7 @@ def _told(process: _Process, step: str, lines: Iterable[object], expected: str) 
     return seconds
 
 
-def _counted(key: str, n: int, lines: Iterable[object]) -> Iterator[Any]:
+def _counted(key: str, n: int, lines: Iterable[object]) -> Iterator[object]:
     yield {key: n}
     yield from lines
 

@@ -156,7 +156,7 @@ class KeptEngines:
         """Returns whether engines for this table are kept."""
         return table is not None and table is self._table
 
-    def take(self, how: tuple[Any, ...]) -> Contender | None:
+    def take(self, how: tuple[object, ...]) -> Contender | None:
         """The kept engine with this key, or None."""
         return self._kept.pop(how, None)
 

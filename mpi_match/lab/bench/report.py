@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from mpi_match.engines.registry import options_of
 from mpi_match.environment.machine import place_of
@@ -97,7 +97,7 @@ def text_table(results: Sequence[Result]) -> str:
     return "\n\n".join("\n".join([*_head(group[0]), *_lines(group)]) for group in groups) + "\n"
 
 
-def _conditions(result: Result) -> list[Any]:
+def _conditions(result: Result) -> list[object]:
     return [result[key] for key in (*_HEAD, "machine", "commit")]
 
 

@@ -12,13 +12,16 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from mpi_match.environment.machine import place_of
 from mpi_match.humanize import plural
 from mpi_match.lab.bench.report import Result, aligned, engine_of, note_of, steps_of
 from mpi_match.lab.figure import COLUMN, bar_look, drawing, engineering, legend_above, line_look, name_bars
 from mpi_match.storage import StorageError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 QUANTITIES = {
     "events_per_s": "events per second",
@@ -341,7 +344,7 @@ def draw_steps(records: Sequence[Result], path: Path | BinaryIO) -> None:
         legend_above(figure)
 
 
-def _scale(axes: Any, side: str, numbers: Sequence[float]) -> None:
+def _scale(axes: Axes, side: str, numbers: Sequence[float]) -> None:
     """Make an axis logarithmic if its numbers span more than a factor of 50; otherwise start it at zero."""
     if min(numbers) > 0 and max(numbers) > 50 * min(numbers):
         axes.set(**{f"{side}scale": "log"})

@@ -690,7 +690,7 @@ def _why_not(each: Printed, wanted: Sequence[_Condition], records: Sequence[Resu
     return f"no such point here; the nearest is {', '.join(near)}" + (f": {in_words(found)} {each.unit}" if found else "")
 
 
-def _value(record: Result, key: str) -> Any:
+def _value(record: Result, key: str) -> object:
     """A record's value of a parameter, else the scenario's, else the engine's; None if there is none."""
     given = record.get("parameters") or {}
     if key in given or key == "interfaces":

@@ -169,7 +169,7 @@ LASTS = 20
 """A run with a load lasts at least this many times as long as its longest time-out."""
 
 
-def with_load(sweep: Sweep, load: float, found: Sequence[Mapping[str, Any]], plan: ExperimentPlan) -> Sweep:
+def with_load(sweep: Sweep, load: float, found: Sequence[Json], plan: ExperimentPlan) -> Sweep:
     """The sweep with events that come at a share of the rate that was measured, without a load, at its first point."""
     first = sweep.points()[0]
     served = [

@@ -131,7 +131,7 @@ def derived_of(scenario: Scenario) -> dict[str, Parameter]:
     return {parameter.key: parameter for parameter in found}
 
 
-def _value(scenario: Scenario, parameter: Parameter) -> Any:
+def _value(scenario: Scenario, parameter: Parameter) -> object:
     owner = scenario.fields if isinstance(scenario, RangeScenario) and parameter in RANGE_PARAMETERS else scenario
     return getattr(owner, parameter.field)
 

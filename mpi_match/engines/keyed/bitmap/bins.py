@@ -12,7 +12,7 @@ several codes.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -167,7 +167,7 @@ def _count_excluded(filters: Array, coded: CodedFilters, first_cut: Array, depth
 
 
 @nested
-def bin_of(bounds: Array, a: Int, code: Int) -> Any:
+def bin_of(bounds: Array, a: Int, code: Int) -> np.int64:
     """The bin of code i64 in column a: the last one that begins at or before it."""
     first, at = a * BOUNDS_WORDS, np.int64(0)
     for half in (32, 16, 8, 4, 2, 1):

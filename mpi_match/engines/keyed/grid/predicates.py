@@ -9,7 +9,7 @@ shared operand lists.  An added filter has its own copies right after its checks
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -75,7 +75,7 @@ def _whole_lengths(places: Array, words: Array) -> Array:
 
 
 @nested
-def enter_checks(at: Any, words: Array, interface: Any, to: Any, target: Array) -> None:
+def enter_checks(at: Int, words: Array, interface: Int, to: Int, target: Array) -> None:
     """Copy the filter at `words[at]` to `target[to]`, with the given interface, followed by its operand lists."""
     first, end, references = _checks_at(at, words)
     target[to : to + HEADER] = words[at : at + HEADER]

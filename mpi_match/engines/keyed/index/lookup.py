@@ -141,7 +141,7 @@ def verifier(compiled: Callable[..., Any], has: Callable, least: Callable, *, lo
         return at < end and np.int64(words[at]) == code
 
     @compiled
-    def satisfies(place: int, n_positive: int, n_negative: int, n_sets: int, event: Any, index: tuple) -> bool:
+    def satisfies(place: int, n_positive: int, n_negative: int, n_sets: int, event: object, index: tuple) -> bool:
         """Tells whether the event passes the given numbers of checks of each kind from word `place` on."""
         words = index[2]
         for _ in range(n_positive):
@@ -166,7 +166,7 @@ def verifier(compiled: Callable[..., Any], has: Callable, least: Callable, *, lo
     if not long:
 
         @compiled
-        def verify_short(at: int, counts: int, event: Any, index: tuple) -> bool:
+        def verify_short(at: int, counts: int, event: object, index: tuple) -> bool:
             if index[2][_u64(at + 2)]:
                 return False
             n_positive, n_negative = counts & MAX_CHECKS, counts >> COUNT_BITS & MAX_CHECKS

@@ -176,7 +176,7 @@ def _least(event: tuple, low: int) -> Any:
 
 
 @lru_cache
-def thread_verifier(long: bool) -> Any:
+def thread_verifier(long: bool) -> Callable:
     """`lookup.verifier` for an event of few attributes, all of which are scanned."""
     return verifier(device_function, _has, _least, long=long)
 
@@ -217,7 +217,7 @@ def giver(kind: int) -> Callable:
     return give
 
 
-def walkers(kind: int, give: Callable, verify: Callable) -> tuple[Any, Any, Any]:
+def walkers(kind: int, give: Callable, verify: Callable) -> tuple[Callable, Callable, Callable]:
     """Make the functions that visit nodes of the first, second and third level: each scans its list and visits dense
     children."""
     visit3 = scanner(kind, give, verify)
@@ -232,7 +232,7 @@ def scanner(kind: int, give: Callable, verify: Callable) -> Callable:
     """
 
     @device_function
-    def scan(node: Any, found: Any, bits: Any, event: Any, index: Any, slots: Any) -> Any:
+    def scan(node: int, found: np.uint64, bits: tuple, event: tuple, index: tuple, slots: tuple) -> np.uint64:
         t32, t64, words = index
         list_ = t64[np.int64(t64[NODES]) + NODE_WORDS * node + 2]
         if list_ == EMPTY:

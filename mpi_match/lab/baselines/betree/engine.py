@@ -57,7 +57,7 @@ class BeTree(EventByEvent):
         }
         self.bind(arrays, shared=OF_TABLE)
 
-    def new_scratch(self) -> tuple[EventScratch, dict[int, tuple[Array, Any]]]:
+    def new_scratch(self) -> tuple[EventScratch, dict[int, tuple[Array, object]]]:
         scratch = EventScratch(np.zeros(2, np.int64))
         return scratch, {
             **candidate_scratch(self._n_names),

@@ -113,7 +113,7 @@ class RTree(EventByEvent):
     def candidates(self) -> int:
         return sum(int(scratch.state[check.BOX_CANDIDATES]) for scratch in self._sharing.sets)
 
-    def new_scratch(self) -> tuple[EventScratch, dict[int, tuple[Array, Any]]]:
+    def new_scratch(self) -> tuple[EventScratch, dict[int, tuple[Array, object]]]:
         scratch = EventScratch(np.zeros(2, np.int64))
         return scratch, {
             **candidate_scratch(self._n_names),

@@ -82,7 +82,7 @@ class Sff(EventByEvent):
         }
         self.bind(arrays, shared=(search.SFF_FILTER, search.SFF_INTERFACE, search.SFF_CIRCLES))
 
-    def new_scratch(self) -> tuple[EventScratch, dict[int, tuple[Array, Any]]]:
+    def new_scratch(self) -> tuple[EventScratch, dict[int, tuple[Array, object]]]:
         scratch = SffScratch(self._first_state.copy(), np.zeros(self._table.n_filters, self._counter))
         return scratch, {
             search.SFF_PRESENCE: (np.zeros(self._n_names, np.int64), np.int64),

@@ -6,10 +6,13 @@ It has numbers and strings with `= != < <= > >= contains`, and no areas.
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING
 
 from mpi_match.lab.bench.adapters.protocol import Symbols, Unsupported, speak, symbol_of
 from mpi_match.model import Json
+
+if TYPE_CHECKING:
+    import rule_engine
 
 _SYMBOLS = {"=": "==", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 
@@ -35,7 +38,7 @@ def main() -> None:
 
     context = rule_engine.Context(resolver=rule_engine.resolve_item, default_value=None)
 
-    def is_matched(rule: Any, event: Json) -> bool:
+    def is_matched(rule: rule_engine.Rule, event: Json) -> bool:
         try:
             return bool(rule.matches(event))
         except rule_engine.EvaluationError:  # a value of another type than an operand's satisfies nothing

@@ -67,9 +67,9 @@ class Undo:
         self._old += (vars(owner), name, getattr(owner, name))
         setattr(owner, name, value)
 
-    def back(self) -> None:
-        """Restore all old values, the last one first."""
-        while self._old:
+    def back(self, level: int = 0) -> None:
+        """Restore old values, the last one first, until only the first `level` are kept."""
+        while len(self._old) > 3 * level:
             container, at, old = self._old[-3:]
             if old is _NOTHING:
                 container.pop(at, None)
@@ -77,6 +77,6 @@ class Undo:
                 container[at] = old
             del self._old[-3:]
 
-    def forget(self) -> None:
-        """Discard the old values, so that the writes are final."""
-        self._old.clear()
+    def forget(self, level: int | None = None) -> None:
+        """Discard the first `level` old values (None: all of them), so that these writes are final."""
+        del self._old[: None if level is None else 3 * level]

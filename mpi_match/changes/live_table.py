@@ -69,6 +69,7 @@ class LiveTable:
         self._origin = self.table = table
         self._renewed: Table | None = None  # the filters that came, in a vocabulary that was just renewed for them
         self._undo, self._is_whole = Undo(), True
+        self._before = 0  # the level before the last `apply`
         self.registry = Registry(table, reuse=reuse_ids, undo=self._undo)
         self._came = ChunkedList[bytes](table.n_filters)  # by id: an added filter, `_packed`
         # areas of the table's filters, as arrays, because in the end all may have been moved
@@ -90,6 +91,31 @@ class LiveTable:
         """
         self._settle()
         self.keep()
+        return self._apply(rows, refused)
+
+    def apply_on_top(self, rows: Iterable[ChangeRow], refused: list[Refusal]) -> Changes | None:
+        """`apply` without keeping what was applied before: `go_back` undoes several, until `keep_to`."""
+        self._settle()
+        self._before, self._renewed = self.level, None
+        return self._apply(rows, refused)
+
+    @property
+    def level(self) -> int:
+        """The number of writes since the last that was kept: the present state, for `go_back` and `keep_to`."""
+        return len(self._undo)
+
+    def go_back(self, level: int) -> None:
+        """Undo what was applied on top of the state with this level.  The engine has to be opened again."""
+        self._settle()
+        self._undo.back(level)
+        self._renewed = None
+
+    def keep_to(self, level: int) -> None:
+        """Keep the changes up to the state with this level; the levels of later ones are less by so much."""
+        self._settle()
+        self._undo.forget(level)
+
+    def _apply(self, rows: Iterable[ChangeRow], refused: list[Refusal]) -> Changes | None:
         self._is_whole = False
         try:
             steps: list[Step] = []
@@ -112,13 +138,13 @@ class LiveTable:
     def take_back(self) -> None:
         """Undo the last `apply`, unless it was kept or taken back before.  Interrupted, it is completed by the next call."""
         self._is_whole = False
-        self._undo.back()
+        self._undo.back(self._before)
         self._is_whole = True
 
     def keep(self) -> None:
         """Keep the last `apply`: it cannot be taken back any more, and its old values are freed."""
         self._undo.forget()
-        self._renewed = None
+        self._before, self._renewed = 0, None
 
     def _settle(self) -> None:
         """Take back an `apply` that was interrupted, even while it was taken back."""

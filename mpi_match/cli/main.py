@@ -129,7 +129,12 @@ commands.add_command(explain)
 @location_option
 @id_option
 @csv_options
-@click.option("--changes", type=FILE, help="File of changes that take effect between events (`compile changes`).")
+@click.option(
+    "--changes",
+    type=FILE,
+    help="File of changes that take effect between events (`compile changes`).  With --follow: directory into which files "
+    "of changes are renamed.",
+)
 @click.option("-o", "--output", type=HDF5_OUT, required=True, help="File of matches to write.")
 @engine_option
 @set_option

@@ -22,6 +22,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from queue import Empty, Queue, SimpleQueue
 from typing import NamedTuple, Protocol
 
@@ -29,8 +30,9 @@ import numpy as np
 
 from mpi_match.changes.stream import StampedChanges
 from mpi_match.cluster.distribution.shard import Shard, ShardEngine, ShardsEngine, unpacked
+from mpi_match.cluster.follow.changes import MOST_IDS, ChangingEngine, DueVersions
 from mpi_match.cluster.match_in_order import match_changing
-from mpi_match.cluster.messages import Matched, Received, SerializedShard
+from mpi_match.cluster.messages import Matched, Received, SerializedChanges, SerializedShard, Work
 from mpi_match.engines.base import MOST_BEGUN, Engine, Pending
 from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches
@@ -42,12 +44,18 @@ from mpi_match.table.vocabulary import Vocabulary
 class ShardsHeld:
     """The shards that a worker holds: one, until other workers have died and it gets the order to load another (`regroup`).
 
-    `open_table` opens an engine for a table.
+    open_table   opens an engine for a table
     """
 
     def __init__(self, part: Shard, table: Table, open_table: Callable[[Table], Engine]) -> None:
         self._tables = {part: table}
-        self._open_table = open_table
+        self.open_table = open_table
+
+    @property
+    def whole(self) -> Table:
+        """The only shard of a table that is not divided."""
+        (found,) = self._tables.values()
+        return found
 
     def load(self, part: Shard, table: Table, *, keep: bool) -> None:
         """Hold another shard, in addition to the present ones or instead of them."""
@@ -59,7 +67,7 @@ class ShardsHeld:
         """Open an engine for all shards held.  Raises EngineError."""
         engines = []
         for part, table in self._tables.items():
-            engine = self._open_table(table)
+            engine = self.open_table(table)
             engines.append(engine if part.n_members == 1 else ShardEngine(engine, part))
         return engines[0] if len(engines) == 1 else ShardsEngine(engines)
 
@@ -71,7 +79,7 @@ class Matcher(Protocol):
         """See `EngineRunner.engine`."""
         ...
 
-    def put(self, work: Received | SerializedShard) -> None:
+    def put(self, work: Work) -> None:
         """See `EngineRunner.put`."""
         ...
 
@@ -91,12 +99,14 @@ class Matcher(Protocol):
 class EngineRunner:
     """Matches the batches that are `put`, in order, in a thread, with an engine for a table of the given vocabulary.
 
-    The thread opens the engine for `shards` first.
+    The thread opens the engine for `shards` first, by `opens`.
     """
 
-    def __init__(self, shards: ShardsHeld, vocabulary: Vocabulary, *, filters: bool) -> None:
-        self._engine_arguments = shards, vocabulary, filters
-        self._work: SimpleQueue[Received | SerializedShard | None] = SimpleQueue()
+    def __init__(
+        self, shards: ShardsHeld, vocabulary: Vocabulary, *, filters: bool, opens: OpensEngine | None = None
+    ) -> None:
+        self._open: Callable[[], OpenEngine] = partial(opens or OpenEngine, shards, vocabulary, filters)
+        self._work: SimpleQueue[Work | None] = SimpleQueue()
         # Not a SimpleQueue: up to CPython 3.12 its `get` with a timeout of some microseconds may block for ever (when the
         # remaining time becomes negative).
         self._done: Queue[Matched] = Queue()
@@ -113,7 +123,7 @@ class EngineRunner:
             raise opened
         return opened
 
-    def put(self, work: Received | SerializedShard) -> None:
+    def put(self, work: Work) -> None:
         """Queue a batch, whose memory is lent until it comes back in `Matched`, or a shard to be loaded."""
         self._work.put(work)
 
@@ -140,7 +150,7 @@ class EngineRunner:
 
     def _run(self) -> None:
         try:
-            opened = OpenEngine(*self._engine_arguments)
+            opened = self._open()
         except Exception as error:
             self._opened.put(error)
             return
@@ -151,14 +161,14 @@ class EngineRunner:
                 continue
             while begun and not _may_begin(work):
                 self._end(begun)
-            if isinstance(work, SerializedShard):
-                opened.load(work)
-            else:
+            if isinstance(work, Received):
                 begun.append(opened.begin(work))
+            else:
+                opened.load(work)
         while begun:
             self._end(begun)
 
-    def _next(self, begun: deque[Matched | _Begun]) -> Received | SerializedShard | None:
+    def _next(self, begun: deque[Matched | _Begun]) -> Work | None:
         """The next work item; begun batches are ended while the queue is empty, or while they are too many."""
         while begun:
             if isinstance(begun[0], _Begun) and len(begun) < MOST_BEGUN:
@@ -173,7 +183,7 @@ class EngineRunner:
         self._done.put(oldest if isinstance(oldest, Matched) else oldest.end())
 
 
-def _may_begin(work: Received | SerializedShard) -> bool:
+def _may_begin(work: Work) -> bool:
     """Tells whether the work may begin while other batches are matched: it does not change the engine, and its events have
     arrived."""
     return isinstance(work, Received) and not work.alters and work.events.is_here()
@@ -194,20 +204,28 @@ class OpenEngine:
     def match(self, received: Received) -> Matched:
         """The answer to a batch, or the error."""
         try:
-            if received.afresh:
-                self._open_again()
-            if self._broken is not None:
-                raise self._broken
-            events = received.events.get()
-            changes = None
-            if len(received.changes):  # a copy: engines keep added filters, the buffer is used again
-                changes = StampedChanges.from_wire(received.changes.copy(), self._vocabulary)
-            found = match_changing(self.engine, events, changes, filters=self._filters)
-            return _answer(received, found)
+            return self._answer(received, self._found(received))
         except Exception as error:
             if received.alters:
                 self._broken = error
             return _failed(received, error)
+
+    def _found(self, received: Received) -> Matches:
+        """The matches of a batch, after its changes."""
+        if received.afresh:
+            self._open_again()
+        if self._broken is not None:
+            raise self._broken
+        events = received.events.get()
+        changes = None
+        if len(received.changes):  # a copy: engines keep added filters, the buffer is used again
+            changes = StampedChanges.from_wire(received.changes.copy(), self._vocabulary)
+        return match_changing(self.engine, events, changes, filters=self._filters)
+
+    @staticmethod
+    def _answer(received: Received, found: Matches) -> Matched:
+        received.events.confirm()
+        return Matched(received, found.counts, np.ascontiguousarray(found.ids), report=received.events.report())
 
     def match_at_once(self, wire: memoryview) -> Matches | None:
         """See `EngineRunner.match_at_once`."""
@@ -221,13 +239,14 @@ class OpenEngine:
             return self.match(received)
         try:
             begun = self.engine.begin(received.events.get(), filters=self._filters)
-            return _answer(received, begun) if isinstance(begun, Matches) else _Begun(received, begun)
+            return self._answer(received, begun) if isinstance(begun, Matches) else _Begun(received, begun, self._answer)
         except Exception as error:
             return _failed(received, error)
 
-    def load(self, shard: SerializedShard) -> None:
+    def load(self, shard: SerializedShard | SerializedChanges) -> None:
         """Load a shard and open the engine anew; if that fails, every later batch fails."""
         try:
+            assert isinstance(shard, SerializedShard)
             self._shards.load(*unpacked(shard.wire), keep=shard.keep)
             self._open_again()
         except Exception as error:
@@ -241,23 +260,60 @@ class OpenEngine:
         self.engine = self._shards.open()
 
 
+class OpenChangingEngine(OpenEngine):
+    """The engine of a run that follows its input, whose table changes: rows of changes come with batches, or alone.
+
+    `renew` is called with the vocabulary for events whenever it is another.
+    """
+
+    def __init__(
+        self, renew: Callable[[Vocabulary], None], shards: ShardsHeld, vocabulary: Vocabulary, filters: bool
+    ) -> None:
+        self._changing = ChangingEngine(shards.whole, shards.open_table, renew)
+        self._filters, self._broken = filters, None
+
+    @property
+    def engine(self) -> Engine:  # type: ignore[override]
+        """The engine for the present version."""
+        return self._changing.engine
+
+    def _found(self, received: Received) -> Matches:
+        if self._broken is not None:
+            raise self._broken
+        if len(received.changes):
+            self._changing.obey(DueVersions.from_wire(received.changes))
+        return self.engine.match(received.events.get(), filters=self._filters)
+
+    @staticmethod
+    def _answer(received: Received, found: Matches) -> Matched:
+        """The answer, in types that stay the same when the table grows."""
+        return OpenEngine._answer(received, Matches.from_counts(found.counts, found.ids, MOST_IDS))
+
+    def load(self, shard: SerializedShard | SerializedChanges) -> None:
+        """Apply changes that come with no batch; if that fails, every later batch fails."""
+        try:
+            self._changing.obey(DueVersions.from_wire(shard.wire))
+        except Exception as error:
+            self._broken = error
+
+
+OpensEngine = Callable[[ShardsHeld, Vocabulary, bool], OpenEngine]
+"""Opens the engine for shards; other arguments are those of `EngineRunner`."""
+
+
 class _Begun(NamedTuple):
     """A batch that an engine has begun."""
 
     received: Received
     pending: Pending
+    answer: Callable[[Received, Matches], Matched]
 
     def end(self) -> Matched:
         """The answer, or the error."""
         try:
-            return _answer(self.received, self.pending.end())
+            return self.answer(self.received, self.pending.end())
         except Exception as error:
             return _failed(self.received, error)
-
-
-def _answer(received: Received, found: Matches) -> Matched:
-    received.events.confirm()
-    return Matched(received, found.counts, np.ascontiguousarray(found.ids), report=received.events.report())
 
 
 def _failed(received: Received, error: Exception) -> Matched:

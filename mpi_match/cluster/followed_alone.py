@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import socket
 
+from mpi_match.cluster.follow.changes import ChangingEngine
 from mpi_match.cluster.follow.rows import FollowedOffer
-from mpi_match.cluster.followed_files import FollowedFiles
+from mpi_match.cluster.followed_files import THIS_PROCESS, FollowedFiles
 from mpi_match.cluster.options import RunOptions, RunSummary
 from mpi_match.cluster.run_files import Opened
 from mpi_match.cluster.signals import held, terminate_as_interrupt
-from mpi_match.engines import compile_s, open_engine
+from mpi_match.engines import Engine, compile_s, open_engine
+from mpi_match.table.table import Table
+from mpi_match.table.vocabulary import Vocabulary
 
 ARRIVAL_WAIT_S = 0.1
 """Longest wait for events, in seconds, between two checks for a signal."""
-THIS_PROCESS = 0
-"""The rank of a run of one process."""
 
 
 def follow_alone(options: RunOptions) -> RunSummary:
@@ -22,15 +23,27 @@ def follow_alone(options: RunOptions) -> RunSummary:
     with terminate_as_interrupt(), FollowedFiles(options) as files:
         before_s = compile_s()
         table = files.division.read(files.division.parts[0])
-        engine = open_engine(options.engine, table, threads=options.threads, options=options.engine_options)
-        host = socket.gethostname()
-        compiled_s = compile_s() - before_s
+        threads, is_live = options.threads, files.changes is not None
+        rows = FollowedOffer(options.form)
+        scanner = rows.scanner(table.vocabulary, threads)
+
+        def renew(vocabulary: Vocabulary) -> None:
+            nonlocal scanner
+            scanner = rows.scanner(vocabulary, threads)
+
+        def open_table(table: Table) -> Engine:
+            engine = open_engine(options.engine, table, threads=threads, live=is_live, options=options.engine_options)
+            scanner.choose(engine.scanner)
+            engine.warm_up(lambda: scanner.scan(rows.first())[0], filters=options.filters)
+            return engine
+
+        changing = None if files.changes is None else ChangingEngine(table, open_table, renew)
+        engine = open_table(table) if changing is None else changing.engine
         opened = Opened(
-            engine.name, engine.device, engine.gpu, host, compile_s=compiled_s, engine_options=dict(engine.options)
+            *(engine.name, engine.device, engine.gpu, socket.gethostname()),
+            compile_s=compile_s() - before_s,
+            engine_options=dict(engine.options),
         )
-        scanner = FollowedOffer(options.form).scanner(table.vocabulary, options.threads)
-        scanner.choose(engine.scanner)
-        engine.warm_up(lambda: scanner.scan(FollowedOffer(options.form).first())[0], filters=options.filters)
         with files.watched({THIS_PROCESS: opened}), held() as interruptions:
             files.begin()
             batch = 0
@@ -39,6 +52,11 @@ def follow_alone(options: RunOptions) -> RunSummary:
                     files.stop()
                 if not files.take_up(ARRIVAL_WAIT_S):
                     continue
+                if files.changes is not None and changing is not None:
+                    due = files.changes.due_with(THIS_PROCESS, batch)[1]
+                    if due is not None:
+                        changing.obey(due)
+                        engine = changing.engine
                 files.status.sent(THIS_PROCESS, batch, files.events.read(batch).wire_bytes)
                 events, report = scanner.scan(files.events.read(batch))
                 found = engine.match(events, filters=options.filters)

@@ -15,16 +15,18 @@ from mpi_match.arrays.strings import Strings
 from mpi_match.cluster.distribution.event_source import EventOffer
 from mpi_match.cluster.distribution.partition import Division
 from mpi_match.cluster.follow.answer_files import AnswerFiles
-from mpi_match.cluster.follow.arrivals import Arrivals, ArrivedBatch
+from mpi_match.cluster.follow.arrivals import CHANGES_DIRECTORY, EVENTS_DIRECTORY, Arrivals, ArrivedBatch
+from mpi_match.cluster.follow.changes import MOST_IDS, ChangeReader, VersionsOfTable
 from mpi_match.cluster.follow.directory import FollowedDirectory
 from mpi_match.cluster.follow.latency import Latencies
-from mpi_match.cluster.follow.rows import FollowedOffer, RowsOfFiles
+from mpi_match.cluster.follow.rows import FollowedOffer, RowsOfFiles, no_rows
 from mpi_match.cluster.messages import Written
 from mpi_match.cluster.options import RunOptions, RunSummary
 from mpi_match.cluster.run_files import Opened
 from mpi_match.cluster.scheduling.timeouts import RoundTrips
 from mpi_match.errors import MpiMatchError
 from mpi_match.ingest.batches.scan_report import ScanReport
+from mpi_match.ingest.rows.formats import endings_of
 from mpi_match.ingest.rows.judge import Reject
 from mpi_match.ingest.rows.reject_log import RejectLog
 from mpi_match.journal.manifest import COMPLETE, INCOMPLETE, remove_manifest, write_manifest
@@ -32,21 +34,26 @@ from mpi_match.matches.matches import Matches
 from mpi_match.monitor.status import RunStatus, Share
 from mpi_match.storage import Reader
 from mpi_match.table.schema import TABLE
+from mpi_match.table.table import Table
 
 log = logging.getLogger(__name__)
 
-EVENTS_DIRECTORY = 1
-"""The number of the directory of events."""
+THIS_PROCESS = 0
+"""The rank of a run of one process."""
 FOLLOWING = "running"
 """State of the manifest while a run follows its input."""
 
 
 class ArrivedRanges:
-    """The batches that have arrived and are not written yet, by number; `of` gives the events of a batch."""
+    """The batches that have arrived and are not written yet, by number; `of` gives the events of a batch.
+
+    written_version   of the table, for the last batch that was written
+    """
 
     def __init__(self, first: int) -> None:
         self._batches: dict[int, ArrivedBatch] = {}
         self.n_batches, self._next = 0, first
+        self.written_version = 0
         self.n_events = 0
 
     def add(self, batch: ArrivedBatch) -> None:
@@ -65,13 +72,21 @@ class ArrivedRanges:
         found = self._batches.get(batch)
         return (self._next, self._next) if found is None else (found.first, found.first + found.n_events)
 
-    def arrived(self, batch: int) -> ArrivedBatch:
-        """A batch that is not written yet."""
-        return self._batches[batch]
+    def rows(self, batch: int) -> RowsOfFiles:
+        """The rows of a batch; none when it is written, since another answer to it is not used."""
+        found = self._batches.get(batch)
+        return no_rows() if found is None else found.rows
+
+    def version(self, batch: int) -> int:
+        """The version of the table for a batch."""
+        found = self._batches.get(batch)
+        return self.written_version if found is None else found.version
 
     def pop(self, batch: int) -> ArrivedBatch:
         """Remove a batch and release its memory."""
-        return self._batches.pop(batch)
+        found = self._batches.pop(batch)
+        self.written_version = found.version
+        return found
 
 
 class ArrivedEvents:
@@ -89,7 +104,7 @@ class ArrivedEvents:
 
     def read(self, batch: int) -> RowsOfFiles:
         """The rows of a batch that is not answered yet."""
-        return self.ranges.arrived(batch).rows
+        return self.ranges.rows(batch)
 
     def read_wires(self, batch: int, n: int) -> Iterator[bytes]:
         """The wire form of a batch."""
@@ -119,13 +134,23 @@ class FollowedAnswers:
 
     def write(self, batch: int, counts: Array, ids: Array) -> None:
         """Write the answers of a batch; batches ascend."""
-        arrived = self.ranges.pop(batch)
+        arrived = self._pop(batch)
         self._files.write(Matches.from_counts(counts, ids, self._n_ids), arrived.end, self._rejects)
         self._rejects = []
         now = time.monotonic()
         for at, n in arrived.arrivals:
             self.latencies.add(now - at, n)
         self._status.wrote(arrived.n_events, len(ids))
+
+    def _pop(self, batch: int) -> ArrivedBatch:
+        """Take a batch, and what its versions of the table say."""
+        arrived = self.ranges.pop(batch)
+        for version in arrived.versions:
+            self._files.name(version.labels)
+            self._rejects += version.rejects
+            for reject in version.rejects:
+                self._log.append(reject)
+        return arrived
 
     def wrote(self, batch: int, n_ids: int, rank: int, where: Written) -> None:
         """Never called: no worker writes answers of a followed run."""
@@ -136,7 +161,7 @@ class FollowedAnswers:
 
     def set_aside(self, batch: int) -> None:
         """Keep the rows of a batch that has no answers because workers died of it or failed on it."""
-        arrived = self.ranges.pop(batch)
+        arrived = self._pop(batch)
         path = self._files.set_aside(arrived.rows.rows.data.tobytes(), arrived.n_events, arrived.end)
         first, last = arrived.first, arrived.first + arrived.n_events - 1
         log.error(
@@ -151,10 +176,9 @@ class FollowedFiles:
     """
 
     places = None
-    changes = None
 
-    def __init__(self, options: RunOptions, n_workers: int = 1) -> None:
-        self.options, self._n_workers = options, n_workers
+    def __init__(self, options: RunOptions, workers: Sequence[int] = (THIS_PROCESS,)) -> None:
+        self.options, self._workers = options, workers
         self._stack = ExitStack()
         self._finished = False
 
@@ -165,9 +189,12 @@ class FollowedFiles:
         options = self.options
         options.check()
         with self._stack:
-            directory = FollowedDirectory(options.events, EVENTS_DIRECTORY)  # before the table is read
-            self.division = self._stack.enter_context(Division(options, self._n_workers))
-            self.n_ids = self.division.table.n_filters if options.filters else self.division.table.n_interfaces
+            directories = self._directories()  # before the table is read
+            self.division = self._stack.enter_context(Division(options, len(self._workers)))
+            if options.changes is not None:
+                self.n_ids = MOST_IDS
+            else:
+                self.n_ids = self.division.table.n_filters if options.filters else self.division.table.n_interfaces
             labels = Strings.of(()) if options.filters else self.division.table.labels
             compile_pass()
             compile_lines()
@@ -178,14 +205,21 @@ class FollowedFiles:
             self._output = self._stack.enter_context(AnswerFiles(options.output, self._identity(), lines, *limits))
             self._earlier = earlier = self._output.progress
             remove_manifest(options.output)
-            directory.taken.update((key.name, key) for key in self._output.done)
-            if earlier.reading is not None:
-                directory.taken[earlier.reading[0].name] = earlier.reading[0]
-            self._output.is_there = lambda key: directory.taken.get(key.name) == key
+            taken = {each.number: each.taken for each in directories}
+            for key in (*self._output.done, *([] if earlier.reading is None else [earlier.reading[0]])):
+                taken[key.directory][key.name] = key
+            self._output.is_there = lambda key: taken[key.directory].get(key.name) == key
             self.ranges = ArrivedRanges(earlier.events)
+            reader = self.changes = None
+            if options.changes is not None:
+                assert isinstance(self.division.table, Table)
+                reader = ChangeReader(self.division.table, self._output.earlier_changes)
+                if reader.first is not None:
+                    self._output.name(reader.first.labels)
+                self.changes = VersionsOfTable(self.ranges, self._workers, reader.first)
             self.events = ArrivedEvents(self.ranges)
             self._arrivals = Arrivals(
-                [directory], options.form, options.batch, options.max_delay, earlier.events, earlier.reading
+                directories, options.form, options.batch, options.max_delay, earlier.events, earlier.reading, reader
             )
             self.status = RunStatus(0, n_resumed=earlier.events)
             self._watch = nullcontext() if options.watch is None else options.watch(self.status)
@@ -193,6 +227,14 @@ class FollowedFiles:
             self.status.latency_us = self.answers.latencies.in_us
             self._stack = self._stack.pop_all()
         return self
+
+    def _directories(self) -> list[FollowedDirectory]:
+        options = self.options
+        found = [FollowedDirectory(options.events, EVENTS_DIRECTORY)]
+        if options.changes is not None:
+            endings = endings_of(lambda each: not each.lines and not each.columns)
+            found.append(FollowedDirectory(options.changes, CHANGES_DIRECTORY, endings=endings))
+        return found
 
     def _identity(self) -> dict[str, object]:
         """The options that must be the same when a later run continues this one."""
@@ -205,6 +247,7 @@ class FollowedFiles:
             "directory of events": str(options.events.absolute()),
             "answers in": "filters" if options.filters else "interfaces",
             "form of events": repr(form),
+            "directory of changes": None if options.changes is None else str(options.changes.absolute()),
         }
 
     def offer(self) -> EventOffer:
@@ -254,6 +297,8 @@ class FollowedFiles:
         if batch is None:
             return False
         self.ranges.add(batch)
+        if self.changes is not None:
+            self.changes.add(batch.versions)
         self.status.n_events += batch.n_events
         return True
 

@@ -164,6 +164,10 @@ class Master:
         if interruptions.heed():
             log.warning("no more events are read; those already read will be answered")
             files.stop()
+        if files.changes is not None:
+            for worker, due in files.changes.overdue():
+                wire = due.to_wire()
+                self._traffic.write(Order(Command.CHANGE, n_changes=len(wire)), [wire], worker)
         if files.events.n_batches - self._dispatcher.n_emitted >= self._dispatcher.window:
             return False
         if files.take_up():
@@ -269,6 +273,8 @@ class Master:
         """A worker is lost; its batches go to others."""
         log.warning("rank %d is lost: %s", worker, why)
         self._lost.add(worker)
+        if isinstance(self._files, FollowedFiles) and self._files.changes is not None:
+            self._files.changes.lost(worker)
         self._files.status.happened("lost", worker)
         self._obey(self._dispatcher.lost(worker))
 

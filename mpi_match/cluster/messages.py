@@ -1,6 +1,6 @@
 """The values that the parts of a worker, and those of the master, pass to each other; no MPI and no threads.
 
-worker   orders ──► Received, SerializedShard ──► engine ──► Matched (Written) ──► answers
+worker   orders ──► Received, SerializedShard, SerializedChanges ──► engine ──► Matched (Written) ──► answers
 master   answers ──► Body ──► the file
 """
 
@@ -49,6 +49,16 @@ class SerializedShard(NamedTuple):
 
     wire: Array
     keep: bool
+
+
+class SerializedChanges(NamedTuple):
+    """Changes to be applied that come with no batch (`follow.changes.DueVersions`)."""
+
+    wire: Array
+
+
+Work = Received | SerializedShard | SerializedChanges
+"""What a matcher gets from its worker, in order."""
 
 
 class Written(NamedTuple):

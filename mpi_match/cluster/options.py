@@ -59,7 +59,8 @@ class RunOptions:
     form                    of the events, where they are lines
     rejects                 file for the bad rows of lines; None: they are counted
     strict                  stop at a bad row
-    changes                 file of changes that take effect between events (`changes.log`); None: the table does not change
+    changes                 file of changes that take effect between events (`changes.log`); with `follow` a directory into
+                            which files of changes are renamed; None: the table does not change
     engine                  a name of `engines.REGISTRY`, or "auto"
     engine_options          options of the engine, as in `open_engine`
     batch                   events per batch
@@ -172,7 +173,6 @@ class RunOptions:
     def _check_followed(self) -> None:
         """Raise ClusterError for an option that does not go with `follow`."""
         refused = {
-            "--changes": self.changes is not None,
             f"--feed {self.feed}": self.feed != "master",
             f"--results {self.results}": self.results != "master",
             "--no-journal": not self.journal,
@@ -189,6 +189,14 @@ class RunOptions:
             )
         if self.output.absolute() == self.events.absolute():
             raise ClusterError(f"{self.output}: is the directory of events; give the output another", ExitCode.USAGE)
+        if self.changes is not None and self.changes.absolute() in (self.events.absolute(), self.output.absolute()):
+            raise ClusterError(f"{self.changes}: is that of events or answers; give changes another", ExitCode.USAGE)
+        if self.changes is not None and self.placement != "replicate":
+            raise ClusterError(
+                f"a run with --follow has no --changes with --placement {self.placement}: an added filter would have no "
+                "worker; use --placement replicate",
+                ExitCode.USAGE,
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

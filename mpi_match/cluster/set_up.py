@@ -14,12 +14,13 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, NamedTuple
 
 from mpi_match.cluster.distribution.broadcast import share_events, share_parts
-from mpi_match.cluster.distribution.event_source import EventOffer, EventSource, open_source
+from mpi_match.cluster.distribution.event_source import EventOffer, EventSource, ScannedSource, open_source
 from mpi_match.cluster.distribution.shard import Shard
-from mpi_match.cluster.engine_runner import Matcher, ShardsHeld
+from mpi_match.cluster.engine_runner import EngineRunner, Matcher, OpenChangingEngine, ShardsHeld
 from mpi_match.cluster.execution import Execution
 from mpi_match.cluster.followed_files import FollowedFiles
 from mpi_match.cluster.options import ClusterError, RunOptions
@@ -84,7 +85,12 @@ def set_up(options: RunOptions, execution: Execution, topology: Topology, stack:
     def matcher_and_engine() -> tuple[Matcher, Opened]:
         began = time.perf_counter()
         shards = ShardsHeld(part, table, _opening(options, topology, source, threads))
-        matcher = execution.matcher(shards, table.vocabulary, filters=options.filters)
+        if options.follow and options.changes is not None:
+            assert isinstance(source, ScannedSource)
+            opens = partial(OpenChangingEngine, source.renew)
+            matcher: Any = EngineRunner(shards, table.vocabulary, filters=options.filters, opens=opens)
+        else:
+            matcher = execution.matcher(shards, table.vocabulary, filters=options.filters)
         written: Matcher = matcher
         if parts and plan.offer.ranges is not None:
             written = execution.written(matcher, parts, plan.offer.ranges)
@@ -105,7 +111,7 @@ def set_up(options: RunOptions, execution: Execution, topology: Topology, stack:
 
 def _files(options: RunOptions, n_workers: int, stack: ExitStack) -> RunFiles | FollowedFiles:
     if options.follow:
-        return stack.enter_context(FollowedFiles(options, n_workers))
+        return stack.enter_context(FollowedFiles(options, range(1, n_workers + 1)))
     if options.events == STDIN:
         raise ClusterError(
             "standard input does not reach the master of several ranks to its end with every launcher; "

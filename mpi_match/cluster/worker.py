@@ -27,7 +27,7 @@ from mpi4py import MPI
 from mpi_match.arrays.csr import Array
 from mpi_match.cluster.distribution.event_source import EventSource
 from mpi_match.cluster.engine_runner import Matcher
-from mpi_match.cluster.messages import Matched, Received, SerializedShard
+from mpi_match.cluster.messages import Matched, Received, SerializedChanges, SerializedShard, Work
 from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.prefetch import Buffers, Expected, InOrder
 from mpi_match.cluster.signals import LEAVE_S, SignalFlag
@@ -84,7 +84,7 @@ class Worker:
         self._matcher, self._backoff = matcher, backoff
         self._traffic = Traffic(comm)
         self._buffers = Buffers()
-        self._in_order: InOrder[Received | SerializedShard] = InOrder()
+        self._in_order: InOrder[Work] = InOrder()
         self._n_received = 0
         self._next_look = 0.0
         self._last: Order | None = None
@@ -151,6 +151,15 @@ class Worker:
             number = self._begin()
             shard = SerializedShard(np.empty(order.n_events, np.uint8), bool(order.attempt))  # kept: the table lies in it
             self._traffic.read([shard.wire], MASTER, lambda: self._take(number, shard))
+        elif kind == Command.CHANGE:
+            number = self._begin()
+            changes = SerializedChanges(np.empty(order.n_changes, np.uint8))
+            inline = inline_body(message, order.n_changes)
+            if inline is None:
+                self._traffic.read([changes.wire], MASTER, lambda: self._take(number, changes))
+            else:
+                changes.wire[:] = inline
+                self._take(number, changes)
         elif kind != Command.WAIT:
             self._last = order
             return False
@@ -205,7 +214,7 @@ class Worker:
         """A batch's events: from their wire form, which has arrived before they are taken, or from the source."""
         return Expected(partial(EventBatch.from_wire, wire)) if self._source is None else self._source.expect(batch, wire)
 
-    def _take(self, number: int, received: Received | SerializedShard) -> None:
+    def _take(self, number: int, received: Work) -> None:
         """Pass a batch or a shard that has arrived to the matcher if it is next in order, with those that waited for it."""
         for each in self._in_order.end(number, received):
             self._matcher.put(each)

@@ -10,7 +10,7 @@ Each thread writes the lines of a range of events into its own array.  Labels ar
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -56,12 +56,18 @@ class LineWriter:
     def __init__(self, unit: str, labels: Strings) -> None:
         self._is_number = unit == "filter" or not len(labels)
         self._quotes = unit != "filter"
-        names = Strings.of(json.dumps(label.decode(), ensure_ascii=False).encode() for label in labels)
-        self._names = Strings(np.array(names.data), names.offsets)  # to Numba, read-only arrays are another type
-        self._name_bytes = np.diff(self._names.offsets)
+        self._names = Strings.of(())
+        self.add(label.decode() for label in labels)
         key = f', "{unit}s": ['.encode()
         texts = (b'{"event": ', b', "id": ', key, b', "row": ')
         self._texts = tuple(np.frombuffer(bytearray(text), np.uint8) for text in texts)
+
+    def add(self, labels: Iterable[str]) -> None:
+        """Add the names of the next interfaces."""
+        added = Strings.of(json.dumps(label, ensure_ascii=False).encode() for label in labels)
+        names = Strings.concat([self._names, added])
+        self._names = Strings(np.array(names.data), names.offsets)  # to Numba, read-only arrays are another type
+        self._name_bytes = np.diff(self._names.offsets)
 
     def fitting(self, matches: Matches, event_ids: Strings | None, event_rows: Strings | None, most_bytes: int) -> int:
         """The number of first events whose lines certainly fit a number of bytes; at least one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from mpi_match.cluster.engine_runner import OpenEngine, ShardsHeld
-from mpi_match.cluster.messages import Matched, Received, SerializedShard
+from mpi_match.cluster.messages import Matched, Received, Work
 from mpi_match.cluster.results.worker_writer import MatchedParts
 from mpi_match.cluster.transport.backoff import pause
 from mpi_match.engines.base import Engine
@@ -18,14 +18,14 @@ class InlineRunner:
 
     def __init__(self, shards: ShardsHeld, vocabulary: Vocabulary, *, filters: bool) -> None:
         self._engine_arguments = shards, vocabulary, filters
-        self._work: deque[Received | SerializedShard] = deque()
+        self._work: deque[Work] = deque()
 
     def engine(self) -> Engine:
         """See `EngineRunner.engine`."""
         self._opened_engine = OpenEngine(*self._engine_arguments)
         return self._opened_engine.engine
 
-    def put(self, work: Received | SerializedShard) -> None:
+    def put(self, work: Work) -> None:
         """See `EngineRunner.put`."""
         self._work.append(work)
 
@@ -37,7 +37,7 @@ class InlineRunner:
         """See `EngineRunner.get`; for 0 seconds the core is yielded."""
         if self._work:
             work = self._work.popleft()
-            if not isinstance(work, SerializedShard):
+            if isinstance(work, Received):
                 return self._opened_engine.match(work)
             self._opened_engine.load(work)
         elif timeout_s is not None:

@@ -161,11 +161,12 @@ class ScannedSource:
     def __init__(
         self,
         rows: OrderSource[Any] | SharedSource[RowBatch] | FileSource,
-        scanner: Scanner | RowsOfFilesScanner,
+        scanner: Callable[[Vocabulary], Scanner | RowsOfFilesScanner],
+        vocabulary: Vocabulary,
         workers: ReadWorkers,
     ) -> None:
         self._rows: Any = rows
-        self._scanner = scanner
+        self._make, self._scanner = scanner, scanner(vocabulary)
         self._workers = workers
 
     def __enter__(self) -> ScannedSource:
@@ -184,6 +185,10 @@ class ScannedSource:
         """See `EventSource.open_for`."""
         self._scanner.choose(engine.scanner)
         self._rows.open_for(engine)
+
+    def renew(self, vocabulary: Vocabulary) -> None:
+        """Scan rows to come into the codes of this vocabulary, after `open_for`."""
+        self._scanner = self._make(vocabulary)
 
     def first(self) -> EventBatch | None:
         """See `EventSource.first`."""
@@ -246,7 +251,6 @@ def _scanned(
     workers: MakeWorkers,
     n_threads: int,
 ) -> Iterator[EventSource]:
-    scanner = rows.scanner(vocabulary, n_threads)
     with ExitStack() as stack:
         source: OrderSource[Any] | SharedSource[RowBatch] | FileSource
         if isinstance(rows, FollowedOffer):
@@ -257,7 +261,8 @@ def _scanned(
             source = OrderSource(RowBatch.from_wire)
         else:
             source = stack.enter_context(_file_source(options, offer, vocabulary, workers, n_threads))
-        yield stack.enter_context(ScannedSource(source, scanner, workers(SCANS_AT_ONCE)))
+        scanner = partial(rows.scanner, threads=n_threads)
+        yield stack.enter_context(ScannedSource(source, scanner, vocabulary, workers(SCANS_AT_ONCE)))
 
 
 def _opened_rows(rows: RowsOffer) -> LineFiles | ColumnFiles:

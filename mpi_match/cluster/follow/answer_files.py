@@ -3,6 +3,7 @@
     OUTPUT/answers-0000000001.jsonl      answers to consecutive events, named in order
     OUTPUT/rejects/rejects-...jsonl      the bad rows among these events, under the same number
     OUTPUT/.journal/commits.jsonl        the journal: one line for each file, and the place in the input where it ends
+    OUTPUT/.journal/changes.jsonl        changes made to the table; a line of the journal says how many bytes count
 
 A file is committed when it has a size or an age:
 
@@ -49,7 +50,7 @@ MOST_FULL = 2
 
 class Committed(NamedTuple):
     """The state after a commit: the number of the last file of answers; events, their matches, the rejected ones and those
-    without answers; the file of events in which they end, and its rows among them."""
+    without answers; the file of events in which they end, and its rows among them; bytes of the changes before them."""
 
     number: int = 0
     events: int = 0
@@ -57,6 +58,7 @@ class Committed(NamedTuple):
     rejected: int = 0
     set_aside: int = 0
     reading: tuple[FileKey, int] | None = None
+    changes: int = 0
 
     def to_line(self, done: Iterable[FileKey]) -> bytes:
         """The state as a line of the journal, with the files that are done."""
@@ -78,6 +80,11 @@ def journal_directory(output: Path) -> Path:
 def commits_of(output: Path) -> Path:
     """The journal of a followed run."""
     return journal_directory(output) / "commits.jsonl"
+
+
+def changes_of(output: Path) -> Path:
+    """The changes that a followed run has made to its table."""
+    return journal_directory(output) / "changes.jsonl"
 
 
 def read_progress(path: Path) -> tuple[Json, Committed, dict[FileKey, None]]:
@@ -119,6 +126,7 @@ class _Open:
     finished: list[FileKey] = field(default_factory=list)
     reading: tuple[FileKey, int] | None = None
     rejects: list[Reject] = field(default_factory=list)
+    changes: list[bytes] = field(default_factory=list)
 
 
 class AnswerFiles:
@@ -126,7 +134,8 @@ class AnswerFiles:
 
     Files are committed with at least `most_bytes`, or after `most_s` seconds.  Entering takes a lock and raises StorageError
     when the directory is another run's or in use; `progress` is the state at the end of an earlier run, `done` the input
-    files that it had finished.  Leaving by an exception keeps what is committed.
+    files that it had finished, `earlier_changes` the rows of changes that it had applied.  Leaving by an exception keeps
+    what is committed.
 
     `is_there` tells whether a done file is still in its directory; from time to time the other ones are forgotten.
     """
@@ -156,6 +165,7 @@ class AnswerFiles:
         try:
             self._take_lock()
             self.progress = self._earlier()
+            self.earlier_changes = self._earlier_changes()
             self._remove_others()
             self._compact()
         except BaseException:
@@ -193,6 +203,18 @@ class AnswerFiles:
                 )
         self._name(progress.number)
         return progress
+
+    def _earlier_changes(self) -> bytes:
+        """The rows of changes that count; others are cut off."""
+        path, n_bytes = changes_of(self.path), self.progress.changes
+        if not path.exists() and not n_bytes:
+            return b""
+        with reported(path):
+            found = path.read_bytes()
+            if len(found) < n_bytes:
+                raise StorageError(f"{path}: has {len(found):,} bytes, {n_bytes:,} were written; give another -o")
+            os.truncate(path, n_bytes)
+        return found[:n_bytes]
 
     def _final(self, number: int) -> tuple[Path, Path]:
         """The names of the files of answers and of rejects with a number."""
@@ -243,6 +265,10 @@ class AnswerFiles:
             self._note(found, n_events, end, ())
             return path
 
+    def name(self, labels: Iterable[str]) -> None:
+        """The next answers have ids of interfaces with these labels, too."""
+        self._lines.add(labels)
+
     def check(self) -> None:
         """Raise the error of a file that could not be committed."""
         if self._error is not None:
@@ -265,6 +291,7 @@ class AnswerFiles:
         found.finished += end.finished
         found.reading = None if end.reading is None else (end.reading, end.rows)
         found.rejects += rejects
+        found.changes.append(end.changes)
         if found.n_bytes >= self._most_bytes:
             self._close()
 
@@ -316,6 +343,13 @@ class AnswerFiles:
                     file.writelines(json.dumps(each._asdict(), ensure_ascii=False) + "\n" for each in found.rejects)
                     file.flush()
                     os.fsync(file.fileno())
+        changes = b"".join(found.changes)
+        if changes:
+            path = changes_of(self.path)
+            with reported(path), path.open("ab") as log:
+                log.write(changes)
+                log.flush()
+                os.fsync(log.fileno())
         after = Committed(
             number,
             before.events + found.n_events,
@@ -323,6 +357,7 @@ class AnswerFiles:
             before.rejected + len(found.rejects),
             before.set_aside + found.n_set_aside,
             found.reading,
+            before.changes + len(changes),
         )
         path = commits_of(self.path)
         with reported(path), path.open("ab") as file:

@@ -5,6 +5,8 @@
 A batch is handed over when it is full, or when its first event has waited for `max_delay` seconds and the master has room;
 until then rows that arrive join it.  So batches are short while workers are idle and long when they are busy.  The master
 takes a batch only when it may send it soon; until then the thread waits, files stay where they are, and memory is bounded.
+
+A file of changes ends a batch.  It comes with the next one, which has no rows when no event arrives in time.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from pathlib import Path
 from queue import Empty, Full, Queue
 from typing import NamedTuple
 
+from mpi_match.cluster.follow.changes import ChangeReader, Version
 from mpi_match.cluster.follow.directory import Commit, FileKey, FollowedDirectory, committed
 from mpi_match.cluster.follow.rows import BatchBuilder, RowsOfFiles, n_rows_of, split
 from mpi_match.cluster.options import ClusterError
@@ -31,6 +34,8 @@ log = logging.getLogger(__name__)
 
 DIRECTORY_POLL_S = 5e-3
 """Seconds between two looks at the directories."""
+EVENTS_DIRECTORY, CHANGES_DIRECTORY = 1, 2
+"""The numbers of the directories of events and of changes."""
 BATCH_BYTES = 2**22
 """A batch of this many bytes is full."""
 QUEUED = 2
@@ -43,21 +48,26 @@ class Position(NamedTuple):
     finished   files that ended since the batch before
     reading    the file within which the batch ends; None: it ends with a file
     rows       rows of that file in this batch and earlier ones
+    changes    the rows of the changes that came before the batch
     """
 
     finished: tuple[FileKey, ...]
     reading: FileKey | None = None
     rows: int = 0
+    changes: bytes = b""
 
 
 class ArrivedBatch(NamedTuple):
     """A batch of arrived rows: the number of its first event, its rows, the times at which they arrived (by
-    `time.monotonic`, each with a number of events), and its end."""
+    `time.monotonic`, each with a number of events), and its end; the version of the table, and the versions since the batch
+    before."""
 
     first: int
     rows: RowsOfFiles
     arrivals: list[tuple[float, int]]
     end: Position
+    version: int = 0
+    versions: tuple[Version, ...] = ()
 
     @property
     def n_events(self) -> int:
@@ -69,7 +79,7 @@ class Arrivals:
     """Batches of at most `n_rows` rows of followed files; a context manager, in which its thread runs.
 
     `first` is the number of the first event; `begun` is the file in which an earlier run ended, with the number of its rows
-    that are done.
+    that are done.  `changes` reads the files of the directory with the number CHANGES_DIRECTORY.
     """
 
     def __init__(
@@ -80,7 +90,10 @@ class Arrivals:
         max_delay_s: float,
         first: int,
         begun: tuple[FileKey, int] | None,
+        changes: ChangeReader | None = None,
     ) -> None:
+        self._changes = changes
+        self._versions: list[Version] = []
         self._directories, self._form, self._n_rows, self._max_delay_s = directories, form, n_rows, max_delay_s
         self._first, self._begun = first, begun
         self._queue: Queue[ArrivedBatch | None] = Queue(QUEUED)
@@ -138,9 +151,12 @@ class Arrivals:
             for commit in committed(self._directories):
                 if self._stopping.is_set():
                     return
-                self._read(commit, 0)
+                if commit.key.directory == CHANGES_DIRECTORY:
+                    self._change(commit)
+                else:
+                    self._read(commit, 0)
             self._hand_over_in_time()
-            self._stopping.wait(min(DIRECTORY_POLL_S, self._left_s()) if self._builder.n_rows else DIRECTORY_POLL_S)
+            self._stopping.wait(min(DIRECTORY_POLL_S, self._left_s()) if self._arrived else DIRECTORY_POLL_S)
 
     def _go_on(self, key: FileKey, n_rows: int) -> None:
         """Read the rest of the file in which an earlier run ended."""
@@ -156,6 +172,22 @@ class Arrivals:
 
     def _path(self, key: FileKey) -> Path:
         return next(each.path for each in self._directories if each.number == key.directory) / key.name
+
+    def _change(self, commit: Commit) -> None:
+        """Read a file of changes, for the next batch."""
+        assert self._changes is not None
+        key, path = commit.key, self._path(commit.key)
+        if self._builder.n_rows:
+            self._hand_over(wait=True)
+        try:
+            self._check(key, path, 0)
+            version = self._changes.read(path)
+            self._check(key, path, 0)
+        except FileNotFoundError:
+            raise ClusterError(f"{path}: vanished before its changes were applied", ExitCode.INCOMPLETE) from None
+        self._versions.append(version)
+        self._arrived.append((commit.arrived_at, 0))
+        self._finished.append(key)
 
     def _read(self, commit: Commit, n_done: int) -> None:
         """Read a file, without its first `n_done` rows."""
@@ -220,12 +252,16 @@ class Arrivals:
 
     def _hand_over(self, *, wait: bool) -> None:
         """Hand the batch over if the queue has room; with `wait`, as soon as it has."""
-        if not self._builder.n_rows or (self._queue.full() and not wait):
+        if not self._arrived or (self._queue.full() and not wait):
             return
-        end = Position(tuple(self._finished), *(self._reading or (None, 0)))
-        batch = ArrivedBatch(self._first, self._builder.take(), list(self._arrived), end)
+        changes = b"".join(each.rows for each in self._versions)
+        reading, n_rows = self._reading or (None, 0)
+        end = Position(tuple(self._finished), reading, n_rows, changes)
+        version = 0 if self._changes is None else self._changes.version
+        batch = ArrivedBatch(self._first, self._builder.take(), list(self._arrived), end, version, tuple(self._versions))
         self._finished.clear()
         self._arrived.clear()
+        self._versions.clear()
         self._first += batch.n_events
         self._put(batch)
 

@@ -69,10 +69,12 @@ class FollowedDirectory:
     directory.
     """
 
-    def __init__(self, path: Path, number: int, taken: Collection[FileKey] = ()) -> None:
+    def __init__(
+        self, path: Path, number: int, taken: Collection[FileKey] = (), endings: tuple[str, ...] = endings_of()
+    ) -> None:
         self.path, self.number = path, number
         self.taken = {key.name: key for key in taken}
-        self._endings = endings_of()
+        self._endings = endings
         self._told: set[str] = set()
         self._changed_ns = -1
         self._listed_at = self._began_at = time.monotonic()
@@ -130,7 +132,7 @@ class FollowedDirectory:
         if holds_rows(name, self._endings):
             return True
         ending = Path(name).suffix
-        self._tell(ending, f"{self.path / name}: is left out: names of events end in {', '.join(self._endings)}")
+        self._tell(ending, f"{self.path / name}: is left out: its name does not end in {', '.join(self._endings)}")
         return False
 
     def _tell(self, kind: str, text: str) -> None:

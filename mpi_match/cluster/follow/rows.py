@@ -114,6 +114,11 @@ def split(block: LineBlock, n_rows: int) -> tuple[LineBlock, LineBlock]:
     return block._replace(data=block.data[:at]), block._replace(data=block.data[at:], first_line=block.first_line + n_lines)
 
 
+def no_rows() -> RowsOfFiles:
+    """A batch of a blank line."""
+    return RowsOfFiles(RowBatch(0, np.array([[0, 0, 1, 1, 0]], np.int64), np.frombuffer(bytearray(b"\n"), np.uint8)), ("",))
+
+
 class BatchBuilder:
     """Joins blocks to a batch of rows.
 
@@ -137,6 +142,8 @@ class BatchBuilder:
 
     def take(self) -> RowsOfFiles:
         """Take the batch, which leaves the builder empty."""
+        if not self._data:
+            return no_rows()
         data = self._data[0] if len(self._data) == 1 else np.concatenate(self._data)
         found = RowsOfFiles(
             RowBatch(self.n_rows, np.array(self._pieces, np.int64).reshape(-1, LINES_PIECE), data), tuple(self._files)

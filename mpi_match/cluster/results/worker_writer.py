@@ -25,7 +25,7 @@ from queue import Empty, PriorityQueue, Queue
 
 from mpi_match.cluster.batches import BatchRanges
 from mpi_match.cluster.engine_runner import Matcher
-from mpi_match.cluster.messages import Matched, Received, SerializedShard, Written
+from mpi_match.cluster.messages import Matched, Work, Written
 from mpi_match.cluster.options import ClusterError
 from mpi_match.cluster.results.worker_output import PartPlaces
 from mpi_match.engines import Engine
@@ -51,7 +51,7 @@ class MatchedParts(ABC):
         """See `EngineRunner.engine`."""
         return self._matcher.engine()
 
-    def put(self, work: Received | SerializedShard) -> None:
+    def put(self, work: Work) -> None:
         """See `EngineRunner.put`."""
         self._matcher.put(work)
 

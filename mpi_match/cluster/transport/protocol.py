@@ -42,6 +42,7 @@ class Command(IntEnum):
     WAIT          a heartbeat
     MATCH_AFRESH  match a batch that precedes changes which the worker has applied, with an engine opened anew for it
     LOAD          load another shard of the table
+    CHANGE        apply changes, of a table that changes while the run follows its input
     """
 
     MATCH = 1
@@ -50,6 +51,7 @@ class Command(IntEnum):
     WAIT = 4
     MATCH_AFRESH = 5
     LOAD = 6
+    CHANGE = 7
 
 
 class Reply(IntEnum):
@@ -74,9 +76,9 @@ class Reply(IntEnum):
 class Order(NamedTuple):
     """Header fields from the master.  MATCH, MATCH_AFRESH: batch `number`, sent for the `attempt`-th time, with a body of
     `n_changes` bytes of changes that precede its last event, and `n_events` bytes of events.  LOAD: a shard in a body of
-    `n_events` bytes (`shard`), which replaces the worker's shards, or with `attempt` not 0 is added to them.  END, ABANDON:
-    `number` is the exit code, and with `attempt` not 0 ranks have been lost, so that MPI must not be finalised.  The last
-    field is always 0: both headers have six.
+    `n_events` bytes (`shard`), which replaces the worker's shards, or with `attempt` not 0 is added to them.  CHANGE: a
+    body of `n_changes` bytes.  END, ABANDON: `number` is the exit code, and with `attempt` not 0 ranks have
+    been lost, so that MPI must not be finalised.  The last field is always 0: both headers have six.
     """
 
     kind: int

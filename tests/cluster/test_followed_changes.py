@@ -1,0 +1,226 @@
+"""Followed runs whose subscriptions change: files of changes are ordered among the files of events, each is applied once."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+from following import answers_in, commit, follow, n_answered, ranks_of, start, wait_for
+from mpirun import OPEN_MPI, has_ulfm, needs_mpirun
+
+from mpi_match.cluster import ClusterError, RunOptions, run
+from mpi_match.cluster.follow.answer_files import answered_in, changes_of
+from mpi_match.cluster.follow.changes import ChangeReader, ChangingEngine, DueVersions, Version, VersionsOfTable
+from mpi_match.cluster.followed_files import ArrivedRanges
+from mpi_match.engines import Engine, open_engine
+from mpi_match.events.events import Events
+from mpi_match.ingest.rows.judge import event_of_row, parse_json, subscription_filters
+from mpi_match.model import Filter, match_naive
+from mpi_match.table.table import Table
+
+
+def subscription(number: int, least: int, name: str = "temp") -> dict[str, object]:
+    """A subscription with an operand that no other has."""
+    return {"interface": f"i{number}", "constraints": [[name, ">=", least]], "id": f"s{number}"}
+
+
+class Stream:
+    """Events and changes as one sequence, with the naive matcher's answers."""
+
+    def __init__(self, directory: Path) -> None:
+        self.events, self.changes = directory / "events", directory / "changes"
+        for each in (self.events, self.changes):
+            each.mkdir()
+        rows = [subscription(number, number) for number in range(4)]
+        self._filters: dict[str, list[Filter]] = {str(row["id"]): list(subscription_filters(row)) for row in rows}
+        self.table = directory / "table.h5"
+        Table.from_filters([item for found in self._filters.values() for item in found]).save(self.table)
+        self.answers: list[list[str]] = []
+        self._n_files = 0
+
+    def event_file(self, n_rows: int) -> None:
+        draw = random.Random(self._n_files)
+        rows = [json.dumps({"temp": draw.randrange(12), "new": draw.randrange(12)}).encode() for _ in range(n_rows)]
+        filters = [item for found in self._filters.values() for item in found]
+        self.answers += [sorted(match_naive(filters, event_of_row(parse_json(row)))) for row in rows]
+        self._commit(self.events, rows)
+
+    def change_file(self, *rows: object) -> None:
+        for row in rows:
+            match row:
+                case {"add": dict(added)}:
+                    self._filters[str(added["id"])] = list(subscription_filters(added))
+                case {"remove": str(name)}:
+                    self._filters.pop(name, None)
+        self._commit(self.changes, [json.dumps(row).encode() for row in rows])
+
+    def _commit(self, directory: Path, rows: list[bytes]) -> None:
+        self._n_files += 1
+        commit(directory, f"{-self._n_files}.jsonl", rows)
+
+    def options(self, output: Path, **more: object) -> RunOptions:
+        how = {"changes": self.changes, "engine": "keyed", "answer_s": 0.05, "follow": True} | more
+        return RunOptions(self.table, self.events, output, **how)  # type: ignore[arg-type]
+
+    def check(self, output: Path) -> None:
+        found = answers_in(output)
+        assert [each["event"] for each in found] == list(range(len(self.answers)))
+        assert [sorted(each["interfaces"]) for each in found] == self.answers
+
+
+def test_changes_take_effect_between_files_of_events(tmp_path: Path) -> None:
+    """Also those with new operands and names, those before the first event, those that come while the run lasts, and all of
+    them in a run that goes on.  Rows that cannot be done are rejected."""
+    stream, output = Stream(tmp_path), tmp_path / "answers"
+    stream.change_file({"remove": "s0"}, {"remove": "s0"}, {"add": subscription(10, 7, "new")})
+    stream.event_file(20)
+    stream.change_file({"add": subscription(11, 5)}, {"remove": "s1"})
+
+    def meanwhile() -> None:
+        wait_for(lambda: n_answered(output) == 20)
+        stream.event_file(20)
+        stream.change_file({"no": "change"}, {"remove": "s10"})
+        stream.change_file({"add": {**subscription(10, 1), "id": "s12"}})
+        stream.event_file(20)
+
+    summary = follow(stream.options(output, batch=7), lambda: n_answered(output) == 60, meanwhile)
+    assert summary.rejected == 2
+    stream.check(output)
+    rejects = [json.loads(line) for file in sorted(output.glob("rejects/*")) for line in file.read_text().splitlines()]
+    assert [each["reason"] for each in rejects] == [
+        "no filter has the id 's0'",
+        "a change has one of 'move', 'add', 'remove', 'remove_interface', 'consolidate'; found none",
+    ]
+    with changes_of(output).open("ab") as log:
+        log.write(b'{"remove": "s3"}\n')  # of a run that was killed before its line in the journal
+    stream.change_file({"remove": "s12"})
+    stream.event_file(20)
+    again = follow(stream.options(output), lambda: n_answered(output) == 80)
+    assert again.resumed == 60
+    stream.check(output)
+
+
+def test_it_goes_on_within_a_file_before_later_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mpi_match.cluster.follow.answer_files import AnswerFiles
+
+    stream, output = Stream(tmp_path), tmp_path / "answers"
+    stream.change_file({"add": subscription(10, 7, "new")})
+    stream.event_file(30)
+    stream.change_file({"remove": "s10"})
+    stream.event_file(10)
+
+    class DiesError(Exception):
+        pass
+
+    own, calls = AnswerFiles._commit, iter(range(100))
+
+    def die(files: AnswerFiles, found: object) -> None:
+        if next(calls) == 2:
+            raise DiesError
+        own(files, found)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(AnswerFiles, "_commit", die)
+    with pytest.raises(DiesError):
+        run(stream.options(output, batch=7, answer_bytes=1))
+    monkeypatch.undo()
+    assert answered_in(output) == 14
+    follow(stream.options(output), lambda: n_answered(output) == 40)
+    stream.check(output)
+
+
+def test_a_table_in_parts_and_other_directories_are_refused(tmp_path: Path) -> None:
+    stream, output = Stream(tmp_path), tmp_path / "answers"
+    with pytest.raises(ClusterError, match="no --changes with --placement shard"):
+        run(stream.options(output, placement="shard"))
+    with pytest.raises(ClusterError, match="is that of events or answers"):
+        run(stream.options(output, changes=stream.events))
+
+
+def test_a_worker_goes_back_to_an_earlier_version(tmp_path: Path) -> None:
+    """As far as it was not told to keep."""
+    table = Table.from_filters(subscription_filters(subscription(0, 3)))
+    reader, versions = ChangeReader(table, b""), list[Version]()
+    for number, row in enumerate([{"add": subscription(1, 5)}, {"remove": "s0"}, {"add": subscription(2, 1, "new")}]):
+        commit(tmp_path, f"{number}.jsonl", [json.dumps(row).encode()])
+        versions.append(reader.read(tmp_path / f"{number}.jsonl"))
+    opened = list[Table]()
+
+    def open_table(table: Table) -> Engine:
+        opened.append(table)
+        return open_engine("keyed", table, live=True)
+
+    changing = ChangingEngine(table, open_table, lambda vocabulary: None)
+
+    def answers() -> list[int]:
+        batch = Events.of([event_of_row({"temp": 9, "new": 9})]).encode(opened[-1].vocabulary)
+        return sorted(changing.engine.match(batch).ids.tolist())
+
+    def obey(back: int | None, keep: int, some: slice) -> list[int]:
+        due = DueVersions(back, keep, [(each.number, each.rows) for each in versions[some]])
+        changing.obey(DueVersions.from_wire(due.to_wire()))
+        return answers()
+
+    assert obey(None, 0, slice(0, 2)) == [1]
+    assert obey(None, 1, slice(2, 3)) == [1, 2]
+    assert obey(2, 1, slice(0)) == [1]
+    assert obey(1, 1, slice(0)) == [0, 1]
+    assert obey(None, 1, slice(1, 3)) == [1, 2]
+    with pytest.raises(ClusterError, match="was kept"):
+        obey(0, 1, slice(0))
+
+
+def test_a_worker_without_batches_gets_changes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the master forgets them."""
+    from mpi_match.cluster.follow import changes as module
+
+    monkeypatch.setattr(module, "MOST_KEPT", 100)
+    ranges = ArrivedRanges(0)
+    versions = VersionsOfTable(ranges, (1, 2, 3), None)
+    versions.lost(3)
+    for number in range(1, 9):
+        versions.add([Version(number, b"x" * 40, ())])
+        ranges.written_version = number
+        assert versions.due_with(1, number) == (False, DueVersions(None, number, [(number, b"x" * 40)]))
+        for worker, due in versions.overdue():
+            assert worker == 2
+            assert [each for each, _ in due.rows] == list(range(number - 2, number + 1))
+            assert len(due.to_wire()) % np.dtype(np.int64).itemsize == 0
+        assert len(versions._rows) <= 3
+
+
+@needs_mpirun
+@pytest.mark.mpi
+@pytest.mark.skipif(not OPEN_MPI, reason="the flags of Open MPI")
+def test_each_event_sees_the_changes_before_it_when_ranks_are_killed(tmp_path: Path) -> None:
+    """A worker is killed, then the master, while files come; the same command goes on, SIGTERM ends it with 0."""
+    stream, output = Stream(tmp_path), tmp_path / "answers"
+    options = ("--engine", "keyed", "--file-age", "0.05", "--batch", "5", "--changes", stream.changes)
+    process = start(3, stream.table, stream.events, output, *options)
+
+    def go(number: int) -> None:
+        stream.change_file({"add": subscription(10 + number, number, "new")}, {"remove": f"s{number}"})
+        stream.event_file(10)
+
+    try:
+        for number in range(8):
+            go(number)
+            if number % 3 == 0:
+                wait_for(lambda: n_answered(output) == len(stream.answers), process)
+            if number == 4 and has_ulfm():
+                os.kill(ranks_of(process)[1], signal.SIGKILL)
+        os.kill(ranks_of(process)[0], signal.SIGKILL)
+        process.wait()
+        process = start(3, stream.table, stream.events, output, *options)
+        go(8)
+        wait_for(lambda: n_answered(output) == len(stream.answers), process)
+        os.kill(ranks_of(process)[0], signal.SIGTERM)
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
+    stream.check(output)

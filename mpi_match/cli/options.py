@@ -426,7 +426,7 @@ _schema_option = click.option(
 
 
 def limit_options(function: Function) -> Function:
-    """Add the limits of connections (`match_connections.Limits`), which are None where they are not given."""
+    """Add the limits of connections (`connections.Limits`), which are None where they are not given."""
     for option in reversed(_LIMITS):
         function = option(function)
     return function
@@ -435,7 +435,7 @@ def limit_options(function: Function) -> Function:
 def limits_of(options: Json, *, are_connections: bool) -> Any:
     """The limits of connections, made of their options, which are removed.  Raises UsageError for a limit without
     connections."""
-    from mpi_match.commands.match_connections import Limits
+    from mpi_match.ingest.files.connections import Limits
 
     given = {each: options.pop(each) for each in list(Limits.__dataclass_fields__)}
     given = {name: value for name, value in given.items() if value is not None}

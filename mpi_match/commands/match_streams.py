@@ -21,7 +21,6 @@ from typing import Any
 
 from mpi_match.arrays.strings import Strings
 from mpi_match.cluster.signals import SignalFlag, signals_recorded
-from mpi_match.commands.listen import address_of, is_address, listener_on
 from mpi_match.commands.match import (
     AHEAD,
     Counts,
@@ -34,12 +33,14 @@ from mpi_match.commands.match import (
     missing_in,
     prepare,
 )
-from mpi_match.commands.match_connections import Limits, Service
+from mpi_match.commands.match_connections import Service
 from mpi_match.compute.compile_parts import compile_ahead
 from mpi_match.engines import Engine
 from mpi_match.engines.registry import check_options
 from mpi_match.ingest.batches.event_queue import EventQueue
 from mpi_match.ingest.batches.unnamed import Missing
+from mpi_match.ingest.files.connections import Limits
+from mpi_match.ingest.files.listen import address_of, is_address, listener_on
 from mpi_match.ingest.files.streams import StreamStopped, read_stream
 from mpi_match.ingest.json.event_scanner import LineScanner
 from mpi_match.ingest.rows.reject_log import RejectLog

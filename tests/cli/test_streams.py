@@ -17,7 +17,7 @@ from command_line import mpi_match, only_line
 from mpirun import TESTS, TIMEOUT_S
 from streams import Peer, accepted_bytes, ended, matching
 
-from mpi_match.commands.listen import LOOPBACK
+from mpi_match.ingest.files.listen import LOOPBACK
 
 SUBSCRIPTIONS = [
     {"interface": "hot", "constraints": [["temp", ">", 30]]},

@@ -11,8 +11,9 @@ from typing import Any
 import mpi_match
 from mpi_match.arrays.strings import Strings
 from mpi_match.commands.match import MatchOptions
-from mpi_match.commands.match_connections import Limits, Service
+from mpi_match.commands.match_connections import Service
 from mpi_match.engines import Engine
+from mpi_match.ingest.files.connections import Limits
 from mpi_match.ingest.json.event_scanner import EventScanner
 from mpi_match.ingest.rows.judge import PLAIN
 from mpi_match.ingest.rows.reject_log import RejectLog

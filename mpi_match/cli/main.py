@@ -32,10 +32,8 @@ from mpi_match.cli.options import (
     EVENTS_OR_STREAM,
     EXPORT_OUT,
     FILE,
-    FILE_OR_STDIN,
-    HDF5_OUT,
     MATCHES_OUT,
-    STDOUT,
+    RUN_OUT,
     ByteSize,
     credits_option,
     csv_options,
@@ -74,7 +72,7 @@ from mpi_match.compute import compile_notice
 from mpi_match.exit_codes import ExitCode
 from mpi_match.humanize import plural, rate, seconds, visible
 from mpi_match.ingest.rows.formats import format_list
-from mpi_match.ingest.rows.row_files import STDIN
+from mpi_match.ingest.rows.row_files import STDIN, STDOUT
 
 if TYPE_CHECKING:
     from mpi_match.commands.match import Prepared
@@ -121,10 +119,10 @@ commands.add_command(explain)
 @click.option("--table", type=FILE, required=True, help="Constraint table; only rank 0 reads it.")
 @click.option(
     "--events",
-    type=FILE_OR_STDIN,
+    type=EVENTS_OR_STREAM,
     required=True,
-    help=f"Event table; {format_list()}, or a directory of these; or - for JSON lines from standard input.  Only rank 0 "
-    "reads them, unless --feed says otherwise.",
+    help=f"Event table; {format_list()}, or a directory of these; or - for JSON lines from standard input; with --follow "
+    "also tcp://HOST:PORT or unix://PATH.  Only rank 0 reads them, unless --feed says otherwise.",
 )
 @location_option
 @id_option
@@ -135,7 +133,13 @@ commands.add_command(explain)
     help="File of changes that take effect between events (`compile changes`).  With --follow: directory into which files "
     "of changes are renamed.",
 )
-@click.option("-o", "--output", type=HDF5_OUT, required=True, help="File of matches to write.")
+@click.option(
+    "-o",
+    "--output",
+    type=RUN_OUT,
+    help="File of matches to write.  With --follow a directory; or - for a stream of events.  [default for sockets: the "
+    "connection that an event came from]",
+)
 @engine_option
 @set_option
 @click.option("--batch", type=click.IntRange(1), default=cluster.RunOptions.batch, help="Events in a batch.")
@@ -151,6 +155,7 @@ commands.add_command(explain)
 @feed_option
 @results_option
 @follow_options
+@limit_options
 @credits_option
 @click.option(
     "--setup-limit",
@@ -197,6 +202,7 @@ def run(stats: bool, as_json: bool, live: bool, report: Path | None, metrics: Pa
     often it is killed and started again.
     """
     options["form"] = form_of(options)
+    _find_streams(options)
     with watching(ObserverOptions(live, report, metrics), options) as watched:
         summary = cluster.run(cluster.RunOptions(progress=watched.progress, watch=watched.watch, **options))
         if summary is not None:
@@ -209,7 +215,31 @@ def run(stats: bool, as_json: bool, live: bool, report: Path | None, metrics: Pa
             p50, p99, p999 = (seconds(each / 1e6) for each in summary.latency_us.values())
             say(f"from the arrival of an event to its answer: {p50} (p50), {p99} (p99), {p999} (p99.9)")
         _say_rows(summary, options["rejects"], stats)
-        _say_matched(summary, options["output"], as_json)
+        _say_matched(summary, None if options["output"] == cluster.CONNECTIONS else options["output"], as_json)
+        if summary.cut_off:
+            raise CliFailure(
+                f"{plural(summary.cut_off, 'event')} without answer: connections had not taken these "
+                f"{options['limits'].drain_s:g} s after the end (--drain)",
+                ExitCode.INCOMPLETE,
+            )
+
+
+def _find_streams(options: dict[str, Any]) -> None:
+    """Complete the options of a run that follows a stream.  Raises UsageError."""
+    events, output, follows = options["events"], options["output"], options["follow"]
+    options["limits"] = limits_of(options, are_connections=isinstance(events, str))
+    if isinstance(events, str):
+        if not follows:
+            raise click.UsageError(f"{events}: a run that ends has no events from sockets; add --follow")
+        options["events"], options["listen"] = STDIN, events
+        output = cluster.CONNECTIONS if output is None else output
+    elif output is None and follows and events == STDIN:
+        output = STDOUT
+    if output is None:
+        raise click.UsageError("Missing option '-o' / '--output'.")
+    if output == STDOUT and not follows:
+        raise click.UsageError("answers go to standard output with --follow only; name a file")
+    options["output"] = output
 
 
 def _say_rows(summary: cluster.Summary, rejects: Path | None, stats: bool) -> None:

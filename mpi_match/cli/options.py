@@ -14,6 +14,7 @@ from mpi_match.environment.addresses import NO_ADDRESS, address_of
 from mpi_match.ingest.rows.formats import format_list
 from mpi_match.ingest.rows.judge import EventForm
 from mpi_match.ingest.rows.row_files import STDIN, TCP, UNIX
+from mpi_match.ingest.rows.row_files import STDOUT as STDOUT
 from mpi_match.languages.registry import LANGUAGES
 from mpi_match.model import Json
 
@@ -38,7 +39,6 @@ FORMS = {
     "other": (".gz", ".bz2", ".xz", ".zst", ".tsv", ".txt", ".xlsx"),
 }
 """The endings of file names of each form."""
-STDOUT = Path("/dev/stdout")
 
 
 class FileName(click.Path):
@@ -111,6 +111,7 @@ class EventsName(FileName):
 
 EVENTS_OR_STREAM = EventsName(stdin=True)
 HDF5_OUT, FIGURE_OUT = FileName("HDF5"), FileName("figure", must_say=True)
+RUN_OUT = FileName("HDF5", stdout=True)
 JSON_LINES_OUT, RESULTS_OUT = FileName("JSON lines"), FileName("JSON lines", stdout=True)
 PROMETHEUS_OUT = FileName("Prometheus text")
 REPORT_OUT = FileName("HTML", "CSV", "Parquet", must_say=True)
@@ -279,8 +280,8 @@ _FOLLOW = (
     click.option(
         "--follow",
         is_flag=True,
-        help="Match files as they arrive, until SIGTERM or Ctrl-C: EVENTS is a directory into which files are renamed, "
-        "OUTPUT a directory of files of answers.  The same command continues an earlier run.",
+        help="Match events as they arrive, until SIGTERM or Ctrl-C: EVENTS is a directory into which files are renamed, standard "
+        "input or a socket, OUTPUT a directory of files of answers.  The same command continues an earlier run.",
     ),
     click.option(
         "--max-delay",
@@ -291,19 +292,19 @@ _FOLLOW = (
     ),
     click.option(
         "--file-size",
-        "answer_bytes",
+        "file_bytes",
         type=ByteSize(),
         metavar="BYTES",
-        default=cluster.RunOptions.answer_bytes,
+        default=cluster.RunOptions.file_bytes,
         show_default="64M",
         help="With --follow: size at which a file of answers ends.",
     ),
     click.option(
         "--file-age",
-        "answer_s",
+        "file_s",
         type=click.FloatRange(0, min_open=True),
         metavar="SECONDS",
-        default=cluster.RunOptions.answer_s,
+        default=cluster.RunOptions.file_s,
         help="With --follow: time after which a file of answers ends.",
     ),
 )

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import warnings
 
+from mpi_match.cluster.options import CONNECTIONS as CONNECTIONS
 from mpi_match.cluster.options import FEEDS as FEEDS
 from mpi_match.cluster.options import PLACEMENTS as PLACEMENTS
 from mpi_match.cluster.options import RESULTS as RESULTS

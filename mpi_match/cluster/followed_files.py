@@ -9,32 +9,40 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
 from mpi_match.cluster.distribution.event_source import EventOffer
 from mpi_match.cluster.distribution.partition import Division
 from mpi_match.cluster.follow.answer_files import AnswerFiles
-from mpi_match.cluster.follow.arrivals import CHANGES_DIRECTORY, EVENTS_DIRECTORY, Arrivals, ArrivedBatch
+from mpi_match.cluster.follow.answer_streams import AnswerStream, write_standard_output
+from mpi_match.cluster.follow.arrivals import CHANGES_DIRECTORY, EVENTS_DIRECTORY, Arrivals, ArrivedBatch, DirectoryArrivals
 from mpi_match.cluster.follow.changes import MOST_IDS, ChangeReader, VersionsOfTable
 from mpi_match.cluster.follow.directory import FollowedDirectory
 from mpi_match.cluster.follow.latency import Latencies
 from mpi_match.cluster.follow.rows import FollowedOffer, RowsOfFiles, no_rows
+from mpi_match.cluster.follow.streams import SocketArrivals, StandardInput
 from mpi_match.cluster.messages import Written
 from mpi_match.cluster.options import RunOptions, RunSummary
 from mpi_match.cluster.run_files import Opened
 from mpi_match.cluster.scheduling.timeouts import RoundTrips
 from mpi_match.errors import MpiMatchError
 from mpi_match.ingest.batches.scan_report import ScanReport
+from mpi_match.ingest.files.listen import address_of, listener_on
 from mpi_match.ingest.rows.formats import endings_of
 from mpi_match.ingest.rows.judge import Reject
 from mpi_match.ingest.rows.reject_log import RejectLog
+from mpi_match.ingest.rows.row_files import STDIN, STDOUT
 from mpi_match.journal.manifest import COMPLETE, INCOMPLETE, remove_manifest, write_manifest
 from mpi_match.matches.matches import Matches
 from mpi_match.monitor.status import RunStatus, Share
 from mpi_match.storage import Reader
 from mpi_match.table.schema import TABLE
 from mpi_match.table.table import Table
+
+if TYPE_CHECKING:
+    from mpi_match.matches.json_lines import LineWriter
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +124,9 @@ class FollowedAnswers:
 
     by_workers = False
 
-    def __init__(self, files: AnswerFiles, ranges: ArrivedRanges, n_ids: int, status: RunStatus, rejects: RejectLog) -> None:
+    def __init__(
+        self, files: AnswerFiles | AnswerStream, ranges: ArrivedRanges, n_ids: int, status: RunStatus, rejects: RejectLog
+    ) -> None:
         self.ranges = ranges
         self._files, self._n_ids, self._status, self._log = files, n_ids, status, rejects
         self._rejects: list[Reject] = []
@@ -135,7 +145,7 @@ class FollowedAnswers:
     def write(self, batch: int, counts: Array, ids: Array) -> None:
         """Write the answers of a batch; batches ascend."""
         arrived = self._pop(batch)
-        self._files.write(Matches.from_counts(counts, ids, self._n_ids), arrived.end, self._rejects)
+        self._files.write(Matches.from_counts(counts, ids, self._n_ids), arrived, self._rejects)
         self._rejects = []
         now = time.monotonic()
         for at, n in arrived.arrivals:
@@ -162,11 +172,10 @@ class FollowedAnswers:
     def set_aside(self, batch: int) -> None:
         """Keep the rows of a batch that has no answers because workers died of it or failed on it."""
         arrived = self._pop(batch)
-        path = self._files.set_aside(arrived.rows.rows.data.tobytes(), arrived.n_events, arrived.end)
+        path = self._files.set_aside(arrived)
         first, last = arrived.first, arrived.first + arrived.n_events - 1
-        log.error(
-            "events %d to %d have no answers: workers died of them or failed on them; they are in %s", first, last, path
-        )
+        kept = "" if path is None else f"; they are in {path}"
+        log.error("events %d to %d have no answers: workers died of them or failed on them%s", first, last, kept)
 
 
 class FollowedFiles:
@@ -181,6 +190,7 @@ class FollowedFiles:
         self.options, self._workers = options, workers
         self._stack = ExitStack()
         self._finished = False
+        self._listening = ""
 
     def __enter__(self) -> FollowedFiles:
         from mpi_match.ingest.files.line_pass import compile_pass  # these load Numba
@@ -198,13 +208,14 @@ class FollowedFiles:
             labels = Strings.of(()) if options.filters else self.division.table.labels
             compile_pass()
             compile_lines()
-            self.rejects = self._stack.enter_context(RejectLog(None, options.strict))
+            self.rejects = self._stack.enter_context(RejectLog(options.rejects, options.strict))
             self.rejects.begin(options.events)
             lines = LineWriter("filter" if options.filters else "interface", labels)
-            limits = options.answer_bytes, options.answer_s
-            self._output = self._stack.enter_context(AnswerFiles(options.output, self._identity(), lines, *limits))
+            self._output = self._open_output(lines)
+            self._stack.enter_context(self._output)
             self._earlier = earlier = self._output.progress
-            remove_manifest(options.output)
+            if options.keeps_answers:
+                remove_manifest(options.output)
             taken = {each.number: each.taken for each in directories}
             for key in (*self._output.done, *([] if earlier.reading is None else [earlier.reading[0]])):
                 taken[key.directory][key.name] = key
@@ -218,9 +229,18 @@ class FollowedFiles:
                     self._output.name(reader.first.labels)
                 self.changes = VersionsOfTable(self.ranges, self._workers, reader.first)
             self.events = ArrivedEvents(self.ranges)
-            self._arrivals = Arrivals(
-                directories, options.form, options.batch, options.max_delay, earlier.events, earlier.reading, reader
-            )
+            given = directories, options.batch, options.max_delay, earlier.events, reader
+            self._arrivals: Arrivals
+            if options.listen:
+                listener = self._stack.enter_context(listener_on(options.listen))
+                assert listener is not None
+                self._listening = address_of(listener)
+                self._arrivals = SocketArrivals(listener, options.limits, log.warning, *given)
+            elif options.events == STDIN:
+                self._arrivals = StandardInput(*given)
+            else:
+                self._arrivals = DirectoryArrivals(options.form, earlier.reading, *given)
+            self._output.send = self._arrivals.answered
             self.status = RunStatus(0, n_resumed=earlier.events)
             self._watch = nullcontext() if options.watch is None else options.watch(self.status)
             self.answers = FollowedAnswers(self._output, self.ranges, self.n_ids, self.status, self.rejects)
@@ -230,11 +250,17 @@ class FollowedFiles:
 
     def _directories(self) -> list[FollowedDirectory]:
         options = self.options
-        found = [FollowedDirectory(options.events, EVENTS_DIRECTORY)]
+        found = [] if options.is_stream else [FollowedDirectory(options.events, EVENTS_DIRECTORY)]
         if options.changes is not None:
             endings = endings_of(lambda each: not each.lines and not each.columns)
             found.append(FollowedDirectory(options.changes, CHANGES_DIRECTORY, endings=endings))
         return found
+
+    def _open_output(self, lines: LineWriter) -> AnswerFiles | AnswerStream:
+        options = self.options
+        if options.keeps_answers:
+            return AnswerFiles(options.output, self._identity(), lines, options.file_bytes, options.file_s)
+        return AnswerStream(lines, write_standard_output if options.output == STDOUT else None)
 
     def _identity(self) -> dict[str, object]:
         """The options that must be the same when a later run continues this one."""
@@ -244,7 +270,7 @@ class FollowedFiles:
         form = {name: value for name, value in options.form._asdict().items() if value}
         return {
             "table": digest,
-            "directory of events": str(options.events.absolute()),
+            "directory of events": options.listen or str(options.events.absolute()),
             "answers in": "filters" if options.filters else "interfaces",
             "form of events": repr(form),
             "directory of changes": None if options.changes is None else str(options.changes.absolute()),
@@ -278,7 +304,7 @@ class FollowedFiles:
         self._say(FOLLOWING)
         self.status.begin()
         self._started = time.perf_counter()
-        log.info("following %s", self.options.events)
+        log.info("following %s", self._listening or self.options.events)
 
     def stop(self) -> None:
         """Stop reading events; those that were read are still matched."""
@@ -305,6 +331,7 @@ class FollowedFiles:
     def finish(self, opened: Sequence[Opened], round_trips: RoundTrips | None = None) -> RunSummary:
         """Commit the last answers, and say that the run has ended."""
         self._output.finish()
+        untaken, cut_off = self._arrivals.drain()
         self.status.end()
         wall_s = time.perf_counter() - self._started
         progress, earlier = self._output.progress, self._earlier
@@ -323,6 +350,8 @@ class FollowedFiles:
             round_trip_us=None if round_trips is None else round_trips.in_us(),
             latency_us=self.answers.latencies.in_us(),
             resumed=earlier.events,
+            untaken=untaken,
+            cut_off=cut_off,
             compile_s=max(each.compile_s for each in opened),
             engine_options={each.engine: dict(each.engine_options) for each in opened if each.engine_options},
         )
@@ -331,4 +360,5 @@ class FollowedFiles:
         return summary
 
     def _say(self, state: str, **more: object) -> None:
-        write_manifest(self.options.output, {"state": state, **self._identity(), **more})
+        if self.options.keeps_answers:
+            write_manifest(self.options.output, {"state": state, **self._identity(), **more})

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, TypedDict
 
 from mpi_match.errors import MpiMatchError, OptionError
 from mpi_match.exit_codes import ExitCode
+from mpi_match.ingest.files.connections import Limits
 from mpi_match.ingest.rows.judge import PLAIN, EventForm, Reject
-from mpi_match.ingest.rows.row_files import STDIN
+from mpi_match.ingest.rows.row_files import STDIN, STDOUT
 from mpi_match.monitor.status import RunStatus
 
 if TYPE_CHECKING:
@@ -35,6 +36,10 @@ RESULTS = ("master", "local")
 """The places for answers.  `master`: the master writes them into one file.  `local`: every worker writes a part of its
 own beside the output, in a directory that all hosts share; the output is an index that reads as one file.
 """
+
+
+CONNECTIONS = Path("connections of events")
+"""The output of a run whose answers go back to the connections that their events came from."""
 
 
 class ClusterError(MpiMatchError):
@@ -79,9 +84,11 @@ class RunOptions:
     threads                 CPU threads per worker; None: NUMBA_NUM_THREADS, else the host's cores divided by its workers
     progress                called on rank 0 with (events written, events in all)
     follow                  match what comes, until the run is told to end: `events` is a directory into which files of lines
-                            are renamed, and `output` one of files of answers
+                            are renamed, or STDIN, and `output` a directory of files of answers, or STDOUT for a stream
+    listen                  with `follow`, the address of a socket to listen on, instead of `events`; `output` may then be
+                            CONNECTIONS, those that events come from, which have `limits`
     max_delay               seconds that an event waits for others that are matched with it, with `follow`
-    answer_bytes, answer_s  a file of answers ends at this size, or after so many seconds, with `follow`
+    file_bytes, file_s  a file of answers ends at this size, or after so many seconds, with `follow`
     watch                   called on rank 0 with the run's `RunStatus` when the files are open; raises StorageError where it
                             cannot write.  What it returns is entered when all workers are ready, before the first batch,
                             and left after the last answer, or when the run fails
@@ -113,11 +120,23 @@ class RunOptions:
     journal: bool = True
     threads: int | None = None
     follow: bool = False
+    listen: str = ""
+    limits: Limits = field(default_factory=Limits)
     max_delay: float = 5e-3
-    answer_bytes: int = 2**26
-    answer_s: float = 1.0
+    file_bytes: int = 2**26
+    file_s: float = 1.0
     progress: Callable[[int, int], None] | None = None
     watch: Callable[[RunStatus], AbstractContextManager[object]] | None = None
+
+    @property
+    def is_stream(self) -> bool:
+        """Tells if the events of a run that follows its input come in a stream, which cannot be read again."""
+        return bool(self.listen) or self.events == STDIN
+
+    @property
+    def keeps_answers(self) -> bool:
+        """Tells if the answers of a run that follows its input go to a directory, with a journal."""
+        return self.output not in (STDOUT, CONNECTIONS)
 
     def check(self) -> None:
         """Raise ClusterError for an option out of its range, or one that the engine does not have."""
@@ -128,11 +147,11 @@ class RunOptions:
                 check_options([self.engine], self.engine_options)
             except OptionError as error:
                 raise ClusterError(str(error), ExitCode.USAGE) from error
-        for name in ("batch", "credits", "threads", "groups", "memory_limit", "answer_bytes"):
+        for name in ("batch", "credits", "threads", "groups", "memory_limit", "file_bytes"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ClusterError(f"{name} is {value}; it must be at least 1", ExitCode.USAGE)
-        for name in ("setup_limit", "deadline", "answer_s"):
+        for name in ("setup_limit", "deadline", "file_s"):
             seconds = getattr(self, name)
             if seconds is not None and not seconds > 0:
                 raise ClusterError(f"{name} is {seconds:g}; it must be more than 0 seconds", ExitCode.USAGE)
@@ -176,14 +195,21 @@ class RunOptions:
             f"--feed {self.feed}": self.feed != "master",
             f"--results {self.results}": self.results != "master",
             "--no-journal": not self.journal,
-            "--rejects (bad rows are in OUTPUT/rejects)": self.rejects is not None,
+            "--rejects (bad rows are in OUTPUT/rejects)": self.rejects is not None and self.keeps_answers,
         }
         for option, is_given in refused.items():
             if is_given:
                 raise ClusterError(f"a run with --follow has no {option}; leave it out", ExitCode.USAGE)
         if not self.max_delay >= 0:
             raise ClusterError(f"max_delay is {self.max_delay:g}; it must be at least 0 seconds", ExitCode.USAGE)
-        if self.output.exists() and not self.output.is_dir():
+        if not self.keeps_answers and not self.is_stream:
+            raise ClusterError(
+                "the files of a directory are answered once, which needs a directory of answers: -o DIRECTORY",
+                ExitCode.USAGE,
+            )
+        if self.output == CONNECTIONS and not self.listen:
+            raise ClusterError("only events from connections are answered there; give an output", ExitCode.USAGE)
+        if self.keeps_answers and self.output.exists() and not self.output.is_dir():
             raise ClusterError(
                 f"{self.output}: is not a directory; --follow writes files of answers into one", ExitCode.USAGE
             )
@@ -274,6 +300,7 @@ class RunSummary(Summary):
     rejected          bad rows among the lines that the run has read, of a resumed run with `rejects` all of them; 0 for an
                       event table, whose bad rows were counted when it was compiled
     resumed           events whose answers were taken from the journal of an earlier run; `events_per_s` is without them
+    untaken, cut_off  events on connections that ended before they took the answers, and on those that were ended so
     compile_s         seconds before `wall_s` that a worker spent on compiling its engine, or on waiting for another worker
                       that did; the most of all workers
     """
@@ -281,3 +308,5 @@ class RunSummary(Summary):
     round_trip_us: Mapping[str, float] | None = None
     latency_us: Mapping[str, float] | None = None
     resumed: int = 0
+    untaken: int = 0
+    cut_off: int = 0

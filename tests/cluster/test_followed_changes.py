@@ -64,7 +64,7 @@ class Stream:
         commit(directory, f"{-self._n_files}.jsonl", rows)
 
     def options(self, output: Path, **more: object) -> RunOptions:
-        how = {"changes": self.changes, "engine": "keyed", "answer_s": 0.05, "follow": True} | more
+        how = {"changes": self.changes, "engine": "keyed", "file_s": 0.05, "follow": True} | more
         return RunOptions(self.table, self.events, output, **how)  # type: ignore[arg-type]
 
     def check(self, output: Path) -> None:
@@ -126,7 +126,7 @@ def test_it_goes_on_within_a_file_before_later_changes(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(AnswerFiles, "_commit", die)
     with pytest.raises(DiesError):
-        run(stream.options(output, batch=7, answer_bytes=1))
+        run(stream.options(output, batch=7, file_bytes=1))
     monkeypatch.undo()
     assert answered_in(output) == 14
     follow(stream.options(output), lambda: n_answered(output) == 40)

@@ -40,7 +40,7 @@ class Followed(NamedTuple):
     directory: Path
 
     def options(self, output: Path, **more: object) -> RunOptions:
-        return RunOptions(self.table, self.directory, output, follow=True, engine="keyed", answer_s=0.05, **more)  # type: ignore[arg-type]
+        return RunOptions(self.table, self.directory, output, follow=True, engine="keyed", file_s=0.05, **more)  # type: ignore[arg-type]
 
 
 def judged(filters: list[Filter], row: bytes) -> list[str]:
@@ -116,7 +116,7 @@ def test_it_goes_on_within_a_file(followed: Followed, tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(AnswerFiles, "_commit", die)
     with pytest.raises(DiesError):
-        run(followed.options(output, batch=7, answer_bytes=1))
+        run(followed.options(output, batch=7, file_bytes=1))
     monkeypatch.undo()
     assert n_answered(output) == answered_in(output) == 21
     follow(followed.options(output), lambda: n_answered(output) == 120)

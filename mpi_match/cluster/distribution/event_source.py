@@ -161,12 +161,12 @@ class ScannedSource:
     def __init__(
         self,
         rows: OrderSource[Any] | SharedSource[RowBatch] | FileSource,
-        scanner: Callable[[Vocabulary], Scanner | RowsOfFilesScanner],
-        vocabulary: Vocabulary,
+        scanner: Scanner | RowsOfFilesScanner,
         workers: ReadWorkers,
+        another: Callable[[Vocabulary], Scanner | RowsOfFilesScanner] | None = None,
     ) -> None:
         self._rows: Any = rows
-        self._make, self._scanner = scanner, scanner(vocabulary)
+        self._scanner, self._another = scanner, another
         self._workers = workers
 
     def __enter__(self) -> ScannedSource:
@@ -188,7 +188,8 @@ class ScannedSource:
 
     def renew(self, vocabulary: Vocabulary) -> None:
         """Scan rows to come into the codes of this vocabulary, after `open_for`."""
-        self._scanner = self._make(vocabulary)
+        assert self._another is not None
+        self._scanner = self._another(vocabulary)
 
     def first(self) -> EventBatch | None:
         """See `EventSource.first`."""
@@ -261,8 +262,8 @@ def _scanned(
             source = OrderSource(RowBatch.from_wire)
         else:
             source = stack.enter_context(_file_source(options, offer, vocabulary, workers, n_threads))
-        scanner = partial(rows.scanner, threads=n_threads)
-        yield stack.enter_context(ScannedSource(source, scanner, vocabulary, workers(SCANS_AT_ONCE)))
+        another = partial(rows.scanner, threads=n_threads)
+        yield stack.enter_context(ScannedSource(source, another(vocabulary), workers(SCANS_AT_ONCE), another))
 
 
 def _opened_rows(rows: RowsOffer) -> LineFiles | ColumnFiles:

@@ -29,7 +29,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
-from mpi_match.cluster.follow.arrivals import Position
+from mpi_match.cluster.follow.arrivals import ArrivedBatch, Position
 from mpi_match.cluster.follow.directory import FileKey
 from mpi_match.ingest.rows.judge import Reject
 from mpi_match.matches.matches import Matches
@@ -154,6 +154,7 @@ class AnswerFiles:
         self._n_noted = 0
         self.done: dict[FileKey, None] = {}
         self.is_there: Callable[[FileKey], bool] = lambda key: True
+        self.send: Callable[[Any, bytes, int], object] = lambda connection, lines, n_events: None
         self._thread = threading.Thread(target=self._commit_in_time, name="commits", daemon=True)
 
     def __enter__(self) -> AnswerFiles:
@@ -244,7 +245,7 @@ class AnswerFiles:
         sync_directory(path.parent)
         self._n_noted = 0
 
-    def write(self, matches: Matches, end: Position, rejects: Sequence[Reject] = ()) -> None:
+    def write(self, matches: Matches, arrived: ArrivedBatch, rejects: Sequence[Reject] = ()) -> None:
         """Write the answers to the next events, which end at a place in the input.  Raises StorageError, also of earlier
         ones."""
         with self._lock, reported(self.path):
@@ -253,17 +254,24 @@ class AnswerFiles:
                 found.file.write(piece.data)
                 found.n_bytes += len(piece)
             found.n_matches += matches.n_matches
-            self._note(found, matches.n_events, end, rejects)
+            self._note(found, matches.n_events, arrived.end, rejects)
+        self._send(arrived)
 
-    def set_aside(self, rows: bytes, n_events: int, end: Position) -> Path:
+    def set_aside(self, arrived: ArrivedBatch) -> Path:
         """Record that the next events have no answers, and write their rows to a file.  Returns the file."""
         with self._lock, reported(self.path):
             path = journal_directory(self.path) / f"set-aside-{self._next_event:012}.jsonl"
-            path.write_bytes(rows)
+            path.write_bytes(arrived.rows.rows.data.tobytes())
             found = self._opened()
-            found.n_set_aside += n_events
-            self._note(found, n_events, end, ())
-            return path
+            found.n_set_aside += arrived.n_events
+            self._note(found, arrived.n_events, arrived.end, ())
+        self._send(arrived)
+        return path
+
+    def _send(self, arrived: ArrivedBatch) -> None:
+        """More may be read of the connections that the events came from."""
+        for connection, n in arrived.parts:
+            self.send(connection, b"", n)
 
     def name(self, labels: Iterable[str]) -> None:
         """The next answers have ids of interfaces with these labels, too."""

@@ -1,6 +1,7 @@
-"""Arrivals: a thread that follows directories, reads their files and cuts their rows into batches.
+"""Arrivals: a thread that reads what comes and cuts its rows into batches.
 
     directories ─► files in order ─► blocks of lines ─► batches, a few ─► master
+    standard input, connections (`streams`) ─┘
 
 A batch is handed over when it is full, or when its first event has waited for `max_delay` seconds and the master has room;
 until then rows that arrive join it.  So batches are short while workers are idle and long when they are busy.  The master
@@ -18,7 +19,7 @@ from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from queue import Empty, Full, Queue
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mpi_match.cluster.follow.changes import ChangeReader, Version
 from mpi_match.cluster.follow.directory import Commit, FileKey, FollowedDirectory, committed
@@ -60,7 +61,7 @@ class Position(NamedTuple):
 class ArrivedBatch(NamedTuple):
     """A batch of arrived rows: the number of its first event, its rows, the times at which they arrived (by
     `time.monotonic`, each with a number of events), and its end; the version of the table, and the versions since the batch
-    before."""
+    before; the connections that its rows came from, in order, each with a number of rows."""
 
     first: int
     rows: RowsOfFiles
@@ -68,6 +69,7 @@ class ArrivedBatch(NamedTuple):
     end: Position
     version: int = 0
     versions: tuple[Version, ...] = ()
+    parts: Sequence[tuple[Any, int]] = ()
 
     @property
     def n_events(self) -> int:
@@ -76,33 +78,32 @@ class ArrivedBatch(NamedTuple):
 
 
 class Arrivals:
-    """Batches of at most `n_rows` rows of followed files; a context manager, in which its thread runs.
+    """Batches of at most `n_rows` rows; a context manager, in which its thread runs.
 
-    `first` is the number of the first event; `begun` is the file in which an earlier run ended, with the number of its rows
-    that are done.  `changes` reads the files of the directory with the number CHANGES_DIRECTORY.
+    `first` is the number of the first event.  `changes` reads the files of the one of `directories` that has the number
+    CHANGES_DIRECTORY.  A subclass has `_follow`.
     """
 
     def __init__(
         self,
         directories: Sequence[FollowedDirectory],
-        form: EventForm,
         n_rows: int,
         max_delay_s: float,
         first: int,
-        begun: tuple[FileKey, int] | None,
-        changes: ChangeReader | None = None,
+        changes: ChangeReader | None,
     ) -> None:
-        self._changes = changes
+        self._directories, self._n_rows, self._max_delay_s = directories, n_rows, max_delay_s
+        self._first, self._changes = first, changes
         self._versions: list[Version] = []
-        self._directories, self._form, self._n_rows, self._max_delay_s = directories, form, n_rows, max_delay_s
-        self._first, self._begun = first, begun
         self._queue: Queue[ArrivedBatch | None] = Queue(QUEUED)
         self._builder = BatchBuilder()
         self._arrived: deque[tuple[float, int]] = deque()
         self._finished: list[FileKey] = []
         self._reading: tuple[FileKey, int] | None = None
+        self._parts: list[tuple[Any, int]] = []
         self._error: Exception | None = None
         self._stopping, self._abandoned = threading.Event(), threading.Event()
+        self._is_closed = False
         self._thread = threading.Thread(target=self._run, name="arrivals", daemon=True)
         self.ended = False
 
@@ -111,13 +112,20 @@ class Arrivals:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stopping.set()
         self._abandoned.set()
+        self.stop()
         self._thread.join()
 
     def stop(self) -> None:
-        """Stop reading.  The rows that were read are still handed over; then it has `ended`."""
+        """Read no more; the rows that were read are handed over, and then `ended` is True."""
         self._stopping.set()
+
+    def answered(self, connection: Any, lines: bytes, n_events: int) -> None:
+        """The next events of a connection are answered, with these lines."""
+
+    def drain(self) -> tuple[int, int]:
+        """Wait until answers are taken; returns the numbers of those that were not: on connections that ended, on others."""
+        return 0, 0
 
     def take(self, timeout_s: float = 0.0) -> ArrivedBatch | None:
         """The next batch that is complete within the time, or None.  Raises what reading raised: StorageError, ModelError,
@@ -139,10 +147,104 @@ class Arrivals:
             self._follow()
         except Exception as error:
             self._error = error
+        self._close()
+
+    def _close(self) -> None:
+        """Hand over the last rows, and say that no more come."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         try:
             self._hand_over(wait=True)
         finally:
             self._put(None)
+
+    def _follow(self) -> None:
+        """Read until `_stopping` is set."""
+        raise NotImplementedError
+
+    def _path(self, key: FileKey) -> Path:
+        return next(each.path for each in self._directories if each.number == key.directory) / key.name
+
+    def _change(self, commit: Commit) -> None:
+        """Read a file of changes, for the next batch."""
+        assert self._changes is not None
+        key, path = commit.key, self._path(commit.key)
+        if self._builder.n_rows:
+            self._hand_over(wait=True)
+        try:
+            self._check(key, path, 0)
+            version = self._changes.read(path)
+            self._check(key, path, 0)
+        except FileNotFoundError:
+            raise ClusterError(f"{path}: vanished before its changes were applied", ExitCode.INCOMPLETE) from None
+        self._versions.append(version)
+        self._arrived.append((commit.arrived_at, 0))
+        self._finished.append(key)
+
+    def _check(self, key: FileKey, path: Path, n_rows: int) -> None:
+        """Raise FileChanged when a file is not what was committed."""
+        if FileKey.of(key.directory, key.name, path.stat()) != key:
+            raise _changed(path, n_rows)
+
+    def _add_rows(self, block: LineBlock, n_rows: int, arrived_at: float, connection: Any = None) -> int:
+        """Add rows to the batch, as many as it has room for; returns their number.  A full batch is handed over first."""
+        if self._is_full:
+            self._hand_over(wait=True)
+        n = min(n_rows, self._n_rows - self._builder.n_rows)
+        self._builder.add(block if n == n_rows else split(block, n)[0], n)
+        self._arrived.append((arrived_at, n))
+        if connection is not None:
+            self._parts.append((connection, n))
+        return n
+
+    @property
+    def _is_full(self) -> bool:
+        return self._builder.n_rows >= self._n_rows or self._builder.n_bytes >= BATCH_BYTES
+
+    def _left_s(self) -> float:
+        """Seconds until the first event of the batch has waited long enough."""
+        return max(self._arrived[0][0] + self._max_delay_s - time.monotonic(), 0.0) if self._arrived else 0.0
+
+    def _hand_over_in_time(self) -> None:
+        if self._is_full or not self._left_s():
+            self._hand_over(wait=self._is_full)
+
+    def _hand_over(self, *, wait: bool) -> None:
+        """Hand the batch over if the queue has room; with `wait`, as soon as it has."""
+        if not self._arrived or (self._queue.full() and not wait):
+            return
+        changes = b"".join(each.rows for each in self._versions)
+        reading, n_rows = self._reading or (None, 0)
+        end = Position(tuple(self._finished), reading, n_rows, changes)
+        version = 0 if self._changes is None else self._changes.version
+        rows, arrived = self._builder.take(), list(self._arrived)
+        batch = ArrivedBatch(self._first, rows, arrived, end, version, tuple(self._versions), tuple(self._parts))
+        self._finished.clear()
+        self._arrived.clear()
+        self._versions.clear()
+        self._parts.clear()
+        self._first += batch.n_events
+        self._put(batch)
+
+    def _put(self, batch: ArrivedBatch | None) -> None:
+        while not self._abandoned.is_set():
+            try:
+                return self._queue.put(batch, timeout=0.1)
+            except Full:
+                continue
+
+
+class DirectoryArrivals(Arrivals):
+    """The rows of files of `form` that are renamed into a directory.
+
+    `begun` is the file in which an earlier run ended, with the number of its rows that are done.  Other parameters are those
+    of `Arrivals`.
+    """
+
+    def __init__(self, form: EventForm, begun: tuple[FileKey, int] | None, *given: Any) -> None:
+        super().__init__(*given)
+        self._form, self._begun = form, begun
 
     def _follow(self) -> None:
         if self._begun is not None:
@@ -170,25 +272,6 @@ class Arrivals:
             raise _changed(path, n_rows)
         self._read(Commit(0, key, time.monotonic()), n_rows)
 
-    def _path(self, key: FileKey) -> Path:
-        return next(each.path for each in self._directories if each.number == key.directory) / key.name
-
-    def _change(self, commit: Commit) -> None:
-        """Read a file of changes, for the next batch."""
-        assert self._changes is not None
-        key, path = commit.key, self._path(commit.key)
-        if self._builder.n_rows:
-            self._hand_over(wait=True)
-        try:
-            self._check(key, path, 0)
-            version = self._changes.read(path)
-            self._check(key, path, 0)
-        except FileNotFoundError:
-            raise ClusterError(f"{path}: vanished before its changes were applied", ExitCode.INCOMPLETE) from None
-        self._versions.append(version)
-        self._arrived.append((commit.arrived_at, 0))
-        self._finished.append(key)
-
     def _read(self, commit: Commit, n_done: int) -> None:
         """Read a file, without its first `n_done` rows."""
         key, path = commit.key, self._path(commit.key)
@@ -214,63 +297,21 @@ class Arrivals:
                 raise ClusterError(f"{path}: vanished while it was read", ExitCode.INCOMPLETE) from None
             log.warning("%s: vanished before it was read", path)
 
-    def _check(self, key: FileKey, path: Path, n_rows: int) -> None:
-        """Raise FileChanged if a file has changed since it was committed."""
-        if FileKey.of(key.directory, key.name, path.stat()) != key:
-            raise _changed(path, n_rows)
-
     def _add(self, block: LineBlock, n_rows: int, commit: Commit) -> None:
-        """Add rows to the batch.  A full batch is handed over before the next row is added, or at the end of its file."""
+        """Add rows to batches.  A full one is handed over before the next row, or when it is known that its file ends."""
         reading = self._reading
         done = reading[1] if reading is not None and reading[0] == commit.key else self._before(commit)
         while n_rows:
-            if self._is_full:
-                self._hand_over(wait=True)
-            n = min(n_rows, self._n_rows - self._builder.n_rows)
-            taken, block = (block, block) if n == n_rows else split(block, n)
-            self._builder.add(taken, n)
-            self._arrived.append((commit.arrived_at, n))
+            n = self._add_rows(block, n_rows, commit.arrived_at)
+            if n < n_rows:
+                block = split(block, n)[1]
             done += n
             n_rows -= n
             self._reading = commit.key, done
 
-    @property
-    def _is_full(self) -> bool:
-        return self._builder.n_rows >= self._n_rows or self._builder.n_bytes >= BATCH_BYTES
-
     def _before(self, commit: Commit) -> int:
         """Skip the rows of a file that an earlier run has answered."""
         return self._begun[1] if self._begun is not None and self._begun[0] == commit.key else 0
-
-    def _left_s(self) -> float:
-        """Seconds until the first event of the batch has waited long enough."""
-        return max(self._arrived[0][0] + self._max_delay_s - time.monotonic(), 0.0) if self._arrived else 0.0
-
-    def _hand_over_in_time(self) -> None:
-        if self._is_full or not self._left_s():
-            self._hand_over(wait=self._is_full)
-
-    def _hand_over(self, *, wait: bool) -> None:
-        """Hand the batch over if the queue has room; with `wait`, as soon as it has."""
-        if not self._arrived or (self._queue.full() and not wait):
-            return
-        changes = b"".join(each.rows for each in self._versions)
-        reading, n_rows = self._reading or (None, 0)
-        end = Position(tuple(self._finished), reading, n_rows, changes)
-        version = 0 if self._changes is None else self._changes.version
-        batch = ArrivedBatch(self._first, self._builder.take(), list(self._arrived), end, version, tuple(self._versions))
-        self._finished.clear()
-        self._arrived.clear()
-        self._versions.clear()
-        self._first += batch.n_events
-        self._put(batch)
-
-    def _put(self, batch: ArrivedBatch | None) -> None:
-        while not self._abandoned.is_set():
-            try:
-                return self._queue.put(batch, timeout=0.1)
-            except Full:
-                continue
 
 
 def _refuse_other_forms(path: Path) -> None:

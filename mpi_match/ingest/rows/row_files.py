@@ -13,8 +13,8 @@ from mpi_match.ingest.rows.judge import EventForm
 from mpi_match.ingest.rows.packed_files import is_packed
 from mpi_match.model import ModelError
 
-STDIN = Path("/dev/stdin")
-"""The name for standard input as rows."""
+STDIN, STDOUT = Path("/dev/stdin"), Path("/dev/stdout")
+"""The names for rows from standard input, and for answers on standard output."""
 TCP, UNIX = "tcp://", "unix://"
 """Beginnings of the addresses of sockets that rows come from."""
 PART_NAMES = "part-*[0-9]"

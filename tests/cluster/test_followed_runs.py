@@ -8,10 +8,12 @@ import os
 import random
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from engine_names import CPU
 from following import answers_in, children_of, commit, follow, n_answered, ranks_of, start, supervise, wait_for
 from mpirun import OPEN_MPI, has_ulfm, needs_mpirun
 from random_rows import random_event, random_subscription
@@ -154,6 +156,14 @@ def _second(own: object, then: object) -> object:
     """The function `own` once, and `then` from the second call on."""
     calls: Iterator[object] = iter([own])
     return lambda *given: next(calls, then)(*given)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("engine", [name for name in CPU if name not in ("keyed", "duckdb")])
+def test_every_engine_follows(followed: Followed, tmp_path: Path, engine: str) -> None:
+    commit(followed.directory, "a.jsonl", followed.rows)
+    options = replace(followed.options(tmp_path / "answers"), engine=engine)
+    follow(options, lambda: n_answered(options.output) == len(followed.rows))
+    check(options.output, followed)
 
 
 def test_bad_input_ends_it_in_one_line(followed: Followed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,9 +123,10 @@ def test_places_that_answers_cannot_go_to_are_refused(table: Path, tmp_path: Pat
 @pytest.mark.mpi
 @pytest.mark.skipif(not OPEN_MPI, reason="the flags of Open MPI")
 def test_each_connection_gets_its_answers_though_a_worker_is_killed(table: Path, tmp_path: Path) -> None:
-    """In order and with numbers of its own.  A peer that goes away, or takes nothing, is in no other's way."""
+    """In order and with numbers of its own; the other worker takes the part of the table.  A peer that goes away, or takes
+    nothing, is in no other's way."""
     address = f"unix://{tmp_path}/socket"
-    with following(3, "--table", table, "--events", address, "--batch", "5", "--answer-bytes", "4K") as process:
+    with following(3, "--table", table, "--events", address, "--batch", "5", "--placement", "shard") as process:
         wait_for((tmp_path / "socket").exists, process)
         lost, idle, *peers = (Peer(address) for _ in range(4))
         lost.socket.sendall(b'{"seats": 1}\n' * 100 + b'{"se')

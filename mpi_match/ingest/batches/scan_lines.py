@@ -25,10 +25,14 @@ class BatchScanner:
     def __init__(self, vocabulary: Vocabulary, form: EventForm, files: Sequence[str], threads: int | None = None) -> None:
         self._on_cpu = EventScanner(vocabulary, form, threads, with_ids=False)
         self._scanner: LineScanner = self._on_cpu
+        self._files: Sequence[str] = ()
+        self._are_made = np.zeros(0, bool)
         self.of_files(files)
 
     def of_files(self, files: Sequence[str]) -> None:
         """From now on, the pieces of batches refer to these files by number."""
+        if files == self._files:
+            return
         self._files = files
         self._are_made = np.array([not lines_format(Path(name)).is_plain for name in files], bool)
 
@@ -74,6 +78,9 @@ def _runs(batch: RowBatch, are_made: Array) -> Iterator[tuple[slice, Array]]:
     """Pieces that can be scanned together, and the positions of their lines.  An overlong line stands alone, and lines made
     of another format are apart from others; `are_made` bool marks the files with such lines.
     """
+    if len(batch.pieces) == 1:
+        yield slice(0, len(batch.data)), batch.pieces
+        return
     bounds = np.append(0, np.cumsum(batch.pieces[:, 3]))
     overlong = np.flatnonzero(batch.pieces[:, 4])
     others = np.flatnonzero(np.diff(are_made[batch.pieces[:, 0]])) + 1

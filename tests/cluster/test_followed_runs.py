@@ -219,7 +219,7 @@ def test_unfinished_files_are_left_out_and_names_may_come_again(tmp_path: Path, 
         assert committed([directory]) == []
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 2
-    assert "is left out: names of events end in" in "".join(told)
+    assert "is left out: its name does not end in" in "".join(told)
     assert "e.jsonl: is a directory" in "".join(told)
     for _ in range(2):
         commit(tmp_path, "a.jsonl", [b"{}"])

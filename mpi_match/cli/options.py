@@ -280,8 +280,8 @@ _FOLLOW = (
     click.option(
         "--follow",
         is_flag=True,
-        help="Match events as they arrive, until SIGTERM or Ctrl-C: EVENTS is a directory into which files are renamed, standard "
-        "input or a socket, OUTPUT a directory of files of answers.  The same command continues an earlier run.",
+        help="Match events as they arrive, until SIGTERM or Ctrl-C: EVENTS is a directory into which files are renamed, "
+        "standard input or a socket, OUTPUT a directory of files of answers.  The same command continues an earlier run.",
     ),
     click.option(
         "--max-delay",

@@ -36,7 +36,7 @@ class _Waiting(NamedTuple):
 
     @property
     def n_events(self) -> int:
-        """See `connections.Waiting`."""
+        """See `connections.Unanswered`."""
         return self.batch.n_events
 
     @classmethod

@@ -128,7 +128,7 @@ def test_a_worker_without_batches_gets_changes_alone(monkeypatch: pytest.MonkeyP
     """So the master forgets them."""
     from mpi_match.cluster.follow import changes as module
 
-    monkeypatch.setattr(module, "MOST_KEPT", 100)
+    monkeypatch.setattr(module, "LAGGING_BYTES", 100)
     ranges = ArrivedRanges(0)
     versions = VersionsOfTable(ranges, (1, 2, 3), None)
     versions.lost(3)

@@ -20,7 +20,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -36,12 +36,9 @@ from mpi_match.model import ModelError
 from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary
 
-if TYPE_CHECKING:
-    from mpi_match.cluster.followed_files import ArrivedRanges
-
 MOST_IDS = 2**32 - 1
 """Answers of a table that changes travel with this number of ids: their types stay the same."""
-MOST_KEPT = 2**20
+LAGGING_BYTES = 2**20
 """Bytes of rows that the master keeps for workers that get no batches.  Beyond, these get rows alone."""
 
 
@@ -117,13 +114,26 @@ class DueVersions(NamedTuple):
         return cls(back, keep, [(number, text.encode()) for number, text in rows])
 
 
+class VersionedBatches(Protocol):
+    """The batches of a run.
+
+    written_version   of the table, for the last batch that was written
+    """
+
+    written_version: int
+
+    def version(self, batch: int) -> int:
+        """The version of the table for a batch."""
+        ...
+
+
 class VersionsOfTable:
     """The versions of a run on the master, as `batches.BatchedChanges` has the changes of other runs.
 
     `first` is the version that earlier runs have reached.
     """
 
-    def __init__(self, ranges: ArrivedRanges, workers: Iterable[int], first: Version | None) -> None:
+    def __init__(self, ranges: VersionedBatches, workers: Iterable[int], first: Version | None) -> None:
         self._ranges = ranges
         self._known = dict.fromkeys(workers, 0)
         self._rows: dict[int, bytes] = {}
@@ -144,9 +154,9 @@ class VersionsOfTable:
 
     def overdue(self) -> list[tuple[int, DueVersions]]:
         """The versions to send to workers without a batch, when too many are kept for them."""
-        if self._n_bytes > MOST_KEPT:
+        if self._n_bytes > LAGGING_BYTES:
             self._forget_old()
-        if self._n_bytes <= MOST_KEPT:
+        if self._n_bytes <= LAGGING_BYTES:
             return []
         late = [worker for worker, known in self._known.items() if known < self._ranges.written_version]
         found = [(worker, self._due(worker, self._ranges.written_version)[1]) for worker in late]

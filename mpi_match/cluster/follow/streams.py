@@ -24,7 +24,7 @@ from mpi_match.cluster.follow.arrivals import DIRECTORY_POLL_S, Arrivals
 from mpi_match.cluster.follow.directory import committed
 from mpi_match.cluster.follow.rows import n_rows_of, split
 from mpi_match.ingest.files.blocks import LineBlock, LineCutter
-from mpi_match.ingest.files.connections import READ_BYTES, Connection, Connections, Limits
+from mpi_match.ingest.files.connections import RECEIVED_BYTES, Connection, Connections, Limits
 from mpi_match.ingest.rows.row_files import STDIN
 
 FULL_S = 0.05
@@ -117,7 +117,7 @@ class StandardInput(StreamArrivals):
             if self._wake.descriptor in ready:
                 self._wake.heed()
             if descriptor in ready and not self._stopping.is_set():
-                more = os.read(descriptor, READ_BYTES)
+                more = os.read(descriptor, RECEIVED_BYTES)
                 for block in cutter.add(more) if more else cutter.end():
                     self._take(block)
                 if not more:

@@ -26,7 +26,7 @@ from mpi_match.humanize import byte_size, plural
 from mpi_match.ingest.files.blocks import LineBlock, LineCutter
 from mpi_match.ingest.files.listen import address_of
 
-READ_BYTES = 2**18
+RECEIVED_BYTES = 2**18
 """Bytes that are read from a connection before others have their turn."""
 _WRITE_BYTES = 2**16
 """Bytes of answers that are worth writing before more events are matched."""
@@ -73,7 +73,7 @@ class Stop(Protocol):
         ...
 
 
-class Waiting(Protocol):
+class Unanswered(Protocol):
     """Events of a connection that are not answered yet."""
 
     @property
@@ -134,7 +134,7 @@ class Connection:
         """Close the connection.  Closing it with unread bytes would reset it, and sent answers could be lost."""
         with suppress(OSError):
             for _ in range(_UNREAD_READS):
-                if not self.socket.recv(READ_BYTES):
+                if not self.socket.recv(RECEIVED_BYTES):
                     break
         self.socket.close()
 
@@ -279,7 +279,7 @@ class Connections(Generic[C]):
         """Read, match and write as much as is possible now."""
         try:
             if connection.lingers:
-                connection.ended = not connection.socket.recv(READ_BYTES)  # bytes that come too late
+                connection.ended = not connection.socket.recv(RECEIVED_BYTES)  # bytes that come too late
                 return
             if not connection.untaken and not connection.waiting and not connection.ended and not self._is_full:
                 self._read(connection)
@@ -296,7 +296,7 @@ class Connections(Generic[C]):
             self._close(connection, "memory", "there is not enough memory for its events or their answers")
 
     def _read(self, connection: C) -> None:
-        more = connection.socket.recv(min(READ_BYTES, self._limits.line_bytes))
+        more = connection.socket.recv(min(RECEIVED_BYTES, self._limits.line_bytes))
         connection.moved_at = time.monotonic()
         connection.ended = not more
         for block in connection.cutter.add(more) if more else connection.cutter.end():

@@ -50,6 +50,16 @@ class _Bytes:
         """Mask of the bytes below `byte`, compared as signed numbers: bytes beyond ASCII are negative."""
         return self._builder.icmp_signed("<", self._loaded, self._constant(byte))
 
+    def with_bit(self, bit: int) -> ir.Value:
+        """Mask of the bytes that have a bit."""
+        found = self._builder.and_(self._loaded, self._constant(bit))
+        return self._builder.icmp_unsigned("!=", found, self._constant(0))
+
+    def digits(self) -> ir.Value:
+        """Mask of the digits."""
+        from_zero = self._builder.sub(self._loaded, self._constant(ord("0")))
+        return self._builder.icmp_unsigned("<", from_zero, self._constant(10))
+
     def lower_case(self) -> _Bytes:
         """The bytes with bit 5 set: `{` for `[`, `}` for `]`."""
         return _Bytes(self._builder, self._builder.or_(self._loaded, self._constant(32)))
@@ -87,25 +97,47 @@ class JsonMasks(NamedTuple):
 
     quotes: np.uint64
     backslashes: np.uint64
-    brackets: np.uint64
+    openings: np.uint64
+    closings: np.uint64
+    braces: np.uint64
+    colons: np.uint64
+    commas: np.uint64
     blanks: np.uint64
     controls: np.uint64
     beyond_ascii: np.uint64
     line_feeds: np.uint64
 
 
+class NumberMasks(NamedTuple):
+    """Masks of the bytes of numbers in JSON."""
+
+    digits: np.uint64
+    zeros: np.uint64
+    points: np.uint64
+    exponents: np.uint64
+    minuses: np.uint64
+    pluses: np.uint64
+
+
 def _json(text: _Bytes) -> list[ir.Value]:
     lower = text.lower_case()
-    brackets = text.any(lower.are("{", "}"), text.are(":", ","))
     return [
         text.are('"'),
         text.are("\\"),
-        brackets,
+        lower.are("{"),
+        lower.are("}"),
+        text.with_bit(32),
+        text.are(":"),
+        text.are(","),
         text.are(" ", "\t", "\r"),
         text.below(32),
         text.below(0),
         text.are("\n"),
     ]
+
+
+def _number(text: _Bytes) -> list[ir.Value]:
+    return [text.digits(), text.are("0"), text.are("."), text.lower_case().are("e"), text.are("-"), text.are("+")]
 
 
 def _rewritten(rewrite: Callable[[_Bytes], tuple[_Bytes, object]]) -> Any:
@@ -133,7 +165,8 @@ def _text_ends(text: _Bytes) -> ir.Value:
     return text.any(text.are('"', "\\"), text.below(32))
 
 
-_masks_of_json: Any = _masks(_json, 7)
+_masks_of_json: Any = _masks(_json, 11)
+_masks_of_numbers: Any = _masks(_number, 6)
 _masks_of_escapes: Any = _masks(lambda text: [text.are(*'"\\/bfnrtu'), text.are("u")], 2)
 _masks_of_quotes: Any = _masks(lambda text: [text.are('"')], 1)
 _masks_of_ends: Any = _masks(lambda text: [_text_ends(text)], 1)
@@ -143,10 +176,19 @@ _folded_ascii: Any = _rewritten(lambda text: (text.folded(), text.below(0)))
 
 @inlined
 def json_masks(address: int) -> JsonMasks:
-    """Masks of 64 bytes of JSON: quotes; backslashes; brackets, braces, colons and commas; blanks without line feeds; bytes
-    below 32 and beyond ASCII; bytes beyond ASCII; line feeds."""
-    quotes, backslashes, brackets, blanks, controls, beyond_ascii, line_feeds = _masks_of_json(address)
-    return JsonMasks(quotes, backslashes, brackets, blanks, controls, beyond_ascii, line_feeds)
+    """Masks of 64 bytes of JSON: quotes; backslashes; `{` and `[`; `}` and `]`; of these, and many others, the braces;
+    colons; commas; blanks without line feeds; bytes below 32 and beyond ASCII; bytes beyond ASCII; line feeds."""
+    found = _masks_of_json(address)
+    return JsonMasks(
+        found[0], found[1], found[2], found[3], found[4], found[5], found[6], found[7], found[8], found[9], found[10]
+    )
+
+
+@inlined
+def number_masks(address: int) -> NumberMasks:
+    """Masks of 64 bytes: digits; zeros; points; `e` and `E`; `-`; `+`."""
+    digits, zeros, points, exponents, minuses, pluses = _masks_of_numbers(address)
+    return NumberMasks(digits, zeros, points, exponents, minuses, pluses)
 
 
 @inlined
@@ -225,6 +267,25 @@ _zeros: Any = _trailing_zeros  # callers omit the first argument
 def lowest_bit(word: np.uint64) -> np.int64:
     """Number of the lowest set bit, i64; 64 if there is none."""
     return np.int64(_zeros(np.uint64(word)))
+
+
+@intrinsic
+def _leading_zeros(_: object, word: object) -> Typed:
+    def generate(
+        _context: BaseContext, builder: ir.IRBuilder, _signature: Signature, values: Sequence[ir.Value]
+    ) -> ir.Value:
+        return builder.ctlz(values[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.uint64(types.uint64), generate
+
+
+_zeros_above: Any = _leading_zeros  # callers omit the first argument
+
+
+@inlined
+def highest_bit(word: np.uint64) -> np.int64:
+    """Number of the highest set bit, i64; -1 if there is none."""
+    return 63 - np.int64(_zeros_above(np.uint64(word)))
 
 
 @inlined

@@ -48,6 +48,7 @@ from mpi_match.ingest.json.flat_gpu import (
     plain_pair,
     plain_start,
 )
+from mpi_match.ingest.json.line_tokens import NESTING_ROOM, NESTING_WORDS
 from mpi_match.ingest.json.to_codes import (
     ATTRIBUTE_ROOM,
     DECODED,
@@ -73,7 +74,6 @@ from mpi_match.ingest.json.to_codes import (
     VIEWED,
     scan_single_row,
 )
-from mpi_match.ingest.json.unnamed import NESTING_ROOM, NESTING_WORDS
 
 LINE_BLOCK = 128
 """Threads of a block, and rows that it scans at a time."""

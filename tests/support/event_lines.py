@@ -50,7 +50,7 @@ PLAINLY_GOOD = [
     '{"tags": "é", "on": ["é"], "nested": {"tags": ["日本"]}}'.encode(),
     b'{"tags": null, "wind": [0]}',
     b'\xef\xbb\xbf{"temp": 1}',
-    b'\x0b\x0c {"": "m", "nested.a.b": 2} \x0c',
+    b'\x0b\x0c {"": "m", "nested.a.b": 2} \t',
 ]
 GOOD = [
     *PLAINLY_GOOD,

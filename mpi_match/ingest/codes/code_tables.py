@@ -72,13 +72,14 @@ _29, _32 = np.uint64(29), np.uint64(32)
     STEP_SLOTS,
     NAME_STEPS,
     NODE_PARENTS,
+    STEP_BEGINNINGS,
     NODE_SHAPES,
     VIEW_ENTRIES,
     FOLD_TABLE,
     HAS_PATTERNS,
     LONGEST_OPERANDS,
     SCALARS,
-) = range(N_TABLES_SO_FAR, N_TABLES_SO_FAR + 30)
+) = range(N_TABLES_SO_FAR, N_TABLES_SO_FAR + 31)
 """Places in the table of addresses, behind those of numbers, atoms and elements, for v names, e entries, s string operands:
 
     NAME_SLOTS, NAME_HASHES        i64[slots]: entry, or NOT_FOUND; u64[e]
@@ -96,7 +97,8 @@ _29, _32 = np.uint64(29), np.uint64(32)
     ELEMENT_SEEDS, ELEMENT_HEADS   u64[e, N_ELEMENT_TYPES], i64[e]: of an attribute with the role ELEMENTS, the hash that its
                                    names of `any =` begin with, for each type of elements, and the bytes before the element
     ELEMENT_OWNERS                 i64[e]: of such a name, N_ELEMENT_TYPES * the attribute's entry + type; else NOT_FOUND
-    STEP_SLOTS, NAME_STEPS, NODE_PARENTS  as `name_steps.step_tables` makes them
+    STEP_SLOTS, NAME_STEPS, NODE_PARENTS, STEP_BEGINNINGS
+                                   as `name_steps.step_tables` makes them
     NODE_SHAPES                    i64[e]: what is looked at of a value with this name: 0, or the sum of IS_NAMED, HAS_MORE
                                    and IS_SCOPED
     VIEW_ENTRIES                   i64[e, N_VIEW_WORDS]: of an attribute with the role ELEMENTS, the entry of each of its

@@ -20,10 +20,10 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
-from mpi_match.compute.compile_cache import jit, nested
-from mpi_match.compute.memory import constant_i64, load_i64, load_u64, store_i64, store_u64
+from mpi_match.compute.compile_cache import inlined, jit, nested
+from mpi_match.compute.memory import constant_i64, load_i64, load_u8, load_u64, store_i64, store_u64
 from mpi_match.compute.vectors import word_at
-from mpi_match.texts.characters import POINT
+from mpi_match.texts.characters import BACKSLASH, POINT, QUOTE
 
 STEP_HASH, STEP_FROM, STEP_TO, STEP_FIRST, STEP_LAST, STEP_IS_DOTTED, NAME_STEP_WORDS = range(7)
 """Words of a step: the hash of its bytes; the nodes that it leads from and to; its bytes among those of the names; 1 if they
@@ -47,12 +47,12 @@ def beginnings(names: list[bytes]) -> list[bytes]:
     return sorted({name[:at] for name in names for at in range(len(name)) if name[at] == POINT})
 
 
-def step_tables(names: Strings, nodes: Array, of_dotted: dict[bytes, int]) -> tuple[Array, Array, Array]:
+def step_tables(names: Strings, nodes: Array, of_dotted: dict[bytes, int]) -> tuple[Array, Array, Array, Array]:
     """The tables of steps to the names at the indices `nodes`; `of_dotted` gives that of each name with points, and that of
     each beginning.
 
-    Slots i64 (open addressing, linear probing: a step, or NO_STEP); steps i64[s, NAME_STEP_WORDS]; and for each name the
-    node up to its last point, or ROW_NODE.
+    Slots i64 (open addressing, linear probing: a step, or NO_STEP); steps i64[s, NAME_STEP_WORDS]; for each name the node up
+    to its last point, or ROW_NODE; and `_beginnings`.
     """
     parents = np.full(len(names), ROW_NODE, np.int64)
     further: list[tuple[int, ...]] = []
@@ -73,7 +73,27 @@ def step_tables(names: Strings, nodes: Array, of_dotted: dict[bytes, int]) -> tu
     slots = np.full(1 << max(2 * len(steps) - 1, 1).bit_length(), NO_STEP, np.int64)
     data = np.ascontiguousarray(names.data)
     _fill(data.ctypes.data, steps.ctypes.data, len(steps), slots.ctypes.data, len(slots) - 1)
-    return slots, steps, parents
+    return slots, steps, parents, _beginnings(data, steps)
+
+
+def _beginnings(names: Array, steps: Array) -> Array:
+    """u64[2^10]: a bit for each two bytes that a step's name in JSON, with its closing quote, may begin with, the first byte
+    in the lower eight bits of the bit's number; a name with an escape there may be that of any step."""
+    first, last = steps[:, STEP_FIRST], steps[:, STEP_LAST]
+    bytes_ = np.append(names, np.zeros(2, np.uint8))
+    one = np.where(last - first > 0, bytes_[first], QUOTE)
+    two = np.where(last - first > 1, bytes_[first + 1], QUOTE)
+    begins = np.zeros((2**8, 2**8), bool)  # of the second byte and the first
+    begins[two, one] = begins[BACKSLASH, :] = begins[:, BACKSLASH] = True
+    begins[:, QUOTE] = bool((one == QUOTE).any())
+    return np.packbits(begins.reshape(-1), bitorder="little").view(np.uint64)
+
+
+@inlined
+def begins_step(data: int, at: int, beginnings: int) -> bool:
+    """Tells if the name that begins at byte `at`, behind its quote, may be that of a step (`_beginnings`)."""
+    begin = load_u8(data, at) | load_u8(data, at + 1) << 8
+    return bool(load_u64(beginnings, begin >> 6) >> np.uint64(begin & 63) & np.uint64(1) != np.uint64(0))
 
 
 @nested

@@ -28,7 +28,7 @@ from mpi_match.ingest.codes.code_tables import has_atoms, hashed, n_atoms_of
 from mpi_match.ingest.files.blocks import LineBlock, after_line_feed
 from mpi_match.ingest.json import to_codes
 from mpi_match.ingest.json.flat_cpu import MOST_FLAT_ATTRIBUTES, flat_lines
-from mpi_match.ingest.json.line_tokens import TOKENS_AT_ONCE, TOKENS_HEADER
+from mpi_match.ingest.json.line_tokens import token_words
 from mpi_match.ingest.json.text import SCRATCH_BYTES
 from mpi_match.ingest.json.unnamed import nesting_memory
 from mpi_match.ingest.rows.formats import lines_format
@@ -79,7 +79,7 @@ class LineArrays:
             to_codes.NODES_SEEN: np.empty(to_codes.MOST_SEEN, np.int64),
             to_codes.FRAMES: np.empty((to_codes.MOST_FRAMES, to_codes.FRAME_WORDS), np.int64),
             to_codes.NESTING: nesting_memory(to_codes.NESTING_LEVELS),
-            to_codes.TOKENS: np.empty(4 * TOKENS_HEADER + n_bytes + TOKENS_AT_ONCE, np.uint32),
+            to_codes.TOKENS: np.empty(token_words(n_bytes), np.uint64),
             to_codes.DECODED: np.empty(SCRATCH_BYTES, np.uint8),
             to_codes.VIEWED: np.empty(SCRATCH_BYTES, np.uint8),
         }

@@ -1,16 +1,18 @@
-"""The text of JSON in compiled code: blanks, strings and literals; for numbers see `codes.numbers`.
+"""The text of JSON in compiled code: blanks, strings, literals, ends of numbers; for values see `codes.numbers`.
 
 Every text ends with a line feed, and no function passes one.  Positions count bytes from an address (`compute.memory`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from mpi_match.arrays.csr import Int
 from mpi_match.compute.compile_cache import inlined, nested
 from mpi_match.compute.memory import is_on_cpu, load_u8, store_u8
-from mpi_match.compute.vectors import VECTOR_BYTES, copy_text, fits, lowest_bit
+from mpi_match.compute.vectors import VECTOR_BYTES, copy_text, fits, lowest_bit, text_ends
 from mpi_match.ingest.codes.code_tables import SEED, feed, hash_of
 from mpi_match.texts.characters import (
     BACKSLASH,
@@ -27,7 +29,10 @@ from mpi_match.texts.characters import (
     LOWER_S,
     LOWER_T,
     LOWER_U,
+    MINUS,
     NINE,
+    PLUS,
+    POINT,
     QUOTE,
     RETURN,
     SLASH,
@@ -256,3 +261,139 @@ def literal(data: int, at: int) -> tuple[int, int]:
     ):
         return 0, at + 5
     return -1, at
+
+
+@inlined
+def digits_end(data: int, at: int) -> int:
+    """The position of the first byte from `at` on that is not a digit."""
+    while ZERO <= load_u8(data, at) <= NINE:
+        at += 1
+    return at
+
+
+@nested
+def after_number(data: int, at: int) -> int:
+    """The position after the number at `at`, or FLAGGED_LINE if it is invalid."""
+    if load_u8(data, at) == MINUS:
+        at += 1
+    first = at
+    at = digits_end(data, at)
+    if at == first or (load_u8(data, first) == ZERO and at != first + 1):
+        return FLAGGED_LINE
+    if load_u8(data, at) == POINT:
+        first = at + 1
+        at = digits_end(data, first)
+        if at == first:
+            return FLAGGED_LINE
+    if load_u8(data, at) | LOWER_CASE == LOWER_E:
+        at += 1
+        if load_u8(data, at) == PLUS or load_u8(data, at) == MINUS:
+            at += 1
+        first = at
+        at = digits_end(data, at)
+        if at == first:
+            return FLAGGED_LINE
+    return at
+
+
+@inlined
+def number_or_literal_end(data: int, at: int) -> int:
+    """The end of a value other than a string, list or object, or FLAGGED_LINE."""
+    byte = load_u8(data, at)
+    if byte == MINUS or ZERO <= byte <= NINE:
+        return after_number(data, at)
+    found, at = literal(data, at)
+    return at if found >= 0 else FLAGGED_LINE
+
+
+@nested
+def after_escape(data: int, at: int) -> int:
+    """The position after the escape that begins at a backslash, or FLAGGED_LINE if it is invalid."""
+    byte = load_u8(data, at + 1)
+    if byte == LOWER_U:
+        return at + 6 if hex_digits(data, at + 2) >= 0 else FLAGGED_LINE
+    if (
+        byte == QUOTE
+        or byte == BACKSLASH
+        or byte == SLASH
+        or byte == LOWER_N
+        or byte == LOWER_T
+        or byte == LOWER_R
+        or byte == LOWER_B
+        or byte == LOWER_F
+    ):
+        return at + 2
+    return FLAGGED_LINE
+
+
+def _string_end(text_end: Callable[[int, int], int]) -> Callable[[int, int], int]:
+    """`string_end(data, at)`: the position after the string at an opening quote, or FLAGGED_LINE if it is invalid."""
+
+    @nested
+    def string_end(data: int, at: int) -> int:
+        at = text_end(data, at + 1)
+        while load_u8(data, at) != QUOTE:
+            if load_u8(data, at) != BACKSLASH:
+                return FLAGGED_LINE
+            at = after_escape(data, at)
+            if at == FLAGGED_LINE:
+                return FLAGGED_LINE
+            at = text_end(data, at)
+        return at + 1
+
+    return string_end
+
+
+@nested
+def text_end_by_bytes(data: int, at: int) -> int:
+    """The first byte from `at` on that is not plain text of a string: a quote, a backslash, a control character, a byte of
+    no well-formed UTF-8."""
+    while True:
+        byte = load_u8(data, at)
+        if byte >= 0x80:
+            n = character_bytes(data, at)
+            if n == 0:
+                return at
+            at += n
+        elif byte == QUOTE or byte == BACKSLASH or byte < BLANK:
+            return at
+        else:
+            at += 1
+
+
+@nested
+def _after_other(data: int, at: int) -> int:
+    """The position of the first byte from `at` on that is ASCII, or does not begin a well-formed character."""
+    while load_u8(data, at) >= 0x80:
+        n = character_bytes(data, at)
+        if n == 0:
+            return at
+        at += n
+    return at
+
+
+@inlined
+def text_end_by_vectors(data: int, at: int) -> int:
+    """The same, for CPUs."""
+    while True:
+        address = data + at
+        if fits(address):
+            ends = text_ends(address)
+            if ends == 0:
+                at += VECTOR_BYTES
+                continue
+            at += lowest_bit(ends)
+        byte = load_u8(data, at)
+        if byte == QUOTE or byte == BACKSLASH or byte < BLANK:
+            return at
+        if byte < 0x80:
+            at += 1
+        else:
+            after = _after_other(data, at)
+            if load_u8(data, after) >= 0x80:
+                return after
+            at = after
+
+
+string_end_by_bytes = _string_end(text_end_by_bytes)
+string_end = _string_end(text_end_by_vectors)

@@ -77,6 +77,7 @@ from mpi_match.ingest.codes.code_tables import (
     NOT_FOUND,
     NUMBER_ELEMENT,
     SCALARS,
+    STEP_BEGINNINGS,
     STEP_MASK,
     STEP_SLOTS,
     TEXT_ELEMENT,
@@ -125,7 +126,7 @@ from mpi_match.ingest.json.text import (
     next_line,
 )
 from mpi_match.ingest.json.token_reader import BY_BYTES, BY_TOKENS, TokenReader
-from mpi_match.ingest.json.unnamed import scalar_end, value_skipper
+from mpi_match.ingest.json.unnamed import scalar_end
 from mpi_match.model import RESIDUE_MASK
 from mpi_match.texts.characters import (
     BACKSLASH,
@@ -459,11 +460,10 @@ def line_scanner(reader: TokenReader) -> Callable[[int, int, int, int], tuple[in
     It returns where the line ends, at its line feed (FLAGGED_LINE if it is not certain), and the number of attributes
     written after those that are counted.
     """
-    place, following, after, name_end = reader.place, reader.following, reader.after, reader.name_end
-    first = reader.first
+    first, following, after, after_value = reader.first, reader.following, reader.after, reader.after_value
+    text_end, may_be_step = reader.text_end, reader.begins_step
     _, find_step = step_functions(reader.word)
     scan_named = named_value_scanner(reader)
-    after_value = value_skipper(reader)
 
     @nested
     def see(step: int, parent: int, first: int, n: int, mask: np.uint64, tables: int, work: int) -> tuple[int, np.uint64]:
@@ -494,10 +494,9 @@ def line_scanner(reader: TokenReader) -> Callable[[int, int, int, int], tuple[in
         return n, mask
 
     @nested
-    def step_at(data: int, cursor: int, parent: int, tables: int, work: int) -> tuple[int, int]:
+    def step_at(data: int, at: int, parent: int, tables: int, work: int) -> tuple[int, int]:
         """The step of the name at a quote, or NO_STEP; and the position where the name ends, or FLAGGED_LINE."""
-        tokens = load_i64(work, TOKENS)
-        start, stop, source = place(cursor, tokens) + 1, name_end(data, cursor, tokens), data
+        start, stop, source = at + 1, text_end(data, at + 1), data
         end = stop + 1
         if load_u8(data, stop) == BACKSLASH:
             source = load_i64(work, DECODED)
@@ -513,23 +512,23 @@ def line_scanner(reader: TokenReader) -> Callable[[int, int, int, int], tuple[in
 
     @nested
     def scan_line(data: int, at: int, tables: int, work: int) -> tuple[int, int]:  # noqa: C901
-        tokens = load_i64(work, TOKENS)
-        cursor = first(data, at, tokens)
-        if cursor == FLAGGED_LINE or load_u8(data, at) != OPEN_BRACE:
+        tokens, nesting = load_i64(work, TOKENS), load_i64(work, NESTING)
+        if load_u8(data, at) != OPEN_BRACE or first(data, at, tokens, nesting) == FLAGGED_LINE:
             return FLAGGED_LINE, 0
         counts, frames = load_i64(work, SCAN_COUNTS), load_i64(work, FRAMES)
         to = load_i64(work, PACKED_ATTRIBUTES) + 8 * load_i64(counts, N_ATTRIBUTES)
         shapes, steps = constant_i64(tables, NODE_SHAPES), constant_i64(tables, NAME_STEPS)
-        nesting, room, frame_room = load_i64(work, NESTING), load_i64(counts, ATTRIBUTE_ROOM), load_i64(counts, FRAME_ROOM)
+        beginnings = constant_i64(tables, STEP_BEGINNINGS)
+        room, frame_room = load_i64(counts, ATTRIBUTE_ROOM), load_i64(counts, FRAME_ROOM)
         n, depth = 0, 0
         node, is_list, n_lists = ROW_NODE, False, 0  # of the object or list that is open; the lists that it is or is in
         first_seen, n_seen, mask = 0, 0, np.uint64(0)
-        cursor = following(data, cursor, tokens)
-        closing = load_u8(data, place(cursor, tokens)) == CLOSE_BRACE
+        at = following(data, at, tokens)
+        closing = load_u8(data, at) == CLOSE_BRACE
         while True:
             while closing:
                 if depth == 0:
-                    at = after_margin(data, place(cursor, tokens) + 1)
+                    at = after_margin(data, at + 1)
                     return (at if load_u8(data, at) == LINE_FEED else FLAGGED_LINE), n
                 depth -= 1
                 frame = frames + 8 * FRAME_WORDS * depth
@@ -538,31 +537,32 @@ def line_scanner(reader: TokenReader) -> Callable[[int, int, int, int], tuple[in
                     mask, first_seen = load_u64(frame, FRAME_MASK), load_i64(frame, FRAME_SEEN)
                 node, is_list = load_i64(frame, FRAME_NODE), load_i64(frame, FRAME_IS_LIST) != 0
                 n_lists = load_i64(frame, FRAME_LISTS)
-                cursor = following(data, cursor, tokens)
-                byte = load_u8(data, place(cursor, tokens))
+                at = following(data, at, tokens)
+                byte = load_u8(data, at)
                 closing = byte == (CLOSE_BRACKET if is_list else CLOSE_BRACE)
                 if not closing:
                     if byte != COMMA or (is_list and load_i64(shapes, node) & IS_SCOPED):
                         return FLAGGED_LINE, 0
-                    cursor = following(data, cursor, tokens)
+                    at = following(data, at, tokens)
             inner, shape = node, load_i64(shapes, node) if is_list else 0
             if not is_list:
-                if load_u8(data, place(cursor, tokens)) != QUOTE:
+                if load_u8(data, at) != QUOTE:
                     return FLAGGED_LINE, 0
-                step, end = step_at(data, cursor, node, tables, work)
+                step, end = NO_STEP, at
+                if may_be_step(data, at + 1, beginnings):
+                    step, end = step_at(data, at, node, tables, work)
                 if end == FLAGGED_LINE:
                     return FLAGGED_LINE, 0
-                cursor = after(data, cursor, end, tokens)
-                if cursor == FLAGGED_LINE or load_u8(data, place(cursor, tokens)) != COLON:
+                at = after(data, at, end, tokens) if end != at else after_value(data, at, tokens, nesting)
+                if at == FLAGGED_LINE or load_u8(data, at) != COLON:
                     return FLAGGED_LINE, 0
-                cursor = following(data, cursor, tokens)
+                at = following(data, at, tokens)
                 if step != NO_STEP:
                     n_seen, mask = see(step, node, first_seen, n_seen, mask, tables, work)
                     if n_seen == FLAGGED_LINE:
                         return FLAGGED_LINE, 0
                     inner = load_i64(steps + 8 * NAME_STEP_WORDS * step, STEP_TO)
                     shape = load_i64(shapes, inner)
-            at = place(cursor, tokens)
             byte = load_u8(data, at)
             if (byte == OPEN_BRACKET and shape != 0) or (byte == OPEN_BRACE and shape & HAS_MORE):
                 if depth == frame_room or n + MOST_OF_A_VALUE >= room:
@@ -572,8 +572,8 @@ def line_scanner(reader: TokenReader) -> Callable[[int, int, int, int], tuple[in
                 store_i64(frame, FRAME_NODE, node)
                 store_i64(frame, FRAME_IS_LIST, 1 if is_list else 0)
                 store_i64(frame, FRAME_LISTS, n_lists)
-                cursor = following(data, cursor, tokens)
-                closing = load_u8(data, place(cursor, tokens)) == byte + 2
+                at = following(data, at, tokens)
+                closing = load_u8(data, at) == byte + 2
                 node, is_list = inner, byte == OPEN_BRACKET
                 if is_list:
                     n_lists += 1
@@ -591,14 +591,14 @@ def line_scanner(reader: TokenReader) -> Callable[[int, int, int, int], tuple[in
                     return FLAGGED_LINE, 0
                 as_ = AS_VALUE if n_lists == 0 else AS_ELEMENT if is_list else AS_LIST
                 end, n = scan_named(data, at, inner, as_, to, n, tables, work)
-                cursor = after(data, cursor, end, tokens) if end != FLAGGED_LINE else FLAGGED_LINE
+                at = after(data, at, end, tokens) if end != FLAGGED_LINE else FLAGGED_LINE
             else:
-                cursor = after_value(data, cursor, tokens, nesting)
-            if cursor == FLAGGED_LINE:
+                at = after_value(data, at, tokens, nesting)
+            if at == FLAGGED_LINE:
                 return FLAGGED_LINE, 0
-            byte = load_u8(data, place(cursor, tokens))
+            byte = load_u8(data, at)
             if byte == COMMA:
-                cursor = following(data, cursor, tokens)
+                at = following(data, at, tokens)
             elif byte == (CLOSE_BRACKET if is_list else CLOSE_BRACE):
                 closing = True
             else:

@@ -190,7 +190,7 @@ def make_batch(
     """Events encoded for `table`, ready for `Engine.match`; the parameters are those of `make_events`.
 
     Rows, text, files and columns are encoded in compiled code, by all threads.  Columns that no filter names are not read.
-    For a table that asks for `*`, all strings of an event, columns are read as rows.
+    For a table that asks for `*`, all strings of an event, or for one object of a list, columns are read as rows.
 
     >>> table = make_table([{"interface": "a", "constraints": [["x", ">", 0.5]], "area": [0, 0, 5]}])
     >>> batch = make_batch(table, {"x": [0.0, 1.0, 2.0], "lat": [3, 3, 4], "lon": [4, 4, 4]}, location=("lat", "lon"))
@@ -203,7 +203,7 @@ def make_batch(
     bad = _Refused("event") if rejects is None else rejects
     if isinstance(events, (str, os.PathLike)):
         return _batch_of_files(events, vocabulary, form, bad)
-    if vocabulary.asks_every_string:
+    if vocabulary.asks_of_rows:
         events = _as_rows(events, form)
     columns = _columns_of(events)
     if columns is not None:

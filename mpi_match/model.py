@@ -455,8 +455,7 @@ def constraint(name: object, op: str | Op, operand: object = None) -> Constraint
     if not isinstance(op, Op):
         known = OPS.get(op) if isinstance(op, str) else None
         if known is None:
-            there = f"{', '.join(OPS)}, and on elements of lists: {HAS}, any =, any <, ...; on views: {', '.join(VIEWS)}"
-            raise ModelError(f"unknown operator {_quoting.repr(op)} on {name!r}; there are: {there}")
+            raise _unknown(op, name)
         op = known
     takes = op.record.takes
     if takes is Takes.NOTHING:
@@ -475,6 +474,18 @@ def constraint(name: object, op: str | Op, operand: object = None) -> Constraint
         except ValueError as error:
             raise ModelError(f"{op.symbol!r} on {name!r}: {error}") from None
     return Constraint(name, type_, op, value)
+
+
+def _unknown(op: object, name: object) -> ModelError:
+    """The error of an operator that there is not."""
+    if isinstance(op, str) and op.startswith(_ANY_NOT):
+        inner = f"any {op.removeprefix(_ANY_NOT)}"
+        return ModelError(
+            f"there is no {op!r}, on {name!r}; 'any !=' and 'any not in' ask for another element, 'any regexp' for one of a "
+            f"form, and 'not' around {inner!r} asks that no element is such"
+        )
+    there = f"{', '.join(OPS)}, and on elements of lists: {HAS}, any =, any <, ...; on views: {', '.join(VIEWS)}"
+    return ModelError(f"unknown operator {_quoting.repr(op)} on {name!r}; there are: {there}")
 
 
 def _on_every_string(op: str | Op, operand: object) -> Constraint:
@@ -571,7 +582,7 @@ def _condition(raw: object, depth: int, leaves: list[int]) -> Condition | Constr
         found = _constraint_of(raw)
         leaves[0] += len(found.parts) if isinstance(found, Condition) else 1
         if leaves[0] > MAX_LEAVES:
-            raise ModelError(f"a condition of more than {MAX_LEAVES:,} constraints")
+            raise _too_many()
         return found
     if len(raw) != 1 or next(iter(raw)) not in _JOINS:
         raise ModelError(
@@ -589,6 +600,10 @@ def _condition(raw: object, depth: int, leaves: list[int]) -> Condition | Constr
 
 
 _JOINS = {join.value: join for join in Join}
+
+
+def _too_many() -> ModelError:
+    return ModelError(f"a condition of more than {MAX_LEAVES:,} constraints")
 
 
 def _list_constraint(name: str, op: Op, operand: object) -> Constraint:
@@ -741,6 +756,8 @@ def _constraint_of(raw: object) -> Constraint | Condition:
     if len(raw) == 3 and isinstance(raw[2], (list, tuple)) and _takes_any_of(raw[1]):
         if not raw[2]:
             raise ModelError(f"{raw[1]!r} on {raw[0]!r} needs at least one value, found 0")
+        if len(raw[2]) > MAX_LEAVES:
+            raise _too_many()
         found = tuple(dict.fromkeys(constraint(raw[0], raw[1], operand) for operand in raw[2]))
         return found[0] if len(found) == 1 else Condition(Join.OR, found)
     return constraint(*raw)
@@ -756,6 +773,8 @@ def _takes_any_of(op: object) -> bool:
     return (VIEWS[symbol][1] if symbol in VIEWS and VIEWS[symbol][0] is View.FOLD else OPS.get(symbol)) in _LISTED
 
 
+_ANY_NOT = "any not "
+"""The beginning of operators that there are not, but for `any not in` and `any not in i`."""
 _WITHOUT_OPERAND = (*PRESENCE, *(op.symbol for op in PRESENCE))
 
 

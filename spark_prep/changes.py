@@ -30,7 +30,7 @@ from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
 from mpi_match.changes.log import ChangeLog
 from mpi_match.changes.registry import Registry, Step
-from mpi_match.ingest.rows.judge import ChangeRow, change_of_row, parse_json, row_text
+from mpi_match.ingest.rows.judge import ChangeRow, change_of_row, parse_subscription, row_text
 from mpi_match.model import Area, Change, Filter, Json, ModelError
 from mpi_match.table.conditions import decompose
 from mpi_match.table.constraints import encode
@@ -66,7 +66,7 @@ def _parse_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
         others: list[dict[str, Any]] = []
         for at, content in contents(batch):
             try:
-                change = change_of_row(parse_json(content))
+                change = change_of_row(parse_subscription(content))
             except ModelError as error:
                 others.append({"rows": 1, **bad_row(str(error), row_text(content), batch, at)._asdict()})
                 continue

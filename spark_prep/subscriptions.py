@@ -19,6 +19,7 @@ The rows are those of `mpi_match.ingest.rows.judge`.  In Parquet the columns hav
     filters       array of struct<constraints, where, tags, area, id>; a `where` of theirs is JSON
     area          array<double> [x, y, r], or struct<x, y, r>
     id            string or integer
+    arrays        string: "consistent", or null
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from pyspark.sql import functions as F
 
 from mpi_match.arrays.csr import Array
 from mpi_match.ingest.json.subscription_scanner import SubscriptionScanner
-from mpi_match.ingest.rows.judge import parse_json, row_text, subscription_filters, trimmed
+from mpi_match.ingest.rows.judge import parse_subscription, row_text, subscription_filters, trimmed
 from mpi_match.ingest.rows.row_files import partition_values
 from mpi_match.model import Filter, Json, ModelError
 from mpi_match.table.conditions import PART_LABEL
@@ -49,7 +50,7 @@ from spark_prep.sources import PLACE
 from spark_prep.splits import Split
 
 ORDER = ("interface", "key_hi", "key_lo")
-COLUMNS = {"interface", "constraints", "where", "tags", "predicate", "filters", "area", "id"}
+COLUMNS = {"interface", "constraints", "where", "tags", "predicate", "filters", "area", "id", "arrays"}
 ROWS_OF_FILE = 10_000
 """Rows of Parquet files that are parsed together."""
 _ROW_BITS = 33
@@ -293,7 +294,7 @@ def bad_row(reason: str, text: str, batch: pa.RecordBatch, at: int) -> BadRow:
 
 def filters_of(content: bytes | Json) -> list[Filter]:
     """The filters of one row: a line of JSON, or the columns of a Parquet row.  Raises ModelError."""
-    return subscription_filters(parse_json(content) if isinstance(content, bytes) else _of_columns(content))
+    return subscription_filters(parse_subscription(content) if isinstance(content, bytes) else _of_columns(content))
 
 
 def _of_columns(row: Json) -> Json:
@@ -303,14 +304,14 @@ def _of_columns(row: Json) -> Json:
         is_text = "interface" in row and not where.lstrip().startswith(("{", "["))
         if is_text and "predicate" in found:
             raise ModelError("a subscription has either a 'predicate' or a 'where' in text, not both")
-        found |= {"predicate": found.pop("where")} if is_text else {"where": parse_json(where)}
+        found |= {"predicate": found.pop("where")} if is_text else {"where": parse_subscription(where)}
     if isinstance(found.get("area"), dict):
         missing = {"x", "y", "r"} - set(found["area"])
         if missing:
             raise ModelError(f"an area is struct<x, y, r> or [x, y, r]; {sorted(missing)[0]!r} is missing")
         found["area"] = [found["area"][key] for key in ("x", "y", "r")]
     if isinstance(found.get("constraints"), str):
-        found["constraints"] = parse_json(found["constraints"])
+        found["constraints"] = parse_subscription(found["constraints"])
     if isinstance(found.get("constraints"), list):
         found["constraints"] = [_constraint(item) if isinstance(item, dict) else item for item in found["constraints"]]
     if isinstance(found.get("filters"), list):

@@ -26,7 +26,7 @@ from mpi_match.ingest.rows.judge import (
     EventForm,
     Reject,
     change_of_row,
-    parse_json,
+    parse_subscription,
     read_lines,
     row_text,
 )
@@ -167,7 +167,7 @@ def update_table(
             n_rows += 1
             at = (file, number, row_text(line))
             try:
-                row = parse_json(line)
+                row = parse_subscription(line)
                 rows.append(change_of_row(row, stamped=isinstance(row, dict) and "before_event" in row))
                 places.append(at)
             except ModelError as error:

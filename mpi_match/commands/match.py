@@ -48,7 +48,7 @@ from mpi_match.ingest.rows.judge import (
     Rejects,
     change_of_row,
     looks_like_subscription,
-    parse_json,
+    parse_subscription,
     read_lines,
     row_text,
 )
@@ -381,7 +381,7 @@ def _changes(table: Table, files: Sequence[Path], rejects: Rejects) -> ChangeStr
     for file, number, line in read_lines(files):
         place = (file, number, row_text(line))
         try:
-            rows.append(change_of_row(parse_json(line)))
+            rows.append(change_of_row(parse_subscription(line)))
             places.append(place)
         except ModelError as error:
             rejects.append(Reject(str(error), *place))

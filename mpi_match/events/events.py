@@ -194,7 +194,10 @@ class Events:
         """
         if unread := sorted(vocabulary.attributes_among(self.left_out)):
             count = plural(self.left_out[unread[0]], "event")
-            raise ModelError(f"the attribute {unread[0]!r}, which filters name, cannot be read in {count}")
+            raise ModelError(
+                f"the attribute {unread[0]!r}, which filters name, cannot be read in {count}; if it is a native time, "
+                "match the rows, or send texts of RFC 3339"
+            )
         if vocabulary.asks_every_string and len(self.names) and EVERY_NAME not in self.names:
             raise only_of_rows()
         if vocabulary.scopes and SCOPE_MARK not in self.names and (name := self._in_scopes(vocabulary)):

@@ -218,6 +218,11 @@ class Vocabulary:
         return EVERY_STRING in self.attribute_names
 
     @cached_property
+    def asks_of_rows(self) -> bool:
+        """Tells whether constraints ask for what only whole rows tell: all strings, or the objects of lists."""
+        return self.asks_every_string or bool(self.scopes)
+
+    @cached_property
     def scopes(self) -> Scopes:
         """The scopes of conditions on objects in lists.  Raises ModelError for an invalid name of a scope."""
         first, last = bisect_left(self.names, SCOPE_MARK), bisect_left(self.names, SCOPE_MARK + MARK)

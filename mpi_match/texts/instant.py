@@ -44,6 +44,16 @@ def instant(text: str) -> int | None:
     return seconds * _SECOND + int((digits or "").ljust(9, "0"))
 
 
+def text_of(time: Any) -> str | None:
+    """The RFC 3339 text, in UTC, of the instant of a native time (`instant_of`); None without one, or before the year 1."""
+    found = instant_of(time)
+    if found is None or not 0 < (day := found // (_DAY_S * _SECOND) + _EPOCH_ORDINAL) <= datetime.date.max.toordinal():
+        return None
+    seconds, digits = divmod(found % (_DAY_S * _SECOND), _SECOND)
+    clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{digits:09}"
+    return f"{datetime.date.fromordinal(day).isoformat()}T{clock}Z"
+
+
 def instant_of(time: Any) -> int | None:
     """The nanoseconds since 1970 of a date (its beginning in UTC) or a date and time; None for a time of day, and NaT.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,11 +16,12 @@ from typing import Any
 
 import pytest
 from command_line import mpi_match
-from hostile_rows import ENDLESS, HOSTILE, MANY_NAMES, lines
+from hostile_rows import ENDLESS, HOSTILE, LARGE, MANY_NAMES, lines
 
 from mpi_match.ingest.rows import judge as rows_module
 from mpi_match.ingest.rows.judge import Reject, read_lines
 from mpi_match.matches.file import MatchesFile
+from mpi_match.model import ModelError
 
 EVENT = '{"smile": "\\ud83d\\ude00", "x": 1}\n'
 ENGINE = ("--engine", "counting")
@@ -51,6 +53,14 @@ def test_each_is_a_reject_and_the_others_are_matched(tmp_path: Path) -> None:
     answers = MatchesFile.load(tmp_path / "m.h5")
     assert list(answers.rows()) == [["7"]], "7 and '7' are one interface"
     assert answers.matches.n_ids == 1
+
+
+@pytest.mark.parametrize(("line", "said"), LARGE, ids=range(len(LARGE)))
+def test_large_rows_are_refused_at_once(line: str, said: str) -> None:
+    started = time.process_time()
+    with pytest.raises(ModelError, match=re.escape(said)):
+        rows_module.subscription_filters(rows_module.parse_subscription(line))
+    assert time.process_time() - started < 2
 
 
 @pytest.mark.parametrize(

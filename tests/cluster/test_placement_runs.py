@@ -75,19 +75,32 @@ def test_changed_filters_are_answered_by_their_numbers(changing: Changing, tmp_p
 
 
 def test_a_table_with_conditions_is_divided(tmp_path: Path) -> None:
-    """Its changes add more of them, and remove some."""
-    rows = [
+    """Its changes add more of them, and remove some.  Every fourth filter asks for one object of a list."""
+    of_one_object = [
         {
+            "interface": f"o{i % 9}",
+            "id": f"f{i}",
+            "constraints": [["l.x", "has", i % 3], ["l.y", "has", i % 4]],
+            "arrays": "consistent",
+        }
+        for i in range(60)
+    ]
+    rows = [
+        of_one_object[i]
+        if i % 4 == 0
+        else {
             "interface": f"i{i % 9}",
             "id": f"f{i}",
             "where": {"or": [["a", "=", i % 7], {"and": [["s", "prefix i", "X"], {"not": ["b", "=", i % 3]}]}]},
         }
         for i in range(60)
     ]
-    events = [{"a": i % 8, "b": i % 3, "s": "xyz"[i % 3 :]} for i in range(300)]
+    events: list[dict[str, Any]] = [{"a": i % 8, "b": i % 3, "s": "xyz"[i % 3 :]} for i in range(300)]
+    for i, event in enumerate(events):
+        event["l"] = [{"x": i % 3, "y": i % 5}, {"x": i % 4, "y": i % 3}]
     table = Table.from_filters(item for row in rows[:50] for item in subscription_filters(row))
     table.save(tmp_path / "t.h5")
-    changes = [{"before_event": 60 + i, "add": row} for i, row in enumerate(rows[50:])]
+    changes: list[dict[str, Any]] = [{"before_event": 60 + i, "add": row} for i, row in enumerate(rows[50:])]
     changes += [{"before_event": 100 + i, "remove": f"f{2 * i}"} for i in range(28)]
     refused: list[Any] = []
     ChangeLog.of(table, map(change_of_row, changes), refused).save(tmp_path / "c.h5")
@@ -95,14 +108,17 @@ def test_a_table_with_conditions_is_divided(tmp_path: Path) -> None:
     (tmp_path / "e.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
     files = tmp_path / "t.h5", tmp_path / "e.jsonl"
     rest = "engine=reference", "batch=40", "filters=1", f"changes={tmp_path / 'c.h5'}"
-    outputs = [tmp_path / "alone.h5", tmp_path / "shard.h5"]
+    outputs = [tmp_path / f"{name}.h5" for name in ("alone", "whole", "shard", "hybrid")]
     for command in (
         alone(*files, outputs[0], *rest),
-        launch(4, *files, outputs[1], *rest, "placement=shard"),
+        launch(3, *files, outputs[1], *rest),
+        launch(4, *files, outputs[2], *rest, "placement=shard"),
+        launch(5, *files, outputs[3], *rest, "placement=hybrid", "groups=2"),
     ):
         done = execute(command)
         assert done.returncode == 0, done.stderr
-    assert outputs[0].read_bytes() == outputs[1].read_bytes()
+    first, *others = (output.read_bytes() for output in outputs)
+    assert all(other == first for other in others)
     assert MatchesFile.load(outputs[0]).matches.n_matches > 300
 
 

@@ -23,6 +23,7 @@ from mpi_match.engines.keyed.cuda_results import Answers
 from mpi_match.engines.keyed.cuda_slot import PipelineSlot, SlicePlan
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
+from mpi_match.ingest.rows.judge import PLAIN, event_of_row, names_of, subscription_filters
 from mpi_match.matches.matches import Matches
 from mpi_match.model import Change, Event, make_event, make_filter
 from mpi_match.table.table import Table
@@ -277,3 +278,18 @@ def test_the_clock_counts_time_in_which_several_slots_match_once() -> None:
         clock.add(slot)
         counted.append(clock.busy_s)
     assert counted == [2, 4, 4, 5, 6, 6, 7]
+
+
+def test_filters_of_one_object_of_a_list() -> None:
+    rows = [
+        {"interface": f"{x} {y}", "constraints": [["l.x", "has", x], ["l.y", "has", y]], "arrays": "consistent"}
+        for x in range(3)
+        for y in range(3)
+    ]
+    events = [{"l": [{"x": i % 3, "y": i % 2}, {"x": i % 2, "y": i % 4}]} for i in range(13)]
+    table = Table.from_filters(item for row in rows for item in subscription_filters(row))
+    batch = Events.of(event_of_row(event, names=names_of(table.vocabulary, PLAIN)) for event in events).encode(
+        table.vocabulary
+    )
+    found = open_engine("keyed_cuda", table).match(batch).labels(table.labels)
+    assert found == [sorted({f"{each['x']} {each['y']}" for each in event["l"] if each["y"] < 3}) for event in events]

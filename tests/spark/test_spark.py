@@ -74,7 +74,8 @@ def test_the_table_is_the_one_built_in_memory(
 
 
 def test_many_rows_are_scanned(spark: SparkSession, rows: list[dict[str, Any]], tmp_path: Path) -> None:
-    many = rows * 4
+    of_one_object = {"interface": "o", "constraints": [["l.x", "has", 1], ["l.y", "any >", 2]], "arrays": "consistent"}
+    many = [*rows * 4, of_one_object]
     assert len(many) > 8 * FEW_ROWS, "each of eight tasks should have more than it judges"
     path = write_lines(tmp_path / "in.jsonl", [*many, {"interface": "i", "constraints": [["x", "?", 1]]}])
     summary = job.compile_subscriptions([str(path)], tmp_path / "table.h5")
@@ -332,11 +333,17 @@ def test_columns_of_a_data_frame_are_named(spark: SparkSession, tmp_path: Path) 
     few = [(1, "temp > 3 or wind < 2", "Q"), (2, json.dumps(tree), "q"), (3, json.dumps(["temp", "exists"]), None)]
     texts = [(i, f"temp > {i}", str(i)) for i in range(4, FEW_ROWS + 10)]
     frame = spark.createDataFrame([*few, *texts], "rule_id long, `a.condition` string, Id string").coalesce(1)
-    do = partial(spark_prep.compile_subscriptions, interface="rule_id", where="a.condition", id="Id")
-    do(frame, tmp_path / "table.h5")
+    named = partial(spark_prep.compile_subscriptions, interface="rule_id", where="a.condition", id="Id")
+    do = spark_prep.compile_subscriptions
+    named(frame, tmp_path / "table.h5")
     of_texts = [{"interface": i, "predicate": text, "id": id_} for i, text, id_ in [few[0], *texts]]
     of_trees = [{"interface": 2, "where": tree, "id": "q"}, {"interface": 3, "constraints": [["temp", "exists"]]}]
     assert Table.load(tmp_path / "table.h5") == in_memory([*of_texts, *of_trees])
+
+    row = {"interface": "o", "where": {"and": [["l.x", "has", 1], ["l.y", "has", 2]]}, "arrays": "consistent"}
+    consistent = [("o", json.dumps(row["where"]), "consistent"), ("p", '["temp", "exists"]', None)]
+    do(spark.createDataFrame(consistent, "interface string, where string, arrays string"), tmp_path / "table.h5")
+    assert Table.load(tmp_path / "table.h5") == in_memory([row, {"interface": "p", "constraints": [["temp", "exists"]]}])
 
     for frame_, columns, text in (
         (frame, {"condition": "a.condition"}, "subscriptions have no column 'condition'; they have: area, "),
@@ -345,7 +352,7 @@ def test_columns_of_a_data_frame_are_named(spark: SparkSession, tmp_path: Path) 
         ([tmp_path / "in.jsonl"], {}, "files have columns with names of their own; interface= is for a DataFrame"),
     ):
         with pytest.raises(SparkPrepError, match=text):
-            do(frame_, tmp_path / "other.h5", **columns)
+            named(frame_, tmp_path / "other.h5", **columns)
 
 
 def test_columns_that_no_subscription_has_are_refused_at_once(spark: SparkSession, tmp_path: Path) -> None:

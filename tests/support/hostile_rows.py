@@ -50,7 +50,10 @@ HOSTILE: list[tuple[str | bytes, str]] = [
     ),
     (constraints(f'[["x", "=", {nested(980)}]]'), "must be a number, a string or a boolean, found list [[[[[[[...]]]]]]]"),
     (constraints(nested(980)), "a constraint is [name, operator, operand], found list [[["),
-    (constraints(nested(200_000)), "a constraint is [name, operator, operand], found list [[["),
+    (
+        constraints(nested(200_000)),
+        "more than 1,000 lists and objects within one another, and conditions are 200 deep at most",
+    ),
     (f'{{"interface": {nested(980)}, "constraints": []}}', "interface must be a string or an integer, found list [[["),
     (f'{{"interface": "i", "area": {MANY_NAMES}}}', "an area is [x, y, r], found Repeating"),
     ('{"interface": "i", "filters": []}', "'filters' must be a list of one filter at least"),
@@ -59,6 +62,23 @@ HOSTILE: list[tuple[str | bytes, str]] = [
     ('{"interface": "i", "constraints": [], "id": 7.5}', "id must be a string or an integer, found float 7.5"),
     (ENDLESS, "the line is longer than 16 MiB"),
 ]
+LARGE: list[tuple[str, str]] = [
+    (constraints("[" + '{"not":' * 10**6 + '["x", "exists"]' + "}" * 10**6 + "]"), "conditions are 200 deep at most"),
+    (predicate("not " * 10**6 + "x exists"), "more than 200 parentheses within one another, at column 805"),
+    (predicate("(" * 10**6 + "x exists"), "more than 200 parentheses within one another, at column 202"),
+    (constraints(f'[["x", "regexp", "{"a|" * (5 * 10**6)}"]]'), "'regexp' on 'x': the pattern has 10,000,000 characters"),
+    (
+        constraints(f'[["x", "wildcard", "{"a*" * (5 * 10**6)}"]]'),
+        "'wildcard' on 'x': the pattern has 10,000,000 characters",
+    ),
+    (constraints('[["x", "regexp", "((a{1000}){1000}){1000}"]]'), "'regexp' on 'x': column 16: expected at most 4,096"),
+    (
+        constraints('[["x", "regexp", "(((a{1,30}){1,30}){1,30}){1,30}"]]'),
+        "'regexp' on 'x': column 24: expected at most 4,096",
+    ),
+    (constraints(json.dumps([["x", "contains i", ["q"] * 10**6]])), "a condition of more than 100,000 constraints"),
+]
+"""Rows that take long if they are not refused at once, each with the reason."""
 GOOD = [
     b'\xef\xbb\xbf{"interface": 7, "constraints": [], "id": 1}',  # after a byte order mark
     rb'{"interface": "7", "predicate": "smile = ' + rb"'\\ud83d\\ude00'" + rb'", "id": "1"}',

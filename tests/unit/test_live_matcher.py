@@ -241,3 +241,25 @@ def test_a_part_with_branches_of_two_depths_is_added(first: list[Any]) -> None:
     live.update({"add": row})
     events = [{"a": 1}, {"b": 1, "d": 1}, {"b": 1}, {"z": 1}]
     assert live.match(events) == [["i"], ["i"], [], ["i"]]
+
+
+def test_filters_of_one_object_of_a_list_are_added_removed_and_moved() -> None:
+    """With an area, which moves; the last one takes its scope with it."""
+
+    def row(name: str, y: int) -> dict[str, Any]:
+        constraints = [["l.x", "has", 1], ["l.y", "has", y]]
+        return {"interface": name, "id": name, "constraints": constraints, "arrays": "consistent", "area": [0, 0, 1]}
+
+    apart, together = [{"x": 1, "y": 3}, {"x": 2, "y": 2}], [{"x": 1, "y": 2}, {"x": 1, "y": 3}]
+    events = [{"l": each, "p": x, "q": 0} for each in (apart, together) for x in (0, 9)]
+    for engine in ("keyed", "reference"):
+        live = LiveMatcher([row("a", 2)], engine=engine)
+        assert live.match(events, location="p,q") == [[], [], ["a"], []]
+        live.update({"add": row("b", 3)})
+        assert live.match(events, location="p,q") == [["b"], [], ["a", "b"], []]
+        live.update({"move": "b", "area": [9, 0, 1]})
+        assert live.match(events, location="p,q") == [[], ["b"], ["a"], ["b"]]
+        live.update({"remove": "a"})
+        assert live.match(events, location="p,q") == [[], ["b"], [], ["b"]]
+        live.update({"remove": "b"})
+        assert live.match(events, location="p,q") == [[], [], [], []]

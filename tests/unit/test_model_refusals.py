@@ -208,3 +208,11 @@ def test_event_without_meaning(attributes: Any, location: object, text: str) -> 
 def test_patterns_beyond_their_bound(op: str) -> None:
     with pytest.raises(ModelError, match=r"on 'x': the pattern has .* characters, at most 65,536 are allowed"):
         model.constraint("x", op, "a" * 10**6)
+
+
+def test_an_element_that_does_not_satisfy_is_asked_for_otherwise() -> None:
+    for op in ("any not prefix", "any not contains i"):
+        inner = op.replace("any not", "any")
+        with pytest.raises(ModelError, match=f"there is no '{op}', on 'x'; 'any !=' .* 'not' around '{inner}' asks that no"):
+            model.constraint("x", op, "a")
+    assert model.constraint("x", "any not in", ["a"]).any_element

@@ -25,7 +25,7 @@ from mpi_match.ingest.columns.file import ColumnFile
 from mpi_match.ingest.columns.python import needed_by
 from mpi_match.ingest.files.checked_blocks import Blocks, CheckedFile
 from mpi_match.ingest.rows.flatten import Names
-from mpi_match.ingest.rows.judge import EventForm, event_of_row
+from mpi_match.ingest.rows.judge import EventForm, event_of_row, names_of
 from mpi_match.ingest.rows.row_files import partition_values
 from mpi_match.model import Event, Json, ModelError
 from mpi_match.storage.range_read import Memory
@@ -73,6 +73,9 @@ class ColumnFiles:
 
     packed = False
 
+    names: Names | None = None
+    """The names for the judge of whole rows; None where the needed columns tell all."""
+
     def __init__(self, index: ColumnIndex, form: EventForm) -> None:
         self.index, self.form = index, form
         self._lock = threading.Lock()
@@ -108,10 +111,10 @@ class ColumnFiles:
             digest.update(each.crc.astype("<u4").tobytes())
         names = [each.name for each in blocks]
         found = np.array(pieces, np.int64).reshape(-1, 2)
-        return cls(
-            ColumnIndex(names, blocks, found, offsets_of(np.array(n_rows, np.int64)), needed, row_bytes, digest.hexdigest()),
-            form,
-        )
+        rows = offsets_of(np.array(n_rows, np.int64))
+        files = cls(ColumnIndex(names, blocks, found, rows, needed, row_bytes, digest.hexdigest()), form)
+        files.names = names_of(vocabulary, form) if vocabulary.asks_of_rows else None
+        return files
 
     def __enter__(self) -> ColumnFiles:
         return self
@@ -194,6 +197,11 @@ class ColumnFiles:
         from mpi_match.ingest.columns.arrow import NeededColumns, json_value
 
         ((_, _, table),) = self._tables(i, i + 1)
+        if self.names is not None:
+            from mpi_match.ingest.columns.arrow_to_events import as_json
+
+            (row,) = table.to_pylist()
+            return cast(Json, as_json(row, times_as_text=True)), self.names
         (rows,) = table.to_batches()
         needed = NeededColumns.of(rows.schema, self.index.needed, self.form)
         found = {

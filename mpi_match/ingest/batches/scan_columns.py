@@ -6,17 +6,22 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mpi_match.arrays.strings import Strings
 from mpi_match.events.batch import EventBatch
+from mpi_match.events.events import Events
 from mpi_match.ingest.batches.column_batch import tables_of
 from mpi_match.ingest.batches.row_batch import RowBatch
 from mpi_match.ingest.batches.scan_report import ScanReport
 from mpi_match.ingest.columns.file import ColumnFile
-from mpi_match.ingest.json.event_scanner import ScannedEvents
+from mpi_match.ingest.json.event_scanner import EventScanner, ScannedEvents
+from mpi_match.ingest.json.passed_rows import blocks_of_rows
 from mpi_match.ingest.rows.judge import EventForm, Reject, Rejects, row_text
 from mpi_match.table.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from mpi_match.ingest.columns.arrow_to_codes import ArrowEncoder
 
 _ROWS_AT_ONCE = 2**17
 
@@ -25,7 +30,8 @@ class ColumnScanner:
     """Encodes the `needed` columns of `files` into the code space of a vocabulary; compiles when it is created.
 
     `needed` may include further names; a row is bad if one of them cannot be read.  Without ids, only their presence is
-    noted.
+    noted.  For a vocabulary that asks for whole rows (`Vocabulary.asks_of_rows`), columns are written as JSON lines, and
+    these are scanned.
     """
 
     def __init__(
@@ -38,10 +44,15 @@ class ColumnScanner:
         *,
         with_ids: bool = True,
     ) -> None:
-        from mpi_match.ingest.columns.arrow_to_codes import ArrowEncoder  # loads pyarrow
+        self._form, self._needed, self._files, self._vocabulary = form, needed, files, vocabulary
+        self._rows: EventScanner | None = None
+        self._columns: ArrowEncoder | None = None
+        if vocabulary.asks_of_rows:
+            self._rows = EventScanner(vocabulary, form, threads, with_ids=with_ids)
+        else:
+            from mpi_match.ingest.columns.arrow_to_codes import ArrowEncoder  # loads pyarrow
 
-        self._encoder = ArrowEncoder(vocabulary, form, threads, with_ids=with_ids)
-        self._form, self._needed, self._files = form, needed, files
+            self._columns = ArrowEncoder(vocabulary, form, threads, with_ids=with_ids)
 
     is_on_gpu = False
 
@@ -52,7 +63,7 @@ class ColumnScanner:
         """The events of a batch."""
         rejects: list[Reject] = []
         scanned = [self.scan_rows(rows, file, first, rejects) for file, first, rows in tables_of(batch)]
-        batches = [each.batch for each in scanned] or [self._encoder.nothing()]
+        batches = [each.batch for each in scanned] or [Events.of(()).encode(self._vocabulary)]
         events = batches[0] if len(batches) == 1 else EventBatch.concat(batches)
         located, identified = any(each.located for each in scanned), any(each.identified for each in scanned)
         return events, ScanReport(0, 0, located, identified, events.n_attributes > 0, rejects)
@@ -78,7 +89,21 @@ class ColumnScanner:
         from mpi_match.ingest.columns.arrow import NeededColumns
 
         needed = NeededColumns.of(rows.schema, self._needed, self._form)
-        events, ids, identified, bad = self._encoder.encode(rows, needed)
+        if self._columns is None:
+            return self._scan_whole(rows, file, first, rejects)
+        events, ids, identified, bad = self._columns.encode(rows, needed)
         for row, reason, values in bad:
             rejects.append(Reject(reason, self._files[file], first + row + 1, row_text(values)))
         return ScannedEvents(events, ids, events.location is not None, identified, 0)
+
+    def _scan_whole(self, rows: pa.RecordBatch, file: int, first: int, rejects: Rejects) -> ScannedEvents:
+        """As `scan_rows`, from the rows as JSON lines."""
+        assert self._rows is not None
+        bad: list[Reject] = []
+        found = [self._rows.scan(block, bad) for block in blocks_of_rows(rows.to_pylist())]
+        for each in bad:
+            rejects.append(each._replace(file=self._files[file], line=first + each.line + 1))
+        batch = EventBatch.concat([each.batch for each in found] or [Events.of(()).encode(self._vocabulary)])
+        ids = [each.ids for each in found if each.ids is not None]
+        located, identified = any(each.located for each in found), any(each.identified for each in found)
+        return ScannedEvents(batch, Strings.concat(ids) if ids else None, located, identified, 0)

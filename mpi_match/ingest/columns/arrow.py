@@ -56,6 +56,7 @@ class NeededColumns(NamedTuple):
         paths: dict[str, Path] = {}
         presence = needed.presence if isinstance(needed, NeededNames) else frozenset[str]()
         instants = needed.instants if isinstance(needed, NeededNames) else frozenset[str]()
+        are_all_needed = isinstance(needed, NeededNames) and needed.every
         every, times = [], set()
         scalars = {*(form.location or ()), *((form.id,) if form.id is not None else ())}
         for path, type_ in leaves(schema):
@@ -69,9 +70,11 @@ class NeededColumns(NamedTuple):
                 is_needed or any(each.startswith(f"{name}.") for each in needed)  # in a map
             ):
                 raise ModelError(refused_type(name, str(type_)))
-            if is_needed and name in paths:
+            elif are_all_needed and _are_maps(type_):
+                raise ModelError(f"filters ask for '*', all strings, and the column {name!r} holds maps; make them structs")
+            if (is_needed or are_all_needed) and name in paths:
                 raise ModelError(f"two columns have the name {name!r}")
-            elif is_needed:
+            elif is_needed or are_all_needed:
                 paths[name] = path
         for name in (*(form.location or ()), *((form.id,) if form.id is not None else ())):
             if name not in paths:
@@ -272,6 +275,13 @@ def is_scalar(type_: pa.DataType) -> bool:
 def is_list(type_: pa.DataType) -> bool:
     """Tells whether attributes have lists of this type."""
     return is_any_list(type_) and is_scalar(plain_type(type_.value_type))
+
+
+def _are_maps(type_: pa.DataType) -> bool:
+    """Tells whether values of this type are maps, or lists of maps."""
+    while is_any_list(type_):
+        type_ = plain_type(type_.value_type)
+    return bool(pa.types.is_map(type_))
 
 
 def is_time(type_: pa.DataType) -> bool:

@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from mpi_match.arrays.strings import Strings
 from mpi_match.events.batch import REJECTED, EventBatch
-from mpi_match.events.events import only_of_rows
 from mpi_match.ingest.columns.arrow import NeededColumns, read_columns
 from mpi_match.ingest.columns.to_codes import ColumnEncoder
 from mpi_match.ingest.columns.to_events import events_of_chunk
@@ -35,16 +34,12 @@ class EncodedRows(NamedTuple):
 
 
 class ArrowEncoder:
-    """Encodes record batches; compiles when it is created.
-
-    Raises ModelError for a vocabulary that asks for all strings of an event, because only the named columns are read.
-    """
+    """Encodes record batches for a vocabulary that does not ask for whole rows; compiles when it is created."""
 
     def __init__(
         self, vocabulary: Vocabulary, form: EventForm, threads: int | None = None, *, with_ids: bool = True
     ) -> None:
-        if vocabulary.asks_every_string:
-            raise only_of_rows()
+        assert not vocabulary.asks_of_rows, "its columns are read as rows"
         self._vocabulary, self._form, self._threads, self._with_ids = vocabulary, form, threads, with_ids
         self._events: EventsEncoder | None = None
         self._columns = ColumnEncoder(vocabulary, form.location, threads)

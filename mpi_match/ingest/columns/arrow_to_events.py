@@ -29,7 +29,8 @@ from mpi_match.ingest.columns.arrow_lists import leaves
 from mpi_match.ingest.columns.to_events import events_of_chunk
 from mpi_match.ingest.rows.flatten import MAX_DEPTH, Names
 from mpi_match.ingest.rows.judge import EventForm, event_of_row
-from mpi_match.model import Event, Json, ModelError, Unread
+from mpi_match.model import Event, Json, ModelError, Time, Unread
+from mpi_match.texts.instant import text_of
 
 
 def all_columns(schema: pa.Schema) -> NeededColumns | None:
@@ -82,7 +83,7 @@ def _reason(batch: pa.RecordBatch, row: int, required: frozenset[str], form: Eve
 
 def event_of_columns(row: Json, form: EventForm, required: frozenset[str]) -> Event:
     """The event of one row.  Raises ModelError."""
-    return event_of_row(_as_json(row), form, _names(required), every=True)
+    return event_of_row(as_json(row), form, _names(required), every=True)
 
 
 @lru_cache(2)
@@ -90,13 +91,18 @@ def _names(required: frozenset[str]) -> Names:
     return Names(required)
 
 
-def _as_json(value: object) -> object:
+def as_json(value: object, *, times_as_text: bool = False) -> object:
     """A value of Arrow in the form that JSON has, also in structs and lists; `Unread` for others (a map, a decimal out of
-    range)."""
+    range).
+
+    Native times stay what they are, or become the texts of their instants.
+    """
     if isinstance(value, dict):
-        return {key: _as_json(each) for key, each in value.items()}
+        return {key: as_json(each, times_as_text=times_as_text) for key, each in value.items()}
     if isinstance(value, list):
-        return [_as_json(each) for each in value]
+        return [as_json(each, times_as_text=times_as_text) for each in value]
+    if times_as_text and isinstance(value, Time):
+        return text_of(value) or value
     if isinstance(value, tuple):
         return Unread("an entry of a map is not a number, a string or a boolean")
     try:

@@ -61,10 +61,13 @@ def columns_of_frame(frame: Frame) -> Json:
 
 def refused_type(name: str, type_: str) -> str:
     """The error of a column that is needed and has a type that no attribute has."""
-    return (
-        f"the column {name!r} is of type {type_}, and filters, --location or --id name it; "
-        "attributes are numbers, strings, booleans and arrays of these: cast it to one of them"
-    )
+    said = f"the column {name!r} is of type {type_}, and filters, --location or --id name it; "
+    if type_.startswith(("timestamp", "date", "time")):
+        return said + (
+            "of a native time filters may ask presence and instant, and event tables keep none: match the file itself, or "
+            "give texts of RFC 3339, such as '2026-05-01T12:00:00Z'"
+        )
+    return said + "attributes are numbers, strings, booleans and arrays of these: cast it to one of them"
 
 
 class NeededNames(frozenset[str]):
@@ -72,10 +75,12 @@ class NeededNames(frozenset[str]):
 
     presence   constraints only ask for their presence
     instants   constraints compare their instants, and perhaps ask if they are there
+    every      constraints ask for all strings, so all columns are used
     """
 
     presence: frozenset[str] = frozenset()
     instants: frozenset[str] = frozenset()
+    every: bool = False
 
 
 def needed_names(names: Iterable[str], form: EventForm) -> NeededNames:
@@ -90,6 +95,7 @@ def needed_by(vocabulary: Vocabulary, form: EventForm) -> NeededNames:
     """
     found = needed_names(vocabulary.attribute_names, form)
     found.presence, found.instants = vocabulary.presence_names - {*form.names}, vocabulary.instant_names - {*form.names}
+    found.every = vocabulary.asks_every_string
     return found
 
 

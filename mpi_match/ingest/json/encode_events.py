@@ -91,7 +91,7 @@ class EventsEncoder:
 
     def encode(self, events: Events) -> EventBatch:
         """The batch that `events.encode` makes."""
-        if self._vocabulary.asks_every_string or self._vocabulary.scopes:
+        if self._vocabulary.asks_of_rows:
             return events.encode(self._vocabulary)
         with at_most(self._most_threads):
             offsets, attributes, flagged = self._encode(events)

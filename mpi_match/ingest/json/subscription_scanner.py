@@ -1,7 +1,7 @@
 """Reads subscriptions of JSON lines into flat columns: lines are scanned, and `rows` judges those in doubt.
 
-Only the lines that `to_subscriptions` flags go through `rows.parse_json` and `rows.subscription_filters`.  Filters have no
-order of their own, so the judged ones follow the others.
+Only the lines that `to_subscriptions` flags go through `rows.parse_subscription` and `rows.subscription_filters`.  Filters
+have no order of their own, so the judged ones follow the others.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mpi_match.ingest.rows.formats import lines_format
 from mpi_match.ingest.rows.judge import (
     Reject,
     Rejects,
-    parse_json,
+    parse_subscription,
     record_set_aside,
     row_text,
     subscription_filters,
@@ -217,7 +217,7 @@ def _judge(line: bytes, block: LineBlock, number: int, judged: SubscriptionsBuil
     try:
         if bad is not None:
             raise ModelError(bad[0])
-        found = subscription_filters(parse_json(text))
+        found = subscription_filters(parse_subscription(text))
     except ModelError as error:
         rejects.append(Reject(str(error), block.file, block.first_line + number, row_text(text if bad is None else bad[1])))
         return

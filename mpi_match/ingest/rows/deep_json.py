@@ -29,8 +29,15 @@ class Hooks(NamedTuple):
     real: Callable[[str], Any]
 
 
-def parse_deep(text: str, hooks: Hooks) -> Any:
-    """The value of a JSON text, as `json.JSONDecoder` with these hooks reads it.  Raises json.JSONDecodeError."""
+class TooDeep(ValueError):
+    """A JSON text has more lists and objects within one another than its reader takes."""
+
+
+def parse_deep(text: str, hooks: Hooks, deepest: int | None = None) -> Any:
+    """The value of a JSON text, as `json.JSONDecoder` with these hooks reads it.
+
+    Raises json.JSONDecodeError, and TooDeep for more than `deepest` lists and objects within one another.
+    """
     around: list[tuple[list[Any], str | None, str]] = []  # `items`, `name` and `end` of the lists and objects around
     items: list[Any] = []  # the values, or pairs, of the innermost one
     end, name = "", None  # the character that ends it; the name of its next value
@@ -39,6 +46,8 @@ def parse_deep(text: str, hooks: Hooks) -> Any:
         opened = text[at : at + 1]
         if opened in ("{", "["):
             around.append((items, name, end))
+            if deepest is not None and len(around) > deepest:
+                raise TooDeep
             items, end, at = [], "}" if opened == "{" else "]", _after_blanks(text, at + 1)
             is_complete = text[at : at + 1] == end
         else:

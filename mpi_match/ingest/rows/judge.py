@@ -38,13 +38,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
-from mpi_match.ingest.rows.deep_json import Hooks, parse_deep
+from mpi_match.ingest.rows.deep_json import Hooks, TooDeep, parse_deep
 from mpi_match.ingest.rows.flatten import Names, Repeating, flattened, strings_of
 from mpi_match.ingest.rows.packed_files import DAMAGED, damaged, open_bytes
 from mpi_match.ingest.rows.predicate_text import parse
 from mpi_match.model import (
     EVERY_STRING,
     HAS,
+    MAX_CONDITION_DEPTH,
     MAX_EXACT_INTEGER,
     Area,
     Attribute,
@@ -202,12 +203,21 @@ def too_long(most: int) -> ModelError:
     return ModelError(f"the line is longer than {f'{most:,} bytes' if most % 2**20 else f'{most // 2**20} MiB'}")
 
 
-def parse_json(line: str | bytes) -> Any:
+MAX_SUBSCRIPTION_DEPTH = 1000
+"""Lists and objects within one another in the row of a subscription or a change, at most: more than conditions need."""
+
+
+def parse_subscription(line: str | bytes) -> Any:
+    """A row of a subscription or a change, as `parse_json`, which also tells from it that its conditions are too deep."""
+    return parse_json(line, MAX_SUBSCRIPTION_DEPTH)
+
+
+def parse_json(line: str | bytes, deepest: int | None = None) -> Any:
     """One line of JSON, nested to any depth.  The literals NaN, Infinity and -Infinity are numbers, as Python writes them.
 
     A number that overflows or underflows a double (`model.decimal`), or has thousands of digits, is an `Unread`; an object
-    in which a name occurs twice is a `Repeating`.  Raises ModelError for text that is not UTF-8 or not JSON, and for lines
-    longer than `MAX_LINE_BYTES`.
+    in which a name occurs twice is a `Repeating`.  Raises ModelError for text that is not UTF-8 or not JSON, for lines
+    longer than `MAX_LINE_BYTES`, and for more than `deepest` lists and objects within one another.
     """
     if len(line) > MAX_LINE_BYTES:
         raise too_long(MAX_LINE_BYTES)
@@ -216,20 +226,30 @@ def parse_json(line: str | bytes) -> Any:
         try:
             return _decoder.decode(text)
         except RecursionError:
-            return parse_deep(text, _HOOKS)
+            return _parse_deep(text, deepest)
     except UnicodeDecodeError as error:
         raise ModelError(f"not UTF-8 at byte {error.start}") from None
     except json.JSONDecodeError as error:
         raise ModelError(f"not JSON: {error.msg} at column {error.colno}") from None
     except ValueError:  # an integer of thousands of digits
-        return _parse_long(text)
+        return _parse_long(text, deepest)
 
 
-def _parse_long(text: str) -> Any:
+def _parse_deep(text: str, deepest: int | None) -> Any:
+    try:
+        return parse_deep(text, _HOOKS, deepest)
+    except TooDeep:
+        raise ModelError(
+            f"more than {deepest:,} lists and objects within one another, "
+            f"and conditions are {MAX_CONDITION_DEPTH} deep at most"
+        ) from None
+
+
+def _parse_long(text: str, deepest: int | None) -> Any:
     try:
         return _slow_decoder.decode(text)
     except RecursionError:
-        return parse_deep(text, _HOOKS)
+        return _parse_deep(text, deepest)
     except json.JSONDecodeError as error:
         raise ModelError(f"not JSON: {error.msg} at column {error.colno}") from None
 

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
 from itertools import product
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +19,9 @@ from hypothesis import strategies as st
 from mpi_match import api
 from mpi_match.engines.registry import open_engine
 from mpi_match.events.events import Events
-from mpi_match.ingest.rows.judge import event_of_row, subscription_filters
+from mpi_match.ingest.batches.column_files import ColumnFiles
+from mpi_match.ingest.batches.offer import RowsOffer
+from mpi_match.ingest.rows.judge import EventForm, event_of_row, subscription_filters
 from mpi_match.ingest.rows.to_json import subscription_rows
 from mpi_match.model import Condition, Constraint, Event, Join, ModelError, holds, holds_consistently, match_naive
 from mpi_match.table.conditions import decompose, recompose
@@ -156,6 +163,47 @@ def test_rows_are_written_again_and_a_failure_is_explained() -> None:
     assert [row["arrays"] for row in again] == ["consistent", "consistent"]
     explained = api.explain(table, {"a": [{"x": 1}, {"y": 3}], "z": 1}, filter=0)
     assert "each holds, but not in one object of `a`" in str(explained)
+
+
+def test_columns_with_lists_of_objects_and_with_every_string_are_read_as_rows(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"id": "e0", "a": [{"x": 1, "y": "p"}, {"x": 2, "y": "q"}], "at": datetime(2026, 5, 1, tzinfo=UTC)},
+        {"id": "e1", "a": [{"x": 1, "y": "q"}], "at": datetime(2025, 5, 1, tzinfo=UTC)},
+        {"id": None, "a": None, "at": None},
+        {"id": "e3", "a": [{"x": 2, "y": "q"}, {"x": 1, "y": "q"}], "at": datetime(2026, 5, 1, tzinfo=UTC)},
+    ]
+    wanted: list[dict[str, Any]] = [
+        {"interface": "one", "constraints": [["a.x", "has", 1], ["a.y", "has", "q"]], "arrays": "consistent"},
+        {"interface": "new", "constraints": [["a.x", "has", 1], ["at", "after", "2026-01-01"]]},
+        {"interface": "text", "constraints": [["*", "= i", "P"]]},
+    ]
+    frame, path = pa.Table.from_pylist(rows), tmp_path / "e.parquet"
+    pq.write_table(frame, path, row_group_size=3)
+    for kept, expected in ((wanted[:2], [["new"], ["one"], [], ["new", "one"]]), (wanted, None)):
+        expected = expected or [["new", "text"], ["one"], [], ["new", "one"]]
+        table = api.make_table(kept)
+        for events in (frame, frame.to_pandas(), path):
+            assert open_engine("keyed", table).match(api.make_batch(table, events)).labels(table.labels) == expected
+        with ColumnFiles.open([path], EventForm(id="id"), table.vocabulary) as files:
+            filters = list(table.iter_filters())
+            assert [sorted(match_naive(filters, files.event(i))) for i in range(4)] == expected
+            offer = RowsOffer(files.index, files.form)
+            batch, report = offer.scanner(table.vocabulary).scan(files.batch(1, 4))
+        assert open_engine("keyed", table).match(batch).labels(table.labels) == expected[1:]
+        assert report.identified
+        assert not report.rejects
+    bad: list[Any] = []
+    api.make_batch(table, write(tmp_path / "bad.parquet", [{"a": [{"x": Decimal("1e60"), "y": "q"}]}]), rejects=bad)
+    assert [(each.line, each.file) for each in bad] == [(1, str(tmp_path / "bad.parquet"))]
+    maps = pa.table({"m": pa.array([[("k", "p")]], pa.map_(pa.string(), pa.string()))})
+    pq.write_table(maps, path)
+    with pytest.raises(ModelError, match=r"ask for '\*', all strings, and the column 'm' holds maps"):
+        api.make_batch(table, path)
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> Path:
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    return path
 
 
 def test_events_without_known_objects_are_refused() -> None:

@@ -44,13 +44,17 @@ class Counting(Engine):
         self._sharing = ScratchSets(self, lambda _: Scratch())
         constraints = table.constraints
         self._start = self._atom_rows = self._atom_offsets = np.zeros(0, np.int64)
-        self._form = self._type = np.zeros(0, np.uint8)
+        self._type = np.zeros(0, np.uint8)
+        self._is_absent = self._is_listed = self._is_opposite = self._is_elsewhere = np.zeros(0, bool)
         if table.is_tag_table:
             return
-        self._form, self._type = constraints.form, constraints.type  # once, since they are as long as the table
-        self._is_absent = self._form == Form.ABSENT
+        self._segments = [(int(each), *table.vocabulary.segment(each)) for each in Type]
+        form, self._type = constraints.form, constraints.type  # once, since they are as long as the table
+        self._is_absent, is_atom = form == Form.ABSENT, form == Form.ATOM
+        self._is_elsewhere = self._is_absent | is_atom
+        self._is_opposite = (form == Form.UNEQUAL) | (form == Form.OUT_OF_LIST)
+        self._is_listed = (form == Form.IN_LIST) | (form == Form.OUT_OF_LIST)
         self._start = np.bincount(constraints.filter_id[self._is_absent], minlength=table.n_filters).astype(np.int64)
-        is_atom = self._form == Form.ATOM
         self._atom_rows = np.flatnonzero(is_atom)
         atom = table.vocabulary.atom_offsets[constraints.name_id[is_atom]] + constraints.lo[is_atom]
         order = np.argsort(atom, kind="stable")
@@ -59,7 +63,8 @@ class Counting(Engine):
 
     @property
     def nbytes(self) -> int:
-        return sum(each.nbytes for each in (self._start, self._atom_rows, self._atom_offsets, self._form, self._type))
+        marks = self._is_absent, self._is_elsewhere, self._is_opposite, self._is_listed
+        return sum(each.nbytes for each in (self._start, self._atom_rows, self._atom_offsets, self._type, *marks))
 
     @matching
     def match(self, batch: EventBatch, _: Scratch, filters: bool) -> Matches:
@@ -128,20 +133,18 @@ class Counting(Engine):
 
     def _hits(self, run: slice, name: int, code: int) -> Array:
         """bool: marks the constraints of one name's run that a code satisfies; never atoms or `absent`."""
-        constraints, vocabulary = self._table.constraints, self._table.vocabulary
-        form, type_ = self._form[run], self._type[run]
+        constraints, type_ = self._table.constraints, self._type[run]
         lo, hi = constraints.lo[run], constraints.hi[run]
         inside = (lo <= code) & (code <= hi)
         n_sets = int(constraints.set_offsets[name + 1] - constraints.set_offsets[name])
         if n_sets:
-            listed = np.isin(form, (Form.IN_LIST, Form.OUT_OF_LIST))
+            listed = self._is_listed[run]
             inside[listed] = self._sets_with(name, n_sets, code)[lo[listed]]
-        typed = np.zeros(len(form), bool)
-        for each in Type:
-            first, last = vocabulary.segment(each)
-            typed |= (type_ == each) & bool(first[name] <= code <= last[name])
-        opposite, elsewhere = np.isin(form, (Form.UNEQUAL, Form.OUT_OF_LIST)), np.isin(form, (Form.ATOM, Form.ABSENT))
-        satisfied: Array = typed & (inside != opposite) & ~elsewhere
+        typed = np.zeros(len(type_), bool)
+        for each, first, last in self._segments:
+            if first[name] <= code <= last[name]:
+                typed |= type_ == each
+        satisfied: Array = typed & (inside != self._is_opposite[run]) & ~self._is_elsewhere[run]
         return satisfied
 
     def _sets_with(self, name: int, n_sets: int, code: int) -> Array:

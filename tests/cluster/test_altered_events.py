@@ -7,11 +7,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
 from altering import overwrite, overwriting, truncate
 from click.testing import CliRunner
+from lasting import lasting
 from mpirun import execute, launch, needs_mpirun, said
 from run_inputs import KEPT, leftovers, plain_events
 
@@ -149,18 +151,16 @@ def test_damage_is_distinguished_from_alteration(options: RunOptions, tmp_path: 
     assert not isinstance(caught.value, FileChanged)
 
 
+HOW = (("master", "local", "other.h5"), ("shared", "master", "empty.h5"), ("file", "local", "other.h5"))
+"""Each way of the events, with the file overwritten in place by another or truncated."""
+
+
 @pytest.mark.mpi
 @needs_mpirun
 @pytest.mark.parametrize(
-    ("other", "results"),
-    [
-        pytest.param("other.h5", "local", id="overwritten-local"),
-        pytest.param("other.h5", "master", id="overwritten-master", marks=pytest.mark.lasting),
-        pytest.param("empty.h5", "local", id="truncated-local", marks=pytest.mark.lasting),
-        pytest.param("empty.h5", "master", id="truncated-master"),
-    ],
+    ("feed", "results", "other"),
+    [*HOW, *lasting(*(how for how in product(FEEDS, ("local", "master"), ("other.h5", "empty.h5")) if how not in HOW))],
 )
-@pytest.mark.parametrize("feed", FEEDS)
 def test_a_run_of_several_ranks_is_incomplete(
     feed: str, results: str, other: str, options: RunOptions, tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from clock import Clock
+from lasting import lasting
 from mpirun import DRIVER, FLAGS, MPIRUN, OPEN_MPI, TIMEOUT_S, ULFM, execute, has_ulfm, needs_mpirun, said
 
 from mpi_match.cluster.transport.backoff import Silence
@@ -98,7 +99,7 @@ def test_killed_and_stopped_workers_lose_no_answer(ulfm: tuple[str, ...], tmp_pa
 
 @pytest.mark.mpi
 @needs_mpirun
-@pytest.mark.parametrize("feed", ["shared", "file"])
+@pytest.mark.parametrize("feed", ["file", *lasting("shared")])
 def test_answers_outlive_the_worker_that_wrote_them(feed: str, files: Files, ulfm: tuple[str, ...], tmp_path: Path) -> None:
     output = tmp_path / "matches.h5"
     part = parts_directory(output) / "1-rank-1.answers"
@@ -119,10 +120,10 @@ def test_answers_outlive_the_worker_that_wrote_them(feed: str, files: Files, ulf
 
 @pytest.mark.mpi
 @needs_mpirun
-@pytest.mark.parametrize("how", [("--batch", "1", "--credits", "1"), ("--batch", "3", "--schedule", "static")])
-def test_short_batches_survive_a_worker(how: tuple[str, ...], files: Files, ulfm: tuple[str, ...], tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["--batch 1 --credits 1", *lasting("--batch 3 --schedule static")])
+def test_short_batches_survive_a_worker(how: str, files: Files, ulfm: tuple[str, ...], tmp_path: Path) -> None:
     output = tmp_path / "matches.h5"
-    with DisturbedRun.of(files, output, 3, *how) as run:
+    with DisturbedRun.of(files, output, 3, *how.split()) as run:
         run.begun(TIMEOUT_S)
         pids = run.pids()
         os.kill(pids[2], signal.SIGSTOP)  # the others go on to the end of the window

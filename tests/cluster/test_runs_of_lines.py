@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from command_line import in_a_process, mpi_match
+from lasting import lasting
 from mpirun import execute, launch, needs_mpirun, said
 from random_rows import random_event, random_subscription
 from run_inputs import KEPT, leftovers
@@ -109,7 +110,6 @@ def test_the_ids_of_lines_are_exported(lines: Lines, expected: bytes, tmp_path: 
     ("ranks", "options"),
     [
         (2, "--batch 1 --credits 1"),
-        (3, "--batch 16 --schedule static --feed shared"),
         (4, "--batch 31 --feed shared --results local"),
         (3, "--batch 7 --feed file --results local --schedule static"),
         (5, "--batch 16 --placement hybrid --groups 2 --feed file"),
@@ -117,6 +117,7 @@ def test_the_ids_of_lines_are_exported(lines: Lines, expected: bytes, tmp_path: 
             pytest.param(ranks, options, marks=pytest.mark.lasting)
             for ranks, options in (
                 (3, "--batch 17"),
+                (3, "--batch 16 --schedule static --feed shared"),
                 (3, "--batch 1000 --feed file"),
                 (3, "--batch 40 --placement shard"),
                 (2, "--batch 3 --feed file"),
@@ -222,9 +223,8 @@ def test_a_run_of_other_lines_or_another_form_does_not_go_on(lines: Lines, tmp_p
 @pytest.mark.parametrize(
     ("feed", "results"),
     [
-        *(("master", "local"), ("shared", "master"), ("file", "local")),
-        *(pytest.param(*each, marks=pytest.mark.lasting) for each in (("master", "master"), ("shared", "local"))),
-        pytest.param("file", "master", marks=pytest.mark.lasting),
+        *(("shared", "master"), ("file", "local")),
+        *lasting(("master", "local"), ("master", "master"), ("shared", "local"), ("file", "master")),
     ],
 )
 def test_a_killed_run_goes_on_with_every_feed(

@@ -30,7 +30,6 @@ from mpi_match.table.table import Table
         (5, "batch=7 schedule=dynamic credits=2"),
         (2, "batch=1 feed=file"),
         (4, "batch=31 feed=shared schedule=static"),
-        (3, "batch=100 feed=shared piece_bytes=64"),
         (4, "placement=shard schedule=static batch=17 piece_bytes=64"),
         (5, "placement=hybrid groups=2 batch=31"),
         *(
@@ -39,6 +38,7 @@ from mpi_match.table.table import Table
                 (3, "batch=16 schedule=static"),
                 (2, "batch=1000 schedule=static"),
                 (3, "batch=100 piece_bytes=64"),
+                (3, "batch=100 feed=shared piece_bytes=64"),
                 (1, "batch=100 feed=file"),
                 (1, "batch=100 feed=shared"),
                 (3, "placement=shard batch=1 credits=1"),

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from cases import CASES, event_of, filters_of
-from engine_names import CPU, GPU, SLOW, TAGS, every_engine, quickly_opened
+from engine_names import CPU, GPU, SLOW, TAGS, chief_engines, every_engine, quickly_opened
 from hypothesis import given
+from lasting import lasting
 from random_tables import SHAPES, judged, shaped
 from strategies import subscriptions_and_events
 
@@ -155,7 +156,7 @@ def many_codes() -> Expected:
     return Expected.of(filters, events)
 
 
-@every_engine
+@chief_engines
 def test_more_codes_than_sixteen_bits(name: str) -> None:
     assert many_codes().table.vocabulary.packed_dtype == np.uint64
     many_codes().assert_of(name)
@@ -176,7 +177,7 @@ def many_names() -> Expected:
     return Expected.of(filters, events)
 
 
-@every_engine
+@chief_engines
 def test_more_names_than_sixteen_bits(name: str) -> None:
     assert many_names().table.vocabulary.packed_dtype == np.uint64
     many_names().assert_of(name)
@@ -191,9 +192,14 @@ def thick_filter(size: int) -> Expected:
 
 
 @every_engine
-@pytest.mark.parametrize("size", [254, 255, 256, 257, 1000, 1023, 1024, 1025, 65_537])
+@pytest.mark.parametrize("size", [255, 256, 1023, 1024, *lasting(254, 257, 1000, 1025)])
 def test_more_constraints_than_a_byte_counts(name: str, size: int) -> None:
     thick_filter(size).assert_of(name)
+
+
+@chief_engines
+def test_more_constraints_than_two_bytes_count(name: str) -> None:
+    thick_filter(65_537).assert_of(name)
 
 
 @cache
@@ -223,7 +229,7 @@ def many_checks(size: int) -> Expected:
     return Expected.of(filters, events)
 
 
-@every_engine
+@chief_engines
 @pytest.mark.parametrize("size", [1023, 1024, 1030])
 def test_filters_with_more_checks_than_ten_bits_count(name: str, size: int) -> None:
     many_checks(size).assert_of(name, every=3 if name in SLOW else 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from lasting import lasting
 from text_kernel import texts_kernel
 
 from mpi_match.engines.ccm.kernel import ccm_kernel
@@ -130,12 +131,14 @@ def test_the_kernel_for_groups_of_events_compiles(width: int, packed: str, kind:
 
 
 @pytest.mark.parametrize("long", [pytest.param(False, marks=pytest.mark.lasting), True])
-@pytest.mark.parametrize(("width", "packed", "kind"), [(64, "uint32", 0), (256, "uint64", 1), (64, "uint32", 2)])
+@pytest.mark.parametrize(("width", "packed", "kind"), [(64, "uint32", 0), (256, "uint64", 1), *lasting((64, "uint32", 2))])
 def test_the_kernel_for_wide_events_compiles(width: int, packed: str, kind: int, long: bool) -> None:
     assert "atom" in compiled(trie_warp.wide_kernel(width, packed, kind, long))
 
 
-@pytest.mark.parametrize(("packed", "kind", "long"), [("uint32", 0, False), ("uint64", 1, True), ("uint32", 2, False)])
+@pytest.mark.parametrize(
+    ("packed", "kind", "long"), [("uint32", 0, False), ("uint64", 1, True), *lasting(("uint32", 2, False))]
+)
 def test_the_kernel_of_the_bitmap_compiles(packed: str, kind: int, long: bool) -> None:
     """It keeps nothing in local memory."""
     for compute_capability in (OLDEST, HOPPER):
@@ -154,7 +157,7 @@ def test_kernels_that_tidy_answers_compile() -> None:
     assert "atom" in compiled(tidy.mark_kernel)
 
 
-@pytest.mark.parametrize(("width", "packed", "kind"), [(32, "uint64", 0), (256, "uint32", 1), (32, "uint64", 2)])
+@pytest.mark.parametrize(("width", "packed", "kind"), [(32, "uint64", 0), (256, "uint32", 1), *lasting((32, "uint64", 2))])
 def test_the_kernel_of_tag_sets_compiles(width: int, packed: str, kind: int) -> None:
     """Its hashes are integers, and it keeps nothing in local memory."""
     for compute_capability in (OLDEST, HOPPER):

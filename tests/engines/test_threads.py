@@ -21,7 +21,8 @@ from crowds import (
     interrupted,
     places_of,
 )
-from engine_names import CPU, SLOW, every_engine, refuses
+from engine_names import SLOW, chief_engines, every_engine, refuses
+from lasting import lasting
 from random_tables import shaped
 from tag_tables import random_tags
 
@@ -53,7 +54,7 @@ def table_and_batch() -> tuple[Table, EventBatch]:
 
 
 @every_engine
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads", [2, *lasting(1)])
 def test_every_thread_gets_the_answers_of_one(name: str, threads: int, table_and_batch: tuple[Table, EventBatch]) -> None:
     table, batch = table_and_batch
     sizes = SLOW_SIZES if name in SLOW else SIZES
@@ -101,7 +102,7 @@ def test_a_match_of_tagmatch_sees_all_of_an_update_or_nothing(options: dict[str,
     crowd_changes(pair, open_engine("tagmatch", pair.table, threads=2, live=True, options=options), 25, (1, 3, 600))
 
 
-@every_engine
+@chief_engines
 def test_the_match_after_an_interrupted_one_is_right(name: str, table_and_batch: tuple[Table, EventBatch]) -> None:
     table, batch = table_and_batch
     if name == "reference":  # it takes as long under a tracer as all others together
@@ -261,7 +262,7 @@ def forked(*arguments: str) -> list[str]:
     return found.stdout.splitlines()
 
 
-@pytest.mark.parametrize("name", CPU)
+@chief_engines
 def test_a_forked_child_matches(name: str) -> None:
     assert forked(name, "fixed") == ["0 hang;", "answers"]
 

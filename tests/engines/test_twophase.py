@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from lasting import lasting
 from random_tables import judged, shaped
 from strategies import subscriptions_and_events
 
@@ -52,7 +53,7 @@ every_way = pytest.mark.parametrize(("technique", "synchronization"), list(produ
 
 
 @every_way
-@pytest.mark.parametrize("n_threads", [1, 2, 5])
+@pytest.mark.parametrize("n_threads", [5, *lasting(1, 2)])
 @settings(max_examples=15)
 @given(inputs=subscriptions_and_events())
 def test_every_way_is_exact(
@@ -62,7 +63,7 @@ def test_every_way_is_exact(
 
 
 @every_way
-@pytest.mark.parametrize("n_threads", [2, 16])
+@pytest.mark.parametrize("n_threads", [2, *lasting(16)])
 @pytest.mark.parametrize("shape", ["every type", "areas", "one interface", "negative"])
 def test_random_tables(technique: str, synchronization: str, n_threads: int, shape: str) -> None:
     case = judged(shape)

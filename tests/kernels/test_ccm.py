@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from case_groups import assert_cases, every_group
 from cases import CONJUNCTIONS, event_of, filters_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -30,11 +31,9 @@ def answer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     return kind
 
 
-@pytest.mark.parametrize("case", CONJUNCTIONS, ids=[case["name"] for case in CONJUNCTIONS])
-def test_case(case: dict[str, Any]) -> None:
-    table = Table.from_filters(filters_of(case))
-    batch = Events.of([event_of(case)]).encode(table.vocabulary)
-    assert open_engine("ccm", table).match(batch).labels(table.labels) == [case["expect"]]
+@every_group
+def test_cases(group: list[dict[str, Any]]) -> None:
+    assert_cases("ccm", group)
 
 
 @pytest.mark.parametrize("at_once", [1, 1000], ids=["one by one", "batched"])

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from case_groups import assert_cases, every_group
 from cases import CONJUNCTIONS, event_of, filters_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -30,22 +31,10 @@ answer = pytest.mark.parametrize("answer", ["list", "filters"])
 SLOW = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 
-NARROW, WIDE = ([case for case in CONJUNCTIONS if (len(event_of(case).attributes) > 8) == wide] for wide in (False, True))
-GROUPS = [*(NARROW[i : i + 15] for i in range(0, len(NARROW), 15)), *([case] for case in WIDE)]
-"""Cases that share a table and a batch: the simulator takes its time for every launch.  Not the wide ones, for a grid is as
-high as the widest event of a batch."""
-
-
-@pytest.mark.parametrize("group", GROUPS, ids=[group[0]["name"] for group in GROUPS])
+@every_group
 def test_cases(group: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clcb, "CLCB_SINGLE_EVENTS", 0)
-    filters = [f._replace(interface=f"{i:02}/{f.interface}") for i, case in enumerate(group) for f in filters_of(case)]
-    table = Table.from_filters(filters)
-    batch = Events.of([event_of(case) for case in group]).encode(table.vocabulary)
-    found = open_engine("clcb", table).match(batch).labels(table.labels)
-    for i, (case, labels) in enumerate(zip(group, found, strict=True)):
-        assert [label[3:] for label in labels if label.startswith(f"{i:02}/")] == case["expect"], case["name"]
-        assert labels == match_naive(filters, event_of(case)), case["name"]
+    assert_cases("clcb", group)
 
 
 @answer

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from case_groups import assert_cases, every_group
 from cases import CONJUNCTIONS, event_of, filters_of
 from hypothesis import HealthCheck, given, settings
 from judge import KINDS, answers, expected
@@ -38,11 +39,9 @@ def answer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     return kind
 
 
-@pytest.mark.parametrize("case", CONJUNCTIONS, ids=[case["name"] for case in CONJUNCTIONS])
-def test_case(case: dict[str, Any]) -> None:
-    table = Table.from_filters(filters_of(case))
-    batch = Events.of([event_of(case)]).encode(table.vocabulary)
-    assert open_engine("keyed_cuda", table).match(batch).labels(table.labels) == [case["expect"]]
+@every_group
+def test_cases(group: list[dict[str, Any]]) -> None:
+    assert_cases("keyed_cuda", group)
 
 
 def test_many_filters_and_slices(answer: str) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib.util import find_spec
+from typing import Any
 
 import pytest
+from lasting import lasting
 from live_machine import REFUSAL
 
 from mpi_match import engines
@@ -18,13 +21,22 @@ CPU = ("reference", "counting", "sff", "betree", *PACKAGES, "keyed", "twophase")
 TAGS = ("tagmatch",)
 """Engines that serve tag sets only: tests of their own have them."""
 GPU = tuple(name for name in engines.REGISTRY if name not in (*CPU, *TAGS, "rtree", "duckdb"))
+CHIEF = ("counting", "keyed", "twophase")
+"""Engines of the CPU that the others are measured against."""
 SLOW = ("reference", "counting", "duckdb")
 """Engines that take milliseconds for an event: they get fewer events where the table is large."""
 
+
+def _chiefly(names: Iterable[str]) -> list[Any]:
+    return [each for name in names for each in ([name] if name in CHIEF else lasting(name))]
+
+
 _ON_GPU = [pytest.param(name, marks=pytest.mark.gpu) for name in GPU]
 every_engine = pytest.mark.parametrize("name", [*CPU, *_ON_GPU])
-quickly_opened = pytest.mark.parametrize("name", [*(name for name in CPU if name != "duckdb"), *_ON_GPU])
-"""For tests that open an engine hundreds of times; a database has the same cases in one table."""
+chief_engines = pytest.mark.parametrize("name", [*_chiefly(CPU), *_ON_GPU])
+"""For large inputs and sizes near a bound; the other engines take their turn in `lasting`."""
+quickly_opened = pytest.mark.parametrize("name", [*_chiefly(name for name in CPU if name != "duckdb"), *_ON_GPU])
+"""For tests that open an engine hundreds of times; in `lasting` the others too.  All have the same cases in one table."""
 
 
 def refuses(name: str) -> bool:

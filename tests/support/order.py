@@ -5,6 +5,7 @@ Among the first is the file that compiles most of the kernels, while other proce
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import PurePath
 
 SPARK = "tests/spark"
@@ -32,5 +33,9 @@ FIRST = (
 
 def place_of(nodeid: str) -> int:
     """A test's position in `FIRST`."""
-    file = PurePath(nodeid.split("::", 1)[0])
-    return next((place for place, name in enumerate(FIRST) if file.is_relative_to(name)), len(FIRST))
+    return _place_of_file(nodeid.split("::", 1)[0])
+
+
+@cache
+def _place_of_file(file: str) -> int:
+    return next((place for place, name in enumerate(FIRST) if PurePath(file).is_relative_to(name)), len(FIRST))

@@ -132,6 +132,20 @@ def tiny(tmp_path: Path, repository: Path) -> Tiny:
     return Tiny(tmp_path, repository)
 
 
+@pytest.fixture(scope="module")
+def once_asked(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Path:
+    root = tmp_path_factory.mktemp("asked")
+    assert Tiny(root, repository).ask() == "1 compiled ''"
+    return root
+
+
+@pytest.fixture
+def asked(once_asked: Path, tiny: Tiny) -> Tiny:
+    """One that a process has asked before: its code is there."""
+    shutil.copytree(once_asked, tiny.root.parent, dirs_exist_ok=True)
+    return tiny
+
+
 def test_what_is_compiled_is_found_again(tiny: Tiny) -> None:
     """And loaded without the modules that only compiling needs."""
     loads = "import atexit, sys; atexit.register(lambda: print('numba.typed.typedlist' in sys.modules))\n"
@@ -145,22 +159,21 @@ def test_only_its_owner_enters_a_directory_of_code(tiny: Tiny) -> None:
     assert [stat.S_IMODE(each.stat().st_mode) for each in (tiny.caches / "mpi-match", *tiny.directories())] == [0o700] * 2
 
 
-def test_code_that_others_may_have_placed_is_not_loaded(tiny: Tiny) -> None:
-    tiny.ask()
-    (place,) = tiny.directories()
+def test_code_that_others_may_have_placed_is_not_loaded(asked: Tiny) -> None:
+    (place,) = asked.directories()
     place.chmod(0o770)
-    for _ in range(2):
-        *said, answer = tiny.ask(LOGGED="INFO").splitlines()
-        assert answer == "1 compiled ''"
-        why = "other users can write to it; revoke that permission, or remove it"
-        assert said == [f"compiled code is not kept, so every process compiles: {place}: {why}"]
+    *said, answer = asked.ask(LOGGED="INFO").splitlines()
+    assert answer == "1 compiled ''"
+    why = "other users can write to it; revoke that permission, or remove it"
+    assert said == [f"compiled code is not kept, so every process compiles: {place}: {why}"]
+    assert asked.ask() == "1 compiled ''"
     place.chmod(0o700)
     place.parent.chmod(0o777)  # as earlier versions made it with some umasks
-    assert tiny.ask() == "1 loaded ''"
+    assert asked.ask() == "1 loaded ''"
     assert stat.S_IMODE(place.parent.stat().st_mode) == 0o700
     place.rename(place.with_name("moved"))
     place.symlink_to(place.with_name("moved"))
-    assert tiny.ask() == "1 compiled ''"
+    assert asked.ask() == "1 compiled ''"
 
 
 def test_a_directory_of_another_user_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,10 +206,9 @@ def test_a_directory_at_its_quota_keeps_nothing_and_fails_nothing(tiny: Tiny) ->
     assert [tiny.ask(), tiny.ask()] == ["1 compiled ''", "1 loaded ''"]
 
 
-def test_an_installation_elsewhere_of_the_same_sources_finds_it(tiny: Tiny, tmp_path: Path) -> None:
-    tiny.ask()
-    tiny.root = shutil.copytree(tiny.root, tmp_path / "elsewhere")
-    assert tiny.ask() == "1 loaded ''"
+def test_an_installation_elsewhere_of_the_same_sources_finds_it(asked: Tiny, tmp_path: Path) -> None:
+    asked.root = shutil.copytree(asked.root, tmp_path / "elsewhere")
+    assert asked.ask() == "1 loaded ''"
 
 
 def test_a_process_that_compiles_logs_it_once_and_one_that_loads_does_not(tiny: Tiny) -> None:
@@ -209,31 +221,29 @@ def test_a_process_that_compiles_logs_it_once_and_one_that_loads_does_not(tiny: 
     assert tiny.ask(LOGGED="INFO") == "1 loaded ''"
 
 
-def test_one_process_compiles_and_those_that_wait_load(tiny: Tiny) -> None:
+def test_one_process_compiles_and_those_that_wait_load(asked: Tiny) -> None:
     """Loaded is here what was compiled before; it was hidden until the other process freed the lock."""
-    tiny.ask()
-    kept = {path: path.read_bytes() for path in [*tiny.compiled(), tiny.mark()]}
+    kept = {path: path.read_bytes() for path in [*asked.compiled(), asked.mark()]}
     for path in kept:
         path.unlink()
-    with tiny.lock() as lock, tiny.start(LOGGED="INFO") as process:
+    with asked.lock() as lock, asked.start(LOGGED="INFO") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "waiting for another process that is compiling for this machine\n"
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(0.5)
-        assert tiny.compiled() == []
+        assert asked.compiled() == []
         for path, content in kept.items():
             path.write_bytes(content)
         fcntl.flock(lock, fcntl.LOCK_UN)
         assert process.communicate()[0].strip() == "1 loaded ''"
 
 
-def test_a_process_that_waits_in_vain_compiles(tiny: Tiny) -> None:
-    tiny.ask()
-    for path in [*tiny.compiled(), tiny.mark()]:
+def test_a_process_that_waits_in_vain_compiles(asked: Tiny) -> None:
+    for path in [*asked.compiled(), asked.mark()]:
         path.unlink()
-    with tiny.lock():
-        assert tiny.ask(PATIENCE_S="0.1") == "1 compiled ''"
-    assert tiny.ask() == "1 loaded ''"
+    with asked.lock():
+        assert asked.ask(PATIENCE_S="0.1") == "1 compiled ''"
+    assert asked.ask() == "1 loaded ''"
 
 
 def test_compile_once_may_be_nested_and_fails_with_its_body(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,15 +282,14 @@ def test_the_time_of_compiling_is_known_and_that_of_what_is_nested_counts_once(
     assert compile_cache.compile_s() - before == spent, "nothing was compiled"
 
 
-def test_a_change_in_a_function_that_is_called_is_seen(tiny: Tiny) -> None:
-    before = tiny.ask()
-    (old,) = tiny.directories()
-    tiny.write("callee", CALLEE.format(answer=2))
-    assert [before, tiny.ask()] == ["1 compiled ''", "2 compiled ''"]
-    (new,) = set(tiny.directories()) - {old}
-    tiny.write("callee", CALLEE.format(answer=1))
-    assert tiny.ask() == "1 loaded ''", "what was compiled of these sources is still there"
-    assert set(tiny.directories()) == {old, new}
+def test_a_change_in_a_function_that_is_called_is_seen(asked: Tiny) -> None:
+    (old,) = asked.directories()
+    asked.write("callee", CALLEE.format(answer=2))
+    assert asked.ask() == "2 compiled ''"
+    (new,) = set(asked.directories()) - {old}
+    asked.write("callee", CALLEE.format(answer=1))
+    assert asked.ask() == "1 loaded ''", "what was compiled of these sources is still there"
+    assert set(asked.directories()) == {old, new}
 
 
 def test_without_it_the_change_would_not_be_seen(tiny: Tiny) -> None:
@@ -306,13 +315,12 @@ def test_without_a_directory_nothing_is_kept_and_nothing_old_is_loaded(variable:
     assert tiny.compiled() == stale
 
 
-def test_numba_does_not_go_elsewhere_where_its_own_directory_cannot_be_written(tiny: Tiny) -> None:
-    tiny.ask()
-    (place,) = {path.parent for path in tiny.compiled()}
+def test_numba_does_not_go_elsewhere_where_its_own_directory_cannot_be_written(asked: Tiny) -> None:
+    (place,) = {path.parent for path in asked.compiled()}
     shutil.rmtree(place)
     place.touch()
-    assert tiny.ask() == "1 compiled ''"
-    assert tiny.compiled() == []
+    assert asked.ask() == "1 compiled ''"
+    assert asked.compiled() == []
 
 
 def test_the_users_choice_of_a_directory_holds(tiny: Tiny, tmp_path: Path) -> None:
@@ -329,21 +337,20 @@ def test_numbas_other_places_are_not_asked_for(tiny: Tiny) -> None:
     assert tiny.ask(NUMBA_CACHE_LOCATOR_CLASSES="InTreeCacheLocator") == "2 compiled ''"
 
 
-def test_directories_that_are_unused_for_a_month_are_removed(tiny: Tiny) -> None:
-    tiny.ask()
-    (used,) = tiny.directories()
+def test_directories_that_are_unused_for_a_month_are_removed(asked: Tiny) -> None:
+    (used,) = asked.directories()
     parent = used.parent
     for name, days in (("0" * 64 + "-cpu", 31), ("1" * 64 + "-cpu", 29), ("of-another-program", 99), ("2" * 64, 99)):
         (parent / name).mkdir()
         (parent / name / "file").touch()
         os.utime(parent / name, (time.time() - days * DAY_S,) * 2)
     os.utime(used, (time.time() - 31 * DAY_S,) * 2)
-    tiny.ask()
+    asked.ask()
     assert used.stat().st_mtime > time.time() - DAY_S, "being used is noted"
-    assert len(tiny.directories()) == 5, "nothing is removed while no new directory is made"
-    tiny.write("callee", CALLEE.format(answer=2))
-    assert tiny.ask() == "2 compiled ''"
-    left = {path.name for path in tiny.directories()}
+    assert len(asked.directories()) == 5, "nothing is removed while no new directory is made"
+    asked.write("callee", CALLEE.format(answer=2))
+    assert asked.ask() == "2 compiled ''"
+    left = {path.name for path in asked.directories()}
     assert {used.name, "1" * 64 + "-cpu", "of-another-program", "2" * 64} < left
     assert "0" * 64 + "-cpu" not in left
 

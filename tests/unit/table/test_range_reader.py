@@ -17,11 +17,11 @@ from mpi_match.table import range_reader
 from mpi_match.table.range_reader import RangeReader
 from mpi_match.table.table import Table
 
-CUTS = (0, 1, 90, 90, 250, 400)
+CUTS = (0, 1, 45, 45, 125, 200)
 
 
 def saved(directory: Path, shape: str) -> tuple[Table, Path]:
-    filters, _ = random_subscriptions(3, replace(SHAPES[shape], n_filters=400, n_events=1))
+    filters, _ = random_subscriptions(3, replace(SHAPES[shape], n_filters=200, n_events=1))
     table = Table.from_filters(filters)
     table.save(directory / "table.h5")
     return table, directory / "table.h5"
@@ -37,10 +37,10 @@ def test_ranges_are_those_of_the_whole_table(
     with RangeReader(path) as large:
         for start, stop in pairwise(CUTS):
             assert large.part(start, stop) == table.take(np.arange(start, stop))
-        assert (large.n_filters, large.n_interfaces, large.n_constraints) == (400, table.n_interfaces, table.n_constraints)
+        assert (large.n_filters, large.n_interfaces, large.n_constraints) == (200, table.n_interfaces, table.n_constraints)
         assert large.digest == table.digest
         ids = sum(array.nbytes for name, array in table.arrays() if name.startswith("filters/id"))
-        assert large.n_bytes == pytest.approx(table.nbytes - ids, abs=400 + 16)
+        assert large.n_bytes == pytest.approx(table.nbytes - ids, abs=200 + 16)
 
 
 def test_a_table_in_parts_is_read_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +64,7 @@ def test_a_table_in_parts_is_read_as_one(tmp_path: Path, monkeypatch: pytest.Mon
     write_index(index, "table", parts, table.counts())
     assert Table.load(index) == table
     with RangeReader(index) as large:
-        assert large.part(100, 300) == table.take(np.arange(100, 300))
+        assert large.part(50, 150) == table.take(np.arange(50, 150))
         assert large.digest == table.digest
 
 
@@ -103,8 +103,8 @@ def test_damage_is_found_by_whoever_reads_a_range(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("dataset", "row", "value", "fault"),
     [
-        ("presence/filter", 5, 400, "presence/filter holds 400|constraints do not add up"),
-        ("constraints/filter", 5, 400, "constraints/filter holds 400|constraints do not add up"),
+        ("presence/filter", 5, 200, "presence/filter holds 200|constraints do not add up"),
+        ("constraints/filter", 5, 200, "constraints/filter holds 200|constraints do not add up"),
         ("constraints/lo", -1, 2**31, "are not an interval of codes|refer to more"),
         ("filters/size", 100, 9, "constraints do not add up to filters/size"),
         ("filters/area_filter", 0, 399, "filters/area_filter is not sorted"),

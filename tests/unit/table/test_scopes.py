@@ -219,6 +219,7 @@ def test_events_without_known_objects_are_refused() -> None:
         subscription_filters({"interface": "i", "constraints": [], "arrays": "one"})
 
 
+@pytest.mark.untraced
 def test_too_many_choices_make_a_bad_row() -> None:
     lists = [f"l{i}" for i in range(6)]
     row = {name: [{"x": k, "y": k} for k in range(12)] for name in lists}

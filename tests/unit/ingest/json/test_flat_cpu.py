@@ -22,6 +22,8 @@ from mpi_match.model import Event, ModelError, make_filter
 from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary
 
+pytestmark = pytest.mark.untraced  # of the compiler
+
 TEXTS = Table.from_filters(
     [
         make_filter("i", [["city", op, text]])

@@ -172,6 +172,7 @@ def test_filters_and_operands_are_counted_before_they_are_made() -> None:
     assert len(parse(f"{many} and (a exists or b exists)")) == 1
 
 
+@pytest.mark.untraced
 def test_a_predicate_that_explodes_is_a_condition() -> None:
     text = " and ".join(f"(a{i} exists or b{i} exists)" for i in range(60))
     (found,) = parse(text)

@@ -22,7 +22,7 @@ import operator
 import re
 import statistics
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -292,11 +292,27 @@ def _claim(experiment: Experiment, each: Printed, records: Sequence[Result], amo
     )
     of_ranks = [record["workers"] for record in _of(at, RANKS)] if engines[0][0] == RANKS else []
     notes = [
+        *_of_seeds(each, metric, at, engines),
         *([f"{in_words(bare)} without encoding"] if bare not in (None, measured) and metric in _TIMED else []),
         *([_deployment(at, engines)] if metric == "deployment_time" else []),
         *([f"with {plural(of_ranks[0], 'worker')}"] if of_ranks else []),
     ]
     return Claim(each, measured, ours, ", ".join(notes))
+
+
+def _of_seeds(
+    each: Printed, metric: str, at: Sequence[Result], engines: Sequence[tuple[str, EngineOptions]]
+) -> Iterator[str]:
+    """The interval of a value over its seeds; nothing for a value of several points, or of one seed."""
+    (engine, options), *others = engines
+    mine = _with(_of(at, engine), options)
+    seeds = {record.get("seed") for record in mine}
+    if others or len(seeds) == 1 or len(mine) != len(seeds):
+        return
+    found = (_one(each, metric, [record for record in at if record.get("seed") == seed], engine, options) for seed in seeds)
+    values = [value for value in found if value is not None]
+    if len(values) == len(seeds):
+        yield f"{in_words((min(values), max(values)))} over {len(seeds)} seeds"
 
 
 _TIMED = ("processing_time", "throughput")

@@ -201,8 +201,8 @@ def with_earlier(found: Sequence[Json], path: Path) -> list[Json]:
 
 
 def shown_at(record: Mapping[str, object]) -> str:
-    """The key of the place where a record is shown: point, engine and options, and whether events came at a rate."""
-    keys = ("what", "scenario", "parameters", "engine", "engine_options")
+    """The key of the place where a record is shown: point, engine and options, seed, and whether events came at a rate."""
+    keys = ("what", "scenario", "parameters", "engine", "engine_options", "seed")
     return json.dumps([bool(record.get("rate")), *(record.get(key) for key in keys)], sort_keys=True)
 
 

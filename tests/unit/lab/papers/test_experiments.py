@@ -19,7 +19,17 @@ from mpi_match.lab.papers import run as running
 from mpi_match.lab.papers.catalog import CCM_ZIPF, EXPERIMENTS, SYSTEMS, Experiment
 from mpi_match.lab.papers.claims import Claim, claims, of_experiment, parameters, table
 from mpi_match.lab.papers.published import notes, printed, titles
-from mpi_match.lab.papers.run import ExperimentPlan, missing, rank_points, run, shares, sweeps, with_earlier, with_load
+from mpi_match.lab.papers.run import (
+    ExperimentPlan,
+    missing,
+    rank_points,
+    run,
+    shares,
+    shown_at,
+    sweeps,
+    with_earlier,
+    with_load,
+)
 from mpi_match.lab.workloads.parameters import PER_INTERFACE
 from mpi_match.lab.workloads.scenarios import Scenario
 
@@ -345,6 +355,25 @@ def test_both_operations_are_measured_where_sets_have_several_keys() -> None:
     assert (shown("TagMatch", "match"), shown("TagMatch", "match-unique")) == (250, 200)
     assert (shown("TagMatch", "match", 20), shown("TagMatch", "match-unique", 20)) == (125, None)
     assert shown("Prefix tree", "match") == shown("Prefix tree", "match-unique") == 10
+
+
+def test_a_value_of_several_seeds_is_their_median_with_its_interval() -> None:
+    def of_seeds(engine: str, *us: float) -> list[dict[str, Any]]:
+        return [record(engine, each, seed=seed, encode_s=0.0) for seed, each in enumerate(us)]
+
+    found = [*of_seeds("ccm", 20, 10, 40), *of_seeds("sff", 100, 110, 120)]
+    assert [claim.here for claim in _default(found, "processing_time", "CCM")] == ["0.02 (0.01 to 0.04 over 3 seeds)"]
+    assert [claim.here for claim in _default(found, "speedup", "CCM")] == ["5.5 (3 to 11 over 3 seeds)"]
+    assert [claim.here for claim in _default(found[:1], "processing_time", "CCM")] == ["0.02"]
+    assert len({shown_at(each) for each in found}) == 6, "a seed hides another"
+
+
+def _default(found: list[dict[str, Any]], metric: str, subject: str) -> list[Claim]:
+    """What is claimed of CCM's default scenario, in the first place."""
+    mine = [
+        c for c in claims(EXPERIMENTS["ccm-table-2"], found) if (c.printed.metric, c.printed.subject) == (metric, subject)
+    ]
+    return [claim for claim in mine if claim.measured is not None][:1]
 
 
 def test_a_ratio_may_be_to_a_variant_of_the_same_engine() -> None:

@@ -17,11 +17,13 @@ of these orders:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from mpi_match.arrays.csr import Array, owners
+from mpi_match.arrays.strings import Strings
 from mpi_match.engines import open_engine
 from mpi_match.environment.machine import origin
 from mpi_match.events.events import Events
@@ -125,8 +127,9 @@ def measure_routing(scenario: Scenario, n_events: int, n_shards: Sequence[int], 
     events that the busiest shard gets.
     """
     subscriptions, events = scenario.subscriptions(seed), scenario.events(n_events, seed)
-    table = Table.from_subscriptions(subscriptions)
-    answers = open_engine("keyed", table).match(events.encode(table.vocabulary), filters=True)
+    alone = {"labels": list(Strings.numbered(b"", subscriptions.n_filters)), "interface": np.arange(subscriptions.n_filters)}
+    table = Table.from_subscriptions(replace(subscriptions, **alone))  # a table has filters in an order of its own
+    answers = open_engine("keyed", table).match(events.encode(table.vocabulary))
     of_events = features_of_events(events)
     rarest = rarest_features(subscriptions, of_events)
     orders = {"interface": np.arange(len(rarest)), "feature": np.argsort(rarest, kind="stable")}

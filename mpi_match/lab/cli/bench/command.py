@@ -8,9 +8,10 @@ from mpi_match.lab.cli.bench.kills import kills, memory
 from mpi_match.lab.cli.bench.live import growth, soak
 from mpi_match.lab.cli.bench.load import load
 from mpi_match.lab.cli.bench.read import false_positives, read
+from mpi_match.lab.cli.bench.routing import routing
 from mpi_match.lab.cli.bench.scenarios import bench
 
-for _command in (end_to_end, read, soak, growth, kills, memory, false_positives, ablation, load):
+for _command in (end_to_end, read, soak, growth, kills, memory, false_positives, ablation, load, routing):
     bench.add_command(_command)
 
 __all__ = ["bench"]

@@ -127,8 +127,9 @@ def measure_routing(scenario: Scenario, n_events: int, n_shards: Sequence[int], 
     events that the busiest shard gets.
     """
     subscriptions, events = scenario.subscriptions(seed), scenario.events(n_events, seed)
-    alone = {"labels": list(Strings.numbered(b"", subscriptions.n_filters)), "interface": np.arange(subscriptions.n_filters)}
-    table = Table.from_subscriptions(replace(subscriptions, **alone))  # a table has filters in an order of its own
+    n_filters = subscriptions.n_filters
+    labels = list(Strings.numbered(b"", n_filters))  # a table has filters in an order of its own
+    table = Table.from_subscriptions(replace(subscriptions, labels=labels, interface=np.arange(n_filters)))
     answers = open_engine("keyed", table).match(events.encode(table.vocabulary))
     of_events = features_of_events(events)
     rarest = rarest_features(subscriptions, of_events)

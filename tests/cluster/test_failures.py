@@ -225,7 +225,7 @@ def test_workers_leave_when_the_master_is_silent(files: Files, tmp_path: Path) -
         os.kill(pids[0], signal.SIGKILL)
         wait_until_gone([pids[1], pids[2]])
         assert run.wait(TIMEOUT_S)
-        assert any("for the master is gone: it sent nothing for 3 s" in line for _, line in run.said), run.said
+        assert any("because the master is gone: it sent nothing for 3 s" in line for _, line in run.said), run.said
 
 
 @pytest.mark.mpi
@@ -273,7 +273,7 @@ def test_a_rank_that_dies_before_the_first_batch_ends_the_run(flags: tuple[str, 
         (
             2,
             "engine=stuck",
-            "nothing arrived for more than 2 s of rank 2 on {host} (its last step: opening its engine); if ",
+            "nothing was heard for more than 2 s of rank 2 on {host} (its last step: opening its engine); if ",
         ),
         (0, "engine=null master_stops=1", "nothing was heard of the master for more than 2 s"),
     ],

@@ -257,7 +257,7 @@ def test_an_invalid_host_name_is_passed_to_no_command(name: str, here: Path) -> 
     probe = f"{sys.executable} -c open('run','w') {{}}"
     done = CliRunner().invoke(commands, ["supervise", "--hostfile", "hosts", "--probe", probe, "--", *command])
     assert done.exit_code == 3
-    assert done.stderr.startswith(f"mpi-match: hosts, line 3: {name!r} is no host name: ")
+    assert done.stderr.startswith(f"mpi-match: hosts, line 3: {name!r} is not a host name: ")
     assert len(done.stderr.splitlines()) == 1
     assert sorted(path.name for path in here.iterdir()) == ["hosts", "launcher"]
 

@@ -174,7 +174,7 @@ class StartupBarrier:
                 self._traffic.write(Order(Command.ABANDON), [], other)
             stalled = ", ".join(f"rank {other} {self._doing[other]}" for other in silent)
             raise RankStalled(
-                f"nothing arrived for more than {self._limit_s:g} s of {stalled}; if that takes so long, raise "
+                f"nothing was heard for more than {self._limit_s:g} s of {stalled}; if that takes so long, raise "
                 "--setup-limit, else see to the host and start the run again"
             )
         if silent:

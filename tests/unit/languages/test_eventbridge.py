@@ -114,7 +114,7 @@ def test_names_join_and_fields_must_all_hold() -> None:
         ({"a": [{"suffix": {"prefix": "x"}}]}, "unsupported suffix pattern 'prefix'"),
         ({"a": [{"wildcard": "a**b"}]}, "consecutive wildcard characters at position 1"),
         ({"a": [{"wildcard": "a\\b"}]}, "invalid escape character at position 1"),
-        ({"a": [{"cidr": "10.0.0.0/33"}]}, "is no CIDR"),
+        ({"a": [{"cidr": "10.0.0.0/33"}]}, "is not a CIDR"),
         ({"a": [{"numeric": 5}]}, "numeric needs an array"),
         ({"a": [{"numeric": []}]}, "a numeric range is a lower and then an upper bound"),
         ({"a": [{"numeric": ["=", "5"]}]}, "numeric = needs a number, found str '5'"),

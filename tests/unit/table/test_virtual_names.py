@@ -32,7 +32,7 @@ def test_a_constraint_is_stored_as_one_plain_constraint_and_comes_back(a: Constr
         (b"\xfftags\xff<b", "neither text nor a virtual name"),
         (b"\xfftags\xff#n" + bytes(8), "neither text nor a virtual name"),
         (b"tags\xff=sgpu", "neither text nor a virtual name"),
-        (b"\xff\xc3\xff=sgpu", "a virtual name of what is no text"),
+        (b"\xff\xc3\xff=sgpu", "a virtual name without a text"),
         (b"\xfftags\xff=s\xc3", "cannot be read"),
         (b"\xfftags\xff=n\x00", "cannot be read"),
         (b"\xfftags\xff=n" + bytes(16), "has one operand"),

@@ -103,7 +103,7 @@ def test_types_override_what_cells_look_like() -> None:
         (b'"a\n' + b"x\n" * 10, "events.csv, line 1: .* has no closing quote"),
         (b"d\xe9bit,a\n", "events.csv, line 1: the header is not UTF-8 at byte 1; use --encoding"),
         ("a,b\n1,2\n".encode("utf-16"), "events.csv, line 1: is UTF-16; use --encoding utf-16"),
-        ("a,b\n1,2\n".encode("utf-16-le"), "events.csv, line 1: the header holds NUL bytes, .* say --encoding utf-16-le"),
+        ("a,b\n1,2\n".encode("utf-16-le"), "events.csv, line 1: the header holds NUL bytes, .* use --encoding utf-16-le"),
         (b"a;b\n1;2\n", "events.csv, line 1: the header is one column, 'a;b'; use --delimiter ';', or --delimiter ','"),
         (b"a\tb\n1\t2\n", r"the header is one column, 'a\\tb'; use --delimiter tab"),
         (b"b\n1\n", "events.csv, line 1: there is no column 'a', which --schema names; there are: 'b'"),

@@ -85,18 +85,6 @@ def _load_pair() -> Callable:
     return intrinsic(load)
 
 
-def _bits_as_f64() -> Callable:
-    """`double(bits)`: the double with these 64 bits."""
-
-    def double(_: object, bits: object) -> Typed:
-        def generate(context: BaseContext, builder: ir.IRBuilder, __: object, values: Sequence[ir.Value]) -> ir.Value:
-            return builder.bitcast(values[0], context.get_value_type(types.float64))
-
-        return types.float64(types.uint64), generate
-
-    return intrinsic(double)
-
-
 def _f64_bits() -> Callable:
     """`bits(value)`: the 64 bits of a double."""
 
@@ -143,7 +131,6 @@ any_u32: Callable[[Any], int] = _load_anywhere(types.uint32, types.int64)
 any_u64: Callable[[Any], np.uint64] = _load_anywhere(types.uint64, types.uint64)
 constant_i64: Callable[[Any, Any], int] = _load(types.int64, types.int64, constant=True)
 constant_pair: Callable[[Any, Any], tuple[np.uint64, np.uint64]] = _load_pair()
-bits_as_f64: Callable[[Any], float] = _bits_as_f64()
 f64_bits: Callable[[Any], np.uint64] = _f64_bits()
 is_on_cpu: Callable[[], bool] = _is_on_cpu()
 load_u64: Callable[[Any, Any], np.uint64] = _load(types.uint64, types.uint64)

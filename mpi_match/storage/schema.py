@@ -343,11 +343,6 @@ def ascends_in(offsets: str) -> Rule:
     return fault
 
 
-def is_finite(name: str, content: Content) -> Fault:
-    """Neither infinite nor NaN."""
-    return None if bool(np.isfinite(content.arrays[name]).all()) else "holds what is no finite number"
-
-
 def are_file_names(name: str, content: Content) -> Fault:
     """Names of files in the index's own directory."""
     for each in content.arrays[name].tolist():

@@ -40,7 +40,6 @@ from mpi_match.table.schema import TABLE
 from mpi_match.table.table import Table
 from mpi_match.verify.replay import Replay
 
-JUDGES = ("auto", "naive", "counting")
 NAIVE_FILTERS = 100_000
 NAIVE_LOOKS = 5_000_000
 """`auto` is `naive` up to this many filters, and filters times events (a check takes about a microsecond)."""
@@ -108,7 +107,7 @@ def verify(
     judge: str = "auto",
     progress: Progress | None = None,
 ) -> Verdict:
-    """Check the answers in `files` for `sample` events (0: all), drawn with `seed`, by one of `JUDGES`.
+    """Check the answers in `files` for `sample` events (0: all), drawn with `seed`; `judge` is auto, naive or counting.
 
     Stops at the first event with a wrong answer.  Raises StorageError or ModelError when a file cannot be used or the files
     do not belong together.

@@ -33,7 +33,6 @@ from mpi_match.table.vocabulary import Vocabulary
 
 log = logging.getLogger(__name__)
 
-WORKLOAD_FORMATS = ("h5", "jsonl")
 LOCATION = ("x", "y")
 """The attributes of an event row that hold its location, in scenarios that have locations."""
 

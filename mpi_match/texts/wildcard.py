@@ -1,4 +1,4 @@
-"""Wildcard patterns, which describe a whole text: `*` stands for any characters, also none, and `?` for one character.
+"""Wildcard patterns, which describe a whole text: `*` stands for any number of characters, and `?` for one character.
 
 A backslash before `*`, `?` or a backslash makes it stand for itself; before another character, and at the end, the backslash
 stands for itself.

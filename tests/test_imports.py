@@ -322,6 +322,7 @@ HEAVY = ("h5py", "mpi4py.MPI", "numba", "numba.cuda", "pyarrow", "pyspark")
         ("mpi_match.matches.matches", ("h5py",)),
         ("mpi_match.engines.counting", ("h5py",)),
         ("mpi_match.cluster.local_run", ("h5py",)),
+        ("mpi_match.cluster.followed_alone", ("h5py",)),
         ("mpi_match.cluster.mpi_run", ("h5py", "mpi4py.MPI")),
         ("spark_prep", ()),
     ],

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
-from mpi_match.cluster.distribution.event_source import EventOffer
 from mpi_match.cluster.distribution.partition import Division
 from mpi_match.cluster.follow.answer_files import AnswerFiles
 from mpi_match.cluster.follow.answer_streams import AnswerStream, write_standard_output
@@ -42,6 +41,7 @@ from mpi_match.table.schema import TABLE
 from mpi_match.table.table import Table
 
 if TYPE_CHECKING:
+    from mpi_match.cluster.distribution.event_source import EventOffer  # loads MPI, and a run of one process has none
     from mpi_match.matches.json_lines import LineWriter
 
 log = logging.getLogger(__name__)
@@ -278,6 +278,8 @@ class FollowedFiles:
 
     def offer(self) -> EventOffer:
         """The events to come, for workers."""
+        from mpi_match.cluster.distribution.event_source import EventOffer
+
         return EventOffer(self.options.events.absolute(), "", None, FollowedOffer(self.options.form))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -233,8 +233,10 @@ def test_unfinished_files_are_left_out_and_names_may_come_again(tmp_path: Path, 
 @pytest.mark.mpi
 @pytest.mark.skipif(not OPEN_MPI, reason="the flags of Open MPI")
 def test_no_event_is_lost_or_answered_twice_when_ranks_are_killed(followed: Followed, tmp_path: Path) -> None:
-    """A worker is killed, then the master, while files come; the same command goes on, SIGTERM ends it with 0."""
+    """A worker is killed, then the master, while files come; the same command goes on, SIGTERM ends it with 0.  The table is
+    divided: the other worker takes the part of the one that was killed."""
     output, options = tmp_path / "answers", ("--engine", "keyed", "--file-age", "0.05", "--batch", "5")
+    options += ("--placement", "hybrid", "--groups", "1", "--schedule", "static")
     parts = [followed.rows[at : at + 10] for at in range(0, 120, 10)]
     process = start(3, followed.table, followed.directory, output, *options)
     try:

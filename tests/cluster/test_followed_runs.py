@@ -236,9 +236,9 @@ def test_no_event_is_lost_or_answered_twice_when_ranks_are_killed(followed: Foll
     """A worker is killed, then the master, while files come; the same command goes on, SIGTERM ends it with 0.  The table is
     divided: the other worker takes the part of the one that was killed."""
     output, options = tmp_path / "answers", ("--engine", "keyed", "--file-age", "0.05", "--batch", "5")
-    options += ("--placement", "hybrid", "--groups", "1", "--schedule", "static")
+    divided = ("--placement", "hybrid", "--groups", "1", "--schedule", "static")
     parts = [followed.rows[at : at + 10] for at in range(0, 120, 10)]
-    process = start(3, followed.table, followed.directory, output, *options)
+    process = start(3, followed.table, followed.directory, output, *options, *divided)
     try:
         for number, rows in enumerate(parts[:8]):
             commit(followed.directory, f"{-number}.jsonl", rows)
@@ -247,7 +247,7 @@ def test_no_event_is_lost_or_answered_twice_when_ranks_are_killed(followed: Foll
                 os.kill(ranks_of(process)[1], signal.SIGKILL)
         os.kill(ranks_of(process)[0], signal.SIGKILL)
         process.wait()
-        process = start(3, followed.table, followed.directory, output, *options)
+        process = start(3, followed.table, followed.directory, output, *options, *divided)
         for number, rows in enumerate(parts[8:], 8):
             commit(followed.directory, f"{-number}.jsonl", rows)
         wait_for(lambda: n_answered(output) == 120, process)

@@ -74,7 +74,7 @@ def liars(monkeypatch: pytest.MonkeyPatch) -> dict[str, Lie]:
 
 def test_all_filters_may_be_asked_for_and_judged(liars: dict[str, Lie]) -> None:
     """Some keys have the same tags, and an interface has two of them."""
-    sets = replace(SCENARIOS["tagmatch-keys"].scaled(300), n_interfaces=30)
+    sets = replace(SCENARIOS["tagmatch-keys"].scaled(300), n_interfaces=30, n_names=500)
     options = BenchOptions(n_events=60, batch=16, repetitions=1, operation="match")
     every, one = (compare(sets, ["counting"], each)[0] for each in (options, replace(options, operation="match-unique")))
     assert (every["operation"], "operation" in one) == ("match", False)

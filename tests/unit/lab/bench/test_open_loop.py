@@ -27,10 +27,10 @@ class Slow:
         self._engine, self._seconds = open_engine("counting", table), seconds
         self.sizes: list[int] = []
 
-    def begin(self, batch: EventBatch) -> Matches:
+    def begin(self, batch: EventBatch, *, filters: bool = False) -> Matches:
         self.sizes.append(len(batch))
         time.sleep(self._seconds)
-        return self._engine.match(batch)
+        return self._engine.match(batch, filters=filters)
 
 
 @pytest.fixture(scope="module")

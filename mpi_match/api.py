@@ -429,7 +429,7 @@ def _filters_of(row: Mapping[str, object] | Filter) -> list[Filter]:
 
 
 class _Refused:
-    """Turns the first reject into an error, for callers that passed no list; `what` the rows are."""
+    """Turns the first reject into an error, for callers that passed no list; `what` names the rows."""
 
     def __init__(self, what: str) -> None:
         self._what = what

@@ -1,7 +1,7 @@
 """Signatures of tags: Bloom filters of 192 bits; a tag sets up to seven (TagMatch, EuroSys 2017, section 3).
 
-The bits of a tag follow from its bytes alone.  So an event has the bits of all its names, also of those that no filter of
-the table uses, which encoding leaves out: as a false positive may come from them, the published rates need them.
+The bits of a tag follow from its bytes alone.  So an event has the bits of all its names, including names that no filter of
+the table uses and that encoding leaves out: they may cause false positives, which are part of the published rates.
 
 A signature is three u64.  Bit 0 is the most significant one of the first word, so that words compare as their bits do.
 """

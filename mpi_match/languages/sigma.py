@@ -96,7 +96,7 @@ class MpiMatchBackend(Backend):
         return {"not": parts[0]} if parts else None
 
     def _parts(self, args: Sequence[Any], state: ConversionState) -> list[Tree]:
-        """The conditions of parts, without those that a pipeline has dropped."""
+        """The conditions of parts, except those that a pipeline has dropped."""
         found = (self.convert_condition(each, state) for each in args)
         return [each for each in found if each is not None]
 

@@ -391,7 +391,7 @@ def _distinct(parts: list[Array], dtype: Any) -> Array:
 
 
 def _places(values: Array, items: Array) -> Array:
-    """The position of each item in the ascending `values`, which contain it.  Many are looked up in sorted order."""
+    """The position of each item in the ascending `values`, which contain all items.  Many are looked up in sorted order."""
     if len(values) <= FEW:
         return np.searchsorted(values, items)
     wanted, place = np.unique(items, return_inverse=True)

@@ -84,9 +84,9 @@ class HostMemory:
     def map(self, n_bytes: int, *, finished: bool = False) -> Array:
         """All: u8[n_bytes], the same memory on all ranks of the host.  Raises Ended.
 
-        The leader alone may write; no rank, when it is `finished`.  Then the mapping is writable and only the NumPy array is
-        not, because some GPU drivers pin writable mappings only.  A rank that does not hold the data (`Topology.among`) gets
-        an empty array.
+        Only the leader may write, and no rank may after `finished`.  Then the mapping is writable and only the NumPy array
+        is not, because some GPU drivers pin writable mappings only.  A rank that does not hold the data (`Topology.among`)
+        gets an empty array.
         """
         node, leads = self._topology.node, self._topology.leads_node
         if leads:

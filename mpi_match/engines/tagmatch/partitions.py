@@ -85,7 +85,8 @@ def _count_bits(signatures: Array, first: int, last: int, counts: Array) -> None
 
 @nested
 def _pivot(counts: Array, n: int, how: tuple[int, bool]) -> int:
-    """The bit by which to divide n sets; -1 if they form a partition.  `how` is the size of a partition, and `by_half`."""
+    """The bit by which to divide n sets; -1 if they form a partition.  `how` holds the largest size of a partition, and
+    `by_half`."""
     max_p, by_half = how
     best, most, shared = -1, 0, False
     for bit in range(SIGNATURE_BITS):

@@ -307,7 +307,7 @@ def _is_text(type_: pa.DataType) -> bool:
 
 
 def typed_column(array: pa.Array) -> tuple[TypedColumn, Array | None]:
-    """An array of a usable type, and bool[n], which marks the rows with numbers that no attribute has, or None.
+    """An array of a usable type, and bool[n] that marks the rows with invalid numbers; None if there are none.
 
     Raises ArrowInvalid for strings that are not UTF-8.
     """

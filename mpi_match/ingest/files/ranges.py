@@ -23,8 +23,8 @@ from mpi_match.storage.range_read import Memory, read_exactly
 from mpi_match.texts.characters import LINE_FEED
 
 GPU_RANGE_BYTES, CPU_RANGE_BYTES = 2**26, 2**22
-"""Bytes of a range: for half of it, a GPU takes less time than Python takes with its lock held; threads of a CPU have short
-ones, so that even a small file has enough for all."""
+"""Bytes of a range for a GPU, which would scan half as many in less time than Python holds its lock for a range; and for
+threads of a CPU, short enough that even a small file has ranges for all threads."""
 _TAIL_BYTES = 2**16
 """Bytes after a range in which its last line nearly always ends."""
 

@@ -37,7 +37,7 @@ ENTRIES_PER_SUB_BUCKET = 4
 
 
 _NO_LIST, _ANY_LIST = -1, -2
-"""Values in place of an operand list: no list may be chosen, and any list may be."""
+"""Values in place of the number of an operand list: one forbids lists as bucket keys, the other permits any."""
 
 
 class SlotKeys(NamedTuple):

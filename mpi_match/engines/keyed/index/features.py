@@ -126,7 +126,7 @@ def choose_depth(chosen: Array, weight: Array, width: float) -> int:
     """The number of features that a key should have, for events of `width` attributes.
 
     With keys of d features an event meets C(d) candidates: the sum, over the filters, of the probability that it has the
-    whole key.  It visits at most C(d) of the nodes of level d, and at most as many as it has combinations of features.  The
+    whole key.  It visits at most C(d) nodes of level d, and never more than it has combinations of features.  The
     cheapest d is chosen.
     """
     sums_of_blocks = np.zeros((-(-len(chosen) // FILTERS_AT_ONCE), chosen.shape[1]))

@@ -19,8 +19,9 @@ from mpi_match.texts.characters import LINE_FEED
 _SEARCHED_BYTES = 2**12
 """Bytes searched for a line feed at a time."""
 _COUNTED_BYTES = 2**16
-_COMPILED_BYTES = 2**20
-"""Bytes from which on counting line feeds in compiled code, which is three times as fast, is worth loading it."""
+_READ_AT_ONCE = 2**19
+"""Bytes that are read at once and whose line feeds are then counted, while a core has them in its cache.  From this number
+on, counting in compiled code, which is three times as fast, is worth loading it."""
 READ_BYTES = 2**22
 """Bytes of a block, without those of a line that began in the block before; at most MAX_LINE_BYTES."""
 
@@ -126,9 +127,9 @@ class LineCutter:
         memory[: len(self._begun)] = self._begun
         return memory
 
-    def add_in_place(self, memory: Array, n: int) -> Iterator[LineBlock]:
-        """Does what `add` does, for the n bytes after the `held` ones in `memory`, which `room` gave; blocks share that
-        memory."""
+    def add_in_place(self, memory: Array, n: int, n_line_feeds: int) -> Iterator[LineBlock]:
+        """Does what `add` does, for the n bytes after the `held` ones in `memory`, which `room` gave, with `n_line_feeds`
+        among them; blocks share that memory."""
         held, stop = len(self._begun), len(self._begun) + n
         whole = _behind_last_line_feed(memory, held, stop)
         if self._skips or not whole or after_line_feed(memory[:stop], held) - 1 > self._most:
@@ -136,7 +137,7 @@ class LineCutter:
             return
         self._begun = bytearray(memory[whole:stop])
         block = LineBlock(memory[:whole], self._file, self._first_line)
-        self._first_line += _n_line_feeds(block.data)
+        self._first_line += n_line_feeds
         yield block
 
     def end(self) -> Iterator[LineBlock]:
@@ -174,14 +175,16 @@ def _blocks_of_file(handle: BufferedReader, path: Path) -> Iterator[LineBlock]:
     while True:
         memory, at, more = cutter.room(READ_BYTES), cutter.held, 1
         failed: ModelError | None = None
+        n_line_feeds = 0
         try:
             while at < len(memory) and more:
-                more = handle.readinto1(memoryview(memory)[at:])  # type: ignore[arg-type]  # NumPy's arrays are buffers
+                more = handle.readinto1(memory.data[at : at + _READ_AT_ONCE])
+                n_line_feeds += _n_line_feeds(memory[at : at + more])
                 at += more
         except DAMAGED as error:
             failed = damaged(path, error)
         n = at - cutter.held
-        yield from cutter.add_in_place(memory, n)
+        yield from cutter.add_in_place(memory, n, n_line_feeds)
         if failed is not None:
             raise failed
         if not n:
@@ -192,7 +195,7 @@ def _blocks_of_file(handle: BufferedReader, path: Path) -> Iterator[LineBlock]:
 def _n_line_feeds(data: Array) -> int:
     """The number of line feeds in u8.  Without compiled code they are compared a piece at a time, so that no array is as
     large as the data."""
-    if len(data) >= _COMPILED_BYTES:
+    if len(data) >= _READ_AT_ONCE:
         from mpi_match.ingest.files.line_pass import compile_count, count_line_feeds  # loads Numba
 
         compile_count()

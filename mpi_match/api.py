@@ -26,6 +26,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -71,6 +72,7 @@ from mpi_match.ingest.rows.judge import (
 from mpi_match.ingest.rows.row_files import are_columnar, event_files
 from mpi_match.matches.matches import Matches
 from mpi_match.model import Event, Filter, ModelError, describe
+from mpi_match.table.metadata import Metadata
 from mpi_match.table.subscriptions import SubscriptionsBuilder
 from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary
@@ -87,7 +89,10 @@ Passed = PathLike | Columns | Text | Iterable[Mapping[str, Any] | Event | bytes 
 
 
 def make_table(
-    subscriptions: PathLike | Iterable[Mapping[str, object] | Filter], *, rejects: list[Reject] | None = None
+    subscriptions: PathLike | Iterable[Mapping[str, object] | Filter],
+    *,
+    rejects: list[Reject] | None = None,
+    metadata: Mapping[str, Mapping[str, object]] | None = None,
 ) -> Table:
     """Build a table in memory.
 
@@ -96,6 +101,8 @@ def make_table(
     matter.
     `rejects`: bad rows are appended to it; without it the first one raises ModelError.  A missing file raises
     FileNotFoundError.
+    `metadata`: by the ids of subscriptions, such as `{"r1": {"owner": "ops", "severity": 3}}`: what `matched` shows of them
+    (`table.metadata`).  Raises ModelError for an id that no subscription has.
 
     >>> row = {"interface": "a", "filters": [{"constraints": [["x", "=", 1]]}, {"constraints": [["x", "exists"]]}]}
     >>> table = make_table([row])
@@ -106,7 +113,7 @@ def make_table(
         from mpi_match.ingest.json.subscription_scanner import read_subscriptions  # loads Numba
 
         read = read_subscriptions([Path(subscriptions)], _Refused("subscription") if rejects is None else rejects)
-        return Table.from_subscriptions(read.subscriptions)
+        return _with_metadata(Table.from_subscriptions(read.subscriptions), metadata, rejects)
     if isinstance(subscriptions, (Mapping, bytes)) or not isinstance(subscriptions, Iterable):
         found = f"found {describe(subscriptions)}; one row is a list of one"
         raise ModelError(f"subscriptions are a list of rows, or the path of a file, {found}")
@@ -114,7 +121,17 @@ def make_table(
     for filters in _judged(subscriptions, _filters_of, "subscription", rejects):
         for item in filters or ():
             builder.add(item)
-    return Table.from_subscriptions(builder.build())
+    return _with_metadata(Table.from_subscriptions(builder.build()), metadata, rejects)
+
+
+def _with_metadata(table: Table, metadata: Mapping[str, Mapping[str, object]] | None, rejects: list[Reject] | None) -> Table:
+    """The table with metadata of its ids; those of rejected rows are left out."""
+    if metadata is None or (made := Metadata.of(metadata)) is None:
+        return table
+    there = {id_.decode() for id_ in table.filters.ids}
+    if not rejects and (unknown := [id_ for id_ in metadata if id_ not in there]):
+        raise ModelError(f"metadata has the id {unknown[0]!r}, which no subscription has")
+    return replace(table, metadata=made.of_ids(there))
 
 
 def load_table(path: PathLike) -> Table:

@@ -32,7 +32,7 @@ import numpy as np
 from mpi_match.api import PathLike, form_of, load_table, make_batch
 from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
-from mpi_match.changes.registry import Registry
+from mpi_match.changes.live_table import LiveTable
 from mpi_match.engines import Engine, open_engine
 from mpi_match.ingest.columns.frames import ArrowArray, ArrowStream, reader_of
 from mpi_match.ingest.columns.python import needed_by
@@ -40,6 +40,7 @@ from mpi_match.ingest.rows.judge import EventForm, Reject
 from mpi_match.live import LiveMatcher
 from mpi_match.matches.matches import Matches
 from mpi_match.model import EVERY_STRING, ModelError, describe
+from mpi_match.table.metadata import Metadata
 from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary
 
@@ -95,7 +96,8 @@ def matched(
     `how` is one of
 
         pairs   a row for each event and matched interface: the id or row, `interface`; with `filters` a row for each matched
-                filter: the id or row, `interface`, `filter` (its number in the table), `filter_id` (its subscriber's)
+                filter: the id or row, `interface`, `filter` (its number in the table), `filter_id` (its subscriber's), and
+                the columns of the table's metadata
         lists   a row for each event: the id or row, `interfaces`; with `filters`, the list `filters` too, whose entries
                 have their interface at the same place of `interfaces`; null for a rejected event
         semi    the frame's own rows that match something
@@ -107,9 +109,7 @@ def matched(
     check_how(how, filters)
     asked = _Asked(_source_of(frame), form_of(location, id), how, filters)
     if isinstance(table, LiveMatcher):
-        return table.reading(
-            lambda engine, live: _matched(asked, OpenedTable(live.table, engine), _LiveNames(live.registry))
-        )
+        return table.reading(lambda engine, live: _matched(asked, OpenedTable(live.table, engine), _LiveNames(live)))
     found = opened(table)
     return _matched(asked, found, found.table)
 
@@ -127,6 +127,8 @@ def _matched(asked: _Asked, found: OpenedTable, names: AnswerNames) -> MatchedFr
     source, form, how, filters = asked
     id = form.id
     needed = needed_columns(source.names, found.table.vocabulary, form)
+    if filters and how == "pairs" and names.metadata is not None and id in names.metadata.types:
+        raise ModelError(f"the metadata of the table have a column {id!r} too; rename that of the frame")
     if id is not None:
         _check_id(source, id, how)
     source = source.with_columns(source.names if how in ("semi", "anti") else [*needed, *([id] if id is not None else [])])
@@ -293,6 +295,11 @@ class AnswerNames(Protocol):
         """The interfaces of some filters."""
         ...
 
+    @property
+    def metadata(self) -> Metadata | None:
+        """The metadata of subscribers' ids."""
+        ...
+
     def filter_names(self, filters: Array) -> Sequence[str | None]:
         """The subscribers' ids of some filters."""
         ...
@@ -301,8 +308,8 @@ class AnswerNames(Protocol):
 class _LiveNames:
     """The names of a changing table, during a period without changes."""
 
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
+    def __init__(self, live: LiveTable) -> None:
+        self._registry, self.metadata = live.registry, live.table.metadata
 
     @property
     def labels(self) -> Strings:
@@ -329,7 +336,7 @@ def labels_of(table: AnswerNames, ids: Array) -> pa.DictionaryArray:
 
 
 def pair_columns(answers: Matches, table: AnswerNames, *, filters: bool) -> pa.Table:
-    """`interface`, and with `filters` `filter` and `filter_id`, of every pair."""
+    """`interface`, and with `filters` `filter`, `filter_id` and metadata, of every pair."""
     import pyarrow as pa
 
     if not filters:
@@ -338,16 +345,14 @@ def pair_columns(answers: Matches, table: AnswerNames, *, filters: bool) -> pa.T
         "interface": labels_of(table, table.interfaces(answers.ids)),
         "filter": pa.array(answers.ids.astype(np.int64)),
     }
-    columns["filter_id"] = _filter_ids(table, answers.ids)
-    return pa.table(columns)
-
-
-def _filter_ids(table: AnswerNames, filters: Array) -> pa.Array:
-    """The subscribers' ids of filters, null for those without."""
-    import pyarrow as pa
-
-    used, index = np.unique(filters, return_inverse=True)
-    return pa.array(table.filter_names(used), pa.string()).take(pa.array(index))
+    used, index = np.unique(answers.ids, return_inverse=True)
+    names = table.filter_names(used)
+    of_filters = pa.table({"filter_id": pa.array(names, pa.string())})
+    if table.metadata is not None:
+        found = table.metadata.columns(names)
+        for field in found.schema:
+            of_filters = of_filters.append_column(field, found.column(field.name))
+    return pa.table(columns | dict(zip(of_filters.column_names, of_filters.take(pa.array(index)).columns, strict=True)))
 
 
 def list_columns(answers: Matches, table: AnswerNames, rejected: Array, *, filters: bool) -> pa.Table:

@@ -1,6 +1,7 @@
 """The Spark stage: compiles subscriptions, events and changes to the files that ranks read.
 
     sources        JSON lines and Parquet as rows with their file and position
+    metadata       columns of subscriptions that are carried along, on their way to a table
     subscriptions  rows -> filters, as a DataFrame; their order; their constraints
     column_lines   subscriptions in columns as lines for the scanner
     arrow_lines    lines of Arrow batches as the scanners read them
@@ -103,6 +104,8 @@ class CompileSummary(NamedTuple):
     to subscriptions and to the filters that changes add, `events` to events, `changes` to changes (a row may be several, one
     for each of its filters); `rejects` is the directory of the `rejected` rows, None when there are none.
 
+    `metadata` are the columns of subscriptions that are carried along.
+
     For events: `never_seen` are the attributes of location and id that no event has, `left_out` the names of values that
     were left out, because they cannot be attributes and no filter names them (`event_columns`), with the number of their
     events; `doubts` are warnings that events lack the attributes that filters name.
@@ -120,3 +123,4 @@ class CompileSummary(NamedTuple):
     never_seen: tuple[str, ...] = ()
     left_out: Mapping[str, int] = MappingProxyType({})
     doubts: tuple[str, ...] = ()
+    metadata: tuple[str, ...] = ()

@@ -11,6 +11,7 @@ unsigned ones they encode (the top bit is flipped).
     size          number of constraints, so that counting them does not read them
     constraints   name, kind (`type << 4 | op`), and the operands: `numbers` (booleans too), or `strings`; `residues` of the
                   numbers (`model.split`), null if all are 0
+    metadata      on the first record of a row: a text of JSON, see `mpi_match.table.metadata`; null where there are none
     reason        why the row is bad, null when it is not; then file, block, position (see `sources`), and the row as text
 """
 
@@ -31,7 +32,7 @@ from mpi_match.table.subscriptions import Subscriptions
 _CONSTRAINT_SCHEMA = "name: binary, kind: tinyint, numbers: array<double>, strings: array<binary>, residues: array<smallint>"
 REJECT_SCHEMA = "reason string, file string, block bigint, position bigint, row string"
 _KEYED = "interface binary, key_hi bigint, key_lo bigint, id binary, area array<double>, size int"
-RECORDS_SCHEMA = f"rows int, {_KEYED}, constraints array<struct<{_CONSTRAINT_SCHEMA}>>, {REJECT_SCHEMA}"
+RECORDS_SCHEMA = f"rows int, {_KEYED}, constraints array<struct<{_CONSTRAINT_SCHEMA}>>, metadata binary, {REJECT_SCHEMA}"
 
 _CONSTRAINT = pa.struct(
     [
@@ -48,6 +49,7 @@ _FILTER = pa.schema(
         ("area", pa.list_(pa.float64())),
         ("size", pa.int32()),
         ("constraints", pa.list_(_CONSTRAINT)),
+        ("metadata", pa.binary()),
     ]
 )
 REJECT_ARROW = pa.schema(
@@ -68,8 +70,10 @@ class BadRow(NamedTuple):
     row: str
 
 
-def filter_records(subscriptions: Subscriptions, first: Sequence[int] | Array) -> pa.RecordBatch:
-    """One record for each filter; `first` is 1 for the first filter of a row, 0 for the others."""
+def filter_records(
+    subscriptions: Subscriptions, first: Sequence[int] | Array, metadata: Sequence[bytes | None] | None = None
+) -> pa.RecordBatch:
+    """One record for each filter; `first` is 1 for the first filter of a row, 0 for the others; `metadata` texts."""
     keys = (subscriptions.content_keys ^ _TOP_BIT).view(np.int64)
     columns = [
         pa.array(np.asarray(first, np.int32)),
@@ -82,6 +86,7 @@ def filter_records(subscriptions: Subscriptions, first: Sequence[int] | Array) -
         _areas(subscriptions.area),
         pa.array(np.diff(subscriptions.constraint_offsets).astype(np.int32)),
         _lists(subscriptions.constraint_offsets, _constraints(subscriptions)),
+        pa.array([None] * subscriptions.n_filters if metadata is None else metadata, pa.binary()),
         *(pa.nulls(subscriptions.n_filters, field.type) for field in REJECT_ARROW),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=ARROW)

@@ -40,6 +40,7 @@ from spark_prep import (
     changes,
     event_columns,
     events,
+    metadata,
     rejects,
     sources,
     splits,
@@ -68,7 +69,8 @@ def compile_subscriptions(
 
     `inputs` are files, directories, globs (JSON lines, also .gz, or Parquet), or a DataFrame with the columns of Parquet
     (`spark_prep.subscriptions`).  `columns` maps members of subscriptions to columns of the DataFrame that have other names:
-    `interface="rule_id", where="condition"`; one may be several.  A column that is none of them is refused.
+    `interface="rule_id", where="condition"`; one may be several.  All others are carried along as metadata of the ids, which
+    answers by filter show; the same id may not have two.
     Subscriptions have no numbers, so `options.number` is not for them.  Raises SparkPrepError, StorageError.
     """
     start = time.perf_counter()
@@ -82,7 +84,8 @@ def compile_subscriptions(
         raise SparkPrepError(f"files have columns with names of their own; {next(iter(columns))}= is for a DataFrame")
     spark = session(options.master, java_only_plans=_are_few(inputs))
     with in_one_line(), exact_names(spark), PartSet(output, "table") as parts, _Held() as held:
-        rows = subscriptions.renamed(inputs, columns) if columns and isinstance(inputs, DataFrame) else inputs
+        named = subscriptions.columns_of(inputs.schema, columns) if isinstance(inputs, DataFrame) else None
+        rows = subscriptions.renamed(inputs, named) if named is not None and isinstance(inputs, DataFrame) else inputs
         source = _source(spark, rows, options, sources.read_subscriptions)
         subscriptions.check_columns(source.columns)
         records = held.keep(_parsed(spark, source))
@@ -98,18 +101,21 @@ def compile_subscriptions(
         cut = options.partitions or table_writer.partitions_for(
             n_constraints, table_writer.CONSTRAINTS_PER_PART, _cores(spark)
         )
-        named = []
+        constrained = []
         if n_constraints:
             every = subscriptions.constraints(numbered)
-            named = table_writer.write_constraints(every, cut, parts.files, presence=presence, with_residues=residues)
+            constrained = table_writer.write_constraints(every, cut, parts.files, presence=presence, with_residues=residues)
         filed = table_writer.write_filters(numbered, ranges, parts.files)
-        written = [*named, *filed]
-        if not named:
+        written = [*constrained, *filed]
+        if not constrained:
             written.insert(0, table_writer.write_empty(parts.files))
-        _agree(named, n_constraints, "constraints")
+        if named is not None and named.metadata:
+            cut = options.partitions or table_writer.partitions_for(n_filters, table_writer.FILTERS_PER_PART, _cores(spark))
+            written += metadata.write(records, named.metadata, cut, parts.files)
+        _agree(constrained, n_constraints, "constraints")
         _agree(filed, n_filters, "filters")
         counts = {
-            "n_names": sum(item.distinct for item in named),
+            "n_names": sum(item.distinct for item in constrained),
             "n_constraints": n_constraints,
             "n_filters": n_filters,
             "n_interfaces": totals.interfaces,
@@ -124,6 +130,7 @@ def compile_subscriptions(
         n_bad,
         bad_rows.path if n_bad else None,
         time.perf_counter() - start,
+        metadata=tuple(named.metadata if named is not None else ()),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import pickle
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -37,12 +37,16 @@ from mpi_match.ingest.columns.python import needed_by
 from mpi_match.ingest.rows.judge import EventForm, Reject
 from mpi_match.matches.matches import Matches
 from mpi_match.model import ModelError, describe
-from mpi_match.storage import StorageError
+from mpi_match.storage import Reader, StorageError
+from mpi_match.table.metadata import arrow_type, read_types
+from mpi_match.table.schema import TABLE
 from mpi_match.table.table import Table, load_vocabulary
 from mpi_match.table.versions import newest_version
 from mpi_match.table.vocabulary import Vocabulary
 from spark_prep import SparkPrepError
 from spark_prep.events import table_digest
+from spark_prep.metadata import fields_of
+from spark_prep.subscriptions import table_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,7 +63,7 @@ MOST_INLINE_BYTES = 64 * 2**20
 
 def matched(
     df: DataFrame,
-    table: str | os.PathLike[str] | Table,
+    table: str | os.PathLike[str] | Table | DataFrame,
     *,
     location: str | tuple[str, str] | None = None,
     id: str | None = None,
@@ -70,13 +74,16 @@ def matched(
 ) -> DataFrame:
     """Match the rows of a DataFrame, of a stream too.  This only plans; the events are matched when the result is asked for.
 
-    `location`, `id`, `filters` and `how` are those of `mpi_match.matched`, and so are the columns of answers, but rows have
-    no numbers: `id` or `keep`, columns that answers carry along, have to be given for pairs and lists.  Of the other columns
-    only those that filters or the location name are read.  `table`: the path of a table, a table in memory, or a directory
-    of versions: tables `*.h5`, put there by renaming them.  Each task uses the newest (`mpi_match.table.versions`), and each
-    row of the result names it, `_table_version`; all columns are read that can be attributes, because later versions may
-    name others.  `rejects`: rows that are not events, or have no id, make the job `fail`, become `rows` of the result with
-    the reason in the column `_reject`, or are left out (`drop`).
+    `location`, `id`, `filters` and `how` are those of `mpi_match.matched`, and so are the columns of answers, but rows
+    have no numbers: `id` or `keep`, columns that answers carry along, have to be given for pairs and lists.  Of the other
+    columns only those that filters or the location name are read.
+    `table`: the path of a table, a table in memory, a DataFrame of subscriptions, or a directory of versions.  The DataFrame
+    has the columns of `spark_prep.subscriptions` and metadata; it is read and compiled here, which is for some 100,000 rows.
+    Versions are tables `*.h5`, put there by renaming them.  Each task uses the newest (`mpi_match.table.versions`), and
+    each row of the result names it, `_table_version`; all columns are read that can be attributes, because later versions
+    may name others.  Of their metadata the columns of the present newest version are shown.
+    `rejects`: rows that are no events, or have no id, make the job `fail`, become `rows` of the result with the reason in
+    the column `_reject`, or are left out (`drop`).
 
     Executors that have the path read it.  A file of at most 64 MiB goes along with the plan, if Spark is not
     local; a larger one has to be on a file system that executors mount, or be sent by `spark.addArtifacts(path, file=True)`.
@@ -101,7 +108,7 @@ def matched(
         _check_types(fields, source, form, events)
     except (ModelError, PySparkException) as error:
         raise SparkPrepError(str(error).strip().splitlines()[0]) from error
-    schema = _schema(fields, carried, how, filters=filters)
+    schema = _schema(fields, carried, how, source.metadata if filters else None)
     if rejects == "rows":
         schema = schema.add(_REJECT, T.StringType())
     if source.is_directory:
@@ -127,6 +134,7 @@ class _TableSource(NamedTuple):
     digest         of the table
     pickled        the table, for executors that do not have the path
     vocabulary     of the table, on the driver alone
+    metadata       types of the columns of its metadata
     """
 
     path: str
@@ -134,19 +142,30 @@ class _TableSource(NamedTuple):
     digest: str
     pickled: bytes | None
     vocabulary: Vocabulary | None
+    metadata: dict[str, int]
 
 
 def _table_of(table: object, df: DataFrame) -> _TableSource:
+    if isinstance(table, DataFrame):
+        table = table_of(table)
     if isinstance(table, Table):
-        return _TableSource("", False, table.digest, pickle.dumps(table), table.vocabulary)
+        types = table.metadata.types if table.metadata is not None else {}
+        return _TableSource("", False, table.digest, pickle.dumps(table), table.vocabulary, types)
     if not isinstance(table, (str, os.PathLike)):
-        raise ModelError(f"a table is one of make_table or load_table, or a path, found {describe(table)}")
+        raise ModelError(f"a table is one of make_table or load_table, a path, or a DataFrame, found {describe(table)}")
     path = Path(os.fsdecode(table)).absolute()
     if path.is_dir():
-        return _TableSource(str(path), True, "", None, load_vocabulary(newest_version(path)))
+        newest = newest_version(path)
+        return _TableSource(str(path), True, "", None, load_vocabulary(newest), _metadata_of(newest))
     digest, vocabulary = table_digest(path), load_vocabulary(path)
     sends = path.stat().st_size <= MOST_INLINE_BYTES and not _is_local(df)
-    return _TableSource(str(path), False, digest, pickle.dumps(load_table(path)) if sends else None, vocabulary)
+    pickled = pickle.dumps(load_table(path)) if sends else None
+    return _TableSource(str(path), False, digest, pickled, vocabulary, _metadata_of(path))
+
+
+def _metadata_of(path: Path) -> dict[str, int]:
+    with Reader(path, TABLE) as reader:
+        return read_types(reader)
 
 
 def _is_local(df: DataFrame) -> bool:
@@ -207,15 +226,17 @@ def _check_types(fields: T.StructType, source: _TableSource, form: EventForm, ev
     NeededColumns.of(pa.schema([field for field in schema if field.name in events]), needed, plain)
 
 
-def _schema(given: T.StructType, carried: list[str], how: str, *, filters: bool) -> T.StructType:
+def _schema(given: T.StructType, carried: list[str], how: str, metadata: Mapping[str, int] | None) -> T.StructType:
+    """The columns of answers; `metadata` of those by filter."""
     fields = [T.StructField(name, given[name].dataType) for name in carried]
     if how == "pairs":
         fields.append(T.StructField("interface", T.StringType()))
-        if filters:
+        if metadata is not None:
             fields += [T.StructField("filter", T.LongType()), T.StructField("filter_id", T.StringType())]
+            fields += fields_of(metadata)
     if how == "lists":
         fields.append(T.StructField("interfaces", T.ArrayType(T.StringType())))
-        if filters:
+        if metadata is not None:
             fields.append(T.StructField("filters", T.ArrayType(T.LongType())))
     return T.StructType(fields)
 
@@ -312,7 +333,7 @@ class _Task(NamedTuple):
         if self.how in ("semi", "anti"):
             return carried.filter(pa.array(is_kept(answers, rejected, self.how)))
         if self.how == "pairs":
-            columns, event = pair_columns(answers, table, filters=self.filters), answers.event_of()
+            columns, event = self._pairs(answers, table), answers.event_of()
         else:
             columns, event = list_columns(answers, table, rejected, filters=self.filters), np.arange(len(answers))
         if len(rejected):  # a row without an id has answers
@@ -322,6 +343,22 @@ class _Task(NamedTuple):
         for name in columns.column_names:
             values = columns.column(name)
             made = made.append_column(name, values.cast(pa.string()) if pa.types.is_dictionary(values.type) else values)
+        return made
+
+    def _pairs(self, answers: Matches, table: Table) -> pa.Table:
+        """The columns of pairs; of the metadata those of the plan, which a later version may lack."""
+        import pyarrow as pa
+
+        found = pair_columns(answers, table, filters=self.filters)
+        if not self.filters or not self.source.is_directory:
+            return found
+        types = table.metadata.types if table.metadata is not None else {}
+        made = found.drop_columns(list(types))
+        for name, type_ in self.source.metadata.items():
+            if types.get(name, type_) != type_:
+                raise ModelError(f"the metadata {name!r} of the newest version are of another type than planned; plan again")
+            column = found.column(name) if name in types else pa.nulls(len(found), arrow_type(type_))
+            made = made.append_column(name, column)
         return made
 
     def _fail(self, rows: pa.Table, row: int, reason: str) -> None:

@@ -1,9 +1,10 @@
 """Tables, event tables and answers as rows, in partitions that Python workers read; see `data_source`.
 
-    table      interface, constraints and where (JSON), area, id: a row for each filter, from which a table is made again
+    table      interface, constraints and where (JSON), area, id, and the columns of metadata: a row for each filter, from
+               which a table is made again
     events     a column for each attribute, and those that options name for the location, the id and the event's number
     answers    event, id if the file has ids, and interface, or for answers by filter: filter, and with the option `table`
-               interface and filter_id: a row for each pair
+               interface, filter_id and the columns of its metadata: a row for each pair
 
 The attributes of events have no types of their own.  A column is of the one type that all its values have: booleans,
 strings, whole numbers of 64 bits, else doubles; or lists of one of these.  Without such a type it holds texts of JSON.
@@ -40,12 +41,14 @@ from mpi_match.model import Type
 from mpi_match.storage import Reader
 from mpi_match.table.decode import subscriptions_of
 from mpi_match.table.filters import FilterColumns
+from mpi_match.table.metadata import Metadata, read_types
 from mpi_match.table.range_reader import RangeReader
 from mpi_match.table.schema import TABLE
 from mpi_match.table.table import Table
 from mpi_match.table.virtual_names import VIEW_MARK
 from spark_prep import SparkPrepError
 from spark_prep.event_columns import arrow_schema
+from spark_prep.metadata import fields_of
 from spark_prep.sources import absolute_path
 
 READ_FILTERS = 2**18
@@ -66,7 +69,7 @@ _SUBSCRIPTION = T.StructType(
 def schema_of(kind: str, path: Path, options: Mapping[str, str]) -> T.StructType:
     """The columns of a file.  Raises SparkPrepError, ModelError, StorageError."""
     if kind == "table":
-        return _SUBSCRIPTION
+        return T.StructType([*_SUBSCRIPTION, *_metadata_fields(path)])
     return _event_schema(path, options) if kind == "events" else _answer_schema(path, options)
 
 
@@ -113,12 +116,19 @@ class _TableReader(_FileReader):
         with RangeReader(self._path) as reader:
             table = reader.part(start, stop, reader.n_of_parts)
         table = replace(table, filters=_with_ids(table.filters, self._path, start, stop))
+        with Reader(self._path, TABLE) as file:
+            metadata = Metadata.read(file)
         n_visible = stop - start
         for at in range(0, n_visible, READ_ROWS):
             visible = np.arange(at, min(at + READ_ROWS, n_visible))
             chosen = np.concatenate([visible, np.arange(n_visible, table.n_filters)])
             rows = [_subscription(row) for row in subscription_rows(subscriptions_of(table, chosen))]
-            yield pa.Table.from_pylist(rows, schema=arrow_schema(_SUBSCRIPTION))
+            found = pa.Table.from_pylist(rows, schema=arrow_schema(_SUBSCRIPTION))
+            if metadata is not None:
+                of_rows = metadata.columns(found.column("id").to_pylist())
+                for name in of_rows.column_names:
+                    found = found.append_column(name, of_rows.column(name))
+            yield found
 
 
 def _with_ids(filters: FilterColumns, path: Path, start: int, stop: int) -> FilterColumns:
@@ -130,6 +140,11 @@ def _with_ids(filters: FilterColumns, path: Path, start: int, stop: int) -> Filt
         )
     first, last = np.searchsorted(owner, (start, stop))
     return replace(filters, id_filter=owner[first:last] - owner.dtype.type(start), ids=ids.between(int(first), int(last)))
+
+
+def _metadata_fields(path: Path) -> list[T.StructField]:
+    with Reader(path, TABLE) as reader:
+        return fields_of(read_types(reader))
 
 
 def _subscription(row: Any) -> dict[str, Any]:
@@ -391,6 +406,7 @@ def _answer_schema(path: Path, options: Mapping[str, str]) -> T.StructType:
         if not by_filter:
             raise SparkPrepError(f"{path}: these answers name interfaces already; the option 'table' is for those by filter")
         names += [("interface", T.StringType()), ("filter_id", T.StringType())]
+        names += [(field.name, field.dataType) for field in _metadata_fields(absolute_path(options["table"]))]
     return T.StructType([T.StructField(name, type_) for name, type_ in names])
 
 
@@ -418,5 +434,5 @@ class _AnswerReader(_FileReader):
                 columns["interface"] = names.take(pa.array(some.ids.astype(np.int64)))
             if table is not None:
                 named = pair_columns(some, table, filters=True)
-                columns |= {name: named.column(name).combine_chunks() for name in ("interface", "filter_id")}
+                columns |= {name: named.column(name).combine_chunks() for name in named.column_names if name != "filter"}
             yield pa.table(columns)

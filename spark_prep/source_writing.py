@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as T
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
@@ -28,15 +27,14 @@ from mpi_match.ingest.columns.arrow_lists import leaves
 from mpi_match.ingest.columns.python import needed_names, refused_type
 from mpi_match.ingest.rows.judge import Reject, nothing_usable
 from mpi_match.storage import Reader, check_output
-from mpi_match.table.decode import subscriptions_of
 from mpi_match.table.schema import TABLE
-from mpi_match.table.subscriptions import Subscriptions
 from mpi_match.table.table import Table, load_vocabulary
 from spark_prep import SparkPrepError, rejects, subscriptions
 from spark_prep.event_columns import arrow_schema
 from spark_prep.events import EventPartWriter, EventTarget, table_digest
 from spark_prep.part_files import PartSet, WrittenPart, partition_id
-from spark_prep.sources import PLACE, absolute_path
+from spark_prep.sources import absolute_path
+from spark_prep.subscriptions import SubscriptionColumns, TableBuilder, rows_of
 
 
 @dataclass
@@ -186,20 +184,20 @@ def _parts_of(records: Iterator[pa.RecordBatch], bad: _BadRows) -> Iterator[Writ
 
 
 class SubscriptionWriter(_FileWriter):
-    """Writes a table; `columns` are the columns of the DataFrame by the members of subscriptions."""
+    """Writes a table; `columns` are those of the DataFrame."""
 
     what = "subscription"
 
-    def __init__(self, columns: Mapping[str, str], parts: PartSet, options: Mapping[str, str]) -> None:
+    def __init__(self, columns: SubscriptionColumns, parts: PartSet, options: Mapping[str, str]) -> None:
         super().__init__(parts, options)
-        self._columns = dict(columns)
+        self._columns = columns
 
     @classmethod
     def of(cls, schema: T.StructType, path: Path, options: Mapping[str, str]) -> SubscriptionWriter:
         """Checks options and columns.  Raises SparkPrepError, StorageError."""
         named = {name: column for name, column in options.items() if name in subscriptions.COLUMNS}
         try:
-            columns = subscriptions.columns_of(schema.names, named)
+            columns = subscriptions.columns_of(schema, named)
         except SparkPrepError as error:
             raise SparkPrepError(f"{error}; for events name their table: option('table', PATH)") from None
         found = cls(columns, PartSet(path, "table"), options)
@@ -207,36 +205,26 @@ class SubscriptionWriter(_FileWriter):
         return found
 
     def _written(self, batches: Iterator[pa.RecordBatch], bad: _BadRows) -> Iterator[WrittenPart]:
-        held: list[Subscriptions] = []
-        for found in subscriptions.parsed(map(self._rows, batches)):
+        builder = TableBuilder(self._columns.metadata)
+        for found in subscriptions.parsed(rows_of(batch, self._columns) for batch in batches):
             if isinstance(found, subscriptions.Parsed):
-                held.append(found.subscriptions)
+                builder.add(found)
             else:
                 bad.append([Reject(each.reason, "", 0, each.row) for each in found])
-        if held:
-            table = Table.from_subscriptions(Subscriptions.concat(held))
+        if builder:
+            table = builder.build()
             path = self._parts.files.attempt("filters")
             table.save(path)
             yield WrittenPart(path.name, partition_id(), table.n_filters, _digest(path), 0)
 
-    def _rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows of content, file, block and position."""
-        chosen = [batch.column(column) for column in self._columns.values()]
-        content = pa.StructArray.from_arrays(chosen, list(self._columns))
-        zeros = pa.array(np.zeros(len(batch), np.int64))
-        return pa.RecordBatch.from_arrays(
-            [content, pa.repeat(pa.scalar("", pa.string()), len(batch)), zeros, zeros], ["row", *PLACE]
-        )
-
     def _join(self, parts: list[WrittenPart], n_rows: int) -> None:
-        pieces = []
+        builder = TableBuilder(self._columns.metadata)
         for part in parts:
             path = Path(self._parts.files.directory) / part.part
             if _digest(path) != part.digest:
                 raise SparkPrepError(f"{path}: is not what its task wrote; write again")
-            table = Table.load(path)
-            pieces.append(subscriptions_of(table, np.arange(table.n_filters)))
-        self._parts.commit_whole(Table.from_subscriptions(Subscriptions.concat(pieces)).save)
+            builder.add_table(Table.load(path))
+        self._parts.commit_whole(builder.build().save)
 
 
 def _digest(path: Path) -> str:

@@ -25,14 +25,17 @@ The rows are those of `mpi_match.ingest.rows.judge`.  In Parquet the columns hav
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from mpi_match.arrays.csr import Array
 from mpi_match.ingest.json.subscription_scanner import SubscriptionScanner
@@ -40,12 +43,16 @@ from mpi_match.ingest.rows.judge import parse_subscription, row_text, subscripti
 from mpi_match.ingest.rows.row_files import partition_values
 from mpi_match.model import Filter, Json, ModelError
 from mpi_match.table.conditions import PART_LABEL
+from mpi_match.table.decode import subscriptions_of
+from mpi_match.table.metadata import Metadata
 from mpi_match.table.subscriptions import Subscriptions, SubscriptionsBuilder
-from spark_prep import SparkPrepError
+from mpi_match.table.table import Table
+from spark_prep import SparkPrepError, metadata
 from spark_prep.arrow_lines import joined_lines
 from spark_prep.arrow_records import RECORDS_SCHEMA, BadRow, bad_records, filter_records
 from spark_prep.column_lines import lines_of_columns
 from spark_prep.held_events import FEW_ROWS
+from spark_prep.java_errors import in_one_line
 from spark_prep.sources import PLACE
 from spark_prep.splits import Split
 
@@ -59,28 +66,39 @@ _ROW_BITS = 33
 
 def check_columns(columns: list[str] | None) -> None:
     """Refuse columns that no subscription has, before every row is rejected for them.  Raises SparkPrepError."""
-    unknown = sorted(set(columns or ()) - COLUMNS)
+    unknown = sorted(set(columns or ()) - COLUMNS - {metadata.METADATA_COLUMN})
     if unknown:
         raise SparkPrepError(
             f"subscriptions have no column {unknown[0]!r}; select or rename to: {', '.join(sorted(COLUMNS))}"
         )
 
 
-def renamed(frame: DataFrame, columns: Mapping[str, str]) -> DataFrame:
-    """A DataFrame with the columns of subscriptions: the columns that `columns` maps to members, and those that have the
-    names of members.
+class SubscriptionColumns(NamedTuple):
+    """The columns of a DataFrame of subscriptions: the column of each member, and the types of those for metadata."""
 
-    Raises SparkPrepError as `columns_of` does.
+    members: dict[str, str]
+    metadata: dict[str, int]
+
+
+def renamed(frame: DataFrame, columns: SubscriptionColumns) -> DataFrame:
+    """A DataFrame with the columns of subscriptions by their names, and the others as `metadata.METADATA_COLUMN`."""
+    found = [_column(column).alias(name) for name, column in columns.members.items()]
+    if columns.metadata:
+        found.append(F.struct(*(_column(name).alias(name) for name in columns.metadata)).alias(metadata.METADATA_COLUMN))
+    return frame.select(*found)
+
+
+def _column(name: str) -> Column:
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def columns_of(schema: T.StructType, columns: Mapping[str, str]) -> SubscriptionColumns:
+    """The column of each member of subscriptions: from `columns`, or the column that has the name of the member; all others
+    are for metadata.
+
+    Raises SparkPrepError for an unknown member, a missing column, and metadata without a column of ids.
     """
-    found = columns_of(frame.columns, columns)
-    return frame.select(*(F.col("`" + column.replace("`", "``") + "`").alias(name) for name, column in found.items()))
-
-
-def columns_of(there: Sequence[str], columns: Mapping[str, str]) -> dict[str, str]:
-    """The column of each member of subscriptions: from `columns`, or the column that has the name of the member.
-
-    Raises SparkPrepError for an unknown member, a missing column, and a column that belongs to no member.
-    """
+    there = schema.names
     for name, column in columns.items():
         if name not in COLUMNS:
             raise SparkPrepError(f"subscriptions have no column {name!r}; they have: {', '.join(sorted(COLUMNS))}")
@@ -88,13 +106,77 @@ def columns_of(there: Sequence[str], columns: Mapping[str, str]) -> dict[str, st
             has = ", ".join(map(repr, there))
             raise SparkPrepError(f"there is no column {column!r} for {name!r}; there are: {has}")
     found = {name: name for name in there if name in COLUMNS} | dict(columns)
-    for column in there:
-        if column not in found.values():
+    others = [field for field in schema if field.name not in found.values()]
+    if others and "id" not in found:
+        name = others[0].name
+        raise SparkPrepError(
+            f"the column {name!r} is none of a subscription; name the column of their ids, by which answers can show it, "
+            f"id=..., or leave it out: frame.drop({name!r})"
+        )
+    return SubscriptionColumns(found, metadata.types_of(others))
+
+
+def rows_of(batch: pa.RecordBatch, columns: SubscriptionColumns) -> pa.RecordBatch:
+    """Rows of a DataFrame as those of a source: content, file, block and position."""
+    chosen = {name: batch.column(column) for name, column in columns.members.items()}
+    if others := list(columns.metadata):
+        chosen[metadata.METADATA_COLUMN] = pa.StructArray.from_arrays([batch.column(name) for name in others], others)
+    content = pa.StructArray.from_arrays(list(chosen.values()), list(chosen))
+    zeros = pa.array(np.zeros(len(batch), np.int64))
+    file = pa.repeat(pa.scalar("", pa.string()), len(batch))
+    return pa.RecordBatch.from_arrays([content, file, zeros, zeros], ["row", *PLACE])
+
+
+class TableBuilder:
+    """Collects filters with their metadata, and makes their table."""
+
+    def __init__(self, types: Mapping[str, int]) -> None:
+        self._types = types
+        self._held: list[Subscriptions] = []
+        self._texts: list[tuple[bytes, bytes]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._held)
+
+    def add(self, found: Parsed) -> None:
+        """Appends filters."""
+        self._held.append(found.subscriptions)
+        pairs = zip(found.subscriptions.ids or (), found.metadata or (), strict=False)
+        self._texts += [(id_, text) for id_, text in pairs if id_ is not None and text is not None]
+
+    def add_table(self, table: Table) -> None:
+        """Appends those of a table."""
+        self._held.append(subscriptions_of(table, np.arange(table.n_filters)))
+        self._texts += table.metadata.pairs() if table.metadata is not None else ()
+
+    def build(self) -> Table:
+        """The table.  Raises ModelError for an id that has two different metadata."""
+        table = Table.from_subscriptions(Subscriptions.concat(self._held))
+        return replace(table, metadata=Metadata.of_rows(self._types, self._texts)) if self._texts else table
+
+
+def table_of(rules: DataFrame) -> Table:
+    """The table of a DataFrame of subscriptions, made in the memory of this process.
+
+    Raises SparkPrepError for a stream, a column that is not of subscriptions or metadata, and a bad row.
+    """
+    if rules.isStreaming:
+        raise SparkPrepError(
+            "rules of a stream are no table; compile each batch of them into a directory of versions, and name that"
+        )
+    columns = columns_of(rules.schema, {})
+    builder = TableBuilder(columns.metadata)
+    with in_one_line("reading the rules: "):
+        batches = rules.toArrow().to_batches()
+    for found in parsed(rows_of(batch, columns) for batch in batches):
+        if not isinstance(found, Parsed):
             raise SparkPrepError(
-                f"the column {column!r} is none of a subscription; leave it out: frame.drop({column!r}). Answers by filter "
-                "have the id of a subscription, by which they join its other columns"
+                f"a rule is bad: {found[0].row}: {found[0].reason}; compile_subscriptions sets such rows aside"
             )
-    return found
+        builder.add(found)
+    if not builder:
+        raise SparkPrepError("the DataFrame of rules has no row")
+    return builder.build()
 
 
 def parse(rows: DataFrame) -> DataFrame:
@@ -222,10 +304,14 @@ def constraints(numbered: DataFrame) -> DataFrame:
 
 
 class Parsed(NamedTuple):
-    """Filters of some rows; `first` is 1 for the first filter of a row, 0 for the others."""
+    """Filters of some rows; `first` is 1 for the first filter of a row, 0 for the others.
+
+    `metadata` are the texts of first filters, None where rows have none.
+    """
 
     subscriptions: Subscriptions
     first: Sequence[int] | Array
+    metadata: Sequence[bytes | None] | None = None
 
 
 def _parse_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -238,7 +324,10 @@ def parsed(batches: Iterator[pa.RecordBatch]) -> Iterator[Parsed | list[BadRow]]
     """The filters and the bad rows of batches of content, file, block and position, block by block."""
     scanner: SubscriptionScanner | None = None
     n_rows = 0
-    for batch in batches:
+    for whole in batches:
+        batch, texts, bad = metadata.split(whole)
+        if bad:
+            yield bad
         n_rows += len(batch)
         rows = batch.column(0)
         is_typed = pa.types.is_struct(rows.type)
@@ -246,19 +335,29 @@ def parsed(batches: Iterator[pa.RecordBatch]) -> Iterator[Parsed | list[BadRow]]
         if n_rows > FEW_ROWS:
             lines = joined_lines(lines_of_columns(rows) if is_typed else rows)
         if lines is None:
-            yield from _judged(contents(batch), batch)
+            yield from _judged(contents(batch), batch, texts)
             continue
         scanner = scanner or SubscriptionScanner()
         flagged = scanner.scan(lines)
         subscriptions, row = scanner.take()
         if subscriptions.n_filters:
-            yield Parsed(subscriptions, np.diff(row, prepend=-1) > 0)
-        yield from _judged(((at, rows[at].as_py() if is_typed else trimmed(text)) for at, text in flagged), batch)
+            yield Parsed(subscriptions, np.diff(row, prepend=-1) > 0, _of_first(texts, row.tolist()))
+        again = ((at, rows[at].as_py() if is_typed else trimmed(text)) for at, text in flagged)
+        yield from _judged(again, batch, texts)
 
 
-def _judged(rows: Iterable[tuple[int, Any]], batch: pa.RecordBatch) -> Iterator[Parsed | list[BadRow]]:
+def _of_first(texts: Sequence[bytes] | None, rows: Sequence[int]) -> list[bytes | None] | None:
+    """The text of each row at its first filter; `rows` are those of filters."""
+    if texts is None:
+        return None
+    return [None if row == before else texts[row] for before, row in pairwise([-1, *rows])]
+
+
+def _judged(
+    rows: Iterable[tuple[int, Any]], batch: pa.RecordBatch, texts: Sequence[bytes] | None
+) -> Iterator[Parsed | list[BadRow]]:
     """The filters and the bad rows of some rows of a batch, given with their positions, one by one."""
-    builder, first = SubscriptionsBuilder(), []
+    builder, first, of = SubscriptionsBuilder(), list[int](), list[int]()
     bad: list[BadRow] = []
     for at, content in rows:
         try:
@@ -270,8 +369,9 @@ def _judged(rows: Iterable[tuple[int, Any]], batch: pa.RecordBatch) -> Iterator[
         for item in found:
             builder.add(item)
         first += [1] + [0] * (len(builder) - n_before - 1)
+        of += [at] * (len(builder) - n_before)
     if first:
-        yield Parsed(builder.build(), first)
+        yield Parsed(builder.build(), first, _of_first(texts, of))
     if bad:
         yield bad
 

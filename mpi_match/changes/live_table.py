@@ -244,14 +244,20 @@ class LiveTable:
         return changes
 
     def compiled(self) -> Table:
-        """The present filters as a table with new ids, equal to the table that compiling them gives."""
+        """The present filters as a table with new ids, equal to the table that compiling them gives.
+
+        Metadata stay with the ids that are there.
+        """
         self._settle()
         kept = np.flatnonzero(~self._gone)
         own = subscriptions_of(self._origin, kept)
         if len(self._area):
             own = replace(own, area=self._area[kept])
         came = Subscriptions.of(item for _, item in self._those_that_came())
-        return Table.from_subscriptions(Subscriptions.concat([own, came]))
+        made = Table.from_subscriptions(Subscriptions.concat([own, came]))
+        if (metadata := self._origin.metadata) is not None:
+            made = replace(made, metadata=metadata.of_ids(id_.decode() for id_ in made.filters.ids))
+        return made
 
     def filter(self, filter_id: int) -> Filter | None:
         """The present filter with this id; None when there is none."""

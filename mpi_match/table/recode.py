@@ -122,7 +122,7 @@ class Recoding:
         """
         if self.is_identity:
             return table
-        return Table(self.target, self.constraints(table.constraints), table.filters, table.labels)
+        return Table(self.target, self.constraints(table.constraints), table.filters, table.labels, table.metadata)
 
     def _spread(self, lengths: Array) -> Array:
         """Offsets over the names of `target`, from the lengths of lists over those of `source`."""

@@ -23,6 +23,7 @@ from mpi_match.storage.schema import (
     U4,
     Dataset,
     Schema,
+    are_distinct,
     are_sorted,
     are_sorted_in,
     are_text,
@@ -37,6 +38,7 @@ from mpi_match.storage.schema import (
 )
 from mpi_match.table.constraints import Constraints
 from mpi_match.table.filters import FilterColumns
+from mpi_match.table.metadata import METADATA_DATASETS, METADATA_TYPES
 from mpi_match.table.validate import (
     atoms_are_sorted,
     circles_are_circles,
@@ -49,6 +51,7 @@ from mpi_match.table.validate import (
     numbers_are_sorted,
     parts_have_their_filters,
     residues_are_residues,
+    rows_are_objects,
     rows_are_sorted,
     rows_say_what_operators_can,
     sizes_add_up,
@@ -91,6 +94,10 @@ TABLE = Schema(
         Dataset("filters/id_filter", U4, ("ids",), (ascends_strictly, is_below("filters"))),
         *pool("filters/id", "ids", are_text, separator="_"),
         *pool("interfaces", "interfaces", are_text, are_sorted),
+        *pool("metadata/name", "columns of metadata", are_text, are_distinct, separator="_", optional=True),
+        Dataset("metadata/type", U1, ("columns of metadata",), (is_among(METADATA_TYPES),), optional=True),
+        *pool("metadata/id", "metadata", are_text, are_sorted, separator="_", optional=True),
+        *pool("metadata/row", "metadata", are_text, rows_are_objects, separator="_", optional=True),
     ),
     rules=(
         sizes_add_up,
@@ -100,7 +107,7 @@ TABLE = Schema(
         virtual_names_have_their_constraints,
         parts_have_their_filters,
     ),
-    together=(("presence/name_offsets", "presence/filter"),),
+    together=(("presence/name_offsets", "presence/filter"), METADATA_DATASETS),
     parts="pieces",
     noun="table",
     remedy="compile it again",

@@ -4,6 +4,7 @@
     constraints    every constraint once, grouped by name           constraints.py
     filters        size, interface, area and id                     filters.py
     interfaces     labels
+    metadata       columns that answers show                         metadata.py
 
 Ids are dense and mean the same in every table of the same subscriptions: names, operands and interface labels are numbered
 in the order of their bytes, filters by (interface, content key).
@@ -30,6 +31,7 @@ from mpi_match.table.conditions import PART_LABEL, by_label, recompose
 from mpi_match.table.constraints import FILTER_ID, Constraints, encode
 from mpi_match.table.filters import FilterColumns
 from mpi_match.table.kinds import parts_of
+from mpi_match.table.metadata import Metadata
 from mpi_match.table.schema import (
     OUTLINE,
     TABLE,
@@ -61,6 +63,7 @@ class Table:
     constraints: Constraints
     filters: FilterColumns
     labels: Strings
+    metadata: Metadata | None = None
 
     def __repr__(self) -> str:
         counts = (plural(self.n_visible_filters, "filter"), plural(self.n_constraints, "constraint"))
@@ -168,6 +171,8 @@ class Table:
         yield from constraint_arrays(self.constraints, whole=in_memory)
         yield from filter_arrays(self.filters)
         yield from label_arrays(self.labels)
+        if self.metadata is not None:
+            yield from self.metadata.arrays()
 
     def faults(self) -> Iterator[str]:
         """The faults in the arrays, one sentence for each; those after the first may be consequences of it."""
@@ -208,11 +213,12 @@ class Table:
             read_constraints(reader, vocabulary.n_codes),
             read_filters(reader),
             read_labels(reader),
+            Metadata.read(reader),
         )
 
     def take(self, filters: Array) -> Table:
         """The filters with these ids (ascending, distinct) as a table with the same vocabulary and labels, without
-        subscribers' ids.
+        subscribers' ids and metadata.
 
         Only their own data is copied: the work is proportional to the filters taken, plus one pass over the names.
         """

@@ -24,6 +24,7 @@ from mpi_match.operators import OPERATORS, Form
 from mpi_match.storage.schema import Content, Fault, strings_of
 from mpi_match.table.kinds import IS_ATOM, IS_KIND, IS_LISTED, OP_OF_KIND, TYPE_OF_KIND, kind_of, kinds_where
 from mpi_match.table.virtual_names import MARK, VIEW_MARK, attribute_of, forms_of, is_part, parse
+from mpi_match.texts.characters import LINE_FEED
 
 VALIDATED_AT_ONCE = 2**14
 """Rows checked together where more than a flag for each is needed: intermediate results stay in a core's cache."""
@@ -105,6 +106,16 @@ def counts_add_up(name: str, content: Content) -> Fault:
     if found == expected:
         return None
     return f"has {found:,} rows with presence/name_offsets, expected {expected:,}, as the attribute n_constraints says"
+
+
+def rows_are_objects(name: str, content: Content) -> Fault:
+    """Each is enclosed in braces and is one line."""
+    rows = strings_of(name, content)
+    first, last = rows.offsets[:-1], rows.offsets[1:] - 1
+    are_enclosed = (first < last).all() and (rows.data[first] == ord("{")).all() and (rows.data[last] == ord("}")).all()
+    if are_enclosed and not (rows.data == LINE_FEED).any():
+        return None
+    return "and its data hold a string that is not a JSON object of one line"
 
 
 def is_needed(name: str, content: Content) -> Fault:

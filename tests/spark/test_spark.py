@@ -348,7 +348,9 @@ def test_columns_of_a_data_frame_are_named(spark: SparkSession, tmp_path: Path) 
     for frame_, columns, text in (
         (frame, {"condition": "a.condition"}, "subscriptions have no column 'condition'; they have: area, "),
         (frame, {"area": "circle"}, "there is no column 'circle' for 'area'; there are: 'rule_id', 'a.condition', 'Id'"),
-        (frame.withColumn("owner", frame.Id), {}, r"the column 'owner' is none of a subscription; leave it out: .*'owner'"),
+        (frame.withColumn("row", frame.Id), {}, "metadata cannot be called 'row'"),
+        (frame.selectExpr("*", "current_date() as due"), {}, "the column 'due' is of type date, which metadata do not"),
+        (frame.replace("Q", "q").withColumn("n", frame.rule_id), {}, "the id 'q' has two subscriptions with other metadata"),
         ([tmp_path / "in.jsonl"], {}, "files have columns with names of their own; interface= is for a DataFrame"),
     ):
         with pytest.raises(SparkPrepError, match=text):
@@ -357,7 +359,7 @@ def test_columns_of_a_data_frame_are_named(spark: SparkSession, tmp_path: Path) 
 
 def test_columns_that_no_subscription_has_are_refused_at_once(spark: SparkSession, tmp_path: Path) -> None:
     frame = spark.createDataFrame([("a", "temp > 3", 1)], "interface string, predicate string, priority int")
-    with pytest.raises(SparkPrepError, match="no column 'priority'"):
+    with pytest.raises(SparkPrepError, match="the column 'priority' is none of a subscription; name the column"):
         job.compile_subscriptions(frame, tmp_path / "table.h5")
 
 

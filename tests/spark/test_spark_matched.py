@@ -164,6 +164,26 @@ def test_a_table_in_a_file_and_many_empty_partitions(frame: DataFrame, table: Ta
     assert rows(do(frame.where("false"), tmp_path / "table.h5")) == []
 
 
+def test_rules_are_a_data_frame_too(spark: SparkSession, frame: DataFrame) -> None:
+    """With their metadata; a bad one is an error at once."""
+    few = [("hot", "temp > 30", "f-hot", "ops"), ("milan", "city = 'Milan'", "m", "it")]
+    many = [("never", f"temp = {-i}", f"f{i}", "") for i in range(1, 300)]
+    schema = "interface string, where string, id string, owner string"
+    rules = spark.createDataFrame([*few, *many, ("hot", '["temp", ">", 100]', "", "")], schema)
+    rules = rules.replace([""], [None]).repartition(3)
+    do = partial(matched, frame, id="uuid", filters=True)
+    same: list[dict[str, Any]] = [
+        *({"interface": label, "predicate": text, "id": id_} for label, text, id_, _ in (*few, *many)),
+        SUBSCRIPTIONS[1],
+    ]
+    metadata = {id_: {"owner": owner or None} for _, _, id_, owner in (*few, *many)}
+    found = rows(do(rules))
+    assert found == rows(do(make_table(same, metadata=metadata)))
+    assert {row["owner"] for row in found} == {"ops", "it", None}
+    with pytest.raises(SparkPrepError, match=r"a rule is bad: .*temp >"):
+        do(rules.replace(["temp > 30"], ["temp >"]))
+
+
 def test_a_file_that_was_replaced_is_not_taken_for_the_table_of_the_plan(frame: DataFrame, tmp_path: Path) -> None:
     make_table([{"interface": "no other test's", "constraints": [["temp", "=", 1]]}]).save(tmp_path / "table.h5")
     planned = matched(frame, tmp_path / "table.h5", id="uuid")
@@ -189,7 +209,8 @@ MISTAKES: dict[str, tuple[Callable[[Any, Table], Any], str]] = {
     "own names": (lambda f, t: matched(f.withColumnRenamed("uuid", "interface"), t, id="interface"), "answers have a "),
     "a reject": (lambda f, t: matched(f.withColumnRenamed("uuid", "_reject"), t, id="_reject", rejects="rows"),
                  "the result would have two columns '_reject'; rename"),
-    "table": (lambda f, t: matched(f, 3, id="uuid"), "a table is one of make_table or load_table, or a path, found int 3"),
+    "table": (lambda f, t: matched(f, 3, id="uuid"), "a table is one of make_table or load_table, a path, or a Dat"),
+    "rules": (lambda f, t: matched(f, f, id="uuid"), "the column 'uuid' is none of a subscription; name the colum"),
 }  # fmt: skip
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import format_judge
 import numpy as np
 import pytest
 
@@ -24,7 +26,9 @@ pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
 import spark_prep
+from spark_prep import CompileOptions
 from spark_prep.data_source import MpiMatchSource
+from spark_prep.held_events import FEW_ROWS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,7 +57,7 @@ def known(spark: SparkSession) -> SparkSession:
 
 @pytest.fixture(scope="module")
 def table() -> Table:
-    return make_table(SUBSCRIPTIONS)
+    return make_table(SUBSCRIPTIONS, metadata={"f-hot": {"severity": 3}})
 
 
 @pytest.fixture
@@ -88,6 +92,47 @@ def test_a_table_is_rows_from_which_it_is_made_again(known: SparkSession, rows: 
     save(read.repartition(5), tmp_path / "again.h5")
     assert arrays(tmp_path / "again.h5") == arrays(tmp_path / "table.h5")
     assert names_in(tmp_path) == {"table.h5", "again.h5"}
+
+
+def test_other_columns_are_metadata_that_answers_show(known: SparkSession, tmp_path: Path) -> None:
+    """Compiled by a job and by the format, read and shown by both, and by a desk."""
+    n = 2 * FEW_ROWS
+    frame = known.createDataFrame(
+        [(f"r{i % 7}", f"f{i}", f"n = {i}", f"o{i}", i, [i / 2], math.nan if i == 3 else 1.0) for i in range(n)]
+        + [("r", None, "n = 1", "lost", 1, None, None)],
+        "rule string, id string, condition string, owner string, severity int, scores array<float>, weight double",
+    ).repartition(3)
+    path, options = tmp_path / "table.h5", {"interface": "rule", "where": "condition"}
+    summary = spark_prep.compile_subscriptions(frame, path, CompileOptions(partitions=2), **options)
+    assert (summary.rejected, summary.filters) == (1, n)
+    assert summary.metadata == ("owner", "severity", "scores", "weight")
+    assert format_judge.table(path).digest == Table.load(path).digest
+    save(frame, tmp_path / "other.h5", **options)
+    save(load(known, path).repartition(3), tmp_path / "again.h5")
+    assert arrays(tmp_path / "other.h5") == arrays(tmp_path / "again.h5") == arrays(path)
+    expected = {i: (f"o{i}", i, [i / 2], 1.0) for i in range(n) if i != 3}
+    read = load(known, path)
+    assert [kind for _, kind in read.dtypes[5:]] == ["string", "bigint", "array<double>", "double"]
+    rows = {row["id"]: tuple(row)[5:] for row in read.collect()}
+    assert rows == {None: (None,) * 4} | {f"f{i}": row for i, row in expected.items()}
+
+    events = known.range(n).withColumnRenamed("id", "n")
+    found = {row["n"]: tuple(row)[4:] for row in spark_prep.matched(events, path, id="n", filters=True).collect()
+             if row["filter_id"]}  # fmt: skip
+    assert found == expected
+    versions = tmp_path / "versions"
+    versions.mkdir()
+    planned = {"owner": "o", "gone": 1}
+    make_table([{"interface": "a", "constraints": [], "id": "f"}], metadata={"f": planned}).save(versions / "1.h5")
+    answers = spark_prep.matched(known.range(1), versions, keep=["id"], filters=True)
+    later = make_table([{"interface": "a", "constraints": [], "id": "f"}], metadata={"f": {"new": 1, "owner": "p"}})
+    later.save(versions / "2.h5")
+    assert [row.asDict() for row in answers.select("owner", "gone", "_table_version").collect()] == [
+        {"owner": "p", "gone": None, "_table_version": "2.h5"}
+    ]
+    make_table([{"interface": "a", "constraints": [], "id": "f"}], metadata={"f": {"owner": 1}}).save(versions / "3.h5")
+    with pytest.raises(Exception, match="the metadata 'owner' of the newest version are of another type than planned"):
+        answers.collect()
 
 
 def test_a_large_table_is_read_in_ranges(
@@ -161,7 +206,7 @@ def test_answers_are_pairs(unit: str, known: SparkSession, place: Path, table: T
     found = [tuple(row) for row in load(known, place / "answers.h5", **options).collect()]
     assert found == {
         "interface": [(0, "a", "hot"), (0, "a", "milan")],
-        "filter": [(0, "a", 0, "hot", "f-hot"), (0, "a", 2, "milan", None)],
+        "filter": [(0, "a", 0, "hot", "f-hot", 3), (0, "a", 2, "milan", None, None)],
     }[unit]  # fmt: skip
 
 
@@ -230,7 +275,7 @@ MISTAKES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no column": (lambda p: reads(p / "table.h5", "temp string"), "has no column 'temp'; there are: 'interface', "),
     "type": (lambda p: reads(p / "table.h5", "id bigint"), "the column 'id' is of type string, not bigint; "),
     "append": (lambda p: writes(p / "table.h5", "interface string"), "table.h5: exists, and nothing is appended"),
-    "columns": (lambda p: writes(p / "t.h5", "temp double"), "the column 'temp' is none of a subscription; leave it out"),
+    "columns": (lambda p: writes(p / "t.h5", "temp double"), "the column 'temp' is none of a subscription; name the col"),
     "events": (lambda p: writes(p / "t.h5", "temp double"), "; for events name their table: option('table', PATH)"),
     "renamed": (lambda p: writes(p / "t.h5", "rule string", interface="id"), "there is no column 'id' for 'interface'; "),
     "strict": (lambda p: writes(p / "t.h5", "interface string", strict="yes"), "the option 'strict' is true or"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import ipaddress
+import json
 import math
 import re
 import struct
@@ -68,7 +69,7 @@ class Content(NamedTuple):
 
     def pool(self, name: str, n: int | None = None, *, text: bool = True) -> list[bytes]:
         """A string pool of n strings."""
-        separator = "_" if name == "filters/id" else "/"
+        separator = "_" if name.startswith(("filters/", "metadata/")) else "/"
         data = self.arrays.get(f"{name}{separator}data")
         self.column(f"{name}{separator}data", "|u1", None)
         offsets = self.column(f"{name}{separator}offsets", "<i8", None if n is None else n + 1)
@@ -264,7 +265,10 @@ TABLE_DATASETS = (
     *("sets/name_offsets", "sets/offsets", "sets/codes"),
     *("filters/size", "filters/interface", "filters/area_filter", "filters/area"),
     *("filters/id_filter", "filters/id_data", "filters/id_offsets", "interfaces/data", "interfaces/offsets"),
+    *("metadata/name_data", "metadata/name_offsets", "metadata/type"),
+    *("metadata/id_data", "metadata/id_offsets", "metadata/row_data", "metadata/row_offsets"),
 )
+METADATA_TYPES = {1: (int, float), 2: (str,), 3: (bool,), 4: (int,)}
 
 
 def table(path: Path) -> TableContent:
@@ -387,10 +391,29 @@ def _table(whole: Content, stated: Sequence[int] | None) -> TableContent:
             list(stated) == [n_names, rows + len(presences), n_filters, len(labels)],
             "the attributes n_... are not those of the arrays",
         )
+    _metadata(whole)
     sha = hashlib.sha256()
     for dataset in (name for name in TABLE_DATASETS if name in whole.arrays):
         sha.update(f"{dataset} {len(whole.arrays[dataset])};".encode() + whole.arrays[dataset].tobytes())
     return TableContent(vocabulary, n_filters, len(labels), set(area_filter), interface, labels, sha.hexdigest())
+
+
+def _metadata(whole: Content) -> None:
+    """Object unless each id has a JSON object of the columns, if there is any."""
+    if not any(name.startswith("metadata/") for name in TABLE_DATASETS if name in whole.arrays):
+        return
+    names = whole.pool("metadata/name")
+    demand(len(set(names)) == len(names), "metadata/name twice")
+    types = dict(zip([name.decode() for name in names], whole.column("metadata/type", "|u1", len(names)), strict=True))
+    demand(all(type_ % 16 in METADATA_TYPES and type_ < 32 for type_ in types.values()), "metadata/type")
+    ids = whole.pool("metadata/id")
+    ascends(ids, "metadata/id")
+    for text in whole.pool("metadata/row", len(ids)):
+        demand(text[:1] + text[-1:] == b"{}" and b"\n" not in text, "metadata/row")
+        for name, value in json.loads(text).items():
+            demand(name in types and isinstance(value, list) == (types[name] >= 16), "metadata/row")
+            values = [each for each in value if each is not None] if isinstance(value, list) else [value]
+            demand(all(type(each) in METADATA_TYPES[types[name] % 16] for each in values), "metadata/row")
 
 
 def _numbers(whole: Content) -> list[Any]:
@@ -865,7 +888,6 @@ class JournalContent(NamedTuple):
 
 def journal(path: Path, most_bytes: int | None = None) -> JournalContent:
     """The valid part of a journal."""
-    import json
 
     data = path.read_bytes()[:most_bytes]
     magic = b"mpi-match journal\n"

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import format_judge
 import numpy as np
 import pytest
 
 import mpi_match
 from mpi_match import ModelError, StorageError, make_table, match_naive, matched
+from mpi_match.arrays.strings import Strings
+from mpi_match.commands.compile_locally import update_table
 from mpi_match.frames import MOST_HELD, HeldEngines
 from mpi_match.table.table import Table
 
@@ -326,3 +331,75 @@ def test_filters_on_all_strings_see_every_column(n: int) -> None:
         numbers = frame.select(["n"]) if isinstance(frame, (pa.Table, polars.DataFrame)) else frame[["n"]]
         assert mpi_match.match(EVERYWHERE, numbers).labels(EVERYWHERE.labels) == [[], ["n"], ["n"]] * n
     assert mpi_match.match(EVERYWHERE, {"n": [1], "s": ["x"]}).labels(EVERYWHERE.labels) == [["x"]]
+
+
+METADATA: dict[str, dict[str, Any]] = {
+    "f-hot": {"owner": "Jörg\n", "severity": 2**62 + 1, "on": True, "groups": ["a", None], "weight": 1},
+    "f-milan": {"severity": None, "weight": 2.5, "sizes": []},
+}
+
+
+def test_metadata_of_subscriptions_are_columns_of_answers_by_filter(columns: Any, tmp_path: Path) -> None:
+    """In memory, from a file that the judge of the format takes, and behind changes."""
+    named = [*SUBSCRIPTIONS[:2], SUBSCRIPTIONS[2] | {"id": "f-milan"}]
+    table = make_table(named, metadata=METADATA)
+    table.save(tmp_path / "table.h5")
+    assert format_judge.table(tmp_path / "table.h5").digest == table.digest == Table.load(tmp_path / "table.h5").digest
+    do = partial(matched, location="x,y", id="uuid")
+    plain = do(pa.table(columns), make_table(named), filters=True).frame
+    assert set(plain["filter_id"].to_pylist()) == {"f-hot", None, "f-milan"}
+    names = ["owner", "severity", "on", "groups", "weight", "sizes"]
+    expected = [row | dict.fromkeys(names) | METADATA.get(row["filter_id"] or "", {}) for row in plain.to_pylist()]
+    for each in (table, tmp_path / "table.h5"):
+        found = do(pa.table(columns), each, filters=True).frame
+        assert found.to_pylist() == expected
+        kinds = ["string", "int64", "bool", "list<item: string>", "double", "list<item: string>"]
+        assert list(map(str, found.schema.types[-6:])) == kinds
+    of_polars = do(polars.from_arrow(pa.table(columns)), table, filters=True).frame
+    assert of_polars.select(plain.column_names).to_dicts() == plain.to_pylist()
+    assert of_polars["severity"].dtype == polars.Int64
+    assert do(pa.table(columns), table).frame.column_names == ["uuid", "interface"]
+
+    live = mpi_match.LiveMatcher(table, engine="reference")
+    live.update([{"remove": "f-hot"}, {"add": {"interface": "hot", "constraints": [["temp", ">", 500]], "id": "new"}}])
+    found = do(pa.table(columns), live, filters=True).frame.to_pylist()
+    assert {(row["filter_id"], row["weight"]) for row in found} == {(None, None), ("f-milan", 2.5)}
+
+
+def test_a_new_version_has_the_metadata_of_the_ids_that_stay(tmp_path: Path) -> None:
+    table = make_table([{"interface": "a", "constraints": [], "id": i} for i in "rs"], metadata={i: {"n": 1} for i in "rs"})
+    table.save(tmp_path / "t.h5")
+    (tmp_path / "changes.jsonl").write_text('{"remove": "r"}\n{"add": {"interface": "a", "constraints": [], "id": "t"}}\n')
+    made = Table.load(update_table(tmp_path / "t.h5", [str(tmp_path / "changes.jsonl")]).table)
+    assert made.metadata is not None
+    assert list(made.metadata.pairs()) == [(b"s", b'{"n":1}')]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "text"),
+    [
+        ({"f-hot": {"a": 1}, "f": {"a": "x"}}, "metadata 'a' of 'f': is of another type than others"),
+        ({"f-hot": {"a": {"b": 1}}}, "metadata 'a' of 'f-hot': is dict {'b': 1}; metadata are texts"),
+        ({"f-hot": {"a": 2**63}}, "metadata 'a' of 'f-hot': is int 9223372036854775808; metadata are"),
+        ({"f-hot": {"a": [[1]]}}, "metadata 'a' of 'f-hot': is a list of lists"),
+        ({"f-hot": {"a": float("nan")}}, "metadata has a number that is not finite"),
+        ({"f-hot": {"row": 1}}, "metadata cannot be called 'row'"),
+        ({"f-hot": 1}, "metadata has a dict for each id"),
+        ({"other": {"a": 1}}, "metadata has the id 'other', which no subscription has"),
+    ],
+)
+def test_mistakes_in_metadata_have_one_line(metadata: Any, text: str) -> None:
+    with pytest.raises(ModelError, match=re.escape(text)) as caught:
+        make_table(SUBSCRIPTIONS, metadata=metadata)
+    assert "\n" not in str(caught.value)
+
+
+def test_metadata_that_a_frame_has_too_and_damaged_ones_are_refused() -> None:
+    table = make_table(SUBSCRIPTIONS, metadata={"f-hot": {"temp": 1}})
+    with pytest.raises(ModelError, match="the metadata of the table have a column 'temp' too; rename that of the frame"):
+        matched(pa.table({"temp": [50]}), table, id="temp", filters=True)
+    assert table.metadata is not None
+    for text in (b'{"temp":"x"}', b'{"other":1}', b'{"temp":1} {"temp":2}', b"{}}"):
+        damaged = replace(table, metadata=replace(table.metadata, rows=Strings.of([text])))
+        with pytest.raises(ModelError, match="metadata of the table are not "):
+            matched(pa.table({"temp": [50]}), damaged, filters=True)

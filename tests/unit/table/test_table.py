@@ -347,8 +347,40 @@ def disorders(table: Table) -> dict[str, tuple[dict[str, Array], str]]:
             "presence/name_offsets has no rows, so it must not be there",
         ),
         "half of presence": ({"presence/name_offsets": 0 * c.offsets}, "must be there both or not at all"),
+        **disorders_of_metadata(),
         "atom": ({"atoms/op": np.array([Op.EQ], np.uint8)}, "atoms/op holds 0, expected one of 10, 11"),
     }
+
+
+def disorders_of_metadata() -> dict[str, tuple[dict[str, Array], str]]:
+    """The same of metadata, which the table does not have."""
+    right = {
+        **named_pool("name", b"a", b"b"),
+        "type": np.array([2, 20], np.uint8),
+        **named_pool("id", b"r", b"s"),
+        **named_pool("row", b'{"a":"x"}', b"{}"),
+    }
+    wrong: dict[str, tuple[dict[str, Array], str]] = {
+        "names": (named_pool("name", b"a", b"a"), "metadata/name_offsets and its data hold a string twice"),
+        "type": ({"type": np.array([2, 9], np.uint8)}, "metadata/type holds 9, expected one of 1, 2, 3, 4, 17"),
+        "types": ({"type": np.array([2], np.uint8)}, "metadata/type has 1 rows, expected 2"),
+        "ids": (named_pool("id", b"s", b"r"), "metadata/id_offsets and its data are not sorted, or not distinct"),
+        "rows": (named_pool("row", b"{}"), "metadata/row_offsets has 1 rows and 1, expected 2"),
+        "list": (
+            named_pool("row", b"{}", b"[]"),
+            "metadata/row_offsets and its data hold a string that is not",
+        ),
+        "lines": (named_pool("row", b"{}", b"{\n}"), "metadata/row_offsets and its data hold a string that is not"),
+        "none": (named_pool("row", b"", b"{}"), "metadata/row_offsets and its data hold a string that is not"),
+    }
+    found = {f"metadata {what}": (right | change, said) for what, (change, said) in wrong.items()}
+    found["metadata half"] = named_pool("id", b"r", b"s"), "must be there"
+    return {what: ({f"metadata/{name}": each for name, each in of.items()}, said) for what, (of, said) in found.items()}
+
+
+def named_pool(name: str, *items: bytes) -> dict[str, Array]:
+    pool = Strings.of(items)
+    return {f"{name}_data": pool.data, f"{name}_offsets": pool.offsets}
 
 
 @pytest.mark.parametrize("what", disorders(Table.from_filters(example_filters())))

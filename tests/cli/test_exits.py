@@ -85,7 +85,7 @@ def test_exchanged_files_are_refused(workload: Path) -> None:
         (["--strict", "match", "a", "b"], "--strict is an option of `commands match`, `commands run`"),
         (["compile", "subscriptions", "a", "-o", "s3a://b/x.h5"], "s3a://b/x.h5: is an address of another file system"),
         (["compile", "events", "a", "--table", "hdfs:///t", "-o", "x"], "hdfs:///t: is an address of another file system"),
-        (["match", "a", "b", "--rejects", "gs://b/r"], "gs://b/r: is an address of another file system, and a file"),
+        (["match", "a", "b", "--rejects", "gs://b/r"], "gs://b/r: is an address of another file system, and a local file"),
     ],
 )
 def test_wrong_usage_is_code_2(arguments: list[str], said: str) -> None:

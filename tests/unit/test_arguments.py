@@ -56,7 +56,7 @@ def test_spark_takes_paths_and_its_own_frames(tmp_path: Path) -> None:
         ([{"interface": 1}], "x.h5", "inputs are paths of files, or a DataFrame of Spark, found list"),
         (5, "x.h5", "inputs are paths of files, or a DataFrame of Spark, found int 5"),
         (["s.jsonl"], 5, "output is the path of a file, found int 5"),
-        (["s.jsonl"], "s3a://b/x.h5", "output s3a://b/x.h5: is an address of another file system, and a file"),
+        (["s.jsonl"], "s3a://b/x.h5", "output s3a://b/x.h5: is an address of another file system, and a local file"),
         (["s.jsonl"], Path("hdfs://b/x.h5"), "output hdfs://b/x.h5: is an address of another file system"),
         (
             pandas.DataFrame({"temp": [1.0]}),

@@ -21,7 +21,7 @@ from mpi_match.model import constraint, make_filter
 from mpi_match.table.table import Table
 
 GOOD = {"subscriptions": json.dumps(SUBSCRIPTIONS[0]), "events": '{"temp": 31}'}
-NOT_JSON, ARRAY = "not JSON: Expecting value at column 1", "one object a line is wanted"
+NOT_JSON, ARRAY = "not JSON: Expecting value at column 1", "lines have one object each"
 
 
 @pytest.fixture

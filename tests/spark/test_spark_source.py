@@ -274,7 +274,7 @@ MISTAKES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "taken": (lambda p: reads(p / "events.h5", id="temp", location="x,y"), "the events have an attribute 'temp' too; give "),
     "no column": (lambda p: reads(p / "table.h5", "temp string"), "has no column 'temp'; there are: 'interface', "),
     "type": (lambda p: reads(p / "table.h5", "id bigint"), "the column 'id' is of type string, not bigint; "),
-    "append": (lambda p: writes(p / "table.h5", "interface string"), "table.h5: exists, and nothing is appended"),
+    "append": (lambda p: writes(p / "table.h5", "interface string"), "table.h5: exists and cannot be appended to"),
     "columns": (lambda p: writes(p / "t.h5", "temp double"), "the column 'temp' is none of a subscription; name the col"),
     "events": (lambda p: writes(p / "t.h5", "temp double"), "; for events name their table: option('table', PATH)"),
     "renamed": (lambda p: writes(p / "t.h5", "rule string", interface="id"), "there is no column 'id' for 'interface'; "),

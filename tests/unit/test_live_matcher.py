@@ -108,7 +108,7 @@ def test_rows_may_share_an_id_and_what_changes_it_changes_them_all() -> None:
     event = {"x": 1, "lat": 5.0, "lon": 5.0}
     matcher.update({"move": "1", "area": [5, 5, 1]})
     assert matcher.match([event], location="lat,lon") == [["a", "b"]]
-    with pytest.raises(ModelError, match="the id '1' is there already"):
+    with pytest.raises(ModelError, match="the id '1' exists already"):
         matcher.update({"add": {"interface": "c", "predicate": "x exists", "id": 1}})
     matcher.update([{"remove": 1}, {"add": {"interface": "c", "predicate": "x exists or y exists", "id": 1}}])
     assert matcher.match([event], location="lat,lon") == [["c"]]

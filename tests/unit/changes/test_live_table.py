@@ -105,7 +105,7 @@ def test_parts_of_filters_go_with_them_and_no_others() -> None:
         ('{"remove": "missing"}', "no filter has the id 'missing'"),
         ('{"move": "missing", "area": [0, 0, 1]}', "no filter has the id 'missing'"),
         ('{"move": "cold", "area": [0, 0, 1]}', "the filter with the id 'cold' has no area that could move"),
-        ('{"add": {"interface": "z", "constraints": [], "id": "walk"}}', "the id 'walk' is there already"),
+        ('{"add": {"interface": "z", "constraints": [], "id": "walk"}}', "the id 'walk' exists already"),
         ('{"remove_interface": "z"}', "no filter is on an interface 'z'"),
     ],
 )

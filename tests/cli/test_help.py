@@ -36,7 +36,10 @@ def test_every_command_and_option_is_documented() -> None:
     of_groups = {
         "compile": ("subscriptions", "events", "changes", "update"),
         "experiment": ("list", "run"),
-        "bench": ("end-to-end", "read", "soak", "growth", "kills", "memory", "false-positives", "load", "ablation"),
+        "bench": (
+            *("end-to-end", "read", "soak", "growth", "kills", "memory", "false-positives", "load", "ablation"),
+            "routing",
+        ),
     }
     in_groups = {(group, name) for group, names in of_groups.items() for name in names}
     assert set(found) == {(name,) for name in names} | in_groups

@@ -62,9 +62,13 @@ def generate(
         intervals-narrow 5 intervals of a tenth of the values
         intervals-large  intervals with 1 M filters
         intervals-normal normal values, popular and rare attributes, events with 10 to 20 of them
+        intervals-covering    half of the filters lie within an earlier one
+        intervals-correlated  attributes of an event depend on each other
+        intervals-skewed      half of the answers come from a tenth of the filters
         stock            100,000 filters of a popular or rare name, a range of prices and a volume
         packets          10,000 packet rules: prefixes, ports exact, ranged or any, the protocol (after ClassBench, 2005)
         tagmatch         1 M tag sets of 3 to 7 of 200,000 tags; an event has one of them and 2 to 4 more tags (EuroSys 2017)
+        tagmatch-keys    the same with more keys than sets, of which some are popular
 
     Events of the clcb scenarios have locations: in JSON the attributes x and y (`--location x,y`).
     """

@@ -179,7 +179,10 @@ def test_an_output_name_of_another_form_is_wrong_usage(
         said = mpi_match(*command, "-o", name, code=2).stderr.splitlines()[-1]
         if name in ("", "-"):
             assert (
-                "the name is empty" in said or "cannot be standard input or output here" in said or "does not end in" in said
+                "the name is empty" in said
+                or "cannot be standard input or output here" in said
+                or "does not end in" in said
+                or "answers go to standard output with --follow only" in said
             )
         else:
             assert f"'{name}' does not end in ." in said

@@ -135,17 +135,22 @@ class _File(NamedTuple):
 
     def measure(self, stretch: int, n_stretches: int, crc: Array, measures: Array) -> None:
         """Fill `crc` and `measures` for every n-th piece of _BLOCKS_AT_ONCE blocks."""
-        from mpi_match.ingest.files.line_pass import measure_blocks
+        from mpi_match.compute.checksum import is_compiled
+        from mpi_match.ingest.files.line_pass import measure_blocks, read_measured
 
         size = _BLOCKS_AT_ONCE * BLOCK_BYTES
         buffer = np.empty(min(size, self.n_bytes), np.uint8)
         for at in range(stretch * size, self.n_bytes, n_stretches * size):
             data = buffer[: min(size, self.n_bytes - at)]
-            read_exactly(self.descriptor, data, at, self.name)
             first = at // BLOCK_BYTES
+            stop = first + -(-len(data) // BLOCK_BYTES)
+            found = self.descriptor, data, at, BLOCK_BYTES, crc[first:stop], measures[first:stop]
+            if is_compiled and read_measured(*found):
+                continue
+            read_exactly(self.descriptor, data, at, self.name)
             for block, start in enumerate(range(0, len(data), BLOCK_BYTES), first):
                 crc[block] = crc32(data[start : start + BLOCK_BYTES].data)
-            measure_blocks(data, BLOCK_BYTES, measures[first : first + -(-len(data) // BLOCK_BYTES)])
+            measure_blocks(data, BLOCK_BYTES, measures[first:stop])
 
     def again(self, block: int, crc: Array) -> Array:
         """The bytes of a block.  Raises FileChanged if they are not those that were measured."""

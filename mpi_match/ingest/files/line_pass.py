@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from mpi_match.arrays.csr import Array
+from mpi_match.compute.checksum import crc32_at, is_compiled
 from mpi_match.compute.compile_cache import compile_once, jit, nested
 from mpi_match.compute.memory import pread
 
@@ -48,6 +49,10 @@ def _compile() -> None:
     line = np.frombuffer(bytearray(b"1"), np.uint8)
     measures = np.zeros((1, N_MEASURES), np.int64)
     measure_blocks(line, 1, measures)
+    if is_compiled:
+        crc = np.zeros(1, np.uint32)
+        read_measured(-1, line, 0, 1, crc, measures)
+        n_checked(-1, line, 0, 1, crc)
     index_measured(measures, 0, 1, 1, state, columns)
     index_bytes(line, 0, 1, 1, state, columns)
     end(1, 1, state, columns)
@@ -119,6 +124,45 @@ def measure_blocks(data: Array, block_bytes: int, measures: Array) -> None:
         )
         of_block[_IS_ODD], of_block[_BEGINS_ODD] = n_odd > 0, data[start] <= 32 or data[start] == 0xEF
         of_block[_ENDS_LINE] = data[stop - 1] == 10
+
+
+@jit
+def read_measured(descriptor: int, data: Array, at: int, block_bytes: int, crc: Array, measures: Array) -> bool:
+    """Read blocks of a file from `at` on into `data`; take the CRC-32 u32 and the measures (`measure_blocks`) of each while
+    a core has it in its cache.  Returns False if a read fails or the file ends before."""
+    for block in range(len(measures)):
+        piece = data[block * block_bytes : (block + 1) * block_bytes]
+        if not _is_read(descriptor, piece, at + block * block_bytes):
+            return False
+        crc[block] = crc32_at(np.uint32(0), piece.ctypes.data, len(piece))
+        measure_blocks(piece, block_bytes, measures[block : block + 1])
+    return True
+
+
+@jit
+def n_checked(descriptor: int, data: Array, at: int, block_bytes: int, crc: Array) -> int:
+    """Read blocks of a file from `at` on into `data`, up to the first that cannot be read or that does not have its CRC-32
+    in `crc` u32.  Returns the number of good blocks."""
+    for block in range(len(crc)):
+        piece = data[block * block_bytes : (block + 1) * block_bytes]
+        if not _is_read(descriptor, piece, at + block * block_bytes):
+            return block
+        if crc32_at(np.uint32(0), piece.ctypes.data, len(piece)) != crc[block]:
+            return block
+    return len(crc)
+
+
+@nested
+def _is_read(descriptor: int, data: Array, at: int) -> bool:
+    """Fill `data` u8 with the bytes of a file from `at` on; False if a read fails or the file ends before."""
+    n_bytes = 0
+    while n_bytes < len(data):
+        left = data[n_bytes:]
+        n = pread(descriptor, left.ctypes.data, len(left), at + n_bytes)
+        if n <= 0:
+            return False
+        n_bytes += n
+    return True
 
 
 @jit

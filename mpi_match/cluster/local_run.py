@@ -6,6 +6,7 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 from typing import NamedTuple
@@ -17,11 +18,13 @@ from mpi_match.cluster.prefetch import ReadAhead, n_readers
 from mpi_match.cluster.run_files import Opened, RunFiles
 from mpi_match.cluster.signals import Interruptions, held, terminate_as_interrupt
 from mpi_match.engines import Engine, compile_s, open_engine
+from mpi_match.engines.registry import compile_engine_ahead
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.event_table import EventTable
 from mpi_match.ingest.batches.offer import RowsOffer, Scanner
 from mpi_match.ingest.batches.row_batch import RowBatch
 from mpi_match.ingest.batches.scan_report import ScanReport
+from mpi_match.ingest.rows.row_files import is_columnar, is_compiled
 from mpi_match.matches.matches import Matches
 
 log = logging.getLogger(__name__)
@@ -42,6 +45,10 @@ def run_alone(options: RunOptions) -> RunSummary:
 
         return follow_alone(options)
     options = replace(options, results="master")  # one process writes one file
+    with suppress(OSError):  # opening the files tells
+        if options.changes is None and options.events.exists():
+            are_lines = not is_compiled(options.events) and not is_columnar(options.events)
+            compile_engine_ahead(options.engine, options.form if are_lines else None)
     with terminate_as_interrupt(), RunFiles(options) as files:
         compiled_before_s = compile_s()
         engine = open_engine(

@@ -29,6 +29,7 @@ from mpi_match.cluster.results.worker_writer import look_for_parts, open_parts
 from mpi_match.cluster.run_files import Opened, RunFiles
 from mpi_match.cluster.transport.topology import Topology, device_share, shared_gpu
 from mpi_match.engines import Engine, compile_s, open_engine
+from mpi_match.engines.registry import compile_engine_ahead
 from mpi_match.errors import EngineError
 from mpi_match.events.event_table import EventTable
 from mpi_match.exit_codes import ExitCode
@@ -65,6 +66,9 @@ def set_up(options: RunOptions, execution: Execution, topology: Topology, stack:
     ranks, threads = topology.ranks, options.threads or topology.threads
     files: RunFiles | FollowedFiles = ranks.step("opening the files", master=lambda: _files(options, ranks.size - 1, stack))
     plan: Plan = ranks.bcast(None if files is None else _plan(options, files))
+    if ranks.rank != 0 and topology.number == 0 and options.changes is None:  # one worker of each host
+        rows = plan.offer.rows
+        compile_engine_ahead(options.engine, None if rows is None else options.form)
     part, table = share_parts(topology, plan.groups, plan.parts, None if files is None else files.division)
     copy = None
     if options.feed == "shared":

@@ -29,7 +29,7 @@ from mpi_match.cluster.signals import held
 from mpi_match.commands.scan_ahead import Progress, ahead_of_cpu, ahead_of_gpu, scanned_ahead
 from mpi_match.compute.compile_parts import Part, compile_ahead
 from mpi_match.engines import Engine, compile_s, open_engine
-from mpi_match.engines.registry import check_options
+from mpi_match.engines.registry import check_options, compile_engine_ahead
 from mpi_match.events.batch import EventBatch
 from mpi_match.ingest.batches.event_queue import EventQueue
 from mpi_match.ingest.batches.keep_rows import RowKeeper, check_rows
@@ -152,8 +152,7 @@ def match_rows(
         check_output(output, inputs)  # before an hour of work, not after it
     if rejects is not None:
         check_output(rejects, inputs, others=[output] if output is not None else [], streamed=True)
-    if not are_columnar(files):
-        compile_ahead(AHEAD if output is None else AHEAD[:1])
+    _compile_ahead(options, lines=not are_columnar(files), live=changes is not None, printed=output is None)
     with RejectLog(rejects, options.strict) as log:
 
         def reader(engine: Engine, vocabulary: Vocabulary) -> AbstractContextManager[Iterator[ScannedEvents]]:
@@ -197,6 +196,15 @@ def match_rows(
             if options.strict:
                 missing.refuse(events)
         return prepared.summary(Counts(writer.n_events, writer.n_matches), queue.totals, log, options, missing)
+
+
+def _compile_ahead(options: MatchOptions, *, lines: bool, live: bool, printed: bool) -> None:
+    """Have other processes compile, while subscriptions are read, what a table that changes (`live`) or not, events in lines
+    or in columns, and answers that are `printed` or stored will need."""
+    if not live:
+        compile_engine_ahead(options.engine, options.form if lines else None)
+    if lines:
+        compile_ahead(AHEAD if printed else AHEAD[:1])
 
 
 def line_scanner(engine: Engine, vocabulary: Vocabulary, options: MatchOptions) -> LineScanner:

@@ -1,10 +1,10 @@
-"""Compiles in two processes in parallel: this process compiles the code that it needs first, another the code needed later.
+"""Compiles in several processes in parallel: this process compiles the code that it needs first, others the code needed
+later.
 
-Numba compiles one function at a time in a process.  Code that one process compiles, the other loads from the cache on disk
-(`compile_cache`), where a lock for each part decides which of them compiles it.  So nothing depends on the other process: if
-it does not start, or fails, this one compiles everything.
-
-    python -m mpi_match.compute.compile_parts      the other process, which reads lines MODULE:FUNCTION=ARGUMENT
+Numba compiles one function at a time in a process.  Code that one process compiles, the others load from the cache on disk
+(`compile_cache`), where a lock for each part decides which of them compiles it.  So nothing depends on other processes: if
+they do not start, or fail, this one compiles everything.  Another process runs `main`, which reads lines
+MODULE:FUNCTION=ARGUMENT.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import mpi_match
 
 IDLE_S = 10.0
-"""Seconds without a request after which the other process ends."""
+"""Seconds without a request after which another process ends."""
+MOST_PROCESSES = 6
+"""Most other processes, each of which takes some 300 MB; there is a core for each, and one for this process."""
 
 
 class Part(NamedTuple):
@@ -47,27 +49,42 @@ class Part(NamedTuple):
 
 
 def compile_ahead(parts: Sequence[Part]) -> None:
-    """Have another process compile those of the parts that are not compiled yet; on a single core, do nothing.
+    """Have other processes compile those of the parts that are not compiled yet; on a single core, and in such a process, do
+    nothing.
 
-    There is one such process, which also compiles the parts of later calls; this process compiles too, so it needs a core.
+    Processes take parts in turn; as many are started as there are parts and cores.
     """
     from mpi_match.compute.compile_cache import is_compiled  # loads Numba
 
-    missing = [part for part in parts if not is_compiled(part.what)]
-    if not missing or not sys.executable or len(os.sched_getaffinity(0)) < 2:
+    most = min(len(os.sched_getaffinity(0)) - 1, MOST_PROCESSES)
+    if most < 1 or not sys.executable or _is_other:
         return
-    with suppress(OSError):  # out of memory or processes, or the process has ended
-        asked: Any = _other_process().stdin
-        asked.write("".join(f"{part.function}={part.argument}\n" for part in missing).encode())
+    for part in parts:
+        if part in _asked or is_compiled(part.what):
+            continue
+        _asked.add(part)
+        with suppress(OSError):  # out of memory or processes, or the process has ended
+            number = next(_turns) % most
+            if number == len(_others):
+                _others.append(_started())
+            elif _others[number].poll() is not None:
+                _others[number] = _started()
+            asked: Any = _others[number].stdin
+            asked.write(f"{part.function}={part.argument}\n".encode())
 
 
-@cache
-def _other_process() -> subprocess.Popen[bytes]:
-    """The process that compiles the parts written to it, one line each."""
+_others: list[subprocess.Popen[bytes]] = []
+_turns = count()
+_asked: set[Part] = set()
+_is_other = False
+
+
+def _started() -> subprocess.Popen[bytes]:
+    """Start a process that compiles the parts written to it, one line each."""
     paths = [path for path in sys.path if path]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([*paths, str(Path(mpi_match.__file__).parent.parent)])}
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", __name__],
+        [sys.executable, "-P", "-c", f"from {__name__} import main; main()"],
         env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
@@ -84,9 +101,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _forked() -> None:
-    """Leave the parent's other process to the parent."""
+    """Leave the parent's other processes to the parent."""
     atexit.unregister(_end)
-    _other_process.cache_clear()
+    _others.clear()
 
 
 os.register_at_fork(after_in_child=_forked)
@@ -94,12 +111,10 @@ os.register_at_fork(after_in_child=_forked)
 
 def main() -> None:
     """Compile the parts that lines of standard input name, until it ends or no line arrives for `IDLE_S`."""
+    global _is_other
+    _is_other = True
     asked = sys.stdin.fileno()
     while select.select([asked], [], [], IDLE_S)[0] and (lines := os.read(asked, 2**16)):
         for line in lines.decode().splitlines():
             function, _, argument = line.partition("=")
             Part("", function, argument).compile()
-
-
-if __name__ == "__main__":
-    main()

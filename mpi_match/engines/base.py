@@ -36,6 +36,7 @@ from mpi_match.table.table import Table
 
 if TYPE_CHECKING:
     from mpi_match.ingest.json.event_scanner import LineScanner  # loads Numba
+    from mpi_match.ingest.rows.judge import EventForm
 
 MOST_BEGUN = 3
 """Most batches in progress at a time: one for each pipeline slot of a GPU, even if a batch fills only one slot."""
@@ -117,6 +118,11 @@ class Engine(ABC):
     def compiled_apart(cls, packed: str) -> Sequence[Part]:
         """The parts that matching compiles in addition to building, for attributes of dtype `packed`; both can be compiled
         in parallel."""
+        return ()
+
+    @classmethod
+    def compiled_for_lines(cls, packed: str, form: EventForm) -> Sequence[Part]:
+        """The parts that `scanner` compiles for lines of this form."""
         return ()
 
     @classmethod

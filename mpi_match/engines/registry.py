@@ -10,8 +10,10 @@ import importlib
 import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
+from mpi_match.compute.compile_parts import Part, compile_ahead
 from mpi_match.engines.base import Engine, fixed_only
 from mpi_match.engines.entries import AUTO as AUTO
 from mpi_match.engines.entries import LAST as LAST
@@ -21,6 +23,9 @@ from mpi_match.engines.fastest import FastestOf
 from mpi_match.engines.option import Option, OptionValue
 from mpi_match.errors import EngineError, OptionError
 from mpi_match.table.table import Table
+
+if TYPE_CHECKING:
+    from mpi_match.ingest.rows.judge import EventForm
 
 log = logging.getLogger(__name__)
 
@@ -135,6 +140,26 @@ def _open_named(
     if opened.gpu is None:  # GPU engines do so themselves
         load(opened, table)
     return opened
+
+
+USUAL_DTYPE = "uint32"
+"""The dtype of the attributes of most tables."""
+
+
+def compile_engine_ahead(name: str, form: EventForm | None) -> None:
+    """Have other processes compile the code of an engine, and of its scanner for lines of a form (None: it will have none),
+    before its table is known; nothing that would raise is compiled."""
+    parts: list[Part] = []
+    for each in AUTO if name == "auto" else (name,):
+        with suppress(EngineError):
+            if _entry(each).runs_on == "GPU":
+                _require_gpu()
+            engine = engine_class(each)
+            if engine.compiles:
+                parts += engine.compiled_for_lines(USUAL_DTYPE, form) if form is not None else ()
+                parts += engine.compiled_apart(USUAL_DTYPE)
+                parts.append(Part(f"{each}-{USUAL_DTYPE}", "mpi_match.engines.prewarm:compile_engine", each))
+    compile_ahead(parts)
 
 
 def compile_s() -> float:

@@ -16,10 +16,12 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
+from mpi_match.compute.compile_cache import compile_once
+from mpi_match.compute.compile_parts import Part
 from mpi_match.compute.parallel import copy
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu import line_kernels
-from mpi_match.gpu.kernels import Argument, DeviceArray, Gpu, Mark, PinnedBuffer
+from mpi_match.gpu.kernels import Argument, DeviceArray, Gpu, Mark, PinnedBuffer, open_gpu
 from mpi_match.gpu.line_kernels import (
     ARENA_ROOM,
     ARENA_USED,
@@ -118,8 +120,18 @@ class GpuLineScanner:
         names, codes, keys = (array.address for array in self._plain_arrays)
         self._plain = PlainTables(names, codes, keys, len(arrays[0]) - 1, code_bits)
         self.tries_plain, self._not_tried = True, 0
-        self._scan_rows = line_kernels.scan_rows_kernel(self._packed.name, self._located, self._has_ids)
-        self._gather = line_kernels.gather_kernel(self._packed.name)
+        packed = self._packed.name
+        self._scan_rows = line_kernels.scan_rows_kernel(packed, self._located, self._has_ids)
+        self._gather = line_kernels.gather_kernel(packed)
+        for kernel in (  # before any line is read, since compiling takes longer than matching many files
+            line_kernels.count_rows_kernel,
+            line_kernels.write_rows_kernel,
+            *(line_kernels.scan_plain_kernel(packed, n_stage) for n_stage in line_kernels.PLAIN_STAGES),
+            self._gather,
+            line_kernels.insert_kernel(packed),
+            self._scan_rows,
+        ):
+            kernel.load()
         self._n_blocks, self._n_gather = (gpu.info.n_multiprocessors * n for n in (SCAN_BLOCKS, GATHER_BLOCKS))
         self._rooms, self._row_bytes = (1, 1), float(ROW_BYTES)
         self._n_stage = line_kernels.PLAIN_STAGES[-1]
@@ -268,6 +280,20 @@ class GpuLineScanner:
             buffers.unpinned.synchronize()
             found = found[np.argsort(found[:, 0])]
         return np.ascontiguousarray(found[:, 0]), found[:, 1:].astype(np.int64)
+
+
+def scan_rows_part(packed: str, form: EventForm) -> Part:
+    """The kernel that takes longest to compile, for attributes of dtype `packed` and lines of this form."""
+    variant = f"{packed},{int(form.location is not None)},{int(form.id is not None)}"
+    return Part(f"scan_rows-{variant}", f"{__name__}:{compile_scan_rows.__name__}", variant)
+
+
+def compile_scan_rows(variant: str) -> None:
+    """Compile the kernel for "PACKED,LOCATED,HAS_IDS", such as "uint32,0,1"."""
+    packed, located, has_ids = variant.split(",")
+    with compile_once(f"scan_rows-{variant}", 1):
+        _ = open_gpu()
+        line_kernels.scan_rows_kernel(packed, located == "1", has_ids == "1").load()
 
 
 def _uploaded(gpu: Gpu, arrays: list[Array]) -> tuple[list[DeviceArray], DeviceArray]:

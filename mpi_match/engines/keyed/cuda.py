@@ -24,6 +24,8 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.changes.changes import Changes
+from mpi_match.compute.compile_cache import compile_once
+from mpi_match.compute.compile_parts import Part
 from mpi_match.engines.base import Engine, Pending, in_turn, match_all, updating
 from mpi_match.engines.entries import can_serve
 from mpi_match.engines.keyed.bitmap.rows import LINE_FILTERS
@@ -55,7 +57,9 @@ from mpi_match.errors import EngineError
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.event_scanner import LEAST_GPU_BYTES, GpuEventScanner
 from mpi_match.gpu.kernels import Kernel, PinnedPool, open_gpu
+from mpi_match.gpu.line_scanner import scan_rows_part
 from mpi_match.ingest.json.event_scanner import EventScanner, LineScanner
+from mpi_match.ingest.rows.judge import EventForm
 from mpi_match.matches.matches import Matches, id_dtype
 from mpi_match.table.table import Table
 
@@ -151,6 +155,15 @@ class KeyedCuda(Engine):
     @classmethod
     def serves(cls, table: Table) -> str | None:
         return too_large(table)
+
+    @classmethod
+    def compiled_apart(cls, packed: str) -> Sequence[Part]:
+        kernels = Part(f"keyed_kernels-{packed}", f"{__name__}:{compile_kernels.__name__}", packed)
+        return (kernels, *Keyed.compiled_apart(packed))
+
+    @classmethod
+    def compiled_for_lines(cls, packed: str, form: EventForm) -> Sequence[Part]:
+        return (scan_rows_part(packed, form),)
 
     @updating
     def update(self, changes: Changes) -> None:
@@ -272,6 +285,15 @@ class KeyedCuda(Engine):
     def _end(self, begun: Begun) -> Matches:
         self._gpu.make_current()
         return begun.end()
+
+
+def compile_kernels(packed: str) -> None:
+    """Compile the kernels that most tables need, for attributes of dtype `packed`, or load them."""
+    with compile_once(f"keyed_kernels-{packed}", 4):
+        _ = open_gpu()
+        width = WIDTHS[0]
+        for kernel in (group_kernel(width, packed, MASKS, False), grid_kernel(width, packed, MASKS, False)):
+            kernel.load()
 
 
 class _Begun(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from functools import cache
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -30,7 +30,9 @@ def part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Part:
     (tmp_path / "noting.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(compile_cache, "directory", lambda: tmp_path)
-    monkeypatch.setattr(compile_parts, "_other_process", cache(compile_parts._other_process.__wrapped__))
+    monkeypatch.setattr(compile_parts, "_others", [])
+    monkeypatch.setattr(compile_parts, "_turns", count())
+    monkeypatch.setattr(compile_parts, "_asked", set())
     return Part("noted", "noting:note", str(tmp_path / "noted"))
 
 

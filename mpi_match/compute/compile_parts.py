@@ -97,7 +97,8 @@ def _started() -> subprocess.Popen[bytes]:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     process.kill()
-    process.wait()
+    with process:  # closes the pipe, and waits
+        pass
 
 
 def _forked() -> None:

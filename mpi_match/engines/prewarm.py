@@ -1,8 +1,9 @@
 """Opens an engine for a small table, matches with it and changes it, so that its code is compiled before the first real
 event.
 
-CPU code is compiled when it is first called, which takes half a minute in all, or loaded in milliseconds if it was compiled
-on this machine before.  `prewarm` does this before the first real event:
+Code is compiled when it is first called, or loaded in milliseconds if it was compiled on this machine before.  Compiling
+takes ten seconds for a CPU, and half a minute for a GPU, where several cores do it (`compile_parts`).  `prewarm` does this
+before the first real event:
 
 - One process of a host compiles the code for matching.  Ranks start together and would each compile the same code; instead
   one compiles it and the others load it (`compile_cache.compile_once`).

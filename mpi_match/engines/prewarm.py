@@ -30,9 +30,8 @@ from mpi_match.changes.changes import Changes
 from mpi_match.compute.compile_cache import compile_once
 from mpi_match.compute.compile_parts import Part, compile_ahead
 from mpi_match.events.batch import EventBatch
-from mpi_match.model import Change, Filter, constraint
+from mpi_match.model import Change
 from mpi_match.table.filters import FilterColumns
-from mpi_match.table.subscriptions import SubscriptionsBuilder
 from mpi_match.table.table import Table
 
 if TYPE_CHECKING:
@@ -71,16 +70,6 @@ def prewarm(
                 compile_ahead(parts)
             _play(open_, small, parts, live=live)
     _prewarmed.add(what)
-
-
-def compile_engine(name: str) -> None:
-    """Compile the code that engine `name` needs for a small table, in a process that compiles ahead."""
-    from mpi_match.engines.registry import open_engine
-
-    rows = SubscriptionsBuilder()
-    for k in range(N_SMALL):
-        rows.add(Filter(f"{k}", (constraint("n", "=", k),)))
-    open_engine(name, Table.from_subscriptions(rows.build()))
 
 
 def load(engine: Engine, table: Table) -> None:

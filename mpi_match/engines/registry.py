@@ -22,6 +22,8 @@ from mpi_match.engines.entries import Entry as Entry
 from mpi_match.engines.fastest import FastestOf
 from mpi_match.engines.option import Option, OptionValue
 from mpi_match.errors import EngineError, OptionError
+from mpi_match.model import Filter, constraint
+from mpi_match.table.subscriptions import SubscriptionsBuilder
 from mpi_match.table.table import Table
 
 if TYPE_CHECKING:
@@ -158,8 +160,16 @@ def compile_engine_ahead(name: str, form: EventForm | None) -> None:
             if engine.compiles:
                 parts += engine.compiled_for_lines(USUAL_DTYPE, form) if form is not None else ()
                 parts += engine.compiled_apart(USUAL_DTYPE)
-                parts.append(Part(f"{each}-{USUAL_DTYPE}", "mpi_match.engines.prewarm:compile_engine", each))
+                parts.append(Part(f"{each}-{USUAL_DTYPE}", f"{__name__}:{compile_small.__name__}", each))
     compile_ahead(parts)
+
+
+def compile_small(name: str) -> None:
+    """Compile the code that engine `name` needs for a small table, in a process that compiles ahead."""
+    rows = SubscriptionsBuilder()
+    for k in range(3):
+        rows.add(Filter(f"{k}", (constraint("n", "=", k),)))
+    open_engine(name, Table.from_subscriptions(rows.build()))
 
 
 def compile_s() -> float:

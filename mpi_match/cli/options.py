@@ -436,7 +436,7 @@ def limit_options(function: Function) -> Function:
 def limits_of(options: Json, *, are_connections: bool) -> Any:
     """The limits of connections, made of their options, which are removed.  Raises UsageError for a limit without
     connections."""
-    from mpi_match.ingest.files.connections import Limits
+    from mpi_match.ingest.files.listen import Limits
 
     given = {each: options.pop(each) for each in list(Limits.__dataclass_fields__)}
     given = {name: value for name, value in given.items() if value is not None}

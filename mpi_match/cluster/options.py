@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from mpi_match.errors import MpiMatchError, OptionError
 from mpi_match.exit_codes import ExitCode
-from mpi_match.ingest.files.connections import Limits
+from mpi_match.ingest.files.listen import Limits
 from mpi_match.ingest.rows.judge import PLAIN, EventForm, Reject
 from mpi_match.ingest.rows.row_files import STDIN, STDOUT
 from mpi_match.monitor.status import RunStatus

@@ -15,7 +15,8 @@ from mpi_match.commands.match import MATCHED_AT_ONCE, Counts, MatchOptions, Prep
 from mpi_match.events.batch import EventBatch
 from mpi_match.ingest.batches.scan_report import ScanTotals
 from mpi_match.ingest.files.blocks import LineBlock
-from mpi_match.ingest.files.connections import Connection, Connections, Limits
+from mpi_match.ingest.files.connections import Connection, Connections
+from mpi_match.ingest.files.listen import Limits
 from mpi_match.ingest.json.event_scanner import LineScanner, ScannedEvents
 from mpi_match.ingest.rows.reject_log import RejectLog
 from mpi_match.matches.json_lines import LinesOut, LineWriter

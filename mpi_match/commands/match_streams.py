@@ -39,8 +39,7 @@ from mpi_match.engines import Engine
 from mpi_match.engines.registry import check_options
 from mpi_match.ingest.batches.event_queue import EventQueue
 from mpi_match.ingest.batches.unnamed import Missing
-from mpi_match.ingest.files.connections import Limits
-from mpi_match.ingest.files.listen import address_of, is_address, listener_on
+from mpi_match.ingest.files.listen import Limits, address_of, is_address, listener_on
 from mpi_match.ingest.files.streams import StreamStopped, read_stream
 from mpi_match.ingest.json.event_scanner import LineScanner
 from mpi_match.ingest.rows.reject_log import RejectLog

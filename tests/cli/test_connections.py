@@ -18,7 +18,7 @@ from command_line import mpi_match, only_line
 from mpirun import TIMEOUT_S
 from streams import Peer, accepted_bytes, ended, matching
 
-from mpi_match.ingest.files.connections import Limits
+from mpi_match.ingest.files.listen import Limits
 
 N_INTERFACES = 1000
 INTERFACES = sorted(f"interface-number-{i}" for i in range(N_INTERFACES))

@@ -54,6 +54,8 @@ def test_run_prints_its_summary_and_nothing_else_on_standard_output(workload: Pa
         "never_seen",
         "doubts",
         "latency_us",
+        "untaken",
+        "cut_off",
     }
     assert set(found) == SUMMARY_KEYS | more
     assert found["events"] == N_EVENTS

@@ -24,7 +24,8 @@ from mpi_match.cluster.follow.arrivals import DIRECTORY_POLL_S, Arrivals
 from mpi_match.cluster.follow.directory import committed
 from mpi_match.cluster.follow.rows import n_rows_of, split
 from mpi_match.ingest.files.blocks import LineBlock, LineCutter
-from mpi_match.ingest.files.connections import RECEIVED_BYTES, Connection, Connections, Limits
+from mpi_match.ingest.files.connections import RECEIVED_BYTES, Connection, Connections
+from mpi_match.ingest.files.listen import Limits
 from mpi_match.ingest.rows.row_files import STDIN
 
 FULL_S = 0.05

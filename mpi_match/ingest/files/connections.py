@@ -19,12 +19,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from mpi_match.humanize import byte_size, plural
 from mpi_match.ingest.files.blocks import LineBlock, LineCutter
-from mpi_match.ingest.files.listen import address_of
+from mpi_match.ingest.files.listen import Limits, address_of
 
 RECEIVED_BYTES = 2**18
 """Bytes that are read from a connection before others have their turn."""
@@ -39,27 +38,6 @@ _UNREAD_READS = 64
 _SENDS_KNOWN = 4096
 """Number of latest sends with known lines; together they have more bytes than the system buffers."""
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The limits of a service for its connections.
-
-    connections    open at a time; others wait until one ends
-    idle_s         seconds after which a connection on which nothing moves is closed; 0: never
-    line_bytes     of a line; a longer one is a bad row
-    answer_bytes   of answers of a connection that it has not taken; those of one event may be more
-    total_bytes    of lines, events and answers that are kept for all connections
-    drain_s        seconds for taking answers after the end of the command, and before a connection is closed because all
-                   together keep too much
-    """
-
-    connections: int = 256
-    idle_s: float = 600.0
-    line_bytes: int = 2**24
-    answer_bytes: int = 2**20
-    total_bytes: int = 2**29
-    drain_s: float = 5.0
 
 
 class Stop(Protocol):

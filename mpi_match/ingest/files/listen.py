@@ -1,4 +1,4 @@
-"""Listening on an address: tcp://HOST:PORT or unix://PATH."""
+"""Listening on an address, tcp://HOST:PORT or unix://PATH, and the limits of a service for its connections."""
 
 from __future__ import annotations
 
@@ -6,12 +6,34 @@ import errno
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from mpi_match.ingest.rows.row_files import TCP, UNIX
 from mpi_match.model import ModelError
 
 LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits of a service for its connections.
+
+    connections    open at a time; others wait until one ends
+    idle_s         seconds after which a connection on which nothing moves is closed; 0: never
+    line_bytes     of a line; a longer one is a bad row
+    answer_bytes   of answers of a connection that it has not taken; those of one event may be more
+    total_bytes    of lines, events and answers that are kept for all connections
+    drain_s        seconds for taking answers after the end of the command, and before a connection is closed because all
+                   together keep too much
+    """
+
+    connections: int = 256
+    idle_s: float = 600.0
+    line_bytes: int = 2**24
+    answer_bytes: int = 2**20
+    total_bytes: int = 2**29
+    drain_s: float = 5.0
 
 
 def is_address(name: str) -> bool:

@@ -13,7 +13,7 @@ from mpi_match.arrays.strings import Strings
 from mpi_match.commands.match import MatchOptions
 from mpi_match.commands.match_connections import Service
 from mpi_match.engines import Engine
-from mpi_match.ingest.files.connections import Limits
+from mpi_match.ingest.files.listen import Limits
 from mpi_match.ingest.json.event_scanner import EventScanner
 from mpi_match.ingest.rows.judge import PLAIN
 from mpi_match.ingest.rows.reject_log import RejectLog

@@ -21,7 +21,7 @@ from crowds import (
     interrupted,
     places_of,
 )
-from engine_names import SLOW, chief_engines, every_engine, refuses
+from engine_names import SLOW, chief_engines, chief_engines_on_cpu, every_engine, refuses
 from lasting import lasting
 from random_tables import shaped
 from tag_tables import random_tags
@@ -262,7 +262,7 @@ def forked(*arguments: str) -> list[str]:
     return found.stdout.splitlines()
 
 
-@chief_engines
+@chief_engines_on_cpu
 def test_a_forked_child_matches(name: str) -> None:
     assert forked(name, "fixed") == ["0 hang;", "answers"]
 

@@ -35,6 +35,7 @@ _ON_GPU = [pytest.param(name, marks=pytest.mark.gpu) for name in GPU]
 every_engine = pytest.mark.parametrize("name", [*CPU, *_ON_GPU])
 chief_engines = pytest.mark.parametrize("name", [*_chiefly(CPU), *_ON_GPU])
 """For large inputs and sizes near a bound; the other engines take their turn in `lasting`."""
+chief_engines_on_cpu = pytest.mark.parametrize("name", _chiefly(CPU))
 quickly_opened = pytest.mark.parametrize("name", [*_chiefly(name for name in CPU if name != "duckdb"), *_ON_GPU])
 """For tests that open an engine hundreds of times; in `lasting` the others too.  All have the same cases in one table."""
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
@@ -71,7 +71,7 @@ class RunReport:
             "run",
             format_version=REPORT_VERSION,
             date=datetime.now(UTC).isoformat(timespec="milliseconds"),
-            options={key: str(value) if isinstance(value, Path) else value for key, value in self._options.items()},
+            options={key: _as_json(value) for key, value in self._options.items()},
             n_events=status.n_events,
             workers=workers,
             machine=machine(),
@@ -173,6 +173,13 @@ def read_report(path: Path) -> list[Recorded]:
     if not found:
         raise StorageError(f"{path}: holds no run's report")
     return found
+
+
+def _as_json(value: object) -> object:
+    """The value of an option as JSON has it."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    return str(value) if isinstance(value, Path) else value
 
 
 def _ends_within_a_line(path: Path) -> bool:

@@ -279,7 +279,7 @@ def table(path: Path) -> TableContent:
         joined = {}
         for name in TABLE_DATASETS:
             pieces = [part.arrays[name] for part in parts if name in part.arrays]
-            if not pieces and name.startswith(("presence/", "numbers/residues")):
+            if not pieces and name.startswith(("presence/", "numbers/residues", "metadata/")):
                 continue
             demand(pieces, f"no dataset {name}")
             demand(len({(piece.dtype.str, piece.shape[1:]) for piece in pieces}) == 1, f"the parts of {name} differ")

@@ -22,11 +22,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import mpi_match
+from mpi_match.environment.memory import limit_bytes
 
 IDLE_S = 10.0
 """Seconds without a request after which another process ends."""
-MOST_PROCESSES = 6
-"""Most other processes, each of which takes some 300 MB; there is a core for each, and one for this process."""
+MOST_PROCESSES, MEMORY_EACH = 6, 2**31
+"""Most other processes; bytes of memory that this job may have for each, of which a process takes some 300 MB, because the
+tables that are read meanwhile take memory too."""
 
 
 class Part(NamedTuple):
@@ -49,19 +51,17 @@ class Part(NamedTuple):
 
 
 def compile_ahead(parts: Sequence[Part]) -> None:
-    """Have other processes compile those of the parts that are not compiled yet; on a single core, and in such a process, do
-    nothing.
+    """Have other processes compile those of the parts that are not compiled yet; in such a process, do nothing.
 
-    Processes take parts in turn; as many are started as there are parts and cores.
+    Processes take parts in turn; as many are started as there are parts, memory, and cores besides one for this process.
     """
     from mpi_match.compute.compile_cache import is_compiled  # loads Numba
 
-    most = min(len(os.sched_getaffinity(0)) - 1, MOST_PROCESSES)
-    if most < 1 or not sys.executable or _is_other:
+    missing = [part for part in parts if part not in _asked and not is_compiled(part.what)]
+    if not missing or not sys.executable or _is_other:
         return
-    for part in parts:
-        if part in _asked or is_compiled(part.what):
-            continue
+    most = min(len(os.sched_getaffinity(0)) - 1, limit_bytes() // MEMORY_EACH, MOST_PROCESSES)
+    for part in missing if most > 0 else ():
         _asked.add(part)
         with suppress(OSError):  # out of memory or processes, or the process has ended
             number = next(_turns) % most

@@ -51,7 +51,7 @@ def test_another_process_compiles_a_part(part: Part, monkeypatch: pytest.MonkeyP
     assert int(noted.read_text()) == other, "the same process"
 
 
-def test_a_part_that_is_compiled_needs_no_process_nor_does_a_single_core(
+def test_no_process_is_started_for_compiled_parts_or_without_a_core_or_memory_for_it(
     part: Part, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[object] = []
@@ -59,6 +59,11 @@ def test_a_part_that_is_compiled_needs_no_process_nor_does_a_single_core(
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
     compile_ahead([part])
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(compile_parts, "limit_bytes", lambda: compile_parts.MEMORY_EACH - 1)
+    compile_ahead([part])
+    monkeypatch.undo()
+    monkeypatch.setattr(compile_cache, "directory", lambda: tmp_path)
+    monkeypatch.setattr(subprocess, "Popen", started.append)
     (tmp_path / "noted.compiled").touch()
     compile_ahead([part])
     assert not started

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.wheel, pytest.mark.mpi]
 
 NEEDS_MORE = ("mpi-match compile", "launch/")
 """Blocks with these need Spark and Java, or a checkout; `test_docs` runs them."""
-FIVE_MINUTES = (*(f"mpi-match {name}" for name in ("generate", "match", "export", "inspect", "verify")), "mpirun -n 3 ")
+FIVE_MINUTES = (*(f"mpi-match {name}" for name in ("generate", "match", "export", "verify")), "mpirun -n 3 ")
 """Commands that the README's examples must include."""
 
 

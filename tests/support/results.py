@@ -213,6 +213,13 @@ def _tagmatch(r: Record) -> Sequence[str]:
     return (workload_of(r), f"{r['n_filters']:,}", *how, *rates, steps)
 
 
+def _run_load(r: Record) -> Sequence[str]:
+    offered = "as fast as it can" if r["rate"] is None else rate(r["rate"])
+    latencies = " / ".join(f"{us / 1e3:.1f}" for us in r["latency_us"].values())
+    how = (f"{r['n_filters']:,}", f"{r['workers']}", f"{r['threads']}", f"{r['device']} of {r['machine']['cpu']}")
+    return (workload_of(r), *how, offered, rate(r["events_per_s"]), latencies)
+
+
 def _false_positives(r: Record) -> Sequence[str]:
     counts = (r["right_per_query"], r["measured_per_query"], r["predicted_per_query"])
     return (f"{r['n_sets']:,}", f"{r['tags_per_query']:.1f}", *(f"{each:.3g}" for each in counts))
@@ -453,6 +460,14 @@ SECTIONS = (
         "the commands do the same. The paper prints 268,800 queries/s for 20 M sets on two GPUs of 2015 with one batch a "
         "launch; for CPUs alone, of 24 cores, 3,900 with TagMatch and 21,100 with its prefix tree. Other programs used the "
         "two cores of the AMD EPYC. The last column is for a query, of the calling thread.",
+    ),
+    Section(
+        "Latency of followed runs against load",
+        lambda r: r["what"] == "run load",
+        "scenario | filters | workers | threads | on | events/s offered | events/s served | p50 / p99 / p99.9, ms",
+        _run_load,
+        "From the rename of a file of JSON lines until its answers are written: scanning, messages and writing are in it. "
+        "The master shares the cores with the workers.",
     ),
     Section(
         "False positives of signatures",

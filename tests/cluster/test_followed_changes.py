@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from followed_stream import Stream, subscription
-from following import commit, follow, n_answered, ranks_of, start, wait_for
+from following import commit, follow, n_answered, ranks_of, run_until_the_writer_dies, start, wait_for
 from mpirun import OPEN_MPI, has_ulfm, needs_mpirun
 
 from mpi_match.cluster import ClusterError, run
@@ -56,28 +56,13 @@ def test_changes_take_effect_between_files_of_events(tmp_path: Path) -> None:
 
 
 def test_it_goes_on_within_a_file_before_later_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mpi_match.cluster.follow.answer_files import AnswerFiles
-
     stream, output = Stream(tmp_path), tmp_path / "answers"
     stream.change_file({"add": subscription(10, 7, "new")})
     stream.event_file(30)
     stream.change_file({"remove": "s10"})
     stream.event_file(10)
 
-    class DiesError(Exception):
-        pass
-
-    own, calls = AnswerFiles._commit, iter(range(100))
-
-    def die(files: AnswerFiles, found: object) -> None:
-        if next(calls) == 2:
-            raise DiesError
-        own(files, found)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(AnswerFiles, "_commit", die)
-    with pytest.raises(DiesError):
-        run(stream.options(output, batch=7, file_bytes=1))
-    monkeypatch.undo()
+    run_until_the_writer_dies(stream.options(output, batch=7, file_bytes=1), 2, monkeypatch)
     assert answered_in(output) == 14
     follow(stream.options(output), lambda: n_answered(output) == 40)
     stream.check(output)

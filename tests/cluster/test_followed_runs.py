@@ -14,7 +14,18 @@ from typing import NamedTuple
 
 import pytest
 from engine_names import CPU
-from following import answers_in, children_of, commit, follow, n_answered, ranks_of, start, supervise, wait_for
+from following import (
+    answers_in,
+    children_of,
+    commit,
+    follow,
+    n_answered,
+    ranks_of,
+    run_until_the_writer_dies,
+    start,
+    supervise,
+    wait_for,
+)
 from mpirun import OPEN_MPI, has_ulfm, needs_mpirun
 from random_rows import random_event, random_subscription
 
@@ -106,20 +117,7 @@ def test_it_goes_on_within_a_file(followed: Followed, tmp_path: Path, monkeypatc
     output = tmp_path / "answers"
     commit(followed.directory, "a.jsonl", followed.rows)
 
-    class DiesError(Exception):
-        pass
-
-    own, calls = AnswerFiles._commit, iter(range(100))
-
-    def die(files: AnswerFiles, found: object) -> None:
-        if next(calls) == 3:
-            raise DiesError
-        own(files, found)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(AnswerFiles, "_commit", die)
-    with pytest.raises(DiesError):
-        run(followed.options(output, batch=7, file_bytes=1))
-    monkeypatch.undo()
+    run_until_the_writer_dies(followed.options(output, batch=7, file_bytes=1), 3, monkeypatch)
     assert n_answered(output) == answered_in(output) == 21
     follow(followed.options(output), lambda: n_answered(output) == 120)
     check(output, followed)

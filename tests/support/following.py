@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from mpirun import MPIRUN, OPEN_MPI_FLAGS, TIMEOUT_S, environment
 
 from mpi_match.cluster import RunOptions, RunSummary, run
+from mpi_match.cluster.follow.answer_files import AnswerFiles
 from mpi_match.cluster.followed_files import FOLLOWING
 from mpi_match.journal.manifest import read_manifest
 
@@ -80,6 +82,25 @@ def start(ranks: int, table: Path, events: Path, output: Path, *more: object) ->
     launcher = [str(MPIRUN), *OPEN_MPI_FLAGS, "--with-ft", "ulfm", "-n", str(ranks)] if ranks > 1 else []
     words = [*launcher, *_alone(table, events, output, *more)]
     return subprocess.Popen(words, env=environment(), start_new_session=True)
+
+
+def run_until_the_writer_dies(options: RunOptions, n_files: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run in this process; the writer of answers dies after `n_files` files."""
+
+    class DiesError(Exception):
+        pass
+
+    own, calls = AnswerFiles._commit, iter(range(100))
+
+    def die(files: AnswerFiles, found: object) -> None:
+        if next(calls) == n_files:
+            raise DiesError
+        own(files, found)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(AnswerFiles, "_commit", die)
+        with pytest.raises(DiesError):
+            run(options)
 
 
 def supervise(table: Path, events: Path, output: Path, *more: object) -> subprocess.Popen[bytes]:

@@ -250,36 +250,28 @@ def quotes(address: int) -> np.uint64:
     return _masks_of_quotes(address)[0]
 
 
-@intrinsic
-def _trailing_zeros(_: object, word: object) -> Typed:
-    def generate(
-        _context: BaseContext, builder: ir.IRBuilder, _signature: Signature, values: Sequence[ir.Value]
-    ) -> ir.Value:
-        return builder.cttz(values[0], ir.Constant(ir.IntType(1), 0))
+def _zeros(instruction: str) -> Any:
+    """`count(word)`: the number of zeros before the first set bit, as an instruction of LLVM counts them; 64 if no bit is
+    set."""
 
-    return types.uint64(types.uint64), generate
+    def count(_: object, word: object) -> Typed:
+        def generate(
+            _context: BaseContext, builder: ir.IRBuilder, _signature: Signature, values: Sequence[ir.Value]
+        ) -> ir.Value:
+            return getattr(builder, instruction)(values[0], ir.Constant(ir.IntType(1), 0))
+
+        return types.uint64(types.uint64), generate
+
+    return intrinsic(count)
 
 
-_zeros: Any = _trailing_zeros  # callers omit the first argument
+_zeros_below, _zeros_above = _zeros("cttz"), _zeros("ctlz")
 
 
 @inlined
 def lowest_bit(word: np.uint64) -> np.int64:
     """Number of the lowest set bit, i64; 64 if there is none."""
-    return np.int64(_zeros(np.uint64(word)))
-
-
-@intrinsic
-def _leading_zeros(_: object, word: object) -> Typed:
-    def generate(
-        _context: BaseContext, builder: ir.IRBuilder, _signature: Signature, values: Sequence[ir.Value]
-    ) -> ir.Value:
-        return builder.ctlz(values[0], ir.Constant(ir.IntType(1), 0))
-
-    return types.uint64(types.uint64), generate
-
-
-_zeros_above: Any = _leading_zeros  # callers omit the first argument
+    return np.int64(_zeros_below(np.uint64(word)))
 
 
 @inlined

@@ -58,7 +58,7 @@ class SerializedChanges(NamedTuple):
 
 
 Work = Received | SerializedShard | SerializedChanges
-"""What a matcher gets from its worker, in order."""
+"""The work that a matcher gets from its worker, in order."""
 
 
 class Written(NamedTuple):

@@ -71,7 +71,7 @@ remote file system."""
 COMPILE_WAIT_S = 300.0
 """Most seconds for which a process waits for another that compiles, before it compiles for itself."""
 NESTED_VERSION = "0.68."
-"""Prefix of the Numba versions of which `nested_compiler` and `_quickly_loaded` know the inside."""
+"""Prefix of the Numba versions whose internals `nested_compiler` and `_quickly_loaded` use."""
 POLL_S = 0.02
 
 _PACKAGE = Path(mpi_match.__file__).absolute().parent
@@ -206,8 +206,8 @@ def _quickly_loaded(compiled: Any) -> Any:
     known.
 
     Before every function Numba imports the modules that implement its library and looks through them for what is new, which
-    takes longer than loading the function; compiling does so again.  It also reports every call of LLVM, of which loading
-    makes a hundred and a half, to a timer for each function.
+    takes longer than loading the function; compiling does so again.  Loading makes some 150 calls of LLVM, and Numba reports
+    each of them to a timer for each function.
     """
     stored = compiled._cache
     if type(stored) is not FunctionCache or not numba.__version__.startswith(NESTED_VERSION):

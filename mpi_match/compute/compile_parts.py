@@ -27,8 +27,8 @@ from mpi_match.environment.memory import limit_bytes
 IDLE_S = 10.0
 """Seconds without a request after which another process ends."""
 MOST_PROCESSES, MEMORY_EACH = 6, 2**31
-"""Most other processes; bytes of memory that this job may have for each, of which a process takes some 300 MB, because the
-tables that are read meanwhile take memory too."""
+"""Most other processes; least memory of the job for each, in bytes: a process takes some 300 MB, and tables are read
+meanwhile."""
 
 
 class Part(NamedTuple):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class AnswerStream:
-    """Where answers go that are not kept, with the methods of `AnswerFiles`.
+    """The destination of answers that are not kept, with the methods of `AnswerFiles`.
 
     `write` takes lines; without it they go back to connections by `send`, each with numbers of its own.
     """

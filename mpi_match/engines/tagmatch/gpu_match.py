@@ -100,7 +100,7 @@ def _job_bounds(partition: Array, most: int) -> Array:
 
 
 class StreamMemory(NamedTuple):
-    """What compiled code knows of a stream: its words i64, and the host memory that is copied, pinned.
+    """The data of a stream for compiled code: its words i64, and the host memory that is copied, pinned.
 
     job      u64  words of a job, in the layout of `kernel`
     results  u32  a buffer of results; `results_bytes` is the same memory as u8

@@ -68,7 +68,7 @@ def generate(
         stock            100,000 filters of a popular or rare name, a range of prices and a volume
         packets          10,000 packet rules: prefixes, ports exact, ranged or any, the protocol (after ClassBench, 2005)
         tagmatch         1 M tag sets of 3 to 7 of 200,000 tags; an event has one of them and 2 to 4 more tags (EuroSys 2017)
-        tagmatch-keys    the same with more keys than sets, of which some are popular
+        tagmatch-keys    the same with more keys than sets, and popular sets
 
     Events of the clcb scenarios have locations: in JSON the attributes x and y (`--location x,y`).
     """

@@ -87,15 +87,17 @@ def test_a_run_that_loses_a_host_goes_on_from_its_journal_on_the_others(
     shell: dict[str, str], hostfile: Path, inputs: Inputs, repository: Path, tmp_path: Path
 ) -> None:
     """The launcher ends the job when it loses a host, with any exit code; the answers so far are kept."""
-    directory, output = tmp_path / "beowulf", tmp_path / "matches.h5"
+    directory, output, hold = tmp_path / "beowulf", tmp_path / "matches.h5", tmp_path / "hold"
     directory.mkdir()
+    hold.mkdir()
     run = ("--table", inputs.table, "--events", inputs.events, "-o", output, "--engine", "counting", "--batch", 4)
     with Beowulf(2, directory, shell) as cluster:
-        slowly = {**shell, "PYTHONPATH": f"{SLOWLY}:{repository}"}
+        slowly = {**shell, "PYTHONPATH": f"{SLOWLY}:{repository}:{hold}"}
         launch = (repository / "launch" / "mpirun.sh", hostfile, *run)
         first = cluster["n1"].start(*launch, log=tmp_path / "log", environment=slowly)
         wait_for_answers(output)
         cluster["n2"].kill()
+        hold.rmdir()
         first.wait(TIMEOUT_S)
         assert not output.exists(), (tmp_path / "log").read_text()
         rest = hostfile_in(tmp_path, n1=3)
@@ -108,16 +110,19 @@ def test_a_run_that_loses_a_host_goes_on_from_its_journal_on_the_others(
 def test_a_supervised_run_that_loses_a_host_completes_by_itself(
     shell: dict[str, str], hostfile: Path, inputs: Inputs, repository: Path, tmp_path: Path
 ) -> None:
-    directory, output, log = tmp_path / "beowulf", tmp_path / "matches.h5", tmp_path / "log"
+    """A host without power closes no connection, and its launcher may never notice: hence --stalled."""
+    directory, output, log, hold = (tmp_path / name for name in ("beowulf", "matches.h5", "log", "hold"))
     directory.mkdir()
+    hold.mkdir()
     run = ("--table", inputs.table, "--events", inputs.events, "-o", output, "--engine", "counting", "--batch", 4)
-    supervise = (sys.executable, "-m", "mpi_match", "supervise", "--hostfile", hostfile, "--")
+    supervise = (sys.executable, "-m", "mpi_match", "supervise", "--hostfile", hostfile, "--stalled", 30, "--")
     with Beowulf(2, directory, shell) as cluster:
-        slowly = {**shell, "PYTHONPATH": f"{SLOWLY}:{repository}"}
+        slowly = {**shell, "PYTHONPATH": f"{SLOWLY}:{repository}:{hold}"}
         launch = (*supervise, repository / "launch" / "mpirun.sh", hostfile, *run)
         supervised = cluster["n1"].start(*launch, log=log, environment=slowly)
         wait_for_answers(output)
         cluster["n2"].kill()
+        hold.rmdir()
         assert supervised.wait(TIMEOUT_S) == 0, log.read_text()
     assert "from the journal of an earlier run" in log.read_text()
     assert output.read_bytes() == inputs.expected

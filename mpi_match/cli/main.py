@@ -367,7 +367,7 @@ def _matched(
     return summary
 
 
-@commands.command(short_help="Match JSON lines on this machine, without Spark and MPI.")
+@commands.command(short_help="Match rows on this machine, without Spark and MPI.")
 @click.argument("subscriptions", type=FILE)
 @click.argument("events", type=EVENTS_OR_STREAM)
 @click.option(

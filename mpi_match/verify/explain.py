@@ -52,6 +52,7 @@ from mpi_match.model import (
     View,
     constraint,
     constraints_of,
+    describe,
     holds_consistently,
     inside,
     is_satisfied,
@@ -619,7 +620,7 @@ def explain_file(
         try:
             row = found.row(number)
             if not isinstance(row, Mapping):
-                raise ModelError("an event must be an object")
+                raise ModelError(f"an event must be an object, found {describe(row)}")
         except ModelError as error:
             row = Rejected(str(error))
     return explainer.explain(row, form, **asked)

@@ -57,6 +57,8 @@ HOSTILE: list[tuple[str | bytes, str]] = [
     (f'{{"interface": {nested(980)}, "constraints": []}}', "interface must be a string or an integer, found list [[["),
     (f'{{"interface": "i", "area": {MANY_NAMES}}}', "an area is [x, y, r], found Repeating"),
     ('{"interface": "i", "filters": []}', "'filters' must be a list of one filter at least"),
+    ('{"interface": "i", "where": "x > 30"}', "a text such as \"a > 1\" is a 'predicate'"),
+    ('"x > 30"', "a subscription must be an object, found str 'x > 30'"),
     (constraints('[["x", "between", ["a", "b"]]]'), "'between' on 'x' needs a date, or a date and time with its offset"),
     ('{"interface": 7.5, "constraints": []}', "interface must be a string or an integer, found float 7.5"),
     ('{"interface": "i", "constraints": [], "id": 7.5}', "id must be a string or an integer, found float 7.5"),

@@ -257,7 +257,7 @@ def _parse_long(text: str, deepest: int | None) -> Any:
 def subscription_filters(row: object) -> list[Filter]:
     """The filters of one subscription row (a parsed JSON object).  Raises ModelError."""
     if not isinstance(row, Mapping):
-        raise ModelError("a subscription must be an object")
+        raise ModelError(f"a subscription must be an object, found {describe(row)}")
     is_text = "predicate" in row
     _only(
         row, *((_PREDICATE_KEYS, "a subscription with a 'predicate'") if is_text else (_SUBSCRIPTION_KEYS, "a subscription"))
@@ -300,6 +300,8 @@ def _filter(interface: Any, row: Mapping[str, Any]) -> Filter:
     for key, found in (("constraints", constraints), ("tags", tags)):
         if not isinstance(found, (list, type(None))):
             raise ModelError(f"{key!r} must be a list")
+    if isinstance(row.get("where"), str):
+        raise ModelError("'where' must be a condition such as {\"or\": [...]}; a text such as \"a > 1\" is a 'predicate'")
     every = [*(constraints or ()), *([TAGS, HAS, tag] for tag in tags or ())]
     return make_filter(interface, every, row.get("area"), row.get("id"), row.get("where"), row.get("arrays"))
 
@@ -472,7 +474,7 @@ def event_of_row(row: object, form: EventForm = PLAIN, names: Names | None = Non
     of those that cannot be read.  Raises ModelError.
     """
     if not isinstance(row, Mapping):
-        raise ModelError("an event must be an object")
+        raise ModelError(f"an event must be an object, found {describe(row)}")
     counting = names if names is not None else Names(form.names)
     found, left_out, places = flattened(row, counting, every=every or names is None)
     attributes: dict[str, Attribute] = {}

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from numba.core import types
+from numba.core import cgutils, types
 from numba.core.cpu import CPUContext
 from numba.extending import intrinsic
 
@@ -214,6 +214,28 @@ def copy_text(address: int, to: int) -> np.uint64:
 def fold_ascii(address: int, to: int) -> np.uint64:
     """Write 64 bytes to `to`, with small letters of ASCII for capital ones.  Returns the mask of the bytes beyond ASCII."""
     return _folded_ascii(address, to)
+
+
+@intrinsic
+def _prefetch(_: object, address: object) -> Typed:
+    def generate(context: BaseContext, builder: ir.IRBuilder, _signature: Signature, values: Sequence[ir.Value]) -> ir.Value:
+        number, pointer = ir.IntType(32), _BYTE.as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
+        fetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        to_read, everywhere, data = (ir.Constant(number, n) for n in (0, 3, 1))
+        builder.call(fetch, [builder.inttoptr(values[0], pointer), to_read, everywhere, data])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
+
+
+_fetch_ahead: Any = _prefetch
+
+
+@inlined
+def fetch_ahead(address: int) -> None:
+    """Let a CPU load the cache line of an address, which may be invalid, before it is read."""
+    _fetch_ahead(address)
 
 
 @intrinsic

@@ -7,6 +7,8 @@ are indexed byte by byte.
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from mpi_match.arrays.csr import Array
@@ -38,6 +40,7 @@ def compile_pass() -> None:
         _compile()
 
 
+@cache
 def compile_count() -> None:
     """Have `count_line_feeds` compiled."""
     with compile_once("line-count", 2):

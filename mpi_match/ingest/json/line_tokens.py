@@ -23,11 +23,13 @@ from mpi_match.compute.vectors import (
     NumberMasks,
     bits_below,
     escape_masks,
+    fetch_ahead,
     highest_bit,
     inside,
     json_masks,
     lowest_bit,
     number_masks,
+    text_ends,
 )
 from mpi_match.ingest.json.text import FLAGGED_LINE, character_bytes, hex_digits, number_or_literal_end
 from mpi_match.texts.characters import LOWER_E
@@ -39,6 +41,8 @@ TOKEN_MARKS, OPENINGS, CLOSINGS, VECTOR_MASKS = range(4)
 NESTING_ROOM, NESTING_WORDS = range(2)
 """Words of the memory for depth: the number of words after this one; the first of them.  A word has 64 levels."""
 WORD_LEVELS = 64
+_AHEAD = 1024
+"""Distance in bytes at which lines are fetched from memory ahead of the reading: in the meantime a core reads 16 vectors."""
 _0, _1, _5, _15, _63, _ALL, _ODD = (np.uint64(n) for n in (0, 1, 5, 15, 63, 2**64 - 1, 0xAAAAAAAAAAAAAAAA))
 _TRUE, _NULL, _FALS = (int.from_bytes(text, "little") for text in (b"true", b"null", b"fals"))
 
@@ -136,6 +140,13 @@ def find_tokens(data: int, begin: int, tokens: int, nesting: int) -> Int:  # noq
     after_part, after_separator, after_name = _0, _1, _0  # a value follows, as after a colon
     wrong, depth, objects = _0, 0, _0  # the last: a bit for each of the innermost levels, the lowest for the innermost
     while True:
+        while in_string & ~(_0 - escaped_first) != _0 and text_ends(data + at) == _0:
+            fetch_ahead(data + at + _AHEAD)
+            for k in range(VECTOR_MASKS):
+                store_u64(masks, k, _0)
+            masks += 8 * VECTOR_MASKS
+            at += VECTOR_BYTES
+        fetch_ahead(data + at + _AHEAD)
         found = json_masks(data + at)
         ended = found.line_feeds & live
         end = ended & (_0 - ended)

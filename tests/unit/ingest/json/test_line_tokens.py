@@ -74,6 +74,13 @@ def test_strings(scanner: EventScanner) -> None:
     assert_refused_as_by_python(scanner, [*texts, *cut])
 
 
+def test_strings_longer_than_a_vector(scanner: EventScanner) -> None:
+    generator = random.Random(4)
+    parts = ["", "\\", "\\\\", "\\n", "\\q", "\\u00e9", "\\u00e", "é", "\t", '"', '", "', "日本"]
+    texts = ['"' + "a" * generator.randrange(130) + part + "b" * n + '"' for part in parts for n in range(55, 150)]
+    assert_refused_as_by_python(scanner, [text.encode() for text in texts])
+
+
 def test_nested_values_of_any_depth(scanner: EventScanner) -> None:
     generator = random.Random(3)
     texts = []

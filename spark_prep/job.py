@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.utils import is_remote
 
 from mpi_match.arrays.strings import Strings
-from mpi_match.environment.addresses import NO_ADDRESS, address_of
+from mpi_match.environment.addresses import address_of, no_local_file
 from mpi_match.events.event_table import left_out_of
 from mpi_match.ingest.batches.unnamed import none_named, unread_directories
 from mpi_match.ingest.columns.python import needed_names
@@ -295,7 +295,7 @@ def _path(given: object, what: str) -> Path:
     if not isinstance(given, (str, os.PathLike)):
         raise SparkPrepError(f"{what} is the path of a file, found {describe(given)}")
     if (address := address_of(given)) is not None:
-        raise SparkPrepError(f"{what} {address}: {NO_ADDRESS}")
+        raise SparkPrepError(f"{what} {no_local_file(address)}")
     return Path(given)
 
 

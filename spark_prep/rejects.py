@@ -16,7 +16,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from mpi_match.environment.addresses import NO_ADDRESS, address_of
+from mpi_match.environment.addresses import address_of, no_local_file
 from mpi_match.ingest.rows.judge import Reject
 from spark_prep import SparkPrepError
 from spark_prep.sources import RowSource, path_of
@@ -60,7 +60,7 @@ def take(files: Sequence[Path], path: Path) -> None:
 def check_path(path: Path) -> None:
     """Refuse to replace anything but an earlier rejects dataset.  Raises SparkPrepError."""
     if (address := address_of(path)) is not None:
-        raise SparkPrepError(f"the rejects {address}: {NO_ADDRESS}")
+        raise SparkPrepError(f"the rejects {no_local_file(address)}")
     if path.exists() and not _is_ours(path):
         raise SparkPrepError(
             f"{path}: exists and is not a rejects dataset; move it away or give another path for the rejects"

@@ -16,7 +16,7 @@ not at all.  Filters without an id are removed only with their interface.
 
 Ids of filters and interfaces are dense.  With `reuse`, a free id is assigned again, so that endless changes need no more ids
 than there ever were filters at one time; without it, ids ascend and keep their meaning from beginning to end, which a file
-requires.
+requires.  Either way equal rows give equal ids, also after others were undone.
 """
 
 from __future__ import annotations
@@ -83,14 +83,19 @@ class Registry:
         self._name = ChunkedList[str](n)  # the id of each filter that has one
         self._named = ChunkedDict[int | tuple[int, ...]]()  # id -> its filter, or several
         self._free_filters: list[int] = []
-        self._free_interfaces: dict[int, None] = {}  # a set that keeps its order
+        # ids that may be free: those of interfaces that had no filter at some time, each once
+        self._free_interfaces: list[int] = []
+        self._may_be_free = array("b", bytes(table.n_interfaces))
         for filter_id in filters.area_filter.tolist():
             self._has_area[filter_id] = 1
         for filter_id, name in zip(filters.id_filter.tolist(), filters.ids, strict=True):
             self._give_name(filter_id, name.decode())
         self._undo.forget()
         if reuse:
-            self._free_interfaces = {i: None for i, n in enumerate(self._n_there) if not n}
+            for i, n_filters in enumerate(self._n_there):
+                if not n_filters:
+                    self._free_interfaces.append(i)
+                    self._may_be_free[i] = True
 
     def __getstate__(self) -> dict[str, object]:
         """The state for `pickle` and `copy`: columns without their spare room."""
@@ -204,9 +209,8 @@ class Registry:
         undo, ids = self._undo, self._interface_ids
         found = ids.of(label).get(label)
         if found is None:
-            if self._free_interfaces:
-                found = next(reversed(self._free_interfaces))
-                undo.drop(self._free_interfaces, found)
+            found = self._free_interface()
+            if found is not None:
                 before = self.labels[found]
                 if before in ids.of(before):
                     undo.drop(ids.of(before), before)
@@ -215,10 +219,21 @@ class Registry:
                 found = len(self.labels)
                 undo.append(self.labels, label)
                 undo.append(self._n_there, 0)
+                undo.append(self._may_be_free, 0)
             undo.put(ids.of(label), label, found)
-        elif self._reuse and not self._n_there[found]:
-            undo.drop(self._free_interfaces, found)
         return found
+
+    def _free_interface(self) -> int | None:
+        """The id of an interface without filters, which will have some; None: there is none that may be given again.
+
+        A stack with marks, because `undo` restores its order: those who apply the same rows give the same ids.
+        """
+        while self._free_interfaces:
+            found = int(self._undo.pop(self._free_interfaces))
+            self._undo.set(self._may_be_free, found, 0)
+            if not self._n_there[found]:
+                return found
+        return None
 
     def _remove(self, gone: Sequence[int]) -> Sequence[int]:
         undo = self._undo
@@ -239,8 +254,9 @@ class Registry:
                     undo.drop(names, name)
             if self._reuse:
                 undo.append(self._free_filters, filter_id)
-                if not self._n_there[interface]:
-                    undo.put(self._free_interfaces, interface, None)
+                if not self._n_there[interface] and not self._may_be_free[interface]:
+                    undo.append(self._free_interfaces, interface)
+                    undo.set(self._may_be_free, interface, 1)
         return gone
 
     def _remove_interface(self, label: str) -> list[Step]:

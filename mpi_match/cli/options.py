@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import click
 
 from mpi_match import cluster
-from mpi_match.environment.addresses import NO_ADDRESS, address_of
+from mpi_match.environment.addresses import address_of, no_local_file
 from mpi_match.ingest.rows.formats import format_list
 from mpi_match.ingest.rows.judge import EventForm
 from mpi_match.ingest.rows.row_files import STDIN, TCP, UNIX
@@ -65,7 +65,7 @@ class FileName(click.Path):
         if value == "-":
             self.fail("'-' cannot be standard input or output here; a file of that name is ./-", param, ctx)
         if (address := address_of(value)) is not None:
-            self.fail(f"{address}: {NO_ADDRESS}", param, ctx)
+            self.fail(no_local_file(address), param, ctx)
         path: Path = super().convert(value, param, ctx)  # type: ignore[assignment]  # as `path_type` says
         if self._endings and self._wrong(path.name.lower()) and not is_device(path):
             *others, last = self._endings

@@ -269,7 +269,7 @@ class OpenChangingEngine(OpenEngine):
     def __init__(
         self, renew: Callable[[Vocabulary], None], shards: ShardsHeld, vocabulary: Vocabulary, filters: bool
     ) -> None:
-        self._changing = ChangingEngine(shards.whole, shards.open_table, renew)
+        self._changing = ChangingEngine(shards.whole, shards.open_table, renew, reuse_ids=not filters)
         self._filters, self._broken = filters, None
 
     @property

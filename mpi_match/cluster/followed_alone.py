@@ -37,7 +37,9 @@ def follow_alone(options: RunOptions) -> RunSummary:
             engine.warm_up(lambda: scanner.scan(rows.first())[0], filters=options.filters)
             return engine
 
-        changing = None if files.changes is None else ChangingEngine(table, open_table, renew)
+        changing = None
+        if files.changes is not None:
+            changing = ChangingEngine(table, open_table, renew, reuse_ids=not options.filters)
         engine = open_table(table) if changing is None else changing.engine
         opened = Opened(
             *(engine.name, engine.device, engine.gpu, socket.gethostname()),

@@ -224,7 +224,8 @@ class FollowedFiles:
             reader = self.changes = None
             if options.changes is not None:
                 assert isinstance(self.division.table, Table)
-                reader = ChangeReader(self.division.table, self._output.earlier_changes)
+                earlier_changes = self._output.earlier_changes
+                reader = ChangeReader(self.division.table, earlier_changes, reuse_ids=not options.filters)
                 if reader.first is not None:
                     self._output.name(reader.first.labels)
                 self.changes = VersionsOfTable(self.ranges, self._workers, reader.first)

@@ -10,7 +10,7 @@ Each thread writes the lines of a range of events into its own array.  Labels ar
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -57,15 +57,20 @@ class LineWriter:
         self._is_number = unit == "filter" or not len(labels)
         self._quotes = unit != "filter"
         self._names = Strings.of(())
-        self.add(label.decode() for label in labels)
+        self.name(dict(enumerate(label.decode() for label in labels)))
         key = f', "{unit}s": ['.encode()
         texts = (b'{"event": ', b', "id": ', key, b', "row": ')
         self._texts = tuple(np.frombuffer(bytearray(text), np.uint8) for text in texts)
 
-    def add(self, labels: Iterable[str]) -> None:
-        """Add the names of the next interfaces."""
-        added = Strings.of(json.dumps(label, ensure_ascii=False).encode() for label in labels)
-        names = Strings.concat([self._names, added])
+    def name(self, labels: Mapping[int, str]) -> None:
+        """Give these names to interfaces, by id; ids ascend, new ones without gaps."""
+        given = Strings.of(json.dumps(label, ensure_ascii=False).encode() for label in labels.values())
+        names, n = Strings.concat([self._names, given]), len(self._names)
+        ids = np.fromiter(labels, np.int64, len(labels))
+        if n_again := int(np.searchsorted(ids, n)):
+            of_id = np.delete(np.arange(len(names)), n + np.arange(n_again))
+            of_id[ids[:n_again]] = n + np.arange(n_again)
+            names = names.take(of_id)
         self._names = Strings(np.array(names.data), names.offsets)  # to Numba, read-only arrays are another type
         self._name_bytes = np.diff(self._names.offsets)
 

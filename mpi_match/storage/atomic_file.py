@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mpi_match.environment.addresses import NO_ADDRESS, address_of
+from mpi_match.environment.addresses import address_of, no_local_file
 from mpi_match.exit_codes import ExitCode
 from mpi_match.storage.integrity import DISK_FULL, StorageError, WriteError
 
@@ -31,7 +31,7 @@ def check_output(path: Path, inputs: Iterable[Path] = (), *, others: Iterable[Pa
     output is written as it is produced, so it may also be a device or a pipe.  Raises StorageError.
     """
     if (address := address_of(path)) is not None:
-        raise StorageError(f"{address}: {NO_ADDRESS}")
+        raise StorageError(no_local_file(address))
     if not path.parent.is_dir():
         what = "is not a directory" if path.parent.exists() else "does not exist; create it first"
         raise StorageError(f"{path}: the directory {path.parent} {what}")

@@ -85,6 +85,11 @@ def test_exchanged_files_are_refused(workload: Path) -> None:
         (["--strict", "match", "a", "b"], "--strict is an option of `commands match`, `commands run`"),
         (["compile", "subscriptions", "a", "-o", "s3a://b/x.h5"], "s3a://b/x.h5: is an address of another file system"),
         (["compile", "events", "a", "--table", "hdfs:///t", "-o", "x"], "hdfs:///t: is an address of another file system"),
+        (
+            ["run", "--follow", "--table", "t", "--events", "kafka://broker:9092/topic"],
+            "kafka://broker:9092/topic: topics of Kafka are matched by Spark, which has a client: spark_prep.matched(spark",
+        ),
+        (["match", "a", "kafka://broker:9092/topic"], "kafka://broker:9092/topic: topics of Kafka are matched by Spark"),
         (["match", "a", "b", "--rejects", "gs://b/r"], "gs://b/r: is an address of another file system, and a local file"),
     ],
 )

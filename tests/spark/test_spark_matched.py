@@ -312,6 +312,34 @@ def test_a_memory_stream_of_rate(spark: SparkSession) -> None:
     assert rows(spark.table("of_rate")) == [{"value": i, "interface": "odd"} for i in (1, 3, 5, 7)]
 
 
+def test_the_page_matches_rows_of_kafka(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All but source and sink of the page's program, with rows that have the connector's columns."""
+    page = Path(mpi_match.__file__).parent.joinpath("docs/following.md").read_text(encoding="utf-8")
+    program = page.partition("```python\n")[2].partition("```")[0]
+    for before, after in (
+        ('readStream.format("kafka").options', "readStream.schema(schema).format('parquet').options"),
+        (".load()", ".load(topic)"),
+        ('writeStream.format("kafka")', "writeStream.trigger(availableNow=True).format('parquet')"),
+        ('"topic": "answers"', '"path": answers_path'),
+        ("/shared/checkpoint", str(tmp_path / "log")),
+    ):
+        assert program.count(before) == 1
+        program = program.replace(before, after)
+    schema = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+    values = ['{"temp": 31}', '{"temp": 2, "city": "Milan"}', "no JSON"]
+    told = [(None, value.encode(), "events", 0, i, datetime.datetime(2026, 1, 1), 0) for i, value in enumerate(values)]
+    spark.createDataFrame(told, schema).write.parquet(str(tmp_path / "topic"))
+    monkeypatch.chdir(tmp_path)
+    make_table([{**row, "area": None} for row in SUBSCRIPTIONS]).save(tmp_path / "table.h5")
+    paths = {"topic": str(tmp_path / "topic"), "answers_path": str(tmp_path / "answers")}
+    exec(program, {"schema": schema, **paths})
+    assert rows(spark.read.parquet(str(tmp_path / "answers"))) == [
+        {"key": "events-0-0", "value": '{"interfaces":["hot"]}'},
+        {"key": "events-0-1", "value": '{"interfaces":["milan"]}'},
+        {"key": "events-0-2", "value": '{"interfaces":[]}'},
+    ]
+
+
 def test_a_worker_opens_an_engine_once(monkeypatch: pytest.MonkeyPatch, columns: Any, table: Table) -> None:
     from mpi_match.frames import HeldEngines
     from spark_prep import matching

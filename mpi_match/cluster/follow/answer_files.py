@@ -3,7 +3,7 @@
     OUTPUT/answers-0000000001.jsonl      answers to consecutive events, named in order
     OUTPUT/rejects/rejects-...jsonl      the bad rows among these events, under the same number
     OUTPUT/.journal/commits.jsonl        the journal: one line for each file, and the place in the input where it ends
-    OUTPUT/.journal/changes.jsonl        changes made to the table; a line of the journal says how many bytes count
+    OUTPUT/.journal/changes-N.jsonl      changes made to the table; a line of the journal has N, and the bytes that count
 
 A file is committed when it has a size or an age:
 
@@ -12,7 +12,8 @@ A file is committed when it has a size or an age:
 Before its line is in the journal the file does not count: it is removed, and its events are matched again.  From then on it
 counts: a later run renames it, if that was not done.  So each event is in one file, once, whenever a rank is killed.
 
-Nothing else is kept: the journal is written anew with its last state when it has many lines.
+Nothing else is kept: the journal is written anew with its last state when it has many lines, and changes in a file of
+another number when they amount to far fewer.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from mpi_match.cluster.follow.arrivals import ArrivedBatch, Position
 from mpi_match.cluster.follow.directory import FileKey
+from mpi_match.cluster.follow.kept_changes import NO_CHANGES, ToKeep
 from mpi_match.ingest.rows.judge import Reject
 from mpi_match.matches.matches import Matches
 from mpi_match.model import Json
@@ -50,7 +52,8 @@ MOST_FULL = 2
 
 class Committed(NamedTuple):
     """The state after a commit: the number of the last file of answers; events, their matches, the rejected ones and those
-    without answers; the file of events in which they end, and its rows among them; bytes of the changes before them."""
+    without answers; the file of events in which they end, and its rows among them; bytes of the changes before them, and the
+    number of the file that has these."""
 
     number: int = 0
     events: int = 0
@@ -59,6 +62,7 @@ class Committed(NamedTuple):
     set_aside: int = 0
     reading: tuple[FileKey, int] | None = None
     changes: int = 0
+    changes_file: int = 0
 
     def to_line(self, done: Iterable[FileKey]) -> bytes:
         """The state as a line of the journal, with the files that are done."""
@@ -82,9 +86,9 @@ def commits_of(output: Path) -> Path:
     return journal_directory(output) / "commits.jsonl"
 
 
-def changes_of(output: Path) -> Path:
-    """The changes that a followed run has made to its table."""
-    return journal_directory(output) / "changes.jsonl"
+def changes_of(output: Path, number: int = 0) -> Path:
+    """The file with this number of the changes that a followed run has made to its table."""
+    return journal_directory(output) / f"changes-{number}.jsonl"
 
 
 def read_progress(path: Path) -> tuple[Json, Committed, dict[FileKey, None]]:
@@ -126,7 +130,7 @@ class _Open:
     finished: list[FileKey] = field(default_factory=list)
     reading: tuple[FileKey, int] | None = None
     rejects: list[Reject] = field(default_factory=list)
-    changes: list[bytes] = field(default_factory=list)
+    changes: list[ToKeep] = field(default_factory=list)
 
 
 class AnswerFiles:
@@ -206,8 +210,11 @@ class AnswerFiles:
         return progress
 
     def _earlier_changes(self) -> bytes:
-        """The rows of changes that count; others are cut off."""
-        path, n_bytes = changes_of(self.path), self.progress.changes
+        """The rows of changes that count; others are cut off, other files are removed."""
+        path, n_bytes = changes_of(self.path, self.progress.changes_file), self.progress.changes
+        for other in journal_directory(self.path).glob("changes-*.jsonl"):
+            if other != path:
+                other.unlink(missing_ok=True)
         if not path.exists() and not n_bytes:
             return b""
         with reported(path):
@@ -273,9 +280,9 @@ class AnswerFiles:
         for connection, n in arrived.parts:
             self.send(connection, b"", n)
 
-    def name(self, labels: Iterable[str]) -> None:
-        """The next answers have ids of interfaces with these labels, too."""
-        self._lines.add(labels)
+    def name(self, labels: Mapping[int, str]) -> None:
+        """In the next answers interfaces with these ids have these labels."""
+        self._lines.name(labels)
 
     def check(self) -> None:
         """Raise the error of a file that could not be committed."""
@@ -351,13 +358,16 @@ class AnswerFiles:
                     file.writelines(json.dumps(each._asdict(), ensure_ascii=False) + "\n" for each in found.rejects)
                     file.flush()
                     os.fsync(file.fileno())
-        changes = b"".join(found.changes)
-        if changes:
-            path = changes_of(self.path)
-            with reported(path), path.open("ab") as log:
-                log.write(changes)
+        changes = ToKeep.joined(found.changes)
+        changes_file = number if changes.anew else before.changes_file
+        if changes != NO_CHANGES:
+            path = changes_of(self.path, changes_file)
+            with reported(path), path.open("wb" if changes.anew else "ab") as log:
+                log.write(changes.rows)
                 log.flush()
                 os.fsync(log.fileno())
+            if changes.anew:
+                sync_directory(path.parent)
         after = Committed(
             number,
             before.events + found.n_events,
@@ -365,13 +375,16 @@ class AnswerFiles:
             before.rejected + len(found.rejects),
             before.set_aside + found.n_set_aside,
             found.reading,
-            before.changes + len(changes),
+            len(changes.rows) + (0 if changes.anew else before.changes),
+            changes_file,
         )
         path = commits_of(self.path)
         with reported(path), path.open("ab") as file:
             file.write(after.to_line(found.finished))
             file.flush()
             os.fsync(file.fileno())
+        if changes.anew:
+            changes_of(self.path, before.changes_file).unlink(missing_ok=True)
         with reported(answers):
             self._name(number)
             sync_directory(self.path)

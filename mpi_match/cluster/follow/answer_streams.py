@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mpi_match.cluster.follow.answer_files import Committed
@@ -68,9 +68,9 @@ class AnswerStream:
             events=before.events + arrived.n_events, set_aside=before.set_aside + arrived.n_events
         )
 
-    def name(self, labels: Iterable[str]) -> None:
-        """The next answers have ids of interfaces with these labels, too."""
-        self._lines.add(labels)
+    def name(self, labels: Mapping[int, str]) -> None:
+        """See `AnswerFiles.name`."""
+        self._lines.name(labels)
 
     def check(self) -> None:
         """Nothing: errors are raised by `write`."""

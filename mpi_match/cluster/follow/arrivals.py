@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from mpi_match.cluster.follow.changes import ChangeReader, Version
 from mpi_match.cluster.follow.directory import Commit, FileKey, FollowedDirectory, committed
+from mpi_match.cluster.follow.kept_changes import NO_CHANGES, ToKeep
 from mpi_match.cluster.follow.rows import BatchBuilder, RowsOfFiles, n_rows_of, split
 from mpi_match.cluster.options import ClusterError
 from mpi_match.exit_codes import ExitCode
@@ -49,13 +50,13 @@ class Position(NamedTuple):
     finished   files that ended since the batch before
     reading    the file within which the batch ends; None: it ends with a file
     rows       rows of that file in this batch and earlier ones
-    changes    the rows of the changes that came before the batch
+    changes    those that came before the batch, to be kept
     """
 
     finished: tuple[FileKey, ...]
     reading: FileKey | None = None
     rows: int = 0
-    changes: bytes = b""
+    changes: ToKeep = NO_CHANGES
 
 
 class ArrivedBatch(NamedTuple):
@@ -214,7 +215,7 @@ class Arrivals:
         """Hand the batch over if the queue has room; with `wait`, as soon as it has."""
         if not self._arrived or (self._queue.full() and not wait):
             return
-        changes = b"".join(each.rows for each in self._versions)
+        changes = ToKeep.joined(each.kept for each in self._versions)
         reading, n_rows = self._reading or (None, 0)
         end = Position(tuple(self._finished), reading, n_rows, changes)
         version = 0 if self._changes is None else self._changes.version

@@ -6,8 +6,10 @@ A file of changes makes a *version* of the table; versions are numbered.
     master     VersionsOfTable  sends the versions that a worker lacks with a batch, up to the version of the batch
     worker     ChangingEngine   applies them to a table of its own and to its engine
 
-Operands are not known beforehand, so rows travel, and each worker has its own `LiveTable`.  Ids ascend and none is given
-twice: they follow from the rows alone, and are the same on all workers.
+Operands are not known beforehand, so rows travel, and each worker has its own `LiveTable`.  Ids follow from the rows alone,
+and are the same on all workers.  If answers have the ids of filters, ids ascend and none is given twice; else free ones are
+given again, so that endless changes need no more memory than the filters that are there, and an earlier run's changes are
+kept as what they amount to (`kept_changes`).
 
 When a worker is lost, a batch of an earlier version may go to a worker that has a later one.  That worker goes back.  So it
 keeps what undoes a version until the answers of all batches before the version are written.
@@ -18,7 +20,7 @@ from __future__ import annotations
 import gc
 import json
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -28,11 +30,12 @@ from mpi_match.arrays.csr import Array
 from mpi_match.changes.changes import Changes
 from mpi_match.changes.live_table import LiveTable, Refusal, added_filters
 from mpi_match.changes.registry import Registry, Step
+from mpi_match.cluster.follow.kept_changes import NO_CHANGES, KeptChanges, ToKeep
 from mpi_match.cluster.options import ClusterError
 from mpi_match.engines.base import Engine
 from mpi_match.exit_codes import ExitCode
 from mpi_match.ingest.rows.judge import ChangeRow, Reject, change_of_row, parse_json, read_lines, row_text
-from mpi_match.model import ModelError
+from mpi_match.model import Change, ModelError
 from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary
 
@@ -42,56 +45,92 @@ LAGGING_BYTES = 2**20
 """Bytes of rows that the master keeps for workers that get no batches.  Beyond, these get rows alone."""
 
 
+SURPLUS_BYTES = 2**20
+"""Bytes of changes that are kept beyond twice those that they amount to."""
+
+
 class Version(NamedTuple):
     """A version of the table.
 
     number    from 1
     rows      JSON lines of the changes that lead to it
-    labels    of the interfaces that these add
+    labels    of the interfaces whose labels are others than in the version before, with their ids
     rejects   rows of its file that are bad or cannot be done
+    kept      what it adds to the changes that are kept for later runs
     """
 
     number: int
     rows: bytes
-    labels: tuple[str, ...]
+    labels: Mapping[int, str]
     rejects: Sequence[Reject] = ()
+    kept: ToKeep = NO_CHANGES
 
 
 class ChangeReader:
     """Reads files of changes of a table; `earlier` are the rows that earlier runs have applied.
 
+    `reuse_ids`: those that became free are given again, see the module.
+
     version   the number of the last version
     """
 
-    def __init__(self, table: Table, earlier: bytes) -> None:
-        self._registry = Registry(table, reuse=False)
+    def __init__(self, table: Table, earlier: bytes, *, reuse_ids: bool = True) -> None:
+        self._registry = Registry(table, reuse=reuse_ids)
+        self._labels = list(self._registry.labels)  # of the last version
+        self._kept = KeptChanges() if reuse_ids else None
+        self._n_kept_bytes = len(earlier)
         self.first: Version | None = None
         self.version = 0
         if earlier:
-            for row in _rows(earlier):
-                self._registry.apply(row)
+            steps = list[Step]()
+            for line in earlier.splitlines():
+                steps += self._apply(line, _row(line))
             self.version = 1
-            self.first = Version(1, earlier, tuple(self._registry.labels[table.n_interfaces :]))
+            self.first = Version(1, earlier, self._other_labels(steps))
+
+    def _apply(self, line: bytes, row: ChangeRow) -> list[Step]:
+        steps = self._registry.apply(row)
+        if self._kept is not None:
+            self._kept.add(line, row, steps)
+        return steps
+
+    def _other_labels(self, steps: Iterable[Step]) -> dict[int, str]:
+        """The labels that these steps have given to interfaces."""
+        found, told = self._registry.labels, self._labels
+        told += [""] * (len(found) - len(told))
+        ids = {step.interface for step in steps if step.kind is Change.ADD}
+        others = {i: found[i] for i in sorted(ids) if i >= len(told) or told[i] != found[i]}
+        for i, label in others.items():
+            told[i] = label
+        return others
 
     def read(self, path: Path) -> Version:
         """The version after the changes of a file.  Raises ModelError for a packed file that is damaged, OSError."""
         kept, steps, rejects = list[bytes](), list[Step](), list[Reject]()
-        n_before = self._registry.n_interfaces
         for file, number, line in read_lines([path]):
             try:
                 row = change_of_row(parse_json(line), stamped=False)
                 added_filters([Step(row.kind, 0, filter=item) for item in row.filters])  # else a worker would find out
-                steps += self._registry.apply(row)
+                steps += self._apply(line, row)
                 kept.append(line)
             except ModelError as error:
                 rejects.append(Reject(str(error), file, number, row_text(line)))
         self.version += 1
-        labels = tuple(self._registry.labels[n_before:])
-        return Version(self.version, b"".join(line + b"\n" for line in kept), labels, rejects)
+        rows = b"".join(line + b"\n" for line in kept)
+        return Version(self.version, rows, self._other_labels(steps), rejects, self._to_keep(rows))
+
+    def _to_keep(self, rows: bytes) -> ToKeep:
+        """The rows of a version, or those that all changes amount to, if they are far fewer than the kept ones."""
+        self._n_kept_bytes += len(rows)
+        if self._kept is None or self._n_kept_bytes <= 2 * self._kept.n_bytes + SURPLUS_BYTES:
+            return ToKeep(rows)
+        lines = self._kept.lines()
+        self._n_kept_bytes = len(lines)
+        return ToKeep(lines, anew=True)
 
 
-def _rows(lines: bytes) -> list[ChangeRow]:
-    return [change_of_row(parse_json(line), stamped=False) for line in lines.splitlines()]
+def _row(line: bytes) -> ChangeRow:
+    return change_of_row(parse_json(line), stamped=False)
 
 
 class DueVersions(NamedTuple):
@@ -190,11 +229,18 @@ class ChangingEngine:
     """A worker's table, and an engine for its present version.
 
     `open_table` opens an engine that takes changes.  When events need another vocabulary from then on, `renew` is called
-    before.
+    before.  `reuse_ids` is that of the `ChangeReader`.
     """
 
-    def __init__(self, table: Table, open_table: Callable[[Table], Engine], renew: Callable[[Vocabulary], None]) -> None:
-        self._live = LiveTable(table, reuse_ids=False)
+    def __init__(
+        self,
+        table: Table,
+        open_table: Callable[[Table], Engine],
+        renew: Callable[[Vocabulary], None],
+        *,
+        reuse_ids: bool = True,
+    ) -> None:
+        self._live = LiveTable(table, reuse_ids=reuse_ids)
         self._open_table, self._renew = open_table, renew
         self.version = 0
         self._kept = 0  # the version that it can go back to, and the levels of those after it
@@ -222,7 +268,7 @@ class ChangingEngine:
         if number != self.version + 1:
             raise ClusterError(f"version {number} of the table came after version {self.version}", ExitCode.FAILURE)
         refused: list[Refusal] = []
-        changes = self._live.apply_on_top(_rows(lines), refused)
+        changes = self._live.apply_on_top(map(_row, lines.splitlines()), refused)
         if refused:
             raise ClusterError(f"a change that the master has applied is refused here: {refused[0].reason}")
         self.version = number

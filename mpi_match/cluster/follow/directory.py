@@ -22,6 +22,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from mpi_match.environment.addresses import address_of, no_local_file
 from mpi_match.ingest.rows.formats import endings_of
 from mpi_match.ingest.rows.row_files import holds_rows, is_hidden
 from mpi_match.storage import StorageError
@@ -84,6 +85,8 @@ class FollowedDirectory:
         try:
             found = self.path.stat()
         except OSError as error:
+            if (address := address_of(self.path)) is not None:
+                raise StorageError(no_local_file(address)) from None
             raise StorageError(f"{self.path}: cannot be followed: {error.strerror}; create the directory first") from error
         if not stat.S_ISDIR(found.st_mode):
             raise StorageError(f"{self.path}: is not a directory; --follow takes the files of a directory")

@@ -70,6 +70,15 @@ def test_every_byte_that_json_escapes() -> None:
     assert written(found, 1, "interface", ids[:1], ids, 0) == expected(found, "interface", ids[:1], ids, 0)
 
 
+def test_interfaces_are_named_again() -> None:
+    writer = LineWriter("interface", Strings.of([b"a", b"b", b"c"]))
+    writer.name({0: "", 2: "long", 3: "é"})
+    writer.name({})
+    writer.name({2: "c"})
+    (line,) = writer.lines(0, Matches.of([[0, 1, 2, 3]], 4), None)
+    assert json.loads(line.tobytes()) == {"event": 0, "interfaces": ["", "b", "c", "é"]}
+
+
 @pytest.mark.parametrize("threads", [1, 3])
 def test_threads_write_lines_in_order(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel, "stretches_of", lambda n, least: threads)

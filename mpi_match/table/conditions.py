@@ -23,12 +23,16 @@ constraint under which it can be indexed, if its constraints have one.
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from mpi_match.model import RESERVED, Condition, Constraint, Filter, Join, Op, Type
+from mpi_match.model import RESERVED, Condition, Constraint, Filter, Join, Op, Type, split
 from mpi_match.operators import Form
+from mpi_match.table.kinds import kind_of
+from mpi_match.table.operands import column_operands
 from mpi_match.table.scopes import with_scopes, without_scopes
+from mpi_match.table.virtual_names import of_constraint
 
 PART_LABEL = RESERVED + "&"
 """The beginning of the labels and names of parts, in the model; see `virtual_names.PART_MARK`."""
@@ -130,7 +134,7 @@ def _part(term: Constraint | _Every | _Some, parts: dict[str, list[Filter]]) -> 
     terms = term.terms if isinstance(term, _Some) else (_Signed(True, term),)
     branches = sorted((_branch(each, inner) for each in terms), key=_contents)
     content = list(map(_contents, branches))
-    name = PART_LABEL + hashlib.blake2b(repr(content).encode(), digest_size=16).hexdigest()
+    name = PART_LABEL + hashlib.blake2b(b"".join(content), digest_size=16).hexdigest()
     if name not in parts:
         parts.update(inner)
         parts[name] = [Filter(name, branch) for branch in branches]
@@ -143,13 +147,22 @@ def _branch(signed: _Signed, parts: dict[str, list[Filter]]) -> tuple[Constraint
     return (_constraint(signed, parts),)
 
 
-def _content(one: Constraint) -> tuple[str, ...]:
-    """The content of a constraint, equal on every machine, and its order among others."""
-    return (one.name, str(int(one.type)), str(int(one.op)), repr(one.operand), str(int(one.any_element)), one.view.name)
+def _content(one: Constraint) -> bytes:
+    """The content of a constraint, equal on every machine, and its order among others.
+
+    It is what columns hold: kind, number of operands, length of the name, the name; then each operand, a text behind its
+    length, or the nearest double and the residue of a number (`model.split`).  Compiled code makes the same bytes
+    (`ingest.json.condition_to_filters`).
+    """
+    name, type_, op, operand = of_constraint(one)
+    texts, numbers = column_operands(type_, op, operand)
+    packed = [struct.pack("<I", len(text)) + text for text in texts] + [struct.pack("<dh", *split(each)) for each in numbers]
+    return struct.pack("<BII", kind_of(type_, op), len(packed), len(name)) + name + b"".join(packed)
 
 
-def _contents(branch: tuple[Constraint, ...]) -> tuple[tuple[str, ...], ...]:
-    return tuple(map(_content, branch))
+def _contents(branch: tuple[Constraint, ...]) -> bytes:
+    """The content of a conjunction, whose constraints are in the order of their contents."""
+    return struct.pack("<I", len(branch)) + b"".join(map(_content, branch))
 
 
 def is_part(label: str) -> bool:

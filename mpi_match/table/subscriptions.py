@@ -20,19 +20,14 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of, owners, sums
 from mpi_match.arrays.exact import nearest_doubles, of_values, residues
-from mpi_match.model import Filter, Type
-from mpi_match.operators import Form
+from mpi_match.model import Filter
 from mpi_match.table.conditions import decompose
 from mpi_match.table.kinds import kind_of
+from mpi_match.table.operands import column_operands
 from mpi_match.table.virtual_names import of_constraint
 
 HASHED_AT_ONCE = 2**14
 """Filters hashed together, so that intermediate results stay in a core's cache."""
-
-
-def prefix_bound(prefix: bytes) -> bytes:
-    """The least byte string above every string that starts with `prefix`: UTF-8 has no byte 0xff, so the last can grow."""
-    return prefix[:-1] + bytes([prefix[-1] + 1])
 
 
 @dataclass(frozen=True)
@@ -209,18 +204,11 @@ class SubscriptionsBuilder:
         for name, type_, op, operand in map(of_constraint, item.constraints):
             self._name.append(self._names.setdefault(name, len(self._names)))
             self._kind.append(kind_of(type_, op))
-            values = operand if type(operand) is tuple else () if operand is None else (operand,)
-            if type_ is Type.STRING:
-                raw = [value.encode() for value in values]  # type: ignore[union-attr]
-                if op.record.form is Form.PREFIX and raw[0]:
-                    raw.append(prefix_bound(raw[0]))
-                self._string.extend([self._strings.setdefault(value, len(self._strings)) for value in raw])
-                self._number.extend([0.0] * len(raw))
-                self._n_operands.append(len(raw))
-            else:
-                self._number.extend(values)  # type: ignore[arg-type]
-                self._string.extend([-1] * len(values))
-                self._n_operands.append(len(values))
+            texts, numbers = column_operands(type_, op, operand)
+            self._string.extend([self._strings.setdefault(text, len(self._strings)) for text in texts])
+            self._string.extend([-1] * len(numbers))
+            self._number.extend([*([0.0] * len(texts)), *numbers])
+            self._n_operands.append(len(texts) + len(numbers))
 
     def build(self) -> Subscriptions:
         return Subscriptions(

@@ -11,9 +11,11 @@ alternatives, with those of outer parentheses first:
     at `)`                      0  {a, b}       every alternative outside with every one inside
                                 1  {a, c, d}
 
-Lines in doubt are flagged and left to `predicates`: `not` before a term, backslashes in texts, `""` in names, numbers that
-JSON does not have, characters beyond ASCII outside quotes, more terms or alternatives than there are bits and words for, and
-every text that is not a predicate.
+A text with `not` is read once more, as a condition (`scan_condition`).
+
+Lines in doubt are flagged and left to `predicates`: `not` before nothing but `exists` and `absent`, backslashes in texts,
+`""` in names, numbers that JSON does not have, characters beyond ASCII outside quotes, more terms or alternatives than there
+are bits and words for, and every text that is not a predicate.
 """
 
 from __future__ import annotations
@@ -21,32 +23,36 @@ from __future__ import annotations
 import numpy as np
 
 from mpi_match.compute.compile_cache import nested
-from mpi_match.compute.memory import load_f64, load_i64, load_u8, load_u64, store_f64, store_i64, store_u8, store_u64
+from mpi_match.compute.memory import load_i64, load_u8, load_u64, store_i64, store_u8, store_u64
 from mpi_match.ingest.codes.code_tables import NOT_FOUND, SEED, hash_of
 from mpi_match.ingest.codes.numbers import HUGE_INTEGER, LARGE_INTEGER, NOT_READ, residue_at, scan_number
 from mpi_match.ingest.codes.string_pool import POOL_FULL
-from mpi_match.ingest.json.text import FLAGGED_LINE, SCRATCH_BYTES, copied
+from mpi_match.ingest.json.condition_to_filters import (
+    AND,
+    FRAME_WORDS,
+    FRAMES,
+    MOST_NESTING,
+    NOT,
+    OR,
+    put_join,
+    put_leaf,
+    reset_conditions,
+)
+from mpi_match.ingest.json.text import FLAGGED_LINE, SCRATCH_BYTES
 from mpi_match.ingest.json.to_constraints import (
     ALTERNATIVES,
     ANY,
     BOOLEAN,
+    CONDITION,
     CONSTRAINT_END,
-    CONSTRAINT_KIND,
-    CONSTRAINT_NAME,
-    FILTER_AREA,
-    FILTER_END,
-    FILTER_HAS_ID,
-    FILTER_ID_BYTES,
     FIRST_ELEMENT_OP,
+    LEAST_FILTER_BYTES,
     N_ALTERNATIVES,
     N_ID_BYTES,
     N_OPERANDS,
     N_SCANNED_CONSTRAINTS,
-    N_SCANNED_FILTERS,
     NAME_POOL,
     NUMBER,
-    OPERAND_NUMBER,
-    OPERAND_STRING,
     STRING,
     SUBSCRIPTION_COUNTS,
     TAKES_BOUNDS,
@@ -55,19 +61,23 @@ from mpi_match.ingest.json.to_constraints import (
     TEXT_SCRATCH,
     WORD_OPS,
     WORDS,
+    are_equal,
+    begin_of,
+    copy_constraint,
     end_filter,
     end_list,
     form_of_text,
     is_special,
     numbered,
     op_among,
+    open_same_filter,
     pooled_name,
-    put_constraint,
     put_number,
     put_operand,
     put_text,
     put_text_of_element,
     put_typed,
+    remove_constraints,
     taken_by,
 )
 from mpi_match.ingest.rows.predicate_text import MAX_FILTERS_OF_A_PREDICATE, MAX_OPERANDS
@@ -102,9 +112,8 @@ _FRAMES = _TERM_NUMBERS + _MOST_TERMS
 N_ALTERNATIVE_WORDS = _FRAMES + 2 * _MOST_DEPTH
 """Words of ALTERNATIVES: the stack; the number of each term, which is that of the first equal term; and for each open
 parenthesis, where in the stack the alternatives around it begin, and where the last of these begins."""
-LEAST_FILTER_BYTES = 6
-"""A line has at most one filter for this number of bytes, and one constraint, operand and byte of ids for each byte, or is
-flagged."""
+IS_CONDITION = -1
+"""Instead of the number of alternatives of a predicate: it is a condition."""
 assert _MOST_ALTERNATIVES <= MAX_FILTERS_OF_A_PREDICATE
 
 _NO_WORD, _0, _1 = np.uint64(0), np.uint64(0), np.uint64(1)
@@ -439,25 +448,94 @@ def scan_predicate(data: int, at: int, stop: int, tables: int, work: int) -> int
 
 
 @nested
-def _begin_of(constraint: int, first: int, first_operand: int, work: int) -> int:
-    """The index where the operands of a constraint of the row begin."""
-    return load_i64(load_i64(work, CONSTRAINT_END), constraint - 1) if constraint > first else first_operand
+def _frame(depth: int, work: int) -> int:
+    """The address of the counts within `depth` parentheses: conjunctions, terms of the last one, and `not` before the next
+    term."""
+    return load_i64(work, CONDITION) + 8 * (FRAMES + FRAME_WORDS * depth)
 
 
 @nested
-def _are_equal(one: int, other: int, first: int, first_operand: int, work: int) -> bool:
-    names, kinds = load_i64(work, CONSTRAINT_NAME), load_i64(work, CONSTRAINT_KIND)
-    if load_i64(names, one) != load_i64(names, other) or load_u8(kinds, one) != load_u8(kinds, other):
+def _open_frame(depth: int, work: int) -> None:
+    for i in range(FRAME_WORDS):
+        store_i64(_frame(depth, work), i, 0)
+
+
+@nested
+def _open_terms(data: int, at: int, stop: int, depth: int, work: int) -> tuple[int, int]:
+    """Read each `not` and parenthesis before a comparison.  Returns where that begins, and the number of parentheses around
+    it."""
+    while True:
+        at = _after_space(data, at, stop)
+        if _byte(data, at, stop) == OPEN_PARENTHESIS:
+            if depth == MOST_NESTING:
+                return FLAGGED_LINE, depth
+            depth, at = depth + 1, at + 1
+            _open_frame(depth, work)
+            continue
+        end, word = _word(data, at, stop)
+        if end == FLAGGED_LINE or word != _NOT:
+            return at, depth
+        n = load_i64(_frame(depth, work), 2) + 1
+        if n > MOST_NESTING:
+            return FLAGGED_LINE, depth
+        store_i64(_frame(depth, work), 2, n)
+        at = end
+
+
+@nested
+def _end_conjunction(depth: int, is_last: bool, work: int) -> bool:
+    """Join the terms of a conjunction and, if it is the last of its predicate, the conjunctions before it with it.  Returns
+    False without room."""
+    frame = _frame(depth, work)
+    n, n_terms = load_i64(frame, 0) + 1, load_i64(frame, 1)
+    store_i64(frame, 0, n)
+    store_i64(frame, 1, 0)
+    if n_terms > 1 and not put_join(AND, n_terms, work):
         return False
-    i, j = _begin_of(one, first, first_operand, work), _begin_of(other, first, first_operand, work)
-    n = load_i64(load_i64(work, CONSTRAINT_END), one) - i
-    if n != load_i64(load_i64(work, CONSTRAINT_END), other) - j:
-        return False
-    numbers, strings = load_i64(work, OPERAND_NUMBER), load_i64(work, OPERAND_STRING)
-    for k in range(n):
-        if load_f64(numbers, i + k) != load_f64(numbers, j + k) or load_i64(strings, i + k) != load_i64(strings, j + k):
-            return False
-    return True
+    return not is_last or n == 1 or put_join(OR, n, work)
+
+
+@nested
+def _close_terms(data: int, at: int, stop: int, depth: int, work: int) -> tuple[int, int]:
+    """End a term, and each parenthesis that is closed behind it.  Returns where they end, and the number of parentheses
+    around that."""
+    while True:
+        frame = _frame(depth, work)
+        if load_i64(frame, 2) & 1 and not put_join(NOT, 1, work):
+            return FLAGGED_LINE, depth
+        store_i64(frame, 1, load_i64(frame, 1) + 1)
+        store_i64(frame, 2, 0)
+        at = _after_space(data, at, stop)
+        if _byte(data, at, stop) != CLOSE_PARENTHESIS:
+            return at, depth
+        if depth == 0 or not _end_conjunction(depth, True, work):
+            return FLAGGED_LINE, depth
+        depth, at = depth - 1, at + 1
+
+
+@nested
+def scan_condition(data: int, at: int, stop: int, tables: int, work: int) -> int:
+    """Write the terms of data[at:stop] as `scan_predicate` does, in place of those that it has written, and record the tree
+    over them as a condition.  Returns IS_CONDITION, or 0 if the text is not certain."""
+    reset_conditions(work)
+    depth = 0
+    _open_frame(depth, work)
+    while True:
+        at, depth = _open_terms(data, at, stop, depth, work)
+        if at != FLAGGED_LINE:
+            at = _scan_term(data, at, stop, tables, work)
+        if at == FLAGGED_LINE or not put_leaf(work):
+            return 0
+        at, depth = _close_terms(data, at, stop, depth, work)
+        if at == FLAGGED_LINE:
+            return 0
+        if at == stop:
+            return IS_CONDITION if depth == 0 and _end_conjunction(depth, True, work) else 0
+        at, word = _word(data, at, stop)
+        if at == FLAGGED_LINE or (word != _AND and word != _OR):
+            return 0
+        if word == _OR and not _end_conjunction(depth, False, work):
+            return 0
 
 
 @nested
@@ -467,7 +545,7 @@ def _number_terms(first: int, n_terms: int, first_operand: int, work: int) -> bo
     found = False
     for term in range(n_terms):
         same = 0
-        while same < term and not _are_equal(first + same, first + term, first, first_operand, work):
+        while same < term and not are_equal(first + same, first + term, first, first_operand, work):
             same += 1
         store_i64(numbers, term, same)
         found = found or same < term
@@ -523,56 +601,12 @@ def _sizes(n: int, first: int, n_terms: int, first_operand: int, work: int) -> t
     """The numbers of constraints and operands of all alternatives together."""
     sets, n_constraints, n_operands = load_i64(work, ALTERNATIVES), 0, 0
     for term in range(n_terms):
-        size = load_i64(load_i64(work, CONSTRAINT_END), first + term) - _begin_of(first + term, first, first_operand, work)
+        size = load_i64(load_i64(work, CONSTRAINT_END), first + term) - begin_of(first + term, first, first_operand, work)
         for i in range(n):
             if load_u64(sets, i) >> np.uint64(term) & _1:
                 n_constraints += 1
                 n_operands += size
     return n_constraints, n_operands
-
-
-@nested
-def _copy_term(constraint: int, first: int, first_operand: int, work: int) -> None:
-    """Write a constraint of the row again, with its operands."""
-    names, kinds = load_i64(work, CONSTRAINT_NAME), load_i64(work, CONSTRAINT_KIND)
-    numbers, strings = load_i64(work, OPERAND_NUMBER), load_i64(work, OPERAND_STRING)
-    start, stop = _begin_of(constraint, first, first_operand, work), load_i64(load_i64(work, CONSTRAINT_END), constraint)
-    for k in range(start, stop):
-        put_operand(load_f64(numbers, k), load_i64(strings, k), work)
-    put_constraint(load_i64(names, constraint), load_u8(kinds, constraint), work)
-
-
-@nested
-def _remove_terms(first: int, n_terms: int, n_filters: int, first_operand: int, work: int) -> None:
-    """Move the constraints that are written after the terms to the place of the terms."""
-    counts, ends = load_i64(work, SUBSCRIPTION_COUNTS), load_i64(work, CONSTRAINT_END)
-    names, kinds = load_i64(work, CONSTRAINT_NAME), load_i64(work, CONSTRAINT_KIND)
-    numbers, strings = load_i64(work, OPERAND_NUMBER), load_i64(work, OPERAND_STRING)
-    n_operands = load_i64(ends, first + n_terms - 1) - first_operand
-    for i in range(first + n_terms, load_i64(counts, N_SCANNED_CONSTRAINTS)):
-        store_i64(names, i - n_terms, load_i64(names, i))
-        store_u8(kinds, i - n_terms, load_u8(kinds, i))
-        store_i64(ends, i - n_terms, load_i64(ends, i) - n_operands)
-    for i in range(first_operand + n_operands, load_i64(counts, N_OPERANDS)):
-        store_f64(numbers, i - n_operands, load_f64(numbers, i))
-        store_i64(strings, i - n_operands, load_i64(strings, i))
-    filter_ends, last = load_i64(work, FILTER_END), load_i64(counts, N_SCANNED_FILTERS)
-    for i in range(last - n_filters, last):
-        store_i64(filter_ends, i, load_i64(filter_ends, i) - n_terms)
-    store_i64(counts, N_SCANNED_CONSTRAINTS, load_i64(counts, N_SCANNED_CONSTRAINTS) - n_terms)
-    store_i64(counts, N_OPERANDS, load_i64(counts, N_OPERANDS) - n_operands)
-
-
-@nested
-def _open_same_filter(n_id_bytes: int, id_bytes: int, work: int) -> None:
-    """Copy area and id of a filter to the next one; `id_bytes` begin at `n_id_bytes`."""
-    counts, areas, has_id = load_i64(work, SUBSCRIPTION_COUNTS), load_i64(work, FILTER_AREA), load_i64(work, FILTER_HAS_ID)
-    n, ids = load_i64(counts, N_SCANNED_FILTERS), load_i64(work, FILTER_ID_BYTES)
-    for i in range(3):
-        store_f64(areas, 3 * n + i, load_f64(areas, 3 * (n - 1) + i))
-    store_u8(has_id, n, load_u8(has_id, n - 1))
-    filled = copied(ids, n_id_bytes, n_id_bytes + id_bytes, ids, load_i64(counts, N_ID_BYTES))
-    store_i64(counts, N_ID_BYTES, filled)
 
 
 @nested
@@ -600,10 +634,10 @@ def put_alternatives(first: int, first_operand: int, n_id_bytes: int, n_bytes: i
         n = _make_distinct(n, n_terms, sets)
     for i in range(n):
         if i:
-            _open_same_filter(n_id_bytes, id_bytes, work)
+            open_same_filter(n_id_bytes, id_bytes, work)
         for term in range(n_terms):
             if load_u64(sets, i) >> np.uint64(term) & _1:
-                _copy_term(first + term, first, first_operand, work)
+                copy_constraint(first + term, first, first_operand, work)
         end_filter(work)
-    _remove_terms(first, n_terms, n, first_operand, work)
+    remove_constraints(first, n_terms, n, first_operand, work)
     return True

@@ -20,7 +20,8 @@ from mpi_match.compute.memory import AddressTable
 from mpi_match.ingest.codes.string_pool import StringPool
 from mpi_match.ingest.files.blocks import LineBlock, read_blocks, rows_of_block
 from mpi_match.ingest.json import to_constraints as columns
-from mpi_match.ingest.json.predicate_to_filters import LEAST_FILTER_BYTES, N_ALTERNATIVE_WORDS
+from mpi_match.ingest.json.condition_to_filters import CONTENT_BYTES, N_CONDITION_WORDS
+from mpi_match.ingest.json.predicate_to_filters import N_ALTERNATIVE_WORDS
 from mpi_match.ingest.json.text import SCRATCH_BYTES
 from mpi_match.ingest.json.to_subscriptions import TABLES, scan_subscriptions
 from mpi_match.ingest.rows.formats import lines_format
@@ -34,6 +35,7 @@ from mpi_match.ingest.rows.judge import (
     trimmed,
 )
 from mpi_match.model import ModelError
+from mpi_match.table.conditions import id_of_unnamed
 from mpi_match.table.subscriptions import Subscriptions, SubscriptionsBuilder
 from mpi_match.texts.characters import LINE_FEED
 
@@ -101,7 +103,7 @@ class SubscriptionScanner:
 
     def _make(self, n_bytes: int) -> None:
         """Arrays for `n_bytes` of lines; pages that are never written take no memory."""
-        n_lines, n_filters = n_bytes // _LEAST_LINE_BYTES + 1, n_bytes // LEAST_FILTER_BYTES + 2
+        n_lines, n_filters = n_bytes // _LEAST_LINE_BYTES + 1, n_bytes // columns.LEAST_FILTER_BYTES + 2
         n_constraints = n_operands = n_bytes + 2
         self._n_bytes = n_bytes
         self._arrays: dict[int, Array] = {
@@ -112,7 +114,7 @@ class SubscriptionScanner:
             columns.FILTER_AREA: np.empty((n_filters, 3)),
             columns.FILTER_HAS_ID: np.empty(n_filters, np.uint8),
             columns.FILTER_ID_END: np.empty(n_filters, np.int64),
-            columns.FILTER_ID_BYTES: np.empty(n_bytes, np.uint8),
+            columns.FILTER_ID_BYTES: np.empty(columns.MOST_ID_BYTES * n_bytes, np.uint8),
             columns.CONSTRAINT_NAME: np.empty(n_constraints, np.int64),
             columns.CONSTRAINT_KIND: np.empty(n_constraints, np.uint8),
             columns.CONSTRAINT_END: np.empty(n_constraints, np.int64),
@@ -124,6 +126,8 @@ class SubscriptionScanner:
             columns.BOUND_SCRATCH: self._scratch[2],
             columns.PREDICATE_SCRATCH: self._scratch[3],
             columns.ALTERNATIVES: np.empty(N_ALTERNATIVE_WORDS, np.uint64),
+            columns.CONDITION: np.empty(N_CONDITION_WORDS, np.int64),
+            columns.CONTENT: np.empty(CONTENT_BYTES, np.uint8),
         }
 
     def scan(self, data: Array) -> list[FlaggedLine]:
@@ -149,14 +153,9 @@ class SubscriptionScanner:
         """Take the filters that were scanned since the last call, without those of flagged lines."""
         column = {which: np.concatenate(chunks) for which, chunks in self._chunks.items()}
         sizes = self._lengths(columns.FILTER_END)
-        id_bounds = offsets_of(self._lengths(columns.FILTER_ID_END))
-        has_id = np.flatnonzero(column[columns.FILTER_HAS_ID])
         number, string = column[columns.OPERAND_NUMBER], column[columns.OPERAND_STRING]
         labels, names, strings = (list(pool.strings()) for pool in self._pools)
-        ids = None
-        if len(has_id):
-            found = Strings(column[columns.FILTER_ID_BYTES], id_bounds).slice(0, len(id_bounds) - 1)
-            ids = [item if named else None for item, named in zip(found, column[columns.FILTER_HAS_ID], strict=True)]
+        ids = self._ids(column, labels)
         subscriptions = Subscriptions(
             labels=labels,
             names=names,
@@ -173,6 +172,21 @@ class SubscriptionScanner:
         )
         self._begin()
         return ScannedSubscriptions(subscriptions, column[columns.FILTER_ROW])
+
+    def _ids(self, column: dict[int, Array], labels: list[bytes]) -> list[bytes | None] | None:
+        """The id of each filter; those of the parts of filters without an id follow from the label of their row."""
+        has_id, row = column[columns.FILTER_HAS_ID], column[columns.FILTER_ROW]
+        if not has_id.any():
+            return None
+        bounds = offsets_of(self._lengths(columns.FILTER_ID_END))
+        found = Strings(column[columns.FILTER_ID_BYTES], bounds).slice(0, len(bounds) - 1)
+        ids = [item if named else None for item, named in zip(found, has_id == columns.HAS_ID, strict=True)]
+        unnamed = np.flatnonzero(has_id == columns.HAS_ID_OF_UNNAMED)
+        label_of_row = column[columns.FILTER_LABEL][np.searchsorted(row, row[unnamed])]
+        made = {label: id_of_unnamed(labels[label].decode()).encode() for label in np.unique(label_of_row).tolist()}
+        for at, label in zip(unnamed.tolist(), label_of_row.tolist(), strict=True):
+            ids[at] = made[label]
+        return ids
 
     def _lengths(self, which: int) -> Array:
         """The lengths of items, from the position where each ends in its chunk."""

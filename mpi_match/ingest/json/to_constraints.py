@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from mpi_match.arrays.csr import Array
+from mpi_match.compute.blake2b import WORD_ORDER
 from mpi_match.compute.compile_cache import nested
 from mpi_match.compute.memory import load_f64, load_i64, load_u8, load_u64, store_f64, store_i64, store_u8
 from mpi_match.ingest.codes.code_tables import NOT_FOUND, SEED, hash_of, signed_residue
@@ -39,15 +40,17 @@ from mpi_match.table.virtual_names import ATOM_FORMS, MARK, TYPE_LETTERS, extrem
     BOUND_SCRATCH,
     PREDICATE_SCRATCH,
     ALTERNATIVES,
+    CONDITION,
+    CONTENT,
     POOLS,
-) = range(20)
+) = range(22)
 """Indices of the output arrays in the table of addresses:
 
     SUBSCRIPTION_COUNTS       i64[N_SUBSCRIPTION_COUNTS]: how much of each array is filled
     FILTER_ROW, FILTER_LABEL  i64: of each filter the row that it is from, and its interface, by number
     FILTER_END                i64: where its constraints end
     FILTER_AREA               f64[3 ·]: NaN for one without
-    FILTER_HAS_ID             u8
+    FILTER_HAS_ID             u8: HAS_NO_ID, HAS_ID, or HAS_ID_OF_UNNAMED: that of the parts of filters without an id
     FILTER_ID_END, FILTER_ID_BYTES   i64, u8: the ids end to end
     CONSTRAINT_NAME, CONSTRAINT_KIND, CONSTRAINT_END   i64, u8, i64: name, by number, kind, and where its operands end
     OPERAND_NUMBER, OPERAND_STRING   f64, i64: a number, or the double nearest to it; a string by its number, or, as it is
@@ -56,6 +59,7 @@ from mpi_match.table.virtual_names import ATOM_FORMS, MARK, TYPE_LETTERS, extrem
     TEXT_SCRATCH, LABEL_SCRATCH, BOUND_SCRATCH   u8[SCRATCH_BYTES]: a string and a label without escapes; a `prefix_bound`
     PREDICATE_SCRATCH         u8[SCRATCH_BYTES]: the text of a predicate without escapes
     ALTERNATIVES              u64[N_ALTERNATIVE_WORDS], see `predicate_to_filters`
+    CONDITION, CONTENT        i64[N_CONDITION_WORDS], u8[CONTENT_BYTES], see `condition_to_filters`
     POOLS                     i64[3]: the addresses of the pools LABEL_POOL, NAME_POOL and STRING_POOL
 """
 (
@@ -75,9 +79,13 @@ from mpi_match.table.virtual_names import ATOM_FORMS, MARK, TYPE_LETTERS, extrem
 constraints, operands, bytes of ids, flagged lines.  LACKING_POOL is the pool without room, or NOT_FOUND; N_ALTERNATIVES is
 the number of alternatives of the row's predicate, 0 without one."""
 LABEL_POOL, NAME_POOL, STRING_POOL = range(3)
+HAS_NO_ID, HAS_ID, HAS_ID_OF_UNNAMED = range(3)
+LEAST_FILTER_BYTES, MOST_ID_BYTES = 6, 4
+"""A line has at most one filter for LEAST_FILTER_BYTES of its bytes, and one constraint, one operand and MOST_ID_BYTES bytes
+of ids for each byte, or is flagged."""
 
-KINDS, ELEMENT_FORMS, TAKEN, BOUNDED, SYMBOLS, SYMBOL_OPS, WORDS, WORD_OPS, N_CONSTRAINT_TABLES = range(
-    N_NUMBER_TABLES, N_NUMBER_TABLES + 9
+KINDS, ELEMENT_FORMS, TAKEN, BOUNDED, SYMBOLS, SYMBOL_OPS, WORDS, WORD_OPS, DIGEST_ORDER, N_CONSTRAINT_TABLES = range(
+    N_NUMBER_TABLES, N_NUMBER_TABLES + 10
 )
 """Indices of the look-up tables (`operator_tables`) in the table of addresses, after those of numbers:
 
@@ -88,6 +96,7 @@ KINDS, ELEMENT_FORMS, TAKEN, BOUNDED, SYMBOLS, SYMBOL_OPS, WORDS, WORD_OPS, N_CO
     BOUNDED               i64, by operator: 1 if a `prefix_bound` follows its operand
     SYMBOLS, SYMBOL_OPS   u64, i64: the symbols of rows, packed, the first byte the lowest, then 0; and the operator of each
     WORDS, WORD_OPS       likewise, of predicates: signs, and operators of one word in lower case
+    DIGEST_ORDER          u8: `blake2b.WORD_ORDER`
 """
 TAKES_NOTHING, TAKES_VALUE, TAKES_BOUNDS, TAKES_LIST = range(4)
 """Codes for the operands that an operator takes."""
@@ -108,7 +117,7 @@ _KIND_OF_ELEMENT = int(KIND_OF_PRESENCE)
 
 
 def operator_tables() -> tuple[Array, ...]:
-    """The tables of operators, in the order of their indices.
+    """The tables, in the order of their indices.
 
     The judge handles the operators that they lack: those with symbols of more than eight bytes, with bounds that are not
     numbers or that must differ, and with operands that are checked.
@@ -131,7 +140,7 @@ def operator_tables() -> tuple[Array, ...]:
             forms[of_elements, type_] = ord(extreme or ATOM_FORMS[op])
             if extreme:
                 kinds[of_elements, type_] = kind_of(type_, op)
-    return kinds, forms, taken, bounded, *_packed_words(symbols), *_packed_words(words)
+    return kinds, forms, taken, bounded, *_packed_words(symbols), *_packed_words(words), WORD_ORDER
 
 
 def _is_read(record: Operator) -> bool:
@@ -299,11 +308,17 @@ def put_constraint(name: int, kind: int, work: int) -> None:
 
 
 @nested
+def pooled(pool: int, item: int, work: int) -> tuple[int, int, int]:
+    """The address, start and end of a string by its number, valid until another one of its pool is numbered."""
+    address = load_i64(load_i64(work, POOLS), pool)
+    bounds = load_i64(address, POOL_BOUNDS)
+    return load_i64(address, POOLED_BYTES), load_i64(bounds, item), load_i64(bounds, item + 1)
+
+
+@nested
 def pooled_name(name: int, work: int) -> tuple[int, int, int]:
-    """The address, start and end of a name by its number, valid until another name is numbered."""
-    pool = load_i64(load_i64(work, POOLS), NAME_POOL)
-    bounds = load_i64(pool, POOL_BOUNDS)
-    return load_i64(pool, POOLED_BYTES), load_i64(bounds, name), load_i64(bounds, name + 1)
+    """What `pooled` returns for a name."""
+    return pooled(NAME_POOL, name, work)
 
 
 @nested
@@ -407,7 +422,7 @@ def begin_filter(work: int) -> None:
     n = load_i64(load_i64(work, SUBSCRIPTION_COUNTS), N_SCANNED_FILTERS)
     for i in range(3):
         store_f64(load_i64(work, FILTER_AREA), 3 * n + i, np.nan)
-    store_u8(load_i64(work, FILTER_HAS_ID), n, 0)
+    store_u8(load_i64(work, FILTER_HAS_ID), n, HAS_NO_ID)
 
 
 @nested
@@ -415,6 +430,73 @@ def end_filter(work: int) -> None:
     counts = load_i64(work, SUBSCRIPTION_COUNTS)
     n = load_i64(counts, N_SCANNED_FILTERS)
     store_i64(load_i64(work, FILTER_ROW), n, load_i64(counts, SCANNED_ROWS))
+    store_i64(load_i64(work, FILTER_LABEL), n, NOT_FOUND)
     store_i64(load_i64(work, FILTER_END), n, load_i64(counts, N_SCANNED_CONSTRAINTS))
     store_i64(load_i64(work, FILTER_ID_END), n, load_i64(counts, N_ID_BYTES))
     store_i64(counts, N_SCANNED_FILTERS, n + 1)
+
+
+@nested
+def begin_of(constraint: int, first: int, first_operand: int, work: int) -> int:
+    """The index where the operands of a constraint of the row begin."""
+    return load_i64(load_i64(work, CONSTRAINT_END), constraint - 1) if constraint > first else first_operand
+
+
+@nested
+def are_equal(one: int, other: int, first: int, first_operand: int, work: int) -> bool:
+    names, kinds = load_i64(work, CONSTRAINT_NAME), load_i64(work, CONSTRAINT_KIND)
+    if load_i64(names, one) != load_i64(names, other) or load_u8(kinds, one) != load_u8(kinds, other):
+        return False
+    i, j = begin_of(one, first, first_operand, work), begin_of(other, first, first_operand, work)
+    n = load_i64(load_i64(work, CONSTRAINT_END), one) - i
+    if n != load_i64(load_i64(work, CONSTRAINT_END), other) - j:
+        return False
+    numbers, strings = load_i64(work, OPERAND_NUMBER), load_i64(work, OPERAND_STRING)
+    for k in range(n):
+        if load_f64(numbers, i + k) != load_f64(numbers, j + k) or load_i64(strings, i + k) != load_i64(strings, j + k):
+            return False
+    return True
+
+
+@nested
+def copy_constraint(constraint: int, first: int, first_operand: int, work: int) -> None:
+    """Write a constraint of the row again, with its operands."""
+    names, kinds = load_i64(work, CONSTRAINT_NAME), load_i64(work, CONSTRAINT_KIND)
+    numbers, strings = load_i64(work, OPERAND_NUMBER), load_i64(work, OPERAND_STRING)
+    start, stop = begin_of(constraint, first, first_operand, work), load_i64(load_i64(work, CONSTRAINT_END), constraint)
+    for k in range(start, stop):
+        put_operand(load_f64(numbers, k), load_i64(strings, k), work)
+    put_constraint(load_i64(names, constraint), load_u8(kinds, constraint), work)
+
+
+@nested
+def remove_constraints(first: int, n_terms: int, n_filters: int, first_operand: int, work: int) -> None:
+    """Move the constraints that are written after the terms to the place of the terms."""
+    counts, ends = load_i64(work, SUBSCRIPTION_COUNTS), load_i64(work, CONSTRAINT_END)
+    names, kinds = load_i64(work, CONSTRAINT_NAME), load_i64(work, CONSTRAINT_KIND)
+    numbers, strings = load_i64(work, OPERAND_NUMBER), load_i64(work, OPERAND_STRING)
+    n_operands = load_i64(ends, first + n_terms - 1) - first_operand
+    for i in range(first + n_terms, load_i64(counts, N_SCANNED_CONSTRAINTS)):
+        store_i64(names, i - n_terms, load_i64(names, i))
+        store_u8(kinds, i - n_terms, load_u8(kinds, i))
+        store_i64(ends, i - n_terms, load_i64(ends, i) - n_operands)
+    for i in range(first_operand + n_operands, load_i64(counts, N_OPERANDS)):
+        store_f64(numbers, i - n_operands, load_f64(numbers, i))
+        store_i64(strings, i - n_operands, load_i64(strings, i))
+    filter_ends, last = load_i64(work, FILTER_END), load_i64(counts, N_SCANNED_FILTERS)
+    for i in range(last - n_filters, last):
+        store_i64(filter_ends, i, load_i64(filter_ends, i) - n_terms)
+    store_i64(counts, N_SCANNED_CONSTRAINTS, load_i64(counts, N_SCANNED_CONSTRAINTS) - n_terms)
+    store_i64(counts, N_OPERANDS, load_i64(counts, N_OPERANDS) - n_operands)
+
+
+@nested
+def open_same_filter(n_id_bytes: int, id_bytes: int, work: int) -> None:
+    """Copy area and id of a filter to the next one; `id_bytes` begin at `n_id_bytes`."""
+    counts, areas, has_id = load_i64(work, SUBSCRIPTION_COUNTS), load_i64(work, FILTER_AREA), load_i64(work, FILTER_HAS_ID)
+    n, ids = load_i64(counts, N_SCANNED_FILTERS), load_i64(work, FILTER_ID_BYTES)
+    for i in range(3):
+        store_f64(areas, 3 * n + i, load_f64(areas, 3 * (n - 1) + i))
+    store_u8(has_id, n, load_u8(has_id, n - 1))
+    filled = copied(ids, n_id_bytes, n_id_bytes + id_bytes, ids, load_i64(counts, N_ID_BYTES))
+    store_i64(counts, N_ID_BYTES, filled)

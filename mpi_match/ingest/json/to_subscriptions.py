@@ -31,7 +31,20 @@ from mpi_match.ingest.codes.numbers import (
     scan_number,
 )
 from mpi_match.ingest.codes.string_pool import POOL_FULL
-from mpi_match.ingest.json.predicate_to_filters import put_alternatives, scan_predicate
+from mpi_match.ingest.json.condition_to_filters import (
+    FRAME_WORDS,
+    FRAMES,
+    MOST_NESTING,
+    NOT,
+    begin_conditions,
+    end_condition,
+    end_filter_of_conditions,
+    has_conditions,
+    label_of_part,
+    put_join,
+    put_leaf,
+)
+from mpi_match.ingest.json.predicate_to_filters import IS_CONDITION, put_alternatives, scan_condition, scan_predicate
 from mpi_match.ingest.json.text import (
     FLAGGED_LINE,
     SCRATCH_BYTES,
@@ -46,6 +59,7 @@ from mpi_match.ingest.json.text import (
 from mpi_match.ingest.json.to_constraints import (
     ANY,
     BOOLEAN,
+    CONDITION,
     FILTER_AREA,
     FILTER_HAS_ID,
     FILTER_ID_BYTES,
@@ -114,10 +128,12 @@ from mpi_match.texts.characters import (
 
 KEY_BYTES, KEY_BOUNDS = range(N_CONSTRAINT_TABLES, N_CONSTRAINT_TABLES + 2)
 """Places in the table of addresses, behind those of numbers and constraints: u8, i64, the names of members by number."""
-_KEYS = (b"interface", b"constraints", b"area", b"id", b"filters", b"tags", b"predicate")
-_INTERFACE, _CONSTRAINTS, _AREA, _ID, _FILTERS, _TAGS, _PREDICATE = range(len(_KEYS))
-_N_KEYS = len(_KEYS)
-_ASKS = 1 << _CONSTRAINTS | 1 << _AREA | 1 << _TAGS
+_KEYS = (b"interface", b"constraints", b"area", b"id", b"filters", b"tags", b"predicate", b"where", b"and", b"or", b"not")
+_INTERFACE, _CONSTRAINTS, _AREA, _ID, _FILTERS, _TAGS, _PREDICATE, _WHERE = range(8)
+_N_KEYS = 8
+_JOINS = 7
+"""The member of a condition that is AND, OR or NOT has the number of that behind this one."""
+_ASKS = 1 << _CONSTRAINTS | 1 << _AREA | 1 << _TAGS | 1 << _WHERE
 """Members that mark a filter; every filter has one of them."""
 _BESIDE_PREDICATE = 1 << _AREA | 1 << _ID
 """Members that a row with a predicate may have; other members must be null."""
@@ -242,12 +258,12 @@ def _scan_list(data: int, at: int, op: int, tables: int, work: int) -> tuple[int
     at = _first_item(data, at)
     counts = load_i64(work, SUBSCRIPTION_COUNTS)
     first, of_first = load_i64(counts, N_OPERANDS), ANY
-    while _is_item(data, at, 93):
+    while _is_item(data, at, CLOSE_BRACKET):
         at, type_ = _scan_operand(data, at, op, tables, work)
         if of_first != ANY and type_ != of_first:
             return FLAGGED_LINE, ANY
         of_first = type_
-        at = _next_item(data, at, 93)
+        at = _next_item(data, at, CLOSE_BRACKET)
     if at == FLAGGED_LINE or not end_list(first, of_first, taken_by(op, tables), work):
         return FLAGGED_LINE, ANY
     return at + 1, of_first
@@ -287,8 +303,8 @@ def _scan_tags(data: int, at: int, tables: int, work: int) -> int:
     bounds = load_i64(tables, KEY_BOUNDS)
     base = (load_i64(tables, KEY_BYTES), load_i64(bounds, _TAGS), load_i64(bounds, _TAGS + 1))
     at = _first_item(data, at)
-    while _is_item(data, at, 93):
-        at = _next_item(data, _scan_element(data, at, base, TAG_FORM, work), 93)
+    while _is_item(data, at, CLOSE_BRACKET):
+        at = _next_item(data, _scan_element(data, at, base, TAG_FORM, work), CLOSE_BRACKET)
     return at + 1 if at != FLAGGED_LINE else FLAGGED_LINE
 
 
@@ -318,11 +334,87 @@ def _scan_constraint(data: int, at: int, tables: int, work: int) -> int:
 
 
 @nested
-def _scan_constraints(data: int, at: int, tables: int, work: int) -> int:
-    """Write the constraints of a list.  Returns where it ends."""
+def _scan_leaf(data: int, at: int, tables: int, work: int) -> int:
+    """Write the constraint of a condition in the list that begins here.  Returns where it ends."""
+    at = _scan_constraint(data, at, tables, work)
+    return at if at != FLAGGED_LINE and put_leaf(work) else FLAGGED_LINE
+
+
+@nested
+def _begin_join(data: int, at: int, depth: int, tables: int, work: int) -> int:
+    """Begin the condition in the object at `at`, within `depth` others.  Returns where the first condition in it begins."""
+    if depth == MOST_NESTING:
+        return FLAGGED_LINE
+    at, key = _key(data, after_blanks(data, at + 1), _N_KEYS, len(_KEYS), tables)
+    if at == FLAGGED_LINE:
+        return FLAGGED_LINE
+    frame = load_i64(work, CONDITION) + 8 * (FRAMES + FRAME_WORDS * depth)
+    store_i64(frame, 0, key - _JOINS)
+    store_i64(frame, 1, 0)
+    if key - _JOINS == NOT:
+        return at
     at = _first_item(data, at)
-    while _is_item(data, at, 93):
-        at = _next_item(data, _scan_constraint(data, at, tables, work), 93)
+    return at if _is_item(data, at, CLOSE_BRACKET) else FLAGGED_LINE
+
+
+@nested
+def _end_joins(data: int, at: int, depth: int, work: int) -> tuple[int, int]:
+    """End the conditions that end behind the one that ends here.  Returns where they end or where the next condition begins,
+    and how many conditions are around that."""
+    while depth > 0:
+        frame = load_i64(work, CONDITION) + 8 * (FRAMES + FRAME_WORDS * (depth - 1))
+        join, n = load_i64(frame, 0), load_i64(frame, 1) + 1
+        if join != NOT:
+            at = _next_item(data, at, CLOSE_BRACKET)
+            if at == FLAGGED_LINE:
+                return FLAGGED_LINE, depth
+            if load_u8(data, at) != CLOSE_BRACKET:
+                store_i64(frame, 1, n)
+                return at, depth
+            at += 1
+        at = after_blanks(data, at)
+        if load_u8(data, at) != CLOSE_BRACE or not put_join(join, n, work):
+            return FLAGGED_LINE, depth
+        at += 1
+        depth -= 1
+    return at, 0
+
+
+@nested
+def _scan_condition(data: int, at: int, tables: int, work: int) -> int:
+    """Write the constraints of the condition in the object that begins here, and record its tree.  Returns where it ends."""
+    depth = 0
+    while True:
+        while load_u8(data, at) == OPEN_BRACE:
+            at = _begin_join(data, at, depth, tables, work)
+            if at == FLAGGED_LINE:
+                return FLAGGED_LINE
+            depth += 1
+        at = _scan_leaf(data, at, tables, work)
+        if at == FLAGGED_LINE:
+            return FLAGGED_LINE
+        at, depth = _end_joins(data, at, depth, work)
+        if at == FLAGGED_LINE:
+            return FLAGGED_LINE
+        if depth == 0:
+            end_condition(work)
+            return at
+
+
+@nested
+def _scan_where(data: int, at: int, tables: int, work: int) -> int:
+    """Write the constraint or the condition that begins here.  Returns where it ends."""
+    if load_u8(data, at) == OPEN_BRACE:
+        return _scan_condition(data, at, tables, work)
+    return _scan_constraint(data, at, tables, work)
+
+
+@nested
+def _scan_constraints(data: int, at: int, tables: int, work: int) -> int:
+    """Write the constraints and conditions of a list.  Returns where it ends."""
+    at = _first_item(data, at)
+    while _is_item(data, at, CLOSE_BRACKET):
+        at = _next_item(data, _scan_where(data, at, tables, work), CLOSE_BRACKET)
     return at + 1 if at != FLAGGED_LINE else FLAGGED_LINE
 
 
@@ -338,7 +430,7 @@ def _scan_area(data: int, at: int, tables: int, work: int) -> int:
         if kind in (NOT_READ, LARGE_INTEGER, HUGE_INTEGER) or (i == 2 and value < 0.0):
             return FLAGGED_LINE
         store_f64(load_i64(work, FILTER_AREA), 3 * n + i, value)
-        at = _next_item(data, at, 93)
+        at = _next_item(data, at, CLOSE_BRACKET)
         if at == FLAGGED_LINE or (load_u8(data, at) == CLOSE_BRACKET) != (i == 2):
             return FLAGGED_LINE
     return at + 1
@@ -358,8 +450,9 @@ def _scan_id(data: int, at: int, tables: int, work: int) -> int:
 
 
 @nested
-def _key(data: int, at: int, tables: int) -> tuple[int, int]:
-    """Read the name of a member at a quote, and the colon.  Returns where its value begins, and its number."""
+def _key(data: int, at: int, first: int, end: int, tables: int) -> tuple[int, int]:
+    """Read the name of a member at a quote, and the colon.  Returns where its value begins, and its number among those from
+    `first` to `end`."""
     if load_u8(data, at) != QUOTE:
         return FLAGGED_LINE, NOT_FOUND
     start = at + 1
@@ -367,7 +460,7 @@ def _key(data: int, at: int, tables: int) -> tuple[int, int]:
     if load_u8(data, at) != QUOTE:
         return FLAGGED_LINE, NOT_FOUND
     bounds, found = load_i64(tables, KEY_BOUNDS), NOT_FOUND
-    for key in range(_N_KEYS):
+    for key in range(first, end):
         if equal(data, start, at, load_i64(tables, KEY_BYTES), load_i64(bounds, key), load_i64(bounds, key + 1)):
             found = key
     at = after_blanks(data, at + 1)
@@ -390,7 +483,24 @@ def _scan_part(data: int, at: int, key: int, tables: int, work: int) -> tuple[in
         return _scan_area(data, at, tables, work), True
     if key == _TAGS:
         return _scan_tags(data, at, tables, work), True
+    if key == _WHERE:
+        return _scan_where(data, at, tables, work), True
     return _scan_id(data, at, tables, work), True
+
+
+@nested
+def _begin_filter(work: int) -> None:
+    begin_filter(work)
+    begin_conditions(work)
+
+
+@nested
+def _end_filter(n_bytes: int, tables: int, work: int) -> bool:
+    """End a filter whose text has `n_bytes`.  Returns False if it is in doubt."""
+    if has_conditions(work):
+        return end_filter_of_conditions(False, n_bytes, tables, work)
+    end_filter(work)
+    return True
 
 
 @nested
@@ -398,11 +508,12 @@ def _scan_filter(data: int, at: int, tables: int, work: int) -> int:
     """Write the filter in the object that begins here.  Returns where it ends."""
     if load_u8(data, at) != OPEN_BRACE:
         return FLAGGED_LINE
-    begin_filter(work)
+    _begin_filter(work)
+    begin = at
     at = after_blanks(data, at + 1)
     members, given = 0, 0
     while load_u8(data, at) != CLOSE_BRACE:
-        at, key = _key(data, at, tables)
+        at, key = _key(data, at, 0, _N_KEYS, tables)
         if at == FLAGGED_LINE or members >> key & 1:
             return FLAGGED_LINE
         at, is_given = _scan_part(data, at, key, tables, work)
@@ -411,12 +522,11 @@ def _scan_filter(data: int, at: int, tables: int, work: int) -> int:
         members |= 1 << key
         if is_given:
             given |= 1 << key
-        at = _next_item(data, at, 125)
+        at = _next_item(data, at, CLOSE_BRACE)
         if at == FLAGGED_LINE:
             return FLAGGED_LINE
-    if given & _ASKS == 0:
+    if given & _ASKS == 0 or not _end_filter(at - begin, tables, work):
         return FLAGGED_LINE
-    end_filter(work)
     return at + 1
 
 
@@ -424,16 +534,17 @@ def _scan_filter(data: int, at: int, tables: int, work: int) -> int:
 def _scan_filters(data: int, at: int, tables: int, work: int) -> int:
     """Write the filters of a list.  Returns where it ends."""
     at = _first_item(data, at)
-    if not _is_item(data, at, 93):
+    if not _is_item(data, at, CLOSE_BRACKET):
         return FLAGGED_LINE
-    while _is_item(data, at, 93):
-        at = _next_item(data, _scan_filter(data, at, tables, work), 93)
+    while _is_item(data, at, CLOSE_BRACKET):
+        at = _next_item(data, _scan_filter(data, at, tables, work), CLOSE_BRACKET)
     return at + 1 if at != FLAGGED_LINE else FLAGGED_LINE
 
 
 @nested
 def _scan_text_of_predicate(data: int, at: int, tables: int, work: int) -> int:
-    """Write the terms of the predicate in the string that begins here.  Returns where the string ends."""
+    """Write the terms of the predicate in the string that begins here, and note its alternatives, or that it is a condition.
+    Returns where the string ends."""
     scratch = load_i64(work, PREDICATE_SCRATCH)
     at, source, start, stop, _ = text_at(data, at, scratch)
     if at == FLAGGED_LINE:
@@ -443,7 +554,10 @@ def _scan_text_of_predicate(data: int, at: int, tables: int, work: int) -> int:
             return FLAGGED_LINE
         store_u8(scratch, stop, 10)
     n = scan_predicate(source, start, stop, tables, work)
-    store_i64(load_i64(work, SUBSCRIPTION_COUNTS), N_ALTERNATIVES, n)
+    counts = load_i64(work, SUBSCRIPTION_COUNTS)
+    if n == 0 and load_i64(counts, LACKING_POOL) == NOT_FOUND:
+        n = scan_condition(source, start, stop, tables, work)
+    store_i64(counts, N_ALTERNATIVES, n)
     return at if n else FLAGGED_LINE
 
 
@@ -455,9 +569,9 @@ def _scan_members(data: int, at: int, tables: int, work: int) -> tuple[int, int,
     The members other than nulls must be one of three sets.  The filter of a row with a predicate stays open.
     """
     label, label_start, label_stop, label_hash = data, 0, 0, SEED
-    members, given = 0, 0
+    begin, members, given = at, 0, 0
     while load_u8(data, at) != CLOSE_BRACE:
-        at, key = _key(data, at, tables)
+        at, key = _key(data, at, 0, _N_KEYS, tables)
         if at == FLAGGED_LINE or members >> key & 1:
             return FLAGGED_LINE, label, 0, 0, SEED
         is_given = True
@@ -474,7 +588,7 @@ def _scan_members(data: int, at: int, tables: int, work: int) -> tuple[int, int,
         members |= 1 << key
         if is_given:
             given |= 1 << key
-        at = _next_item(data, at, 125)
+        at = _next_item(data, at, CLOSE_BRACE)
         if at == FLAGGED_LINE:
             return FLAGGED_LINE, label, 0, 0, SEED
     if members >> _FILTERS & 1:
@@ -482,8 +596,7 @@ def _scan_members(data: int, at: int, tables: int, work: int) -> tuple[int, int,
     elif members >> _PREDICATE & 1:
         is_whole = members & ~_BESIDE_PREDICATE == (1 << _PREDICATE | 1 << _INTERFACE)
     else:
-        is_whole = members >> _INTERFACE & 1 != 0 and given & _ASKS != 0
-        end_filter(work)
+        is_whole = members >> _INTERFACE & 1 != 0 and given & _ASKS != 0 and _end_filter(at - begin, tables, work)
     return (at + 1 if is_whole else FLAGGED_LINE), label, label_start, label_stop, label_hash
 
 
@@ -497,7 +610,7 @@ def _scan_row(data: int, at: int, tables: int, work: int) -> int:
     begin, first = at, load_i64(counts, N_SCANNED_FILTERS)
     n_constraints, n_operands = load_i64(counts, N_SCANNED_CONSTRAINTS), load_i64(counts, N_OPERANDS)
     n_id_bytes = load_i64(counts, N_ID_BYTES)
-    begin_filter(work)
+    _begin_filter(work)
     store_i64(counts, N_ALTERNATIVES, 0)
     at, source, start, stop, hash_ = _scan_members(data, after_blanks(data, at + 1), tables, work)
     if at == FLAGGED_LINE or is_reserved(source, start, stop):
@@ -505,13 +618,21 @@ def _scan_row(data: int, at: int, tables: int, work: int) -> int:
     at = after_margin(data, at)
     if load_u8(data, at) != LINE_FEED:
         return FLAGGED_LINE
-    if load_i64(counts, N_ALTERNATIVES) and not put_alternatives(n_constraints, n_operands, n_id_bytes, at - begin, work):
+    n = load_i64(counts, N_ALTERNATIVES)
+    if n == IS_CONDITION:
+        if not end_filter_of_conditions(True, at - begin, tables, work):
+            return FLAGGED_LINE
+    elif n and not put_alternatives(n_constraints, n_operands, n_id_bytes, at - begin, work):
         return FLAGGED_LINE
     label = numbered(LABEL_POOL, source, start, stop, hash_, work)
     if label == POOL_FULL:
         return FLAGGED_LINE
+    labels = load_i64(work, FILTER_LABEL)
     for i in range(first, load_i64(counts, N_SCANNED_FILTERS)):
-        store_i64(load_i64(work, FILTER_LABEL), i, label)
+        of_filter = load_i64(labels, i)
+        store_i64(labels, i, label if of_filter == NOT_FOUND else label_of_part(NOT_FOUND - 1 - of_filter, work))
+        if load_i64(labels, i) == POOL_FULL:
+            return FLAGGED_LINE
     return at
 
 

@@ -116,7 +116,8 @@ from mpi_match.lab.workloads.ranges import DrawnConstraints, Intervals, Packets,
 from mpi_match.lab.workloads.sampling import Moves, Sampler, Weighted, radius_of, stepped
 from mpi_match.model import Op, Type
 from mpi_match.table.kinds import OP_MASK, kind_of
-from mpi_match.table.subscriptions import Subscriptions, prefix_bound
+from mpi_match.table.operands import prefix_bound
+from mpi_match.table.subscriptions import Subscriptions
 
 if TYPE_CHECKING:
     from mpi_match.lab.workloads.ccm_generator import Drawn

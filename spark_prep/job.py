@@ -33,6 +33,7 @@ from mpi_match.model import describe
 from mpi_match.storage import StorageError, check_output, kind_of_file
 from mpi_match.table.kinds import KIND_OF_PRESENCE
 from mpi_match.table.table import Table, load_vocabulary
+from mpi_match.table.virtual_names import PART_MARK, SCOPE_MARK
 from spark_prep import (
     CompileOptions,
     CompileSummary,
@@ -89,7 +90,7 @@ def compile_subscriptions(
         source = _source(spark, rows, options, sources.read_subscriptions)
         subscriptions.check_columns(source.columns)
         records = held.keep(_parsed(spark, source))
-        n_rows, n_filters, n_constraints, n_bad, presence, residues = _totals(records)
+        n_rows, n_filters, n_constraints, n_hidden, n_bad, presence, residues = _totals(records)
         table_writer.check_size(n_filters)
         bad_rows.settle(records, source, n_rows, n_bad, options.strict)
         if not n_filters:
@@ -124,7 +125,7 @@ def compile_subscriptions(
     return CompileSummary(
         n_rows,
         totals.visible_filters,
-        n_constraints,
+        n_constraints - n_hidden,
         totals.visible_interfaces,
         0,
         n_bad,
@@ -376,14 +377,18 @@ def _spread(spark: SparkSession, source: RowSource) -> DataFrame:
     return source.rows.repartition(4 * cores) if source.rows.rdd.getNumPartitions() < cores else source.rows
 
 
-def _totals(records: DataFrame) -> tuple[int, int, int, int, bool, bool]:
-    """Rows read, filters, constraints and bad rows; whether any constraint only asks for presence, and any operand has a
-    residue."""
+def _totals(records: DataFrame) -> tuple[int, int, int, int, int, bool, bool]:
+    """Rows read, filters, constraints, those of them that ask for parts of conditions or scopes, and bad rows; whether any
+    constraint only asks for presence, and any operand has a residue."""
+    marks = [F.lit(mark) for mark in (PART_MARK, SCOPE_MARK)]
+    of_filter = F.size(F.filter("constraints", lambda each: F.substring(each["name"], 1, len(PART_MARK)).isin(*marks)))
+    hidden = F.sum(F.when(F.col("constraints").isNotNull(), of_filter))
     presence = F.max(F.exists("constraints", lambda each: each["kind"] == int(KIND_OF_PRESENCE)))
     residues = F.max(F.exists("constraints", lambda each: each["residues"].isNotNull()))
-    row = records.agg(F.sum("rows"), F.count("interface"), F.sum("size"), F.count("reason"), presence, residues).first()
-    rows, filters, constraints, bad, asks, has = row or (0, 0, 0, 0, False, False)
-    return rows or 0, filters, constraints or 0, bad, bool(asks), bool(has)
+    counts = F.sum("rows"), F.count("interface"), F.sum("size"), hidden, F.count("reason")
+    row = records.agg(*counts, presence, residues).first()
+    rows, filters, constraints, asking, bad, asks, has = row or (0, 0, 0, 0, 0, False, False)
+    return rows or 0, filters, constraints or 0, asking or 0, bad, bool(asks), bool(has)
 
 
 def _agree(written: list[WrittenPart], expected: int, what: str) -> None:

@@ -123,3 +123,11 @@ def smallest_unsigned(largest: int) -> np.dtype:
         if largest < limit:
             return dtype
     raise OverflowError(f"{largest} does not fit in 32 bits")
+
+
+def distinct(values: Array) -> Array:
+    """The distinct values, ascending.  `np.unique` hashes integers, which takes 20 times as long for many different ones."""
+    ordered = np.sort(values)
+    is_new = np.ones(len(ordered), bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=is_new[1:])
+    return np.asarray(ordered[is_new])

@@ -137,20 +137,31 @@ class Strings:
     def order(self) -> Array:
         """i64[n]: the strings in ascending order; equal strings keep their order.
 
-        They are sorted by words, as in `is_below_next`; if they are longer than _WORDS words, as Python's own.
+        They are sorted by words, as in `is_below_next`.  Only those that have equal words so far go on to the next word;
+        those that share _WORDS words are sorted as Python's own.
         """
         lengths = np.diff(self.offsets)
-        words = [self._words(self.offsets[:-1], lengths)]
-        order = np.argsort(words[0], kind="stable")
-        first = words[0][order]
-        if np.all(first[:-1] < first[1:]):
-            return order
-        longest = int(lengths.max())
-        if longest > 8 * _WORDS:
-            items = self.slice(0, len(self))
-            return np.array(sorted(range(len(items)), key=items.__getitem__), np.int64)
-        words += [self._words(self.offsets[:-1] + at, lengths - at) for at in range(8, longest, 8)]
-        return np.lexsort((lengths, *reversed(words)))
+        order = np.argsort(self._words(self.offsets[:-1], lengths), kind="stable")
+        word = self._words(self.offsets[order], lengths[order])
+        tied, group, at = np.arange(len(order)), np.zeros(len(order), np.int64), 8
+        while True:
+            is_new = np.append(True, (group[1:] != group[:-1]) | (word[1:] != word[:-1]))
+            group = np.cumsum(is_new[: len(group)])
+            among = np.flatnonzero(np.bincount(group, minlength=1)[group] > 1)
+            tied, group = tied[among], group[among]
+            items = order[tied]
+            longest = int(lengths[items].max(initial=0))
+            if at >= min(longest, 8 * _WORDS):
+                break
+            word = self._words(self.offsets[items] + at, lengths[items] - at)
+            by_word = np.lexsort((word, group))
+            order[tied], word, at = items[by_word], word[by_word], at + 8
+        if longest > at:
+            kept = [self[i] for i in items.tolist()]
+            order[tied] = items[sorted(range(len(items)), key=lambda i: (group[i], kept[i]))]
+        elif len(tied):
+            order[tied] = items[np.lexsort((lengths[items], group))]
+        return order
 
     def _compare(self, tied: Array, below: Array) -> None:
         """Fill `below` at the positions `tied`."""

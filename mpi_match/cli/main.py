@@ -262,7 +262,7 @@ def _say_ready(prepared: Prepared, address: str) -> None:
     """Report that the command waits for events."""
     table = prepared.table
     say(
-        f"{plural(table.n_visible_filters, 'filter')} with {plural(table.n_constraints, 'constraint')} on "
+        f"{plural(table.n_visible_filters, 'filter')} with {plural(table.n_visible_constraints, 'constraint')} on "
         f"{plural(table.n_visible, 'interface')}, ready in {seconds(prepared.build_s)}"
         + (f"; listening on {address}" if address else "")
     )

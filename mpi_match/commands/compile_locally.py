@@ -95,7 +95,7 @@ def compile_locally(inputs: list[str], output: Path, *, rejects: Path | None = N
     return LocalCompile(
         found.n_rows,
         table.n_visible_filters,
-        table.n_constraints,
+        table.n_visible_constraints,
         table.n_visible,
         log.count,
         place if log.count else None,
@@ -184,7 +184,7 @@ def update_table(
             raise ModelError(f"{inputs[0]}: the changes leave no filter in {old}")
         save_version(made, new)
     rejected = place if log.count else None
-    counts = made.n_visible_filters, made.n_constraints, made.n_visible, log.count
+    counts = made.n_visible_filters, made.n_visible_constraints, made.n_visible, log.count
     return TableUpdate(new, LocalCompile(n_rows, *counts, rejected, time.perf_counter() - started))
 
 

@@ -63,7 +63,7 @@ def _of_table(path: Path, attributes: Json, rows: int, n_parts: int) -> Json:
     busiest = np.argsort(-per_name, kind="stable")[:SHOWN_NAMES]
     return {
         "filters": table.n_visible_filters,
-        "constraints": table.n_constraints,
+        "constraints": table.n_visible_constraints,
         "interfaces": table.n_visible,
         **_of_parts(table),
         "names": v.n_names,

@@ -264,7 +264,7 @@ class Prepared(Generic[Reader]):
             build_s=self.build_s,
             compile_s=self.compile_s + later_s,
             filters=table.n_visible_filters,
-            constraints=table.n_constraints,
+            constraints=table.n_visible_constraints,
             interfaces=table.n_visible,
             unlocated=0 if options.form.location is not None else len(table.filters.area),
             **of_rows(log, totals, missing),

@@ -7,7 +7,7 @@ import numpy as np
 from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.compute.memory import load_u8, load_u64
 
-BLOCK_BYTES = 128
+DIGESTED_BYTES = 128
 """The bytes of a message are padded with zeros to a multiple of these."""
 _PERMUTATIONS = (
     (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
@@ -66,15 +66,21 @@ def _mixed(a: np.uint64, b: np.uint64, c: np.uint64, d: np.uint64, data: int, wo
 def digest_16(data: int, n: int, order: int) -> tuple[np.uint64, np.uint64]:
     """The digest of the n bytes at the address `data`, as two numbers, the lowest byte first.
 
-    Behind the bytes are zeros up to a multiple of BLOCK_BYTES, one block at least; `order` is the address of `WORD_ORDER`.
+    Behind the bytes are zeros up to a multiple of DIGESTED_BYTES, one block at least.  `order` is the address of
+    `WORD_ORDER`.
     """
     h0, h1, h2, h3, h4, h5, h6, h7 = _I0 ^ _PARAMETERS, _I1, _I2, _I3, _I4, _I5, _I6, _I7
     done = 0
     while True:
         v0, v1, v2, v3, v4, v5, v6, v7 = h0, h1, h2, h3, h4, h5, h6, h7
-        is_last = n - done <= BLOCK_BYTES
+        is_last = n - done <= DIGESTED_BYTES
         v8, v9, v10, v11 = _I0, _I1, _I2, _I3
-        v12, v13, v14, v15 = _I4 ^ np.uint64(min(done + BLOCK_BYTES, n)), _I5, _I6 ^ (_ALL if is_last else np.uint64(0)), _I7
+        v12, v13, v14, v15 = (
+            _I4 ^ np.uint64(min(done + DIGESTED_BYTES, n)),
+            _I5,
+            _I6 ^ (_ALL if is_last else np.uint64(0)),
+            _I7,
+        )
         for turn in range(_ROUNDS):
             words = order + 16 * turn
             v0, v4, v8, v12 = _mixed(v0, v4, v8, v12, data, words)
@@ -89,5 +95,5 @@ def digest_16(data: int, n: int, order: int) -> tuple[np.uint64, np.uint64]:
         h4, h5, h6, h7 = h4 ^ v4 ^ v12, h5 ^ v5 ^ v13, h6 ^ v6 ^ v14, h7 ^ v7 ^ v15
         if is_last:
             return h0, h1
-        done += BLOCK_BYTES
-        data += BLOCK_BYTES
+        done += DIGESTED_BYTES
+        data += DIGESTED_BYTES

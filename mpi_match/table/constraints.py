@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.arrays.csr import Array, offsets_of, owners, take_ranges
+from mpi_match.arrays.csr import Array, distinct, offsets_of, owners, take_ranges
 from mpi_match.arrays.exact import values_of
 from mpi_match.arrays.strings import Strings, sort_distinct
 from mpi_match.model import Constraint, Op, Operand, Type
@@ -40,6 +40,7 @@ from mpi_match.table.kinds import (
     TYPE_OF_KIND,
     check_kinds,
     forms_of,
+    kind_of,
     kinds_where,
     parts_of,
 )
@@ -61,6 +62,8 @@ MANY = 2**20
 
 _HAS_LO, _HAS_HI = kinds_where(lambda record: record.has_low), kinds_where(lambda record: record.has_high)
 _EXCLUDES_LO, _EXCLUDES_HI = (kinds_where(lambda record, end=end: record.excludes[end]) for end in range(2))  # type: ignore[misc]
+_LAST_OF_PRESENCE = kind_of(Type.ANY, Op.ABSENT)
+"""The kinds up to this one are those of `exists` and `absent`."""
 _IS_PREFIX = kinds_where(lambda record: record.form is Form.PREFIX)
 _ATOM_RANK = np.array([ATOM_OPS.index(op) if op in ATOM_OPS else 0 for op in range(max(ATOM_OPS) + 1)])
 """i64, by operator: its index in ATOM_OPS."""
@@ -281,7 +284,7 @@ def encode(
     numbers = []
     for rows in _blocks(n_rows):
         where, _, _, (numeric, _, _) = sorts_of(rows)
-        numbers.append(np.unique(number[where][numeric] + 0.0))
+        numbers.append(distinct(number[where][numeric] + 0.0))
     values = _distinct(numbers, number.dtype)
 
     # first the rank of every operand among all of its sort, then its rank among those of its name
@@ -366,7 +369,7 @@ class _Pairs:
 
     def add(self, name: Array, rank: Array) -> None:
         if self._seen is None:
-            self._parts.append(np.unique(name * self._n_ranks + rank))
+            self._parts.append(distinct(name * self._n_ranks + rank))
         else:
             self._seen[name * self._n_ranks + rank] = True
 
@@ -387,7 +390,7 @@ class _Pairs:
 
 def _distinct(parts: list[Array], dtype: Any) -> Array:
     """The distinct values of all parts, ascending."""
-    return np.unique(np.concatenate([np.empty(0, dtype), *parts]))
+    return distinct(np.concatenate([np.empty(0, dtype), *parts]))
 
 
 def _places(values: Array, items: Array) -> Array:
@@ -420,9 +423,29 @@ def _sort_rows(
 ) -> tuple[Array, Array, Array, Array, Array]:
     """Offsets of the names, and kind, lo, hi and filter of the rows in the order of the table.
 
-    A row that packs into one integer is sorted itself, not by an index array, which would gather from all over memory.
+    Rows that only ask for presence or absence, of which conditions have many, have any code of their name as interval, and
+    kinds below all others: they are sorted by themselves, with fewer bits.
     """
     columns = (name, kind, lo, hi, filter_id)
+    asks = kind <= _LAST_OF_PRESENCE
+    if not asks.any() or asks.all():
+        return _sorted_rows(n_names, columns)
+    groups = [_sorted_rows(n_names, tuple(column[rows] for column in columns)) for rows in (asks, ~asks)]
+    offsets = groups[0][0] + groups[1][0]
+    ordered = [np.empty(len(name), dtype) for dtype in (KIND, CODE, CODE, FILTER_ID)]
+    for starts, group in zip((offsets[:-1], offsets[:-1] + np.diff(groups[0][0])), groups, strict=True):
+        rows = take_ranges(starts, np.diff(group[0]))
+        for column, of_group in zip(ordered, group[1:], strict=True):
+            column[rows] = of_group
+    return offsets, *ordered  # type: ignore[return-value]
+
+
+def _sorted_rows(n_names: int, columns: tuple[Array, ...]) -> tuple[Array, Array, Array, Array, Array]:
+    """`_sort_rows` of rows of one sort.
+
+    A row that packs into one integer is sorted itself, not by an index array, which would gather from all over memory.
+    """
+    name, kind, lo, hi, filter_id = columns
     widths = [int(column.max(initial=0)).bit_length() for column in columns]
     if sum(widths) > ROW_BITS:
         order = np.lexsort((filter_id, lo.astype(np.int64) << 32 | hi, name.astype(np.int64) << 8 | kind))
@@ -434,14 +457,16 @@ def _sort_rows(
         for column, width in zip(columns, widths, strict=True):
             packed[rows] = packed[rows] << np.uint64(width) | column[rows].astype(np.uint64)
     packed.sort()
-    first_rows = np.searchsorted(packed, np.arange(n_names, dtype=np.uint64) << np.uint64(sum(widths[1:])))
+    used = np.arange(int(name.max()) + 1 if len(name) else 0, dtype=np.uint64)
+    offsets = np.full(n_names + 1, len(packed))
+    offsets[: len(used)] = np.searchsorted(packed, used << np.uint64(sum(widths[1:])))
     ordered = [np.empty(len(packed), dtype) for dtype in (KIND, CODE, CODE, FILTER_ID)]
     for rows in _blocks(len(packed)):
         rest = packed[rows]
         for column, width in zip(reversed(ordered), reversed(widths), strict=False):
             column[rows] = rest & np.uint64((1 << width) - 1)
             rest = rest >> np.uint64(width)
-    return np.append(first_rows, len(packed)), *ordered  # type: ignore[return-value]
+    return offsets, *ordered  # type: ignore[return-value]
 
 
 def _sets(

@@ -15,6 +15,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import compress
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from mpi_match.model import Filter
 from mpi_match.table.conditions import decompose
 from mpi_match.table.kinds import kind_of
 from mpi_match.table.operands import column_operands
-from mpi_match.table.virtual_names import of_constraint
+from mpi_match.table.virtual_names import PART_MARK, of_constraint
 
 HASHED_AT_ONCE = 2**14
 """Filters hashed together, so that intermediate results stay in a core's cache."""
@@ -114,14 +115,15 @@ class Subscriptions:
     def content_keys(self) -> Array:
         """u64[n, 2]: the content key of every filter."""
         keys = np.empty((self.n_filters, 2), np.uint64)
+        hashes_of_names = _hashes_of_names(self.names)
         for half in range(2):
-            names, strings = _hashes(self.names, half), np.append(_hashes(self.strings, half), np.uint64(0))
+            names, strings = hashes_of_names[:, half], np.append(_hashes(self.strings, half), np.uint64(0))
             for at in range(0, self.n_filters, HASHED_AT_ONCE):
                 block = slice(at, min(at + HASHED_AT_ONCE, self.n_filters))
                 keys[block, half] = self._keys_of(block, half, names, strings)
-            if self.ids is not None:  # a filter without an id adds nothing, whether or not others have one
-                named = np.array([i is not None for i in self.ids], bool)
-                keys[named, half] += _hashes([b"=" + i for i in self.ids if i is not None], half)
+        if self.ids is not None:  # a filter without an id adds nothing, whether or not others have one
+            keys += _hashes_of_ids(self.ids)
+        for half in range(2):
             keys[:, half] = _mix(keys[:, half])
         return keys
 
@@ -161,6 +163,28 @@ def _hashes(items: list[bytes], half: int) -> Array:
     person = b"lane%d" % half
     joined = b"".join(hashlib.blake2b(item, digest_size=8, person=person).digest() for item in items)
     return np.frombuffer(joined, "<u8").astype(np.uint64)
+
+
+def _hashes_of_ids(ids: list[bytes | None]) -> Array:
+    """u64[len(ids), 2]: both halves of the hash of each id, 0 for None."""
+    place: dict[bytes | None, int] = {id_: at for at, id_ in enumerate({id_ for id_ in ids if id_ is not None})}
+    hashed = np.zeros((len(place) + 1, 2), np.uint64)
+    for half in range(2):
+        hashed[:-1, half] = _hashes([b"=" + id_ for id_ in place if id_ is not None], half)
+    place[None] = len(place)
+    return hashed[np.fromiter(map(place.__getitem__, ids), np.int64, len(ids))]
+
+
+def _hashes_of_names(names: list[bytes]) -> Array:
+    """u64[len(names), 2]: both halves of the hash of each name; the name of a part is a digest, which is its hash."""
+    is_part: Array = np.array([name.startswith(PART_MARK) for name in names], bool)
+    found = np.empty((len(names), 2), np.uint64)
+    others = list(compress(names, ~is_part))
+    for half in range(2):
+        found[~is_part, half] = _hashes(others, half)
+    digits = b"".join(compress(names, is_part)).replace(PART_MARK, b"").decode()
+    found[is_part] = np.frombuffer(bytes.fromhex(digits), "<u8").reshape(-1, 2)
+    return found
 
 
 def _mix(x: Array) -> Array:

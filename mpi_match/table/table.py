@@ -45,7 +45,7 @@ from mpi_match.table.schema import (
     vocabulary_arrays,
 )
 from mpi_match.table.subscriptions import Subscriptions
-from mpi_match.table.virtual_names import forms_of, name_of
+from mpi_match.table.virtual_names import PART_MARK, SCOPE_MARK, forms_of, name_of
 from mpi_match.table.vocabulary import Vocabulary
 
 
@@ -66,7 +66,7 @@ class Table:
     metadata: Metadata | None = None
 
     def __repr__(self) -> str:
-        counts = (plural(self.n_visible_filters, "filter"), plural(self.n_constraints, "constraint"))
+        counts = (plural(self.n_visible_filters, "filter"), plural(self.n_visible_constraints, "constraint"))
         return f"<table of {' with '.join(counts)} on {plural(self.n_visible, 'interface')}>"
 
     @property
@@ -87,6 +87,15 @@ class Table:
     def n_visible(self) -> int:
         """Number of interfaces, without the parts of conditions (`conditions`), which come after them."""
         return bisect_left(self.labels, PART_LABEL.encode())
+
+    @property
+    def n_visible_constraints(self) -> int:
+        """Number of constraints that filters were subscribed with; the others ask for parts of conditions and for scopes."""
+        names, offsets, n = self.vocabulary.names, self.constraints.offsets, self.n_constraints
+        for mark in (PART_MARK, SCOPE_MARK):
+            first, end = (bisect_left(names, each) for each in (mark, mark[:-1] + bytes([mark[-1] + 1])))
+            n -= int(offsets[end] - offsets[first])
+        return n
 
     @cached_property
     def part_names(self) -> Array:
@@ -147,7 +156,7 @@ class Table:
         rank = np.empty(subscriptions.n_filters, FILTER_ID)
         rank[order] = np.arange(subscriptions.n_filters, dtype=FILTER_ID)
         sizes = np.diff(subscriptions.constraint_offsets)
-        used = np.unique(subscriptions.name)
+        used = np.flatnonzero(np.bincount(subscriptions.name))
         names, name_rank = sort_distinct([subscriptions.names[i] for i in used])
         to_rank = np.zeros(len(subscriptions.names), np.uint32)
         to_rank[used] = name_rank

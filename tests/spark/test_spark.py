@@ -66,7 +66,7 @@ def test_the_table_is_the_one_built_in_memory(
     )
     table = Table.load(output)
     assert table == in_memory(rows)
-    assert summary[:6] == (len(rows), table.n_visible_filters, table.n_constraints, table.n_visible, 0, 0)
+    assert summary[:6] == (len(rows), table.n_visible_filters, table.n_visible_constraints, table.n_visible, 0, 0)
     assert summary.rejects is None
     assert names_in(output) == {"in", "more", "table.h5", "table.h5.parts"}
     n_filter_parts = sum("-filters-" in name for name in names_in(parts_directory(output) / "any"))

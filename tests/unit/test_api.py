@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import mpi_match
 from mpi_match import api
+from mpi_match.commands.compile_locally import compile_locally
 from mpi_match.events.events import Events
 from mpi_match.ingest.rows.judge import EventForm, Reject, event_of_row
 from mpi_match.model import Type, make_event, make_filter, match_naive
@@ -343,3 +344,14 @@ def test_what_a_prompt_shows_says_how_many_and_a_few(table: Table) -> None:
         == f"<4 events, {answers.n_matches} matches: {', '.join(str(a.tolist()) for a in cast(Any, answers[:3]))}, ...>"
     )
     assert repr(answers[:0]) == "<0 events, 0 matches>"
+
+
+def test_counts_are_those_of_what_was_written(tmp_path: Path) -> None:
+    """An `or` of two constraints counted as three, one of which asks for a part."""
+    objects = {"and": [["l.x", "has", 1], ["l.y", "has", 2]]}
+    rows: list[dict[str, Any]] = [{"interface": "a", "where": {"or": [["x", "=", 1], {"not": ["y", "=", 2]}]}}]
+    rows.append({"interface": "b", "where": objects, "arrays": "consistent"})
+    assert repr(api.make_table(rows)) == "<table of 2 filters with 4 constraints on 2 interfaces>"
+    file = tmp_path / "rules.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert compile_locally([str(file)], tmp_path / "table.h5")[:4] == (2, 2, 4, 2)

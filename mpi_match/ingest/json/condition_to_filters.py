@@ -20,10 +20,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpi_match.compute.blake2b import BLOCK_BYTES, digest_16
+from mpi_match.compute.blake2b import DIGESTED_BYTES, digest_16
 from mpi_match.compute.compile_cache import nested
 from mpi_match.compute.memory import f64_bits, load_f64, load_i64, load_u8, store_f64, store_i64, store_u8
-from mpi_match.ingest.codes.code_tables import NOT_FOUND, SEED, hash_of
+from mpi_match.ingest.codes.code_tables import NOT_FOUND
 from mpi_match.ingest.codes.string_pool import POOL_FULL
 from mpi_match.ingest.json.text import SCRATCH_BYTES, copied
 from mpi_match.ingest.json.to_constraints import (
@@ -40,7 +40,6 @@ from mpi_match.ingest.json.to_constraints import (
     FILTER_LABEL,
     HAS_ID,
     HAS_ID_OF_UNNAMED,
-    LABEL_POOL,
     LEAST_FILTER_BYTES,
     MOST_ID_BYTES,
     N_ID_BYTES,
@@ -63,7 +62,6 @@ from mpi_match.ingest.json.to_constraints import (
     remove_constraints,
 )
 from mpi_match.operators import Op, Type
-from mpi_match.table.conditions import PART_LABEL
 from mpi_match.table.kinds import KIND_OF_PRESENCE, kind_of
 from mpi_match.table.virtual_names import MARK, PART_MARK
 
@@ -84,30 +82,29 @@ _NODE_TERM = _NODE_NAME + _MOST_NODES
 _TERMS = _NODE_TERM + _MOST_NODES
 _VALUES = _TERMS + _MOST_TERMS
 _BOUNDS = _VALUES + _MOST_TOKENS
-FRAMES = _BOUNDS + 4 * _MOST_NODES
-FRAME_WORDS = 3
-N_CONDITION_WORDS = FRAMES + FRAME_WORDS * (MOST_NESTING + 1)
+LEVELS_OF_TREES = _BOUNDS + 4 * _MOST_NODES
+TREE_LEVEL_WORDS = 3
+N_CONDITION_WORDS = LEVELS_OF_TREES + TREE_LEVEL_WORDS * (MOST_NESTING + 1)
 """Words of CONDITION: counts, and the indices of the filter's first constraint, operand and byte of its id; the tokens; the
 constraint of each leaf; kind, first and last term of each node (of a constraint, its index), the name of its part, and the
 term that it is; terms of nodes; the stack of terms, and those of constraints beside conditions; the bounds of contents to be
-sorted, those of terms before those of branches; and FRAME_WORDS for each level of nesting, for the scanners of rows and of
-predicates."""
-LEAF, AND, OR, NOT = range(4)
+sorted, those of terms before those of branches; and TREE_LEVEL_WORDS for each level of nesting, for the scanners of rows and
+of predicates."""
+LEAF_TOKEN, AND_TOKEN, OR_TOKEN, NOT_TOKEN = range(4)
 """Tokens, in the lowest two bits; the other bits hold the number of joined terms."""
 _CONSTRAINT, _EVERY, _SOME = range(3)
 _UNASKED, _ASKED = -2, -1
 """Instead of a part's name, before it is known."""
 
 _BRANCHES, _ORDERED, _END = (n * SCRATCH_BYTES for n in (1, 2, 3))
-CONTENT_BYTES = _END + BLOCK_BYTES
+CONTENT_BYTES = _END + DIGESTED_BYTES
 """Bytes of CONTENT: the contents of a branch's terms; from _BRANCHES on those of a part's branches; and from _ORDERED on
 those in their order."""
 _LONGEST_HEAD = 64
 _PRESENT, _ABSENT = int(KIND_OF_PRESENCE), kind_of(Type.ANY, Op.ABSENT)
-_MARK, _PART_MARK = MARK[0], PART_MARK[0]
-_LABEL_BYTES = tuple(PART_LABEL.encode())
-_N_LABEL, _N_DIGITS = len(_LABEL_BYTES), 32
-assert PART_MARK[1:] == bytes(_LABEL_BYTES[4:])
+_MARK, _PART_MARK, _N_DIGITS = MARK[0], tuple(PART_MARK), 32
+FIRST_PART = -2
+"""The label of the part whose name has the number 0; the next one has a label that is less by one."""
 
 
 @nested
@@ -166,13 +163,13 @@ def put_leaf(work: int) -> bool:
         return False
     _set(work, _LEAF_CONSTRAINT + n, load_i64(load_i64(work, SUBSCRIPTION_COUNTS), N_SCANNED_CONSTRAINTS) - 1)
     _set(work, _N_LEAVES, n + 1)
-    return _put_token(LEAF, work)
+    return _put_token(LEAF_TOKEN, work)
 
 
 @nested
 def put_join(join: int, n: int, work: int) -> bool:
-    """Record that the last n terms are joined by AND or OR, or that the last one has NOT before it.  Returns False without
-    room."""
+    """Record that the last n terms are joined by AND_TOKEN or OR_TOKEN, or that NOT_TOKEN stands before the last one.
+    Returns False without room."""
     return _put_token(n << 2 | join, work)
 
 
@@ -307,13 +304,13 @@ def _evaluate(begin: int, end: int, leaf: int, work: int) -> bool:
     for i in range(begin, end):
         token = _count(work, _TOKENS + i)
         kind, n = token & 3, token >> 2
-        if kind == LEAF:
+        if kind == LEAF_TOKEN:
             term = _leaf_term(_count(work, _LEAF_CONSTRAINT + leaf), work)
             leaf += 1
-        elif kind == NOT:
+        elif kind == NOT_TOKEN:
             _flip(1, work)
             continue
-        elif kind == AND:
+        elif kind == AND_TOKEN:
             term = _all_of(n, work)
         else:
             _flip(n, work)
@@ -404,7 +401,7 @@ def _ask_for_parts(begin: int, end: int, work: int) -> None:
 
 
 @nested
-def _put_word(to: int, at: int, word: int, n: int) -> int:
+def _put_word(to: int, at: int, word: int | np.int64, n: int) -> int:
     """Write n bytes of a number, the lowest first.  Returns where they end."""
     for i in range(n):
         store_u8(to, at + i, word >> 8 * i & 0xFF)
@@ -530,37 +527,26 @@ def _name_part(node: int, tables: int, work: int) -> bool:
     end = _put_in_order(_MOST_NODES, n, _ORDERED, _END, work)
     if end == NOT_FOUND:
         return False
-    for i in range(BLOCK_BYTES):
+    for i in range(DIGESTED_BYTES):
         store_u8(content, end + i, 0)
     low, high = digest_16(content + _ORDERED, end - _ORDERED, load_i64(tables, DIGEST_ORDER))
     scratch = load_i64(work, BOUND_SCRATCH)
-    store_u8(scratch, 0, _PART_MARK)
-    store_u8(scratch, 1, _LABEL_BYTES[_N_LABEL - 1])
+    store_u8(scratch, 0, _PART_MARK[0])
+    store_u8(scratch, 1, _PART_MARK[1])
     for i in range(16):
         word = low if i < 8 else high
         byte = np.int64(word >> np.uint64(8 * (i & 7)) & np.uint64(0xFF))
         store_u8(scratch, 2 + 2 * i, _digit(byte >> 4))
         store_u8(scratch, 3 + 2 * i, _digit(byte & 15))
-    name = numbered(NAME_POOL, scratch, 0, 2 + _N_DIGITS, hash_of(scratch, 0, 2 + _N_DIGITS, SEED), work)
+    name = numbered(NAME_POOL, scratch, 0, 2 + _N_DIGITS, low, work)
     _set(work, _NODE_NAME + node, name)
     return name != POOL_FULL
 
 
 @nested
-def _digit(value: int) -> int:
+def _digit(value: np.int64) -> int:
     """The hexadecimal digit of a number below 16."""
-    return value + (48 if value < 10 else 87)
-
-
-@nested
-def label_of_part(name: int, work: int) -> int:
-    """The number of the label of the part with a name; POOL_FULL without room."""
-    data, start, stop = pooled_name(name, work)
-    scratch = load_i64(work, BOUND_SCRATCH)
-    for i in range(_N_LABEL):
-        store_u8(scratch, i, _LABEL_BYTES[i])
-    n = copied(data, start + 2, stop, scratch, _N_LABEL)
-    return numbered(LABEL_POOL, scratch, 0, n, hash_of(scratch, 0, n, SEED), work)
+    return int(value) + (48 if value < 10 else 87)
 
 
 @nested
@@ -590,7 +576,7 @@ def _put_part(node: int, id_start: int, id_stop: int, work: int) -> None:
         store_u8(load_i64(work, FILTER_HAS_ID), n, HAS_ID if has_id == HAS_ID else HAS_ID_OF_UNNAMED)
         store_i64(counts, N_ID_BYTES, copied(ids, id_start, id_stop, ids, load_i64(counts, N_ID_BYTES)))
         end_filter(work)
-        store_i64(labels, n, NOT_FOUND - 1 - _count(work, _NODE_NAME + node))
+        store_i64(labels, n, FIRST_PART - _count(work, _NODE_NAME + node))
 
 
 @nested
@@ -600,15 +586,15 @@ def _begin_of_tree(end: int, work: int) -> int:
     while lacking > 0:
         end -= 1
         token = _count(work, _TOKENS + end)
-        lacking += token >> 2 if token & 3 in (AND, OR) else 1 if token & 3 == NOT else 0
+        lacking += token >> 2 if token & 3 in (AND_TOKEN, OR_TOKEN) else 1 if token & 3 == NOT_TOKEN else 0
         lacking -= 1
     return end
 
 
 @nested
 def _without_not(end: int, sign: int, work: int) -> tuple[int, int]:
-    """The end of the tree before `end` without the NOT around it, and `sign` changed by each."""
-    while _count(work, _TOKENS + end - 1) & 3 == NOT:
+    """The end of the tree before `end` without the NOT_TOKEN behind it, and `sign` changed by each."""
+    while _count(work, _TOKENS + end - 1) & 3 == NOT_TOKEN:
         end, sign = end - 1, sign ^ 1
     return end, sign
 
@@ -624,11 +610,11 @@ def _has_complement(work: int) -> bool:
         token, top = _count(work, _TOKENS + at), _count(work, _N_VALUES) - 1
         sign = _count(work, _VALUES + top)
         _set(work, _N_VALUES, top)
-        if token & 3 == LEAF:
+        if token & 3 == LEAF_TOKEN:
             leaf -= 1
             if sign and not _has_opposite(_count(work, _LEAF_CONSTRAINT + leaf), work):
                 return True
-        elif token & 3 == NOT:
+        elif token & 3 == NOT_TOKEN:
             _push(sign ^ 1, work)
         else:
             for _ in range(token >> 2):
@@ -651,7 +637,7 @@ def _evaluate_text(work: int) -> bool:
     """
     end, sign = _without_not(_count(work, _N_TOKENS), 0, work)
     root, n = _count(work, _TOKENS + end - 1), 1
-    if root & 3 == (OR if sign else AND):
+    if root & 3 == (OR_TOKEN if sign else AND_TOKEN):
         end, n = end - 1, root >> 2
     bounds = load_i64(work, CONDITION) + 8 * _BOUNDS
     if n > _MOST_NODES:
@@ -666,7 +652,7 @@ def _evaluate_text(work: int) -> bool:
             begin, stop = load_i64(bounds, 2 * i), load_i64(bounds, 2 * i + 1)
             first_leaf = leaf
             for k in range(begin, stop):
-                leaf += _count(work, _TOKENS + k) & 3 == LEAF
+                leaf += _count(work, _TOKENS + k) & 3 == LEAF_TOKEN
             stop, own_sign = _without_not(stop, sign, work)
             is_own = stop == begin + 1
             if is_own and own_sign:

@@ -28,12 +28,12 @@ from mpi_match.ingest.codes.code_tables import NOT_FOUND, SEED, hash_of
 from mpi_match.ingest.codes.numbers import HUGE_INTEGER, LARGE_INTEGER, NOT_READ, residue_at, scan_number
 from mpi_match.ingest.codes.string_pool import POOL_FULL
 from mpi_match.ingest.json.condition_to_filters import (
-    AND,
-    FRAME_WORDS,
-    FRAMES,
+    AND_TOKEN,
+    LEVELS_OF_TREES,
     MOST_NESTING,
-    NOT,
-    OR,
+    NOT_TOKEN,
+    OR_TOKEN,
+    TREE_LEVEL_WORDS,
     put_join,
     put_leaf,
     reset_conditions,
@@ -451,12 +451,12 @@ def scan_predicate(data: int, at: int, stop: int, tables: int, work: int) -> int
 def _frame(depth: int, work: int) -> int:
     """The address of the counts within `depth` parentheses: conjunctions, terms of the last one, and `not` before the next
     term."""
-    return load_i64(work, CONDITION) + 8 * (FRAMES + FRAME_WORDS * depth)
+    return load_i64(work, CONDITION) + 8 * (LEVELS_OF_TREES + TREE_LEVEL_WORDS * depth)
 
 
 @nested
 def _open_frame(depth: int, work: int) -> None:
-    for i in range(FRAME_WORDS):
+    for i in range(TREE_LEVEL_WORDS):
         store_i64(_frame(depth, work), i, 0)
 
 
@@ -490,9 +490,9 @@ def _end_conjunction(depth: int, is_last: bool, work: int) -> bool:
     n, n_terms = load_i64(frame, 0) + 1, load_i64(frame, 1)
     store_i64(frame, 0, n)
     store_i64(frame, 1, 0)
-    if n_terms > 1 and not put_join(AND, n_terms, work):
+    if n_terms > 1 and not put_join(AND_TOKEN, n_terms, work):
         return False
-    return not is_last or n == 1 or put_join(OR, n, work)
+    return not is_last or n == 1 or put_join(OR_TOKEN, n, work)
 
 
 @nested
@@ -501,7 +501,7 @@ def _close_terms(data: int, at: int, stop: int, depth: int, work: int) -> tuple[
     around that."""
     while True:
         frame = _frame(depth, work)
-        if load_i64(frame, 2) & 1 and not put_join(NOT, 1, work):
+        if load_i64(frame, 2) & 1 and not put_join(NOT_TOKEN, 1, work):
             return FLAGGED_LINE, depth
         store_i64(frame, 1, load_i64(frame, 1) + 1)
         store_i64(frame, 2, 0)

@@ -20,7 +20,7 @@ from mpi_match.compute.memory import AddressTable
 from mpi_match.ingest.codes.string_pool import StringPool
 from mpi_match.ingest.files.blocks import LineBlock, read_blocks, rows_of_block
 from mpi_match.ingest.json import to_constraints as columns
-from mpi_match.ingest.json.condition_to_filters import CONTENT_BYTES, N_CONDITION_WORDS
+from mpi_match.ingest.json.condition_to_filters import CONTENT_BYTES, FIRST_PART, N_CONDITION_WORDS
 from mpi_match.ingest.json.predicate_to_filters import N_ALTERNATIVE_WORDS
 from mpi_match.ingest.json.text import SCRATCH_BYTES
 from mpi_match.ingest.json.to_subscriptions import TABLES, scan_subscriptions
@@ -35,8 +35,9 @@ from mpi_match.ingest.rows.judge import (
     trimmed,
 )
 from mpi_match.model import ModelError
-from mpi_match.table.conditions import id_of_unnamed
+from mpi_match.table.conditions import PART_LABEL, id_of_unnamed
 from mpi_match.table.subscriptions import Subscriptions, SubscriptionsBuilder
+from mpi_match.table.virtual_names import PART_MARK
 from mpi_match.texts.characters import LINE_FEED
 
 _WHAT = "subscription-scanner"
@@ -156,11 +157,12 @@ class SubscriptionScanner:
         number, string = column[columns.OPERAND_NUMBER], column[columns.OPERAND_STRING]
         labels, names, strings = (list(pool.strings()) for pool in self._pools)
         ids = self._ids(column, labels)
+        interface = _with_parts(column[columns.FILTER_LABEL], labels, names)
         subscriptions = Subscriptions(
             labels=labels,
             names=names,
             strings=strings,
-            interface=column[columns.FILTER_LABEL],
+            interface=interface,
             constraint_offsets=offsets_of(sizes),
             area=column[columns.FILTER_AREA].reshape(-1, 3),
             ids=ids,
@@ -178,19 +180,34 @@ class SubscriptionScanner:
         has_id, row = column[columns.FILTER_HAS_ID], column[columns.FILTER_ROW]
         if not has_id.any():
             return None
-        bounds = offsets_of(self._lengths(columns.FILTER_ID_END))
-        found = Strings(column[columns.FILTER_ID_BYTES], bounds).slice(0, len(bounds) - 1)
-        ids = [item if named else None for item, named in zip(found, has_id == columns.HAS_ID, strict=True)]
-        unnamed = np.flatnonzero(has_id == columns.HAS_ID_OF_UNNAMED)
-        label_of_row = column[columns.FILTER_LABEL][np.searchsorted(row, row[unnamed])]
-        made = {label: id_of_unnamed(labels[label].decode()).encode() for label in np.unique(label_of_row).tolist()}
-        for at, label in zip(unnamed.tolist(), label_of_row.tolist(), strict=True):
-            ids[at] = made[label]
-        return ids
+        ids: Array = np.full(len(row), None, object)
+        named = has_id == columns.HAS_ID
+        if named.any():
+            bounds = offsets_of(self._lengths(columns.FILTER_ID_END))
+            found = Strings(column[columns.FILTER_ID_BYTES], bounds).slice(0, len(bounds) - 1)
+            ids[named] = np.array(found, object)[named]
+        unnamed = has_id == columns.HAS_ID_OF_UNNAMED
+        label = column[columns.FILTER_LABEL][np.searchsorted(row, row[unnamed])]
+        made: Array = np.full(len(labels), None, object)
+        for each in np.unique(label).tolist():
+            made[each] = id_of_unnamed(labels[each].decode()).encode()
+        ids[unnamed] = made[label]
+        return ids.tolist()
 
     def _lengths(self, which: int) -> Array:
         """The lengths of items, from the position where each ends in its chunk."""
         return np.concatenate([np.diff(chunk, prepend=0) for chunk in self._chunks[which]])
+
+
+def _with_parts(label: Array, labels: list[bytes], names: list[bytes]) -> Array:
+    """The label of each filter by its number, where those of parts are numbered too.  They are added to `labels`."""
+    is_part = label <= FIRST_PART
+    parts, place = np.unique(FIRST_PART - label[is_part], return_inverse=True)
+    found = label.copy()
+    found[is_part] = len(labels) + place
+    begin = PART_LABEL.encode()
+    labels += [begin + names[part][len(PART_MARK) :] for part in parts.tolist()]
+    return found
 
 
 def read_subscriptions(

@@ -47,7 +47,8 @@ from mpi_match.table.virtual_names import ATOM_FORMS, MARK, TYPE_LETTERS, extrem
 """Indices of the output arrays in the table of addresses:
 
     SUBSCRIPTION_COUNTS       i64[N_SUBSCRIPTION_COUNTS]: how much of each array is filled
-    FILTER_ROW, FILTER_LABEL  i64: of each filter the row that it is from, and its interface, by number
+    FILTER_ROW, FILTER_LABEL  i64: of each filter the row that it is from, and its interface, by number; of one of a part,
+                              FIRST_PART less the number of its name
     FILTER_END                i64: where its constraints end
     FILTER_AREA               f64[3 ·]: NaN for one without
     FILTER_HAS_ID             u8: HAS_NO_ID, HAS_ID, or HAS_ID_OF_UNNAMED: that of the parts of filters without an id

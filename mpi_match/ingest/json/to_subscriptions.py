@@ -32,15 +32,14 @@ from mpi_match.ingest.codes.numbers import (
 )
 from mpi_match.ingest.codes.string_pool import POOL_FULL
 from mpi_match.ingest.json.condition_to_filters import (
-    FRAME_WORDS,
-    FRAMES,
+    LEVELS_OF_TREES,
     MOST_NESTING,
-    NOT,
+    NOT_TOKEN,
+    TREE_LEVEL_WORDS,
     begin_conditions,
     end_condition,
     end_filter_of_conditions,
     has_conditions,
-    label_of_part,
     put_join,
     put_leaf,
 )
@@ -132,7 +131,7 @@ _KEYS = (b"interface", b"constraints", b"area", b"id", b"filters", b"tags", b"pr
 _INTERFACE, _CONSTRAINTS, _AREA, _ID, _FILTERS, _TAGS, _PREDICATE, _WHERE = range(8)
 _N_KEYS = 8
 _JOINS = 7
-"""The member of a condition that is AND, OR or NOT has the number of that behind this one."""
+"""The member of a condition that is AND_TOKEN, OR_TOKEN or NOT_TOKEN has the number of that behind this one."""
 _ASKS = 1 << _CONSTRAINTS | 1 << _AREA | 1 << _TAGS | 1 << _WHERE
 """Members that mark a filter; every filter has one of them."""
 _BESIDE_PREDICATE = 1 << _AREA | 1 << _ID
@@ -348,10 +347,10 @@ def _begin_join(data: int, at: int, depth: int, tables: int, work: int) -> int:
     at, key = _key(data, after_blanks(data, at + 1), _N_KEYS, len(_KEYS), tables)
     if at == FLAGGED_LINE:
         return FLAGGED_LINE
-    frame = load_i64(work, CONDITION) + 8 * (FRAMES + FRAME_WORDS * depth)
+    frame = load_i64(work, CONDITION) + 8 * (LEVELS_OF_TREES + TREE_LEVEL_WORDS * depth)
     store_i64(frame, 0, key - _JOINS)
     store_i64(frame, 1, 0)
-    if key - _JOINS == NOT:
+    if key - _JOINS == NOT_TOKEN:
         return at
     at = _first_item(data, at)
     return at if _is_item(data, at, CLOSE_BRACKET) else FLAGGED_LINE
@@ -362,9 +361,9 @@ def _end_joins(data: int, at: int, depth: int, work: int) -> tuple[int, int]:
     """End the conditions that end behind the one that ends here.  Returns where they end or where the next condition begins,
     and how many conditions are around that."""
     while depth > 0:
-        frame = load_i64(work, CONDITION) + 8 * (FRAMES + FRAME_WORDS * (depth - 1))
+        frame = load_i64(work, CONDITION) + 8 * (LEVELS_OF_TREES + TREE_LEVEL_WORDS * (depth - 1))
         join, n = load_i64(frame, 0), load_i64(frame, 1) + 1
-        if join != NOT:
+        if join != NOT_TOKEN:
             at = _next_item(data, at, CLOSE_BRACKET)
             if at == FLAGGED_LINE:
                 return FLAGGED_LINE, depth
@@ -629,10 +628,8 @@ def _scan_row(data: int, at: int, tables: int, work: int) -> int:
         return FLAGGED_LINE
     labels = load_i64(work, FILTER_LABEL)
     for i in range(first, load_i64(counts, N_SCANNED_FILTERS)):
-        of_filter = load_i64(labels, i)
-        store_i64(labels, i, label if of_filter == NOT_FOUND else label_of_part(NOT_FOUND - 1 - of_filter, work))
-        if load_i64(labels, i) == POOL_FULL:
-            return FLAGGED_LINE
+        if load_i64(labels, i) == NOT_FOUND:
+            store_i64(labels, i, label)
     return at
 
 

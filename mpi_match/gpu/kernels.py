@@ -281,13 +281,14 @@ def device_function(function: Callable[..., object]) -> Any:
 
 
 @cache
-def device_twin(function: Callable[..., object]) -> Any:
+def device_twin(function: Callable[..., object], **instead: Callable[..., object]) -> Any:
     """Makes a function that is compiled for the CPU (`compute.compile_cache`) callable from kernels, with the functions of
-    its module that it calls."""
+    its module that it calls; those named in `instead` are replaced by others."""
     plain: Any = getattr(function, "py_func", function)
     found = {name: plain.__globals__.get(name) for name in plain.__code__.co_names}
-    called = {name: device_twin(each) for name, each in found.items() if hasattr(each, "py_func")}
-    return device_function(FunctionType(plain.__code__, plain.__globals__ | called, plain.__name__, plain.__defaults__))
+    called = {name: device_twin(each, **instead) for name, each in found.items() if hasattr(each, "py_func")}
+    known = plain.__globals__ | called | instead
+    return device_function(FunctionType(plain.__code__, known, plain.__name__, plain.__defaults__))
 
 
 _simulating = threading.Lock()

@@ -13,7 +13,7 @@ import numpy as np
 from mpi_match.arrays.csr import Array
 from mpi_match.compute.circle import in_circle_of
 from mpi_match.compute.compile_cache import inlined, nested
-from mpi_match.engines.keyed.cpu_verify import CPU_LOOKUPS, verify
+from mpi_match.engines.keyed.cpu_verify import verify
 from mpi_match.engines.keyed.grid.geometry import (
     EVERYWHERE,
     MIDDLE,
@@ -29,10 +29,10 @@ from mpi_match.engines.keyed.grid.geometry import (
     step_of,
 )
 from mpi_match.engines.keyed.grid.hash_grid import BLOCK_WORDS, SLOT_FILTER, SLOT_PLACE, SLOT_WORDS
+from mpi_match.engines.keyed.index.lookup import bucket_key_of, key_starts
 
 _in_circle = in_circle_of(nested, operator.add, operator.mul)
 _n_threes = nested(n_threes)
-_key_starts, _bucket_key_of = CPU_LOOKUPS.key_starts, CPU_LOOKUPS.bucket_key_of
 
 
 @inlined
@@ -42,7 +42,7 @@ def enter_bucket_keys(attributes: Array, sub_buckets: Array, keys: Array, index:
 
     Returns the number of keys, and the bits of the Bloom filter that no attribute's name has.
     """
-    starts = _key_starts(index)
+    starts = key_starts(index)
     n_virtual, codes, shift = starts
     no_key = n_virtual + np.int64(index[0][codes + n_virtual])
     keys[0] = no_key
@@ -51,7 +51,7 @@ def enter_bucket_keys(attributes: Array, sub_buckets: Array, keys: Array, index:
         packed = np.int64(attributes[place])
         absent &= ~np.int64(name_bit(packed >> shift))
         for is_value in range(2):
-            key = _bucket_key_of(packed, not is_value, starts, index)
+            key = bucket_key_of(packed, not is_value, starts, index)
             if sub_buckets[key] > 0:
                 keys[n] = key
                 n += 1

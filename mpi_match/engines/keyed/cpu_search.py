@@ -58,7 +58,7 @@ from mpi_match.compute.sort import sort_ids
 from mpi_match.compute.synchronization import atomic_add
 from mpi_match.engines.keyed.cpu_bitmap_search import enter_rows, scan_bitmap
 from mpi_match.engines.keyed.cpu_grid_search import enter_bucket_keys, scan_cell
-from mpi_match.engines.keyed.cpu_verify import CPU_LOOKUPS, verify
+from mpi_match.engines.keyed.cpu_verify import verify
 from mpi_match.engines.keyed.index.features import NONE
 from mpi_match.engines.keyed.index.layout import (
     ENTRIES,
@@ -70,6 +70,7 @@ from mpi_match.engines.keyed.index.layout import (
     SHIFT,
     SPARSE_CHILDREN,
 )
+from mpi_match.engines.keyed.index.lookup import enter_features, entry_words, feature_starts, n_above, probe
 
 TASK_EVENTS = 512
 """Events of a block, which a thread takes at a time."""
@@ -101,9 +102,6 @@ marks                                 scratch, a row for each thread: a bit for 
 blocks_to_match, n_taken              i64: numbers of the blocks to match; the number of blocks taken, 0 at first
 places, counts, ids                   output, see `AnswerBlocks`
 """
-
-_feature_starts, _feature_of, _n_above = CPU_LOOKUPS.feature_starts, CPU_LOOKUPS.feature_of, CPU_LOOKUPS.n_above
-_probe, _entry_words, _with_feature = CPU_LOOKUPS.probe, CPU_LOOKUPS.entry_words, CPU_LOOKUPS.with_feature
 
 
 @jit
@@ -235,19 +233,12 @@ def _enter(attributes: Array, by_name: Array, sparse: Array, index: tuple) -> tu
 
     Returns the number of sparse features, and the bits of the dense ones.
     """
-    starts, most_frequent = _feature_starts(index), np.int64(index[1][N_FEATURES]) - 1
+    starts, most_frequent = feature_starts(index), np.int64(index[1][N_FEATURES]) - 1
     n_sparse, bits = np.int64(0), (np.uint64(0), np.uint64(0))
     for place in range(len(attributes)):
         packed = np.int64(attributes[place])
         by_name[packed >> starts[3]] = attributes[place]
-        for is_presence in range(2):
-            feature = _feature_of(packed, is_presence, starts, index)
-            if feature == NONE:
-                continue
-            bits, is_dense = _with_feature(feature, most_frequent, bits)
-            if not is_dense:
-                sparse[n_sparse] = feature
-                n_sparse += 1
+        n_sparse, bits = enter_features(packed, sparse, n_sparse, bits, starts, most_frequent, index)
     return n_sparse, bits[0], bits[1]
 
 
@@ -265,7 +256,7 @@ def _push_children(
             feature = sparse[i]
             if feature <= last_feature:
                 continue
-            child = feature if last_feature < 0 else _probe(node, feature, index)
+            child = feature if last_feature < 0 else probe(node, feature, index)
             if child >= 0:
                 stack[top, _LAST_FEATURE] = feature
                 top = _put(child, index, stack, top)
@@ -284,7 +275,7 @@ def _push_dense(row: np.uint64, bits: np.uint64, first: int, index: tuple, stack
         low = both & (~both + _ONE)
         both ^= low
         at -= 1
-        _put(first + _n_above(row, low), index, stack, at)
+        _put(first + n_above(row, low), index, stack, at)
     return top
 
 
@@ -317,7 +308,7 @@ def _scan(node: Int, list_: Int, event: Int, index: tuple, given: tuple, ids: Ar
             seen[interface] = stamp
             is_open = filters
         if is_open:
-            at += _entry_words(counts)
+            at += entry_words(counts)
             entry += 1
         else:
             at += np.int64(words[at + 3])

@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpi_match.compute.bits import popcount
 from mpi_match.compute.compile_cache import inlined, nested
-from mpi_match.engines.keyed.index.lookup import lookups, verifier
-
-CPU_LOOKUPS = lookups(inlined, popcount)
+from mpi_match.engines.keyed.index.lookup import verifier
 
 
 @inlined

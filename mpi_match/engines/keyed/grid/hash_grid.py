@@ -122,55 +122,10 @@ def steps_of(slot: Array, key: Array, area: Array, place: Array, filter_id: Arra
     return steps
 
 
-@jit
-def apply(steps: Array, blocks: Array, slots: Array, keys: Array, sub_buckets: Array) -> None:
-    """Change slots (`Grid.apply`)."""
-    floats, records = slots.view(np.float64), slots.view(np.uint32)
-    for i in range(len(steps)):
-        slot, keeps = np.int64(steps[i, 0] & LOW), (steps[i, 0] & KEEP) != 0
-        _change(slot, False, blocks, floats, records, keys, sub_buckets)
-        for word in range(1, 4 if keeps else 5):
-            slots[SLOT_WORDS * slot + word - 1] = steps[i, word]
-        if not keeps:
-            keys[slot] = steps[i, 5]
-        _change(slot, True, blocks, floats, records, keys, sub_buckets)
-
-
-@jit
-def enter_all(blocks: Array, slots: Array, keys: Array, sub_buckets: Array) -> None:
-    """Enter every slot's filter."""
-    floats, records = slots.view(np.float64), slots.view(np.uint32)
-    for slot in range(len(keys)):
-        _change(slot, True, blocks, floats, records, keys, sub_buckets)
-
-
 @nested
-def _change(
-    slot: Int, entering: bool, blocks: Array, floats: Array, records: Array, keys: Array, sub_buckets: Array
-) -> None:
-    """Enter a slot's filter into the blocks of its keys, or remove it from them."""
-    if records[2 * SLOT_WORDS * slot + SLOT_PLACE] == 0 or keys[slot] & LOW == IN_BITMAP:
-        return
-    x, y, r = floats[SLOT_WORDS * slot], floats[SLOT_WORDS * slot + 1], floats[SLOT_WORDS * slot + 2]
-    level, scale, column, row, columns, rows = span_of(x, y, r)
-    bucket_key, names = np.int64(keys[slot] & LOW), keys[slot] >> np.uint64(32)
-    sub_bucket, mask = (
-        slot & ((np.int64(1) << (np.int64(sub_buckets[bucket_key]) - 1)) - 1),
-        np.uint64(len(blocks) // BLOCK_WORDS - 1),
-    )
-    for i in range(columns):
-        for j in range(rows):
-            entry = entry_of(slot, names, x, y, r, scale, column + i, row + j)
-            home = home_of(hash_of_cell(level, column + i, row + j), bucket_key, sub_bucket, mask)
-            if entering:
-                _enter(blocks, home, mask, entry)
-            else:
-                _leave(blocks, home, mask, entry)
-
-
-@nested
-def _enter(blocks: Array, home: Int, mask: np.uint64, entry: np.uint64) -> None:
-    """Write an entry to the first free word at or after its home."""
+def enter(blocks: Array, home: Int, mask: np.uint64, entry: np.uint64) -> None:
+    """Write an entry to the first free word at or after its home.  A kernel does it by another function
+    (`kernels.grid`)."""
     block, probe_length = home, np.uint64(0)
     while True:
         for word in range(1, BLOCK_WORDS):
@@ -183,14 +138,60 @@ def _enter(blocks: Array, home: Int, mask: np.uint64, entry: np.uint64) -> None:
 
 
 @nested
-def _leave(blocks: Array, home: Int, mask: np.uint64, entry: np.uint64) -> None:
+def leave(blocks: Array, home: Int, mask: np.uint64, entry: np.uint64) -> None:
     """Clear the word of an entry."""
-    for distance in range(np.int64(blocks[BLOCK_WORDS * home]) + 1):
-        block = np.int64(np.uint64(home + distance) & mask)
-        for word in range(1, BLOCK_WORDS):
-            if blocks[BLOCK_WORDS * block + word] == entry:
-                blocks[BLOCK_WORDS * block + word] = 0
+    for probed in range(np.int64(blocks[BLOCK_WORDS * home]) + 1):
+        first = BLOCK_WORDS * np.int64(np.uint64(home + probed) & mask)
+        for word in range(first + 1, first + BLOCK_WORDS):
+            if blocks[word] == entry:
+                blocks[word] = 0
                 return
+
+
+@nested
+def change(slot: Int, entering: bool, grid: tuple) -> None:
+    """Enter a slot's filter into the blocks of its keys, or remove it from them.
+
+    grid   blocks, its slots as u32 and as f64, keys, sub_buckets
+    """
+    blocks, records, circles, keys, sub_buckets = grid
+    if records[2 * SLOT_WORDS * slot + SLOT_PLACE] == 0 or keys[slot] & LOW == IN_BITMAP:
+        return
+    x, y, r = circles[SLOT_WORDS * slot], circles[SLOT_WORDS * slot + 1], circles[SLOT_WORDS * slot + 2]
+    level, scale, column, row, columns, rows = span_of(x, y, r)
+    key, names = np.int64(keys[slot] & LOW), keys[slot] >> np.uint64(32)
+    sub_bucket = slot & ((np.int64(1) << (np.int64(sub_buckets[key]) - 1)) - 1)
+    mask = np.uint64(blocks.size // BLOCK_WORDS - 1)
+    for i in range(columns):
+        for j in range(rows):
+            entry = entry_of(slot, names, x, y, r, scale, column + i, row + j)
+            home = home_of(hash_of_cell(level, column + i, row + j), key, sub_bucket, mask)
+            if entering:
+                enter(blocks, home, mask, entry)
+            else:
+                leave(blocks, home, mask, entry)
+
+
+@jit
+def apply(steps: Array, blocks: Array, slots: Array, keys: Array, sub_buckets: Array) -> None:
+    """Change slots (`Grid.apply`)."""
+    grid = (blocks, slots.view(np.uint32), slots.view(np.float64), keys, sub_buckets)
+    for i in range(len(steps)):
+        slot, keeps = np.int64(steps[i, 0] & LOW), (steps[i, 0] & KEEP) != 0
+        change(slot, False, grid)
+        for word in range(1, 4 if keeps else 5):
+            slots[SLOT_WORDS * slot + word - 1] = steps[i, word]
+        if not keeps:
+            keys[slot] = steps[i, 5]
+        change(slot, True, grid)
+
+
+@jit
+def enter_all(blocks: Array, slots: Array, keys: Array, sub_buckets: Array) -> None:
+    """Enter every slot's filter."""
+    grid = (blocks, slots.view(np.uint32), slots.view(np.float64), keys, sub_buckets)
+    for slot in range(len(keys)):
+        change(slot, True, grid)
 
 
 def occupancy(area: Array, bucket_keys: Array, n_bucket_keys: int) -> tuple[Array, Array]:

@@ -1,8 +1,9 @@
 """Scalar functions that match an event against the keyed index: its features, a node's children, a filter's checks.
 
-They are written once, for threads of a CPU and of a GPU, which store an event's attributes differently: a CPU thread has one
-word for each name, a GPU thread a few attributes in local memory, a warp many of them in shared memory.  `has` and `least`
-hide the difference, and `event` is their argument.  `index` is `(t32, t64, words)`: `KeyedIndex.views` and the checks.
+They are written once, for CPUs, and kernels have their twins (`gpu.kernels.device_twin`).  Threads of a CPU and of a GPU
+store an event's attributes differently: a CPU thread has one word for each name, a GPU thread a few attributes in local
+memory, a warp many of them in shared memory.  `has` and `least` of `verifier` hide the difference, and `event` is their
+argument.  `index` is `(t32, t64, words)`: `KeyedIndex.views` and the checks.
 
 Numba converts mixed signed and unsigned 64-bit integers to doubles, so everything except hashes and masks is `int64` here.
 """
@@ -10,13 +11,16 @@ Numba converts mixed signed and unsigned 64-bit integers to doubles, so everythi
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from mpi_match.arrays.csr import Array
+from mpi_match.compute.bits import popcount
+from mpi_match.compute.compile_cache import inlined
 from mpi_match.compute.search import lower_bound
+from mpi_match.engines.keyed.index import postings
+from mpi_match.engines.keyed.index.features import NONE
 from mpi_match.engines.keyed.index.layout import (
     BITS,
     CODES,
@@ -32,94 +36,107 @@ from mpi_match.engines.keyed.index.layout import (
     bit_of,
     hash_of,
 )
-from mpi_match.engines.keyed.index.postings import COUNT_BITS, HEADER, MAX_CHECKS, entry_words
+from mpi_match.engines.keyed.index.postings import COUNT_BITS, HEADER, MAX_CHECKS
 
 _ONE = np.uint64(1)
 _u64 = np.uint64
 """The type of indices: a signed index might be negative, so every access would test it."""
 
 
-def lookups(compiled: Callable[..., Any], popcount: Callable[..., Any]) -> SimpleNamespace:
-    """The functions, compiled with the decorator `compiled`; `popcount` maps a u64 to i64."""
-    hash_of_, bit_of_ = compiled(hash_of), compiled(bit_of)
+_hash_of, _bit_of, entry_words = inlined(hash_of), inlined(bit_of), inlined(postings.entry_words)
 
-    @compiled
-    def feature_starts(index: tuple) -> tuple:
-        """The header's fields for `feature_of`: first presence feature, first code, first equality feature, the shift."""
-        t64 = index[1]
-        return np.int64(t64[PRESENCE_FEATURES]), np.int64(t64[CODES]), np.int64(t64[EQUALITY]), np.int64(t64[SHIFT])
 
-    @compiled
-    def feature_of(packed: int, is_presence: bool, starts: tuple, index: tuple) -> int:
-        """The feature of an attribute i64: its name's presence, or its value; NONE if no key has it."""
-        t32 = index[0]
-        presence, codes, equality, shift = starts
-        name = packed >> shift
-        if is_presence:
-            return t32[_u64(presence + name)]
-        return t32[_u64(equality + np.int64(t32[_u64(codes + name)]) + (packed & ((np.int64(1) << shift) - 1)))]
+@inlined
+def feature_starts(index: tuple) -> tuple:
+    """The header's fields for `feature_of`: first presence feature, first code, first equality feature, the shift."""
+    t64 = index[1]
+    return np.int64(t64[PRESENCE_FEATURES]), np.int64(t64[CODES]), np.int64(t64[EQUALITY]), np.int64(t64[SHIFT])
 
-    @compiled
-    def key_starts(index: tuple) -> tuple:
-        """The header's fields for `bucket_key_of`: number of names, first code, the shift."""
-        t64 = index[1]
-        return np.int64(t64[N_VIRTUAL]), np.int64(t64[CODES]), np.int64(t64[SHIFT])
 
-    @compiled
-    def bucket_key_of(packed: int, is_presence: bool, starts: tuple, index: tuple) -> int:
-        """The bucket key of filters in the grid that ask for an attribute's name, or for its value."""
-        n_virtual, codes, shift = starts
-        name = packed >> shift
-        if is_presence:
-            return name
-        return n_virtual + np.int64(index[0][codes + name]) + (packed & ((np.int64(1) << shift) - 1))
+@inlined
+def feature_of(packed: int, is_presence: bool, starts: tuple, index: tuple) -> int:
+    """The feature of an attribute i64: its name's presence, or its value; NONE if no key has it."""
+    t32 = index[0]
+    presence, codes, equality, shift = starts
+    name = packed >> shift
+    if is_presence:
+        return t32[_u64(presence + name)]
+    return t32[_u64(equality + np.int64(t32[_u64(codes + name)]) + (packed & ((np.int64(1) << shift) - 1)))]
 
-    @compiled
-    def with_feature(feature: int, most_frequent: int, bits: tuple) -> tuple:
-        """An event's row of dense features, two u64, with a feature of its own; and whether that is a dense one."""
-        bits0, bits1 = bits
-        bit = most_frequent - np.int64(feature)
-        if bit < 64:
-            bits0 |= _ONE << np.uint64(bit)
-        elif bit < DENSE:
-            bits1 |= _ONE << np.uint64(bit - 64)
-        return (bits0, bits1), bit < DENSE
 
-    @compiled
-    def n_above(row: np.uint64, low: np.uint64) -> np.int64:
-        """Number of set bits in row u64 above bit `low`; the dense child of `low` has this many siblings before it."""
-        return popcount(row & ~(low | (low - _ONE)))
+@inlined
+def key_starts(index: tuple) -> tuple:
+    """The header's fields for `bucket_key_of`: number of names, first code, the shift."""
+    t64 = index[1]
+    return np.int64(t64[N_VIRTUAL]), np.int64(t64[CODES]), np.int64(t64[SHIFT])
 
-    @compiled
-    def probe(parent: int, feature: int, index: tuple) -> Any:
-        """The child of a node for a sparse feature, or -1.  The bit array excludes nearly all pairs without a child."""
-        t32, t64, _ = index
-        wanted = np.uint64(parent) << np.uint64(32) | np.uint64(feature)
-        hashed = hash_of_(wanted)
-        word, bit = bit_of_(hashed, t64[N_BITS])
-        child = np.int64(-1)
-        if t32[t64[BITS] + word] & bit:
-            mask = t64[N_SLOTS] - _ONE
-            slot = hashed & mask
-            key = wanted ^ _ONE
-            while key != wanted and key != EMPTY:
-                at = t64[SLOTS] + slot * np.uint64(2)
-                key = t64[at]
-                if key == wanted:
-                    child = np.int64(t64[at + _ONE])
-                slot = (slot + _ONE) & mask
-        return child
 
-    return SimpleNamespace(
-        feature_starts=feature_starts,
-        feature_of=feature_of,
-        key_starts=key_starts,
-        bucket_key_of=bucket_key_of,
-        with_feature=with_feature,
-        n_above=n_above,
-        probe=probe,
-        entry_words=compiled(entry_words),
-    )
+@inlined
+def bucket_key_of(packed: int, is_presence: bool, starts: tuple, index: tuple) -> int:
+    """The bucket key of filters in the grid that ask for an attribute's name, or for its value."""
+    n_virtual, codes, shift = starts
+    name = packed >> shift
+    if is_presence:
+        return name
+    return n_virtual + np.int64(index[0][codes + name]) + (packed & ((np.int64(1) << shift) - 1))
+
+
+@inlined
+def with_feature(feature: int, most_frequent: int, bits: tuple) -> tuple:
+    """An event's row of dense features, two u64, with a feature of its own; and whether that is a dense one."""
+    bits0, bits1 = bits
+    bit = most_frequent - np.int64(feature)
+    if bit < 64:
+        bits0 |= _ONE << np.uint64(bit)
+    elif bit < DENSE:
+        bits1 |= _ONE << np.uint64(bit - 64)
+    return (bits0, bits1), bit < DENSE
+
+
+@inlined
+def enter_features(
+    packed: int, sparse: Array, n_sparse: int, bits: tuple, starts: tuple, most_frequent: int, index: tuple
+) -> tuple:
+    """Add an attribute's features to an event's: sparse ones to `sparse`, from `n_sparse` on, dense ones to the row `bits`.
+
+    Returns the number of sparse ones, and the row.
+    """
+    for is_presence in range(2):
+        feature = feature_of(packed, is_presence, starts, index)
+        if feature == NONE:
+            continue
+        bits, is_dense = with_feature(feature, most_frequent, bits)
+        if not is_dense:
+            sparse[n_sparse] = feature
+            n_sparse += 1
+    return n_sparse, bits
+
+
+@inlined
+def n_above(row: np.uint64, low: np.uint64) -> np.int64:
+    """Number of set bits in row u64 above bit `low`; the dense child of `low` has this many siblings before it."""
+    return popcount(row & ~(low | (low - _ONE)))
+
+
+@inlined
+def probe(parent: int, feature: int, index: tuple) -> Any:
+    """The child of a node for a sparse feature, or -1.  The bit array excludes nearly all pairs without a child."""
+    t32, t64, _ = index
+    wanted = np.uint64(parent) << np.uint64(32) | np.uint64(feature)
+    hashed = _hash_of(wanted)
+    word, bit = _bit_of(hashed, t64[N_BITS])
+    child = np.int64(-1)
+    if t32[t64[BITS] + word] & bit:
+        mask = t64[N_SLOTS] - _ONE
+        slot = hashed & mask
+        key = wanted ^ _ONE
+        while key != wanted and key != EMPTY:
+            at = t64[SLOTS] + slot * np.uint64(2)
+            key = t64[at]
+            if key == wanted:
+                child = np.int64(t64[at + _ONE])
+            slot = (slot + _ONE) & mask
+    return child
 
 
 def verifier(compiled: Callable[..., Any], has: Callable, least: Callable, *, long: bool) -> Callable:  # noqa: C901  four functions in one

@@ -22,13 +22,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpi_match.arrays.csr import Array, Int
-from mpi_match.engines.keyed.grid import geometry
-from mpi_match.engines.keyed.grid.geometry import EVERYWHERE, IN_BITMAP, LOW, MIDDLE, N_GROUPS
+from mpi_match.engines.keyed.grid import geometry, hash_grid
+from mpi_match.engines.keyed.grid.geometry import EVERYWHERE, LOW, MIDDLE, N_GROUPS
 from mpi_match.engines.keyed.grid.hash_grid import BLOCK_WORDS, KEEP, SLOT_FILTER, SLOT_PLACE, SLOT_WORDS, STEP_WORDS
+from mpi_match.engines.keyed.index import lookup
 from mpi_match.engines.keyed.kernels.compact import KEYED_BLOCK
 from mpi_match.engines.keyed.kernels.trie_thread import (
     ARRAY_CLASSES,
-    GPU_LOOKUPS,
     INTERFACES,
     KEYED_REGISTERS,
     MASKS,
@@ -40,10 +40,9 @@ from mpi_match.gpu.kernels import Kernel, cuda, device_function, device_twin, ke
 from mpi_match.gpu.warp import append, drainer, owner, put, running_sum, tidy
 
 _scale_of, _cell_of, _step_of = map(device_twin, (geometry.scale_of, geometry.cell_of, geometry.step_of))
-_span_of, _entry_of, _may_hold = map(device_twin, (geometry.span_of, geometry.entry_of, geometry.may_hold))
-_hash_of_cell, _home_of, _name_bit = map(device_twin, (geometry.hash_of_cell, geometry.home_of, geometry.name_bit))
-_group_of, _n_threes = device_twin(geometry.group_of), device_twin(geometry.n_threes)
-_key_starts, _bucket_key_of = GPU_LOOKUPS.key_starts, GPU_LOOKUPS.bucket_key_of
+_may_hold, _name_bit, _group_of = map(device_twin, (geometry.may_hold, geometry.name_bit, geometry.group_of))
+_hash_of_cell, _home_of, _n_threes = map(device_twin, (geometry.hash_of_cell, geometry.home_of, geometry.n_threes))
+_key_starts, _bucket_key_of = device_twin(lookup.key_starts), device_twin(lookup.bucket_key_of)
 _ONE, _32 = np.uint64(1), np.uint64(32)
 
 
@@ -96,6 +95,24 @@ STATE = "GridState(uint64[::1], uint32[::1], float64[::1], uint64[::1], uint8[::
 _GRID = "GridArrays(uint64[::1], uint32[::1], float64[::1], uint8[::1], int64[::1])"
 
 
+@device_function
+def _enter(blocks: Array, home: int, mask: np.uint64, entry: np.uint64) -> None:
+    """Take the first free word at or after the home of an entry, as `hash_grid.enter` does."""
+    probed, entered = np.int64(0), False
+    while not entered:
+        first = BLOCK_WORDS * np.int64(np.uint64(home + probed) & mask)
+        for word in range(first + 1, first + BLOCK_WORDS):
+            if not entered and blocks[word] == 0:
+                entered = cuda.atomic.cas(blocks, word, np.uint64(0), entry) == 0
+        if not entered:
+            probed += 1
+    if probed > 0:
+        cuda.atomic.max(blocks, BLOCK_WORDS * home, np.uint64(probed))
+
+
+_change = device_twin(hash_grid.change, enter=_enter)
+
+
 @kernel(f"void(uint64[::1], uint32[::1], uint64[::1], {STATE}, int64)", named_tuples=[GridState])
 def step_kernel(steps: Array, last: Array, slots: Array, grid: GridState, n: int) -> None:
     """Apply the last change of every slot.
@@ -129,53 +146,6 @@ def enter_kernel(grid: GridState, n: int) -> None:
     slot = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     if slot < n:
         _change(np.int64(slot), True, grid)
-
-
-@device_function
-def _change(slot: int, entering: bool, grid: GridState) -> None:
-    """Enter a slot's filter into the blocks of its keys, or remove it from them."""
-    blocks, records, circles, keys, sub_buckets = grid
-    if records[2 * SLOT_WORDS * slot + SLOT_PLACE] == 0 or keys[slot] & LOW == IN_BITMAP:
-        return
-    x, y, r = circles[SLOT_WORDS * slot], circles[SLOT_WORDS * slot + 1], circles[SLOT_WORDS * slot + 2]
-    level, scale, column, row, columns, rows = _span_of(x, y, r)
-    key, names = np.int64(keys[slot] & LOW), keys[slot] >> _32
-    sub_bucket = slot & ((np.int64(1) << (np.int64(sub_buckets[key]) - 1)) - 1)
-    mask = np.uint64(blocks.size // BLOCK_WORDS - 1)
-    for i in range(columns):
-        for j in range(rows):
-            entry = _entry_of(slot, names, x, y, r, scale, column + i, row + j)
-            home = _home_of(_hash_of_cell(level, column + i, row + j), key, sub_bucket, mask)
-            if entering:
-                _enter(blocks, home, mask, entry)
-            else:
-                _leave(blocks, home, mask, entry)
-
-
-@device_function
-def _enter(blocks: Array, home: int, mask: np.uint64, entry: np.uint64) -> None:
-    """Take the first free word at or after the home of an entry."""
-    probed, entered = np.int64(0), False
-    while not entered:
-        first = BLOCK_WORDS * np.int64(np.uint64(home + probed) & mask)
-        for word in range(first + 1, first + BLOCK_WORDS):
-            if not entered and blocks[word] == 0:
-                entered = cuda.atomic.cas(blocks, word, np.uint64(0), entry) == 0
-        if not entered:
-            probed += 1
-    if probed > 0:
-        cuda.atomic.max(blocks, BLOCK_WORDS * home, np.uint64(probed))
-
-
-@device_function
-def _leave(blocks: Array, home: int, mask: np.uint64, entry: np.uint64) -> None:
-    """Clear the word of an entry."""
-    for probed in range(np.int64(blocks[BLOCK_WORDS * home]) + 1):
-        first = BLOCK_WORDS * np.int64(np.uint64(home + probed) & mask)
-        for word in range(first + 1, first + BLOCK_WORDS):
-            if blocks[word] == entry:
-                blocks[word] = 0
-                return
 
 
 @device_function

@@ -41,11 +41,13 @@ from mpi_match.engines.keyed.kernels.compact import KEYED_BLOCK
 from mpi_match.engines.keyed.kernels.trie_thread import (
     ARRAY_CLASSES,
     FILTER_IDS,
-    GPU_LOOKUPS,
     INTERFACES,
     MASKS,
     array_types,
     dense_children,
+    entry_words,
+    feature_of,
+    feature_starts,
     insert,
     next_child,
     probe,
@@ -56,8 +58,6 @@ from mpi_match.gpu.kernels import Kernel, cuda, device_function, kernel
 from mpi_match.gpu.warp import place_behind, running_sum
 
 _ONE, _u64 = np.uint64(1), np.uint64
-_feature_starts, _feature_of, _n_above = GPU_LOOKUPS.feature_starts, GPU_LOOKUPS.feature_of, GPU_LOOKUPS.n_above
-_entry_words = GPU_LOOKUPS.entry_words
 WIDTHS = (8, 16)
 """Attributes of an event for which a lane has room; the narrowest width that fits the widest event of a batch is used.
 `trie_warp` takes wider events."""
@@ -145,13 +145,13 @@ def group_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:  # n
             offsets, attributes = events
             first = np.int64(np.uint32(offsets[_u64(number)] - offsets[0]))
             n = np.int64(np.uint32(offsets[_u64(number + 1)] - offsets[0])) - first
-            starts, most_frequent = _feature_starts(index), np.int64(t64[N_FEATURES]) - 1
+            starts, most_frequent = feature_starts(index), np.int64(t64[N_FEATURES]) - 1
             place = np.uint32(my_attributes + own * stride)
             for a in range(n):
                 attribute = attributes[_u64(first + a)]
                 shared_attributes[np.uint32(place + a)] = attribute
                 for is_presence in range(2):
-                    feature = _feature_of(np.int64(attribute), is_presence, starts, index)
+                    feature = feature_of(np.int64(attribute), is_presence, starts, index)
                     if feature == NONE:
                         continue
                     bits, is_dense = with_feature(feature, most_frequent, bits)
@@ -234,7 +234,7 @@ def group_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:  # n
                     if at < last:
                         place = np.uint32(my_events + whose)
                         interface, counts = np.int64(words[_u64(at)]), np.int64(words[_u64(at + 1)])
-                        step: Any = _entry_words(counts)
+                        step: Any = entry_words(counts)
                         mask = _ONE << np.uint64(interface)
                         is_known = kind == MASKS and (shared_found[place] & mask) != np.uint64(0)
                         if is_known or verify(at, counts, (mine, size), index):

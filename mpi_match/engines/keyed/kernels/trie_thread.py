@@ -33,6 +33,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.compute import search
+from mpi_match.engines.keyed.index import lookup
 from mpi_match.engines.keyed.index.features import NONE
 from mpi_match.engines.keyed.index.layout import (
     EMPTY,
@@ -44,9 +45,9 @@ from mpi_match.engines.keyed.index.layout import (
     ROOT,
     SPARSE_CHILDREN,
 )
-from mpi_match.engines.keyed.index.lookup import lookups, verifier
+from mpi_match.engines.keyed.index.lookup import verifier
 from mpi_match.gpu.intrinsics import popcount
-from mpi_match.gpu.kernels import Kernel, cuda, device_function, kernel
+from mpi_match.gpu.kernels import Kernel, cuda, device_function, device_twin, kernel
 
 WIDEST = 4096
 """Most attributes of an event if there is no CPU to take wider ones: 50 KB of local memory for each resident thread."""
@@ -60,10 +61,10 @@ SORTED_ANSWERS = 256
 answers one by one would move a billion."""
 
 _ONE = np.uint64(1)
-GPU_LOOKUPS = lookups(device_function, popcount)
 lower_bound = device_function(search.lower_bound)
-_feature_starts, _feature_of, _n_above = GPU_LOOKUPS.feature_starts, GPU_LOOKUPS.feature_of, GPU_LOOKUPS.n_above
-_entry_words, probe, with_feature = GPU_LOOKUPS.entry_words, GPU_LOOKUPS.probe, GPU_LOOKUPS.with_feature
+feature_starts, feature_of, with_feature = map(device_twin, (lookup.feature_starts, lookup.feature_of, lookup.with_feature))
+probe, entry_words = device_twin(lookup.probe), device_twin(lookup.entry_words)
+_enter_features, _n_above = device_twin(lookup.enter_features), device_twin(lookup.n_above, popcount=popcount)
 
 
 class EventArrays(NamedTuple):
@@ -107,18 +108,11 @@ def array_types(packed: str) -> str:
 def _enter(mine: Array, sparse: Array, attributes: Array, first: int, n: int, index: IndexArrays) -> tuple:
     """Copy attributes[first : first + n] to `mine` and their sparse features to `sparse`; returns the number of these, and
     `bits`."""
-    starts, most_frequent = _feature_starts(index), np.int64(index[1][N_FEATURES]) - 1
+    starts, most_frequent = feature_starts(index), np.int64(index[1][N_FEATURES]) - 1
     n_sparse, bits = np.int64(0), (np.uint64(0), np.uint64(0))
     for a in range(n):
         mine[a] = attributes[first + a]
-        for is_presence in range(2):
-            feature = _feature_of(np.int64(mine[a]), is_presence, starts, index)
-            if feature == NONE:
-                continue
-            bits, is_dense = with_feature(feature, most_frequent, bits)
-            if not is_dense:
-                sparse[n_sparse] = feature
-                n_sparse += 1
+        n_sparse, bits = _enter_features(np.int64(mine[a]), sparse, n_sparse, bits, starts, most_frequent, index)
     return n_sparse, bits
 
 
@@ -252,7 +246,7 @@ def scanner(kind: int, give: Callable, verify: Callable) -> Callable:
                 if kind != FILTER_IDS:
                     at += np.int64(words[at + 3])
                     continue
-            at += _entry_words(counts)
+            at += entry_words(counts)
             entry += 1
         return found
 

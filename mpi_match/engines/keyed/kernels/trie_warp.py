@@ -40,11 +40,12 @@ from mpi_match.engines.keyed.index.lookup import verifier
 from mpi_match.engines.keyed.kernels.compact import KEYED_BLOCK
 from mpi_match.engines.keyed.kernels.trie_thread import (
     ARRAY_CLASSES,
-    GPU_LOOKUPS,
     KEYED_REGISTERS,
     MASKS,
     array_types,
     dense_children,
+    feature_of,
+    feature_starts,
     first_dense,
     lower_bound,
     probe,
@@ -55,7 +56,6 @@ from mpi_match.gpu.intrinsics import WARP, ballot, lane, popcount, shuffle, sync
 from mpi_match.gpu.kernels import Kernel, cuda, device_function, kernel
 from mpi_match.gpu.warp import append, drainer, length_of, owner, put, running_sum, shorten, sort, tidy
 
-_feature_starts, _feature_of = GPU_LOOKUPS.feature_starts, GPU_LOOKUPS.feature_of
 WIDE_WIDTHS = (64, 256)
 """Attributes of an event for which a warp has room."""
 
@@ -239,11 +239,11 @@ def wide_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:  # no
         first = np.int64(np.uint32(offsets[number] - offsets[0]))
         n = np.int64(np.uint32(offsets[number + 1] - offsets[0])) - first
         most_frequent = np.int64(t64[N_FEATURES]) - 1
-        starts = _feature_starts(index)
+        starts = feature_starts(index)
         for a in range(lane(), n, WARP):
             mine[a] = attributes[first + a]
             for is_presence in range(2):
-                feature = _feature_of(np.int64(mine[a]), is_presence, starts, index)
+                feature = feature_of(np.int64(mine[a]), is_presence, starts, index)
                 if feature == NONE:
                     continue
                 features[cuda.atomic.add(lengths, 3 * warp + 2, 1)] = feature

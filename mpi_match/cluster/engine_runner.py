@@ -42,7 +42,7 @@ from mpi_match.table.vocabulary import Vocabulary
 
 
 class ShardsHeld:
-    """The shards that a worker holds: one, until other workers have died and it gets the order to load another (`regroup`).
+    """The shards that a worker holds: one, until other workers have died and it gets the order to load another (`Spares`).
 
     open_table   opens an engine for a table
     """

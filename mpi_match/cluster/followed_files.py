@@ -120,7 +120,7 @@ class ArrivedEvents:
 
 
 class FollowedAnswers:
-    """Writes the answers of a run, batch by batch, as `run_files.BatchedAnswers` does."""
+    """Writes the answers of a run, batch by batch, as `answers.BatchedAnswers` does."""
 
     by_workers = False
 

@@ -2,7 +2,7 @@
 
     feed's threads    read, check and copy the next batches into buffers          `outbox`
     main thread       sends them, receives answers, passes them to the dispatcher `inbox`
-    writer thread     writes the answers that the dispatcher emits                `ordered_writer`
+    writer thread     writes the answers that the dispatcher emits                `answers`
 
 Short batches are read and written by the main thread (`execution`).
 
@@ -19,13 +19,13 @@ from collections.abc import Sequence
 
 from mpi4py import MPI
 
+from mpi_match.cluster.answers import OrderedWriter
 from mpi_match.cluster.at_once.exchange import Exchange
 from mpi_match.cluster.execution import Execution
 from mpi_match.cluster.followed_files import FollowedFiles
 from mpi_match.cluster.inbox import Arrival, Inbox
 from mpi_match.cluster.messages import Body
 from mpi_match.cluster.options import ClusterError, RunSummary
-from mpi_match.cluster.ordered_writer import OrderedWriter
 from mpi_match.cluster.outbox import Outbox
 from mpi_match.cluster.run_files import Opened, RunFiles
 from mpi_match.cluster.scheduling.dispatcher import Dispatcher, usual_window

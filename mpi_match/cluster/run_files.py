@@ -15,13 +15,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
 from mpi_match.changes.log import CHANGES, ChangeLog
 from mpi_match.changes.stream import ChangeStream
+from mpi_match.cluster.answers import BatchedAnswers
 from mpi_match.cluster.batches import BatchedChanges, BatchedEvents, BatchRanges
 from mpi_match.cluster.distribution.partition import Division
-from mpi_match.cluster.messages import Written
 from mpi_match.cluster.options import ClusterError, RunOptions, RunSummary, of_rows
 from mpi_match.cluster.results.output import Output
 from mpi_match.cluster.results.scan_log import ScanLog
@@ -36,10 +35,10 @@ from mpi_match.ingest.batches.scan_report import ScanTotals
 from mpi_match.ingest.batches.unnamed import Missing, doubts_of, names_in_events
 from mpi_match.ingest.rows.judge import nothing_usable
 from mpi_match.ingest.rows.reject_log import RejectLog
-from mpi_match.journal.reader import EventRange, RunIdentity, gaps
+from mpi_match.journal.reader import RunIdentity, gaps
 from mpi_match.model import ModelError
 from mpi_match.monitor.status import RunStatus, Share
-from mpi_match.storage import FileChanged, Reader, StorageError, check_output
+from mpi_match.storage import Reader, StorageError, check_output
 from mpi_match.storage.schema import Schema
 from mpi_match.table.range_reader import RangeReader
 from mpi_match.table.schema import TABLE
@@ -58,72 +57,6 @@ class Opened(NamedTuple):
     opening_s: float = 0.0
     compile_s: float = 0.0
     engine_options: Mapping[str, object] = {}
-
-
-class BatchedAnswers:
-    """Writes the answers of a run to its `output`, batch by batch, and counts them in its `status`.
-
-    Answers are written only while the event table is unchanged since it was opened (`confirm`).  The reports of lines
-    (`report`) go to `scan_log`, which is None for an event table.
-
-    by_workers   the workers write them, and the master only records their places (`wrote`)
-    """
-
-    def __init__(
-        self,
-        output: Output | LocalOutput,
-        events: BatchedEvents,
-        status: RunStatus,
-        options: RunOptions,
-        scan_log: ScanLog | None,
-    ) -> None:
-        self._scan_log = scan_log
-        self.ranges, self.by_workers = events.ranges, isinstance(output, LocalOutput)
-        self._output, self._table, self._status, self._progress = output, events.table, status, options.progress
-        self._workers_confirm = options.feed == "file"
-
-    def write(self, batch: int, counts: Array, ids: Array) -> None:
-        """Write the answers of a batch, or of consecutive batches from it on; batches ascend."""
-        assert isinstance(self._output, Output)
-        start, _ = self.ranges.of(batch)
-        self.confirm(start, start + len(counts))
-        self._output.write(start, counts, ids)
-        self._count(len(counts), len(ids))
-
-    def wrote(self, batch: int, n_ids: int, rank: int, where: Written) -> None:
-        """Record that a worker has written the answers of a batch into its part of the output (see `LocalOutput.wrote`)."""
-        events = EventRange(*self.ranges.of(batch))
-        assert isinstance(self._output, LocalOutput)
-        if not self._workers_confirm:  # workers that read the file confirm before they write
-            self.confirm(*events)
-        self._output.wrote(events, n_ids, rank, where)
-        self._count(events.n_events, n_ids)
-
-    def report(self, batch: int, report: bytes | memoryview) -> None:
-        """Take the report of a batch (see `Expected`); batches ascend.  Raises ModelError for a bad row under `strict`."""
-        if self._scan_log is not None:
-            self._scan_log.add(self.ranges.of(batch)[0], report)
-
-    def confirm(self, start: int, stop: int) -> None:
-        """Raise FileChanged when these events of the table have changed since it was opened.
-
-        Parts written by workers of this run are then removed: they may hold answers to the changed events.
-        """
-        try:
-            self._table.check_unchanged(start, stop)
-        except FileChanged:
-            if isinstance(self._output, LocalOutput):
-                self._output.discard()
-            raise
-
-    def set_aside(self, batch: int) -> None:
-        """Record, in order, a batch without answers: the run goes on and will be incomplete (see `Output.set_aside`)."""
-        self._output.set_aside(EventRange(*self.ranges.of(batch)))
-
-    def _count(self, n_events: int, n_matches: int) -> None:
-        self._status.wrote(n_events, n_matches)
-        if self._progress is not None:
-            self._progress(self._output.n_answered, self._output.identity.n_events)
 
 
 class RunFiles:

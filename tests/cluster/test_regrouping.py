@@ -11,8 +11,8 @@ from random_tables import Shape, random_subscriptions
 from mpi_match.cluster.distribution.shard import Shard, packed, unpacked
 from mpi_match.cluster.engine_runner import ShardsHeld
 from mpi_match.cluster.scheduling.dispatcher import Dispatcher
+from mpi_match.cluster.scheduling.groups import Spares, any_room
 from mpi_match.cluster.scheduling.instructions import Emit, GiveUp, Instruction, Load, Send
-from mpi_match.cluster.scheduling.regroup import Spares, any_room
 from mpi_match.engines import Engine, open_engine
 from mpi_match.events.events import Events
 from mpi_match.table.range_reader import RangeReader

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from mpirun import TIMEOUT_S
 
-from mpi_match.cluster import ordered_writer
+from mpi_match.cluster import answers as ordered
+from mpi_match.cluster.answers import OrderedWriter
 from mpi_match.cluster.at_once.in_place import WriteAtOnce
 from mpi_match.cluster.batches import BatchRanges
 from mpi_match.cluster.messages import Body
-from mpi_match.cluster.ordered_writer import OrderedWriter
 from mpi_match.journal.reader import EventRange
 from mpi_match.matches.write_behind import MOST_WAITING, WriteBehind
 from mpi_match.storage import StorageError
@@ -102,7 +102,7 @@ def test_leaving_without_finish_drops_the_queue() -> None:
 
 
 def test_short_answers_are_kept_until_flush_or_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ordered_writer, "KEPT_BYTES", 10)
+    monkeypatch.setattr(ordered, "KEPT_BYTES", 10)
     written: list[tuple[int, list[int]]] = []
     answers: Any = SimpleNamespace(
         ranges=BatchRanges([EventRange(0, 9)], 1),

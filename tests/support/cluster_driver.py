@@ -81,9 +81,9 @@ def _set_silence(seconds: str) -> None:
 
 
 def _set_kept_bytes(n: str) -> None:
-    from mpi_match.cluster import ordered_writer
+    from mpi_match.cluster import answers
 
-    ordered_writer.KEPT_BYTES = int(n)
+    answers.KEPT_BYTES = int(n)
 
 
 def _delay_rank_1(meeting_s: str) -> None:

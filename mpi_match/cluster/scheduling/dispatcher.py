@@ -15,7 +15,7 @@ failure of a worker is a failure of its group:
     timed out   it is a straggler: its batches are executed speculatively by others, and it gets no new ones until it answers
     failed      its engine raised: the batch goes to another group; a group that fails twice in a row is dissolved
 
-New groups are made of the remaining members of dissolved ones (`regroup`).
+New groups are made of the remaining members of dissolved ones (`groups.Spares`).
 
 A batch may itself be the cause.  The groups that died of a batch or failed on it are its *victims*; with three victims it is
 quarantined, and the run ends without its answers.  Other batches that the same workers held must not be quarantined with it,
@@ -36,9 +36,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from mpi_match.cluster.scheduling.groups import Batch, BatchQueues, Flight, Group, Trial
+from mpi_match.cluster.scheduling.groups import Batch, BatchQueues, Flight, Group, Room, Spares, Trial, any_room
 from mpi_match.cluster.scheduling.instructions import Drop, Emit, GiveUp, Instruction, Load, Quarantine, Send
-from mpi_match.cluster.scheduling.regroup import Room, Spares, any_room
 
 MOST_VICTIMS = 3
 """Number of groups that a batch kills before it is quarantined."""

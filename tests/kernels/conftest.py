@@ -69,11 +69,10 @@ def _shared_memory_is_shared() -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def _tiny_shapes() -> Iterator[None]:
     from mpi_match.engines.ccm import batch as ccm_batch
-    from mpi_match.engines.ccm import engine as ccm
     from mpi_match.engines.ccm import kernel as ccm_kernel
+    from mpi_match.engines.ccm import one_or_many
     from mpi_match.engines.ccm import single as ccm_event
     from mpi_match.engines.clcb import batch as clcb_batch
-    from mpi_match.engines.clcb import engine as clcb
     from mpi_match.engines.clcb import segment, updates
     from mpi_match.engines.clcb import single as clcb_event
     from mpi_match.engines.keyed import cuda as keyed_cuda
@@ -87,13 +86,12 @@ def _tiny_shapes() -> Iterator[None]:
 
     patch = pytest.MonkeyPatch()
     patch.setattr(ccm_kernel, "CCM_BLOCK", 3)
-    patch.setattr(ccm, "CCM_LEAST_ATTRIBUTES", 1)
+    patch.setattr(one_or_many, "LEAST_ATTRIBUTES", 1)
     patch.setattr(ccm_batch, "ROWS_PER_THREAD", 2)
     patch.setattr(ccm_batch, "MOST_IN_FLIGHT", 2)
     patch.setattr(ccm_batch, "CCM_PASS_EVENTS", 5)
     patch.setattr(ccm_batch, "CCM_FIRST_PAIRS", 1)
     patch.setattr(ccm_event, "CCM_FIRST_IDS", 1)
-    patch.setattr(clcb, "CLCB_LEAST_ATTRIBUTES", 1)
     patch.setattr(segment, "CLCB_BLOCK", 2)
     patch.setattr(segment, "BLOCKS_PER_MULTIPROCESSOR", 1)
     patch.setattr(segment, "FEW_MOVES", 2)

@@ -15,6 +15,7 @@ from strategies import subscriptions_and_events
 from mpi_match.engines import EngineError, open_engine
 from mpi_match.engines.ccm import batch as ccm_batch
 from mpi_match.engines.ccm import engine as ccm
+from mpi_match.engines.ccm import one_or_many
 from mpi_match.engines.ccm.options import CcmVariant
 from mpi_match.engines.ccm.published import published_batch
 from mpi_match.errors import OptionError
@@ -39,7 +40,7 @@ def test_cases(group: list[dict[str, Any]]) -> None:
 @pytest.mark.parametrize("at_once", [1, 1000], ids=["one by one", "batched"])
 def test_all_cases_in_one_table(answer: str, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every filter of every case against some of the events, in three kinds of answer."""
-    monkeypatch.setattr(ccm, "CCM_SINGLE_EVENTS", 4 if at_once == 1 else 0)
+    monkeypatch.setattr(one_or_many, "SINGLE_EVENTS", 4 if at_once == 1 else 0)
     filters = [f for case in CONJUNCTIONS[::12] for f in filters_of(case)]
     events = [event_of(case) for case in CONJUNCTIONS[::27]][:6]
     table = Table.from_filters(filters)
@@ -56,7 +57,7 @@ def test_agrees_with_the_model(given_: tuple[list[Filter], list[Event]], few: in
     table = Table.from_filters(filters)
     batch = Events.of(events).encode(table.vocabulary)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ccm, "CCM_SINGLE_EVENTS", few)
+        patch.setattr(one_or_many, "SINGLE_EVENTS", few)
         engine = open_engine("ccm", table)
         assert answers(engine, table, batch, answer) == expected(table, events, answer)
 
@@ -75,7 +76,7 @@ def test_counters_are_reset_between_events_and_batches(answer: str) -> None:
 
 @pytest.mark.parametrize("n_constraints", [255, 256], ids=["bytes", "16 bits"])
 def test_counters_are_as_wide_as_the_largest_filter(n_constraints: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ccm, "CCM_SINGLE_EVENTS", 0)
+    monkeypatch.setattr(one_or_many, "SINGLE_EVENTS", 0)
     monkeypatch.setattr(ccm_batch, "ROWS_PER_THREAD", 80)
     filters = [make_filter("many", [["a", ">", i] for i in range(n_constraints)]), make_filter("few", [["a", "=", 0.5]])]
     table = Table.from_filters(filters)
@@ -133,7 +134,7 @@ PUBLISHED_EVENTS = [
 @pytest.mark.parametrize("order", ["sorted", "given"])
 def test_published_evaluation_agrees_with_the_model(few: int, order: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Types, operators, numbers and the bytes of strings, compared by the kernel, with events in two chunks."""
-    monkeypatch.setattr(ccm, "CCM_SINGLE_EVENTS", few)
+    monkeypatch.setattr(one_or_many, "SINGLE_EVENTS", few)
     table = Table.from_filters(PUBLISHED_FILTERS)
     options = {"sat": "published", "order": order, "input": "global" if few else "shared"}
     engine = open_engine("ccm", table, options=options, measured=True)

@@ -19,6 +19,7 @@ from strategies import subscriptions_and_events
 
 from mpi_match.changes.changes import Changes
 from mpi_match.engines import EngineError, open_engine
+from mpi_match.engines.ccm import one_or_many
 from mpi_match.engines.clcb import batch as clcb_batch
 from mpi_match.engines.clcb import engine as clcb
 from mpi_match.engines.clcb import segment
@@ -33,7 +34,7 @@ SLOW = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 @every_group
 def test_cases(group: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clcb, "CLCB_SINGLE_EVENTS", 0)
+    monkeypatch.setattr(one_or_many, "SINGLE_EVENTS", 0)
     assert_cases("clcb", group)
 
 
@@ -41,7 +42,7 @@ def test_cases(group: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("at_once", [1, 1000], ids=["one by one", "batched"])
 def test_all_cases_in_one_table(answer: str, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every filter of some cases, with and without areas, against some of the events."""
-    monkeypatch.setattr(clcb, "CLCB_SINGLE_EVENTS", 4 if at_once == 1 else 0)
+    monkeypatch.setattr(one_or_many, "SINGLE_EVENTS", 4 if at_once == 1 else 0)
     filters = [f for case in CONJUNCTIONS[::24] for f in filters_of(case)]
     filters += [f for case in CONJUNCTIONS for f in filters_of(case) if f.area is not None][::3]
     events = [*(event_of(case) for case in CONJUNCTIONS[::54]), make_event({"temp": 25}, (0.5, 0.5)), make_event({}, (3, 4))]
@@ -60,7 +61,7 @@ def test_agrees_with_the_model(given_: tuple[list[Filter], list[Event]], few: in
     table = Table.from_filters(filters)
     batch = Events.of(events).encode(table.vocabulary)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(clcb, "CLCB_SINGLE_EVENTS", few)
+        patch.setattr(one_or_many, "SINGLE_EVENTS", few)
         engine = open_engine("clcb", table)
         assert answers(engine, table, batch, answer) == expected(table, events, answer)
 
@@ -144,7 +145,7 @@ def changes_of(steps: Sequence[Step], everything: Table, n_filters: int, n_inter
 
 @pytest.mark.parametrize(("few", "examples"), [(0, 3), (4, 1)], ids=["batched", "one by one"])
 def test_changes_in_any_order(few: int, examples: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clcb, "CLCB_SINGLE_EVENTS", few)
+    monkeypatch.setattr(one_or_many, "SINGLE_EVENTS", few)
     run_machine("clcb", examples, 12)
 
 

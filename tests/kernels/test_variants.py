@@ -18,9 +18,10 @@ from strategies import subscriptions_and_events
 
 from mpi_match.engines import EngineError, open_engine
 from mpi_match.engines.ccm import engine as ccm
+from mpi_match.engines.ccm import one_or_many
 from mpi_match.engines.ccm.bloom import bit_of
 from mpi_match.engines.ccm.options import CCM_OPTIONS
-from mpi_match.engines.clcb import engine as clcb
+from mpi_match.engines.ccm.single import CcmSingle
 from mpi_match.engines.clcb.options import CLCB_OPTIONS, ClcbVariant
 from mpi_match.engines.clcb.segment import filter_columns
 from mpi_match.engines.option import Option, OptionValue
@@ -30,8 +31,7 @@ from mpi_match.events.events import Events
 from mpi_match.model import Event, Filter, make_event, make_filter
 from mpi_match.table.table import Table
 
-MODULES = {"ccm": ccm, "clcb": clcb}
-SINGLE = {"ccm": "CCM_SINGLE_EVENTS", "clcb": "CLCB_SINGLE_EVENTS"}
+MODULES = ("ccm", "clcb")
 
 
 def values(option: Option) -> Sequence[OptionValue]:
@@ -87,7 +87,7 @@ def test_every_variant_gives_the_same_answers(name: str, options: dict[str, Any]
     engine = open_engine(name, table, options=options)
     assert engine.options == options
     for few, (turn, kind) in product((100, 0), enumerate(KINDS if name == "ccm" else KINDS[1:])):
-        monkeypatch.setattr(MODULES[name], SINGLE[name], few)
+        monkeypatch.setattr(one_or_many, "SINGLE_EVENTS", few)
         if name == "ccm":
             monkeypatch.setattr(ccm, "MASK_INTERFACES", 64 if kind == "mask" else 0)
         for part in (slice(turn, None), slice(0, 3)):  # so that counters are used again
@@ -109,7 +109,7 @@ def test_variants_agree_with_the_model(
     batch = Events.of(events).encode(table.vocabulary)
     options = {option.name: data.draw(st.sampled_from(values(option)), option.name) for option in options_of(name)}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(MODULES[name], SINGLE[name], few)
+        patch.setattr(one_or_many, "SINGLE_EVENTS", few)
         engine = open_engine(name, table, options=options)
         for kind in ("list", "filters"):
             assert answers(engine, table, batch, kind) == expected(table, events, kind)
@@ -197,7 +197,9 @@ def test_a_single_event_covers_its_own_longest_row_or_that_of_the_table(cover: s
     engine = open_engine("ccm", table, options={"cover": cover})
     assert engine.match(batch).labels(table.labels) == [["j"], ["i"], [], ["j"]]
     assert isinstance(engine, ccm.Ccm)
-    assert {n for one in engine._one.values() for n in one._launches} == ({1, 10} if cover == "event" else {10})
+    assert {n for one in engine._one.values() if isinstance(one, CcmSingle) for n in one._launches} == (
+        {1, 10} if cover == "event" else {10}
+    )
 
 
 def test_a_mask_has_any_number_of_interfaces_up_to_a_bound() -> None:
@@ -282,7 +284,7 @@ def test_more_hashes_pass_fewer_filters() -> None:
 def test_steps_are_timed_on_request(
     name: str, few: int, options: dict[str, Any], steps: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(MODULES[name], SINGLE[name], few)
+    monkeypatch.setattr(one_or_many, "SINGLE_EVENTS", few)
     table, batch, wanted = inputs()
     engine = open_engine(name, table, options=options)
     assert answers(engine, table, batch, "list") == wanted["list"]

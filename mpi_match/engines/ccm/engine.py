@@ -37,38 +37,27 @@ packed and, if the kernel resets them, count down from the filter's size (see `c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
-from mpi_match.engines.base import Engine, in_turn
 from mpi_match.engines.ccm.batch import CcmBatches
-from mpi_match.engines.ccm.kernel import ANSWER_FILTERS, ANSWER_INTERFACES, ANSWER_MASK, OnDevice
-from mpi_match.engines.ccm.layout import ccm_rows, too_large
+from mpi_match.engines.ccm.kernel import ANSWER_INTERFACES, ANSWER_MASK, OnDevice
+from mpi_match.engines.ccm.layout import ccm_rows
+from mpi_match.engines.ccm.one_or_many import OneOrMany
 from mpi_match.engines.ccm.options import CcmVariant
 from mpi_match.engines.ccm.published import NO_VALUES, EventValues, PublishedBatch, not_evaluated
 from mpi_match.engines.ccm.single import CcmSingle
-from mpi_match.engines.sharing import Turns
 from mpi_match.errors import EngineError
 from mpi_match.events.batch import EventBatch
-from mpi_match.gpu.kernels import open_gpu
-from mpi_match.gpu.step_times import StepTimes
-from mpi_match.matches.matches import Matches
 from mpi_match.table.table import Table
 
-CCM_SINGLE_EVENTS = 4
-"""Events in the largest batch that is matched one event at a time, as published."""
 MASK_INTERFACES = 64
 """Most interfaces of a table for which the answer is a bit mask, unless the options say otherwise."""
 MOST_MASK_INTERFACES = 4096
 """Most interfaces for which a mask is allowed: larger masks of a pass of events would not fit on the host."""
-CCM_LEAST_ATTRIBUTES = 4
-"""Graphs are captured for events of up to 4, 8, 16, ... attributes; this is the first number."""
 
 
-class Ccm(Engine):
-    """CCM on one GPU.  The table is uploaded in the background, and the first match waits for it.  `kernel_s` is the device
-    time of the kernels of all batches so far, in seconds (single events are not timed, because timing takes longer than
-    matching)."""
+class Ccm(OneOrMany):
+    """CCM on one GPU.  The table is uploaded in the background, and the first match waits for it."""
 
     name = "ccm"
 
@@ -82,10 +71,7 @@ class Ccm(Engine):
         options: Mapping[str, Any] | None = None,
     ) -> None:
         variant = CcmVariant(**(options or {}))
-        self.options = variant._asdict()
-        self._gpu = open_gpu(device)
-        self.device, self.gpu = self._gpu.info.name, self._gpu.info.uuid
-        self._table = table
+        super().__init__(table, device, variant._asdict())
         if variant.answer == "mask" and table.n_interfaces > MOST_MASK_INTERFACES:
             raise EngineError(
                 f"the table has {table.n_interfaces:,} interfaces; ccm.answer=mask serves at most {MOST_MASK_INTERFACES:,}, "
@@ -101,18 +87,13 @@ class Ccm(Engine):
         )
         self._variant, self._published = variant, NO_VALUES
         self._on_device = self._put_on_device(NO_VALUES)
-        self._stream, self._steps = self._gpu.stream(), StepTimes()
-        self._one: dict[tuple[int, int], CcmSingle] = {}
-        self._many: dict[int, CcmBatches] = {}
-        self._kernel_s = 0.0  # of dropped matchers
-        self._sharing = Turns(self, on_gpu=True)
 
     def _put_on_device(self, events: EventValues) -> OnDevice:
         """Begin to upload the table, with sat=published also the values of events."""
         rows = self._rows.with_values(events) if self.reads_published else self._rows
         return OnDevice(self._gpu, rows, self._table, self._variant)
 
-    def _take_values(self, batch: EventBatch) -> None:
+    def _prepare(self, batch: EventBatch) -> None:
         """Upload the values of a batch's events if they are not those of the batch before it."""
         events = batch.published if isinstance(batch, PublishedBatch) else None
         if events is None:
@@ -123,61 +104,8 @@ class Ccm(Engine):
             self.renew()
             self._on_device, self._published = self._put_on_device(events), events
 
-    def renew(self) -> None:
-        """Drop the working memory of matches."""
-        self._gpu.make_current()
-        with suppress(RuntimeError):
-            self._stream.synchronize()
-        self._kernel_s = self.kernel_s
-        self._one.clear()
-        self._many.clear()
+    def _new_many(self, answer: int) -> CcmBatches:
+        return CcmBatches(self._gpu, self._stream, self._on_device, answer, self._steps)
 
-    @classmethod
-    def serves(cls, table: Table) -> str | None:
-        return too_large(table, cls.name)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes on the device."""
-        return self._gpu.n_bytes
-
-    @property
-    def kernel_s(self) -> float:
-        """Seconds of device time of batches."""
-        return self._kernel_s + sum(many.kernel_s for many in self._many.values())
-
-    def time_steps(self) -> None:
-        """Single events then run without captured graphs."""
-        self._steps.on = True
-        self._one.clear()
-
-    @property
-    def steps_s(self) -> Mapping[str, float]:
-        return self._steps.seconds
-
-    @in_turn
-    def match(self, batch: EventBatch, filters: bool) -> Matches:
-        self._gpu.make_current()
-        if self.reads_published:
-            self._take_values(batch)
-        answer = ANSWER_FILTERS if filters else self._answer
-        if batch.n_events == 1:
-            return self._match_one(batch, answer)
-        if 0 < batch.n_events <= CCM_SINGLE_EVENTS:
-            return Matches.concat([self._match_one(batch[i : i + 1], answer) for i in range(batch.n_events)])
-        if answer not in self._many:
-            self._many[answer] = CcmBatches(self._gpu, self._stream, self._on_device, answer, self._steps)
-        return self._many[answer].match(batch)
-
-    def _match_one(self, batch: EventBatch, answer: int) -> Matches:
-        one = self._one.get((answer, batch.n_attributes))
-        return (self._one_for(answer, batch.n_attributes) if one is None else one).match(batch)
-
-    def _one_for(self, answer: int, n_attributes: int) -> CcmSingle:
-        """Make the matcher for events of up to `n_attributes` attributes and keep it in `_one`."""
-        most = max(CCM_LEAST_ATTRIBUTES, 1 << (n_attributes - 1).bit_length())
-        one = self._one.get((answer, most))
-        if one is None:
-            one = CcmSingle(self._gpu, self._stream, self._on_device, answer, most, self._covers_event, self._steps)
-        self._one[answer, n_attributes] = self._one[answer, most] = one
-        return one
+    def _new_one(self, answer: int, n_attributes: int) -> CcmSingle:
+        return CcmSingle(self._gpu, self._stream, self._on_device, answer, n_attributes, self._covers_event, self._steps)

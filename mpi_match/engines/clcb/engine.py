@@ -29,14 +29,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 from mpi_match.arrays.csr import Array
 from mpi_match.changes.changes import Changes
-from mpi_match.engines.base import Engine, in_turn, updating
-from mpi_match.engines.ccm.kernel import ANSWER_FILTERS, ANSWER_INTERFACES
-from mpi_match.engines.ccm.layout import too_large
+from mpi_match.engines.base import updating
+from mpi_match.engines.ccm.kernel import ANSWER_FILTERS
+from mpi_match.engines.ccm.one_or_many import OneOrMany
 from mpi_match.engines.clcb import updates
 from mpi_match.engines.clcb.batch import ClcbBatches
 from mpi_match.engines.clcb.options import ClcbVariant
@@ -44,25 +43,13 @@ from mpi_match.engines.clcb.segment import Segment
 from mpi_match.engines.clcb.single import ClcbSingle, Runs
 from mpi_match.engines.clcb.updates import SegmentSlots
 from mpi_match.engines.entries import AUTO
-from mpi_match.engines.sharing import Turns
-from mpi_match.events.batch import EventBatch
-from mpi_match.gpu.kernels import open_gpu
-from mpi_match.gpu.step_times import StepTimes
-from mpi_match.matches.matches import Matches
 from mpi_match.table.table import Table
 
 log = logging.getLogger(__name__)
 
-CLCB_SINGLE_EVENTS = 4
-"""Events in the largest batch that is matched one event at a time, as published."""
-CLCB_LEAST_ATTRIBUTES = 4
-"""Graphs are captured for events of up to 4, 8, 16, ... attributes; this is the first number."""
 
-
-class Clcb(Engine):
-    """CLCB on one GPU.  The immutable part of the table is uploaded in the background, and the first match waits for it.
-    `kernel_s` is the device time of all batches so far, in seconds (single events are not timed, because timing takes longer
-    than matching)."""
+class Clcb(OneOrMany):
+    """CLCB on one GPU.  The immutable part of the table is uploaded in the background, and the first match waits for it."""
 
     name = "clcb"
     takes_changes = compiles = True
@@ -77,37 +64,24 @@ class Clcb(Engine):
         options: Mapping[str, Any] | None = None,
     ) -> None:
         self._variant = ClcbVariant(**(options or {}))
-        self.options = self._variant._asdict()
-        self._gpu = open_gpu(device)
-        self.device, self.gpu = self._gpu.info.name, self._gpu.info.uuid
-        self._table, self._live = table, live
+        super().__init__(table, device, self._variant._asdict())
+        self._live = live
         if live and table.n_filters > updates.JOINED_AT_ONCE:
             log.warning(
                 "clcb rebuilds a table when filters are added, and matching waits: for a second or two when millions are "
                 "merged; %s adds filters without such pauses",
                 AUTO[0],
             )
-        self._stream, self._steps = self._gpu.stream(), StepTimes()
-        self._kernel_s = 0.0
         self._slots = SegmentSlots(table, self._new_segment)
-        self._forget()
-        self._sharing = Turns(self, on_gpu=True)
-
-    def renew(self) -> None:
-        """Drop the working memory of matches."""
-        self._gpu.make_current()
-        with suppress(RuntimeError):
-            self._stream.synchronize()
-        self._forget()
+        self._runs: Runs | None = None
 
     def _new_segment(self, table: Table, ids: Array) -> Segment:
         return Segment(self._gpu, self._stream, table, ids, self._variant)
 
     def _forget(self) -> None:
         """Drop everything that depends on the present segments and ids."""
-        self._runs: Runs | None = None
-        self._one: dict[tuple[int, int], ClcbSingle] = {}
-        self._many: dict[int, ClcbBatches] = {}
+        super()._forget()
+        self._runs = None
 
     @updating
     def update(self, changes: Changes) -> None:
@@ -115,62 +89,16 @@ class Clcb(Engine):
         if self._slots.update(changes):
             self._forget()
 
-    @classmethod
-    def serves(cls, table: Table) -> str | None:
-        return too_large(table, cls.name)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes on the device."""
-        return self._gpu.n_bytes
-
-    @property
-    def kernel_s(self) -> float:
-        return self._kernel_s
-
-    def time_steps(self) -> None:
-        """Single events then run without captured graphs."""
-        self._steps.on = True
-        self._one.clear()
-
-    @property
-    def steps_s(self) -> Mapping[str, float]:
-        return self._steps.seconds
-
-    @in_turn
-    def match(self, batch: EventBatch, filters: bool) -> Matches:
-        self._gpu.make_current()
-        answer = ANSWER_FILTERS if filters else ANSWER_INTERFACES
-        if batch.n_events == 1:
-            return self._match_one(batch, answer)
-        if 0 < batch.n_events <= CLCB_SINGLE_EVENTS:
-            return Matches.concat([self._match_one(batch[i : i + 1], answer) for i in range(batch.n_events)])
-        many = self._many.get(answer)
-        if many is None:
-            slots = self._slots
-            ids = self._n_ids(answer), slots.n_interfaces
-            many = ClcbBatches(self._gpu, self._stream, slots.segments, answer, *ids, self._steps)
-            self._many[answer] = many
-        before = many.kernel_s
-        matches = many.match(batch)
-        self._kernel_s += many.kernel_s - before
-        return matches
-
     def _n_ids(self, answer: int) -> int:
         return self._slots.n_filters if answer == ANSWER_FILTERS else self._slots.n_interfaces
 
-    def _match_one(self, batch: EventBatch, answer: int) -> Matches:
-        one = self._one.get((answer, batch.n_attributes))
-        return (self._one_for(answer, batch.n_attributes) if one is None else one).match(batch)
+    def _new_many(self, answer: int) -> ClcbBatches:
+        slots = self._slots
+        ids = self._n_ids(answer), slots.n_interfaces
+        return ClcbBatches(self._gpu, self._stream, slots.segments, answer, *ids, self._steps)
 
-    def _one_for(self, answer: int, n_attributes: int) -> ClcbSingle:
-        """Make the matcher for events of up to `n_attributes` attributes and keep it in `_one`."""
-        most = max(CLCB_LEAST_ATTRIBUTES, 1 << (n_attributes - 1).bit_length())
-        one = self._one.get((answer, most))
-        if one is None:
-            if self._runs is None:
-                self._runs = Runs(self._gpu, self._slots.segments, self._slots.n_interfaces)
-            what = self._slots.segments, self._runs, answer, self._n_ids(answer), most
-            one = ClcbSingle(self._gpu, self._stream, *what, self._steps)
-        self._one[answer, n_attributes] = self._one[answer, most] = one
-        return one
+    def _new_one(self, answer: int, n_attributes: int) -> ClcbSingle:
+        if self._runs is None:
+            self._runs = Runs(self._gpu, self._slots.segments, self._slots.n_interfaces)
+        what = self._slots.segments, self._runs, answer, self._n_ids(answer), n_attributes
+        return ClcbSingle(self._gpu, self._stream, *what, self._steps)

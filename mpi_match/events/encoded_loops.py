@@ -1,4 +1,4 @@
-"""The checks of a block of encoded events (`encoded_check`) in compiled code: two billion attributes a second on one core.
+"""The checks of a block of encoded events (`encoded.Sound`) in compiled code: two billion attributes a second on one core.
 
 The loops over attributes have no branches, so that compilers vectorise them.
 """

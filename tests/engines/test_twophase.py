@@ -19,8 +19,7 @@ from mpi_match.engines import open_engine
 from mpi_match.engines.twophase import engine as twophase
 from mpi_match.engines.twophase import threads
 from mpi_match.engines.twophase.clusters import CLUSTER_COLUMNS, CLUSTER_ROWS, FILTERS_AT, Clusters
-from mpi_match.engines.twophase.engine import TwoPhase
-from mpi_match.engines.twophase.group_size import GroupSize
+from mpi_match.engines.twophase.engine import GroupSize, TwoPhase
 from mpi_match.engines.twophase.options import SYNCHRONIZATIONS, TECHNIQUES, TwoPhaseVariant
 from mpi_match.engines.twophase.phases import CHUNK_ROWS
 from mpi_match.engines.twophase.predicates import Predicates

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from mpi_match.arrays.csr import Array
-from mpi_match.events import encoded_check
-from mpi_match.events.encoded_check import Sound
+from mpi_match.events import encoded
+from mpi_match.events.encoded import Sound
 from mpi_match.events.events import Events
 from mpi_match.model import make_event, make_filter
 from mpi_match.table.table import Table
@@ -46,7 +46,7 @@ def changed(offsets: Array, attributes: Array, generator: random.Random) -> tupl
 
 @pytest.mark.parametrize("few", [2**16, 0], ids=["NumPy", "compiled"])
 def test_altered_columns_are_found(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoded_check, "FEW_ATTRIBUTES", few)
+    monkeypatch.setattr(encoded, "FEW_ATTRIBUTES", few)
     generator, sound = random.Random(1), Sound(VOCABULARY)
     found = {True: 0, False: 0}
     for _ in range(400):

@@ -44,7 +44,7 @@ def clock_time(seconds: float) -> str:
 
 
 def table_lines(rows: Iterable[Mapping[str, object]]) -> list[str]:
-    """Rows with the same keys as aligned lines under a heading; numbers to the right."""
+    """Return rows with the same keys as aligned lines under a heading; numbers are right-aligned."""
     rows = list(rows)
     if not rows:
         return []

@@ -708,7 +708,7 @@ class Filter(NamedTuple):
 
 
 CONSISTENT = "consistent"
-"""What `arrays` of a subscription may be."""
+"""The only value of the key `arrays` in a row of subscriptions."""
 
 
 def make_filter(

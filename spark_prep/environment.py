@@ -44,7 +44,7 @@ def check(*, local: bool) -> None:
     for name in _CONNECT:
         if name in os.environ:
             raise SparkUnavailableError(
-                f"{name} asks for Spark Connect, by which this stage cannot run; unset {name}, and name a cluster "
+                f"{name} asks for Spark Connect, which this stage cannot use; unset {name}, and name a cluster "
                 "by --master, or by spark-submit"
             )
     if home := os.environ.get("SPARK_HOME"):

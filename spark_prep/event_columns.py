@@ -3,8 +3,8 @@
 A column of a type that no attribute has (a date, bytes, an array of structs with one of these, ...) is
 
 * an error before the job when a filter of the table names it, or when it is to hold the location or the id;
-* left out otherwise: no filter asks for it, and it must not make every event a bad row.  Of DataFrames a date, which no
-  attribute has either, stands for each value of it that is not null.
+* left out otherwise: no filter asks for it, and it must not make every event a bad row.  In a DataFrame a date, which
+  no attribute has either, stands for each of its values that are not null.
 
 The names of columns and values that were left out are written into the event table (`left_out`), which is then refused for a
 table or for changes that name one of them.

@@ -1,9 +1,9 @@
 """Events to an event table, in the order in which they were written, each scanned once.
 
 Where tasks can read the files by themselves, they do (`splits`): a task reads one range of the rows and writes it as parts.
-What Spark alone can read comes as rows.  A partition has a range of each of some files; if there are few such ranges, each
-is written as parts.  Only if there are many, or fewer than cores (a single large `.gz` of another file system), rows are
-first sorted by (file, block, position).
+Input that only Spark can read comes as rows.  A partition has a range of each of some files; if there are few such ranges,
+each is written as parts.  Only if there are many, or fewer than cores (a single large `.gz` of another file system), are
+the rows first sorted by (file, block, position).
 
 A column that numbers rows is read first (`numbering`), which reads no other column of most sources.  Partitions that
 are few runs of consecutive numbers are written as they are.  Else, if the numbers are those from 0 to n - 1, they say the

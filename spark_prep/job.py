@@ -332,8 +332,8 @@ def _check_number(column: str | None, inputs: list[str] | DataFrame, needed: fro
         )
     if column in needed:
         raise SparkPrepError(
-            f"the column {column!r} numbers the events and is no attribute, but a filter, the location or the id names it; "
-            f"number by a copy of it: withColumn('number', F.col({column!r}))"
+            f"the column {column!r} numbers the events and is not an attribute, but a filter, the location or the id names "
+            f"it; number by a copy of it: withColumn('number', F.col({column!r}))"
         )
 
 

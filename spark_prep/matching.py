@@ -81,8 +81,8 @@ def matched(
     has the columns of `spark_prep.subscriptions` and metadata; it is read and compiled here, which is for some 100,000 rows.
     Versions are tables `*.h5`, put there by renaming them.  Each task uses the newest (`mpi_match.table.versions`), and
     each row of the result names it, `_table_version`; all columns are read that can be attributes, because later versions
-    may name others.  Of their metadata the columns of the present newest version are shown.
-    `rejects`: rows that are no events, or have no id, make the job `fail`, become `rows` of the result with the reason in
+    may name others.  Their metadata has the columns of the newest version at present.
+    `rejects`: rows that are not events, or have no id, make the job `fail`, become `rows` of the result with the reason in
     the column `_reject`, or are left out (`drop`).
 
     Executors that have the path read it.  A file of at most 64 MiB goes along with the plan, if Spark is not

@@ -1,7 +1,7 @@
 """Files that tasks read by themselves, in splits: no line or row of them passes through Spark's Java.
 
-A split is a range of bytes of a file.  Of a plain file a task reads the lines that begin in it, of a Parquet file the row
-groups that belong to it; files that are packed are one split.  A task takes consecutive splits, in the order of the paths,
+A split is a range of bytes of a file.  A task reads the lines of a plain file that begin in it, and the row groups of a
+Parquet file that belong to it; packed files are one split.  A task takes consecutive splits, in the order of the paths,
 so what it writes is one range of the rows, and nothing has to be sorted.
 
     files   │ a.jsonl                    │ b.jsonl.gz │ c.jsonl  │

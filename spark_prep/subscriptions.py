@@ -162,7 +162,7 @@ def table_of(rules: DataFrame) -> Table:
     """
     if rules.isStreaming:
         raise SparkPrepError(
-            "rules of a stream are no table; compile each batch of them into a directory of versions, and name that"
+            "rules of a stream are not a table; compile each batch of them into a directory of versions, and name that"
         )
     columns = columns_of(rules.schema, {})
     builder = TableBuilder(columns.metadata)

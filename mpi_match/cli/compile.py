@@ -56,7 +56,7 @@ def spark_options(function: Function) -> Function:
     for option in reversed(
         (
             click.option(
-                "--rejects", type=FILE, help="Where bad rows go, with reason, file and line.  [default: OUTPUT.rejects]"
+                "--rejects", type=FILE, help="File for bad rows, with reason, file and line.  [default: OUTPUT.rejects]"
             ),
             strict_option,
             click.option(
@@ -113,7 +113,7 @@ def compile_subscriptions(inputs: tuple[str, ...], output: Path, local: bool, as
 
 @compile_.command("events", short_help="Events to an event table, for one table.")
 @click.argument("inputs", metavar="IN...", type=InputName(), nargs=-1, required=True)
-@click.option("--table", type=FILE, required=True, help="The table that the events are to be matched against.")
+@click.option("--table", type=FILE, required=True, help="Table that the events will be matched against.")
 @click.option(
     "-o", "--output", type=HDF5_OUT, required=True, help="The event table to write; its parts lie beside it in OUTPUT.parts."
 )
@@ -179,7 +179,7 @@ def compile_changes(inputs: tuple[str, ...], table: Path, output: Path, as_json:
     type=HDF5_OUT,
     help="Directory for the new version, or its name.  [default: the directory of the table]",
 )
-@click.option("--rejects", type=FILE, help="Where bad rows go, with reason, file and line.  [default: OUTPUT.rejects]")
+@click.option("--rejects", type=FILE, help="File for bad rows, with reason, file and line.  [default: OUTPUT.rejects]")
 @strict_option
 @json_option
 def compile_update(

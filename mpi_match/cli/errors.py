@@ -164,7 +164,7 @@ def _said_whose(ctx: click.Context, group: click.Command) -> Iterator[None]:
                 if any(error.option_name in (*each.opts, *each.secondary_opts) for each in command.params)
             ]
             if have:
-                where = "is an option of" if ctx.command is group else "is no option here, but of"
+                where = "is an option of" if ctx.command is group else "is not an option here, but of"
                 behind = ", behind that name" if ctx.command is group else ""
                 text = f"{error.option_name} {where} {', '.join(have)}{behind}."
                 raise click.NoSuchOption(error.option_name, text, ctx=error.ctx) from None

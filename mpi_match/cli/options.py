@@ -363,7 +363,7 @@ _FORM_OPTIONS = ("location", "id_", "schema", "delimiter", "encoding")
 
 
 def form_of(options: Json) -> EventForm:
-    """The form of events, made of the options that describe it, which are removed.  Raises ModelError."""
+    """Take the options that describe the form of events out of `options`; returns the form.  Raises ModelError."""
     return EventForm.of(*(options.pop(name, None) for name in _FORM_OPTIONS))
 
 
@@ -434,7 +434,7 @@ def limit_options(function: Function) -> Function:
 
 
 def limits_of(options: Json, *, are_connections: bool) -> Any:
-    """The limits of connections, made of their options, which are removed.  Raises UsageError for a limit without
+    """Take the options of limits of connections out of `options`; returns the limits.  Raises UsageError for a limit without
     connections."""
     from mpi_match.ingest.files.listen import Limits
 

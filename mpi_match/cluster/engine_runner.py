@@ -263,7 +263,7 @@ class OpenEngine:
 class OpenChangingEngine(OpenEngine):
     """The engine of a run that follows its input, whose table changes: rows of changes come with batches, or alone.
 
-    `renew` is called with the vocabulary for events whenever it is another.
+    `renew` is called with the vocabulary for events whenever it has changed.
     """
 
     def __init__(

@@ -43,13 +43,13 @@ _MATCH = int(Command.MATCH)
 class Outbox:
     """Sends a run's batches to its workers; a context manager.
 
-    `opening_s` is the time that opening an engine took: the deadline of a batch that needs an engine opened anew is so much
-    later.
+    `opening_s` is the time that opening an engine took; it is added to the deadline of a batch that needs an engine opened
+    anew.
 
     waiting   batches to be sent that are not read yet
 
-    Where messages are made ahead (`at_once.messages`) and batches come without changes, the next one of an idle worker only
-    has to be sent (`send_prepared`).
+    If messages are made ahead (`at_once.messages`) and batches come without changes, the next message of an idle worker
+    only has to be sent (`send_prepared`).
     """
 
     def __init__(

@@ -73,7 +73,7 @@ def metrics_of(status: RunStatus, state: RunState, started_at: float, now: float
     yield _single("master_resident_memory_bytes", "gauge", "Resident memory of the master.", resident_bytes())
     counts = status.happened_so_far.copy()
     incidents = [({"kind": kind}, counts[kind]) for kind in INCIDENTS]
-    yield Metric("incidents_total", "counter", "What went wrong and was survived, by kind.", incidents)
+    yield Metric("incidents_total", "counter", "Failures that the run survived, by kind.", incidents)
     workers = status.shares
     about = [(_labels(r, w) | {"engine": w.engine, "device": w.device}, 1) for r, w in workers.items()]
     yield Metric("worker_info", "gauge", "Engine and device of the worker.", about)

@@ -179,5 +179,5 @@ def descriptor_of(path: Path) -> int:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise StorageError(f"{path}: is no file; it is a directory, a device or a pipe")
+        raise StorageError(f"{path}: is not a file, but a directory, a device or a pipe")
     return descriptor

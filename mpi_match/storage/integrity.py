@@ -54,7 +54,7 @@ class WriteError(StorageError):
 
     @classmethod
     def of(cls, path: Path, error: BaseException, reason: object) -> WriteError:
-        """The error of writing `path`, made of an error of the file system or of HDF5 and its reason in words."""
+        """Make the error of writing `path` from an error of the file system or of HDF5 and its reason in words."""
         found = cls(f"{path}: cannot be written: {reason}")
         number = re.search(r"errno = (\d+)", str(error))
         found.disk_full = (getattr(error, "errno", None) or int(number[1] if number else 0)) in DISK_FULL

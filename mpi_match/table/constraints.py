@@ -1,7 +1,7 @@
 """Constraints encoded and stored once, grouped by name: the table `Constraints` of CCM (Margara & Cugola, DEBS 2011).
 
-Rows are sorted by (name, type, op, operand, filter); name n owns rows offsets[n] to offsets[n + 1].  What a row means
-follows from its kind (`kinds`) and the form of its operator, in the code space of its name (see `vocabulary`):
+Rows are sorted by (name, type, op, operand, filter); name n owns rows offsets[n] to offsets[n + 1].  The meaning of a
+row follows from its kind (`kinds`) and the form of its operator, in the code space of its name (see `vocabulary`):
 
     form                                  lo, hi
     EQUAL  BELOW  ABOVE  WITHIN  PREFIX   satisfied by codes lo <= x <= hi

@@ -71,7 +71,7 @@ def check_kinds(kind: Array) -> None:
     if IS_KIND[kind].all():
         return
     wrong = int(kind[~IS_KIND[kind]][0])
-    raise ModelError(f"a constraint has the kind {wrong}, which is no type and operator of this version")
+    raise ModelError(f"a constraint has the kind {wrong}, which is not a type and operator of this version")
 
 
 def forms_of(kind: Array) -> Array:

@@ -61,7 +61,7 @@ class Metadata:
     def of(cls, rows: Mapping[str, Mapping[str, object]]) -> Metadata | None:
         """The metadata of ids, with the types of their values; None for none.
 
-        Raises ModelError for a value that is no text, truth value, number or list of them, and for a column of several
+        Raises ModelError for a value that is not a text, truth value, number or list of them, and for a column of several
         types.
         """
         if not isinstance(rows, Mapping) or not all(isinstance(row, Mapping) for row in rows.values()):
@@ -101,7 +101,7 @@ class Metadata:
 
     @classmethod
     def read(cls, source: ArraySource) -> Metadata | None:
-        """Those of the arrays of a table; None where it has none."""
+        """Read the metadata among the arrays of a table; returns None if it has none."""
         if f"{_ROW}_data" not in source:
             return None
         names, ids, rows = (_read(source, each) for each in (_NAME, _ID, _ROW))
@@ -113,7 +113,7 @@ class Metadata:
         yield from self.row_arrays()
 
     def row_arrays(self) -> Iterator[tuple[str, Array]]:
-        """Those of ids and rows alone, also of a range of ids."""
+        """Yields only the arrays of ids and rows, which a range of ids has too."""
         yield from ((f"{_ID}_data", self.ids.data), (f"{_ID}_offsets", self.ids.offsets))
         yield from ((f"{_ROW}_data", self.rows.data), (f"{_ROW}_offsets", self.rows.offsets))
 
@@ -127,7 +127,7 @@ class Metadata:
         return zip(self.ids, self.rows, strict=True)
 
     def of_ids(self, ids: Iterable[str | None]) -> Metadata | None:
-        """Those of some ids; None if there are none."""
+        """Return the metadata of some ids; None if there are none."""
         wanted = {id_.encode() for id_ in ids if id_ is not None}
         kept = np.array([i for i, id_ in enumerate(self.ids) if id_ in wanted], np.int64)
         if not len(kept):

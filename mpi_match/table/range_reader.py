@@ -58,7 +58,7 @@ class _Chosen(NamedTuple):
 
     @property
     def ids(self) -> Array:
-        """i64, ascending: these filters."""
+        """The ids of these filters, i64, ascending."""
         return np.concatenate([np.arange(self.start, self.stop), np.arange(self.last, self.n_filters)])
 
     def of(self, column: Array) -> Array:

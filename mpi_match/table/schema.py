@@ -135,8 +135,8 @@ def vocabulary_arrays(v: Vocabulary, *, with_residues: bool = False) -> Iterator
 def constraint_arrays(rows: Constraints, *, presence: bool = False, whole: bool = False) -> Iterator[tuple[str, Array]]:
     """Datasets of the constraints (also of a range of names).
 
-    Those of rows that only ask for presence are left out if there are none, unless `presence` wants them.  `whole` keeps all
-    rows together unless all only ask for presence: then processes that share the columns need not make any of them again.
+    Arrays of rows that only ask for presence are left out if there are none, unless `presence` wants them.  `whole` keeps
+    all rows together unless all only ask for presence, so processes that share the columns need not make any of them again.
     """
     c, offsets, filters = rows.split() if rows.only_presence or not whole else (rows, rows.offsets, rows.filter_id[:0])
     yield from (("constraints/name_offsets", c.offsets), ("constraints/kind", c.kind), ("constraints/lo", c.lo))

@@ -154,7 +154,7 @@ def residues_are_residues(name: str, content: Content) -> Fault:
     if not residue.any():
         return "holds no residue, so it must not be there"
     is_right = are_split(content.arrays["numbers/values"], residue)
-    return None if is_right.all() else "holds what is no residue of an integer with the nearest double numbers/values"
+    return None if is_right.all() else "has a number that is not the residue of an integer with the double numbers/values"
 
 
 def atoms_are_sorted(name: str, content: Content) -> Fault:
@@ -303,7 +303,7 @@ def rows_say_what_operators_can(content: Content) -> Fault:
         if not _KNOWN[kind].all():
             unknown = int(kind[~_KNOWN[kind]][0])
             is_presence = unknown == kind_of(Type.ANY, Op.EXISTS)
-            why = "whose rows belong to presence/filter" if is_presence else "which is no type and operator"
+            why = "whose rows belong to presence/filter" if is_presence else "which is not a type and operator"
             return f"constraints/kind holds {unknown}, {why}"
         if np.any(lo > hi) or np.any(_IS_ONE[kind] & (lo != hi)):
             return "constraints/lo and constraints/hi are not an interval of codes, a set or an atom"

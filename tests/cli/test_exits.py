@@ -80,7 +80,7 @@ def test_exchanged_files_are_refused(workload: Path) -> None:
         ),
         (
             ["compile", "changes", "a", "--partitions", "3"],
-            "--partitions is no option here, but of `commands compile events`, `commands compile subscriptions`.",
+            "--partitions is not an option here, but of `commands compile events`, `commands compile subscriptions`.",
         ),
         (["--strict", "match", "a", "b"], "--strict is an option of `commands match`, `commands run`"),
         (["compile", "subscriptions", "a", "-o", "s3a://b/x.h5"], "s3a://b/x.h5: is an address of another file system"),

@@ -97,7 +97,7 @@ def test_an_unreadable_file_is_not_treated_as_missing(tmp_path: Path, referenced
     kept, content = journal_of(path).read_bytes(), file.read_bytes()
     file.unlink()
     file.mkdir()
-    with pytest.raises(StorageError, match=r"journal\.1: is no file; it is a directory, a device or a pipe"):
+    with pytest.raises(StorageError, match=r"journal\.1: is not a file, but a directory, a device or a pipe"):
         run(path, 10)
     file.rmdir()
     file.write_bytes(content)

@@ -64,7 +64,7 @@ def no_session(monkeypatch: pytest.MonkeyPatch) -> None:
         (
             "SPARK_REMOTE",
             "sc://localhost:15002",
-            "SPARK_REMOTE asks for Spark Connect, by which this stage cannot run; unset",
+            "SPARK_REMOTE asks for Spark Connect, which this stage cannot use; unset",
         ),
         ("PYSPARK_PYTHON", "{}/absent", "PYSPARK_PYTHON={}/absent: there is no such program; unset PYSPARK_PYTHON"),
         ("PYSPARK_PYTHON", "{}/broken", "PYSPARK_PYTHON={}/broken: does not run as a Python (ends with code 7); unset"),

@@ -346,7 +346,7 @@ def test_a_column_of_numbers_is_of_a_frame_and_no_attribute(spark: SparkSession,
     path = str(write_lines(tmp_path / "in.jsonl", [{"temp": 1}]))
     for inputs, number, said in (
         (frame, "m", "there is no column 'm' to number the rows by; there are: 'n', 'temp'"),
-        (frame, "temp", "the column 'temp' numbers the events and is no attribute, but a filter"),
+        (frame, "temp", "the column 'temp' numbers the events and is not an attribute, but a filter"),
         (frame.select("n"), "n", "no column but 'n'"),
         ([path], "n", "events in files are numbered by their rows"),
     ):

@@ -84,7 +84,7 @@ def tables(records: Sequence[Record]) -> str:
         lost = [f"`{ours}` at {sum(loss.ours == ours for loss in mine):,} of {n:,}" for ours, n in of_all.items() if n]
         rows = [
             f"### {QUANTITIES[key][0].upper()}{QUANTITIES[key][1:]}\n",
-            f"Of all comparisons, another engine is better than {', than '.join(lost)}.\n",
+            f"Another engine is better than {', than '.join(lost)} comparisons.\n",
             f"| better | {' | '.join(f'than `{ours}`, at points; by, at most; there' for ours in OURS)} |",
             f"|---{'|---' * len(OURS)}|",
         ]

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 FORMAT = (ROOT / "mpi_match" / "docs" / "format.md").read_text(encoding="utf-8")
 NO_KIND = [kind_of(Type.STRING, Op.BETWEEN), kind_of(Type.ANY, Op.EQ), kind_of(Type.NUMBER, Op.SUFFIX), 15, 31, 255]
-"""Numbers that are no type and operator."""
+"""Numbers that are not a type and operator."""
 
 
 def test_every_operator_has_a_record_and_every_form_an_operator() -> None:
@@ -44,7 +44,7 @@ def test_no_two_operators_are_written_alike() -> None:
 def test_a_number_that_is_no_kind_is_refused_wherever_rows_are_read(kind: int) -> None:
     kinds = np.array([kind_of(Type.NUMBER, Op.LT), kind], np.uint8)
     for read in (forms_of, typed_forms, lambda some: parts_of(int(some[1]))):
-        with pytest.raises(ModelError, match=f"kind {kind}, which is no type and operator"):
+        with pytest.raises(ModelError, match=f"kind {kind}, which is not a type and operator"):
             read(kinds)
     subscriptions = Subscriptions.of([make_filter("i", [["x", "<", 1]])])
     unknown = replace(subscriptions, kind=kinds[1:])

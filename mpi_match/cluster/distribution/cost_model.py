@@ -10,8 +10,8 @@ as it is subscribed to, and so is the operand of `=`.  So the work of a filter i
                                                                               engine skips the interface's other filters
     + a constant                                                              every filter makes index and caches larger
 
-Of a large table, only the first filter of every 2, 4, ... consecutive ones (a *grain*) is sampled: so the estimate takes
-some megabytes, however large the table.
+A large table is sampled: only the first filter of every 2, 4, ... consecutive ones (a *grain*) counts.  So the estimate
+takes some megabytes, however large the table.
 
 An engine that scans ("scanned") evaluates every constraint on the event's names: its work is the sum, over the constraints,
 of how often their names are published.

@@ -129,8 +129,8 @@ class Dispatcher:
     def silent(self) -> list[int]:
         """The workers that have a batch to answer, if the run cannot go on before one of them answers or is lost.
 
-        Empty while a group without stragglers holds a batch.  Of a group with stragglers, only these: the other members are
-        matching or loading a shard, and can load the stragglers' shards.
+        Empty while a group without stragglers holds a batch.  A group with stragglers contributes only these, because its
+        other members are matching or loading a shard, and can load the stragglers' shards.
         """
         if self.finished:
             return []

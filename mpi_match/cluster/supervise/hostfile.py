@@ -19,7 +19,7 @@ PROBE = "ssh -o BatchMode=yes -o ConnectTimeout=5 -- {} true"
 """Command that succeeds when a host answers; {} is its name."""
 _NAME = re.compile(r"(?:\w[\w.-]*@)?\w[\w.-]*", re.ASCII)
 _LINE = re.compile(r"^\s*(?P<name>[^\s:#]+(?=[\s#]|:\d+(?:[\s#]|$)|$)|[^\s#]+)(?::(?P<ranks>\d+))?(?P<rest>[^#]*)")
-"""The pattern of a name and a number of ranks.  Of any other line, such as one with an IPv6 address, the whole first word is
+"""The pattern of a name and a number of ranks.  In any other line, such as one with an IPv6 address, the whole first word is
 taken as the name, and refused."""
 _SLOTS = re.compile(r"\bslots\s*=\s*(\d+)")
 

@@ -191,7 +191,7 @@ class Traffic:
     def poll(self, looks: int = 1) -> bool:
         """Make progress in at most `looks` polls, and call the callbacks of completed requests.
 
-        True when a request was completed or a rank was found to be lost.
+        Returns True when a request was completed or a rank was found to be lost.
         """
         for _ in range(looks):
             busy = False

@@ -110,7 +110,7 @@ class EventScratch(Scratch):
 class EventByEvent(Engine):
     """An engine that implements `find` and `new_scratch`, with the arrays that its compiled code reads and writes.
 
-    Those that are `shared` with the table are counted in `shared_nbytes`, not in `nbytes`.
+    Arrays that are `shared` with the table are counted in `shared_nbytes`, not in `nbytes`.
     """
 
     device = "cpu, 1 thread"

@@ -72,7 +72,7 @@ def ablate(engine: str, scenario: str, options: BenchOptions, tell: Callable[[st
 
 
 def ablation_table(records: Sequence[Json]) -> str:
-    """The records as text, the slowest variants first, the default above all."""
+    """Return the records as text: the default, then its variants, the slowest first."""
     defaults = [record for record in records if record["option"] is None]
     rest = sorted((r for r in records if r["option"] is not None and "failure" not in r), key=lambda r: float(r["ratio"]))
     rows = [

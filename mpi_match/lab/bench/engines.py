@@ -71,7 +71,8 @@ def require(right: bool, otherwise: str) -> None:
 
 
 OPERATIONS = {"match-unique": False, "match": True}
-"""What is asked for, in the words of TagMatch's paper: the interfaces of an event, each once; or all its filters."""
+"""The two operations of TagMatch's paper: match-unique finds the interfaces of an event, each once, and match finds all its
+filters.  The value tells whether the answers are filters."""
 
 
 @dataclass
@@ -129,7 +130,7 @@ class BenchOptions:
 
     @property
     def filters(self) -> bool:
-        """True if the answers are filters."""
+        """Tells whether the answers are filters."""
         return OPERATIONS[self.operation]
 
 

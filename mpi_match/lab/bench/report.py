@@ -132,7 +132,7 @@ def steps_of(result: Result) -> str:
 
 
 def aligned(titles: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]:
-    """Rows of cells as lines under a comment with the titles: the first column to the left, the others to the right."""
+    """Return rows of cells as lines under a comment with the titles; all columns but the first are right-aligned."""
     rows = [[f"# {titles[0]}", *titles[1:]], *cells]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [

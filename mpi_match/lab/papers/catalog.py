@@ -108,7 +108,7 @@ _CLCB = ("clcb", "sff", "betree", "rtree", "duckdb", *OURS)
 _BESIDE_RTREE = ("clcb", "rtree", *OURS)
 _CCM_KEPT = "filters, interfaces, sizes, operators, 100 values, half of the names with strings; 1,000 events one at a time"
 _CCM_DIFFERS = (
-    "a name has one type, strings are words of two to four syllables; SFF is our own, compiled; the machine is another"
+    "a name has one type, strings are words of two to four syllables; SFF is our own compiled program; the machine differs"
 )
 _EVALUATED = {"ccm.sat": "published"}
 """Types, operators, numbers and strings are compared by the kernel, as in CCM's paper."""
@@ -124,7 +124,7 @@ _MPI_KEPT = (
 )
 _MPI_DIFFERS = (
     "the numbers of GPUs are those of this machine, on one host; CCM on one GPU is the engine alone, without ranks; "
-    "runs last 20,000 events, so that starting is no part of them"
+    "runs last 20,000 events, so that starting hardly counts"
 )
 _THREE_PHASES = {"ccm.phases": "3"}
 _FARROUKH_KEPT = "subscriptions, 1,500 distinct predicates, average sizes, 100 names, values 1 to 15; 5,000 events, a batch"
@@ -395,7 +395,7 @@ EXPERIMENTS: dict[str, Experiment] = {
                 _sets(_SETS, engines=OURS),
                 *_keys("20000000,40000000,212000000"),
             ),
-            differs=f"{_LAUNCHES}{_KEYS}; the ICN matcher is no engine here",
+            differs=f"{_LAUNCHES}{_KEYS}; the ICN matcher is not an engine here",
         ),
         _tagmatch(
             "table-3",
@@ -403,7 +403,7 @@ EXPERIMENTS: dict[str, Experiment] = {
                 *(_sets(Axis.of("filters=20000000,40000000"), fixed=fixed) for fixed in (_HYBRID, _MANY_A_LAUNCH, _TREE)),
                 *_keys("20000000,40000000"),
             ),
-            differs=f"{_LAUNCHES}{_KEYS}; the ICN matcher is no engine here",
+            differs=f"{_LAUNCHES}{_KEYS}; the ICN matcher is not an engine here",
         ),
         *(
             _tagmatch(

@@ -148,7 +148,7 @@ def _write_events(
     tell: Callable[[int], None],
     divided: bool,
 ) -> None:
-    """One file when the events fit into one part and it need not be `divided`; otherwise an index over several."""
+    """Write one file if the events fit into one part and need not be `divided`; otherwise several parts and their index."""
     part_events = events_of_a_part(scenario)
     if n_events <= part_events and not divided:
         save_events(scenario.events(n_events, seed), path, vocabulary)

@@ -495,7 +495,7 @@ class RangeScenario(Scenario):
         return None if matched is None else self.n_filters * matched
 
     def with_answers(self, answers: float) -> RangeScenario:
-        """The scenario with another width of intervals, of which so many match an event on average.  Raises ValueError."""
+        """The scenario with intervals so wide that an event has this many answers on average.  Raises ValueError."""
         assert isinstance(self.fields, Intervals)
         return replace(self, fields=self.fields.matching(answers / self.n_filters))
 

@@ -109,7 +109,7 @@ def test_damage_is_found_by_whoever_reads_a_range(tmp_path: Path) -> None:
         ("filters/size", 100, 9, "constraints do not add up to filters/size"),
         ("filters/area_filter", 0, 399, "filters/area_filter is not sorted"),
         ("filters/interface", 110, 50, "filters/interface is not sorted"),
-        ("constraints/kind", 3, 255, "which is no type and operator|constraints are not sorted"),
+        ("constraints/kind", 3, 255, "which is not a type and operator|constraints are not sorted"),
         ("sets/offsets", 2, 10**6, "do not fit sets/codes|refer to more"),
     ],
 )

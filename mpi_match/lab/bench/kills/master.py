@@ -2,7 +2,7 @@
 
 Every start resumes the previous one.  At a random moment after it has begun to match, or (two times in three)
 after it has added to the journal, rank 0 gets a SIGKILL, which ends mpirun.  A completed run is compared, by SHA-256, with
-an undisturbed one, and started again, until `n_kills` kills are done.  The seed decides on
+an undisturbed one, and started again, until `n_kills` kills are done.  The seed determines
 moments, batch sizes and schedules.  With one rank, a run of one process is killed.  Ctrl-C ends it early with a partial
 record:
 

@@ -52,7 +52,7 @@ _SPELLED = {"n_events": "events"}
     "--events",
     "n_events",
     type=click.IntRange(1),
-    help="Number of events; of gpu, in one block.  [default: 1000000; rows: 20000; gpu: 524288]",
+    help="Number of events; for gpu, all in one block.  [default: 1000000; rows: 20000; gpu: 524288]",
 )
 @click.option(
     "--filters",

@@ -207,7 +207,7 @@ def _list_parameters(names: Sequence[str]) -> None:
     "--operation",
     type=click.Choice(["match-unique", "match"]),
     default="match-unique",
-    help="What is asked for: the interfaces of an event, each once, or all its filters.",
+    help="Ask for the interfaces of an event, each once, or for all its filters.",
 )
 @click.option(
     "--beside",

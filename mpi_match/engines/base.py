@@ -234,6 +234,27 @@ class Engine(ABC):
         return 0.0
 
 
+class SeveralEngines(Engine):
+    """Several engines as one.  The first does the work that takes a single one (`host_memory`, `scanner`)."""
+
+    _engines: Sequence[Engine]
+
+    def host_memory(self, n_bytes: int) -> Array:
+        return self._engines[0].host_memory(n_bytes)
+
+    def scanner(self, scanner: LineScanner) -> LineScanner:
+        """The first engine's scanner; the other engines copy the events that it scans on a GPU."""
+        return self._engines[0].scanner(scanner)
+
+    @property
+    def is_broken(self) -> bool:
+        return any(engine.is_broken for engine in self._engines)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(engine.nbytes for engine in self._engines)
+
+
 def matching(find: Callable[[Any, EventBatch, Any, bool], Matches]) -> Callable[..., Matches]:
     """Decorator that makes `match` of an engine whose `_sharing` is `ScratchSets` from `find(engine, batch, scratch,
     filters)`.

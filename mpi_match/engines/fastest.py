@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from mpi_match.arrays.csr import Array
-from mpi_match.engines.base import Engine, Pending
+from mpi_match.engines.base import Engine, Pending, SeveralEngines
 from mpi_match.engines.option import OptionValue
 from mpi_match.errors import EngineError
 from mpi_match.events.batch import EventBatch
@@ -26,7 +26,7 @@ from mpi_match.humanize import seconds
 from mpi_match.matches.matches import Matches
 
 if TYPE_CHECKING:
-    from mpi_match.ingest.json.event_scanner import LineScanner  # loads Numba
+    pass  # loads Numba
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +44,8 @@ class SizeTimes(NamedTuple):
     n_batches: int
 
 
-class FastestOf(Engine):
-    """Several engines for one fixed table.  The first engine does the work that takes a single one (`scanner`)."""
+class FastestOf(SeveralEngines):
+    """Several engines for one fixed table."""
 
     def __init__(self, engines: Sequence[Engine]) -> None:
         self._engines = tuple(engines)
@@ -89,24 +89,9 @@ class FastestOf(Engine):
             log.info("batches of %s: %s; %s matches them from here on", sizes, told, self._fastest[size].name)
         return found[0]
 
-    @property
-    def is_broken(self) -> bool:
-        return any(engine.is_broken for engine in self._engines)
-
-    @property
-    def nbytes(self) -> int:
-        return sum(engine.nbytes for engine in self._engines)
-
     def pin(self, memory: Sequence[Array]) -> None:
         for engine in self._engines:
             engine.pin(memory)
-
-    def host_memory(self, n_bytes: int) -> Array:
-        return self._engines[0].host_memory(n_bytes)
-
-    def scanner(self, scanner: LineScanner) -> LineScanner:
-        """The first engine's scanner; the other engines copy the events that it scans on a GPU."""
-        return self._engines[0].scanner(scanner)
 
     def warm_up(self, example: Callable[[], EventBatch | None], *, filters: bool = False) -> None:
         """Warms up every engine, then measures all of them on batches like the example."""

@@ -25,7 +25,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, NamedArrays, with_room
 from mpi_match.changes.changes import PART_INTERFACES, Changes
-from mpi_match.engines.base import Engine, Pending
+from mpi_match.engines.base import Engine, Pending, SeveralEngines
 from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches
 from mpi_match.model import Change
@@ -132,8 +132,8 @@ class LocalIds:
         )
 
 
-class ShardsEngine(Engine):
-    """Engines for several shards, as one."""
+class ShardsEngine(SeveralEngines):
+    """Engines for several shards on one device, as one."""
 
     def __init__(self, engines: Sequence[Engine]) -> None:
         from mpi_match.cluster.distribution.merge import merge  # loads Numba
@@ -148,28 +148,10 @@ class ShardsEngine(Engine):
         counts, ids = self._merge([(each.counts, np.ascontiguousarray(each.ids)) for each in found])
         return Matches.from_counts(counts, ids, found[0].n_ids)
 
-    def host_memory(self, n_bytes: int) -> Array:
-        """See `Engine.host_memory`."""
-        return self._engines[0].host_memory(n_bytes)
-
-    def scanner(self, scanner: LineScanner) -> LineScanner:
-        """See `Engine.scanner`: their engines are on one GPU."""
-        return self._engines[0].scanner(scanner)
-
     def update(self, changes: Changes) -> None:
         """See `Engine.update`."""
         for engine in self._engines:
             engine.update(changes)
-
-    @property
-    def is_broken(self) -> bool:
-        """See `Engine.is_broken`."""
-        return any(engine.is_broken for engine in self._engines)
-
-    @property
-    def nbytes(self) -> int:
-        """See `Engine.nbytes`."""
-        return sum(engine.nbytes for engine in self._engines)
 
 
 class ShardEngine(Engine):

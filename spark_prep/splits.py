@@ -30,13 +30,13 @@ UNDIVIDED_BYTES = 2**20
 """Inputs of fewer bytes are not divided: starting a task would take longer than reading them."""
 _BYTES_AT_ONCE = 2**22
 _PACKED_TO = 6
-"""Bytes of lines that are expected of a packed byte."""
+"""Expected bytes of lines for each byte of a packed file."""
 _OF_SPARK = (".deflate", ".lz4", ".snappy")
 """Endings of files of lines that Spark unpacks and `packed_files` does not."""
 
 
 class Split(NamedTuple):
-    """The bytes `start` to `stop` of a file of `n_bytes`."""
+    """The bytes `start` to `stop` of a file of `n_bytes` bytes."""
 
     path: str
     start: int

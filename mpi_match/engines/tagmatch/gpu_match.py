@@ -310,7 +310,7 @@ class GpuMatcher:
             self._free.append(stream)
 
     def _ended(self, queries: range) -> list[Array]:
-        """The pairs of the parts that have ended, and of those with these queries, for which it waits."""
+        """Return the pairs of the parts that have ended, after waiting for the parts with these queries."""
         found, left = [], []
         for part in self._begun:
             if part.pairs.done() or (part.queries.start < queries.stop and queries.start < part.queries.stop):

@@ -30,7 +30,7 @@ _TAIL_BYTES = 2**16
 
 
 class LineRange(NamedTuple):
-    """The lines that begin in the bytes `start` to `stop` of a file, which has `n_bytes`."""
+    """The lines that begin in the bytes `start` to `stop` of a file of `n_bytes` bytes."""
 
     path: Path
     start: int

@@ -9,9 +9,9 @@ event took 5.4 µs with it and 2.6 µs without.  So these arrays are passed once
                        address, and lengths ...                      , of array 1
                        ...
 
-The compiled function turns them into arrays again (`line`, `rows`, `sheets`), which costs a few loads.  Such arrays have no
-owner, which saves as much again: Numba counts references to an array with an owner whenever it is passed on, sliced or taken
-out of a tuple, with atomic instructions, and counting would cost more than matching an event.
+The compiled function turns them into arrays again (`DeclaredArrays`; `line`, `rows`, `sheets`), which costs a few loads.
+Such arrays have no owner, which saves as much again: Numba counts references to an array with an owner whenever it is
+passed on, sliced or taken out of a tuple, with atomic instructions, and counting would cost more than matching an event.
 
 Numba then neither keeps the memory alive nor checks the types.  `PointerTable` does both: it keeps the memory alive for its
 own lifetime, and checks once that every array has the type that the compiled function assumes.
@@ -27,11 +27,14 @@ import numpy as np
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
+from numba.np.numpy_support import from_dtype
 
 from mpi_match.arrays.csr import Array
 from mpi_match.compute.llvm import BaseContext, Typed, ir
 
 MOST_DIMENSIONS = 3
+_TABLE = types.int64[:, ::1]
+"""The type of `PointerTable.table`."""
 
 
 class PointerTable:
@@ -74,25 +77,67 @@ def _made(
     return made._getvalue()
 
 
+def _array_at(context: BaseContext, builder: ir.IRBuilder, array: types.Array, table: ir.Value, k: ir.Value) -> ir.Value:
+    """Build array k of a table."""
+    first = builder.gep(
+        make_array(_TABLE)(context, builder, table).data,
+        [builder.mul(k, context.get_constant(types.int64, 1 + MOST_DIMENSIONS))],
+    )
+    words = [builder.load(builder.gep(first, [context.get_constant(types.int64, i)])) for i in range(1 + array.ndim)]
+    return _made(context, builder, array, builder.inttoptr(words[0], cgutils.voidptr_t), words[1:])
+
+
 def _of_table(n_dimensions: int) -> Callable:
     """Make the intrinsic `(table, k, dtype)`, which returns array k of a table, with `n_dimensions` dimensions."""
 
     def typed(_: object, table: types.Array, k: object, dtype: types.DType) -> Typed:
-        array = types.Array(dtype.dtype, n_dimensions, "C")
-
         def generate(context: BaseContext, builder: ir.IRBuilder, __: object, values: Sequence[ir.Value]) -> ir.Value:
-            first = builder.gep(
-                make_array(table)(context, builder, values[0]).data,
-                [builder.mul(values[1], context.get_constant(types.int64, 1 + MOST_DIMENSIONS))],
-            )
-            words = [
-                builder.load(builder.gep(first, [context.get_constant(types.int64, i)])) for i in range(1 + n_dimensions)
-            ]
-            return _made(context, builder, array, builder.inttoptr(words[0], cgutils.voidptr_t), words[1:])
+            return _array_at(context, builder, array, values[0], values[1])
 
+        array = types.Array(dtype.dtype, n_dimensions, "C")
         return array(table, types.int64, dtype), generate
 
     return intrinsic(typed)
+
+
+class DeclaredArrays:
+    """The arrays of a table, declared one after the other.
+
+    Each is known by the function that reads it in compiled code: `blocks = declare(np.uint64)` makes `blocks(table)`, and
+    `words = declare()` makes `words(table, dtype)`, for an array whose dtype varies.
+    """
+
+    def __init__(self) -> None:
+        self._declared: dict[Any, tuple[int, Any]] = {}
+
+    def declare(self, own: Any = None, dimensions: int = 1) -> Any:
+        """Declare the next array, of dtype `own`; returns the function that reads it, an intrinsic, which Numba need not
+        compile."""
+        number = len(self._declared)
+
+        def built(array: types.Array) -> Callable[..., ir.Value]:
+            def generate(context: BaseContext, builder: ir.IRBuilder, _: object, values: Sequence[ir.Value]) -> ir.Value:
+                return _array_at(context, builder, array, values[0], context.get_constant(types.int64, number))
+
+            return generate
+
+        def typed(_: object, table: types.Array) -> Typed:
+            array = types.Array(from_dtype(np.dtype(own)), dimensions, "C")
+            return array(table), built(array)
+
+        def typed_as(_: object, table: types.Array, dtype: types.DType) -> Typed:
+            array = types.Array(dtype.dtype, dimensions, "C")
+            return array(table, dtype), built(array)
+
+        read = intrinsic(typed_as if own is None else typed)
+        self._declared[read] = number, own
+        return read
+
+    def entries(self, arrays: Mapping[Any, Array], dtype: object = None) -> dict[int, tuple[Array, object]]:
+        """Arrays by the functions that read them, as `PointerTable` takes them; `dtype` is that of arrays whose dtype
+        varies."""
+        declared = ((self._declared[read], array) for read, array in arrays.items())
+        return {number: (array, own or dtype) for (number, own), array in declared}
 
 
 line, rows, sheets = _of_table(1), _of_table(2), _of_table(3)

@@ -26,53 +26,14 @@ from mpi_match.compute.array_pointers import PointerTable
 from mpi_match.compute.compile_parts import Part
 from mpi_match.compute.parallel import by_threads
 from mpi_match.engines.base import Engine, matching, updating
+from mpi_match.engines.keyed import search_arrays as arrays
 from mpi_match.engines.keyed.answers import CPU_ANSWER_ROOM, AnswerBlocks
 from mpi_match.engines.keyed.bitmap.bins import Bins
 from mpi_match.engines.keyed.bitmap.choice import divide
 from mpi_match.engines.keyed.bitmap.live_bitmap import LiveBitmap
 from mpi_match.engines.keyed.bitmap.rows import Bitmap
 from mpi_match.engines.keyed.cpu_bitmap_search import scratch_words
-from mpi_match.engines.keyed.cpu_search import (
-    BLOCKS,
-    BLOCKS_TO_MATCH,
-    BOUNDS,
-    BY_NAME,
-    CHECKS,
-    CIRCLES,
-    COLUMN_OF_NAME,
-    COUNTS,
-    FIRST_ROW,
-    ID_MARKS,
-    IDS,
-    LATER_BITS,
-    LATER_FILTERS,
-    LATER_INTERFACES,
-    LATER_POSITIONS,
-    LATER_SUMMARY,
-    LEVELS,
-    N_BINS,
-    N_TAKEN,
-    N_WORDS,
-    PLACES,
-    POSITION_BITS,
-    POSITION_FILTERS,
-    POSITION_INTERFACES,
-    POSITION_SUMMARY,
-    POSITION_WORDS,
-    POSITIONS,
-    RECORDS,
-    ROW_PLACES,
-    SEEN,
-    SPARSE,
-    STACK,
-    SUB_BUCKETS,
-    T32,
-    T64,
-    TASK_EVENTS,
-    VERIFIED,
-    compile_search,
-    match_blocks,
-)
+from mpi_match.engines.keyed.cpu_search import TASK_EVENTS, compile_search, match_blocks
 from mpi_match.engines.keyed.grid.geometry import n_threes
 from mpi_match.engines.keyed.grid.hash_grid import Grid
 from mpi_match.engines.keyed.grid.resize import Resize, ready, roomy
@@ -216,17 +177,17 @@ class Keyed(Engine):
         def match(to_match: Array, places: Array, counts: Array, ids: Array) -> None:
             n_taken = np.zeros(1, np.int64)
             answers = {
-                BLOCKS_TO_MATCH: (to_match, np.int64),
-                N_TAKEN: (n_taken, np.int64),
-                PLACES: (places, np.int64),
-                COUNTS: (counts, np.int64),
-                IDS: (ids, np.uint32),
+                arrays.blocks_to_match: to_match,
+                arrays.n_taken: n_taken,
+                arrays.places: places,
+                arrays.counts: counts,
+                arrays.ids: ids,
             }
-            serial, arrays = scratch.serial, scratch.bound.replaced(answers)
+            serial, bound = scratch.serial, scratch.bound.replaced(arrays.ARRAYS.entries(answers))
             scratch.serial += n
             by_threads(
                 min(self._threads, len(to_match)),
-                lambda thread: match_blocks(thread, serial, *given, arrays.table),
+                lambda thread: match_blocks(thread, serial, *given, bound.table),
                 stop=lambda: n_taken.fill(_ALL_TAKEN),
             )
 
@@ -240,44 +201,47 @@ class Keyed(Engine):
         grid, live_filters, packed = self._grid, self.live_filters, self.index.words.dtype
         bitmap, later = self.bitmap, self._later
         scratch.bound = PointerTable(
-            {
-                T32: (t32, np.uint32),
-                T64: (t64, np.uint64),
-                N_WORDS: (self.index.words, packed),
-                BLOCKS: (grid.blocks, np.uint64),
-                CIRCLES: (grid.slots.view(np.float64), np.float64),
-                RECORDS: (grid.slots.view(np.uint32), np.uint32),
-                CHECKS: (live_filters.words, packed),
-                SUB_BUCKETS: (live_filters.sub_buckets, np.uint8),
-                LEVELS: (np.flatnonzero(live_filters.levels), np.int64),
-                BY_NAME: (scratch.by_name, packed),
-                SPARSE: (scratch.sparse, np.int64),
-                STACK: (scratch.stack, np.int64),
-                SEEN: (scratch.seen, np.int64),
-                COLUMN_OF_NAME: (bitmap.bins.column, np.int32),
-                BOUNDS: (bitmap.bins.bounds, np.int64),
-                N_BINS: (bitmap.bins.n_bins, np.int64),
-                FIRST_ROW: (bitmap.bins.first_row, np.int64),
-                ROW_PLACES: (scratch.rows, np.int64),
-                POSITION_BITS: (bitmap.rows.bits, np.uint64),
-                POSITION_SUMMARY: (bitmap.rows.summary, np.uint64),
-                POSITIONS: (bitmap.places, np.uint32),
-                POSITION_FILTERS: (bitmap.filters, np.uint32),
-                POSITION_INTERFACES: (bitmap.interfaces, np.uint32),
-                POSITION_WORDS: (bitmap.words, packed),
-                LATER_BITS: (later.rows.bits, np.uint64),
-                LATER_SUMMARY: (later.rows.summary, np.uint64),
-                LATER_POSITIONS: (later.places, np.uint32),
-                LATER_FILTERS: (later.filters, np.uint32),
-                LATER_INTERFACES: (later.interfaces, np.uint32),
-                VERIFIED: (scratch.verified, np.int64),
-                ID_MARKS: (scratch.marks, np.uint64),
-                BLOCKS_TO_MATCH: (_ONE_BLOCK, np.int64),
-                N_TAKEN: (_ONE_BLOCK, np.int64),
-                PLACES: (scratch.places, np.int64),
-                COUNTS: (scratch.counts, np.int64),
-                IDS: (scratch.ids, np.uint32),
-            }
+            arrays.ARRAYS.entries(
+                {
+                    arrays.t32: t32,
+                    arrays.t64: t64,
+                    arrays.words: self.index.words,
+                    arrays.blocks: grid.blocks,
+                    arrays.circles: grid.slots.view(np.float64),
+                    arrays.records: grid.slots.view(np.uint32),
+                    arrays.checks: live_filters.words,
+                    arrays.sub_buckets: live_filters.sub_buckets,
+                    arrays.levels: np.flatnonzero(live_filters.levels),
+                    arrays.by_name: scratch.by_name,
+                    arrays.sparse: scratch.sparse,
+                    arrays.stack: scratch.stack,
+                    arrays.seen: scratch.seen,
+                    arrays.column_of_name: bitmap.bins.column,
+                    arrays.bin_bounds: bitmap.bins.bounds,
+                    arrays.n_bins: bitmap.bins.n_bins,
+                    arrays.first_row: bitmap.bins.first_row,
+                    arrays.row_places: scratch.rows,
+                    arrays.position_bits: bitmap.rows.bits,
+                    arrays.position_summary: bitmap.rows.summary,
+                    arrays.positions: bitmap.places,
+                    arrays.position_filters: bitmap.filters,
+                    arrays.position_interfaces: bitmap.interfaces,
+                    arrays.position_words: bitmap.words,
+                    arrays.later_bits: later.rows.bits,
+                    arrays.later_summary: later.rows.summary,
+                    arrays.later_positions: later.places,
+                    arrays.later_filters: later.filters,
+                    arrays.later_interfaces: later.interfaces,
+                    arrays.verified: scratch.verified,
+                    arrays.id_marks: scratch.marks,
+                    arrays.blocks_to_match: _ONE_BLOCK,
+                    arrays.n_taken: _ONE_BLOCK,
+                    arrays.places: scratch.places,
+                    arrays.counts: scratch.counts,
+                    arrays.ids: scratch.ids,
+                },
+                packed,
+            )
         )
         scratch.n_updates = self._n_updates
 

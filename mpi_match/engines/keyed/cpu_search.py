@@ -51,11 +51,12 @@ from numba import types
 from numba.np.numpy_support import from_dtype
 
 from mpi_match.arrays.csr import Array, Int
-from mpi_match.compute.array_pointers import line, rows, sheets, unowned
+from mpi_match.compute.array_pointers import unowned
 from mpi_match.compute.bits import popcount
 from mpi_match.compute.compile_cache import compile_once, inlined, jit, nested
 from mpi_match.compute.sort import sort_ids
 from mpi_match.compute.synchronization import atomic_add
+from mpi_match.engines.keyed import search_arrays as arrays
 from mpi_match.engines.keyed.cpu_bitmap_search import enter_rows, scan_bitmap
 from mpi_match.engines.keyed.cpu_grid_search import enter_bucket_keys, scan_cell
 from mpi_match.engines.keyed.cpu_verify import verify
@@ -80,29 +81,6 @@ _NODE, _LIST, _LAST_FEATURE = range(3)
 """Words of a stack entry: a node, the start of its list (its word in NODES), and the last feature of its key (-1 for the
 root), which is set only if sparse children may follow."""
 
-T32, T64, N_WORDS, BLOCKS, CIRCLES, RECORDS, CHECKS, SUB_BUCKETS, LEVELS, BY_NAME, SPARSE, STACK, SEEN = range(13)
-COLUMN_OF_NAME, BOUNDS, N_BINS, FIRST_ROW, ROW_PLACES = range(SEEN + 1, SEEN + 6)
-POSITION_BITS, POSITION_SUMMARY, POSITIONS = range(ROW_PLACES + 1, ROW_PLACES + 4)
-POSITION_FILTERS, POSITION_INTERFACES, POSITION_WORDS = range(POSITIONS + 1, POSITIONS + 4)
-LATER_BITS, LATER_SUMMARY, LATER_POSITIONS, LATER_FILTERS, LATER_INTERFACES = range(POSITION_WORDS + 1, POSITION_WORDS + 6)
-VERIFIED, ID_MARKS = range(LATER_INTERFACES + 1, LATER_INTERFACES + 3)
-BLOCKS_TO_MATCH, N_TAKEN, PLACES, COUNTS, IDS = range(ID_MARKS + 1, ID_MARKS + 6)
-"""The arrays that are bound for `match_blocks`:
-
-t32, t64, words                       `KeyedIndex.views` and `.words`
-blocks, circles, records, sub_buckets   `Grid`; its slots as f64 and as u32
-checks, levels                        `LiveFilters.words`; i64: the levels in use
-by_name, sparse, stack, seen          scratch, a row for each thread; between events `by_name` holds no attribute
-column_of_name to first_row           `Bins`, without columns if there is no bitmap
-row_places                            scratch, a row for each thread
-position_bits to position_words       `Bitmap`
-later_bits to later_interfaces        `LiveBitmap`; its checks are `checks`
-verified                              a row for each thread, whose first word counts candidates
-marks                                 scratch, a row for each thread: a bit for each id, 0 between events (`sort_ids`)
-blocks_to_match, n_taken              i64: numbers of the blocks to match; the number of blocks taken, 0 at first
-places, counts, ids                   output, see `AnswerBlocks`
-"""
-
 
 @jit
 def match_blocks(
@@ -114,17 +92,16 @@ def match_blocks(
     serial                   a number for the batch's first event that no earlier event had; `seen` is marked with it
     filters                  True if answers are filters, False for interfaces
     offsets ... location     `EventBatch`; one location, NaN, if no filter has an area
-    bound                    i64[n, 4]: the arrays from T32 to IDS, as addresses (`PointerTable.table`); words have the type
-                             of attributes
+    bound                    i64[n, 4]: `search_arrays` as addresses (`PointerTable.table`)
     """
-    to_match, counts = line(bound, BLOCKS_TO_MATCH, np.int64), line(bound, COUNTS, np.int64)[: len(offsets) - 1]
-    answers, batch = (line(bound, PLACES, np.int64), counts, line(bound, IDS, np.uint32)), (offsets, attributes, location)
+    to_match, counts = arrays.blocks_to_match(bound), arrays.counts(bound)[: len(offsets) - 1]
+    answers, batch = (arrays.places(bound), counts, arrays.ids(bound)), (offsets, attributes, location)
     found, is_alone, taken = np.int64(0), len(to_match) == 1, np.int64(0)
     if not is_alone:
-        taken = atomic_add(bound[N_TAKEN, 0], 1)
+        taken = atomic_add(arrays.n_taken(bound).ctypes.data, 1)
     while taken < len(to_match):
         found += _match_block(to_match[taken], thread, serial, filters, batch, bound, answers)
-        taken = np.int64(1) if is_alone else atomic_add(bound[N_TAKEN, 0], 1)
+        taken = np.int64(1) if is_alone else atomic_add(arrays.n_taken(bound).ctypes.data, 1)
     return found
 
 
@@ -149,19 +126,19 @@ def _match_block(block: int, thread: int, serial: int, filters: bool, batch: tup
     """
     offsets, attributes, location = batch[0], unowned(batch[1]), batch[2]
     places, counts, ids = answers
-    t64, words = line(bound, T64, np.uint64), line(bound, N_WORDS, attributes.dtype)
-    index = (line(bound, T32, np.uint32), t64, words)
-    blocks, circles = line(bound, BLOCKS, np.uint64), line(bound, CIRCLES, np.float64)
-    records, checks = line(bound, RECORDS, np.uint32), line(bound, CHECKS, words.dtype)
-    sub_buckets, levels = line(bound, SUB_BUCKETS, np.uint8), line(bound, LEVELS, np.int64)
+    t64, words = arrays.t64(bound), arrays.words(bound, attributes.dtype)
+    index = (arrays.t32(bound), t64, words)
+    blocks, circles = arrays.blocks(bound), arrays.circles(bound)
+    records, checks = arrays.records(bound), arrays.checks(bound, words.dtype)
+    sub_buckets, levels = arrays.sub_buckets(bound), arrays.levels(bound)
     grid = (blocks, circles, records, checks, sub_buckets)
-    all_by_name = rows(bound, BY_NAME, words.dtype)
-    by_name, sparse = all_by_name[thread], rows(bound, SPARSE, np.int64)[thread]
-    stack, seen = sheets(bound, STACK, np.int64)[thread], rows(bound, SEEN, np.int64)[thread]
-    bins, bitmap, places_of_rows = _bins_of(bound), _bitmap_of(bound, words), rows(bound, ROW_PLACES, np.int64)[thread]
+    all_by_name = arrays.by_name(bound, words.dtype)
+    by_name, sparse = all_by_name[thread], arrays.sparse(bound)[thread]
+    stack, seen = arrays.stack(bound)[thread], arrays.seen(bound)[thread]
+    bins, bitmap, places_of_rows = _bins_of(bound), _bitmap_of(bound, words), arrays.row_places(bound)[thread]
     later = _later_of(bound, checks)
     has_bitmap = len(bitmap[1]) + len(later[1]) > 0
-    verified, marks = rows(bound, VERIFIED, np.int64)[thread], rows(bound, ID_MARKS, np.uint64)[thread]
+    verified, marks = arrays.verified(bound)[thread], arrays.id_marks(bound)[thread]
     event, absent = (by_name, np.int64(t64[SHIFT])), by_name[len(by_name) - 1]
     answer, end, every = places[block], places[block + 1], np.int64(-1) if filters else np.int64(len(seen))
     found = np.int64(0)
@@ -203,28 +180,28 @@ def _match_block(block: int, thread: int, serial: int, filters: bool, batch: tup
 @inlined
 def _bins_of(bound: Array) -> tuple:
     """The arrays of `Bins`."""
-    of_columns = line(bound, N_BINS, np.int64), line(bound, FIRST_ROW, np.int64)
-    return line(bound, COLUMN_OF_NAME, np.int32), line(bound, BOUNDS, np.int64), of_columns[0], of_columns[1]
+    of_columns = arrays.n_bins(bound), arrays.first_row(bound)
+    return arrays.column_of_name(bound), arrays.bin_bounds(bound), of_columns[0], of_columns[1]
 
 
 @inlined
 def _bitmap_of(bound: Array, words: Array) -> tuple:
     """The argument `bitmap` of `scan_bitmap`."""
     bits, summary, places = (
-        line(bound, POSITION_BITS, np.uint64),
-        rows(bound, POSITION_SUMMARY, np.uint64),
-        line(bound, POSITIONS, np.uint32),
+        arrays.position_bits(bound),
+        arrays.position_summary(bound),
+        arrays.positions(bound),
     )
-    filters, interfaces = line(bound, POSITION_FILTERS, np.uint32), line(bound, POSITION_INTERFACES, np.uint32)
-    return bits, summary, places, filters, interfaces, line(bound, POSITION_WORDS, words.dtype)
+    filters, interfaces = arrays.position_filters(bound), arrays.position_interfaces(bound)
+    return bits, summary, places, filters, interfaces, arrays.position_words(bound, words.dtype)
 
 
 @inlined
 def _later_of(bound: Array, checks: tuple) -> tuple:
     """The argument `bitmap` of `scan_bitmap` for filters that were added later."""
-    bits, summary = line(bound, LATER_BITS, np.uint64), rows(bound, LATER_SUMMARY, np.uint64)
-    places, filters = line(bound, LATER_POSITIONS, np.uint32), line(bound, LATER_FILTERS, np.uint32)
-    return bits, summary, places, filters, line(bound, LATER_INTERFACES, np.uint32), checks
+    bits, summary = arrays.later_bits(bound), arrays.later_summary(bound)
+    places, filters = arrays.later_positions(bound), arrays.later_filters(bound)
+    return bits, summary, places, filters, arrays.later_interfaces(bound), checks
 
 
 @inlined

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mpi_match.arrays.csr import Array
-from mpi_match.compute.array_pointers import PointerTable, line, rows, sheets, unowned
+from mpi_match.compute.array_pointers import DeclaredArrays, PointerTable, line, rows, sheets, unowned
 
 
 @numba.njit
@@ -34,6 +34,29 @@ def test_bound_arrays_are_read_and_written_where_they_are() -> None:
     assert two.tolist() == [[0, 0, 0], [0, 0, 10]]
     assert (int(three.sum()), int(three[1, 2, 3])) == (10, 10)
     assert given.tolist() == [0, 1, 2, 3, 4, 5, 16]
+
+
+DECLARED = DeclaredArrays()
+_sizes, _words = DECLARED.declare(np.int64, 2), DECLARED.declare()
+
+
+@numba.njit
+def _of_declared(table: Any, like: Any) -> Any:
+    """The last item of each declared array; `like` has the type of the one whose type varies."""
+    sizes, words = _sizes(table), _words(table, like.dtype)
+    return sizes[sizes.shape[0] - 1, sizes.shape[1] - 1], words[len(words) - 1]
+
+
+@pytest.mark.parametrize("packed", [np.uint32, np.uint64])
+def test_declared_arrays_are_bound_in_any_order_and_have_their_types(packed: type) -> None:
+    sizes: Array = np.arange(6).reshape(2, 3)
+    words: Array = np.array([7, np.iinfo(packed).max], packed)
+    bound = PointerTable(DECLARED.entries({_words: words, _sizes: sizes}, packed))
+    assert _of_declared(bound.table, words) == (5, np.iinfo(packed).max)
+    with pytest.raises(TypeError, match="array 1 is int16"):
+        PointerTable(DECLARED.entries({_words: words.astype(np.int16), _sizes: sizes}, packed))
+    with pytest.raises(TypeError, match="array 0 is int32"):
+        PointerTable(DECLARED.entries({_words: words, _sizes: sizes.astype(np.int32)}, packed))
 
 
 def test_the_table_keeps_its_arrays_alive() -> None:

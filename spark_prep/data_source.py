@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NoReturn
 
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
@@ -86,6 +87,20 @@ class MpiMatchSource(DataSource):
             return source_writing.EventWriter.of(schema, path, self._options(_OF_EVENTS, "writing events"))
         options = self._options(_OF_BOTH | COLUMNS, "writing subscriptions")
         return source_writing.SubscriptionWriter.of(schema, path, options)
+
+    def simpleStreamReader(self, schema: T.StructType) -> NoReturn:
+        """Refuses `readStream`."""
+        raise SparkPrepError(
+            f"the format {NAME!r} reads no stream; spark.read reads a file, and spark_prep.matched takes a directory of "
+            "versions"
+        )
+
+    def streamWriter(self, schema: T.StructType, overwrite: bool) -> NoReturn:
+        """Refuses `writeStream`."""
+        raise SparkPrepError(
+            f"the format {NAME!r} writes no stream; write each batch of it: "
+            f"frame.writeStream.foreachBatch(lambda batch, n: batch.write.format({NAME!r})...save(f'{{n}}.h5'))"
+        )
 
     def _path(self) -> Path:
         if "path" not in self.options:

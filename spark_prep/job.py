@@ -23,8 +23,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.utils import is_remote
 
+from mpi_match.api import form_of
 from mpi_match.arrays.strings import Strings
-from mpi_match.environment.addresses import address_of, no_local_file
+from mpi_match.environment.addresses import KAFKA, address_of, no_local_file
 from mpi_match.events.event_table import left_out_of
 from mpi_match.ingest.batches.unnamed import none_named, unread_directories
 from mpi_match.ingest.columns.python import needed_names
@@ -75,6 +76,7 @@ def compile_subscriptions(
     Subscriptions have no numbers, so `options.number` is not for them.  Raises SparkPrepError, StorageError.
     """
     start = time.perf_counter()
+    _check_options(options)
     inputs, output = _inputs(inputs), _path(output, "output")
     _check_files(output, inputs)
     _check_partitions(options.partitions)
@@ -141,11 +143,14 @@ def compile_events(
     output: Path,
     form: EventForm = PLAIN,
     options: CompileOptions = DEFAULTS,
+    *,
+    location: str | tuple[str, str] | None = None,
+    id: str | None = None,
 ) -> CompileSummary:
     """Compile events to an event table, encoded for `table`: `output`, an index, and its parts in the directory beside it.
 
-    `form` names the attributes that hold an event's coordinates and its id, which is then no attribute; `inputs` as in
-    `compile_subscriptions`.
+    `location` and `id`, or a `form` instead, name the attributes that hold an event's coordinates and its id, which is then
+    no attribute; `inputs` as in `compile_subscriptions`.
 
     An event's number is its row's number in the input, rejected rows included.  A DataFrame has no order: name the column
     that numbers its rows, `options.number`, which is then no attribute.  Without one its events are numbered along its
@@ -153,6 +158,8 @@ def compile_events(
     Raises SparkPrepError, StorageError, ModelError.
     """
     start = time.perf_counter()
+    form = _form(form, location, id)
+    _check_options(options)
     inputs, output, table = _inputs(inputs), _path(output, "output"), _path(table, "table").absolute()
     _check_files(output, inputs, table)
     digest = events.table_digest(table)
@@ -289,7 +296,22 @@ def _inputs(given: _Inputs) -> _Inputs:
             f"inputs are paths of files, or a DataFrame of Spark, found {' '.join(describe(given).split())}; "
             "spark.createDataFrame makes one of rows and of a frame of pandas"
         )
-    return [os.fspath(each) for each in files]
+    found = [os.fspath(each) for each in files]
+    for topic in (each for each in found if each.startswith(KAFKA)):
+        raise SparkPrepError(no_local_file(topic))
+    return found
+
+
+def _check_options(options: object) -> None:
+    if not isinstance(options, CompileOptions):
+        raise SparkPrepError(f"options are spark_prep.CompileOptions(...), found {describe(options)}")
+
+
+def _form(form: object, location: str | tuple[str, str] | None, id_: str | None) -> EventForm:
+    """The form of events, given or of its parts.  Raises SparkPrepError, and ModelError for a wrong part."""
+    if not isinstance(form, EventForm):
+        raise SparkPrepError(f"form is an EventForm, found {describe(form)}; give options by name: options=..., id=...")
+    return form if location is None and id_ is None else form_of(location, id_)
 
 
 def _path(given: object, what: str) -> Path:

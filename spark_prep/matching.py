@@ -93,7 +93,8 @@ def matched(
     """
     if not isinstance(df, DataFrame):
         raise SparkPrepError(
-            f"matched takes a DataFrame of Spark, found {type(df).__name__}; see mpi_match.matched for others"
+            f"matched takes a DataFrame of Spark, found {type(df).__module__.partition('.')[0]}.{type(df).__name__}; see "
+            "mpi_match.matched for others"
         )
     if rejects not in HANDLING:
         raise SparkPrepError(f"rejects is one of {', '.join(map(repr, HANDLING))}, found {describe(rejects)}")

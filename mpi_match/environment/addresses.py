@@ -11,7 +11,7 @@ _NO_ADDRESS = (
     "is an address of another file system, and a local file is expected here; use a mounted file system, or copy it "
     "(aws s3 cp, hadoop fs), with the directory NAME.parts if there is one beside it"
 )
-_KAFKA = "kafka://"
+KAFKA = "kafka://"
 _NO_KAFKA = (
     "topics of Kafka are matched by Spark, which has a client: "
     'spark_prep.matched(spark.readStream.format("kafka")..., table, ...), see "Kafka" in docs/following.md'
@@ -29,4 +29,4 @@ def address_of(name: str | os.PathLike[str]) -> str | None:
 
 def no_local_file(address: str) -> str:
     """The line that says why an address cannot be used where a local file is expected."""
-    return f"{address}: {_NO_KAFKA if address.startswith(_KAFKA) else _NO_ADDRESS}"
+    return f"{address}: {_NO_KAFKA if address.startswith(KAFKA) else _NO_ADDRESS}"

@@ -15,7 +15,6 @@ import pytest
 
 from mpi_match import make_table
 from mpi_match.events.event_table import EventTable
-from mpi_match.ingest.rows.judge import EventForm
 from mpi_match.storage import Reader, parts_directory
 from mpi_match.table.table import Table
 
@@ -140,7 +139,7 @@ def test_an_event_table(
 
     monkeypatch.setattr(events, "EventPartWriter", Losing)
     output = tmp_path / "events.h5"
-    job.compile_events(frame, table, output, EventForm(None, "uuid"))
+    job.compile_events(frame, table, output, id="uuid")
     assert ids_in(output, table) == EVERY
     assert there(output) == named(output)
     assert lost(tmp_path) == {"0", "1"}

@@ -305,6 +305,20 @@ def test_the_line_is_the_last_that_spark_says(known: SparkSession, place: Path) 
     assert lines[-1].endswith(f"{place / 'none.h5'}: no such file")
 
 
+def test_streams_are_refused_in_a_line(known: SparkSession, place: Path, tmp_path: Path) -> None:
+    from pyspark.errors import PySparkException
+
+    stream = known.readStream.format("rate").load()
+    reading = known.readStream.format("mpi-match").load(str(place / "table.h5")).writeStream.format("noop")
+    writing = stream.writeStream.format("mpi-match").option("path", str(tmp_path / "o.h5"))
+    for each, said in (
+        (reading, "'mpi-match' reads no stream; spark.read"),
+        (writing, "'mpi-match' writes no stream; write"),
+    ):
+        with pytest.raises(PySparkException, match=said):
+            each.option("checkpointLocation", str(tmp_path / said.split()[1])).start().awaitTermination()
+
+
 def test_a_directory_of_versions_means_the_newest(known: SparkSession, tmp_path: Path, table: Table) -> None:
     table.save(tmp_path / "t-1.h5")
     make_table([{"interface": "new", "constraints": []}]).save(tmp_path / "t-2.h5")

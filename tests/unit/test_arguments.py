@@ -49,7 +49,7 @@ def test_an_argument_of_another_type_is_one_line(of: str) -> None:
 def test_spark_takes_paths_and_its_own_frames(tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
     pandas = pytest.importorskip("pandas")
-    from spark_prep import SparkPrepError, job
+    from spark_prep import CompileOptions, SparkPrepError, job
 
     compile_: Any = job
     for inputs, output, said in (
@@ -70,5 +70,13 @@ def test_spark_takes_paths_and_its_own_frames(tmp_path: Path) -> None:
             compile_.compile_events(inputs, tmp_path / "t.h5", output)
         with pytest.raises(SparkPrepError, match=said):
             compile_.compile_changes(inputs, tmp_path / "t.h5", output)
+    with pytest.raises(SparkPrepError, match=r"^kafka://broker/topic: topics of Kafka are matched by Spark"):
+        compile_.compile_events(["kafka://broker/topic"], tmp_path / "t.h5", "x.h5")
+    with pytest.raises(SparkPrepError, match=r"^form is an EventForm, found CompileOptions.*; give options by name"):
+        compile_.compile_events(["e.jsonl"], tmp_path / "t.h5", "x.h5", CompileOptions(number="n"))
+    with pytest.raises(SparkPrepError, match=r"^options are spark_prep\.CompileOptions\(\.\.\.\), found dict"):
+        compile_.compile_subscriptions(["s.jsonl"], "x.h5", {"strict": True})
+    with pytest.raises(mpi_match.ModelError, match=r"^id is the name of an attribute, found int 5"):
+        compile_.compile_events(["e.jsonl"], tmp_path / "t.h5", "x.h5", id=5)
     with pytest.raises(SparkPrepError, match="table is the path of a file, found null"):
         compile_.compile_events(["e.jsonl"], None, "x.h5")

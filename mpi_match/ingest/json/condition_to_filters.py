@@ -2,7 +2,7 @@
 objects.
 
 A scanner writes the constraints of a condition as it writes all others, and records the tree over them in postfix order
-(`put_leaf`, `put_join`, `put_not`):
+(`put_leaves`, `put_join`):
 
     a = 1 and (b = 2 or not c = 3)          leaf 0, leaf 1, leaf 2, not, or 2, and 2
 
@@ -156,14 +156,21 @@ def _put_token(token: int, work: int) -> bool:
 
 
 @nested
-def put_leaf(work: int) -> bool:
-    """Record the last constraint as a leaf.  Returns False without room."""
-    n = _count(work, _N_LEAVES)
-    if n == MOST_LEAVES:
+def put_leaves(first: int, work: int) -> bool:
+    """Record the constraints from `first` on as leaves of which any must hold; they are different.  Returns False without
+    room, and if they are equal all the same."""
+    last, n = load_i64(load_i64(work, SUBSCRIPTION_COUNTS), N_SCANNED_CONSTRAINTS), _count(work, _N_LEAVES)
+    if n + last - first > MOST_LEAVES:
         return False
-    _set(work, _LEAF_CONSTRAINT + n, load_i64(load_i64(work, SUBSCRIPTION_COUNTS), N_SCANNED_CONSTRAINTS) - 1)
-    _set(work, _N_LEAVES, n + 1)
-    return _put_token(LEAF_TOKEN, work)
+    if last > first + 1 and are_equal(first, first + 1, _count(work, _FIRST_CONSTRAINT), _count(work, _FIRST_OPERAND), work):
+        return False
+    for constraint in range(first, last):
+        _set(work, _LEAF_CONSTRAINT + n, constraint)
+        n += 1
+        if not _put_token(LEAF_TOKEN, work):
+            return False
+    _set(work, _N_LEAVES, n)
+    return last == first + 1 or put_join(OR_TOKEN, last - first, work)
 
 
 @nested

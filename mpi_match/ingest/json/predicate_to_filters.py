@@ -35,7 +35,7 @@ from mpi_match.ingest.json.condition_to_filters import (
     OR_TOKEN,
     TREE_LEVEL_WORDS,
     put_join,
-    put_leaf,
+    put_leaves,
     reset_conditions,
 )
 from mpi_match.ingest.json.text import FLAGGED_LINE, SCRATCH_BYTES
@@ -46,6 +46,7 @@ from mpi_match.ingest.json.to_constraints import (
     CONDITION,
     CONSTRAINT_END,
     FIRST_ELEMENT_OP,
+    FOLDS,
     LEAST_FILTER_BYTES,
     N_ALTERNATIVES,
     N_ID_BYTES,
@@ -66,6 +67,7 @@ from mpi_match.ingest.json.to_constraints import (
     copy_constraint,
     end_filter,
     end_list,
+    fold,
     form_of_text,
     is_special,
     numbered,
@@ -130,6 +132,7 @@ _AND, _OR, _NOT, _IN_WORD, _BETWEEN_WORD, _EXISTS_WORD, _ABSENT_WORD = map(
 _PREFIX_WORD, _SUFFIX_WORD, _CONTAINS_WORD, _TRUE, _FALSE, _HAS_WORD, _ANY_WORD = map(
     _packed, ("prefix", "suffix", "contains", "true", "false", "has", "any")
 )
+_I_WORD = _packed("i")
 _EQ, _NOT_IN = int(Op.EQ), int(Op.NOT_IN)
 _SIGN_BYTES = tuple(
     sorted(
@@ -354,9 +357,17 @@ def _scan_term(data: int, at: int, stop: int, tables: int, work: int) -> int:
     at, name = _scan_name(data, at, stop, work)
     if at == FLAGGED_LINE:
         return FLAGGED_LINE
-    at, op = _operator(data, _after_space(data, at, stop), stop, tables)
+    at = _after_space(data, at, stop)
+    _, first_word = _word(data, at, stop)
+    at, op = _operator(data, at, stop, tables)
     if at == FLAGGED_LINE:
         return FLAGGED_LINE
+    store_i64(load_i64(work, SUBSCRIPTION_COUNTS), FOLDS, 0)
+    end, word = _word(data, _after_space(data, at, stop), stop)
+    if end != FLAGGED_LINE and word == _I_WORD:
+        name, at = fold(name, op, tables, work), end
+        if name == NOT_FOUND or first_word == _HAS_WORD:
+            return FLAGGED_LINE
     form, operand = form_of_text(op, tables), _after_space(data, at, stop)
     if form != 0 and _byte(data, operand, stop) == APOSTROPHE:
         at, source, start, end = _text(data, operand, stop, load_i64(work, TEXT_SCRATCH))
@@ -522,9 +533,11 @@ def scan_condition(data: int, at: int, stop: int, tables: int, work: int) -> int
     _open_frame(depth, work)
     while True:
         at, depth = _open_terms(data, at, stop, depth, work)
-        if at != FLAGGED_LINE:
-            at = _scan_term(data, at, stop, tables, work)
-        if at == FLAGGED_LINE or not put_leaf(work):
+        if at == FLAGGED_LINE:
+            return 0
+        first = load_i64(load_i64(work, SUBSCRIPTION_COUNTS), N_SCANNED_CONSTRAINTS)
+        at = _scan_term(data, at, stop, tables, work)
+        if at == FLAGGED_LINE or not put_leaves(first, work):
             return 0
         at, depth = _close_terms(data, at, stop, depth, work)
         if at == FLAGGED_LINE:

@@ -16,9 +16,10 @@ from mpi_match.ingest.codes.numbers import N_NUMBER_TABLES, put_number_bytes
 from mpi_match.ingest.codes.string_pool import POOL_BOUNDS, POOL_FULL, POOLED_BYTES, is_below, number_of
 from mpi_match.ingest.json.text import SCRATCH_BYTES, copied
 from mpi_match.model import ANY_OPS, HAS, RESIDUE_MASK
-from mpi_match.operators import OPERATORS, Form, Op, Operator, Takes, Type
+from mpi_match.operators import OPERATORS, Form, Op, Operator, Takes, Type, View
 from mpi_match.table.kinds import KIND_OF_PRESENCE, kind_of
-from mpi_match.table.virtual_names import ATOM_FORMS, MARK, TYPE_LETTERS, extreme_form
+from mpi_match.table.virtual_names import ATOM_FORMS, MARK, TYPE_LETTERS, VIEW_MARK, extreme_form
+from mpi_match.texts.characters import LOWER_CASE, UPPER_A, UPPER_Z
 
 (
     SUBSCRIPTION_COUNTS,
@@ -74,20 +75,33 @@ from mpi_match.table.virtual_names import ATOM_FORMS, MARK, TYPE_LETTERS, extrem
     N_FLAGGED_LINES,
     LACKING_POOL,
     N_ALTERNATIVES,
+    FOLDS,
     N_SUBSCRIPTION_COUNTS,
-) = range(11)
+) = range(12)
 """Columns of the counts: rows, including flagged ones; lines, including blank ones; the position of the next line; filters,
 constraints, operands, bytes of ids, flagged lines.  LACKING_POOL is the pool without room, or NOT_FOUND; N_ALTERNATIVES is
-the number of alternatives of the row's predicate, 0 without one."""
+the number of alternatives of the row's predicate, 0 without one.  FOLDS is 1 while a constraint is read that compares
+texts without regard to case."""
 LABEL_POOL, NAME_POOL, STRING_POOL = range(3)
 HAS_NO_ID, HAS_ID, HAS_ID_OF_UNNAMED = range(3)
 LEAST_FILTER_BYTES, MOST_ID_BYTES = 6, 4
 """A line has at most one filter for LEAST_FILTER_BYTES of its bytes, and one constraint, one operand and MOST_ID_BYTES bytes
 of ids for each byte, or is flagged."""
 
-KINDS, ELEMENT_FORMS, TAKEN, BOUNDED, SYMBOLS, SYMBOL_OPS, WORDS, WORD_OPS, DIGEST_ORDER, N_CONSTRAINT_TABLES = range(
-    N_NUMBER_TABLES, N_NUMBER_TABLES + 10
-)
+(
+    KINDS,
+    ELEMENT_FORMS,
+    TAKEN,
+    BOUNDED,
+    FOLDED_OPS,
+    OF_LISTS,
+    SYMBOLS,
+    SYMBOL_OPS,
+    WORDS,
+    WORD_OPS,
+    DIGEST_ORDER,
+    N_CONSTRAINT_TABLES,
+) = range(N_NUMBER_TABLES, N_NUMBER_TABLES + 12)
 """Indices of the look-up tables (`operator_tables`) in the table of addresses, after those of numbers:
 
     KINDS                 i64[n operators, n types]: the kind of each operator and type (`kinds.kind_of`), or NOT_FOUND
@@ -95,6 +109,7 @@ KINDS, ELEMENT_FORMS, TAKEN, BOUNDED, SYMBOLS, SYMBOL_OPS, WORDS, WORD_OPS, DIGE
                           operands are part of the name where KINDS has NOT_FOUND
     TAKEN                 i64, by operator: TAKES_NOTHING, TAKES_VALUE, TAKES_BOUNDS or TAKES_LIST
     BOUNDED               i64, by operator: 1 if a `prefix_bound` follows its operand
+    FOLDED_OPS, OF_LISTS  likewise: 1 if it has a form without regard to case; 1 if a list of operands stands for any of them
     SYMBOLS, SYMBOL_OPS   u64, i64: the symbols of rows, packed, the first byte the lowest, then 0; and the operator of each
     WORDS, WORD_OPS       likewise, of predicates: signs, and operators of one word in lower case
     DIGEST_ORDER          u8: `blake2b.WORD_ORDER`
@@ -114,6 +129,7 @@ N_TYPES = len(TYPES)
 TAG_FORM = ord(ATOM_FORMS[Op.EQ])
 """The form of the virtual names of `any =`."""
 _MARK, _OF_NUMBERS, _OF_TEXTS, _OF_BOOLEANS = (ord(each) for each in (MARK, *TYPE_LETTERS.values()))
+_VIEW_OF_CASE = tuple(VIEW_MARK + View.FOLD.value)
 _KIND_OF_ELEMENT = int(KIND_OF_PRESENCE)
 
 
@@ -127,10 +143,11 @@ def operator_tables() -> tuple[Array, ...]:
     symbols = [*((record.symbol, int(op)) for op, record in ops.items()), (HAS, FIRST_ELEMENT_OP + Op.EQ)]
     words = [(word, int(op)) for op, record in ops.items() for word in (record.symbol, *record.spellings) if " " not in word]
     n = 2 * FIRST_ELEMENT_OP
-    taken, bounded = np.zeros(n, np.int64), np.zeros(n, np.int64)
+    taken, bounded, folded, of_lists = np.zeros((4, n), np.int64)
     kinds, forms = np.full((n, N_TYPES), NOT_FOUND, np.int64), np.zeros((n, N_TYPES), np.int64)
     for op, record in ops.items():
         taken[op], bounded[op] = _TAKEN[record.takes], record.form is Form.PREFIX
+        folded[[op, FIRST_ELEMENT_OP + op]], of_lists[[op, FIRST_ELEMENT_OP + op]] = record.folds, record.takes_any_of
         for type_ in record.types:
             kinds[op, type_] = kind_of(type_, op)
     for op in set(ops) & set(ANY_OPS.values()):
@@ -141,7 +158,7 @@ def operator_tables() -> tuple[Array, ...]:
             forms[of_elements, type_] = ord(extreme or ATOM_FORMS[op])
             if extreme:
                 kinds[of_elements, type_] = kind_of(type_, op)
-    return kinds, forms, taken, bounded, *_packed_words(symbols), *_packed_words(words), WORD_ORDER
+    return kinds, forms, taken, bounded, folded, of_lists, *_packed_words(symbols), *_packed_words(words), WORD_ORDER
 
 
 def _is_read(record: Operator) -> bool:
@@ -226,8 +243,47 @@ def _put_prefix_bound(source: int, start: int, stop: int, work: int) -> bool:
 
 
 @nested
+def fold(name: int, op: int, tables: int, work: int) -> int:
+    """Begin a constraint without regard to case.  Returns the number of the view of its name, or NOT_FOUND if the operator
+    has no such form, or without room."""
+    if not load_i64(load_i64(tables, FOLDED_OPS), op):
+        return NOT_FOUND
+    source, start, stop = pooled_name(name, work)
+    scratch = load_i64(work, BOUND_SCRATCH)
+    if stop - start + 2 > SCRATCH_BYTES:
+        return NOT_FOUND
+    store_u8(scratch, 0, _VIEW_OF_CASE[0])
+    store_u8(scratch, 1, _VIEW_OF_CASE[1])
+    n = copied(source, start, stop, scratch, 2)
+    store_i64(load_i64(work, SUBSCRIPTION_COUNTS), FOLDS, 1)
+    found = numbered(NAME_POOL, scratch, 0, n, hash_of(scratch, 0, n, SEED), work)
+    return found if found != POOL_FULL else NOT_FOUND
+
+
+@nested
+def _folded(source: int, start: int, stop: int, work: int) -> int:
+    """Write a text in lower case to TEXT_SCRATCH, which may have it already.  Returns the number of its bytes, or NOT_FOUND
+    for one with other characters than those of ASCII, or without room."""
+    scratch = load_i64(work, TEXT_SCRATCH)
+    if stop - start > SCRATCH_BYTES:
+        return NOT_FOUND
+    for i in range(stop - start):
+        byte = load_u8(source, start + i)
+        if byte >= 128:
+            return NOT_FOUND
+        store_u8(scratch, i, byte + LOWER_CASE if UPPER_A <= byte <= UPPER_Z else byte)
+    return stop - start
+
+
+@nested
 def put_text(source: int, start: int, stop: int, hash_: np.uint64, op: int, tables: int, work: int) -> bool:
-    """Write a string with the hash `hash_` as an operand of `op`.  Returns False without room."""
+    """Write a string with the hash `hash_` as an operand of `op`.  Returns False if it is not certain, or without room."""
+    if load_i64(load_i64(work, SUBSCRIPTION_COUNTS), FOLDS):
+        n = _folded(source, start, stop, work)
+        if n == NOT_FOUND:
+            return False
+        source, start, stop = load_i64(work, TEXT_SCRATCH), 0, n
+        hash_ = hash_of(source, 0, n, SEED)
     string = numbered(STRING_POOL, source, start, stop, hash_, work)
     if string == POOL_FULL:
         return False
@@ -384,6 +440,11 @@ def put_text_of_element(base: tuple[int, int, int], form: int, text: tuple[int, 
     `base` are the address, start and end of the list's name, `text` those of the operand.
     """
     source, start, stop = text
+    if load_i64(load_i64(work, SUBSCRIPTION_COUNTS), FOLDS):
+        start, stop = 0, _folded(source, start, stop, work)
+        source = load_i64(work, TEXT_SCRATCH)
+        if stop == NOT_FOUND:
+            return False
     n = _begin_element(base, form, STRING, work)
     if n == NOT_FOUND or n + stop - start > SCRATCH_BYTES:
         return False
@@ -403,6 +464,8 @@ def form_of_text(op: int, tables: int) -> int:
 def put_typed(name: int, op: int, type_: int, first: int, tables: int, work: int) -> bool:
     """Write a constraint after its operands, which begin at `first` and are all of one type.  Returns False if the type
     lacks the operator, or without room."""
+    if type_ != STRING and load_i64(load_i64(work, SUBSCRIPTION_COUNTS), FOLDS):
+        return False
     kind = load_i64(load_i64(tables, KINDS), N_TYPES * op + type_)
     if op >= FIRST_ELEMENT_OP:
         form = load_i64(load_i64(tables, ELEMENT_FORMS), N_TYPES * op + type_)

@@ -41,7 +41,7 @@ from mpi_match.ingest.json.condition_to_filters import (
     end_filter_of_conditions,
     has_conditions,
     put_join,
-    put_leaf,
+    put_leaves,
 )
 from mpi_match.ingest.json.predicate_to_filters import IS_CONDITION, put_alternatives, scan_condition, scan_predicate
 from mpi_match.ingest.json.text import (
@@ -65,6 +65,7 @@ from mpi_match.ingest.json.to_constraints import (
     FILTER_LABEL,
     FIRST_ELEMENT_OP,
     FLAGGED_LINES,
+    FOLDS,
     LABEL_POOL,
     LABEL_SCRATCH,
     LACKING_POOL,
@@ -77,6 +78,7 @@ from mpi_match.ingest.json.to_constraints import (
     N_SCANNED_FILTERS,
     NAME_POOL,
     NUMBER,
+    OF_LISTS,
     PREDICATE_SCRATCH,
     SCANNED_LINES,
     SCANNED_ROWS,
@@ -92,6 +94,7 @@ from mpi_match.ingest.json.to_constraints import (
     begin_filter,
     end_filter,
     end_list,
+    fold,
     form_of_text,
     is_reserved,
     is_special,
@@ -115,6 +118,7 @@ from mpi_match.texts.characters import (
     COMMA,
     LINE_FEED,
     LOWER_A,
+    LOWER_I,
     LOWER_N,
     LOWER_Y,
     MINUS,
@@ -204,26 +208,30 @@ def _is_any(data: int, at: int) -> bool:
 
 
 @nested
-def _symbol(data: int, at: int, tables: int) -> tuple[int, int]:
-    """Read the operator at a quote.  Returns where it ends, and its number; a line with an unknown operator is flagged."""
+def _symbol(data: int, at: int, tables: int) -> tuple[int, int, bool]:
+    """Read the operator at a quote.  Returns where it ends, its number, and whether it is without regard to case; a line
+    with an unknown operator is flagged."""
     if load_u8(data, at) != QUOTE:
-        return FLAGGED_LINE, NOT_FOUND
+        return FLAGGED_LINE, NOT_FOUND, False
     at += 1
     first = 0
     if _is_any(data, at):
         at, first = at + 4, FIRST_ELEMENT_OP
-    symbol, n = np.uint64(0), np.uint64(0)
+    symbol, n, folds = np.uint64(0), np.uint64(0), False
     while load_u8(data, at) != QUOTE:
         byte = load_u8(data, at)
+        if byte == BLANK and load_u8(data, at + 1) == LOWER_I and load_u8(data, at + 2) == QUOTE:
+            at, folds = at + 2, True
+            break
         if byte < BLANK or byte == BACKSLASH or n == np.uint64(64):
-            return FLAGGED_LINE, NOT_FOUND
+            return FLAGGED_LINE, NOT_FOUND, False
         symbol |= np.uint64(byte) << n
         n += np.uint64(8)
         at += 1
     op = op_among(load_i64(tables, SYMBOLS), load_i64(tables, SYMBOL_OPS), symbol)
-    if op == NOT_FOUND or (first and op >= first):
-        return FLAGGED_LINE, NOT_FOUND
-    return at + 1, first + op
+    if op == NOT_FOUND or (first and op >= first) or (folds and op >= FIRST_ELEMENT_OP):
+        return FLAGGED_LINE, NOT_FOUND, False
+    return at + 1, first + op, folds
 
 
 @nested
@@ -270,17 +278,14 @@ def _scan_list(data: int, at: int, op: int, tables: int, work: int) -> tuple[int
 
 @nested
 def _scan_operands(data: int, at: int, op: int, tables: int, work: int) -> tuple[int, int]:
-    """Write the operands after an operator.  Returns where the constraint's list ends, and the type of its operands."""
-    at, taken = after_blanks(data, at), taken_by(op, tables)
-    if taken == TAKES_NOTHING:
+    """Write the operands after an operator that takes a list or nothing.  Returns where the constraint's list ends, and the
+    type of the operands."""
+    at = after_blanks(data, at)
+    if taken_by(op, tables) == TAKES_NOTHING:
         return (at if load_u8(data, at) == CLOSE_BRACKET else FLAGGED_LINE), ANY
     if load_u8(data, at) != COMMA:
         return FLAGGED_LINE, ANY
-    at = after_blanks(data, at + 1)
-    if taken != TAKES_VALUE:
-        at, type_ = _scan_list(data, at, op, tables, work)
-    else:
-        at, type_ = _scan_operand(data, at, op, tables, work)
+    at, type_ = _scan_list(data, after_blanks(data, at + 1), op, tables, work)
     if at == FLAGGED_LINE:
         return FLAGGED_LINE, ANY
     at = after_blanks(data, at)
@@ -301,6 +306,7 @@ def _scan_tags(data: int, at: int, tables: int, work: int) -> int:
     """Write the constraints of a list of tags.  Returns where it ends."""
     bounds = load_i64(tables, KEY_BOUNDS)
     base = (load_i64(tables, KEY_BYTES), load_i64(bounds, _TAGS), load_i64(bounds, _TAGS + 1))
+    store_i64(load_i64(work, SUBSCRIPTION_COUNTS), FOLDS, 0)
     at = _first_item(data, at)
     while _is_item(data, at, CLOSE_BRACKET):
         at = _next_item(data, _scan_element(data, at, base, TAG_FORM, work), CLOSE_BRACKET)
@@ -308,35 +314,71 @@ def _scan_tags(data: int, at: int, tables: int, work: int) -> int:
 
 
 @nested
+def _scan_operand_of(data: int, at: int, name: int, op: int, tables: int, work: int) -> int:
+    """Write a constraint with the one value that begins here as its operand.  Returns where that ends."""
+    form = form_of_text(op, tables)
+    if form != 0 and load_u8(data, at) == QUOTE:
+        return _scan_element(data, at, pooled_name(name, work), form, work)
+    first = load_i64(load_i64(work, SUBSCRIPTION_COUNTS), N_OPERANDS)
+    at, type_ = _scan_operand(data, at, op, tables, work)
+    return at if at != FLAGGED_LINE and put_typed(name, op, type_, first, tables, work) else FLAGGED_LINE
+
+
+@nested
+def _scan_any_of(data: int, at: int, name: int, op: int, tables: int, work: int) -> int:
+    """Write a constraint for each value of the list that begins here.  Returns where the list ends."""
+    at = _first_item(data, at)
+    if not _is_item(data, at, CLOSE_BRACKET):
+        return FLAGGED_LINE
+    while _is_item(data, at, CLOSE_BRACKET):
+        at = _next_item(data, _scan_operand_of(data, at, name, op, tables, work), CLOSE_BRACKET)
+    return at + 1 if at != FLAGGED_LINE else FLAGGED_LINE
+
+
+@nested
 def _scan_constraint(data: int, at: int, tables: int, work: int) -> int:
-    """Write the constraint in the list that begins here.  Returns where it ends."""
+    """Write the constraint in the list that begins here, or those of which any must hold.  Returns where the list ends."""
     if load_u8(data, at) != OPEN_BRACKET:
         return FLAGGED_LINE
     at, source, start, stop, hash_ = text_at(data, after_blanks(data, at + 1), load_i64(work, TEXT_SCRATCH))
     if at == FLAGGED_LINE or is_special(source, start, stop):
         return FLAGGED_LINE
-    name = numbered(NAME_POOL, source, start, stop, hash_, work)
+    name, counts = numbered(NAME_POOL, source, start, stop, hash_, work), load_i64(work, SUBSCRIPTION_COUNTS)
     at = after_blanks(data, at)
     if name == POOL_FULL or load_u8(data, at) != COMMA:
         return FLAGGED_LINE
-    at, op = _symbol(data, after_blanks(data, at + 1), tables)
+    at, op, folds = _symbol(data, after_blanks(data, at + 1), tables)
     if at == FLAGGED_LINE:
         return FLAGGED_LINE
-    form, comma = form_of_text(op, tables), after_blanks(data, at)
-    if form != 0 and load_u8(data, comma) == COMMA and load_u8(data, after_blanks(data, comma + 1)) == QUOTE:
-        at = _scan_element(data, after_blanks(data, comma + 1), pooled_name(name, work), form, work)
-        at = after_blanks(data, at) if at != FLAGGED_LINE else FLAGGED_LINE
-        return at + 1 if at != FLAGGED_LINE and load_u8(data, at) == CLOSE_BRACKET else FLAGGED_LINE
-    first = load_i64(load_i64(work, SUBSCRIPTION_COUNTS), N_OPERANDS)
-    at, type_ = _scan_operands(data, at, op, tables, work)
-    return at + 1 if at != FLAGGED_LINE and put_typed(name, op, type_, first, tables, work) else FLAGGED_LINE
+    store_i64(counts, FOLDS, 0)
+    if folds:
+        name = fold(name, op, tables, work)
+        if name == NOT_FOUND:
+            return FLAGGED_LINE
+    if taken_by(op, tables) != TAKES_VALUE:
+        first = load_i64(counts, N_OPERANDS)
+        at, type_ = _scan_operands(data, at, op, tables, work)
+        return at + 1 if at != FLAGGED_LINE and put_typed(name, op, type_, first, tables, work) else FLAGGED_LINE
+    at = after_blanks(data, at)
+    if load_u8(data, at) != COMMA:
+        return FLAGGED_LINE
+    at = after_blanks(data, at + 1)
+    if load_u8(data, at) != OPEN_BRACKET:
+        at = _scan_operand_of(data, at, name, op, tables, work)
+    elif load_i64(load_i64(tables, OF_LISTS), op):
+        at = _scan_any_of(data, at, name, op, tables, work)
+    else:
+        return FLAGGED_LINE
+    at = after_blanks(data, at) if at != FLAGGED_LINE else FLAGGED_LINE
+    return at + 1 if at != FLAGGED_LINE and load_u8(data, at) == CLOSE_BRACKET else FLAGGED_LINE
 
 
 @nested
 def _scan_leaf(data: int, at: int, tables: int, work: int) -> int:
     """Write the constraint of a condition in the list that begins here.  Returns where it ends."""
+    first = load_i64(load_i64(work, SUBSCRIPTION_COUNTS), N_SCANNED_CONSTRAINTS)
     at = _scan_constraint(data, at, tables, work)
-    return at if at != FLAGGED_LINE and put_leaf(work) else FLAGGED_LINE
+    return at if at != FLAGGED_LINE and put_leaves(first, work) else FLAGGED_LINE
 
 
 @nested
@@ -405,7 +447,15 @@ def _scan_where(data: int, at: int, tables: int, work: int) -> int:
     """Write the constraint or the condition that begins here.  Returns where it ends."""
     if load_u8(data, at) == OPEN_BRACE:
         return _scan_condition(data, at, tables, work)
-    return _scan_constraint(data, at, tables, work)
+    counts = load_i64(work, SUBSCRIPTION_COUNTS)
+    first = load_i64(counts, N_SCANNED_CONSTRAINTS)
+    at = _scan_constraint(data, at, tables, work)
+    if at == FLAGGED_LINE or load_i64(counts, N_SCANNED_CONSTRAINTS) == first + 1:
+        return at
+    if not put_leaves(first, work):
+        return FLAGGED_LINE
+    end_condition(work)
+    return at
 
 
 @nested

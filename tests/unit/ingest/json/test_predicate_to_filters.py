@@ -67,7 +67,7 @@ FLAGGED = [
     "é = 1",
     "a\u00a0= 1",
     "a any contains ('x', 'y')",
-    "a any = i 'x'",
+    "a any = i 'é'",
     " and ".join(f"a{i} = {i}" for i in range(65)),
     "(" * 40 + "a = 1" + ")" * 40,
     " and ".join(f"(a{i} = 1 or b{i} = 2)" for i in range(9)),

@@ -1,7 +1,8 @@
 """Converts subscriptions in columns to equivalent lines of JSON, so that one scanner reads both.
 
-Lines are made by Arrow, a column at a time.  A row without an equivalent line, or with a member that the scanner does not
-read, gets a line that the scanner flags; then the row itself is judged.  The columns are those of `subscriptions`.
+Lines are made by Arrow, a column at a time; a condition in JSON is a text in them.  A row without an equivalent line, or
+with a member that the scanner does not read, gets a line that the scanner flags; then the row itself is judged.  The columns
+are those of `subscriptions`.
 """
 
 from __future__ import annotations
@@ -26,8 +27,7 @@ def _object(rows: pa.StructArray, members: Mapping[str, Callable[[pa.Array], pa.
     texts = []
     for name, column in zip(rows.type.names, rows.flatten(), strict=True):
         value = members.get(name, _odd)(column)
-        member = _CALLED.get(name, name)
-        texts.append(pc.binary_join_element_wise(pa.scalar(f'"{member}":' if name in members else _ODD), value, ""))
+        texts.append(pc.binary_join_element_wise(_key(name, column) if name in members else pa.scalar(_ODD), value, ""))
     return _valid(rows, _enclosed("{", _listed(texts), "}"))
 
 
@@ -111,11 +111,12 @@ def _area(column: pa.Array) -> pa.Array:
     return _valid(column, _enclosed("[", _listed(texts), "]"))
 
 
-def _where(column: pa.Array) -> pa.Array:
-    """A predicate in text; a condition in JSON is judged."""
-    if not pa.types.is_string(column.type):
-        return _odd(column)
-    return pc.if_else(pc.match_substring_regex(column, r"^\s*[{\[]"), pa.scalar(_ODD), _text(column))
+def _key(name: str, column: pa.Array) -> pa.Array | pa.Scalar:
+    """The beginning of a member; `where` in text is a predicate."""
+    if name != "where" or not pa.types.is_string(column.type):
+        return pa.scalar(f'"{name}":')
+    is_json = pc.match_substring_regex(column, r"^\s*[{\[]")
+    return pc.if_else(is_json, pa.scalar('"where":'), pa.scalar('"predicate":'))
 
 
 def _tags(column: pa.Array) -> pa.Array:
@@ -131,11 +132,9 @@ _MEMBERS: dict[str, Callable[[pa.Array], pa.Array]] = {
     "constraints": _constraints,
     "tags": _tags,
     "predicate": _text,
-    "where": _where,
+    "where": _text,
     "area": _area,
     "id": _label,
 }
 """The expressions that make the texts of a member.  Others give a text that is not JSON, so that rows with them are
 judged."""
-_CALLED = {"where": "predicate"}
-"""Members that lines have under another name."""

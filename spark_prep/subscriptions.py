@@ -338,7 +338,7 @@ def parsed(batches: Iterator[pa.RecordBatch]) -> Iterator[Parsed | list[BadRow]]
             yield from _judged(contents(batch), batch, texts)
             continue
         scanner = scanner or SubscriptionScanner()
-        flagged = scanner.scan(lines)
+        flagged = scanner.scan(lines, of_columns=is_typed)
         subscriptions, row = scanner.take()
         if subscriptions.n_filters:
             yield Parsed(subscriptions, np.diff(row, prepend=-1) > 0, _of_first(texts, row.tolist()))

@@ -82,6 +82,8 @@ def records_of(rows: list[Any], few_rows: int, monkeypatch: pytest.MonkeyPatch, 
         for part, place in ((rows, range(len(rows))), (rows[::-1], range(50, 50 + len(rows))))
     ]
     found = [row for batch in subscriptions._parse_batches(iter(batches)) for row in batch.to_pylist()]
+    for row in found:  # those of a filter have no order
+        row["constraints"] = row["constraints"] and sorted(row["constraints"], key=repr)
     return sorted(found, key=repr)
 
 
@@ -100,11 +102,17 @@ OPERANDS = {
 }
 CONSTRAINTS = pa.list_(pa.struct([("name", pa.string()), ("op", pa.string()), *OPERANDS.items()]))
 CIRCLE = pa.struct([("x", pa.float64()), ("y", pa.float64()), ("r", pa.float64())])
-FILTER = pa.struct([("constraints", CONSTRAINTS), ("area", pa.list_(pa.float64())), ("tags", pa.list_(pa.string()))])
+FILTER = pa.struct(
+    [
+        *(("constraints", CONSTRAINTS), ("area", pa.list_(pa.float64())), ("tags", pa.list_(pa.string()))),
+        ("where", pa.string()),
+    ]
+)
 COLUMNS = pa.struct(
     [
         *(("interface", pa.string()), ("constraints", CONSTRAINTS), ("area", CIRCLE), ("id", pa.int64())),
         *(("tags", pa.list_(pa.string())), ("predicate", pa.string()), ("filters", pa.list_(FILTER))),
+        ("where", pa.string()),
     ]
 )
 
@@ -143,6 +151,10 @@ def test_rows_of_columns_are_scanned_as_lines(monkeypatch: pytest.MonkeyPatch) -
         {"interface": "a", "id": 7, "area": {"x": 1.0, "y": -0.0, "r": 1e-7}},
         {"interface": 'b"', "tags": ["gpu", "é", "\n"], "constraints": []},
         {"interface": "p", "predicate": 'n > 3 or s = \'é"\' and \t"a b" exists', "id": 1},
+        {"interface": "w", "where": ' {"or": [["n", ">", 3], {"not": ["s", "contains", ["\\u00e9", "\\"x"]]}]} ', "id": 1},
+        {"interface": "w", "where": '["n", ">", 3]', "constraints": []},
+        {"interface": "w", "where": "n > 3 and not s = 'a'"},
+        {"interface": "w", "filters": [{"where": '{"not": ["n", ">", 3]}'}]},
         {"interface": "c", "filters": [{"area": [0.0, 0.0, 1.0]}, {"constraints": plain[0]["constraints"], "tags": ["x"]}]},
     ]
     odd: list[dict[str, Any]] = [{"interface": "z", "constraints": constraints_of(*each)} for each in JUDGED_COLUMNS]
@@ -152,12 +164,21 @@ def test_rows_of_columns_are_scanned_as_lines(monkeypatch: pytest.MonkeyPatch) -
         *({"interface": "z", "area": {"x": x, "y": 1.0, "r": -1.0}} for x in (None, 1.0)),
         {"interface": "z", "tags": ["a", None]},
         {"interface": "z", "predicate": "n > 3", "constraints": []},
+        *(
+            {"interface": "z", "where": text}
+            for text in ('{"not": ["n", ">", 3]}, "id": "7"', '{"not": ["n", ">", 3]', "n >", "[]")
+        ),
+        {"interface": "z", "where": "n > 3", "predicate": "n > 3"},
+        {"interface": "z", "where": '["n", ">", 3]', "predicate": "n > 3"},
+        {"interface": "z", "filters": [{"where": "n > 3"}]},
         {"interface": "z", "id": 1, "filters": [{"constraints": []}]},
     ]
     assert records_of([*plain, *odd], -1, monkeypatch, COLUMNS) == records_of([*plain, *odd], 10**9, monkeypatch, COLUMNS)
     for rows, is_judged in ((plain, False), (odd, True)):
         lines = lines_of_columns(pa.array(rows, COLUMNS)).to_pylist()
-        flagged = SubscriptionScanner().scan(np.frombuffer(b"".join(line + b"\n" for line in lines), np.uint8))
+        flagged = SubscriptionScanner().scan(
+            np.frombuffer(b"".join(line + b"\n" for line in lines), np.uint8), of_columns=True
+        )
         assert [line for line, _ in flagged] == list(range(len(rows)) if is_judged else [])
 
 

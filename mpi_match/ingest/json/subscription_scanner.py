@@ -131,12 +131,16 @@ class SubscriptionScanner:
             columns.CONTENT: np.empty(CONTENT_BYTES, np.uint8),
         }
 
-    def scan(self, data: Array) -> list[FlaggedLine]:
-        """Scan lines u8, each with its line feed.  Returns the lines to be judged; their filters are not added."""
+    def scan(self, data: Array, *, of_columns: bool = False) -> list[FlaggedLine]:
+        """Scan lines u8, each with its line feed.  Returns the lines to be judged; their filters are not added.
+
+        In lines `of_columns`, `where` is a text that holds JSON.
+        """
         if len(data) > self._n_bytes:
             self._make(len(data))
         counts = self._arrays[columns.SUBSCRIPTION_COUNTS]
         counts[:] = 0
+        counts[columns.WHERE_IS_TEXT] = of_columns
         while counts[columns.SCANNED_TO] < len(data):
             pools = np.array([pool.address for pool in self._pools])
             work = AddressTable([*(self._arrays[k] for k in range(len(self._arrays))), pools])

@@ -76,12 +76,14 @@ from mpi_match.texts.characters import LOWER_CASE, UPPER_A, UPPER_Z
     LACKING_POOL,
     N_ALTERNATIVES,
     FOLDS,
+    WHERE_IS_TEXT,
     N_SUBSCRIPTION_COUNTS,
-) = range(12)
+) = range(13)
 """Columns of the counts: rows, including flagged ones; lines, including blank ones; the position of the next line; filters,
 constraints, operands, bytes of ids, flagged lines.  LACKING_POOL is the pool without room, or NOT_FOUND; N_ALTERNATIVES is
 the number of alternatives of the row's predicate, 0 without one.  FOLDS is 1 while a constraint is read that compares
-texts without regard to case."""
+texts without regard to case.  WHERE_IS_TEXT is 1 if conditions are texts that hold JSON, as in lines that are made of
+columns."""
 LABEL_POOL, NAME_POOL, STRING_POOL = range(3)
 HAS_NO_ID, HAS_ID, HAS_ID_OF_UNNAMED = range(3)
 LEAST_FILTER_BYTES, MOST_ID_BYTES = 6, 4
@@ -94,7 +96,7 @@ of ids for each byte, or is flagged."""
     TAKEN,
     BOUNDED,
     FOLDED_OPS,
-    OF_LISTS,
+    ANY_OF_OPS,
     SYMBOLS,
     SYMBOL_OPS,
     WORDS,
@@ -109,7 +111,8 @@ of ids for each byte, or is flagged."""
                           operands are part of the name where KINDS has NOT_FOUND
     TAKEN                 i64, by operator: TAKES_NOTHING, TAKES_VALUE, TAKES_BOUNDS or TAKES_LIST
     BOUNDED               i64, by operator: 1 if a `prefix_bound` follows its operand
-    FOLDED_OPS, OF_LISTS  likewise: 1 if it has a form without regard to case; 1 if a list of operands stands for any of them
+    FOLDED_OPS            i64, by operator: 1 if it has a form without regard to case
+    ANY_OF_OPS            i64, by operator: 1 if a list of operands stands for any of them
     SYMBOLS, SYMBOL_OPS   u64, i64: the symbols of rows, packed, the first byte the lowest, then 0; and the operator of each
     WORDS, WORD_OPS       likewise, of predicates: signs, and operators of one word in lower case
     DIGEST_ORDER          u8: `blake2b.WORD_ORDER`

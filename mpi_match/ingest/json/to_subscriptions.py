@@ -57,6 +57,7 @@ from mpi_match.ingest.json.text import (
 )
 from mpi_match.ingest.json.to_constraints import (
     ANY,
+    ANY_OF_OPS,
     BOOLEAN,
     CONDITION,
     FILTER_AREA,
@@ -78,7 +79,6 @@ from mpi_match.ingest.json.to_constraints import (
     N_SCANNED_FILTERS,
     NAME_POOL,
     NUMBER,
-    OF_LISTS,
     PREDICATE_SCRATCH,
     SCANNED_LINES,
     SCANNED_ROWS,
@@ -91,6 +91,7 @@ from mpi_match.ingest.json.to_constraints import (
     TAKES_NOTHING,
     TAKES_VALUE,
     TEXT_SCRATCH,
+    WHERE_IS_TEXT,
     begin_filter,
     end_filter,
     end_list,
@@ -365,7 +366,7 @@ def _scan_constraint(data: int, at: int, tables: int, work: int) -> int:
     at = after_blanks(data, at + 1)
     if load_u8(data, at) != OPEN_BRACKET:
         at = _scan_operand_of(data, at, name, op, tables, work)
-    elif load_i64(load_i64(tables, OF_LISTS), op):
+    elif load_i64(load_i64(tables, ANY_OF_OPS), op):
         at = _scan_any_of(data, at, name, op, tables, work)
     else:
         return FLAGGED_LINE
@@ -459,6 +460,19 @@ def _scan_where(data: int, at: int, tables: int, work: int) -> int:
 
 
 @nested
+def _scan_text_of_where(data: int, at: int, tables: int, work: int) -> int:
+    """Write the constraint or the condition in JSON that is in the string that begins here.  Returns where the string
+    ends."""
+    scratch = load_i64(work, PREDICATE_SCRATCH)
+    at, source, start, stop, _ = text_at(data, at, scratch)
+    if at == FLAGGED_LINE or source != scratch or stop == SCRATCH_BYTES:
+        return FLAGGED_LINE
+    store_u8(scratch, stop, LINE_FEED)
+    end = _scan_where(scratch, after_blanks(scratch, start), tables, work)
+    return at if end != FLAGGED_LINE and after_blanks(scratch, end) == stop else FLAGGED_LINE
+
+
+@nested
 def _scan_constraints(data: int, at: int, tables: int, work: int) -> int:
     """Write the constraints and conditions of a list.  Returns where it ends."""
     at = _first_item(data, at)
@@ -532,6 +546,8 @@ def _scan_part(data: int, at: int, key: int, tables: int, work: int) -> tuple[in
         return _scan_area(data, at, tables, work), True
     if key == _TAGS:
         return _scan_tags(data, at, tables, work), True
+    if key == _WHERE and load_u8(data, at) == QUOTE and load_i64(load_i64(work, SUBSCRIPTION_COUNTS), WHERE_IS_TEXT):
+        return _scan_text_of_where(data, at, tables, work), True
     if key == _WHERE:
         return _scan_where(data, at, tables, work), True
     return _scan_id(data, at, tables, work), True

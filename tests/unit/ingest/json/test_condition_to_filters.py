@@ -133,6 +133,7 @@ def test_what_is_flagged() -> None:
     lines.append(row({"or": [A, B, C, D, ["b", "=", 1], ["c", "=", 1]]}, id="x" * 2000))
     bad = [row(each) for each in BAD] + [b'{"interface": "i", "where": {"and": [["a", "=", 1],]}}']
     bad += [b'{"interface": "i", "where": {"and": [["a", "=", 1]]', b'{"interface": "i", "where": {"not" ["a", "=", 1]}}']
+    bad += [row('{"or": [["a", "=", 1]]}'), row('["a", "=", 1]')]
     bad += [row({"or": [A, B]}, predicate="a = 1"), b'{"where": {"or": [["a", "=", 1], ["b", "=", 1]]}}']
     assert not any(map(judged, bad))
     assert assert_as_judged(lines + bad) == set(range(len(lines + bad)))

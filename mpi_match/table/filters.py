@@ -46,5 +46,5 @@ class FilterColumns:
             area_filter=(has_area + first).astype(FILTER_ID),
             area=np.ascontiguousarray(area[has_area]) + 0.0,
             id_filter=(np.array(has_id, np.int64) + first).astype(FILTER_ID),
-            ids=Strings.of(ids[i] or b"" for i in has_id) if ids else Strings.of(()),
+            ids=Strings.of([item for item in ids or () if item is not None]),
         )

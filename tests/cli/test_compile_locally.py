@@ -50,6 +50,17 @@ def test_the_table_is_that_of_the_rows(named: str, inputs: Path, tmp_path: Path)
     assert "unknown operator" in reject["reason"]
 
 
+@pytest.mark.parametrize("op", ["regexp", "any regexp"])
+def test_many_patterns_without_literals_are_said(op: str, tmp_path: Path) -> None:
+    """They are tested on nearly every text, and nothing said so."""
+    patterns = [f"^[a-z]{{{1 + i // 40}}}[0-9]{{{1 + i % 40}}}$" for i in range(1000)]
+    rows = [{"interface": "i", "constraints": [["x", op, each]]} for each in [*patterns, "error [0-9]+"]]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert "1,000 patterns (wildcard, regexp) lack 2 bytes that" in compiled(tmp_path / "in.jsonl", "-o", tmp_path / "t.h5")
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[1:]))
+    assert "patterns" not in compiled(tmp_path / "in.jsonl", "-o", tmp_path / "t.h5")
+
+
 def test_rejects_of_an_earlier_compile_are_replaced_and_nothing_else(inputs: Path, tmp_path: Path) -> None:
     output, rejects = tmp_path / "t.h5", tmp_path / "bad"
     compiled(inputs, "-o", output, "--rejects", rejects)

@@ -24,6 +24,7 @@ from mpi_match.compute.memory import constant_i64, load_i64
 from mpi_match.ingest.codes.atoms import (
     ATOMS_FOUND,
     N_AUTOMATON_TABLES,
+    PATTERN_OPS,
     Tries,
     add_atom,
     found_atom,
@@ -34,6 +35,8 @@ from mpi_match.ingest.codes.atoms import (
 from mpi_match.ingest.codes.regexps import regexp_matches, regexp_table, regexp_words
 from mpi_match.ingest.codes.wildcards import wildcard_bytes, wildcard_matches
 from mpi_match.operators import Op
+from mpi_match.table.virtual_names import forms_of, parse
+from mpi_match.table.vocabulary import Vocabulary
 from mpi_match.texts import regexp, regexp_literals, wildcard
 
 (
@@ -55,6 +58,10 @@ from mpi_match.texts import regexp, regexp_literals, wildcard
     REGEXP_AUTOMATA                    u64: `regexp_table`
 """
 PATTERN_ATOM, PATTERN_AT, PATTERN_LENGTH, PATTERN_WORDS = range(4)
+
+
+LEAST_LITERAL, MANY_PATTERNS = 2, 1000
+"""Bytes of the shortest literal that few texts contain; number of patterns without one that is worth a warning."""
 
 
 class Pattern(NamedTuple):
@@ -79,6 +86,23 @@ def literals_of(op: Op, operand: bytes) -> list[tuple[bytes, bool]]:
             break
         tail = token[-1].encode() + tail
     return [(literal, literal == tail)]
+
+
+def slow_patterns(vocabulary: Vocabulary) -> tuple[str, ...]:
+    """The warning that a vocabulary has many patterns without literals of LEAST_LITERAL bytes; none if it has few."""
+    op, names = vocabulary.atom_op, vocabulary.names
+    places = np.flatnonzero(np.isin(op, sorted(PATTERN_OPS)))
+    patterns = [(Op(int(op[i])), vocabulary.atoms[i]) for i in places.tolist()]
+    for name, first, end in forms_of(names):
+        if name.op is not None and name.op in PATTERN_OPS:
+            patterns += [(name.op, parse(names[i]).rest) for i in range(first, end)]
+    n = sum(min(len(literal) for literal, _ in literals_of(*each)) < LEAST_LITERAL for each in patterns)
+    if n < MANY_PATTERNS:
+        return ()
+    return (
+        f"{n:,} patterns (wildcard, regexp) lack {LEAST_LITERAL} bytes that every text that they match contains: "
+        "nearly every text is tested with each of them, which makes events slow",
+    )
 
 
 def pattern_tables(patterns: Sequence[Pattern], tries: Tries, n_tries: int, n_atoms: int) -> tuple[Tries, tuple[Array, ...]]:

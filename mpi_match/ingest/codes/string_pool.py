@@ -48,7 +48,7 @@ class StringPool:
         before, n = self._arrays, len(self)
         most_strings, most_bytes = before[POOL_SIZES][[MOST_STRINGS, MOST_STRING_BYTES]].tolist()
         self._arrays = _arrays(2 * most_strings, 4 * most_bytes)
-        for which, count in ((POOL_HASHES, n), (POOLED_BYTES, most_bytes), (POOL_BOUNDS, n + 1)):
+        for which, count in ((POOL_HASHES, n), (POOLED_BYTES, before[POOL_BOUNDS][n]), (POOL_BOUNDS, n + 1)):
             self._arrays[which][:count] = before[which][:count]
         self._arrays[POOL_SIZES][N_STRINGS] = n
         self._bind()

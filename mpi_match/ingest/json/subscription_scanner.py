@@ -45,6 +45,7 @@ _WHAT = "subscription-scanner"
 _LEAST_LINE_BYTES = 2
 """Fewest bytes of a line, with its line feed."""
 _FIRST_BYTES = 2**16
+_LABEL_OF_PART = PART_LABEL.encode()
 _COLUMNS = {
     columns.FILTER_ROW: columns.N_SCANNED_FILTERS,
     columns.FILTER_LABEL: columns.N_SCANNED_FILTERS,
@@ -209,8 +210,7 @@ def _with_parts(label: Array, labels: list[bytes], names: list[bytes]) -> Array:
     parts, place = np.unique(FIRST_PART - label[is_part], return_inverse=True)
     found = label.copy()
     found[is_part] = len(labels) + place
-    begin = PART_LABEL.encode()
-    labels += [begin + names[part][len(PART_MARK) :] for part in parts.tolist()]
+    labels += [names[part].replace(PART_MARK, _LABEL_OF_PART) for part in parts.tolist()]
     return found
 
 

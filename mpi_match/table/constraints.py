@@ -36,6 +36,7 @@ from mpi_match.table.kinds import (
     IS_LISTED,
     IS_OF_NULLS,
     KIND_OF_PRESENCE,
+    N_KINDS,
     OP_OF_KIND,
     TYPE_OF_KIND,
     check_kinds,
@@ -443,9 +444,14 @@ def _sort_rows(
 def _sorted_rows(n_names: int, columns: tuple[Array, ...]) -> tuple[Array, Array, Array, Array, Array]:
     """`_sort_rows` of rows of one sort.
 
-    A row that packs into one integer is sorted itself, not by an index array, which would gather from all over memory.
+    A row that packs into one integer, with its kind as the rank among those that occur, is sorted itself, not by an index
+    array, which would gather from all over memory.
     """
     name, kind, lo, hi, filter_id = columns
+    kinds = np.flatnonzero(np.bincount(kind)).astype(KIND)
+    rank = np.zeros(N_KINDS, KIND)
+    rank[kinds] = np.arange(len(kinds))
+    columns = (name, rank[kind], lo, hi, filter_id)
     widths = [int(column.max(initial=0)).bit_length() for column in columns]
     if sum(widths) > ROW_BITS:
         order = np.lexsort((filter_id, lo.astype(np.int64) << 32 | hi, name.astype(np.int64) << 8 | kind))
@@ -466,6 +472,7 @@ def _sorted_rows(n_names: int, columns: tuple[Array, ...]) -> tuple[Array, Array
         for column, width in zip(reversed(ordered), reversed(widths), strict=False):
             column[rows] = rest & np.uint64((1 << width) - 1)
             rest = rest >> np.uint64(width)
+    ordered[0] = kinds[ordered[0]]
     return offsets, *ordered  # type: ignore[return-value]
 
 

@@ -44,11 +44,15 @@ class StringPool:
         return int(self._arrays[POOL_SIZES][N_STRINGS])
 
     def grow(self) -> None:
-        """Make room for twice as many strings and four times as many bytes."""
+        """Make room for twice as many strings if there is none for another, else for four times as many bytes."""
         before, n = self._arrays, len(self)
         most_strings, most_bytes = before[POOL_SIZES][[MOST_STRINGS, MOST_STRING_BYTES]].tolist()
-        self._arrays = _arrays(2 * most_strings, 4 * most_bytes)
-        for which, count in ((POOL_HASHES, n), (POOLED_BYTES, before[POOL_BOUNDS][n]), (POOL_BOUNDS, n + 1)):
+        filled = int(before[POOL_BOUNDS][n])
+        if n == most_strings:
+            self._arrays = _arrays(2 * most_strings, max(most_bytes, 4 * filled))
+        else:
+            self._arrays = _arrays(most_strings, 4 * most_bytes)
+        for which, count in ((POOL_HASHES, n), (POOLED_BYTES, filled), (POOL_BOUNDS, n + 1)):
             self._arrays[which][:count] = before[which][:count]
         self._arrays[POOL_SIZES][N_STRINGS] = n
         self._bind()

@@ -348,3 +348,11 @@ def test_parts_are_joined_with_their_ids_and_areas() -> None:
         item for line in (GOOD[0], GOOD[1], GOOD[3]) for item in subscription_filters(json.loads(line.decode("utf-8-sig")))
     ]
     assert Table.from_subscriptions(Subscriptions.concat(parts)) == Table.from_filters(expected)
+
+
+def test_the_room_of_a_pool_follows_what_it_holds() -> None:
+    """It grew fourfold with each doubling of the strings: 64 GiB for two million."""
+    scanner = SubscriptionScanner()
+    lines = [b'{"interface": %d, "constraints": []}' % i for i in range(20_000)]
+    assert scanner.scan(np.frombuffer(b"\n".join([*lines, b""]), np.uint8)) == []
+    assert sum(array.nbytes for array in scanner._pools[0]._arrays) < 2**21

@@ -177,14 +177,19 @@ class RunOptions:
             )
         if self.follow:
             self._check_followed()
+        else:
+            self._check_files()
+
+    def _check_files(self) -> None:
+        """Raise ClusterError for files that do not go with a run that ends."""
+        if self.changes is not None and self.changes.is_dir():
+            raise ClusterError(
+                f"{self.changes}: is a directory, whose files a run with --follow takes; other runs take one file, which "
+                "`mpi-match compile changes` makes",
+                ExitCode.USAGE,
+            )
         for path in (self.table, self.events, self.changes):
-            if (
-                path is not None
-                and not self.follow
-                and self.output.exists()
-                and path.exists()
-                and self.output.samefile(path)
-            ):
+            if path is not None and self.output.exists() and path.exists() and self.output.samefile(path):
                 raise ClusterError(
                     f"the output {self.output} would overwrite an input; give it another name", ExitCode.USAGE
                 )

@@ -157,6 +157,8 @@ def update_table(
     """
     started = time.perf_counter()
     old = newest_version(table) if table.is_dir() else table
+    if not old.exists():  # before a name for the next version is looked for
+        raise StorageError(f"{old}: no such file")
     new = next_version(old, output or old.parent) if output is None or output.is_dir() else output
     files = sorted({file for each in inputs for file in _files(each, row_files)})
     check_output(new, [*files, old])

@@ -193,6 +193,8 @@ def test_a_table_in_parts_and_other_directories_are_refused(tmp_path: Path) -> N
         run(stream.options(output, placement="shard"))
     with pytest.raises(ClusterError, match="is that of events or answers"):
         run(stream.options(output, changes=stream.events))
+    with pytest.raises(ClusterError, match="changes: is a directory, whose files a run with --follow takes"):
+        run(stream.options(output, follow=False))
 
 
 def test_a_worker_goes_back_to_an_earlier_version(tmp_path: Path) -> None:

@@ -373,6 +373,8 @@ def test_a_new_version_has_the_metadata_of_the_ids_that_stay(tmp_path: Path) -> 
     made = Table.load(update_table(tmp_path / "t.h5", [str(tmp_path / "changes.jsonl")]).table)
     assert made.metadata is not None
     assert list(made.metadata.pairs()) == [(b"s", b'{"n":1}')]
+    with pytest.raises(StorageError, match=r"nowhere\.h5: no such file$"):  # and not that a name for the next is taken
+        update_table(tmp_path / "nowhere.h5", [str(tmp_path / "changes.jsonl")])
 
 
 @pytest.mark.parametrize(

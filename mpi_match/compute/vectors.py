@@ -23,6 +23,10 @@ VECTOR_BYTES = 64
 _PAGE = 4096
 """Bytes of the smallest page of any processor."""
 _BYTE = ir.IntType(8)
+_HALVES = tuple(
+    (np.uint64(n), np.uint64(mask)) for n, mask in ((8, 0x00FF00FF00FF00FF), (16, 0x0000FFFF0000FFFF), (32, 2**32 - 1))
+)
+"""Halves of 2, 4 and 8 bytes that change places: the bits of a half, and the lower halves of a word."""
 
 
 class _Bytes:
@@ -337,3 +341,11 @@ def word_at(data: int, at: int, n: int) -> np.uint64:
     if fits(data + at):
         return any_u64(data + at) & (~np.uint64(0) >> np.uint64(64 - 8 * n)) if n > 0 else np.uint64(0)
     return word_by_bytes(data, at, n)
+
+
+@inlined
+def reversed_bytes(word: np.uint64) -> np.uint64:
+    """The word with its bytes in reverse order."""
+    for shift, mask in _HALVES:
+        word = word >> shift & mask | (word & mask) << shift
+    return word

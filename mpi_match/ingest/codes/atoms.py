@@ -5,7 +5,7 @@ no edge for a byte, its *failure link* leads to the next shorter one.  A contain
 visited; a suffix when its state, or one reached from there by failure links, is the last.  So a string costs about two
 look-ups for each of its bytes, however many atoms there are (Aho and Corasick, "Efficient string matching", 1975).
 
-Each look-up waits for the one before.  On a CPU a long string is therefore read at four places at once: in four stretches,
+Each look-up waits for the one before.  On a CPU a long string is therefore read at eight places at once: in eight stretches,
 each of which begins in the root.  Reading goes on behind a stretch until its state is no longer than what was read there:
 from then on the next stretch has the same states.  So each stretch finds the atoms that begin in it.
 
@@ -26,7 +26,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.arrays.strings import Strings
-from mpi_match.compute.compile_cache import jit, nested
+from mpi_match.compute.compile_cache import inlined, jit, nested
 from mpi_match.compute.memory import any_u32, constant_i64, is_on_cpu, load_i32, load_i64, load_u8, store_i64
 from mpi_match.compute.vectors import VECTOR_BYTES, fits, places_of_word
 from mpi_match.ingest.codes.numbers import N_NUMBER_TABLES
@@ -85,7 +85,9 @@ A set may be smaller, if the third word is its room, the number of atoms that it
 the found atoms are searched for each new one, and atoms beyond the room are counted, perhaps twice, and not kept.
 """
 LEAST_OF_CHAINS = 32
-"""Bytes of the shortest string that is read at four places at once."""
+"""Bytes of the shortest string that is read at several places at once."""
+_N_CHAINS, _LEAST_OVERLAP = 8, 6
+"""The number of these places; least bytes that are read behind each stretch, while other stretches are still read."""
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _32 = np.uint64(32)
 
@@ -453,54 +455,62 @@ def _lacks_all(words: int, at: int, end: int) -> bool:
     return True
 
 
+@inlined
+def _dense_step(state: Any, byte: Any, classes: int, rows: int, n_classes: int) -> Any:
+    """The marked state after a marked one, which has a dense row, and another byte."""
+    return load_i32(rows, (state >> 1) * n_classes + load_u8(classes, byte))
+
+
 @nested
 def _by_chains(root: int, data: int, start: int, stop: int, tables: int, found: int) -> int:
-    """Add the atoms that a long string contains, which is read at four positions at once.  Returns the state at its end.
+    """Add the atoms that a long string contains, which is read at eight places at once.  Returns the state at its end.
 
-    The first quarter that meets no other before the end has the state of the whole string.
+    The first stretch that meets no other before the end has the state of the whole string.
     """
     links, contained = constant_i64(tables, FAILURE_LINKS), constant_i64(tables, CONTAINED)
     following, depths = constant_i64(tables, NEXT_CONTAINED), constant_i64(tables, STATE_DEPTHS)
     sizes, rows = constant_i64(tables, AUTOMATON_SIZES), constant_i64(tables, DENSE_ROWS)
     last_dense, n_classes = 2 * constant_i64(sizes, N_DENSE) - 1, constant_i64(sizes, N_CLASSES)
     is_dense = constant_i64(sizes, IS_DENSE) != 0
-    classes, length = constant_i64(tables, BYTE_CLASSES), (stop - start) // 4
-    second, third, fourth = start + length, start + 2 * length, start + 3 * length
-    a = b = c = d = 2 * root
-    for i in range(length):
-        at = data + i
-        if is_dense or (a <= last_dense and b <= last_dense and c <= last_dense and d <= last_dense):
-            a = load_i32(rows, (a >> 1) * n_classes + load_u8(classes, load_u8(at, start)))
-            b = load_i32(rows, (b >> 1) * n_classes + load_u8(classes, load_u8(at, second)))
-            c = load_i32(rows, (c >> 1) * n_classes + load_u8(classes, load_u8(at, third)))
-            d = load_i32(rows, (d >> 1) * n_classes + load_u8(classes, load_u8(at, fourth)))
+    classes, length = constant_i64(tables, BYTE_CLASSES), (stop - start - _LEAST_OVERLAP) // _N_CHAINS
+    overlap = stop - start - _N_CHAINS * length
+    a = b = c = d = e = f = g = h = 2 * root
+    for i in range(length + overlap):
+        first, fifth = data + start + i, data + start + 4 * length + i
+        if is_dense or max(a, b, c, d, e, f, g, h) <= last_dense:
+            a = _dense_step(a, load_u8(first, 0), classes, rows, n_classes)
+            b = _dense_step(b, load_u8(first, length), classes, rows, n_classes)
+            c = _dense_step(c, load_u8(first, 2 * length), classes, rows, n_classes)
+            d = _dense_step(d, load_u8(first, 3 * length), classes, rows, n_classes)
+            e = _dense_step(e, load_u8(fifth, 0), classes, rows, n_classes)
+            f = _dense_step(f, load_u8(fifth, length), classes, rows, n_classes)
+            g = _dense_step(g, load_u8(fifth, 2 * length), classes, rows, n_classes)
+            h = _dense_step(h, load_u8(fifth, 3 * length), classes, rows, n_classes)
         else:
-            a = _next_state(a >> 1, load_u8(at, start), tables)
-            b = _next_state(b >> 1, load_u8(at, second), tables)
-            c = _next_state(c >> 1, load_u8(at, third), tables)
-            d = _next_state(d >> 1, load_u8(at, fourth), tables)
-        if (a | b | c | d) & 1:
-            for _ in range(4):
+            a = _next_state(a >> 1, load_u8(first, 0), tables)
+            b = _next_state(b >> 1, load_u8(first, length), tables)
+            c = _next_state(c >> 1, load_u8(first, 2 * length), tables)
+            d = _next_state(d >> 1, load_u8(first, 3 * length), tables)
+            e = _next_state(e >> 1, load_u8(fifth, 0), tables)
+            f = _next_state(f >> 1, load_u8(fifth, length), tables)
+            g = _next_state(g >> 1, load_u8(fifth, 2 * length), tables)
+            h = _next_state(h >> 1, load_u8(fifth, 3 * length), tables)
+        if (a | b | c | d | e | f | g | h) & 1:
+            for _ in range(_N_CHAINS):
                 if a & 1:
                     _add_all(a >> 1, contained, following, links, found)
-                a, b, c, d = b, c, d, a
-    state = d >> 1
-    for i in range(fourth + length, stop):
-        marked = _next_state(state, load_u8(data, i), tables)
-        state = marked >> 1
-        if marked & 1:
-            _add_all(state, contained, following, links, found)
-    last = state
-    for k in range(3):
-        state, begin = (c, fourth) if k == 0 else (b, third) if k == 1 else (a, second)
-        state, at = state >> 1, begin
+                a, b, c, d, e, f, g, h = b, c, d, e, f, g, h, a
+    states, last = (a >> 1, b >> 1, c >> 1, d >> 1, e >> 1, f >> 1, g >> 1, h >> 1), NO_STATE
+    for k in range(_N_CHAINS):
+        state, begin = states[k], start + (k + 1) * length
+        at = begin + overlap
         while at < stop and load_i64(depths, state) > at - begin:
             marked = _next_state(state, load_u8(data, at), tables)
             state = marked >> 1
             if marked & 1:
                 _add_all(state, contained, following, links, found)
             at += 1
-        if load_i64(depths, state) > at - begin:
+        if last == NO_STATE and (k == _N_CHAINS - 1 or load_i64(depths, state) > at - begin):
             last = state
     return last
 

@@ -20,7 +20,8 @@ import numpy as np
 from mpi_match.arrays.csr import Array, owners
 from mpi_match.arrays.strings import Strings
 from mpi_match.compute.compile_cache import jit, nested
-from mpi_match.compute.memory import AddressTable, constant_i64, load_f64, load_i64, load_u8, load_u64
+from mpi_match.compute.memory import AddressTable, constant_i64, is_on_cpu, load_f64, load_i64, load_u8, load_u64
+from mpi_match.compute.vectors import reversed_bytes, word_at
 from mpi_match.ingest.codes.atoms import NO_STATE, PATTERN_OPS, Tries, automaton, names_with_tries
 from mpi_match.ingest.codes.element_atoms import N_TABLES_SO_FAR, NO_RECORD, PATTERN_ROOT, element_tables
 from mpi_match.ingest.codes.folding import fold_table
@@ -43,6 +44,7 @@ SEED = np.uint64(0xCBF29CE484222325)
 _PRIME = np.uint64(0x100000001B3)
 _LONG_BYTES = 64
 """Bytes of the shortest string that is searched for, not hashed, among few operands."""
+_KEY_BYTES = 8
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _29, _32 = np.uint64(29), np.uint64(32)
 
@@ -78,8 +80,9 @@ _29, _32 = np.uint64(29), np.uint64(32)
     FOLD_TABLE,
     HAS_PATTERNS,
     LONGEST_OPERANDS,
+    OPERAND_KEYS,
     SCALARS,
-) = range(N_TABLES_SO_FAR, N_TABLES_SO_FAR + 31)
+) = range(N_TABLES_SO_FAR, N_TABLES_SO_FAR + 32)
 """Places in the table of addresses, behind those of numbers, atoms and elements, for v names, e entries, s string operands:
 
     NAME_SLOTS, NAME_HASHES        i64[slots]: entry, or NOT_FOUND; u64[e]
@@ -106,6 +109,7 @@ _29, _32 = np.uint64(29), np.uint64(32)
     FOLD_TABLE                     `folding.fold_table`; empty where no constraint asks for that view
     HAS_PATTERNS                   i64[v]: 1 for a name with patterns
     LONGEST_OPERANDS               i64[v]: bytes of the longest string operand of each name, -1 for a name without
+    OPERAND_KEYS                   u64[s]: the first eight bytes of each string operand, zeros behind it, the first highest
     SCALARS                        u64: NAME_MASK, STRING_MASK, CODE_BITS, LOCATED, HAS_IDS, VOCABULARY_SIZE, STEP_MASK,
                                    ALL_JUDGED, HAS_RESIDUES
 """
@@ -211,7 +215,18 @@ def _tables_of(vocabulary: Vocabulary, form: EventForm) -> AddressTable:
     longest = np.full(vocabulary.n_names, -1, np.int64)
     np.maximum.at(longest, owners(vocabulary.string_offsets), np.diff(strings.offsets).astype(np.int64))
     found = (*automaton(vocabulary, tries, atom_names), *of_patterns)
-    return AddressTable((*NUMBER_TABLES, *found, records, *of_elements.tables, *columns, has_patterns, longest, scalars))
+    return AddressTable(
+        (*NUMBER_TABLES, *found, records, *of_elements.tables, *columns, has_patterns, longest, _keys(strings), scalars)
+    )
+
+
+def _keys(strings: Strings) -> Array:
+    """OPERAND_KEYS."""
+    first, length = strings.offsets[:-1].astype(np.int64), np.diff(strings.offsets).astype(np.int64)
+    bytes_, keys = np.append(strings.data, np.zeros(_KEY_BYTES, np.uint8)), np.zeros(len(strings), np.uint64)
+    for k in range(_KEY_BYTES):
+        keys = keys << np.uint64(8) | np.where(k < length, bytes_[first + k], 0).astype(np.uint64)
+    return keys
 
 
 def _patterns(vocabulary: Vocabulary) -> tuple[Array, list[Pattern]]:
@@ -464,8 +479,24 @@ def _below(operand: int, data: int, start: int, stop: int, tables: int) -> bool:
 
 
 @nested
+def _first_key_not_below(left: int, right: int, key: np.uint64, keys: int) -> int:
+    """The first of the keys from `left` to before `right` that is not less than a key, or `right`."""
+    n = right - left
+    while n > 0:
+        half = (n + 1) >> 1
+        left += half if load_u64(keys, left + half - 1) < key else 0
+        n -= half
+    return left
+
+
+@nested
 def _first_not_below(left: int, right: int, data: int, start: int, stop: int, tables: int) -> int:
     """The first of the string operands from `left` to before `right` that is not less than data[start:stop], or `right`."""
+    if is_on_cpu():
+        key, keys = reversed_bytes(word_at(data, start, min(stop - start, _KEY_BYTES))), constant_i64(tables, OPERAND_KEYS)
+        left = _first_key_not_below(left, right, key, keys)
+        is_begun = left < right and load_u64(keys, left) == key
+        right = _first_key_not_below(left, right, key + np.uint64(1), keys) if is_begun else left
     while left < right:
         middle = (left + right) >> 1
         if _below(middle, data, start, stop, tables):

@@ -1,4 +1,4 @@
-"""Atoms of long texts, which are read at four places at once, by the scanner of events and by the naive matcher."""
+"""Atoms of long texts, which are read at eight places at once, by the scanner of events and by the naive matcher."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Long texts: what the scanner finds in them by vectors and from four places at once is what Python finds."""
+"""Long texts: what the scanner finds in them by vectors and from eight places at once is what Python finds."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from mpi_match.events.events import Events
 from mpi_match.ingest.files.blocks import LineBlock
 from mpi_match.ingest.json.event_scanner import EventScanner
 from mpi_match.ingest.rows.judge import PLAIN
+from mpi_match.model import Event
 
 LETTERS = ("ab", "abAB", 'aB"\\\n', "abÄäß€😀")
 OPS = ("contains", "contains i", "suffix", "suffix i", "prefix i", "=", "= i")
@@ -53,4 +54,19 @@ def test_attributes_of_long_texts(seed: int) -> None:
     expected = Events.of([scanner.judge(event) for event in events]).encode(table.vocabulary)
     assert found.n_flagged == 0
     np.testing.assert_array_equal(found.batch.offsets, expected.offsets)
+    np.testing.assert_array_equal(found.batch.attributes, expected.attributes)
+
+
+def test_codes_of_texts_that_begin_alike() -> None:
+    random_ = random.Random(5)
+    texts = [
+        "",
+        *("a" * n + "".join(random_.choices("a\0bé", k=random_.randrange(4))) for n in range(12) for _ in range(12)),
+    ]
+    rows = [["t", random_.choice(("=", "<", ">=", "prefix")), text] for text in texts[::3]]
+    table = api.make_table([{"interface": k, "constraints": [row]} for k, row in enumerate(rows)])
+    events = [{"t": text} for text in texts]
+    data = np.frombuffer(b"".join(json.dumps(event, ensure_ascii=False).encode() + b"\n" for event in events), np.uint8)
+    found = EventScanner(table.vocabulary, PLAIN, 1).scan(LineBlock(data, "", 1), [])
+    expected = Events.of([Event(event) for event in events]).encode(table.vocabulary)
     np.testing.assert_array_equal(found.batch.attributes, expected.attributes)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 
 from nested_event_lines import nested_line
 from random_rows import random_event, random_subscription
 
 from mpi_match.ingest.rows.judge import PLAIN, EventForm, subscription_filters
-from mpi_match.model import make_filter
+from mpi_match.model import Filter, make_filter
 from mpi_match.table.table import Table
 from mpi_match.table.vocabulary import Vocabulary
 
@@ -18,7 +19,7 @@ NAMED_LATER = EventForm(("position.x", "wind"), "name.first")
 """The names of constraints hold coordinates and the id."""
 
 
-def vocabulary_of_rows() -> Vocabulary:
+def vocabulary_of_rows(others: Sequence[Filter] = ()) -> Vocabulary:
     generator = random.Random(5)
     found = (subscription_filters(random_subscription(generator)) for _ in range(200))
     more = [
@@ -30,10 +31,11 @@ def vocabulary_of_rows() -> Vocabulary:
     ]
     asked = ("temp", "city", "x", "y", "id", "tags", "name.first", "name.last", "nested.a.b", "")
     more += [make_filter("i", [[name, "null"]]) for name in asked]
-    return Table.from_filters([item for each in found for item in each] + more).vocabulary
+    return Table.from_filters([item for each in found for item in each] + more + [*others]).vocabulary
 
 
 VOCABULARY = vocabulary_of_rows()
+WITH_EVERY_STRING = vocabulary_of_rows([make_filter("i", [["*", op, "a"]]) for op in ("contains i", "=")])
 
 PLAINLY_GOOD = [
     b'{"temp": 25, "city": "Milan", "wind": 0.1, "on": true, "id": "a", "x": 9.190000000000001, "y": 45.4642035}',

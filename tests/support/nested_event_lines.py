@@ -132,10 +132,20 @@ def _of_view(generator: random.Random) -> list[Any]:
     return [name, some + op, texts if op in ("in i", "not in i") else texts[0]]
 
 
+def _on_every_string(generator: random.Random) -> list[Any]:
+    while True:
+        _, op, *operand = _constraint(generator)
+        texts = operand[0] if operand and isinstance(operand[0], list) else operand
+        if texts and all(isinstance(text, str) for text in texts):
+            return ["*", op, *operand]
+
+
 def nested_vocabulary(generator: random.Random) -> Vocabulary:
     """That of a few filters, or of many, on these names."""
     filters = [
         make_filter("i", [_constraint(generator) for _ in range(generator.choice([1, 2, 3]))])
         for _ in range(generator.choice([1, 3, 10, 60, 200]))
     ]
+    if generator.random() < 0.4:
+        filters += [make_filter("i", [_on_every_string(generator)]) for _ in range(generator.choice([1, 20]))]
     return Table.from_filters(filters).vocabulary

@@ -30,7 +30,7 @@ from mpi_match.ingest.codes.numbers import NUMBER_TABLES
 from mpi_match.ingest.codes.patterns import LITERAL_BOUNDS, Pattern, pattern_tables
 from mpi_match.ingest.rows.judge import EventForm
 from mpi_match.model import Op, Type, View
-from mpi_match.table.virtual_names import VIEW_MARK, forms_of, prefix_of, view_name
+from mpi_match.table.virtual_names import EVERY_NAME, VIEW_MARK, forms_of, prefix_of, view_name
 from mpi_match.table.vocabulary import ATOM_OPS, Vocabulary
 
 NO_ROLE, X, Y, ID, ELEMENTS, JUDGED = range(6)
@@ -111,12 +111,25 @@ _29, _32 = np.uint64(29), np.uint64(32)
     LONGEST_OPERANDS               i64[v]: bytes of the longest string operand of each name, -1 for a name without
     OPERAND_KEYS                   u64[s]: the first eight bytes of each string operand, zeros behind it, the first highest
     SCALARS                        u64: NAME_MASK, STRING_MASK, CODE_BITS, LOCATED, HAS_IDS, VOCABULARY_SIZE, STEP_MASK,
-                                   ALL_JUDGED, HAS_RESIDUES
+                                   ALL_JUDGED, HAS_RESIDUES, EVERY_STRING_ENTRY
 """
 TEXT_ELEMENT, NUMBER_ELEMENT, BOOLEAN_ELEMENT, N_ELEMENT_TYPES = range(4)
-NAME_MASK, STRING_MASK, CODE_BITS, LOCATED, HAS_IDS, VOCABULARY_SIZE, STEP_MASK, ALL_JUDGED, HAS_RESIDUES = range(9)
+(
+    NAME_MASK,
+    STRING_MASK,
+    CODE_BITS,
+    LOCATED,
+    HAS_IDS,
+    VOCABULARY_SIZE,
+    STEP_MASK,
+    ALL_JUDGED,
+    HAS_RESIDUES,
+    EVERY_STRING_ENTRY,
+) = range(10)
 """Masks for numbers of slots; bits of a code in a packed attribute; 1 if the form names a location, an id; v; 1 if every
-line is flagged (`name_steps.MOST_POINTS`); 1 if some operand has a residue."""
+line is flagged (`name_steps.MOST_POINTS`); 1 if some operand has a residue; the entry of the list of all strings, or
+NO_ENTRY if no filter asks for it."""
+NO_ENTRY = np.uint64(2**64 - 1)
 HAS_VIEWS, FOLD_VIEW, IP_VIEW, TIME_VIEW, N_VIEW_WORDS = range(5)
 _VIEW_WORDS = {View.FOLD: FOLD_VIEW, View.IP: IP_VIEW, View.TIME: TIME_VIEW}
 IS_NAMED, HAS_MORE, IS_SCOPED = 1, 2, 4
@@ -161,7 +174,7 @@ def _tables_of(vocabulary: Vocabulary, form: EventForm) -> AddressTable:
     attributes = [name for name in special if not name.startswith(VIEW_MARK)]
     n_attributes = bisect_left(vocabulary.names, VIEW_MARK)
     with_points = dotted(vocabulary.names, np.arange(n_attributes)) + [name for name in attributes if b"." in name]
-    all_judged = vocabulary.asks_every_string or any(name.count(b".") > MOST_POINTS for name in with_points)
+    all_judged = special.get(EVERY_NAME) == JUDGED or any(name.count(b".") > MOST_POINTS for name in with_points)
     above = [] if all_judged else beginnings(with_points)
     known = {name: vocabulary.name_id(name) for name in (*special, *above, *with_points)}
     fresh = [name for name, name_id in known.items() if name_id < 0]
@@ -197,7 +210,8 @@ def _tables_of(vocabulary: Vocabulary, form: EventForm) -> AddressTable:
         shapes[entry[path.encode()]] |= IS_SCOPED  # the beginning of a name that a constraint has
     pointed = {} if all_judged else {name: entry[name] for name in (*above, *with_points) if b"." in name or name in above}
     steps = step_tables(names, nodes, pointed)
-    last = (len(steps[0]) - 1, all_judged, has_residues)
+    every = np.uint64(entry[EVERY_NAME]) if vocabulary.asks_every_string else NO_ENTRY
+    last = (len(steps[0]) - 1, all_judged, has_residues, every)
     scalars = np.array([*masks, vocabulary.shift, *named, vocabulary.n_names, *last], np.uint64)
     of_names = (name_slots, name_hashes, names.data, names.offsets, ids, roles)
     columns = (*of_names, *numbers, *texts, *elements, *steps, shapes, *_views(vocabulary, entry, len(names)))

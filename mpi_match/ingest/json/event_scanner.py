@@ -50,7 +50,8 @@ from mpi_match.table.vocabulary import Vocabulary
 
 LEAST_ROW_BYTES, LEAST_ATTRIBUTE_BYTES = 2, 1
 """Fewest bytes of a row with its line feed, flagged or not; and fewest bytes of an attribute or element of a list in a
-batch: a text has at least two quotes and a comma, and may have views.
+batch: a text has at least two quotes and a comma, and may have views. A text that is an element of `*`, too, has as many
+attributes again.
 """
 NO_LIMIT = 2**62
 """ATTRIBUTE_ROOM on a CPU: the bytes of a line bound its attributes."""
@@ -106,7 +107,7 @@ class ThreadArrays(LineArrays):
     """Arrays for codes of `n_attributes`, with a bound on attributes for the `n_atoms` atoms."""
 
     def __init__(self, n_bytes: int, n_atoms: int, most_atoms: int, n_attributes: int | None = None) -> None:
-        n_attributes = n_bytes // LEAST_ATTRIBUTE_BYTES if n_attributes is None else n_attributes
+        n_attributes = 2 * n_bytes // LEAST_ATTRIBUTE_BYTES if n_attributes is None else n_attributes
         arrays: dict[int, Array] = {
             to_codes.PACKED_ATTRIBUTES: np.empty(n_attributes + most_atoms + MOST_FLAT_ATTRIBUTES, np.uint64),
             to_codes.ROW_ATOMS: np.zeros(FOUND_HEADER + FOUND_WORDS * n_atoms, np.int64),

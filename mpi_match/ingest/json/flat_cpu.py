@@ -24,7 +24,7 @@ from mpi_match.compute.bits import popcount
 from mpi_match.compute.compile_cache import inlined, nested
 from mpi_match.compute.memory import any_u32, any_u64, constant_pair, load_u64, store_u64
 from mpi_match.compute.vectors import VECTOR_BYTES, lowest_bit, quotes
-from mpi_match.ingest.codes.code_tables import ALL_JUDGED, NAME_IDS, SCALARS, hashed
+from mpi_match.ingest.codes.code_tables import ALL_JUDGED, EVERY_STRING_ENTRY, NAME_IDS, NO_ENTRY, SCALARS, hashed
 from mpi_match.ingest.json.flat_gpu import LEFT_TO_OTHERS, PlainTables, code_of_integer, hash_of_name, plain_arrays
 from mpi_match.ingest.rows.judge import EventForm
 from mpi_match.table.vocabulary import Vocabulary
@@ -55,7 +55,8 @@ class FlatLines:
 
     def __init__(self, arrays: list[Array]) -> None:
         self.tables = PlainTables(0, 0, 0, 0, 0)
-        if len(arrays[NAME_IDS]) <= MOST_FLAT_NAMES and not arrays[SCALARS][ALL_JUDGED]:
+        scalars = arrays[SCALARS]
+        if len(arrays[NAME_IDS]) <= MOST_FLAT_NAMES and scalars[EVERY_STRING_ENTRY] == NO_ENTRY and not scalars[ALL_JUDGED]:
             self._arrays, code_bits = plain_arrays(arrays)
             names, codes, keys = (array.ctypes.data for array in self._arrays)
             self.tables = PlainTables(names, codes, keys, len(self._arrays[0]) - 1, code_bits)

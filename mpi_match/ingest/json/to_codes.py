@@ -53,6 +53,7 @@ from mpi_match.ingest.codes.code_tables import (
     CODE_BITS,
     ELEMENT_SEEDS,
     ELEMENTS,
+    EVERY_STRING_ENTRY,
     FOLD_TABLE,
     FOLD_VIEW,
     HAS_IDS,
@@ -71,6 +72,7 @@ from mpi_match.ingest.codes.code_tables import (
     NAME_IDS,
     NAME_ROLES,
     NAME_STEPS,
+    NO_ENTRY,
     NO_ROLE,
     NODE_PARENTS,
     NODE_SHAPES,
@@ -607,6 +609,44 @@ def line_scanner(reader: TokenReader) -> Callable[[int, int, int, int], tuple[in
     return scan_line
 
 
+def every_string_scanner(reader: TokenReader) -> Callable[[int, int, int, int, int], int]:
+    """The function that scans all strings of a line as elements of the list `*`: those that `rows.flatten.strings_of` finds.
+
+    `scan_strings(data, at, n, tables, work)` writes the attributes of the strings of the line at `at`, which has been
+    scanned, after n others. It returns the new number of attributes, or FLAGGED_LINE.
+    """
+    following, after_value, text_end = reader.following, reader.after_value, reader.text_end
+
+    @nested
+    def scan_strings(data: int, at: int, n: int, tables: int, work: int) -> int:
+        counts, tokens, nesting = load_i64(work, SCAN_COUNTS), load_i64(work, TOKENS), load_i64(work, NESTING)
+        to = load_i64(work, PACKED_ATTRIBUTES) + 8 * load_i64(counts, N_ATTRIBUTES)
+        entry = load_i64(constant_i64(tables, SCALARS), EVERY_STRING_ENTRY)
+        while load_u8(data, at) != LINE_FEED:
+            byte = load_u8(data, at)
+            if byte in (OPEN_BRACE, CLOSE_BRACE, OPEN_BRACKET, CLOSE_BRACKET, COLON, COMMA):
+                at = following(data, at, tokens)
+                continue
+            after = after_value(data, at, tokens, nesting)
+            if byte == QUOTE and load_u8(data, after) != COLON:  # no name
+                start, stop, source = at + 1, text_end(data, at + 1), data
+                if load_u8(data, stop) == BACKSLASH:
+                    source = load_i64(work, DECODED)
+                    end, stop = decode_string(data, start, source, 0, load_i64(counts, SCRATCH_ROOM))
+                    start = 0
+                    if end == FLAGGED_LINE:
+                        return FLAGGED_LINE
+                if n + MOST_OF_A_VALUE >= load_i64(counts, ATTRIBUTE_ROOM):
+                    return FLAGGED_LINE
+                n = put_text((source, start, stop), entry, AS_ELEMENT, to, n, tables, work)
+                if n == FLAGGED_LINE:
+                    return FLAGGED_LINE
+            at = after
+        return n
+
+    return scan_strings
+
+
 _scan_named = named_value_scanner(BY_TOKENS)
 
 
@@ -707,7 +747,7 @@ def row_scanner(reader: TokenReader) -> Callable[[int, int, int, int], int]:
     `scan_row(data, at, tables, work)` puts the row's attributes in order and counts them.  It returns where the line ends;
     FLAGGED_LINE, and then no count has changed, if it is not certain.
     """
-    scan_line = line_scanner(reader)
+    scan_line, scan_strings = line_scanner(reader), every_string_scanner(reader)
 
     @nested
     def scan_row(data: int, at: int, tables: int, work: int) -> int:
@@ -718,6 +758,9 @@ def row_scanner(reader: TokenReader) -> Callable[[int, int, int, int], int]:
         end, n_attributes = FLAGGED_LINE, 0
         if load_u64(scalars, ALL_JUDGED) == np.uint64(0):
             end, n_attributes = scan_line(data, at, tables, work)
+        if load_u64(scalars, EVERY_STRING_ENTRY) != NO_ENTRY and end != FLAGGED_LINE:
+            n_attributes = scan_strings(data, at, n_attributes, tables, work)
+            end = FLAGGED_LINE if n_attributes == FLAGGED_LINE else end
         if load_u64(scalars, LOCATED) != np.uint64(0) and end != FLAGGED_LINE and not location_is_whole(work):
             end = FLAGGED_LINE
         if end == FLAGGED_LINE:

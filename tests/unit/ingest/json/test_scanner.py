@@ -12,7 +12,20 @@ from typing import Any
 import numba
 import numpy as np
 import pytest
-from event_lines import BAD, BLANK, FORM, FORMS, GOOD, JUDGED_GOOD, NAMED_LATER, SCRIPTS, VOCABULARY, mutated, mutated_lines
+from event_lines import (
+    BAD,
+    BLANK,
+    FORM,
+    FORMS,
+    GOOD,
+    JUDGED_GOOD,
+    NAMED_LATER,
+    SCRIPTS,
+    VOCABULARY,
+    WITH_EVERY_STRING,
+    mutated,
+    mutated_lines,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nested_event_lines import nested_line, nested_vocabulary
@@ -170,6 +183,31 @@ def test_lines_with_patterns_are_not_flagged(tmp_path: Path) -> None:
             assert sum(each.n_flagged for each in found) == 0
 
 
+def test_every_string_of_a_line_is_scanned(tmp_path: Path) -> None:
+    """Strings at any depth, with escapes and beside names, also of names that stand twice; names are no strings."""
+    on = [
+        ["contains i", "NAME"],
+        ["=", "x"],
+        ["suffix", "\t"],
+        ["regexp", "^[0-9]+$"],
+        ["in net", "::/0"],
+        ["prefix i", "é"],
+    ]
+    lines = [
+        b'{"name": "x", "a": {"b": ["x", ["Name"], {"c": "\\t"}, 1, null]}}',
+        b' {"a" : "first name" , "a" : "X", "b": {}, "c": [] } ',
+        '{"É": "É", "e": "\\u00c9tude", "f": "::1", "g": "x\\"name\\":"}'.encode(),
+        *(b"{}", b'{"name": 1, "nam\\u0065": true}', b'{"a": ["", "7", "42"], "id": "42"}', b'{"k": "%s"}' % (b"x" * 300)),
+    ]
+    for form in (PLAIN, EventForm(None, "id")):
+        for wanted in [on, *([each] for each in on)]:
+            vocabulary = Table.from_filters([make_filter("i", [["*", *each]]) for each in wanted]).vocabulary
+            found = assert_as_judged(lines_file(tmp_path, lines), form, vocabulary)
+            assert sum(each.n_flagged for each in found) == 0
+    bad = [b'{"a": "\\ud800"}', b'{"a": "b"} {}', b'{"a": "b"', b'["a"]']
+    assert sum(each.n_flagged for each in assert_as_judged(lines_file(tmp_path, bad), PLAIN, vocabulary)) == len(bad)
+
+
 def test_views_of_texts_beyond_the_scratch_are_judged(tmp_path: Path) -> None:
     vocabulary = Table.from_filters([make_filter("i", [["a", "contains i", "Q"]])]).vocabulary
     lines = [b'{"a": "%s"}' % ("\u023a" * (SCRATCH_BYTES // 3 + more)).encode() for more in (0, 1)]
@@ -179,6 +217,7 @@ def test_views_of_texts_beyond_the_scratch_are_judged(tmp_path: Path) -> None:
 
 def test_lists_of_the_shortest_texts_with_views_have_room(tmp_path: Path) -> None:
     wanted = [["a", "any = i", ""], ["a", "any = i", "a"], ["a", "any =", ""], ["a", "any in net", "::"], ["a", "exists"]]
+    wanted += [["*", "= i", ""], ["*", "= i", "a"], ["*", "=", ""], ["*", "in net", "::"]]
     vocabulary = Table.from_filters([make_filter("i", [each]) for each in wanted]).vocabulary
     lines = [b'{"a":[%s]}' % b",".join([text] * 5000) for text in (b'""', b'"A"', b'"::"')]
     found = assert_as_judged(lines_file(tmp_path, lines), PLAIN, vocabulary)
@@ -186,13 +225,14 @@ def test_lists_of_the_shortest_texts_with_views_have_room(tmp_path: Path) -> Non
 
 
 @pytest.mark.untraced
-def test_bytes_are_read_as_tokens_are() -> None:
+@pytest.mark.parametrize("vocabulary", [VOCABULARY, WITH_EVERY_STRING])
+def test_bytes_are_read_as_tokens_are(vocabulary: Vocabulary) -> None:
     """A GPU goes byte by byte."""
     generator = random.Random(11)
-    tables = hashed(VOCABULARY, FORM)
+    tables = hashed(vocabulary, FORM)
     work = ThreadArrays(2**16, n_atoms_of(tables), 2**12)
     lines = [*GOOD, *BAD, *JUDGED_GOOD, *mutated_lines(3000, seed=5), *(nested_line(generator) for _ in range(1000))]
-    scanner, n_good = EventScanner(VOCABULARY, FORM, 1), 0
+    scanner, n_good = EventScanner(vocabulary, FORM, 1), 0
     for line in lines:
         if len(line) >= 2**16 or not judge.trimmed(line):
             continue

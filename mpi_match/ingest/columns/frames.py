@@ -184,6 +184,24 @@ _ONE_TYPE = (frozenset((str, type(None))), frozenset((bool, type(None))), frozen
 """Types of objects that may be together in one column."""
 
 
+def _shared_texts(values: np.ndarray) -> pa.Array | None:
+    """An array of objects as a dictionary, if they are few strings and None."""
+    import pyarrow as pa
+
+    from mpi_match.ingest.columns.shared_objects import shared_objects  # loads Numba
+
+    found = shared_objects(values)
+    if found is None:
+        return None
+    numbers, firsts = found
+    objects = values[firsts]
+    if not set(map(type, objects)) <= {str, type(None)}:
+        return None
+    nulls = np.array([each is None for each in objects])
+    mask = nulls[numbers] if nulls.any() else None
+    return pa.DictionaryArray.from_arrays(pa.array(numbers, mask=mask), pa.array(objects, pa.string(), from_pandas=False))
+
+
 def _arrow_of(values: Any) -> pa.Array | None:
     """An array or a list as a column of one type, if it is one.  Raises what pyarrow raises."""
     import pyarrow as pa
@@ -193,10 +211,14 @@ def _arrow_of(values: Any) -> pa.Array | None:
     if isinstance(values, np.ma.MaskedArray):
         mask, values = np.ma.getmaskarray(values), values.data
     if isinstance(values, (list, tuple)) or kind in ("O", "T"):
+        values = np.asarray(values) if kind else values  # the array of pandas, not a copy
+        shared = _shared_texts(values) if kind == "O" and mask is None else None
+        if shared is not None:
+            return shared
         kinds = set(map(type, values))
         if mask is not None or not any(kinds <= each for each in _ONE_TYPE):
             return None
-        values = values.tolist() if isinstance(values, np.ndarray) else values
+        values = values.tolist() if kind else values
     elif kind:
         values = np.asarray(values)
         if kind not in "biufUmM" or (kind == "f" and values.itemsize > 8):

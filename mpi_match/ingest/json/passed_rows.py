@@ -7,7 +7,6 @@ lines, as all that it does not read itself, to `rows.judge`, which judges the ro
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from io import BytesIO
 from itertools import islice
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from mpi_match.ingest.files.blocks import READ_BYTES, LineBlock, blocks_of
+from mpi_match.ingest.json.json_writer import json_writer
 from mpi_match.ingest.rows.judge import MAX_LINE_BYTES, trimmed
 from mpi_match.model import ModelError, is_null, plain
 
@@ -56,9 +56,11 @@ def _lines_of(rows: list[object]) -> bytes:
     """A line for each row."""
     if all(issubclass(kind, dict) for kind in set(map(type, rows))):
         text = _written(rows)
-        if text is not None and text.count("},{") == len(rows) - 1 and len(text) <= MAX_LINE_BYTES:
+        if text is not None and len(text) <= MAX_LINE_BYTES:
+            is_simple = text.count("},{") == len(rows) - 1  # else some have a list of objects
+            lines = text[1:-1].replace("},{", "}\n{") if is_simple else "\n".join(map(_encode, rows))
             try:
-                return text[1:-1].replace("},{", "}\n{").encode() + b"\n"
+                return lines.encode() + b"\n"
             except UnicodeEncodeError:  # one of them has a lone surrogate
                 pass
     return b"".join(line + b"\n" for line in map(_line_of, rows))
@@ -85,23 +87,29 @@ def _written(rows: list[Any]) -> str | None:
         text = _encode(rows)
     except (TypeError, ValueError, RecursionError):  # names of other types, thousands of digits, rows within themselves
         return None
-    names: set[Any] = set().union(*rows)
-    if not all(isinstance(name, str) for name in names):
-        return None
-    return text if text.count("{") == len(rows) or all(map(_has_names, rows)) else None
+    return text if _have_names(rows, text.count("{") > len(rows)) else None
 
 
-def _has_names(row: Mapping[Any, object]) -> bool:
-    """Tells whether all names of an object, and of those in it, are strings."""
-    return all(isinstance(name, str) and _is_named(value) for name, value in row.items())
+def _have_names(rows: list[Any], are_nested: bool) -> bool:
+    """Tells whether all names of some objects, and of those in them if there are any, are strings."""
+    while rows:
+        names: set[Any] = set().union(*rows)
+        if not all(isinstance(name, str) for name in names):
+            return False
+        rows = (
+            _objects_in([value for row in rows for value in row.values() if type(value) not in _PLAIN]) if are_nested else []
+        )
+    return True
 
 
-def _is_named(value: object) -> bool:
-    if type(value) in _PLAIN:
-        return True
-    if isinstance(value, Mapping):
-        return _has_names(value)
-    return all(map(_is_named, value)) if isinstance(value, (list, tuple)) else True
+def _objects_in(values: list[Any]) -> list[Any]:
+    """The objects among some values and in the lists among them, at any depth."""
+    found: list[Any] = []
+    while values:
+        found += [value for value in values if isinstance(value, Mapping)]
+        lists = [value for value in values if isinstance(value, (list, tuple))]
+        values = [value for each in lists for value in each if type(value) not in _PLAIN]
+    return found
 
 
 _PLAIN = frozenset((str, int, float, bool, type(None)))
@@ -123,4 +131,4 @@ def _json_value(value: Any) -> Any:
     return _NO_VALUE if found is value else found
 
 
-_encode = json.JSONEncoder(check_circular=False, ensure_ascii=False, separators=(",", ":"), default=_json_value).encode
+_encode = json_writer(_json_value, ascii_only=False)

@@ -8,7 +8,6 @@ and every other object, so the event, or the reason for its rejection, is always
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,6 +21,7 @@ from mpi_match.ingest.codes.code_tables import has_atoms, hashed, n_atoms_of
 from mpi_match.ingest.json import to_codes
 from mpi_match.ingest.json.event_scanner import ThreadArrays
 from mpi_match.ingest.json.flat_cpu import flat_lines
+from mpi_match.ingest.json.json_writer import json_writer
 from mpi_match.ingest.rows import judge
 from mpi_match.ingest.rows.judge import EventForm, event_of_row, names_of, parse_json, trimmed
 from mpi_match.table.vocabulary import Vocabulary
@@ -31,7 +31,7 @@ _MOST_DEPTH = 16
 """Most levels of nested objects and lists."""
 _PLAIN = frozenset((str, int, float, bool, type(None)))
 """Types with JSON that is read as the same value; subclasses may be written differently."""
-_write = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
+_write = json_writer(ascii_only=True)
 
 
 class RowScanner:

@@ -195,6 +195,18 @@ def test_what_json_cannot_say_is_judged() -> None:
     assert rejects[0].reason == "the object 'p' contains itself"
 
 
+def test_names_at_any_depth_that_are_no_strings_are_judged() -> None:
+    bad = [{1: 2}, {"p": {"q": {1: 2}}}, {"p": [{"a": 1}, [{"q": {None: 2}}]]}, {"p": ({"a": 1}, {True: 1})}]
+    good = [{"p": [{"a": 1}, {"a": 2}]}, {"p": [[{"q": "},{"}]], "l": [{}, {}]}]
+    scanner = EventScanner(TABLE.vocabulary, EventForm())
+    for row in bad:
+        (block,) = blocks_of_rows([*good, row, {"a": 1}])
+        assert scanner.scan(block, []).n_flagged == 1
+    (block,) = blocks_of_rows(good * 300)
+    assert scanner.scan(block, []).n_flagged == 0
+    assert block.data.tobytes().count(b"\n") == 600
+
+
 def test_a_row_of_any_size_is_one_row() -> None:
     rows: list[dict[str, Any]] = [{"s": "x" * (MAX_LINE_BYTES + 9) + "Rome"}, {"a": 0}, {"s": "y" * 2**22}] * 2
     with patch.object(api, "_FEW_ROWS", 0):

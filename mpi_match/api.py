@@ -455,6 +455,11 @@ class _Refused:
         """Raises ModelError."""
         raise ModelError(f"{reject.place if reject.file else f'{self._what} {reject.line}'}: {reject.reason}")
 
+    def extend(self, rejects: Iterable[Reject]) -> None:
+        """Raises ModelError."""
+        for reject in rejects:
+            self.append(reject)
+
 
 def _judged(
     rows: Iterable[object], convert: Callable[[Any], Made], what: str, rejects: list[Reject] | None

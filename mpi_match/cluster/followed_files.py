@@ -139,8 +139,7 @@ class FollowedAnswers:
         self.n_flagged += found.n_flagged
         self.n_on_gpu += found.n_on_gpu
         self._rejects += found.rejects
-        for reject in found.rejects:
-            self._log.append(reject)
+        self._log.extend(found.rejects)
 
     def write(self, batch: int, counts: Array, ids: Array) -> None:
         """Write the answers of a batch; batches ascend."""
@@ -158,8 +157,7 @@ class FollowedAnswers:
         for version in arrived.versions:
             self._files.name(version.labels)
             self._rejects += version.rejects
-            for reject in version.rejects:
-                self._log.append(reject)
+            self._log.extend(version.rejects)
         return arrived
 
     def wrote(self, batch: int, n_ids: int, rank: int, where: Written) -> None:

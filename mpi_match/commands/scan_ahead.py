@@ -17,7 +17,8 @@ from mpi_match.cluster.prefetch import ReadAhead, n_readers
 from mpi_match.cluster.signals import held
 from mpi_match.ingest.files.ranges import CPU_RANGE_BYTES, GPU_RANGE_BYTES, ranges_of
 from mpi_match.ingest.json.event_scanner import LineScanner, ScannedEvents
-from mpi_match.ingest.rows.judge import Reject, Rejects
+from mpi_match.ingest.rows.judge import Rejects
+from mpi_match.ingest.rows.rejects import HeldRejects
 from mpi_match.storage.range_read import Memory
 
 READING_THREADS = 8
@@ -56,7 +57,7 @@ class _Scanned(NamedTuple):
     """The events of a range; its rejected rows and its lines, which are numbered from 0."""
 
     events: list[ScannedEvents]
-    bad: list[Reject]
+    bad: HeldRejects
     n_lines: int
 
 
@@ -77,7 +78,7 @@ def scanned_ahead(
     total = sum(each.stop - each.start for each in ranges)
 
     def scan(which: int) -> _Scanned:
-        read, bad = ranges[which].read(memory), list[Reject]()
+        read, bad = ranges[which].read(memory), HeldRejects()
         return _Scanned([scanner.scan(block, bad) for block in read.blocks], bad, read.n_lines)
 
     def numbered(step: Callable[[int, int], None]) -> Iterator[ScannedEvents]:
@@ -87,8 +88,8 @@ def scanned_ahead(
                 feed.want(range(which, min(which + how.most_ranges, len(ranges))))
                 found = feed.take(which)
             first_line = 1 if lines.start == 0 else first_line
-            for reject in found.bad:
-                rejects.append(reject._replace(line=first_line + reject.line))
+            for part in found.bad.parts:
+                rejects.extend(part.placed(str(lines.path.absolute()), first_line + part.lines))
             first_line += found.n_lines
             yield from found.events
             done += lines.stop - lines.start

@@ -20,8 +20,9 @@ from mpi_match.gpu.event_batch import EventsOnGpu, GpuBatch
 from mpi_match.gpu.kernels import Gpu
 from mpi_match.gpu.line_scanner import MOST_SCANNED_BYTES, GpuLineScanner, GpuRows, ScanBuffers
 from mpi_match.ingest.files.blocks import LineBlock
-from mpi_match.ingest.json.event_scanner import EventScanner, ScannedEvents, judged_events, with_judged
-from mpi_match.ingest.rows.judge import Reject, Rejects
+from mpi_match.ingest.json.event_scanner import EventScanner, ScannedEvents, with_judged
+from mpi_match.ingest.json.line_judge import FlaggedLines
+from mpi_match.ingest.rows.judge import Rejects
 from mpi_match.texts.characters import LINE_FEED
 
 LEAST_GPU_BYTES = 2**16
@@ -58,42 +59,33 @@ class GpuEventScanner:
         weakref.finalize(lease, self._free.append, buffers).atexit = False
         rows = self._lines.scan(block.data, buffers)
         vocabulary = self._cpu.vocabulary
-        bad: list[Reject] = []
-        found = judged_events(_flagged_lines(block, rows), self._cpu.judge, block.file, bad)
-        _number(bad, block, rejects)
-        ids = self._lines.ids(rows, block.data, found, buffers) if self._cpu.keeps_ids else None
-        identified = rows.id_bounds is not None or any(event is not None and event.id is not None for event in found)
+        judged = self._cpu.line_judge.judged(block, [_flagged_lines(rows)])
+        if judged.rejects is not None:
+            rejects.extend(judged.rejects.placed(block.file, _line_numbers(block, judged.rejects.lines)))
+        ids = self._lines.ids(rows, block.data, judged, buffers) if self._cpu.keeps_ids else None
+        identified = rows.id_bounds is not None or any(event.id is not None for event in judged.events)
         batch: EventBatch
-        if None in found:
+        if judged.rejects is not None:
             on_host = self._lines.fetched(rows, buffers)
             arrays = (on_host.offsets, on_host.attributes, on_host.location)
-            batch = with_judged(arrays, rows.flagged.astype(np.int64), found, vocabulary)
+            batch = with_judged(arrays, judged, vocabulary)
         else:
-            if found:
-                rows = self._lines.with_judged(rows, Events.of(found).encode(vocabulary), buffers)
+            if judged.events:
+                rows = self._lines.with_judged(rows, Events.of(judged.events).encode(vocabulary), buffers)
             events = EventsOnGpu(rows.n_rows, rows.offsets, rows.attributes, rows.location, lease)
             batch = GpuBatch(events, rows.widest, buffers.unpinned, vocabulary.fingerprint)
-        return ScannedEvents(batch, ids, batch.has_location, identified, len(found), rows.n_rows)
+        return ScannedEvents(batch, ids, batch.has_location, identified, len(judged.rows), rows.n_rows)
 
 
-def _flagged_lines(block: LineBlock, rows: GpuRows) -> list[tuple[bytes, int]]:
-    """The flagged lines, and their first bytes: numbering rows requires counting line feeds."""
-    found = []
-    for start, stop in rows.bounds.tolist():
-        begin = start + _blank_bytes(block.data[start:stop])
-        found.append((block.data[begin : stop + 1].tobytes(), begin))
+def _flagged_lines(rows: GpuRows) -> FlaggedLines:
+    """The flagged lines, with where they end as their numbers: numbering rows requires counting line feeds."""
+    starts, stops = rows.bounds.astype(np.int64).T
+    return FlaggedLines(np.stack([rows.flagged.astype(np.int64), stops, starts, stops], 1), 0, 0)
+
+
+def _line_numbers(block: LineBlock, stops: Array) -> Array:
+    """The numbers of the lines that end at some bytes, ascending."""
+    is_end = block.data[: stops[-1]] == LINE_FEED
+    counts = np.add.reduceat(is_end, np.append(0, stops[:-1]), dtype=np.int64)
+    found: Array = block.first_line + np.cumsum(counts)
     return found
-
-
-def _number(bad: list[Reject], block: LineBlock, rejects: Rejects) -> None:
-    """Replace the byte positions of rejected rows, which ascend, by the numbers of their lines."""
-    at, number = 0, block.first_line
-    for each in bad:
-        number += int(np.count_nonzero(block.data[at : each.line] == LINE_FEED))
-        at = each.line
-        rejects.append(each._replace(line=number))
-
-
-def _blank_bytes(lines: Array) -> int:
-    """Number of bytes of the blank lines before a line."""
-    return lines.tobytes().rfind(b"\n") + 1

@@ -42,8 +42,8 @@ from mpi_match.ingest.codes.code_tables import hashed
 from mpi_match.ingest.files.row_ends import STRETCH_BYTES
 from mpi_match.ingest.json.event_scanner import scanned_ids
 from mpi_match.ingest.json.flat_gpu import PlainTables, plain_arrays
+from mpi_match.ingest.json.line_judge import JudgedLines
 from mpi_match.ingest.rows.judge import EventForm
-from mpi_match.model import Event
 from mpi_match.table.vocabulary import Vocabulary
 
 SCAN_BLOCKS, GATHER_BLOCKS = 6, 12
@@ -184,13 +184,13 @@ class GpuLineScanner:
             widest=max(rows.widest, judged.widest),
         )
 
-    def ids(self, rows: GpuRows, data: Array, judged: list[Event | None], buffers: ScanBuffers) -> Strings:
-        """The ids of the rows of `data`, empty for a row without one; flagged rows have the ids of the events `judged`."""
+    def ids(self, rows: GpuRows, data: Array, judged: JudgedLines, buffers: ScanBuffers) -> Strings:
+        """The ids of the rows of `data`, empty for a row without one; those of flagged rows are in `judged`."""
         bounds = np.zeros((rows.n_rows, 2), np.int64)
         if rows.id_bounds is not None:
             buffers.unpinned.copy_out(bounds, rows.id_bounds)
             buffers.unpinned.synchronize()
-        return scanned_ids(data, [(bounds, np.zeros(0, np.uint8))], rows.flagged.astype(np.int64), judged)
+        return scanned_ids(data, [(bounds, np.zeros(0, np.uint8))], judged)
 
     def fetched(self, rows: GpuRows, buffers: ScanBuffers) -> EventBatch:
         """The rows as a batch on the host."""

@@ -15,6 +15,7 @@ from mpi_match.gpu.kernels import open_gpu
 from mpi_match.gpu.line_scanner import GpuLineScanner, GpuRows
 from mpi_match.ingest.files.blocks import LineBlock
 from mpi_match.ingest.json.event_scanner import EventScanner
+from mpi_match.ingest.json.line_judge import JudgedLines
 from mpi_match.ingest.rows.judge import PLAIN, EventForm
 from mpi_match.model import make_filter
 from mpi_match.table.table import Table
@@ -54,7 +55,7 @@ def scanned(lines: Iterable[bytes], form: EventForm, vocabulary: Vocabulary, mos
         located[is_flagged] = np.nan
         assert found.location.tobytes() == located.tobytes()
     if expected.ids is not None:
-        ids = scanner.ids(rows, data, [None] * len(rows.flagged), buffers)
+        ids = scanner.ids(rows, data, JudgedLines.of(rows.flagged.astype(np.int64), [None] * len(rows.flagged)), buffers)
         assert list(ids) == [b"" if flagged else id_ for id_, flagged in zip(expected.ids, is_flagged, strict=True)]
         assert (rows.id_bounds is not None) == any(ids)
     for start, stop in rows.bounds.tolist():

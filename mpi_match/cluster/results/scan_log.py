@@ -66,8 +66,7 @@ class ScanLog:
 
     def _take(self, report: ScanReport) -> None:
         self.totals.add(report)
-        for reject in report.rejects:
-            self._rejects.append(reject)
+        self._rejects.extend(report.rejects)
 
     def _judge_before(self, stop: int) -> None:
         while self._left and self._left[0].start < stop:

@@ -16,6 +16,7 @@ from mpi_match.ingest.columns.file import ColumnFile
 from mpi_match.ingest.json.event_scanner import EventScanner, ScannedEvents
 from mpi_match.ingest.json.passed_rows import blocks_of_rows
 from mpi_match.ingest.rows.judge import EventForm, Reject, Rejects, row_text
+from mpi_match.ingest.rows.rejects import ListedRejects
 from mpi_match.table.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class ColumnScanner:
         batches = [each.batch for each in scanned] or [Events.of(()).encode(self._vocabulary)]
         events = batches[0] if len(batches) == 1 else EventBatch.concat(batches)
         located, identified = any(each.located for each in scanned), any(each.identified for each in scanned)
-        return events, ScanReport(0, 0, located, identified, events.n_attributes > 0, rejects)
+        return events, ScanReport(0, 0, located, identified, events.n_attributes > 0, ListedRejects(rejects))
 
     def scan_files(self, rejects: Rejects) -> Iterator[ScannedEvents]:
         """The events of all files, some thousand at a time.

@@ -14,7 +14,8 @@ from mpi_match.ingest.batches.scan_report import ScanReport
 from mpi_match.ingest.files.blocks import LineBlock
 from mpi_match.ingest.json.event_scanner import EventScanner, LineScanner, ScannedEvents
 from mpi_match.ingest.rows.formats import lines_format
-from mpi_match.ingest.rows.judge import EventForm, Reject
+from mpi_match.ingest.rows.judge import EventForm, Rejects
+from mpi_match.ingest.rows.rejects import HeldRejects
 from mpi_match.storage import StorageError
 from mpi_match.table.vocabulary import Vocabulary
 
@@ -47,7 +48,7 @@ class BatchScanner:
 
     def scan(self, batch: RowBatch) -> tuple[EventBatch, ScanReport]:
         """The events of a batch.  Raises StorageError when its number of rows is wrong."""
-        rejects: list[Reject] = []
+        rejects = HeldRejects()
         scanned = [self._scan(batch.data[bounds], pieces, rejects) for bounds, pieces in _runs(batch, self._are_made)]
         events = scanned[0].batch if len(scanned) == 1 else EventBatch.concat([each.batch for each in scanned])
         if len(events) != batch.n_events:
@@ -56,21 +57,23 @@ class BatchScanner:
             )
         located, identified = any(each.located for each in scanned), any(each.identified for each in scanned)
         n_flagged, n_on_gpu = sum(each.n_flagged for each in scanned), sum(each.n_on_gpu for each in scanned)
-        return events, ScanReport(n_flagged, n_on_gpu, located, identified, events.n_attributes > 0, rejects)
+        return events, ScanReport(n_flagged, n_on_gpu, located, identified, events.n_attributes > 0, rejects.joined())
 
-    def _scan(self, data: Array, pieces: Array, rejects: list[Reject]) -> ScannedEvents:
+    def _scan(self, data: Array, pieces: Array, rejects: Rejects) -> ScannedEvents:
         """Scan pieces that lie end to end: lines of any files, or one overlong line."""
         file, line, _, _, is_overlong = pieces[0].tolist()
         if len(pieces) == 1:
             return self._scanner.scan(LineBlock(data, self._files[file], line + 1, bool(is_overlong)), rejects)
-        bad: list[Reject] = []
+        bad = HeldRejects()
         found = self._scanner.scan(LineBlock(data, self._files[file], 0), bad)
         ends = np.cumsum(pieces[:, 2])
-        for reject in bad:
-            piece = int(np.searchsorted(ends, reject.line, "right"))
-            file, line, n_lines, *_ = pieces[piece].tolist()
-            place = line + 1 + reject.line - (int(ends[piece]) - n_lines)
-            rejects.append(reject._replace(file=self._files[file], line=place))
+        for part in bad.parts:
+            of_pieces = np.searchsorted(ends, part.lines, "right")
+            for piece in np.unique(of_pieces).tolist():
+                first, last = np.searchsorted(of_pieces, [piece, piece + 1]).tolist()
+                file, line, n_lines, *_ = pieces[piece].tolist()
+                moved = part.lines[first:last] + (line + 1 - int(ends[piece]) + n_lines)
+                rejects.extend(part.placed(self._files[file], moved, first))
         return found
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.ingest.rows.judge import Reject
+from mpi_match.ingest.rows.rejects import RejectedLines, WrittenRejects
 
 
 class Scanned(Protocol):
@@ -69,14 +69,16 @@ class ScanReport(NamedTuple):
     located: bool
     identified: bool
     named: bool
-    rejects: list[Reject]
+    rejects: RejectedLines
 
     def to_wire(self) -> Array:
-        """As u8."""
-        return np.frombuffer(json.dumps(self).encode(), np.uint8)
+        """As u8: a line of counts, and the lines of a file of rejects."""
+        counts = json.dumps((*self[:-1], len(self.rejects))).encode()
+        return np.frombuffer(b"%b\n%b" % (counts, self.rejects.to_json()), np.uint8)
 
     @classmethod
     def from_wire(cls, wire: bytes | memoryview | Array) -> ScanReport:
         """The report in a wire form."""
-        n_flagged, n_on_gpu, located, identified, named, rejects = json.loads(bytes(wire))
-        return cls(n_flagged, n_on_gpu, located, identified, named, [Reject(*each) for each in rejects])
+        counts, _, rejects = bytes(wire).partition(b"\n")
+        n_flagged, n_on_gpu, located, identified, named, n = json.loads(counts)
+        return cls(n_flagged, n_on_gpu, located, identified, named, WrittenRejects(n, rejects))

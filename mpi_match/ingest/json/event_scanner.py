@@ -28,6 +28,7 @@ from mpi_match.ingest.codes.code_tables import has_atoms, hashed, n_atoms_of
 from mpi_match.ingest.files.blocks import LineBlock, after_line_feed
 from mpi_match.ingest.json import to_codes
 from mpi_match.ingest.json.flat_cpu import MOST_FLAT_ATTRIBUTES, flat_lines
+from mpi_match.ingest.json.line_judge import FlaggedLines, JudgedLines, LineJudge
 from mpi_match.ingest.json.line_tokens import token_words
 from mpi_match.ingest.json.text import SCRATCH_BYTES
 from mpi_match.ingest.json.unnamed import nesting_memory
@@ -173,6 +174,7 @@ class EventScanner:
             self._n_atoms = n_atoms_of(self._tables)
             self._flat = flat_lines(vocabulary, form)
             self._names = names_of(vocabulary, form)
+            self.line_judge = LineJudge(self.judge, self._names, form)
             self.scan(LineBlock(np.frombuffer(bytearray(b"{}\n"), np.uint8), "", 1), [])
 
     def judge(self, row: object) -> Event:
@@ -193,12 +195,12 @@ class EventScanner:
 
     def _scan(self, block: LineBlock, rejects: Rejects) -> ScannedEvents:
         if block.overlong:
-            events = judged_events([(block.data.tobytes(), block.first_line)], _refuse_overlong, block.file, rejects)
-            return self._joined([], block.data, np.zeros(1, np.int64), events)
+            return self._joined([], block.data, refused_overlong(block, rejects))
         parts = self._scan_all(block.data)
-        flagged, judged = flagged_rows(parts, block)
-        events = judged_events(judged, self.judge, block.file, rejects)
-        return self._joined(parts, block.data, flagged, events)
+        judged = self.line_judge.judged(block, flagged_lines(parts, block))
+        if judged.rejects is not None:
+            rejects.extend(judged.rejects)
+        return self._joined(parts, block.data, judged)
 
     def _scan_all(self, data: Array) -> list[ThreadArrays]:
         """The output of each thread for its range of the lines."""
@@ -225,15 +227,15 @@ class EventScanner:
                 return
             self._threads[stretch] = self._thread_arrays(part.n_bytes, part.count(to_codes.N_ATOMS))
 
-    def _joined(self, parts: list[ThreadArrays], data: Array, flagged: Array, judged: list[Event | None]) -> ScannedEvents:
-        """The rows of all threads, which scanned `data`, end to end; the judged ones at their positions `flagged`."""
-        batch = with_judged(self._collected(parts, len(data), len(flagged)), flagged, judged, self.vocabulary)
+    def _joined(self, parts: list[ThreadArrays], data: Array, judged: JudgedLines) -> ScannedEvents:
+        """The rows of all threads, which scanned `data`, end to end, with the judged ones among them."""
+        batch = with_judged(self._collected(parts, len(data), len(judged.rows)), judged, self.vocabulary)
         return ScannedEvents(
             batch,
-            ids_of(data, parts, flagged, judged) if self.keeps_ids else None,
+            ids_of(data, parts, judged) if self.keeps_ids else None,
             batch.location is not None,
             are_identified(parts, judged),
-            len(flagged),
+            len(judged.rows),
         )
 
     def _collected(self, parts: list[ThreadArrays], n_bytes: int, n_flagged: int) -> tuple[Array, Array, Array | None]:
@@ -282,52 +284,44 @@ def collected(parts: Sequence[LineArrays], n: int, dtype: np.dtype) -> tuple[Arr
     return offsets, attributes, location if located else None
 
 
-def flagged_rows(parts: Sequence[LineArrays], block: LineBlock) -> tuple[Array, list[tuple[Any, int]]]:
-    """The flagged rows of a block, i64 ascending, and for each its number with its line, or with the object that it was
-    written from; `parts` are the outputs of all threads.
-    """
+def flagged_lines(parts: Sequence[LineArrays], block: LineBlock) -> list[FlaggedLines]:
+    """The flagged lines of a block; `parts` are the outputs of all threads."""
     rows = accumulate((part.count(to_codes.ROWS) for part in parts), initial=0)
     lines = accumulate((part.count(to_codes.LINES) for part in parts), initial=block.first_line)
-    flagged, judged = [], []
-    for part, first_row, first_line in zip(parts, rows, lines, strict=False):
-        for row, line, start, stop in part.filled(to_codes.FLAGGED, to_codes.N_FLAGGED).tolist():
-            flagged.append(first_row + row)
-            number = first_line + line
-            of_line = (
-                block.data[start : stop + 1].tobytes() if block.objects is None else block.objects[number - block.first_line]
-            )
-            judged.append((of_line, number))
-    return np.array(flagged, np.int64), judged
+    return [
+        FlaggedLines(part.filled(to_codes.FLAGGED, to_codes.N_FLAGGED), row, line)
+        for part, row, line in zip(parts, rows, lines, strict=False)
+    ]
 
 
-def ids_of(data: Array, parts: Sequence[LineArrays], flagged: Array, judged: list[Event | None]) -> Strings:
+def ids_of(data: Array, parts: Sequence[LineArrays], judged: JudgedLines) -> Strings:
     """The ids of all rows, scanned and judged, empty for a row without one."""
     found = [(part.filled(to_codes.ID_BOUNDS, to_codes.ROWS), part.arrays[to_codes.ID_DATA]) for part in parts]
-    return scanned_ids(data, found or [_ONE_FLAGGED], flagged, judged)
+    return scanned_ids(data, found or [_ONE_FLAGGED], judged)
 
 
-def are_identified(parts: Sequence[LineArrays], judged: list[Event | None]) -> bool:
+def are_identified(parts: Sequence[LineArrays], judged: JudgedLines) -> bool:
     """Tells whether any row has an id."""
-    of_judged = any(event is not None and event.id is not None for event in judged)
+    of_judged = any(event.id is not None for event in judged.events)
     return of_judged or any(part.count(to_codes.N_IDENTIFIED) for part in parts)
 
 
-def scanned_ids(data: Array, parts: Sequence[tuple[Array, Array]], flagged: Array, judged: list[Event | None]) -> Strings:
-    """The ids of scanned rows, empty for a row without one; those of judged rows at their positions `flagged`, i64
-    ascending.
+def scanned_ids(data: Array, parts: Sequence[tuple[Array, Array]], judged: JudgedLines) -> Strings:
+    """The ids of scanned and judged rows, empty for a row without one.
 
     Parameters: `data` u8 are the lines, `parts` the ID_BOUNDS and ID_DATA of all rows, one part after the other.
     """
-    of_judged = [("" if event is None else event.id or "").encode() for event in judged]
+    of_judged = [(event.id or "").encode() for event in judged.events]
     lengths = np.concatenate([np.abs(bounds[:, 1] - bounds[:, 0]) for bounds, _ in parts])
-    lengths[flagged] = list(map(len, of_judged))
+    lengths[judged.rows] = 0
+    lengths[judged.good_rows] = list(map(len, of_judged))
     offsets = offsets_of(lengths)
     found, first = np.empty(offsets[-1], np.uint8), 0
     for bounds, decoded in parts:
         addresses = [each.ctypes.data for each in (data, decoded, bounds, offsets[first:], found)]
         in_stretches(len(bounds), _copy_ids, len(bounds), addresses)
         first += len(bounds)
-    for row, id_ in zip(flagged.tolist(), of_judged, strict=True):
+    for row, id_ in zip(judged.good_rows.tolist(), of_judged, strict=True):
         found[offsets[row] : offsets[row + 1]] = np.frombuffer(id_, np.uint8)
     return Strings(found, offsets)
 
@@ -339,6 +333,12 @@ def _copy_ids(stretch: int, n_stretches: int, n_rows: int, addresses: list[int])
 def _refuse_overlong(line: bytes) -> Event:
     """Raise ModelError for a line that was cut after the first byte beyond the limit."""
     raise too_long(len(line) - 1)
+
+
+def refused_overlong(block: LineBlock, rejects: Rejects) -> JudgedLines:
+    """The row of a block that is the beginning of an overlong line, which goes to `rejects`."""
+    line = [(block.data.tobytes(), block.first_line)]
+    return JudgedLines.of(np.zeros(1, np.int64), judged_events(line, _refuse_overlong, block.file, rejects))
 
 
 def judged_events(
@@ -363,26 +363,24 @@ def judged_events(
     return found
 
 
-def with_judged(
-    arrays: tuple[Array, Array, Array | None], flagged: Array, judged: list[Event | None], vocabulary: Vocabulary
-) -> EventBatch:
-    """Scanned rows as a batch, with the judged ones at their positions `flagged`, i64 ascending.
+def with_judged(arrays: tuple[Array, Array, Array | None], judged: JudgedLines, vocabulary: Vocabulary) -> EventBatch:
+    """Scanned rows as a batch, with the judged ones.
 
-    Parameters: `arrays` are offsets, attributes and locations, if there are any, of all rows, the flagged ones without
+    Parameters: `arrays` are offsets, attributes and locations, if there are any, of all rows, the judged ones without
     attributes; they may be written to.
     """
     offsets, attributes, location = arrays
-    if not len(flagged):  # of nearly all batches; what follows takes as long as to scan a hundred rows
+    if not len(judged.rows):  # of nearly all batches; what follows takes as long as to scan a hundred rows
         return EventBatch(offsets, attributes, location, vocabulary.fingerprint, None)
-    is_bad = np.fromiter((event is None for event in judged), bool, len(judged))
-    events, rows = Events.of(event for event in judged if event is not None), flagged[~is_bad]
-    attributes = with_encoded(offsets, attributes, rows, events.encode(vocabulary))
     if location is not None:
-        location[flagged] = np.nan
-    if events.location is not None:
-        location = np.full((len(offsets) - 1, 2), np.nan) if location is None else location
-        location[rows] = events.location
-    rejected = flagged[is_bad].astype(REJECTED) if is_bad.any() else None
+        location[judged.rows] = np.nan
+    if judged.events:
+        events, rows = Events.of(judged.events), judged.good_rows
+        attributes = with_encoded(offsets, attributes, rows, events.encode(vocabulary))
+        if events.location is not None:
+            location = np.full((len(offsets) - 1, 2), np.nan) if location is None else location
+            location[rows] = events.location
+    rejected = judged.rows[judged.is_bad].astype(REJECTED) if judged.is_bad.any() else None
     return EventBatch(offsets, attributes, location, vocabulary.fingerprint, rejected)
 
 

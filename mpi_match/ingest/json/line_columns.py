@@ -7,6 +7,7 @@ the judged rows are another piece; `join_events` puts them together.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 
 import numpy as np
@@ -25,13 +26,15 @@ from mpi_match.ingest.json.event_scanner import (
     LEAST_ATTRIBUTE_BYTES,
     LineArrays,
     are_identified,
-    flagged_rows,
+    flagged_lines,
     ids_of,
-    judged_events,
     line_bounds,
+    refused_overlong,
 )
 from mpi_match.ingest.json.join_events import JoinedEvents
+from mpi_match.ingest.json.line_judge import JudgedLines, LineJudge
 from mpi_match.ingest.json.text import SCRATCH_BYTES
+from mpi_match.ingest.rows.flatten import Names
 from mpi_match.ingest.rows.judge import EventForm, Rejects, event_judge
 from mpi_match.table.table import Table
 
@@ -111,7 +114,7 @@ class LineColumns:
 
     def __init__(self, form: EventForm, required: Iterable[str] = (), threads: int | None = None) -> None:
         self._form, self._most_threads = form, threads
-        self._judge = event_judge(form, required)
+        self._judge = LineJudge(event_judge(form, required), Names((*required, *form.names)), form)
         self._threads: list[_ColumnArrays] = []
         self.n_flagged = 0
         with compile_once("column-scanner"):
@@ -125,25 +128,28 @@ class LineColumns:
         with at_most(self._most_threads):
             parts = [] if block.overlong else self._scan_all(block.data)
         if block.overlong:
-            flagged, lines = np.zeros(1, np.int64), [(block.data.tobytes(), block.first_line)]
+            judged = refused_overlong(block, rejects)
         else:
-            flagged, lines = flagged_rows(parts, block)
-        self.n_flagged += len(flagged)
-        judged = judged_events(lines, self._judge, block.file, rejects)
-        events = Events.of(judged)
-        ranges, first, n_before = [], 0, 0
-        for part in parts:
-            piece, at = part.piece(), 0
-            for row in part.filled(to_codes.FLAGGED, to_codes.N_FLAGGED)[:, 0].tolist():
-                ranges += [(piece, at, row), (events, n_before, n_before + 1)]
-                at, n_before = row + 1, n_before + 1
+            judged = self._judge.judged(block, flagged_lines(parts, block))
+            if judged.rejects is not None:
+                rejects.extend(judged.rejects)
+        self.n_flagged += len(judged.rows)
+        pieces = [part.piece() for part in parts] or [Events.of([None])]
+        events, good = Events.of(judged.events), deque(enumerate(judged.good_rows.tolist()))
+        ranges, first = [], 0
+        for piece in pieces:  # a rejected row is an empty one of its piece
+            at = 0
+            while good and good[0][1] < first + len(piece):
+                k, row = good.popleft()
+                ranges += [(piece, at, row - first), (events, k, k + 1)]
+                at = row - first + 1
             ranges.append((piece, at, len(piece)))
             first += len(piece)
-        to.add_rows(ranges if parts else [(events, 0, len(events))])
-        ids = ids_of(block.data, parts, flagged, judged) if are_identified(parts, judged) else None
+        to.add_rows(ranges)
+        ids = ids_of(block.data, parts, judged) if are_identified(parts, judged) else None
         to.leave_out(events.left_out)
-        rejected = None if events.rejected is None else flagged[events.rejected]
-        to.add_places(first if parts else len(events), self._locations(parts, flagged, events), ids, rejected)
+        rejected = judged.rows[judged.is_bad] if judged.is_bad.any() else None
+        to.add_places(first, self._locations(parts, judged, events), ids, rejected)
 
     def _scan_all(self, data: Array) -> list[_ColumnArrays]:
         """The output of each thread for its range of the lines."""
@@ -162,15 +168,15 @@ class LineColumns:
         in_stretches(len(data), scan)
         return self._threads[:n_stretches]
 
-    def _locations(self, parts: list[_ColumnArrays], flagged: Array, judged: Events) -> Array | None:
-        """f64[n, 2]; None when no event has one."""
-        if judged.location is None and not any(part.count(to_codes.N_LOCATED) for part in parts):
+    def _locations(self, parts: list[_ColumnArrays], judged: JudgedLines, events: Events) -> Array | None:
+        """f64[n, 2]; None when no event has one.  `events` are the judged ones."""
+        if events.location is None and not any(part.count(to_codes.N_LOCATED) for part in parts):
             return None
-        if not parts:
-            return judged.location
         if any(part.count(to_codes.N_LOCATED) for part in parts):
             location = np.concatenate([part.filled(to_codes.ROW_LOCATIONS, to_codes.ROWS) for part in parts])
         else:  # where the form names no location, none is written
             location = np.full((sum(part.count(to_codes.ROWS) for part in parts), 2), np.nan)
-        location[flagged] = np.nan if judged.location is None else judged.location
+        location[judged.rows] = np.nan
+        if events.location is not None:
+            location[judged.good_rows] = events.location
         return location

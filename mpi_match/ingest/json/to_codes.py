@@ -207,8 +207,8 @@ NODES_SEEN begin; a bit for each of these."""
 MOST_SEEN, MOST_FRAMES, NESTING_LEVELS = 2**16, 2**12, 2**20
 """Sizes on a CPU: SEEN_ROOM, FRAME_ROOM, and levels of values that are not needed."""
 FLAT_IN_VAIN, NOT_TRIED_AS_FLAT = 4, 128
-"""Number of consecutive lines that were not flat, and of the lines that are then not tried as flat ones: see
-`scan_lines`."""
+"""Number of lines that were not flat, without a flat one between them, and of the lines that are then not tried as flat
+ones: see `scan_lines`."""
 AS_VALUE, AS_LIST, AS_ELEMENT = range(3)
 """The ways in which a value belongs to its attribute: as the value; as an element of a list through which its name goes; as
 an element of a list that has been written (`put_list`)."""
@@ -816,7 +816,8 @@ def scan_lines(data: int, start: int, stop: int, tables: int, flat: PlainTables,
 
     `data` is an address; `tables` and `work` are the tables of `codes.code_tables.hashed` and of a thread, `flat` those of
     `flat_cpu`.  Blanks around a line and a byte order mark before it are left out as `rows.trimmed` does; a blank line is
-    not a row.  After `FLAT_IN_VAIN` consecutive lines that were not flat, `NOT_TRIED_AS_FLAT` lines are not tried as such.
+    not a row.  After `FLAT_IN_VAIN` lines that were read and not flat, with no flat one between them, `NOT_TRIED_AS_FLAT`
+    lines are not tried as such; flagged lines do not count.
     """
     counts = load_i64(work, SCAN_COUNTS)
     for i in range(MOST_ATOMS):
@@ -824,12 +825,10 @@ def scan_lines(data: int, start: int, stop: int, tables: int, flat: PlainTables,
     at, line, in_vain = start, 0, 0
     not_tried = 0 if flat.names != 0 else stop  # more than there are lines
     while at < stop:
-        begin, end = at, FLAGGED_LINE
-        if not_tried == 0:
+        begin, end, is_tried = at, FLAGGED_LINE, not_tried == 0
+        if is_tried:
             end = _take_flat(data, at, stop, tables, flat, work)
-            in_vain = in_vain + 1 if end == FLAGGED_LINE else 0
-            if in_vain == FLAT_IN_VAIN:
-                not_tried, in_vain = NOT_TRIED_AS_FLAT, 0
+            in_vain = in_vain if end == FLAGGED_LINE else 0  # a flagged line says nothing of the others
         else:
             not_tried -= 1
         if end == FLAGGED_LINE:
@@ -838,6 +837,9 @@ def scan_lines(data: int, start: int, stop: int, tables: int, flat: PlainTables,
             row = load_i64(counts, ROWS)
             if end == FLAGGED_LINE:
                 end = _scan_row(data, at, tables, work)
+                in_vain += 1 if is_tried and end != FLAGGED_LINE else 0
+                if in_vain == FLAT_IN_VAIN:
+                    not_tried, in_vain = NOT_TRIED_AS_FLAT, 0
             if end == FLAGGED_LINE:
                 end = next_line(data, at) - 1
                 flag(line, begin, end, work)

@@ -595,6 +595,8 @@ class Rejects(Protocol):
 
     def append(self, reject: Reject, /) -> None: ...
 
+    def extend(self, rejects: Iterable[Reject], /) -> None: ...
+
 
 def read_rows(paths: Iterable[Path], convert: Callable[[Any], Row], rejects: Rejects) -> Iterator[Row | None]:
     """Convert every line of JSON lines files; None for one that cannot be converted, which goes to `rejects`."""

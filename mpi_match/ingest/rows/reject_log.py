@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
+from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO
 
 from mpi_match.ingest.rows.judge import Reject, nothing_usable
+from mpi_match.ingest.rows.rejects import RejectedLines, json_line
 from mpi_match.model import ModelError
 from mpi_match.storage import reported, streamed_write
 
@@ -23,14 +25,14 @@ class RejectLog:
 
     def __init__(self, path: Path | None, strict: bool = False, keep: int = 5) -> None:
         self._path, self._strict, self._keep = path, strict, keep
-        self._file: TextIO | None = None
+        self._file: BinaryIO | None = None
         self.first: list[Reject] = []
         self.count = 0
         self._input, self._count_before, self._example = Path(), 0, Reject("", "", 0, "")
 
     def __enter__(self) -> RejectLog:
         if self._path is not None:
-            self._file = os.fdopen(streamed_write(self._path), "w", encoding="utf-8", errors="backslashreplace")
+            self._file = os.fdopen(streamed_write(self._path), "wb")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -58,13 +60,31 @@ class RejectLog:
 
     def append(self, reject: Reject) -> None:
         """Record a reject.  Raises ModelError under `strict`, WriteError."""
-        if self.count == self._count_before:
-            self._example = reject
-        self.count += 1
-        if len(self.first) < self._keep:
-            self.first.append(reject)
-        if self._file is not None and self._path is not None:
-            with reported(self._path):
-                self._file.write(json.dumps(reject._asdict(), ensure_ascii=False) + "\n")
+        self._count([reject], 1)
+        if self._file is not None:
+            self._write(json_line(reject))
         if self._strict:
             raise ModelError(f"{reject.place}: {reject.reason} (--strict)")
+
+    def extend(self, rejects: Iterable[Reject]) -> None:
+        """Record rejects; raises as `append` does."""
+        if not isinstance(rejects, RejectedLines) or self._strict:
+            for reject in rejects:
+                self.append(reject)
+            return
+        self._count(rejects, len(rejects))
+        if self._file is not None:
+            self._write(rejects.to_json())
+
+    def _count(self, rejects: Iterable[Reject], n: int) -> None:
+        """Count n rejects, and keep those that are to be displayed."""
+        first = list(islice(rejects, max(1, self._keep - len(self.first))))
+        if n and self.count == self._count_before:
+            self._example = first[0]
+        self.count += n
+        self.first += first[: self._keep - len(self.first)]
+
+    def _write(self, lines: bytes) -> None:
+        if self._file is not None and self._path is not None:
+            with reported(self._path):
+                self._file.write(lines)

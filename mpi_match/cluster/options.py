@@ -186,7 +186,7 @@ class RunOptions:
             raise ClusterError(
                 f"{self.changes}: is a directory, whose files a run with --follow takes; other runs take one file, which "
                 "`mpi-match compile changes` makes",
-                ExitCode.USAGE,
+                ExitCode.BAD_INPUT,
             )
         for path in (self.table, self.events, self.changes):
             if path is not None and self.output.exists() and path.exists() and self.output.samefile(path):

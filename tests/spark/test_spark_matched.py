@@ -193,7 +193,7 @@ def test_a_file_that_was_replaced_is_not_taken_for_the_table_of_the_plan(frame: 
 
 
 MISTAKES: dict[str, tuple[Callable[[Any, Table], Any], str]] = {
-    "frame": (lambda f, t: matched(pa.table({}), t), "matched takes a DataFrame of Spark, found Table; "),
+    "frame": (lambda f, t: matched(pa.table({}), t), "matched takes a DataFrame of Spark, found pyarrow.Table; "),
     "how": (lambda f, t: matched(f, t, how="left"), "how is one of 'pairs', 'lists', 'semi', 'anti', found str 'left'"),
     "rejects": (lambda f, t: matched(f, t, rejects="no"), "rejects is one of 'fail', 'rows', 'drop', found str 'no'"),
     "no id": (lambda f, t: matched(f, t), "rows of a DataFrame have no numbers; name the column to join by, id="),

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.compute.compile_cache import inlined, jit, nested
+from mpi_match.compute.compile_cache import inlined, jit
 from mpi_match.compute.parallel import ROW, in_stretches, stretch_of
 from mpi_match.engines.keyed.bitmap.bins import Bins
 from mpi_match.engines.keyed.bitmap.rows import Bitmap, chances
@@ -43,7 +43,7 @@ FEW_FILTERS = 8
 """Most filters of a table that is treated as opened only to compile code: the code for bitmaps is compiled for it, too."""
 PRUNED = 0.25
 """Fraction of the lines that an event reads, if they hold few filters."""
-_hash_of = nested(hash_of)
+_hash_of = inlined(hash_of)
 
 
 class DividedFilters(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from mpi_match.arrays.csr import Int
-from mpi_match.compute.compile_cache import nested
+from mpi_match.compute.compile_cache import inlined, nested
 from mpi_match.engines.keyed.index.layout import hash_of
 
 EVERYWHERE = 2047
@@ -32,7 +32,7 @@ _2_40, _2_46 = 2.0**-40, 2.0**-46
 _STEPS = 128.0
 MIDDLE = 128
 _WIDEST = 255
-_hash = nested(hash_of)
+_hash = inlined(hash_of)
 
 
 def n_threes(n: int) -> int:

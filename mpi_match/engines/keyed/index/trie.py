@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mpi_match.arrays.csr import Array
-from mpi_match.compute.compile_cache import jit, nested
+from mpi_match.compute.compile_cache import inlined, jit
 from mpi_match.compute.parallel import (
     MAX_ROWS,
     ROW,
@@ -29,7 +29,7 @@ from mpi_match.engines.keyed.index.features import NONE
 from mpi_match.engines.keyed.index.layout import DENSE, EMPTY, SLOTS_PER_WORD, SPARSE_CHILDREN, bit_of, hash_of
 from mpi_match.errors import EngineError
 
-_hash_of, _bit_of = nested(hash_of), nested(bit_of)
+_hash_of, _bit_of = inlined(hash_of), inlined(bit_of)
 
 
 class NextPlaces(NamedTuple):

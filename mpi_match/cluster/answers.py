@@ -41,7 +41,7 @@ Parts = dict[int, Body]
 
 
 class Gaps(Protocol):
-    """The ranges of batches, of which `OrderedWriter` asks where answers cannot be joined."""
+    """The ranges of batches; `OrderedWriter` asks them where answers cannot be joined."""
 
     def gap_after(self, batch: int) -> int:
         """See `BatchRanges.gap_after`."""

@@ -424,8 +424,8 @@ def _sort_rows(
 ) -> tuple[Array, Array, Array, Array, Array]:
     """Offsets of the names, and kind, lo, hi and filter of the rows in the order of the table.
 
-    Rows that only ask for presence or absence, of which conditions have many, have any code of their name as interval, and
-    kinds below all others: they are sorted by themselves, with fewer bits.
+    Conditions have many rows that only ask for presence or absence.  Their interval is any code of their name, and their
+    kinds are below all others: they are sorted by themselves, with fewer bits.
     """
     columns = (name, kind, lo, hi, filter_id)
     asks = kind <= _LAST_OF_PRESENCE

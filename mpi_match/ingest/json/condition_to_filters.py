@@ -157,8 +157,8 @@ def _put_token(token: int, work: int) -> bool:
 
 @nested
 def put_leaves(first: int, work: int) -> bool:
-    """Record the constraints from `first` on as leaves of which any must hold; they are different.  Returns False without
-    room, and if they are equal all the same."""
+    """Record the constraints from `first` on as alternatives, which are different.  Returns False without room, and if
+    they are equal all the same."""
     last, n = load_i64(load_i64(work, SUBSCRIPTION_COUNTS), N_SCANNED_CONSTRAINTS), _count(work, _N_LEAVES)
     if n + last - first > MOST_LEAVES:
         return False
@@ -182,7 +182,7 @@ def put_join(join: int, n: int, work: int) -> bool:
 
 @nested
 def end_condition(work: int) -> None:
-    """End a condition, of which a filter may have several."""
+    """End a condition; a filter may have several."""
     _set(work, _N_CONDITIONS, _count(work, _N_CONDITIONS) + 1)
 
 
@@ -608,7 +608,7 @@ def _without_not(end: int, sign: int, work: int) -> tuple[int, int]:
 
 @nested
 def _has_complement(work: int) -> bool:
-    """Tells whether the tree has a constraint other than `exists` and `absent` of which the complement must hold."""
+    """Tells whether the tree has the complement of a constraint other than `exists` and `absent`."""
     at, leaf = _count(work, _N_TOKENS), _count(work, _N_LEAVES)
     _set(work, _N_VALUES, 0)
     _push(0, work)

@@ -157,7 +157,7 @@ _ITS_OWN = -1
 
 
 def _line_in(lines: Array) -> bytes:
-    """The last of some lines, of which the others are blank."""
+    """The last of some lines; the others are blank."""
     text = lines.tobytes()
     return text[text.rfind(b"\n", 0, -1) + 1 :]
 

@@ -2,7 +2,7 @@
 
 `rows.judge` refuses a line that is not UTF-8 or not JSON; an event with a named number out of range, a named attribute that
 stands twice, or a location that lacks a coordinate or has a text in its place.  The functions of this module find the same
-reasons at the same positions; a line of which they are not certain (`NOT_CERTAIN`) is judged in Python.  They find a reason
+reasons at the same positions; a line that leaves them in doubt (`NOT_CERTAIN`) is judged in Python.  They find a reason
 as a number and the part of the line that its text shows; the text itself is the judge's (`line_judge`).
 
 JSON is read as Python's `json` reads it, so that errors have the same positions.  A literal such as NaN, deep nesting and
@@ -126,7 +126,7 @@ _REPLACED = 0xEFBFBD
 
 @nested
 def _bad_utf8(data: int, at: int, stop: int) -> tuple[int, bool]:
-    """Where data[at:stop] ceases to be well-formed UTF-8, or `stop`; and whether the bytes before are ASCII."""
+    """The end of the well-formed UTF-8 in data[at:stop], and True if the bytes before it are ASCII."""
     is_ascii = True
     while at < stop:
         if at + 8 <= stop and any_u64(data + at) & _HIGH_BITS == 0:
@@ -462,8 +462,8 @@ def _value_reason(data: int, start: int, stop: int, role: int, scalars: int) -> 
 
 @nested
 def _object_error(data: int, at: int, keys: int) -> tuple[int, int, int]:
-    """The reason why an object of JSON is no event, and what it shows, where that is in the data; NOT_CERTAIN if there
-    may be none."""
+    """The reason why an object of JSON is no event, and the part of the data that its text shows; NOT_CERTAIN if there may
+    be none."""
     scalars = load_i64(keys, KEY_SCALARS)
     line = load_i64(scalars, LAST_LINE) + 1
     store_i64(scalars, LAST_LINE, line)
@@ -543,7 +543,7 @@ def _judge(data: int, start: int, stop: int, keys: int) -> tuple[int, int, int]:
 def judge_flagged(data: int, flagged: int, n: int, keys: int, to: int) -> None:
     """Judge n flagged rows (`to_codes.FLAGGED`) of the data, and write FOUND_REASON_WORDS for each.
 
-    `keys` is the address of the arrays of names, of which several threads must not use one.
+    `keys` is the address of the arrays of names; each thread needs arrays of its own.
     """
     for k in range(n):
         row, found = flagged + 32 * k, to + 8 * FOUND_REASON_WORDS * k

@@ -377,7 +377,7 @@ def pooled(pool: int, item: int, work: int) -> tuple[int, int, int]:
 
 @nested
 def pooled_name(name: int, work: int) -> tuple[int, int, int]:
-    """What `pooled` returns for a name."""
+    """The result of `pooled` for a name."""
     return pooled(NAME_POOL, name, work)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import numba
 import numpy as np
 import pytest
@@ -12,12 +14,16 @@ from random_tables import Shape, random_subscriptions
 from mpi_match.arrays.csr import offsets_of
 from mpi_match.compute import parallel
 from mpi_match.compute.parallel import find_bounds, running_sum, stable_order
+from mpi_match.engines import open_engine
+from mpi_match.engines.keyed.cpu import Keyed
 from mpi_match.engines.keyed.index.build import build_index
 from mpi_match.engines.keyed.index.features import feature_weights
 from mpi_match.engines.keyed.index.filter_rows import FilterRows
 from mpi_match.engines.keyed.index.layout import EMPTY, N_SLOTS, SLOTS, KeyedIndex, hash_of
 from mpi_match.engines.keyed.index.value_classes import value_classes
+from mpi_match.events.events import Events
 from mpi_match.lab.workloads.scenarios import SCENARIOS
+from mpi_match.model import make_event, make_filter, match_naive
 from mpi_match.table.table import Table
 
 TABLES = {
@@ -89,3 +95,23 @@ def test_sums_and_bounds(sizes: list[int], start: int) -> None:
     bounds = np.empty(len(sizes) + 1, np.uint32)
     find_bounds(np.repeat(np.arange(len(sizes), dtype=np.uint32), sizes), bounds)
     assert np.array_equal(bounds, offsets - start)
+
+
+def test_events_with_many_features_find_nodes_of_few_children() -> None:
+    """Children are looked for among the features of an event, and not the features among the children."""
+    chance = random.Random(4)
+    names = [f"n{i:03}" for i in range(400)]
+    filters = [
+        make_filter(str(i), [[each, "exists"] for each in chance.sample(names, 3)] + [["x", "=", i % 3]])
+        for i in range(3000)
+    ]
+    table = Table.from_filters(filters)
+    engine = open_engine("keyed", table, threads=1)
+    assert isinstance(engine, Keyed)
+    assert engine.index.depth > 1
+    events = [
+        make_event({"x": i % 3} | dict.fromkeys(chance.sample(names, n), 1)) for i, n in enumerate((390, 300, 150, 9, 0))
+    ]
+    found = engine.match(Events.of(events).encode(table.vocabulary))
+    assert found.labels(table.labels) == [match_naive(filters, event) for event in events]
+    assert found.n_matches > 300

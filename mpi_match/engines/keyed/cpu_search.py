@@ -63,6 +63,7 @@ from mpi_match.engines.keyed.cpu_verify import verify
 from mpi_match.engines.keyed.index.features import NONE
 from mpi_match.engines.keyed.index.layout import (
     ENTRIES,
+    FEATURES,
     FILTERS,
     N_FEATURES,
     NODE_WORDS,
@@ -75,6 +76,10 @@ from mpi_match.engines.keyed.index.lookup import enter_features, entry_words, fe
 
 TASK_EVENTS = 512
 """Events of a block, which a thread takes at a time."""
+
+COMPARED_AT_ONCE = 8
+"""Sparse features of an event that are compared with one in the time of a look-up by hash: a child of a node with few of
+them is looked for among the features of an event that has many, as events have that meet many parts of conditions."""
 
 _ONE = np.uint64(1)
 _NODE, _LIST, _LAST_FEATURE = range(3)
@@ -225,10 +230,20 @@ def _push_children(
 ) -> int:
     """Replace a node on the stack by those of its children that the event reaches, the most frequent last; returns the new
     `top`."""
-    node, last_feature, t64 = stack[top, _NODE], stack[top, _LAST_FEATURE], index[1]
+    node, last_feature, (t32, t64, _) = stack[top, _NODE], stack[top, _LAST_FEATURE], index
     at = np.int64(t64[NODES]) + NODE_WORDS * node
     row0, row1, children = t64[at], t64[at + 1], t64[at + 3]
-    if children >> SPARSE_CHILDREN:
+    first, n_children = np.int64(children & np.uint64(NONE)), np.int64(children >> SPARSE_CHILDREN)
+    if last_feature >= 0 and n_children * COMPARED_AT_ONCE < n_sparse:
+        features = np.int64(t64[FEATURES]) - np.int64(t64[N_FEATURES])
+        for child in range(first - n_children, first):
+            feature, has = np.int64(t32[features + child]), False
+            for i in range(n_sparse):
+                has |= sparse[i] == feature
+            if has:
+                stack[top, _LAST_FEATURE] = feature
+                top = _put(child, index, stack, top)
+    elif n_children:
         for i in range(n_sparse):
             feature = sparse[i]
             if feature <= last_feature:
@@ -237,7 +252,6 @@ def _push_children(
             if child >= 0:
                 stack[top, _LAST_FEATURE] = feature
                 top = _put(child, index, stack, top)
-    first = np.int64(children & np.uint64(NONE))
     top = _push_dense(row1, bits1, first, index, stack, top)
     return _push_dense(row0, bits0, first + popcount(row1), index, stack, top)
 

@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from mpi_match.arrays.csr import Array, offsets_of, sums
 from mpi_match.arrays.exact import RESIDUE, exact, nearest_doubles, residues
+from mpi_match.arrays.strings import Strings, sort_distinct
 from mpi_match.model import Type
 from mpi_match.table.kinds import TYPE_OF_KIND
 from mpi_match.table.subscriptions import Subscriptions
@@ -77,12 +78,10 @@ def filter_records(
     keys = (subscriptions.content_keys ^ _TOP_BIT).view(np.int64)
     columns = [
         pa.array(np.asarray(first, np.int32)),
-        pa.array(subscriptions.labels, pa.binary()).take(pa.array(subscriptions.interface)),
+        _texts(subscriptions.labels, subscriptions.interface),
         pa.array(np.ascontiguousarray(keys[:, 0])),
         pa.array(np.ascontiguousarray(keys[:, 1])),
-        pa.array(subscriptions.ids, pa.binary())
-        if subscriptions.ids is not None
-        else pa.nulls(subscriptions.n_filters, pa.binary()),
+        _texts(subscriptions.ids, subscriptions.id),
         _areas(subscriptions.area),
         pa.array(np.diff(subscriptions.constraint_offsets).astype(np.int32)),
         _lists(subscriptions.constraint_offsets, _constraints(subscriptions)),
@@ -100,6 +99,21 @@ def bad_records(bad: Sequence[BadRow]) -> pa.RecordBatch:
         *(pa.array([row[i] for row in bad], field.type) for i, field in enumerate(REJECT_ARROW)),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=ARROW)
+
+
+def _texts(pool: Strings, index: Array) -> pa.Array:
+    """The strings at `index` i64[n], null where it is negative."""
+    buffers = (None, pa.py_buffer(pool.offsets.astype(np.int32)), pa.py_buffer(np.ascontiguousarray(pool.data)))
+    return pa.Array.from_buffers(pa.binary(), len(pool), buffers).take(pa.array(index, mask=index < 0))
+
+
+def ids_of(column: pa.Array) -> tuple[Array, Strings]:
+    """i64[m], ascending: the rows of a column of ids that have one, and their ids."""
+    there = column.drop_null()
+    _, offsets, data = there.buffers()
+    bounds = np.frombuffer(offsets or bytes(4), np.int32)[there.offset : there.offset + len(there) + 1].astype(np.int64)
+    found = Strings(np.frombuffer(data or b"", np.uint8), bounds)
+    return np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False)), found.between(0, len(there))
 
 
 def _areas(area: Array) -> pa.Array:
@@ -120,9 +134,9 @@ def _constraints(subscriptions: Subscriptions) -> pa.Array:
     is_text = np.repeat(textual, n_operands)
     number = nearest_doubles(subscriptions.number[~is_text])
     numbers = _lists(offsets_of(np.where(textual, 0, n_operands)), pa.array(number))
-    texts = pa.array(subscriptions.strings, pa.binary()).take(pa.array(subscriptions.string[is_text]))
+    texts = _texts(subscriptions.strings, subscriptions.string[is_text])
     strings = _lists(offsets_of(np.where(textual, n_operands, 0)), texts)
-    names = pa.array(subscriptions.names, pa.binary()).take(pa.array(subscriptions.name))
+    names = _texts(subscriptions.names, subscriptions.name)
     return pa.StructArray.from_arrays(
         [names, pa.array(subscriptions.kind.view(np.int8)), numbers, strings, _residues(subscriptions)],
         fields=list(_CONSTRAINT),
@@ -148,13 +162,13 @@ def _lists(offsets: Array, values: pa.Array, absent: pa.Array | None = None) -> 
 class ConstraintColumns(NamedTuple):
     """The arguments of `constraints.encode`, from the records of a range of names."""
 
-    names: list[bytes]
+    names: Strings
     name: Array
     kind: Array
     operand_offsets: Array
     number: Array
     string: Array
-    strings: list[bytes]
+    strings: Strings
     filter_id: Array
 
     @classmethod
@@ -164,9 +178,7 @@ class ConstraintColumns(NamedTuple):
         names, strings = _Pool(), _Pool()
         columns = [_columns(batch, names, strings) for batch in batches]
         name, kind, n_operands, number, string, filter_id = (np.concatenate(column) for column in zip(*columns, strict=True))
-        ordered = sorted(names.place)
-        rank = np.empty(len(ordered), np.int64)
-        rank[[names.place[item] for item in ordered]] = np.arange(len(ordered))
+        ordered, rank = sort_distinct(Strings.of(names.place))
         return cls(
             names=ordered,
             name=rank[name],
@@ -174,7 +186,7 @@ class ConstraintColumns(NamedTuple):
             operand_offsets=offsets_of(n_operands),
             number=number,
             string=string,
-            strings=list(strings.place),
+            strings=Strings.of(strings.place),
             filter_id=filter_id,
         )
 

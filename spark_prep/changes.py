@@ -38,7 +38,7 @@ from mpi_match.table.filters import FilterColumns
 from mpi_match.table.subscriptions import SubscriptionsBuilder
 from mpi_match.table.table import Table
 from spark_prep import arrow_records
-from spark_prep.arrow_records import BadRow, ConstraintColumns, areas_of
+from spark_prep.arrow_records import BadRow, ConstraintColumns, areas_of, ids_of
 from spark_prep.sources import PLACE, in_order
 from spark_prep.subscriptions import bad_row, contents
 
@@ -154,7 +154,7 @@ def _added(found: pa.Table, taken: list[int]) -> Table:
     fields = {name: each.field(name) for name in ("name", "kind", "numbers", "strings", "residues")}
     owner = pa.array(np.repeat(np.arange(len(taken)), size))
     vocabulary, constraints = encode(*ConstraintColumns.of([pa.RecordBatch.from_pydict({"filter": owner, **fields})]))
-    columns = FilterColumns.of(size, np.zeros(len(taken), np.int64), areas_of(areas), rows["id"].to_pylist())
+    columns = FilterColumns.of(size, np.zeros(len(taken), np.int64), areas_of(areas), *ids_of(rows["id"].combine_chunks()))
     return Table(vocabulary, constraints, columns, Strings.of((b"",)))
 
 

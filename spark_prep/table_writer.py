@@ -24,7 +24,7 @@ from mpi_match.table.filters import FilterColumns
 from mpi_match.table.schema import constraint_arrays, filter_arrays, label_arrays, vocabulary_arrays
 from mpi_match.table.table import Table
 from spark_prep import SparkPrepError
-from spark_prep.arrow_records import ConstraintColumns, areas_of
+from spark_prep.arrow_records import ConstraintColumns, areas_of, ids_of
 from spark_prep.part_files import PartFiles, WrittenPart, partition_id, write_parts
 from spark_prep.subscriptions import FilterRange
 
@@ -55,11 +55,13 @@ def write_filters(numbered: DataFrame, ranges: dict[int, FilterRange], files: Pa
 def _write_filters(table: pa.Table, range_: FilterRange, files: PartFiles) -> WrittenPart:
     encoded = table["interface"].combine_chunks().dictionary_encode()
     labels = encoded.dictionary.to_pylist()  # sorted, as the rows are
+    has_id, ids = ids_of(table["id"].combine_chunks())
     columns = FilterColumns.of(
         size=table["size"].to_numpy(),
         interface=encoded.indices.to_numpy().astype(np.int64) + range_.first_interface,
         area=areas_of(table["area"].combine_chunks()),
-        ids=table["id"].to_pylist() if table["id"].null_count < len(table) else None,
+        has_id=has_id,
+        ids=ids,
         first=range_.first_filter,
     )
     own = labels[range_.continues :]

@@ -11,12 +11,11 @@ from __future__ import annotations
 import codecs
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import compress, islice, pairwise
-from operator import lt, ne
+from itertools import pairwise
 
 import numpy as np
 
-from mpi_match.arrays.csr import Array, ArraySource, offsets_of, take_ranges
+from mpi_match.arrays.csr import Array, ArraySource, offsets_of, sums, take_ranges
 
 _BLOCK = 2**15
 """Strings compared together, so that intermediate results stay in the processor's cache."""
@@ -30,6 +29,12 @@ _NOT_ASCII = 0x80
 _ALL_BYTES = np.uint64(2**64 - 1)
 _WORDS = 8
 """Words of eight bytes that are compared before two strings are compared directly, which takes about as long."""
+
+_FEW = 256
+"""Strings that are sorted and copied in the plain way, which takes the least time for few."""
+_MOST_LENGTHS, _LONG = 8, 1024
+"""Strings whose length at least one in `_MOST_LENGTHS` has are copied as items of that length, and not byte by byte; strings
+of `_LONG` bytes are copied byte by byte."""
 
 
 @dataclass(frozen=True)
@@ -98,11 +103,44 @@ class Strings:
     def take(self, index: Array) -> Strings:
         """The strings at `index` i64[k], in that order."""
         starts, lengths = self.offsets[index], self.offsets[np.asarray(index) + 1] - self.offsets[index]
-        return Strings(self.data[take_ranges(starts, lengths)], offsets_of(lengths))
+        bounds = offsets_of(lengths)
+        if len(lengths) <= _FEW:
+            return Strings(self.data[take_ranges(starts, lengths)], bounds)
+        data, is_rare = np.empty(bounds[-1], np.uint8), np.ones(len(lengths), bool)
+        counts = np.bincount(lengths[(lengths > 0) & (lengths < _LONG)])
+        for length in np.flatnonzero(counts * _MOST_LENGTHS > len(lengths)).tolist():
+            at = np.flatnonzero(lengths == length)
+            _pieces(data, length)[bounds[at]] = _pieces(self.data, length)[starts[at]]
+            is_rare[at] = False
+        at = np.flatnonzero(is_rare)
+        data[take_ranges(bounds[at], lengths[at])] = self.data[take_ranges(starts[at], lengths[at])]
+        return Strings(data, bounds)
+
+    def equal(self, rows: Array, other: Strings, places: Array) -> Array:
+        """bool[k]: marks the strings `rows` i64[k] that equal string `places` i64[k] of `other`."""
+        lengths = self.offsets[rows + 1] - self.offsets[rows]
+        same = lengths == other.offsets[places + 1] - other.offsets[places]
+        both = np.flatnonzero(same)
+        differs = (
+            self.data[take_ranges(self.offsets[rows[both]], lengths[both])]
+            != other.data[take_ranges(other.offsets[places[both]], lengths[both])]
+        )
+        same[both[sums(differs.astype(np.int64), offsets_of(lengths[both])) > 0]] = False
+        equal: Array = same
+        return equal
+
+    def repeats(self) -> Array:
+        """bool[n]: marks the strings that equal the one before."""
+        found = np.zeros(len(self), bool)
+        for first in range(1, len(self), _BLOCK):
+            rows = np.arange(first, min(first + _BLOCK, len(self)))
+            found[rows] = self.equal(rows, self, rows - 1)
+        return found
 
     def is_sorted(self) -> bool:
         """Tells whether the strings strictly increase by bytes, and hence are distinct."""
-        return bool(np.all(self.is_below_next()))
+        starts = range(0, len(self) - 1, _BLOCK)
+        return all(bool(self.between(at, min(at + _BLOCK + 1, len(self))).is_below_next().all()) for at in starts)
 
     def not_text(self) -> Array:
         """i64, ascending: the strings that are not UTF-8.
@@ -141,7 +179,7 @@ class Strings:
         those that share _WORDS words are sorted as Python's own.
         """
         lengths = np.diff(self.offsets)
-        order = np.argsort(self._words(self.offsets[:-1], lengths), kind="stable")
+        order = np.argsort(self._words(self.offsets[:-1], lengths))
         word = self._words(self.offsets[order], lengths[order])
         tied, group, at = np.arange(len(order)), np.zeros(len(order), np.int64), 8
         while True:
@@ -158,9 +196,9 @@ class Strings:
             order[tied], word, at = items[by_word], word[by_word], at + 8
         if longest > at:
             kept = [self[i] for i in items.tolist()]
-            order[tied] = items[sorted(range(len(items)), key=lambda i: (group[i], kept[i]))]
+            order[tied] = items[sorted(range(len(items)), key=lambda i: (group[i], kept[i], items[i]))]
         elif len(tied):
-            order[tied] = items[np.lexsort((lengths[items], group))]
+            order[tied] = items[np.lexsort((items, lengths[items], group))]
         return order
 
     def _compare(self, tied: Array, below: Array) -> None:
@@ -197,6 +235,11 @@ class Strings:
         return Strings(np.concatenate([p.data for p in parts] or empty), offsets_of(np.concatenate(lengths or empty)))
 
 
+def _pieces(data: Array, length: int) -> Array:
+    """Every `length` consecutive bytes of `data`, as items that share its memory."""
+    return np.ndarray((len(data) - length + 1,), f"V{length}", np.ascontiguousarray(data), strides=(1,))
+
+
 def is_utf8(data: bytes | memoryview) -> bool:
     """Tells whether bytes are UTF-8. They are decoded in pieces, because decoded text may take four bytes of memory per
     byte."""
@@ -210,13 +253,18 @@ def is_utf8(data: bytes | memoryview) -> bool:
     return True
 
 
-def sort_distinct(items: Sequence[bytes]) -> tuple[list[bytes], Array]:
+def sort_distinct(items: Strings) -> tuple[Strings, Array]:
     """Sorted distinct strings, and the position of each item among them (i64[len(items)])."""
-    if all(map(lt, items, islice(items, 1, None))):
-        return list(items), np.arange(len(items))
-    order = Strings.of(items).order()
-    ordered = [items[i] for i in order.tolist()]
-    is_new = [True, *map(ne, ordered, islice(ordered, 1, None))]
+    if len(items) <= _FEW:
+        found = list(items)
+        distinct = sorted(set(found))
+        place = {item: at for at, item in enumerate(distinct)}
+        return Strings.of(distinct), np.array([place[item] for item in found], np.int64)
+    if items.is_sorted():
+        return items, np.arange(len(items))
+    order = items.order()
+    ordered = items.take(order)
+    is_new = np.append(True, ordered.is_below_next())
     position = np.empty(len(items), np.int64)
     position[order] = np.cumsum(is_new) - 1
-    return list(compress(ordered, is_new)), position
+    return ordered if is_new.all() else ordered.take(np.flatnonzero(is_new)), position

@@ -43,6 +43,7 @@ N_SMALL = 3
 
 _PLACE = np.array([[0.5, 0.5, 0.1]])
 _NO_AREAS = np.full((N_SMALL, 3), np.nan)
+_NO_IDS = np.zeros(0, np.int64), Strings.of(())
 _prewarmed: set[str] = set()
 
 
@@ -64,7 +65,7 @@ def prewarm(
             small = _like(table)
             if engine.serves(small) is not None:  # it refuses the area
                 small = replace(
-                    small, filters=FilterColumns.of(small.filters.size, small.filters.interface, _NO_AREAS, None)
+                    small, filters=FilterColumns.of(small.filters.size, small.filters.interface, _NO_AREAS, *_NO_IDS)
                 )
             if missing:
                 compile_ahead(parts)
@@ -112,7 +113,7 @@ def _like(table: Table) -> Table:
     rows = np.array([0, 0, len(table.constraints) - 1] if len(table.constraints) else [], np.int64)
     area = _NO_AREAS.copy()
     area[1] = _PLACE
-    columns = FilterColumns.of(np.full(N_SMALL, len(rows) // N_SMALL), np.zeros(N_SMALL, np.int64), area, None)
+    columns = FilterColumns.of(np.full(N_SMALL, len(rows) // N_SMALL), np.zeros(N_SMALL, np.int64), area, *_NO_IDS)
     constraints = table.constraints.take(rows, np.arange(len(rows)))
     labels = table.labels if len(table.labels) else Strings.of([b""])
     return replace(table, constraints=constraints, filters=columns, labels=labels)

@@ -250,13 +250,13 @@ class Constraints:
 
 
 def encode(
-    names: Sequence[bytes],
+    names: Strings,
     name: Array,
     kind: Array,
     operand_offsets: Array,
     number: Array,
     string: Array,
-    strings: Sequence[bytes],
+    strings: Strings,
     filter_id: Array,
 ) -> tuple[Vocabulary, Constraints]:
     """Vocabulary and constraints of a range of names.
@@ -301,16 +301,15 @@ def encode(
             seen.add(operand_name[at], code[where][at])
     (number_offsets, number_pick), (string_offsets, string_pick), (atom_offsets, atom_pick) = [p.finish() for p in pairs]
 
-    packed_pool = Strings.of(pool)
     vocabulary = Vocabulary(
-        names=Strings.of(names),
+        names=names,
         number_offsets=number_offsets,
         numbers=values[number_pick],
         string_offsets=string_offsets,
-        strings=packed_pool.take(string_pick),
+        strings=pool.take(string_pick),
         atom_offsets=atom_offsets,
         atom_op=np.array(ATOM_OPS, np.uint8)[atom_pick // max(len(pool), 1)],
-        atoms=packed_pool.take(atom_pick % max(len(pool), 1)),
+        atoms=pool.take(atom_pick % max(len(pool), 1)),
     )
 
     first_string = vocabulary.segment(Type.STRING)[0]
@@ -337,14 +336,15 @@ def encode(
 
 
 def _with_empty_texts(
-    kind: Array, operand_offsets: Array, number: Array, string: Array, strings: Sequence[bytes]
-) -> tuple[Array, Array, Array, Sequence[bytes]]:
+    kind: Array, operand_offsets: Array, number: Array, string: Array, strings: Strings
+) -> tuple[Array, Array, Array, Strings]:
     """The columns of operands with an empty text for each constraint that nulls satisfy: the operand of its atom."""
     lengths = np.diff(operand_offsets)
     of_nulls = np.flatnonzero(IS_OF_NULLS[kind])
     at = operand_offsets[of_nulls]
     lengths[of_nulls] = 1
-    return offsets_of(lengths), np.insert(number, at, 0.0), np.insert(string, at, len(strings)), [*strings, b""]
+    with_empty = Strings.concat([strings, Strings.of((b"",))])
+    return offsets_of(lengths), np.insert(number, at, 0.0), np.insert(string, at, len(strings)), with_empty
 
 
 def _last_codes(n_codes: Array, offsets: Array) -> Array:

@@ -6,6 +6,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of, owners, take_ranges
 from mpi_match.arrays.exact import exact, residues
+from mpi_match.arrays.strings import Strings
 from mpi_match.model import Type
 from mpi_match.operators import Form
 from mpi_match.table.kinds import IS_ATOM, IS_LISTED, IS_OF_NULLS, TYPE_OF_KIND, kinds_where
@@ -44,14 +45,17 @@ def subscriptions_of(table: Table, filters: Array) -> Subscriptions:
     used, interface = np.unique(table.filters.interface[filters], return_inverse=True)
     area = np.full((table.n_filters, 3), np.nan)
     area[table.filters.area_filter] = table.filters.area
+    id_ = np.full(table.n_filters, -1)
+    id_[table.filters.id_filter] = np.arange(len(table.filters.ids))
     return Subscriptions(
-        labels=list(table.labels.take(used)),
-        names=list(vocabulary.names),
-        strings=[*vocabulary.strings, *vocabulary.atoms],
+        labels=table.labels.take(used),
+        names=vocabulary.names,
+        strings=Strings.concat([vocabulary.strings, vocabulary.atoms]),
+        ids=table.filters.ids,
         interface=interface.astype(np.int64),
         constraint_offsets=offsets_of(sizes),
         area=area[filters],
-        ids=_ids(table, filters),
+        id=id_[filters],
         name=name,
         kind=kind,
         operand_offsets=offsets_of(counts),
@@ -79,13 +83,3 @@ def _operands(table: Table, rows: Array, name: Array, kind: Array) -> tuple[Arra
     taken = take_ranges(constraints.set_code_offsets[sets], counts[is_listed])
     codes[take_ranges(offsets[:-1][is_listed], counts[is_listed])] = constraints.set_codes[taken]
     return counts, codes
-
-
-def _ids(table: Table, filters: Array) -> list[bytes | None] | None:
-    """The subscribers' ids of filters; None when no filter has one."""
-    if not len(table.filters.id_filter):
-        return None
-    ids: list[bytes | None] = [None] * table.n_filters
-    for i, id_ in zip(table.filters.id_filter.tolist(), table.filters.ids, strict=True):
-        ids[i] = id_
-    return [ids[i] for i in filters.tolist()]

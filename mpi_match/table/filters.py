@@ -33,18 +33,18 @@ class FilterColumns:
     ids: Strings
 
     @classmethod
-    def of(cls, size: Array, interface: Array, area: Array, ids: list[bytes | None] | None, first: int = 0) -> FilterColumns:
+    def of(cls, size: Array, interface: Array, area: Array, has_id: Array, ids: Strings, first: int = 0) -> FilterColumns:
         """From one row per filter, in table order.
 
-        `area` f64[n, 3] is NaN for a filter without one; `first` is the id of the first row.
+        `area` f64[n, 3] is NaN for a filter without one; `has_id` i64[m] are the rows with an id, ascending; `first` is the
+        id of the first row.
         """
         has_area = np.flatnonzero(~np.isnan(area[:, 2]))
-        has_id = [i for i, item in enumerate(ids or ()) if item is not None]
         return cls(
             size=size.astype(np.uint32),
             interface=interface.astype(INTERFACE_ID),
             area_filter=(has_area + first).astype(FILTER_ID),
             area=np.ascontiguousarray(area[has_area]) + 0.0,
-            id_filter=(np.array(has_id, np.int64) + first).astype(FILTER_ID),
-            ids=Strings.of([item for item in ids or () if item is not None]),
+            id_filter=(has_id + first).astype(FILTER_ID),
+            ids=ids,
         )

@@ -40,7 +40,7 @@ class NameLookup:
             at[at == len(self._hashes)] = 0
             may_be = self._hashes[at] == hashes[rows]
             rows, place = rows[may_be], self._order[at[may_be]]
-            same = _are_equal(wanted, rows, self._pool, place)
+            same = wanted.equal(rows, self._pool, place)
             found[rows[same]] = place[same]
             for row in rows[~same].tolist():
                 text = wanted[row]
@@ -65,17 +65,3 @@ def _hashes(strings: Strings) -> Array:
     found *= np.uint64(0xBF58476D1CE4E5B9)
     mixed: Array = found ^ (found >> np.uint64(29))
     return mixed
-
-
-def _are_equal(a: Strings, rows: Array, b: Strings, places: Array) -> Array:
-    """bool: string `rows[i]` of `a` equals string `places[i]` of `b`."""
-    lengths = a.offsets[rows + 1] - a.offsets[rows]
-    same = lengths == b.offsets[places + 1] - b.offsets[places]
-    both = np.flatnonzero(same)
-    differs = (
-        a.data[take_ranges(a.offsets[rows[both]], lengths[both])]
-        != b.data[take_ranges(b.offsets[places[both]], lengths[both])]
-    )
-    same[both[sums(differs.astype(np.int64), offsets_of(lengths[both])) > 0]] = False
-    equal: Array = same
-    return equal

@@ -15,17 +15,17 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import compress
 
 import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of, owners, sums
 from mpi_match.arrays.exact import nearest_doubles, of_values, residues
+from mpi_match.arrays.strings import Strings, sort_distinct
 from mpi_match.model import Filter
 from mpi_match.table.conditions import decompose
 from mpi_match.table.kinds import kind_of
 from mpi_match.table.operands import column_operands
-from mpi_match.table.virtual_names import PART_MARK, of_constraint
+from mpi_match.table.virtual_names import PART_DIGITS, PART_MARK, of_constraint, part_places
 
 HASHED_AT_ONCE = 2**14
 """Filters hashed together, so that intermediate results stay in a core's cache."""
@@ -36,10 +36,11 @@ class Subscriptions:
     """n filters with c constraints with k operands.
 
     labels, names, strings   distinct byte strings, in any order; names may be virtual (`virtual_names`)
+    ids                      byte strings, some of them perhaps equal
     interface                i64[n]      index into `labels`
     constraint_offsets       i64[n + 1]  constraints of each filter
     area                     f64[n, 3]   centre x, y and radius; NaN in all three where there is none
-    ids                      bytes or None for each filter; None when no filter has one
+    id                       i64[n]      index into `ids`; -1 for a filter without an id
     name                     i64[c]      index into `names`
     kind                     u8[c]       see `kinds`
     operand_offsets          i64[c + 1]  operands of each constraint: none, one, low and high, the values of a list,
@@ -48,13 +49,14 @@ class Subscriptions:
     string                   i64[k]      index into `strings` when it is a string, else -1
     """
 
-    labels: list[bytes]
-    names: list[bytes]
-    strings: list[bytes]
+    labels: Strings
+    names: Strings
+    strings: Strings
+    ids: Strings
     interface: Array
     constraint_offsets: Array
     area: Array
-    ids: list[bytes | None] | None
+    id: Array
     name: Array
     kind: Array
     operand_offsets: Array
@@ -83,12 +85,10 @@ class Subscriptions:
         parts = [part for part in parts if part.n_filters] or list(parts[:1])
         if len(parts) == 1:
             return parts[0]
-        (labels, interface), (names, name), (strings, string) = (
+        (labels, interface), (names, name), (strings, string), (ids, id_) = (
             _merged([getattr(part, pool) for part in parts], [getattr(part, column) for part in parts])
-            for pool, column in (("labels", "interface"), ("names", "name"), ("strings", "string"))
+            for pool, column in (("labels", "interface"), ("names", "name"), ("strings", "string"), ("ids", "id"))
         )
-        has_ids = any(part.ids is not None for part in parts)
-        ids = [item for part in parts for item in part.ids or [None] * part.n_filters] if has_ids else None
         sizes, n_operands = (
             np.concatenate([np.diff(getattr(part, offsets)) for part in parts])
             for offsets in ("constraint_offsets", "operand_offsets")
@@ -100,10 +100,11 @@ class Subscriptions:
             labels=labels,
             names=names,
             strings=strings,
+            ids=ids,
             interface=interface,
             constraint_offsets=offsets_of(sizes),
             area=area,
-            ids=ids,
+            id=id_,
             name=name,
             kind=kind,
             operand_offsets=offsets_of(n_operands),
@@ -121,9 +122,9 @@ class Subscriptions:
             for at in range(0, self.n_filters, HASHED_AT_ONCE):
                 block = slice(at, min(at + HASHED_AT_ONCE, self.n_filters))
                 keys[block, half] = self._keys_of(block, half, names, strings)
-        if self.ids is not None:  # a filter without an id adds nothing, whether or not others have one
-            keys += _hashes_of_ids(self.ids)
         for half in range(2):
+            if len(self.ids):  # a filter without an id adds nothing, whether or not others have one
+                keys[:, half] += np.append(_hashes((b"=" + id_ for id_ in self.ids), half), np.uint64(0))[self.id]
             keys[:, half] = _mix(keys[:, half])
         return keys
 
@@ -148,42 +149,33 @@ class Subscriptions:
         return key + np.where(np.isnan(self.area[filters, 2]), np.uint64(0), _mix(_mix(_mix(x + salt) + y) + r))
 
 
-def _merged(pools: list[list[bytes]], columns: list[Array]) -> tuple[list[bytes], Array]:
+def _merged(pools: list[Strings], columns: list[Array]) -> tuple[Strings, Array]:
     """One pool of the distinct strings of all pools, and the columns of indices into it, end to end; -1 stays -1."""
-    place: dict[bytes, int] = {}
-    moved = []
-    for pool, column in zip(pools, columns, strict=True):
-        to = np.array([*(place.setdefault(item, len(place)) for item in pool), -1], np.int64)
-        moved.append(to[column])
-    return list(place), np.concatenate(moved)
+    merged, place = sort_distinct(Strings.concat(pools))
+    first = offsets_of(np.array(list(map(len, pools))))
+    moved = np.concatenate([np.where(column < 0, -1, column + at) for column, at in zip(columns, first[:-1], strict=True)])
+    return merged, np.append(place, -1)[moved]
 
 
-def _hashes(items: list[bytes], half: int) -> Array:
-    """u64[len(items)]: 64 bits of BLAKE2b of each string, different for each half of a key."""
+def _hashes(items: Iterable[bytes], half: int) -> Array:
+    """u64: 64 bits of BLAKE2b of each string, different for each half of a key."""
     person = b"lane%d" % half
     joined = b"".join(hashlib.blake2b(item, digest_size=8, person=person).digest() for item in items)
     return np.frombuffer(joined, "<u8").astype(np.uint64)
 
 
-def _hashes_of_ids(ids: list[bytes | None]) -> Array:
-    """u64[len(ids), 2]: both halves of the hash of each id, 0 for None."""
-    place: dict[bytes | None, int] = {id_: at for at, id_ in enumerate({id_ for id_ in ids if id_ is not None})}
-    hashed = np.zeros((len(place) + 1, 2), np.uint64)
-    for half in range(2):
-        hashed[:-1, half] = _hashes([b"=" + id_ for id_ in place if id_ is not None], half)
-    place[None] = len(place)
-    return hashed[np.fromiter(map(place.__getitem__, ids), np.int64, len(ids))]
-
-
-def _hashes_of_names(names: list[bytes]) -> Array:
+def _hashes_of_names(names: Strings) -> Array:
     """u64[len(names), 2]: both halves of the hash of each name; the name of a part is a digest, which is its hash."""
-    is_part: Array = np.array([name.startswith(PART_MARK) for name in names], bool)
+    parts = part_places(names)
+    is_part = np.zeros(len(names), bool)
+    is_part[parts] = True
     found = np.empty((len(names), 2), np.uint64)
-    others = list(compress(names, ~is_part))
+    others = names.take(np.flatnonzero(~is_part))
     for half in range(2):
         found[~is_part, half] = _hashes(others, half)
-    digits = b"".join(compress(names, is_part)).replace(PART_MARK, b"").decode()
-    found[is_part] = np.frombuffer(bytes.fromhex(digits), "<u8").reshape(-1, 2)
+    digits = names.take(parts).data.reshape(-1, len(PART_MARK) + PART_DIGITS)[:, len(PART_MARK) :]
+    nibbles = (digits & 0xF) + (digits >> 6) * np.uint8(9)  # 0x30 to 0x39 are digits, 0x61 to 0x66 letters
+    found[is_part] = (nibbles[:, ::2] << 4 | nibbles[:, 1::2]).view("<u8")
     return found
 
 
@@ -205,7 +197,8 @@ class SubscriptionsBuilder:
         self._interface: list[int] = []
         self._sizes: list[int] = []
         self._area: list[tuple[float, float, float]] = []
-        self._ids: list[bytes | None] = []
+        self._ids: dict[bytes, int] = {}
+        self._id: list[int] = []
         self._name: list[int] = []
         self._kind: list[int] = []
         self._n_operands: list[int] = []
@@ -224,7 +217,7 @@ class SubscriptionsBuilder:
         self._interface.append(self._labels.setdefault(item.interface.encode(), len(self._labels)))
         self._sizes.append(len(item.constraints))
         self._area.append(item.area if item.area is not None else (np.nan, np.nan, np.nan))
-        self._ids.append(None if item.id is None else item.id.encode())
+        self._id.append(-1 if item.id is None else self._ids.setdefault(item.id.encode(), len(self._ids)))
         for name, type_, op, operand in map(of_constraint, item.constraints):
             self._name.append(self._names.setdefault(name, len(self._names)))
             self._kind.append(kind_of(type_, op))
@@ -236,13 +229,14 @@ class SubscriptionsBuilder:
 
     def build(self) -> Subscriptions:
         return Subscriptions(
-            labels=list(self._labels),
-            names=list(self._names),
-            strings=list(self._strings),
+            labels=Strings.of(self._labels),
+            names=Strings.of(self._names),
+            strings=Strings.of(self._strings),
+            ids=Strings.of(self._ids),
             interface=np.array(self._interface, np.int64),
             constraint_offsets=offsets_of(np.array(self._sizes, np.int64)),
             area=np.array(self._area, np.float64).reshape(-1, 3),
-            ids=self._ids if any(i is not None for i in self._ids) else None,
+            id=np.array(self._id, np.int64),
             name=np.array(self._name, np.int64),
             kind=np.array(self._kind, np.uint8),
             operand_offsets=offsets_of(np.array(self._n_operands, np.int64)),

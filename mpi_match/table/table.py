@@ -146,19 +146,18 @@ class Table:
 
         For filters that get their ids and interfaces elsewhere: those that are added to another table (`changes`).
         """
-        return cls._ordered(
-            subscriptions, np.arange(subscriptions.n_filters), np.zeros(subscriptions.n_filters, np.int64), [b""]
-        )
+        n = subscriptions.n_filters
+        return cls._ordered(subscriptions, np.arange(n), np.zeros(n, np.int64), Strings.of((b"",)))
 
     @classmethod
-    def _ordered(cls, subscriptions: Subscriptions, order: Array, interface: Array, labels: list[bytes]) -> Table:
+    def _ordered(cls, subscriptions: Subscriptions, order: Array, interface: Array, labels: Strings) -> Table:
         """The table with filter `order[i]` of the subscriptions as filter i."""
         rank = np.empty(subscriptions.n_filters, FILTER_ID)
         rank[order] = np.arange(subscriptions.n_filters, dtype=FILTER_ID)
         sizes = np.diff(subscriptions.constraint_offsets)
-        used = np.flatnonzero(np.bincount(subscriptions.name))
-        names, name_rank = sort_distinct([subscriptions.names[i] for i in used])
-        to_rank = np.zeros(len(subscriptions.names), np.uint32)
+        used, written = np.flatnonzero(np.bincount(subscriptions.name)), subscriptions.names
+        names, name_rank = sort_distinct(written.take(used) if len(used) < len(written) else written)
+        to_rank = np.zeros(len(written), np.uint32)
         to_rank[used] = name_rank
         vocabulary, constraints = encode(
             names,
@@ -170,9 +169,12 @@ class Table:
             subscriptions.strings,
             np.repeat(rank, sizes),
         )
-        ids = None if subscriptions.ids is None else [subscriptions.ids[i] for i in order]
-        columns = FilterColumns.of(sizes[order], interface[order], subscriptions.area[order], ids)
-        return cls(vocabulary, constraints, columns, Strings.of(labels))
+        id_ = subscriptions.id[order]
+        has_id = np.flatnonzero(id_ >= 0)
+        columns = FilterColumns.of(
+            sizes[order], interface[order], subscriptions.area[order], has_id, subscriptions.ids.take(id_[has_id])
+        )
+        return cls(vocabulary, constraints, columns, labels)
 
     def arrays(self, *, in_memory: bool = False) -> Iterator[tuple[str, Array]]:
         """Every array with the name of its dataset in the file; `in_memory`, as `from_arrays` takes them without a copy."""

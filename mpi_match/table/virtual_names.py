@@ -32,6 +32,9 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+import numpy as np
+
+from mpi_match.arrays.csr import Array
 from mpi_match.arrays.exact import LARGEST_SPLIT
 from mpi_match.arrays.strings import Strings
 from mpi_match.model import (
@@ -57,7 +60,7 @@ VIEW_MARK = b"\xfe"
 EVERY_NAME = VIEW_MARK + EVERY_STRING.encode()
 """The name of all strings of an event."""
 PART_MARK, SCOPE_MARK = VIEW_MARK + b"&", VIEW_MARK + b"["
-_PART_DIGITS = 32
+PART_DIGITS = 32
 _VIEWS = {view.value: view for view in View if view is not View.NONE}
 TYPE_LETTERS = {Type.NUMBER: b"n", Type.STRING: b"s", Type.BOOLEAN: b"b"}
 ATOM_FORMS = {op: record.element for op, record in OPERATORS.items() if record.element}
@@ -159,7 +162,16 @@ def attribute_of(name: bytes) -> tuple[str, View]:
 def is_part(name: bytes) -> bool:
     """Tells whether a name is that of a part of conditions."""
     digits = name[len(PART_MARK) :]
-    return name.startswith(PART_MARK) and len(digits) == _PART_DIGITS and not digits.strip(b"0123456789abcdef")
+    return name.startswith(PART_MARK) and len(digits) == PART_DIGITS and not digits.strip(b"0123456789abcdef")
+
+
+def part_places(names: Strings) -> Array:
+    """i64, ascending: the names that begin as those of parts do, among names that subscriptions can have."""
+    length = len(PART_MARK) + PART_DIGITS
+    found = np.flatnonzero(np.diff(names.offsets) == length)
+    for at, byte in enumerate(PART_MARK):
+        found = found[names.data[names.offsets[found] + at] == byte]
+    return found
 
 
 def views_of(names: Iterable[bytes]) -> dict[bytes, list[View]]:

@@ -48,10 +48,9 @@ def test_a_number_that_is_no_kind_is_refused_wherever_rows_are_read(kind: int) -
             read(kinds)
     subscriptions = Subscriptions.of([make_filter("i", [["x", "<", 1]])])
     unknown = replace(subscriptions, kind=kinds[1:])
+    operands = unknown.operand_offsets, unknown.number, unknown.string, unknown.strings
     with pytest.raises(ModelError, match=f"kind {kind}"):
-        encode(
-            [b"x"], unknown.name, unknown.kind, unknown.operand_offsets, unknown.number, unknown.string, [], np.zeros(1, int)
-        )
+        encode(unknown.names, unknown.name, unknown.kind, *operands, np.zeros(1, int))
     with pytest.raises(ModelError, match=f"kind {kind}"):
         list(subscription_rows(unknown))
 

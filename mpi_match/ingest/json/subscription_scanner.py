@@ -37,7 +37,7 @@ from mpi_match.ingest.rows.judge import (
 from mpi_match.model import ModelError
 from mpi_match.table.conditions import PART_LABEL, id_of_unnamed
 from mpi_match.table.subscriptions import Subscriptions, SubscriptionsBuilder
-from mpi_match.table.virtual_names import PART_MARK
+from mpi_match.table.virtual_names import PART_DIGITS, PART_MARK
 from mpi_match.texts.characters import LINE_FEED
 
 _WHAT = "subscription-scanner"
@@ -160,17 +160,18 @@ class SubscriptionScanner:
         column = {which: np.concatenate(chunks) for which, chunks in self._chunks.items()}
         sizes = self._lengths(columns.FILTER_END)
         number, string = column[columns.OPERAND_NUMBER], column[columns.OPERAND_STRING]
-        labels, names, strings = (list(pool.strings()) for pool in self._pools)
-        ids = self._ids(column, labels)
-        interface = _with_parts(column[columns.FILTER_LABEL], labels, names)
+        written, names, strings = (pool.strings() for pool in self._pools)
+        ids, id_ = self._ids(column, written)
+        labels, interface = _with_parts(column[columns.FILTER_LABEL], written, names)
         subscriptions = Subscriptions(
             labels=labels,
             names=names,
             strings=strings,
+            ids=ids,
             interface=interface,
             constraint_offsets=offsets_of(sizes),
             area=column[columns.FILTER_AREA].reshape(-1, 3),
-            ids=ids,
+            id=id_,
             name=column[columns.CONSTRAINT_NAME],
             kind=column[columns.CONSTRAINT_KIND],
             operand_offsets=offsets_of(self._lengths(columns.CONSTRAINT_END)),
@@ -180,38 +181,50 @@ class SubscriptionScanner:
         self._begin()
         return ScannedSubscriptions(subscriptions, column[columns.FILTER_ROW])
 
-    def _ids(self, column: dict[int, Array], labels: list[bytes]) -> list[bytes | None] | None:
-        """The id of each filter; those of the parts of filters without an id follow from the label of their row."""
+    def _ids(self, column: dict[int, Array], labels: Strings) -> tuple[Strings, Array]:
+        """Ids, and the number i64[n] of the id of each filter among them; -1 for none.
+
+        The ids of the parts of filters without an id follow from the label of their row.
+        """
         has_id, row = column[columns.FILTER_HAS_ID], column[columns.FILTER_ROW]
-        if not has_id.any():
-            return None
-        ids: Array = np.full(len(row), None, object)
-        named = has_id == columns.HAS_ID
-        if named.any():
-            bounds = offsets_of(self._lengths(columns.FILTER_ID_END))
-            found = Strings(column[columns.FILTER_ID_BYTES], bounds).slice(0, len(bounds) - 1)
-            ids[named] = np.array(found, object)[named]
+        number = np.full(len(row), -1)
+        named = np.flatnonzero(has_id == columns.HAS_ID)
+        written = Strings(column[columns.FILTER_ID_BYTES], offsets_of(self._lengths(columns.FILTER_ID_END))).take(named)
+        is_new = ~written.repeats()  # parts have the id of their filter
+        number[named] = np.cumsum(is_new) - 1
         unnamed = has_id == columns.HAS_ID_OF_UNNAMED
-        label = column[columns.FILTER_LABEL][np.searchsorted(row, row[unnamed])]
-        made: Array = np.full(len(labels), None, object)
-        for each in np.unique(label).tolist():
-            made[each] = id_of_unnamed(labels[each].decode()).encode()
-        ids[unnamed] = made[label]
-        return ids.tolist()
+        first = np.flatnonzero(np.diff(row, prepend=-1))  # filters of rows, which parts follow
+        label = column[columns.FILTER_LABEL][np.repeat(first, np.diff(first, append=len(row)))[unnamed]]
+        used, place = _used(label, len(labels))
+        number[unnamed] = np.count_nonzero(is_new) + place
+        made = Strings.of(id_of_unnamed(each.decode()).encode() for each in labels.take(used))
+        return Strings.concat([written.take(np.flatnonzero(is_new)), made]), number
 
     def _lengths(self, which: int) -> Array:
         """The lengths of items, from the position where each ends in its chunk."""
         return np.concatenate([np.diff(chunk, prepend=0) for chunk in self._chunks[which]])
 
 
-def _with_parts(label: Array, labels: list[bytes], names: list[bytes]) -> Array:
-    """The label of each filter by its number, where those of parts are numbered too.  They are added to `labels`."""
+def _with_parts(label: Array, labels: Strings, names: Strings) -> tuple[Strings, Array]:
+    """All labels, and the label of each filter by its number, where the labels of parts are numbered after the others."""
     is_part = label <= FIRST_PART
-    parts, place = np.unique(FIRST_PART - label[is_part], return_inverse=True)
+    part = FIRST_PART - label[is_part]
+    parts, place = _used(part, len(names))
     found = label.copy()
     found[is_part] = len(labels) + place
-    labels += [names[part].replace(PART_MARK, _LABEL_OF_PART) for part in parts.tolist()]
-    return found
+    mark = len(PART_MARK)
+    digits = names.take(parts).data.reshape(-1, mark + PART_DIGITS)[:, mark:]
+    marks = np.broadcast_to(np.frombuffer(_LABEL_OF_PART, np.uint8), (len(parts), len(_LABEL_OF_PART)))
+    made = np.hstack([marks, digits])
+    bounds = np.arange(len(parts) + 1) * made.shape[1]
+    return Strings.concat([labels, Strings(made.reshape(-1), bounds)]), found
+
+
+def _used(numbers: Array, n: int) -> tuple[Array, Array]:
+    """The distinct numbers below n, ascending, and the position of each number among them."""
+    is_used = np.zeros(n, bool)
+    is_used[numbers] = True
+    return np.flatnonzero(is_used), (np.cumsum(is_used) - 1)[numbers]
 
 
 def read_subscriptions(

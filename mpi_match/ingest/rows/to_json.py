@@ -55,7 +55,7 @@ def subscription_rows(subscriptions: Subscriptions) -> Iterator[Json]:
         is_text,
         subscriptions.string,
         np.repeat(type_ == Type.BOOLEAN, counts),
-        subscriptions.strings,
+        list(subscriptions.strings),
     )
     check_kinds(subscriptions.kind)
     symbols = {kind: parts_of(kind)[1].symbol for kind in np.unique(subscriptions.kind).tolist()}
@@ -81,6 +81,7 @@ def subscription_rows(subscriptions: Subscriptions) -> Iterator[Json]:
         for i, of in enumerate(interfaces)
         if is_hidden[of]
     )
+    ids, id_ = list(subscriptions.ids), subscriptions.id.tolist()
     circles = {int(i): subscriptions.area[i].tolist() for i in np.flatnonzero(~np.isnan(subscriptions.area[:, 2]))}
     for i, interface in enumerate(interfaces):
         if is_hidden[interface]:
@@ -104,8 +105,8 @@ def subscription_rows(subscriptions: Subscriptions) -> Iterator[Json]:
             row |= {"arrays": CONSISTENT} if whole.consistent else {}
         if i in circles:
             row["area"] = circles[i]
-        if subscriptions.ids is not None and (id_ := subscriptions.ids[i]) is not None:
-            row["id"] = id_.decode()
+        if id_[i] >= 0:
+            row["id"] = ids[id_[i]].decode()
         yield row
 
 

@@ -128,7 +128,7 @@ def measure_routing(scenario: Scenario, n_events: int, n_shards: Sequence[int], 
     """
     subscriptions, events = scenario.subscriptions(seed), scenario.events(n_events, seed)
     n_filters = subscriptions.n_filters
-    labels = list(Strings.numbered(b"", n_filters))  # a table has filters in an order of its own
+    labels = Strings.numbered(b"", n_filters)  # a table has filters in an order of its own
     table = Table.from_subscriptions(replace(subscriptions, labels=labels, interface=np.arange(n_filters)))
     answers = open_engine("keyed", table).match(events.encode(table.vocabulary))
     of_events = features_of_events(events)

@@ -223,13 +223,14 @@ class Scenario:
         string[first[is_prefix] + 1] = operand[_BOUND, value[is_prefix]]
         interface = np.repeat(np.arange(self.n_interfaces), self._interface_sizes(seed))
         return Subscriptions(
-            labels=_numbered(b"interface-%0*d", self.n_interfaces),
-            names=_numbered(b"name-%0*d", self.n_names),
-            strings=strings,
+            labels=Strings.numbered(b"interface-", self.n_interfaces),
+            names=Strings.numbered(b"name-", self.n_names),
+            strings=Strings.of(strings),
+            ids=Strings.of(()),
             interface=interface,
             constraint_offsets=offsets_of(sizes),
             area=self._circles(self._homes(seed)[interface]) if self.area else np.full((len(sizes), 3), np.nan),
-            ids=None,
+            id=np.full(len(sizes), -1),
             name=name.astype(np.int64),
             kind=kind,
             operand_offsets=operand_offsets,
@@ -262,7 +263,7 @@ class Scenario:
             type=np.where(is_string, np.uint8(Type.STRING), np.uint8(Type.NUMBER)),
             number=np.where(is_string, 0.0, value.astype(np.float64) + self.first_value),
             string=np.where(is_string, value, 0).astype(np.uint32),
-            names=Strings.of(_numbered(b"name-%0*d", self.n_names)),
+            names=Strings.numbered(b"name-", self.n_names),
             strings=Strings.of(self._words),
             location=np.concatenate(
                 [self._locations(seed, (first + at) // DRAWN_AT_ONCE) for at in range(0, len(sizes), DRAWN_AT_ONCE)]
@@ -514,13 +515,14 @@ class RangeScenario(Scenario):
         ]
         columns = DrawnConstraints(*(np.concatenate(each) for each in zip(*pieces, strict=True)))
         return Subscriptions(
-            labels=_numbered(b"interface-%0*d", self.n_interfaces),
-            names=list(self.fields.names),
-            strings=list(self.fields.words),
+            labels=Strings.numbered(b"interface-", self.n_interfaces),
+            names=Strings.of(self.fields.names),
+            strings=Strings.of(self.fields.words),
+            ids=Strings.of(()),
             interface=np.repeat(np.arange(self.n_interfaces), self._interface_sizes(seed)),
             constraint_offsets=offsets_of(columns.sizes),
             area=np.full((self.n_filters, 3), np.nan),
-            ids=None,
+            id=np.full(self.n_filters, -1),
             name=columns.name,
             kind=columns.kind,
             operand_offsets=offsets_of(columns.n_operands),
@@ -578,13 +580,14 @@ class TagScenario(Scenario):
     def subscriptions(self, seed: int = 0) -> Subscriptions:
         sizes, name = self._drawn_sets(seed)
         return Subscriptions(
-            labels=_numbered(b"interface-%0*d", self.n_interfaces),
-            names=list(self._tags),
-            strings=[],
+            labels=Strings.numbered(b"interface-", self.n_interfaces),
+            names=self._tags,
+            strings=Strings.of(()),
+            ids=Strings.of(()),
             interface=np.repeat(np.arange(self.n_interfaces), self._interface_sizes(seed)),
             constraint_offsets=offsets_of(sizes),
             area=np.full((self.n_filters, 3), np.nan),
-            ids=None,
+            id=np.full(len(sizes), -1),
             name=name.astype(np.int64),
             kind=np.full(len(name), kind_of(Type.ANY, Op.EXISTS), np.uint8),
             operand_offsets=np.zeros(len(name) + 1, np.int64),
@@ -708,12 +711,6 @@ def _stretch(n: int, stretch: int, n_stretches: int) -> range:
 
 def _generator(seed: int, purpose: int, block: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64([seed, purpose, block]))
-
-
-def _numbered(form: bytes, n: int) -> list[bytes]:
-    """Labels whose byte order is that of their numbers."""
-    width = len(str(n - 1))
-    return [form % (width, i) for i in range(n)]
 
 
 def _words(n: int) -> list[bytes]:

@@ -39,12 +39,17 @@ def test_neighbours_compare_by_bytes(found: list[bytes], in_order: bool) -> None
     assert Strings.of(found).is_sorted() == all(below)
 
 
-@given(items)
-def test_sorting_finds_every_place(found: list[bytes]) -> None:
-    ordered, place = sort_distinct(found)
-    assert ordered == sorted(set(found))
-    assert [ordered[i] for i in place] == found
-    assert Strings.of(ordered).is_sorted()
+@given(items, st.sampled_from([0, 256]))
+def test_sorting_finds_every_place(found: list[bytes], few: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(strings, "_FEW", few)
+        packed, place = sort_distinct(Strings.of(found))
+        ordered = list(packed)
+        assert ordered == sorted(set(found))
+        assert [ordered[i] for i in place] == found
+        backwards = Strings.of([b"first", *found]).between(1, len(found) + 1).take(np.arange(len(found))[::-1])
+        assert list(backwards) == found[::-1]
+    assert Strings.of(found).repeats().tolist() == [i > 0 and found[i - 1] == found[i] for i in range(len(found))]
     with pytest.MonkeyPatch.context() as patch:
         for words in (1, 2, 8):
             patch.setattr(strings, "_WORDS", words)

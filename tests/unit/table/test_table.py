@@ -154,13 +154,14 @@ def large_table(n_filters: int, distinct: bool) -> Table:
     kinds = np.array([kind_of(Type.NUMBER, op) for op in (Op.EQ, Op.NE, Op.LT, Op.GT)], np.uint8)
     return Table.from_subscriptions(
         Subscriptions(
-            labels=[b"interface-%d" % i for i in range(10)],
-            names=[b"name-%d" % i for i in range(100)],
-            strings=[],
+            labels=Strings.of(b"interface-%d" % i for i in range(10)),
+            names=Strings.of(b"name-%d" % i for i in range(100)),
+            strings=Strings.of(()),
+            ids=Strings.of(()),
             interface=rng.integers(0, 10, n_filters),
             constraint_offsets=np.arange(0, n + 1, 4),
             area=np.full((n_filters, 3), np.nan),
-            ids=None,
+            id=np.full(n_filters, -1),
             name=rng.integers(0, 100, n),
             kind=rng.choice(kinds, n),
             operand_offsets=np.arange(n + 1),

@@ -79,7 +79,7 @@ def test_events_have_the_sizes_names_and_types_of_the_scenario(scenario: Scenari
     pairs = set(zip(owners(events.offsets).tolist(), events.name.tolist(), strict=True))
     assert len(pairs) == len(events.name), "a name occurs twice in an event"
     subscriptions = scenario.subscriptions()
-    assert list(events.names) == subscriptions.names
+    assert list(events.names) == list(subscriptions.names)
     of_filters = dict(zip(subscriptions.name.tolist(), (subscriptions.kind >> 4).tolist(), strict=True))
     assert all(
         of_filters.get(name, type_) == type_ for name, type_ in zip(events.name.tolist(), events.type.tolist(), strict=True)

@@ -5,8 +5,8 @@ soon as there are enough (`drainer`).
 
     queue     items, lengths, slot: u32 or u64, i32; the items of this warp, and the index of their number in `lengths`
 
-Each lane appends the answers that it finds, in no order and perhaps twice; `tidy` sorts and deduplicates them.  All of them
-are counted.  If they do not fit, they stay unsorted, and the batch is matched again.
+Each lane appends the answers that it finds, in no order and perhaps twice; `tidy` sorts and deduplicates a few of them.  All
+of them are counted.  If they do not fit, they stay unsorted, and the event is matched again.
 
     answers   found_of, ids, number, room: u64[n] counts, u32[n * room], the event, its capacity
 """
@@ -86,6 +86,18 @@ def append(answer: object, answers: tuple) -> None:
         ids[number * room + place] = answer
 
 
+@device_function
+def append_together(is_there: bool, answer: object, answers: tuple) -> None:
+    """Append the answers of the lanes that have one; all lanes call it together."""
+    found_of, ids, number, room = answers
+    there, end = np.uint32(ballot(is_there)), np.int64(0)
+    if lane() == 0 and there != 0:
+        end = np.int64(atomic_add(found_of, number, np.uint64(popcount(there))))
+    place = np.int64(place_behind(shuffle(end, 0), there))
+    if is_there and place < room:
+        ids[number * room + place] = answer
+
+
 def sorter(own: Callable, together: Callable, wait: Callable) -> Callable:
     """Make the function that sorts ids[first : first + n] in place, with several threads together.
 
@@ -142,12 +154,12 @@ def distinct(ids: Array, first: int, n: int, into: Array, begin: int) -> Any:
 
 
 @device_function
-def tidy(answers: tuple) -> None:
-    """Sort and deduplicate the event's answers, if all of them fit."""
+def tidy(answers: tuple, most: int) -> None:
+    """Sort and deduplicate the event's answers, if there are at most `most`, and all of them fit."""
     found_of, ids, number, room = answers
     sync_warp()
     total = np.int64(atomic_add(found_of, number, np.uint64(0)))
-    if total > 1 and total <= room:
+    if total > 1 and total <= min(room, most):
         sort(ids, number * room, total)
         kept = distinct(ids, number * room, total, ids, number * room)
         if lane() == 0:

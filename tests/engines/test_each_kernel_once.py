@@ -101,7 +101,7 @@ def test_many_answers_of_the_trie(n_interfaces: int, of_filters: bool, launched:
     assert found == open_engine("keyed", table).match(batch, filters=of_filters)
     assert found.n_matches == 70 * n_interfaces * (3 if of_filters else 1)
     assert "tidy_kernel" in launched
-    assert ("mark_kernel" in launched) == (n_interfaces > TIDIED_TOGETHER)
+    assert ("digit_kernel" in launched) == (n_interfaces > TIDIED_TOGETHER)
 
 
 @pytest.mark.gpu

@@ -154,7 +154,7 @@ def test_the_kernel_that_changes_bitmaps_compiles(packed: str) -> None:
 
 def test_kernels_that_tidy_answers_compile() -> None:
     assert "bar.sync" in compiled(tidy.tidy_kernel)
-    assert "atom" in compiled(tidy.mark_kernel)
+    assert "vote.sync.ballot" in compiled(tidy.digit_kernel)
 
 
 @pytest.mark.parametrize(("width", "packed", "kind"), [(32, "uint64", 0), (256, "uint32", 1), *lasting((32, "uint64", 2))])

@@ -78,7 +78,7 @@ def _tiny_shapes() -> Iterator[None]:
     from mpi_match.engines.keyed import cuda as keyed_cuda
     from mpi_match.engines.keyed import cuda_grid, cuda_pipeline, cuda_results, cuda_slot
     from mpi_match.engines.keyed.grid import hash_grid
-    from mpi_match.engines.keyed.kernels import bitmap, compact, tidy, trie_group, trie_thread, trie_warp
+    from mpi_match.engines.keyed.kernels import bitmap, compact, tag_sets, tidy, trie_group, trie_thread, trie_warp
     from mpi_match.engines.keyed.kernels import grid as keyed_grid_kernel
     from mpi_match.engines.tagmatch import gpu_match as tagmatch
     from mpi_match.engines.tagmatch import kernel as tagmatch_kernel
@@ -104,12 +104,18 @@ def _tiny_shapes() -> Iterator[None]:
     patch.setattr(clcb_event, "CLCB_FIRST_IDS", 1)
     for module in (compact, bitmap, cuda_slot, cuda_grid, keyed_grid_kernel, trie_group, trie_warp):
         patch.setattr(module, "KEYED_BLOCK", 4)
-    for module in (trie_thread, cuda_slot):
+    for module in (trie_thread, trie_warp, tag_sets, bitmap, keyed_grid_kernel, cuda_slot):
         patch.setattr(module, "SORTED_ANSWERS", 3)
     patch.setattr(tidy, "TIDIED_ALONE", 5)
     for module in (tidy, cuda_slot):
         patch.setattr(module, "TIDIED_TOGETHER", 24)
-        patch.setattr(module, "MARK_THREADS", 4)
+        patch.setattr(module, "DIGIT_WARPS", 4)
+    patch.setattr(tidy, "DIGIT_BITS", 2)
+    patch.setattr(tidy, "DIGIT_COUNTS", 16)
+    patch.setattr(tag_sets, "LONG_BUCKET", 12)
+    patch.setattr(tag_sets, "LONG_BUCKETS", 2)
+    for module in (compact, cuda_slot):
+        patch.setattr(module, "ANSWERS_SHARED", 2)
     patch.setattr(compact, "WRITTEN_ALONE", 2)
     for module in (compact, cuda_slot):
         patch.setattr(module, "SCAN_THREADS", 4)
@@ -120,7 +126,10 @@ def _tiny_shapes() -> Iterator[None]:
         patch.setattr(module, "SLICE_EVENTS", 6)
         patch.setattr(module, "FIRST_EVENTS", 6)
     patch.setattr(cuda_pipeline, "CUDA_ANSWER_ROOM", 1)
-    patch.setattr(cuda_pipeline, "LONG_SHARE", 3)
+    patch.setattr(cuda_pipeline, "SLICE_S", 1.0)
+    patch.setattr(cuda_pipeline, "GROUP_S", 0.5)
+    patch.setattr(cuda_pipeline, "ANSWER_S", 0.001)
+    patch.setattr(cuda_pipeline, "SPARSE", 2)
     patch.setattr(cuda_pipeline, "LONG_SLICE_BYTES", 16)
     patch.setattr(cuda_pipeline, "LONG_SLICE_EVENTS", 2)
     patch.setattr(keyed_cuda, "POOL_BYTES", 100)

@@ -12,6 +12,7 @@ from cases import CONJUNCTIONS, event_of, filters_of
 from judge import KINDS, expected, in_words
 from late_streams import LateStreams
 
+from mpi_match.arrays.csr import Array
 from mpi_match.changes.changes import Changes
 from mpi_match.engines import Engine, EngineError, open_engine
 from mpi_match.engines.base import Pending
@@ -148,6 +149,53 @@ def test_an_event_with_many_answers_does_not_take_the_room_of_others(
         found = engine.match(encoded(table, events), filters=answer == "filters")
         assert in_words(found, table, answer) == expected(table, events, answer)
     assert sorted(rooms) == [(1, 41)] * 4 + [(4, 1)] * 4, "slices of 4 events, for two batches of two"
+
+
+ONE_LONG = np.repeat(np.array([1, 10**6]), [2**20, 1])
+"""Answers of events: one of a million has a million."""
+BY_ZIPF = np.sort(150_000 / np.arange(1, 4097)).astype(np.int64)
+"""Few events have many answers, others few."""
+
+
+@pytest.mark.parametrize(
+    ("found", "n_events", "room", "chosen"),
+    [
+        (np.full(1000, 8), 2**20, 8, 8),
+        (np.full(1000, 9), 2**20, 8, 16),
+        (np.full(1000, 1000), 2**20, 64, 1024),
+        (ONE_LONG, 2**20, 8, 8),
+        (ONE_LONG[-50:], 50, 8, 2**20),
+        (BY_ZIPF, 2**20, 8, 2**18),
+        (np.repeat([4, 60], [98, 2]), 2**20, 8, 64),
+    ],
+)
+def test_the_room_is_that_with_which_slices_take_the_least_time(
+    found: Array, n_events: int, room: int, chosen: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = {"SLICE_S": 3e-4, "GROUP_S": 1e-3, "EVENT_S": 3e-6, "ANSWER_S": 5e-8}
+    for name, value in {"LONG_SLICE_BYTES": 2**25, "LONG_SLICE_EVENTS": 2**14, **own}.items():
+        monkeypatch.setattr(cuda_pipeline, name, value)
+    assert cuda_pipeline._room_of(found.astype(np.uint64), room, n_events) == chosen
+
+
+def test_a_room_that_is_no_longer_needed_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch of events with many answers makes slices short, also those of the next batch, but not of the one after it."""
+    monkeypatch.setattr(keyed_cuda, "FEW_INTERFACES", 0)
+    table = Table.from_filters([make_filter(f"i{i}", [["n1", "=", 1]]) for i in range(40)])
+    sizes, start = list[int](), PipelineSlot.start
+
+    def noted(slot: PipelineSlot, part: EventBatch, plan: SlicePlan, room: int) -> None:
+        sizes.append(len(part))
+        start(slot, part, plan, room)
+
+    monkeypatch.setattr(PipelineSlot, "start", noted)
+    engine = open_engine("keyed_cuda", table)
+    slices = []
+    for n_answers in (1, 0, 0):
+        sizes.clear()
+        assert engine.match(encoded(table, [make_event({"n1": n_answers})] * 8)).n_matches == 8 * 40 * n_answers
+        slices.append(max(sizes[-2:]))
+    assert slices == [2, 2, 4]
 
 
 def test_a_slot_that_is_free_takes_the_next_slice_of_whichever_batch(monkeypatch: pytest.MonkeyPatch) -> None:

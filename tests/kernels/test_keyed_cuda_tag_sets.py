@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from mpi_match.engines.keyed.cuda import KeyedCuda
 from mpi_match.engines.keyed.kernels import tag_sets
 from mpi_match.engines.keyed.tag_sets import index
 from mpi_match.events.events import Events
+from mpi_match.gpu import warp
 from mpi_match.model import Event, Filter, make_event, make_filter, match_naive, matches
 from mpi_match.table.table import Table
 
@@ -49,6 +52,47 @@ def test_answers_are_those_of_the_naive_matcher(kind: str, monkeypatch: pytest.M
         monkeypatch.setattr(keyed_cuda, "FEW_INTERFACES", 0)
     filters, events = random_tags(3, 80, 14, n_tags=12)
     check([*filters, make_filter("everything")], [*events, None, make_event({})], kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_long_buckets_are_compared_by_a_warp_together(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sets with the same rarest tags are in one bucket; some events have more such buckets than the queue has places."""
+    if kind == "list":
+        monkeypatch.setattr(keyed_cuda, "FEW_INTERFACES", 0)
+    appended, append_together = list[tuple[Any, ...]](), warp.append_together
+
+    def noted(*args: Any) -> None:
+        appended.append(args)
+        append_together(*args)
+
+    monkeypatch.setattr(tag_sets, "append_together", noted)
+    tag_sets.tag_set_kernel.cache_clear()
+    rare, frequent = [f"r{i}" for i in range(5)], [f"t{i}" for i in range(6)]
+    filters = [
+        make_filter(f"i{i % 70}", [[name, "exists"] for name in (*three, *frequent[: 1 + i % 6])])
+        for i, three in enumerate([*combinations(rare, 3)] * 6)
+    ]
+    check(filters, [make_event(dict.fromkeys([*rare, *frequent[:n]], 1)) for n in (6, 3)], kind)
+    check(filters, [make_event(dict.fromkeys([*rare[:3], *frequent[:n]], 1)) for n in (6, 3)], kind)
+    assert len(appended) > 24 or kind == "mask"
+    tag_sets.tag_set_kernel.cache_clear()
+
+
+@pytest.mark.parametrize("kind", ["list", "filters"])
+def test_no_warp_sorts_many_answers(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its work grows faster than the answers do; with the 120,000 of an event, it took a tenth of a second."""
+    monkeypatch.setattr(keyed_cuda, "FEW_INTERFACES", 0)
+    lengths, sort = list[int](), warp.sort
+
+    def noted(ids: Any, first: int, n: int) -> None:
+        lengths.append(n)
+        sort(ids, first, n)
+
+    monkeypatch.setattr(warp, "sort", noted)
+    filters = [make_filter(f"i{i}", [[name, "exists"] for name in ("a", "b", f"c{i % 3}")]) for i in range(60)]
+    check(filters, [make_event(dict.fromkeys(("a", "b", *(f"c{i}" for i in range(n))), 1)) for n in (0, 1, 2, 3)], kind)
+    assert lengths, "some are sorted by a warp"
+    assert max(lengths) <= 3, "SORTED_ANSWERS of `conftest`"
 
 
 def test_filters_with_an_interface_each_need_no_interfaces() -> None:

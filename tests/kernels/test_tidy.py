@@ -1,4 +1,4 @@
-"""The kernels that sort each event's answers, with as many of them as a warp, a block and marks are for."""
+"""The kernels that sort each event's answers, with as many of them as a warp, a block and digits are for."""
 
 from __future__ import annotations
 
@@ -19,24 +19,23 @@ def fetched(array: DeviceArray, stream: Stream) -> Array:
     return there
 
 
-@pytest.mark.parametrize("n_blocks", [1, 3, None])
-def test_answers_are_sorted_and_one_of_each_is_left(n_blocks: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("n_blocks", "n_ids"), [(1, 4), (3, 5 * 24 + 3), (None, 2**32)])
+def test_answers_are_sorted_and_one_of_each_is_left(n_blocks: int | None, n_ids: int) -> None:
+    """Of few ids, so that most answers are there several times, and of as many as there can be."""
     alone, together = tidy.TIDIED_ALONE, tidy.TIDIED_TOGETHER
-    room, n_ids = 3 * together, 5 * together + 3
+    room = 3 * together
     totals = [0, 1, 2, alone - 1, alone, alone + 1, together, together + 1, room, room + 1, 2, 2 * together]
     random = np.random.default_rng(3)
     ids = random.integers(0, n_ids, (len(totals), room)).astype(np.uint32)
-    gpu, shape = open_gpu(), tidy.mark_shape(len(totals), n_ids)
-    if n_blocks is not None:
-        shape = (n_blocks, n_blocks * (shape[1] // shape[0]))
-    stream = gpu.stream()
+    gpu, (most_blocks, n_digits) = open_gpu(), tidy.digit_shape(len(totals), room, n_ids)
+    n_blocks, stream = n_blocks or most_blocks, gpu.stream()
     given = AnswerArrays(gpu.upload(np.array(totals, np.uint64)), gpu.upload(ids.reshape(-1)))
-    marks = gpu.upload(np.zeros(shape[1], np.uint32))
-    threads = compact.KEYED_BLOCK
-    n_words, warps = shape[1] // shape[0], -(-len(totals) * WARP // threads)
-    for _ in range(2):  # once more: what is sorted stays, and marks are clear again
+    spare = gpu.upload(np.zeros(n_blocks * room, np.uint32))
+    threads, own = compact.KEYED_BLOCK, tidy.DIGIT_WARPS * WARP
+    warps = -(-len(totals) * WARP // threads)
+    for _ in range(2):  # sorted answers stay as they are
         tidy.tidy_kernel.bind((warps,), threads, [given, len(totals), room])(stream)
-        tidy.mark_kernel.bind((shape[0],), tidy.MARK_THREADS, [given, marks, len(totals), room, n_words])(stream)
+        tidy.digit_kernel.bind((n_blocks,), own, [given, spare, len(totals), room, n_digits])(stream)
     found, left = fetched(given.found, stream), fetched(given.ids, stream).reshape(len(totals), room)
     for event, total in enumerate(totals):
         if total > room:
@@ -44,11 +43,12 @@ def test_answers_are_sorted_and_one_of_each_is_left(n_blocks: int | None, monkey
             assert (left[event] == ids[event]).all()
         else:
             assert left[event, : found[event]].tolist() == sorted(set(ids[event, :total].tolist()))
-    assert not fetched(marks, stream).any()
 
 
-def test_the_memory_for_marks_is_bounded() -> None:
-    assert tidy.mark_shape(10, 33) == (10, 20)
-    for n_ids in (1_000, 1_000_000, 10_000_000):
-        assert 4 * tidy.mark_shape(10**6, n_ids)[1] <= tidy.MARK_BYTES
-    assert tidy.mark_shape(10**6, 10**9)[0] == 1
+def test_spare_memory_is_bounded_and_digits_hold_all_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tidy, "DIGIT_BITS", 8)
+    assert tidy.digit_shape(10, 3000, 33) == (10, 2)
+    for room in (3_000, 1_000_000, 10_000_000):
+        assert 4 * room * tidy.digit_shape(10**6, room, 2**16)[0] <= tidy.DIGIT_BYTES
+    assert tidy.digit_shape(10**6, 10**9, 2**16) == (1, 2)
+    assert [tidy.digit_shape(1, 3000, n)[1] for n in (1, 2**16, 2**16 + 1, 2**32)] == [2, 2, 4, 4]

@@ -13,8 +13,9 @@ There are three slots: while one slice is matched and the answers of another are
 on the GPU.  With two slots, the GPU would wait whenever fetching a slice and copying in the next, including the Python
 overhead, takes longer than matching one.
 
-Each event of a slice has room for as many answers.  A few events with more are matched again, with those of about as many
-answers; if there are too many of them, the slice is matched again with more room.
+Each event of a slice has room for as many answers, so more room makes slices shorter.  Events with more answers are matched
+again, with those of about as many.  The room is that with which both together take the least time (`_room_of`), for batches
+of about as many events; a slice with too little is matched again, and a room that stays nearly empty is given up.
 
 An error belongs to the batch of the slice that raised it: the rest of this batch is not started, its started slices are
 waited for, and other batches continue.
@@ -45,9 +46,13 @@ FIRST_EVENTS = 2**18
 """Most events of a slice when the GPU is idle, so that it starts sooner."""
 CUDA_ANSWER_ROOM = 8
 """Initial capacity, in answers per event."""
-LONG_SHARE = 64
-"""One event in this many, at most, is matched again because its answers do not fit, so that the answers of a few do not take
-the room of all; fewer events than this have room for the answers of each."""
+SLICE_S = 3e-4
+"""Approximate seconds of Python for a slice."""
+GROUP_S, EVENT_S, ANSWER_S = 1e-3, 3e-6, 5e-8
+"""Approximate seconds of matching some events again by themselves: for all of them, for each, and for each answer of the
+longest."""
+SPARSE = 64
+"""A room of which answers fill less than one part in this many is chosen again."""
 SLOT_BYTES, LONG_SLICE_BYTES, LONG_SLICE_EVENTS = 2**30, 2**25, 2**14
 """Limits of the answers of a pipeline slot: SLOT_BYTES and LONG_SLICE_BYTES in bytes, LONG_SLICE_EVENTS in events.  More
 room per event makes slices shorter, so that the ids of one are copied out while the next is matched.  A slice takes at most
@@ -99,7 +104,7 @@ class Batches:
             if not begun.n_left:
                 self._waiting.popleft()
                 continue
-            slot, room = self._free.pop(), self._rooms.of(begun.n_left)
+            slot, room = self._free.pop(), self._rooms.of(begun)
             part = begun.next_slice(room, SLICE_EVENTS if self._started else FIRST_EVENTS)
             try:
                 slot.start(part, begun.plan, room)
@@ -115,17 +120,18 @@ class Batches:
         slot.wait()
         self.clock.add(slot)
         if slot.most <= slot.room:
+            if begun.has_sparse_room(slot.room, len(part), slot.n_answers):
+                self._rooms.choose(begun, slot.found(), CUDA_ANSWER_ROOM)
             slot.finish(begun.plan, begun.answers)
             return
         for each in self._started:  # their kernels began before those that follow
             each.slot.wait()
             self.clock.add(each.slot)
         found = slot.found()
-        room = _room_of(found, slot.room)
+        room = self._rooms.choose(begun, found, slot.room)
         if room == slot.room:
             self._finish_long(slot, part, begun, found)
             return
-        self._rooms.note(len(part), room)
         size = _room_for_events(room)
         for at in range(0, len(part), size):  # again, in smaller slices with enough room for nearly all events
             piece = part[at : at + size]
@@ -157,31 +163,34 @@ class Batches:
 
 
 class _Rooms:
-    """The room for answers of the events of the next slices: most slices have many events, of which a few may have more
-    answers; in a short slice all events have room for theirs."""
+    """The room for answers of each event of the next slices, by the kind of answer and the size of the batch, as a power of
+    two: some events of many answers have room for theirs in a small batch, and do not take the room of others in a large
+    one."""
 
     def __init__(self) -> None:
-        self._room = {is_short: CUDA_ANSWER_ROOM for is_short in (False, True)}
+        self._room: dict[tuple[int, int], int] = {}
 
-    def of(self, n_events: int) -> int:
-        """The room of a slice with a number of events."""
-        return self._room[n_events < LONG_SHARE]
+    def of(self, begun: Begun) -> int:
+        """The room for a batch."""
+        return self._room.get((begun.plan.kind, begun.n_events.bit_length()), CUDA_ANSWER_ROOM)
 
-    def note(self, n_events: int, room: int) -> None:
-        """Record that a slice with a number of events needs this room."""
-        is_short = n_events < LONG_SHARE
-        self._room[is_short] = max(self._room[is_short], room)
+    def choose(self, begun: Begun, found: Array, least: int) -> int:
+        """Choose the room, at least `least`, for batches like this one, whose events have `found` answers; returns it."""
+        room = _room_of(found, least, begun.n_events)
+        self._room[begun.plan.kind, begun.n_events.bit_length()] = room
+        return room
 
 
 class Begun:
     """A begun batch: see `engines.Pending`.
 
-    `n_left` of its events are in no slice yet; `n_started` of its slices are on the GPU.
+    `n_left` of its `n_events` are in no slice yet; `n_started` of its slices are on the GPU.
     """
 
     def __init__(self, batches: Batches, batch: EventBatch, plan: SlicePlan, answers: Answers) -> None:
         self._batches, self._batch, self.plan, self.answers = batches, batch, plan, answers
-        self.n_left, self.n_started = len(batch), 0
+        self.n_events = self.n_left = len(batch)
+        self.n_started = 0
         self._longest = _slice_events(batch)
         self._is_on_gpu = isinstance(batch, GpuBatch)
         self._error: BaseException | None = None
@@ -199,6 +208,11 @@ class Begun:
         part = self._batch[first : first + size]
         self.n_left -= len(part)
         return part
+
+    def has_sparse_room(self, room: int, n_events: int, n_answers: int) -> bool:
+        """Tells whether the room makes slices short, and the `n_answers` of a slice's events fill little of it."""
+        is_short = room > CUDA_ANSWER_ROOM and _room_for_events(room) < min(self.n_events, self._longest)
+        return is_short and SPARSE * n_answers < room * n_events
 
     @property
     def has_failed(self) -> bool:
@@ -260,12 +274,23 @@ def _room_for_events(room: int) -> int:
     return min(max(LONG_SLICE_BYTES // n_bytes, LONG_SLICE_EVENTS), max(SLOT_BYTES // n_bytes, 1))
 
 
-def _room_of(found: Array, room: int) -> int:
-    """The least power of two that is at least `room`, and enough for all but one in LONG_SHARE of the events with `found`
-    answers."""
-    n_long = len(found) // LONG_SHARE
-    enough = int(np.partition(found, len(found) - 1 - n_long)[len(found) - 1 - n_long])
-    return max(room, 1 << (enough - 1).bit_length()) if enough > room else room
+def _room_of(found: Array, room: int, n_events: int) -> int:
+    """The room, at least `room`, with which slices of a batch of `n_events` take the least time per event if its events have
+    as many answers as these with `found`."""
+    long = found[found > room]
+    n_by_size = np.bincount(np.frexp(long - 0.5)[1])  # at k: events of more than 2^(k - 1) answers and at most 2^k
+
+    def seconds(room: int) -> float:
+        n_slice = min(n_events, _room_for_events(room))
+        total_s = SLICE_S
+        for k in range(len(n_by_size)):
+            if n_by_size[k] and 1 << k > room:
+                n_long = n_by_size[k] / len(found) * n_slice
+                n_groups = min(max(n_long * (4 << k) / LONG_SLICE_BYTES, 1.0), n_long)
+                total_s += n_groups * (GROUP_S + ANSWER_S * (1 << k)) + n_long * EVENT_S
+        return total_s / n_slice
+
+    return min([room, *(1 << k for k in range(len(n_by_size)) if 1 << k > room)], key=seconds)
 
 
 def _groups(found: Array) -> Iterator[slice]:

@@ -26,8 +26,8 @@ from mpi_match.compute.parallel import copy
 from mpi_match.engines.keyed.cuda_bitmap import BitmapOnGpu
 from mpi_match.engines.keyed.cuda_grid import GridOnGpu
 from mpi_match.engines.keyed.cuda_results import Answers
-from mpi_match.engines.keyed.kernels.compact import KEYED_BLOCK, SCAN_THREADS, scan_kernel
-from mpi_match.engines.keyed.kernels.tidy import MARK_THREADS, TIDIED_TOGETHER, mark_kernel, mark_shape, tidy_kernel
+from mpi_match.engines.keyed.kernels.compact import ANSWERS_SHARED, KEYED_BLOCK, MOST_SHARERS, SCAN_THREADS, scan_kernel
+from mpi_match.engines.keyed.kernels.tidy import DIGIT_WARPS, TIDIED_TOGETHER, digit_kernel, digit_shape, tidy_kernel
 from mpi_match.engines.keyed.kernels.trie_thread import MASKS, SORTED_ANSWERS, AnswerArrays, EventArrays
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu.event_batch import GpuBatch
@@ -74,7 +74,7 @@ class PipelineSlot:
         self._staged = {name: _both(gpu, dtype) for name, dtype in inputs.items()}
         self._found, self._sums, self._mosts = (gpu.buffer(np.uint64) for _ in range(3))
         self._slots = gpu.buffer(np.uint32)
-        self._marks, self._n_marks = gpu.buffer(np.uint32), 0
+        self._spare = gpu.buffer(np.uint32)
         self._counts = {dtype: _both(gpu, dtype) for dtype in _ID_DTYPES}
         self._ids = {dtype: _both(gpu, dtype) for dtype in _ID_DTYPES}
         self._totals = PinnedBuffer(np.uint64)
@@ -112,16 +112,12 @@ class PipelineSlot:
         if plan.trie_kernel is not None:
             n_blocks = warps if plan.is_wide else n_groups
             plan.trie_kernel.bind((n_blocks,), KEYED_BLOCK, [events, plan.index_arrays, given, *shape])(stream)
-            if not is_mask and not plan.is_wide and room > SORTED_ANSWERS:
-                self._tidy(given, plan.n_ids)
+        most_blocks = 0
         if plan.bitmap_kernel is not None and plan.bitmap is not None:
-            most_blocks = 0
             for words, bitmap, n_blocks in plan.bitmap.parts(None if grid is None else grid.words):
                 most_blocks = max(n_blocks, most_blocks)
                 args: list[Any] = [events, plan.index_arrays._replace(words=words), given, bitmap, *shape]
                 plan.bitmap_kernel.bind((warps, n_blocks), KEYED_BLOCK, args)(stream)
-            if not is_mask and most_blocks > 1:
-                self._tidy(given, plan.n_ids)
         if plan.grid_kernel is not None and grid is not None and location is not None:
             plan.grid_kernel.bind(
                 (warps,),
@@ -135,6 +131,8 @@ class PipelineSlot:
                     *(n, room, grid.n_levels),
                 ],
             )(stream)
+        if not is_mask and (room > SORTED_ANSWERS or most_blocks > 1):
+            self._tidy(given, plan.n_ids)
         self.ended.record(stream)
         urgent = self._urgent
         urgent.wait(self.ended)
@@ -148,12 +146,9 @@ class PipelineSlot:
         n, room, stream = self._n, self.room, self._stream
         tidy_kernel.bind((-(-n * WARP // KEYED_BLOCK),), KEYED_BLOCK, [given, n, room])(stream)
         if room > TIDIED_TOGETHER:
-            n_blocks, n_words = mark_shape(n, n_ids)
-            if n_words > self._n_marks:
-                self._n_marks = n_words
-                stream.zero(self._marks.array(n_words))
-            marks = self._marks.array(n_words)
-            mark_kernel.bind((n_blocks,), MARK_THREADS, [given, marks, n, room, n_words // n_blocks])(stream)
+            n_blocks, n_digits = digit_shape(n, room, n_ids)
+            spare = self._spare.array(n_blocks * room)
+            digit_kernel.bind((n_blocks,), DIGIT_WARPS * WARP, [given, spare, n, room, n_digits])(stream)
 
     def _inputs(self, part: EventBatch, *, located: bool) -> tuple[EventArrays, DeviceArray | None]:
         """The events of a slice on the device, and their locations."""
@@ -192,6 +187,11 @@ class PipelineSlot:
         """The most answers of an event of the slice, which has been waited for; may exceed `room`; 0 for masks."""
         return int(self._totals.array(2)[1])
 
+    @property
+    def n_answers(self) -> int:
+        """The answers of the slice, which has been waited for, without those of events with more than `room`."""
+        return int(self._totals.array(2)[0])
+
     def found(self) -> Array:
         """The number of answers of each event of the slice, which has been waited for, u64; they may exceed `room`."""
         host = self._host_found.array(self._n)
@@ -218,11 +218,14 @@ class PipelineSlot:
 
     def _written(self, plan: SlicePlan, answers: Answers) -> tuple[DeviceArray, DeviceArray]:
         """The counts and ids of the slice on the device, valid after the present work of the urgent stream."""
-        ids = self._ids[answers.id_dtype][1].array(int(self._totals.array(2)[0]))
+        ids = self._ids[answers.id_dtype][1].array(self.n_answers)
         found, counts, sums, slots = self._work
         if ids.size:
+            n_sharers = min(max(min(self.most, self.room) // ANSWERS_SHARED, 1), MOST_SHARERS)
             plan.write_kernel.bind(
-                (-(-self._n // KEYED_BLOCK),), KEYED_BLOCK, [found, counts, sums, slots, ids, self._n, self.room]
+                (-(-self._n // KEYED_BLOCK), n_sharers),
+                KEYED_BLOCK,
+                [found, counts, sums, slots, ids, self._n, self.room],
             )(self._urgent)
         return counts, ids
 

@@ -38,6 +38,7 @@ from mpi_match.engines.keyed.kernels.trie_thread import (
     INTERFACES,
     KEYED_REGISTERS,
     MASKS,
+    SORTED_ANSWERS,
     array_types,
     lower_bound,
 )
@@ -255,7 +256,7 @@ def bitmap_kernel(packed: str, kind: int, long: bool) -> Kernel:
             if lane() == 0 and masks[warp] != 0:
                 cuda.atomic.or_(given.found, number, masks[warp])
         elif cuda.gridDim.y == 1:
-            tidy((given.found, given.ids, number, room))
+            tidy((given.found, given.ids, number, room), SORTED_ANSWERS)
 
     return bitmap_kernel_
 

@@ -25,6 +25,8 @@ SCAN_THREADS = 256
 """Threads of the single block of `scan_kernel`."""
 WRITTEN_ALONE = 32
 """Most answers of an event that one thread writes."""
+ANSWERS_SHARED, MOST_SHARERS = 4096, 64
+"""Answers of the longest event for which `write_kernel` has one block of each run, and most blocks of a run."""
 _ONE = np.uint64(1)
 
 
@@ -77,7 +79,8 @@ def write_kernel(is_mask: bool, count_type: str, id_type: str) -> Kernel:
         starts   u64[runs + 1]: first answer of each run (`scan_kernel`);  slots u32[n * room]: output of `match_kernel`
         ids      output: all answers, in the order of events
 
-        Launch: a block per run, a thread per event.  All threads of a warp share the work of an event with many answers.
+        Launch: blocks (runs, sharers), a thread per event.  All threads of a warp, in all blocks of a run, share the work of
+        an event with many answers.
         """
         before = cuda.shared.array(KEYED_BLOCK, np.int64)
         thread = cuda.threadIdx.x
@@ -93,6 +96,7 @@ def write_kernel(is_mask: bool, count_type: str, id_type: str) -> Kernel:
             step *= 2
         n: Any = np.int64(counts[event]) if event < n_events else np.int64(0)
         at = np.int64(starts[cuda.blockIdx.x]) + before[thread] - n
+        is_first = cuda.blockIdx.y == 0
         if is_mask:
             bits = found_of[event] if n > 0 else np.uint64(0)
             while bits != np.uint64(0):
@@ -101,13 +105,13 @@ def write_kernel(is_mask: bool, count_type: str, id_type: str) -> Kernel:
                 bits ^= lowest
                 at += 1
         else:
-            for i in range(min(n, WRITTEN_ALONE)):
+            for i in range(min(n, WRITTEN_ALONE) if is_first else 0):
                 ids[at + i] = slots[event * room + i]
             left = ballot(n > WRITTEN_ALONE)
             while left != 0:
                 whose = popcount((left & -left) - 1)
                 n_theirs, theirs, first = shuffle(n, whose), shuffle(at, whose), (event - lane() + whose) * room
-                for i in range(WRITTEN_ALONE + lane(), n_theirs, WARP):
+                for i in range(WRITTEN_ALONE + WARP * cuda.blockIdx.y + lane(), n_theirs, WARP * cuda.gridDim.y):
                     ids[theirs + i] = slots[first + i]
                 left &= left - 1
 

@@ -32,6 +32,7 @@ from mpi_match.engines.keyed.kernels.trie_thread import (
     INTERFACES,
     KEYED_REGISTERS,
     MASKS,
+    SORTED_ANSWERS,
     array_types,
     thread_verifier,
 )
@@ -303,6 +304,6 @@ def grid_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:  # no
             if found != np.uint64(0):
                 cuda.atomic.or_(given.found, number, found)
             return
-        tidy(answers)
+        tidy(answers, SORTED_ANSWERS)
 
     return grid_kernel_

@@ -3,7 +3,10 @@
 
     enter     a lane for each tag, which counts the tags before it; the sorted tags are in shared memory
     pairs     a lane for each pair of tags: if the pair begins keys, the lane tests all triples that begin with it
-    look up   triples that pass the Bloom filter are looked up in the directory, and compared by the same lane
+    look up   triples that pass the Bloom filter are looked up in the directory; the same lane compares the sets of the
+              bucket, unless it is long
+    share     long buckets are compared by all lanes together, a set each: with popular tags, half of the answers of an event
+              are in one bucket
     scan      instead, if there are more triples than sets: a lane for each bucket
 
 Hashes, look-ups and comparisons are those of the CPU (`tag_sets.keys`).
@@ -18,16 +21,21 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.engines.keyed.kernels.compact import KEYED_BLOCK
-from mpi_match.engines.keyed.kernels.trie_thread import FILTER_IDS, MASKS, AnswerArrays, EventArrays
+from mpi_match.engines.keyed.kernels.trie_thread import FILTER_IDS, MASKS, SORTED_ANSWERS, AnswerArrays, EventArrays
 from mpi_match.engines.keyed.tag_sets.index import RECORD_HEAD, SIZE_BITS
 from mpi_match.engines.keyed.tag_sets.keys import KEY_TAGS, has_all, longer, may_have, place_of, whole
 from mpi_match.engines.keyed.tag_sets.search import FEW_TAGS, SIZE_MASK
-from mpi_match.gpu.intrinsics import WARP, lane, shuffle, sync_warp
+from mpi_match.gpu.intrinsics import WARP, atomic_add, lane, shuffle, sync_warp
 from mpi_match.gpu.kernels import Kernel, cuda, device_function, device_twin, kernel
-from mpi_match.gpu.warp import append, running_sum, tidy
+from mpi_match.gpu.warp import append, append_together, running_sum, tidy
 
 TAG_WIDTHS = (32, 256)
 """Most tags of an event for which a warp has room."""
+LONG_BUCKET, LONG_BUCKETS = 64, 32
+"""Words of a bucket from which on a warp compares it together, and most such buckets of an event: a lane compares further
+ones alone."""
+WINDOW = 288
+"""Words of a long bucket that a warp has in shared memory, enough for the longest record."""
 SHORTEST, SHIFT_OF_NAMES, N_WITHOUT_TAGS, N_WITH_INTERFACE = range(4)
 """Words of `facts`: `shortest` of the index, bits of a code in an attribute, and the lengths of two arrays that may be
 empty."""
@@ -51,20 +59,25 @@ class TagSetArrays(NamedTuple):
 _SETS = "TagSetArrays(uint32[::1], uint32[::1], uint32[::1], uint64[::1], uint32[::1], uint32[::1], int64[::1])"
 
 
-def _searchers(kind: int) -> tuple[Any, Any, Any]:  # noqa: C901  five functions in one
-    """Make three functions for one kind of answer: to record an answer, to compare all sets, and to look up all keys of an
-    event.
+def _searchers(kind: int) -> tuple[Any, Any, Any, Any]:  # noqa: C901  seven functions in one
+    """Make four functions for one kind of answer: to record an answer, to compare all sets, to look up all keys of an event,
+    and to compare the long buckets that these select.
 
     `event` is the array of sorted tags, the index of the event's first one, and their number; `about` the masks of all
-    events, and the destination of the event's answers.
+    events, the destination of the event's answers, and the queue of its long buckets: arrays of buckets, of the words that
+    their sets begin with, of lengths and of windows, and the index of the warp.
     """
 
     @device_function
-    def give(filter_id: int, sets: TagSetArrays, about: tuple) -> None:
-        masks, answers = about
-        answer = np.int64(filter_id)
+    def answer_of(filter_id: int, sets: TagSetArrays) -> np.int64:
         if kind != FILTER_IDS and sets.facts[N_WITH_INTERFACE] > 0:
-            answer = np.int64(sets.interface[answer])
+            return np.int64(sets.interface[np.int64(filter_id)])
+        return np.int64(filter_id)
+
+    @device_function
+    def give(filter_id: int, sets: TagSetArrays, about: tuple) -> None:
+        masks, answers, _ = about
+        answer = answer_of(filter_id, sets)
         if kind == MASKS:
             cuda.atomic.or_(masks, answers[2], _ONE << np.uint64(answer))
         else:
@@ -84,6 +97,46 @@ def _searchers(kind: int) -> tuple[Any, Any, Any]:  # noqa: C901  five functions
             at += RECORD_HEAD + size
 
     @device_function
+    def compare_together(bucket: int, wanted: int, event: tuple, sets: TagSetArrays, about: tuple) -> None:
+        """Compare the sets of a bucket whose first words begin with `wanted`: each lane takes the next set."""
+        masks, answers, (_, _, _, window, warp) = about
+        tags, own, m = event
+        at, stop, begin = np.int64(sets.directory[bucket]), np.int64(sets.directory[bucket + 1]), WINDOW * warp
+        while at < stop:
+            end = begin + min(stop - at, WINDOW)
+            sync_warp()
+            for i in range(lane(), end - begin, WARP):
+                window[begin + i] = sets.records[at + i]
+            sync_warp()
+            mine, there, turn = np.int64(-1), begin, 0
+            while there < end and turn < WARP:
+                after = there + RECORD_HEAD + np.int64(window[there] & SIZE_MASK)
+                if after > end:
+                    break
+                if turn == lane():
+                    mine = there
+                there, turn = after, turn + 1
+            at += there - begin
+            answer, is_answer = np.int64(0), False
+            if mine >= 0 and (window[mine] & ~SIZE_MASK) == wanted:
+                size = np.int64(window[mine] & SIZE_MASK)
+                is_answer = _has_all(window, mine + RECORD_HEAD, size, tags, own, m)
+                if is_answer:
+                    answer = answer_of(window[mine + 1], sets)
+            if kind != MASKS:
+                append_together(is_answer, np.uint32(answer), answers)
+            elif is_answer:
+                cuda.atomic.or_(masks, answers[2], _ONE << np.uint64(answer))
+
+    @device_function
+    def share(event: tuple, sets: TagSetArrays, about: tuple) -> None:
+        """Compare the long buckets of an event together."""
+        buckets, words, lengths, _, warp = about[2]
+        sync_warp()
+        for i in range(LONG_BUCKETS * warp, LONG_BUCKETS * warp + min(np.int64(lengths[warp]), LONG_BUCKETS)):
+            compare_together(np.int64(buckets[i]), words[i], event, sets, about)
+
+    @device_function
     def compare_all(event: tuple, sets: TagSetArrays, about: tuple) -> None:
         for bucket in range(lane(), sets.directory.size - 1, WARP):
             compare(bucket, np.uint32(0), True, event, sets, about)
@@ -93,7 +146,14 @@ def _searchers(kind: int) -> tuple[Any, Any, Any]:  # noqa: C901  five functions
         """Compare the sets with a key, if there may be any."""
         if _may_have(sets.bits, sets.bits.size, key):
             wanted = np.uint32((key << np.uint64(SIZE_BITS)) & np.uint64(0xFFFFFFFF))
-            compare(_place_of(key, sets.directory.size - 1), wanted, False, event, sets, about)
+            bucket = _place_of(key, sets.directory.size - 1)
+            if sets.directory[bucket + 1] - sets.directory[bucket] >= LONG_BUCKET:
+                buckets, words, lengths, _, warp = about[2]
+                place = np.int64(atomic_add(lengths, warp, 1))
+                if place < LONG_BUCKETS:
+                    buckets[LONG_BUCKETS * warp + place], words[LONG_BUCKETS * warp + place] = bucket, wanted
+                    return
+            compare(bucket, wanted, False, event, sets, about)
 
     @device_function
     def look_up_all(event: tuple, sets: TagSetArrays, about: tuple) -> None:
@@ -117,7 +177,7 @@ def _searchers(kind: int) -> tuple[Any, Any, Any]:  # noqa: C901  five functions
                         look_up(_whole(_longer(two, tags[own + k])), event, sets, about)
             j += WARP
 
-    return give, compare_all, look_up_all
+    return give, compare_all, look_up_all, share
 
 
 @device_function
@@ -136,7 +196,8 @@ def _n_triples(tags: Array, own: Any, m: int, sets: TagSetArrays) -> np.int64:
 @lru_cache
 def tag_set_kernel(width: int, packed: str, kind: int) -> Kernel:
     """The kernel for events of at most `width` attributes of type `packed` ("uint32", "uint64"), and one kind of answer."""
-    all_tags, (give, compare_all, look_up_all) = KEYED_BLOCK // WARP * width, _searchers(kind)
+    n_warps, (give, compare_all, look_up_all, share) = KEYED_BLOCK // WARP, _searchers(kind)
+    all_tags, all_buckets, all_windows = n_warps * width, n_warps * LONG_BUCKETS, n_warps * WINDOW
     events_type, answers_type = f"EventArrays(uint32[::1], {packed}[::1])", "AnswerArrays(uint64[::1], uint32[::1])"
 
     @kernel(
@@ -153,11 +214,18 @@ def tag_set_kernel(width: int, packed: str, kind: int) -> Kernel:
         """
         drawn = cuda.shared.array(all_tags, np.uint32)
         tags = cuda.shared.array(all_tags, np.uint32)
+        buckets = cuda.shared.array(all_buckets, np.uint32)
+        words = cuda.shared.array(all_buckets, np.uint32)
+        window = cuda.shared.array(all_windows, np.uint32)
+        lengths = cuda.shared.array(n_warps, np.int32)
         thread = np.int64(cuda.threadIdx.x)
         number = (np.int64(cuda.blockIdx.x) * cuda.blockDim.x + thread) // WARP
         if number >= n_events:
             return
-        own = width * (thread // WARP)
+        warp = thread // WARP
+        own = width * warp
+        if lane() == 0:
+            lengths[warp] = 0
         (offsets, attributes), shift = events, sets.facts[SHIFT_OF_NAMES]
         first = np.int64(np.uint32(offsets[number] - offsets[0]))
         m = np.int64(np.uint32(offsets[number + 1] - offsets[0])) - first
@@ -171,14 +239,15 @@ def tag_set_kernel(width: int, packed: str, kind: int) -> Kernel:
             tags[own + before] = drawn[own + a]
         sync_warp()
         answers = (given.found, given.ids, number, room)
-        event, about = (tags, own, m), (given.found, answers)
+        event, about = (tags, own, m), (given.found, answers, (buckets, words, lengths, window, warp))
         for a in range(lane(), sets.facts[N_WITHOUT_TAGS], WARP):
             give(sets.always[a], sets, about)
         if m > FEW_TAGS and _n_triples(tags, own, m, sets) > sets.records.size // (RECORD_HEAD + KEY_TAGS):
             compare_all(event, sets, about)
         else:
             look_up_all(event, sets, about)
+            share(event, sets, about)
         if kind != MASKS:
-            tidy(answers)
+            tidy(answers, SORTED_ANSWERS)
 
     return tag_set_kernel_

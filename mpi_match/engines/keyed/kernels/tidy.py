@@ -1,11 +1,11 @@
-"""Answers of a bitmap's blocks, and many of the trie, are found in any order and perhaps twice: two kernels sort and
-deduplicate those of each event.
+"""Answers of a bitmap's blocks, and many of the trie, of tag sets and of the grid, are found in any order and perhaps twice:
+two kernels sort and deduplicate those of each event.
 
     tidy_kernel   up to TIDIED_ALONE answers: a warp; up to TIDIED_TOGETHER: a block of threads; both in shared memory
-    mark_kernel   more answers: sets a bit for each id, then reads the bits in order; without comparisons, which for the
-                  86,000 answers of one event would take 153 passes over memory
+    digit_kernel  more answers: a block of threads, by the digits of the ids, the lowest first: three passes over memory for
+                  each digit.  A warp that sorted the 120,000 answers of an event by comparisons would make 153, alone
 
-Events whose answers do not fit are left unchanged: their slice is matched again.
+Events whose answers do not fit are left unchanged: they are matched again.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.engines.keyed.kernels.trie_thread import AnswerArrays
-from mpi_match.gpu.intrinsics import WARP, lane, popcount, sync_warp
+from mpi_match.gpu.intrinsics import WARP, ballot, lane, popcount, sync_warp
 from mpi_match.gpu.kernels import cuda, device_function, kernel
 from mpi_match.gpu.warp import distinct, running_sum, sort, sorter
 
 TIDIED_ALONE, TIDIED_TOGETHER = 256, 2048
 """Most answers that a warp sorts, and that a block of threads sorts: those that fit in shared memory, for all warps of a
 block."""
-MARK_THREADS = 512
-"""Threads of a block of `mark_kernel`."""
-MARK_BYTES, MARK_BLOCKS = 2**25, 1024
-"""Most bytes of marks, unless those of one block are larger, and most blocks."""
-_ONE = np.uint32(1)
+DIGIT_BITS, DIGIT_WARPS = 8, 16
+"""Bits of a digit, and warps of a block of `digit_kernel`."""
+DIGIT_COUNTS = DIGIT_WARPS << DIGIT_BITS
+"""The values of a digit, for each warp of a block."""
+DIGIT_BYTES, DIGIT_BLOCKS = 2**27, 1024
+"""Most bytes of the spare memory of all blocks of `digit_kernel`, unless that of one block is larger, and most blocks."""
 
 
 @device_function
@@ -80,50 +81,107 @@ def tidy_kernel(given: AnswerArrays, n_events: int, room: int) -> None:
             cuda.syncthreads()
 
 
-def mark_shape(n_events: int, n_ids: int) -> tuple[int, int]:
-    """Blocks of `mark_kernel` for `n_events` events, and the words of marks that they need, for ids below `n_ids`."""
-    n_words = -(-n_ids // 32)
-    n_blocks = max(1, min(MARK_BYTES // (4 * n_words), MARK_BLOCKS, n_events))
-    return n_blocks, n_blocks * n_words
+def digit_shape(n_events: int, room: int, n_ids: int) -> tuple[int, int]:
+    """Blocks of `digit_kernel` for `n_events` events with room for `room` answers each, and the digits of ids below `n_ids`,
+    rounded up to an even number."""
+    n_blocks = max(1, min(DIGIT_BYTES // (4 * room), DIGIT_BLOCKS, n_events))
+    return n_blocks, 2 * max(1, -(-(n_ids - 1).bit_length() // (2 * DIGIT_BITS)))
+
+
+@device_function
+def _peers(digit: int, is_there: bool) -> tuple:
+    """The lanes with an answer of the same digit, as a mask, and the number of them before this lane."""
+    mask = np.int64(ballot(is_there))
+    for bit in range(DIGIT_BITS):
+        is_set = (digit >> bit) & 1
+        those = np.int64(ballot(is_set != 0))
+        mask &= those if is_set != 0 else ~those
+    return mask, popcount(np.uint32(mask & ((1 << np.int64(lane())) - 1)))
+
+
+@device_function
+def _by_digit(source: Array, target: Array, own: tuple, shift: int, moves: bool, counts: Array) -> None:
+    """Count a warp's answers source[first:last] by their digit, or move them to their places in the target.
+
+    own      first, last, the warp's number, and that of warps
+    counts   for each digit and warp the number of its answers, or the place of the next
+    """
+    first, last, warp, n_warps = own
+    for at in range(first, last, WARP):
+        is_there = at + lane() < last
+        answer = source[at + lane()] if is_there else np.uint32(0)
+        digit = (np.int64(answer) >> shift) & ((1 << DIGIT_BITS) - 1)
+        peers, before = _peers(digit, is_there)
+        slot = digit * n_warps + warp
+        place = np.int64(counts[slot]) + before
+        sync_warp()
+        if is_there and before == 0:
+            counts[slot] += popcount(np.uint32(peers))
+        sync_warp()
+        if is_there and moves:
+            target[place] = answer
 
 
 @kernel("void(AnswerArrays(uint64[::1], uint32[::1]), uint32[::1], int64, int64, int64)", named_tuples=[AnswerArrays])
-def mark_kernel(given: AnswerArrays, marks: Array, n_events: int, room: int, n_words: int) -> None:
+def digit_kernel(given: AnswerArrays, spare: Array, n_events: int, room: int, n_digits: int) -> None:
     """Sort and deduplicate the answers of events with more than TIDIED_TOGETHER.
 
-    marks   u32[blocks, n_words]: a bit for each id; all 0, before and after (`mark_shape`)
+    spare   u32[blocks, room]: memory for the answers of an event
 
-    Launch: MARK_THREADS.  Work: for such an event reads each answer twice, and all words of a block's marks.
+    Launch: DIGIT_WARPS warps (`digit_shape`).  Work: for such an event reads each answer twice for each digit and writes it
+    once, and once more in the end.
     """
-    warp_sums = cuda.shared.array(MARK_THREADS, np.int32)
+    counts = cuda.shared.array(DIGIT_COUNTS, np.int32)
+    warp_sums = cuda.shared.array(DIGIT_WARPS, np.int32)
     thread, n_threads = np.int64(cuda.threadIdx.x), np.int64(cuda.blockDim.x)
-    warp, own = thread // WARP, np.int64(cuda.blockIdx.x) * n_words
-    for number in range(np.int64(cuda.blockIdx.x), n_events, np.int64(cuda.gridDim.x)):
-        total, begin = np.int64(given.found[number]), number * room
+    warp, n_warps, block = thread // WARP, n_threads // WARP, np.int64(cuda.blockIdx.x)
+    n_mine = DIGIT_COUNTS // n_threads
+    for number in range(block, n_events, np.int64(cuda.gridDim.x)):
+        total = np.int64(given.found[number])
         if TIDIED_TOGETHER < total <= room:
-            for i in range(thread, total, n_threads):
-                found = np.int64(given.ids[begin + i])
-                cuda.atomic.or_(marks, own + (found >> 5), np.uint32(_ONE << np.uint32(found & 31)))
-            kept = np.int64(0)
-            cuda.syncthreads()
-            for word in range(thread, -(-n_words // n_threads) * n_threads, n_threads):
-                bits = marks[own + word] if word < n_words else np.uint32(0)
-                if bits != 0:
-                    marks[own + word] = np.uint32(0)
-                upto = running_sum(popcount(bits))
+            ids, other = given.ids[number * room : (number + 1) * room], spare[block * room : (block + 1) * room]
+            share = -(-total // n_threads) * WARP
+            own = (min(warp * share, total), min((warp + 1) * share, total), warp, n_warps)
+            for digit in range(n_digits):
+                for i in range(n_mine):
+                    counts[n_mine * thread + i] = 0
+                cuda.syncthreads()
+                _by_digit(ids, other, own, DIGIT_BITS * digit, False, counts)
+                cuda.syncthreads()
+                n_own = np.int32(0)
+                for i in range(n_mine):
+                    n_own += counts[n_mine * thread + i]
+                upto = running_sum(n_own)
                 if lane() == WARP - 1:
                     warp_sums[warp] = upto
                 cuda.syncthreads()
-                at, all_found = begin + kept + upto - popcount(bits), np.int64(0)
-                for each in range(n_threads // WARP):
+                place = upto - n_own
+                for each in range(warp):
+                    place += warp_sums[each]
+                for i in range(n_mine):
+                    n_here = counts[n_mine * thread + i]
+                    counts[n_mine * thread + i] = place
+                    place += n_here
+                cuda.syncthreads()
+                _by_digit(ids, other, own, DIGIT_BITS * digit, True, counts)
+                cuda.syncthreads()
+                ids, other = other, ids
+            kept = np.int64(0)
+            for at in range(0, total, n_threads):
+                place = at + thread
+                is_new = place < total and (place == 0 or ids[place] != ids[place - 1])
+                answer = ids[place] if is_new else np.uint32(0)
+                upto = running_sum(is_new)
+                if lane() == WARP - 1:
+                    warp_sums[warp] = upto
+                cuda.syncthreads()
+                n_before = np.int64(upto) - 1
+                for each in range(n_warps):
                     if each == warp:
-                        at += all_found
-                    all_found += warp_sums[each]
-                while bits != 0:
-                    rest = np.uint32(bits & np.uint32(bits - _ONE))
-                    given.ids[at] = 32 * word + popcount(np.uint32(bits ^ rest) - _ONE)
-                    bits, at = rest, at + 1
-                kept += all_found
+                        n_before += kept
+                    kept += warp_sums[each]
+                if is_new:
+                    ids[n_before] = answer
                 cuda.syncthreads()
             if thread == 0:
                 given.found[number] = kept

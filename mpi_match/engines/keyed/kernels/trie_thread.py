@@ -57,8 +57,8 @@ quarter more events of ccm-large per second (240 M, not 188 M), and 64 spill lea
 MASKS, INTERFACES, FILTER_IDS = range(3)
 """Kinds of answer: masks of interfaces, sorted interfaces in slots, sorted filters in slots."""
 SORTED_ANSWERS = 256
-"""Most answers that a thread keeps sorted; further ones are appended, for `tidy` to sort.  A thread that inserted 45,000
-answers one by one would move a billion."""
+"""Most answers of an event that a thread keeps sorted, or a warp sorts where they are; further ones are appended, for
+`kernels.tidy` to sort.  A thread that inserted 45,000 answers one by one would move a billion."""
 
 _ONE = np.uint64(1)
 lower_bound = device_function(search.lower_bound)

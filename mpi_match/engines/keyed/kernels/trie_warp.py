@@ -42,6 +42,7 @@ from mpi_match.engines.keyed.kernels.trie_thread import (
     ARRAY_CLASSES,
     KEYED_REGISTERS,
     MASKS,
+    SORTED_ANSWERS,
     array_types,
     dense_children,
     feature_of,
@@ -294,6 +295,6 @@ def wide_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:  # no
             if found != np.uint64(0):
                 cuda.atomic.or_(given.found, number, found)
             return
-        tidy(answers)
+        tidy(answers, SORTED_ANSWERS)
 
     return wide_kernel_

@@ -16,8 +16,9 @@ from mpi_match.compute import parallel
 from mpi_match.compute.parallel import find_bounds, running_sum, stable_order
 from mpi_match.engines import open_engine
 from mpi_match.engines.keyed.cpu import Keyed
+from mpi_match.engines.keyed.index import features
 from mpi_match.engines.keyed.index.build import build_index
-from mpi_match.engines.keyed.index.features import feature_weights
+from mpi_match.engines.keyed.index.features import choose_depth, feature_weights
 from mpi_match.engines.keyed.index.filter_rows import FilterRows
 from mpi_match.engines.keyed.index.layout import EMPTY, N_SLOTS, SLOTS, KeyedIndex, hash_of
 from mpi_match.engines.keyed.index.value_classes import value_classes
@@ -26,6 +27,7 @@ from mpi_match.lab.workloads.scenarios import SCENARIOS
 from mpi_match.model import make_event, make_filter, match_naive
 from mpi_match.table.table import Table
 
+COSTS = features.EVENT_COST, features.ATTRIBUTE_COST
 TABLES = {
     "random": lambda: Table.from_filters(random_subscriptions(6, Shape(n_filters=700))[0]),
     "strings": lambda: Table.from_subscriptions(SCENARIOS["ccm-strings"].scaled(4000).subscriptions(2)),
@@ -115,3 +117,13 @@ def test_events_with_many_features_find_nodes_of_few_children() -> None:
     found = engine.match(Events.of(events).encode(table.vocabulary))
     assert found.labels(table.labels) == [match_naive(filters, event) for event in events]
     assert found.n_matches > 300
+
+
+@pytest.mark.parametrize(("n_filters", "weight", "depth"), [(2000, 1e-4, 1), (20_000, 0.002, 2), (20_000, 0.01, 3)])
+def test_a_key_is_no_longer_than_pays(n_filters: int, weight: float, depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An event of five attributes meets 1, 200 or 1,000 filters under keys of one feature; one of hundreds of attributes,
+    as those that meet parts of conditions, looks for the children of each node among all of them."""
+    monkeypatch.setattr(features, "EVENT_COST", COSTS[0])
+    monkeypatch.setattr(features, "ATTRIBUTE_COST", COSTS[1])
+    chosen = np.tile(np.arange(3, dtype=np.int32), (n_filters, 1))
+    assert choose_depth(chosen, np.full(3, weight), 5.0) == depth

@@ -30,6 +30,15 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", "ignore:overflow encountered in scalar multiply:RuntimeWarning")
 
 
+@pytest.fixture(autouse=True)
+def _keys_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small tables get keys of several features, as large ones do (`tests/engines/conftest.py`)."""
+    from mpi_match.engines.keyed.index import features
+
+    monkeypatch.setattr(features, "EVENT_COST", 0.0)
+    monkeypatch.setattr(features, "ATTRIBUTE_COST", 0.0)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _threads_take_turns_often() -> Iterator[None]:
     """The simulator's launcher asks its threads without a pause whether they are done, and they wait for Python's lock

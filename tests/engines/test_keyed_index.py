@@ -27,7 +27,7 @@ from mpi_match.lab.workloads.scenarios import SCENARIOS
 from mpi_match.model import make_event, make_filter, match_naive
 from mpi_match.table.table import Table
 
-COSTS = features.EVENT_COST, features.ATTRIBUTE_COST
+COSTS = features.COST_OF_EVENT, features.COST_OF_ATTRIBUTE
 TABLES = {
     "random": lambda: Table.from_filters(random_subscriptions(6, Shape(n_filters=700))[0]),
     "strings": lambda: Table.from_subscriptions(SCENARIOS["ccm-strings"].scaled(4000).subscriptions(2)),
@@ -123,7 +123,7 @@ def test_events_with_many_features_find_nodes_of_few_children() -> None:
 def test_a_key_is_no_longer_than_pays(n_filters: int, weight: float, depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """An event of five attributes meets 1, 200 or 1,000 filters under keys of one feature; one of hundreds of attributes,
     as those that meet parts of conditions, looks for the children of each node among all of them."""
-    monkeypatch.setattr(features, "EVENT_COST", COSTS[0])
-    monkeypatch.setattr(features, "ATTRIBUTE_COST", COSTS[1])
+    monkeypatch.setattr(features, "COST_OF_EVENT", COSTS[0])
+    monkeypatch.setattr(features, "COST_OF_ATTRIBUTE", COSTS[1])
     chosen = np.tile(np.arange(3, dtype=np.int32), (n_filters, 1))
     assert choose_depth(chosen, np.full(3, weight), 5.0) == depth

@@ -35,8 +35,8 @@ def _keys_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small tables get keys of several features, as large ones do (`tests/engines/conftest.py`)."""
     from mpi_match.engines.keyed.index import features
 
-    monkeypatch.setattr(features, "EVENT_COST", 0.0)
-    monkeypatch.setattr(features, "ATTRIBUTE_COST", 0.0)
+    monkeypatch.setattr(features, "COST_OF_EVENT", 0.0)
+    monkeypatch.setattr(features, "COST_OF_ATTRIBUTE", 0.0)
 
 
 @pytest.fixture(scope="session", autouse=True)

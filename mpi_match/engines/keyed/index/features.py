@@ -36,7 +36,7 @@ NONE = np.uint32(0xFFFFFFFF)
 MAX_KEY_FEATURES = 3
 VISIT_COST, VERIFY_COST = 1.0, 2.0
 """Relative costs of visiting a node, and of verifying a candidate that fails."""
-EVENT_COST, ATTRIBUTE_COST = 80.0, 8.0
+COST_OF_EVENT, COST_OF_ATTRIBUTE = 80.0, 8.0
 """Costs of an event and of each of its attributes beside the search, in the same unit (about 4 ns on a CPU)."""
 WORTHWHILE = 1.05
 """A longer key is chosen if all costs with a shorter one would be more than this many times those with it."""
@@ -142,7 +142,7 @@ def choose_depth(chosen: Array, weight: Array, width: float) -> int:
         combinations *= max(2.0 * width - depth + 1, 1.0) / depth
         visits += min(candidates[depth - 1], combinations)
         costs.append(VISIT_COST * visits + VERIFY_COST * candidates[depth - 1])
-    whole = EVENT_COST + ATTRIBUTE_COST * width + np.array(costs)
+    whole = COST_OF_EVENT + COST_OF_ATTRIBUTE * width + np.array(costs)
     return int(np.argmax(whole <= WORTHWHILE * whole.min())) + 1
 
 

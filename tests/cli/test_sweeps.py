@@ -106,6 +106,7 @@ def test_own_files_are_measured_and_judged(own_files: Path, tmp_path: Path) -> N
     assert len({r["matches"] for r in found}) == 1
     assert found[0]["matches"] > 0
     assert found[0]["checked"] == {"reference": 10, "covers": 10}
+    assert ["rows_per_s" in r for r in found] == [r["scenario"].endswith("jsonl") and r["batch"] == 8 for r in found]
     again = mpi_match("bench", *files, *quick, "--vary", "batch=1,8", "--resume")
     assert again.stderr.count("is there already") == 2
     assert len(results.read_text().splitlines()) == 8
@@ -122,6 +123,9 @@ def test_own_rules_are_compiled_and_measured(tmp_path: Path) -> None:
     assert "3 filters compiled" in found.stderr
     record = json.loads(found.stdout)
     assert (record["scenario"], record["n_events"], record["matches"]) == ("rules.jsonl.h5 with events.jsonl", 2, 1)
+    rate = record["rows_per_s"]
+    assert 0 < rate["min"] == rate["median"] == rate["max"], "one repetition"
+    assert "Rows/s" in found.stderr
 
 
 @pytest.mark.parametrize(

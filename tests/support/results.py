@@ -197,6 +197,18 @@ def _bench(r: Record) -> Sequence[str]:
     )
 
 
+def _own_rules(r: Record) -> Sequence[str]:
+    on = f"`{r['engine']}`", device_of(r)
+    return (
+        workload_of(r),
+        f"{r['n_filters']:,}",
+        *on,
+        _spread(r["rows_per_s"]),
+        rate(r["events_per_s"]),
+        f"{r['matches']:,}",
+    )
+
+
 def _twophase(r: Record) -> Sequence[str]:
     chosen, match_s, n_events = r["engine_options"], r["match_s"], r["n_events"]
     rates = {"median": r["events_per_s"], "min": n_events / match_s["max"], "max": n_events / match_s["min"]}
@@ -417,7 +429,7 @@ def _exported(r: Record) -> Sequence[str]:
 SECTIONS = (
     Section(
         "Engines",
-        lambda r: r["what"] == "bench" and r["engine"] not in ("twophase", "tagmatch"),
+        lambda r: r["what"] == "bench" and r["engine"] not in ("twophase", "tagmatch") and "rows_per_s" not in r,
         ENGINE_COLUMNS,
         _bench,
         "Median of the repetitions, copies to and from the GPU included. A table is read from its file where the command "
@@ -425,6 +437,14 @@ SECTIONS = (
         "has the same index and buffers for the batches. "
         f"{KERNELS_ALONE}Rows of `tagmatch` with `constraints=3-5, name_exponent=0.5` are another workload than that of "
         "TagMatch's paper, which is among its tables and figures below.",
+    ),
+    Section(
+        "Real rules and events",
+        lambda r: r["what"] == "bench" and "rows_per_s" in r,
+        "rules and events | filters | engine | on | rows in memory to answers, /s | encoded events to answers, /s | matches",
+        _own_rules,
+        "SigmaHQ's rules, 3,747 of 3,754, and without the 109 that have keywords; 40,000 Windows events of OTRF, 2.6 KB "
+        "each. Filters are those of conditions' parts too.",
     ),
     Section(
         "Tables and figures of the papers",

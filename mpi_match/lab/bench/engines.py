@@ -7,6 +7,8 @@
   encodes the events, `match_s` goes from encoded batches in memory to answers in memory, as in a worker: a batch is begun
   before the one before it is ended, and the batches' memory is pinned for a GPU (`Engine.pin`).  Making the workload is
   never timed.
+* **From lines.**  Events in files of rows are also scanned and matched batch by batch by each engine on a CPU, as often and
+  with as many threads: `rows_per_s`, from rows in memory to answers in memory.
 * **Warm.**  Before any clock starts, the engine is built for a small table of the same scenario and matches a few events,
   so that code compiled on first use is compiled.  Then it matches batches with the real table for a second, not timed.
 * **Checked.**  The answers of the timed runs are the ones that are checked.  All repetitions (and all engines compared) must
@@ -16,8 +18,8 @@
 * **Side by side.**  Engines that are compared take turns, repetition by repetition, so a machine that slows down affects all
   of them.
 
-Not measured: disk, network and MPI (`bench --scaling` measures runs), and the cost of reading events from rows.  `match_s`
-of a GPU engine includes the copies to and from the device.
+Not measured: disk, network and MPI (`bench --scaling` measures runs), and the cost of reading rows for an engine on a GPU
+(`bench read gpu`).  `match_s` of a GPU engine includes the copies to and from the device.
 """
 
 from __future__ import annotations
@@ -82,6 +84,7 @@ class Contender:
     engine: Engine
     build_s: float
     runs_s: list[float] = field(default_factory=list)
+    rows_s: list[float] = field(default_factory=list)
     latency_s: list[float] = field(default_factory=list)
     kernel_s: list[float] = field(default_factory=list)
     steps_s: list[dict[str, float]] = field(default_factory=list)
@@ -191,18 +194,17 @@ def compare(
 
     `scenario` is a name of `SCENARIOS`, a scenario, or files; `workload` is the one that it and the options result in, if it
     already exists.  `tell` takes a line before each engine is built and before its first timed run, so that one that takes
-    long
-    has been named.  Engines that are `kept` are not built again, and those built here are kept there.
+    long has been named.  Engines that are `kept` are not built again, and those built here are kept there.
 
     A result holds only plain values, for one line of JSON: `scenario`, `engine`, `engine_options`, `device`, counts
     (`n_filters`, `n_constraints`, `n_interfaces`, `n_events`, `batch`, `repetitions`), seconds (`draw_s`, `table_s`,
     `build_s`, `encode_s`; `match_s` with median, min and max over the repetitions; with `steps`, `steps_s` of each phase in
     a repetition, the median), `energy_j` (`cpu` and `gpu` of a repetition, the median; None if not measured),
-    `events_per_s` and `us_per_event` of the median, `ratio` to the first engine's `events_per_s`,
-    `latency_us` (p50, p99, p99.9, max; with batch 1, and with a `rate`, which is then there too), with `moves` what
-    `moves.measure_moves` says, of engines that take them; `matches`, `matches_per_event`, `answers_digest` (of all answers,
-    where the engine is exact), `candidates_per_event` (filters verified, where the engine counts them), `engine_bytes`,
-    of an engine that is not exact `recall` and `precision` against an exact one beside it,
+    `events_per_s` and `us_per_event` of the median, `ratio` to the first engine's `events_per_s`, `rows_per_s` (median, min
+    and max; of files of rows), `latency_us` (p50, p99, p99.9, max; with batch 1, and with a `rate`, which is then there
+    too), with `moves` what `moves.measure_moves` says, of engines that take them; `matches`, `matches_per_event`,
+    `answers_digest` (of all answers, where the engine is exact), `candidates_per_event` (filters verified, where the engine
+    counts them), `engine_bytes`, of an engine that is not exact `recall` and `precision` against an exact one beside it,
     `shared_bytes` (arrays of the table that the engine reads, which are not among those of the engine),
     `peak_bytes` (most resident memory of the process so far, with the workload),
     `checked` (judge: events judged), and what is needed to do it again: `seed`, `machine`, `versions`, `commit`, `command`,
@@ -245,6 +247,7 @@ def compare(
                 when = arrivals(len(events), options.rate, workload.seed + len(contender.runs_s))
                 in_time = partial(serve, events=events, arrival_s=when, most=options.batch, filters=options.filters)
                 _repeat(contender, in_time)
+    _time_rows(workload, contenders, options)
     first = contenders[0]
     for contender in contenders:
         if contender is not first and contender.engine.exact == first.engine.exact:
@@ -335,6 +338,23 @@ def _as_fast_as_it_can(engine: Engine, batches: list[EventBatch], *, filters: bo
         found.append(answers)
         times.append(clock())
     return Served(times[-1] - times[0], np.diff(times) if one_by_one else np.empty(0), Matches.concat(found))
+
+
+def _time_rows(workload: Workload, contenders: Sequence[Contender], options: BenchOptions) -> None:
+    """Scan and match the rows of files with each engine on a CPU, by turns; those of scenarios are not, nor single ones.
+
+    Raises WrongAnswer when the answers differ from those of the events before.
+    """
+    if workload.lines is None or options.rate is not None or options.batch == 1:
+        return
+    scans = workload.lines(options.batch, options.threads)
+    on_cpu = [each for each in contenders if each.engine.gpu is None and not each.engine.reads_published]
+    for _ in range(options.repetitions):
+        for contender in on_cpu:
+            started = time.perf_counter()
+            found = [contender.engine.match(scan(), filters=options.filters) for scan in scans]
+            contender.rows_s.append(time.perf_counter() - started)
+            _keep(contender, Matches.concat(found))
 
 
 def _keep(contender: Contender, answers: Matches) -> None:
@@ -472,6 +492,7 @@ def _result(workload: Workload, contender: Contender, first: Contender, batch: i
         "match_s": {"median": match_s, "min": min(contender.runs_s), "max": max(contender.runs_s)},
         "events_per_s": n_events / match_s,
         "us_per_event": match_s / n_events * 1e6,
+        **({"rows_per_s": _rates(contender.rows_s, n_events)} if contender.rows_s else {}),
         "ratio": statistics.median(first.runs_s) / match_s,
         **({"kernel_events_per_s": n_events / kernel_s} if kernel_s else {}),
         **({"latency_us": _percentiles(contender.latency_s)} if contender.latency_s else {}),
@@ -520,6 +541,10 @@ def _digest(answers: Matches) -> str:
     found = hashlib.sha256(np.ascontiguousarray(answers.counts, np.uint32).data)
     found.update(np.ascontiguousarray(answers.ids, np.uint32).data)
     return found.hexdigest()[:16]
+
+
+def _rates(seconds: Sequence[float], n: int) -> dict[str, float]:
+    return {"median": n / statistics.median(seconds), "min": n / max(seconds), "max": n / min(seconds)}
 
 
 def _table_of(workload: Workload) -> Json:

@@ -29,6 +29,7 @@ _COLUMNS: tuple[tuple[str, Callable[[Result], str]], ...] = (
     ("Match (s)", lambda r: f"{r['match_s']['median']:.4f}"),
     ("Spread", lambda r: _spread(r["match_s"])),
     ("Events/s", lambda r: f"{r['events_per_s']:,.0f}"),
+    ("Rows/s", lambda r: f"{r['rows_per_s']['median']:,.0f}" if "rows_per_s" in r else "-"),
     ("Kernel/s", lambda r: f"{r['kernel_events_per_s']:,.0f}" if "kernel_events_per_s" in r else "-"),
     ("us/event", lambda r: f"{r['us_per_event']:.4g}"),
     ("p50 (us)", lambda r: _latency(r, "p50")),

@@ -7,10 +7,10 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -89,6 +89,8 @@ class Workload:
     raw       the events of some numbers as they were published; None for a rejected row
     judged    verdicts of the judges, by judge and event numbers
     moves     the first n moves of interfaces, for a seed (`Scenario.moves`); None without areas
+    lines     reads the rows of files, for a batch's size and a number of threads; returns a function for each batch that
+              scans it in memory; None for scenarios and event tables
     published makes the events as they were published (`ccm.published`); None for files
     """
 
@@ -101,6 +103,7 @@ class Workload:
     small: Callable[[], tuple[Table, EventBatch]]
     raw: Callable[[Sequence[int]], list[Event | None]]
     moves: Callable[[int, int], Moves] | None = None
+    lines: Callable[[int, int | None], list[Callable[[], EventBatch]]] | None = None
     published: Callable[[], EventBatch] | None = None
     judged: dict[tuple[str, tuple[int, ...]], list[list[str]]] = field(default_factory=dict)
     draw_s: float = 0.0
@@ -220,7 +223,9 @@ def _drawn(scenario: Scenario, n_events: int, seed: int, beside: Workload | None
     events = EventBatch.concat(pieces)
     log.info("%s events encoded in %.2f s", f"{len(events):,}", encode_s)
     may_move = moves if scenario.area else None
-    return Workload(scenario.name, seed, table, table_s, events, encode_s, small, raw, may_move, published, draw_s=draw_s)
+    return Workload(
+        scenario.name, seed, table, table_s, events, encode_s, small, raw, may_move, published=published, draw_s=draw_s
+    )
 
 
 def _of_files(files: WorkloadFiles, n_events: int, seed: int) -> Workload:
@@ -230,12 +235,13 @@ def _of_files(files: WorkloadFiles, n_events: int, seed: int) -> Workload:
     table_s = time.perf_counter() - started
     log.info("%s loaded in %.2f s", table, table_s)
     with open_events(files.events, table.vocabulary, files.form) as opened:
-        n_events = min(n_events, len(opened))
+        n_events, rows = min(n_events, len(opened)), None
         started = time.perf_counter()
         if isinstance(opened, EventTable):
             encoded, is_encoded = opened.batch(0, n_events), opened.encoded_for_vocabulary
         else:
-            scanner: Any = RowsOffer(opened.index, files.form).scanner(table.vocabulary)
+            rows = RowsOffer(opened.index, files.form)
+            scanner: Any = rows.scanner(table.vocabulary)
             started = time.perf_counter()  # without the compiling
             (encoded, _), is_encoded = scanner.scan(opened.batch(0, n_events)), False
         encode_s = 0.0 if is_encoded else time.perf_counter() - started
@@ -250,4 +256,17 @@ def _of_files(files: WorkloadFiles, n_events: int, seed: int) -> Workload:
         with open_events(files.events, table.vocabulary, files.form) as opened:
             return [opened.event(i) for i in numbers]
 
-    return Workload(files.name, seed, table, table_s, events, encode_s, small, raw)
+    def lines(size: int, threads: int | None) -> list[Callable[[], EventBatch]]:
+        assert rows is not None
+        scanner: Any = rows.scanner(table.vocabulary, threads)
+        with rows.open() as opened:
+            batches = [opened.batch(at, min(at + size, n_events)) for at in range(0, n_events, size)]
+
+        def scan(batch: Any) -> EventBatch:
+            return cast("EventBatch", scanner.scan(batch)[0])
+
+        return [partial(scan, batch) for batch in batches]
+
+    return Workload(
+        files.name, seed, table, table_s, events, encode_s, small, raw, lines=lines if rows is not None else None
+    )

@@ -2,11 +2,12 @@
 
     sources        JSON lines and Parquet as rows with their file and position
     metadata       columns of subscriptions that are carried along, on their way to a table
-    subscriptions  rows -> filters, as a DataFrame; their order; their constraints
+    subscriptions  rows of a DataFrame -> filters
+    parcels        filters in the table's order, and their constraints, as bytes that Java moves
     column_lines   subscriptions in columns as lines for the scanner
     arrow_lines    lines of Arrow batches as the scanners read them
     arrow_records  the columns of `Subscriptions` as Arrow batches, and back
-    table_writer   sorted filters and constraints -> parts of a table
+    table_writer   filters and constraints in ranges -> parts of a table
     splits         files that tasks read by themselves, and what each task reads of them
     events         splits or rows -> parts of an event table
     held_events    the events of a task until they are written

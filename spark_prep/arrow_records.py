@@ -1,23 +1,21 @@
 """The columns of `Subscriptions` as Arrow batches, and back: the form in which filters pass through Spark.
 
-A record is one filter, or one bad row.  Spark can sort, split and count filters, because everything it needs is a plain
-column: the label (compared by bytes, as in the table), and the content key as two signed integers that sort like the two
-unsigned ones they encode (the top bit is flipped).
+A record is one filter.  They sort as in the table by plain columns: the label, compared by bytes, and the content key as two
+signed integers that sort like the two unsigned ones they encode (the top bit is flipped).
 
-    rows          1 on the first record of a row of the input, else 0: their sum is the number of rows
     interface     label; null when the record is no filter
     key_hi/lo     content key
     id, area      null where there is none; area is [x, y, r]
     size          number of constraints, so that counting them does not read them
     constraints   name, kind (`type << 4 | op`), and the operands: `numbers` (booleans too), or `strings`; `residues` of the
                   numbers (`model.split`), null if all are 0
-    metadata      on the first record of a row: a text of JSON, see `mpi_match.table.metadata`; null where there are none
-    reason        why the row is bad, null when it is not; then file, block, position (see `sources`), and the row as text
+
+A bad row is its reason, file, block and position (see `sources`), and the row as text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -33,15 +31,15 @@ from mpi_match.table.subscriptions import Subscriptions
 _CONSTRAINT_SCHEMA = "name: binary, kind: tinyint, numbers: array<double>, strings: array<binary>, residues: array<smallint>"
 REJECT_SCHEMA = "reason string, file string, block bigint, position bigint, row string"
 _KEYED = "interface binary, key_hi bigint, key_lo bigint, id binary, area array<double>, size int"
-RECORDS_SCHEMA = f"rows int, {_KEYED}, constraints array<struct<{_CONSTRAINT_SCHEMA}>>, metadata binary, {REJECT_SCHEMA}"
+FILTER_SCHEMA = f"{_KEYED}, constraints array<struct<{_CONSTRAINT_SCHEMA}>>"
 
-_CONSTRAINT = pa.struct(
+CONSTRAINT = pa.struct(
     [
         *(("name", pa.binary()), ("kind", pa.int8()), ("numbers", pa.list_(pa.float64()))),
         *(("strings", pa.list_(pa.binary())), ("residues", pa.list_(pa.int16()))),
     ]
 )
-_FILTER = pa.schema(
+FILTER = pa.schema(
     [
         ("interface", pa.binary()),
         ("key_hi", pa.int64()),
@@ -49,15 +47,13 @@ _FILTER = pa.schema(
         ("id", pa.binary()),
         ("area", pa.list_(pa.float64())),
         ("size", pa.int32()),
-        ("constraints", pa.list_(_CONSTRAINT)),
-        ("metadata", pa.binary()),
+        ("constraints", pa.list_(CONSTRAINT)),
     ]
 )
 REJECT_ARROW = pa.schema(
     [("reason", pa.string()), ("file", pa.string()), ("block", pa.int64()), ("position", pa.int64()), ("row", pa.string())]
 )
-ARROW = pa.schema([pa.field("rows", pa.int32()), *_FILTER, *REJECT_ARROW])
-_RESIDUES = _CONSTRAINT.field("residues").type
+_RESIDUES = CONSTRAINT.field("residues").type
 _TOP_BIT = np.uint64(1 << 63)
 
 
@@ -71,13 +67,10 @@ class BadRow(NamedTuple):
     row: str
 
 
-def filter_records(
-    subscriptions: Subscriptions, first: Sequence[int] | Array, metadata: Sequence[bytes | None] | None = None
-) -> pa.RecordBatch:
-    """One record for each filter; `first` is 1 for the first filter of a row, 0 for the others; `metadata` texts."""
+def filter_records(subscriptions: Subscriptions) -> pa.RecordBatch:
+    """One record for each filter."""
     keys = (subscriptions.content_keys ^ _TOP_BIT).view(np.int64)
     columns = [
-        pa.array(np.asarray(first, np.int32)),
         _texts(subscriptions.labels, subscriptions.interface),
         pa.array(np.ascontiguousarray(keys[:, 0])),
         pa.array(np.ascontiguousarray(keys[:, 1])),
@@ -85,20 +78,8 @@ def filter_records(
         _areas(subscriptions.area),
         pa.array(np.diff(subscriptions.constraint_offsets).astype(np.int32)),
         _lists(subscriptions.constraint_offsets, _constraints(subscriptions)),
-        pa.array([None] * subscriptions.n_filters if metadata is None else metadata, pa.binary()),
-        *(pa.nulls(subscriptions.n_filters, field.type) for field in REJECT_ARROW),
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=ARROW)
-
-
-def bad_records(bad: Sequence[BadRow]) -> pa.RecordBatch:
-    """One record for each bad row."""
-    columns = [
-        pa.array(np.ones(len(bad), np.int32)),
-        *(pa.nulls(len(bad), field.type) for field in _FILTER),
-        *(pa.array([row[i] for row in bad], field.type) for i, field in enumerate(REJECT_ARROW)),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=ARROW)
+    return pa.RecordBatch.from_arrays(columns, schema=FILTER)
 
 
 def _texts(pool: Strings, index: Array) -> pa.Array:
@@ -139,7 +120,7 @@ def _constraints(subscriptions: Subscriptions) -> pa.Array:
     names = _texts(subscriptions.names, subscriptions.name)
     return pa.StructArray.from_arrays(
         [names, pa.array(subscriptions.kind.view(np.int8)), numbers, strings, _residues(subscriptions)],
-        fields=list(_CONSTRAINT),
+        fields=list(CONSTRAINT),
     )
 
 

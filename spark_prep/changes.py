@@ -6,10 +6,11 @@ applies them one after the other to a registry (`mpi_match.changes.registry`), a
 
     rows --parse--> records --in order--> driver: applied changes with their ids --> a `ChangeLog`; and refused ones
 
-A record is an added filter, any other change, or a bad row: the columns of `arrow_records`, and before them
+A record is an added filter, any other change, or a bad row: the columns of both in `arrow_records`, and before them
 
     stamp, kind, target, circle     of a change: before which event, `Change`, id or label, new area of a MOVE
     place                           0, 1, ... for the filters that one row adds
+    rows                            1 on the first record of a row, else 0: their sum is the number of rows
 
 The order is (stamp, file, block, position, place), which no partitioning changes.  Unlike for subscriptions, everything that
 was parsed passes through the driver; a log is one file, and changes are few compared with the table.
@@ -43,13 +44,15 @@ from spark_prep.sources import PLACE, in_order
 from spark_prep.subscriptions import bad_row, contents
 
 CHANGES_SCHEMA = (
-    f"stamp bigint, kind tinyint, target binary, circle array<double>, place int, {arrow_records.RECORDS_SCHEMA}"
+    "stamp bigint, kind tinyint, target binary, circle array<double>, place int, rows int, "
+    f"{arrow_records.FILTER_SCHEMA}, {arrow_records.REJECT_SCHEMA}"
 )
 _OF_CHANGES = (
     *(pa.field("stamp", pa.int64()), pa.field("kind", pa.int8()), pa.field("target", pa.binary())),
     *(pa.field("circle", pa.list_(pa.float64())), pa.field("place", pa.int32())),
+    pa.field("rows", pa.int32()),
 )
-_ARROW = pa.schema([*_OF_CHANGES, *arrow_records.ARROW])
+_ARROW = pa.schema([*_OF_CHANGES, *arrow_records.FILTER, *arrow_records.REJECT_ARROW])
 _DONE = ("stamp", "kind", "target", "circle", "place", "interface", "id", "area", "constraints", *PLACE)
 
 
@@ -87,11 +90,8 @@ def _parse_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
 def _with_filters(came: list[Json], builder: SubscriptionsBuilder) -> pa.RecordBatch:
     """Records of added filters: the columns of their rows, and those of the filters themselves."""
     beside = pa.RecordBatch.from_pylist(came, schema=_ARROW)
-    filters = arrow_records.filter_records(builder.build(), [item["rows"] for item in came])
-    known = came[0].keys()
-    columns = [
-        beside[field.name] if field.name in known or field in _OF_CHANGES else filters[field.name] for field in _ARROW
-    ]
+    filters = arrow_records.filter_records(builder.build())
+    columns = [(filters if field in arrow_records.FILTER else beside)[field.name] for field in _ARROW]
     return pa.RecordBatch.from_arrays(columns, schema=_ARROW)
 
 

@@ -32,9 +32,7 @@ from mpi_match.ingest.columns.python import needed_names
 from mpi_match.ingest.rows.judge import PLAIN, EventForm, nothing_usable
 from mpi_match.model import describe
 from mpi_match.storage import StorageError, check_output, kind_of_file
-from mpi_match.table.kinds import KIND_OF_PRESENCE
 from mpi_match.table.table import Table, load_vocabulary
-from mpi_match.table.virtual_names import PART_MARK, SCOPE_MARK
 from spark_prep import (
     CompileOptions,
     CompileSummary,
@@ -43,6 +41,7 @@ from spark_prep import (
     event_columns,
     events,
     metadata,
+    parcels,
     rejects,
     sources,
     splits,
@@ -51,6 +50,7 @@ from spark_prep import (
 )
 from spark_prep.events import RowOrder
 from spark_prep.java_errors import in_one_line
+from spark_prep.parcels import Summary
 from spark_prep.part_files import PartSet, WrittenPart
 from spark_prep.session import exact_names, session
 from spark_prep.sources import RowSource
@@ -85,53 +85,56 @@ def compile_subscriptions(
         raise SparkPrepError(f"subscriptions are not numbered by a column ({options.number!r}); events of a DataFrame are")
     if columns and not isinstance(inputs, DataFrame):
         raise SparkPrepError(f"files have columns with names of their own; {next(iter(columns))}= is for a DataFrame")
-    spark = session(options.master, java_only_plans=_are_few(inputs))
+    spark = session(options.master, java_only_plans=True)
     with in_one_line(), exact_names(spark), PartSet(output, "table") as parts, _Held() as held:
         named = subscriptions.columns_of(inputs.schema, columns) if isinstance(inputs, DataFrame) else None
         rows = subscriptions.renamed(inputs, named) if named is not None and isinstance(inputs, DataFrame) else inputs
         source = _source(spark, rows, options, sources.read_subscriptions)
         subscriptions.check_columns(source.columns)
         records = held.keep(_parsed(spark, source))
-        n_rows, n_filters, n_constraints, n_hidden, n_bad, presence, residues = _totals(records)
-        table_writer.check_size(n_filters)
-        bad_rows.settle(records, source, n_rows, n_bad, options.strict)
-        if not n_filters:
-            raise bad_rows.nothing_usable(records, source, n_bad, "subscription")
-        cut = options.partitions or table_writer.partitions_for(n_filters, table_writer.FILTERS_PER_PART, _cores(spark))
-        ordered = held.keep(subscriptions.ordered(subscriptions.filters(records), cut))
-        ranges, totals = subscriptions.ranges(ordered)
-        numbered = subscriptions.numbered(ordered, ranges)
-        cut = options.partitions or table_writer.partitions_for(
-            n_constraints, table_writer.CONSTRAINTS_PER_PART, _cores(spark)
+        found = Summary.of(records)
+        table_writer.check_size(found.filters)
+        bad_rows.settle(records, source, found.rows, found.bad, options.strict)
+        if not found.filters:
+            raise bad_rows.nothing_usable(records, source, found.bad, "subscription")
+        n_filter_parts, n_constraint_parts = (
+            options.partitions or table_writer.partitions_for(n, n_of_part, found.n_bytes, _cores(spark))
+            for n, n_of_part in (
+                (found.filters, table_writer.FILTERS_PER_PART),
+                (found.constraints, table_writer.CONSTRAINTS_PER_PART),
+            )
         )
+        sorted_ = held.keep(
+            parcels.in_ranges(records, found.first_keys(n_filter_parts), found.first_names(n_constraint_parts))
+        )
+        ranges, totals = parcels.ranges(sorted_)
         constrained = []
-        if n_constraints:
-            every = subscriptions.constraints(numbered)
-            constrained = table_writer.write_constraints(every, cut, parts.files, presence=presence, with_residues=residues)
-        filed = table_writer.write_filters(numbered, ranges, parts.files)
+        if found.constraints:
+            has = {"presence": found.presence > 0, "residues": found.residues > 0}
+            constrained = table_writer.write_constraints(sorted_, ranges, n_constraint_parts, parts.files, **has)
+        filed = table_writer.write_filters(sorted_, ranges, parts.files)
         written = [*constrained, *filed]
         if not constrained:
             written.insert(0, table_writer.write_empty(parts.files))
         if named is not None and named.metadata:
-            cut = options.partitions or table_writer.partitions_for(n_filters, table_writer.FILTERS_PER_PART, _cores(spark))
-            written += metadata.write(records, named.metadata, cut, parts.files)
-        _agree(constrained, n_constraints, "constraints")
-        _agree(filed, n_filters, "filters")
+            written += metadata.write(records, named.metadata, n_filter_parts, parts.files)
+        _agree(constrained, found.constraints, "constraints")
+        _agree(filed, found.filters, "filters")
         counts = {
             "n_names": sum(item.distinct for item in constrained),
-            "n_constraints": n_constraints,
-            "n_filters": n_filters,
+            "n_constraints": found.constraints,
+            "n_filters": found.filters,
             "n_interfaces": totals.interfaces,
         }
         parts.commit(written, counts)
     return CompileSummary(
-        n_rows,
+        found.rows,
         totals.visible_filters,
-        n_constraints - n_hidden,
+        found.constraints - found.hidden,
         totals.visible_interfaces,
         0,
-        n_bad,
-        bad_rows.path if n_bad else None,
+        found.bad,
+        bad_rows.path if found.bad else None,
         time.perf_counter() - start,
         metadata=tuple(named.metadata if named is not None else ()),
     )
@@ -333,19 +336,6 @@ def _source(
     return read(spark, inputs, options.format)
 
 
-SMALL_INPUT_BYTES = 2**24
-"""Bytes of files below which subscriptions, some 100,000 of them, are sorted before Java would have compiled its code
-again."""
-
-
-def _are_few(inputs: list[str] | DataFrame) -> bool:
-    """Tells whether files hold few subscriptions, as far as this machine sees them."""
-    if isinstance(inputs, DataFrame):
-        return False
-    files = sources.local_inputs(inputs)
-    return files is not None and sum(file.stat().st_size for file in files) < SMALL_INPUT_BYTES
-
-
 def _check_number(column: str | None, inputs: list[str] | DataFrame, needed: frozenset[str]) -> None:
     """Refuse a column of numbers that is not of a DataFrame, or wanted as an attribute too.  Raises SparkPrepError."""
     if column is not None and not isinstance(inputs, DataFrame):
@@ -397,20 +387,6 @@ def _spread(spark: SparkSession, source: RowSource) -> DataFrame:
     """The rows, dealt out anew when too few tasks read them (one large .gz) to keep all cores parsing."""
     cores = _cores(spark)
     return source.rows.repartition(4 * cores) if source.rows.rdd.getNumPartitions() < cores else source.rows
-
-
-def _totals(records: DataFrame) -> tuple[int, int, int, int, int, bool, bool]:
-    """Rows read, filters, constraints, those of them that ask for parts of conditions or scopes, and bad rows; whether any
-    constraint only asks for presence, and any operand has a residue."""
-    marks = [F.lit(mark) for mark in (PART_MARK, SCOPE_MARK)]
-    of_filter = F.size(F.filter("constraints", lambda each: F.substring(each["name"], 1, len(PART_MARK)).isin(*marks)))
-    hidden = F.sum(F.when(F.col("constraints").isNotNull(), of_filter))
-    presence = F.max(F.exists("constraints", lambda each: each["kind"] == int(KIND_OF_PRESENCE)))
-    residues = F.max(F.exists("constraints", lambda each: each["residues"].isNotNull()))
-    counts = F.sum("rows"), F.count("interface"), F.sum("size"), hidden, F.count("reason")
-    row = records.agg(*counts, presence, residues).first()
-    rows, filters, constraints, asking, bad, asks, has = row or (0, 0, 0, 0, 0, False, False)
-    return rows or 0, filters, constraints or 0, asking or 0, bad, bool(asks), bool(has)
 
 
 def _agree(written: list[WrittenPart], expected: int, what: str) -> None:

@@ -43,7 +43,7 @@ _JAVA_OPTIONS = "-XX:+UseSerialGC"
 """G1's threads would compete with the tasks for few cores."""
 _FIRST_COMPILER = "-XX:TieredStopAtLevel=1"
 """Java's code is made once, not again when it runs often.  That takes a third from the processor time of a session and its
-first job where Java only plans, but a job in which Java sorts a million filters takes longer."""
+first job where Java only plans, but a job in which Java sorts millions of rows takes longer."""
 _LOG_NOTHING = """\
 status = off
 appender.console.type = Console

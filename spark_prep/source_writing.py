@@ -32,6 +32,7 @@ from mpi_match.table.table import Table, load_vocabulary
 from spark_prep import SparkPrepError, rejects, subscriptions
 from spark_prep.event_columns import arrow_schema
 from spark_prep.events import EventPartWriter, EventTarget, table_digest
+from spark_prep.parcels import Parsed
 from spark_prep.part_files import PartSet, WrittenPart, partition_id
 from spark_prep.sources import absolute_path
 from spark_prep.subscriptions import SubscriptionColumns, TableBuilder, rows_of
@@ -207,7 +208,7 @@ class SubscriptionWriter(_FileWriter):
     def _written(self, batches: Iterator[pa.RecordBatch], bad: _BadRows) -> Iterator[WrittenPart]:
         builder = TableBuilder(self._columns.metadata)
         for found in subscriptions.parsed(rows_of(batch, self._columns) for batch in batches):
-            if isinstance(found, subscriptions.Parsed):
+            if isinstance(found, Parsed):
                 builder.add(found)
             else:
                 bad.append([Reject(each.reason, "", 0, each.row) for each in found])

@@ -1,12 +1,4 @@
-"""Subscriptions as DataFrames: rows are parsed once, sorted once, and numbered in a distributed way.
-
-    rows --parse--> records --filters--> --ordered--> --numbered--> --constraints--> one row per constraint
-
-A filter's number is its position in the order (label, content key), the table's own.  Range partitioning makes every
-partition one range of that order, so a filter's number is the sum of the counts of the partitions before its own, plus its
-position there: only the counts, a few numbers for each partition, go to the driver (`ranges`).  Ranges are split by the
-whole key and not by the label alone, because ten interfaces with all the filters are the ordinary case; hence a label may
-span partitions.
+"""Subscriptions as DataFrames of rows, which are parsed once, to records (`parcels`).
 
 The rows are those of `mpi_match.ingest.rows.judge`.  In Parquet the columns have the same names:
 
@@ -37,31 +29,27 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from mpi_match.arrays.csr import Array
 from mpi_match.ingest.json.subscription_scanner import SubscriptionScanner
 from mpi_match.ingest.rows.judge import parse_subscription, row_text, subscription_filters, trimmed
 from mpi_match.ingest.rows.row_files import partition_values
 from mpi_match.model import Filter, Json, ModelError
-from mpi_match.table.conditions import PART_LABEL
 from mpi_match.table.decode import subscriptions_of
 from mpi_match.table.metadata import Metadata
 from mpi_match.table.subscriptions import Subscriptions, SubscriptionsBuilder
 from mpi_match.table.table import Table
 from spark_prep import SparkPrepError, metadata
 from spark_prep.arrow_lines import joined_lines
-from spark_prep.arrow_records import RECORDS_SCHEMA, BadRow, bad_records, filter_records
+from spark_prep.arrow_records import BadRow
 from spark_prep.column_lines import lines_of_columns
 from spark_prep.held_events import FEW_ROWS
 from spark_prep.java_errors import in_one_line
+from spark_prep.parcels import RECORDS_SCHEMA, Parsed, records_of
 from spark_prep.sources import PLACE
 from spark_prep.splits import Split
 
-ORDER = ("interface", "key_hi", "key_lo")
 COLUMNS = {"interface", "constraints", "where", "tags", "predicate", "filters", "area", "id", "arrays"}
 ROWS_OF_FILE = 10_000
 """Rows of Parquet files that are parsed together."""
-_ROW_BITS = 33
-"""`monotonically_increasing_id` is the partition's number shifted by this, plus the row's position in its partition."""
 
 
 def check_columns(columns: list[str] | None) -> None:
@@ -180,18 +168,17 @@ def table_of(rules: DataFrame) -> Table:
 
 
 def parse(rows: DataFrame) -> DataFrame:
-    """Records (`arrow_records.RECORDS_SCHEMA`) of rows of content, file, block and position (`sources`)."""
+    """Records (`parcels.RECORDS_SCHEMA`) of rows of content, file, block and position (`sources`)."""
     content = "value" if "value" in rows.columns else "row"
-    return rows.select(content, "file", "block", "position").mapInArrow(_parse_batches, RECORDS_SCHEMA)
+    return rows.select(content, *PLACE).mapInArrow(lambda batches: records_of(parsed(batches)), RECORDS_SCHEMA)
 
 
 def parse_files(spark: SparkSession, tasks: list[list[Split]]) -> DataFrame:
     """Records of Parquet files that tasks read by themselves, each file with its own schema."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for task in batch.column(0).to_pylist():
-                yield from _parse_batches(each for split in tasks[task] for each in _rows_of(split))
+        numbers = (task for batch in batches for task in batch.column(0).to_pylist())
+        yield from records_of(parsed(each for task in numbers for split in tasks[task] for each in _rows_of(split)))
 
     return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(run, RECORDS_SCHEMA)
 
@@ -220,104 +207,6 @@ def _plain(column: pa.Array) -> pa.Array:
     if pa.types.is_large_string(type_) or pa.types.is_string_view(type_):
         return column.cast(pa.string())
     return column.cast(pa.list_(type_.value_type)) if pa.types.is_large_list(type_) else column
-
-
-def filters(records: DataFrame) -> DataFrame:
-    """The records that are filters: interface, key_hi, key_lo, id, area, size, constraints."""
-    return records.where(F.col("interface").isNotNull()).select(*ORDER, "id", "area", "size", "constraints")
-
-
-def ordered(filters: DataFrame, partitions: int) -> DataFrame:
-    """Filters in the order of the table, across and within partitions.
-
-    Persist the result before use: the ranges are chosen by a sample, so computing it twice may give different ones.
-    """
-    return (
-        filters.select(*ORDER, "id", "area", "size", "constraints")
-        .repartitionByRange(partitions, *ORDER)
-        .sortWithinPartitions(*ORDER)
-    )
-
-
-class FilterRange(NamedTuple):
-    """The range of the sorted filters in one partition.
-
-    first_filter      number of its first filter
-    first_interface   id of its first interface
-    continues         whether that interface began in an earlier partition, which then has its label
-    """
-
-    first_filter: int
-    first_interface: int
-    continues: bool
-
-
-class RangeCounts(NamedTuple):
-    """The numbers of filters and of interfaces, with and without the parts of conditions."""
-
-    filters: int
-    interfaces: int
-    visible_filters: int
-    visible_interfaces: int
-
-
-def ranges(ordered: DataFrame) -> tuple[dict[int, FilterRange], RangeCounts]:
-    """The range of every partition that is not empty; numbers of filters and interfaces."""
-    is_visible = F.col("interface") < F.lit(PART_LABEL.encode())
-    per_label = (
-        ordered.select(F.spark_partition_id().alias("partition"), "interface").groupBy("partition", "interface").count()
-    )
-    per_partition = per_label.groupBy("partition").agg(
-        F.sum("count").alias("filters"),
-        F.count("*").alias("interfaces"),
-        F.sum(F.when(is_visible, F.col("count")).otherwise(0)).alias("visible_filters"),
-        F.sum(F.when(is_visible, 1).otherwise(0)).alias("visible_interfaces"),
-        F.min("interface").alias("low"),
-        F.max("interface").alias("high"),
-    )
-    found: dict[int, FilterRange] = {}
-    n_filters, n_interfaces, visible_filters, visible_interfaces, last = 0, 0, 0, 0, None
-    for row in sorted(per_partition.collect()):
-        continues = last is not None and row["low"] == last
-        found[row["partition"]] = FilterRange(n_filters, n_interfaces - continues, continues)
-        n_filters += row["filters"]
-        n_interfaces += row["interfaces"] - continues
-        visible_filters += row["visible_filters"]
-        visible_interfaces += row["visible_interfaces"] - (continues and row["visible_interfaces"] > 0)
-        last = row["high"]
-    return found, RangeCounts(n_filters, n_interfaces, visible_filters, visible_interfaces)
-
-
-def numbered(ordered: DataFrame, ranges: dict[int, FilterRange]) -> DataFrame:
-    """Ordered filters with their number: filter, interface, id, area, size, constraints."""
-    firsts = [ranges[p].first_filter if p in ranges else 0 for p in range(max(ranges, default=0) + 1)]
-    first = F.element_at(F.array(*[F.lit(i).cast("bigint") for i in firsts]), F.spark_partition_id() + 1)
-    place = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << _ROW_BITS) - 1))
-    return ordered.select((first + place).alias("filter"), "interface", "id", "area", "size", "constraints")
-
-
-def constraints(numbered: DataFrame) -> DataFrame:
-    """One row for each constraint: filter, name, kind, numbers, strings, residues."""
-    return numbered.select("filter", F.explode("constraints").alias("c")).select(
-        "filter", "c.name", "c.kind", "c.numbers", "c.strings", "c.residues"
-    )
-
-
-class Parsed(NamedTuple):
-    """Filters of some rows; `first` is 1 for the first filter of a row, 0 for the others.
-
-    `metadata` are the texts of first filters, None where rows have none.
-    """
-
-    subscriptions: Subscriptions
-    first: Sequence[int] | Array
-    metadata: Sequence[bytes | None] | None = None
-
-
-def _parse_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Runs on executors: good rows to filter records, bad ones to reject records, blank lines to nothing."""
-    for found in parsed(batches):
-        yield filter_records(*found) if isinstance(found, Parsed) else bad_records(found)
 
 
 def parsed(batches: Iterator[pa.RecordBatch]) -> Iterator[Parsed | list[BadRow]]:

@@ -6,8 +6,9 @@ interfaces that begin in it.  The index lists the constraint parts in the order 
 order of the filters; reading joins each array over the parts that have it, so the result is, byte for byte, the table that
 is built in memory.
 
-One task holds its own range in memory: `FILTERS_PER_PART` filters or about `CONSTRAINTS_PER_PART` constraints (some hundred
-bytes each while they are sorted).  Only a single name with more constraints than that cannot be divided.
+One task holds its own range in memory: `FILTERS_PER_PART` filters, or about `CONSTRAINTS_PER_PART` constraints (some hundred
+bytes each while they are sorted), and not more than about `BYTES_PER_PART` of parcels.  Only a single name with more
+constraints than that cannot be divided.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from mpi_match.arrays.strings import Strings
@@ -25,31 +27,33 @@ from mpi_match.table.schema import constraint_arrays, filter_arrays, label_array
 from mpi_match.table.table import Table
 from spark_prep import SparkPrepError
 from spark_prep.arrow_records import ConstraintColumns, areas_of, ids_of
+from spark_prep.parcels import CONSTRAINTS, FILTERS, FilterRange, opened
 from spark_prep.part_files import PartFiles, WrittenPart, partition_id, write_parts
-from spark_prep.subscriptions import FilterRange
 
 FILTERS_PER_PART = 500_000
 CONSTRAINTS_PER_PART = 2_000_000
+BYTES_PER_PART = 2**28
 SMALL_TABLE_FILTERS = 20_000
 """Fewer rows than this go into one part; starting more tasks would cost more than they save."""
 
 
-def partitions_for(n_rows: int, rows_per_part: int, parallelism: int) -> int:
-    """Number of parts: one for few rows, else a multiple of the cores that keeps parts below `rows_per_part`."""
+def partitions_for(n_rows: int, rows_per_part: int, n_bytes: int, parallelism: int) -> int:
+    """Number of parts for rows in so many bytes of parcels: one for few rows, else a multiple of the cores that keeps parts
+    below `rows_per_part` and `BYTES_PER_PART`."""
     if n_rows <= SMALL_TABLE_FILTERS:
         return 1
-    return -(-max(parallelism, -(-n_rows // rows_per_part)) // parallelism) * parallelism
+    least = max(parallelism, -(-n_rows // rows_per_part), -(-n_bytes // BYTES_PER_PART))
+    return -(-least // parallelism) * parallelism
 
 
-def write_filters(numbered: DataFrame, ranges: dict[int, FilterRange], files: PartFiles) -> list[WrittenPart]:
-    """Filter parts of numbered filters (`subscriptions.numbered`); the partitions must be those of `ranges`."""
+def write_filters(sorted_: DataFrame, ranges: dict[int, FilterRange], files: PartFiles) -> list[WrittenPart]:
+    """Filter parts of the filters in `parcels.in_ranges`."""
 
     def write(batches: Iterator[pa.RecordBatch], files: PartFiles) -> Iterator[WrittenPart]:
-        if held := list(batches):
+        if held := [opened(each.as_buffer(), FILTERS) for batch in batches for each in batch.column(0)]:
             yield _write_filters(pa.Table.from_batches(held), ranges[partition_id()], files)
 
-    columns = numbered.select("interface", "id", "area", "size")
-    return write_parts(columns, write, files)
+    return write_parts(sorted_.where("parcel is not null and names is null").select("parcel"), write, files)
 
 
 def _write_filters(table: pa.Table, range_: FilterRange, files: PartFiles) -> WrittenPart:
@@ -70,25 +74,29 @@ def _write_filters(table: pa.Table, range_: FilterRange, files: PartFiles) -> Wr
 
 
 def write_constraints(
-    constraints: DataFrame, partitions: int, files: PartFiles, *, presence: bool, with_residues: bool
+    sorted_: DataFrame, ranges: dict[int, FilterRange], partitions: int, files: PartFiles, *, presence: bool, residues: bool
 ) -> list[WrittenPart]:
-    """Constraint parts of rows as of `subscriptions.constraints`.
+    """Constraint parts of the constraints in `parcels.in_ranges`, in `partitions` ranges of names.
 
     `presence`: some of them only ask for presence, and all parts have the arrays of such rows, which are joined;
-    `with_residues`: likewise, some operands are integers that no double equals.
+    `residues`: likewise, some operands are integers that no double equals.
     """
 
     def write(batches: Iterator[pa.RecordBatch], files: PartFiles) -> Iterator[WrittenPart]:
-        if held := list(batches):
-            yield _write_constraints(held, files, presence, with_residues)
+        if held := [each for batch in batches for each in _constraints_of(batch, ranges)]:
+            vocabulary, rows = encode(*ConstraintColumns.of(held))
+            arrays = (*vocabulary_arrays(vocabulary, with_residues=residues), *constraint_arrays(rows, presence=presence))
+            yield files.write("constraints", len(rows), vocabulary.n_names, arrays)
 
-    return write_parts(constraints.repartitionByRange(partitions, "name"), write, files)
+    rows = sorted_.where("names is not null").repartitionById(partitions, "names").select("range", "parcel")
+    return write_parts(rows, write, files)
 
 
-def _write_constraints(batches: list[pa.RecordBatch], files: PartFiles, presence: bool, with_residues: bool) -> WrittenPart:
-    vocabulary, rows = encode(*ConstraintColumns.of(batches))
-    arrays = (*vocabulary_arrays(vocabulary, with_residues=with_residues), *constraint_arrays(rows, presence=presence))
-    return files.write("constraints", len(rows), vocabulary.n_names, arrays)
+def _constraints_of(batch: pa.RecordBatch, ranges: dict[int, FilterRange]) -> Iterator[pa.RecordBatch]:
+    """The constraints of a batch of parcels, with the numbers of their filters."""
+    for range_, parcel in zip(*batch.columns, strict=True):
+        rows = opened(parcel.as_buffer(), CONSTRAINTS)
+        yield rows.set_column(0, "filter", pc.add(rows.column(0), ranges[range_.as_py()].first_filter))
 
 
 def write_empty(files: PartFiles) -> WrittenPart:

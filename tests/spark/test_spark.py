@@ -34,13 +34,13 @@ import pyarrow as pa  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
 import pyspark  # noqa: E402
 from pyspark import TaskContext  # noqa: E402
-from pyspark.sql import SparkSession  # noqa: E402
+from pyspark.sql import DataFrame, SparkSession  # noqa: E402
 from spark_inputs import assert_same_events, in_memory, names_in, read_rejects, write_lines  # noqa: E402
 
-from spark_prep import job, sources, subscriptions, table_writer  # noqa: E402
+from spark_prep import job, parcels, sources, subscriptions, table_writer  # noqa: E402
 from spark_prep.held_events import FEW_ROWS  # noqa: E402
 from spark_prep.java_errors import in_one_line  # noqa: E402
-from spark_prep.part_files import PartFiles, PartSet, WrittenPart, write_parts  # noqa: E402
+from spark_prep.part_files import PartFiles, PartSet, Write, WrittenPart, write_parts  # noqa: E402
 
 BAD_LINES = [
     ('{"interface": "i", "constraints": [["temp", "~", 3]]}', "unknown operator"),
@@ -364,26 +364,30 @@ def test_columns_that_no_subscription_has_are_refused_at_once(spark: SparkSessio
 
 
 def test_a_task_that_fails_after_writing_is_run_again_and_leaves_no_stray_part(
-    spark: SparkSession, rows: list[dict[str, Any]], tmp_path: Path
+    spark: SparkSession, rows: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = tmp_path / "table.h5"
     source = sources.read(spark, [str(write_lines(tmp_path / "in.jsonl", rows))])
-    with PartSet(output, "table") as parts, job._Held() as held:
-        records = held.keep(subscriptions.parse(source.rows))
-        ordered = held.keep(subscriptions.ordered(subscriptions.filters(records), 2))
-        ranges, totals = subscriptions.ranges(ordered)
-        numbered = subscriptions.numbered(ordered, ranges)
 
+    def write_then_lose(rows: DataFrame, write: Write, files: PartFiles) -> list[WrittenPart]:
         def written_then_lost(batches: Iterator[pa.RecordBatch], files: PartFiles) -> Iterator[WrittenPart]:
-            written = table_writer._write_constraints(list(batches), files, presence=True, with_residues=False)
+            written = list(write(batches, files))
             if cast(TaskContext, TaskContext.get()).attemptNumber() == 0:
                 raise RuntimeError("lost after the part was written")
-            yield written
+            yield from written
 
-        cut = subscriptions.constraints(numbered).repartitionByRange(2, "name")
-        named = write_parts(cut, written_then_lost, parts.files)
+        return write_parts(rows, written_then_lost, files)
+
+    with PartSet(output, "table") as parts, job._Held() as held:
+        records = held.keep(subscriptions.parse(source.rows))
+        found = parcels.Summary.of(records)
+        sorted_ = held.keep(parcels.in_ranges(records, found.first_keys(2), found.first_names(2)))
+        ranges, totals = parcels.ranges(sorted_)
+        with monkeypatch.context() as patched:
+            patched.setattr(table_writer, "write_parts", write_then_lose)
+            named = table_writer.write_constraints(sorted_, ranges, 2, parts.files, presence=True, residues=False)
         assert len(names_in(parts_directory(output) / "any")) == 4
-        filed = table_writer.write_filters(numbered, ranges, parts.files)
+        filed = table_writer.write_filters(sorted_, ranges, parts.files)
         counts = {"n_names": sum(w.distinct for w in named), "n_constraints": sum(w.rows for w in named)}
         parts.commit([*named, *filed], {**counts, "n_filters": totals.filters, "n_interfaces": totals.interfaces})
     assert names_in(parts_directory(output) / "any") == {w.part for w in (*named, *filed)}

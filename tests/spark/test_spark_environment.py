@@ -204,13 +204,3 @@ def test_a_frame_of_a_stream_is_refused(spark: SparkSession, tmp_path: Path) -> 
         job.compile_events(stream, tmp_path / "t.h5", tmp_path / "e.h5")
     with pytest.raises(SparkPrepError, match=r"^a DataFrame of a stream has no end"):
         job.compile_subscriptions(stream, tmp_path / "t2.h5")
-
-
-def test_few_subscriptions_start_a_java_that_compiles_its_code_once(tmp_path: Path) -> None:
-    from spark_prep import job
-
-    (tmp_path / "few.jsonl").write_text("{}\n")
-    with (tmp_path / "many.jsonl").open("wb") as file:
-        file.truncate(job.SMALL_INPUT_BYTES)
-    found = [job._are_few([str(tmp_path / name)]) for name in ("few.jsonl", "many.jsonl", "*.jsonl", "absent.jsonl")]
-    assert found == [True, False, False, False]

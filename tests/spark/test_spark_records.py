@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,8 @@ from mpi_match.table.table import Table
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 pa = pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
+from spark_prep import arrow_records, held_events, parcels, subscriptions  # noqa: E402
 from spark_prep import events as spark_events  # noqa: E402
-from spark_prep import held_events, subscriptions  # noqa: E402
 from spark_prep.arrow_lines import joined_lines  # noqa: E402
 from spark_prep.arrow_records import ConstraintColumns, filter_records  # noqa: E402
 from spark_prep.column_lines import lines_of_columns  # noqa: E402
@@ -40,7 +41,7 @@ def test_a_filter_has_the_same_key_in_every_batch(found: list[Filter], cut: int)
 
 @given(st.lists(filters(), min_size=1, max_size=8))
 def test_records_sort_as_the_table_does_and_hold_everything(found: list[Filter]) -> None:
-    records = pa.Table.from_batches([filter_records(Subscriptions.of(found), [1] * len(found))])
+    records = pa.Table.from_batches([filter_records(Subscriptions.of(found))])
     order = sorted(
         range(len(found)), key=lambda i: tuple(records[name][i].as_py() for name in ("interface", "key_hi", "key_lo"))
     )
@@ -72,8 +73,11 @@ LINES = [
 ]
 
 
+COUNTS = ("rows", "bad", "filters", "constraints", "hidden", "presence", "residues")
+
+
 def records_of(rows: list[Any], few_rows: int, monkeypatch: pytest.MonkeyPatch, type_: Any = LINE) -> list[dict[str, Any]]:
-    """The records of lines, or of rows of columns, in two batches, in an order of their own."""
+    """The counts, filters and bad rows of lines, or of rows of columns, in two batches, in an order of their own."""
     monkeypatch.setattr(subscriptions, "FEW_ROWS", few_rows)
     batches = [
         pa.RecordBatch.from_pydict(
@@ -81,16 +85,28 @@ def records_of(rows: list[Any], few_rows: int, monkeypatch: pytest.MonkeyPatch, 
         )
         for part, place in ((rows, range(len(rows))), (rows[::-1], range(50, 50 + len(rows))))
     ]
-    found = [row for batch in subscriptions._parse_batches(iter(batches)) for row in batch.to_pylist()]
+    found: list[dict[str, Any]] = []
+    counts: Counter[str] = Counter()
+    for record in (row for batch in parcels.records_of(subscriptions.parsed(iter(batches))) for row in batch.to_pylist()):
+        counts.update(
+            {name: record.pop(name) or 0 for name in ("rows", "bad", "filters", "constraints", "hidden", "presence")}
+        )
+        if record["parcel"] is None:
+            found.append(record)
+        else:
+            found += parcels.opened(record["parcel"], arrow_records.FILTER).to_pylist()
     for row in found:  # those of a filter have no order
-        row["constraints"] = row["constraints"] and sorted(row["constraints"], key=repr)
-    return sorted(found, key=repr)
+        row["constraints"] = sorted(row.get("constraints") or (), key=repr)
+    return [dict(counts), *sorted(found, key=repr)]
 
 
 def test_scanned_records_are_those_of_judged_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     judged = records_of(LINES, 10**9, monkeypatch)
-    assert sum(row["rows"] for row in judged) == 2 * (len(LINES) - 1)
+    assert (judged[0]["rows"], judged[0]["bad"]) == (2 * (len(LINES) - 1), 4)
     assert records_of(LINES, -1, monkeypatch) == judged
+    with monkeypatch.context() as patched:
+        patched.setattr(parcels, "PARCEL_BYTES", 1)
+        assert records_of(LINES, -1, patched) == judged
     assert records_of([*LINES, b"{" + b" " * 2**24 + b"}"], -1, monkeypatch) == records_of(
         [*LINES, b"{" + b" " * 2**24 + b"}"], 10**9, monkeypatch
     )

@@ -50,7 +50,7 @@ from spark_prep import (
 )
 from spark_prep.events import RowOrder
 from spark_prep.java_errors import in_one_line
-from spark_prep.parcels import Summary
+from spark_prep.parcels import RecordSummary
 from spark_prep.part_files import PartSet, WrittenPart
 from spark_prep.session import exact_names, session
 from spark_prep.sources import RowSource
@@ -92,7 +92,7 @@ def compile_subscriptions(
         source = _source(spark, rows, options, sources.read_subscriptions)
         subscriptions.check_columns(source.columns)
         records = held.keep(_parsed(spark, source))
-        found = Summary.of(records)
+        found = RecordSummary.of(records)
         table_writer.check_size(found.filters)
         bad_rows.settle(records, source, found.rows, found.bad, options.strict)
         if not found.filters:

@@ -39,9 +39,9 @@ PARCEL_BYTES = 2**22
 SAMPLED = 128
 _KEY = pa.schema([FILTER.field(name) for name in ("interface", "key_hi", "key_lo")])
 _NAME = pa.schema([CONSTRAINT.field("name")])
-FILTERS = pa.schema([FILTER.field(name) for name in ("interface", "id", "area", "size")])
+FILTER_COLUMNS = pa.schema([FILTER.field(name) for name in ("interface", "id", "area", "size")])
 """The columns of filters of a range."""
-CONSTRAINTS = pa.schema([pa.field("filter", pa.int64()), *CONSTRAINT])
+CONSTRAINT_COLUMNS = pa.schema([pa.field("filter", pa.int64()), *CONSTRAINT])
 """The columns of constraints of a range; `filter` is a position in it."""
 
 _COUNTS = ("rows", "bad", "filters", "constraints", "hidden", "presence", "residues", "n_bytes")
@@ -84,8 +84,15 @@ class Parsed(NamedTuple):
     first: Sequence[int] | Array
     metadata: Sequence[bytes | None] | None = None
 
+    def texts_of_ids(self) -> list[tuple[bytes, bytes]]:
+        """The ids of filters that have metadata, and their texts."""
+        if self.metadata is None:
+            return []
+        found = zip(self.subscriptions.id.tolist(), self.metadata, strict=True)
+        return [(self.subscriptions.ids[i], text) for i, text in found if i >= 0 and text is not None]
 
-class Summary(NamedTuple):
+
+class RecordSummary(NamedTuple):
     """Counts and samples of records.
 
     rows          rows read, and the `bad` ones among them
@@ -109,7 +116,7 @@ class Summary(NamedTuple):
     names: pa.RecordBatch
 
     @classmethod
-    def of(cls, records: DataFrame) -> Summary:
+    def of(cls, records: DataFrame) -> RecordSummary:
         """The summary of the records of all tasks."""
         found = records.where("rows is not null").select(*cls._fields).collect()
         counts = {name: sum(row[name] or 0 for row in found) for name in _COUNTS}
@@ -164,8 +171,7 @@ def records_of(found: Iterable[Parsed | list[BadRow]]) -> Iterator[pa.RecordBatc
             bad = {field.name: pa.array([row[i] for row in each], field.type) for i, field in enumerate(REJECT_ARROW)}
             yield _rows(_RECORDS, bad, {"rows": len(each), "bad": len(each)})
             continue
-        pairs = zip(each.subscriptions.ids or (), each.metadata or (), strict=False)
-        if texts := [(id_, text) for id_, text in pairs if id_ is not None and text is not None]:
+        if texts := each.texts_of_ids():
             ids, metadata = (pa.array(column, pa.binary()) for column in zip(*texts, strict=True))
             yield _rows(_RECORDS, {"id": ids, "metadata": metadata})
         n_rows += int(np.sum(each.first))
@@ -245,7 +251,7 @@ def _range(filters: pa.RecordBatch, names: list[bytes]) -> Iterator[pa.RecordBat
     at_once = max(1, n * PARCEL_BYTES // max(filters.nbytes, 1))
     for start in range(0, n, at_once):
         rows = filters.slice(start, at_once)
-        yield _rows(_SORTED, {"parcel": pa.array([_data(rows.select(FILTERS.names))], pa.binary())})
+        yield _rows(_SORTED, {"parcel": pa.array([_data(rows.select(FILTER_COLUMNS.names))], pa.binary())})
         if found := list(_by_name(rows.column("constraints"), start, names)):
             columns = {
                 "names": pa.array([i for i, _ in found], pa.int32()),
@@ -258,7 +264,7 @@ def _by_name(lists: pa.Array, first: int, names: list[bytes]) -> Iterator[tuple[
     """The constraints of filters, those of each range of names for itself, with its number."""
     flat = lists.flatten()
     filter_ = np.repeat(np.arange(first, first + len(lists)), np.diff(lists.offsets.to_numpy()))
-    rows = pa.RecordBatch.from_arrays([pa.array(filter_), *flat.flatten()], schema=CONSTRAINTS)
+    rows = pa.RecordBatch.from_arrays([pa.array(filter_), *flat.flatten()], schema=CONSTRAINT_COLUMNS)
     name = flat.field("name").dictionary_encode()
     of_names = [bisect_right(names, each) for each in name.dictionary.to_pylist()]
     of = np.array(of_names, np.min_scalar_type(len(names)))[name.indices.to_numpy()]

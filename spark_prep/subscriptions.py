@@ -129,8 +129,7 @@ class TableBuilder:
     def add(self, found: Parsed) -> None:
         """Appends filters."""
         self._held.append(found.subscriptions)
-        pairs = zip(found.subscriptions.ids or (), found.metadata or (), strict=False)
-        self._texts += [(id_, text) for id_, text in pairs if id_ is not None and text is not None]
+        self._texts += found.texts_of_ids()
 
     def add_table(self, table: Table) -> None:
         """Appends those of a table."""

@@ -27,7 +27,7 @@ from mpi_match.table.schema import constraint_arrays, filter_arrays, label_array
 from mpi_match.table.table import Table
 from spark_prep import SparkPrepError
 from spark_prep.arrow_records import ConstraintColumns, areas_of, ids_of
-from spark_prep.parcels import CONSTRAINTS, FILTERS, FilterRange, opened
+from spark_prep.parcels import CONSTRAINT_COLUMNS, FILTER_COLUMNS, FilterRange, opened
 from spark_prep.part_files import PartFiles, WrittenPart, partition_id, write_parts
 
 FILTERS_PER_PART = 500_000
@@ -50,7 +50,7 @@ def write_filters(sorted_: DataFrame, ranges: dict[int, FilterRange], files: Par
     """Filter parts of the filters in `parcels.in_ranges`."""
 
     def write(batches: Iterator[pa.RecordBatch], files: PartFiles) -> Iterator[WrittenPart]:
-        if held := [opened(each.as_buffer(), FILTERS) for batch in batches for each in batch.column(0)]:
+        if held := [opened(each.as_buffer(), FILTER_COLUMNS) for batch in batches for each in batch.column(0)]:
             yield _write_filters(pa.Table.from_batches(held), ranges[partition_id()], files)
 
     return write_parts(sorted_.where("parcel is not null and names is null").select("parcel"), write, files)
@@ -95,7 +95,7 @@ def write_constraints(
 def _constraints_of(batch: pa.RecordBatch, ranges: dict[int, FilterRange]) -> Iterator[pa.RecordBatch]:
     """The constraints of a batch of parcels, with the numbers of their filters."""
     for range_, parcel in zip(*batch.columns, strict=True):
-        rows = opened(parcel.as_buffer(), CONSTRAINTS)
+        rows = opened(parcel.as_buffer(), CONSTRAINT_COLUMNS)
         yield rows.set_column(0, "filter", pc.add(rows.column(0), ranges[range_.as_py()].first_filter))
 
 

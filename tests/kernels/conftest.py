@@ -119,7 +119,7 @@ def _tiny_shapes() -> Iterator[None]:
     for module in (tidy, cuda_slot):
         patch.setattr(module, "TIDIED_TOGETHER", 24)
         patch.setattr(module, "DIGIT_WARPS", 4)
-    patch.setattr(tidy, "DIGIT_BITS", 2)
+    patch.setattr(tidy, "RADIX_BITS", 2)
     patch.setattr(tidy, "DIGIT_COUNTS", 16)
     patch.setattr(tag_sets, "LONG_BUCKET", 12)
     patch.setattr(tag_sets, "LONG_BUCKETS", 2)

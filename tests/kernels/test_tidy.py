@@ -46,7 +46,7 @@ def test_answers_are_sorted_and_one_of_each_is_left(n_blocks: int | None, n_ids:
 
 
 def test_spare_memory_is_bounded_and_digits_hold_all_ids(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tidy, "DIGIT_BITS", 8)
+    monkeypatch.setattr(tidy, "RADIX_BITS", 8)
     assert tidy.digit_shape(10, 3000, 33) == (10, 2)
     for room in (3_000, 1_000_000, 10_000_000):
         assert 4 * room * tidy.digit_shape(10**6, room, 2**16)[0] <= tidy.DIGIT_BYTES

@@ -380,7 +380,7 @@ def test_a_task_that_fails_after_writing_is_run_again_and_leaves_no_stray_part(
 
     with PartSet(output, "table") as parts, job._Held() as held:
         records = held.keep(subscriptions.parse(source.rows))
-        found = parcels.Summary.of(records)
+        found = parcels.RecordSummary.of(records)
         sorted_ = held.keep(parcels.in_ranges(records, found.first_keys(2), found.first_names(2)))
         ranges, totals = parcels.ranges(sorted_)
         with monkeypatch.context() as patched:

@@ -21,9 +21,9 @@ from mpi_match.gpu.warp import distinct, running_sum, sort, sorter
 TIDIED_ALONE, TIDIED_TOGETHER = 256, 2048
 """Most answers that a warp sorts, and that a block of threads sorts: those that fit in shared memory, for all warps of a
 block."""
-DIGIT_BITS, DIGIT_WARPS = 8, 16
+RADIX_BITS, DIGIT_WARPS = 8, 16
 """Bits of a digit, and warps of a block of `digit_kernel`."""
-DIGIT_COUNTS = DIGIT_WARPS << DIGIT_BITS
+DIGIT_COUNTS = DIGIT_WARPS << RADIX_BITS
 """The values of a digit, for each warp of a block."""
 DIGIT_BYTES, DIGIT_BLOCKS = 2**27, 1024
 """Most bytes of the spare memory of all blocks of `digit_kernel`, unless that of one block is larger, and most blocks."""
@@ -85,14 +85,14 @@ def digit_shape(n_events: int, room: int, n_ids: int) -> tuple[int, int]:
     """Blocks of `digit_kernel` for `n_events` events with room for `room` answers each, and the digits of ids below `n_ids`,
     rounded up to an even number."""
     n_blocks = max(1, min(DIGIT_BYTES // (4 * room), DIGIT_BLOCKS, n_events))
-    return n_blocks, 2 * max(1, -(-(n_ids - 1).bit_length() // (2 * DIGIT_BITS)))
+    return n_blocks, 2 * max(1, -(-(n_ids - 1).bit_length() // (2 * RADIX_BITS)))
 
 
 @device_function
 def _peers(digit: int, is_there: bool) -> tuple:
     """The lanes with an answer of the same digit, as a mask, and the number of them before this lane."""
     mask = np.int64(ballot(is_there))
-    for bit in range(DIGIT_BITS):
+    for bit in range(RADIX_BITS):
         is_set = (digit >> bit) & 1
         those = np.int64(ballot(is_set != 0))
         mask &= those if is_set != 0 else ~those
@@ -110,7 +110,7 @@ def _by_digit(source: Array, target: Array, own: tuple, shift: int, moves: bool,
     for at in range(first, last, WARP):
         is_there = at + lane() < last
         answer = source[at + lane()] if is_there else np.uint32(0)
-        digit = (np.int64(answer) >> shift) & ((1 << DIGIT_BITS) - 1)
+        digit = (np.int64(answer) >> shift) & ((1 << RADIX_BITS) - 1)
         peers, before = _peers(digit, is_there)
         slot = digit * n_warps + warp
         place = np.int64(counts[slot]) + before
@@ -146,7 +146,7 @@ def digit_kernel(given: AnswerArrays, spare: Array, n_events: int, room: int, n_
                 for i in range(n_mine):
                     counts[n_mine * thread + i] = 0
                 cuda.syncthreads()
-                _by_digit(ids, other, own, DIGIT_BITS * digit, False, counts)
+                _by_digit(ids, other, own, RADIX_BITS * digit, False, counts)
                 cuda.syncthreads()
                 n_own = np.int32(0)
                 for i in range(n_mine):
@@ -163,7 +163,7 @@ def digit_kernel(given: AnswerArrays, spare: Array, n_events: int, room: int, n_
                     counts[n_mine * thread + i] = place
                     place += n_here
                 cuda.syncthreads()
-                _by_digit(ids, other, own, DIGIT_BITS * digit, True, counts)
+                _by_digit(ids, other, own, RADIX_BITS * digit, True, counts)
                 cuda.syncthreads()
                 ids, other = other, ids
             kept = np.int64(0)

@@ -18,6 +18,8 @@ import pytest
 from mpirun import LAUNCHERS, TIMEOUT_S
 from pages import README, REPOSITORY, Step, blocks_of, section_of, steps_of, without_chance
 
+from mpi_match.environment import source_digest
+
 pytestmark = [pytest.mark.wheel, pytest.mark.mpi]
 
 NEEDS_MORE = ("mpi-match compile", "launch/")
@@ -114,6 +116,8 @@ def test_the_wheel_and_the_sdist_have_every_file_of_the_packages(wheel: Path) ->
 def test_five_minutes_of_the_readme(wheel: Path, tmp_path: Path) -> None:
     there = Installation(tmp_path, sys.executable, f"{wheel}[mpi]")
     assert there.run("python -c 'import mpi_match; print(mpi_match.__file__)'").startswith(str(tmp_path))
+    same = there.run("python -c 'from mpi_match.environment import source_digest; print(source_digest.digest())'").strip()
+    assert same == source_digest.digest(), "ranks of the tree and of the wheel may run together, and share compiled code"
     steps = five_minutes()
     assert not [name for name in FIVE_MINUTES if not any(name in step.command for step in steps)]
     for command, shown in steps:

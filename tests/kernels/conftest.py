@@ -11,12 +11,8 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from collections.abc import Iterator
-from importlib import import_module
-from typing import Any
 
-import numpy as np
 import pytest
 
 if os.environ.get("NUMBA_ENABLE_CUDASIM") != "1":
@@ -40,39 +36,15 @@ def _keys_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _threads_take_turns_often() -> Iterator[None]:
-    """The simulator's launcher asks its threads without a pause whether they are done, and they wait for Python's lock
-    meanwhile: 5 ms each time, which is longer than most of them have to run.  Shorter turns also mix threads more."""
+def _quick_simulator() -> Iterator[None]:
+    """The simulator without its waiting; threads take turns often, which mixes them more."""
+    from quick_simulator import quick_simulator
+
     before = sys.getswitchinterval()
     sys.setswitchinterval(TURN_S)
-    yield
+    with quick_simulator():
+        yield
     sys.setswitchinterval(before)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _shared_memory_is_shared() -> Iterator[None]:
-    """Two threads of a block that ask for shared memory at once sometimes get an array each from the simulator: it looks
-    whether there is one and makes one without a lock in between.
-
-    The module that does so is there twice, under Numba's name and numba-cuda's; the one that the engines use is meant.
-    """
-    from mpi_match.gpu.kernels import cuda
-
-    simulator = import_module(f"{cuda.__name__}.simulator.kernelapi")
-    lock = threading.Lock()
-
-    def array(self: Any, shape: Any, dtype: Any) -> Any:
-        asking = sys._getframe(1)
-        place = asking.f_code.co_filename, asking.f_lineno
-        with lock:
-            if place not in self._allocations:
-                self._allocations[place] = np.empty(shape, dtype)
-            return self._allocations[place]
-
-    patch = pytest.MonkeyPatch()
-    patch.setattr(simulator.FakeCUDAShared, "array", array)
-    yield
-    patch.undo()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -90,7 +90,9 @@ def test_no_warp_sorts_many_answers(kind: str, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(warp, "sort", noted)
     filters = [make_filter(f"i{i}", [[name, "exists"] for name in ("a", "b", f"c{i % 3}")]) for i in range(60)]
-    check(filters, [make_event(dict.fromkeys(("a", "b", *(f"c{i}" for i in range(n))), 1)) for n in (0, 1, 2, 3)], kind)
+    filters += [make_filter(f"d{i}", [["d", "exists"]]) for i in range(3)]
+    events = [make_event(dict.fromkeys(("a", "b", *(f"c{i}" for i in range(n))), 1)) for n in (0, 1, 2, 3)]
+    check(filters, [*events, make_event({"d": 1})], kind)
     assert lengths, "some are sorted by a warp"
     assert max(lengths) <= 3, "SORTED_ANSWERS of `conftest`"
 

@@ -36,6 +36,39 @@ def test_threads_that_ask_at_once_get_the_same_shared_memory(monkeypatch: pytest
     assert len({id(each) for each in got}) == 1
 
 
+def test_threads_go_on_when_all_that_run_have_arrived() -> None:
+    """Also when others have ended, in every block; threads begin in any order."""
+    first: list[int] = []
+    seen: list[int] = []
+
+    def run() -> None:
+        thread, block = cuda.threadIdx.x, cuda.blockIdx.x
+        if thread == 3:
+            return
+        first.append(thread)
+        cuda.syncthreads()
+        seen.append(len(first) - 3 * block)
+
+    cuda.jit(run)[20, 4]()
+    assert seen == [3] * 60
+    assert len({tuple(first[i : i + 3]) for i in range(0, 60, 3)}) > 1
+
+
+def test_an_error_of_a_thread_is_that_of_the_launch() -> None:
+    """Others that wait for it end, and the next launch is as any other."""
+
+    def fail() -> None:
+        if cuda.threadIdx.x == 1:
+            raise ZeroDivisionError("of one thread")
+        cuda.syncthreads()
+
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError, match="of one thread") as found:
+            cuda.jit(fail)[2, 3]()
+        assert found.value.__notes__ == ["in thread (1, 0, 0) of block (0, 0, 0)"]
+        test_threads_go_on_when_all_that_run_have_arrived()
+
+
 def test_arrays_are_copied_while_the_caller_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """And an error of copying is raised where the copies are waited for, every time."""
     gpu, may_copy, copy_in = open_gpu(), threading.Event(), Stream.copy_in

@@ -29,6 +29,11 @@ LEAST_GPU_BYTES = 2**16
 """Bytes of the smallest block that is scanned on the GPU: the CPU scans fewer in less time than the round trip takes."""
 
 
+FLAGGED_SHARE, CPU_BLOCKS = 64, 15
+"""If more than one line in FLAGGED_SHARE of a block is flagged, the CPU's scanner, which has more room than a GPU's thread,
+scans the block and the next CPU_BLOCKS ones: judging lines one by one would take longer."""
+
+
 class _Lease:
     """Prevents buffers from being reused while it exists."""
 
@@ -37,7 +42,7 @@ class GpuEventScanner:
     """Scans blocks of lines on a GPU, for the vocabulary and form of a CPU scanner, which it also uses.
 
     Its batches keep their memory on the GPU until no reference to them is left.  Several threads may scan at a time: one
-    block is then copied to the GPU while another is scanned.
+    block is then copied to the GPU while another is scanned.  The CPU scans blocks of which a GPU flags many lines.
     """
 
     def __init__(self, gpu: Gpu, cpu: EventScanner) -> None:
@@ -45,11 +50,14 @@ class GpuEventScanner:
         self._lines = GpuLineScanner(gpu, cpu.vocabulary, cpu.form)
         self._free: deque[ScanBuffers] = deque()
         self._cpu_is_free = threading.Lock()
+        self._n_for_cpu = 0
 
     def scan(self, block: LineBlock, rejects: Rejects) -> ScannedEvents:
         if block.overlong or not LEAST_GPU_BYTES <= len(block.data) <= MOST_SCANNED_BYTES:
-            with self._cpu_is_free:
-                return self._cpu.scan(block, rejects)
+            return self._scan_on_cpu(block, rejects)
+        if self._n_for_cpu > 0:
+            self._n_for_cpu -= 1
+            return self._scan_on_cpu(block, rejects)
         self._gpu.make_current()
         try:
             buffers = self._free.popleft()
@@ -58,6 +66,9 @@ class GpuEventScanner:
         lease = _Lease()
         weakref.finalize(lease, self._free.append, buffers).atexit = False
         rows = self._lines.scan(block.data, buffers)
+        if FLAGGED_SHARE * len(rows.flagged) > rows.n_rows:
+            self._n_for_cpu = CPU_BLOCKS
+            return self._scan_on_cpu(block, rejects)
         vocabulary = self._cpu.vocabulary
         judged = self._cpu.line_judge.judged(block, [_flagged_lines(rows)])
         if judged.rejects is not None:
@@ -75,6 +86,10 @@ class GpuEventScanner:
             events = EventsOnGpu(rows.n_rows, rows.offsets, rows.attributes, rows.location, lease)
             batch = GpuBatch(events, rows.widest, buffers.unpinned, vocabulary.fingerprint)
         return ScannedEvents(batch, ids, batch.has_location, identified, len(judged.rows), rows.n_rows)
+
+    def _scan_on_cpu(self, block: LineBlock, rejects: Rejects) -> ScannedEvents:
+        with self._cpu_is_free:
+            return self._cpu.scan(block, rejects)
 
 
 def _flagged_lines(rows: GpuRows) -> FlaggedLines:

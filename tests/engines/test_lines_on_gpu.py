@@ -42,7 +42,7 @@ def test_events_rejects_and_answers(kind: str, form: EventForm, table: Table) ->
     rejects: list[Reject] = []
     expected_rejects: list[Reject] = []
     found, expected = engine.scanner(on_cpu).scan(block(lines), rejects), on_cpu.scan(block(lines), expected_rejects)
-    assert found.n_on_gpu == len(expected.batch)
+    assert found.n_on_gpu == (0 if kind == "mutated" else len(expected.batch)), "many lines are flagged: the CPU scans all"
     assert rejects == expected_rejects
     assert (found.n_flagged > 0) == (kind != "good")
     for name in ("offsets", "attributes", "location", "rejected"):

@@ -50,6 +50,7 @@ def engine() -> Engine:
 @pytest.fixture(autouse=True)
 def _every_block_on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_scanner, "LEAST_GPU_BYTES", 0)
+    monkeypatch.setattr(event_scanner, "FLAGGED_SHARE", 0)
 
 
 def block(lines: list[bytes]) -> LineBlock:
@@ -104,6 +105,26 @@ def test_flagged_lines_are_judged_and_rejects_say_where(bad: list[bytes], engine
         assert (a is None) == (b is None), name
         assert a is None or np.array_equal(a, b, equal_nan=name == "location"), name
     assert engine.match(found.batch) == engine.match(expected.batch)
+
+
+def test_the_cpu_scans_blocks_of_which_a_gpu_flags_many_lines(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the blocks that follow, until a block is tried on the GPU again."""
+    monkeypatch.setattr(event_scanner, "FLAGGED_SHARE", 64)
+    monkeypatch.setattr(event_scanner, "CPU_BLOCKS", 2)
+    on_cpu = EventScanner(TABLE.vocabulary, FORM)
+    on_gpu = engine.scanner(on_cpu)
+    many, few = block([*GOOD, *BAD, JUDGED_GOOD[0]]), block(GOOD * 2)
+    n_on_gpu = []
+    for lines in (few, many, few, few, few, many):
+        rejects: list[Reject] = []
+        expected_rejects: list[Reject] = []
+        found, expected = on_gpu.scan(lines, rejects), on_cpu.scan(lines, expected_rejects)
+        n_on_gpu.append(found.n_on_gpu)
+        assert rejects == expected_rejects
+        assert list(found.ids or ()) == list(expected.ids or ())
+        assert engine.match(found.batch) == engine.match(expected.batch)
+    n = 2 * len(GOOD)
+    assert n_on_gpu == [n, 0, 0, 0, n, 0]
 
 
 @pytest.fixture(scope="module")

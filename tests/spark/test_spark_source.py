@@ -110,8 +110,8 @@ def test_other_columns_are_metadata_that_answers_show(known: SparkSession, tmp_p
     save(frame, tmp_path / "other.h5", **options)
     save(load(known, path).repartition(3), tmp_path / "again.h5")
     for name in ("other.h5", "again.h5"):
-        found, made = arrays(tmp_path / name), arrays(path)
-        assert [each for each in made if found[each] != made[each]] == [], name  # a difference of long lists takes hours
+        other, made = arrays(tmp_path / name), arrays(path)
+        assert [each for each in made if other[each] != made[each]] == [], name  # a difference of long lists takes hours
     expected = {i: (f"o{i}", i, [i / 2], 1.0) for i in range(n) if i != 3}
     read = load(known, path)
     assert [kind for _, kind in read.dtypes[5:]] == ["string", "bigint", "array<double>", "double"]

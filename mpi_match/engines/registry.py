@@ -89,19 +89,19 @@ def open_engine(
             return _open_auto(table, device, threads, live, given)
         return _open_named(name, table, device, threads, live=live, given=given, measured=measured)
 
-    opened = _open_staged(name, table, open_, live=live) if len(table.vocabulary.parts) else open_(table)
+    opened = _open_staged(name, table, open_, threads, live=live) if len(table.vocabulary.parts) else open_(table)
     how = {"device": device, "threads": threads, "live": live, "options": options, "measured": measured}
     opened._again = _open_again, {"name": name, "table": table, **how}
     return opened
 
 
-def _open_staged(name: str, table: Table, open_: Callable[[Table], Engine], *, live: bool) -> Engine:
+def _open_staged(name: str, table: Table, open_: Callable[[Table], Engine], threads: int | None, *, live: bool) -> Engine:
     """Open an engine for each stage of a table with conditions.  Raises EngineError."""
     from mpi_match.engines.staged import StagedEngine
 
     if name != "auto" and (reason := engine_class(name).serves_parts):
         raise EngineError(reason)
-    return StagedEngine(table, open_, live=live)
+    return StagedEngine(table, open_, threads, live=live)
 
 
 def _open_again(how: Mapping[str, Any]) -> Engine:

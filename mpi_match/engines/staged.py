@@ -21,6 +21,9 @@ from mpi_match.matches.matches import Matches
 from mpi_match.model import MAX_CONDITION_DEPTH, Change
 from mpi_match.table.table import Table
 
+SLICE_EVENTS = 2**13
+"""Events that are matched together in all stages: their attributes with those for parts, hundreds an event with some rules,
+stay in memory that is used again, where fresh memory would take longer than matching."""
 _NO_STAGE, _FOR_ALL = -1, MAX_CONDITION_DEPTH + 2
 """The numbers that stand for the stage of visible interfaces, and for changes that concern every stage."""
 
@@ -33,13 +36,13 @@ class _Stage:
 
 
 class StagedEngine(Engine):
-    """One engine for each stage of a table, opened by `open_`."""
+    """One engine for each stage of a table, opened by `open_`; `threads` as in `open_engine`."""
 
-    def __init__(self, table: Table, open_: Callable[[Table], Engine], *, live: bool) -> None:
-        self._table, self._live, self._open = table, live, open_
+    def __init__(self, table: Table, open_: Callable[[Table], Engine], threads: int | None, *, live: bool) -> None:
+        self._table, self._live, self._open, self._threads = table, live, open_, threads
         names = table.part_names
         self._part_of = dict(zip(names.tolist(), range(table.n_visible, table.n_interfaces), strict=True))
-        self._names = np.append(np.full(table.n_visible, -1, np.int64), names)  # by interface; parts may be added
+        self._attribute_of = self._packed(np.append(np.zeros(table.n_visible, np.int64), names))  # by interface
         of_interface = stages_of_parts(table, self._part_of)
         n_parts = int(of_interface.max(initial=_NO_STAGE)) + 1
         self._stage_of_part = dict(zip(names.tolist(), of_interface[table.n_visible :].tolist(), strict=True))
@@ -60,6 +63,12 @@ class StagedEngine(Engine):
 
     @matching
     def match(self, batch: EventBatch, _: Scratch, filters: bool) -> Matches:
+        if len(batch) <= SLICE_EVENTS:
+            return self._match_slice(batch, filters)
+        starts = range(0, len(batch), SLICE_EVENTS)
+        return Matches.concat([self._match_slice(batch[at : at + SLICE_EVENTS], filters) for at in starts])
+
+    def _match_slice(self, batch: EventBatch, filters: bool) -> Matches:
         for each in self._parts:
             found = each.engine.match(batch)
             if found.n_matches:
@@ -73,12 +82,18 @@ class StagedEngine(Engine):
 
     def _with_parts(self, batch: EventBatch, found: Matches) -> EventBatch:
         """The batch with the names of the parts that its events match."""
+        from mpi_match.compute.parallel import at_most
         from mpi_match.events.extended import extended  # loads Numba
 
-        names, vocabulary = self._names[found.ids], self._table.vocabulary
+        ids = found.ids
         if not self._parts_ascend:
-            names = names[np.lexsort((names, found.event_of()))]
-        return extended(batch, found.offsets, vocabulary.pack(names, np.zeros(len(names), np.int64)))
+            ids = ids[np.lexsort((self._attribute_of[ids], found.event_of()))]
+        with at_most(self._threads):
+            return extended(batch, found.offsets, ids, self._attribute_of)
+
+    def _packed(self, names: Array) -> Array:
+        """The attributes of names of parts."""
+        return self._table.vocabulary.pack(names, np.zeros(len(names), np.int64))
 
     @updating
     def update(self, changes: Changes) -> None:
@@ -109,7 +124,7 @@ class StagedEngine(Engine):
         for which in (*range(len(self._parts)), _NO_STAGE):
             own, mine = self._stage(which), (stage == which) | (stage == _FOR_ALL)
             if mine.any():
-                n_interfaces = changes.n_interfaces if which == _NO_STAGE else len(self._names)
+                n_interfaces = changes.n_interfaces if which == _NO_STAGE else len(self._attribute_of)
                 own.engine.update(_some(changes, mine, target, interface, (len(own.ids), n_interfaces)))
         self._n_filters = changes.n_filters
 
@@ -127,8 +142,8 @@ class StagedEngine(Engine):
         for i in np.flatnonzero((changes.kind == Change.ADD) & (changes.interface >= PART_INTERFACES)).tolist():
             rows_of.setdefault(int(changes.interface[i]) - PART_INTERFACES, []).append(int(changes.row[i]))
         fresh = [name for name in rows_of if name not in self._part_of]
-        self._part_of.update(zip(fresh, range(len(self._names), len(self._names) + len(fresh)), strict=True))
-        self._names = np.append(self._names, np.array(fresh, np.int64))
+        self._part_of.update(zip(fresh, range(len(self._attribute_of), len(self._attribute_of) + len(fresh)), strict=True))
+        self._attribute_of = np.append(self._attribute_of, self._packed(np.array(fresh, np.int64)))
         self._parts_ascend = self._parts_ascend and not fresh
         offsets, rows = changes.added.by_filter
         for name, filters in rows_of.items():

@@ -21,7 +21,7 @@ from mpi_match.matches.matches import Matches
 from mpi_match.model import MAX_CONDITION_DEPTH, Change
 from mpi_match.table.table import Table
 
-SLICE_EVENTS = 2**13
+STAGED_TOGETHER = 2**13
 """Events that are matched together in all stages: their attributes with those for parts, hundreds an event with some rules,
 stay in memory that is used again, where fresh memory would take longer than matching."""
 _NO_STAGE, _FOR_ALL = -1, MAX_CONDITION_DEPTH + 2
@@ -63,10 +63,10 @@ class StagedEngine(Engine):
 
     @matching
     def match(self, batch: EventBatch, _: Scratch, filters: bool) -> Matches:
-        if len(batch) <= SLICE_EVENTS:
+        if len(batch) <= STAGED_TOGETHER:
             return self._match_slice(batch, filters)
-        starts = range(0, len(batch), SLICE_EVENTS)
-        return Matches.concat([self._match_slice(batch[at : at + SLICE_EVENTS], filters) for at in starts])
+        starts = range(0, len(batch), STAGED_TOGETHER)
+        return Matches.concat([self._match_slice(batch[at : at + STAGED_TOGETHER], filters) for at in starts])
 
     def _match_slice(self, batch: EventBatch, filters: bool) -> Matches:
         for each in self._parts:

@@ -9,7 +9,7 @@ from mpi_match.compute.compile_cache import jit
 from mpi_match.compute.parallel import in_stretches
 from mpi_match.events.batch import EventBatch, unmarked
 
-LEAST_EVENTS = 512
+LEAST_EXTENDED = 512
 """Events that are worth a further thread."""
 
 
@@ -22,7 +22,7 @@ def extended(batch: EventBatch, offsets: Array, ids: Array, attribute_of: Array)
     bounds = batch.bounds
     joint = np.empty(len(batch.attributes) + len(ids), batch.attributes.dtype)
     arrays = (bounds, unmarked(batch.attributes), offsets, unmarked(ids), attribute_of, joint)
-    in_stretches(len(batch), _merge, *arrays, least=LEAST_EVENTS)
+    in_stretches(len(batch), _merge, *arrays, least=LEAST_EXTENDED)
     return EventBatch((bounds + offsets).astype(batch.offsets.dtype), joint, batch.location, batch.fingerprint)
 
 

@@ -26,8 +26,8 @@ RULES: list[dict[str, Any]] = [
 @pytest.mark.parametrize("size", [1, 3, 40])
 @pytest.mark.parametrize("answer", ["list", "filters"])
 def test_slices_and_threads_do_not_matter(answer: str, size: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staged, "SLICE_EVENTS", size)
-    monkeypatch.setattr(extended, "LEAST_EVENTS", 1)
+    monkeypatch.setattr(staged, "STAGED_TOGETHER", size)
+    monkeypatch.setattr(extended, "LEAST_EXTENDED", 1)
     table, rng = make_table(RULES), random.Random(size)
     kinds: list[dict[str, Any]] = [{}, {"n": 1}, {"n": 3, "m": 5}, {"m": 1}, {"m": 4}, {"n": 0, "m": 3}, {"other": "x"}]
     events = [make_event(rng.choice(kinds)) for _ in range(40)]

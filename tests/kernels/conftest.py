@@ -95,6 +95,7 @@ def _tiny_shapes() -> Iterator[None]:
     patch.setattr(tidy, "DIGIT_COUNTS", 16)
     patch.setattr(tag_sets, "LONG_BUCKET", 12)
     patch.setattr(tag_sets, "LONG_BUCKETS", 2)
+    patch.setattr(cuda_slot, "SHARING_WARPS", 4)
     for module in (compact, cuda_slot):
         patch.setattr(module, "ANSWERS_SHARED", 2)
     patch.setattr(compact, "WRITTEN_ALONE", 2)
@@ -112,6 +113,7 @@ def _tiny_shapes() -> Iterator[None]:
     patch.setattr(cuda_pipeline, "ANSWER_S", 0.001)
     patch.setattr(cuda_pipeline, "SPARSE", 2)
     patch.setattr(cuda_pipeline, "LONG_SLICE_BYTES", 16)
+    patch.setattr(cuda_pipeline, "GROUP_BYTES", 16)
     patch.setattr(cuda_pipeline, "LONG_SLICE_EVENTS", 2)
     patch.setattr(keyed_cuda, "POOL_BYTES", 100)
     patch.setattr(cuda_results, "LEAST_BYTES", 4)

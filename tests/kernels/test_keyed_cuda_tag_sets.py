@@ -13,6 +13,7 @@ from tag_tables import random_tags
 
 from mpi_match.engines import open_engine
 from mpi_match.engines.keyed import cuda as keyed_cuda
+from mpi_match.engines.keyed import cuda_slot
 from mpi_match.engines.keyed.cuda import KeyedCuda
 from mpi_match.engines.keyed.kernels import tag_sets
 from mpi_match.engines.keyed.tag_sets import index
@@ -89,6 +90,7 @@ def test_no_warp_sorts_many_answers(kind: str, monkeypatch: pytest.MonkeyPatch) 
         sort(ids, first, n)
 
     monkeypatch.setattr(warp, "sort", noted)
+    monkeypatch.setattr(cuda_slot, "SHARING_WARPS", 1)
     filters = [make_filter(f"i{i}", [[name, "exists"] for name in ("a", "b", f"c{i % 3}")]) for i in range(60)]
     filters += [make_filter(f"d{i}", [["d", "exists"]]) for i in range(3)]
     events = [make_event(dict.fromkeys(("a", "b", *(f"c{i}" for i in range(n))), 1)) for n in (0, 1, 2, 3)]

@@ -40,7 +40,7 @@ from mpi_match.engines.keyed.index.postings import may_be_long
 from mpi_match.engines.keyed.kernels.bitmap import bitmap_kernel
 from mpi_match.engines.keyed.kernels.compact import count_kernel, write_kernel
 from mpi_match.engines.keyed.kernels.grid import grid_kernel
-from mpi_match.engines.keyed.kernels.tag_sets import TAG_WIDTHS, TagSetArrays, tag_set_kernel
+from mpi_match.engines.keyed.kernels.tag_sets import MOST_WARPS, TAG_WIDTHS, TagSetArrays, tag_set_kernel
 from mpi_match.engines.keyed.kernels.trie_group import WIDTHS, group_kernel
 from mpi_match.engines.keyed.kernels.trie_thread import (
     FILTER_IDS,
@@ -266,6 +266,7 @@ class KeyedCuda(Engine):
             kind,
             trie,
             is_wide,
+            1 if self._sets is None else MOST_WARPS,
             None if self._bitmap is None else bitmap_kernel(*variant[1:]),
             None if self._grid is None else grid_kernel(*variant),
             count_kernel(kind == MASKS, answers.count_dtype.name),

@@ -35,11 +35,16 @@ from mpi_match.gpu.intrinsics import WARP
 from mpi_match.gpu.kernels import DeviceArray, DeviceBuffer, Gpu, Kernel, Mark, PinnedBuffer
 
 
+SHARING_WARPS = 2**13
+"""Warps for which a slice of few events has several warps for each: about as many as a GPU runs at once."""
+
+
 class SlicePlan(NamedTuple):
     """The kernels and arrays that match a batch.
 
     kind           kind of answer: MASKS, INTERFACES or FILTER_IDS
-    trie_kernel    kernel for the trie or for tag sets, None if neither has filters; `is_wide`: it uses a warp for each event
+    trie_kernel    kernel for the trie or for tag sets, None if neither has filters; `is_wide`: it uses a warp for each
+                   event, or for tag sets up to `most_warps`
     bitmap_kernel  None if no filter is in a bitmap
     grid_kernel    None if there is no grid
     count_dtype    dtype of the number of answers of an event
@@ -49,6 +54,7 @@ class SlicePlan(NamedTuple):
     kind: int
     trie_kernel: Kernel | None
     is_wide: bool
+    most_warps: int
     bitmap_kernel: Kernel | None
     grid_kernel: Kernel | None
     count_kernel: Kernel
@@ -111,7 +117,8 @@ class PipelineSlot:
         warps, given = -(-n * WARP // KEYED_BLOCK), AnswerArrays(found, slots)
         if plan.trie_kernel is not None:
             n_blocks = warps if plan.is_wide else n_groups
-            plan.trie_kernel.bind((n_blocks,), KEYED_BLOCK, [events, plan.index_arrays, given, *shape])(stream)
+            n_sharers = 1 if is_mask or room <= SORTED_ANSWERS else max(1, min(SHARING_WARPS // n, plan.most_warps))
+            plan.trie_kernel.bind((n_blocks, n_sharers), KEYED_BLOCK, [events, plan.index_arrays, given, *shape])(stream)
         most_blocks = 0
         if plan.bitmap_kernel is not None and plan.bitmap is not None:
             for words, bitmap, n_blocks in plan.bitmap.parts(None if grid is None else grid.words):

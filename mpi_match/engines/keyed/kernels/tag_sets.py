@@ -5,9 +5,12 @@
     pairs     a lane for each pair of tags: if the pair begins keys, the lane tests all triples that begin with it
     look up   triples that pass the Bloom filter are looked up in the directory; the same lane compares the sets of the
               bucket, unless it is long
-    share     long buckets are compared by all lanes together, a set each: with popular tags, half of the answers of an event
-              are in one bucket
+    share     long buckets wait in a queue, and are compared by all lanes together, a set each, when it is full and at the
+              end: with popular tags, half of the answers of an event are in one bucket, and most of its buckets are long
     scan      instead, if there are more triples than sets: a lane for each bucket
+
+A few events with many answers have several warps each, in blocks of their own (`SlicePlan.most_warps`): all warps of an
+event form its keys, and each compares a part of the long buckets.
 
 Hashes, look-ups and comparisons are those of the CPU (`tag_sets.keys`).
 """
@@ -25,17 +28,18 @@ from mpi_match.engines.keyed.kernels.trie_thread import FILTER_IDS, MASKS, SORTE
 from mpi_match.engines.keyed.tag_sets.index import RECORD_HEAD, SIZE_BITS
 from mpi_match.engines.keyed.tag_sets.keys import KEY_TAGS, has_all, longer, may_have, place_of, whole
 from mpi_match.engines.keyed.tag_sets.search import FEW_TAGS, SIZE_MASK
-from mpi_match.gpu.intrinsics import WARP, atomic_add, lane, shuffle, sync_warp
+from mpi_match.gpu.intrinsics import WARP, atomic_add, ballot, lane, shuffle, sync_warp
 from mpi_match.gpu.kernels import Kernel, cuda, device_function, device_twin, kernel
 from mpi_match.gpu.warp import append, append_together, running_sum, tidy
 
 TAG_WIDTHS = (32, 256)
 """Most tags of an event for which a warp has room."""
 LONG_BUCKET, LONG_BUCKETS = 64, 32
-"""Words of a bucket from which on a warp compares it together, and most such buckets of an event: a lane compares further
-ones alone."""
-WINDOW = 288
-"""Words of a long bucket that a warp has in shared memory, enough for the longest record."""
+"""Words of a bucket from which on a warp compares it together, and most such buckets that wait for that."""
+MOST_WARPS = 64
+"""Most warps of an event."""
+WINDOW, LOADED_TOGETHER = 288, 3 * WARP
+"""Words of a long bucket that a warp has in shared memory, enough for the longest record, and those that it loads at once."""
 SHORTEST, SHIFT_OF_NAMES, N_WITHOUT_TAGS, N_WITH_INTERFACE = range(4)
 """Words of `facts`: `shortest` of the index, bits of a code in an attribute, and the lengths of two arrays that may be
 empty."""
@@ -59,9 +63,9 @@ class TagSetArrays(NamedTuple):
 _SETS = "TagSetArrays(uint32[::1], uint32[::1], uint32[::1], uint64[::1], uint32[::1], uint32[::1], int64[::1])"
 
 
-def _searchers(kind: int) -> tuple[Any, Any, Any, Any]:  # noqa: C901  seven functions in one
-    """Make four functions for one kind of answer: to record an answer, to compare all sets, to look up all keys of an event,
-    and to compare the long buckets that these select.
+def _searchers(kind: int) -> tuple[Any, Any, Any]:  # noqa: C901  seven functions in one
+    """Make three functions for one kind of answer: to record an answer, to compare all sets, and to look up all keys of an
+    event.
 
     `event` is the array of sorted tags, the index of the event's first one, and their number; `about` the masks of all
     events, the destination of the event's answers, and the queue of its long buckets: arrays of buckets, of the words that
@@ -105,8 +109,18 @@ def _searchers(kind: int) -> tuple[Any, Any, Any, Any]:  # noqa: C901  seven fun
         while at < stop:
             end = begin + min(stop - at, WINDOW)
             sync_warp()
-            for i in range(lane(), end - begin, WARP):
-                window[begin + i] = sets.records[at + i]
+            for i in range(lane(), end - begin, LOADED_TOGETHER):  # three loads at once, because each takes long
+                second, third = i + WARP < end - begin, i + 2 * WARP < end - begin
+                words = (
+                    sets.records[at + i],
+                    sets.records[at + i + WARP] if second else np.uint32(0),
+                    sets.records[at + i + 2 * WARP] if third else np.uint32(0),
+                )
+                window[begin + i] = words[0]
+                if second:
+                    window[begin + i + WARP] = words[1]
+                if third:
+                    window[begin + i + 2 * WARP] = words[2]
             sync_warp()
             mine, there, turn = np.int64(-1), begin, 0
             while there < end and turn < WARP:
@@ -130,54 +144,72 @@ def _searchers(kind: int) -> tuple[Any, Any, Any, Any]:  # noqa: C901  seven fun
 
     @device_function
     def share(event: tuple, sets: TagSetArrays, about: tuple) -> None:
-        """Compare the long buckets of an event together."""
+        """Compare the long buckets in the queue together, and empty it."""
         buckets, words, lengths, _, warp = about[2]
         sync_warp()
         for i in range(LONG_BUCKETS * warp, LONG_BUCKETS * warp + min(np.int64(lengths[warp]), LONG_BUCKETS)):
             compare_together(np.int64(buckets[i]), words[i], event, sets, about)
+        sync_warp()
+        if lane() == 0:
+            lengths[warp] = 0
+        sync_warp()
 
     @device_function
     def compare_all(event: tuple, sets: TagSetArrays, about: tuple) -> None:
-        for bucket in range(lane(), sets.directory.size - 1, WARP):
+        first = WARP * np.int64(cuda.blockIdx.y) + lane()
+        for bucket in range(first, sets.directory.size - 1, WARP * np.int64(cuda.gridDim.y)):
             compare(bucket, np.uint32(0), True, event, sets, about)
 
     @device_function
-    def look_up(key: np.uint64, event: tuple, sets: TagSetArrays, about: tuple) -> None:
-        """Compare the sets with a key, if there may be any."""
-        if _may_have(sets.bits, sets.bits.size, key):
-            wanted = np.uint32((key << np.uint64(SIZE_BITS)) & np.uint64(0xFFFFFFFF))
-            bucket = _place_of(key, sets.directory.size - 1)
-            if sets.directory[bucket + 1] - sets.directory[bucket] >= LONG_BUCKET:
-                buckets, words, lengths, _, warp = about[2]
-                place = np.int64(atomic_add(lengths, warp, 1))
-                if place < LONG_BUCKETS:
-                    buckets[LONG_BUCKETS * warp + place], words[LONG_BUCKETS * warp + place] = bucket, wanted
-                    return
-            compare(bucket, wanted, False, event, sets, about)
+    def look_up(key: np.uint64, event: tuple, sets: TagSetArrays, about: tuple) -> bool:
+        """Compare the sets with a key, if there may be any; a long bucket is queued.  False if the queue is full."""
+        if not _may_have(sets.bits, sets.bits.size, key):
+            return True
+        wanted = np.uint32((key << np.uint64(SIZE_BITS)) & np.uint64(0xFFFFFFFF))
+        bucket = _place_of(key, sets.directory.size - 1)
+        if sets.directory[bucket + 1] - sets.directory[bucket] < LONG_BUCKET:
+            if cuda.blockIdx.y == 0:
+                compare(bucket, wanted, False, event, sets, about)
+            return True
+        if bucket % np.int64(cuda.gridDim.y) != cuda.blockIdx.y:
+            return True
+        buckets, words, lengths, _, warp = about[2]
+        place = np.int64(atomic_add(lengths, warp, 1))
+        if place < LONG_BUCKETS:
+            buckets[LONG_BUCKETS * warp + place], words[LONG_BUCKETS * warp + place] = bucket, wanted
+        return place < LONG_BUCKETS
 
     @device_function
     def look_up_all(event: tuple, sets: TagSetArrays, about: tuple) -> None:
+        """Look up all keys of an event.  A lane that finds the queue full goes on with the same key when it is empty."""
         tags, own, m = event
         shortest, n_words = sets.facts[SHORTEST], sets.bits.size
-        if shortest == 1:
-            for a in range(lane(), m, WARP):
-                look_up(_whole(_longer(_NONE, tags[own + a])), event, sets, about)
-        i, j = np.int64(0), np.int64(1) + lane()
-        while i < m - 1:
-            if j >= m:
-                i, j = i + 1, j - m + i + 2
-                continue
-            one = _longer(_NONE, tags[own + i])
-            if _may_have(sets.bits, n_words, one):
-                two = _longer(one, tags[own + j])
-                if shortest <= 2:
-                    look_up(_whole(two), event, sets, about)
-                if _may_have(sets.bits, n_words, two):
-                    for k in range(j + 1, m):
-                        look_up(_whole(_longer(two, tags[own + k])), event, sets, about)
-            j += WARP
+        a = np.int64(lane()) if shortest == 1 else np.int64(m)
+        i, j, k, has_room = np.int64(0), np.int64(1) + lane(), np.int64(0), False
+        while ballot(not has_room) != 0:
+            has_room = True
+            while has_room and a < m:
+                has_room = look_up(_whole(_longer(_NONE, tags[own + a])), event, sets, about)
+                a += WARP if has_room else 0
+            while has_room and i < m - 1:
+                if j >= m:
+                    i, j = i + 1, j - m + i + 2
+                    continue
+                one = _longer(_NONE, tags[own + i])
+                if _may_have(sets.bits, n_words, one):
+                    two = _longer(one, tags[own + j])
+                    if shortest <= 2 and k == 0:
+                        has_room = look_up(_whole(two), event, sets, about)
+                    if has_room and _may_have(sets.bits, n_words, two):
+                        k = max(k, j + 1)
+                        while has_room and k < m:
+                            has_room = look_up(_whole(_longer(two, tags[own + k])), event, sets, about)
+                            k += 1 if has_room else 0
+                if has_room:
+                    j, k = j + WARP, np.int64(0)
+            share(event, sets, about)
 
-    return give, compare_all, look_up_all, share
+    return give, compare_all, look_up_all
 
 
 @device_function
@@ -196,7 +228,7 @@ def _n_triples(tags: Array, own: Any, m: int, sets: TagSetArrays) -> np.int64:
 @lru_cache
 def tag_set_kernel(width: int, packed: str, kind: int) -> Kernel:
     """The kernel for events of at most `width` attributes of type `packed` ("uint32", "uint64"), and one kind of answer."""
-    n_warps, (give, compare_all, look_up_all, share) = KEYED_BLOCK // WARP, _searchers(kind)
+    n_warps, (give, compare_all, look_up_all) = KEYED_BLOCK // WARP, _searchers(kind)
     all_tags, all_buckets, all_windows = n_warps * width, n_warps * LONG_BUCKETS, n_warps * WINDOW
     events_type, answers_type = f"EventArrays(uint32[::1], {packed}[::1])", "AnswerArrays(uint64[::1], uint32[::1])"
 
@@ -209,7 +241,8 @@ def tag_set_kernel(width: int, packed: str, kind: int) -> Kernel:
     ) -> None:
         """Match one event per warp; parameters as those of `trie_thread`, with all masks and counts 0 initially.
 
-        Launch: one warp per event.  Work: 32 bytes for each pair of tags, and for each triple that begins with a pair that
+        Launch: blocks (events, sharers), one warp per event, or as many as there are sharers; with several the answers are
+        not sorted.  Work: 32 bytes for each pair of tags, and for each triple that begins with a pair that
         begins a key; a bucket, some 50 bytes, for each triple that passes the Bloom filter.
         """
         drawn = cuda.shared.array(all_tags, np.uint32)
@@ -240,14 +273,14 @@ def tag_set_kernel(width: int, packed: str, kind: int) -> Kernel:
         sync_warp()
         answers = (given.found, given.ids, number, room)
         event, about = (tags, own, m), (given.found, answers, (buckets, words, lengths, window, warp))
-        for a in range(lane(), sets.facts[N_WITHOUT_TAGS], WARP):
+        sharer, n_sharers = np.int64(cuda.blockIdx.y), np.int64(cuda.gridDim.y)
+        for a in range(WARP * sharer + lane(), sets.facts[N_WITHOUT_TAGS], WARP * n_sharers):
             give(sets.always[a], sets, about)
         if m > FEW_TAGS and _n_triples(tags, own, m, sets) > sets.records.size // (RECORD_HEAD + KEY_TAGS):
             compare_all(event, sets, about)
         else:
             look_up_all(event, sets, about)
-            share(event, sets, about)
-        if kind != MASKS:
+        if kind != MASKS and n_sharers == 1:
             tidy(answers, SORTED_ANSWERS)
 
     return tag_set_kernel_

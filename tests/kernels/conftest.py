@@ -111,6 +111,7 @@ def _tiny_shapes() -> Iterator[None]:
     patch.setattr(cuda_pipeline, "SLICE_S", 1.0)
     patch.setattr(cuda_pipeline, "GROUP_S", 0.5)
     patch.setattr(cuda_pipeline, "ANSWER_S", 0.001)
+    patch.setattr(cuda_pipeline, "MERGED_S", 0.0)
     patch.setattr(cuda_pipeline, "SPARSE", 2)
     patch.setattr(cuda_pipeline, "LONG_SLICE_BYTES", 16)
     patch.setattr(cuda_pipeline, "GROUP_BYTES", 16)

@@ -155,6 +155,8 @@ ONE_LONG = np.repeat(np.array([1, 10**6]), [2**20, 1])
 """Answers of events: one of a million has a million."""
 BY_ZIPF = np.sort(150_000 / np.arange(1, 4097)).astype(np.int64)
 """Few events have many answers, others few."""
+MANY_BY_ZIPF = np.sort(150_000 / np.arange(1, 2**14 + 1) ** 0.6).astype(np.int64)
+"""Half of the events have a thousand answers or more."""
 
 
 @pytest.mark.parametrize(
@@ -167,12 +169,14 @@ BY_ZIPF = np.sort(150_000 / np.arange(1, 4097)).astype(np.int64)
         (ONE_LONG[-50:], 50, 8, 2**20),
         (BY_ZIPF, 2**20, 8, 2**18),
         (np.repeat([4, 60], [98, 2]), 2**20, 8, 64),
+        (MANY_BY_ZIPF, 2**14, 8, 2**18),
+        (MANY_BY_ZIPF, 2**14, 2**12, 2**18),
     ],
 )
 def test_the_room_is_that_with_which_slices_take_the_least_time(
     found: Array, n_events: int, room: int, chosen: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = {"SLICE_S": 3e-4, "GROUP_S": 1e-3, "EVENT_S": 3e-6, "ANSWER_S": 5e-8}
+    own = {"SLICE_S": 3e-4, "GROUP_S": 1e-3, "EVENT_S": 3e-6, "ANSWER_S": 1e-8, "MERGED_S": 5e-9}
     for name, value in {"LONG_SLICE_BYTES": 2**25, "LONG_SLICE_EVENTS": 2**14, **own}.items():
         monkeypatch.setattr(cuda_pipeline, name, value)
     assert cuda_pipeline._room_of(found.astype(np.uint64), room, n_events) == chosen
@@ -196,6 +200,29 @@ def test_a_room_that_is_no_longer_needed_is_given_up(monkeypatch: pytest.MonkeyP
         assert engine.match(encoded(table, [make_event({"n1": n_answers})] * 8)).n_matches == 8 * 40 * n_answers
         slices.append(max(sizes[-2:]))
     assert slices == [2, 2, 4]
+
+
+def test_the_room_of_like_batches_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was chosen by one slice after another: small after those of few answers, and large after the next."""
+    monkeypatch.setattr(keyed_cuda, "FEW_INTERFACES", 0)
+    table = Table.from_filters([make_filter(f"i{i}", [[f"n{i % 8}", "=", 1]]) for i in range(64)])
+    rooms, start = list[int](), PipelineSlot.start
+
+    def noted(slot: PipelineSlot, part: EventBatch, plan: SlicePlan, room: int) -> None:
+        rooms.append(room)
+        start(slot, part, plan, room)
+
+    monkeypatch.setattr(PipelineSlot, "start", noted)
+    engine = open_engine("keyed_cuda", table)
+    events = [make_event({f"n{k}": 1 for k in range(n)}) for n in (8, 8, 8, 8, 0, 0, 1, 0, 8, 8, 8, 8)]
+    chosen = []
+    for _ in range(4):
+        rooms.clear()
+        found = engine.match(encoded(table, events))
+        assert in_words(found, table, "list") == expected(table, events, "list")
+        chosen.append(set(rooms))
+    assert chosen[1] == chosen[2] == chosen[3]
+    assert len(chosen[3]) == 1
 
 
 def test_a_slot_that_is_free_takes_the_next_slice_of_whichever_batch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,9 +48,9 @@ CUDA_ANSWER_ROOM = 8
 """Initial capacity, in answers per event."""
 SLICE_S = 3e-4
 """Approximate seconds of Python for a slice."""
-GROUP_S, EVENT_S, ANSWER_S = 1e-3, 3e-6, 5e-8
-"""Approximate seconds of matching some events again by themselves: for all of them, for each, and for each answer of the
-longest."""
+GROUP_S, EVENT_S, ANSWER_S, MERGED_S = 1e-3, 3e-6, 1e-8, 5e-9
+"""Approximate seconds of matching some events again by themselves: for all of them, for each, for each answer of the longest,
+and for each answer of the slice, whose answers are put together on the host."""
 SPARSE = 64
 """A room of which answers fill less than one part in this many is chosen again."""
 SLOT_BYTES, GROUP_BYTES, LONG_SLICE_BYTES, LONG_SLICE_EVENTS = 2**30, 2**27, 2**25, 2**14
@@ -120,9 +120,9 @@ class Batches:
         slot.wait()
         self.clock.add(slot)
         if slot.most <= slot.room:
-            if begun.has_sparse_room(slot.room, len(part), slot.n_answers):
-                self._rooms.choose(begun, slot.found(), CUDA_ANSWER_ROOM)
             slot.finish(begun.plan, begun.answers)
+            if begun.is_last_slice and begun.has_sparse_room(slot.room):
+                self._rooms.choose(begun, begun.answers.counts, CUDA_ANSWER_ROOM)
             return
         for each in self._started:  # their kernels began before those that follow
             each.slot.wait()
@@ -209,10 +209,15 @@ class Begun:
         self.n_left -= len(part)
         return part
 
-    def has_sparse_room(self, room: int, n_events: int, n_answers: int) -> bool:
-        """Tells whether the room makes slices short, and the `n_answers` of a slice's events fill little of it."""
+    @property
+    def is_last_slice(self) -> bool:
+        """Tells whether all other slices have been retired."""
+        return not self.n_left and self.n_started == 1
+
+    def has_sparse_room(self, room: int) -> bool:
+        """Tells whether the room makes slices short, and the answers to all events fill little of it."""
         is_short = room > CUDA_ANSWER_ROOM and _room_for_events(room) < min(self.n_events, self._longest)
-        return is_short and SPARSE * n_answers < room * n_events
+        return is_short and SPARSE * self.answers.n_found < room * self.n_events
 
     @property
     def has_failed(self) -> bool:
@@ -277,12 +282,12 @@ def _room_for_events(room: int) -> int:
 def _room_of(found: Array, room: int, n_events: int) -> int:
     """The room, at least `room`, with which slices of a batch of `n_events` take the least time per event if its events have
     as many answers as these with `found`."""
-    long = found[found > room]
+    long, mean = found[found > room], float(found.mean())
     n_by_size = np.bincount(np.frexp(long - 0.5)[1])  # at k: events of more than 2^(k - 1) answers and at most 2^k
 
     def seconds(room: int) -> float:
         n_slice = min(n_events, _room_for_events(room))
-        total_s = SLICE_S
+        total_s = SLICE_S + (MERGED_S * mean * n_slice if len(long) and room < long.max() else 0.0)
         for k in range(len(n_by_size)):
             if n_by_size[k] and 1 << k > room:
                 n_long = n_by_size[k] / len(found) * n_slice

@@ -75,6 +75,16 @@ class Answers:
         taken = self._pool.take(size, dtype) if size * dtype.itemsize >= LEAST_BYTES else None
         return _Memory(np.empty(size, dtype), False) if taken is None else _Memory(taken, True)
 
+    @property
+    def counts(self) -> Array:
+        """The number of ids of each event so far."""
+        return self._counts.array[: self._n_events]
+
+    @property
+    def n_found(self) -> int:
+        """The number of ids so far."""
+        return self._n_found
+
     def matches(self) -> Matches:
         """The answers of the whole batch."""
         return Matches.from_counts(self._counts.array, self._ids.array[: self._n_found], self._n_ids)

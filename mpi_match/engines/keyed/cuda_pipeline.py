@@ -49,8 +49,8 @@ CUDA_ANSWER_ROOM = 8
 SLICE_S = 3e-4
 """Approximate seconds of Python for a slice."""
 GROUP_S, EVENT_S, ANSWER_S, MERGED_S = 1e-3, 3e-6, 1e-8, 5e-9
-"""Approximate seconds of matching some events again by themselves: for all of them, for each, for each answer of the longest,
-and for each answer of the slice, whose answers are put together on the host."""
+"""Approximate seconds of matching some events again by themselves: for all of them, for each, for each answer of the
+longest, and for each answer of the slice, whose answers are put together on the host."""
 SPARSE = 64
 """A room of which answers fill less than one part in this many is chosen again."""
 SLOT_BYTES, GROUP_BYTES, LONG_SLICE_BYTES, LONG_SLICE_EVENTS = 2**30, 2**27, 2**25, 2**14

@@ -34,7 +34,6 @@ from mpi_match.gpu.event_batch import GpuBatch
 from mpi_match.gpu.intrinsics import WARP
 from mpi_match.gpu.kernels import DeviceArray, DeviceBuffer, Gpu, Kernel, Mark, PinnedBuffer
 
-
 SHARING_WARPS = 2**13
 """Warps for which a slice of few events has several warps for each: about as many as a GPU runs at once."""
 

@@ -39,7 +39,7 @@ LONG_BUCKET, LONG_BUCKETS = 64, 32
 MOST_WARPS = 64
 """Most warps of an event."""
 WINDOW, LOADED_TOGETHER = 288, 3 * WARP
-"""Words of a long bucket that a warp has in shared memory, enough for the longest record, and those that it loads at once."""
+"""Words of a long bucket that a warp has in shared memory, enough for the longest record, and words loaded at once."""
 SHORTEST, SHIFT_OF_NAMES, N_WITHOUT_TAGS, N_WITH_INTERFACE = range(4)
 """Words of `facts`: `shortest` of the index, bits of a code in an attribute, and the lengths of two arrays that may be
 empty."""

@@ -175,9 +175,10 @@ def _searchers(kind: int) -> tuple[Any, Any, Any]:  # noqa: C901  seven function
             return True
         buckets, words, lengths, _, warp = about[2]
         place = np.int64(atomic_add(lengths, warp, 1))
-        if place < LONG_BUCKETS:
-            buckets[LONG_BUCKETS * warp + place], words[LONG_BUCKETS * warp + place] = bucket, wanted
-        return place < LONG_BUCKETS
+        if place >= LONG_BUCKETS:
+            return False
+        buckets[LONG_BUCKETS * warp + place], words[LONG_BUCKETS * warp + place] = bucket, wanted
+        return True
 
     @device_function
     def look_up_all(event: tuple, sets: TagSetArrays, about: tuple) -> None:

@@ -114,7 +114,7 @@ def _tiny_shapes() -> Iterator[None]:
     patch.setattr(cuda_pipeline, "MERGED_S", 0.0)
     patch.setattr(cuda_pipeline, "SPARSE", 2)
     patch.setattr(cuda_pipeline, "LONG_SLICE_BYTES", 16)
-    patch.setattr(cuda_pipeline, "GROUP_BYTES", 16)
+    patch.setattr(cuda_pipeline, "LONG_GROUP_BYTES", 16)
     patch.setattr(cuda_pipeline, "LONG_SLICE_EVENTS", 2)
     patch.setattr(keyed_cuda, "POOL_BYTES", 100)
     patch.setattr(cuda_results, "LEAST_BYTES", 4)

@@ -53,7 +53,7 @@ GROUP_S, EVENT_S, ANSWER_S, MERGED_S = 1e-3, 3e-6, 1e-8, 5e-9
 longest, and for each answer of the slice, whose answers are put together on the host."""
 SPARSE = 64
 """A room of which answers fill less than one part in this many is chosen again."""
-SLOT_BYTES, GROUP_BYTES, LONG_SLICE_BYTES, LONG_SLICE_EVENTS = 2**30, 2**27, 2**25, 2**14
+SLOT_BYTES, LONG_GROUP_BYTES, LONG_SLICE_BYTES, LONG_SLICE_EVENTS = 2**30, 2**27, 2**25, 2**14
 """Limits of the answers of a pipeline slot in bytes, of those of events that are matched again together, and of those of a
 slice in bytes and in events.  More room per event makes slices shorter, so that the ids of one are copied out while the next
 is matched.  A slice takes at most LONG_SLICE_BYTES of answers or LONG_SLICE_EVENTS events, whichever is larger (the latter
@@ -291,7 +291,7 @@ def _room_of(found: Array, room: int, n_events: int) -> int:
         for k in range(len(n_by_size)):
             if n_by_size[k] and 1 << k > room:
                 n_long = n_by_size[k] / len(found) * n_slice
-                n_groups = min(max(n_long * (4 << k) / GROUP_BYTES, 1.0), n_long)
+                n_groups = min(max(n_long * (4 << k) / LONG_GROUP_BYTES, 1.0), n_long)
                 total_s += n_groups * (GROUP_S + ANSWER_S * (1 << k)) + n_long * EVENT_S
         return total_s / n_slice
 
@@ -300,11 +300,11 @@ def _room_of(found: Array, room: int, n_events: int) -> int:
 
 def _groups(found: Array) -> Iterator[slice]:
     """Runs of events with `found` answers, ascending, that are matched together: with room for as many answers as the last
-    has, they take at most GROUP_BYTES, and no event takes more than twice what it needs."""
+    has, they take at most LONG_GROUP_BYTES, and no event takes more than twice what it needs."""
     start, n_bytes = 0, 4 * found.astype(np.int64)
     for stop in range(1, len(found) + 1):
         is_last = stop == len(found)
-        if is_last or n_bytes[stop] > 2 * n_bytes[start] or (stop + 1 - start) * n_bytes[stop] > GROUP_BYTES:
+        if is_last or n_bytes[stop] > 2 * n_bytes[start] or (stop + 1 - start) * n_bytes[stop] > LONG_GROUP_BYTES:
             yield slice(start, stop)
             start = stop
 

@@ -7,7 +7,7 @@ hosts := slurm or beowulf
 scripts := $(wildcard .ci/run launch/*.sh launch/*.sbatch tests/*/*.sh)
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo experiments experiments-sample report cli-reference test test-lasting test-wheel test-browser test-hosts test-hosts-short test-mpi test-simulator check clean
+.PHONY: help env demo experiments experiments-sample report cli-reference test test-lasting test-wheel test-browser test-hosts test-hosts-short test-mpi test-simulator check wheel clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,6 +61,12 @@ test-lasting: env ## Run the tests that take long, which `make test` leaves out 
 	if [ -d tests/kernels ]; then NUMBA_ENABLE_CUDASIM=1 $(python) -m pytest --numprocesses auto -m lasting tests/kernels || failed=1; fi; \
 	exit $$failed
 
+# The sdist has the code too, from which pip would build the same wheel.
+wheel: env ## Build wheel and sdist with compiled code in them, for processors with AVX2 or AVX-512 and GPUs (some minutes)
+	$(python) tests/support/ship_code.py
+	rm -rf dist
+	$(python) -m build --outdir dist >/dev/null
+
 # pip's cache makes it seconds from the second time on.  The wheel is built from the sdist, in a directory of its own.
 test-wheel: env ## Build wheel and sdist, install them away from the tree, run five minutes of the README there
 	rm -rf dist
@@ -95,5 +101,5 @@ check: env ## Lint, formatting, types, spelling, shell scripts
 	exit $$failed
 
 clean: ## Remove everything that make made, the environment too
-	rm -rf .venv .demo .experiments build dist *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache spark-warehouse metastore_db
+	rm -rf .venv .demo .experiments build dist mpi_match/compiled *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache spark-warehouse metastore_db
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -172,7 +172,8 @@ def _compiled_code() -> Finding:
     if why:
         fix = "set NUMBA_CACHE_DIR to a directory of your own that has room"
         return Finding("compiled code", False, f"not kept, every process compiles: {why}", False, needed_for, fix)
-    return Finding("compiled code", True, f"kept in {place and place.parent}", False, needed_for)
+    shipped = f", and in the package for {name}" if (name := compile_cache.shipped_processor()) else ""
+    return Finding("compiled code", True, f"kept in {place and place.parent}{shipped}", False, needed_for)
 
 
 def _shared_memory() -> Finding:

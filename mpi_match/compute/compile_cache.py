@@ -6,17 +6,21 @@ Numba would load the old checks.  Therefore each state of the sources has its ow
 
     ~/.cache/mpi-match/                       or $XDG_CACHE_HOME/mpi-match; NUMBA_CACHE_DIR, if set, is used as it is
       3f0c…91-znver4-py3.11-numba0.68.1-…/    digest of all sources (`source_digest`), processor, compiler and its libraries
-        mpi_match.engines.keyed/              Numba's, named after the folder in the package
+        mpi_match.engines.keyed/              files of `code_files`, named after the folder in the package
         keyed.lock                            held by the process that compiles any `keyed-...`
         keyed-uint32.compiled                 marks code that a process has finished compiling
 
 The processor is part of the name because hosts of several kinds may share a home directory.  Folders are named after their
-position in the package (`PackageLocator`), not on the disk, so several installations of the same sources compile once; CUDA
-kernels, which have Numba's own names, compile once for each installation.  If the directory cannot be used (it is read-only,
-at its quota, owned by another user, or writable by others, who could run code as this user), nothing is kept and every
-process compiles; Numba itself would fall back to `__pycache__`, which may hold code of other sources.  Making a new
-directory removes those that no process has started to use for a month; a process that still uses one compiles the missing
-code and makes the directory again.
+position in the package (`PackageLocator`), not on the disk, so several installations of the same sources compile once.  If
+the directory cannot be used (it is read-only, at its quota, owned by another user, or writable by others, who could run code
+as this user), nothing is kept and every process compiles; Numba itself would fall back to `__pycache__`, which may hold code
+of other sources.  Making a new directory removes those that no process has started to use for a month; a process that still
+uses one compiles the missing code and makes the directory again.
+
+A wheel has such directories in `mpi_match/compiled`, for `SHIPPED`, processors whose code nearly all others run
+(`shipped_directory`; `make wheel` compiles it).  Their names have the same digest and versions, so code of other sources or
+of another compiler is never loaded.  Code that is missing in the user's directory is looked for there, and compiled only if
+it is missing there too.
 
 With `compile_once` one process compiles the code of an engine while the others, such as the ranks of a host, wait and then
 load it.  Code compiled outside it is kept as well, but several processes may compile it at the same time.
@@ -57,6 +61,7 @@ from numba.core.types import unliteral
 
 import mpi_match
 from mpi_match.compute import compile_notice
+from mpi_match.compute.code_files import SUFFIX, CodeFiles
 from mpi_match.environment import source_digest
 
 log = logging.getLogger(__name__)
@@ -71,8 +76,16 @@ remote file system."""
 COMPILE_WAIT_S = 300.0
 """Most seconds for which a process waits for another that compiles, before it compiles for itself."""
 NESTED_VERSION = "0.68."
-"""Prefix of the Numba versions whose internals `nested_compiler` and `_quickly_loaded` use."""
+"""Prefix of the Numba versions whose internals `nested_compiler`, `code_files` and `_quickly_loaded` use."""
 POLL_S = 0.02
+
+_AVX2 = (
+    *("sse3", "sse4.1", "sse4.2", "ssse3", "avx", "avx2", "fma", "f16c"),
+    *("bmi", "bmi2", "lzcnt", "popcnt", "movbe", "cx16", "sahf", "xsave"),
+)
+SHIPPED = {"x86-64-v4": (*_AVX2, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"), "x86-64-v3": _AVX2}
+"""The processors that the code in a wheel is compiled for, the best one first, and LLVM's names of their features: those
+with AVX-512, and nearly all others, which have AVX2."""
 
 _PACKAGE = Path(mpi_match.__file__).absolute().parent
 _NAME = re.compile(r"[0-9a-f]{64}-[^/]+")
@@ -84,11 +97,8 @@ _compiling = threading.RLock()
 def directory() -> Path | None:
     """The directory for the compiled code of these sources, which is made for its owner alone if necessary; None if it
     cannot be written or others can write to it."""
-    python = ".".join(platform.python_version_tuple()[:2])
-    compiler = "-".join(f"{each.__name__}{each.__version__}" for each in (numba, llvmlite, numpy))
-    name = f"{source_digest.digest()}-{llvmlite.binding.get_host_cpu_name()}-py{python}-{compiler}"
     try:
-        place = _made_parent() / name
+        place = _made_parent() / _named(_config.CPU_NAME or llvmlite.binding.get_host_cpu_name())
         if not place.exists():
             _remove_old(place.parent)
         _make_private(place)
@@ -100,6 +110,44 @@ def directory() -> Path | None:
         _not_kept(f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error))
         return None
     return place
+
+
+def _named(processor: str) -> str:
+    """The name of the directory of these sources' code for a processor.  Code depends on the features of NumPy, which
+    releases with the same first two numbers share."""
+    python, arrays = (".".join(each.split(".")[:2]) for each in (platform.python_version(), numpy.__version__))
+    compiler = "-".join(f"{each.__name__}{each.__version__}" for each in (numba, llvmlite))
+    return f"{source_digest.digest()}-{processor}-py{python}-{compiler}-numpy{arrays}"
+
+
+def shipped_directory() -> Path | None:
+    """The directory of the code that came with the package; None if there is none that these sources, this compiler and
+    this processor can use, or if Numba was told what processor to compile for."""
+    processor = shipped_processor()
+    return None if processor is None else _shipped_for(processor)
+
+
+@cache
+def shipped_processor() -> str | None:
+    """The processor of `shipped_directory`."""
+    if _config.CPU_NAME or not _config.ENABLE_AVX or not is_known_numba():
+        return None
+    found = llvmlite.binding.get_host_cpu_features()
+    usable = (each for each, needs in SHIPPED.items() if all(map(found.get, needs)) and _shipped_for(each).is_dir())
+    return next(usable, None)
+
+
+def _shipped_for(processor: str) -> Path:
+    return _PACKAGE / "compiled" / _named(processor)
+
+
+shipped_marks: set[Path] = set()
+"""Further directories of the package with marks of compiled code: those of this machine's GPUs (`gpu.kernel_code`)."""
+
+
+def is_known_numba() -> bool:
+    """Tells whether the internals of the installed Numba are those that `nested_compiler` and `CodeFiles` need."""
+    return numba.__version__.startswith(NESTED_VERSION)
 
 
 @cache
@@ -154,17 +202,35 @@ def why_not_kept() -> str:
 
 
 class PackageLocator(UserProvidedCacheLocator):
-    """Numba's locator for a user-provided directory; names the folders of this package's files after their position in the
-    package."""
+    """Numba's locator for a user-provided directory.  The folders of this package's files are named after their position in
+    the package, their sources are known from the directory's name, and nothing is made before code is kept."""
+
+    @classmethod
+    def from_function(cls, py_func: Any, py_file: str) -> PackageLocator | None:
+        """The locator of a function; None for one of another program that has no file."""
+        if _folder_of(py_file) is None:
+            return cast("PackageLocator | None", super().from_function(py_func, py_file))  # type: ignore[no-untyped-call]
+        return cls(py_func, py_file)
+
+    def get_source_stamp(self) -> str:
+        """The digest of a file of another program; "" for one of the package."""
+        if _folder_of(self._py_file) is None:
+            return str(super().get_source_stamp())  # type: ignore[no-untyped-call]
+        return ""
 
     @classmethod
     def get_suitable_cache_subpath(cls, py_file: str) -> str:
         """The folder name, such as `mpi_match.engines.keyed`, for a file."""
-        try:
-            folder = Path(py_file).absolute().parent.relative_to(_PACKAGE)
-        except ValueError:  # a function of another program
-            return str(super().get_suitable_cache_subpath(py_file))  # type: ignore[no-untyped-call]
-        return ".".join((_PACKAGE.name, *folder.parts))
+        return _folder_of(py_file) or str(super().get_suitable_cache_subpath(py_file))  # type: ignore[no-untyped-call]
+
+
+def _folder_of(py_file: str) -> str | None:
+    """The name of the folder for the code of a file; None for a file of another program."""
+    try:
+        folder = Path(py_file).absolute().parent.relative_to(_PACKAGE)
+    except ValueError:
+        return None
+    return ".".join((_PACKAGE.name, *folder.parts))
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -175,12 +241,13 @@ def cached(compiler: Callable[..., Any], **options: object) -> Callable[[Callabl
     `directory()`."""
 
     def decorate(function: Callable[..., Any]) -> Any:
-        place = directory()
+        folder = _folder_of(function.__code__.co_filename)
+        place = directory() or (shipped_directory() if folder else None)
         if place is not None:
             try:
                 with _settings, _cache_in(place):
-                    return _quickly_loaded(_kept_if_possible(compiler(cache=True, **options)(function)))
-            except RuntimeError as error:  # Numba cannot write its own subdirectory
+                    return _quickly_loaded(_kept_if_possible(compiler(cache=True, **options)(function)), folder)
+            except RuntimeError as error:  # a function of another program, for which Numba makes no folder
                 log.debug("compiled code of %s is not kept: %s", function.__name__, error)
         return compiler(**options)(function)
 
@@ -201,24 +268,31 @@ def _kept_if_possible(compiled: Any) -> Any:
     return compiled
 
 
-def _quickly_loaded(compiled: Any) -> Any:
-    """Make a compiled function load its kept code without all that only compiling needs, for versions of Numba that are
-    known.
+def _quickly_loaded(compiled: Any, folder: str | None) -> Any:
+    """Make a compiled function load its kept code without all that only compiling needs, and from `CodeFiles` if it is one
+    of the package, with this `folder`; for versions of Numba that are known.
 
     Before every function Numba imports the modules that implement its library and looks through them for what is new, which
     takes longer than loading the function; compiling does so again.  Loading makes some 150 calls of LLVM, and Numba reports
     each of them to a timer for each function.
     """
-    stored = compiled._cache
-    if type(stored) is not FunctionCache or not numba.__version__.startswith(NESTED_VERSION):
+    if type(compiled._cache) is not FunctionCache or not is_known_numba():
         return compiled
+    stored: Any = compiled._cache
+    if folder is not None:
+        own, shipped = (None if place is None else place / folder for place in (directory(), shipped_directory()))
+        stored._cache_file = CodeFiles(own, shipped, shipped_processor(), stored._impl.filename_base)
+        stored._impl.locator.ensure_cache_path = lambda: None  # `CodeFiles` makes it
+        save = stored.save_overload
+        # without the text of its types, which is as long as its code and has paths of this machine
+        stored.save_overload = lambda types, result: save(types, result._replace(type_annotation=""))
 
     def load_overload(signature: Any, context: Any) -> Any:
         rtsys.initialize(context)
         with _unreported(), stored._guard_against_spurious_io_errors():
             return stored._load_overload(signature, context)
 
-    compiled._cache.load_overload = load_overload
+    stored.load_overload = load_overload
     return compiled
 
 
@@ -246,11 +320,12 @@ def compile_once(what: str, functions: int = 10) -> Iterator[bool]:
     if is_compiled(what):
         yield False
         return
-    mark = _mark_of(what)
+    place = directory()
     with _compiling, _timed():
-        if mark is None:
+        if place is None:
             yield True
             return
+        mark = _mark(place, what)
         with _locked(mark.parent / f"{what.partition('-')[0]}.lock"):
             missing, n_reasons = not mark.exists(), len(_reasons)
             with _shown(functions) if missing else nullcontext(), _uncollected() if missing else nullcontext():
@@ -262,13 +337,12 @@ def compile_once(what: str, functions: int = 10) -> Iterator[bool]:
 
 def is_compiled(what: str) -> bool:
     """Tells whether a process has finished compiling `what`."""
-    mark = _mark_of(what)
-    return mark is not None and mark.exists()
+    places = directory(), shipped_directory(), *shipped_marks
+    return any(place is not None and _mark(place, what).exists() for place in places)
 
 
-def _mark_of(what: str) -> Path | None:
-    place = directory()
-    return None if place is None else place / f"{what}.compiled"
+def _mark(place: Path, what: str) -> Path:
+    return place / f"{what}.compiled"
 
 
 @contextmanager
@@ -308,7 +382,7 @@ def _shown(functions: int) -> Iterator[None]:
 
 def _n_kept(place: Path) -> int:
     """Number of functions whose compiled code is kept."""
-    return sum(1 for _ in place.glob("*/*.nbc"))
+    return sum(1 for _ in place.glob(f"*/*{SUFFIX}"))
 
 
 def compile_s() -> float:
@@ -408,7 +482,7 @@ def _cache_in(place: Path) -> Iterator[None]:
 def nested_pipeline() -> dict[str, Any]:
     """Options that make Numba leave nested functions unfinished, for versions whose pipeline is known; empty for other
     versions, which compile such functions more often."""
-    if not numba.__version__.startswith(NESTED_VERSION):
+    if not is_known_numba():
         return {}
     from mpi_match.compute.nested_compiler import NestedCompiler
 

@@ -200,14 +200,18 @@ def _open_auto(table: Table, device: int | None, threads: int | None, live: bool
 
 
 def _require_gpu() -> None:
-    """Raise EngineError without a GPU.  Asks the driver, because loading Numba's CUDA takes as long as the rest of a
-    small run."""
+    """Raise EngineError without a GPU; use what the package has compiled for it.  Asks the driver, because loading Numba's
+    CUDA takes as long as the rest of a small run."""
     from mpi_match.gpu.presence import require_driver
 
     require_driver()
     from mpi_match.gpu.driver import visible_gpus
 
-    visible_gpus()
+    gpus = visible_gpus()
+    from mpi_match.gpu.kernel_code import use_shipped
+
+    for gpu in gpus:
+        use_shipped(gpu.compute_capability)
 
 
 # Options

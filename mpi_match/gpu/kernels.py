@@ -19,10 +19,12 @@ runs the kernel's Python code, and a graph repeats what was recorded.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache, cached_property, partial
 from hashlib import sha256
 from importlib import import_module
@@ -33,8 +35,9 @@ import numpy as np
 import numpy.typing as npt
 
 from mpi_match.arrays.csr import Array
-from mpi_match.compute.compile_cache import cached, compile_once
+from mpi_match.compute.compile_cache import compile_once
 from mpi_match.errors import EngineError
+from mpi_match.gpu import kernel_code
 from mpi_match.gpu.device_memory import (
     DeviceArray,
     DeviceBuffer,
@@ -55,6 +58,7 @@ from mpi_match.gpu.driver import (
     visible_gpus,
     words_of,
 )
+from mpi_match.gpu.kernel_code import ONE_VERSION_ALONE, Capability, KernelCode
 from mpi_match.gpu.pinned_memory import PinnedBuffer, PinnedPool, PinnedRegions, pinned
 
 try:
@@ -90,6 +94,8 @@ __all__ = [
     "visible_gpus",
 ]
 
+log = logging.getLogger(__name__)
+
 _types: Any = _numba_types
 
 
@@ -97,7 +103,7 @@ def _modules_once(library: Any) -> list[Any]:
     """The modules of a device function or kernel and of all functions that it calls, each once.
 
     Numba-cuda 0.30 lists a module once for each chain of calls that leads to it: 2,699 times 208 modules for `scan_rows`,
-    all of which are printed, compiled and kept on disk.
+    all of which are printed and compiled.
     """
     found, waiting = dict[int, Any](), [library]
     while waiting:
@@ -181,11 +187,11 @@ Argument: TypeAlias = "DeviceArray | int | tuple[DeviceArray | int, ...]"
 
 
 _loading = threading.RLock()
-"""Serialises compiling and loading of kernels: with several threads, Numba would load a module twice, and crash."""
+"""Serialises compiling and loading of kernels."""
 
 
 class Kernel:
-    """A kernel of one signature, compiled at its first `load` or `bind` and kept on disk (`compile_cache`)."""
+    """A kernel of one signature, compiled at its first `load` or `bind` unless its code is on disk (`kernel_code`)."""
 
     def __init__(
         self,
@@ -202,10 +208,9 @@ class Kernel:
         self.name = function.__name__
 
     @cached_property
-    def _dispatcher(self) -> Any:
-        if simulated:
-            return cuda.jit(self.function)
-        return cached(cuda.jit, max_registers=self._max_registers)(self.function)
+    def _simulated(self) -> Any:
+        """The kernel as the simulator runs it."""
+        return cuda.jit(self.function)
 
     @cached_property
     def _types(self) -> Any:
@@ -221,45 +226,101 @@ class Kernel:
         """The driver's handle of the compiled kernel on the current GPU."""
         context = int(call(driver.cuCtxGetCurrent))
         if context not in self._handles:
-            try:
-                with compile_once(self._label()), _loading:  # in this order: some compile kernels within `compile_once`
-                    compiled = self._dispatcher.compile(self._types)
-            except (ImportError, OSError, RuntimeError) as error:
-                reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-                raise EngineError(
-                    f"the kernel {self.name} does not compile here: {reason}; is mpi-match[gpu] installed?"
-                ) from error
+            major, minor = cuda.get_current_device().compute_capability
+            code = kernel_code.find(self.label, (major, minor)) or self._compiled_once((major, minor))
             with _loading:
                 if context not in self._handles:  # no other thread was here meanwhile
-                    self._handles[context] = int(compiled._codelibrary.get_cufunc().handle)
+                    self._handles[context] = self._loaded(code, (major, minor))
         return self._handles[context]
 
-    def _label(self) -> str:
-        """The compiled kernel's unique name among all kernels and GPUs."""
-        major, minor = cuda.get_current_device().compute_capability
-        types = sha256(f"{self.signature} {self._max_registers}".encode()).hexdigest()[:16]
-        return f"{self.function.__module__}.{self.function.__qualname__}-{types}-sm_{major}{minor}"
+    def _loaded(self, code: KernelCode, capability: Capability) -> int:
+        """Load the code, or compile it if the driver refuses it, as one older than the compiler of the package may."""
+        try:
+            return _loaded(code)
+        except RuntimeError as refusal:
+            log.info("the kernel %s is compiled again: %s", self.name, refusal)
+            code = self.compile(capability)
+            kernel_code.keep(self.label, capability, code)
+            return _loaded(code)
+
+    def _compiled_once(self, capability: Capability) -> KernelCode:
+        """Compile the kernel, and keep its code, unless another process or thread has just done so."""
+        with compile_once("{}-sm_{}{}".format(self.label, *capability)), _loading:
+            # in this order: some compile kernels within `compile_once`
+            if code := kernel_code.find(self.label, capability):
+                return code
+            code = self.compile(capability)
+            kernel_code.keep(self.label, capability, code)
+            return code
+
+    def compile(self, capability: Capability) -> KernelCode:
+        """Compile the kernel for a GPU that need not exist here.  Raises EngineError without the compiler's libraries.
+
+        Numba's own kernels are compiled to assembly first, only to be searched for functions that no kernel here calls, and
+        then again by the linker.
+        """
+        try:
+            compiler: Any = import_module("numba.cuda.compiler")
+            with _gpu_of(capability):
+                found = compiler.compile_cuda(
+                    self.function,
+                    _types.void,
+                    self._types,
+                    nvvm_options={"fastmath": False, "opt": 3},
+                    cc=capability,
+                    max_registers=self._max_registers,
+                    lto=import_module("numba.cuda.cudadrv.driver")._have_nvjitlink(),
+                )
+                library = found.library
+                compiler.kernel_fixup(library.get_function(found.fndesc.llvm_func_name), False)
+                cubin = library.get_cubin((*capability, "a" if capability[0] >= ONE_VERSION_ALONE else ""))
+        except (ImportError, OSError, RuntimeError) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise EngineError(
+                f"the kernel {self.name} does not compile here: {reason}; is mpi-match[gpu] installed?"
+            ) from error
+        return KernelCode(found.fndesc.llvm_func_name, bytes(cubin.code))
+
+    @cached_property
+    def label(self) -> str:
+        """The kernel's unique name among all kernels of these sources."""
+        described = " ".join((self.signature, str(self._max_registers), *kernel_code.described(self.function)))
+        digest = sha256(described.encode()).hexdigest()[:16]
+        return f"{self.function.__module__}.{self.function.__qualname__}-{digest}".replace(".<locals>", "")
 
     def bind(self, grid: Sequence[int], block: int, args: Sequence[Argument]) -> KernelLaunch:
         """Prepare a launch with these arguments: `grid` has one to three extents in blocks, `block` is a number of
         threads."""
         return KernelLaunch(self, tuple(grid), block, args)
 
-    def ptx(self, compute_capability: tuple[int, int]) -> str:
+    def ptx(self, compute_capability: Capability) -> str:
         """The kernel's assembly for a GPU that need not exist here.  Needs the compiler's libraries."""
-        dispatcher: Any = import_module("numba.cuda.dispatcher")
-        # Numba asks for the current GPU, which may not exist, when it compiles the functions that a kernel calls
-        present = dispatcher.get_current_device
-        dispatcher.get_current_device = lambda: _AbsentGpu(compute_capability)
-        try:
+        with _gpu_of(compute_capability):
             text, _ = cuda.compile_ptx(self.function, self._types, cc=compute_capability)
-        finally:
-            dispatcher.get_current_device = present
         return str(text)
 
 
 class _AbsentGpu(NamedTuple):
-    compute_capability: tuple[int, int]
+    compute_capability: Capability
+
+
+@contextmanager
+def _gpu_of(capability: Capability) -> Iterator[None]:
+    """Have Numba compile functions that kernels call, in the body, for a GPU of this capability instead of the current one,
+    which may not exist."""
+    dispatcher: Any = import_module("numba.cuda.dispatcher")
+    present = dispatcher.get_current_device
+    dispatcher.get_current_device = lambda: _AbsentGpu(capability)
+    try:
+        yield
+    finally:
+        dispatcher.get_current_device = present
+
+
+def _loaded(code: KernelCode) -> int:
+    """Load code onto the current GPU; returns the driver's handle of the kernel."""
+    module = call(driver.cuModuleLoadData, code.cubin)
+    return int(call(driver.cuModuleGetFunction, module, code.name.encode()))
 
 
 def _named_tuple_type(cls: type[tuple[object, ...]], *fields: object) -> Any:
@@ -350,7 +411,7 @@ class KernelLaunch:
             return
         if simulated:
             with _simulating:
-                self._kernel._dispatcher[self._grid, self._block](*self._simulated_args())
+                self._kernel._simulated[self._grid, self._block](*self._simulated_args())
             return
         error = stream.intake.cuLaunchKernel(*self._shape, stream.handle, self._parameters, None)
         if error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
@@ -23,6 +23,8 @@ from mpi_match.ingest.json.subscription_scanner import SubscriptionScanner
 from mpi_match.ingest.rows.judge import EventForm
 from mpi_match.lab.workloads.scenarios import SCENARIOS
 from mpi_match.matches.json_lines import compile_lines
+from mpi_match.model import Filter, constraint
+from mpi_match.table.subscriptions import SubscriptionsBuilder
 from mpi_match.table.table import Table
 
 
@@ -30,9 +32,17 @@ def small_table() -> Table:
     return Table.from_subscriptions(SCENARIOS["clcb"].scaled(100).subscriptions())
 
 
-def compile_engine(name: str, live: bool = False) -> None:
-    """Compile an engine; `live`, also for tables that change."""
-    open_engine(name, small_table(), live=live)
+def wide_table() -> Table:
+    """A table whose packed attributes are u64, because a name has many operands."""
+    rows = SubscriptionsBuilder()
+    for k in range(2**16):
+        rows.add(Filter("i", (constraint("n", "=", k),)))
+    return Table.from_subscriptions(rows.build())
+
+
+def compile_engine(name: str, live: bool = False, wide: bool = False) -> None:
+    """Compile an engine; `live`, also for tables that change; `wide`, for attributes of 64 bits."""
+    open_engine(name, wide_table() if wide else small_table(), live=live)
 
 
 def compile_scanner() -> None:
@@ -69,13 +79,29 @@ WORK: tuple[Callable[[], None], ...] = (
     compile_pass,
 )
 """What takes longest comes first."""
+SHIPPED: tuple[Callable[[], None], ...] = (
+    *(partial(compile_engine, "keyed", live, wide) for wide in (False, True) for live in (False, True)),
+    compile_scanner,
+    compile_columns,
+    compile_subscriptions,
+    compile_encoders,
+    compile_csv,
+    compile_lines,
+    compile_pass,
+)
+"""The code of first commands (`ship_code`)."""
+
+
+def compile_all(work: Sequence[Callable[[], None]]) -> None:
+    """Compile in as many processes as there are cores."""
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), multiprocessing.get_context("spawn")) as processes:
+        done = [processes.submit(each) for each in work]
+        for each in done:
+            each.result()
 
 
 def main() -> None:
-    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), multiprocessing.get_context("spawn")) as processes:
-        done = [processes.submit(each) for each in WORK]
-        for each in done:
-            each.result()
+    compile_all(WORK)
 
 
 if __name__ == "__main__":

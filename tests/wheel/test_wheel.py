@@ -97,7 +97,7 @@ def files_of_the_packages() -> set[str]:
     """The files that the wheel must have, by their names in the tree; `launch` and `hostfiles` are links in the package."""
     folders = ("mpi_match", "spark_prep", "launch", "hostfiles")
     paths = [path for folder in folders for path in (REPOSITORY / folder).rglob("*") if path.is_file()]
-    names = {path.relative_to(REPOSITORY).as_posix() for path in paths if path.suffix not in (".pyc", ".nbi", ".nbc")}
+    names = {path.relative_to(REPOSITORY).as_posix() for path in paths if path.parent.name != "__pycache__"}
     return {name if name.startswith(folders[:2]) else f"mpi_match/{name}" for name in names}
 
 

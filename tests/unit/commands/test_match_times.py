@@ -27,7 +27,7 @@ def test_what_is_compiled_while_events_are_matched_is_in_no_rate(monkeypatch: py
             time.sleep(COMPILING_S)
         return match(engine, *given, **options)
 
-    monkeypatch.setattr(compile_cache, "_mark_of", lambda _: None)
+    monkeypatch.setattr(compile_cache, "directory", lambda: None)
     monkeypatch.setattr(Counting, "match", compiles)
     began = time.perf_counter()
     options = MatchOptions(EventForm(None, None), "counting")

@@ -16,14 +16,13 @@ import time
 from pathlib import Path
 from typing import IO
 
+import llvmlite.binding
 import pytest
 
 from mpi_match.compute import compile_cache
 from mpi_match.compute.compile_cache import compile_once
-from mpi_match.engines.ccm.kernel import ccm_kernel
 from mpi_match.engines.keyed import cpu_search
 from mpi_match.environment import source_digest
-from mpi_match.gpu import kernels as cuda
 
 PLAIN, OURS = "numba.njit(cache=True)", "compile_cache.jit"
 DECORATOR = """
@@ -61,6 +60,7 @@ with compile_cache.compile_once("ask") as missing:
 print(ask(), "loaded" if ask.stats.cache_hits else "compiled", repr(numba.config.CACHE_DIR))
 """
 DAY_S = 24 * 3600
+V3, V4 = "x86-64-v3", "x86-64-v4"
 
 
 FULL = """
@@ -79,6 +79,7 @@ class Tiny:
         (self.root / "mpi_match" / "environment").mkdir()
         for name in (
             "environment/source_digest.py",
+            "compute/code_files.py",
             "compute/compile_cache.py",
             "compute/compile_notice.py",
             "compute/nested_compiler.py",
@@ -106,6 +107,16 @@ class Tiny:
             said = process.communicate()[0].strip()
         assert process.returncode == 0
         return said
+
+    def ship(self, processor: str = V3) -> Path:
+        """Compile as for a wheel; returns the file of code."""
+        self.ask(
+            NUMBA_CACHE_DIR=str(self.root / "mpi_match" / "compiled"),
+            NUMBA_CPU_NAME=processor,
+            NUMBA_CPU_FEATURES="",
+        )
+        (file,) = (self.root / "mpi_match" / "compiled").glob(f"*-{processor}-*/*/*.nbc")
+        return file
 
     def lock(self) -> IO[str]:
         """The lock that a process holds while it compiles, held."""
@@ -361,11 +372,98 @@ def test_processes_that_start_at_once(tiny: Tiny) -> None:
     assert said == ["1 compiled ''", *["1 loaded ''"] * 3], "one compiles, the others wait for it"
 
 
-def test_engines_on_both_kinds_of_processor_use_it() -> None:
+FEATURES = llvmlite.binding.get_host_cpu_features()
+needs_v3, needs_v4 = (
+    pytest.mark.skipif(not all(map(FEATURES.get, compile_cache.SHIPPED[each])), reason=f"the processor is not {each}")
+    for each in (V3, V4)
+)
+
+
+@needs_v3
+def test_code_that_comes_with_the_package_is_loaded_and_not_written_to(tiny: Tiny) -> None:
+    file = tiny.ship()
+    content = file.read_bytes()
+    assert [tiny.ask(), tiny.ask()] == ["1 loaded ''"] * 2
+    assert (tiny.compiled(), file.read_bytes()) == ([file], content)
+    (place,) = tiny.directories()
+    assert not list(place.iterdir()), "there is nothing to compile, to wait for or to mark"
+
+
+@needs_v3
+def test_code_that_comes_with_the_package_is_loaded_where_none_can_be_kept(tiny: Tiny) -> None:
+    tiny.ship()
+    tiny.caches.touch()
+    assert tiny.ask() == "1 loaded ''"
+
+
+@needs_v3
+def test_code_for_the_own_processor_comes_before_that_of_the_package(asked: Tiny) -> None:
+    (own,) = asked.compiled()
+    asked.ship().write_bytes(b"")
+    assert asked.ask() == "1 loaded ''"
+    own.unlink()
+    assert asked.ask() == "1 compiled ''"
+
+
+@needs_v4
+def test_code_of_the_package_for_the_better_processor_comes_first(tiny: Tiny) -> None:
+    for processor in (V3, V4):
+        tiny.ship(processor)
+    (tiny.ship(V3)).write_bytes(b"")
+    assert tiny.ask() == "1 loaded ''"
+
+
+def renamed(place: Path, old: str, new: str) -> None:
+    assert old in place.name
+    place.rename(place.with_name(place.name.replace(old, new)))
+
+
+@needs_v3
+@pytest.mark.parametrize("library", ["numba", "llvmlite"])
+def test_code_of_another_compiler_in_the_package_is_not_loaded(tiny: Tiny, library: str) -> None:
+    version = sys.modules[library].__version__
+    renamed(tiny.ship().parent.parent, f"{library}{version}", f"{library}{version}.1")
+    assert [tiny.ask(), tiny.ask()] == ["1 compiled ''", "1 loaded ''"]
+
+
+@needs_v3
+def test_code_of_other_sources_in_the_package_is_not_loaded(tiny: Tiny) -> None:
+    tiny.ship()
+    tiny.write("callee", CALLEE.format(answer=2))
+    assert tiny.ask() == "2 compiled ''"
+
+
+@needs_v3
+@pytest.mark.parametrize(("at", "is_cut"), [(40, False), (-1, True)], ids=["changed", "cut"])
+def test_a_damaged_file_is_compiled_again(tiny: Tiny, at: int, is_cut: bool) -> None:
+    """In the package; and in the user's directory."""
+    for file in (tiny.ship(), None):
+        if file is None:
+            (file,) = (tiny.caches / "mpi-match").glob("*/*/*.nbc")
+        content = file.read_bytes()
+        changed = bytearray(content)
+        changed[at] ^= 1
+        file.write_bytes(content[:at] if is_cut else changed)
+        assert [tiny.ask(), tiny.ask()] == ["1 compiled ''", "1 loaded ''"]
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "found = llvmlite.binding.get_host_cpu_features(); found['avx2'] = False; "
+        "llvmlite.binding.get_host_cpu_features = lambda: found",
+        "import os; os.environ['NUMBA_ENABLE_AVX'] = '0'",
+        "import os; os.environ['NUMBA_CPU_NAME'] = llvmlite.binding.get_host_cpu_name()",
+    ],
+    ids=["old processor", "no AVX", "chosen processor"],
+)
+def test_code_that_this_processor_cannot_or_shall_not_run_is_not_loaded(tiny: Tiny, how: str) -> None:
+    tiny.ship()
+    assert tiny.ask(f"import llvmlite.binding\n{how}\n") == "1 compiled ''"
+
+
+def test_engines_use_it() -> None:
     place = compile_cache.directory()
     assert place is not None
     assert place.name.startswith(source_digest.digest())
-    paths = [cpu_search.match_blocks.stats.cache_path]
-    if not cuda.simulated:
-        paths.append(ccm_kernel("kernel", "shared", 2)._dispatcher._cache.cache_path)
-    assert {Path(path).parent for path in paths} == {place}
+    assert Path(cpu_search.match_blocks.stats.cache_path).parent == place

@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,8 +21,9 @@ from mpi_match import engines
 from mpi_match.engines import Engine, EngineError, open_engine, registry
 from mpi_match.environment.mpi_launcher import LOCAL_RANK_VARIABLES
 from mpi_match.events.events import Events
-from mpi_match.gpu import device_memory, driver, presence
+from mpi_match.gpu import device_memory, driver, kernel_code, presence
 from mpi_match.gpu import kernels as cuda
+from mpi_match.gpu.kernel_code import KernelCode
 from mpi_match.model import make_event, make_filter, match_naive
 from mpi_match.table.table import Table
 
@@ -328,22 +328,21 @@ def test_distances_are_rounded_at_every_step(name: str) -> None:
 
 
 def test_a_kernel_that_several_threads_need_first_is_loaded_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Numba raises when a module is loaded twice, and crashes when two are loaded at a time."""
     loading: list[int] = []
     loaded = []
 
-    def load() -> SimpleNamespace:
+    def load(code: object) -> int:
         loading.append(1)
         time.sleep(0.01)
         assert len(loading) == 1, "two threads load at a time"
         loaded.append(loading.pop())
-        return SimpleNamespace(handle=7)
+        return 7
 
-    compiled = SimpleNamespace(_codelibrary=SimpleNamespace(get_cufunc=load))
+    gpu = SimpleNamespace(compute_capability=(9, 0))
     monkeypatch.setattr(cuda, "call", lambda function: 1)
-    monkeypatch.setattr(cuda, "compile_once", lambda label: nullcontext())
-    monkeypatch.setattr(cuda.Kernel, "_label", lambda self: "a kernel")
-    monkeypatch.setattr(cuda.Kernel, "_dispatcher", SimpleNamespace(compile=lambda types: compiled))
+    monkeypatch.setattr(cuda, "cuda", SimpleNamespace(get_current_device=lambda: gpu))
+    monkeypatch.setattr(kernel_code, "find", lambda label, capability: KernelCode("a kernel", b""))
+    monkeypatch.setattr(cuda, "_loaded", load)
     kernels, together = [cuda.Kernel(lambda: None, "void()") for _ in range(2)], threading.Barrier(8)
 
     def handle(n: int) -> int:

@@ -12,9 +12,10 @@ from then on the next stretch has the same states.  So each stretch finds the at
 What elements of an attribute may satisfy (`table.element_names`) is found likewise: a trie of its own for the suffixes and
 contained strings, and one for beginnings and for whole strings, which is walked from the first byte as far as it has edges.
 
-The edges of all tries are in one hash table, open addressing by state and byte.  States are numbered by depth, and the first
-of them, where most strings stay, have a row of a table that gives the next state for every byte, failure links included.
-Bytes that no atom distinguishes share a column.
+The edges of all tries are in one hash table, open addressing by state and byte.  The first states have a row of a table that
+gives the next state for every byte, failure links included.  They are the least deep states of each trie, where most strings
+stay; every trie has equally many of them, or all its states, and those that read every string of an event have more.  Bytes
+that no atom distinguishes share a column.
 """
 
 from __future__ import annotations
@@ -73,8 +74,10 @@ A marked state is 2 * state, and 1 more if it has a NEXT_CONTAINED, which is the
 """
 EDGE_MASK, N_DENSE, N_CLASSES, IS_DENSE = range(4)
 MOST_WORDS, _WORD_BYTES = 4, 4
-DENSE_BYTES = 2**22
-"""Most bytes of DENSE_ROWS, so that a cache holds it."""
+DENSE_BYTES = 2**24
+"""Most bytes of DENSE_ROWS, of which few rows are used often."""
+_WEIGHT_OF_EVERY_STRING = 32
+"""Number of rows of a trie that reads every string of an event, for one of another trie."""
 FOUND_STAMP, ATOMS_FOUND, FOUND_ROOM, FOUND_HEADER = range(4)
 """Words of a set of atoms, i64[FOUND_HEADER + FOUND_WORDS * n_atoms]: number of the last row; atoms found in it; 0."""
 _STAMP_OF, _PLACE_OF, _FOUND_ATOM, _FOUND_CODE, FOUND_WORDS = range(5)
@@ -150,8 +153,11 @@ def _names_of_atoms(vocabulary: Vocabulary, atoms: Array) -> Array:
     return np.searchsorted(vocabulary.atom_offsets, atoms, side="right") - 1
 
 
-def automaton(vocabulary: Vocabulary, tries: Tries, atom_names: Array) -> tuple[Array, ...]:
-    """The tables, in the order of their indices; the tries are those of `Tries.of_atoms`, and others."""
+def automaton(vocabulary: Vocabulary, tries: Tries, atom_names: Array, every: Sequence[int] = ()) -> tuple[Array, ...]:
+    """The tables, in the order of their indices; the tries are those of `Tries.of_atoms`, and others.
+
+    `every` are the numbers of the tries that read every string of an event.
+    """
     roots = np.full(vocabulary.n_names, NO_STATE, np.int64)
     with_tries = names_with_tries(vocabulary)
     roots[with_tries] = np.arange(len(with_tries))
@@ -164,9 +170,9 @@ def automaton(vocabulary: Vocabulary, tries: Tries, atom_names: Array) -> tuple[
     trie[:n_roots, _DEPTH] = 0
     strings = np.stack([tries.strings.offsets[:-1], tries.strings.offsets[1:], tries.trie, tries.atom], axis=1)
     n_states = _insert(data, strings, tries.is_whole, edges, trie, n_roots)
-    by_depth = np.argsort(trie[:n_states, _DEPTH], kind="stable")
-    number = np.append(np.argsort(by_depth), NO_STATE)  # of the roots it stays
-    trie, edges = trie[by_depth], _free_slots(n_states)  # fewer than the bound if strings share beginnings
+    in_order = _in_order_of_rows(trie[:n_states], n_roots, every)
+    number = np.append(np.argsort(in_order), NO_STATE)  # of the roots it stays
+    trie, edges = trie[in_order], _free_slots(n_states)  # fewer than the bound if strings share beginnings
     trie[:, _PARENT], trie[:, _ROOT] = number[trie[:, _PARENT]], number[trie[:, _ROOT]]
     classes = np.zeros(256, np.uint8)
     used = np.unique(data)
@@ -198,6 +204,17 @@ def _words_of(tries: Tries) -> Array:
         row[0] += 1
         row[row[0]] = int.from_bytes(text[best : best + _WORD_BYTES], "little")
     return words
+
+
+def _in_order_of_rows(trie: Array, n_roots: int, every: Sequence[int]) -> Array:
+    """The states in the order of their new numbers: roots, then in turn one state of each trie, by depth; several of the
+    tries in `every`."""
+    root = np.where(trie[:, _ROOT] == NO_STATE, np.arange(len(trie)), trie[:, _ROOT])
+    by_trie = np.lexsort((trie[:, _DEPTH], root))
+    turn = np.empty(len(trie))
+    turn[by_trie] = np.arange(len(trie)) - np.searchsorted(root[by_trie], np.arange(n_roots))[root[by_trie]]
+    turn[np.isin(root, every)] /= _WEIGHT_OF_EVERY_STRING
+    return np.argsort(turn, kind="stable")
 
 
 def _free_slots(n_states: int) -> Array:

@@ -23,7 +23,7 @@ from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.compute.memory import AddressTable, constant_i64, is_on_cpu, load_f64, load_i64, load_u8, load_u64
 from mpi_match.compute.vectors import reversed_bytes, word_at
 from mpi_match.ingest.codes.atoms import NO_STATE, PATTERN_OPS, Tries, automaton, names_with_tries
-from mpi_match.ingest.codes.element_atoms import N_TABLES_SO_FAR, NO_RECORD, PATTERN_ROOT, element_tables
+from mpi_match.ingest.codes.element_atoms import N_TABLES_SO_FAR, NO_RECORD, PATTERN_ROOT, TRIE_ROOT, element_tables
 from mpi_match.ingest.codes.folding import fold_table
 from mpi_match.ingest.codes.name_steps import MOST_POINTS, beginnings, dotted, step_tables
 from mpi_match.ingest.codes.numbers import NUMBER_TABLES
@@ -228,7 +228,9 @@ def _tables_of(vocabulary: Vocabulary, form: EventForm) -> AddressTable:
     tries, of_patterns = pattern_tables(patterns, tries, n_tries, len(atom_names))
     longest = np.full(vocabulary.n_names, -1, np.int64)
     np.maximum.at(longest, owners(vocabulary.string_offsets), np.diff(strings.offsets).astype(np.int64))
-    found = (*automaton(vocabulary, tries, atom_names), *of_patterns)
+    every_string = [record for base, record in of_elements.records.items() if base.endswith(EVERY_NAME)]
+    read_always = of_elements.tables[0][every_string][:, [TRIE_ROOT, PATTERN_ROOT]].ravel()
+    found = (*automaton(vocabulary, tries, atom_names, read_always), *of_patterns)
     return AddressTable(
         (*NUMBER_TABLES, *found, records, *of_elements.tables, *columns, has_patterns, longest, _keys(strings), scalars)
     )

@@ -10,6 +10,7 @@ import pytest
 
 from mpi_match.engines import open_engine
 from mpi_match.ingest.codes import atoms
+from mpi_match.ingest.codes.code_tables import hashed
 from mpi_match.ingest.files.blocks import LineBlock
 from mpi_match.ingest.json.event_scanner import EventScanner
 from mpi_match.ingest.rows.judge import PLAIN
@@ -47,3 +48,18 @@ def test_atoms_of_long_texts(most: int, is_dense: bool, monkeypatch: pytest.Monk
     assert len(table.vocabulary.atoms) > len(filters) // 2
     for event, answer in zip(events, open_engine("counting", table).match(found.batch).labels(table.labels), strict=True):
         assert answer == match_naive(filters, Event(event)), event
+
+
+@pytest.mark.parametrize("name", ["few", "*"])
+def test_every_trie_has_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name with thousands of long operands leaves rows to others; the states of `*` come first."""
+    monkeypatch.setattr(atoms, "DENSE_BYTES", 2**12)
+    generator = random.Random(0)
+    many = [constraint("many", "contains", _random(generator, 30)) for _ in range(300)]
+    rare = constraint(name, "contains", "abbabbaaab")
+    arrays = hashed(Table.from_filters([Filter("f", (each,)) for each in (*many, rare)]).vocabulary, PLAIN).arrays
+    n_rows, contained = len(arrays[atoms.DENSE_ROWS]), arrays[atoms.CONTAINED]
+    ends = np.flatnonzero((contained != atoms.NO_ATOM) & (arrays[atoms.STATE_DEPTHS] == 10))
+    assert len(contained) > 20 * n_rows
+    assert len(ends) == 1
+    assert ends[0] < n_rows

@@ -20,11 +20,10 @@ import numpy as np
 from mpi_match.arrays.csr import Array, owners
 from mpi_match.arrays.strings import Strings
 from mpi_match.compute.compile_cache import jit, nested
-from mpi_match.compute.memory import AddressTable, constant_i64, is_on_cpu, load_f64, load_i64, load_u8, load_u64
+from mpi_match.compute.memory import AddressTable, any_u64, constant_i64, is_on_cpu, load_f64, load_i64, load_u8, load_u64
 from mpi_match.compute.vectors import reversed_bytes, word_at
 from mpi_match.ingest.codes.atoms import NO_STATE, PATTERN_OPS, Tries, automaton, names_with_tries
 from mpi_match.ingest.codes.element_atoms import N_TABLES_SO_FAR, NO_RECORD, PATTERN_ROOT, TRIE_ROOT, element_tables
-from mpi_match.ingest.codes.folding import fold_table
 from mpi_match.ingest.codes.name_steps import MOST_POINTS, beginnings, dotted, step_tables
 from mpi_match.ingest.codes.numbers import NUMBER_TABLES
 from mpi_match.ingest.codes.patterns import LITERAL_BOUNDS, Pattern, pattern_tables
@@ -77,12 +76,11 @@ _29, _32 = np.uint64(29), np.uint64(32)
     STEP_BEGINNINGS,
     NODE_SHAPES,
     VIEW_ENTRIES,
-    FOLD_TABLE,
     HAS_PATTERNS,
     LONGEST_OPERANDS,
     OPERAND_KEYS,
     SCALARS,
-) = range(N_TABLES_SO_FAR, N_TABLES_SO_FAR + 32)
+) = range(N_TABLES_SO_FAR, N_TABLES_SO_FAR + 31)
 """Places in the table of addresses, behind those of numbers, atoms and elements, for v names, e entries, s string operands:
 
     NAME_SLOTS, NAME_HASHES        i64[slots]: entry, or NOT_FOUND; u64[e]
@@ -106,7 +104,6 @@ _29, _32 = np.uint64(29), np.uint64(32)
                                    and IS_SCOPED
     VIEW_ENTRIES                   i64[e, N_VIEW_WORDS]: of an attribute with the role ELEMENTS, the entry of each of its
                                    views, or NOT_FOUND; HAS_VIEWS is 1 if it has some
-    FOLD_TABLE                     `folding.fold_table`; empty where no constraint asks for that view
     HAS_PATTERNS                   i64[v]: 1 for a name with patterns
     LONGEST_OPERANDS               i64[v]: bytes of the longest string operand of each name, -1 for a name without
     OPERAND_KEYS                   u64[s]: the first eight bytes of each string operand, zeros behind it, the first highest
@@ -214,7 +211,7 @@ def _tables_of(vocabulary: Vocabulary, form: EventForm) -> AddressTable:
     last = (len(steps[0]) - 1, all_judged, has_residues, every)
     scalars = np.array([*masks, vocabulary.shift, *named, vocabulary.n_names, *last], np.uint64)
     of_names = (name_slots, name_hashes, names.data, names.offsets, ids, roles)
-    columns = (*of_names, *numbers, *texts, *elements, *steps, shapes, *_views(vocabulary, entry, len(names)))
+    columns = (*of_names, *numbers, *texts, *elements, *steps, shapes, _views(vocabulary, entry, len(names)))
     records = np.full(len(names), NO_RECORD, np.int64)
     for base, record in of_elements.records.items():
         records[entry[base]] = record
@@ -225,11 +222,12 @@ def _tables_of(vocabulary: Vocabulary, form: EventForm) -> AddressTable:
     of_records[of_records != NO_STATE] += tries.n_tries
     patterns += [each._replace(trie=tries.n_tries + each.trie) for each in of_elements.patterns]
     n_tries = tries.n_tries + 1 + max((each.trie for each in of_elements.patterns), default=-1)
-    tries, of_patterns = pattern_tables(patterns, tries, n_tries, len(atom_names))
+    folds = any(View.FOLD in views for views in vocabulary.views.values())
+    tries, of_patterns = pattern_tables(patterns, tries._replace(n_tries=n_tries), len(atom_names), folds)
     longest = np.full(vocabulary.n_names, -1, np.int64)
     np.maximum.at(longest, owners(vocabulary.string_offsets), np.diff(strings.offsets).astype(np.int64))
     every_string = [record for base, record in of_elements.records.items() if base.endswith(EVERY_NAME)]
-    read_always = of_elements.tables[0][every_string][:, [TRIE_ROOT, PATTERN_ROOT]].ravel()
+    read_always = of_elements.tables[0][every_string][:, [TRIE_ROOT, PATTERN_ROOT]].ravel().tolist()
     found = (*automaton(vocabulary, tries, atom_names, read_always), *of_patterns)
     return AddressTable(
         (*NUMBER_TABLES, *found, records, *of_elements.tables, *columns, has_patterns, longest, _keys(strings), scalars)
@@ -256,17 +254,16 @@ def _patterns(vocabulary: Vocabulary) -> tuple[Array, list[Pattern]]:
     return has_patterns, [Pattern(k, atom, Op(vocabulary.atom_op[atom]), vocabulary.atoms[atom]) for k, atom in of_atoms]
 
 
-def _views(vocabulary: Vocabulary, entry: dict[bytes, int], n_entries: int) -> tuple[Array, Array]:
-    """VIEW_ENTRIES and FOLD_TABLE; `entry` of each attribute with views, and of views that have virtual names."""
-    entries, folds = np.full((n_entries, N_VIEW_WORDS), NOT_FOUND, np.int64), False
+def _views(vocabulary: Vocabulary, entry: dict[bytes, int], n_entries: int) -> Array:
+    """VIEW_ENTRIES; `entry` of each attribute with views, and of views that have virtual names."""
+    entries = np.full((n_entries, N_VIEW_WORDS), NOT_FOUND, np.int64)
     entries[:, HAS_VIEWS] = 0
     for base, views in vocabulary.views.items():
         entries[entry[base], HAS_VIEWS] = 1
         for view in views:
             name = view_name(base, view)
             entries[entry[base], _VIEW_WORDS[view]] = entry[name] if name in entry else vocabulary.name_id(name)
-            folds |= view is View.FOLD
-    return entries, fold_table() if folds else np.zeros(0, np.int32)
+    return entries
 
 
 def _elements(vocabulary: Vocabulary, entry: dict[bytes, int], n_entries: int) -> tuple[Array, Array, Array]:
@@ -486,11 +483,18 @@ def _below(operand: int, data: int, start: int, stop: int, tables: int) -> bool:
     """Tells whether a string operand is less than data[start:stop], by bytes."""
     pool, bounds = constant_i64(tables, STRING_BYTES), constant_i64(tables, STRING_BOUNDS)
     first = load_i64(bounds, operand)
-    n, m = load_i64(bounds, operand + 1) - first, stop - start
-    for k in range(min(n, m)):
+    n, m, k = load_i64(bounds, operand + 1) - first, stop - start, 0
+    if is_on_cpu():
+        while k + _KEY_BYTES <= min(n, m):
+            one, other = any_u64(pool + first + k), any_u64(data + start + k)
+            if one != other:
+                return bool(reversed_bytes(one) < reversed_bytes(other))
+            k += _KEY_BYTES
+    while k < min(n, m):
         a, b = load_u8(pool, first + k), load_u8(data, start + k)
         if a != b:
             return a < b
+        k += 1
     return n < m
 
 

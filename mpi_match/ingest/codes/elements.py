@@ -46,7 +46,8 @@ from mpi_match.ingest.codes.element_atoms import (
     TEXT_EXTREMES,
     TRIE_ROOT,
 )
-from mpi_match.ingest.codes.patterns import find_patterns
+from mpi_match.ingest.codes.folding import FOLDING_TOO_LONG
+from mpi_match.ingest.codes.patterns import find_patterns, literals_behind
 
 _LEAST, _GREATEST = range(2)
 _N_EXTREMES = 3
@@ -118,7 +119,12 @@ def add_text_element(text: tuple[int, int, int], record: int, scratch: tuple[int
     if root == NO_STATE:
         return True
     first = load_i64(found, ATOMS_FOUND)
-    find_atoms(root, data, start, stop, tables, found)
+    while root != NO_STATE:
+        find_atoms(root, data, start, stop, tables, found)
+        root, stop = literals_behind(root, text, scratch, tables)
+        if stop == FOLDING_TOO_LONG:
+            return False
+        data, start = scratch[0], 0
     return find_patterns(first, text, scratch, tables, found)
 
 

@@ -6,12 +6,16 @@ to.  If a literal is found, its patterns are tested (`wildcards`, `regexps`).  S
 the tests of the patterns with literals that it contains.  A pattern without literals belongs to the empty string, and is
 tested on every text.
 
+Literals of expressions with `(?i)` are those of the folded text, which is searched in a further trie.  Written in all cases,
+literals would be shorter and shared by more patterns.
+
 Literals are numbered after the atoms, unless one is an atom itself, and are in the set of a row's atoms while a text is
 read.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -24,6 +28,7 @@ from mpi_match.compute.memory import constant_i64, load_i64
 from mpi_match.ingest.codes.atoms import (
     ATOMS_FOUND,
     N_AUTOMATON_TABLES,
+    NO_STATE,
     PATTERN_OPS,
     Tries,
     add_atom,
@@ -32,6 +37,7 @@ from mpi_match.ingest.codes.atoms import (
     place_of,
     take_out,
 )
+from mpi_match.ingest.codes.folding import fold_table, fold_text
 from mpi_match.ingest.codes.regexps import regexp_matches, regexp_table, regexp_words
 from mpi_match.ingest.codes.wildcards import wildcard_bytes, wildcard_matches
 from mpi_match.operators import Op
@@ -46,8 +52,10 @@ from mpi_match.texts import regexp, regexp_literals, wildcard
     PATTERNS,
     WILDCARD_BYTES,
     REGEXP_AUTOMATA,
+    FOLDED_ROOTS,
+    FOLD_TABLE,
     N_PATTERN_TABLES,
-) = range(N_AUTOMATON_TABLES, N_AUTOMATON_TABLES + 7)
+) = range(N_AUTOMATON_TABLES, N_AUTOMATON_TABLES + 9)
 """Places in the table of addresses, behind those of the automaton, for l literals and p patterns:
 
     FIRST_LITERAL                      i64[1]: the number of the first literal, which is that of atoms, a
@@ -56,10 +64,13 @@ from mpi_match.texts import regexp, regexp_literals, wildcard
                                        bytes begin in WILDCARD_BYTES; how many these are
     WILDCARD_BYTES                     u8: `wildcard_bytes` of all
     REGEXP_AUTOMATA                    u64: `regexp_table`
+    FOLDED_ROOTS                       i64[tries]: of each trie, the root of its literals of folded texts, or NO_STATE
+    FOLD_TABLE                         `folding.fold_table`; empty where no text is folded
 """
 PATTERN_ATOM, PATTERN_AT, PATTERN_LENGTH, PATTERN_WORDS = range(4)
 
 
+_IGNORES_CASE = re.compile(r"\(\?[a-zA-Z]*i")
 LEAST_LITERAL, MANY_PATTERNS = 2, 1000
 """Bytes of the shortest literal that few texts contain; number of patterns without one that is worth a warning."""
 
@@ -73,19 +84,29 @@ class Pattern(NamedTuple):
     operand: bytes
 
 
-def literals_of(op: Op, operand: bytes) -> list[tuple[bytes, bool]]:
-    """The literals of a pattern; True marks those that a text has to end with."""
+class Literals(NamedTuple):
+    """The literals of a pattern; is_end: a text has to end with one; is_folded: the folded text has them."""
+
+    strings: list[bytes]
+    is_end: bool
+    is_folded: bool = False
+
+
+def literals_of(op: Op, operand: bytes) -> Literals:
+    """The literals of a pattern, the empty string for one without."""
+    pattern = operand.decode()
     if op is Op.REGEXP:
-        found = sorted(regexp_literals.literals(operand.decode()))
-        return [(each.encode(), False) for each in found] or [(b"", True)]
-    tokens = wildcard.tokens(operand.decode())
-    literal = wildcard.literal(operand.decode()).encode()
+        is_folded = _IGNORES_CASE.search(pattern) is not None
+        found = sorted(regexp_literals.literals(pattern, is_folded))
+        return Literals([each.encode() for each in found], False, is_folded) if found else Literals([b""], True)
+    tokens = wildcard.tokens(pattern)
+    literal = wildcard.literal(pattern).encode()
     tail = b""
     for token in reversed(tokens):
         if token in ("*", "?"):
             break
         tail = token[-1].encode() + tail
-    return [(literal, literal == tail)]
+    return Literals([literal], literal == tail)
 
 
 def slow_patterns(vocabulary: Vocabulary) -> tuple[str, ...]:
@@ -96,7 +117,7 @@ def slow_patterns(vocabulary: Vocabulary) -> tuple[str, ...]:
     for name, first, end in forms_of(names):
         if name.op is not None and name.op in PATTERN_OPS:
             patterns += [(name.op, parse(names[i]).rest) for i in range(first, end)]
-    n = sum(min(len(literal) for literal, _ in literals_of(*each)) < LEAST_LITERAL for each in patterns)
+    n = sum(min(map(len, literals_of(*each).strings)) < LEAST_LITERAL for each in patterns)
     if n < MANY_PATTERNS:
         return ()
     return (
@@ -105,9 +126,17 @@ def slow_patterns(vocabulary: Vocabulary) -> tuple[str, ...]:
     )
 
 
-def pattern_tables(patterns: Sequence[Pattern], tries: Tries, n_tries: int, n_atoms: int) -> tuple[Tries, tuple[Array, ...]]:
-    """The tries with the literals, `n_tries` in number, and the tables in the order of their places."""
-    literals = [[(each.trie, *of_pattern) for of_pattern in literals_of(each.op, each.operand)] for each in patterns]
+def pattern_tables(patterns: Sequence[Pattern], tries: Tries, n_atoms: int, folds: bool) -> tuple[Tries, tuple[Array, ...]]:
+    """The tries with the literals, and the tables in the order of their places; `folds` if other texts are folded."""
+    n_tries, literals = tries.n_tries, list[list[tuple[int, bytes, bool]]]()
+    roots = np.full(2 * n_tries, NO_STATE, np.int64)
+    for each in patterns:
+        strings, is_end, is_folded = literals_of(each.op, each.operand)
+        if is_folded and roots[each.trie] == NO_STATE:
+            roots[each.trie] = n_tries
+            n_tries += 1
+        trie = int(roots[each.trie]) if is_folded else each.trie
+        literals.append([(trie, literal, is_end) for literal in strings])
     of_atoms = _atoms_among({key for of_pattern in literals for key in of_pattern}, tries)
     numbers: dict[tuple[int, bytes, bool], int] = {}
     belongs: list[tuple[int, int]] = []
@@ -137,8 +166,9 @@ def pattern_tables(patterns: Sequence[Pattern], tries: Tries, n_tries: int, n_at
         n_atoms + np.arange(len(numbers)),
     )
     first = np.array([n_atoms], np.int64)
-    of_patterns = (first, bounds, pairs[:, 1].copy(), rows, np.frombuffer(bytearray(texts), np.uint8), words)
-    return tries.with_more(more), of_patterns
+    table = fold_table() if folds or n_tries > tries.n_tries else np.zeros(0, np.int32)
+    bytes_ = np.frombuffer(bytearray(texts), np.uint8)
+    return tries.with_more(more), (first, bounds, pairs[:, 1].copy(), rows, bytes_, words, roots[:n_tries].copy(), table)
 
 
 def _atoms_among(literals: set[tuple[int, bytes, bool]], tries: Tries) -> dict[tuple[int, bytes, bool], int]:
@@ -155,11 +185,22 @@ def _atoms_among(literals: set[tuple[int, bytes, bool]], tries: Tries) -> dict[t
 
 
 @nested
+def literals_behind(root: int, text: tuple[int, int, int], scratch: tuple[int, int], tables: int) -> tuple[int, int]:
+    """The root of a trie's literals of folded texts, and the length of the folded text, which is written to the scratch,
+    an address and its bytes; NO_STATE and 0 without such literals, and a length of FOLDING_TOO_LONG without room."""
+    folded = load_i64(constant_i64(tables, FOLDED_ROOTS), root)
+    if folded == NO_STATE:
+        return NO_STATE, 0
+    source, start, stop = text
+    return folded, fold_text(source, start, stop, scratch[0], scratch[1], constant_i64(tables, FOLD_TABLE))
+
+
+@nested
 def find_patterns(first: int, text: tuple[int, int, int], scratch: tuple[int, int], tables: int, found: int) -> bool:
     """Add the patterns that a text, source[start:stop], satisfies to the set `found`, and remove their literals.
 
-    The atoms from index `first` on are those of the text, with all literals.  `scratch` is an address of u64 and its bytes.
-    Returns False if an expression needs more.
+    The atoms from index `first` on are those of the text, with all literals, also those of the folded text.  `scratch` is an
+    address of u64 and its bytes.  Returns False if an expression needs more.
     """
     source, start, stop = text
     memory, room = scratch

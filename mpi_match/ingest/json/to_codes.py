@@ -54,7 +54,6 @@ from mpi_match.ingest.codes.code_tables import (
     ELEMENT_SEEDS,
     ELEMENTS,
     EVERY_STRING_ENTRY,
-    FOLD_TABLE,
     FOLD_VIEW,
     HAS_IDS,
     HAS_MORE,
@@ -116,7 +115,7 @@ from mpi_match.ingest.codes.numbers import (
     residue_at,
     scan_number,
 )
-from mpi_match.ingest.codes.patterns import find_patterns
+from mpi_match.ingest.codes.patterns import FOLD_TABLE, find_patterns, literals_behind
 from mpi_match.ingest.json.flat_cpu import NOT_FLAT, flat_line_scanner
 from mpi_match.ingest.json.flat_gpu import PlainTables
 from mpi_match.ingest.json.text import (
@@ -277,9 +276,17 @@ def _put_itself(text: tuple[int, int, int], entry: int, as_: int, to: int, n: in
     elif as_ == AS_VALUE and name != NOT_FOUND:
         root = load_i64(constant_i64(tables, ATOM_ROOTS), name)
         if root != NO_STATE:
-            first = load_i64(found, ATOMS_FOUND)
-            find_atoms(root, source, start, stop, tables, found)
-            if load_i64(constant_i64(tables, HAS_PATTERNS), name) and not find_patterns(first, text, scratch, tables, found):
+            first, searched = load_i64(found, ATOMS_FOUND), text
+            has_patterns = load_i64(constant_i64(tables, HAS_PATTERNS), name) != 0
+            while root != NO_STATE:
+                find_atoms(root, searched[0], searched[1], searched[2], tables, found)
+                if not has_patterns:
+                    break
+                root, length = literals_behind(root, text, scratch, tables)
+                if length == FOLDING_TOO_LONG:
+                    return FLAGGED_LINE
+                searched = scratch[0], 0, length
+            if has_patterns and not find_patterns(first, text, scratch, tables, found):
                 return FLAGGED_LINE
         n = put(to, n, name, code_of_text(name, source, start, stop, tables), tables)
     if load_i64(constant_i64(tables, NAME_ROLES), entry) == ELEMENTS:

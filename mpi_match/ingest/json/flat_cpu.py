@@ -4,8 +4,9 @@ A line is *flat* if it is an object without objects and lists in it, written as 
 
     {"name-23": 28, "city": "Milan", "load": 0.75}      at most one blank behind a brace, a comma and a colon, none before
 
-Names have 1 to 15 bytes, printable ASCII without escapes.  An integer of at most 7 digits is read here, any other value by
-`scanner`, which also takes lines that are not flat: it reads names byte by byte, and each byte waits for the one before.
+Names have 1 to 15 bytes, printable ASCII without escapes.  An integer of at most 7 digits is read here, any other value, and
+those with virtual names or views, by `scanner`, which also takes lines that are not flat: it reads names byte by byte, and
+each byte waits for the one before.
 
 The tables are those of `flat_gpu`, which reads flat lines of integers on a GPU. Its code has aligned words of 32 bits, no
 branches and lanes that proceed together, which would be slower on a core.
@@ -239,7 +240,7 @@ def flat_line_scanner(  # noqa: C901  one pass over a line
         The first is NOT_FLAT if the line is not flat, or so near to the end of all lines, at byte `stop`, that bytes after
         it would be read.  The attributes, ascending, are written to the address `attributes`.
         """
-        begin, n, name_at = at, np.int64(0), np.int64(NOT_FLAT)
+        begin, n, name_at, seen = at, np.int64(0), np.int64(NOT_FLAT), _0
         if at + VECTOR_BYTES + _PAIR_BYTES <= stop:
             name_at = _after_brace(data, at)
             marks = quotes(data + begin)
@@ -267,8 +268,13 @@ def flat_line_scanner(  # noqa: C901  one pass over a line
             if record >= 0:
                 one, two = constant_pair(flat.names, record + 1)
                 number, shape = np.int64(np.uint32(one)), np.uint32(two)
-                if shape & np.uint32(LEFT_TO_OTHERS) != np.uint32(0) or n == MOST_FLAT_ATTRIBUTES:
+                if n == MOST_FLAT_ATTRIBUTES:
                     return NOT_FLAT, 0
+                if shape & np.uint32(LEFT_TO_OTHERS) != np.uint32(0):
+                    own, is_short = _1 << np.uint64(number & 63), False
+                    if shape == np.uint32(LEFT_TO_OTHERS) or seen & own != _0:  # values of one name may differ in attributes
+                        return NOT_FLAT, 0
+                    seen |= own
                 value, low, start = np.int32(_value_of(integer)), np.int32(one >> _32), np.uint32(two >> _32)
                 if is_short:
                     code = code_of_integer(value, low, shape, start, flat)
@@ -278,15 +284,15 @@ def flat_line_scanner(  # noqa: C901  one pass over a line
                 if record >= 0:
                     at = end + (3 if behind >> 16 & 0xFF == BLANK else 2)
                     at, more = scan_named(data, at, number, attributes, n, tables, work)
-                    if at < 0 or more == n:
+                    if at < 0 or more == n or more > MOST_FLAT_ATTRIBUTES:
                         return NOT_FLAT, 0
-                    item = load_u64(attributes, n)
+                    n = np.int64(more)
                 else:
                     at = after_scalar(data, end + (3 if behind >> 16 & 0xFF == BLANK else 2))
                 if at < 0 or at + VECTOR_BYTES + _PAIR_BYTES > stop:
                     return NOT_FLAT, 0
                 following, begin, marks = any_u32(data + at), at, quotes(data + at)
-            if record >= 0:
+            elif record >= 0:
                 store_u64(attributes, n, item)
                 n += 1
             if following & 0xFFFF == _ENDS:

@@ -25,7 +25,7 @@ codes are in a table by value, or there is one of its operands in every 2^shift 
                   4       its number
                   5       the first value with an entry, i32; those below have the same
                   6       the last value less the first; those above have the same; 2^25 times the shift; IN_ORDER, or
-                          LEFT_TO_OTHERS
+                          LEFT_TO_OTHERS, and 1 more for a name with the role ELEMENTS, whose word 4 is its entry
                   7       its first entry in PLAIN_CODES
     PLAIN_CODES   u32: the code of each value; or, for names IN_ORDER, in which one before the first is the name's first
                   operand: the first operand of each stretch of values, and where those of the last end
@@ -44,6 +44,7 @@ from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.compute.memory import constant_pair, load_i32, load_u32, store_u32
 from mpi_match.ingest.codes.code_tables import (
     CODE_BITS,
+    ELEMENTS,
     IS_NAMED,
     NAME_BOUNDS,
     NAME_BYTES,
@@ -108,7 +109,7 @@ def plain_arrays(arrays: list[Array]) -> tuple[list[Array], int]:
     records = np.zeros((len(short), _RECORD_WORDS), np.uint32)
     letters[np.arange(len(short)), lengths[short]] = ord('"')
     records[:, :4] = letters.view("<u4")
-    records[:, 6] = LEFT_TO_OTHERS
+    records[:, 4], records[:, 6] = short, LEFT_TO_OTHERS + (roles[short] == ELEMENTS)
     usual = np.flatnonzero(roles[short] == NO_ROLE)
     name = arrays[NAME_IDS][short[usual]]
     shapes, codes, keys = _codes(arrays[NUMBERS], arrays[NUMBER_BOUNDS])

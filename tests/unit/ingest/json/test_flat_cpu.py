@@ -12,7 +12,7 @@ from plain_event_lines import OF_NUMBERS, integers_among_many_operands, is_row, 
 from mpi_match.compute.compile_cache import jit
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
-from mpi_match.ingest.codes.code_tables import hashed
+from mpi_match.ingest.codes.code_tables import hashed, n_atoms_of
 from mpi_match.ingest.files.blocks import LineBlock
 from mpi_match.ingest.json import to_codes
 from mpi_match.ingest.json.event_scanner import EventScanner, ThreadArrays
@@ -38,11 +38,14 @@ FLAT = [
     b'{ "n": 2.5e-3, "m": -0.1, "city": "a \\"quote\\" more"}',
     '{"city": "Zürich, in the east", "unknown": "é\\u00e9", "n": 12345678}'.encode(),
     b'{"on": false, "m": 123456789012, "n": 0, "none": null}',
+    b'{"tags": "gpu"}',
 ]
 NOT_ONLY_FLAT = [
     b'{"n": {"a": 1}}',
     b'{"n": [1]}',
-    b'{"tags": "gpu"}',
+    b'{"tags": "cpu"}',
+    b'{"tags": "gpu", "tags": "gpu"}',
+    b'{"tags": "gpu", "tags": 1}',
     b'{"n": null}',
     b'{"n" : 1}',
     b'{"n": 1 }',
@@ -55,6 +58,29 @@ NOT_ONLY_FLAT = [
 ]
 
 
+VIEWS = Table.from_filters(
+    [
+        make_filter("i", [["address", "in net", "10.0.0.0/8"]]),
+        make_filter("i", [["address", "in net", "2001:db8::/32"]]),
+        make_filter("i", [["address", "before", "2026-01-01"]]),
+        make_filter("i", [["name", "contains i", "X"], ["name", "any prefix", "a"], ["n", "<", 3]]),
+    ]
+).vocabulary
+FLAT_WITH_VIEWS = [
+    b'{"address": "10.1.2.3", "n": 2}',
+    b'{"n": 7, "address": "2001:db8::7"}',
+    b'{"name": "aXe", "other": 1, "address": "2025-12-31"}',
+    b'{"name": "b"}',
+]
+OTHERS_WITH_VIEWS = [
+    b'{"address": "10.1.2.3", "address": "2025-12-31"}',
+    b'{"address": "10.1.2.3", "address": "10.1.2.3"}',
+    b'{"address": 5}',
+    b'{"address": ["10.1.2.3"]}',
+    b'{"name": null, "n": 1}',
+]
+
+
 @jit
 def scan_flat_line(data: int, at: int, stop: int, attributes: int, flat: object, tables: int, work: int) -> object:
     return to_codes._scan_flat_line(data, at, stop, attributes, flat, tables, work)  # type: ignore[arg-type]
@@ -63,7 +89,8 @@ def scan_flat_line(data: int, at: int, stop: int, attributes: int, flat: object,
 def taken(line: bytes, vocabulary: Vocabulary, behind: int = 160) -> tuple[int, list[int]]:
     """Where a line ends that is scanned as a flat one, with so many bytes behind it, and its attributes."""
     tables = hashed(vocabulary, PLAIN)
-    flat, work = FlatLines(tables.arrays), ThreadArrays(4096, vocabulary.n_atoms, vocabulary.n_atoms)
+    n_atoms = n_atoms_of(tables)
+    flat, work = FlatLines(tables.arrays), ThreadArrays(4096, n_atoms, n_atoms)
     data = np.frombuffer(bytearray(b"\n\n\n" + line + b"\n" + b" " * 160), np.uint8)
     stop = 3 + len(line) + 1 + behind
     attributes = work.arrays[to_codes.PACKED_ATTRIBUTES]
@@ -112,6 +139,14 @@ def test_others_are_not() -> None:
     for line in NOT_ONLY_FLAT:
         assert taken(line, TEXTS)[0] == NOT_FLAT, line
     assert_scanned(NOT_ONLY_FLAT + FLAT, PLAIN, TEXTS)
+
+
+def test_names_with_views() -> None:
+    for line in FLAT_WITH_VIEWS:
+        assert taken(line, VIEWS)[0] == len(line), line
+    for line in OTHERS_WITH_VIEWS:
+        assert taken(line, VIEWS)[0] == NOT_FLAT, line
+    assert_scanned(FLAT_WITH_VIEWS + OTHERS_WITH_VIEWS, PLAIN, VIEWS)
 
 
 def test_a_name_may_be_empty() -> None:

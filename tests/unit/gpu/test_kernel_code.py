@@ -16,8 +16,12 @@ from mpi_match.errors import EngineError
 kernel_code = pytest.importorskip("mpi_match.gpu.kernel_code")
 line_kernels = pytest.importorskip("mpi_match.gpu.line_kernels")
 
-from mpi_match.engines.keyed.kernels import bitmap, compact, grid, trie_group  # noqa: E402  they need numba-cuda
+from mpi_match.engines.ccm.kernel import ccm_kernel  # noqa: E402  they need numba-cuda
+from mpi_match.engines.clcb import kernels as clcb  # noqa: E402
+from mpi_match.engines.clcb.options import ClcbVariant  # noqa: E402
+from mpi_match.engines.keyed.kernels import bitmap, compact, grid, tag_sets, trie_group, trie_thread, trie_warp  # noqa: E402
 from mpi_match.engines.keyed.kernels.trie_thread import FILTER_IDS, INTERFACES, MASKS  # noqa: E402
+from mpi_match.engines.tagmatch import kernel as tagmatch  # noqa: E402
 from mpi_match.gpu import kernels  # noqa: E402
 from mpi_match.gpu.kernels import Kernel, simulated  # noqa: E402
 
@@ -95,13 +99,28 @@ def test_the_parts_that_a_package_has_for_a_gpu_count_as_compiled(package: Path,
 
 
 def variants() -> list[Kernel]:
-    kinds, packed = (MASKS, INTERFACES, FILTER_IDS), ("uint32", "uint64")
-    found = [line_kernels.scan_rows_kernel(*each) for each in product(packed, (False, True), (False, True))]
+    """Variants of all kernels that have some."""
+    kinds, packed, either = (MASKS, INTERFACES, FILTER_IDS), ("uint32", "uint64"), (False, True)
+    found = [line_kernels.scan_rows_kernel(*each) for each in product(packed, either, either)]
     found += [line_kernels.scan_plain_kernel(*each) for each in product(packed, line_kernels.PLAIN_STAGES)]
-    found += [trie_group.group_kernel(*each) for each in product(trie_group.WIDTHS, packed, kinds, (False, True))]
-    found += [grid.grid_kernel(*each) for each in product(trie_group.WIDTHS, packed, kinds, (False, True))]
-    found += [bitmap.bitmap_kernel(*each) for each in product(packed, kinds, (False, True))]
-    return [*found, *(compact.count_kernel(*each) for each in product((False, True), ("uint8", "uint16")))]
+    for search, widths in (
+        (trie_group.group_kernel, trie_group.WIDTHS),
+        (trie_thread.match_kernel, (trie_thread.WIDEST,)),
+        (trie_warp.wide_kernel, trie_warp.WIDE_WIDTHS),
+        (grid.grid_kernel, trie_group.WIDTHS),
+    ):
+        found += [search(*each) for each in product(widths, packed, kinds, either)]
+    found += [bitmap.bitmap_kernel(*each) for each in product(packed, kinds, either)]
+    found += [tag_sets.tag_set_kernel(*each) for each in product(tag_sets.TAG_WIDTHS, packed, kinds)]
+    found += [compact.count_kernel(*each) for each in product(either, ("uint8", "uint16"))]
+    found += [compact.write_kernel(*each) for each in product(either, ("uint8", "uint16"), ("uint8", "uint16"))]
+    found += [tagmatch.match_kernel(each) for each in either]
+    found += [clcb.cont_kernel(each) for each in either]
+    for bits, hashes, reset, areas, groups in product((8, 64), (1, 2), ("loc", "memset"), ("rows", "columns"), either):
+        found.append(clcb.loc_kernel(ClcbVariant(4, bits, hashes, reset, areas, groups)))
+    for each in product(("kernel", "memset"), ("shared", "global"), (2, 3), ("codes", "published")):
+        found.append(ccm_kernel(*each))
+    return found
 
 
 LABELS = "import test_kernel_code; print(*(kernel.label for kernel in test_kernel_code.variants()), sep='\\n')"

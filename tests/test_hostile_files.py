@@ -16,11 +16,11 @@ from hostile_files import Originals
 
 from mpi_match.cli.main import commands
 
-MUTANTS = int(os.environ.get("HOSTILE_MUTANTS", "250"))
+MUTANTS = int(os.environ.get("HOSTILE_MUTANTS", "100"))
 """Number of mutants; with more than 2,500, each one is read in all ways, otherwise one in ten."""
 
 
-@pytest.mark.parametrize("mutants", [MUTANTS, pytest.param(4 * MUTANTS, marks=pytest.mark.lasting)])
+@pytest.mark.parametrize("mutants", [MUTANTS, pytest.param(10 * MUTANTS, marks=pytest.mark.lasting)])
 def test_mutants_are_refused_or_are_what_the_format_page_says(mutants: int) -> None:
     """Structure, values and storage changed at random, checksums made good again (`hostile_datasets`, `hostile_journals`).
 

@@ -45,17 +45,17 @@ def test_the_changes_make_a_difference(changing: Changing, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("ranks", "options"),
     [
-        (1, "batch=50"),
-        (2, "batch=1 credits=1"),
+        (2, "batch=1 credits=1 feed=file"),
         (3, "batch=7 schedule=static"),
-        (2, "batch=1 feed=file"),
         (3, "batch=17 feed=shared"),
         (5, "placement=hybrid groups=2 batch=17"),
-        (4, "placement=shard batch=64 piece_bytes=64"),
+        (3, "placement=shard batch=64 piece_bytes=64"),
         *(
             pytest.param(ranks, options, marks=pytest.mark.lasting)
             for ranks, options in (
+                (1, "batch=50"),
                 (1, "batch=1"),
+                (2, "batch=1 feed=file"),
                 (2, "batch=1000 schedule=static"),
                 (3, "batch=1"),
                 (4, "batch=17"),

@@ -35,7 +35,7 @@ def test_any_placement_gives_the_same_filters(inputs: Inputs, tmp_path: Path) ->
     how = (inputs.table, inputs.events), ("engine=counting", "batch=50", "filters=1")
     for command in (
         alone(*how[0], outputs[0], *how[1]),
-        launch(4, *how[0], outputs[1], *how[1], "placement=shard"),
+        launch(3, *how[0], outputs[1], *how[1], "placement=shard"),
         launch(5, *how[0], outputs[2], *how[1], "placement=hybrid", "groups=2", "schedule=static"),
     ):
         done = execute(command)
@@ -95,13 +95,13 @@ def test_a_table_with_conditions_is_divided(tmp_path: Path) -> None:
         }
         for i in range(60)
     ]
-    events: list[dict[str, Any]] = [{"a": i % 8, "b": i % 3, "s": "xyz"[i % 3 :]} for i in range(300)]
+    events: list[dict[str, Any]] = [{"a": i % 8, "b": i % 3, "s": "xyz"[i % 3 :]} for i in range(150)]
     for i, event in enumerate(events):
         event["l"] = [{"x": i % 3, "y": i % 5}, {"x": i % 4, "y": i % 3}]
     table = Table.from_filters(item for row in rows[:50] for item in subscription_filters(row))
     table.save(tmp_path / "t.h5")
-    changes: list[dict[str, Any]] = [{"before_event": 60 + i, "add": row} for i, row in enumerate(rows[50:])]
-    changes += [{"before_event": 100 + i, "remove": f"f{2 * i}"} for i in range(28)]
+    changes: list[dict[str, Any]] = [{"before_event": 30 + i, "add": row} for i, row in enumerate(rows[50:])]
+    changes += [{"before_event": 60 + i, "remove": f"f{2 * i}"} for i in range(28)]
     refused: list[Any] = []
     ChangeLog.of(table, map(change_of_row, changes), refused).save(tmp_path / "c.h5")
     assert not refused
@@ -111,15 +111,15 @@ def test_a_table_with_conditions_is_divided(tmp_path: Path) -> None:
     outputs = [tmp_path / f"{name}.h5" for name in ("alone", "whole", "shard", "hybrid")]
     for command in (
         alone(*files, outputs[0], *rest),
-        launch(3, *files, outputs[1], *rest),
-        launch(4, *files, outputs[2], *rest, "placement=shard"),
+        launch(2, *files, outputs[1], *rest),
+        launch(3, *files, outputs[2], *rest, "placement=shard"),
         launch(5, *files, outputs[3], *rest, "placement=hybrid", "groups=2"),
     ):
         done = execute(command)
         assert done.returncode == 0, done.stderr
     first, *others = (output.read_bytes() for output in outputs)
     assert all(other == first for other in others)
-    assert MatchesFile.load(outputs[0]).matches.n_matches > 300
+    assert MatchesFile.load(outputs[0]).matches.n_matches > 150
 
 
 def test_a_table_over_the_limit_of_a_worker_runs_divided_and_not_whole(

@@ -25,16 +25,16 @@ from mpi_match.table.table import Table
 @pytest.mark.parametrize(
     ("ranks", "options"),
     [
-        (1, "batch=17"),
         (2, "batch=1 credits=1"),
-        (5, "batch=7 schedule=dynamic credits=2"),
-        (2, "batch=1 feed=file"),
-        (4, "batch=31 feed=shared schedule=static"),
-        (4, "placement=shard schedule=static batch=17 piece_bytes=64"),
+        (4, "batch=7 schedule=dynamic credits=2 feed=file"),
+        (3, "batch=31 feed=shared schedule=static"),
+        (3, "placement=shard schedule=static batch=17 piece_bytes=64"),
         (5, "placement=hybrid groups=2 batch=31"),
         *(
             pytest.param(ranks, options, marks=pytest.mark.lasting)
             for ranks, options in (
+                (1, "batch=17"),
+                (2, "batch=1 feed=file"),
                 (3, "batch=16 schedule=static"),
                 (2, "batch=1000 schedule=static"),
                 (3, "batch=100 piece_bytes=64"),

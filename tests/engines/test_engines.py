@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from cases import CASES, event_of, filters_of
 from engine_names import CPU, GPU, SLOW, TAGS, chief_engines, every_engine, quickly_opened
-from hypothesis import given
+from hypothesis import given, settings
 from lasting import lasting
 from random_tables import SHAPES, judged, shaped
 from strategies import subscriptions_and_events
@@ -84,6 +84,7 @@ def test_case(name: str, case: dict[str, Any]) -> None:
 
 
 @every_engine
+@settings(max_examples=25)
 @given(inputs=subscriptions_and_events())
 def test_hypothesis(name: str, inputs: tuple[list[Filter], list[Event]]) -> None:
     assert_agrees(name, *inputs)

@@ -48,11 +48,16 @@ CCM_KERNELS = {
 }
 
 
+CCM_CHOSEN = {(0, HOPPER), (1, OLDEST), (2, OLDEST), (6, OLDEST)}
+"""Of `CCM_KERNELS`, by number: every value of every parameter, and both GPUs."""
+
+
 @pytest.mark.parametrize(
     ("variant", "compute_capability"),
-    [(variant, OLDEST) for variant in CCM_KERNELS]
-    + [
-        pytest.param(variant, HOPPER, marks=[] if at == 0 else pytest.mark.lasting) for at, variant in enumerate(CCM_KERNELS)
+    [
+        pytest.param(variant, gpu, marks=[] if (at, gpu) in CCM_CHOSEN else pytest.mark.lasting)
+        for at, variant in enumerate(CCM_KERNELS)
+        for gpu in (OLDEST, HOPPER)
     ],
 )
 def test_ccm_compiles_and_its_doubles_are_not_fused(variant: str, compute_capability: tuple[int, int]) -> None:
@@ -190,7 +195,7 @@ LINE_KERNELS = (
 
 @pytest.mark.parametrize(
     "kernel",
-    [*LINE_KERNELS[:-1], pytest.param(LINE_KERNELS[-1], marks=pytest.mark.lasting)],
+    [*LINE_KERNELS[:-2], *lasting(*LINE_KERNELS[-2:])],
     ids=["count", "write", "plain u32", "plain u64", "gather", "insert", "scan u32", "scan u64 located"],
 )
 def test_kernels_of_the_scanner_compile_into_one_function_and_their_doubles_are_not_fused(kernel: cuda.Kernel) -> None:
@@ -201,6 +206,26 @@ def test_kernels_of_the_scanner_compile_into_one_function_and_their_doubles_are_
     functions = [line for line in ptx.splitlines() if ".func " in line]
     assert all("put_itself" in line or "scan_line" in line for line in functions)
     assert ptx.count("callseq") <= 4 * bool(functions)
+
+
+@cuda.device_function
+def no_reader(data: int, at: int, tables: int, work: int) -> int:
+    return data + at - tables - work
+
+
+@pytest.mark.parametrize(("packed", "located", "has_ids"), [("uint32", False, False), ("uint64", True, True)])
+def test_the_kernel_of_any_row_compiles_around_its_reader(
+    packed: str, located: bool, has_ids: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With their reader, which `test_scanner` compiles for a CPU, the kernels take longer than all others: `lasting`."""
+    monkeypatch.setattr(line_kernels, "scan_single_row", no_reader)
+    line_kernels.scan_rows_kernel.cache_clear()
+    ptx = compiled(line_kernels.scan_rows_kernel(packed, located, has_ids))
+    line_kernels.scan_rows_kernel.cache_clear()
+    assert "bar.sync" in ptx
+    assert "fma.rn.f64" not in ptx
+    assert "f32" not in ptx
+    assert "call" not in ptx
 
 
 def test_what_is_read_of_texts_compiles_into_one_function() -> None:

@@ -1,5 +1,6 @@
-"""Compile what most tests need, before them: by several processes at once, none of which another test waits for, and without
-the tracing of coverage, with which Numba takes half as long again.  Code that is there already takes some seconds.
+"""Compiles what most tests need, before them: by several processes at once, none of which
+another test waits for, and without the tracing of coverage, with which Numba takes half as long again.  Code that is there
+already takes some seconds.
 
     python tests/support/compile_code.py
 """
@@ -12,10 +13,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
+from flat_lines import taken
+
 from mpi_match.engines import open_engine
 from mpi_match.ingest.columns.to_codes import ColumnEncoder
 from mpi_match.ingest.files.csv import compile_csv
 from mpi_match.ingest.files.line_pass import compile_pass
+from mpi_match.ingest.json import to_codes
 from mpi_match.ingest.json.encode_events import EventsEncoder
 from mpi_match.ingest.json.event_scanner import EventScanner
 from mpi_match.ingest.json.line_columns import LineColumns
@@ -40,24 +44,30 @@ def wide_table() -> Table:
     return Table.from_subscriptions(rows.build())
 
 
-def compile_engine(name: str, live: bool = False, wide: bool = False) -> None:
-    """Compile an engine; `live`, also for tables that change; `wide`, for attributes of 64 bits."""
-    open_engine(name, wide_table() if wide else small_table(), live=live)
+def compile_engine(name: str) -> None:
+    open_engine(name, small_table())
 
 
-def compile_scanner() -> None:
-    EventScanner(small_table().vocabulary, EventForm())
+def compile_keyed(wide: bool = False) -> None:
+    """Compile `keyed`, then for tables that change as well; `wide`, for attributes of 64 bits."""
+    for live in (False, True):
+        open_engine("keyed", wide_table() if wide else small_table(), live=live)
 
 
-def compile_encoders() -> None:
-    """Of events that are objects, and of columns."""
+def compile_readers() -> None:
+    """Compile the readers of events, lines, objects and columns, of which a process translates once what they share."""
     vocabulary = small_table().vocabulary
+    EventScanner(vocabulary, EventForm())
     EventsEncoder(vocabulary)
     ColumnEncoder(vocabulary)
-
-
-def compile_columns() -> None:
     LineColumns(EventForm())
+
+
+def compile_tested_readers() -> None:
+    """Compile the readers of events, and those that only tests call by themselves."""
+    compile_readers()
+    to_codes.scan_single_row.compile("int64(int64, int64, int64, int64)")
+    taken(b"{}", small_table().vocabulary)
 
 
 def compile_subscriptions() -> None:
@@ -65,14 +75,11 @@ def compile_subscriptions() -> None:
 
 
 WORK: tuple[Callable[[], None], ...] = (
-    partial(compile_engine, "keyed"),
-    compile_scanner,
-    partial(compile_engine, "keyed", live=True),
+    compile_tested_readers,
+    compile_keyed,
+    compile_subscriptions,
     partial(compile_engine, "twophase"),
     partial(compile_engine, "betree"),
-    compile_columns,
-    compile_subscriptions,
-    compile_encoders,
     partial(compile_engine, "sff"),
     compile_csv,
     compile_lines,
@@ -80,11 +87,10 @@ WORK: tuple[Callable[[], None], ...] = (
 )
 """What takes longest comes first."""
 SHIPPED: tuple[Callable[[], None], ...] = (
-    *(partial(compile_engine, "keyed", live, wide) for wide in (False, True) for live in (False, True)),
-    compile_scanner,
-    compile_columns,
+    compile_readers,
+    compile_keyed,
+    partial(compile_keyed, wide=True),
     compile_subscriptions,
-    compile_encoders,
     compile_csv,
     compile_lines,
     compile_pass,

@@ -7,15 +7,14 @@ from collections.abc import Iterable
 
 import numpy as np
 import pytest
+from flat_lines import taken
 from plain_event_lines import OF_NUMBERS, integers_among_many_operands, is_row, nearly_plain_lines, plain_line
 
-from mpi_match.compute.compile_cache import jit
 from mpi_match.events.batch import EventBatch
 from mpi_match.events.events import Events
-from mpi_match.ingest.codes.code_tables import hashed, n_atoms_of
+from mpi_match.ingest.codes.code_tables import hashed
 from mpi_match.ingest.files.blocks import LineBlock
-from mpi_match.ingest.json import to_codes
-from mpi_match.ingest.json.event_scanner import EventScanner, ThreadArrays
+from mpi_match.ingest.json.event_scanner import EventScanner
 from mpi_match.ingest.json.flat_cpu import MOST_FLAT_ATTRIBUTES, NOT_FLAT, FlatLines
 from mpi_match.ingest.rows.judge import PLAIN, EventForm, event_of_row, names_of, parse_json, trimmed
 from mpi_match.model import Event, ModelError, make_filter
@@ -79,23 +78,6 @@ OTHERS_WITH_VIEWS = [
     b'{"address": ["10.1.2.3"]}',
     b'{"name": null, "n": 1}',
 ]
-
-
-@jit
-def scan_flat_line(data: int, at: int, stop: int, attributes: int, flat: object, tables: int, work: int) -> object:
-    return to_codes._scan_flat_line(data, at, stop, attributes, flat, tables, work)  # type: ignore[arg-type]
-
-
-def taken(line: bytes, vocabulary: Vocabulary, behind: int = 160) -> tuple[int, list[int]]:
-    """Where a line ends that is scanned as a flat one, with so many bytes behind it, and its attributes."""
-    tables = hashed(vocabulary, PLAIN)
-    n_atoms = n_atoms_of(tables)
-    flat, work = FlatLines(tables.arrays), ThreadArrays(4096, n_atoms, n_atoms)
-    data = np.frombuffer(bytearray(b"\n\n\n" + line + b"\n" + b" " * 160), np.uint8)
-    stop = 3 + len(line) + 1 + behind
-    attributes = work.arrays[to_codes.PACKED_ATTRIBUTES]
-    end, n = scan_flat_line(data.ctypes.data, 3, stop, attributes.ctypes.data, flat.tables, tables.address, work.address)
-    return (end if end == NOT_FLAT else end - 3), attributes[:n].tolist()
 
 
 def expected(lines: Iterable[bytes], form: EventForm, vocabulary: Vocabulary) -> EventBatch:

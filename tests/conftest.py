@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import java_classes
 import pytest
 from clock import Clock
 from hypothesis import HealthCheck, settings
@@ -32,8 +33,7 @@ def pytest_configure() -> None:
     # In the background, or under `nohup`, Ctrl-C is ignored, also by processes that the tests start.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    # Java's second compiler takes longer for a job of seconds than the job: see `spark_prep.session`.
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", java_classes.options())
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command does for itself: see `mpi_match.cli.main`
 
 

@@ -1,4 +1,4 @@
-"""Compiles what most tests need, before them: by several processes at once, none of which
+"""Compiles what most tests need, and archives Java's classes, before them: by several processes at once, none of which
 another test waits for, and without the tracing of coverage, with which Numba takes half as long again.  Code that is there
 already takes some seconds.
 
@@ -14,6 +14,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
 from flat_lines import taken
+from java_classes import archive_classes
 
 from mpi_match.engines import open_engine
 from mpi_match.ingest.columns.to_codes import ColumnEncoder
@@ -76,6 +77,7 @@ def compile_subscriptions() -> None:
 
 WORK: tuple[Callable[[], None], ...] = (
     compile_tested_readers,
+    archive_classes,
     compile_keyed,
     compile_subscriptions,
     partial(compile_engine, "twophase"),

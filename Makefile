@@ -51,7 +51,7 @@ test: env ## Run the tests
 	@failed=0; \
 	$(python) tests/support/compile_code.py || failed=1; \
 	$(python) -m pytest --numprocesses 2 --dist loadfile --cov --cov-report=term:skip-covered $(covered) || failed=1; \
-	$(python) -m pytest --numprocesses 5 --dist loadfile --ignore=tests/kernels $(addprefix --ignore=,$(covered)) || failed=1; \
+	$(python) -m pytest --numprocesses 4 --dist loadfile --ignore=tests/kernels $(addprefix --ignore=,$(covered)) || failed=1; \
 	if [ -d tests/kernels ]; then $(MAKE) --no-print-directory test-simulator || failed=1; fi; \
 	exit $$failed
 

@@ -46,8 +46,9 @@ class Installation:
         for each in (self._home, self._work):
             each.mkdir(parents=True)
         own = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", *LAUNCHERS))}
-        self._run([python, "-m", "venv", str(place / "env")], own)
-        self._run([str(binaries / "pip"), "install", "--quiet", "--no-compile", requirement], own)
+        self._run([python, "-m", "venv", "--without-pip", str(place / "env")], own)
+        pip = [sys.executable, "-m", "pip", "--python", str(binaries / "python")]  # without one in each environment
+        self._run([*pip, "install", "--quiet", "--no-compile", requirement], own)
         kept: dict[str, str] = {name: own[name] for name in ("TMPDIR", "LANG", "NUMBA_CACHE_DIR") if name in own}
         kept["XDG_CACHE_HOME"] = own.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))
         as_root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "PYTHONUNBUFFERED": "1"}

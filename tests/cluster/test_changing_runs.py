@@ -49,7 +49,7 @@ def test_the_changes_make_a_difference(changing: Changing, tmp_path: Path) -> No
         (3, "batch=7 schedule=static"),
         (3, "batch=17 feed=shared"),
         (5, "placement=hybrid groups=2 batch=17"),
-        (3, "placement=shard batch=64 piece_bytes=64"),
+        (3, "placement=shard batch=64 piece_bytes=1000"),
         *(
             pytest.param(ranks, options, marks=pytest.mark.lasting)
             for ranks, options in (

@@ -14,8 +14,8 @@ contained strings, and one for beginnings and for whole strings, which is walked
 
 The edges of all tries are in one hash table, open addressing by state and byte.  The first states have a row of a table that
 gives the next state for every byte, failure links included.  They are the least deep states of each trie, where most strings
-stay; every trie has equally many of them, or all its states, and those that read every string of an event have more.  Bytes
-that no atom distinguishes share a column.
+stay; every trie has equally many of them, or all its states.  Those that read every string of an event have more, and tries
+of beginnings, which are left at the first byte without an edge, come last.  Bytes that no atom distinguishes share a column.
 """
 
 from __future__ import annotations
@@ -74,10 +74,8 @@ A marked state is 2 * state, and 1 more if it has a NEXT_CONTAINED, which is the
 """
 EDGE_MASK, N_DENSE, N_CLASSES, IS_DENSE = range(4)
 MOST_WORDS, _WORD_BYTES = 4, 4
-DENSE_BYTES = 2**24
-"""Most bytes of DENSE_ROWS, of which few rows are used often."""
-_WEIGHT_OF_EVERY_STRING = 32
-"""Number of rows of a trie that reads every string of an event, for one of another trie."""
+DENSE_BYTES = 2**23
+"""Most bytes of DENSE_ROWS, of which few rows are used often; with more, memory is slower than the edges that rows save."""
 FOUND_STAMP, ATOMS_FOUND, FOUND_ROOM, FOUND_HEADER = range(4)
 """Words of a set of atoms, i64[FOUND_HEADER + FOUND_WORDS * n_atoms]: number of the last row; atoms found in it; 0."""
 _STAMP_OF, _PLACE_OF, _FOUND_ATOM, _FOUND_CODE, FOUND_WORDS = range(5)
@@ -153,10 +151,10 @@ def _names_of_atoms(vocabulary: Vocabulary, atoms: Array) -> Array:
     return np.searchsorted(vocabulary.atom_offsets, atoms, side="right") - 1
 
 
-def automaton(vocabulary: Vocabulary, tries: Tries, atom_names: Array, every: Sequence[int] = ()) -> tuple[Array, ...]:
+def automaton(vocabulary: Vocabulary, tries: Tries, atom_names: Array, shares: Array) -> tuple[Array, ...]:
     """The tables, in the order of their indices; the tries are those of `Tries.of_atoms`, and others.
 
-    `every` are the numbers of the tries that read every string of an event.
+    `shares`, f64[tries], not 0, are the numbers of rows that tries have for one of a trie with 1.
     """
     roots = np.full(vocabulary.n_names, NO_STATE, np.int64)
     with_tries = names_with_tries(vocabulary)
@@ -170,7 +168,7 @@ def automaton(vocabulary: Vocabulary, tries: Tries, atom_names: Array, every: Se
     trie[:n_roots, _DEPTH] = 0
     strings = np.stack([tries.strings.offsets[:-1], tries.strings.offsets[1:], tries.trie, tries.atom], axis=1)
     n_states = _insert(data, strings, tries.is_whole, edges, trie, n_roots)
-    in_order = _in_order_of_rows(trie[:n_states], n_roots, every)
+    in_order = _in_order_of_rows(trie[:n_states], shares)
     number = np.append(np.argsort(in_order), NO_STATE)  # of the roots it stays
     trie, edges = trie[in_order], _free_slots(n_states)  # fewer than the bound if strings share beginnings
     trie[:, _PARENT], trie[:, _ROOT] = number[trie[:, _PARENT]], number[trie[:, _ROOT]]
@@ -206,15 +204,13 @@ def _words_of(tries: Tries) -> Array:
     return words
 
 
-def _in_order_of_rows(trie: Array, n_roots: int, every: Sequence[int]) -> Array:
-    """The states in the order of their new numbers: roots, then in turn one state of each trie, by depth; several of the
-    tries in `every`."""
+def _in_order_of_rows(trie: Array, shares: Array) -> Array:
+    """The states in the order of their new numbers: roots, then in turn as many of each trie as its share, by depth."""
     root = np.where(trie[:, _ROOT] == NO_STATE, np.arange(len(trie)), trie[:, _ROOT])
     by_trie = np.lexsort((trie[:, _DEPTH], root))
     turn = np.empty(len(trie))
-    turn[by_trie] = np.arange(len(trie)) - np.searchsorted(root[by_trie], np.arange(n_roots))[root[by_trie]]
-    turn[np.isin(root, every)] /= _WEIGHT_OF_EVERY_STRING
-    return np.argsort(turn, kind="stable")
+    turn[by_trie] = np.arange(len(trie)) - np.searchsorted(root[by_trie], np.arange(len(shares)))[root[by_trie]]
+    return np.argsort(turn / shares[root], kind="stable")
 
 
 def _free_slots(n_states: int) -> Array:

@@ -23,7 +23,15 @@ from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.compute.memory import AddressTable, any_u64, constant_i64, is_on_cpu, load_f64, load_i64, load_u8, load_u64
 from mpi_match.compute.vectors import reversed_bytes, word_at
 from mpi_match.ingest.codes.atoms import NO_STATE, PATTERN_OPS, Tries, automaton, names_with_tries
-from mpi_match.ingest.codes.element_atoms import N_TABLES_SO_FAR, NO_RECORD, PATTERN_ROOT, TRIE_ROOT, element_tables
+from mpi_match.ingest.codes.element_atoms import (
+    BEGINNINGS_ROOT,
+    N_TABLES_SO_FAR,
+    NO_RECORD,
+    PATTERN_ROOT,
+    TRIE_ROOT,
+    ElementTables,
+    element_tables,
+)
 from mpi_match.ingest.codes.name_steps import MOST_POINTS, beginnings, dotted, step_tables
 from mpi_match.ingest.codes.numbers import NUMBER_TABLES
 from mpi_match.ingest.codes.patterns import LITERAL_BOUNDS, Pattern, pattern_tables
@@ -44,6 +52,8 @@ _PRIME = np.uint64(0x100000001B3)
 _LONG_BYTES = 64
 """Bytes of the shortest string that is searched for, not hashed, among few operands."""
 _KEY_BYTES = 8
+_OF_EVERY_STRING, _OF_BEGINNINGS = 32.0, 2.0**-40
+"""Shares of the tries that read every string of an event, and of those that need no rows (`atoms.automaton`)."""
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _29, _32 = np.uint64(29), np.uint64(32)
 
@@ -226,12 +236,23 @@ def _tables_of(vocabulary: Vocabulary, form: EventForm) -> AddressTable:
     tries, of_patterns = pattern_tables(patterns, tries._replace(n_tries=n_tries), len(atom_names), folds)
     longest = np.full(vocabulary.n_names, -1, np.int64)
     np.maximum.at(longest, owners(vocabulary.string_offsets), np.diff(strings.offsets).astype(np.int64))
-    every_string = [record for base, record in of_elements.records.items() if base.endswith(EVERY_NAME)]
-    read_always = of_elements.tables[0][every_string][:, [TRIE_ROOT, PATTERN_ROOT]].ravel().tolist()
-    found = (*automaton(vocabulary, tries, atom_names, read_always), *of_patterns)
+    shares = _shares(of_elements, tries.n_tries)
+    found = (*automaton(vocabulary, tries, atom_names, shares), *of_patterns)
     return AddressTable(
         (*NUMBER_TABLES, *found, records, *of_elements.tables, *columns, has_patterns, longest, _keys(strings), scalars)
     )
+
+
+def _shares(of_elements: ElementTables, n_tries: int) -> Array:
+    """The shares of tries for `automaton`."""
+    shares, records = np.ones(n_tries), of_elements.tables[0]
+    every_string = [record for base, record in of_elements.records.items() if base.endswith(EVERY_NAME)]
+    for roots, share in (
+        (records[every_string][:, [TRIE_ROOT, PATTERN_ROOT]], _OF_EVERY_STRING),
+        (records[:, BEGINNINGS_ROOT], _OF_BEGINNINGS),
+    ):
+        shares[roots[roots != NO_STATE]] = share
+    return shares
 
 
 def _keys(strings: Strings) -> Array:

@@ -11,6 +11,7 @@ import pytest
 from mpi_match.engines import open_engine
 from mpi_match.ingest.codes import atoms
 from mpi_match.ingest.codes.code_tables import hashed
+from mpi_match.ingest.codes.element_atoms import BEGINNINGS_ROOT, ELEMENT_RECORDS
 from mpi_match.ingest.files.blocks import LineBlock
 from mpi_match.ingest.json.event_scanner import EventScanner
 from mpi_match.ingest.rows.judge import PLAIN
@@ -52,10 +53,11 @@ def test_atoms_of_long_texts(most: int, is_dense: bool, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("name", ["few", "*"])
 def test_every_trie_has_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name with thousands of long operands leaves rows to others; the states of `*` come first."""
+    """A name with thousands of long operands leaves rows to others; `*` has most, beginnings have none."""
     monkeypatch.setattr(atoms, "DENSE_BYTES", 2**12)
     generator = random.Random(0)
     many = [constraint("many", "contains", _random(generator, 30)) for _ in range(300)]
+    many += [constraint("others", "any prefix", _random(generator, 30)) for _ in range(300)]
     rare = constraint(name, "contains", "abbabbaaab")
     arrays = hashed(Table.from_filters([Filter("f", (each,)) for each in (*many, rare)]).vocabulary, PLAIN).arrays
     n_rows, contained = len(arrays[atoms.DENSE_ROWS]), arrays[atoms.CONTAINED]
@@ -63,3 +65,8 @@ def test_every_trie_has_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None
     assert len(contained) > 20 * n_rows
     assert len(ends) == 1
     assert ends[0] < n_rows
+    of_beginnings = arrays[ELEMENT_RECORDS][:, BEGINNINGS_ROOT].max()
+    edges = arrays[atoms.EDGES]
+    children = edges[edges[:, 0] >> 8 == of_beginnings, 1] >> 1
+    assert len(children) == 2
+    assert children.min() >= n_rows

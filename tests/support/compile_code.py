@@ -15,6 +15,7 @@ from functools import partial
 
 from flat_lines import taken
 from java_classes import archive_classes
+from numba import types
 
 from mpi_match.engines import open_engine
 from mpi_match.ingest.columns.to_codes import ColumnEncoder
@@ -67,7 +68,7 @@ def compile_readers() -> None:
 def compile_tested_readers() -> None:
     """Compile the readers of events, and those that only tests call by themselves."""
     compile_readers()
-    to_codes.scan_single_row.compile("int64(int64, int64, int64, int64)")
+    to_codes.scan_single_row.compile((types.int64,) * 4)
     taken(b"{}", small_table().vocabulary)
 
 

@@ -449,7 +449,7 @@ class _Pandas(_Source):
         return self
 
     def events(self, names: list[str]) -> Any:
-        return self.frame[names]
+        return {name: self.frame[name] for name in names} if names else self.frame[names]  # not a copy of the columns
 
     def nulls(self, name: str) -> Array:
         return self.frame[name].isna().to_numpy(bool)  # type: ignore[no-any-return]

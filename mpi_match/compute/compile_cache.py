@@ -529,6 +529,8 @@ os.register_at_fork(after_in_child=_forked)
 cast(Any, serialize)._numba_unpickle = cache(cast(Any, serialize)._numba_unpickle)
 
 jit = cached(numba.njit, nogil=True, no_cfunc_wrapper=True)
+locked_jit = cached(numba.njit, no_cfunc_wrapper=True)
+"""Decorator: the compiled function keeps Python's lock, so that no thread changes the objects that it reads."""
 nested: Callable[[Function], Function] = cast(Any, partly())
 """Decorator: the function is compiled into its callers and cached only with them, which is faster; it cannot be called from
 Python."""

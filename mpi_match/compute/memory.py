@@ -35,6 +35,10 @@ class AddressTable:
 pread: Any = types.ExternalFunction("pread", types.intp(types.int32, types.uintp, types.uintp, types.int64))
 """The system's `pread(descriptor, address, n_bytes, at)`: the bytes that it has read, -1 after an error.  Compiled code that
 reads piece by piece does not take Python's lock after each piece, which would make threads wait."""
+utf8_of: Any = types.ExternalFunction("PyUnicode_AsUTF8AndSize", types.intp(types.intp, types.intp))
+"""CPython's `utf8_of(text, size)`: the address of the UTF-8 of the string at an address, whose length it writes to `size`; 0
+and an error, which `clear_error` takes back, if there is none.  The caller holds Python's lock."""
+clear_error: Any = types.ExternalFunction("PyErr_Clear", types.void())
 
 
 def _load_anywhere(of: types.Type, as_: types.Type) -> Callable:

@@ -202,6 +202,19 @@ def _shared_texts(values: np.ndarray) -> pa.Array | None:
     return pa.DictionaryArray.from_arrays(pa.array(numbers, mask=mask), pa.array(objects, pa.string(), from_pandas=False))
 
 
+def _own_texts(values: np.ndarray) -> pa.Array | None:
+    """An array of objects as strings, if they are strings and None."""
+    import pyarrow as pa
+
+    from mpi_match.ingest.columns.text_objects import texts_of  # loads Numba
+
+    if (found := texts_of(values)) is None:
+        return None
+    bits = None if found.is_there is None else pa.py_buffer(np.packbits(found.is_there, bitorder="little"))
+    buffers = [bits, pa.py_buffer(found.texts.offsets), pa.py_buffer(found.texts.data)]
+    return pa.Array.from_buffers(pa.large_string(), len(values), buffers)
+
+
 def _arrow_of(values: Any) -> pa.Array | None:
     """An array or a list as a column of one type, if it is one.  Raises what pyarrow raises."""
     import pyarrow as pa
@@ -212,9 +225,11 @@ def _arrow_of(values: Any) -> pa.Array | None:
         mask, values = np.ma.getmaskarray(values), values.data
     if isinstance(values, (list, tuple)) or kind in ("O", "T"):
         values = np.asarray(values) if kind else values  # the array of pandas, not a copy
-        shared = _shared_texts(values) if kind == "O" and mask is None else None
-        if shared is not None:
-            return shared
+        if kind == "O" and mask is None:
+            texts = _shared_texts(values)
+            texts = _own_texts(values) if texts is None else texts
+            if texts is not None:
+                return texts
         kinds = set(map(type, values))
         if mask is not None or not any(kinds <= each for each in _ONE_TYPE):
             return None

@@ -109,7 +109,7 @@ class CompileSummary(NamedTuple):
 
     For events: `never_seen` are the attributes of location and id that no event has, `left_out` the names of values that
     were left out, because they cannot be attributes and no filter names them (`event_columns`), with the number of their
-    events; `doubts` are warnings that events lack the attributes that filters name.
+    events.  `doubts` are warnings: events lack the attributes that filters name, subscriptions have many slow patterns.
     """
 
     rows: int

@@ -136,6 +136,7 @@ def compile_subscriptions(
         found.bad,
         bad_rows.path if found.bad else None,
         time.perf_counter() - start,
+        doubts=table_writer.doubts_of(constrained),
         metadata=tuple(named.metadata if named is not None else ()),
     )
 

@@ -26,7 +26,7 @@ from mpi_match.arrays.csr import Array
 from mpi_match.storage import FilePart, Reader, StorageError, Writer, check_output, parts_directory, write_index
 from spark_prep import SparkPrepError
 
-MANIFEST_SCHEMA = "part string, partition int, rows bigint, digest string, distinct bigint"
+MANIFEST_SCHEMA = "part string, partition int, rows bigint, digest string, distinct bigint, slow_patterns bigint"
 MANIFEST_ARROW = pa.schema(
     [
         ("part", pa.string()),
@@ -34,6 +34,7 @@ MANIFEST_ARROW = pa.schema(
         ("rows", pa.int64()),
         ("digest", pa.string()),
         ("distinct", pa.int64()),
+        ("slow_patterns", pa.int64()),
     ]
 )
 
@@ -42,7 +43,7 @@ class WrittenPart(NamedTuple):
     """The description of a part by the task that wrote it.
 
     `partition` is the number of its task, `rows` the number of rows in the index, `distinct` the number of names or
-    interfaces.
+    interfaces, `slow_patterns` that of patterns without literals (`codes.patterns`).
     """
 
     part: str
@@ -50,6 +51,7 @@ class WrittenPart(NamedTuple):
     rows: int
     digest: str
     distinct: int
+    slow_patterns: int = 0
 
 
 Write = Callable[[Iterator[pa.RecordBatch], "PartFiles"], Iterator[WrittenPart]]

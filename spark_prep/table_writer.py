@@ -21,15 +21,19 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from mpi_match.arrays.strings import Strings
+from mpi_match.operators import Op
 from mpi_match.table.constraints import FILTER_ID, encode
 from mpi_match.table.filters import FilterColumns
 from mpi_match.table.schema import constraint_arrays, filter_arrays, label_arrays, vocabulary_arrays
 from mpi_match.table.table import Table
+from mpi_match.table.virtual_names import forms_of
+from mpi_match.table.vocabulary import Vocabulary
 from spark_prep import SparkPrepError
 from spark_prep.arrow_records import ConstraintColumns, areas_of, ids_of
 from spark_prep.parcels import CONSTRAINT_COLUMNS, FILTER_COLUMNS, FilterRange, opened
 from spark_prep.part_files import PartFiles, WrittenPart, partition_id, write_parts
 
+_PATTERNS = frozenset({Op.WILDCARD, Op.REGEXP})
 FILTERS_PER_PART = 500_000
 CONSTRAINTS_PER_PART = 2_000_000
 BYTES_PER_PART = 2**28
@@ -86,10 +90,31 @@ def write_constraints(
         if held := [each for batch in batches for each in _constraints_of(batch, ranges)]:
             vocabulary, rows = encode(*ConstraintColumns.of(held))
             arrays = (*vocabulary_arrays(vocabulary, with_residues=residues), *constraint_arrays(rows, presence=presence))
-            yield files.write("constraints", len(rows), vocabulary.n_names, arrays)
+            written = files.write("constraints", len(rows), vocabulary.n_names, arrays)
+            yield written._replace(slow_patterns=_n_slow_patterns(vocabulary))
 
     rows = sorted_.where("names is not null").repartitionById(partitions, "names").select("range", "parcel")
     return write_parts(rows, write, files)
+
+
+def _n_slow_patterns(vocabulary: Vocabulary) -> int:
+    """The number of patterns without literals.  A task without patterns loads no Numba to count them."""
+    if _PATTERNS.isdisjoint(vocabulary.atom_op.tolist()) and _PATTERNS.isdisjoint(
+        name.op for name, _, _ in forms_of(vocabulary.names)
+    ):
+        return 0
+    from mpi_match.ingest.codes.patterns import n_slow_patterns
+
+    return n_slow_patterns(vocabulary)
+
+
+def doubts_of(constrained: list[WrittenPart]) -> tuple[str, ...]:
+    """The warning of constraint parts that have many patterns without literals together."""
+    if not (n := sum(each.slow_patterns for each in constrained)):
+        return ()
+    from mpi_match.ingest.codes.patterns import slow_patterns  # loads Numba
+
+    return slow_patterns(n)
 
 
 def _constraints_of(batch: pa.RecordBatch, ranges: dict[int, FilterRange]) -> Iterator[pa.RecordBatch]:

@@ -17,7 +17,7 @@ from mpi_match.changes.live_table import LiveTable, Refusal
 from mpi_match.events.event_table import save_events
 from mpi_match.ingest.batches.published_events import read_events
 from mpi_match.ingest.batches.unnamed import Missing, doubts_of
-from mpi_match.ingest.codes.patterns import slow_patterns
+from mpi_match.ingest.codes.patterns import n_slow_patterns, slow_patterns
 from mpi_match.ingest.columns.python import needed_names
 from mpi_match.ingest.json.encode_events import EventsEncoder
 from mpi_match.ingest.json.subscription_scanner import read_subscriptions
@@ -102,7 +102,7 @@ def compile_locally(inputs: list[str], output: Path, *, rejects: Path | None = N
         log.count,
         place if log.count else None,
         time.perf_counter() - started,
-        slow_patterns(table.vocabulary),
+        slow_patterns(n_slow_patterns(table.vocabulary)),
     )
 
 
@@ -189,7 +189,8 @@ def update_table(
             raise ModelError(f"{inputs[0]}: the changes leave no filter in {old}")
         save_version(made, new)
     rejected = place if log.count else None
-    counts, doubts = (made.n_visible_filters, made.n_visible_constraints, made.n_visible), slow_patterns(made.vocabulary)
+    counts = made.n_visible_filters, made.n_visible_constraints, made.n_visible
+    doubts = slow_patterns(n_slow_patterns(made.vocabulary))
     return TableUpdate(new, LocalCompile(n_rows, *counts, log.count, rejected, time.perf_counter() - started, doubts))
 
 

@@ -423,6 +423,22 @@ def test_the_command_line(spark: SparkSession, rows: list[dict[str, Any]], tmp_p
     assert "mpi-match: cannot read" in only_line(mpi_match("compile", "subscriptions", "absent", "-o", output, code=3))
 
 
+def test_many_patterns_without_literals_are_said(spark: SparkSession, tmp_path: Path) -> None:
+    """They are counted in all parts: half of them are of one name, half of the elements of another."""
+    patterns = [f"^[a-z]{{{1 + i // 40}}}[0-9]{{{1 + i % 40}}}$" for i in range(1000)]
+    rows = [
+        {"interface": "i", "constraints": [["xy"[i % 2], ["regexp", "any regexp"][i % 2], each]]}
+        for i, each in enumerate([*patterns, "error [0-9]+"])
+    ]
+    options = ("--partitions", 2, "-o", tmp_path / "t.h5")
+    said = mpi_match("compile", "subscriptions", write_lines(tmp_path / "many.jsonl", rows), *options).stderr
+    assert "1,000 patterns (wildcard, regexp) lack 2 bytes that" in said
+    assert (
+        "patterns ("
+        not in mpi_match("compile", "subscriptions", write_lines(tmp_path / "few.jsonl", rows[1:]), *options).stderr
+    )
+
+
 def test_spark_submit_runs_the_same_commands(rows: list[dict[str, Any]], tmp_path: Path, repository: Path) -> None:
     path = write_lines(tmp_path / "in.jsonl", rows[:30])
     submit = [Path(pyspark.__file__).parent / "bin" / "spark-submit", "--master", "local[1]"]

@@ -109,15 +109,19 @@ def literals_of(op: Op, operand: bytes) -> Literals:
     return Literals([literal], literal == tail)
 
 
-def slow_patterns(vocabulary: Vocabulary) -> tuple[str, ...]:
-    """The warning that a vocabulary has many patterns without literals of LEAST_LITERAL bytes; none if it has few."""
+def n_slow_patterns(vocabulary: Vocabulary) -> int:
+    """The number of patterns without literals of LEAST_LITERAL bytes."""
     op, names = vocabulary.atom_op, vocabulary.names
     places = np.flatnonzero(np.isin(op, sorted(PATTERN_OPS)))
     patterns = [(Op(int(op[i])), vocabulary.atoms[i]) for i in places.tolist()]
     for name, first, end in forms_of(names):
         if name.op is not None and name.op in PATTERN_OPS:
             patterns += [(name.op, parse(names[i]).rest) for i in range(first, end)]
-    n = sum(min(map(len, literals_of(*each).strings)) < LEAST_LITERAL for each in patterns)
+    return sum(min(map(len, literals_of(*each).strings)) < LEAST_LITERAL for each in patterns)
+
+
+def slow_patterns(n: int) -> tuple[str, ...]:
+    """The warning that there are n patterns without literals of LEAST_LITERAL bytes; none for few."""
     if n < MANY_PATTERNS:
         return ()
     return (

@@ -140,6 +140,7 @@ class Operator:
     folds        True if it has a form without regard to case, as `=` has `= i`
     takes_any_of True if a list of operands stands for any of them
     check        raises ValueError for a text that is not an operand
+    sure_bytes   bytes of the longest text that `check` accepts whatever it says; 0 if it asks more of texts than to be short
     """
 
     symbol: str
@@ -154,6 +155,7 @@ class Operator:
     folds: bool = False
     takes_any_of: bool = False
     check: Callable[[str], object] | None = None
+    sure_bytes: int = 0
 
     @property
     def has_low(self) -> bool:
@@ -261,6 +263,7 @@ OPERATORS: dict[Op, Operator] = {
         folds=True,
         takes_any_of=True,
         check=wildcard.tokens,
+        sure_bytes=wildcard.MAX_WILDCARD,
     ),
     Op.REGEXP: Operator(
         "regexp", Form.ATOM, _STRING, regexp.matches, element=b"%", takes_any_of=True, check=regexp.compiled

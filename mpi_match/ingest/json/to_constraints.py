@@ -97,13 +97,14 @@ of ids for each byte, or is flagged."""
     BOUNDED,
     FOLDED_OPS,
     ANY_OF_OPS,
+    SURE_BYTES,
     SYMBOLS,
     SYMBOL_OPS,
     WORDS,
     WORD_OPS,
     DIGEST_ORDER,
     N_CONSTRAINT_TABLES,
-) = range(N_NUMBER_TABLES, N_NUMBER_TABLES + 12)
+) = range(N_NUMBER_TABLES, N_NUMBER_TABLES + 13)
 """Indices of the look-up tables (`operator_tables`) in the table of addresses, after those of numbers:
 
     KINDS                 i64[n operators, n types]: the kind of each operator and type (`kinds.kind_of`), or NOT_FOUND
@@ -113,6 +114,7 @@ of ids for each byte, or is flagged."""
     BOUNDED               i64, by operator: 1 if a `prefix_bound` follows its operand
     FOLDED_OPS            i64, by operator: 1 if it has a form without regard to case
     ANY_OF_OPS            i64, by operator: 1 if a list of operands stands for any of them
+    SURE_BYTES            i64, by operator: bytes of the longest text that is certainly an operand
     SYMBOLS, SYMBOL_OPS   u64, i64: the symbols of rows, packed, the first byte the lowest, then 0; and the operator of each
     WORDS, WORD_OPS       likewise, of predicates: signs, and operators of one word in lower case
     DIGEST_ORDER          u8: `blake2b.WORD_ORDER`
@@ -140,17 +142,18 @@ def operator_tables() -> tuple[Array, ...]:
     """The tables, in the order of their indices.
 
     The judge handles the operators that they lack: those with symbols of more than eight bytes, with bounds that are not
-    numbers or that must differ, and with operands that are checked.
+    numbers or that must differ, and with operands that are checked for more than their length.
     """
     ops = {op: record for op, record in OPERATORS.items() if _is_read(record)}
     symbols = [*((record.symbol, int(op)) for op, record in ops.items()), (HAS, FIRST_ELEMENT_OP + Op.EQ)]
     words = [(word, int(op)) for op, record in ops.items() for word in (record.symbol, *record.spellings) if " " not in word]
     n = 2 * FIRST_ELEMENT_OP
-    taken, bounded, folded, of_lists = np.zeros((4, n), np.int64)
+    taken, bounded, folded, of_lists, sure = np.zeros((5, n), np.int64)
     kinds, forms = np.full((n, N_TYPES), NOT_FOUND, np.int64), np.zeros((n, N_TYPES), np.int64)
     for op, record in ops.items():
         taken[op], bounded[op] = _TAKEN[record.takes], record.form is Form.PREFIX
         folded[[op, FIRST_ELEMENT_OP + op]], of_lists[[op, FIRST_ELEMENT_OP + op]] = record.folds, record.takes_any_of
+        sure[[op, FIRST_ELEMENT_OP + op]] = record.sure_bytes if record.check is not None else np.iinfo(np.int64).max
         for type_ in record.types:
             kinds[op, type_] = kind_of(type_, op)
     for op in set(ops) & set(ANY_OPS.values()):
@@ -161,11 +164,11 @@ def operator_tables() -> tuple[Array, ...]:
             forms[of_elements, type_] = ord(extreme or ATOM_FORMS[op])
             if extreme:
                 kinds[of_elements, type_] = kind_of(type_, op)
-    return kinds, forms, taken, bounded, folded, of_lists, *_packed_words(symbols), *_packed_words(words), WORD_ORDER
+    return kinds, forms, taken, bounded, folded, of_lists, sure, *_packed_words(symbols), *_packed_words(words), WORD_ORDER
 
 
 def _is_read(record: Operator) -> bool:
-    if record.check is not None:
+    if record.check is not None and not record.sure_bytes:
         return False
     if record.takes is Takes.BOUNDS and (any(record.excludes) or record.types != {Type.NUMBER}):
         return False
@@ -281,6 +284,8 @@ def _folded(source: int, start: int, stop: int, work: int) -> int:
 @nested
 def put_text(source: int, start: int, stop: int, hash_: np.uint64, op: int, tables: int, work: int) -> bool:
     """Write a string with the hash `hash_` as an operand of `op`.  Returns False if it is not certain, or without room."""
+    if stop - start > load_i64(load_i64(tables, SURE_BYTES), op):
+        return False
     if load_i64(load_i64(work, SUBSCRIPTION_COUNTS), FOLDS):
         n = _folded(source, start, stop, work)
         if n == NOT_FOUND:

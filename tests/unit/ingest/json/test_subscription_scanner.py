@@ -106,6 +106,12 @@ GOOD = [
     b'{"interface": "a", "constraints": [["y", "any prefix i", ["Ab", "C"]]]}',
     b"{\"interface\": \"a\", \"predicate\": \"x = i 'Ab' and y ANY prefix I 'aB' or z not in i ('A', 'a') and z = 'A'\"}",
     b'{"interface": "a", "predicate": "x any not in (2, 1) and y any prefix \'a\' or x any between 1 and 2 and x any > 3"}',
+    b'{"interface": "a", "constraints": [["x", "wildcard", "a*\\\\?\xc3\xa9"], ["x", "wildcard i", "*Ab?"]]}',
+    b'{"interface": "a", "constraints": [["x", "any wildcard", "*a\\\\"], ["x", "any wildcard i", ["B*", "a?"]]]}',
+    b'{"interface": "a", "constraints": [["x", "wildcard", ""], ["x", "any wildcard", ""]]}',
+    b'{"interface": "a", "constraints": [["x", "wildcard", ["b*", "a*"]], ["x", "wildcard", "' + b"*" * 65_536 + b'"]]}',
+    b'{"interface": "a", "predicate": "x wildcard \'*a\' or y any wildcard i \'Ab*\'"}',
+    b'{"interface": "a", "where": {"or": [["x", "wildcard", "*a"], {"not": ["y", "wildcard i", "B?"]}]}}',
 ]
 JUDGED_GOOD = [
     b'{"interface": "a", "predicate": "not x exists or y = .5"}',
@@ -116,10 +122,13 @@ JUDGED_GOOD = [
     b'{"interface": "a", "tags": ["a", 7, true]}',
     b'{"interface": "a", "constraints": [["x", "any contains", ["a", "b"]], ["x", "any = i", "\xc3\x89"]]}',
     b'{"interface": "a", "constraints": [["x", "prefix", ["a", "a"]]]}',
+    b'{"interface": "a", "constraints": [["x", "wildcard", "' + "\u00e9".encode() * 40_000 + b'"]]}',
     b'{"interface": "a", "tags": ["' + b"x" * 70_000 + b'"]}',
     b'{"interface": "a", "constraints": [["x", "any in", ' + str(list(range(9000))).encode() + b"]]}",
 ]
 BAD = [
+    b'{"interface": "a", "constraints": [["x", "wildcard", "' + b"a" * 65_537 + b'"]]}',
+    b'{"interface": "a", "constraints": [["x", "wildcard", 1]]}',
     b'{"interface": "a"}',
     b'{"constraints": []}',
     b'{"interface": null, "constraints": []}',

@@ -25,7 +25,8 @@ def answered(blocks: AnswerBlocks, sizes: list[int]) -> int:
                 ids[at : at + room] = 100 * event + np.arange(room)
                 at += sizes[event]
 
-    counts, ids = blocks.match(len(sizes), match)
+    counts, ids = blocks.match(len(sizes), np.dtype(np.uint16), match)
+    assert ids.dtype == np.uint16
     assert counts.tolist() == sizes
     assert ids.tolist() == [100 * event + i for event, size in enumerate(sizes) for i in range(size)]
     return len(calls)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from mpi_match.arrays.csr import Array, offsets_of, take_ranges
+from mpi_match.arrays.csr import Array, offsets_of
 
 CPU_ANSWER_ROOM = 4
 """Initial capacity of a block, in answers per event."""
@@ -24,8 +24,10 @@ class AnswerBlocks:
     def __init__(self, block_events: int) -> None:
         self._block_events, self._room = block_events, 0
 
-    def match(self, n_events: int, match: Callable[[Array, Array, Array, Array], object]) -> tuple[Array, Array]:
-        """Return the counts i64[n_events] and the ids u32 of a batch's answers.
+    def match(
+        self, n_events: int, dtype: np.dtype, match: Callable[[Array, Array, Array, Array], object]
+    ) -> tuple[Array, Array]:
+        """Return the counts i64[n_events] and the ids of a batch's answers, of a dtype that holds them.
 
         `match(to_match, places, counts, ids)` matches the blocks `to_match`: block i writes to
         ids[places[i] : places[i + 1]].  Its counts include the answers that did not fit.
@@ -42,7 +44,7 @@ class AnswerBlocks:
                 places, ids = _grow(places, ids, found)
         if len(found):
             self._room = int(min(SPARE_ROOM * float(found.max()), MOST_ROOM * float(found.mean())))
-        return counts, ids[take_ranges(places[:-1], found)]
+        return counts, np.concatenate([ids[:0], *_parts(ids, places, found)], dtype=dtype, casting="unsafe")
 
 
 def _grow(places: Array, ids: Array, found: Array) -> tuple[Array, Array]:
@@ -51,5 +53,11 @@ def _grow(places: Array, ids: Array, found: Array) -> tuple[Array, Array]:
     kept = np.where(found > room, 0, found)
     grown = offsets_of(np.maximum(room, found))
     moved = np.empty(int(grown[-1]), np.uint32)
-    moved[take_ranges(grown[:-1], kept)] = ids[take_ranges(places[:-1], kept)]
+    for to, part in zip(_parts(moved, grown, kept), _parts(ids, places, kept), strict=True):
+        to[:] = part
     return grown, moved
+
+
+def _parts(ids: Array, places: Array, found: Array) -> list[Array]:
+    """The answers of each block."""
+    return [ids[at : at + n] for at, n in zip(places.tolist(), found.tolist(), strict=False)]

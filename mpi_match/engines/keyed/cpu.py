@@ -158,21 +158,21 @@ class Keyed(Engine):
             self._bind(scratch, n_rows, widest)
         location = _NOWHERE if batch.location is None else batch.location
         given = (filters, batch.offsets, batch.attributes, location)
-        counts, ids = (self._match_block if is_block else self._match_blocks)(n, given, scratch)
-        return Matches(counts.astype(id_dtype(n_ids + 1)), ids.astype(id_dtype(n_ids), copy=is_block), n_ids)
+        counts, ids = (self._match_block if is_block else self._match_blocks)(n, given, id_dtype(n_ids), scratch)
+        return Matches(counts.astype(id_dtype(n_ids + 1)), ids, n_ids)
 
-    def _match_block(self, n: int, given: tuple[object, ...], scratch: _Scratch) -> tuple[Array, Array]:
-        """Counts and ids of n events that form one block; valid until the next block."""
+    def _match_block(self, n: int, given: tuple[object, ...], dtype: np.dtype, scratch: _Scratch) -> tuple[Array, Array]:
+        """Counts and ids, of `dtype`, of n events that form one block; the counts are valid until the next block."""
         while True:
             found = match_blocks(0, scratch.serial, *given, scratch.bound.table)
             scratch.serial += n
             if found <= len(scratch.ids):
-                return scratch.counts[:n], scratch.ids[:found]
+                return scratch.counts[:n], scratch.ids[:found].astype(dtype)
             scratch.hold_answers(found)
             self._bind(scratch, scratch.n_rows, scratch.widest)
 
-    def _match_blocks(self, n: int, given: tuple[object, ...], scratch: _Scratch) -> tuple[Array, Array]:
-        """Counts and ids of n events that form several blocks."""
+    def _match_blocks(self, n: int, given: tuple[object, ...], dtype: np.dtype, scratch: _Scratch) -> tuple[Array, Array]:
+        """Counts and ids, of `dtype`, of n events that form several blocks."""
 
         def match(to_match: Array, places: Array, counts: Array, ids: Array) -> None:
             n_taken = np.zeros(1, np.int64)
@@ -191,7 +191,7 @@ class Keyed(Engine):
                 stop=lambda: n_taken.fill(_ALL_TAKEN),
             )
 
-        return self._blocks.match(n, match)
+        return self._blocks.match(n, dtype, match)
 
     def _bind(self, scratch: _Scratch, n_rows: int, widest: int) -> None:
         """Bind the arrays of `match_blocks` that remain the same until an update, a wider event or a block with more

@@ -45,6 +45,6 @@ class TagSetMatcher:
                 stop=lambda: taken.fill(len(todo)),
             )
 
-        counts, ids = self._blocks.match(n, match)
+        counts, ids = self._blocks.match(n, id_dtype(n_ids), match)
         scratch.candidates += int(tallies[:, CANDIDATES].sum())
-        return Matches(counts.astype(id_dtype(n_ids + 1)), ids.astype(id_dtype(n_ids)), n_ids)
+        return Matches(counts.astype(id_dtype(n_ids + 1)), ids, n_ids)

@@ -34,6 +34,7 @@ from mpi_match.engines.keyed.bitmap.live_bitmap import LiveBitmap
 from mpi_match.engines.keyed.bitmap.rows import Bitmap
 from mpi_match.engines.keyed.cpu_bitmap_search import scratch_words
 from mpi_match.engines.keyed.cpu_search import TASK_EVENTS, compile_search, match_blocks
+from mpi_match.engines.keyed.cpu_walk import WalkScratch, sparse_words
 from mpi_match.engines.keyed.grid.geometry import n_threes
 from mpi_match.engines.keyed.grid.hash_grid import Grid
 from mpi_match.engines.keyed.grid.resize import Resize, ready, roomy
@@ -214,7 +215,11 @@ class Keyed(Engine):
                     arrays.levels: np.flatnonzero(live_filters.levels),
                     arrays.by_name: scratch.by_name,
                     arrays.sparse: scratch.sparse,
-                    arrays.stack: scratch.stack,
+                    arrays.members: scratch.walks.members,
+                    arrays.waiting: scratch.walks.waiting,
+                    arrays.node_levels: scratch.walks.levels,
+                    arrays.slots: scratch.walks.slots,
+                    arrays.lists: scratch.walks.lists,
                     arrays.seen: scratch.seen,
                     arrays.column_of_name: bitmap.bins.column,
                     arrays.bin_bounds: bitmap.bins.bounds,
@@ -260,14 +265,15 @@ class _Scratch(Scratch):
         super().__init__()
         self.n_updates = self.widest = -1
         self.n_rows, self.serial = 0, 1
-        self.seen = self.by_name = self.rows = self.marks = self.sparse = self.stack = _NO_ROWS
+        self.seen = self.by_name = self.rows = self.marks = self.sparse = _NO_ROWS
+        self.walks = WalkScratch.of(0, 0, 0)
         self.verified = np.zeros((0, APART), np.int64)
         self.counts = np.empty(TASK_EVENTS, np.int64)
         self.hold_answers(CPU_ANSWER_ROOM * TASK_EVENTS)
 
     @property
     def nbytes(self) -> int:
-        own = (self.seen, self.marks, self.rows, self.by_name, self.sparse, self.stack, self.ids)
+        own = (self.seen, self.marks, self.rows, self.by_name, self.sparse, self.ids, *self.walks)
         return sum(array.nbytes for array in own)
 
     @property
@@ -288,8 +294,8 @@ class _Scratch(Scratch):
             self.verified[: len(before)] = before
         if more_rows or more_width:
             self.widest = widest = max(widest, self.widest)
-            self.sparse = np.empty((n, 2 * widest + n_threes(widest) + APART), np.int64)
-            self.stack = np.empty((n, 1 + engine.index.depth * 2 * widest, 3), np.int64)
+            self.sparse = np.empty((n, sparse_words(widest) + n_threes(widest) + APART), np.int64)
+            self.walks = WalkScratch.of(n, engine.index.depth, widest)
         n_ids, n_seen = max(engine.n_filters, engine.n_interfaces), self.seen.shape[1]
         if more_rows or engine.n_interfaces > n_seen:
             n_seen = max(engine.n_interfaces if n_seen == 0 else 2 * engine.n_interfaces, n_seen)

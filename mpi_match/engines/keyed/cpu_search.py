@@ -1,31 +1,22 @@
 """Matches events on a CPU: walks the trie with an event's features and verifies the filters in the lists on the way.
 
-For each event (`index.layout` has the data structure):
+Several events at a time (`index.layout` has the data structure):
 
-    enter   its attributes go into `by_name`, so that a check is one load and two comparisons; its dense features become two
-            words of bits, and its sparse ones a short list
-    walk    depth first over the nodes whose key the event has, with a stack of nodes still to visit
-    scan    each node's list: verify the checks that the key does not imply
+    walk    visit the nodes whose key an event has, of one event after another, and note their lists (`cpu_walk`)
+
+and then for each of these events:
+
+    enter   its attributes go into `by_name`, so that a check is one load and two comparisons
+    scan    each list: verify the checks that the key does not imply
     rows    intersect the rows of bits of the filters that no key excludes (`cpu_bitmap_search`)
     cells   search the grid's blocks for the cells that contain the event (`hash_grid`)
 
-            visit                 scan      then the stack, next one first
-            the root                        temp, city, temp=25, city=Milan
-            temp                  f4        city, temp=25, city=Milan
-            city                            temp=25, city=Milan
-            temp=25                         city=Milan
-            city=Milan                      city=Milan temp, city=Milan temp=25
-            city=Milan temp       f2, f9    city=Milan temp=25
-            city=Milan temp=25    f7
+            level   visited                           lists
+            0       temp, city, temp=25, city=Milan   temp: f4
+            1       temp=25 city, city=Milan temp,    city=Milan temp: f2, f9    city=Milan temp=25: f7
+                    city=Milan temp=25
 
-Frequent features come first, because the filters under them have few and weak constraints, so interfaces are likely to be
-matched early.  After a match the scan skips the interface's other filters, and the walk stops when every interface is
-matched.
-
-With a stack instead of nested loops, the same code serves keys of any length, and lists are scanned in one place.  The stack
-cannot overflow: a visited node leaves at most one entry for each feature of the event, and is at most `depth` below the
-root.  An entry also holds the start of the node's list.  The walk is bound by memory latency, and the loads of one push
-overlap.
+After a match the scan skips the interface's other filters, and it ends when every interface is matched.
 
 One compiled function matches events in blocks, taking one block after another until none is left.  Several threads call it
 for one batch, and one thread alone for a single block, because starting threads takes longer than matching an event.  Arrays
@@ -37,6 +28,7 @@ functions here are inlined before they are compiled (`inline="always"`).  Arrays
 which disappear with the inlining:
 
     index    t32, t64, words: `KeyedIndex.views`, `.words`
+    walked   see `cpu_walk`
     event    argument of `cpu_verify`: the event's attribute of each name, and the width of a code
     given    True if answers are filters; the thread's row of `seen`; the event's stamp in it; its row of `verified`
     span     start of the event's answers, index of the next one, end of the room
@@ -44,15 +36,12 @@ which disappear with the inlining:
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import types
 from numba.np.numpy_support import from_dtype
 
 from mpi_match.arrays.csr import Array, Int
 from mpi_match.compute.array_pointers import unowned
-from mpi_match.compute.bits import popcount
 from mpi_match.compute.compile_cache import compile_once, inlined, jit, nested
 from mpi_match.compute.sort import sort_ids
 from mpi_match.compute.synchronization import atomic_add
@@ -60,31 +49,34 @@ from mpi_match.engines.keyed import search_arrays as arrays
 from mpi_match.engines.keyed.cpu_bitmap_search import enter_rows, scan_bitmap
 from mpi_match.engines.keyed.cpu_grid_search import enter_bucket_keys, scan_cell
 from mpi_match.engines.keyed.cpu_verify import verify
-from mpi_match.engines.keyed.index.features import NONE
-from mpi_match.engines.keyed.index.layout import (
-    ENTRIES,
-    FEATURES,
-    FILTERS,
-    N_FEATURES,
-    NODE_WORDS,
-    NODES,
-    ROOT,
-    SHIFT,
-    SPARSE_CHILDREN,
+from mpi_match.engines.keyed.cpu_walk import (
+    ALL,
+    FIRST_LIST,
+    GROUP,
+    LIST_ITEM,
+    LIST_START,
+    MOST_LISTS,
+    NEXT_GROUP,
+    NEXT_LIST,
+    SHARE,
+    enter_group,
+    link_lists,
+    node_of,
+    walk,
+    walked_by,
 )
-from mpi_match.engines.keyed.index.lookup import enter_features, entry_words, feature_starts, n_above, probe
+from mpi_match.engines.keyed.index.layout import ENTRIES, FILTERS, SHIFT
+from mpi_match.engines.keyed.index.lookup import entry_words
+from mpi_match.engines.keyed.index.postings import HEADER, MAX_CHECKS
 
 TASK_EVENTS = 512
 """Events of a block, which a thread takes at a time."""
 
-COMPARED_AT_ONCE = 8
-"""Sparse features of an event that are compared with one in the time of a look-up by hash: a child of a node with few of
-them is looked for among the features of an event that has many, as events have that meet many parts of conditions."""
-
-_ONE = np.uint64(1)
-_NODE, _LIST, _LAST_FEATURE = range(3)
-"""Words of a stack entry: a node, the start of its list (its word in NODES), and the last feature of its key (-1 for the
-root), which is set only if sparse children may follow."""
+SPARE = 4
+"""If a group has at most one of so many lists for which there is room, the next one has twice the events."""
+LATE = 8
+"""Events after which the share of those that match every interface is mostly that of the last ones.  If it is above a half,
+events are walked one by one and depth first: until every interface is matched, such a walk visits a part of the nodes."""
 
 
 @jit
@@ -138,8 +130,9 @@ def _match_block(block: int, thread: int, serial: int, filters: bool, batch: tup
     sub_buckets, levels = arrays.sub_buckets(bound), arrays.levels(bound)
     grid = (blocks, circles, records, checks, sub_buckets)
     all_by_name = arrays.by_name(bound, words.dtype)
-    by_name, sparse = all_by_name[thread], arrays.sparse(bound)[thread]
-    stack, seen = arrays.stack(bound)[thread], arrays.seen(bound)[thread]
+    by_name, sparse, seen = all_by_name[thread], arrays.sparse(bound)[thread], arrays.seen(bound)[thread]
+    walked = walked_by(thread, bound)
+    members, lists, words_at = walked[0], walked[5], words.ctypes.data
     bins, bitmap, places_of_rows = _bins_of(bound), _bitmap_of(bound, words), arrays.row_places(bound)[thread]
     later = _later_of(bound, checks)
     has_bitmap = len(bitmap[1]) + len(later[1]) > 0
@@ -147,39 +140,62 @@ def _match_block(block: int, thread: int, serial: int, filters: bool, batch: tup
     event, absent = (by_name, np.int64(t64[SHIFT])), by_name[len(by_name) - 1]
     answer, end, every = places[block], places[block + 1], np.int64(-1) if filters else np.int64(len(seen))
     found = np.int64(0)
-    for number in range(block * TASK_EVENTS, min((block + 1) * TASK_EVENTS, len(counts))):
-        first = np.int64(np.uint32(offsets[number] - offsets[0]))
-        last = np.int64(np.uint32(offsets[number + 1] - offsets[0]))
-        mine = attributes[first:last]
-        n_sparse, bits0, bits1 = _enter(mine, by_name, sparse, index)
-        before, given = answer, (filters, seen, serial + number, verified)
-        stack[0, _LAST_FEATURE] = -1
-        top = _put(np.int64(t64[ROOT]), index, stack, 0)
-        while top > 0 and answer - before != every:
-            top -= 1
-            answer = _scan(stack[top, _NODE], stack[top, _LIST], event, index, given, ids, answer, end)
-            top = _push_children(stack, top, sparse, n_sparse, bits0, bits1, index)
-        if has_bitmap and answer - before != every:
-            enter_rows(mine, event[1], bins, places_of_rows)
-            for nth in range(2):
-                if len(bitmap[1] if nth == 0 else later[1]) > 0 and answer - before != every:
-                    reach, searched = (before, answer, end, every), bitmap if nth == 0 else later
-                    answer = scan_bitmap(places_of_rows, len(bins[2]), searched, event, index[:2], given, ids, reach)
-        if len(levels) > 0:
-            n_keys, no_names = enter_bucket_keys(mine, sub_buckets, sparse, index)
-            keys, where = (sparse, n_keys, no_names), number if len(location) == len(counts) else 0
-            for nth in range(len(levels)):
-                if answer - before == every:
+    first, last, most = block * TASK_EVENTS, min((block + 1) * TASK_EVENTS, len(counts)), lists[NEXT_GROUP]
+    share = lists[SHARE]
+    while first < last:
+        deep, n_stopped = 2 * share > ALL, np.int64(0)
+        n = enter_group(offsets, attributes, first, np.int64(1) if deep else min(most, last - first), walked, index)
+        level = walk(np.int64(0), deep, words_at, words.itemsize, thread, bound)
+        if level >= 0 and n > 1:
+            most = n >> 1
+            continue
+        n_lists = link_lists(n, walked, seen, filters, words)
+        for nth_event in range(n):
+            number, before = first + nth_event, answer
+            given = (filters, seen, serial + number, verified)
+            mine = attributes[_place(offsets, number) : _place(offsets, number + 1)]
+            for place in range(len(mine)):
+                by_name[np.int64(mine[place]) >> event[1]] = mine[place]
+            while True:
+                reach = (before, answer, end, every)
+                answer = _scan_lists(members[nth_event, FIRST_LIST], lists, event, index, given, ids, reach)
+                if level < 0 or answer - before == every:
                     break
-                point, span = (location[where, 0], location[where, 1]), (before, answer, end)
-                answer = scan_cell(levels[nth], point, keys, event, (index, grid), given, ids, span)
-        for place in range(len(mine)):
-            by_name[np.int64(mine[place]) >> event[1]] = absent
-        counts[number] = answer - before
-        found += answer - before
-        answer = min(answer, end)
-        sort_ids(ids, before, answer, marks)
+                level = walk(level, deep, words_at, words.itemsize, thread, bound)  # of a group of one event
+                link_lists(n, walked, seen, filters, words)
+            if has_bitmap and answer - before != every:
+                enter_rows(mine, event[1], bins, places_of_rows)
+                for nth in range(2):
+                    if len(bitmap[1] if nth == 0 else later[1]) > 0 and answer - before != every:
+                        reach, searched = (before, answer, end, every), bitmap if nth == 0 else later
+                        answer = scan_bitmap(places_of_rows, len(bins[2]), searched, event, index[:2], given, ids, reach)
+            if len(levels) > 0:
+                n_keys, no_names = enter_bucket_keys(mine, sub_buckets, sparse, index)
+                keys, where = (sparse, n_keys, no_names), number if len(location) == len(counts) else 0
+                for nth in range(len(levels)):
+                    if answer - before == every:
+                        break
+                    point, span = (location[where, 0], location[where, 1]), (before, answer, end)
+                    answer = scan_cell(levels[nth], point, keys, event, (index, grid), given, ids, span)
+            for place in range(len(mine)):
+                by_name[np.int64(mine[place]) >> event[1]] = absent
+            n_stopped += np.int64(answer - before == every)
+            counts[number] = answer - before
+            found += answer - before
+            answer = min(answer, end)
+            sort_ids(ids, before, answer, marks)
+        first += n
+        if not deep and n_lists * SPARE <= MOST_LISTS:
+            most = min(2 * most, GROUP)
+        share += (ALL * n_stopped // n - share) * min(n, LATE) // LATE
+    lists[NEXT_GROUP], lists[SHARE] = most, share
     return found
+
+
+@inlined
+def _place(offsets: Array, number: Int) -> Int:
+    """The place of an event's first attribute."""
+    return np.int64(np.uint32(offsets[number] - offsets[0]))
 
 
 @inlined
@@ -210,72 +226,17 @@ def _later_of(bound: Array, checks: tuple) -> tuple:
 
 
 @inlined
-def _enter(attributes: Array, by_name: Array, sparse: Array, index: tuple) -> tuple[Any, Any, Any]:
-    """Write an event's attributes to `by_name` and their sparse features to `sparse`.
+def _scan_lists(first: Int, lists: Array, event: tuple, index: tuple, given: tuple, ids: Array, span: tuple) -> Int:
+    """Verify the lists of an event, from list number `first` on, until every interface is matched.
 
-    Returns the number of sparse features, and the bits of the dense ones.
+    Returns the index of the next answer; `span` is that of `scan_bitmap`.
     """
-    starts, most_frequent = feature_starts(index), np.int64(index[1][N_FEATURES]) - 1
-    n_sparse, bits = np.int64(0), (np.uint64(0), np.uint64(0))
-    for place in range(len(attributes)):
-        packed = np.int64(attributes[place])
-        by_name[packed >> starts[3]] = attributes[place]
-        n_sparse, bits = enter_features(packed, sparse, n_sparse, bits, starts, most_frequent, index)
-    return n_sparse, bits[0], bits[1]
-
-
-@inlined
-def _push_children(
-    stack: Array, top: int, sparse: Array, n_sparse: int, bits0: np.uint64, bits1: np.uint64, index: tuple
-) -> int:
-    """Replace a node on the stack by those of its children that the event reaches, the most frequent last; returns the new
-    `top`."""
-    node, last_feature, (t32, t64, _) = stack[top, _NODE], stack[top, _LAST_FEATURE], index
-    at = np.int64(t64[NODES]) + NODE_WORDS * node
-    row0, row1, children = t64[at], t64[at + 1], t64[at + 3]
-    first, n_children = np.int64(children & np.uint64(NONE)), np.int64(children >> SPARSE_CHILDREN)
-    if last_feature >= 0 and n_children * COMPARED_AT_ONCE < n_sparse:
-        features = np.int64(t64[FEATURES]) - np.int64(t64[N_FEATURES])
-        for child in range(first - n_children, first):
-            feature, has = np.int64(t32[features + child]), False
-            for i in range(n_sparse):
-                has |= sparse[i] == feature
-            if has:
-                stack[top, _LAST_FEATURE] = feature
-                top = _put(child, index, stack, top)
-    elif n_children:
-        for i in range(n_sparse):
-            feature = sparse[i]
-            if feature <= last_feature:
-                continue
-            child = feature if last_feature < 0 else probe(node, feature, index)
-            if child >= 0:
-                stack[top, _LAST_FEATURE] = feature
-                top = _put(child, index, stack, top)
-    top = _push_dense(row1, bits1, first, index, stack, top)
-    return _push_dense(row0, bits0, first + popcount(row1), index, stack, top)
-
-
-@inlined
-def _push_dense(row: np.uint64, bits: np.uint64, first: int, index: tuple, stack: Array, top: int) -> int:
-    """Push the children for the features of one half of a node's row; `first` is the child for its highest bit."""
-    both = row & bits
-    top += popcount(both)
-    at = top
-    while both:
-        low = both & (~both + _ONE)
-        both ^= low
-        at -= 1
-        _put(first + n_above(row, low), index, stack, at)
-    return top
-
-
-@inlined
-def _put(node: int, index: tuple, stack: Array, at: int) -> int:
-    """Write a node to the stack; returns the index of the next entry."""
-    stack[at, _NODE] = node
-    stack[at, _LIST] = index[1][np.int64(index[1][NODES]) + NODE_WORDS * node + 2]
-    return at + 1
+    (before, answer, end, every), list_ = span, first
+    while list_ >= 0 and answer - before != every:
+        start, node = lists[LIST_ITEM * list_ + LIST_START], node_of(lists, list_)
+        answer = _scan(node, start, event, index, given, ids, answer, end)
+        list_ = lists[LIST_ITEM * list_ + NEXT_LIST]
+    return answer
 
 
 @inlined
@@ -286,13 +247,13 @@ def _scan(node: Int, list_: Int, event: Int, index: tuple, given: tuple, ids: Ar
     """
     t32, t64, words = index
     filters, seen, stamp, verified = given
-    at, stop = list_ + 1, list_ + np.int64(words[list_]) if list_ >= 0 else np.int64(0)  # EMPTY is -1 here
+    at, stop = list_ + 1, list_ + np.int64(words[list_])
     entry = np.int64(t64[FILTERS]) + t32[np.int64(t64[ENTRIES]) + node] if filters else np.int64(0)
     while at < stop:
         interface, counts = np.int64(words[at]), np.int64(words[at + 1])
         is_open = filters or seen[interface] != stamp
         verified[0] += np.int64(is_open)
-        if is_open and verify(at, counts, event, index):
+        if is_open and _passes(at, counts, event, index):
             if answer < end:
                 ids[answer] = t32[entry] if filters else interface
             answer += 1
@@ -304,3 +265,19 @@ def _scan(node: Int, list_: Int, event: Int, index: tuple, given: tuple, ids: Ar
         else:
             at += np.int64(words[at + 3])
     return answer
+
+
+@inlined
+def _passes(at: Int, counts: Int, event: tuple, index: tuple) -> bool:
+    """Like `verify`, which is not inlined, and without a call for a filter that has positive checks only."""
+    words = index[2]
+    if counts > MAX_CHECKS or words[at + 2] != 0:
+        return bool(verify(at, counts, event, index))
+    by_name, shift = event
+    place, end, has = at + HEADER, at + HEADER + 2 * counts, True
+    while has and place < end:
+        low, high = words[place], words[place + 1]
+        value = by_name[np.int64(low) >> shift]
+        has = (low <= value) & (value <= high)
+        place += 2
+    return has

@@ -29,7 +29,11 @@ levels = ARRAYS.declare(np.int64)
 """The levels in use."""
 by_name = ARRAYS.declare(None, 2)
 sparse = ARRAYS.declare(np.int64, 2)
-stack = ARRAYS.declare(np.int64, 3)
+waiting = ARRAYS.declare(np.int64, 3)
+members = ARRAYS.declare(np.int64, 3)
+node_levels = ARRAYS.declare(np.int64, 3)
+slots = ARRAYS.declare(np.int64, 2)
+lists = ARRAYS.declare(np.int64, 2)
 seen = ARRAYS.declare(np.int64, 2)
 """Scratch, `by_name` and these, with a row for each thread; between events `by_name` holds no attribute."""
 column_of_name = ARRAYS.declare(np.int32)

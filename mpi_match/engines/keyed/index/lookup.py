@@ -119,23 +119,37 @@ def n_above(row: np.uint64, low: np.uint64) -> np.int64:
 
 
 @inlined
-def probe(parent: int, feature: int, index: tuple) -> Any:
-    """The child of a node for a sparse feature, or -1.  The bit array excludes nearly all pairs without a child."""
+def home_slot(parent: int, feature: int, index: tuple) -> tuple:
+    """The key of a node's child for a sparse feature, u64; the slot where the search for it begins, u64; and whether the
+    child may exist.  The bit array excludes nearly all pairs without a child."""
     t32, t64, _ = index
     wanted = np.uint64(parent) << np.uint64(32) | np.uint64(feature)
     hashed = _hash_of(wanted)
     word, bit = _bit_of(hashed, t64[N_BITS])
+    return wanted, hashed & (t64[N_SLOTS] - _ONE), t32[t64[BITS] + word] & bit != 0
+
+
+@inlined
+def child_in(wanted: np.uint64, slot: np.uint64, index: tuple) -> Any:
+    """The child with a key, searched from its home slot on, or -1."""
+    t64 = index[1]
+    mask, child, key = t64[N_SLOTS] - _ONE, np.int64(-1), wanted ^ _ONE
+    while key != wanted and key != EMPTY:
+        at = t64[SLOTS] + slot * np.uint64(2)
+        key = t64[at]
+        if key == wanted:
+            child = np.int64(t64[at + _ONE])
+        slot = (slot + _ONE) & mask
+    return child
+
+
+@inlined
+def probe(parent: int, feature: int, index: tuple) -> Any:
+    """The child of a node for a sparse feature, or -1."""
+    wanted, slot, may_exist = home_slot(parent, feature, index)
     child = np.int64(-1)
-    if t32[t64[BITS] + word] & bit:
-        mask = t64[N_SLOTS] - _ONE
-        slot = hashed & mask
-        key = wanted ^ _ONE
-        while key != wanted and key != EMPTY:
-            at = t64[SLOTS] + slot * np.uint64(2)
-            key = t64[at]
-            if key == wanted:
-                child = np.int64(t64[at + _ONE])
-            slot = (slot + _ONE) & mask
+    if may_exist:
+        child = child_in(wanted, slot, index)
     return child
 
 

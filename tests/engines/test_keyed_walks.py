@@ -10,7 +10,7 @@ import pytest
 
 from mpi_match.engines import open_engine
 from mpi_match.engines.keyed.cpu import Keyed, _Scratch
-from mpi_match.engines.keyed.cpu_walk import ALL, GROUP, GROUP_ATTRIBUTES, MOST_LISTS, SHARE, WAITING
+from mpi_match.engines.keyed.cpu_walk import ALL, GROUP_ATTRIBUTES, MOST_LISTS, NODES_WAITING, SHARE, WALKED_TOGETHER
 from mpi_match.events.events import Events
 from mpi_match.model import Filter, make_event, make_filter, match_naive
 from mpi_match.table.table import Table
@@ -38,7 +38,7 @@ def test_a_group_that_reaches_more_lists_than_fit_is_walked_in_parts(triples: li
     engine, table = opened(triples)
     assert engine.index.depth == 3
     n_together = GROUP_ATTRIBUTES // WIDTH
-    assert n_together * comb(WIDTH, 2) > WAITING
+    assert n_together * comb(WIDTH, 2) > NODES_WAITING
     assert n_together * comb(WIDTH, 3) > MOST_LISTS
     assert comb(len(NAMES), 3) > MOST_LISTS
     chance = random.Random(2)
@@ -56,7 +56,7 @@ def test_events_that_match_every_interface_are_walked_alone() -> None:
     engine, table = opened(filters)
     walks = [
         [make_event(dict.fromkeys(chance.sample(NAMES, n), 1)) for _ in range(n_events)]
-        for n, n_events in ((8, 2 * GROUP), (1, 3 * GROUP), (8, GROUP))
+        for n, n_events in ((8, 2 * WALKED_TOGETHER), (1, 3 * WALKED_TOGETHER), (8, WALKED_TOGETHER))
     ]
     for events, is_alone in zip(walks, (True, False, True), strict=True):
         found = engine.match(Events.of(events).encode(table.vocabulary))

@@ -52,13 +52,13 @@ from mpi_match.engines.keyed.cpu_verify import verify
 from mpi_match.engines.keyed.cpu_walk import (
     ALL,
     FIRST_LIST,
-    GROUP,
     LIST_ITEM,
     LIST_START,
     MOST_LISTS,
     NEXT_GROUP,
     NEXT_LIST,
     SHARE,
+    WALKED_TOGETHER,
     enter_group,
     link_lists,
     node_of,
@@ -186,7 +186,7 @@ def _match_block(block: int, thread: int, serial: int, filters: bool, batch: tup
             sort_ids(ids, before, answer, marks)
         first += n
         if not deep and n_lists * SPARE <= MOST_LISTS:
-            most = min(2 * most, GROUP)
+            most = min(2 * most, WALKED_TOGETHER)
         share += (ALL * n_stopped // n - share) * min(n, LATE) // LATE
     lists[NEXT_GROUP], lists[SHARE] = most, share
     return found

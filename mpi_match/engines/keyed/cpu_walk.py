@@ -8,9 +8,10 @@ A node or a list is a cache line that is rarely in a cache, and an event needs o
     walk     visit the nodes that wait at a level; their children wait at the next one, their lists in `lists`
     links    the lists of each event in the order in which they were found
 
-A level has room for `WAITING` nodes and the children of one.  When that is taken, the levels below are walked before the
-level goes on, so the room depends on the depth of the trie and on the widest event, never on the number of nodes.  A child
-for a sparse feature is looked up by hash (`index.lookup`); the slots are prefetched too, and read when the level pauses.
+A level has room for `NODES_WAITING` nodes and the children of one.  When that is taken, the levels below are walked before
+the level goes on, so the room depends on the depth of the trie and on the widest event, never on the number of nodes.  A
+child for a sparse feature is looked up by hash (`index.lookup`); the slots are prefetched too, and read when the level
+pauses.
 
 Frequent features come first, because the filters under them have few and weak constraints, so that interfaces are likely to
 be matched early.  If a group finds more lists than fit, the walk begins again with half of its events.  The walk of one
@@ -20,7 +21,7 @@ Arrays that belong together are passed as tuples, see `cpu_search`:
 
     walked   the thread's rows of `members`, `sparse`, `waiting`, `levels`, `slots` and `lists`
 
-    members  i64[GROUP, 5]      an event's dense features, two words; its sparse features, from and to; its first list, or -1
+    members  i64[event, 5]      an event's dense features, two words; its sparse features, from and to; its first list, or -1
     waiting  i64[level, ...]    two words for each node: event << 32 | node; the last feature of its key, -1 for a dense one
     levels   i64[level, 2]      the next node to visit at each level, and the end of those that wait
     slots    i64[...]           three words for each child to look up: parent << 32 | feature; its home slot; event << 32
@@ -52,11 +53,11 @@ from mpi_match.engines.keyed.index.layout import (
 )
 from mpi_match.engines.keyed.index.lookup import child_in, enter_features, feature_starts, home_slot, n_above
 
-GROUP = 32
+WALKED_TOGETHER = 32
 """Most events that are walked in turn."""
 GROUP_ATTRIBUTES = 128
 """Most attributes of a group of several events."""
-WAITING = 512
+NODES_WAITING = 512
 """Nodes of a level that may wait before another node is visited."""
 MOST_LISTS = 1024
 """Lists of a group that are found before they are scanned."""
@@ -68,7 +69,7 @@ MEMBER_WORDS, NODE_ITEM, SLOT_ITEM, LIST_ITEM = 5, 2, 3, 3
 """Words of an event's row of `members`, and of an item of `waiting`, `slots` and `lists`."""
 _BITS, _SPARSE, _SPARSE_END, FIRST_LIST = 0, 2, 3, 4
 _LIST_OF, LIST_START, NEXT_LIST = range(3)
-N_LISTS, NEXT_GROUP, SHARE = range(3)
+LISTS_FOUND, NEXT_GROUP, SHARE = range(3)
 """Words before the first list: the number of lists; the most events of the next group; the share of the last events that
 matched every interface, up to `ALL`."""
 ALL = 256
@@ -96,11 +97,11 @@ class WalkScratch(NamedTuple):
     @classmethod
     def of(cls, threads: int, depth: int, widest: int) -> WalkScratch:
         """Scratch for keys of up to `depth` features and events of up to `widest` attributes."""
-        n_waiting = max(sparse_words(widest), WAITING + 1 + 2 * widest)
-        lists = np.empty((threads, LIST_ITEM * (1 + MOST_LISTS + GROUP)), np.int64)
+        n_waiting = max(sparse_words(widest), NODES_WAITING + 1 + 2 * widest)
+        lists = np.empty((threads, LIST_ITEM * (1 + MOST_LISTS + WALKED_TOGETHER)), np.int64)
         lists[:, NEXT_GROUP], lists[:, SHARE] = 1, 0
         return cls(
-            np.empty((threads, GROUP + _APART, MEMBER_WORDS), np.int64),
+            np.empty((threads, WALKED_TOGETHER + _APART, MEMBER_WORDS), np.int64),
             np.empty((threads, depth + 2, NODE_ITEM * n_waiting), np.int64),
             np.empty((threads, depth + 2 + _APART, 2), np.int64),
             np.empty((threads, SLOT_ITEM * n_waiting), np.int64),
@@ -148,12 +149,12 @@ def enter_group(offsets: Array, attributes: Array, first: Int, most: Int, walked
         n += 1
         end = last
     levels[0, 0], levels[0, 1] = 0, n_waiting
-    lists[N_LISTS] = 0
+    lists[LISTS_FOUND] = 0
     list_ = np.int64(t64[root + 2])
     if list_ >= 0:  # EMPTY is -1 here
         for number in range(n):
             _find(lists, number, number << 32 | np.int64(t64[ROOT]), list_)
-        lists[N_LISTS] = n
+        lists[LISTS_FOUND] = n
     return n
 
 
@@ -162,14 +163,14 @@ def walk(level: Any, deep: Any, words: Any, word_bytes: Any, thread: Any, bound:
     """Visit the nodes that wait, from those at `level` on, until none is left or there is no room for another list.
 
     `words` is the address of the words of all lists.  A `deep` walk is depth first and pauses after every list.
-    lists[N_LISTS], in and out, is the number of lists found.  Returns the level to go on with, -1 if none is left.
+    lists[LISTS_FOUND], in and out, is the number of lists found.  Returns the level to go on with, -1 if none is left.
     """
     members, sparse, waiting, levels, slots, lists = walked_by(thread, bound)
     t32, t64 = arrays.t32(bound), arrays.t64(bound)
     index = (t32, t64, t64)  # the words of the lists are not read
-    most_lists, most_waiting = np.int64(1 if deep else MOST_LISTS), np.int64(0 if deep else WAITING)
+    most_lists, most_waiting = np.int64(1 if deep else MOST_LISTS), np.int64(0 if deep else NODES_WAITING)
     nodes, first_slot = _nodes_at(t64), t64.ctypes.data + 8 * np.int64(t64[SLOTS])
-    node_words, n_lists = np.int64(t64[NODES]), lists[N_LISTS]
+    node_words, n_lists = np.int64(t64[NODES]), lists[LISTS_FOUND]
     features = np.int64(t64[FEATURES]) - np.int64(t64[N_FEATURES])
     while level >= 0 and n_lists < most_lists:
         here, below, at, end = waiting[level], waiting[level + 1], levels[level, 0], levels[level, 1]
@@ -216,7 +217,7 @@ def walk(level: Any, deep: Any, words: Any, word_bytes: Any, thread: Any, bound:
             level += 1
         elif at == end:
             level -= 1
-    lists[N_LISTS] = n_lists
+    lists[LISTS_FOUND] = n_lists
     return level
 
 
@@ -227,7 +228,7 @@ def link_lists(n: Int, walked: tuple, seen: Array, filters: bool, words: Array) 
     Returns their number, and sets it to 0.
     """
     members, lists = walked[0], walked[5]
-    n_lists = lists[N_LISTS]
+    n_lists = lists[LISTS_FOUND]
     for event in range(n):
         members[event, FIRST_LIST] = -1
     next_list = np.int64(-1)
@@ -240,7 +241,7 @@ def link_lists(n: Int, walked: tuple, seen: Array, filters: bool, words: Array) 
         members[event, FIRST_LIST] = next_list
         if not filters:
             prefetch(seen.ctypes.data + 8 * np.int64(words[lists[LIST_ITEM * k + LIST_START] + 1]))
-    lists[N_LISTS] = 0
+    lists[LISTS_FOUND] = 0
     return n_lists
 
 

@@ -5,6 +5,7 @@ A row takes the latest record that measures what it says; without one it is "not
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -183,6 +184,15 @@ def published_text(system: System) -> str:
     return found.text
 
 
+def _of_seeds(records: Sequence[Record], better: Callable[[Record], float]) -> list[Record]:
+    """The median record of each group that differs in the seed only."""
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        options = [record.get(key) for key in ("scenario", "engine_options", "parameters", "workers", "batch")]
+        groups.setdefault(json.dumps(options, sort_keys=True), []).append(record)
+    return [sorted(each, key=better)[len(each) // 2] for each in groups.values()]
+
+
 def systems_table(records: Iterable[Record], device_of: Callable[[Record], str]) -> str:
     """The table as Markdown; `device_of` says what a record was measured on."""
     records = list(records)
@@ -194,7 +204,7 @@ def systems_table(records: Iterable[Record], device_of: Callable[[Record], str])
         if mine:
             latest = max(record["date"] for record in mine)
             (last,) = {record["commit"] for record in mine if record["date"] == latest}
-            best = max((record for record in mine if record["commit"] == last), key=system.better)
+            best = max(_of_seeds([record for record in mine if record["commit"] == last], system.better), key=system.better)
             measured, commit = system.value(best), f"`{best['commit'][:12]}`"
             if system.beside:
                 takes, value = system.beside

@@ -10,6 +10,7 @@ import pytest
 
 from mpi_match.engines import open_engine
 from mpi_match.engines.keyed.cpu import Keyed, _Scratch
+from mpi_match.engines.keyed.cpu_search import TASK_EVENTS
 from mpi_match.engines.keyed.cpu_walk import ALL, GROUP_ATTRIBUTES, MOST_LISTS, NODES_WAITING, SHARE, WALKED_TOGETHER
 from mpi_match.events.events import Events
 from mpi_match.model import Filter, make_event, make_filter, match_naive
@@ -64,3 +65,38 @@ def test_events_that_match_every_interface_are_walked_alone() -> None:
         (scratch,) = engine._sharing.sets
         assert isinstance(scratch, _Scratch)
         assert (2 * scratch.walks.lists[0, SHARE] > ALL) == is_alone
+
+
+def test_threads_write_to_cache_lines_of_their_own() -> None:
+    """Rows of ten interfaces lay side by side."""
+    table = Table.from_filters([make_filter(f"i{i}", [[f"n{i}", "=", 1]]) for i in range(10)])
+    engine = Keyed(table, threads=2)
+    events = Events.of([make_event({"n1": 1})] * (2 * TASK_EVENTS)).encode(table.vocabulary)
+    assert engine.match(events).n_matches == len(events)
+    (scratch,) = engine._sharing.sets
+    for rows, n_used in ((scratch.seen, 10), (scratch.by_name, 10), (scratch.verified, 1)):
+        assert len(rows) == 2
+        assert rows.strides[0] - n_used * rows.itemsize >= 64
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_event_that_matches_every_interface_is_done(threads: int) -> None:
+    """After a first small batch, several threads scanned all lists to their ends."""
+    filters = [
+        make_filter(f"i{i % 10}", [[name, ">=", 0] for name in pair]) for i, pair in enumerate(combinations(NAMES, 2))
+    ]
+    table = Table.from_filters(filters)
+    events = [make_event(dict.fromkeys(NAMES, 1))] * (threads * TASK_EVENTS)
+    batch = Events.of(events).encode(table.vocabulary)
+
+    def n_verified(engine: Keyed) -> int:
+        before = engine.candidates
+        assert engine.match(batch).n_matches == 10 * len(events)
+        return engine.candidates - before
+
+    engine = Keyed(table, threads=threads)
+    at_once = n_verified(engine)
+    assert at_once < 40 * len(events), "of 325 filters"
+    small = Keyed(table, threads=threads)
+    small.match(batch[:1])
+    assert n_verified(small) == at_once

@@ -44,6 +44,7 @@ from mpi_match.engines.keyed.index.filter_rows import FilterRows, too_large
 from mpi_match.engines.keyed.index.layout import KeyedIndex
 from mpi_match.engines.keyed.index.value_classes import value_classes
 from mpi_match.engines.keyed.live_filters import Bits, LiveFilters
+from mpi_match.engines.keyed.search_arrays import APART
 from mpi_match.engines.keyed.tag_sets.index import TagSetIndex
 from mpi_match.engines.keyed.tag_sets.matcher import TagSetMatcher, TagSetScratch
 from mpi_match.engines.sharing import Scratch, ScratchSets
@@ -51,8 +52,6 @@ from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches, id_dtype
 from mpi_match.table.table import Table
 
-APART = 16
-"""Words between the rows of two threads, so that they do not write to the same cache line."""
 _ONE_BLOCK = np.zeros(1, np.int64)
 _NOWHERE = np.full((1, 2), np.nan)
 _NO_ROWS = np.zeros((0, 0), np.int64)
@@ -221,6 +220,7 @@ class Keyed(Engine):
                     arrays.slots: scratch.walks.slots,
                     arrays.lists: scratch.walks.lists,
                     arrays.seen: scratch.seen,
+                    arrays.n_interfaces: np.array([self.n_interfaces]),
                     arrays.column_of_name: bitmap.bins.column,
                     arrays.bin_bounds: bitmap.bins.bounds,
                     arrays.n_bins: bitmap.bins.n_bins,
@@ -288,7 +288,7 @@ class _Scratch(Scratch):
         if more_rows:
             index, n_columns = engine.index, len(engine.bitmap.bins.n_bins)
             absent = np.iinfo(index.words.dtype).max  # larger than any packed attribute
-            self.by_name = np.full((n, index.n_virtual + 1), absent, index.words.dtype)
+            self.by_name = np.full((n, index.n_virtual + 1 + APART), absent, index.words.dtype)
             self.rows = np.zeros((n, scratch_words(n_columns) + APART), np.int64)
             before, self.verified = self.verified, np.zeros((n, APART), np.int64)
             self.verified[: len(before)] = before
@@ -296,10 +296,10 @@ class _Scratch(Scratch):
             self.widest = widest = max(widest, self.widest)
             self.sparse = np.empty((n, sparse_words(widest) + n_threes(widest) + APART), np.int64)
             self.walks = WalkScratch.of(n, engine.index.depth, widest)
-        n_ids, n_seen = max(engine.n_filters, engine.n_interfaces), self.seen.shape[1]
+        n_ids, n_seen = max(engine.n_filters, engine.n_interfaces), max(self.seen.shape[1] - APART, 0)
         if more_rows or engine.n_interfaces > n_seen:
             n_seen = max(engine.n_interfaces if n_seen == 0 else 2 * engine.n_interfaces, n_seen)
-            self.seen = np.zeros((n, n_seen), np.int64)
+            self.seen = np.zeros((n, n_seen + APART), np.int64)
         if more_rows or 64 * self.marks.shape[1] < n_ids:  # a bit for each id, and as many again for added ones
             self.marks = np.zeros((n, n_ids // 32 + APART), np.uint64)
 

@@ -138,7 +138,7 @@ def _match_block(block: int, thread: int, serial: int, filters: bool, batch: tup
     has_bitmap = len(bitmap[1]) + len(later[1]) > 0
     verified, marks = arrays.verified(bound)[thread], arrays.id_marks(bound)[thread]
     event, absent = (by_name, np.int64(t64[SHIFT])), by_name[len(by_name) - 1]
-    answer, end, every = places[block], places[block + 1], np.int64(-1) if filters else np.int64(len(seen))
+    answer, end, every = places[block], places[block + 1], np.int64(-1) if filters else arrays.n_interfaces(bound)[0]
     found = np.int64(0)
     first, last, most = block * TASK_EVENTS, min((block + 1) * TASK_EVENTS, len(counts)), lists[NEXT_GROUP]
     share = lists[SHARE]

@@ -10,6 +10,9 @@ import numpy as np
 
 from mpi_match.compute.array_pointers import DeclaredArrays
 
+APART = 16
+"""Words between the rows of two threads, so that they do not write to the same cache line."""
+
 ARRAYS = DeclaredArrays()
 
 t32 = ARRAYS.declare(np.uint32)
@@ -36,6 +39,8 @@ slots = ARRAYS.declare(np.int64, 2)
 lists = ARRAYS.declare(np.int64, 2)
 seen = ARRAYS.declare(np.int64, 2)
 """Scratch, `by_name` and these, with a row for each thread; between events `by_name` holds no attribute."""
+n_interfaces = ARRAYS.declare(np.int64)
+"""The number of interfaces; a row of `seen` has more words."""
 column_of_name = ARRAYS.declare(np.int32)
 bin_bounds = ARRAYS.declare(np.int64)
 n_bins = ARRAYS.declare(np.int64)

@@ -74,6 +74,7 @@ def test_threads_write_to_cache_lines_of_their_own() -> None:
     events = Events.of([make_event({"n1": 1})] * (2 * TASK_EVENTS)).encode(table.vocabulary)
     assert engine.match(events).n_matches == len(events)
     (scratch,) = engine._sharing.sets
+    assert isinstance(scratch, _Scratch)
     for rows, n_used in ((scratch.seen, 10), (scratch.by_name, 10), (scratch.verified, 1)):
         assert len(rows) == 2
         assert rows.strides[0] - n_used * rows.itemsize >= 64

@@ -122,6 +122,7 @@ install() {
     "$venv/bin/python" -m compileall -q -j 0 -x '/tests?/' "$venv/lib" >/dev/null || true # templates are not valid Python
 }
 
+[[ ! -L $venv ]] || fail "$venv is a link, and what it leads to would be emptied; remove the link, and try again"
 python=$(find_python)
 say "Python: $python ($("$python" -c 'import platform; print(platform.python_version())'))"
 check_java # first: it is quick, and the most likely to need the user

@@ -124,3 +124,16 @@ def test_the_slurm_script_is_refused_outside_of_slurm(tmp_path: Path) -> None:
 def test_the_python_that_prints_is_the_one_that_runs() -> None:
     assert sys.executable in mpi_match("launch", "local").stdout
     assert os.path.isabs(sys.executable)  # noqa: PTH117  # a path as the script has it
+
+
+def test_the_set_up_empties_no_environment_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "launch").mkdir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "kept").write_text("")
+    (tmp_path / ".venv").symlink_to("other")
+    script = tmp_path / "launch" / "set_up"  # under its own name `without_ranks` takes it for a launcher
+    script.write_bytes((REPOSITORY / "launch" / "setup.sh").read_bytes())
+    done = subprocess.run(["bash", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 5
+    assert "is a link" in done.stderr
+    assert (tmp_path / "other" / "kept").exists()

@@ -80,6 +80,7 @@ READ: list[Any] = [
     {"and": [["a", "=", i] for i in range(MOST_LEAVES)]},
     {"or": [["a", "=", i % 97] for i in range(MOST_LEAVES)]},
     {"or": [{"not": ["a" * i, "=", i]} for i in range(60)]},
+    {"and": [["a", "wildcard", "a*b"], {"not": ["a", "wildcard", "a*c"]}]},
 ]
 FLAGGED: list[Any] = [
     {"and": []},
@@ -88,7 +89,7 @@ FLAGGED: list[Any] = [
     {"or": [["a" * 10_000, "=", i] for i in range(20)]},
     ["a", "contains", ["x", "x"]],
     {"not": ["a", "= i", "é"]},
-    {"and": [["a", "wildcard", "a*b"]]},
+    {"and": [["a", "regexp", "a.*b"]]},
 ]
 BAD: list[Any] = [
     None,

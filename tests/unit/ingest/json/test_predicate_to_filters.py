@@ -50,6 +50,7 @@ CONDITIONS = [
     " and ".join(f"not (a{i} = 1 and b{i} = 2)" for i in range(20)),
     "(" * 60 + "not a = 1" + ")" * 60,
     "not " * 63 + "a = 1",
+    "a = 1 and not b wildcard 'x*'",
 ]
 FLAGGED = [
     "not a exists",
@@ -57,7 +58,7 @@ FLAGGED = [
     "not not a = 1",
     "(" * 70 + "not a = 1" + ")" * 70,
     "not " * 65 + "a = 1",
-    "a = 1 and not b wildcard 'x*'",
+    "a = 1 and not b regexp 'x+'",
     "a = i 'x' or b in net '10.0.0.0/8'",
     "a = +7",
     "a = .5 or a = 5.",

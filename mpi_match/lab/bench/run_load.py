@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mpi_match.cluster.follow.answer_files import answered_in
 from mpi_match.cluster.followed_files import FOLLOWING
 from mpi_match.environment import mpi_launcher
 from mpi_match.environment.machine import origin
@@ -97,14 +98,13 @@ def served(plan: ScalingPlan, files: EndToEndFiles, lines: Sequence[bytes], rate
         with _started(plan, words, Path(place) / "log") as process:
             _wait(process, _START_S, lambda: (read_manifest(output) or {}).get("state") == FOLLOWING)
             commit_lines(events, "events-000000000.jsonl", lines[:1])
-            answered = AnsweredLines(output)
-            _wait(process, _START_S, lambda: answered.count() == 1)
+            _wait(process, _START_S, lambda: answered_in(output) == 1)
             began = time.perf_counter()
             if rate is None:
                 commit_lines(events, "events-000000001.jsonl", lines)
             else:
                 offer(events, lines, rate, plan.seed)
-            _wait(process, _END_S + len(lines) / (rate or len(lines)), lambda: answered.count() == 1 + len(lines))
+            _wait(process, _END_S + len(lines) / (rate or len(lines)), lambda: answered_in(output) == 1 + len(lines))
             seconds = time.perf_counter() - began
             process.send_signal(signal.SIGTERM)
             process.wait(_END_S)
@@ -140,21 +140,6 @@ def _wait(process: subprocess.Popen[bytes], seconds: float, condition: Callable[
         if process.poll() is not None or time.monotonic() > until:
             raise _LateError
         time.sleep(0.01)
-
-
-class AnsweredLines:
-    """The number of answers in the files of a followed run's output; each file is read once, because it is whole."""
-
-    def __init__(self, output: Path) -> None:
-        self._output, self._n_lines, self._read = output, 0, set[str]()
-
-    def count(self) -> int:
-        """The number of answers until now."""
-        for file in self._output.glob("answers-*.jsonl"):
-            if file.name not in self._read:
-                self._read.add(file.name)
-                self._n_lines += file.read_bytes().count(b"\n")
-        return self._n_lines
 
 
 Serve = Callable[[ScalingPlan, EndToEndFiles, Sequence[bytes], float | None], ServedRun]

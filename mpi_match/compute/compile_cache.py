@@ -88,6 +88,8 @@ SHIPPED = {"x86-64-v4": (*_AVX2, "avx512f", "avx512bw", "avx512cd", "avx512dq", 
 with AVX-512, and nearly all others, which have AVX2."""
 
 _PACKAGE = Path(mpi_match.__file__).absolute().parent
+SHIPPED_CODE = _PACKAGE / "compiled"
+"""The directory of the code that comes with the package."""
 _NAME = re.compile(r"[0-9a-f]{64}-[^/]+")
 _settings = threading.Lock()
 _compiling = threading.RLock()
@@ -132,13 +134,16 @@ def shipped_processor() -> str | None:
     """The processor of `shipped_directory`."""
     if _config.CPU_NAME or not _config.ENABLE_AVX or not is_known_numba():
         return None
-    found = llvmlite.binding.get_host_cpu_features()
-    usable = (each for each, needs in SHIPPED.items() if all(map(found.get, needs)) and _shipped_for(each).is_dir())
-    return next(usable, None)
+    return next((each for each in SHIPPED if runs_here(each) and _shipped_for(each).is_dir()), None)
+
+
+def runs_here(processor: str) -> bool:
+    """Tells whether this machine runs code that was compiled for a processor of `SHIPPED`."""
+    return all(map(llvmlite.binding.get_host_cpu_features().get, SHIPPED[processor]))
 
 
 def _shipped_for(processor: str) -> Path:
-    return _PACKAGE / "compiled" / _named(processor)
+    return SHIPPED_CODE / _named(processor)
 
 
 shipped_marks: set[Path] = set()

@@ -41,8 +41,13 @@ class KernelCode(NamedTuple):
 
 def shipped_directory(capability: Capability) -> Path:
     """The directory of the code that came with the package for a GPU, these sources and this compiler; it need not exist."""
-    processor, versions = "sm_{}{}".format(*capability), f"numba{numba.__version__}-numba_cuda{version('numba-cuda')}"
-    return Path(compile_cache.__file__).parent.parent / "compiled" / f"{source_digest.digest()}-{processor}-{versions}"
+    versions = f"numba{numba.__version__}-numba_cuda{version('numba-cuda')}"
+    return compile_cache.SHIPPED_CODE / f"{source_digest.digest()}-{named(capability)}-{versions}"
+
+
+def named(capability: Capability) -> str:
+    """The compiler's name of the GPUs of a capability, such as sm_90."""
+    return "sm_{}{}".format(*capability)
 
 
 def runs_as(capability: Capability) -> Capability | None:
@@ -89,7 +94,7 @@ def _kept_in() -> Path | None:
 
 
 def _path(place: Path, label: str, capability: Capability) -> Path:
-    return place / "{}-sm_{}{}.cubin".format(label, *capability)
+    return place / f"{label}-{named(capability)}.cubin"
 
 
 def _read(place: Path, label: str, capability: Capability) -> KernelCode | None:

@@ -102,8 +102,8 @@ _types: Any = _numba_types
 def _modules_once(library: Any) -> list[Any]:
     """The modules of a device function or kernel and of all functions that it calls, each once.
 
-    Numba-cuda 0.30 lists a module once for each chain of calls that leads to it: 2,699 times 208 modules for `scan_rows`,
-    all of which are printed and compiled.
+    Numba-cuda 0.30 lists a module once for each chain of calls that leads to it: 2,699 entries for the 208
+    modules of `scan_rows`, and compiles every entry.
     """
     found, waiting = dict[int, Any](), [library]
     while waiting:
@@ -239,19 +239,19 @@ class Kernel:
             return _loaded(code)
         except RuntimeError as refusal:
             log.info("the kernel %s is compiled again: %s", self.name, refusal)
-            code = self.compile(capability)
-            kernel_code.keep(self.label, capability, code)
-            return _loaded(code)
+            return _loaded(self._compiled_anew(capability))
 
     def _compiled_once(self, capability: Capability) -> KernelCode:
         """Compile the kernel, and keep its code, unless another process or thread has just done so."""
-        with compile_once("{}-sm_{}{}".format(self.label, *capability)), _loading:
+        with compile_once(f"{self.label}-{kernel_code.named(capability)}"), _loading:
             # in this order: some compile kernels within `compile_once`
-            if code := kernel_code.find(self.label, capability):
-                return code
-            code = self.compile(capability)
-            kernel_code.keep(self.label, capability, code)
-            return code
+            return kernel_code.find(self.label, capability) or self._compiled_anew(capability)
+
+    def _compiled_anew(self, capability: Capability) -> KernelCode:
+        """Compile the kernel, and keep its code."""
+        code = self.compile(capability)
+        kernel_code.keep(self.label, capability, code)
+        return code
 
     def compile(self, capability: Capability) -> KernelCode:
         """Compile the kernel for a GPU that need not exist here.  Raises EngineError without the compiler's libraries.

@@ -22,10 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import compile_code
-import llvmlite.binding
 
-import mpi_match
-from mpi_match.compute.compile_cache import SHIPPED
+from mpi_match.compute.code_files import SUFFIX
+from mpi_match.compute.compile_cache import SHIPPED, SHIPPED_CODE, runs_here
 from mpi_match.engines.keyed.kernels import bitmap, compact, grid, tidy, trie_group
 from mpi_match.engines.keyed.kernels.trie_thread import INTERFACES, MASKS
 from mpi_match.environment import source_digest
@@ -33,8 +32,7 @@ from mpi_match.gpu import kernel_code, line_kernels, pinned_mailbox
 from mpi_match.gpu.kernels import Kernel
 
 MAILBOX = pinned_mailbox.fetch_kernel, pinned_mailbox.deliver_kernel, pinned_mailbox.deliver_mask_kernel
-PLACE = Path(mpi_match.__file__).parent / "compiled"
-PROCESSORS = [each for each, needs in SHIPPED.items() if all(map(llvmlite.binding.get_host_cpu_features().get, needs))]
+PROCESSORS = [each for each in SHIPPED if runs_here(each)]
 """Those whose code this machine runs: code is compiled by running it."""
 
 SUBSCRIPTIONS = [
@@ -89,7 +87,7 @@ COMMANDS = (
 
 def run_commands(caches: str = "") -> None:
     """Run the commands in an empty directory, with a user's directory of `caches`; all have to succeed."""
-    paths = os.pathsep.join(filter(None, (str(PLACE.parent.parent), os.environ.get("PYTHONPATH"))))
+    paths = os.pathsep.join(filter(None, (str(SHIPPED_CODE.parent.parent), os.environ.get("PYTHONPATH"))))
     environment = os.environ | {"PYTHONPATH": paths} | ({"XDG_CACHE_HOME": caches} if caches else {})
     with tempfile.TemporaryDirectory() as there:
         write_inputs(Path(there))
@@ -113,7 +111,7 @@ def compiled_by_users() -> list[str]:
     """The functions that the commands compile on a machine that has compiled nothing: there should be none."""
     with tempfile.TemporaryDirectory() as caches:
         run_commands(caches)
-        return [path.name for path in Path(caches).rglob("*.nbc")]
+        return [path.name for path in Path(caches).rglob(f"*{SUFFIX}")]
 
 
 def kernels() -> list[Kernel]:
@@ -161,12 +159,12 @@ def compile_kernel(number: int) -> None:
 
 def main() -> None:
     """Compile everything."""
-    PLACE.mkdir(exist_ok=True)
-    for folder in PLACE.iterdir():
+    SHIPPED_CODE.mkdir(exist_ok=True)
+    for folder in SHIPPED_CODE.iterdir():
         if not folder.name.startswith(source_digest.digest()):
             shutil.rmtree(folder)
     work: tuple[Callable[[], None], ...] = tuple(partial(compile_kernel, n) for n in range(len(kernels())))
-    settings = {"NUMBA_CACHE_DIR": str(PLACE), "NUMBA_CPU_FEATURES": ""}
+    settings = {"NUMBA_CACHE_DIR": str(SHIPPED_CODE), "NUMBA_CPU_FEATURES": ""}
     for processor in PROCESSORS:
         os.environ |= settings | {"NUMBA_CPU_NAME": processor}  # of processes that compile; this one has imported Numba
         compile_code.compile_all((*work, *compile_code.SHIPPED))
@@ -177,10 +175,10 @@ def main() -> None:
     for capability in kernel_code.SHIPPED_GPUS:
         for mark in MARKS:
             (kernel_code.shipped_directory(capability) / f"{mark}.compiled").touch()
-    for lock in PLACE.glob("*/*.lock"):
+    for lock in SHIPPED_CODE.glob("*/*.lock"):
         lock.unlink()
-    n_bytes = sum(path.stat().st_size for path in PLACE.rglob("*") if path.is_file())
-    print(f"{n_bytes / 1e6:.1f} MB in {PLACE}, for {', '.join(PROCESSORS)} of {', '.join(SHIPPED)}")  # noqa: T201
+    n_bytes = sum(path.stat().st_size for path in SHIPPED_CODE.rglob("*") if path.is_file())
+    print(f"{n_bytes / 1e6:.1f} MB in {SHIPPED_CODE}, for {', '.join(PROCESSORS)} of {', '.join(SHIPPED)}")  # noqa: T201
     if missing := compiled_by_users():
         sys.exit(f"first commands still compile {', '.join(missing)}")
 

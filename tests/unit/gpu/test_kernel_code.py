@@ -33,9 +33,8 @@ CODE = kernel_code.KernelCode("_Zname", b"\x7fELF\0\1\2")
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A package with code of the kernel "k" for `SHIPPED_GPUS`; the user's directory is empty."""
     (tmp_path / "own").mkdir()
-    (tmp_path / "package" / "compute").mkdir(parents=True)
     monkeypatch.setattr(compile_cache, "directory", lambda: tmp_path / "own")
-    monkeypatch.setattr(compile_cache, "__file__", str(tmp_path / "package" / "compute" / "compile_cache.py"))
+    monkeypatch.setattr(compile_cache, "SHIPPED_CODE", tmp_path / "package" / "compiled")
     for capability in kernel_code.SHIPPED_GPUS:
         place = kernel_code.shipped_directory(capability)
         place.mkdir(parents=True)

@@ -296,10 +296,13 @@ class _Scratch(Scratch):
             self.widest = widest = max(widest, self.widest)
             self.sparse = np.empty((n, sparse_words(widest) + n_threes(widest) + APART), np.int64)
             self.walks = WalkScratch.of(n, engine.index.depth, widest)
-        n_ids, n_seen = max(engine.n_filters, engine.n_interfaces), max(self.seen.shape[1] - APART, 0)
-        if more_rows or engine.n_interfaces > n_seen:
-            n_seen = max(engine.n_interfaces if n_seen == 0 else 2 * engine.n_interfaces, n_seen)
+        n_seen = max(self.seen.shape[1] - APART, 0)
+        more_interfaces = engine.n_interfaces > n_seen
+        if more_interfaces:  # as many again for added ones, once there are any
+            n_seen = 2 * engine.n_interfaces if n_seen else engine.n_interfaces
+        if more_rows or more_interfaces:
             self.seen = np.zeros((n, n_seen + APART), np.int64)
+        n_ids = max(engine.n_filters, engine.n_interfaces)
         if more_rows or 64 * self.marks.shape[1] < n_ids:  # a bit for each id, and as many again for added ones
             self.marks = np.zeros((n, n_ids // 32 + APART), np.uint64)
 

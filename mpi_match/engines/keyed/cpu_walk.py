@@ -74,8 +74,6 @@ LISTS_FOUND, NEXT_GROUP, SHARE = range(3)
 matched every interface, up to `ALL`."""
 ALL = 256
 _LINE = 64
-_APART = 8
-"""Items between the rows of two threads, so that they do not write to the same cache line."""
 _ONE = np.uint64(1)
 _LOW = (1 << 32) - 1
 
@@ -101,9 +99,9 @@ class WalkScratch(NamedTuple):
         lists = np.empty((threads, LIST_ITEM * (1 + MOST_LISTS + WALKED_TOGETHER)), np.int64)
         lists[:, NEXT_GROUP], lists[:, SHARE] = 1, 0
         return cls(
-            np.empty((threads, WALKED_TOGETHER + _APART, MEMBER_WORDS), np.int64),
+            np.empty((threads, WALKED_TOGETHER + arrays.APART, MEMBER_WORDS), np.int64),
             np.empty((threads, depth + 2, NODE_ITEM * n_waiting), np.int64),
-            np.empty((threads, depth + 2 + _APART, 2), np.int64),
+            np.empty((threads, depth + 2 + arrays.APART, 2), np.int64),
             np.empty((threads, SLOT_ITEM * n_waiting), np.int64),
             lists,
         )
@@ -162,8 +160,9 @@ def enter_group(offsets: Array, attributes: Array, first: Int, most: Int, walked
 def walk(level: Any, deep: Any, words: Any, word_bytes: Any, thread: Any, bound: Any) -> Any:
     """Visit the nodes that wait, from those at `level` on, until none is left or there is no room for another list.
 
-    `words` is the address of the words of all lists.  A `deep` walk is depth first and pauses after every list.
-    lists[LISTS_FOUND], in and out, is the number of lists found.  Returns the level to go on with, -1 if none is left.
+    `words` is the address of the words of all lists, which are prefetched and not read.  A `deep` walk visits the children
+    of a node before the next node, and pauses after every list.  lists[LISTS_FOUND] is the number of lists found, those of
+    earlier calls among them.  Returns the level to go on with, -1 if none is left.
     """
     members, sparse, waiting, levels, slots, lists = walked_by(thread, bound)
     t32, t64 = arrays.t32(bound), arrays.t64(bound)

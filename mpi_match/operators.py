@@ -270,6 +270,8 @@ OPERATORS: dict[Op, Operator] = {
     ),
 }
 """The record of every operator."""
+PATTERN_OPS = frozenset({Op.WILDCARD, Op.REGEXP})
+"""The operators whose operands are patterns: strings have to contain their literals, see `ingest.codes.patterns`."""
 
 
 def operators_of(type_: Type) -> frozenset[Op]:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from mpi_match.arrays.strings import Strings
-from mpi_match.operators import Op
+from mpi_match.operators import PATTERN_OPS
 from mpi_match.table.constraints import FILTER_ID, encode
 from mpi_match.table.filters import FilterColumns
 from mpi_match.table.schema import constraint_arrays, filter_arrays, label_arrays, vocabulary_arrays
@@ -33,7 +33,6 @@ from spark_prep.arrow_records import ConstraintColumns, areas_of, ids_of
 from spark_prep.parcels import CONSTRAINT_COLUMNS, FILTER_COLUMNS, FilterRange, opened
 from spark_prep.part_files import PartFiles, WrittenPart, partition_id, write_parts
 
-_PATTERNS = frozenset({Op.WILDCARD, Op.REGEXP})
 FILTERS_PER_PART = 500_000
 CONSTRAINTS_PER_PART = 2_000_000
 BYTES_PER_PART = 2**28
@@ -99,7 +98,7 @@ def write_constraints(
 
 def _n_slow_patterns(vocabulary: Vocabulary) -> int:
     """The number of patterns without literals.  A task without patterns loads no Numba to count them."""
-    if _PATTERNS.isdisjoint(vocabulary.atom_op.tolist()) and _PATTERNS.isdisjoint(
+    if PATTERN_OPS.isdisjoint(vocabulary.atom_op.tolist()) and PATTERN_OPS.isdisjoint(
         name.op for name, _, _ in forms_of(vocabulary.names)
     ):
         return 0

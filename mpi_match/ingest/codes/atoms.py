@@ -31,7 +31,7 @@ from mpi_match.compute.compile_cache import inlined, jit, nested
 from mpi_match.compute.memory import any_u32, constant_i64, is_on_cpu, load_i32, load_i64, load_u8, store_i64
 from mpi_match.compute.vectors import VECTOR_BYTES, fits, places_of_word
 from mpi_match.ingest.codes.numbers import N_NUMBER_TABLES
-from mpi_match.operators import OPERATORS, Anchor, Op
+from mpi_match.operators import OPERATORS, PATTERN_OPS, Anchor
 from mpi_match.table.vocabulary import ATOM_OPS, Vocabulary
 
 NO_ATOM = NO_STATE = -1
@@ -75,7 +75,8 @@ A marked state is 2 * state, and 1 more if it has a NEXT_CONTAINED, which is the
 EDGE_MASK, N_DENSE, N_CLASSES, IS_DENSE = range(4)
 MOST_WORDS, _WORD_BYTES = 4, 4
 DENSE_BYTES = 2**23
-"""Most bytes of DENSE_ROWS, of which few rows are used often; with more, memory is slower than the edges that rows save."""
+"""Most bytes of DENSE_ROWS.  Few of its rows are read often; with more bytes, reading them from memory takes longer than
+following edges."""
 FOUND_STAMP, ATOMS_FOUND, FOUND_ROOM, FOUND_HEADER = range(4)
 """Words of a set of atoms, i64[FOUND_HEADER + FOUND_WORDS * n_atoms]: number of the last row; atoms found in it; 0."""
 _STAMP_OF, _PLACE_OF, _FOUND_ATOM, _FOUND_CODE, FOUND_WORDS = range(5)
@@ -93,8 +94,6 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 _32 = np.uint64(32)
 
 
-PATTERN_OPS = frozenset({Op.WILDCARD, Op.REGEXP})
-"""The operators whose operands are patterns (`patterns`)."""
 _IS_WHOLE, _IS_IN_TRIE, _HAS_TRIE = np.zeros((3, max(OPERATORS) + 1), bool)
 """By operator: whether an atom of it is found at the end of a string; whether it is in a trie; whether it or its literals
 are."""

@@ -22,7 +22,7 @@ from mpi_match.arrays.strings import Strings
 from mpi_match.compute.compile_cache import jit, nested
 from mpi_match.compute.memory import AddressTable, any_u64, constant_i64, is_on_cpu, load_f64, load_i64, load_u8, load_u64
 from mpi_match.compute.vectors import reversed_bytes, word_at
-from mpi_match.ingest.codes.atoms import NO_STATE, PATTERN_OPS, Tries, automaton, names_with_tries
+from mpi_match.ingest.codes.atoms import NO_STATE, Tries, automaton, names_with_tries
 from mpi_match.ingest.codes.element_atoms import (
     BEGINNINGS_ROOT,
     N_TABLES_SO_FAR,
@@ -37,6 +37,7 @@ from mpi_match.ingest.codes.numbers import NUMBER_TABLES
 from mpi_match.ingest.codes.patterns import LITERAL_BOUNDS, Pattern, pattern_tables
 from mpi_match.ingest.rows.judge import EventForm
 from mpi_match.model import Op, Type, View
+from mpi_match.operators import PATTERN_OPS
 from mpi_match.table.virtual_names import EVERY_NAME, VIEW_MARK, forms_of, prefix_of, view_name
 from mpi_match.table.vocabulary import ATOM_OPS, Vocabulary
 

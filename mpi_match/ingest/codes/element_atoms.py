@@ -23,10 +23,10 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, offsets_of
 from mpi_match.arrays.strings import Strings
-from mpi_match.ingest.codes.atoms import NO_ATOM, NO_STATE, PATTERN_OPS, Tries, names_with_tries
+from mpi_match.ingest.codes.atoms import NO_ATOM, NO_STATE, Tries, names_with_tries
 from mpi_match.ingest.codes.patterns import N_PATTERN_TABLES, Pattern
 from mpi_match.model import split
-from mpi_match.operators import Anchor, Form, Op, Type
+from mpi_match.operators import PATTERN_OPS, Anchor, Form, Op, Type
 from mpi_match.table.virtual_names import GREATEST_FORM, LEAST_FORM, SOLE_FORM, VirtualName, forms_of, parse
 from mpi_match.table.vocabulary import Vocabulary
 

@@ -29,7 +29,6 @@ from mpi_match.ingest.codes.atoms import (
     ATOMS_FOUND,
     N_AUTOMATON_TABLES,
     NO_STATE,
-    PATTERN_OPS,
     Tries,
     add_atom,
     found_atom,
@@ -40,7 +39,7 @@ from mpi_match.ingest.codes.atoms import (
 from mpi_match.ingest.codes.folding import fold_table, fold_text
 from mpi_match.ingest.codes.regexps import regexp_matches, regexp_table, regexp_words
 from mpi_match.ingest.codes.wildcards import wildcard_bytes, wildcard_matches
-from mpi_match.operators import Op
+from mpi_match.operators import PATTERN_OPS, Op
 from mpi_match.table.virtual_names import forms_of, parse
 from mpi_match.table.vocabulary import Vocabulary
 from mpi_match.texts import regexp, regexp_literals, wildcard

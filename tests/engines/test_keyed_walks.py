@@ -18,7 +18,7 @@ from mpi_match.table.table import Table
 
 NAMES = [f"n{i:02}" for i in range(26)]
 WIDTH = 12
-"""Names of an event of which a group reaches too many lists, and too many nodes of a level, at once."""
+"""Names of an event; a group of such events reaches more lists, and more nodes of a level, than there is room for."""
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
-"""Compiles what most tests need, and archives Java's classes, before them: by several processes at once, none of which
-another test waits for, and without the tracing of coverage, with which Numba takes half as long again.  Code that is there
-already takes some seconds.
+"""Compiles the code that most tests need, and archives Java's classes, before the tests run.
+
+Several processes compile at once, and no test waits for them.  They are not traced for coverage, with which compiling takes
+half as long again.  If all code is there already, this takes some seconds.
 
     python tests/support/compile_code.py
 """

@@ -19,7 +19,8 @@ def scan_flat_line(data: int, at: int, stop: int, attributes: int, flat: object,
 
 
 def taken(line: bytes, vocabulary: Vocabulary, behind: int = 160) -> tuple[int, list[int]]:
-    """Where a line ends that is scanned as a flat one, with so many bytes behind it, and its attributes."""
+    """The end of a line that is scanned as a flat one, in bytes from its first, or NOT_FLAT, and its packed attributes;
+    `behind` bytes of the buffer follow the line."""
     tables = hashed(vocabulary, PLAIN)
     n_atoms = n_atoms_of(tables)
     flat, work = FlatLines(tables.arrays), ThreadArrays(4096, n_atoms, n_atoms)

@@ -173,6 +173,7 @@ _masks_of_json: Any = _masks(_json, 11)
 _masks_of_numbers: Any = _masks(_number, 6)
 _masks_of_escapes: Any = _masks(lambda text: [text.are(*'"\\/bfnrtu'), text.are("u")], 2)
 _masks_of_quotes: Any = _masks(lambda text: [text.are('"')], 1)
+_masks_of_line_feeds: Any = _masks(lambda text: [text.are("\n")], 1)
 _masks_of_ends: Any = _masks(lambda text: [_text_ends(text)], 1)
 _copied_text: Any = _rewritten(lambda text: (text, _text_ends(text)))
 _folded_ascii: Any = _rewritten(lambda text: (text.folded(), text.below(0)))
@@ -274,6 +275,12 @@ def places_of_word(address: int, word: int) -> np.uint64:
 def quotes(address: int) -> np.uint64:
     """Mask of the quotes."""
     return _masks_of_quotes(address)[0]
+
+
+@inlined
+def line_feeds(address: int) -> np.uint64:
+    """Mask of the line feeds."""
+    return _masks_of_line_feeds(address)[0]
 
 
 def _zeros(instruction: str) -> Any:

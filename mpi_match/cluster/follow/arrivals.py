@@ -24,10 +24,10 @@ from typing import Any, NamedTuple
 from mpi_match.cluster.follow.changes import ChangeReader, Version
 from mpi_match.cluster.follow.directory import Commit, FileKey, FollowedDirectory, committed
 from mpi_match.cluster.follow.kept_changes import NO_CHANGES, ToKeep
-from mpi_match.cluster.follow.rows import BatchBuilder, RowsOfFiles, n_rows_of, split
+from mpi_match.cluster.follow.rows import BatchBuilder, RowsOfBlock, RowsOfFiles
 from mpi_match.cluster.options import ClusterError
 from mpi_match.exit_codes import ExitCode
-from mpi_match.ingest.files.blocks import LineBlock, read_blocks
+from mpi_match.ingest.files.blocks import read_blocks
 from mpi_match.ingest.rows.judge import EventForm
 from mpi_match.ingest.rows.row_files import is_columnar, is_compiled
 from mpi_match.storage import FileChanged
@@ -38,8 +38,8 @@ DIRECTORY_POLL_S = 5e-3
 """Seconds between two looks at the directories."""
 EVENTS_DIRECTORY, CHANGES_DIRECTORY = 1, 2
 """The numbers of the directories of events and of changes."""
-BATCH_BYTES = 2**22
-"""A batch of this many bytes is full."""
+BATCH_BYTES = 2**21
+"""A batch of this many bytes is full.  A block of a large file has more, so it is a batch without being copied."""
 QUEUED = 2
 """Most batches that wait for the master."""
 
@@ -188,16 +188,17 @@ class Arrivals:
         if FileKey.of(key.directory, key.name, path.stat()) != key:
             raise _changed(path, n_rows)
 
-    def _add_rows(self, block: LineBlock, n_rows: int, arrived_at: float, connection: Any = None) -> int:
+    def _add_rows(self, rows: RowsOfBlock, arrived_at: float, connection: Any = None) -> int:
         """Add rows to the batch, as many as it has room for; returns their number.  A full batch is handed over first."""
         if self._is_full:
             self._hand_over(wait=True)
-        n = min(n_rows, self._n_rows - self._builder.n_rows)
-        self._builder.add(block if n == n_rows else split(block, n)[0], n)
-        self._arrived.append((arrived_at, n))
-        if connection is not None:
-            self._parts.append((connection, n))
-        return n
+        piece = rows.take(self._n_rows - self._builder.n_rows)
+        if piece.n_rows:
+            self._builder.add(piece)
+            self._arrived.append((arrived_at, piece.n_rows))
+            if connection is not None:
+                self._parts.append((connection, piece.n_rows))
+        return piece.n_rows
 
     @property
     def _is_full(self) -> bool:
@@ -281,11 +282,12 @@ class DirectoryArrivals(Arrivals):
             n_seen = 0
             for block in read_blocks([path], self._form):
                 self._check(key, path, n_seen)
-                n_rows = n_rows_of(block)
-                if n_seen + n_rows > n_done:
-                    left = block if n_seen >= n_done else split(block, n_done - n_seen)[1]
-                    self._add(left, min(n_rows, n_seen + n_rows - n_done), commit)
-                n_seen += n_rows
+                rows = RowsOfBlock(block)
+                if n_seen < n_done:
+                    n_seen += rows.take(n_done - n_seen).n_rows
+                while not rows.is_empty:
+                    n_seen += self._add_rows(rows, commit.arrived_at)
+                    self._reading = key, n_seen
                 if self._stopping.is_set():
                     break
             else:
@@ -297,22 +299,6 @@ class DirectoryArrivals(Arrivals):
             if self._reading is not None or n_done:
                 raise ClusterError(f"{path}: vanished while it was read", ExitCode.INCOMPLETE) from None
             log.warning("%s: vanished before it was read", path)
-
-    def _add(self, block: LineBlock, n_rows: int, commit: Commit) -> None:
-        """Add rows to batches.  A full one is handed over before the next row, or when it is known that its file ends."""
-        reading = self._reading
-        done = reading[1] if reading is not None and reading[0] == commit.key else self._before(commit)
-        while n_rows:
-            n = self._add_rows(block, n_rows, commit.arrived_at)
-            if n < n_rows:
-                block = split(block, n)[1]
-            done += n
-            n_rows -= n
-            self._reading = commit.key, done
-
-    def _before(self, commit: Commit) -> int:
-        """Skip the rows of a file that an earlier run has answered."""
-        return self._begun[1] if self._begun is not None and self._begun[0] == commit.key else 0
 
 
 def _refuse_other_forms(path: Path) -> None:

@@ -16,7 +16,7 @@ from mpi_match.events.batch import EventBatch
 from mpi_match.ingest.batches.row_batch import LINES_PIECE, RowBatch
 from mpi_match.ingest.batches.scan_report import ScanReport
 from mpi_match.ingest.files.blocks import LineBlock
-from mpi_match.ingest.rows.judge import MAX_LINE_BYTES, EventForm
+from mpi_match.ingest.rows.judge import EventForm
 from mpi_match.table.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -91,27 +91,34 @@ class FollowedOffer(NamedTuple):
         return RowsOfFilesScanner(vocabulary, self.form, threads)
 
 
-def n_rows_of(block: LineBlock) -> int:
-    """The number of rows in a block: of lines that are not blank."""
-    from mpi_match.ingest.files.line_pass import N_KEPT, index_bytes
+class RowsOfBlock:
+    """The rows of a block of lines, which are taken in order."""
 
-    if block.overlong:
-        return 1
-    n_bytes = len(block.data)
-    if not n_bytes:
-        return 0
-    n_rows, n_lines = np.zeros(1, np.int64), np.zeros(1, np.int64)
-    columns = (n_rows, n_lines, np.full(1, -1, np.int64), np.zeros((2, 2), np.int64))
-    index_bytes(block.data, 0, n_bytes, MAX_LINE_BYTES + n_bytes, np.zeros(N_KEPT, np.int64), columns)
-    return int(n_rows[0])
+    def __init__(self, block: LineBlock) -> None:
+        self._block, self._at, self._line = block, 0, block.first_line
+
+    @property
+    def is_empty(self) -> bool:
+        """Tells whether all lines are taken."""
+        return self._at == len(self._block.data)
+
+    def take(self, n_rows: int) -> Piece:
+        """The next `n_rows` rows, or those that are left, with the blank lines before and after them."""
+        from mpi_match.ingest.files.line_pass import find_row
+
+        block, at, line = self._block, self._at, self._line
+        whole = len(block.data), 1, 1
+        end, n_lines, n_found = whole if block.overlong else find_row(block.data, at, n_rows)
+        self._at, self._line = end, line + n_lines
+        return Piece(block._replace(data=block.data[at:end], first_line=line), n_found, n_lines)
 
 
-def split(block: LineBlock, n_rows: int) -> tuple[LineBlock, LineBlock]:
-    """A block cut after its first `n_rows` rows, which are not all of its rows."""
-    from mpi_match.ingest.files.line_pass import find_row
+class Piece(NamedTuple):
+    """Lines of a block, and the numbers of rows and of lines in it."""
 
-    at, n_lines = find_row(block.data, 0, n_rows)
-    return block._replace(data=block.data[:at]), block._replace(data=block.data[at:], first_line=block.first_line + n_lines)
+    block: LineBlock
+    n_rows: int
+    n_lines: int
 
 
 def no_rows() -> RowsOfFiles:
@@ -120,7 +127,7 @@ def no_rows() -> RowsOfFiles:
 
 
 class BatchBuilder:
-    """Joins blocks to a batch of rows.
+    """Joins pieces of blocks to a batch of rows.
 
     n_rows, n_bytes   in it
     """
@@ -131,10 +138,10 @@ class BatchBuilder:
         self._pieces: list[tuple[int, int, int, int, bool]] = []
         self._data: list[Array] = []
 
-    def add(self, block: LineBlock, n_rows: int) -> None:
-        """Add a block of `n_rows` rows."""
+    def add(self, piece: Piece) -> None:
+        """Add a piece of a block."""
+        block, n_rows, n_lines = piece
         file = self._files.setdefault(block.file, len(self._files))
-        n_lines = 1 if block.overlong else int(np.count_nonzero(block.data == ord("\n")))
         self._pieces.append((file, block.first_line - 1, n_lines, len(block.data), block.overlong))
         self._data.append(block.data)
         self.n_rows += n_rows

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from mpi_match.cluster.follow.arrivals import DIRECTORY_POLL_S, Arrivals
 from mpi_match.cluster.follow.directory import committed
-from mpi_match.cluster.follow.rows import n_rows_of, split
+from mpi_match.cluster.follow.rows import RowsOfBlock
 from mpi_match.ingest.files.blocks import LineBlock, LineCutter
 from mpi_match.ingest.files.connections import RECEIVED_BYTES, Connection, Connections
 from mpi_match.ingest.files.listen import Limits
@@ -93,13 +93,9 @@ class StreamArrivals(Arrivals):
 
     def _take(self, block: LineBlock, connection: Any = None) -> int:
         """Take the rows of a block; returns their number."""
-        n_rows, now = n_rows_of(block), time.monotonic()
-        n_left = n_rows
-        while n_left:
-            n = self._add_rows(block, n_left, now, connection)
-            if n < n_left:
-                block = split(block, n)[1]
-            n_left -= n
+        rows, now, n_rows = RowsOfBlock(block), time.monotonic(), 0
+        while not rows.is_empty:
+            n_rows += self._add_rows(rows, now, connection)
         return n_rows
 
 

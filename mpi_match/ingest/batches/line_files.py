@@ -193,7 +193,7 @@ class LineFiles:
             n_rows = row - int(index.first_row[block])
         if n_rows:
             begin = (block - int(index.first_block[file])) * line_index.BLOCK_BYTES
-            at, n_lines = find_row(self._block_of(block, file), place.at - begin, n_rows)
+            at, n_lines, _ = find_row(self._block_of(block, file), place.at - begin, n_rows)
             place = _Place(file, begin + at, place.line + n_lines)
         self._found = _Found(row, block, place)
         return place

@@ -15,6 +15,7 @@ from mpi_match.arrays.csr import Array
 from mpi_match.compute.checksum import crc32_at, is_compiled
 from mpi_match.compute.compile_cache import compile_once, jit, nested
 from mpi_match.compute.memory import pread
+from mpi_match.compute.vectors import VECTOR_BYTES, line_feeds, lowest_bit
 
 _AT_START, _MARK_1, _MARK_2, _IN_MARGIN, _IN_ROW = range(5)
 """States of the pass: before the first byte of a line; behind one and two bytes of a byte order mark; behind blanks alone;
@@ -265,12 +266,12 @@ def end(n_bytes: int, most: int, state: Array, columns: tuple[Array, Array, Arra
 
 
 @jit
-def find_row(data: Array, at: int, n_rows: int) -> tuple[int, int]:
-    """The beginning of the row that is `n_rows` rows after the line at `at`, and the number of lines between them.
+def find_row(data: Array, at: int, n_rows: int) -> tuple[int, int, int]:
+    """The beginning of the row that is `n_rows` rows after the line at `at`; the numbers of lines and of rows before it.
 
-    `data` u8 may end in that row, and not before it.
+    If `data` u8 has fewer rows, it is the end of the data, or the beginning of a blank line without a line feed.
     """
-    n_lines = 0
+    n_lines, n_left = 0, n_rows
     while True:
         begin = at
         if at + 2 < len(data) and data[at] == 0xEF and data[at + 1] == 0xBB and data[at + 2] == 0xBF:
@@ -278,13 +279,26 @@ def find_row(data: Array, at: int, n_rows: int) -> tuple[int, int]:
         while at < len(data) and data[at] != 10 and _is_blank(data[at]):
             at += 1
         if at == len(data) or data[at] != 10:
-            if n_rows == 0 or at == len(data):
-                return begin, n_lines
-            n_rows -= 1
-            while at < len(data) and data[at] != 10:
-                at += 1
+            if n_left == 0 or at == len(data):
+                return begin, n_lines, n_rows - n_left
+            n_left -= 1
+            at = _line_feed_from(data, at)
         at += 1
         n_lines += 1
+
+
+@nested
+def _line_feed_from(data: Array, at: int) -> int:
+    """The position of the first line feed from `at` on, or the length of the data."""
+    address = data.ctypes.data
+    while at + VECTOR_BYTES <= len(data):
+        found = line_feeds(address + at)
+        at += lowest_bit(found)  # 64 if there is none
+        if found:
+            return at
+    while at < len(data) and data[at] != 10:
+        at += 1
+    return at
 
 
 @jit

@@ -388,6 +388,10 @@ def _rule(document: object, name: str, path: Path, line: int) -> Rule:
         held = next((document[key] for key in _PATTERNS if isinstance(document.get(key), (str, Mapping))), None)
         if own is not None:
             name, pattern = own, held
+            if document.get("State") == "DISABLED":
+                return Rule(name, path, line, None, "its State is DISABLED, so it is given no events", "disabled")
+            if held is None and isinstance(document.get("ScheduleExpression"), str):
+                return Rule(name, path, line, None, "it has a schedule and no pattern, so it is given no events", "schedule")
     try:
         if pattern is None:
             raise RuleError(f"a rule with a name has its pattern under one of {', '.join(map(repr, _PATTERNS))}")

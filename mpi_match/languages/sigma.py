@@ -18,7 +18,7 @@ pipeline has replaced, parts of times, correlations and aggregations go beyond m
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -230,8 +230,30 @@ def rules_in(paths: Sequence[Path], pipelines: Sequence[str] = ()) -> Iterator[R
                 filters.append(document)
             else:
                 found.append((path, line, str(document.errors[0]) if isinstance(document, SigmaFilter) else document))
+    correlated = _correlated([rule for _, _, rule in found if isinstance(rule, SigmaCorrelationRule)])
     for path, line, rule in found:
-        yield from _rows_of(backend, rule, filters, path, line)
+        title = next((correlated[each] for each in _names_of(rule) if each in correlated), None)
+        if title is None:
+            yield from _rows_of(backend, rule, filters, path, line)
+        else:
+            reason = f"correlation: only the correlation {title!r} uses it, which does not say `generate: true`"
+            yield Rule(str(getattr(rule, "title", path.stem)), path, line, None, reason, "correlation")
+
+
+def _correlated(correlations: Iterable[SigmaCorrelationRule]) -> dict[str, str]:
+    """The rules that alert through correlations only, by name and id, each with the title of its correlation."""
+    found: dict[str, str] = {}
+    for rule in correlations:
+        if not rule.generate and not rule.errors:
+            condition: Any = rule.condition
+            used = condition.get_referenced_rules() if rule.rules is None else [each.reference for each in rule.rules]
+            found.update(dict.fromkeys(used, str(rule.title)))
+    return found
+
+
+def _names_of(rule: SigmaRule | SigmaCorrelationRule | str) -> list[str]:
+    """What correlations call a rule: its name, its id; nothing for a correlation, and for the reason of an invalid one."""
+    return [str(each) for each in (rule.name, rule.id) if each] if isinstance(rule, SigmaRule) else []
 
 
 def _pipeline(names: Sequence[str]) -> ProcessingPipeline | None:

@@ -168,6 +168,22 @@ def test_files_hold_patterns_named_rules_and_lists_of_rules(tmp_path: Path) -> N
     assert "a rule with a name has its pattern under one of" in rules[4].reason
 
 
+@pytest.mark.parametrize(
+    ("state", "kind"), [("ENABLED", ""), ("ENABLED_WITH_ALL_CLOUDTRAIL_MANAGEMENT_EVENTS", ""), ("DISABLED", "disabled")]
+)
+def test_a_rule_that_is_disabled_or_has_only_a_schedule_is_given_no_events(state: str, kind: str, tmp_path: Path) -> None:
+    listed = tmp_path / "listed.json"
+    rules = [
+        {"Name": "n", "EventPattern": '{"State": ["DISABLED"]}', "State": state},
+        {"Name": "timer", "ScheduleExpression": "rate(5 minutes)", "State": "ENABLED"},
+        {"Name": "both", "EventPattern": '{"a": ["y"]}', "ScheduleExpression": "rate(5 minutes)"},
+    ]
+    listed.write_text(json.dumps({"Rules": rules}))
+    found = list(rules_in([listed]))
+    assert [each.kind for each in found] == [kind, "schedule", ""]
+    assert [each.row is None for each in found] == [bool(kind), True, False]
+
+
 def test_a_pattern_may_have_an_attribute_called_rules(tmp_path: Path) -> None:
     path = tmp_path / "p.json"
     path.write_text('{"Rules": ["x", {"prefix": "y"}]}')

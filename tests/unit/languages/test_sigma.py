@@ -154,6 +154,37 @@ def test_files_of_several_documents(tmp_path: Path) -> None:
     assert "event_count is over several events" in found[3].reason
 
 
+CORRELATION = "{type: %s, %sgroup-by: [a], timespan: 5m%s}"
+
+
+@pytest.mark.parametrize(
+    ("correlation", "refused"),
+    [
+        (CORRELATION % ("event_count", "rules: [first], ", ", condition: {gte: 9}"), ["first"]),
+        (CORRELATION % ("event_count", "generate: true, rules: [first], ", ", condition: {gte: 9}"), []),
+        (CORRELATION % ("temporal", "rules: [first, 8f3d0000-0000-4000-8000-000000000000], ", ""), ["first", "second"]),
+        (CORRELATION % ("temporal", "", ", condition: first and not second"), ["first", "second"]),
+    ],
+)
+def test_rules_of_a_correlation_alert_by_themselves_only_if_it_generates(
+    correlation: str, refused: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "a.yml").write_text(f"title: C\ncorrelation: {correlation}\n", encoding="utf-8")
+    (tmp_path / "b.yml").write_text(
+        f"{HEAD}name: first\ndetection: {{s: {{a: x}}, condition: s}}\n"
+        f"---\n{HEAD}name: second\nid: 8f3d0000-0000-4000-8000-000000000000\ndetection: {{s: {{a: y}}, condition: s}}\n"
+        f"---\n{HEAD}name: third\ndetection: {{s: {{a: z}}, condition: s}}\n",
+        encoding="utf-8",
+    )
+    first, *found = rules_in([tmp_path / "a.yml", tmp_path / "b.yml"])
+    assert (first.kind, [each.kind for each in found]) == (
+        "correlation",
+        ["correlation" if each in refused else "" for each in ("first", "second", "third")],
+    )
+    assert [each.row is None for each in found] == [bool(each.kind) for each in found]
+    assert all("the correlation 'C' uses it" in each.reason for each in found if each.kind)
+
+
 def test_filters_apply_to_rules_of_other_files(tmp_path: Path) -> None:
     rule, filter_ = tmp_path / "rule.yml.gz", tmp_path / "filter.yml"
     rule.write_bytes(gzip.compress(f"{HEAD}name: it\ndetection: {{s: {{a: x}}, condition: s}}\n".encode()))

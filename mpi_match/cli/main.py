@@ -72,6 +72,7 @@ from mpi_match.compute import compile_notice
 from mpi_match.exit_codes import ExitCode
 from mpi_match.humanize import plural, rate, seconds, visible
 from mpi_match.ingest.rows.formats import format_list
+from mpi_match.ingest.rows.judge import advice_for
 from mpi_match.ingest.rows.row_files import STDIN, STDOUT
 
 if TYPE_CHECKING:
@@ -244,8 +245,9 @@ def _find_streams(options: dict[str, Any]) -> None:
 
 def _say_rows(summary: cluster.Summary, rejects: Path | None, stats: bool) -> None:
     """Report bad rows and their reasons."""
-    for reject in summary.first_rejects:
-        say(f"rejected: {reject.place}: {reject.reason}")
+    most_are_bad = 2 * summary.rejected > summary.events
+    for i, reject in enumerate(summary.first_rejects):
+        say(f"rejected: {reject.place}: {reject.reason}{advice_for(reject) if most_are_bad and not i else ''}")
     if summary.rejected > len(summary.first_rejects):
         more = summary.rejected - len(summary.first_rejects)
         say(f"rejected: {more:,} more" + (f", all in {rejects}" if rejects else " (--rejects FILE keeps them)"))

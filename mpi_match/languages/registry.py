@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from mpi_match.ingest.rows.file_kinds import KIND_BYTES, refuse_other_kinds
 from mpi_match.ingest.rows.judge import subscription_filters
 from mpi_match.ingest.rows.packed_files import PACKED_ENDINGS
 from mpi_match.languages.rows import Rule
@@ -50,6 +51,10 @@ def rules_of(language: str, paths: Sequence[Path], pipelines: Sequence[str] = ()
     if pipelines and not record.pipelines:
         raise ModelError(f"{record.title} have no pipelines; leave out --pipeline")
     files = [file for path in paths for file in _files(path, record)]
+    for file in files:
+        if file.is_file():
+            with file.open("rb") as handle:
+                refuse_other_kinds(file, handle.read(KIND_BYTES))
     for rule in _module(record).rules_in(files, *([pipelines] if pipelines else [])):
         yield _judged(rule)
 

@@ -93,6 +93,12 @@ def test_no_warning_where_one_event_has_one_named_attribute(inputs: Path, name: 
         assert "no event has" not in mpi_match(*command).stderr
 
 
+def test_a_list_of_events_in_one_object_is_said(inputs: Path) -> None:
+    (inputs / "e.json").write_text(json.dumps({"Records": [{"temp": 31}, {"temp": 1}]}))
+    said = mpi_match("match", inputs / "s.jsonl", inputs / "e.json", "-o", inputs / "m.h5").stderr
+    assert "the list 'Records' has objects with them: `jq -c '.Records[]'` makes an event of each object" in said
+
+
 def test_located_events_and_tables_without_names_are_not_doubted(inputs: Path) -> None:
     (inputs / "e.jsonl").write_text('{"x": 1, "y": 2}\n')
     (inputs / "all.jsonl").write_text('{"interface": "all", "constraints": []}\n')

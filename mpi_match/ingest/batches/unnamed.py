@@ -67,9 +67,21 @@ def none_named(named: Collection[str], found: Collection[str]) -> str:
     text = f"no event has an attribute that a filter names ({_some(named)})"
     if not found:
         return text
+    if wrapped := _wrapped(named, found):
+        return (
+            f"{text}; events have them in the list {wrapped!r}: `jq -c '.{wrapped}[]'` makes an event of each of its objects"
+        )
     pairs = [(name, near) for name in islice(sorted(named), _COMPARED) for near in _near(name, found)]
     guess = "".join(f"; is {near!r} meant by {name!r}?" for name, near in pairs[:1])
     return f"{text}; events have {_some(found)}{guess}"
+
+
+def _wrapped(named: Collection[str], found: Collection[str]) -> str:
+    """The attribute whose objects have the names that filters name, as "Records" in the files of CloudTrail; empty if none.
+
+    Both it and the names of its objects are attributes only if it is a list.
+    """
+    return next((each for each in sorted(found) if any(f"{each}.{name}" in found for name in named)), "")
 
 
 def unread_directories(named: Collection[str], files: Iterable[Path]) -> str:

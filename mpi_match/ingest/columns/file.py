@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from mpi_match.ingest.rows.formats import INPUT_FORMATS, START_BYTES, columns_format, format_names
+from mpi_match.ingest.rows.formats import ARROW_STREAM_START, INPUT_FORMATS, START_BYTES, columns_format, format_names
 from mpi_match.ingest.rows.judge import EventForm
 from mpi_match.ingest.rows.row_files import partition_values
 from mpi_match.model import ModelError
@@ -152,8 +152,11 @@ class ArrowPieces:
     def __init__(self, file: BinaryIO) -> None:
         import pyarrow as pa
 
-        if file.read(len(_FEATHER_1_START)) == _FEATHER_1_START:
+        start = file.read(START_BYTES)
+        if start.startswith(_FEATHER_1_START):
             raise ModelError("is Feather of version 1; write version 2")
+        if start.startswith(ARROW_STREAM_START):
+            raise ModelError("is a stream of Arrow; write a file, as `pyarrow.ipc.new_file` does")
         file.seek(0)
         self._handle, self._pa = file, pa
         self._file = pa.ipc.open_file(pa.PythonFile(file, mode="r"))

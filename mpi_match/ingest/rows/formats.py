@@ -98,6 +98,8 @@ class InputFormat:
             resolve_name(self.prepare)()
 
 
+ARROW_STREAM_START = b"\xff\xff\xff\xff"
+"""First bytes of Arrow's streams, which are refused: an index at the end of a file tells where its batches are."""
 JSON_LINES = InputFormat("JSON lines", (".jsonl", ".json", ".ndjson"), subscriptions=True, by_spark=True)
 INPUT_FORMATS = {
     "json": JSON_LINES,
@@ -119,7 +121,7 @@ INPUT_FORMATS = {
         "Arrow",
         (".arrow", ".feather", ".ipc"),
         columns="mpi_match.ingest.columns.file:ArrowPieces",
-        starts=(b"ARROW1", b"FEA1"),
+        starts=(b"ARROW1", b"FEA1", ARROW_STREAM_START),
     ),
 }
 """All formats, in the order of messages and help."""

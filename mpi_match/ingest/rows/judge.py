@@ -39,6 +39,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from mpi_match.ingest.rows.deep_json import Hooks, TooDeep, parse_deep
+from mpi_match.ingest.rows.file_kinds import KIND_BYTES, kind_of_bytes
 from mpi_match.ingest.rows.flatten import Names, Repeating, flattened, strings_of
 from mpi_match.ingest.rows.packed_files import DAMAGED, damaged, open_bytes
 from mpi_match.ingest.rows.predicate_text import parse
@@ -116,12 +117,34 @@ def nothing_usable(source: str, what: str, n_bad: int, example: Reject | None) -
     if example is None:
         return f"{source}: holds no {what}"
     rows = "its only row is" if n_bad == 1 else f"all {n_bad:,} rows are"
-    guess = ""
-    if example.row.startswith("["):
-        guess = "; lines have one object each, `jq -c '.[]'` makes such lines of an array"
-    elif what != "subscription" and looks_like_subscription(example.row):
+    guess = advice_for(example)
+    if not guess and what != "subscription" and looks_like_subscription(example.row):
         guess = "; it is a subscription: are two files exchanged?"
     return f"{source}: holds no usable {what}, {rows} rejected; {example.place}: {example.reason}{guess}"
+
+
+def advice_for(reject: Reject) -> str:
+    """What makes rows of lines that are no rows as the rejected one is, to be said behind its reason; empty if unknown."""
+    row, reason = reject.row, reject.reason
+    if row.startswith("["):
+        return "; lines have one object each, `jq -c '.[]'` makes such lines of an array"
+    if not reason.startswith("not JSON"):
+        return ""
+    if row.startswith("{'"):
+        return "; Python's `json.dumps` writes JSON, `str` and `repr` do not"
+    if row.startswith("{") and (not row.endswith("}") or "Extra data" in reason):
+        return "; lines have one object each, `jq -c .` makes such lines of objects"
+    start = row.find("{")
+    if start > 0 and _is_object(row[start:]):
+        return f"; its object begins at column {start + 1}, `sed 's/^[^{{]*//'` removes what is before it"
+    return ""
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(parse_json(text), dict)
+    except ModelError:
+        return False
 
 
 def looks_like_subscription(line: str | bytes) -> bool:
@@ -228,7 +251,8 @@ def parse_json(line: str | bytes, deepest: int | None = None) -> Any:
         except RecursionError:
             return _parse_deep(text, deepest)
     except UnicodeDecodeError as error:
-        raise ModelError(f"not UTF-8 at byte {error.start}") from None
+        kind = kind_of_bytes(line[:KIND_BYTES]) if isinstance(line, bytes) else None
+        raise ModelError(f"not UTF-8 at byte {error.start}{f'; it begins as what is {kind.name}' if kind else ''}") from None
     except json.JSONDecodeError as error:
         raise ModelError(f"not JSON: {error.msg} at column {error.colno}") from None
     except ValueError:  # an integer of thousands of digits

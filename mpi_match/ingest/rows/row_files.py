@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
+from mpi_match.ingest.rows.file_kinds import KIND_BYTES, refuse_other_kinds
 from mpi_match.ingest.rows.formats import START_BYTES, columns_format, endings_of, format_names, lines_format
 from mpi_match.ingest.rows.judge import EventForm
 from mpi_match.ingest.rows.packed_files import is_packed
@@ -45,9 +46,13 @@ def is_plain(path: Path) -> bool:
 def row_files(path: Path) -> list[Path]:
     """The files of lines that a path names, of formats of subscriptions: itself, or those of a directory.
 
-    Raises ModelError when there are none, or when the file is compiled or of columns: every line of it would be a bad row.
+    Raises ModelError when there are none, or when one is compiled, of columns or of another kind (`file_kinds`): every line
+    of it would be a bad row.
     """
-    return _files(path, endings_of(lambda each: each.subscriptions), format_names(lambda each: each.subscriptions))
+    found = _files(path, endings_of(lambda each: each.subscriptions), format_names(lambda each: each.subscriptions))
+    for file in found:
+        _check_lines(file)
+    return found
 
 
 def event_files(path: Path, form: EventForm, *, mixed: bool = False) -> list[Path]:
@@ -62,6 +67,9 @@ def event_files(path: Path, form: EventForm, *, mixed: bool = False) -> list[Pat
     else:
         found = _files(path, endings_of(), format_names())
     columnar = [each for each in found if is_columnar(each)]
+    for file in found:
+        if file not in columnar:
+            _check_lines(file)
     if columnar and len(columnar) < len(found) and not mixed:
         other = next(each for each in found if each not in columnar)
         raise ModelError(
@@ -89,7 +97,6 @@ def _files(path: Path, endings: tuple[str, ...], what: str) -> list[Path]:
         raise ModelError(f"{path}: no such file")
     if path.is_file():
         refuse_table_format(path)
-        _check_lines(path)
     if not path.is_dir():
         return [path]
     found = [file for file in files_below(path) if holds_rows(file.name, endings)]
@@ -183,11 +190,17 @@ def partition_values(path: Path) -> dict[str, str | None]:
 
 UTF_16_STARTS = (b"\xff\xfe", b"\xfe\xff")
 """Byte order marks of UTF-16, which PowerShell and Excel write."""
+_UTF_16_OBJECTS = (b"{\0", b"\0{")
+"""The beginnings of JSON lines in UTF-16 without such a mark."""
 
 
 def _check_lines(path: Path) -> None:
+    """Raise ModelError for a file that does not hold lines; pipes and devices are not looked into."""
+    if not path.is_file():
+        return
     start = _start_of(path)
-    if start.startswith(UTF_16_STARTS) and lines_format(path).is_plain:
+    refuse_other_kinds(path, start)
+    if start.startswith((*UTF_16_STARTS, *_UTF_16_OBJECTS)) and lines_format(path).is_plain:
         raise ModelError(f"{path}: is UTF-16, and JSON lines are UTF-8: iconv -f UTF-16 -t UTF-8 {path} > NEW")
     if start.startswith(_HDF5):
         raise ModelError(f"{path}: is an HDF5 file, not JSON lines; `mpi-match run` matches what is compiled")
@@ -198,4 +211,4 @@ def _check_lines(path: Path) -> None:
 
 def _start_of(path: Path) -> bytes:
     with path.open("rb") as handle:
-        return handle.read(max(len(_HDF5), START_BYTES))
+        return handle.read(max(len(_HDF5), START_BYTES, KIND_BYTES))

@@ -238,7 +238,7 @@ class FollowedFiles:
             elif options.events == STDIN:
                 self._arrivals = StandardInput(*given)
             else:
-                self._arrivals = DirectoryArrivals(options.form, earlier.reading, *given)
+                self._arrivals = DirectoryArrivals(options.form, earlier.reading, options.feed == "file", *given)
             self._output.send = self._arrivals.answered
             self.status = RunStatus(0, n_resumed=earlier.events)
             self._watch = nullcontext() if options.watch is None else options.watch(self.status)

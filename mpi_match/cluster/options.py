@@ -28,6 +28,7 @@ SCHEDULES = ("dynamic", "static")
 """The choices for the worker of a batch.  `dynamic`: a worker that has just answered.  `static`: the worker with number k
 modulo the number of workers, for batch k."""
 FEEDS = ("master", "shared", "file")
+NOT_EVERYWHERE = "{}; with --feed file every host needs the same files: use --feed master, or copy them"
 """The ways in which a worker gets the events of a batch, encoded or as lines.  `master`: the master sends them.  `shared`:
 every host has one copy of all events in memory, made before the clock starts.  `file`: the worker reads them from the file,
 whose path must name the same file on every host.  With the latter two the master sends batch numbers.
@@ -197,7 +198,8 @@ class RunOptions:
     def _check_followed(self) -> None:
         """Raise ClusterError for an option that does not go with `follow`."""
         refused = {
-            f"--feed {self.feed}": self.feed != "master",
+            "--feed shared (its events come one after the other)": self.feed == "shared",
+            "--feed file for a stream": self.feed == "file" and self.is_stream,
             f"--results {self.results}": self.results != "master",
             "--no-journal": not self.journal,
             "--rejects (bad rows are in OUTPUT/rejects)": self.rejects is not None and self.keeps_answers,

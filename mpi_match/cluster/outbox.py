@@ -68,7 +68,7 @@ class Outbox:
         self._wires = Buffers()
         self._n_at_once = execution.n_at_once if isinstance(files.events.table, EventTable) else 1
         self._feed: ReadAhead[tuple[Array, Array | None]] | PreparedMessages
-        if files.options.feed != "master":
+        if files.options.feed != "master" and not files.options.follow:
             self._feed = PreparedMessages(_read_nothing)
         elif execution.lends:
             self._feed = ReadAhead(self._read, execution.workers(n_readers()))

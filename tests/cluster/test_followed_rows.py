@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpi_match.cluster.follow.rows import RowsOfBlock
+from mpi_match.cluster import ClusterError
+from mpi_match.cluster.follow.arrivals import EVENTS_DIRECTORY, DirectoryArrivals
+from mpi_match.cluster.follow.directory import FollowedDirectory
+from mpi_match.cluster.follow.rows import BatchBuilder, RowsOfBlock, RowsOfFiles
 from mpi_match.ingest.files.blocks import read_blocks, rows_of_block
 from mpi_match.ingest.files.line_pass import compile_pass
+from mpi_match.ingest.rows.judge import MAX_LINE_BYTES, PLAIN
+from mpi_match.storage import FileChanged
 
 LINES = st.sampled_from(
     [
@@ -55,3 +62,61 @@ def test_pieces_have_the_rows_of_their_block_in_order(
         next_line += piece.n_lines
         data += piece.block.data.tobytes()
     assert (found, data) == (expected, path.read_bytes())
+
+
+def test_with_places_the_lines_stay_in_their_files(tmp_path: Path) -> None:
+    """Also a batch of pieces of several files, and a part of a block; the wire form has no line."""
+    builder, lines = BatchBuilder(), [b'{"a": %d}' % n for n in range(40)]
+    for name, first, n_rows in (("a.jsonl", 0, 7), ("b.jsonl", 20, 20)):
+        (tmp_path / name).write_bytes(b"\n".join(lines[first : first + 20]) + b"\n")
+        (block,) = read_blocks([tmp_path / name])
+        rows = RowsOfBlock(block, 0)
+        rows.take(3)
+        builder.add(rows.take(n_rows))
+    batch = builder.take()
+    wire = batch.to_wire()
+    assert len(wire) == batch.wire_bytes
+    assert b'"a":' not in wire.tobytes()
+    found = RowsOfFiles.from_wire(wire)
+    assert found.files == tuple(str(tmp_path / name) for name in ("a.jsonl", "b.jsonl"))
+    assert found.rows.data.tobytes() == b"\n".join([*lines[3:10], *lines[23:40], b""]) == batch.rows.data.tobytes()
+    assert found.rows.pieces.tolist() == batch.rows.pieces.tolist()
+    assert found.rows.n_events == 24
+
+    (tmp_path / "b.jsonl").write_bytes((tmp_path / "b.jsonl").read_bytes().replace(b"29", b"92"))
+    with pytest.raises(FileChanged, match=r"b\.jsonl: has other bytes than the master read; rename files"):
+        RowsOfFiles.from_wire(wire)
+    (tmp_path / "b.jsonl").unlink()
+    with pytest.raises(ClusterError, match=r"b\.jsonl: no such file; with --feed file every host needs the same files"):
+        RowsOfFiles.from_wire(wire)
+
+
+def test_lines_without_a_place_are_sent(tmp_path: Path) -> None:
+    """One piece without a place has all lines of its batch sent."""
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"{}\n[]\n")
+    (block,) = read_blocks([path])
+    builder = BatchBuilder()
+    builder.add(RowsOfBlock(block, 0).take(1))
+    builder.add(RowsOfBlock(block).take(2))
+    wire = builder.take().to_wire()
+    path.unlink()
+    assert RowsOfFiles.from_wire(wire).rows.data.tobytes() == b"{}\n{}\n[]\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "placed"), [(b"{}\n{}\n", True), (b"{}\n{}", False), (b"[" + b" " * MAX_LINE_BYTES + b"]\n{}\n", False)]
+)
+def test_the_places_of_a_directory_are_those_of_whole_lines(tmp_path: Path, content: bytes, placed: bool) -> None:
+    """Not of an overlong line and those behind it, nor of a last line without a line feed."""
+    for by_place in (True, False):
+        directory = FollowedDirectory(tmp_path, EVENTS_DIRECTORY)
+        (tmp_path / "a.jsonl").write_bytes(content)
+        with DirectoryArrivals(PLAIN, None, by_place, [directory], 10, 0.0, 0, None) as arrivals:
+            n_events = 0
+            while n_events < 2:
+                batch = arrivals.take(60.0)
+                assert batch is not None
+                assert bool(batch.rows.places) == (placed and by_place)
+                n_events += batch.n_events
+            arrivals.stop()

@@ -35,6 +35,7 @@ from mpi_match.cluster.follow.answer_files import AnswerFiles, answered_in
 from mpi_match.cluster.follow.directory import FollowedDirectory, committed
 from mpi_match.ingest.files.blocks import read_blocks
 from mpi_match.ingest.rows.judge import event_of_row, parse_json, subscription_filters
+from mpi_match.ingest.rows.row_files import STDIN
 from mpi_match.journal.manifest import read_manifest
 from mpi_match.model import Filter, ModelError, match_naive
 from mpi_match.storage import FileChanged, StorageError, sync_directory
@@ -172,6 +173,8 @@ def test_bad_input_ends_it_in_one_line(followed: Followed, tmp_path: Path, monke
         run(RunOptions(followed.table, followed.table, output, follow=True))
     with pytest.raises(ClusterError, match="has no --feed shared"):
         run(followed.options(output, feed="shared"))
+    with pytest.raises(ClusterError, match="has no --feed file for a stream"):
+        run(replace(followed.options(output, feed="file"), events=STDIN))
     assert not output.exists()
     commit(followed.directory, "a.jsonl", followed.rows)
     own = read_blocks
@@ -231,12 +234,13 @@ def test_unfinished_files_are_left_out_and_names_may_come_again(tmp_path: Path, 
 @pytest.mark.mpi
 @pytest.mark.skipif(not OPEN_MPI, reason="the flags of Open MPI")
 def test_no_event_is_lost_or_answered_twice_when_ranks_are_killed(followed: Followed, tmp_path: Path) -> None:
-    """A worker is killed, then the master, while files come; the same command goes on, SIGTERM ends it with 0.  The table is
-    divided: the other worker takes the part of the one that was killed."""
+    """A worker is killed, then the master, while files come; the same command goes on, with another feed, and SIGTERM ends
+    it with 0.  The table is divided: the other worker takes the part of the one that was killed."""
     output, options = tmp_path / "answers", ("--engine", "keyed", "--file-age", "0.05", "--batch", "5")
     divided = ("--placement", "hybrid", "--groups", "1", "--schedule", "static")
+    by_workers = ("--feed", "file")
     parts = [followed.rows[at : at + 10] for at in range(0, 120, 10)]
-    process = start(3, followed.table, followed.directory, output, *options, *divided)
+    process = start(3, followed.table, followed.directory, output, *options, *divided, *by_workers)
     try:
         for number, rows in enumerate(parts[:8]):
             commit(followed.directory, f"{-number}.jsonl", rows)

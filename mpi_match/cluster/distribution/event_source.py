@@ -22,7 +22,7 @@ from mpi_match.arrays.csr import Array
 from mpi_match.cluster.batches import BatchedEvents, BatchRanges
 from mpi_match.cluster.distribution.broadcast import EventCopy
 from mpi_match.cluster.follow.rows import FollowedOffer, RowsOfFiles, RowsOfFilesScanner
-from mpi_match.cluster.options import ClusterError, RunOptions
+from mpi_match.cluster.options import NOT_EVERYWHERE, ClusterError, RunOptions
 from mpi_match.cluster.prefetch import Expected, MakeWorkers, ReadWorkers
 from mpi_match.engines.base import Engine
 from mpi_match.events.batch import EventBatch
@@ -271,10 +271,7 @@ def _opened_rows(rows: RowsOffer) -> LineFiles | ColumnFiles:
         found = Path(name).stat().st_size if Path(name).is_file() else None
         if found is None or found < n_bytes:
             what = "no such file" if found is None else f"has {found:,} bytes here, {n_bytes:,} on the master's host"
-            raise ClusterError(
-                f"{name}: {what}; with --feed file every host needs the same files: use --feed master, or copy them",
-                ExitCode.BAD_INPUT,
-            )
+            raise ClusterError(f"{name}: {NOT_EVERYWHERE.format(what)}", ExitCode.BAD_INPUT)
     return rows.open()
 
 

@@ -24,12 +24,12 @@ from typing import Any, NamedTuple
 from mpi_match.cluster.follow.changes import ChangeReader, Version
 from mpi_match.cluster.follow.directory import Commit, FileKey, FollowedDirectory, committed
 from mpi_match.cluster.follow.kept_changes import NO_CHANGES, ToKeep
-from mpi_match.cluster.follow.rows import BatchBuilder, RowsOfBlock, RowsOfFiles
+from mpi_match.cluster.follow.rows import RENAME_WHOLE, BatchBuilder, RowsOfBlock, RowsOfFiles
 from mpi_match.cluster.options import ClusterError
 from mpi_match.exit_codes import ExitCode
 from mpi_match.ingest.files.blocks import read_blocks
 from mpi_match.ingest.rows.judge import EventForm
-from mpi_match.ingest.rows.row_files import is_columnar, is_compiled
+from mpi_match.ingest.rows.row_files import is_columnar, is_compiled, is_plain
 from mpi_match.storage import FileChanged
 
 log = logging.getLogger(__name__)
@@ -240,13 +240,13 @@ class Arrivals:
 class DirectoryArrivals(Arrivals):
     """The rows of files of `form` that are renamed into a directory.
 
-    `begun` is the file in which an earlier run ended, with the number of its rows that are done.  Other parameters are those
-    of `Arrivals`.
+    `begun` is the file in which an earlier run ended, with the number of its rows that are done.  With `by_place` batches
+    have the places of their lines, of plain files.  Other parameters are those of `Arrivals`.
     """
 
-    def __init__(self, form: EventForm, begun: tuple[FileKey, int] | None, *given: Any) -> None:
+    def __init__(self, form: EventForm, begun: tuple[FileKey, int] | None, by_place: bool, *given: Any) -> None:
         super().__init__(*given)
-        self._form, self._begun = form, begun
+        self._form, self._begun, self._by_place = form, begun, by_place
 
     def _follow(self) -> None:
         if self._begun is not None:
@@ -279,15 +279,18 @@ class DirectoryArrivals(Arrivals):
         key, path = commit.key, self._path(commit.key)
         try:
             _refuse_other_forms(path)
-            n_seen = 0
+            n_seen, at = 0, 0 if self._by_place and is_plain(path) else None
             for block in read_blocks([path], self._form):
                 self._check(key, path, n_seen)
-                rows = RowsOfBlock(block)
+                end = None if at is None or block.overlong else at + len(block.data)
+                at = None if end is None or end > key.n_bytes else at
+                rows = RowsOfBlock(block, at)
                 if n_seen < n_done:
                     n_seen += rows.take(n_done - n_seen).n_rows
                 while not rows.is_empty:
                     n_seen += self._add_rows(rows, commit.arrived_at)
                     self._reading = key, n_seen
+                at = end
                 if self._stopping.is_set():
                     break
             else:
@@ -309,7 +312,4 @@ def _refuse_other_forms(path: Path) -> None:
 
 
 def _changed(path: Path, n_rows: int) -> FileChanged:
-    return FileChanged(
-        f"{path}: changed after it was committed, when {n_rows:,} of its rows had been read; rename files into the "
-        "directory when they are complete, and never write to them after that"
-    )
+    return FileChanged(f"{path}: changed after it was committed, when {n_rows:,} of its rows had been read; {RENAME_WHOLE}")

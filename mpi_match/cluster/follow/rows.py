@@ -1,56 +1,100 @@
 """Rows of followed files in batches: pieces of blocks of lines, with the names of their files.
 
-The names travel with each batch, because no rank knows the files beforehand.
+The names travel with each batch, because no rank knows the files beforehand.  With the feed `file` the places of the pieces
+travel instead of their lines, and the worker that gets the batch reads them.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from isal.isal_zlib import crc32
 
 from mpi_match.arrays.csr import Array
+from mpi_match.cluster.options import NOT_EVERYWHERE, ClusterError
 from mpi_match.events.batch import EventBatch
+from mpi_match.exit_codes import ExitCode
 from mpi_match.ingest.batches.row_batch import LINES_PIECE, RowBatch
 from mpi_match.ingest.batches.scan_report import ScanReport
 from mpi_match.ingest.files.blocks import LineBlock
 from mpi_match.ingest.rows.judge import EventForm
+from mpi_match.storage import FileChanged
+from mpi_match.storage.range_read import read_exactly
 from mpi_match.table.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from mpi_match.ingest.json.event_scanner import LineScanner
 
 
+RENAME_WHOLE = "rename files into the directory when they are complete, and never write to them after that"
+
+
+class PieceInFile(NamedTuple):
+    """The place of a piece in its file: its first byte, and the CRC-32 of its bytes."""
+
+    at: int
+    crc: int
+
+
 class RowsOfFiles(NamedTuple):
-    """Rows, and the paths of the files that their pieces number."""
+    """Rows, and the paths of the files that their pieces number.
+
+    `places` are those of the pieces if whoever gets the wire form reads the rows from the files; else there are none.
+    """
 
     rows: RowBatch
     files: tuple[str, ...]
+    places: tuple[PieceInFile, ...] = ()
 
     @property
     def wire_bytes(self) -> int:
         """Size of the wire form."""
-        return self.rows.wire_bytes + len(self._names)
+        return self._sent.wire_bytes + len(self._names)
+
+    @property
+    def _sent(self) -> RowBatch:
+        return self.rows._replace(data=self.rows.data[:0]) if self.places else self.rows
 
     @property
     def _names(self) -> bytes:
-        return json.dumps(self.files).encode()
+        return json.dumps([self.files, self.places]).encode()
 
     def to_wire(self, buffer: Array | None = None) -> Array:
         """Copy the wire form to the start of `buffer` u8, or of a new buffer.  Returns the filled part, u8[wire_bytes]."""
-        names, at = self._names, self.rows.wire_bytes
+        rows, names = self._sent, self._names
+        at = rows.wire_bytes
         buffer = np.empty(at + len(names), np.uint8) if buffer is None else buffer
-        self.rows.to_wire(buffer)
+        rows.to_wire(buffer)
         buffer[at : at + len(names)] = np.frombuffer(names, np.uint8)
         return buffer[: at + len(names)]
 
     @classmethod
     def from_wire(cls, wire: Array) -> RowsOfFiles:
-        """The rows in a wire form u8, sharing its memory.  Raises ValueError."""
+        """The rows in a wire form u8, sharing its memory or read from their files.  Raises ValueError; FileChanged for a
+        file with other bytes than it had, ClusterError for one that is not there, OSError."""
         rows = RowBatch.from_wire(wire)
-        return cls(rows, tuple(json.loads(wire[rows.wire_bytes :].tobytes())))
+        files, places = json.loads(wire[rows.wire_bytes :].tobytes())
+        found = cls(rows, tuple(files), tuple(PieceInFile(*each) for each in places))
+        return found._read() if places else found
+
+    def _read(self) -> RowsOfFiles:
+        """The same rows, with their lines."""
+        ends = np.cumsum(self.rows.pieces[:, 3]).tolist()
+        data = np.empty(ends[-1], np.uint8)
+        for number, first, end, place in zip(self.rows.pieces[:, 0].tolist(), [0, *ends], ends, self.places, strict=False):
+            name, piece = self.files[number], data[first:end]
+            try:
+                with Path(name).open("rb", buffering=0) as handle:
+                    read_exactly(handle.fileno(), piece, place.at, name)
+            except FileNotFoundError as error:
+                raise ClusterError(f"{name}: {NOT_EVERYWHERE.format('no such file')}", ExitCode.BAD_INPUT) from error
+            if crc32(piece.data) != place.crc:
+                raise FileChanged(f"{name}: has other bytes than the master read; {RENAME_WHOLE}")
+        return self._replace(rows=self.rows._replace(data=data))
 
 
 class RowsOfFilesScanner:
@@ -92,10 +136,11 @@ class FollowedOffer(NamedTuple):
 
 
 class RowsOfBlock:
-    """The rows of a block of lines, which are taken in order."""
+    """The rows of a block of lines, which are taken in order; `begin` is its first byte in its file, None if others cannot
+    read it there."""
 
-    def __init__(self, block: LineBlock) -> None:
-        self._block, self._at, self._line = block, 0, block.first_line
+    def __init__(self, block: LineBlock, begin: int | None = None) -> None:
+        self._block, self._begin, self._at, self._line = block, begin, 0, block.first_line
 
     @property
     def is_empty(self) -> bool:
@@ -110,15 +155,17 @@ class RowsOfBlock:
         whole = len(block.data), 1, 1
         end, n_lines, n_found = whole if block.overlong else find_row(block.data, at, n_rows)
         self._at, self._line = end, line + n_lines
-        return Piece(block._replace(data=block.data[at:end], first_line=line), n_found, n_lines)
+        begin = None if self._begin is None else self._begin + at
+        return Piece(block._replace(data=block.data[at:end], first_line=line), n_found, n_lines, begin)
 
 
 class Piece(NamedTuple):
-    """Lines of a block, and the numbers of rows and of lines in it."""
+    """Lines of a block, and the numbers of rows and of lines in it; its first byte in its file, as in `RowsOfBlock`."""
 
     block: LineBlock
     n_rows: int
     n_lines: int
+    begin: int | None
 
 
 def no_rows() -> RowsOfFiles:
@@ -137,13 +184,15 @@ class BatchBuilder:
         self._files: dict[str, int] = {}
         self._pieces: list[tuple[int, int, int, int, bool]] = []
         self._data: list[Array] = []
+        self._begins: list[int | None] = []
 
     def add(self, piece: Piece) -> None:
         """Add a piece of a block."""
-        block, n_rows, n_lines = piece
+        block, n_rows, n_lines, begin = piece
         file = self._files.setdefault(block.file, len(self._files))
         self._pieces.append((file, block.first_line - 1, n_lines, len(block.data), block.overlong))
         self._data.append(block.data)
+        self._begins.append(begin)
         self.n_rows += n_rows
         self.n_bytes += len(block.data)
 
@@ -152,8 +201,12 @@ class BatchBuilder:
         if not self._data:
             return no_rows()
         data = self._data[0] if len(self._data) == 1 else np.concatenate(self._data)
+        begins = [each for each in self._begins if each is not None]
+        pairs = zip(begins, self._data, strict=True) if len(begins) == len(self._begins) else ()
         found = RowsOfFiles(
-            RowBatch(self.n_rows, np.array(self._pieces, np.int64).reshape(-1, LINES_PIECE), data), tuple(self._files)
+            RowBatch(self.n_rows, np.array(self._pieces, np.int64).reshape(-1, LINES_PIECE), data),
+            tuple(self._files),
+            tuple(PieceInFile(at, crc32(piece.data)) for at, piece in pairs),
         )
         self.__init__()  # type: ignore[misc]
         return found

@@ -68,9 +68,7 @@ def none_named(named: Collection[str], found: Collection[str]) -> str:
     if not found:
         return text
     if wrapped := _wrapped(named, found):
-        return (
-            f"{text}; events have them in the list {wrapped!r}: `jq -c '.{wrapped}[]'` makes an event of each of its objects"
-        )
+        return f"{text}; the list {wrapped!r} has objects with them: `jq -c '.{wrapped}[]'` makes an event of each object"
     pairs = [(name, near) for name in islice(sorted(named), _COMPARED) for near in _near(name, found)]
     guess = "".join(f"; is {near!r} meant by {name!r}?" for name, near in pairs[:1])
     return f"{text}; events have {_some(found)}{guess}"

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mpi_match.cli.errors import CliCommand
-from mpi_match.cli.options import FILE, FILE_OR_STDIN, csv_options, form_of, id_option, json_option, location_option
+from mpi_match.cli.options import (
+    FILE,
+    FILE_OR_STDIN,
+    csv_options,
+    form_of,
+    id_option,
+    json_option,
+    language_option,
+    location_option,
+    pipeline_option,
+)
 from mpi_match.cli.terminal import print_json, say
+from mpi_match.cli.translate import as_rows
 from mpi_match.exit_codes import ExitCode
 from mpi_match.humanize import plural, visible
+from mpi_match.model import ModelError
 
 if TYPE_CHECKING:
     from mpi_match.table.table import Table
@@ -19,6 +31,8 @@ if TYPE_CHECKING:
 
 @click.command("explain", cls=CliCommand, short_help="Explain why an event matches, or what the nearest filters miss.")
 @click.option("--table", type=FILE, required=True, help="Constraint table, or subscriptions as JSON lines.")
+@language_option(of="--table")
+@pipeline_option
 @click.option("--events", type=FILE_OR_STDIN, required=True, help="The events, in any form that `run` reads.")
 @location_option
 @id_option
@@ -39,9 +53,8 @@ def explain(
     number: int,
     interface: str | None,
     filter: str | None,
-    most: int,
     as_json: bool,
-    **given: object,
+    **given: Any,
 ) -> None:
     """Explain the answer for one event: the filters that match or, if none does, the nearest ones and what they miss.
 
@@ -58,8 +71,12 @@ def explain(
 
     if interface is not None and filter is not None:
         raise click.UsageError("--interface and --filter: ask about one of them")
+    if given["language"] and is_compiled(table):
+        raise click.UsageError(f"{table} is compiled; --language is for rules")
     form = form_of(given)
-    loaded = Table.load(table) if is_compiled(table) else _of_rows(table)
+    with as_rows([table], given["language"], given["pipelines"], strict=False) as (rows,):
+        loaded = Table.load(table) if is_compiled(table) else _of_rows(rows)
+    most = given["most"]
     found = explain_file(loaded, events, number, form, interface=interface, filter=filter, most=most)
     if as_json:
         print_json({"event": number, **found.row()})
@@ -72,12 +89,14 @@ def explain(
 
 
 def _of_rows(path: Path) -> Table:
-    """The table of subscriptions as rows; reports bad rows.  Raises ModelError, OSError."""
+    """The table of subscriptions as rows; reports bad rows.  Raises ModelError, also if no row is good, OSError."""
     from mpi_match.api import make_table
-    from mpi_match.ingest.rows.judge import Reject
+    from mpi_match.ingest.rows.judge import Reject, nothing_usable
 
     rejects: list[Reject] = []
     made = make_table(path, rejects=rejects)
+    if not made.n_filters:
+        raise ModelError(nothing_usable(str(path), "subscription", len(rejects), rejects[0] if rejects else None))
     if rejects:
         say(f"{plural(len(rejects), 'subscription')} rejected, such as {rejects[0].place}: {rejects[0].reason}")
     return made

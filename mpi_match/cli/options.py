@@ -351,11 +351,9 @@ pipeline_option = click.option(
 )
 
 
-def language_option(*, required: bool = False) -> Callable[[Function], Function]:
-    """The option --language: the rule language of subscriptions."""
-    says = (
-        "The language of the rules." if required else "SUBSCRIPTIONS are rules of this language, as `translate` reads them."
-    )
+def language_option(*, required: bool = False, of: str = "SUBSCRIPTIONS") -> Callable[[Function], Function]:
+    """The option --language: the rule language of subscriptions, which the help calls `of`."""
+    says = "The language of the rules." if required else f"{of} are rules of this language, as `translate` reads them."
     return click.option("--language", type=click.Choice(list(LANGUAGES)), required=required, help=says)
 
 

@@ -6,7 +6,7 @@ import json
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import click
@@ -79,7 +79,10 @@ def as_rows(inputs: Sequence[Path], language: str | None, pipelines: Sequence[st
     if language is None:
         if pipelines:
             raise click.UsageError("--pipeline is for rules of Sigma; add --language sigma")
-        yield list(inputs)
+        try:
+            yield list(inputs)
+        except ModelError as error:
+            raise ModelError(f"{error}{_language_hint(inputs)}") from error
         return
     with tempfile.TemporaryDirectory(prefix="mpi-match-") as directory:
         path = Path(directory) / f"{language}.jsonl"
@@ -89,3 +92,15 @@ def as_rows(inputs: Sequence[Path], language: str | None, pipelines: Sequence[st
             if not file.tell():
                 raise ModelError(f"{inputs[0]}: no rule can be expressed as rows")
         yield [path]
+
+
+def _language_hint(inputs: Sequence[Path]) -> str:
+    """What an error of subscriptions adds if they seem to be rules of a language."""
+    from mpi_match.languages.registry import LANGUAGES, language_of
+
+    with suppress(OSError):
+        for path in inputs:
+            name = language_of(path) if path.exists() else None
+            if name is not None:
+                return f"; {path} seems to hold {LANGUAGES[name].title}: add --language {name}"
+    return ""

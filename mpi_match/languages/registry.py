@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from mpi_match.ingest.rows.file_kinds import KIND_BYTES, refuse_other_kinds
+from mpi_match.ingest.rows.formats import JSON_LINES
 from mpi_match.ingest.rows.judge import subscription_filters
-from mpi_match.ingest.rows.packed_files import PACKED_ENDINGS
+from mpi_match.ingest.rows.packed_files import PACKED_ENDINGS, unpacked_name
 from mpi_match.languages.rows import Rule
 from mpi_match.model import ModelError
 
@@ -39,6 +41,8 @@ LANGUAGES = {
     "sigma": Language("Sigma rules", "mpi_match.languages.sigma", (".yml", ".yaml"), extra="sigma", pipelines=True),
 }
 """All languages, in the order of messages and help."""
+_MOST_READ_BYTES = 2**26
+"""Bytes of a larger file are not read to find its language."""
 
 
 def rules_of(language: str, paths: Sequence[Path], pipelines: Sequence[str] = ()) -> Iterator[Rule]:
@@ -57,6 +61,22 @@ def rules_of(language: str, paths: Sequence[Path], pipelines: Sequence[str] = ()
                 refuse_other_kinds(file, handle.read(KIND_BYTES))
     for rule in _module(record).rules_in(files, *([pipelines] if pipelines else [])):
         yield _judged(rule)
+
+
+def language_of(path: Path) -> str | None:
+    """The language of the rules that a file or a directory seems to hold: by endings that rows do not have, or by its first
+    rule; None if there is no rule in a language that needs no library.  Raises OSError."""
+    for name, record in LANGUAGES.items():
+        with suppress(ModelError):
+            files = _files(path, record)
+            if set(record.endings).isdisjoint(JSON_LINES.endings):
+                if path.is_dir() or unpacked_name(path).endswith(record.endings):
+                    return name
+            elif not record.extra and files[0].stat().st_size <= _MOST_READ_BYTES:
+                first = next(iter(_module(record).rules_in(files[:1])), None)
+                if first is not None and first.row is not None:
+                    return name
+    return None
 
 
 def _judged(rule: Rule) -> Rule:

@@ -18,8 +18,10 @@ pipeline has replaced, parts of times, correlations and aggregations go beyond m
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -49,8 +51,22 @@ from sigma.types import (
 
 from mpi_match.ingest.rows.packed_files import open_bytes
 from mpi_match.languages.rows import SEVERAL, SINGLE, Rule, RuleError, Tree, Wild, both, either, glob, row_of
-from mpi_match.model import EVERY_STRING, Json
+from mpi_match.model import EVERY_STRING, Json, ModelError
 
+_LEAST_PYSIGMA = 2
+"""Major version of pySigma that rules are read with; under 1 conditions that a pipeline adds are lost without an error."""
+
+
+def check_pysigma(installed: str) -> None:
+    """Raise ModelError for a version of pySigma that is too old, which packages of pipelines may have brought."""
+    if int(installed.partition(".")[0]) < _LEAST_PYSIGMA:
+        raise ModelError(
+            f"pySigma {installed} is installed, and {_LEAST_PYSIGMA} is needed: "
+            f"{sys.executable} -m pip install 'pysigma>={_LEAST_PYSIGMA},<{_LEAST_PYSIGMA + 1}'"
+        )
+
+
+check_pysigma(version("pysigma"))
 _WILD = {SpecialChars.WILDCARD_MULTI: Wild(SEVERAL), SpecialChars.WILDCARD_SINGLE: Wild(SINGLE)}
 _COMPARED = {
     CompareOperators.LT: "<",
@@ -262,6 +278,13 @@ def _pipeline(names: Sequence[str]) -> ProcessingPipeline | None:
     from sigma.plugins import InstalledSigmaPlugins
 
     plugins = InstalledSigmaPlugins.autodiscover(include_backends=False, include_validators=False)
+    missing = [name for name in names if name not in plugins.pipelines and not Path(name).exists()]
+    if missing:
+        there = ", ".join(sorted(plugins.pipelines)) or "none"
+        raise RuleError(
+            f"there is no pipeline {missing[0]!r}, and no such file; installed are: {there}; "
+            "pySigma's pipelines are packages, such as pysigma-pipeline-sysmon"
+        )
     try:
         return plugins.get_pipeline_resolver().resolve(list(names))
     except (SigmaError, OSError, yaml.YAMLError) as error:

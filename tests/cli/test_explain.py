@@ -54,3 +54,21 @@ def test_exit_codes_and_json(inputs: Path) -> None:
     assert "has no event 3; it has 3" in only_line(mpi_match(*files, "--event", 3, code=3))
     assert "no filter has the id 'shel'; there is `shell`" in only_line(mpi_match(*files, "--filter", "shel", code=3))
     mpi_match(*files, "--filter", "shell", "--interface", "ops", code=2)
+
+
+def test_rules_of_a_language_are_explained(inputs: Path) -> None:
+    (inputs / "p.json").write_text(json.dumps({"name": "shell", "pattern": {"image": [{"suffix": ".sh"}]}}, indent=1))
+    files = ("explain", "--table", inputs / "p.json", "--events", inputs / "events.jsonl")
+    found = mpi_match(*files, "--language", "eventbridge", "--json")
+    assert json.loads(found.stdout)["matched"][0]["interface"] == "shell"
+    said = only_line(mpi_match(*files, code=3))
+    assert "p.json: holds no usable subscription, all " in said
+    assert said.endswith("p.json seems to hold EventBridge and Event Ruler patterns: add --language eventbridge")
+    compiled = ("explain", "--table", inputs / "t.h5", "--events", inputs / "events.jsonl", "--language", "eventbridge")
+    assert "t.h5 is compiled; --language is for rules" in mpi_match(*compiled, code=2).stderr
+
+
+def test_a_table_without_subscriptions_is_no_answer(inputs: Path) -> None:
+    (inputs / "none.jsonl").write_text("")
+    said = mpi_match("explain", "--table", inputs / "none.jsonl", "--events", inputs / "events.jsonl", code=3)
+    assert only_line(said).endswith("none.jsonl: holds no subscription")

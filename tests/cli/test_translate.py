@@ -111,7 +111,7 @@ def test_pipelines_are_for_sigma(sigma: Path, patterns: Path, events: Path, tmp_
     refused = mpi_match("translate", "--language", "eventbridge", "--pipeline", pipeline, patterns, code=3)
     assert "have no pipelines; leave out --pipeline" in only_line(refused)
     unknown = mpi_match("translate", "--language", "sigma", "--pipeline", "no-such", sigma, code=3)
-    assert "the pipeline no-such: " in only_line(unknown)
+    assert "there is no pipeline 'no-such', and no such file" in only_line(unknown)
     mpi_match("match", sigma, events, "-o", "-", "--pipeline", pipeline, code=2)
 
 
@@ -140,3 +140,12 @@ def test_without_pysigma_the_command_that_installs_it_is_said(sigma: Path, monke
     done = only_line(mpi_match("translate", "--language", "sigma", sigma, code=3))
     assert "Sigma rules need the module 'sigma.collection', which is not installed" in done
     assert "-m pip install 'mpi-match[sigma]'" in done
+
+
+def test_rules_without_their_language_are_told(sigma: Path, patterns: Path, events: Path) -> None:
+    for rules, language in ((sigma, "sigma"), (sigma / "linux" / "shell.yml", "sigma"), (patterns, "eventbridge")):
+        for command in (("match", rules, events), ("compile", "subscriptions", "--local", rules)):
+            assert only_line(mpi_match(*command, "-o", events.parent / "out.h5", code=3)).endswith(
+                f"add --language {language}"
+            )
+    assert "--language" not in mpi_match("match", events, events, "-o", events.parent / "out.h5", code=3).stderr

@@ -13,7 +13,8 @@ from sigma.collection import SigmaCollection
 from sigma.processing.pipeline import ProcessingPipeline
 
 from mpi_match.languages.rows import Rule
-from mpi_match.languages.sigma import MpiMatchBackend, rules_in
+from mpi_match.languages.sigma import MpiMatchBackend, check_pysigma, rules_in
+from mpi_match.model import ModelError
 
 WORDS = [["*", "contains i", "k"], ["*", "wildcard i", "*l*m*"]]
 HEAD = "title: T\nlogsource: {category: c}\n"
@@ -213,6 +214,21 @@ transformations:
   - {id: channel, type: add_condition, conditions: {Channel: Sysmon}}
   - {id: rename, type: field_name_mapping, mapping: {a: A}}
 """
+
+
+def test_pysigma_of_another_version_is_refused() -> None:
+    check_pysigma("2.0.1")
+    with pytest.raises(
+        ModelError, match=r"pySigma 1\.5\.1 is installed, and 2 is needed: .* -m pip install 'pysigma>=2,<3'"
+    ):
+        check_pysigma("1.5.1")
+
+
+def test_a_pipeline_that_is_not_installed_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "rules.yml"
+    path.write_text(f"{HEAD}detection: {{s: {{a: x}}, condition: s}}\n", encoding="utf-8")
+    with pytest.raises(ModelError, match="there is no pipeline 'sysmn', and no such file; installed are: "):
+        list(rules_in([path], ["sysmn"]))
 
 
 def test_pipelines_apply(tmp_path: Path) -> None:

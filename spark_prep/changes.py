@@ -42,6 +42,7 @@ from spark_prep import arrow_records
 from spark_prep.arrow_records import BadRow, ConstraintColumns, areas_of, ids_of
 from spark_prep.sources import PLACE, in_order
 from spark_prep.subscriptions import bad_row, contents
+from spark_prep.tasks import in_task
 
 CHANGES_SCHEMA = (
     "stamp bigint, kind tinyint, target binary, circle array<double>, place int, rows int, "
@@ -58,7 +59,7 @@ _DONE = ("stamp", "kind", "target", "circle", "place", "interface", "id", "area"
 
 def parse(rows: DataFrame) -> DataFrame:
     """Records (`CHANGES_SCHEMA`) of rows of value, file, block and position (`sources`); the first of a row has its text."""
-    return rows.select("value", *PLACE).mapInArrow(_parse_batches, CHANGES_SCHEMA)
+    return rows.select("value", *PLACE).mapInArrow(in_task(_parse_batches), CHANGES_SCHEMA)
 
 
 def _parse_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -53,6 +53,7 @@ from spark_prep.part_files import MANIFEST_ARROW, MANIFEST_SCHEMA, PartFiles, Wr
 from spark_prep.sources import PLACE, in_order, path_key
 from spark_prep.splits import Split
 from spark_prep.subscriptions import bad_row, contents
+from spark_prep.tasks import in_task
 
 EVENTS_PER_PART = 2**20
 SORTED_AT_ONCE = 2**19
@@ -130,7 +131,7 @@ def write_splits(spark: SparkSession, tasks: list[list[Split]], lines: bool, tar
                     yield from (writer.lines_of if lines else writer.columns_of)(split)
         yield from writer.end()
 
-    return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(run, EVENTS_SCHEMA)
+    return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(in_task(run), EVENTS_SCHEMA)
 
 
 def ordered(rows: DataFrame, partitions: int) -> DataFrame:
@@ -155,7 +156,7 @@ class Numbering(NamedTuple):
 def numbering(rows: DataFrame) -> Numbering:
     """Summarise the positions of rows, which a column of a DataFrame numbers."""
     found = rows.select("position").mapInArrow(
-        _numbering_of, "n bigint, nulls bigint, runs bigint, least bigint, most bigint"
+        in_task(_numbering_of), "n bigint, nulls bigint, runs bigint, least bigint, most bigint"
     )
     each = found.collect()
     n, nulls, runs = (sum(row[name] for row in each) for name in ("n", "nulls", "runs"))
@@ -223,7 +224,7 @@ def write_parts(rows: DataFrame, target: EventTarget, order: RowOrder) -> DataFr
                 yield from writer.rows(piece)
         yield from writer.end()
 
-    return rows.select(content, *PLACE).mapInArrow(run, EVENTS_SCHEMA)
+    return rows.select(content, *PLACE).mapInArrow(in_task(run), EVENTS_SCHEMA)
 
 
 def _runs_of(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

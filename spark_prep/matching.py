@@ -47,6 +47,7 @@ from spark_prep import SparkPrepError
 from spark_prep.events import table_digest
 from spark_prep.metadata import fields_of
 from spark_prep.subscriptions import table_of
+from spark_prep.tasks import in_task
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -121,7 +122,7 @@ def matched(
     # by number: mapInArrow does not find columns with dots in their names, and Spark does not tell `Temp` from `temp`
     numbered = df.toDF(*(f"c{i}" for i in range(len(df.columns))))
     rows = numbered.select(*(f"c{i}" for i, name in enumerate(df.columns) if name in columns))
-    return rows.mapInArrow(task.run, schema)
+    return rows.mapInArrow(in_task(task.run), schema)
 
 
 # The plan

@@ -33,6 +33,7 @@ from mpi_match.table.subscriptions import Subscriptions
 from mpi_match.table.virtual_names import PART_MARK, SCOPE_MARK
 from spark_prep.arrow_records import CONSTRAINT, FILTER, REJECT_ARROW, REJECT_SCHEMA, BadRow, filter_records
 from spark_prep.part_files import partition_id
+from spark_prep.tasks import in_task
 
 PARCEL_BYTES = 2**22
 """A task collects filters until they have so many bytes."""
@@ -235,8 +236,8 @@ def in_ranges(records: DataFrame, keys: list[Key], names: list[bytes]) -> DataFr
             held.clear()
             yield from _range(filters.take(pa.array(_order(filters))), names)
 
-    rows = records.where("parcel is not null").select("parcel").mapInArrow(dealt, "range int, parcel binary")
-    return rows.repartitionById(len(keys) + 1, "range").select("parcel").mapInArrow(put_in_order, SORTED_SCHEMA)
+    rows = records.where("parcel is not null").select("parcel").mapInArrow(in_task(dealt), "range int, parcel binary")
+    return rows.repartitionById(len(keys) + 1, "range").select("parcel").mapInArrow(in_task(put_in_order), SORTED_SCHEMA)
 
 
 def _range(filters: pa.RecordBatch, names: list[bytes]) -> Iterator[pa.RecordBatch]:

@@ -25,6 +25,7 @@ from pyspark.sql import DataFrame
 from mpi_match.arrays.csr import Array
 from mpi_match.storage import FilePart, Reader, StorageError, Writer, check_output, parts_directory, write_index
 from spark_prep import SparkPrepError
+from spark_prep.tasks import in_task
 
 MANIFEST_SCHEMA = "part string, partition int, rows bigint, digest string, distinct bigint, slow_patterns bigint"
 MANIFEST_ARROW = pa.schema(
@@ -94,7 +95,7 @@ def write_parts(rows: DataFrame, write: Write, files: PartFiles) -> list[Written
         for written in write(batches, files):
             yield pa.RecordBatch.from_pylist([written._asdict()], schema=MANIFEST_ARROW)
 
-    found = [WrittenPart(*row) for row in rows.mapInArrow(run, MANIFEST_SCHEMA).collect()]
+    found = [WrittenPart(*row) for row in rows.mapInArrow(in_task(run), MANIFEST_SCHEMA).collect()]
     return sorted(found, key=lambda written: written.partition)  # stable: a task's parts keep their order
 
 

@@ -50,6 +50,7 @@ from spark_prep import SparkPrepError
 from spark_prep.event_columns import arrow_schema
 from spark_prep.metadata import fields_of
 from spark_prep.sources import absolute_path
+from spark_prep.tasks import freeze_modules
 
 READ_FILTERS = 2**18
 """Filters of a partition."""
@@ -90,6 +91,7 @@ class _FileReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition."""
+        freeze_modules()
         schema = arrow_schema(self._asked)
         for found in self._read(partition.value):
             columns = [found.column(name) for name in schema.names]

@@ -36,6 +36,7 @@ from spark_prep.parcels import Parsed
 from spark_prep.part_files import PartSet, WrittenPart, partition_id
 from spark_prep.sources import absolute_path
 from spark_prep.subscriptions import SubscriptionColumns, TableBuilder, rows_of
+from spark_prep.tasks import freeze_modules
 
 
 @dataclass
@@ -85,6 +86,7 @@ class _FileWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> _Written:
         """Write the rows of a partition; runs on executors."""
+        freeze_modules()
         bad = _BadRows(self._parts.files.attempt("rejects").with_suffix(".json"))
         n_rows = 0
 

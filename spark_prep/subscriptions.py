@@ -46,6 +46,7 @@ from spark_prep.java_errors import in_one_line
 from spark_prep.parcels import RECORDS_SCHEMA, Parsed, records_of
 from spark_prep.sources import PLACE
 from spark_prep.splits import Split
+from spark_prep.tasks import in_task
 
 COLUMNS = {"interface", "constraints", "where", "tags", "predicate", "filters", "area", "id", "arrays"}
 ROWS_OF_FILE = 10_000
@@ -169,7 +170,7 @@ def table_of(rules: DataFrame) -> Table:
 def parse(rows: DataFrame) -> DataFrame:
     """Records (`parcels.RECORDS_SCHEMA`) of rows of content, file, block and position (`sources`)."""
     content = "value" if "value" in rows.columns else "row"
-    return rows.select(content, *PLACE).mapInArrow(lambda batches: records_of(parsed(batches)), RECORDS_SCHEMA)
+    return rows.select(content, *PLACE).mapInArrow(in_task(lambda batches: records_of(parsed(batches))), RECORDS_SCHEMA)
 
 
 def parse_files(spark: SparkSession, tasks: list[list[Split]]) -> DataFrame:
@@ -179,7 +180,7 @@ def parse_files(spark: SparkSession, tasks: list[list[Split]]) -> DataFrame:
         numbers = (task for batch in batches for task in batch.column(0).to_pylist())
         yield from records_of(parsed(each for task in numbers for split in tasks[task] for each in _rows_of(split)))
 
-    return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(run, RECORDS_SCHEMA)
+    return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(in_task(run), RECORDS_SCHEMA)
 
 
 def _rows_of(split: Split) -> Iterator[pa.RecordBatch]:

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import quick_numba  # noqa: F401
 import tuned_engine
 from altering import overwriting
 from faulty_engines import FAULTY_ENGINES

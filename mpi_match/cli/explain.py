@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @click.command("explain", cls=CliCommand, short_help="Explain why an event matches, or what the nearest filters miss.")
 @click.option("--table", type=FILE, required=True, help="Constraint table, or subscriptions as JSON lines.")
-@language_option(of="--table")
+@language_option(of="The table is")
 @pipeline_option
 @click.option("--events", type=FILE_OR_STDIN, required=True, help="The events, in any form that `run` reads.")
 @location_option

@@ -351,9 +351,9 @@ pipeline_option = click.option(
 )
 
 
-def language_option(*, required: bool = False, of: str = "SUBSCRIPTIONS") -> Callable[[Function], Function]:
-    """The option --language: the rule language of subscriptions, which the help calls `of`."""
-    says = "The language of the rules." if required else f"{of} are rules of this language, as `translate` reads them."
+def language_option(*, required: bool = False, of: str = "SUBSCRIPTIONS are") -> Callable[[Function], Function]:
+    """The option --language: the rule language of subscriptions, with the words of its help that precede "rules"."""
+    says = "The language of the rules." if required else f"{of} rules of this language, as `translate` reads them."
     return click.option("--language", type=click.Choice(list(LANGUAGES)), required=required, help=says)
 
 

@@ -117,6 +117,11 @@ def make_table(
     if isinstance(subscriptions, (Mapping, bytes)) or not isinstance(subscriptions, Iterable):
         found = f"found {describe(subscriptions)}; one row is a list of one"
         raise ModelError(f"subscriptions are a list of rows, or the path of a file, {found}")
+    if has_arrow(subscriptions) or _columns_of(subscriptions) is not None:
+        raise ModelError(
+            f"subscriptions are a list of rows, or the path of a file, found {type(subscriptions).__name__}; a frame has "
+            "rows too: to_dict('records') of pandas, to_dicts() of polars, to_pylist() of Arrow"
+        )
     builder = SubscriptionsBuilder()
     for filters in _judged(subscriptions, _filters_of, "subscription", rejects):
         for item in filters or ():

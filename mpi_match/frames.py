@@ -174,6 +174,8 @@ def check_key(id_: str, names: Sequence[Hashable]) -> None:
 
 
 def _check_id(source: _Source, id_: str, how: str) -> None:
+    if id_ not in source.names and id_ in getattr(getattr(source.frame, "index", None), "names", ()):
+        raise ModelError(f"{id_!r} is the index of the frame, and no column; frame.reset_index() makes one of it")
     if how in ("pairs", "lists"):
         check_key(id_, source.names)
     elif id_ not in source.names:

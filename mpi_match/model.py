@@ -348,7 +348,8 @@ _quoting = _Quoting()
 
 def describe(raw: object) -> str:
     """Type and beginning of a value, for errors."""
-    return "null" if raw is None else f"{type(raw).__name__} {_brief(_quoting.repr(raw))}"
+    text = _quoting.repr(raw)
+    return "null" if raw is None else f"{type(raw).__name__} {_brief(' '.join(text.split()) if chr(10) in text else text)}"
 
 
 def _brief(text: str) -> str:

@@ -32,6 +32,7 @@ from mpi_match.engines.sharing import ScratchSets, Turns
 from mpi_match.errors import EngineError
 from mpi_match.events.batch import EventBatch
 from mpi_match.matches.matches import Matches
+from mpi_match.model import describe
 from mpi_match.table.table import Table
 
 if TYPE_CHECKING:
@@ -264,8 +265,12 @@ def matching(find: Callable[[Any, EventBatch, Any, bool], Matches]) -> Callable[
 
     @wraps(find)
     def match(engine: Engine, batch: EventBatch, *, filters: bool = False) -> Matches:
-        if batch.rejected is not None:
-            return match(engine, batch.accepted, filters=filters).with_rejected(batch.rejected)
+        try:
+            rejected = batch.rejected  # an event is matched in a few microseconds, and isinstance takes a tenth of one
+        except AttributeError:
+            raise not_a_batch(batch) from None
+        if rejected is not None:
+            return match(engine, batch.accepted, filters=filters).with_rejected(rejected)
         check_batch(engine._table, batch)
         sets: Any = engine._sharing
         while True:
@@ -291,9 +296,13 @@ def in_turn(take: Callable[[Any, EventBatch, bool], Answer]) -> Callable[..., An
 
     @wraps(take)
     def taking(engine: Engine, batch: EventBatch, *, filters: bool = False) -> Any:
-        if batch.rejected is not None:
+        try:
+            rejected = batch.rejected
+        except AttributeError:
+            raise not_a_batch(batch) from None
+        if rejected is not None:
             found = taking(engine, batch.accepted, filters=filters)
-            return found.with_rejected(batch.rejected) if isinstance(found, Matches) else _Apart(found, batch.rejected)
+            return found.with_rejected(rejected) if isinstance(found, Matches) else _Apart(found, rejected)
         check_batch(engine._table, batch)
         turns: Any = engine._sharing
         return turns.take(engine, take, batch, filters)
@@ -355,7 +364,16 @@ def check_changes(name: str, live: bool, table: Table, changes: Changes) -> None
         raise EngineError("the added filters were encoded with another vocabulary than the engine's table")
 
 
+def not_a_batch(found: object) -> EngineError:
+    """The error of an engine that is given events in another form than a batch."""
+    return EngineError(f"an engine matches a batch of make_batch, found {describe(found)}; mpi_match.match takes others")
+
+
 def check_batch(table: Table, batch: EventBatch) -> None:
-    """Raise EngineError for a batch that was encoded with another vocabulary than the table's."""
-    if batch.fingerprint != table.vocabulary.fingerprint:
+    """Raise EngineError for anything but a batch, and for one that was encoded with another vocabulary than the table's."""
+    try:
+        fingerprint = batch.fingerprint
+    except AttributeError:
+        raise not_a_batch(batch) from None
+    if fingerprint != table.vocabulary.fingerprint:
         raise EngineError("the batch was encoded with another table's vocabulary; encode the events with this table")

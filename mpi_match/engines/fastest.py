@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from mpi_match.arrays.csr import Array
-from mpi_match.engines.base import Engine, Pending, SeveralEngines
+from mpi_match.engines.base import Engine, Pending, SeveralEngines, not_a_batch
 from mpi_match.engines.option import OptionValue
 from mpi_match.errors import EngineError
 from mpi_match.events.batch import EventBatch
@@ -59,12 +59,19 @@ class FastestOf(SeveralEngines):
         self._fastest: dict[int, Engine] = {}
 
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
-        fastest = self._fastest.get(batch.n_events.bit_length())
+        fastest = self._fastest_for(batch)
         return self._measured(batch, filters) if fastest is None else fastest.match(batch, filters=filters)
 
     def begin(self, batch: EventBatch, *, filters: bool = False) -> Matches | Pending:
-        fastest = self._fastest.get(batch.n_events.bit_length())
+        fastest = self._fastest_for(batch)
         return self._measured(batch, filters) if fastest is None else fastest.begin(batch, filters=filters)
+
+    def _fastest_for(self, batch: EventBatch) -> Engine | None:
+        """The fastest engine for a batch of its size, if it is known.  Raises EngineError for anything but a batch."""
+        try:
+            return self._fastest.get(batch.n_events.bit_length())
+        except AttributeError:
+            raise not_a_batch(batch) from None
 
     def _measured(self, batch: EventBatch, filters: bool) -> Matches:
         """Match a batch of a size for which the fastest engine is not known yet."""

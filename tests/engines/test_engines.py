@@ -366,6 +366,15 @@ def test_a_batch_of_another_vocabulary_is_refused(name: str) -> None:
 
 
 @every_engine
+@pytest.mark.parametrize("events", [[{"x": 5}], {"x": [5]}, None])
+def test_events_that_are_no_batch_are_refused(name: str, events: Any) -> None:
+    engine = open_engine(name, Table.from_filters([make_filter("i", [["x", ">", 1]])]))
+    for ask in (engine.match, engine.begin):
+        with pytest.raises(EngineError, match=r"an engine matches a batch of make_batch, found (list|dict|null)"):
+            ask(events)
+
+
+@every_engine
 def test_attributes_of_an_engine(name: str, mixed: tuple[Table, EventBatch, Matches]) -> None:
     engine = open_engine(name, mixed[0])
     assert engine.name == name

@@ -206,6 +206,10 @@ MISTAKES: dict[str, tuple[Callable[[Any, Table], Any], str]] = {
     "how": (lambda f, t: matched(f, t, how="left"), "how is one of 'pairs', 'lists', 'semi', 'anti', found str 'left'"),
     "filters": (lambda f, t: matched(f, t, how="semi", filters=True), "filters=True is for how='pairs' and how='lists'"),
     "id": (lambda f, t: matched(f, t, id="uid"), "there is no column 'uid'; there are: 'uuid', 'temp', "),
+    "id in the index": (
+        lambda f, t: matched(f.set_index("uuid"), t, id="uuid"),
+        "'uuid' is the index of the frame, and no ",
+    ),
     "id of rows": (lambda f, t: matched(f, t, id="uid", how="anti"), "there is no column 'uid'; there are: 'uuid'"),
     "location": (lambda f, t: matched(f, t, location="x,z"), "there is no column 'z'; there are: 'uuid', 'temp', "),
     "nulls": (lambda f, t: matched(f, t, id="city"), "column 'city' of the ids is null in row "),
@@ -243,6 +247,22 @@ def test_mistakes_have_one_line(mistake: str, columns: Any, table: Table) -> Non
     with pytest.raises(ModelError) as caught:
         do(of_pandas(columns), table)
     assert str(caught.value).startswith(text)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("do", "text"),
+    [
+        (lambda f, t: mpi_match.make_table(f), "found DataFrame; a frame has rows too: to_dict('records') of pandas, "),
+        (lambda f, t: mpi_match.make_batch(t, f["temp"]), "pyarrow cannot read the columns of a polars.Series ("),
+        (lambda f, t: mpi_match.make_batch(t, f), "a polars.DataFrame (Invalid or unsupported format string: '_pli128')"),
+        (lambda f, t: matched(f, t), "pyarrow cannot read the columns of a polars.DataFrame ("),
+    ],
+)
+def test_what_arrow_does_not_read_has_one_line(do: Callable[[Any, Table], Any], text: str, table: Table) -> None:
+    with pytest.raises(ModelError) as caught:
+        do(polars.DataFrame({"temp": polars.Series([2**100], dtype=polars.Int128)}), table)
+    assert text in str(caught.value)
     assert "\n" not in str(caught.value)
 
 

@@ -26,7 +26,7 @@ from mpi_match.arrays.csr import Array
 from mpi_match.changes.changes import Changes
 from mpi_match.compute.compile_cache import compile_once
 from mpi_match.compute.compile_parts import Part
-from mpi_match.engines.base import Engine, Pending, in_turn, match_all, updating
+from mpi_match.engines.base import Engine, Pending, check_batch, in_turn, match_all, updating
 from mpi_match.engines.entries import can_serve
 from mpi_match.engines.keyed.bitmap.rows import LINE_FILTERS
 from mpi_match.engines.keyed.cpu import Keyed, consolidated
@@ -232,6 +232,7 @@ class KeyedCuda(Engine):
         return begun if isinstance(begun, Matches) else begun.end()
 
     def begin(self, batch: EventBatch, *, filters: bool = False) -> Matches | Pending:
+        check_batch(self._table, batch)
         if self._cpu is not None and (batch.n_events < min(CPU_EVENTS, self._few) or batch.widest > WIDE_WIDTHS[-1]):
             return self._cpu.match(batch, filters=filters)
         if batch.widest > WIDEST:

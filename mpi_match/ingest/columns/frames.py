@@ -22,7 +22,7 @@ from mpi_match.events.events import Events
 from mpi_match.ingest.columns.python import needed_by
 from mpi_match.ingest.columns.typed import ColumnChunk, TypedColumn, Validity
 from mpi_match.ingest.rows.judge import EventForm, Reject, Rejects, row_text
-from mpi_match.model import Type
+from mpi_match.model import ModelError, Type
 from mpi_match.table.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -55,12 +55,20 @@ def has_arrow(events: object) -> bool:
 
 
 def reader_of(events: ArrowStream | ArrowArray) -> pa.RecordBatchReader:
-    """The record batches of an object with Arrow's C interface."""
+    """The record batches of an object with Arrow's C interface.
+
+    Raises ModelError for one that pyarrow does not read: a single column, or a type of polars that Arrow does not have.
+    """
     import pyarrow as pa
 
-    if isinstance(events, ArrowStream):
-        return pa.RecordBatchReader.from_stream(events)
-    return _reader(pa.record_batch(events))
+    try:
+        if isinstance(events, ArrowStream):
+            return pa.RecordBatchReader.from_stream(events)
+        return _reader(pa.record_batch(events))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError, ValueError) as error:
+        kind = f"{type(events).__module__.partition('.')[0]}.{type(events).__name__}"
+        text = str(error).partition("\n")[0]
+        raise ModelError(f"pyarrow cannot read the columns of a {kind} ({text}); cast them, or give a frame") from error
 
 
 def _reader(batch: pa.RecordBatch) -> pa.RecordBatchReader:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import logging
 import os
@@ -176,6 +177,11 @@ def test_bad_input_ends_it_in_one_line(followed: Followed, tmp_path: Path, monke
     with pytest.raises(ClusterError, match="has no --feed file for a stream"):
         run(replace(followed.options(output, feed="file"), events=STDIN))
     assert not output.exists()
+    packed = followed.directory / "packed.jsonl"
+    packed.write_bytes(gzip.compress(b"{}\n"))
+    with pytest.raises(ClusterError, match=r"packed\.jsonl: is packed by gzip; give it a name that ends in \.gz"):
+        run(followed.options(output))
+    packed.unlink()
     commit(followed.directory, "a.jsonl", followed.rows)
     own = read_blocks
 

@@ -29,7 +29,8 @@ from mpi_match.cluster.options import ClusterError
 from mpi_match.exit_codes import ExitCode
 from mpi_match.ingest.files.blocks import read_blocks
 from mpi_match.ingest.rows.judge import EventForm
-from mpi_match.ingest.rows.row_files import is_columnar, is_compiled, is_plain
+from mpi_match.ingest.rows.row_files import check_lines, is_columnar, is_compiled, is_plain
+from mpi_match.model import ModelError
 from mpi_match.storage import FileChanged
 
 log = logging.getLogger(__name__)
@@ -309,6 +310,10 @@ def _refuse_other_forms(path: Path) -> None:
         raise ClusterError(
             f"{path}: is an HDF5 file or a file of columns; files that are followed hold lines", ExitCode.BAD_INPUT
         )
+    try:
+        check_lines(path)
+    except ModelError as error:
+        raise ClusterError(str(error), ExitCode.BAD_INPUT) from None
 
 
 def _changed(path: Path, n_rows: int) -> FileChanged:

@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from mpi_match.ingest.rows.deep_json import Hooks, TooDeep, parse_deep
-from mpi_match.ingest.rows.file_kinds import KIND_BYTES, kind_of_bytes
+from mpi_match.ingest.rows.file_kinds import kind_of_text
 from mpi_match.ingest.rows.flatten import Names, Repeating, flattened, strings_of
 from mpi_match.ingest.rows.packed_files import DAMAGED, damaged, open_bytes
 from mpi_match.ingest.rows.predicate_text import parse
@@ -128,6 +128,8 @@ def advice_for(reject: Reject) -> str:
     row, reason = reject.row, reject.reason
     if row.startswith("["):
         return "; lines have one object each, `jq -c '.[]'` makes such lines of an array"
+    if reason.startswith("not UTF-8") and (kind := kind_of_text(row)) is not None:
+        return f"; it begins as what is {kind.name}"
     if not reason.startswith("not JSON"):
         return ""
     if row.startswith("{'"):
@@ -251,8 +253,7 @@ def parse_json(line: str | bytes, deepest: int | None = None) -> Any:
         except RecursionError:
             return _parse_deep(text, deepest)
     except UnicodeDecodeError as error:
-        kind = kind_of_bytes(line[:KIND_BYTES]) if isinstance(line, bytes) else None
-        raise ModelError(f"not UTF-8 at byte {error.start}{f'; it begins as what is {kind.name}' if kind else ''}") from None
+        raise ModelError(f"not UTF-8 at byte {error.start}") from None
     except json.JSONDecodeError as error:
         raise ModelError(f"not JSON: {error.msg} at column {error.colno}") from None
     except ValueError:  # an integer of thousands of digits

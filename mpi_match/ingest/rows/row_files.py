@@ -51,7 +51,7 @@ def row_files(path: Path) -> list[Path]:
     """
     found = _files(path, endings_of(lambda each: each.subscriptions), format_names(lambda each: each.subscriptions))
     for file in found:
-        _check_lines(file)
+        check_lines(file)
     return found
 
 
@@ -69,7 +69,7 @@ def event_files(path: Path, form: EventForm, *, mixed: bool = False) -> list[Pat
     columnar = [each for each in found if is_columnar(each)]
     for file in found:
         if file not in columnar:
-            _check_lines(file)
+            check_lines(file)
     if columnar and len(columnar) < len(found) and not mixed:
         other = next(each for each in found if each not in columnar)
         raise ModelError(
@@ -194,7 +194,7 @@ _UTF_16_OBJECTS = (b"{\0", b"\0{")
 """The beginnings of JSON lines in UTF-16 without such a mark."""
 
 
-def _check_lines(path: Path) -> None:
+def check_lines(path: Path) -> None:
     """Raise ModelError for a file that does not hold lines; pipes and devices are not looked into."""
     if not path.is_file():
         return

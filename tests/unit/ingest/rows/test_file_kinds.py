@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from mpi_match.ingest.rows.judge import PLAIN, Reject, nothing_usable, parse_json
+from mpi_match.ingest.rows.judge import PLAIN, Reject, nothing_usable, parse_json, row_text
 from mpi_match.ingest.rows.row_files import event_files, row_files
 from mpi_match.languages.registry import rules_of
 from mpi_match.model import ModelError
@@ -120,8 +120,12 @@ def test_lines_in_utf_16_are_refused_with_a_mark_and_without(encoding: str, tmp_
 
 
 def test_a_line_of_a_packed_stream_is_refused_by_its_name() -> None:
-    with pytest.raises(ModelError, match="not UTF-8 at byte 1; it begins as what is packed by gzip"):
-        parse_json(gzip.compress(LINES))
+    for content, kind in ((gzip.compress(LINES), "gzip"), (_zstandard(), "Zstandard"), (lzma.compress(LINES), "xz")):
+        line = content.split(b"\n")[0]
+        with pytest.raises(ModelError, match="not UTF-8 at byte") as refused:
+            parse_json(line)
+        reject = Reject(str(refused.value), "", 1, row_text(line))
+        assert nothing_usable("-", "event", 1, reject).endswith(f"; it begins as what is packed by {kind}")
 
 
 @pytest.mark.parametrize(

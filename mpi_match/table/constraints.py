@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.arrays.csr import Array, distinct, offsets_of, owners, take_ranges
+from mpi_match.arrays.csr import Array, distinct, offsets_of, owners, smallest_unsigned, take_ranges
 from mpi_match.arrays.exact import values_of
 from mpi_match.arrays.strings import Strings, sort_distinct
 from mpi_match.model import Constraint, Op, Operand, Type
@@ -444,36 +444,42 @@ def _sort_rows(
 def _sorted_rows(n_names: int, columns: tuple[Array, ...]) -> tuple[Array, Array, Array, Array, Array]:
     """`_sort_rows` of rows of one sort.
 
-    A row that packs into one integer, with its kind as the rank among those that occur, is sorted itself, not by an index
-    array, which would gather from all over memory.
+    A row that packs into one integer, with its name and its kind as the ranks among those that occur, is sorted itself, not
+    by an index array, which would gather from all over memory.
     """
     name, kind, lo, hi, filter_id = columns
-    kinds = np.flatnonzero(np.bincount(kind)).astype(KIND)
-    rank = np.zeros(N_KINDS, KIND)
-    rank[kinds] = np.arange(len(kinds))
-    columns = (name, rank[kind], lo, hi, filter_id)
+    names, name = _ranked(name)
+    kinds, kind = _ranked(kind)
+    columns = (name, kind, lo, hi, filter_id)
     widths = [int(column.max(initial=0)).bit_length() for column in columns]
+    n_rows = np.zeros(n_names, np.int64)
+    n_rows[names] = np.bincount(name, minlength=len(names))
+    offsets = offsets_of(n_rows)
     if sum(widths) > ROW_BITS:
         order = np.lexsort((filter_id, lo.astype(np.int64) << 32 | hi, name.astype(np.int64) << 8 | kind))
-        offsets = offsets_of(np.bincount(name, minlength=n_names))
-        return offsets, kind[order], lo[order], hi[order], filter_id[order].astype(FILTER_ID)
+        return offsets, kinds.astype(KIND)[kind[order]], lo[order], hi[order], filter_id[order].astype(FILTER_ID)
     packed = np.empty(len(name), np.uint64)
     for rows in _blocks(len(name)):
         packed[rows] = 0
         for column, width in zip(columns, widths, strict=True):
             packed[rows] = packed[rows] << np.uint64(width) | column[rows].astype(np.uint64)
     packed.sort()
-    used = np.arange(int(name.max()) + 1 if len(name) else 0, dtype=np.uint64)
-    offsets = np.full(n_names + 1, len(packed))
-    offsets[: len(used)] = np.searchsorted(packed, used << np.uint64(sum(widths[1:])))
     ordered = [np.empty(len(packed), dtype) for dtype in (KIND, CODE, CODE, FILTER_ID)]
     for rows in _blocks(len(packed)):
         rest = packed[rows]
         for column, width in zip(reversed(ordered), reversed(widths), strict=False):
             column[rows] = rest & np.uint64((1 << width) - 1)
             rest = rest >> np.uint64(width)
-    ordered[0] = kinds[ordered[0]]
+    ordered[0] = kinds.astype(KIND)[ordered[0]]
     return offsets, *ordered  # type: ignore[return-value]
+
+
+def _ranked(numbers: Array) -> tuple[Array, Array]:
+    """The distinct numbers i64, ascending, which are small; and the rank of each number among them."""
+    used = np.bincount(numbers) > 0
+    values = np.flatnonzero(used)
+    rank = np.cumsum(used, dtype=np.uint32) - np.uint32(1)
+    return values, rank[numbers].astype(smallest_unsigned(len(values)))
 
 
 def _sets(

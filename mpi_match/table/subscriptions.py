@@ -25,7 +25,7 @@ from mpi_match.model import Filter
 from mpi_match.table.conditions import decompose
 from mpi_match.table.kinds import kind_of
 from mpi_match.table.operands import column_operands
-from mpi_match.table.virtual_names import PART_DIGITS, PART_MARK, of_constraint, part_places
+from mpi_match.table.virtual_names import digests_of, of_constraint, part_places
 
 HASHED_AT_ONCE = 2**14
 """Filters hashed together, so that intermediate results stay in a core's cache."""
@@ -173,9 +173,7 @@ def _hashes_of_names(names: Strings) -> Array:
     others = names.take(np.flatnonzero(~is_part))
     for half in range(2):
         found[~is_part, half] = _hashes(others, half)
-    digits = names.take(parts).data.reshape(-1, len(PART_MARK) + PART_DIGITS)[:, len(PART_MARK) :]
-    nibbles = (digits & 0xF) + (digits >> 6) * np.uint8(9)  # 0x30 to 0x39 are digits, 0x61 to 0x66 letters
-    found[is_part] = (nibbles[:, ::2] << 4 | nibbles[:, 1::2]).view("<u8")
+    found[is_part] = digests_of(names.take(parts))
     return found
 
 

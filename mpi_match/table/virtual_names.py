@@ -174,6 +174,26 @@ def part_places(names: Strings) -> Array:
     return found
 
 
+def strings_of_digests(mark: bytes, digests: Array) -> Strings:
+    """The names or the labels of parts, which begin with `mark`, from their digests u64[n, 2], the lowest byte first."""
+    made = np.empty((len(digests), len(mark) + PART_DIGITS), np.uint8)
+    made[:, : len(mark)] = np.frombuffer(mark, np.uint8)
+    made[:, len(mark) :] = _DIGITS[digests.astype("<u8").view(np.uint8)].view(np.uint8)
+    return Strings(made.reshape(-1), np.arange(len(made) + 1) * made.shape[1])
+
+
+def digests_of(names: Strings) -> Array:
+    """u64[n, 2]: the inverse of `strings_of_digests`, for the names of parts."""
+    digits = np.ascontiguousarray(names.data.reshape(-1, len(PART_MARK) + PART_DIGITS)[:, len(PART_MARK) :])
+    return _BYTE_OF_DIGITS[digits.view(np.uint16)].view("<u8").astype(np.uint64)
+
+
+_DIGITS = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), np.uint16)
+"""u16, by byte: its two hexadecimal digits."""
+_BYTE_OF_DIGITS = np.zeros(2**16, np.uint8)
+_BYTE_OF_DIGITS[_DIGITS] = np.arange(256)
+
+
 def views_of(names: Iterable[bytes]) -> dict[bytes, list[View]]:
     """The views in names, virtual names included, by the attribute's name.  An attribute that constraints use only without a
     view is not among them."""

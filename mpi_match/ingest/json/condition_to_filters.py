@@ -22,40 +22,35 @@ import numpy as np
 
 from mpi_match.compute.blake2b import DIGESTED_BYTES, digest_16
 from mpi_match.compute.compile_cache import nested
-from mpi_match.compute.memory import f64_bits, load_f64, load_i64, load_u8, store_f64, store_i64, store_u8
+from mpi_match.compute.memory import f64_bits, load_f64, load_i64, load_u8, store_i64, store_u8, store_u64
 from mpi_match.ingest.codes.code_tables import NOT_FOUND
-from mpi_match.ingest.codes.string_pool import POOL_FULL
 from mpi_match.ingest.json.text import SCRATCH_BYTES, copied
 from mpi_match.ingest.json.to_constraints import (
-    BOUND_SCRATCH,
     CONDITION,
     CONSTRAINT_END,
     CONSTRAINT_KIND,
     CONSTRAINT_NAME,
     CONTENT,
     DIGEST_ORDER,
-    FILTER_AREA,
-    FILTER_HAS_ID,
-    FILTER_ID_BYTES,
     FILTER_LABEL,
-    HAS_ID,
+    FIRST_PART,
     HAS_ID_OF_UNNAMED,
+    ID_OF_FILTER,
     LEAST_FILTER_BYTES,
-    MOST_ID_BYTES,
-    N_ID_BYTES,
     N_OPERANDS,
     N_SCANNED_CONSTRAINTS,
     N_SCANNED_FILTERS,
-    NAME_POOL,
+    N_SCANNED_PARTS,
     OPERAND_NUMBER,
     OPERAND_STRING,
+    PART_DIGESTS,
+    PARTS_BEFORE,
     STRING_POOL,
     SUBSCRIPTION_COUNTS,
     are_equal,
     begin_of,
     copy_constraint,
     end_filter,
-    numbered,
     pooled,
     pooled_name,
     put_constraint,
@@ -72,21 +67,21 @@ _MOST_TOKENS = 4 * MOST_LEAVES
 _MOST_NODES = 2 * MOST_LEAVES
 _MOST_TERMS = 16 * MOST_LEAVES
 _N_TOKENS, _N_LEAVES, _N_NODES, _N_TERMS, _N_VALUES, _N_CONDITIONS = range(6)
-_FIRST_CONSTRAINT, _FIRST_OPERAND, _FIRST_ID_BYTE, _TOKENS = range(6, 10)
+_FIRST_CONSTRAINT, _FIRST_OPERAND, _TOKENS = range(6, 9)
 _LEAF_CONSTRAINT = _TOKENS + _MOST_TOKENS
 _NODE_KIND = _LEAF_CONSTRAINT + MOST_LEAVES
 _NODE_FIRST = _NODE_KIND + _MOST_NODES
 _NODE_END = _NODE_FIRST + _MOST_NODES
-_NODE_NAME = _NODE_END + _MOST_NODES
-_NODE_TERM = _NODE_NAME + _MOST_NODES
+_NODE_PART = _NODE_END + _MOST_NODES
+_NODE_TERM = _NODE_PART + _MOST_NODES
 _TERMS = _NODE_TERM + _MOST_NODES
 _VALUES = _TERMS + _MOST_TERMS
 _BOUNDS = _VALUES + _MOST_TOKENS
 LEVELS_OF_TREES = _BOUNDS + 4 * _MOST_NODES
 TREE_LEVEL_WORDS = 3
 N_CONDITION_WORDS = LEVELS_OF_TREES + TREE_LEVEL_WORDS * (MOST_NESTING + 1)
-"""Words of CONDITION: counts, and the indices of the filter's first constraint, operand and byte of its id; the tokens; the
-constraint of each leaf; kind, first and last term of each node (of a constraint, its index), the name of its part, and the
+"""Words of CONDITION: counts, and the indices of the filter's first constraint and operand; the tokens; the
+constraint of each leaf; kind, first and last term of each node (of a constraint, its index), the number of its part, and the
 term that it is; terms of nodes; the stack of terms, and those of constraints beside conditions; the bounds of contents to be
 sorted, those of terms before those of branches; and TREE_LEVEL_WORDS for each level of nesting, for the scanners of rows and
 of predicates."""
@@ -94,7 +89,7 @@ LEAF_TOKEN, AND_TOKEN, OR_TOKEN, NOT_TOKEN = range(4)
 """Tokens, in the lowest two bits; the other bits hold the number of joined terms."""
 _CONSTRAINT, _EVERY, _SOME = range(3)
 _UNASKED, _ASKED = -2, -1
-"""Instead of a part's name, before it is known."""
+"""Instead of a part's number, before it has one."""
 
 _BRANCHES, _ORDERED, _END = (n * SCRATCH_BYTES for n in (1, 2, 3))
 CONTENT_BYTES = _END + DIGESTED_BYTES
@@ -103,8 +98,6 @@ those in their order."""
 _LONGEST_HEAD = 64
 _PRESENT, _ABSENT = int(KIND_OF_PRESENCE), kind_of(Type.ANY, Op.ABSENT)
 _MARK, _PART_MARK, _N_DIGITS = MARK[0], tuple(PART_MARK), 32
-FIRST_PART = -2
-"""The label of the part whose name has the number 0; the next one has a label that is less by one."""
 
 
 @nested
@@ -126,7 +119,6 @@ def begin_conditions(work: int) -> None:
     _set(work, _N_CONDITIONS, 0)
     _set(work, _FIRST_CONSTRAINT, load_i64(counts, N_SCANNED_CONSTRAINTS))
     _set(work, _FIRST_OPERAND, load_i64(counts, N_OPERANDS))
-    _set(work, _FIRST_ID_BYTE, load_i64(counts, N_ID_BYTES))
 
 
 @nested
@@ -209,7 +201,7 @@ def _new_node(kind: int, first: int, end: int, work: int) -> int:
     _set(work, _NODE_KIND + n, kind)
     _set(work, _NODE_FIRST + n, first)
     _set(work, _NODE_END + n, end)
-    _set(work, _NODE_NAME + n, _UNASKED)
+    _set(work, _NODE_PART + n, _UNASKED)
     _set(work, _NODE_TERM + n, n << 1)
     _set(work, _N_NODES, n + 1)
     return n
@@ -371,7 +363,7 @@ def _ask(at: int, end: int, work: int) -> None:
     for i in range(at, end):
         term = _count(work, i)
         if _asks_part(term, work):
-            _set(work, _NODE_NAME + (term >> 1), _ASKED)
+            _set(work, _NODE_PART + (term >> 1), _ASKED)
 
 
 @nested
@@ -400,7 +392,7 @@ def _ask_for_parts(begin: int, end: int, work: int) -> None:
     _ask(begin, end, work)
     node = _count(work, _N_NODES) - 1
     while node >= 0:
-        if _count(work, _NODE_NAME + node) == _ASKED:
+        if _count(work, _NODE_PART + node) == _ASKED:
             for i in range(_n_branches(node, work)):
                 begin, end = _branch(node, i, work)
                 _ask(begin, end, work)
@@ -420,7 +412,7 @@ def _kind_and_name(term: int, work: int) -> tuple[int, int]:
     """The kind and the name of the constraint that a term is, without its operands."""
     node = term >> 1
     if _asks_part(term, work):
-        return (_ABSENT if term & 1 else _PRESENT), _count(work, _NODE_NAME + node)
+        return (_ABSENT if term & 1 else _PRESENT), FIRST_PART - _count(work, _NODE_PART + node)
     constraint = _count(work, _NODE_FIRST + node)
     kind = _ABSENT if term & 1 else load_u8(load_i64(work, CONSTRAINT_KIND), constraint)
     return kind, load_i64(load_i64(work, CONSTRAINT_NAME), constraint)
@@ -437,6 +429,13 @@ def _put_term(term: int, at: int, work: int) -> int:
         constraint = _count(work, _NODE_FIRST + (term >> 1))
         start = begin_of(constraint, _count(work, _FIRST_CONSTRAINT), _count(work, _FIRST_OPERAND), work)
         stop = load_i64(load_i64(work, CONSTRAINT_END), constraint)
+    if name <= FIRST_PART:
+        if at + _LONGEST_HEAD > room:
+            return NOT_FOUND
+        at = _put_word(to, at, kind, 1)
+        at = _put_word(to, at, 0, 4)
+        at = _put_word(to, at, len(_PART_MARK) + _N_DIGITS, 4)
+        return _put_name_of_part(FIRST_PART - name, to, at, work)
     data, first, last = pooled_name(name, work)
     if at + last - first + _LONGEST_HEAD + 12 * (stop - start) > room:
         return NOT_FOUND
@@ -519,7 +518,7 @@ def _put_branch(node: int, i: int, at: int, work: int) -> int:
 
 @nested
 def _name_part(node: int, tables: int, work: int) -> bool:
-    """Give a part its name.  Returns False without room."""
+    """Give a part its number, and write the digest that is its name.  Returns False without room."""
     content, at, n = load_i64(work, CONTENT), _BRANCHES, _n_branches(node, work)
     bounds = load_i64(work, CONDITION) + 8 * (_BOUNDS + 2 * _MOST_NODES)
     if n > _MOST_NODES:
@@ -537,23 +536,30 @@ def _name_part(node: int, tables: int, work: int) -> bool:
     for i in range(DIGESTED_BYTES):
         store_u8(content, end + i, 0)
     low, high = digest_16(content + _ORDERED, end - _ORDERED, load_i64(tables, DIGEST_ORDER))
-    scratch = load_i64(work, BOUND_SCRATCH)
-    store_u8(scratch, 0, _PART_MARK[0])
-    store_u8(scratch, 1, _PART_MARK[1])
-    for i in range(16):
-        word = low if i < 8 else high
-        byte = np.int64(word >> np.uint64(8 * (i & 7)) & np.uint64(0xFF))
-        store_u8(scratch, 2 + 2 * i, _digit(byte >> 4))
-        store_u8(scratch, 3 + 2 * i, _digit(byte & 15))
-    name = numbered(NAME_POOL, scratch, 0, 2 + _N_DIGITS, low, work)
-    _set(work, _NODE_NAME + node, name)
-    return name != POOL_FULL
+    counts = load_i64(work, SUBSCRIPTION_COUNTS)
+    part = load_i64(counts, N_SCANNED_PARTS)
+    store_u64(load_i64(work, PART_DIGESTS), 2 * part, low)
+    store_u64(load_i64(work, PART_DIGESTS), 2 * part + 1, high)
+    store_i64(counts, N_SCANNED_PARTS, part + 1)
+    _set(work, _NODE_PART + node, load_i64(counts, PARTS_BEFORE) + part)
+    return True
 
 
 @nested
-def _digit(value: np.int64) -> int:
+def _put_name_of_part(part: int, to: int, at: int, work: int) -> int:
+    """Write the name of a part.  Returns where it ends."""
+    digest = load_i64(work, PART_DIGESTS) + 16 * (part - load_i64(load_i64(work, SUBSCRIPTION_COUNTS), PARTS_BEFORE))
+    at = _put_word(to, at, _PART_MARK[0] | _PART_MARK[1] << 8, 2)
+    for i in range(_N_DIGITS // 2):
+        byte = load_u8(digest, i)
+        at = _put_word(to, at, _digit(byte >> 4) | _digit(byte & 15) << 8, 2)
+    return at
+
+
+@nested
+def _digit(value: int) -> int:
     """The hexadecimal digit of a number below 16."""
-    return int(value) + (48 if value < 10 else 87)
+    return value + (48 if value < 10 else 87)
 
 
 @nested
@@ -568,22 +574,17 @@ def _put_constraint_of(term: int, work: int) -> None:
 
 
 @nested
-def _put_part(node: int, id_start: int, id_stop: int, work: int) -> None:
-    """Write the filters of a part, each with the id of the filter that asks for it."""
-    counts = load_i64(work, SUBSCRIPTION_COUNTS)
-    has_id = load_u8(load_i64(work, FILTER_HAS_ID), load_i64(counts, N_SCANNED_FILTERS) - 1)
-    ids, labels = load_i64(work, FILTER_ID_BYTES), load_i64(work, FILTER_LABEL)
+def _put_part(node: int, id_: int, work: int) -> None:
+    """Write the filters of a part, each with an id."""
+    counts, labels = load_i64(work, SUBSCRIPTION_COUNTS), load_i64(work, FILTER_LABEL)
     for i in range(_n_branches(node, work)):
         begin, end = _branch(node, i, work)
         for k in range(begin, end):
             _put_constraint_of(_count(work, k), work)
         n = load_i64(counts, N_SCANNED_FILTERS)
-        for k in range(3):
-            store_f64(load_i64(work, FILTER_AREA), 3 * n + k, np.nan)
-        store_u8(load_i64(work, FILTER_HAS_ID), n, HAS_ID if has_id == HAS_ID else HAS_ID_OF_UNNAMED)
-        store_i64(counts, N_ID_BYTES, copied(ids, id_start, id_stop, ids, load_i64(counts, N_ID_BYTES)))
+        store_i64(load_i64(work, ID_OF_FILTER), n, id_)
         end_filter(work)
-        store_i64(labels, n, FIRST_PART - _count(work, _NODE_NAME + node))
+        store_i64(labels, n, FIRST_PART - _count(work, _NODE_PART + node))
 
 
 @nested
@@ -729,7 +730,7 @@ def _size(begin: int, end: int, work: int) -> int:
 
 
 @nested
-def _fits(begin: int, end: int, n_bytes: int, id_bytes: int, work: int) -> bool:
+def _fits(begin: int, end: int, n_bytes: int, work: int) -> bool:
     """Tells whether the filter with the terms in words[begin:end] and its parts fit the columns."""
     counts = load_i64(work, SUBSCRIPTION_COUNTS)
     n_terms = load_i64(counts, N_SCANNED_CONSTRAINTS) - _count(work, _FIRST_CONSTRAINT)
@@ -737,13 +738,13 @@ def _fits(begin: int, end: int, n_bytes: int, id_bytes: int, work: int) -> bool:
     n_filters = 1
     n_constraints, n_operands = end - begin, _size(begin, end, work)
     for node in range(_count(work, _N_NODES)):
-        if _count(work, _NODE_NAME + node) == _ASKED:
+        if _count(work, _NODE_PART + node) == _ASKED:
             for i in range(_n_branches(node, work)):
                 first, last = _branch(node, i, work)
                 of_branch = _size(first, last, work)
                 n_constraints, n_operands = n_constraints + last - first, n_operands + of_branch
                 n_filters += 1
-    if n_filters * LEAST_FILTER_BYTES > n_bytes or n_filters * id_bytes > MOST_ID_BYTES * n_bytes:
+    if n_filters * LEAST_FILTER_BYTES > n_bytes:
         return False
     return n_terms + n_constraints <= n_bytes and old_operands + n_operands <= n_bytes
 
@@ -758,7 +759,6 @@ def end_filter_of_conditions(is_text: bool, n_bytes: int, tables: int, work: int
     """
     counts = load_i64(work, SUBSCRIPTION_COUNTS)
     first, first_operand = _count(work, _FIRST_CONSTRAINT), _count(work, _FIRST_OPERAND)
-    id_start, id_stop = _count(work, _FIRST_ID_BYTE), load_i64(counts, N_ID_BYTES)
     n_terms, n_filters = load_i64(counts, N_SCANNED_CONSTRAINTS) - first, load_i64(counts, N_SCANNED_FILTERS)
     if is_text and not _has_complement(work):
         return False
@@ -766,16 +766,17 @@ def end_filter_of_conditions(is_text: bool, n_bytes: int, tables: int, work: int
     if begin == end:
         return False
     _ask_for_parts(begin, end, work)
-    if not _fits(begin, end, n_bytes, id_stop - id_start, work):
+    if not _fits(begin, end, n_bytes, work):
         return False
     for node in range(_count(work, _N_NODES)):
-        if _count(work, _NODE_NAME + node) == _ASKED and not _name_part(node, tables, work):
+        if _count(work, _NODE_PART + node) == _ASKED and not _name_part(node, tables, work):
             return False
     for i in range(begin, end):
         _put_constraint_of(_count(work, i), work)
+    id_ = load_i64(load_i64(work, ID_OF_FILTER), n_filters)
     end_filter(work)
     for node in range(_count(work, _N_NODES)):
-        if _count(work, _NODE_NAME + node) != _UNASKED:
-            _put_part(node, id_start, id_stop, work)
+        if _count(work, _NODE_PART + node) != _UNASKED:
+            _put_part(node, id_ if id_ >= 0 else HAS_ID_OF_UNNAMED, work)
     remove_constraints(first, n_terms, load_i64(counts, N_SCANNED_FILTERS) - n_filters, first_operand, work)
     return True

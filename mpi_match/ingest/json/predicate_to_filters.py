@@ -49,7 +49,6 @@ from mpi_match.ingest.json.to_constraints import (
     FOLDS,
     LEAST_FILTER_BYTES,
     N_ALTERNATIVES,
-    N_ID_BYTES,
     N_OPERANDS,
     N_SCANNED_CONSTRAINTS,
     NAME_POOL,
@@ -623,15 +622,14 @@ def _sizes(n: int, first: int, n_terms: int, first_operand: int, work: int) -> t
 
 
 @nested
-def put_alternatives(first: int, first_operand: int, n_id_bytes: int, n_bytes: int, work: int) -> bool:
+def put_alternatives(first: int, first_operand: int, n_bytes: int, work: int) -> bool:
     """Write the filters of the alternatives (`scan_predicate`) in the place of their terms.  Returns False without room.
 
-    The row, of `n_bytes`, has its terms from constraint `first` and operand `first_operand` on, its id from `n_id_bytes` on,
-    and its area and id in the filter that is open.
+    The row, of `n_bytes`, has its terms from constraint `first` and operand `first_operand` on, and its area and id in the
+    filter that is open.
     """
     counts, sets = load_i64(work, SUBSCRIPTION_COUNTS), load_i64(work, ALTERNATIVES)
     n, n_terms = load_i64(counts, N_ALTERNATIVES), load_i64(counts, N_SCANNED_CONSTRAINTS) - first
-    id_bytes = load_i64(counts, N_ID_BYTES) - n_id_bytes
     are_any_equal = _number_terms(first, n_terms, first_operand, work)
     if n == 1 and not are_any_equal:
         end_filter(work)
@@ -639,7 +637,7 @@ def put_alternatives(first: int, first_operand: int, n_id_bytes: int, n_bytes: i
     n_constraints, n_operands = _sizes(n, first, n_terms, first_operand, work)
     if n > 1 and n_constraints + n_operands > MAX_OPERANDS:
         return False
-    if n * LEAST_FILTER_BYTES > n_bytes or n * id_bytes > n_bytes:
+    if n * LEAST_FILTER_BYTES > n_bytes:
         return False
     if n_terms + n_constraints > n_bytes or load_i64(counts, N_OPERANDS) - first_operand + n_operands > n_bytes:
         return False
@@ -647,7 +645,7 @@ def put_alternatives(first: int, first_operand: int, n_id_bytes: int, n_bytes: i
         n = _make_distinct(n, n_terms, sets)
     for i in range(n):
         if i:
-            open_same_filter(n_id_bytes, id_bytes, work)
+            open_same_filter(work)
         for term in range(n_terms):
             if load_u64(sets, i) >> np.uint64(term) & _1:
                 copy_constraint(first + term, first, first_operand, work)

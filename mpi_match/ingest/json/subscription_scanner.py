@@ -6,21 +6,22 @@ have no order of their own, so the judged ones follow the others.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from mpi_match.arrays.csr import Array, offsets_of
+from mpi_match.arrays.csr import Array
 from mpi_match.arrays.exact import exact
-from mpi_match.arrays.strings import Strings
+from mpi_match.arrays.strings import Strings, sort_distinct
 from mpi_match.compute.compile_cache import compile_once, is_compiled
 from mpi_match.compute.memory import AddressTable
 from mpi_match.ingest.codes.string_pool import StringPool
 from mpi_match.ingest.files.blocks import LineBlock, read_blocks, rows_of_block
 from mpi_match.ingest.json import to_constraints as columns
-from mpi_match.ingest.json.condition_to_filters import CONTENT_BYTES, FIRST_PART, N_CONDITION_WORDS
+from mpi_match.ingest.json.condition_to_filters import CONTENT_BYTES, N_CONDITION_WORDS
 from mpi_match.ingest.json.predicate_to_filters import N_ALTERNATIVE_WORDS
 from mpi_match.ingest.json.text import SCRATCH_BYTES
 from mpi_match.ingest.json.to_subscriptions import TABLES, scan_subscriptions
@@ -37,7 +38,7 @@ from mpi_match.ingest.rows.judge import (
 from mpi_match.model import ModelError
 from mpi_match.table.conditions import PART_LABEL, id_of_unnamed
 from mpi_match.table.subscriptions import Subscriptions, SubscriptionsBuilder
-from mpi_match.table.virtual_names import PART_DIGITS, PART_MARK
+from mpi_match.table.virtual_names import PART_MARK, strings_of_digests
 from mpi_match.texts.characters import LINE_FEED
 
 _WHAT = "subscription-scanner"
@@ -46,14 +47,16 @@ _LEAST_LINE_BYTES = 2
 """Fewest bytes of a line, with its line feed."""
 _FIRST_BYTES = 2**16
 _LABEL_OF_PART = PART_LABEL.encode()
-_COLUMNS = {
+_COUNTS = {
     columns.FILTER_ROW: columns.N_SCANNED_FILTERS,
     columns.FILTER_LABEL: columns.N_SCANNED_FILTERS,
     columns.FILTER_END: columns.N_SCANNED_FILTERS,
-    columns.FILTER_AREA: columns.N_SCANNED_FILTERS,
-    columns.FILTER_HAS_ID: columns.N_SCANNED_FILTERS,
-    columns.FILTER_ID_END: columns.N_SCANNED_FILTERS,
-    columns.FILTER_ID_BYTES: columns.N_ID_BYTES,
+    columns.ID_OF_FILTER: columns.N_SCANNED_FILTERS,
+    columns.AREA_FILTER: columns.N_SCANNED_AREAS,
+    columns.SCANNED_AREAS: columns.N_SCANNED_AREAS,
+    columns.SCANNED_ID_END: columns.N_SCANNED_IDS,
+    columns.SCANNED_ID_BYTES: columns.N_ID_BYTES,
+    columns.PART_DIGESTS: columns.N_SCANNED_PARTS,
     columns.CONSTRAINT_NAME: columns.N_SCANNED_CONSTRAINTS,
     columns.CONSTRAINT_KIND: columns.N_SCANNED_CONSTRAINTS,
     columns.CONSTRAINT_END: columns.N_SCANNED_CONSTRAINTS,
@@ -61,6 +64,14 @@ _COLUMNS = {
     columns.OPERAND_STRING: columns.N_OPERANDS,
 }
 """The arrays that the scanner writes, and the count of each."""
+_COUNTED = {
+    columns.FILTER_ROW: columns.SCANNED_ROWS,
+    columns.FILTER_END: columns.N_SCANNED_CONSTRAINTS,
+    columns.AREA_FILTER: columns.N_SCANNED_FILTERS,
+    columns.SCANNED_ID_END: columns.N_ID_BYTES,
+    columns.CONSTRAINT_END: columns.N_OPERANDS,
+}
+"""The arrays with places in others, which begin anew with each range of lines, and the counts of those."""
 
 
 class ScannedSubscriptions(NamedTuple):
@@ -90,6 +101,10 @@ class SubscriptionScanner:
     `n_rows` counts the rows since the last `take`, including flagged ones.
     """
 
+    @property
+    def n_rows(self) -> int:
+        return int(self._before[columns.SCANNED_ROWS])
+
     def __init__(self) -> None:
         self._scratch = [np.empty(SCRATCH_BYTES, np.uint8) for _ in range(4)]
         self._make(_FIRST_BYTES)
@@ -100,8 +115,8 @@ class SubscriptionScanner:
 
     def _begin(self) -> None:
         self._pools = [StringPool() for _ in range(3)]
-        self._chunks: dict[int, list[Array]] = {which: [] for which in _COLUMNS}
-        self.n_rows = 0
+        self._chunks: dict[int, list[Array]] = {which: [] for which in _COUNTS}
+        self._before = np.zeros(columns.N_SUBSCRIPTION_COUNTS, np.int64)
 
     def _make(self, n_bytes: int) -> None:
         """Arrays for `n_bytes` of lines; pages that are never written take no memory."""
@@ -113,10 +128,12 @@ class SubscriptionScanner:
             columns.FILTER_ROW: np.empty(n_filters, np.int64),
             columns.FILTER_LABEL: np.empty(n_filters, np.int64),
             columns.FILTER_END: np.empty(n_filters, np.int64),
-            columns.FILTER_AREA: np.empty((n_filters, 3)),
-            columns.FILTER_HAS_ID: np.empty(n_filters, np.uint8),
-            columns.FILTER_ID_END: np.empty(n_filters, np.int64),
-            columns.FILTER_ID_BYTES: np.empty(columns.MOST_ID_BYTES * n_bytes, np.uint8),
+            columns.ID_OF_FILTER: np.empty(n_filters, np.int64),
+            columns.AREA_FILTER: np.empty(n_filters, np.int64),
+            columns.SCANNED_AREAS: np.empty((n_filters, 3)),
+            columns.SCANNED_ID_END: np.empty(n_filters, np.int64),
+            columns.SCANNED_ID_BYTES: np.empty(n_bytes, np.uint8),
+            columns.PART_DIGESTS: np.empty((n_filters, 2), np.uint64),
             columns.CONSTRAINT_NAME: np.empty(n_constraints, np.int64),
             columns.CONSTRAINT_KIND: np.empty(n_constraints, np.uint8),
             columns.CONSTRAINT_END: np.empty(n_constraints, np.int64),
@@ -142,6 +159,9 @@ class SubscriptionScanner:
         counts = self._arrays[columns.SUBSCRIPTION_COUNTS]
         counts[:] = 0
         counts[columns.WHERE_IS_TEXT] = of_columns
+        counts[columns.IDS_BEFORE], counts[columns.PARTS_BEFORE] = self._before[
+            [columns.N_SCANNED_IDS, columns.N_SCANNED_PARTS]
+        ]
         while counts[columns.SCANNED_TO] < len(data):
             pools = np.array([pool.address for pool in self._pools])
             work = AddressTable([*(self._arrays[k] for k in range(len(self._arrays))), pools])
@@ -149,82 +169,93 @@ class SubscriptionScanner:
             if counts[columns.LACKING_POOL] >= 0:
                 self._pools[counts[columns.LACKING_POOL]].grow()
         for which, chunks in self._chunks.items():
-            chunks.append(self._arrays[which][: counts[_COLUMNS[which]]].copy())
-        self._chunks[columns.FILTER_ROW][-1] += self.n_rows
-        self.n_rows += int(counts[columns.SCANNED_ROWS])
+            written = self._arrays[which][: counts[_COUNTS[which]]]
+            chunks.append(written + self._before[_COUNTED[which]] if which in _COUNTED else written.copy())
+        number, string = (self._chunks[which] for which in (columns.OPERAND_NUMBER, columns.OPERAND_STRING))
+        number[-1] = exact(number[-1], np.where(string[-1] < 0, ~string[-1], 0))
+        np.maximum(string[-1], -1, out=string[-1])
+        self._before += counts
         flagged = self._arrays[columns.FLAGGED_LINES][: counts[columns.N_FLAGGED_LINES]].tolist()
         return [FlaggedLine(line, data[start : stop + 1].tobytes()) for line, start, stop in flagged]
 
     def take(self) -> ScannedSubscriptions:
         """Take the filters that were scanned since the last call, without those of flagged lines."""
-        column = {which: np.concatenate(chunks) for which, chunks in self._chunks.items()}
-        sizes = self._lengths(columns.FILTER_END)
-        number, string = column[columns.OPERAND_NUMBER], column[columns.OPERAND_STRING]
-        written, names, strings = (pool.strings() for pool in self._pools)
-        ids, id_ = self._ids(column, written)
-        labels, interface = _with_parts(column[columns.FILTER_LABEL], written, names)
+        column = {which: np.concatenate(self._chunks.pop(which)) for which in _COUNTS}
+        row, label, id_ = (column[which] for which in (columns.FILTER_ROW, columns.FILTER_LABEL, columns.ID_OF_FILTER))
+        strings = self._pools[columns.STRING_POOL].strings()
+        (labels, label_rank), (names, name_rank) = (
+            sort_distinct(self._pools[pool].strings()) for pool in (columns.LABEL_POOL, columns.NAME_POOL)
+        )
+        parts, place = _distinct_digests(column[columns.PART_DIGESTS])
+        before = bisect_left(names, PART_MARK)  # names of views and of elements sort behind those of parts
+        name_rank[name_rank >= before] += len(parts)
+        made, id_ = _ids_of_unnamed(id_, row, label, labels.take(label_rank))
         subscriptions = Subscriptions(
-            labels=labels,
-            names=names,
+            labels=Strings.concat([labels, strings_of_digests(_LABEL_OF_PART, parts)]),
+            names=Strings.concat(
+                [names.between(0, before), strings_of_digests(PART_MARK, parts), names.between(before, len(names))]
+            ),
             strings=strings,
-            ids=ids,
-            interface=interface,
-            constraint_offsets=offsets_of(sizes),
-            area=column[columns.FILTER_AREA].reshape(-1, 3),
+            ids=Strings.concat([Strings(column[columns.SCANNED_ID_BYTES], _offsets(column[columns.SCANNED_ID_END])), made]),
+            interface=_numbers(label, label_rank, len(labels) + place),
+            constraint_offsets=_offsets(column[columns.FILTER_END]),
+            area=_areas(column[columns.AREA_FILTER], column[columns.SCANNED_AREAS], len(row)),
             id=id_,
-            name=column[columns.CONSTRAINT_NAME],
+            name=_numbers(column[columns.CONSTRAINT_NAME], name_rank, before + place),
             kind=column[columns.CONSTRAINT_KIND],
-            operand_offsets=offsets_of(self._lengths(columns.CONSTRAINT_END)),
-            number=exact(number, np.where(string < 0, ~string, 0)),
-            string=np.maximum(string, -1),
+            operand_offsets=_offsets(column[columns.CONSTRAINT_END]),
+            number=column[columns.OPERAND_NUMBER],
+            string=column[columns.OPERAND_STRING],
         )
         self._begin()
-        return ScannedSubscriptions(subscriptions, column[columns.FILTER_ROW])
-
-    def _ids(self, column: dict[int, Array], labels: Strings) -> tuple[Strings, Array]:
-        """Ids, and the number i64[n] of the id of each filter among them; -1 for none.
-
-        The ids of the parts of filters without an id follow from the label of their row.
-        """
-        has_id, row = column[columns.FILTER_HAS_ID], column[columns.FILTER_ROW]
-        number = np.full(len(row), -1)
-        named = np.flatnonzero(has_id == columns.HAS_ID)
-        written = Strings(column[columns.FILTER_ID_BYTES], offsets_of(self._lengths(columns.FILTER_ID_END))).take(named)
-        is_new = ~written.repeats()  # parts have the id of their filter
-        number[named] = np.cumsum(is_new) - 1
-        unnamed = has_id == columns.HAS_ID_OF_UNNAMED
-        first = np.flatnonzero(np.diff(row, prepend=-1))  # filters of rows, which parts follow
-        label = column[columns.FILTER_LABEL][np.repeat(first, np.diff(first, append=len(row)))[unnamed]]
-        used, place = _used(label, len(labels))
-        number[unnamed] = np.count_nonzero(is_new) + place
-        made = Strings.of(id_of_unnamed(each.decode()).encode() for each in labels.take(used))
-        return Strings.concat([written.take(np.flatnonzero(is_new)), made]), number
-
-    def _lengths(self, which: int) -> Array:
-        """The lengths of items, from the position where each ends in its chunk."""
-        return np.concatenate([np.diff(chunk, prepend=0) for chunk in self._chunks[which]])
+        return ScannedSubscriptions(subscriptions, row)
 
 
-def _with_parts(label: Array, labels: Strings, names: Strings) -> tuple[Strings, Array]:
-    """All labels, and the label of each filter by its number, where the labels of parts are numbered after the others."""
-    is_part = label <= FIRST_PART
-    part = FIRST_PART - label[is_part]
-    parts, place = _used(part, len(names))
-    found = label.copy()
-    found[is_part] = len(labels) + place
-    mark = len(PART_MARK)
-    digits = names.take(parts).data.reshape(-1, mark + PART_DIGITS)[:, mark:]
-    marks = np.broadcast_to(np.frombuffer(_LABEL_OF_PART, np.uint8), (len(parts), len(_LABEL_OF_PART)))
-    made = np.hstack([marks, digits])
-    bounds = np.arange(len(parts) + 1) * made.shape[1]
-    return Strings.concat([labels, Strings(made.reshape(-1), bounds)]), found
+def _offsets(ends: Array) -> Array:
+    return np.append(0, ends)
 
 
-def _used(numbers: Array, n: int) -> tuple[Array, Array]:
-    """The distinct numbers below n, ascending, and the position of each number among them."""
-    is_used = np.zeros(n, bool)
-    is_used[numbers] = True
-    return np.flatnonzero(is_used), (np.cumsum(is_used) - 1)[numbers]
+def _numbers(scanned: Array, rank: Array, place: Array) -> Array:
+    """i64[n]: `rank` of each number of a string in a pool, `place` of each part (FIRST_PART)."""
+    return np.concatenate([rank, place[::-1], [-1] * -(columns.FIRST_PART + 1)])[scanned]
+
+
+def _areas(filters: Array, areas: Array, n: int) -> Array:
+    """f64[n, 3]: the areas of all filters, from those of some."""
+    if not len(filters):
+        return np.broadcast_to(np.nan, (n, 3))
+    found = np.full((n, 3), np.nan)
+    found[filters] = areas
+    return found
+
+
+def _ids_of_unnamed(id_: Array, row: Array, label: Array, labels: Strings) -> tuple[Strings, Array]:
+    """The ids of the parts of filters without an id, which follow from the label of their row, and the ids of all filters,
+    where these are numbered behind the others."""
+    unnamed = id_ == columns.HAS_ID_OF_UNNAMED
+    if not unnamed.any():
+        return Strings.of(()), id_
+    first = np.flatnonzero(np.diff(row, prepend=-1))  # filters of rows, which parts follow
+    used, place = np.unique(label[np.repeat(first, np.diff(first, append=len(row)))[unnamed]], return_inverse=True)
+    found = id_.copy()
+    found[unnamed] = id_.max() + 1 + place
+    return Strings.of(id_of_unnamed(each.decode()).encode() for each in labels.take(used)), found
+
+
+def _distinct_digests(digests: Array) -> tuple[Array, Array]:
+    """The distinct digests u64[p, 2] in the order of their bytes, and the place i64[n] of each among them."""
+    words = digests.byteswap()
+    order = np.argsort(words[:, 0])
+    ordered = words[order]
+    differs = ordered[1:] != ordered[:-1]
+    if (differs[:, 1] & ~differs[:, 0]).any():
+        order = np.lexsort((words[:, 1], words[:, 0]))
+        ordered = words[order]
+        differs = ordered[1:] != ordered[:-1]
+    is_new = np.append(np.ones(min(len(order), 1), bool), differs.any(axis=1))
+    place = np.empty(len(order), np.int64)
+    place[order] = np.cumsum(is_new) - 1
+    return digests[order[is_new]], place
 
 
 def read_subscriptions(

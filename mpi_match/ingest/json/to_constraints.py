@@ -26,10 +26,12 @@ from mpi_match.texts.characters import LOWER_CASE, UPPER_A, UPPER_Z
     FILTER_ROW,
     FILTER_LABEL,
     FILTER_END,
-    FILTER_AREA,
-    FILTER_HAS_ID,
-    FILTER_ID_END,
-    FILTER_ID_BYTES,
+    ID_OF_FILTER,
+    AREA_FILTER,
+    SCANNED_AREAS,
+    SCANNED_ID_END,
+    SCANNED_ID_BYTES,
+    PART_DIGESTS,
     CONSTRAINT_NAME,
     CONSTRAINT_KIND,
     CONSTRAINT_END,
@@ -44,17 +46,21 @@ from mpi_match.texts.characters import LOWER_CASE, UPPER_A, UPPER_Z
     CONDITION,
     CONTENT,
     POOLS,
-) = range(22)
+) = range(24)
 """Indices of the output arrays in the table of addresses:
 
     SUBSCRIPTION_COUNTS       i64[N_SUBSCRIPTION_COUNTS]: how much of each array is filled
     FILTER_ROW, FILTER_LABEL  i64: of each filter the row that it is from, and its interface, by number; of one of a part,
-                              FIRST_PART less the number of its name
+                              FIRST_PART less the number of the part
     FILTER_END                i64: where its constraints end
-    FILTER_AREA               f64[3 ·]: NaN for one without
-    FILTER_HAS_ID             u8: HAS_NO_ID, HAS_ID, or HAS_ID_OF_UNNAMED: that of the parts of filters without an id
-    FILTER_ID_END, FILTER_ID_BYTES   i64, u8: the ids end to end
-    CONSTRAINT_NAME, CONSTRAINT_KIND, CONSTRAINT_END   i64, u8, i64: name, by number, kind, and where its operands end
+    ID_OF_FILTER              i64: its id, by number; HAS_NO_ID, or HAS_ID_OF_UNNAMED: that of the parts of filters without
+                              an id
+    AREA_FILTER, SCANNED_AREAS   i64, f64[3 ·]: the filters that have an area, by their places, and their areas
+    SCANNED_ID_END, SCANNED_ID_BYTES   i64, u8: the ids end to end
+    PART_DIGESTS              u64[2 ·]: the digest of each part, the lowest byte first; equal parts of different filters have
+                              numbers of their own
+    CONSTRAINT_NAME, CONSTRAINT_KIND, CONSTRAINT_END   i64, u8, i64: name, by number, or as FILTER_LABEL of a part; kind, and
+                              where its operands end
     OPERAND_NUMBER, OPERAND_STRING   f64, i64: a number, or the double nearest to it; a string by its number, or, as it is
                               negative, ~ of a number's residue (`model.split`) modulo 2^16
     FLAGGED_LINES             i64[3 ·]: line, start, end in the data, which is before the line feed
@@ -71,24 +77,34 @@ from mpi_match.texts.characters import LOWER_CASE, UPPER_A, UPPER_Z
     N_SCANNED_FILTERS,
     N_SCANNED_CONSTRAINTS,
     N_OPERANDS,
+    N_SCANNED_AREAS,
+    N_SCANNED_IDS,
     N_ID_BYTES,
+    N_SCANNED_PARTS,
     N_FLAGGED_LINES,
     LACKING_POOL,
     N_ALTERNATIVES,
     FOLDS,
     WHERE_IS_TEXT,
-    N_SUBSCRIPTION_COUNTS,
-) = range(13)
+    IDS_BEFORE,
+    PARTS_BEFORE,
+    COUNTS_BEFORE,
+) = range(18)
 """Columns of the counts: rows, including flagged ones; lines, including blank ones; the position of the next line; filters,
-constraints, operands, bytes of ids, flagged lines.  LACKING_POOL is the pool without room, or NOT_FOUND; N_ALTERNATIVES is
-the number of alternatives of the row's predicate, 0 without one.  FOLDS is 1 while a constraint is read that compares
-texts without regard to case.  WHERE_IS_TEXT is 1 if conditions are texts that hold JSON, as in lines that are made of
-columns."""
+constraints, operands, areas, ids, bytes of ids, parts, flagged lines.  LACKING_POOL is the pool without room, or NOT_FOUND;
+N_ALTERNATIVES is the number of alternatives of the row's predicate, 0 without one.  FOLDS is 1 while a constraint is read
+that compares texts without regard to case.  WHERE_IS_TEXT is 1 if conditions are texts that hold JSON, as in lines that are
+made of columns.  IDS_BEFORE and PARTS_BEFORE are the numbers of the first id and the first part.  From COUNTS_BEFORE on are
+the counts from N_SCANNED_FILTERS to N_SCANNED_PARTS, those of what is written, as they were before the row."""
+_N_OF_OUTPUT = N_SCANNED_PARTS + 1 - N_SCANNED_FILTERS
+N_SUBSCRIPTION_COUNTS = COUNTS_BEFORE + _N_OF_OUTPUT
 LABEL_POOL, NAME_POOL, STRING_POOL = range(3)
-HAS_NO_ID, HAS_ID, HAS_ID_OF_UNNAMED = range(3)
-LEAST_FILTER_BYTES, MOST_ID_BYTES = 6, 4
-"""A line has at most one filter for LEAST_FILTER_BYTES of its bytes, and one constraint, one operand and MOST_ID_BYTES bytes
-of ids for each byte, or is flagged."""
+HAS_NO_ID, HAS_ID_OF_UNNAMED = -1, -2
+FIRST_PART = -2
+"""The label and the name of the part with the number 0; those of the next one are less by one."""
+LEAST_FILTER_BYTES = 6
+"""A line has at most one filter for LEAST_FILTER_BYTES of its bytes, and one constraint and one operand for each byte, or is
+flagged."""
 
 (
     KINDS,
@@ -490,11 +506,46 @@ def put_typed(name: int, op: int, type_: int, first: int, tables: int, work: int
 
 
 @nested
+def begin_row(work: int) -> None:
+    """Note the counts of what is written."""
+    counts = load_i64(work, SUBSCRIPTION_COUNTS)
+    for i in range(_N_OF_OUTPUT):
+        store_i64(counts, COUNTS_BEFORE + i, load_i64(counts, N_SCANNED_FILTERS + i))
+
+
+@nested
+def take_row_back(work: int) -> None:
+    """Remove what was written since `begin_row`."""
+    counts = load_i64(work, SUBSCRIPTION_COUNTS)
+    for i in range(_N_OF_OUTPUT):
+        store_i64(counts, N_SCANNED_FILTERS + i, load_i64(counts, COUNTS_BEFORE + i))
+
+
+@nested
 def begin_filter(work: int) -> None:
-    n = load_i64(load_i64(work, SUBSCRIPTION_COUNTS), N_SCANNED_FILTERS)
-    for i in range(3):
-        store_f64(load_i64(work, FILTER_AREA), 3 * n + i, np.nan)
-    store_u8(load_i64(work, FILTER_HAS_ID), n, HAS_NO_ID)
+    store_i64(load_i64(work, ID_OF_FILTER), load_i64(load_i64(work, SUBSCRIPTION_COUNTS), N_SCANNED_FILTERS), HAS_NO_ID)
+
+
+@nested
+def put_id(source: int, start: int, stop: int, work: int) -> None:
+    """Write the id of the open filter."""
+    counts = load_i64(work, SUBSCRIPTION_COUNTS)
+    n, end = load_i64(counts, N_SCANNED_IDS), load_i64(counts, N_ID_BYTES)
+    end = copied(source, start, stop, load_i64(work, SCANNED_ID_BYTES), end)
+    store_i64(load_i64(work, SCANNED_ID_END), n, end)
+    store_i64(load_i64(work, ID_OF_FILTER), load_i64(counts, N_SCANNED_FILTERS), load_i64(counts, IDS_BEFORE) + n)
+    store_i64(counts, N_ID_BYTES, end)
+    store_i64(counts, N_SCANNED_IDS, n + 1)
+
+
+@nested
+def begin_area(work: int) -> int:
+    """Begin the area of the open filter.  Returns the address of its three numbers, which are then to be written."""
+    counts = load_i64(work, SUBSCRIPTION_COUNTS)
+    n = load_i64(counts, N_SCANNED_AREAS)
+    store_i64(load_i64(work, AREA_FILTER), n, load_i64(counts, N_SCANNED_FILTERS))
+    store_i64(counts, N_SCANNED_AREAS, n + 1)
+    return load_i64(work, SCANNED_AREAS) + 24 * n
 
 
 @nested
@@ -504,7 +555,6 @@ def end_filter(work: int) -> None:
     store_i64(load_i64(work, FILTER_ROW), n, load_i64(counts, SCANNED_ROWS))
     store_i64(load_i64(work, FILTER_LABEL), n, NOT_FOUND)
     store_i64(load_i64(work, FILTER_END), n, load_i64(counts, N_SCANNED_CONSTRAINTS))
-    store_i64(load_i64(work, FILTER_ID_END), n, load_i64(counts, N_ID_BYTES))
     store_i64(counts, N_SCANNED_FILTERS, n + 1)
 
 
@@ -563,12 +613,12 @@ def remove_constraints(first: int, n_terms: int, n_filters: int, first_operand: 
 
 
 @nested
-def open_same_filter(n_id_bytes: int, id_bytes: int, work: int) -> None:
-    """Copy area and id of a filter to the next one; `id_bytes` begin at `n_id_bytes`."""
-    counts, areas, has_id = load_i64(work, SUBSCRIPTION_COUNTS), load_i64(work, FILTER_AREA), load_i64(work, FILTER_HAS_ID)
-    n, ids = load_i64(counts, N_SCANNED_FILTERS), load_i64(work, FILTER_ID_BYTES)
-    for i in range(3):
-        store_f64(areas, 3 * n + i, load_f64(areas, 3 * (n - 1) + i))
-    store_u8(has_id, n, load_u8(has_id, n - 1))
-    filled = copied(ids, n_id_bytes, n_id_bytes + id_bytes, ids, load_i64(counts, N_ID_BYTES))
-    store_i64(counts, N_ID_BYTES, filled)
+def open_same_filter(work: int) -> None:
+    """Open a filter with the area and the id of the last one."""
+    counts, ids = load_i64(work, SUBSCRIPTION_COUNTS), load_i64(work, ID_OF_FILTER)
+    n, last = load_i64(counts, N_SCANNED_FILTERS), load_i64(counts, N_SCANNED_AREAS) - 1
+    store_i64(ids, n, load_i64(ids, n - 1))
+    if last >= 0 and load_i64(load_i64(work, AREA_FILTER), last) == n - 1:
+        area, same = begin_area(work), load_i64(work, SCANNED_AREAS) + 24 * last
+        for i in range(3):
+            store_f64(area, i, load_f64(same, i))

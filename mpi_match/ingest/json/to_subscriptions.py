@@ -49,7 +49,6 @@ from mpi_match.ingest.json.text import (
     SCRATCH_BYTES,
     after_blanks,
     after_margin,
-    copied,
     literal,
     next_line,
     scan_string,
@@ -60,9 +59,6 @@ from mpi_match.ingest.json.to_constraints import (
     ANY_OF_OPS,
     BOOLEAN,
     CONDITION,
-    FILTER_AREA,
-    FILTER_HAS_ID,
-    FILTER_ID_BYTES,
     FILTER_LABEL,
     FIRST_ELEMENT_OP,
     FLAGGED_LINES,
@@ -73,7 +69,6 @@ from mpi_match.ingest.json.to_constraints import (
     N_ALTERNATIVES,
     N_CONSTRAINT_TABLES,
     N_FLAGGED_LINES,
-    N_ID_BYTES,
     N_OPERANDS,
     N_SCANNED_CONSTRAINTS,
     N_SCANNED_FILTERS,
@@ -92,7 +87,9 @@ from mpi_match.ingest.json.to_constraints import (
     TAKES_VALUE,
     TEXT_SCRATCH,
     WHERE_IS_TEXT,
+    begin_area,
     begin_filter,
+    begin_row,
     end_filter,
     end_list,
     fold,
@@ -103,11 +100,13 @@ from mpi_match.ingest.json.to_constraints import (
     op_among,
     operator_tables,
     pooled_name,
+    put_id,
     put_number,
     put_operand,
     put_text,
     put_text_of_element,
     put_typed,
+    take_row_back,
     taken_by,
 )
 from mpi_match.texts.characters import (
@@ -487,12 +486,12 @@ def _scan_area(data: int, at: int, tables: int, work: int) -> int:
     at = _first_item(data, at)
     if at == FLAGGED_LINE:
         return FLAGGED_LINE
-    n = load_i64(load_i64(work, SUBSCRIPTION_COUNTS), N_SCANNED_FILTERS)
+    area = begin_area(work)
     for i in range(3):
         at, kind, value = scan_number(data, at, tables)
         if kind in (NOT_READ, LARGE_INTEGER, HUGE_INTEGER) or (i == 2 and value < 0.0):
             return FLAGGED_LINE
-        store_f64(load_i64(work, FILTER_AREA), 3 * n + i, value)
+        store_f64(area, i, value)
         at = _next_item(data, at, CLOSE_BRACKET)
         if at == FLAGGED_LINE or (load_u8(data, at) == CLOSE_BRACKET) != (i == 2):
             return FLAGGED_LINE
@@ -505,10 +504,7 @@ def _scan_id(data: int, at: int, tables: int, work: int) -> int:
     at, source, start, stop, _ = _label(data, at, load_i64(work, TEXT_SCRATCH), tables)
     if at == FLAGGED_LINE or is_reserved(source, start, stop):
         return FLAGGED_LINE
-    counts = load_i64(work, SUBSCRIPTION_COUNTS)
-    filled = load_i64(counts, N_ID_BYTES)
-    store_i64(counts, N_ID_BYTES, copied(source, start, stop, load_i64(work, FILTER_ID_BYTES), filled))
-    store_u8(load_i64(work, FILTER_HAS_ID), load_i64(counts, N_SCANNED_FILTERS), 1)
+    put_id(source, start, stop, work)
     return at
 
 
@@ -674,7 +670,6 @@ def _scan_row(data: int, at: int, tables: int, work: int) -> int:
     counts = load_i64(work, SUBSCRIPTION_COUNTS)
     begin, first = at, load_i64(counts, N_SCANNED_FILTERS)
     n_constraints, n_operands = load_i64(counts, N_SCANNED_CONSTRAINTS), load_i64(counts, N_OPERANDS)
-    n_id_bytes = load_i64(counts, N_ID_BYTES)
     _begin_filter(work)
     store_i64(counts, N_ALTERNATIVES, 0)
     at, source, start, stop, hash_ = _scan_members(data, after_blanks(data, at + 1), tables, work)
@@ -687,7 +682,7 @@ def _scan_row(data: int, at: int, tables: int, work: int) -> int:
     if n == IS_CONDITION:
         if not end_filter_of_conditions(True, at - begin, tables, work):
             return FLAGGED_LINE
-    elif n and not put_alternatives(n_constraints, n_operands, n_id_bytes, at - begin, work):
+    elif n and not put_alternatives(n_constraints, n_operands, at - begin, work):
         return FLAGGED_LINE
     label = numbered(LABEL_POOL, source, start, stop, hash_, work)
     if label == POOL_FULL:
@@ -725,14 +720,10 @@ def scan_subscriptions(data: int, stop: int, tables: int, work: int) -> None:
             at += 3
         at = after_margin(data, at)
         if load_u8(data, at) != LINE_FEED:
-            n_filters, n_constraints = load_i64(counts, N_SCANNED_FILTERS), load_i64(counts, N_SCANNED_CONSTRAINTS)
-            n_operands, n_id_bytes = load_i64(counts, N_OPERANDS), load_i64(counts, N_ID_BYTES)
+            begin_row(work)
             end = _scan_row(data, at, tables, work)
             if end == FLAGGED_LINE:
-                store_i64(counts, N_SCANNED_FILTERS, n_filters)
-                store_i64(counts, N_SCANNED_CONSTRAINTS, n_constraints)
-                store_i64(counts, N_OPERANDS, n_operands)
-                store_i64(counts, N_ID_BYTES, n_id_bytes)
+                take_row_back(work)
                 if load_i64(counts, LACKING_POOL) != NOT_FOUND:
                     return
                 end = next_line(data, at) - 1

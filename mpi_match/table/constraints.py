@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from mpi_match.arrays.csr import Array, distinct, offsets_of, owners, smallest_unsigned, take_ranges
+from mpi_match.arrays.csr import Array, distinct, first_rows, offsets_of, owners, smallest_unsigned, take_ranges
 from mpi_match.arrays.exact import values_of
 from mpi_match.arrays.strings import Strings, sort_distinct
 from mpi_match.model import Constraint, Op, Operand, Type
@@ -36,7 +36,6 @@ from mpi_match.table.kinds import (
     IS_LISTED,
     IS_OF_NULLS,
     KIND_OF_PRESENCE,
-    N_KINDS,
     OP_OF_KIND,
     TYPE_OF_KIND,
     check_kinds,
@@ -491,11 +490,15 @@ def _sets(
     each the position of its set among those of its name.
     """
     rows = np.flatnonzero(IS_LISTED[kind])
-    keys = [(int(name[r]), code[operand_offsets[r] : operand_offsets[r + 1]].astype(">u4").tobytes()) for r in rows]
-    distinct = sorted(set(keys))
-    place = {key: i for i, key in enumerate(distinct)}
-    set_offsets = offsets_of(np.bincount(np.array([n for n, _ in distinct], np.int64), minlength=n_names))
-    codes = np.frombuffer(b"".join(codes for _, codes in distinct), ">u4").astype(CODE)
-    code_offsets = offsets_of(np.array([len(codes) // 4 for _, codes in distinct], np.int64))
-    index = np.array([place[key] for key in keys], np.int64) - set_offsets[name[rows]]
+    starts, lengths = operand_offsets[rows], operand_offsets[rows + 1] - operand_offsets[rows]
+    bounds = offsets_of(lengths + 1)
+    words = np.empty(int(bounds[-1]), ">u4")  # their bytes have the order of the words
+    is_name = first_rows(bounds)
+    words[is_name], words[~is_name] = name[rows], code[take_ranges(starts, lengths)]
+    sets, place = sort_distinct(Strings(words.view(np.uint8), 4 * bounds))
+    words, bounds = sets.data.view(">u4"), sets.offsets // 4
+    is_name = first_rows(bounds)
+    set_offsets = offsets_of(np.bincount(words[is_name], minlength=n_names))
+    code_offsets, codes = bounds - np.arange(len(bounds)), words[~is_name].astype(CODE)
+    index = place - set_offsets[name[rows]]
     return set_offsets, code_offsets, codes, rows, index

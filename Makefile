@@ -55,10 +55,12 @@ test: env ## Run the tests
 	if [ -d tests/kernels ]; then $(MAKE) --no-print-directory test-simulator || failed=1; fi; \
 	exit $$failed
 
+# Tests of properties have more examples there.
+test-lasting: export HYPOTHESIS_PROFILE = lasting
 test-lasting: env ## Run the tests that take long, which `make test` leaves out (those of hosts are in test-hosts)
 	@failed=0; \
-	$(python) -m pytest --numprocesses 3 --dist loadfile -m 'lasting and not ($(hosts))' --ignore=tests/kernels || failed=1; \
-	if [ -d tests/kernels ]; then NUMBA_ENABLE_CUDASIM=1 $(python) -m pytest --numprocesses auto -m lasting tests/kernels || failed=1; fi; \
+	$(python) -m pytest --numprocesses 3 --dist loadfile -m '(lasting or hypothesis) and not ($(hosts))' --ignore=tests/kernels || failed=1; \
+	if [ -d tests/kernels ]; then NUMBA_ENABLE_CUDASIM=1 $(python) -m pytest --numprocesses auto -m 'lasting or hypothesis' tests/kernels || failed=1; fi; \
 	exit $$failed
 
 # The sdist has the code too, from which pip would build the same wheel.

@@ -14,6 +14,7 @@ from typing import Any
 import java_classes
 import pytest
 from clock import Clock
+from examples import ALL_EXAMPLES, FEW_EXAMPLES
 from hypothesis import HealthCheck, settings
 from mpirun import launchers_directory, without_ranks
 from order import place_of
@@ -21,7 +22,8 @@ from order import place_of
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 # No deadlines: the first example of a compiled engine takes seconds, and machines are shared.
-settings.register_profile("ci", max_examples=40, deadline=None, derandomize=True, print_blob=True)
+for name, n_examples in (("ci", FEW_EXAMPLES), ("lasting", ALL_EXAMPLES)):
+    settings.register_profile(name, max_examples=n_examples, deadline=None, derandomize=True, print_blob=True)
 settings.register_profile(
     "thorough", max_examples=3000, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )

@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_outputs import IDENTITY, N_EVENTS, reference_all, run
@@ -22,7 +23,7 @@ from mpi_match.matches.file import MatchesFile
 from mpi_match.storage import StorageError
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(
     steps=st.lists(st.tuples(st.integers(1, 15), st.integers(0, 6), st.sets(st.integers(0, 5)), st.booleans()), max_size=4)
 )

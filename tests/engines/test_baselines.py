@@ -10,6 +10,7 @@ from itertools import product
 import numpy as np
 import pytest
 from engine_names import PACKAGES
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_tables import SHAPES, judged
@@ -146,7 +147,7 @@ def test_buckets_are_divided_until_they_hold_what_cannot_be() -> None:
 
 
 @pytest.mark.skipif("rtree" not in PACKAGES, reason="the package rtree (extra `bench`) is not installed")
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(moves=st.lists(st.tuples(st.integers(0, 19), areas()), max_size=30))
 def test_moved_areas_are_those_of_the_tree(moves: list[tuple[int, Area]]) -> None:
     """Also areas that the tree cannot hold, and back; a filter without an area stays where it is."""

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numba
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from live_machine import run_machine_of
@@ -46,7 +47,7 @@ def opened(table: Table, **options: Any) -> TagMatch:
     return engine
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(filters=st.lists(tag_filters, max_size=12), events=st.lists(st.none() | tag_events, max_size=8))
 @pytest.mark.parametrize(
     "options", [CPU, SMALL, {**SMALL, "prefix": False, "timeout_ms": 1e-6}, TREE], ids=["one", "many", "plain", "tree"]

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from lasting import lasting
 from random_tables import judged, shaped
@@ -53,7 +54,7 @@ every_way = pytest.mark.parametrize(("technique", "synchronization"), list(produ
 
 @every_way
 @pytest.mark.parametrize("n_threads", [5, *lasting(1, 2)])
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(inputs=subscriptions_and_events())
 def test_every_way_is_exact(
     technique: str, synchronization: str, n_threads: int, inputs: tuple[list[Filter], list[Event | None]]
@@ -74,7 +75,7 @@ def test_random_tables(technique: str, synchronization: str, n_threads: int, sha
 
 @pytest.mark.parametrize("synchronization", SYNCHRONIZATIONS)
 @pytest.mark.parametrize("technique", ["se-cp", "me-cp"])
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(inputs=subscriptions_and_events())
 def test_merged_vectors_are_exact(
     technique: str, synchronization: str, inputs: tuple[list[Filter], list[Event | None]]

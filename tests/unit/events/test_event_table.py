@@ -14,6 +14,7 @@ import format_judge
 import h5py
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from strategies import subscriptions_and_events
 from test_events import assert_equal, sorted_event
@@ -415,7 +416,7 @@ def test_a_list_of_5000_elements_fits_the_page_of_the_format(tmp_path: Path) -> 
     format_judge.events(tmp_path / "events.h5", format_judge.table(tmp_path / "table.h5").vocabulary)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(subscriptions_and_events(max_filters=6, with_conditions=True))
 def test_views_in_an_event_table_are_those_of_the_page_of_the_format(
     tmp_path_factory: pytest.TempPathFactory, found: tuple[list[Filter], list[Event | None]]

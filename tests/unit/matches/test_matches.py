@@ -11,6 +11,7 @@ from typing import cast
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -100,7 +101,7 @@ def write(path: Path, pieces: list[Matches], n_ids: int = 7, labels: Strings = L
     return path.read_bytes()
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(answers, st.randoms(use_true_random=False))
 def test_the_file_does_not_show_how_it_was_cut(found: list[list[int]], rng: random.Random) -> None:
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -118,7 +119,7 @@ def test_some_choice_of_objects_makes_a_condition_true(tree: Any, row: dict[str,
     assert match_naive([item], event) == (["i"] if is_true(wanted, event) else [])
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(trees=st.lists(TREES, min_size=1, max_size=8), rows=st.lists(ROWS, min_size=1, max_size=6))
 def test_engines_and_readers_agree_with_the_model(trees: list[Any], rows: list[dict[str, Any]]) -> None:
     wanted = [{"interface": str(i), "where": tree, "arrays": "consistent"} for i, tree in enumerate(trees)]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_rows import random_event, random_subscription
@@ -91,7 +92,7 @@ contents = st.tuples(st.lists(st.sampled_from(LINES), max_size=12), st.booleans(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(contents=st.lists(contents, min_size=1, max_size=3), block=st.sampled_from([7, 16, 39]), seed=st.integers(0, 9))
 def test_ranges_have_the_rows_of_the_line_reader(
     contents: list[bytes], block: int, seed: int, tmp_path_factory: pytest.TempPathFactory

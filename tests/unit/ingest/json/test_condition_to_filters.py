@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -183,7 +184,7 @@ filters = st.fixed_dictionaries(
 
 
 @pytest.mark.untraced
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(rows=st.lists(filters | st.fixed_dictionaries({"filters": st.lists(filters, min_size=1, max_size=3)}), max_size=5))
 def test_any_trees(rows: list[dict[str, object]]) -> None:
     lines = [json.dumps({"interface": f"i{at}"} | each).encode() for at, each in enumerate(rows)]

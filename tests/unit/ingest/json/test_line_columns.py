@@ -22,6 +22,7 @@ from event_lines import (
     VOCABULARY,
     mutated_lines,
 )
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import events, json_lines
@@ -164,7 +165,7 @@ def test_mutated_lines(
     assert assert_as_judged(lines_file(tmp_path, mutated_lines(n, seed=n + 1)), form, encoder) < n
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(lines=st.lists(json_lines | st.binary(max_size=30), max_size=12), form=st.sampled_from(FORMS))
 def test_any_lines(
     lines: list[bytes], form: EventForm, encoder: EventsEncoder, tmp_path_factory: pytest.TempPathFactory

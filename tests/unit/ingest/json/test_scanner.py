@@ -26,6 +26,7 @@ from event_lines import (
     mutated,
     mutated_lines,
 )
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nested_event_lines import nested_line, nested_vocabulary
@@ -260,7 +261,7 @@ def test_any_number_of_points_in_a_name(tmp_path: Path) -> None:
         assert sum(each.n_flagged for each in found) == (1 if n <= 64 else len(lines))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(lines=st.lists(json_lines | st.binary(max_size=30), max_size=12), form=st.sampled_from(FORMS))
 def test_any_lines(lines: list[bytes], form: EventForm, tmp_path_factory: pytest.TempPathFactory) -> None:
     assert_as_judged(lines_file(tmp_path_factory.mktemp("lines"), lines), form)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from cases import CASES
 from event_lines import BLANK, TOKENS, mutated
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_rows import random_subscription
@@ -268,7 +269,7 @@ subscriptions = st.tuples(
 ).map(lambda made: json.dumps({**made[0], **made[1]}).encode(errors="surrogatepass"))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(lines=st.lists(subscriptions | st.binary(max_size=30), max_size=12))
 def test_any_lines(lines: list[bytes], tmp_path_factory: pytest.TempPathFactory) -> None:
     assert_as_judged(lines_file(tmp_path_factory.mktemp("lines"), lines))

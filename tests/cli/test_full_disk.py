@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from lasting import lasting
 from mpirun import TIMEOUT_S
 
 TESTS = Path(__file__).parent.parent
@@ -31,11 +32,10 @@ runpy.run_module("mpi_match", run_name="__main__")
         (0, "run --table table.h5 --events events.h5 --engine counting -o OUT/m.h5", "m.h5.journal"),
         (0, "run --table table.h5 --events events.h5 --engine counting --no-journal -o OUT/m.h5", "m.h5"),
         (1, "export matches.h5 -o OUT/m.jsonl", "m.jsonl"),
-        (1, "export matches.h5 -o OUT/m.csv", "m.csv"),
         (1, "export matches.h5 -o OUT/m.parquet", "m.parquet"),
-        (1, "export matches.h5 -o OUT/m.arrow", "m.arrow"),
         (1, "bench ccm --filters 10 --events 10 --engine counting --repetitions 1 -o OUT/b.jsonl", "b.jsonl"),
         (1, "generate ccm --filters 10 --events 10 --format jsonl -o OUT/w", "w/subscriptions.jsonl"),
+        *lasting((1, "export matches.h5 -o OUT/m.csv", "m.csv"), (1, "export matches.h5 -o OUT/m.arrow", "m.arrow")),
     ],
 )
 def test_a_full_disk_is_a_failure_that_names_the_file(

@@ -108,12 +108,11 @@ def test_a_table_with_conditions_is_divided(tmp_path: Path) -> None:
     (tmp_path / "e.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
     files = tmp_path / "t.h5", tmp_path / "e.jsonl"
     rest = "engine=reference", "batch=40", "filters=1", f"changes={tmp_path / 'c.h5'}"
-    outputs = [tmp_path / f"{name}.h5" for name in ("alone", "whole", "shard", "hybrid")]
+    outputs = [tmp_path / f"{name}.h5" for name in ("alone", "shard", "hybrid")]
     for command in (
         alone(*files, outputs[0], *rest),
-        launch(2, *files, outputs[1], *rest),
-        launch(3, *files, outputs[2], *rest, "placement=shard"),
-        launch(5, *files, outputs[3], *rest, "placement=hybrid", "groups=2"),
+        launch(3, *files, outputs[1], *rest, "placement=shard"),
+        launch(5, *files, outputs[2], *rest, "placement=hybrid", "groups=2"),
     ):
         done = execute(command)
         assert done.returncode == 0, done.stderr

@@ -220,7 +220,7 @@ BROAD = ("intervals-normal", "intervals-large")
 def test_no_workload_is_a_scan(name: str) -> None:
     """Not more than 50 candidates for an answer, of those beyond the first 1,000 of an event."""
     n_events = 100
-    scenario = SCENARIOS[name].scaled(min(SCENARIOS[name].n_filters, 40_000))
+    scenario = SCENARIOS[name].scaled(min(SCENARIOS[name].n_filters, 20_000))
     table = Table.from_subscriptions(scenario.subscriptions())
     engine, batch = open_engine("keyed", table), scenario.events(n_events).encode(table.vocabulary)
     at_first = total = engine.candidates or 0

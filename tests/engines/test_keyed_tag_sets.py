@@ -62,7 +62,7 @@ def test_tags_of_lists_and_presence_of_attributes_mix() -> None:
 
 def test_many_sets_and_answers_beyond_the_first_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answers, "CPU_ANSWER_ROOM", 0)
-    filters, events = random_tags(3, 3000, 700)
+    filters, events = random_tags(3, 3000, 250)
     assert check(filters, events).candidates > 1000
 
 

@@ -21,7 +21,7 @@ from crowds import (
     interrupted,
     places_of,
 )
-from engine_names import SLOW, chief_engines, chief_engines_on_cpu, every_engine, refuses
+from engine_names import SLOW, chief_engines, chief_engines_on_cpu, refuses
 from lasting import lasting
 from random_tables import shaped
 from tag_tables import random_tags
@@ -53,7 +53,7 @@ def table_and_batch() -> tuple[Table, EventBatch]:
     return table, events_for(table, events, sum(SIZES))
 
 
-@every_engine
+@chief_engines
 @pytest.mark.parametrize("threads", [2, *lasting(1)])
 def test_every_thread_gets_the_answers_of_one(name: str, threads: int, table_and_batch: tuple[Table, EventBatch]) -> None:
     table, batch = table_and_batch
@@ -88,7 +88,7 @@ def test_every_thread_gets_the_answers_of_one_from_tagmatch(options: dict[str, s
     crowd_matches(engine, events_for(table, events, sum(SIZES)), SIZES, rounds=12)
 
 
-@every_engine
+@chief_engines
 def test_a_match_sees_all_of_an_update_or_nothing(name: str) -> None:
     if refuses(name):
         return

@@ -25,6 +25,8 @@ FIRST = (
     "tests/cluster/test_placement_runs.py",
     "tests/engines/test_keyed_bitmap.py",
     "tests/cli/test_streams.py",
+    "tests/unit/compute/test_compile_cache.py",
+    "tests/unit/lab/bench/test_sweep.py",
     "tests/cluster",
     "tests/engines",
 )

@@ -18,6 +18,7 @@ from typing import IO
 
 import llvmlite.binding
 import pytest
+from lasting import lasting
 
 from mpi_match.compute import compile_cache
 from mpi_match.compute.compile_cache import compile_once
@@ -49,6 +50,7 @@ SCRIPT = """
 import logging
 import os
 import sys
+sys.modules.update(dict.fromkeys(("coverage", "yaml")))  # see `quick_numba`
 import numba
 from mpi_match.compute import compile_cache
 logging.basicConfig(level=os.environ.get("LOGGED", "WARNING"), format="%(message)s", stream=sys.stdout)
@@ -311,7 +313,7 @@ def test_without_it_the_change_would_not_be_seen(tiny: Tiny) -> None:
     assert [before, tiny.ask()] == ["1 compiled ''", "1 loaded ''"]
 
 
-@pytest.mark.parametrize("variable", ["NUMBA_CACHE_DIR", "XDG_CACHE_HOME"])
+@pytest.mark.parametrize("variable", ["NUMBA_CACHE_DIR", *lasting("XDG_CACHE_HOME")])
 def test_without_a_directory_nothing_is_kept_and_nothing_old_is_loaded(variable: str, tiny: Tiny, tmp_path: Path) -> None:
     """Old code of other sources is in `__pycache__`, where Numba would look next."""
     tiny.write("decorator", DECORATOR.format(decorator=PLAIN))
@@ -419,7 +421,7 @@ def renamed(place: Path, old: str, new: str) -> None:
 
 
 @needs_v3
-@pytest.mark.parametrize("library", ["numba", "llvmlite"])
+@pytest.mark.parametrize("library", ["numba", *lasting("llvmlite")])
 def test_code_of_another_compiler_in_the_package_is_not_loaded(tiny: Tiny, library: str) -> None:
     version = sys.modules[library].__version__
     renamed(tiny.ship().parent.parent, f"{library}{version}", f"{library}{version}.1")
@@ -434,7 +436,7 @@ def test_code_of_other_sources_in_the_package_is_not_loaded(tiny: Tiny) -> None:
 
 
 @needs_v3
-@pytest.mark.parametrize(("at", "is_cut"), [(40, False), (-1, True)], ids=["changed", "cut"])
+@pytest.mark.parametrize(("at", "is_cut"), [(40, False), *lasting((-1, True))], ids=["changed", "cut"])
 def test_a_damaged_file_is_compiled_again(tiny: Tiny, at: int, is_cut: bool) -> None:
     """In the package; and in the user's directory."""
     for file in (tiny.ship(), None):

@@ -11,15 +11,17 @@ from mpi_match.arrays.csr import Array
 from mpi_match.compute.blake2b import WORD_ORDER
 from mpi_match.compute.compile_cache import nested
 from mpi_match.compute.memory import load_f64, load_i64, load_u8, load_u64, store_f64, store_i64, store_u8
+from mpi_match.ingest.codes.addresses import ADDRESS_DIGITS, IPV4, IPV6, address_at
 from mpi_match.ingest.codes.code_tables import NOT_FOUND, SEED, hash_of, signed_residue
+from mpi_match.ingest.codes.instants import instant_at
 from mpi_match.ingest.codes.numbers import N_NUMBER_TABLES, put_number_bytes
 from mpi_match.ingest.codes.string_pool import POOL_BOUNDS, POOL_FULL, POOLED_BYTES, is_below, number_of
 from mpi_match.ingest.json.text import SCRATCH_BYTES, copied
-from mpi_match.model import ANY_OPS, HAS, RESIDUE_MASK
+from mpi_match.model import ANY_OPS, HAS, RESIDUE_MASK, VIEWS
 from mpi_match.operators import OPERATORS, Form, Op, Operator, Takes, Type, View
 from mpi_match.table.kinds import KIND_OF_PRESENCE, kind_of
 from mpi_match.table.virtual_names import ATOM_FORMS, MARK, TYPE_LETTERS, VIEW_MARK, extreme_form
-from mpi_match.texts.characters import LOWER_CASE, UPPER_A, UPPER_Z
+from mpi_match.texts.characters import LOWER_CASE, UPPER_A, UPPER_Z, ZERO
 
 (
     SUBSCRIPTION_COUNTS,
@@ -140,6 +142,9 @@ TAKES_NOTHING, TAKES_VALUE, TAKES_BOUNDS, TAKES_LIST = range(4)
 FIRST_ELEMENT_OP = 64
 """`any OP` has the number of the operator plus this one, which is above the number of every operator, since kinds fit a
 byte.  It does not depend on the set of operators, so compiled code stays valid when that changes."""
+FIRST_NET_OP, FIRST_TIME_OP = 2 * FIRST_ELEMENT_OP, 3 * FIRST_ELEMENT_OP
+"""Likewise, for operators on addresses (`in net`) and on instants (`before`, `after`, `at`)."""
+_FIRST_OF_VIEW = {View.IP: FIRST_NET_OP, View.TIME: FIRST_TIME_OP}
 _TAKEN = {Takes.NOTHING: TAKES_NOTHING, Takes.VALUE: TAKES_VALUE, Takes.BOUNDS: TAKES_BOUNDS, Takes.LIST: TAKES_LIST}
 _PACKED_BYTES = 8
 _MOST_NUMBER_BYTES = 16
@@ -150,7 +155,12 @@ N_TYPES = len(TYPES)
 TAG_FORM = ord(ATOM_FORMS[Op.EQ])
 """The form of the virtual names of `any =`."""
 _MARK, _OF_NUMBERS, _OF_TEXTS, _OF_BOOLEANS = (ord(each) for each in (MARK, *TYPE_LETTERS.values()))
-_VIEW_OF_CASE = tuple(VIEW_MARK + View.FOLD.value)
+_VIEW_MARK = VIEW_MARK[0]
+_OF_CASE, _OF_ADDRESSES, OF_INSTANTS = (ord(view.value) for view in (View.FOLD, View.IP, View.TIME))
+_BETWEEN, _PREFIX = int(Op.BETWEEN), int(Op.PREFIX)
+_SLASH = ord("/")
+_IPV4_BITS, _IPV6_BITS = 32, ADDRESS_DIGITS
+_MOST_BITS_DIGITS = 3
 _KIND_OF_ELEMENT = int(KIND_OF_PRESENCE)
 
 
@@ -161,7 +171,8 @@ def operator_tables() -> tuple[Array, ...]:
     numbers or that must differ, and with operands that are checked for more than their length.
     """
     ops = {op: record for op, record in OPERATORS.items() if _is_read(record)}
-    symbols = [*((record.symbol, int(op)) for op, record in ops.items()), (HAS, FIRST_ELEMENT_OP + Op.EQ)]
+    of_views = [(symbol, _FIRST_OF_VIEW[view] + op) for symbol, (view, op) in VIEWS.items() if view in _FIRST_OF_VIEW]
+    symbols = [*((record.symbol, int(op)) for op, record in ops.items()), (HAS, FIRST_ELEMENT_OP + Op.EQ), *of_views]
     words = [(word, int(op)) for op, record in ops.items() for word in (record.symbol, *record.spellings) if " " not in word]
     n = 2 * FIRST_ELEMENT_OP
     taken, bounded, folded, of_lists, sure = np.zeros((5, n), np.int64)
@@ -270,14 +281,20 @@ def fold(name: int, op: int, tables: int, work: int) -> int:
     has no such form, or without room."""
     if not load_i64(load_i64(tables, FOLDED_OPS), op):
         return NOT_FOUND
+    store_i64(load_i64(work, SUBSCRIPTION_COUNTS), FOLDS, 1)
+    return name_of_view(name, _OF_CASE, work)
+
+
+@nested
+def name_of_view(name: int, letter: int, work: int) -> int:
+    """The number of the name of a view of an attribute, or NOT_FOUND without room."""
     source, start, stop = pooled_name(name, work)
     scratch = load_i64(work, BOUND_SCRATCH)
     if stop - start + 2 > SCRATCH_BYTES:
         return NOT_FOUND
-    store_u8(scratch, 0, _VIEW_OF_CASE[0])
-    store_u8(scratch, 1, _VIEW_OF_CASE[1])
+    store_u8(scratch, 0, _VIEW_MARK)
+    store_u8(scratch, 1, letter)
     n = copied(source, start, stop, scratch, 2)
-    store_i64(load_i64(work, SUBSCRIPTION_COUNTS), FOLDS, 1)
     found = numbered(NAME_POOL, scratch, 0, n, hash_of(scratch, 0, n, SEED), work)
     return found if found != POOL_FULL else NOT_FOUND
 
@@ -503,6 +520,75 @@ def put_typed(name: int, op: int, type_: int, first: int, tables: int, work: int
         return False
     put_constraint(name, kind, work)
     return True
+
+
+@nested
+def _bits_of_net(data: int, at: int, stop: int, most: int) -> int:
+    """The number of bits in data[at:stop], which is `/BITS` or empty, or NOT_FOUND."""
+    if at == stop:
+        return most
+    at += 1
+    if at == stop or stop - at > _MOST_BITS_DIGITS:
+        return NOT_FOUND
+    bits = 0
+    while at < stop:
+        digit = load_u8(data, at) - ZERO
+        if digit < 0 or digit > 9:
+            return NOT_FOUND
+        bits = 10 * bits + digit
+        at += 1
+    return bits if bits <= most else NOT_FOUND
+
+
+@nested
+def _put_net(source: int, start: int, stop: int, name: int, tables: int, work: int) -> bool:
+    """Write the constraint `in net` with the text of a network (`address.network`) on the view with the number `name`.
+    Returns False if it is not certain, or without room."""
+    end, scratch = start, load_i64(work, BOUND_SCRATCH)
+    while end < stop and load_u8(source, end) != _SLASH:
+        end += 1
+    kind, number = address_at(source, start, end, scratch)
+    first = load_i64(load_i64(work, SUBSCRIPTION_COUNTS), N_OPERANDS)
+    if kind == IPV4:
+        bits = _bits_of_net(source, end, stop, _IPV4_BITS)
+        if bits == NOT_FOUND:
+            return False
+        others = (1 << (_IPV4_BITS - bits)) - 1
+        put_number(np.float64(number & ~others), 0.0, work)
+        put_number(np.float64(number | others), 0.0, work)
+        return put_typed(name, _BETWEEN, NUMBER, first, tables, work)
+    bits = _bits_of_net(source, end, stop, _IPV6_BITS)
+    if kind != IPV6 or bits == NOT_FOUND:
+        return False
+    if not put_text(scratch, 0, bits, hash_of(scratch, 0, bits, SEED), _PREFIX, tables, work):
+        return False
+    return put_typed(name, _PREFIX, STRING, first, tables, work)
+
+
+@nested
+def put_instant(source: int, start: int, stop: int, work: int) -> bool:
+    """Write the instant of a text as an operand.  Returns False if it has none."""
+    is_instant, nearest, residue = instant_at(source, start, stop)
+    if is_instant:
+        put_number(nearest, np.float64(residue), work)
+    return is_instant
+
+
+@nested
+def put_text_of_view(source: int, start: int, stop: int, name: int, op: int, tables: int, work: int) -> bool:
+    """Write the constraint of an operator on addresses or on instants with a text.  `name` is the number of the name of the
+    view.  Returns False if it is not certain, or without room."""
+    if op < FIRST_TIME_OP:
+        return _put_net(source, start, stop, name, tables, work)
+    first = load_i64(load_i64(work, SUBSCRIPTION_COUNTS), N_OPERANDS)
+    return put_instant(source, start, stop, work) and put_typed(name, op - FIRST_TIME_OP, NUMBER, first, tables, work)
+
+
+@nested
+def view_of(name: int, op: int, work: int) -> int:
+    """The number of the name of the view that an operator on addresses or on instants asks for, or NOT_FOUND without
+    room."""
+    return name_of_view(name, _OF_ADDRESSES if op < FIRST_TIME_OP else OF_INSTANTS, work)
 
 
 @nested

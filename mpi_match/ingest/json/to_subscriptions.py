@@ -61,6 +61,8 @@ from mpi_match.ingest.json.to_constraints import (
     CONDITION,
     FILTER_LABEL,
     FIRST_ELEMENT_OP,
+    FIRST_NET_OP,
+    FIRST_TIME_OP,
     FLAGGED_LINES,
     FOLDS,
     LABEL_POOL,
@@ -74,6 +76,7 @@ from mpi_match.ingest.json.to_constraints import (
     N_SCANNED_FILTERS,
     NAME_POOL,
     NUMBER,
+    OF_INSTANTS,
     PREDICATE_SCRATCH,
     SCANNED_LINES,
     SCANNED_ROWS,
@@ -83,6 +86,7 @@ from mpi_match.ingest.json.to_constraints import (
     SYMBOL_OPS,
     SYMBOLS,
     TAG_FORM,
+    TAKES_BOUNDS,
     TAKES_NOTHING,
     TAKES_VALUE,
     TEXT_SCRATCH,
@@ -96,18 +100,22 @@ from mpi_match.ingest.json.to_constraints import (
     form_of_text,
     is_reserved,
     is_special,
+    name_of_view,
     numbered,
     op_among,
     operator_tables,
     pooled_name,
     put_id,
+    put_instant,
     put_number,
     put_operand,
     put_text,
     put_text_of_element,
+    put_text_of_view,
     put_typed,
     take_row_back,
     taken_by,
+    view_of,
 )
 from mpi_match.texts.characters import (
     BACKSLASH,
@@ -336,6 +344,59 @@ def _scan_any_of(data: int, at: int, name: int, op: int, tables: int, work: int)
 
 
 @nested
+def _operand(data: int, at: int) -> int:
+    """The position of the operand after the comma that follows."""
+    at = after_blanks(data, at)
+    return after_blanks(data, at + 1) if load_u8(data, at) == COMMA else FLAGGED_LINE
+
+
+@nested
+def _scan_of_view(data: int, at: int, name: int, op: int, tables: int, work: int) -> int:
+    """Write the constraint of an operator on addresses or on instants, whose operand begins here, or those with each text of
+    a list.  Returns where the operand ends."""
+    view = view_of(name, op, work)
+    if view == NOT_FOUND:
+        return FLAGGED_LINE
+    is_list = load_u8(data, at) == OPEN_BRACKET
+    if is_list:
+        at = _first_item(data, at)
+        if op >= FIRST_TIME_OP or not _is_item(data, at, CLOSE_BRACKET):
+            return FLAGGED_LINE
+    while True:
+        at, source, start, stop, _ = text_at(data, at, load_i64(work, TEXT_SCRATCH))
+        if at == FLAGGED_LINE or not put_text_of_view(source, start, stop, view, op, tables, work):
+            return FLAGGED_LINE
+        if not is_list:
+            return at
+        at = _next_item(data, at, CLOSE_BRACKET)
+        if not _is_item(data, at, CLOSE_BRACKET):
+            return at + 1 if at != FLAGGED_LINE else FLAGGED_LINE
+
+
+@nested
+def _are_bounds_of_instants(data: int, at: int, op: int, tables: int) -> bool:
+    """Tells whether the operand that begins here is a list whose first item is a text, and the operator `between`."""
+    if op >= FIRST_ELEMENT_OP or taken_by(op, tables) != TAKES_BOUNDS or load_u8(data, at) != OPEN_BRACKET:
+        return False
+    return load_u8(data, after_blanks(data, at + 1)) == QUOTE
+
+
+@nested
+def _scan_bounds_of_instants(data: int, at: int, name: int, op: int, tables: int, work: int) -> int:
+    """Write the constraint `between` with the list of two instants that begins here.  Returns where the list ends."""
+    view, first = name_of_view(name, OF_INSTANTS, work), load_i64(load_i64(work, SUBSCRIPTION_COUNTS), N_OPERANDS)
+    at = _first_item(data, at)
+    while _is_item(data, at, CLOSE_BRACKET):
+        at, source, start, stop, _ = text_at(data, at, load_i64(work, TEXT_SCRATCH))
+        if at != FLAGGED_LINE and not put_instant(source, start, stop, work):
+            return FLAGGED_LINE
+        at = _next_item(data, at, CLOSE_BRACKET)
+    if at == FLAGGED_LINE or view == NOT_FOUND or not end_list(first, NUMBER, TAKES_BOUNDS, work):
+        return FLAGGED_LINE
+    return at + 1 if put_typed(view, op, NUMBER, first, tables, work) else FLAGGED_LINE
+
+
+@nested
 def _scan_constraint(data: int, at: int, tables: int, work: int) -> int:
     """Write the constraint in the list that begins here, or those of which any must hold.  Returns where the list ends."""
     if load_u8(data, at) != OPEN_BRACKET:
@@ -355,15 +416,22 @@ def _scan_constraint(data: int, at: int, tables: int, work: int) -> int:
         name = fold(name, op, tables, work)
         if name == NOT_FOUND:
             return FLAGGED_LINE
-    if taken_by(op, tables) != TAKES_VALUE:
+    is_of_view = op >= FIRST_NET_OP
+    if not is_of_view and taken_by(op, tables) != TAKES_VALUE:
+        operand = _operand(data, at)
+        if operand != FLAGGED_LINE and _are_bounds_of_instants(data, operand, op, tables):
+            at = _scan_bounds_of_instants(data, operand, name, op, tables, work)
+            at = after_blanks(data, at) if at != FLAGGED_LINE else FLAGGED_LINE
+            return at + 1 if at != FLAGGED_LINE and load_u8(data, at) == CLOSE_BRACKET else FLAGGED_LINE
         first = load_i64(counts, N_OPERANDS)
         at, type_ = _scan_operands(data, at, op, tables, work)
         return at + 1 if at != FLAGGED_LINE and put_typed(name, op, type_, first, tables, work) else FLAGGED_LINE
-    at = after_blanks(data, at)
-    if load_u8(data, at) != COMMA:
+    at = _operand(data, at)
+    if at == FLAGGED_LINE:
         return FLAGGED_LINE
-    at = after_blanks(data, at + 1)
-    if load_u8(data, at) != OPEN_BRACKET:
+    if is_of_view:
+        at = _scan_of_view(data, at, name, op, tables, work)
+    elif load_u8(data, at) != OPEN_BRACKET:
         at = _scan_operand_of(data, at, name, op, tables, work)
     elif load_i64(load_i64(tables, ANY_OF_OPS), op):
         at = _scan_any_of(data, at, name, op, tables, work)

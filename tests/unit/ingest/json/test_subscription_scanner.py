@@ -113,8 +113,15 @@ GOOD = [
     b'{"interface": "a", "constraints": [["x", "wildcard", ["b*", "a*"]], ["x", "wildcard", "' + b"*" * 65_536 + b'"]]}',
     b'{"interface": "a", "predicate": "x wildcard \'*a\' or y any wildcard i \'Ab*\'"}',
     b'{"interface": "a", "where": {"or": [["x", "wildcard", "*a"], {"not": ["y", "wildcard i", "B?"]}]}}',
+    b'{"interface": "a", "constraints": [["x", "in net", "10.1.2.3/8"], ["t", "at", "2000-02-29"]]}',
+    b'{"interface": "a", "constraints": [["x", "in net", ["1.2.3.4\\u002f016", "FE80::1.2.3.4/97" , "1.2.3.4"]]]}',
+    b'{"interface": "a", "constraints": [["t", "between" , [ "0000-01-01T00:00:00.5+23:59","9999-12-31 23:59:59z" ] ]]}',
+    b'{"interface": "a", "where": {"not": {"and": [["x", "in net", ["::1"]], ["t", "before", "2261-01-01"]]}}, "id": 1}',
 ]
 JUDGED_GOOD = [
+    b'{"interface": "a", "constraints": [["x", "any in net", "10.0.0.0/8"], ["t", "any after", "2000-01-01"]]}',
+    b'{"interface": "a", "constraints": [["x", "in net", ["10.0.0.0/8", "10.1.0.0/8"]]]}',
+    b'{"interface": "a", "constraints": [["*", "in net", "::/1"], ["t", "any between", ["2000-01-01", "2000-01-02"]]]}',
     b'{"interface": "a", "predicate": "not x exists or y = .5"}',
     b'{"interface": "a", "constraints": [["x", "exists", null]]}',
     b'{"\\u0069nterface": "a", "constraints": []}',
@@ -130,6 +137,17 @@ JUDGED_GOOD = [
 BAD = [
     b'{"interface": "a", "constraints": [["x", "wildcard", "' + b"a" * 65_537 + b'"]]}',
     b'{"interface": "a", "constraints": [["x", "wildcard", 1]]}',
+    *(
+        b'{"interface": "a", "constraints": [["x", "%s", %s]]}' % (op, operand)
+        for op, operand in (
+            *((b"in net", each) for each in (b'"1.2.3.4/33"', b'"1.2.3.4/"', b'"::/129"', b'"::/0008"', b'""')),
+            *((b"in net", each) for each in (b"[]", b"7", b'["::1", 7]', b'["::1", "x"]', b'"::1%eth0"', b'"1.2.3.4/1/1"')),
+            *((b"before", each) for each in (b'"2001-02-29"', b'["2001-02-28"]', b'"2001-02-28T24:00:00Z"', b'""', b"7")),
+            *((b"between", each) for each in (b'["2001-02-28", "2001-02-27"]', b'["2001-02-28"]', b'["2001-02-28", 7]')),
+            (b"between", b'["2001-01-01", "2001-01-02", "2001-01-03"]'),
+            *((op, b'"2001-01-01"') for op in (b"at i", b"before i", b"in net i", b"between")),
+        )
+    ),
     b'{"interface": "a"}',
     b'{"constraints": []}',
     b'{"interface": null, "constraints": []}',
@@ -272,6 +290,49 @@ subscriptions = st.tuples(
 @settings(max_examples=examples(150))
 @given(lines=st.lists(subscriptions | st.binary(max_size=30), max_size=12))
 def test_any_lines(lines: list[bytes], tmp_path_factory: pytest.TempPathFactory) -> None:
+    assert_as_judged(lines_file(tmp_path_factory.mktemp("lines"), lines))
+
+
+nets = st.one_of(
+    st.builds("{}/{}".format, st.ip_addresses(v=4), st.integers(0, 40)),
+    st.builds("{}/{}".format, st.ip_addresses(v=6), st.integers(0, 140) | st.sampled_from(["007", "", "+8", "8/8", "٣"])),
+    st.ip_addresses().map(str),
+)
+instants = st.builds(
+    "{}{}{}".format,
+    st.dates().map(str) | st.sampled_from(["0000-02-29", "9999-12-31"]),
+    st.sampled_from(
+        ["", "T00:00:00", " 23:59:59", "t12:34:56.7", "T01:02:03.123456789", "T01:02:03.1000000000", "T24:00:00"]
+    ),
+    st.sampled_from(["", "Z", "z", "+23:59", "-00:01"]),
+)
+
+
+@st.composite
+def texts_of_views(draw: st.DrawFn) -> str:
+    """The text of a network or an instant, perhaps with a character changed."""
+    text = draw(nets | instants)
+    at = draw(st.integers(0, 3 * len(text)))
+    return (
+        text
+        if at >= len(text)
+        else text[:at] + draw(st.sampled_from(".:/-+0f9Tx \u0663")) + text[at + draw(st.integers(0, 1)) :]
+    )
+
+
+constraints_on_views = st.one_of(
+    st.tuples(st.just("x"), st.just("in net"), nets | texts_of_views() | st.lists(nets, max_size=3)),
+    st.tuples(st.just("t"), st.sampled_from(["before", "after", "at", "any at"]), instants | texts_of_views()),
+    st.tuples(st.just("t"), st.just("between"), st.lists(instants, min_size=1, max_size=3)),
+)
+
+
+@settings(max_examples=150)
+@given(asked=st.lists(constraints_on_views, min_size=1, max_size=8), escaped=st.booleans())
+def test_networks_and_instants(asked: list[Any], escaped: bool, tmp_path_factory: pytest.TempPathFactory) -> None:
+    rows: list[dict[str, Any]] = [{"interface": "a", "constraints": [each]} for each in asked]
+    rows += [{"interface": "a", "id": "b", "where": {"or": [{"not": each}, ["x", "exists"]]}} for each in asked]
+    lines = [json.dumps(row, ensure_ascii=escaped).encode() for row in rows]
     assert_as_judged(lines_file(tmp_path_factory.mktemp("lines"), lines))
 
 

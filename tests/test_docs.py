@@ -101,6 +101,7 @@ def test_rows_in_answers_out(shell: Callable[[str], str], name: str) -> None:
     run_steps(name, shell)
 
 
+@pytest.mark.lasting  # `make test-wheel` runs the same commands
 @pytest.mark.mpi
 @needs_mpirun
 def test_several_ranks(shell: Callable[[str], str]) -> None:

@@ -28,7 +28,7 @@ def _run(seed: int, faults: frozenset[str] | None = None) -> SimulatedCluster:
     return cluster
 
 
-@pytest.mark.parametrize("first", [*range(0, 2_000, CHUNK), *lasting(*range(2_000, 5_000, CHUNK))])
+@pytest.mark.parametrize("first", [*range(0, 1_000, CHUNK), *lasting(*range(1_000, 5_000, CHUNK))])
 def test_with_any_faults_every_batch_is_emitted_or_quarantined_once(first: int) -> None:
     for seed in range(first, first + CHUNK):
         _run(seed)

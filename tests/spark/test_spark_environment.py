@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from command_line import mpi_match, only_line
+from lasting import lasting
 from mpirun import TIMEOUT_S
 from spark_inputs import in_memory, names_in, write_lines
 
@@ -183,7 +184,7 @@ def test_a_java_that_is_killed_is_one_line(files: list[Any], tmp_path: Path) -> 
     assert names_in(tmp_path / "any") == {"t.h5", "e.jsonl"}
 
 
-@pytest.mark.parametrize("package", ["mpi_match", "spark_prep"])
+@pytest.mark.parametrize("package", ["mpi_match", *lasting("spark_prep")])
 def test_executors_without_the_package_are_one_line(package: str, spark: SparkSession) -> None:
     def run(batches: Any) -> Any:
         raise ModuleNotFoundError(f"No module named '{package}.ingest'")

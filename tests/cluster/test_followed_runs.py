@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import random
+import shutil
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
@@ -239,6 +240,35 @@ def test_unfinished_files_are_left_out_and_names_may_come_again(tmp_path: Path, 
 @needs_mpirun
 @pytest.mark.mpi
 @pytest.mark.skipif(not OPEN_MPI, reason="the flags of Open MPI")
+def test_a_file_that_replaces_a_taken_one_is_taken(tmp_path: Path) -> None:
+    directory = FollowedDirectory(tmp_path, 1)
+    for row in (b"{}", b'{"a": 1}', b'{"a": 20}'):  # without a listing between two files of the name
+        commit(tmp_path, "a.jsonl", [row])
+        (found,) = committed([directory])
+        assert (found.key.name, found.key.n_bytes) == ("a.jsonl", len(row) + 1)
+        assert committed([directory]) == []
+    shutil.copy2(tmp_path / "a.jsonl", tmp_path / ".a")
+    (tmp_path / ".a").rename(tmp_path / "a.jsonl")  # a backup that came back: the same content in another inode
+    assert committed([directory]) == []
+    assert committed([FollowedDirectory(tmp_path, 1, [found.key])]) == []  # as by the next run
+
+
+def test_a_file_that_is_written_after_it_was_read_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mpi_match.cluster.follow.directory.LIST_S", 0.0)
+    monkeypatch.setattr("mpi_match.cluster.follow.directory.LOOKED_AT", 2)
+    names = [f"{name}.jsonl" for name in "abcde"]
+    for name in names:
+        commit(tmp_path, name, [b"{}"])
+    directory = FollowedDirectory(tmp_path, 1)
+    assert len(committed([directory])) == len(names)
+    for _ in names:
+        assert committed([directory]) == []
+    with (tmp_path / "d.jsonl").open("ab") as file:
+        file.write(b"{}\n")
+    with pytest.raises(FileChanged, match=r"d\.jsonl: changed after it was committed and read; rename files into"):
+        _ = [committed([directory]) for _ in names]
+
+
 def test_no_event_is_lost_or_answered_twice_when_ranks_are_killed(followed: Followed, tmp_path: Path) -> None:
     """A worker is killed, then the master, while files come; the same command goes on, with another feed, and SIGTERM ends
     it with 0.  The table is divided: the other worker takes the part of the one that was killed."""

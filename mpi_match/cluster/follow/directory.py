@@ -19,19 +19,23 @@ import os
 import stat
 import time
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from mpi_match.cluster.follow.rows import RENAME_WHOLE
 from mpi_match.environment.addresses import address_of, no_local_file
 from mpi_match.ingest.rows.formats import endings_of
 from mpi_match.ingest.rows.row_files import holds_rows, is_hidden
-from mpi_match.storage import StorageError
+from mpi_match.storage import FileChanged, StorageError
 
 log = logging.getLogger(__name__)
 
 LIST_S = 1.0
 """Longest interval, in seconds, between two listings of a directory: clocks of file servers differ, and their clients cache
 times."""
+LOOKED_AT = 256
+"""Most taken files of a directory that are looked at in LIST_S, to find out whether they have changed."""
 SETTLED_S = 0.5
 """A directory that changed within this time is listed again: times in it have ticks of some milliseconds."""
 UNFINISHED = (".writing", ".tmp", ".temp", ".part", ".partial", ".crc", ".swp", "~")
@@ -52,6 +56,11 @@ class FileKey(NamedTuple):
     def of(cls, directory: int, name: str, found: os.stat_result) -> FileKey:
         """The key of a file with this status."""
         return cls(directory, name, found.st_size, found.st_mtime_ns, found.st_ino)
+
+    @property
+    def content(self) -> tuple[int, int]:
+        """What tells one content from another: size and time of the last write, which a copy or a restored file keeps."""
+        return self.n_bytes, self.written_ns
 
 
 class Commit(NamedTuple):
@@ -79,6 +88,7 @@ class FollowedDirectory:
         self._told: set[str] = set()
         self._changed_ns = -1
         self._listed_at = self._began_at = time.monotonic()
+        self._looked_at, self._to_look_at = self._began_at - LIST_S, list[str]()
         self._status()
 
     def _status(self) -> os.stat_result:
@@ -99,8 +109,27 @@ class FollowedDirectory:
         self._changed_ns = changed_ns
         return not is_old or now - self._listed_at > LIST_S
 
+    def check_taken(self, now: float) -> None:
+        """Look at some taken files, others every time, at most once in LIST_S.  Raises FileChanged for one that was written
+        after its commit, also after it was answered: rows added to it would be lost."""
+        if now - self._looked_at < LIST_S:
+            return
+        self._looked_at = now
+        self._to_look_at = self._to_look_at or list(self.taken)
+        names, self._to_look_at = self._to_look_at[:LOOKED_AT], self._to_look_at[LOOKED_AT:]
+        for name in names:
+            with suppress(FileNotFoundError):
+                key = FileKey.of(self.number, name, (self.path / name).stat())
+                known = self.taken.get(name, key)
+                if key.inode == known.inode and key.content != known.content:
+                    raise FileChanged(
+                        f"{self.path / name}: changed after it was committed and read; {RENAME_WHOLE}; "
+                        "give what it holds now another name"
+                    )
+
     def listed(self) -> list[Commit]:
-        """The files that are not taken yet, in any order.  Raises StorageError when the directory is gone."""
+        """The files that are not taken yet, in any order; also one that has replaced a taken one under its name.  Raises
+        StorageError when the directory is gone."""
         before, self._listed_at = self._listed_at, time.monotonic()
         found, names = [], set()
         offset = time.time() - self._listed_at
@@ -108,10 +137,13 @@ class FollowedDirectory:
             with os.scandir(self.path) as entries:
                 for entry in entries:
                     names.add(entry.name)
-                    if entry.name not in self.taken and self._counts(entry):
+                    known = self.taken.get(entry.name)
+                    if (known is None or entry.inode() != known.inode) and self._counts(entry):
                         try:
                             seen = entry.stat()
                         except FileNotFoundError:  # renamed or removed meanwhile
+                            continue
+                        if known is not None and FileKey.of(self.number, entry.name, seen).content == known.content:
                             continue
                         arrived_at = min(max(seen.st_ctime_ns / 1e9 - offset, before), self._listed_at)
                         found.append(Commit(seen.st_ctime_ns, FileKey.of(self.number, entry.name, seen), arrived_at))
@@ -147,9 +179,11 @@ class FollowedDirectory:
 def committed(directories: Sequence[FollowedDirectory]) -> list[Commit]:
     """The new files of all directories in the order of their commits; these are taken.
 
-    Files of one time are in the order of the directories' numbers and of their names.  Raises StorageError.
+    Files of one time are in the order of the directories' numbers and of their names.  Raises StorageError, FileChanged.
     """
     now = time.monotonic()
+    for each in directories:
+        each.check_taken(now)
     if not any([each.may_have_changed(now) for each in directories]):
         return []
     seen = [commit for each in directories for commit in each.listed()]

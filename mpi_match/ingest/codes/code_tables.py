@@ -119,7 +119,7 @@ _29, _32 = np.uint64(29), np.uint64(32)
     LONGEST_OPERANDS               i64[v]: bytes of the longest string operand of each name, -1 for a name without
     OPERAND_KEYS                   u64[s]: the first eight bytes of each string operand, zeros behind it, the first highest
     SCALARS                        u64: NAME_MASK, STRING_MASK, CODE_BITS, LOCATED, HAS_IDS, VOCABULARY_SIZE, STEP_MASK,
-                                   ALL_JUDGED, HAS_RESIDUES, EVERY_STRING_ENTRY
+                                   ALL_JUDGED, HAS_RESIDUES, EVERY_STRING_ENTRY, JOINED_ROOT
 """
 TEXT_ELEMENT, NUMBER_ELEMENT, BOOLEAN_ELEMENT, N_ELEMENT_TYPES = range(4)
 (
@@ -133,10 +133,12 @@ TEXT_ELEMENT, NUMBER_ELEMENT, BOOLEAN_ELEMENT, N_ELEMENT_TYPES = range(4)
     ALL_JUDGED,
     HAS_RESIDUES,
     EVERY_STRING_ENTRY,
-) = range(10)
+    JOINED_ROOT,
+) = range(11)
 """Masks for numbers of slots; bits of a code in a packed attribute; 1 if the form names a location, an id; v; 1 if every
 line is flagged (`name_steps.MOST_POINTS`); 1 if some operand has a residue; the entry of the list of all strings, or
-NO_ENTRY if no filter asks for it."""
+NO_ENTRY if no filter asks for it; the root of the trie of these, if they are only folded and searched for strings that they
+contain, so that they may be searched as one text, or else NO_ENTRY."""
 NO_ENTRY = np.uint64(2**64 - 1)
 HAS_VIEWS, FOLD_VIEW, IP_VIEW, TIME_VIEW, N_VIEW_WORDS = range(5)
 _VIEW_WORDS = {View.FOLD: FOLD_VIEW, View.IP: IP_VIEW, View.TIME: TIME_VIEW}
@@ -219,7 +221,7 @@ def _tables_of(vocabulary: Vocabulary, form: EventForm) -> AddressTable:
     pointed = {} if all_judged else {name: entry[name] for name in (*above, *with_points) if b"." in name or name in above}
     steps = step_tables(names, nodes, pointed)
     every = np.uint64(entry[EVERY_NAME]) if vocabulary.asks_every_string else NO_ENTRY
-    last = (len(steps[0]) - 1, all_judged, has_residues, every)
+    last = (len(steps[0]) - 1, all_judged, has_residues, every, _joined_root(vocabulary, of_elements))
     scalars = np.array([*masks, vocabulary.shift, *named, vocabulary.n_names, *last], np.uint64)
     of_names = (name_slots, name_hashes, names.data, names.offsets, ids, roles)
     columns = (*of_names, *numbers, *texts, *elements, *steps, shapes, _views(vocabulary, entry, len(names)))
@@ -242,6 +244,17 @@ def _tables_of(vocabulary: Vocabulary, form: EventForm) -> AddressTable:
     return AddressTable(
         (*NUMBER_TABLES, *found, records, *of_elements.tables, *columns, has_patterns, longest, _keys(strings), scalars)
     )
+
+
+def _joined_root(vocabulary: Vocabulary, of_elements: ElementTables) -> np.uint64:
+    """JOINED_ROOT."""
+    folded = view_name(EVERY_NAME, View.FOLD)
+    forms = [(first, stop - start) for first, start, stop in forms_of(vocabulary.names) if first.base.endswith(EVERY_NAME)]
+    is_folded = vocabulary.views.get(EVERY_NAME) == [View.FOLD] and len(forms) == 1 and forms[0][0].base == folded
+    is_plain = any(vocabulary.name_id(each) >= 0 for each in (EVERY_NAME, folded))
+    if not is_folded or is_plain or forms[0][0].op is not Op.CONTAINS or not forms[0][0].rest:
+        return NO_ENTRY
+    return np.uint64(of_elements.tables[0][of_elements.records[folded], TRIE_ROOT])
 
 
 def _shares(of_elements: ElementTables, n_tries: int) -> Array:

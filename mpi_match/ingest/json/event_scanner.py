@@ -84,6 +84,8 @@ class LineArrays:
             to_codes.TOKENS: np.empty(token_words(n_bytes), np.uint64),
             to_codes.DECODED: np.empty(SCRATCH_BYTES, np.uint8),
             to_codes.VIEWED: np.empty(SCRATCH_BYTES, np.uint8),
+            to_codes.FOLDED: np.empty(SCRATCH_BYTES, np.uint8),
+            to_codes.FOLDED_STRINGS: np.zeros(to_codes.FOLDED_HEADER + to_codes.MOST_FOLDED, np.int64),
         }
         rooms = {
             to_codes.ATTRIBUTE_ROOM: NO_LIMIT,

@@ -21,15 +21,17 @@ from collections.abc import Callable
 
 import numpy as np
 
-from mpi_match.compute.compile_cache import jit, nested
+from mpi_match.compute.compile_cache import inlined, jit, nested
 from mpi_match.compute.memory import (
     constant_i64,
+    is_on_cpu,
     load_f64,
     load_i64,
     load_u8,
     load_u64,
     store_f64,
     store_i64,
+    store_u8,
     store_u32,
     store_u64,
 )
@@ -63,6 +65,7 @@ from mpi_match.ingest.codes.code_tables import (
     IP_VIEW,
     IS_NAMED,
     IS_SCOPED,
+    JOINED_ROOT,
     JUDGED,
     LOCATED,
     N_ELEMENT_TYPES,
@@ -159,8 +162,10 @@ from mpi_match.texts.characters import (
     TOKENS,
     DECODED,
     VIEWED,
+    FOLDED,
+    FOLDED_STRINGS,
     N_WORK_TABLES,
-) = range(15)
+) = range(17)
 """Indices in the table of addresses of a thread: arrays for the rows of its lines, and scratch arrays for a line.
 
     SCAN_COUNTS                     i64[N_COUNTS]: the filled part of each array
@@ -178,7 +183,14 @@ from mpi_match.texts.characters import (
     TOKENS                     of the line, where they are found before (`line_tokens`)
     DECODED                    u8[SCRATCH_ROOM]: a string or a name without escapes
     VIEWED                     u8[SCRATCH_ROOM]: a view of a text (`model.View`), bytes of a number, or an expression's state
+    FOLDED                     u8[SCRATCH_ROOM]: folded strings of the row, each followed by a byte that no text has, if all
+                               strings are searched as one text (JOINED_ROOT); not on GPUs
+    FOLDED_STRINGS             i64[FOLDED_HEADER + MOST_FOLDED]: FOLDED_BYTES, the filled part of FOLDED; LAST_FOLDED, bytes
+                               of the text behind it, or -1; N_FOLDED, number of strings there; where each begins
 """
+FOLDED_BYTES, LAST_FOLDED, N_FOLDED, FOLDED_HEADER = range(4)
+MOST_FOLDED = 2**12
+_NO_TEXT = 0xFF
 (
     ROWS,
     LINES,
@@ -325,6 +337,65 @@ def put_number(
     return n
 
 
+@inlined
+def joins_strings(tables: int) -> bool:
+    """Tells whether all strings of a row are searched as one text."""
+    return is_on_cpu() and load_u64(constant_i64(tables, SCALARS), JOINED_ROOT) != NO_ENTRY
+
+
+@nested
+def _fold_behind(source: int, start: int, stop: int, tables: int, work: int) -> tuple[int, int]:
+    """Write the folding of a text behind the filled part of FOLDED, with room for a byte more.  Returns its address and
+    number of bytes, which is FOLDING_TOO_LONG without room."""
+    filled = load_i64(load_i64(work, FOLDED_STRINGS), FOLDED_BYTES)
+    room, to = load_i64(load_i64(work, SCAN_COUNTS), SCRATCH_ROOM) - filled - 1, load_i64(work, FOLDED) + filled
+    return to, fold_text(source, start, stop, to, room, constant_i64(tables, FOLD_TABLE))
+
+
+@nested
+def _keep_folded(work: int) -> None:
+    """Count the text behind the filled part of FOLDED as part of it."""
+    strings = load_i64(work, FOLDED_STRINGS)
+    end = load_i64(strings, FOLDED_BYTES) + load_i64(strings, LAST_FOLDED)
+    store_u8(load_i64(work, FOLDED), end, _NO_TEXT)
+    store_i64(strings, FOLDED_BYTES, end + 1)
+
+
+@nested
+def _note_folded(at: int, work: int) -> None:
+    """Keep the folding of the string at byte `at` if it is behind the filled part of FOLDED."""
+    strings = load_i64(work, FOLDED_STRINGS)
+    n = load_i64(strings, N_FOLDED)
+    if load_i64(strings, LAST_FOLDED) >= 0 and n < MOST_FOLDED:
+        _keep_folded(work)
+        store_i64(strings, FOLDED_HEADER + n, at)
+        store_i64(strings, N_FOLDED, n + 1)
+
+
+@nested
+def _search_folded(tables: int, work: int) -> None:
+    """Add the atoms of all strings in FOLDED, and empty it."""
+    strings, root = load_i64(work, FOLDED_STRINGS), load_i64(constant_i64(tables, SCALARS), JOINED_ROOT)
+    find_atoms(root, load_i64(work, FOLDED), 0, load_i64(strings, FOLDED_BYTES), tables, load_i64(work, ROW_ATOMS))
+    store_i64(strings, FOLDED_BYTES, 0)
+
+
+@nested
+def _join_folded(text: tuple[int, int, int], tables: int, work: int) -> bool:
+    """Append the folding of a text to FOLDED, which is searched and emptied first if there is no room.  Returns False if it
+    is longer than that."""
+    source, start, stop = text
+    _, length = _fold_behind(source, start, stop, tables, work)
+    if length == FOLDING_TOO_LONG:
+        _search_folded(tables, work)
+        _, length = _fold_behind(source, start, stop, tables, work)
+        if length == FOLDING_TOO_LONG:
+            return False
+    store_i64(load_i64(work, FOLDED_STRINGS), LAST_FOLDED, length)
+    _keep_folded(work)
+    return True
+
+
 @nested
 def _put_views(text: tuple[int, int, int], entry: int, as_: int, to: int, n: int, tables: int, work: int) -> int:
     """Write the views of a text that the attribute with this entry has; arguments and result are those of `put_text`."""
@@ -336,10 +407,16 @@ def _put_views(text: tuple[int, int, int], entry: int, as_: int, to: int, n: int
     own = as_ if as_ == AS_VALUE else AS_LIST  # a list of those elements that have the view
     of = load_i64(entries, FOLD_VIEW)
     if of != NOT_FOUND:
-        length = fold_text(source, start, stop, made, load_i64(counts, SCRATCH_ROOM), constant_i64(tables, FOLD_TABLE))
+        folded, length = made, FOLDING_TOO_LONG
+        if joins_strings(tables):
+            folded, length = _fold_behind(source, start, stop, tables, work)
+            store_i64(load_i64(work, FOLDED_STRINGS), LAST_FOLDED, length)
+        if length == FOLDING_TOO_LONG:
+            folded = made
+            length = fold_text(source, start, stop, made, load_i64(counts, SCRATCH_ROOM), constant_i64(tables, FOLD_TABLE))
         if length == FOLDING_TOO_LONG:
             return FLAGGED_LINE
-        n = _put_itself((made, 0, length), of, own, to, n, tables, work)
+        n = _put_itself((folded, 0, length), of, own, to, n, tables, work)
         if n == FLAGGED_LINE:
             return n
     of = load_i64(entries, IP_VIEW)
@@ -401,7 +478,7 @@ def named_value_scanner(  # noqa: C901  one branch a type
     def scan_named(  # noqa: C901
         data: int, at: int, entry: int, as_: int, to: int, n: int, tables: int, work: int
     ) -> tuple[int, int]:
-        byte, role = load_u8(data, at), load_i64(constant_i64(tables, NAME_ROLES), entry)
+        begin, byte, role = at, load_u8(data, at), load_i64(constant_i64(tables, NAME_ROLES), entry)
         if role != NO_ROLE and role != ELEMENTS and (as_ != AS_VALUE or role == JUDGED):
             return FLAGGED_LINE, n
         if byte == QUOTE:
@@ -422,7 +499,11 @@ def named_value_scanner(  # noqa: C901  one branch a type
                 return FLAGGED_LINE, n
             if role == ID:
                 return (at if keep_id(source, start, stop, data, work) else FLAGGED_LINE), n
+            if joins_strings(tables):
+                store_i64(load_i64(work, FOLDED_STRINGS), LAST_FOLDED, -1)
             n = put_text((source, start, stop), entry, as_, to, n, tables, work)
+            if joins_strings(tables):
+                _note_folded(begin, work)
             return (FLAGGED_LINE if n == FLAGGED_LINE else at), n
         if byte == MINUS or ZERO <= byte <= NINE:
             start = at
@@ -628,14 +709,18 @@ def every_string_scanner(reader: TokenReader) -> Callable[[int, int, int, int, i
     def scan_strings(data: int, at: int, n: int, tables: int, work: int) -> int:
         counts, tokens, nesting = load_i64(work, SCAN_COUNTS), load_i64(work, TOKENS), load_i64(work, NESTING)
         to = load_i64(work, PACKED_ATTRIBUTES) + 8 * load_i64(counts, N_ATTRIBUTES)
-        entry = load_i64(constant_i64(tables, SCALARS), EVERY_STRING_ENTRY)
+        entry, n_kept = load_i64(constant_i64(tables, SCALARS), EVERY_STRING_ENTRY), 0
+        kept = load_i64(work, FOLDED_STRINGS) if joins_strings(tables) else 0
         while load_u8(data, at) != LINE_FEED:
             byte = load_u8(data, at)
             if byte in (OPEN_BRACE, CLOSE_BRACE, OPEN_BRACKET, CLOSE_BRACKET, COLON, COMMA):
                 at = following(data, at, tokens)
                 continue
             after = after_value(data, at, tokens, nesting)
-            if byte == QUOTE and load_u8(data, after) != COLON:  # no name
+            is_text = byte == QUOTE and load_u8(data, after) != COLON  # no name
+            if kept and is_text and n_kept < load_i64(kept, N_FOLDED) and load_i64(kept, FOLDED_HEADER + n_kept) == at:
+                n_kept, is_text = n_kept + 1, False
+            if is_text:
                 start, stop, source = at + 1, text_end(data, at + 1), data
                 if load_u8(data, stop) == BACKSLASH:
                     source = load_i64(work, DECODED)
@@ -643,12 +728,17 @@ def every_string_scanner(reader: TokenReader) -> Callable[[int, int, int, int, i
                     start = 0
                     if end == FLAGGED_LINE:
                         return FLAGGED_LINE
-                if n + MOST_OF_A_VALUE >= load_i64(counts, ATTRIBUTE_ROOM):
-                    return FLAGGED_LINE
-                n = put_text((source, start, stop), entry, AS_ELEMENT, to, n, tables, work)
+                if kept:
+                    n = n if _join_folded((source, start, stop), tables, work) else FLAGGED_LINE
+                else:
+                    if n + MOST_OF_A_VALUE >= load_i64(counts, ATTRIBUTE_ROOM):
+                        return FLAGGED_LINE
+                    n = put_text((source, start, stop), entry, AS_ELEMENT, to, n, tables, work)
                 if n == FLAGGED_LINE:
                     return FLAGGED_LINE
             at = after
+        if kept:
+            _search_folded(tables, work)
         return n
 
     return scan_strings
@@ -762,6 +852,9 @@ def row_scanner(reader: TokenReader) -> Callable[[int, int, int, int], int]:
         id_bytes, identified = load_i64(counts, ID_BYTES), load_i64(counts, N_IDENTIFIED)
         begin_row(load_i64(work, ROW_ATOMS))
         clear_row(tables, work)
+        if joins_strings(tables):
+            store_i64(load_i64(work, FOLDED_STRINGS), FOLDED_BYTES, 0)
+            store_i64(load_i64(work, FOLDED_STRINGS), N_FOLDED, 0)
         end, n_attributes = FLAGGED_LINE, 0
         if load_u64(scalars, ALL_JUDGED) == np.uint64(0):
             end, n_attributes = scan_line(data, at, tables, work)

@@ -10,11 +10,11 @@ import pytest
 
 from mpi_match.engines import open_engine
 from mpi_match.ingest.codes import atoms
-from mpi_match.ingest.codes.code_tables import hashed
+from mpi_match.ingest.codes.code_tables import JOINED_ROOT, NO_ENTRY, SCALARS, hashed
 from mpi_match.ingest.codes.element_atoms import BEGINNINGS_ROOT, ELEMENT_RECORDS
 from mpi_match.ingest.files.blocks import LineBlock
 from mpi_match.ingest.json.event_scanner import EventScanner
-from mpi_match.ingest.rows.judge import PLAIN
+from mpi_match.ingest.rows.judge import PLAIN, event_of_passed, names_of
 from mpi_match.model import Event, Filter, constraint, match_naive
 from mpi_match.table.table import Table
 
@@ -70,3 +70,34 @@ def test_every_trie_has_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None
     children = edges[edges[:, 0] >> 8 == of_beginnings, 1] >> 1
     assert len(children) == 2
     assert children.min() >= n_rows
+
+
+@pytest.mark.parametrize("others", [[], [("*", "suffix", "a")], [("*", "contains", "a")]])
+def test_all_strings_as_one_text(others: list[tuple[str, str, str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strings are found in no two neighbours together, in any case, also if they fill the memory for folded ones."""
+    monkeypatch.setattr("mpi_match.ingest.json.event_scanner.SCRATCH_BYTES", 300)
+    wanted = [
+        *[("*", "contains i", each) for each in ("aB", "bba", "\u00e4a", "aabbaabb", "b\\b")],
+        *[("s", "contains i", each) for each in ("ab", "aab")],
+        *[("t.u", "= i", each) for each in ("B", "aba")],
+        *others,
+    ]
+    filters = [Filter(str(k), (constraint(*each),)) for k, each in enumerate(wanted)]
+    table, generator = Table.from_filters(filters), random.Random(3)
+    is_apart = hashed(table.vocabulary, PLAIN).arrays[SCALARS][JOINED_ROOT] == NO_ENTRY
+    assert is_apart == bool(others)
+
+    def text() -> str:
+        return "".join(generator.choices("abABb\u00c4\\\n", k=generator.choice((0, 1, 2, 3, 9, 70))))
+
+    names = ("p", "s", "q", "t", "aab")
+    events = [
+        {name: {"u": text(), "v": [text(), [text()]]} if name == "t" else text() for name in generator.sample(names, 4)}
+        for _ in range(400)
+    ]
+    lines = b"".join(json.dumps(event, ensure_ascii=k % 2 == 0).encode() + b"\n" for k, event in enumerate(events))
+    found = EventScanner(table.vocabulary, PLAIN, 1).scan(LineBlock(np.frombuffer(lines, np.uint8), "", 1), [])
+    assert found.n_flagged == 0
+    answers = open_engine("counting", table).match(found.batch).labels(table.labels)
+    for event, answer in zip(events, answers, strict=True):
+        assert answer == match_naive(filters, event_of_passed(event, PLAIN, names_of(table.vocabulary, PLAIN))), event

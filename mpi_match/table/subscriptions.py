@@ -145,8 +145,10 @@ class Subscriptions:
         constraint = names[self.name[rows]] + _mix(self.kind[rows].astype(np.uint64) + salt)
         constraint += sums(operand, operand_offsets - operands.start)
         key = sums(_mix(constraint), constraint_offsets - rows.start)
-        x, y, r = np.ascontiguousarray((self.area[filters] + 0.0).T).view(np.uint64)
-        return key + np.where(np.isnan(self.area[filters, 2]), np.uint64(0), _mix(_mix(_mix(x + salt) + y) + r))
+        has_area = np.flatnonzero(~np.isnan(self.area[filters, 2]))
+        x, y, r = np.ascontiguousarray((self.area[filters][has_area] + 0.0).T).view(np.uint64)
+        key[has_area] += _mix(_mix(_mix(x + salt) + y) + r)
+        return key
 
 
 def _merged(pools: list[Strings], columns: list[Array]) -> tuple[Strings, Array]:

@@ -171,9 +171,8 @@ class Table:
         )
         id_ = subscriptions.id[order]
         has_id = np.flatnonzero(id_ >= 0)
-        columns = FilterColumns.of(
-            sizes[order], interface[order], subscriptions.area[order], has_id, subscriptions.ids.take(id_[has_id])
-        )
+        area = subscriptions.area[order] if any(subscriptions.area.strides) else subscriptions.area  # all alike
+        columns = FilterColumns.of(sizes[order], interface[order], area, has_id, subscriptions.ids.take(id_[has_id]))
         return cls(vocabulary, constraints, columns, labels)
 
     def arrays(self, *, in_memory: bool = False) -> Iterator[tuple[str, Array]]:

@@ -46,7 +46,7 @@ NO_EVENTS = {
     "a directory": {"": "no JSON lines, CSV, Parquet or Arrow in this directory"},
     "empty": {"run --events": "holds no event"},
     "text": {"run --events": "holds no usable event, its only row is rejected; text, line 1: not JSON"},
-    "packed rows": {"run --events": "holds no usable event, its only row is rejected; packed rows, line 1: not UTF-8"},
+    "packed rows": {"": "is packed by gzip; give it a name that ends in .gz"},
     "rows": {"export --events": "holds rows: which attribute is the id? (--id)"},
     "cut": {"": "is not a readable HDF5 file: truncated file"},
     "another's": {"": "is HDF5 but not a file of mpi-match"},

@@ -237,9 +237,6 @@ def test_unfinished_files_are_left_out_and_names_may_come_again(tmp_path: Path, 
         assert committed([directory]) == []
 
 
-@needs_mpirun
-@pytest.mark.mpi
-@pytest.mark.skipif(not OPEN_MPI, reason="the flags of Open MPI")
 def test_a_file_that_replaces_a_taken_one_is_taken(tmp_path: Path) -> None:
     directory = FollowedDirectory(tmp_path, 1)
     for row in (b"{}", b'{"a": 1}', b'{"a": 20}'):  # without a listing between two files of the name
@@ -269,6 +266,9 @@ def test_a_file_that_is_written_after_it_was_read_ends_the_run(tmp_path: Path, m
         _ = [committed([directory]) for _ in names]
 
 
+@needs_mpirun
+@pytest.mark.mpi
+@pytest.mark.skipif(not OPEN_MPI, reason="the flags of Open MPI")
 def test_no_event_is_lost_or_answered_twice_when_ranks_are_killed(followed: Followed, tmp_path: Path) -> None:
     """A worker is killed, then the master, while files come; the same command goes on, with another feed, and SIGTERM ends
     it with 0.  The table is divided: the other worker takes the part of the one that was killed."""

@@ -150,6 +150,6 @@ def test_rows_that_are_no_lines_are_refused_with_advice(text: str, said: str) ->
     assert said in nothing_usable("e.json", "event", 1, Reject(reason, "e.json", 1, line))
 
 
-@pytest.mark.parametrize("line", ['{"a": 1}', "<Event/>", "a,b", "host {", '{"a": tru}'])
+@pytest.mark.parametrize("line", ['{"a": 1}', "<Event/>", "a,b", "host {", '{"a": nul}'])
 def test_other_bad_rows_have_no_advice(line: str) -> None:
     assert nothing_usable("e.json", "event", 1, Reject("not JSON: x", "e.json", 1, line)).endswith("not JSON: x")

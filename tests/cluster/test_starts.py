@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
-from mpirun import DRIVER, FLAGS, MPIRUN, ULFM, has_ulfm, needs_mpirun
+from mpirun import DRIVER, FLAGS, MPIRUN, ULFM, environment, has_ulfm, needs_mpirun
 
 from mpi_match.cluster.transport import initialize
 from mpi_match.cluster.transport.launcher import LaunchedBy
@@ -123,6 +125,18 @@ def test_a_rank_that_gets_sigterm_in_mpi_init_ends(files: Files, tmp_path: Path)
         os.kill(pids[0], signal.SIGTERM)
         end(run, 1)
     assert run.process.returncode != 0
+
+
+def test_a_process_ends_whose_launcher_has_died() -> None:
+    """Nobody reads what it has to say."""
+    buffered = {**environment(), "PYTHONUNBUFFERED": ""}
+    code = "import sys; from mpi_match.cluster.transport.finalize import end_process; sys.stdin.read(); print('a'); "
+    code += "end_process(3)"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=PIPE, stdout=PIPE, stderr=PIPE, env=buffered) as process:
+        for pipe in (process.stdout, process.stderr, process.stdin):
+            assert pipe is not None
+            pipe.close()
+        assert process.wait(SOON_S) == 3
 
 
 def test_a_call_ends_at_its_time_limit() -> None:

@@ -25,6 +25,7 @@ import os
 import signal
 import sys
 import traceback
+from contextlib import suppress
 
 from mpi_match.cluster.transport.launcher import survives_deaths
 
@@ -94,6 +95,7 @@ def end_process(code: int) -> None:
 
 
 def _flush() -> None:
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    """Write what is buffered, as far as anybody reads it: the launcher may have died."""
+    for flush in (logging.shutdown, sys.stdout.flush, sys.stderr.flush):
+        with suppress(OSError, ValueError):  # a pipe without a reader, a closed file
+            flush()

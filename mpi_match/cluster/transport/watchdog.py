@@ -20,6 +20,7 @@ import signal
 import socket
 import threading
 import time
+from contextlib import suppress
 from types import TracebackType
 
 from mpi_match.cluster.signals import LEAVE_S, SIGNALS, heard_at
@@ -86,7 +87,8 @@ class Watchdog:
 
     def _end(self, why: str, code: int) -> None:
         line = f"mpi-match: rank {self._rank} on {socket.gethostname()} {why}: it is stuck in a call, and is ended\n"
-        os.write(2, line.encode())
+        with suppress(OSError):  # the launcher, which reads it, may have died
+            os.write(2, line.encode())
         if survives_deaths(os.environ):
             os.kill(os.getpid(), signal.SIGKILL)
         os._exit(code)

@@ -1,4 +1,4 @@
-"""What every task does in its Python worker before it begins.
+"""The start of every task in its Python worker.
 
 A worker that Spark uses again collects garbage after each task.  With all modules of this package imported, and Numba's, one
 collection takes 50 ms, which is more than most tasks of a small job.  Objects of modules live as long as the process, so

@@ -95,7 +95,7 @@ def as_rows(inputs: Sequence[Path], language: str | None, pipelines: Sequence[st
 
 
 def _language_hint(inputs: Sequence[Path]) -> str:
-    """What an error of subscriptions adds if they seem to be rules of a language."""
+    """The advice that ends an error of subscriptions that seem to be rules of a language; empty for others."""
     from mpi_match.languages.registry import LANGUAGES, language_of
 
     with suppress(OSError):

@@ -28,11 +28,13 @@ SCHEDULES = ("dynamic", "static")
 """The choices for the worker of a batch.  `dynamic`: a worker that has just answered.  `static`: the worker with number k
 modulo the number of workers, for batch k."""
 FEEDS = ("master", "shared", "file")
-NOT_EVERYWHERE = "{}; with --feed file every host needs the same files: use --feed master, or copy them"
 """The ways in which a worker gets the events of a batch, encoded or as lines.  `master`: the master sends them.  `shared`:
 every host has one copy of all events in memory, made before the clock starts.  `file`: the worker reads them from the file,
-whose path must name the same file on every host.  With the latter two the master sends batch numbers.
+whose path must name the same file on every host.  With the latter two the master sends batch numbers; in a
+followed run with `file`, the places of lines.
 """
+NOT_EVERYWHERE = "{}; with --feed file every host needs the same files: use --feed master, or copy them"
+"""The reason of a worker that does not find the events of a run with the feed `file`, after what it found."""
 RESULTS = ("master", "local")
 """The places for answers.  `master`: the master writes them into one file.  `local`: every worker writes a part of its
 own beside the output, in a directory that all hosts share; the output is an index that reads as one file.

@@ -268,7 +268,7 @@ def _correlated(correlations: Iterable[SigmaCorrelationRule]) -> dict[str, str]:
 
 
 def _names_of(rule: SigmaRule | SigmaCorrelationRule | str) -> list[str]:
-    """What correlations call a rule: its name, its id; nothing for a correlation, and for the reason of an invalid one."""
+    """The name and the id of a rule, by which correlations refer to it; nothing for a correlation or an invalid rule."""
     return [str(each) for each in (rule.name, rule.id) if each] if isinstance(rule, SigmaRule) else []
 
 

@@ -1,4 +1,4 @@
-"""How many examples the tests of properties have: all in `make test-lasting`, two of five in `make test`."""
+"""Numbers of examples of the tests of properties: all in `make test-lasting`, two of five in `make test`."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class FileKey(NamedTuple):
 
     @property
     def content(self) -> tuple[int, int]:
-        """What tells one content from another: size and time of the last write, which a copy or a restored file keeps."""
+        """Size and time of the last write, by which contents are told apart; a copy or a restored file keeps both."""
         return self.n_bytes, self.written_ns
 
 

@@ -43,7 +43,7 @@ class PieceInFile(NamedTuple):
 class RowsOfFiles(NamedTuple):
     """Rows, and the paths of the files that their pieces number.
 
-    `places` are those of the pieces if whoever gets the wire form reads the rows from the files; else there are none.
+    `places` are those of the pieces if the receiver of the wire form reads the rows from the files; else empty.
     """
 
     rows: RowBatch

@@ -124,7 +124,7 @@ def nothing_usable(source: str, what: str, n_bad: int, example: Reject | None) -
 
 
 def advice_for(reject: Reject) -> str:
-    """What makes rows of lines that are no rows as the rejected one is, to be said behind its reason; empty if unknown."""
+    """Advice for lines that are no rows, such as the rejected one, to follow its reason; empty if there is none."""
     row, reason = reject.row, reject.reason
     if row.startswith("["):
         return "; lines have one object each, `jq -c '.[]'` makes such lines of an array"

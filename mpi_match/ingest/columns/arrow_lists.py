@@ -88,33 +88,29 @@ def _field(array: pa.Array, name: str) -> pa.Array:
 
 
 def _through_lists(array: pa.Array, fields: Sequence[str]) -> pa.Array:
-    """A list for each row of the values under a name in an array of lists; null for a row without one."""
-    n, row = len(array), np.arange(len(array))
-    items, row = _there(array, row)
+    """A list for each row of the values under a name in an array of lists; null for a row without one.
+
+    Nulls are kept until the end: pyarrow filters no structs and lists that hold strings as views.
+    """
+    n, row, items = len(array), np.arange(len(array)), plain_array(array)
     for field in fields:
         items, row = _elements(items, row)
-        items, row = _there(_field(items, field), row)
+        items = plain_array(_field(items, field))
     is_absent = np.ones(n, bool)
-    is_absent[row] = False
+    is_absent[row[np.asarray(items.is_valid())]] = False
     items, row = _elements(items, row)
     if pa.types.is_struct(items.type):
         items, row = pa.nulls(0), row[:0]
+    elif items.null_count:
+        is_there = items.is_valid()
+        items, row = items.filter(is_there), row[np.asarray(is_there)]
     offsets = pa.array(offsets_of(np.bincount(row, minlength=n)), pa.int64())
     return pa.LargeListArray.from_arrays(offsets, items, mask=pa.array(is_absent))
 
 
-def _there(items: pa.Array, row: Array) -> tuple[pa.Array, Array]:
-    """The items that are not null, and their rows i64."""
-    items = plain_array(items)
-    if not items.null_count:
-        return items, row
-    is_there = items.is_valid()
-    return items.filter(is_there), row[np.asarray(is_there)]
-
-
 def _elements(items: pa.Array, row: Array) -> tuple[pa.Array, Array]:
-    """The items in lists of any depth, without nulls, and their rows i64."""
+    """The items in lists of any depth, and their rows i64; a null list has none."""
     while is_any_list(items.type):
-        row = np.repeat(row, np.asarray(pc.list_value_length(items)))
-        items, row = _there(items.flatten(), row)
+        row = np.repeat(row, np.asarray(pc.list_value_length(items).fill_null(0)))
+        items = plain_array(items.flatten())
     return items, row

@@ -29,7 +29,7 @@ def leaves(fields: Iterable[pa.Field], path: Path = ()) -> Iterator[tuple[Path, 
     """The columns of a schema, and the fields of structs, also of those in lists, each with its type.
 
     That of lists in lists, and of a field of structs in lists, is one list; lists of structs are lists of nulls, and structs
-    are nulls.
+    are nulls, but for variants, which keep their type.
     """
     for field in fields:
         yield from _leaves_of((*path, field.name), plain_type(field.type), is_inside=False)
@@ -39,7 +39,7 @@ def _leaves_of(path: Path, type_: pa.DataType, is_inside: bool) -> Iterator[tupl
     inner, n_lists = type_, 0
     while is_any_list(inner):
         inner, n_lists = plain_type(inner.value_type), n_lists + 1
-    if pa.types.is_struct(inner):
+    if pa.types.is_struct(inner) and not is_variant(inner):
         if n_lists:
             yield path, pa.large_list(pa.null())
         elif not is_inside:
@@ -48,6 +48,14 @@ def _leaves_of(path: Path, type_: pa.DataType, is_inside: bool) -> Iterator[tupl
             yield from _leaves_of((*path, field.name), plain_type(field.type), is_inside or n_lists > 0)
     else:
         yield path, pa.large_list(inner) if is_inside or n_lists > 1 else type_
+
+
+def is_variant(type_: pa.DataType) -> bool:
+    """Tells whether a type is that of variants of Spark, DuckDB and Parquet, which encode any value of JSON."""
+    if not pa.types.is_struct(type_):
+        return False
+    binary = {field.name for field in type_ if pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type)}
+    return binary >= {"metadata", "value"}
 
 
 class Leaf(NamedTuple):

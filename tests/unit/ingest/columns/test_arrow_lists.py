@@ -102,7 +102,7 @@ def test_variants_are_refused_where_they_are_named(tmp_path: Path) -> None:
     for type_, held in ((binary, value), (pa.list_(binary), [value]), (pa.struct({"x": binary}), {"x": value})):
         table = pa.table({"v": pa.array([held], type_), "n": [1.0]})
         assert LiveMatcher([make_filter("i", [["n", "=", 1]])]).match(table) == [["i"]]
-        assert api.make_events(table).event(0).attributes["n"] == 1.0
+        assert [each.attributes["n"] for each in [api.make_events(table).event(0)] if each] == [1.0]
         pq.write_table(table, tmp_path / "e.parquet")
         for name, rest in (("v.x", ["=", 5]), ("v.x.y", ["absent"]), ("*", ["any =", "a"])):
             with pytest.raises(ModelError, match=r"(is of type|holds) variant"):

@@ -122,6 +122,7 @@ KINDS: dict[str, tuple[Callable[[], Any], list[Any]]] = {
     "pandas string": (lambda: series(["5", None], "string"), ["5", NONE]),
     "pandas string of Arrow": (lambda: series(["5", None], "string[pyarrow]"), ["5", NONE]),
     "pandas category": (lambda: series(["5", None, "a"], "category"), ["5", NONE, "a"]),
+    "pandas string with NaN": (lambda: series(["5", None], pd.StringDtype(na_value=np.nan)), ["5", NONE]),
     "pandas category of numbers": (lambda: series([5, 1, None], "category"), [5, 1, NONE]),
     "pandas Sparse": (lambda: series([5.0, 0.0], pd.SparseDtype("float64", 0.0)), [5, 0]),
     "pandas index": (lambda: {"v": pd.Index(["5", "a"])}, ["5", "a"]),
@@ -229,6 +230,8 @@ def places(rejects: list[Reject]) -> list[tuple[int, str]]:
 def test_every_kind_of_column_is_its_rows_on_every_path(kind: str, tmp_path: Path) -> None:
     make, values = KINDS[kind]
     answers, bad = expected_of(values)
+    as_rows = api._as_rows(make(), PLAIN)  # for filters on all strings
+    assert expected_of([row.get("v") for row in as_rows]) == (answers, bad)
     by_batch: list[Reject] = []
     assert LIVE.match(api.make_batch(TABLE, make(), rejects=by_batch)) == answers
     assert places(by_batch) == bad

@@ -179,7 +179,7 @@ def test_the_room_is_that_with_which_slices_take_the_least_time(
     own = {"SLICE_S": 3e-4, "GROUP_S": 1e-3, "EVENT_S": 3e-6, "ANSWER_S": 1e-8, "MERGED_S": 5e-9}
     for name, value in {"LONG_SLICE_BYTES": 2**25, "LONG_SLICE_EVENTS": 2**14, **own}.items():
         monkeypatch.setattr(cuda_pipeline, name, value)
-    assert cuda_pipeline._room_of(found.astype(np.uint64), room, n_events) == chosen
+    assert cuda_pipeline._room_of(found.astype(np.uint64), room, n_events).of_event == chosen
 
 
 def test_a_room_that_is_no_longer_needed_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,9 +13,9 @@ There are three slots: while one slice is matched and the answers of another are
 on the GPU.  With two slots, the GPU would wait whenever fetching a slice and copying in the next, including the Python
 overhead, takes longer than matching one.
 
-Each event of a slice has room for as many answers, so more room makes slices shorter.  Events with more answers are matched
-again, with those of about as many.  The room is that with which both together take the least time (`_room_of`), for batches
-of about as many events; a slice with too little is matched again, and a room that stays nearly empty is given up.
+Each event of a slice has room for as many answers.  Events with more answers are matched again, with those of about as many.
+The room is that with which both together take the least time (`_room_of`), for batches of about as many events; a slice with
+too little is matched again, and a room that makes slices shorter and stays nearly empty is given up.
 
 An error belongs to the batch of the slice that raised it: the rest of this batch is not started, its started slices are
 waited for, and other batches continue.
@@ -54,10 +54,10 @@ longest, and for each answer of the slice, whose answers are put together on the
 SPARSE = 64
 """A room of which answers fill less than one part in this many is chosen again."""
 SLOT_BYTES, LONG_GROUP_BYTES, LONG_SLICE_BYTES, LONG_SLICE_EVENTS = 2**30, 2**27, 2**25, 2**14
-"""Limits of the answers of a pipeline slot in bytes, of those of events that are matched again together, and of those of a
-slice in bytes and in events.  More room per event makes slices shorter, so that the ids of one are copied out while the next
-is matched.  A slice takes at most LONG_SLICE_BYTES of answers or LONG_SLICE_EVENTS events, whichever is larger (the latter
-keeps a GPU busy), and never more than SLOT_BYTES."""
+"""Limits of the room for answers of a pipeline slot in bytes, of that of events that are matched again together, and of the
+answers of a slice in bytes and its events.  More answers per event make slices shorter, so that the ids of one are copied
+out while the next is matched.  A slice has at most about LONG_SLICE_BYTES of answers or LONG_SLICE_EVENTS events, whichever
+is larger (the latter keeps a GPU busy), and never more room than SLOT_BYTES."""
 
 
 class Batches:
@@ -107,7 +107,7 @@ class Batches:
             slot, room = self._free.pop(), self._rooms.of(begun)
             part = begun.next_slice(room, SLICE_EVENTS if self._started else FIRST_EVENTS)
             try:
-                slot.start(part, begun.plan, room)
+                slot.start(part, begun.plan, room.of_event)
             except BaseException as error:
                 begun.fail(error)
                 self._free.append(slot)
@@ -121,7 +121,7 @@ class Batches:
         self.clock.add(slot)
         if slot.most <= slot.room:
             slot.finish(begun.plan, begun.answers)
-            if begun.is_last_slice and begun.has_sparse_room(slot.room):
+            if begun.is_last_slice and begun.has_sparse_room(self._rooms.of(begun)):
                 self._rooms.choose(begun, begun.answers.counts, CUDA_ANSWER_ROOM)
             return
         for each in self._started:  # their kernels began before those that follow
@@ -129,14 +129,14 @@ class Batches:
             self.clock.add(each.slot)
         found = slot.found()
         room = self._rooms.choose(begun, found, slot.room)
-        if room == slot.room:
+        if room.of_event == slot.room:
             self._finish_long(slot, part, begun, found)
             return
-        size = _room_for_events(room)
-        for at in range(0, len(part), size):  # again, in smaller slices with enough room for nearly all events
+        size = room.events
+        for at in range(0, len(part), size):  # again, with enough room for nearly all events
             piece = part[at : at + size]
-            self._match_now(slot, piece, begun, room)
-            if slot.most <= room:
+            self._match_now(slot, piece, begun, room.of_event)
+            if slot.most <= room.of_event:
                 slot.finish(begun.plan, begun.answers)
             else:
                 self._finish_long(slot, piece, begun, found[at : at + size])
@@ -162,19 +162,31 @@ class Batches:
         begun.answers.put(*_with_long(others, long, answers))
 
 
+class Room(NamedTuple):
+    """The room of each event of a slice, in answers, and the answers that an event is expected to have."""
+
+    of_event: int
+    mean: float
+
+    @property
+    def events(self) -> int:
+        """Most events of a slice."""
+        n_short = LONG_SLICE_BYTES // (4 * min(max(int(self.mean + 1), CUDA_ANSWER_ROOM), self.of_event))
+        return min(max(n_short, LONG_SLICE_EVENTS), max(SLOT_BYTES // (4 * self.of_event), 1))
+
+
 class _Rooms:
-    """The room for answers of each event of the next slices, by the kind of answer and the size of the batch, as a power of
-    two: some events of many answers have room for theirs in a small batch, and do not take the room of others in a large
-    one."""
+    """The room for answers of the next slices, by the kind of answer and the size of the batch, as a power of two: some
+    events of many answers have room for theirs in a small batch, and do not take the room of others in a large one."""
 
     def __init__(self) -> None:
-        self._room: dict[tuple[int, int], int] = {}
+        self._room: dict[tuple[int, int], Room] = {}
 
-    def of(self, begun: Begun) -> int:
+    def of(self, begun: Begun) -> Room:
         """The room for a batch."""
-        return self._room.get((begun.plan.kind, begun.n_events.bit_length()), CUDA_ANSWER_ROOM)
+        return self._room.get((begun.plan.kind, begun.n_events.bit_length()), Room(CUDA_ANSWER_ROOM, CUDA_ANSWER_ROOM))
 
-    def choose(self, begun: Begun, found: Array, least: int) -> int:
+    def choose(self, begun: Begun, found: Array, least: int) -> Room:
         """Choose the room, at least `least`, for batches like this one, whose events have `found` answers; returns it."""
         room = _room_of(found, least, begun.n_events)
         self._room[begun.plan.kind, begun.n_events.bit_length()] = room
@@ -195,14 +207,14 @@ class Begun:
         self._is_on_gpu = isinstance(batch, GpuBatch)
         self._error: BaseException | None = None
 
-    def next_slice(self, room: int, most: int) -> EventBatch:
-        """The events of its next slice, at most `most`, with room for `room` answers each.
+    def next_slice(self, room: Room, most: int) -> EventBatch:
+        """The events of its next slice, at most `most`, with this room.
 
         The rest is divided evenly, because a short last slice would cost as much Python overhead as a long one.
         """
         if self._is_on_gpu:  # nothing to copy in meanwhile, and cutting would copy the offsets
             most = SLICE_EVENTS
-        most = min(self._longest, most) if self.plan.kind == MASKS else min(self._longest, most, _room_for_events(room))
+        most = min(self._longest, most) if self.plan.kind == MASKS else min(self._longest, most, room.events)
         size = -(-self.n_left // -(-self.n_left // most))
         first = len(self._batch) - self.n_left
         part = self._batch[first : first + size]
@@ -214,10 +226,10 @@ class Begun:
         """Tells whether all other slices have been retired."""
         return not self.n_left and self.n_started == 1
 
-    def has_sparse_room(self, room: int) -> bool:
+    def has_sparse_room(self, room: Room) -> bool:
         """Tells whether the room makes slices short, and the answers to all events fill little of it."""
-        is_short = room > CUDA_ANSWER_ROOM and _room_for_events(room) < min(self.n_events, self._longest)
-        return is_short and SPARSE * self.answers.n_found < room * self.n_events
+        is_short = room.of_event > CUDA_ANSWER_ROOM and room.events < min(self.n_events, self._longest)
+        return is_short and SPARSE * self.answers.n_found < room.of_event * self.n_events
 
     @property
     def has_failed(self) -> bool:
@@ -273,20 +285,14 @@ def _slice_events(batch: EventBatch) -> int:
     return min(SLICE_EVENTS, max(narrow, SLICE_EVENTS // 16))
 
 
-def _room_for_events(room: int) -> int:
-    """Events of a slice with room for `room` answers each."""
-    n_bytes = 4 * room
-    return min(max(LONG_SLICE_BYTES // n_bytes, LONG_SLICE_EVENTS), max(SLOT_BYTES // n_bytes, 1))
-
-
-def _room_of(found: Array, room: int, n_events: int) -> int:
+def _room_of(found: Array, room: int, n_events: int) -> Room:
     """The room, at least `room`, with which slices of a batch of `n_events` take the least time per event if its events have
     as many answers as these with `found`."""
     long, mean = found[found > room], float(found.mean())
     n_by_size = np.bincount(np.frexp(long - 0.5)[1])  # at k: events of more than 2^(k - 1) answers and at most 2^k
 
     def seconds(room: int) -> float:
-        n_slice = min(n_events, _room_for_events(room))
+        n_slice = min(n_events, Room(room, mean).events)
         total_s = SLICE_S + (MERGED_S * mean * n_slice if len(long) and room < long.max() else 0.0)
         for k in range(len(n_by_size)):
             if n_by_size[k] and 1 << k > room:
@@ -295,7 +301,7 @@ def _room_of(found: Array, room: int, n_events: int) -> int:
                 total_s += n_groups * (GROUP_S + ANSWER_S * (1 << k)) + n_long * EVENT_S
         return total_s / n_slice
 
-    return min([room, *(1 << k for k in range(len(n_by_size)) if 1 << k > room)], key=seconds)
+    return Room(min([room, *(1 << k for k in range(len(n_by_size)) if 1 << k > room)], key=seconds), mean)
 
 
 def _groups(found: Array) -> Iterator[slice]:

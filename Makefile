@@ -93,6 +93,7 @@ test-hosts-short: test-hosts
 
 test-simulator: env ## Run the kernels' tests under the CUDA simulator (no GPU needed)
 	NUMBA_ENABLE_CUDASIM=1 $(python) -m pytest --numprocesses auto tests/kernels
+	NUMBA_ENABLE_CUDASIM=1 SIMULATED_LANES=4 $(python) -m pytest --numprocesses auto tests/kernels/test_warps.py
 
 # All of them also when one fails, so that one run tells everything.
 check: env ## Lint, formatting, types, spelling, shell scripts

@@ -13,7 +13,7 @@ from compiled_alone import compiled_alone
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from live_machine import run_machine
-from random_tables import SHAPES, random_subscriptions
+from random_tables import SHAPES, judged, random_subscriptions, shaped
 
 from mpi_match.arrays import csr
 from mpi_match.arrays.csr import Array
@@ -27,6 +27,7 @@ from mpi_match.engines.keyed.grid.geometry import EVERYWHERE, LOW, N_GROUPS
 from mpi_match.engines.keyed.grid.hash_grid import BLOCK_WORDS, KEEP, SLOT_WORDS, STEP_WORDS, Grid, steps_of
 from mpi_match.engines.keyed.grid.resize import Resize
 from mpi_match.engines.keyed.index.layout import CODES
+from mpi_match.engines.keyed.kernels import grid_search
 from mpi_match.events.events import Events
 from mpi_match.ingest.rows.judge import ChangeRow
 from mpi_match.model import Area, Change, Op, inside, make_event, make_filter, match_naive
@@ -214,6 +215,59 @@ def changes_of(kind: Change, target: int, area: tuple[float, float, float] = (ma
         *(np.array([kind], np.uint8), np.array([target], np.uint32), np.array([area]), none),
         *(np.zeros(1, np.uint32), None, 3, 1),
     )
+
+
+@pytest.fixture
+def full_warps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A warp of a GPU takes as many events as there are in small batches, too."""
+    monkeypatch.setattr(grid_search, "FULL_WARPS", 1)
+
+
+both = pytest.mark.parametrize("name", ["keyed", pytest.param("keyed_cuda", marks=pytest.mark.gpu)])
+
+
+@both
+@pytest.mark.usefixtures("full_warps")
+@pytest.mark.parametrize("shape", sorted(SHAPES))
+def test_events_of_a_warp_share_its_lanes(shape: str, name: str) -> None:
+    """Filters of every shape are in the grid, because they were added later."""
+    filters, events = shaped(shape)
+    filters = sorted(filters, key=lambda item: item.interface.encode())  # as a table numbers interfaces
+    live = LiveTable(Table.from_filters([]), expected=filters)
+    engine = open_engine(name, live.table, live=True)
+    changes = live.apply([ChangeRow(Change.ADD, filters=(item._replace(id=str(i)),)) for i, item in enumerate(filters)], [])
+    assert changes is not None
+    engine.update(changes)
+    found = engine.match(Events.of(events).encode(live.vocabulary))
+    assert found == judged(shape).interfaces
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("full_warps")
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES if "area" in shape])
+def test_events_of_a_warp_share_its_lanes_among_circles(shape: str) -> None:
+    case = judged(shape)
+    engine = open_engine("keyed_cuda", case.table)
+    assert engine.match(case.batch) == case.interfaces
+    assert engine.match(case.batch, filters=True) == case.filters
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("full_warps")
+def test_changes_in_any_order_agree_in_full_warps() -> None:
+    run_machine("keyed_cuda", 8, 15)
+
+
+@both
+@pytest.mark.usefixtures("full_warps")
+def test_long_probe_sequences_and_many_answers(name: str) -> None:
+    """Circles around one point fill many blocks in turn; events have no, some, or all of them as answers."""
+    n = 3000
+    table = Table.from_filters([make_filter(f"i{i}", [], (0.0, 0.0, 1.0 + i % 7 / 64)) for i in range(n)])
+    batch = Events.of([make_event({"a": 1}, (x / 64, 0.0)) for x in range(96)]).encode(table.vocabulary)
+    found, expected = (open_engine(each, table).match(batch) for each in (name, "counting"))
+    assert found == expected
+    assert {len(found[i]) for i in range(96)} >= {0, n}
 
 
 def test_changes_that_cannot_be_made_are_refused() -> None:

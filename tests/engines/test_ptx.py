@@ -12,7 +12,7 @@ from mpi_match.engines.ccm.kernel import ccm_kernel
 from mpi_match.engines.clcb import kernels as clcb_kernel
 from mpi_match.engines.clcb import segment
 from mpi_match.engines.clcb.options import ClcbVariant
-from mpi_match.engines.keyed.kernels import bitmap, compact, tag_sets, tidy, trie_group, trie_thread, trie_warp
+from mpi_match.engines.keyed.kernels import bitmap, compact, grid_search, tag_sets, tidy, trie_group, trie_thread, trie_warp
 from mpi_match.engines.keyed.kernels import grid as keyed_grid_kernel
 from mpi_match.engines.tagmatch.kernel import match_kernel as tagmatch_kernel
 from mpi_match.gpu import intrinsics, line_kernels, pinned_mailbox
@@ -107,8 +107,8 @@ def test_kernels_of_keyed_compile(kernel: cuda.Kernel) -> None:
 @pytest.mark.parametrize(
     "kernel",
     [
-        keyed_grid_kernel.grid_kernel(8, "uint32", 0, False),
-        *lasting(keyed_grid_kernel.grid_kernel(64, "uint64", 1, True), keyed_grid_kernel.grid_kernel(8, "uint32", 2, False)),
+        grid_search.grid_kernel(8, "uint32", 0, False),
+        *lasting(grid_search.grid_kernel(64, "uint64", 1, True), grid_search.grid_kernel(8, "uint32", 2, False)),
         *(keyed_grid_kernel.put_kernel, keyed_grid_kernel.note_kernel),
         *(keyed_grid_kernel.step_kernel, keyed_grid_kernel.enter_kernel),
     ],

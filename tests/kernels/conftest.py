@@ -19,6 +19,12 @@ if os.environ.get("NUMBA_ENABLE_CUDASIM") != "1":
     pytest.exit("tests/kernels need NUMBA_ENABLE_CUDASIM=1 and a process of their own: make test-simulator", returncode=2)
 
 TURN_S = 0.0002
+LANES = int(os.environ.get("SIMULATED_LANES", "1"))
+"""Lanes of a warp; more than one take longer."""
+if LANES > 1:
+    from simulated_warps import install
+
+    install(LANES)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -59,8 +65,16 @@ def _tiny_shapes() -> Iterator[None]:
     from mpi_match.engines.keyed import cuda as keyed_cuda
     from mpi_match.engines.keyed import cuda_grid, cuda_pipeline, cuda_results, cuda_slot
     from mpi_match.engines.keyed.grid import hash_grid
-    from mpi_match.engines.keyed.kernels import bitmap, compact, tag_sets, tidy, trie_group, trie_thread, trie_warp
-    from mpi_match.engines.keyed.kernels import grid as keyed_grid_kernel
+    from mpi_match.engines.keyed.kernels import (
+        bitmap,
+        compact,
+        grid_search,
+        tag_sets,
+        tidy,
+        trie_group,
+        trie_thread,
+        trie_warp,
+    )
     from mpi_match.engines.tagmatch import gpu_match as tagmatch
     from mpi_match.engines.tagmatch import kernel as tagmatch_kernel
     from mpi_match.gpu import line_kernels
@@ -83,10 +97,12 @@ def _tiny_shapes() -> Iterator[None]:
     patch.setattr(clcb_batch, "CLCB_PASS_EVENTS", 11)
     patch.setattr(clcb_batch, "CLCB_FIRST_PAIRS", 1)
     patch.setattr(clcb_event, "CLCB_FIRST_IDS", 1)
-    for module in (compact, bitmap, cuda_slot, cuda_grid, keyed_grid_kernel, trie_group, trie_warp):
-        patch.setattr(module, "KEYED_BLOCK", 4)
-    for module in (trie_thread, trie_warp, tag_sets, bitmap, keyed_grid_kernel, cuda_slot):
+    for module in (compact, bitmap, cuda_slot, cuda_grid, grid_search, trie_group, trie_warp):
+        patch.setattr(module, "KEYED_BLOCK", max(4, 2 * LANES))
+    for module in (trie_thread, trie_warp, tag_sets, bitmap, grid_search, cuda_slot):
         patch.setattr(module, "SORTED_ANSWERS", 3)
+    patch.setattr(grid_search, "FULL_WARPS", 1)
+    patch.setattr(grid_search, "INSERTED", 2)
     patch.setattr(tidy, "TIDIED_ALONE", 5)
     for module in (tidy, cuda_slot):
         patch.setattr(module, "TIDIED_TOGETHER", 24)
@@ -105,8 +121,8 @@ def _tiny_shapes() -> Iterator[None]:
     patch.setattr(hash_grid, "LEAST_BLOCKS_LOG", 1)
     patch.setattr(keyed_cuda, "CPU_EVENTS", 1)
     for module in (keyed_cuda, cuda_pipeline):
-        patch.setattr(module, "SLICE_EVENTS", 6)
-        patch.setattr(module, "FIRST_EVENTS", 6)
+        patch.setattr(module, "SLICE_EVENTS", 6 if LANES == 1 else 5 * LANES)
+        patch.setattr(module, "FIRST_EVENTS", 6 if LANES == 1 else 5 * LANES)
     patch.setattr(cuda_pipeline, "CUDA_ANSWER_ROOM", 1)
     patch.setattr(cuda_pipeline, "SLICE_S", 1.0)
     patch.setattr(cuda_pipeline, "GROUP_S", 0.5)

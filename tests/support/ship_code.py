@@ -25,7 +25,7 @@ import compile_code
 
 from mpi_match.compute.code_files import SUFFIX
 from mpi_match.compute.compile_cache import SHIPPED, SHIPPED_CODE, runs_here
-from mpi_match.engines.keyed.kernels import bitmap, compact, grid, tidy, trie_group
+from mpi_match.engines.keyed.kernels import bitmap, compact, grid, grid_search, tidy, trie_group
 from mpi_match.engines.keyed.kernels.trie_thread import INTERFACES, MASKS
 from mpi_match.environment import source_digest
 from mpi_match.gpu import kernel_code, line_kernels, pinned_mailbox
@@ -130,7 +130,10 @@ def kernels() -> list[Kernel]:
         for kind, long in product((MASKS, INTERFACES), (False, True)):
             found.append(bitmap.bitmap_kernel(packed, kind, long))
             for width in trie_group.WIDTHS:
-                found += [trie_group.group_kernel(width, packed, kind, long), grid.grid_kernel(width, packed, kind, long)]
+                found += [
+                    trie_group.group_kernel(width, packed, kind, long),
+                    grid_search.grid_kernel(width, packed, kind, long),
+                ]
     found.append(line_kernels.scan_rows_kernel("uint32", False, True))
     return list({kernel.label: kernel for kernel in found}.values())
 

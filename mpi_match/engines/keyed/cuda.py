@@ -39,7 +39,7 @@ from mpi_match.engines.keyed.index.filter_rows import too_large
 from mpi_match.engines.keyed.index.postings import may_be_long
 from mpi_match.engines.keyed.kernels.bitmap import bitmap_kernel
 from mpi_match.engines.keyed.kernels.compact import count_kernel, write_kernel
-from mpi_match.engines.keyed.kernels.grid import grid_kernel
+from mpi_match.engines.keyed.kernels.grid_search import grid_kernel
 from mpi_match.engines.keyed.kernels.tag_sets import MOST_WARPS, TAG_WIDTHS, TagSetArrays, tag_set_kernel
 from mpi_match.engines.keyed.kernels.trie_group import WIDTHS, group_kernel
 from mpi_match.engines.keyed.kernels.trie_thread import (

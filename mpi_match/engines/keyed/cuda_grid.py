@@ -74,11 +74,6 @@ class GridOnGpu:
         return self._words
 
     @property
-    def n_levels(self) -> int:
-        """Number of levels in use."""
-        return self._n_levels
-
-    @property
     def _state(self) -> GridState:
         views = (self._slots.viewed(np.uint32), self._slots.viewed(np.float64))
         return GridState(self._blocks, *views, self._keys, self._sub_buckets)

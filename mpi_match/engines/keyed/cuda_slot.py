@@ -27,6 +27,7 @@ from mpi_match.engines.keyed.cuda_bitmap import BitmapOnGpu
 from mpi_match.engines.keyed.cuda_grid import GridOnGpu
 from mpi_match.engines.keyed.cuda_results import Answers
 from mpi_match.engines.keyed.kernels.compact import ANSWERS_SHARED, KEYED_BLOCK, MOST_SHARERS, SCAN_THREADS, scan_kernel
+from mpi_match.engines.keyed.kernels.grid_search import events_a_warp
 from mpi_match.engines.keyed.kernels.tidy import DIGIT_WARPS, TIDIED_TOGETHER, digit_kernel, digit_shape, tidy_kernel
 from mpi_match.engines.keyed.kernels.trie_thread import MASKS, SORTED_ANSWERS, AnswerArrays, EventArrays
 from mpi_match.events.batch import EventBatch
@@ -125,18 +126,10 @@ class PipelineSlot:
                 args: list[Any] = [events, plan.index_arrays._replace(words=words), given, bitmap, *shape]
                 plan.bitmap_kernel.bind((warps, n_blocks), KEYED_BLOCK, args)(stream)
         if plan.grid_kernel is not None and grid is not None and location is not None:
-            plan.grid_kernel.bind(
-                (warps,),
-                KEYED_BLOCK,
-                [
-                    events,
-                    plan.index_arrays._replace(words=grid.words),
-                    given,
-                    location,
-                    grid.arrays,
-                    *(n, room, grid.n_levels),
-                ],
-            )(stream)
+            n_each = events_a_warp(n)
+            index_arrays = plan.index_arrays._replace(words=grid.words)
+            args = [events, index_arrays, given, location, grid.arrays, n, room, n_each]
+            plan.grid_kernel.bind((-(-n * WARP // (n_each * KEYED_BLOCK)),), KEYED_BLOCK, args)(stream)
         if not is_mask and (room > SORTED_ANSWERS or most_blocks > 1):
             self._tidy(given, plan.n_ids)
         self.ended.record(stream)

@@ -19,7 +19,7 @@ line_kernels = pytest.importorskip("mpi_match.gpu.line_kernels")
 from mpi_match.engines.ccm.kernel import ccm_kernel  # noqa: E402  they need numba-cuda
 from mpi_match.engines.clcb import kernels as clcb  # noqa: E402
 from mpi_match.engines.clcb.options import ClcbVariant  # noqa: E402
-from mpi_match.engines.keyed.kernels import bitmap, compact, grid, tag_sets, trie_group, trie_thread, trie_warp  # noqa: E402
+from mpi_match.engines.keyed.kernels import bitmap, compact, grid_search, tag_sets, trie_group, trie_thread, trie_warp  # noqa: E402
 from mpi_match.engines.keyed.kernels.trie_thread import FILTER_IDS, INTERFACES, MASKS  # noqa: E402
 from mpi_match.engines.tagmatch import kernel as tagmatch  # noqa: E402
 from mpi_match.gpu import kernels  # noqa: E402
@@ -106,7 +106,7 @@ def variants() -> list[Kernel]:
         (trie_group.group_kernel, trie_group.WIDTHS),
         (trie_thread.match_kernel, (trie_thread.WIDEST,)),
         (trie_warp.wide_kernel, trie_warp.WIDE_WIDTHS),
-        (grid.grid_kernel, trie_group.WIDTHS),
+        (grid_search.grid_kernel, trie_group.WIDTHS),
     ):
         found += [search(*each) for each in product(widths, packed, kinds, either)]
     found += [bitmap.bitmap_kernel(*each) for each in product(packed, kinds, either)]

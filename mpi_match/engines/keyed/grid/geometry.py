@@ -137,8 +137,8 @@ def entry_of(slot: Int, names: np.uint64, x: Any, y: Any, r: Any, scale: float, 
 def may_hold(entry: np.uint64, x: Int, y: Int, absent: Int) -> Any:
     """Tells whether the filter of an entry may match an event at a point, given in steps of the cell.
 
-    `absent` has the bits of the Bloom filter that none of the event's names has.
+    `absent` has the bits of the Bloom filter that none of the event's names has.  A GPU multiplies 32 bits faster than 64.
     """
     near = np.int64(entry & LOW)
     dx, dy, r = (near & 255) - x, (near >> 8 & 255) - y, near >> 16 & 255
-    return (near >> 24 & absent) == 0 and dx * dx + dy * dy <= r * r
+    return (near >> 24 & absent) == 0 and np.uint32(dx * dx + dy * dy) <= np.uint32(r * r)

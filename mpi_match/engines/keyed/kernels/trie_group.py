@@ -20,6 +20,7 @@ the event's lane.  `trie_thread` describes the arguments.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -67,17 +68,14 @@ EVENT_BITS = 8
 """Bits of a queued item that name the lane of its event."""
 
 
-def _attributes_of(width: int, long: bool) -> tuple[Any, Any]:
-    """Make `fetch`, which copies an event's attributes, and `verify`, which compares all of them (`lookup.verifier`).
+def register_verifier(width: int, packed: str, long: bool) -> Callable:
+    """`lookup.verifier` for an event of at most `width` attributes of type `packed` in a local array of as many places.
 
-    Their loops have `width` turns for every event, so the compiler unrolls them and keeps the attributes in registers.  The
+    Its loops have `width` turns for every event, so the compiler unrolls them and keeps the attributes in registers.  The
     places that an event leaves repeat its first attribute.
     """
-
-    @device_function
-    def fetch(mine: Any, attributes: Any, first: Any) -> None:
-        for a in range(width):
-            mine[a] = attributes[np.uint32(first + a)]
+    last = np.iinfo(packed).max
+    local_type = np.uint32 if packed == "uint32" else np.uint64
 
     @device_function
     def has(event: Any, low: Any, high: Any) -> Any:
@@ -89,21 +87,23 @@ def _attributes_of(width: int, long: bool) -> tuple[Any, Any]:
 
     @device_function
     def least(event: Any, low: Any) -> Any:
+        # A loop that stopped at the first one had ptxas 12.9 write over an attribute that the next operand list needs.
         attributes, n = event
-        place = np.int64(-1)
+        place, found = local_type(last), False
         for a in range(width):
-            if place < 0 and low <= attributes[a]:
-                place = np.int64(attributes[a])
-        return place if n > 0 else np.int64(-1)
+            is_there = low <= attributes[a]
+            place = min(place, attributes[a]) if is_there else place
+            found = found | is_there
+        return np.int64(place) if found & (n > 0) else np.int64(-1)
 
-    return fetch, verifier(device_function, has, least, long=long)
+    return verifier(device_function, has, least, long=long)
 
 
 @lru_cache
 def group_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:  # noqa: C901  in parts it needs more registers
     """The kernel for events of at most `width` attributes of type `packed` ("uint32", "uint64"), one kind of answer, and
     tables with or without `long` filters."""
-    fetch, verify = _attributes_of(width, long)
+    verify = register_verifier(width, packed, long)
     local_type = np.uint32 if packed == "uint32" else np.uint64
     n_warps, n_features, stride = KEYED_BLOCK // WARP, 2 * width, width + 1
     most_left = 3 * WARP  # nodes that a round leaves, unless a single lane visits one
@@ -228,7 +228,8 @@ def group_kernel(width: int, packed: str, kind: int, long: bool) -> Kernel:  # n
                         entry = np.int64(shared_entries[place])
                     at, whose = item >> EVENT_BITS, np.uint32(item & event_mask)
                     size = np.uint32(shared_sizes[np.uint32(my_events + whose)] >> np.uint32(16))
-                fetch(mine, shared_attributes, np.int64(my_attributes + whose * stride))
+                for a in range(width):
+                    mine[a] = shared_attributes[np.uint32(np.int64(my_attributes + whose * stride) + a)]
                 there = np.uint32(ballot(at < last))
                 while there:
                     if at < last:

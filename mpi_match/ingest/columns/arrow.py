@@ -35,7 +35,7 @@ from mpi_match.ingest.columns.python import NeededNames, refused_type
 from mpi_match.ingest.columns.typed import ColumnChunk, ListColumn, TypedColumn, Validity
 from mpi_match.ingest.rows.flatten import Names
 from mpi_match.ingest.rows.judge import EventForm, event_of_row
-from mpi_match.model import ModelError, Type, number_of_digits, value_of
+from mpi_match.model import MAX_EXACT_INTEGER, ModelError, Type, number_of_digits, value_of
 
 
 class NeededColumns(NamedTuple):
@@ -345,6 +345,8 @@ def _entries(array: pa.Array) -> tuple[TypedColumn, Array | None]:
     if _is_text(type_):
         return TypedColumn(Type.STRING, _text(array)), None
     if types.is_decimal(type_):
+        if (short := _short_decimals(array)) is not None:
+            return TypedColumn(Type.NUMBER, short), None
         values, is_wrong = zip(*map(_decimal, array.to_pylist()), strict=True) if len(array) else ((), ())
         return TypedColumn(Type.NUMBER, of_values(values)), np.array(is_wrong, bool)
     numbers = _numbers(array)
@@ -357,6 +359,28 @@ def _numbers(array: pa.Array) -> Array:
     """The values of a primitive array, with any number for a null."""
     dtype = np.dtype(array.type.to_pandas_dtype())
     return np.frombuffer(array.buffers()[1] or b"", dtype)[array.offset : array.offset + len(array)]
+
+
+_MOST_SCALE = 22
+"""The largest power of ten that is a double."""
+
+
+def _short_decimals(array: pa.Array) -> Array | None:
+    """f64[n]: decimals of at most 53 bits and a scale of 0 to 22, and 0 for nulls; None if there are others.
+
+    The quotient of two doubles is rounded to the nearest double, as their digits are.
+    """
+    if not pa.types.is_decimal128(array.type) or not 0 <= array.type.scale <= _MOST_SCALE:
+        return None
+    words = np.frombuffer(array.buffers()[1] or b"", "<i8")[2 * array.offset : 2 * (array.offset + len(array))]
+    low, high = words[::2], words[1::2]
+    if array.null_count:
+        there = np.asarray(array.is_valid())
+        low, high = np.where(there, low, 0), np.where(there, high, 0)
+    if not np.all((high == low >> 63) & (low >= -MAX_EXACT_INTEGER) & (low <= MAX_EXACT_INTEGER)):
+        return None
+    found: Array = low / 10.0**array.type.scale
+    return found
 
 
 def _decimal(value: Decimal | None) -> tuple[float, bool]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import datetime
 import math
+import random
 from collections.abc import Iterator
-from decimal import Decimal
+from decimal import Context, Decimal
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -17,11 +18,12 @@ from hypothesis import strategies as st
 
 import mpi_match
 from mpi_match import api
+from mpi_match.arrays.exact import values_of
 from mpi_match.events.batch import EventBatch
 from mpi_match.ingest.columns import frames, to_codes
 from mpi_match.ingest.columns.typed import ColumnChunk, TypedColumn
 from mpi_match.ingest.rows.judge import EventForm, Reject
-from mpi_match.model import Type
+from mpi_match.model import Type, number_of_digits, value_of
 from mpi_match.table.table import Table
 
 pa = pytest.importorskip("pyarrow")
@@ -287,6 +289,25 @@ def test_decimals_are_the_numbers_that_their_digits_are() -> None:
     found = api.make_batch(TABLE, pa.table({"a": whole}), rejects=rejects)
     assert are_same(found, api.make_batch(TABLE, [{"a": 7}, {"a": 2**53 + 1}, {"a": 2**64}], rejects=[]))
     assert [(each.line, "2^64 - 1" in each.reason) for each in rejects] == [(2, True)]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_short_decimals_are_the_doubles_of_their_digits(seed: int) -> None:
+    generator = random.Random(seed)
+    digits, scale = generator.choice([(12, 2), (16, 16), (22, 22), (38, 22), (38, 23), (17, 0), (19, 5)])
+    most = min(10**digits - 1, generator.choice([100, 10**15, 2**53, 2**53 + 2]))
+    whole = [generator.choice([None, 0, generator.randint(-most, most), most, -most]) for _ in range(30)]
+    texts = [None if each is None else f"{Decimal(each).scaleb(-scale, Context(prec=60)):f}" for each in whole]
+    column = pa.array(texts).cast(pa.decimal128(digits, scale))[seed % 3 :]
+    from mpi_match.ingest.columns.arrow import typed_column  # imports pyarrow
+
+    found, wrong = typed_column(column)
+    assert isinstance(found.values, np.ndarray)
+    assert wrong is None or not wrong.any()
+    there = [(i, text) for i, text in enumerate(texts[seed % 3 :]) if text is not None]
+    assert [values_of(found.values)[i] for i, _ in there] == [
+        value_of(number_of_digits(Decimal(text)))[1] for _, text in there
+    ]
 
 
 def test_lists_in_columns_are_those_of_rows() -> None:

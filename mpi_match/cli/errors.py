@@ -115,10 +115,11 @@ class CliCommand(click.Command):
             return super().make_context(*args, **kwargs)
         except click.UsageError as error:
             launch = found_in(os.environ)
+            said = visible(error.format_message().replace("\n\t", " "))  # click has a choice of several on a line each
             if launch is not None and launch.rank:
-                raise CliFailure(error.format_message(), ExitCode.USAGE, quiet=True) from error
-            if visible(error.format_message()) != error.format_message():
-                raise click.UsageError(visible(error.format_message()), error.ctx) from error
+                raise CliFailure(said, ExitCode.USAGE, quiet=True) from error
+            if said != error.format_message():
+                raise click.UsageError(said, error.ctx) from error
             raise
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

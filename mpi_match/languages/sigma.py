@@ -289,6 +289,8 @@ def _pipeline(names: Sequence[str]) -> ProcessingPipeline | None:
         return plugins.get_pipeline_resolver().resolve(list(names))
     except (SigmaError, OSError, yaml.YAMLError) as error:
         raise RuleError(f"the pipeline {' and '.join(names)}: {_brief(error)}") from None
+    except Exception as error:  # see `_parsed`
+        raise RuleError(f"{' and '.join(names)}: not a pipeline of pySigma: {_brief(error)}") from None
 
 
 def _documents(path: Path) -> Iterator[tuple[int, SigmaRule | SigmaCorrelationRule | SigmaFilter | str]]:

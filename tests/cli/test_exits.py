@@ -57,6 +57,7 @@ def test_exchanged_files_are_refused(workload: Path) -> None:
     [
         (["generate", "nonsense", "-o", "d"], "there is no 'nonsense'; there are: ccm, ccm-original"),
         (["generate", "ccm"], "Missing option '-o'"),
+        (["translate", "rules"], "Missing option '--language'. Choose from: eventbridge, sigma\n"),
         (
             ["run", "--table", "a", "--events", "b", "-o", "c", "--engine", "fast"],
             "there is no 'fast'; there are: auto, reference",

@@ -229,6 +229,14 @@ def test_a_pipeline_that_is_not_installed_is_said(tmp_path: Path) -> None:
     path.write_text(f"{HEAD}detection: {{s: {{a: x}}, condition: s}}\n", encoding="utf-8")
     with pytest.raises(ModelError, match="there is no pipeline 'sysmn', and no such file; installed are: "):
         list(rules_in([path], ["sysmn"]))
+    for text, said in (
+        ("hi", "not a pipeline of pySigma: "),
+        ("[1", "the pipeline"),
+        ("transformations: [{type: x}]", "type 'x'"),
+    ):
+        (tmp_path / "p.yml").write_text(text, encoding="utf-8")
+        with pytest.raises(ModelError, match=said):
+            list(rules_in([path], [str(tmp_path / "p.yml")]))
 
 
 def test_pipelines_apply(tmp_path: Path) -> None:

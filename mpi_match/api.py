@@ -64,12 +64,13 @@ from mpi_match.ingest.rows.judge import (
     EventForm,
     Reject,
     Rejects,
+    advice_for,
     event_of_passed,
     names_of,
     row_text,
     subscription_filters,
 )
-from mpi_match.ingest.rows.row_files import are_columnar, event_files
+from mpi_match.ingest.rows.row_files import are_columnar, event_files, row_files
 from mpi_match.matches.matches import Matches
 from mpi_match.model import Event, Filter, ModelError, describe
 from mpi_match.table.metadata import Metadata
@@ -97,8 +98,8 @@ def make_table(
     """Build a table in memory.
 
     `subscriptions`: rows such as `{"interface": "mobile-7", "constraints": [["temp", ">", 30]], "area": [9.2, 45.5, 1.0]}`,
-    filters of `make_filter`, any mixture of them, or the path of a JSON lines file (`.gz` too).  Their order does not
-    matter.
+    filters of `make_filter`, any mixture of them, or the path of a file or directory of JSON lines (`.gz` too).  Their order
+    does not matter.
     `rejects`: bad rows are appended to it; without it the first one raises ModelError.  A missing file raises
     FileNotFoundError.
     `metadata`: by the ids of subscriptions, such as `{"r1": {"owner": "ops", "severity": 3}}`: what `matched` shows of them
@@ -112,7 +113,9 @@ def make_table(
     if isinstance(subscriptions, (str, os.PathLike)):
         from mpi_match.ingest.json.subscription_scanner import read_subscriptions  # loads Numba
 
-        read = read_subscriptions([Path(subscriptions)], _Refused("subscription") if rejects is None else rejects)
+        path = Path(os.fsdecode(subscriptions))
+        path.stat()  # raises FileNotFoundError
+        read = read_subscriptions(row_files(path), _Refused("subscription") if rejects is None else rejects)
         return _with_metadata(Table.from_subscriptions(read.subscriptions), metadata, rejects)
     if isinstance(subscriptions, (Mapping, bytes)) or not isinstance(subscriptions, Iterable):
         found = f"found {describe(subscriptions)}; one row is a list of one"
@@ -458,7 +461,8 @@ class _Refused:
 
     def append(self, reject: Reject) -> None:
         """Raises ModelError."""
-        raise ModelError(f"{reject.place if reject.file else f'{self._what} {reject.line}'}: {reject.reason}")
+        place, advice = (reject.place, advice_for(reject)) if reject.file else (f"{self._what} {reject.line}", "")
+        raise ModelError(f"{place}: {reject.reason}{advice}")
 
     def extend(self, rejects: Iterable[Reject]) -> None:
         """Raises ModelError."""

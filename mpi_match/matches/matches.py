@@ -19,6 +19,7 @@ import numpy as np
 from mpi_match.arrays.csr import Array, offsets_of, owners, place_of, smallest_unsigned, take_ranges
 from mpi_match.arrays.strings import Strings
 from mpi_match.humanize import plural
+from mpi_match.model import ModelError
 
 SHOWN_EVENTS = 3
 """Events whose ids the `repr` of answers shows."""
@@ -107,7 +108,12 @@ class Matches:
         return f"<{counts}: {', '.join(shown + more)}>" if shown else f"<{counts}>"
 
     def labels(self, labels: Strings) -> list[list[str]]:
-        """The answers as labels: one sorted list per event."""
+        """The answers as labels: one sorted list per event.  Raises ModelError for the answers of more filters."""
+        if self.n_ids > len(labels):
+            raise ModelError(
+                f"the answers are of {plural(self.n_ids, 'filter')}, not of the {plural(len(labels), 'interface')} with "
+                "these labels; match without filters=True, or see mpi_match.matched(..., filters=True)"
+            )
         ids = self.ids
         if self.n_matches < len(labels):  # there may be millions
             used, ids = np.unique(ids, return_inverse=True)

@@ -81,6 +81,21 @@ def test_rows_filters_and_a_file_give_the_same_table(tmp_path: Path, table: Tabl
     packed.write_bytes(gzip.compress(lines.encode()))
     assert api.make_table(plain) == table
     assert api.make_table(str(packed)) == table
+    packed.unlink()
+    assert api.make_table(tmp_path) == table
+
+
+def test_files_of_other_kinds_are_no_subscriptions(tmp_path: Path, table: Table) -> None:
+    table.save(tmp_path / "t.h5")
+    (tmp_path / "a.json").write_text(json.dumps(ROWS))
+    for name, said in (
+        ("t.h5", "is an HDF5 file, not JSON lines"),
+        ("a.json", "`jq -c '.\\[\\]'` makes such lines of an array"),
+    ):
+        with pytest.raises(mpi_match.ModelError, match=said):
+            api.make_table(tmp_path / name)
+    with pytest.raises(FileNotFoundError):
+        api.make_table(tmp_path / "none.jsonl")
 
 
 def test_a_table_survives_its_file(tmp_path: Path, table: Table) -> None:

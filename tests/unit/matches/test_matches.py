@@ -19,6 +19,7 @@ from mpi_match.arrays.csr import Array, offsets_of, owners
 from mpi_match.arrays.strings import Strings
 from mpi_match.matches.file import MatchesFile, MatchesWriter
 from mpi_match.matches.matches import Matches, id_dtype
+from mpi_match.model import ModelError
 from mpi_match.storage import Reader, StorageError, Writer
 from mpi_match.storage.disk import Disk
 
@@ -74,6 +75,13 @@ def test_answers_differ_when_anything_does() -> None:
 
 def test_labels() -> None:
     assert Matches.of(LISTS[:3], 7).labels(LABELS) == [["interface-0", "interface-3"], [], ["interface-6"]]
+
+
+def test_filters_are_not_given_labels_of_interfaces() -> None:
+    with pytest.raises(
+        ModelError, match="are of 8 filters, not of the 7 interfaces with these labels; match without filters"
+    ):
+        Matches.of(LISTS[:3], 8).labels(LABELS)
 
 
 @pytest.mark.parametrize(

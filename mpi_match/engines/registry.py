@@ -11,6 +11,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from mpi_match.compute.compile_parts import Part, compile_ahead
@@ -22,7 +23,7 @@ from mpi_match.engines.entries import Entry as Entry
 from mpi_match.engines.fastest import FastestOf
 from mpi_match.engines.option import Option, OptionValue
 from mpi_match.errors import EngineError, OptionError
-from mpi_match.model import Filter, constraint
+from mpi_match.model import Filter, constraint, describe
 from mpi_match.table.subscriptions import SubscriptionsBuilder
 from mpi_match.table.table import Table
 
@@ -81,6 +82,11 @@ def open_engine(
     if not isinstance(name, str) or not isinstance(table, Table):
         found = f"{type(name).__name__} and {type(table).__name__}"
         raise EngineError(f"open_engine takes an engine's name and a table (make_table, load_table), found {found}")
+    for what, value, least in (("device", device, 0), ("threads", threads, 1)):
+        if value is not None and not (isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least):
+            raise EngineError(f"{what} must be an integer of at least {least}, or None, found {describe(value)}")
+    if not isinstance(options, (Mapping, type(None))):
+        raise EngineError(f"options are a dict, such as {{'twophase.merge': 'local'}}, found {describe(options)}")
     given = options or {}
     check_options([name], given, measured=measured)
 

@@ -25,6 +25,13 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: ANY.open_engine(TABLE, "keyed"),
         "open_engine takes an engine's name and a table .* found Table and str",
     ),
+    "no threads": (
+        lambda: ANY.open_engine("counting", TABLE, threads=0),
+        "threads must be an integer of at least 1, or None",
+    ),
+    "a text of threads": (lambda: ANY.open_engine("counting", TABLE, threads="2"), "threads must be .*found str '2'"),
+    "a device": (lambda: ANY.open_engine("counting", TABLE, device=True), "device must be .*found bool True"),
+    "options": (lambda: ANY.open_engine("counting", TABLE, options=5), "options are a dict, .*found int 5"),
     "load_table": (lambda: ANY.load_table(5), "a table is loaded from the path of its file, found int 5"),
     "make_table of a number": (lambda: ANY.make_table(5), "subscriptions are .*found int 5"),
     "make_table of a row": (lambda: ANY.make_table({"interface": 1}), "subscriptions are .*one row is a list of one"),

@@ -426,7 +426,11 @@ class _Source:
         """The rows of a mask."""
         import pyarrow as pa
 
-        return self.frame.filter(pa.array(mask))
+        try:
+            return self.frame.filter(pa.array(mask))
+        except pa.ArrowNotImplementedError:
+            rows = np.flatnonzero(mask)
+            return pa.Table.from_arrays([_taken(each, rows) for each in self.frame.columns], schema=self.frame.schema)
 
     def made(self, columns: pa.Table, key: str | None, rows: Array | None) -> object:
         """A frame of columns, behind the key or the numbers of these rows (None: all rows)."""
@@ -435,7 +439,22 @@ class _Source:
         if key is None:
             return columns.add_column(0, _ROW, pa.array(np.arange(self.n) if rows is None else rows))
         values = self.frame.column(key)
-        return columns.add_column(0, key, values if rows is None else values.take(pa.array(rows)))
+        return columns.add_column(0, key, values if rows is None else _taken(values, rows))
+
+
+def _taken(column: pa.ChunkedArray, rows: Array) -> pa.ChunkedArray:
+    """The rows of a column.  Raises ModelError for a type of which pyarrow takes none."""
+    import pyarrow as pa
+
+    from mpi_match.ingest.columns.plain_arrow import without_views
+
+    try:
+        return column.take(pa.array(rows))
+    except pa.ArrowNotImplementedError as error:
+        plain = without_views(column.type)
+        if plain == column.type:
+            raise ModelError(f"pyarrow takes no rows of a column of type {column.type}; cast it") from error
+        return column.cast(plain).take(pa.array(rows)).cast(column.type)
 
 
 class _Pandas(_Source):
@@ -557,6 +576,11 @@ class _DuckDB(_Source):
     def with_columns(self, names: Sequence[str]) -> _Source:
         there = self.names
         chosen = [name for name in there if name in frozenset(names)] or there[:1]
+        for name in chosen:
+            if len(same := [each for each in there if each.lower() == name.lower()]) > 1:
+                raise ModelError(
+                    f"DuckDB finds two columns of the name {name!r}, for it ignores case; there are: {_listed(same)}"
+                )
         quoted = ", ".join('"' + name.replace('"', '""') + '"' for name in chosen)
         return _ReadDuckDB(reader_of(self.frame.project(quoted)).read_all(), self.frame)
 

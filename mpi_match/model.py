@@ -20,8 +20,8 @@ Four rules decide the corner cases:
 * **Absent never satisfies.** `!=` and `not in`, too, need an attribute of that name and type.  Only `absent` asks for
   absence.
 * **Attributes that no filter names are ignored.** Any JSON object is an event; only an attribute that a filter names, and
-that cannot be read, makes it a bad one.  * **No integer is rounded.**  Numbers are the integers from -2^63 to 2^64 - 1 and
-the IEEE doubles, compared by their exact
+  that cannot be read, makes it a bad one.
+* **No integer is rounded.**  Numbers are the integers from -2^63 to 2^64 - 1 and the IEEE doubles, compared by their exact
   values: 2^53 + 1 is greater than 2^53 and equal to no double.  Integers beyond are refused, not approximated.  Decimals are
   the doubles that they are read as (`decimal`): 0.1 is the double nearest to it.
 
@@ -871,9 +871,18 @@ def satisfies(value: Attribute, wanted: Constraint) -> bool:
     if wanted.any_element:
         elements: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)
         return any(satisfies(element, wanted._replace(any_element=False)) for element in elements)
-    if isinstance(value, tuple) or value_of(value)[0] is not wanted.type or value != value:
+    if isinstance(value, tuple) or _type_of(value) is not wanted.type or value != value:
         return False
     return satisfies_operand(wanted.op, value, wanted.operand)
+
+
+_TYPE_OF = {str: Type.STRING, float: Type.NUMBER, int: Type.NUMBER, bool: Type.BOOLEAN}
+
+
+def _type_of(value: Value) -> Type:
+    """The type of a canonical value, or of an instant, which may be beyond the integers that are attributes."""
+    found = _TYPE_OF.get(type(value))
+    return value_of(value)[0] if found is None else found
 
 
 def viewed(value: Value | Time | None, view: View) -> Value | None:

@@ -27,7 +27,7 @@ from mpi_match.api import form_of
 from mpi_match.arrays.strings import Strings
 from mpi_match.environment.addresses import KAFKA, address_of, no_local_file
 from mpi_match.events.event_table import left_out_of
-from mpi_match.ingest.batches.unnamed import none_named, unread_directories
+from mpi_match.ingest.batches.unnamed import named_as_id, none_named, unread_directories
 from mpi_match.ingest.columns.python import needed_names
 from mpi_match.ingest.rows.judge import PLAIN, EventForm, nothing_usable
 from mpi_match.model import describe
@@ -189,7 +189,7 @@ def compile_events(
             raise SparkPrepError(f"no event has {' or '.join(map(repr, never_seen))}, and strict wants it")
         is_located = form.location is not None and form.location[0] not in never_seen
         is_named = not named or is_located or not named.isdisjoint(names)
-        doubts = [] if is_named else [none_named(named, names)]
+        doubts = list(filter(None, (named_as_id(named, form.id), "" if is_named else none_named(named, names))))
         if source.format == "json" and (unread := unread_directories(named, sources.paths(source))):
             doubts.append(unread)
         if options.strict and doubts:

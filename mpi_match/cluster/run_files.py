@@ -191,7 +191,7 @@ class RunFiles:
         events = self.events.table
         is_named = events.any_named if isinstance(events, EventTable) else self._totals.named or self._totals.located
         files = map(Path, events.index.files) if isinstance(events, LineFiles) else ()
-        return doubts_of(self._vocabulary, is_named, lambda: names_in_events(events), files)
+        return doubts_of(self._vocabulary, is_named, lambda: names_in_events(events), files, self.options.form.id)
 
     def finish(self, opened: Sequence[Opened], round_trips: RoundTrips | None = None) -> RunSummary:
         """Put the output in its place, sum up, and say that the run is complete.  Raises FileChanged.

@@ -134,7 +134,7 @@ def compile_events_locally(
         batch = EventsEncoder(vocabulary).encode(events)
         is_named = len(batch.attributes) > 0 or batch.location is not None
         lines = (file for file in files if not is_columnar(file))
-        doubts = doubts_of(vocabulary, is_named, lambda: {name.decode() for name in events.names}, lines)
+        doubts = doubts_of(vocabulary, is_named, lambda: {name.decode() for name in events.names}, lines, form.id)
         if strict:
             Missing(never_seen, doubts).refuse(inputs[0])
         save_events(events, output, vocabulary, batch=batch)

@@ -224,7 +224,7 @@ def missing_in(prepared: Prepared[Any], totals: ScanTotals, form: EventForm, fil
     """The warnings about the rows in `totals`, which came from `files`, if they can be read again."""
     vocabulary, lines = prepared.stream.table.vocabulary, files if files and not are_columnar(files) else ()
     is_named = totals.named or totals.located
-    doubts = doubts_of(vocabulary, is_named, lambda: names_in_files(files, form) if files else (), lines)
+    doubts = doubts_of(vocabulary, is_named, lambda: names_in_files(files, form) if files else (), lines, form.id)
     return Missing(form.never_seen(totals.located, totals.identified), doubts)
 
 

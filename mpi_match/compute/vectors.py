@@ -243,32 +243,45 @@ def fetch_ahead(address: int) -> None:
     _fetch_ahead(address)
 
 
-@intrinsic
-def _places_of_word(_: object, address: object, word: object) -> Typed:
-    def generate(context: BaseContext, builder: ir.IRBuilder, _signature: Signature, values: Sequence[ir.Value]) -> ir.Value:
-        if not isinstance(context, CPUContext):
-            return ir.Constant(ir.IntType(VECTOR_BYTES), 0)
-        vector, found = ir.VectorType(_BYTE, VECTOR_BYTES), None
-        zeros = ir.Constant(ir.VectorType(ir.IntType(32), VECTOR_BYTES), [0] * VECTOR_BYTES)
-        for k in range(4):
-            place = builder.add(values[0], ir.Constant(ir.IntType(64), k))
-            text = builder.load(builder.inttoptr(place, vector.as_pointer()), align=1)
-            byte = builder.trunc(builder.lshr(values[1], ir.Constant(ir.IntType(64), 8 * k)), _BYTE)
-            one = builder.insert_element(ir.Constant(vector, ir.Undefined), byte, ir.Constant(ir.IntType(32), 0))
-            same = builder.icmp_unsigned("==", text, builder.shuffle_vector(one, one, zeros))
-            found = same if found is None else builder.and_(found, same)
-        return builder.bitcast(found, ir.IntType(VECTOR_BYTES))
+def _places_of(n_bytes: int) -> Any:
+    """Make the intrinsic `places(address, word)`: the mask of the positions at which the first n bytes of a word begin.  On
+    a GPU, where it never runs (`is_on_cpu`), it generates no code."""
 
-    return types.uint64(types.int64, types.int64), generate
+    def places(_: object, address: object, word: object) -> Typed:
+        def generate(
+            context: BaseContext, builder: ir.IRBuilder, _signature: Signature, values: Sequence[ir.Value]
+        ) -> ir.Value:
+            if not isinstance(context, CPUContext):
+                return ir.Constant(ir.IntType(VECTOR_BYTES), 0)
+            vector, found = ir.VectorType(_BYTE, VECTOR_BYTES), None
+            zeros = ir.Constant(ir.VectorType(ir.IntType(32), VECTOR_BYTES), [0] * VECTOR_BYTES)
+            for k in range(n_bytes):
+                place = builder.add(values[0], ir.Constant(ir.IntType(64), k))
+                text = builder.load(builder.inttoptr(place, vector.as_pointer()), align=1)
+                byte = builder.trunc(builder.lshr(values[1], ir.Constant(ir.IntType(64), 8 * k)), _BYTE)
+                one = builder.insert_element(ir.Constant(vector, ir.Undefined), byte, ir.Constant(ir.IntType(32), 0))
+                same = builder.icmp_unsigned("==", text, builder.shuffle_vector(one, one, zeros))
+                found = same if found is None else builder.and_(found, same)
+            return builder.bitcast(found, ir.IntType(VECTOR_BYTES))
+
+        return types.uint64(types.int64, types.int64), generate
+
+    return intrinsic(places)
 
 
-_word_places: Any = _places_of_word  # callers omit the first argument
+_word_places, _byte_places = _places_of(4), _places_of(1)
 
 
 @inlined
 def places_of_word(address: int, word: int) -> np.uint64:
     """Mask of the positions, among 64, at which the four bytes of a word begin, the lowest first; 67 bytes are read."""
     return _word_places(address, word)
+
+
+@inlined
+def places_of_byte(address: int, byte: int) -> np.uint64:
+    """Mask of the positions, among 64, that have a byte."""
+    return _byte_places(address, byte)
 
 
 @inlined

@@ -110,6 +110,8 @@ def _conjuncts(condition: Tree) -> Iterator[Tree]:
         yield condition
 
 
+EVERY_TEXT = ("prefix", "")
+"""Operator and operand that every text satisfies (`glob`)."""
 SEVERAL, SINGLE = "*", "?"
 """The wildcards among the pieces of a pattern: any characters, and one character."""
 
@@ -139,7 +141,7 @@ def glob(pieces: Sequence[str | Wild]) -> tuple[str, str]:
         case [str() as text]:
             return "=", text
         case [first] if first == any_:
-            return "prefix", ""
+            return EVERY_TEXT
         case [str() as text, last] if last == any_:
             return "prefix", text
         case [first, str() as text] if first == any_:

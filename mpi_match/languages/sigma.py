@@ -9,8 +9,9 @@ r"""Turns Sigma rules into rows of subscriptions: a backend of pySigma, which pa
       condition: selection
 
 The interface is the rule's id (its title if it has none), the id of the filter its title.  Texts ignore case unless the rule
-says `cased`; a number stands for its text too, because Windows writes one field in both ways.  `fieldref`, `expand` that no
-pipeline has replaced, parts of times, correlations and aggregations go beyond matching, and are refused by name.
+says `cased`; a number stands for its text too, and the text of a number for the number, because Windows writes one field in
+both ways.  `fieldref`, `expand` that no pipeline has replaced, parts of times, correlations, aggregations and time frames go
+beyond matching, and are refused by name.
 
 `sigma.backends.mpi_match`, where pySigma looks for backends, holds `MpiMatchBackend`.
 """
@@ -18,6 +19,7 @@ pipeline has replaced, parts of times, correlations and aggregations go beyond m
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
@@ -44,13 +46,14 @@ from sigma.rule import SigmaRule
 from sigma.types import (
     CompareOperators,
     Placeholder,
+    SigmaCasedString,
     SigmaRegularExpressionFlag,
     SigmaString,
     SpecialChars,
 )
 
 from mpi_match.ingest.rows.packed_files import open_bytes
-from mpi_match.languages.rows import SEVERAL, SINGLE, Rule, RuleError, Tree, Wild, both, either, glob, row_of
+from mpi_match.languages.rows import EVERY_TEXT, SEVERAL, SINGLE, Rule, RuleError, Tree, Wild, both, either, glob, row_of
 from mpi_match.model import EVERY_STRING, Json, ModelError
 
 _LEAST_PYSIGMA = 2
@@ -68,6 +71,8 @@ def check_pysigma(installed: str) -> None:
 
 check_pysigma(version("pysigma"))
 _WILD = {SpecialChars.WILDCARD_MULTI: Wild(SEVERAL), SpecialChars.WILDCARD_SINGLE: Wild(SINGLE)}
+_NUMBER_TEXT = re.compile(r"-?(0|[1-9][0-9]{0,15})(\.[0-9]{0,15}[1-9])?", re.ASCII)
+"""Texts of numbers, as a number is written."""
 _COMPARED = {
     CompareOperators.LT: "<",
     CompareOperators.LTE: "<=",
@@ -121,10 +126,13 @@ class MpiMatchBackend(Backend):
 
     def convert_condition_field_eq_val_str(self, cond: Any, state: ConversionState) -> Tree:
         op, text = glob(_pieces(cond.value))
-        return [cond.field, f"{op} i", text]
+        if op == "=" and _NUMBER_TEXT.fullmatch(text):
+            return either([[cond.field, "=", json.loads(text)], [cond.field, "= i", text]])
+        return [cond.field, "exists"] if (op, text) == EVERY_TEXT else [cond.field, f"{op} i", text]
 
     def convert_condition_field_eq_val_str_case_sensitive(self, cond: Any, state: ConversionState) -> Tree:
-        return [cond.field, *glob(_pieces(cond.value))]
+        found = glob(_pieces(cond.value))
+        return [cond.field, "exists"] if found == EVERY_TEXT else [cond.field, *found]
 
     def convert_condition_field_eq_val_num(self, cond: Any, state: ConversionState) -> Tree:
         number = cond.value.number
@@ -168,7 +176,7 @@ class MpiMatchBackend(Backend):
 
     def convert_condition_val_str(self, cond: Any, state: ConversionState) -> Tree:
         op, text = glob([Wild(SEVERAL), *_pieces(cond.value), Wild(SEVERAL)])
-        return [EVERY_STRING, f"{op} i", text]
+        return [EVERY_STRING, op if isinstance(cond.value, SigmaCasedString) else f"{op} i", text]
 
     def convert_condition_val_num(self, cond: Any, state: ConversionState) -> Tree:
         return [EVERY_STRING, "contains i", str(cond.value.number)]
@@ -348,6 +356,8 @@ def _rows_of(
             for each in rule.detection.condition:
                 if "|" in each:
                     raise NoMatching("aggregation", f"{each!r} is over several events; each is matched by itself")
+            if "timeframe" in rule.detection.detections:  # pySigma takes it for a keyword
+                raise NoMatching("timeframe", "it is over several events; each is matched by itself")
             for filter_ in filters:
                 rule = filter_.apply_on_rule(rule)
             for row in backend.convert_rule(cast(SigmaRule, rule), "rows"):

@@ -93,6 +93,20 @@ def test_no_warning_where_one_event_has_one_named_attribute(inputs: Path, name: 
         assert "no event has" not in mpi_match(*command).stderr
 
 
+def test_a_filter_on_the_attribute_of_the_ids_is_said(inputs: Path) -> None:
+    said = "a filter names 'city', which is absent from every event because --id names it: give the ids another attribute"
+    (inputs / "e.jsonl").write_text('{"city": "Milan", "temp": 31}\n')
+    table, out = ("--table", inputs / "t.h5"), ("-o", inputs / "out.h5")
+    for command in (
+        ["match", inputs / "s.jsonl", inputs / "e.jsonl", *out],
+        ["run", *table, "--events", inputs / "e.jsonl", *out],
+        ["compile", "events", "--local", inputs / "e.jsonl", *table, *out],
+    ):
+        assert said in mpi_match(*command, "--id", "city").stderr.splitlines()
+        assert said in only_line(mpi_match(*command, "--id", "city", "--strict", code=3))
+        assert "absent" not in mpi_match(*command).stderr
+
+
 def test_a_list_of_events_in_one_object_is_said(inputs: Path) -> None:
     (inputs / "e.json").write_text(json.dumps({"Records": [{"temp": 31}, {"temp": 1}]}))
     said = mpi_match("match", inputs / "s.jsonl", inputs / "e.json", "-o", inputs / "m.h5").stderr

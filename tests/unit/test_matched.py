@@ -425,3 +425,29 @@ def test_metadata_that_a_frame_has_too_and_damaged_ones_are_refused() -> None:
         damaged = replace(table, metadata=replace(table.metadata, rows=Strings.of([text])))
         with pytest.raises(ModelError, match="metadata of the table are not "):
             matched(pa.table({"temp": [50]}), damaged, filters=True)
+
+
+def test_rows_of_views_are_taken_as_those_of_strings() -> None:
+    view, table = pa.string_view(), make_table([{"interface": "milan", "constraints": [["city", "=", "Milan"]]}])
+    events = pa.table(
+        {
+            "city": pa.array(["Rome", "Milan", None], view),
+            "id": pa.array(["a", "b", "c"], view),
+            "tags": pa.array([["x", None], None, []], pa.list_(view)),
+            "at": pa.array(
+                [None, {"x": "y", "z": [["q"]]}, None], pa.struct([("x", view), ("z", pa.list_(pa.list_(view)))])
+            ),
+        }
+    )
+    assert matched(events, table, id="id").frame.to_pylist() == [{"id": "b", "interface": "milan"}]
+    for how, rows in (("semi", [1]), ("anti", [0, 2])):
+        assert matched(events, table, how=how).frame.equals(pa.concat_tables([events.slice(i, 1) for i in rows]))
+    ends = pa.RunEndEncodedArray.from_arrays([3], ["x"])
+    with pytest.raises(ModelError, match="pyarrow takes no rows of a column of type run_end_encoded"):
+        matched(events.append_column("ends", ends), table, how="semi")
+
+
+def test_columns_that_only_case_tells_apart_are_refused_in_duckdb(table: Table) -> None:
+    relation = duckdb.connect().sql("select 31 as temp, 5 as Temp, 6 as other")
+    with pytest.raises(ModelError, match="DuckDB finds two columns of the name 'temp', for it ignores case"):
+        matched(relation, table)

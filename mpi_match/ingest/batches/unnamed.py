@@ -47,19 +47,30 @@ class Missing(NamedTuple):
 
 
 def doubts_of(
-    vocabulary: Vocabulary, any_named: bool, names: Callable[[], Collection[str]], line_files: Iterable[Path]
+    vocabulary: Vocabulary,
+    any_named: bool,
+    names: Callable[[], Collection[str]],
+    line_files: Iterable[Path],
+    id_: str | None = None,
 ) -> tuple[str, ...]:
     """Warnings about a vocabulary whose filters name attributes that no event has.
 
     `any_named`: an event has such an attribute, or a location; `names` gives the names that events have; `line_files` hold
-    rows of lines.
+    rows of lines; `id_` is the attribute that holds the ids.
     """
-    named, found = vocabulary.attribute_names, list[str]()
+    named, found = vocabulary.attribute_names, [named_as_id(vocabulary.attribute_names, id_)]
     if vocabulary.n_names and not any_named:
         found.append(none_named(named, names()))
     directories = [file for file in line_files if "=" in str(file.absolute())]
     found.append(unread_directories(named, directories))
     return tuple(filter(None, found))
+
+
+def named_as_id(named: Collection[str], id_: str | None) -> str:
+    """The warning that filters name the attribute that holds the ids; empty if they do not."""
+    if id_ is None or id_ not in named:
+        return ""
+    return f"a filter names {id_!r}, which is absent from every event because --id names it: give the ids another attribute"
 
 
 def none_named(named: Collection[str], found: Collection[str]) -> str:

@@ -5,17 +5,24 @@ no edge for a byte, its *failure link* leads to the next shorter one.  A contain
 visited; a suffix when its state, or one reached from there by failure links, is the last.  So a string costs about two
 look-ups for each of its bytes, however many atoms there are (Aho and Corasick, "Efficient string matching", 1975).
 
-Each look-up waits for the one before.  On a CPU a long string is therefore read at eight places at once: in eight stretches,
-each of which begins in the root.  Reading goes on behind a stretch until its state is no longer than what was read there:
-from then on the next stretch has the same states.  So each stretch finds the atoms that begin in it.
+On a CPU a text meets *rows* instead: a row is a state with the next state for each byte, failure links included, so that a
+byte costs one look-up.  A trie's rows are as short as the bytes of its atoms allow, its states are in the order of their
+depth, and rows say nothing of most states but where the next row is; so what many texts meet stays in the fastest memory.
+Only the least deep states have rows.  Where a text leaves them, the longest state with a row that ends there stands for the
+state, and the trie is walked from the state itself, by its edges alone, for the atoms that begin there.  Atoms of one byte,
+which nearly every text has somewhere, are searched for with vectors and not in rows.
+
+Each look-up waits for the one before.  A long string is therefore read at eight places at once: in eight stretches, each of
+which begins in the root.  Reading goes on behind a stretch until its state is no longer than what was read there: from then
+on the next stretch has the same states.  So each stretch finds the atoms that begin in it.
 
 What elements of an attribute may satisfy (`table.element_names`) is found likewise: a trie of its own for the suffixes and
 contained strings, and one for beginnings and for whole strings, which is walked from the first byte as far as it has edges.
 
-The edges of all tries are in one hash table, open addressing by state and byte.  The first states have a row of a table that
-gives the next state for every byte, failure links included.  They are the least deep states of each trie, where most strings
-stay; every trie has equally many of them, or all its states.  Those that read every string of an event have more, and tries
-of beginnings, which are left at the first byte without an edge, come last.  Bytes that no atom distinguishes share a column.
+The edges of all tries are in one hash table, open addressing by state and byte.  On a GPU the first states have a row of a
+table, too, of the same width for all tries.  The states with rows, of either kind, are the least deep ones of each trie;
+every trie has equally many of them, or all its states.  Those that read every string of an event have more, and tries of
+beginnings, which are left at the first byte without an edge, come last.  Bytes that no atom distinguishes share a column.
 """
 
 from __future__ import annotations
@@ -25,11 +32,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpi_match.arrays.csr import Array
+from mpi_match.arrays.csr import Array, offsets_of
 from mpi_match.arrays.strings import Strings
 from mpi_match.compute.compile_cache import inlined, jit, nested
 from mpi_match.compute.memory import any_u32, constant_i64, is_on_cpu, load_i32, load_i64, load_u8, store_i64
-from mpi_match.compute.vectors import VECTOR_BYTES, fits, places_of_word
+from mpi_match.compute.vectors import VECTOR_BYTES, fits, lowest_bit, places_of_byte, places_of_word
 from mpi_match.ingest.codes.numbers import N_NUMBER_TABLES
 from mpi_match.operators import OPERATORS, PATTERN_OPS, Anchor
 from mpi_match.table.vocabulary import ATOM_OPS, Vocabulary
@@ -50,8 +57,13 @@ NO_ATOM = NO_STATE = -1
     NEXT_SUFFIX,
     STATE_DEPTHS,
     WORDS_OF_TRIES,
+    TRIE_CLASSES,
+    TRIE_ROWS,
+    ROW_PLACES,
+    SINGLE_BOUNDS,
+    SINGLE_BYTES,
     N_AUTOMATON_TABLES,
-) = range(N_NUMBER_TABLES, N_NUMBER_TABLES + 15)
+) = range(N_NUMBER_TABLES, N_NUMBER_TABLES + 20)
 """Places in the table of addresses, behind those of the numbers:
 
     ATOM_ROOTS                  i64[v]: of each name's trie; NO_STATE for a name without strings and patterns
@@ -60,8 +72,7 @@ NO_ATOM = NO_STATE = -1
     EDGES                       i64[slots, 2]: state * 256 + byte, or NO_STATE in a free slot; where it leads to, *marked*
     DENSE_ROWS                  i32[dense, classes]: the next state of the first states, for each class of bytes, marked
     BYTE_CLASSES                u8[256]
-    AUTOMATON_SIZES             i64: EDGE_MASK, mask for numbers of slots; N_DENSE and N_CLASSES, of DENSE_ROWS; IS_DENSE, 1
-                                if every state is among DENSE_ROWS
+    AUTOMATON_SIZES             i64: EDGE_MASK, mask for numbers of slots; N_DENSE and N_CLASSES, of DENSE_ROWS; N_TRIE_ROWS
     FAILURE_LINKS               i64[states]: NO_STATE for a root
     CONTAINED, SUFFIXES         i64[states]: the atom that is this state, or NO_ATOM; in a trie of beginnings the prefix
                                 that it is, and the number of the whole string
@@ -69,14 +80,22 @@ NO_ATOM = NO_STATE = -1
     STATE_DEPTHS                i64[states]: bytes of the beginning of an atom that a state is
     WORDS_OF_TRIES              i64[tries, 1 + MOST_WORDS]: how many words follow, and words of four bytes: a long string
                                 without any has nothing of the trie; 0 for a trie without such words
+    TRIE_CLASSES                u8[tries, 256]: the class of each byte in the rows of a trie; on CPUs, as are the others
+    TRIE_ROWS                   i32: row after row, each the number of its state, then for each class of bytes the place of
+                                the next state's row, or ~ of that state if it has no row, or it or a state along its links
+                                is an atom of several bytes
+    ROW_PLACES                  i64[N_TRIE_ROWS]: where the classes of each row begin
+    SINGLE_BOUNDS, SINGLE_BYTES i64[tries + 1], i64[., 2]: contained strings of one byte of each trie, and their atoms
 
 A marked state is 2 * state, and 1 more if it has a NEXT_CONTAINED, which is then not looked up for the others.
 """
-EDGE_MASK, N_DENSE, N_CLASSES, IS_DENSE = range(4)
+EDGE_MASK, N_DENSE, N_CLASSES, N_TRIE_ROWS = range(4)
 MOST_WORDS, _WORD_BYTES = 4, 4
 DENSE_BYTES = 2**23
 """Most bytes of DENSE_ROWS.  Few of its rows are read often; with more bytes, reading them from memory takes longer than
 following edges."""
+TRIE_ROW_BYTES, _MOST_WITH_ROWS = 2**24, 2**16
+"""Most bytes of TRIE_ROWS; most tries for which there are some."""
 FOUND_STAMP, ATOMS_FOUND, FOUND_ROOM, FOUND_HEADER = range(4)
 """Words of a set of atoms, i64[FOUND_HEADER + FOUND_WORDS * n_atoms]: number of the last row; atoms found in it; 0."""
 _STAMP_OF, _PLACE_OF, _FOUND_ATOM, _FOUND_CODE, FOUND_WORDS = range(5)
@@ -178,9 +197,37 @@ def automaton(vocabulary: Vocabulary, tries: Tries, atom_names: Array, shares: A
     dense = np.full((min(n_states, DENSE_BYTES // (4 * n_classes)), n_classes), NO_STATE, np.int32)
     _link(edges, dense, classes, trie)
     _mark(edges, dense, trie)
-    sizes = np.array([len(edges) - 1, *dense.shape, len(dense) == n_states], np.int64)
+    of_rows = _rows_of(tries, trie)
+    sizes = np.array([len(edges) - 1, *dense.shape, len(of_rows[-1])], np.int64)
     of_states = (*trie.T[_FAILURE : _NEXT_OF_SUFFIXES + 1], trie[:, _DEPTH], _words_of(tries))
-    return roots, vocabulary.null_atoms, atom_names, edges, dense, classes, sizes, *of_states
+    return roots, vocabulary.null_atoms, atom_names, edges, dense, classes, sizes, *of_states, *of_rows, *_singles_of(tries)
+
+
+def _rows_of(tries: Tries, trie: Array) -> tuple[Array, Array, Array]:
+    """TRIE_CLASSES, TRIE_ROWS and ROW_PLACES, for the states of all tries in their order."""
+    n_tries = tries.n_tries if tries.n_tries <= _MOST_WITH_ROWS else 0
+    is_used = np.zeros((n_tries, 256), bool)
+    if not n_tries:
+        return is_used.view(np.uint8), np.zeros(0, np.int32), np.zeros(0, np.int64)
+    is_used[np.repeat(tries.trie, np.diff(tries.strings.offsets).astype(np.int64)), tries.strings.data] = True
+    numbers = np.cumsum(is_used, axis=1, dtype=np.int16)
+    numbers -= (numbers[:, -1:] == 256).astype(np.int16)  # all 256 bytes need no class for the others
+    root = np.where(trie[:, _ROOT] == NO_STATE, np.arange(len(trie)), trie[:, _ROOT])
+    ends = np.cumsum(numbers[root, -1].astype(np.int64) + 2)
+    n_rows = int(np.searchsorted(ends, TRIE_ROW_BYTES // 4, side="right"))
+    places = np.append(0, ends)[:n_rows] + 1
+    rows = np.full(ends[n_rows - 1] if n_rows else 0, NO_STATE, np.int32)
+    classes = np.where(is_used, numbers, 0).astype(np.uint8)
+    _fill_rows(rows, places, classes, root, trie)
+    return classes, rows, places
+
+
+def _singles_of(tries: Tries) -> tuple[Array, Array]:
+    """SINGLE_BOUNDS and SINGLE_BYTES."""
+    kept = np.flatnonzero((np.diff(tries.strings.offsets) == 1) & ~tries.is_whole)
+    kept = kept[np.argsort(tries.trie[kept], kind="stable")]
+    singles = np.stack([np.array(tries.strings.data)[tries.strings.offsets[kept]], tries.atom[kept]], axis=1)
+    return offsets_of(np.bincount(tries.trie[kept], minlength=tries.n_tries)), singles.astype(np.int64)
 
 
 _OFTEN = b"e taionsrlcdmupghfwby\\vk.x_-0123456789j/:q()z"
@@ -312,6 +359,31 @@ def _mark(edges: Array, dense: Array, trie: Array) -> None:
     for state in range(len(dense)):
         for k in range(dense.shape[1]):
             dense[state, k] = _marked(dense[state, k], trie)
+
+
+@jit
+def _fill_rows(rows: Array, places: Array, classes: Array, root: Array, trie: Array) -> None:
+    """Compute TRIE_ROWS, in which no class of bytes has a state, from ROW_PLACES, TRIE_CLASSES and each state's root.
+
+    Links lead to states of smaller numbers.
+    """
+    n_rows = len(places)
+    for state in range(len(trie)):
+        parent = trie[state, _PARENT]
+        if parent != NO_STATE and parent < n_rows:
+            rows[places[parent] + classes[root[parent], trie[state, _BYTE]]] = state
+    for state in range(n_rows):
+        place, link = places[state], trie[state, _FAILURE]
+        rows[place - 1] = state
+        for k in range((places[state + 1] - 1 if state + 1 < n_rows else len(rows)) - place):
+            if rows[place + k] == NO_STATE:
+                rows[place + k] = state if link == NO_STATE else rows[places[link] + k]
+    for state in range(n_rows):
+        for k in range(places[state], places[state + 1] - 1 if state + 1 < n_rows else len(rows)):
+            following = rows[k]
+            contained = trie[following, _NEXT_OF_CONTAINED]
+            has_atoms = contained != NO_STATE and trie[contained, _DEPTH] > 1
+            rows[k] = ~following if following >= n_rows or has_atoms else places[following]
 
 
 @nested
@@ -467,63 +539,120 @@ def _lacks_all(words: int, at: int, end: int) -> bool:
     return True
 
 
-@inlined
-def _dense_step(state: Any, byte: Any, classes: int, rows: int, n_classes: int) -> Any:
-    """The marked state after a marked one, which has a dense row, and another byte."""
-    return load_i32(rows, (state >> 1) * n_classes + load_u8(classes, byte))
+@nested
+def _add_singles(root: int, data: int, start: int, stop: int, tables: int, found: int) -> None:
+    """Add the atoms of one byte that the string data[start:stop] contains."""
+    bounds, singles, end = constant_i64(tables, SINGLE_BOUNDS), constant_i64(tables, SINGLE_BYTES), data + stop
+    for k in range(load_i64(bounds, root), load_i64(bounds, root + 1)):
+        byte, at = load_i64(singles, 2 * k), data + start
+        while at < end:
+            is_vector = fits(at)
+            place = lowest_bit(places_of_byte(at, byte)) if is_vector else 0 if load_u8(at, 0) == byte else VECTOR_BYTES
+            if place < VECTOR_BYTES:
+                if at + place < end:
+                    add_atom(found, load_i64(singles, 2 * k + 1))
+                break
+            at += VECTOR_BYTES if is_vector else 1
 
 
 @nested
-def _by_chains(root: int, data: int, start: int, stop: int, tables: int, found: int) -> int:
-    """Add the atoms that a long string contains, which is read at eight places at once.  Returns the state at its end.
+def _add_deeper(state: int, data: int, at: int, stop: int, tables: int, found: int) -> None:
+    """Add the atoms that begin with a state, which ends before byte `at`, as far as the string before `stop` has them."""
+    mask = constant_i64(constant_i64(tables, AUTOMATON_SIZES), EDGE_MASK)
+    edges, contained, marked = constant_i64(tables, EDGES), constant_i64(tables, CONTAINED), 1
+    while True:
+        atom = load_i64(contained, state) if marked & 1 else NO_ATOM
+        if atom != NO_ATOM:
+            add_atom(found, atom)
+        if at == stop:
+            break
+        key = 256 * state + load_u8(data, at)
+        slot = np.int64(_slot(key, np.uint64(mask)))
+        while load_i64(edges, 2 * slot) != key:
+            if load_i64(edges, 2 * slot) == NO_STATE:
+                return
+            slot = (slot + 1) & mask
+        marked = load_i64(edges, 2 * slot + 1)
+        state = marked >> 1
+        at += 1
+    atom = load_i64(constant_i64(tables, SUFFIXES), state)
+    if atom != NO_ATOM:
+        add_atom(found, atom)
+
+
+@nested
+def _row_after(entry: int, data: int, at: int, stop: int, tables: int, found: int) -> int:
+    """The place of the row to which an entry of TRIE_ROWS leads that is no place, before byte `at`; adds the atoms there.
+
+    A state without a row stands for the longest one with a row that ends it.  What begins with it is searched for at once.
+    """
+    links, n_rows = constant_i64(tables, FAILURE_LINKS), load_i64(constant_i64(tables, AUTOMATON_SIZES), N_TRIE_ROWS)
+    state = ~entry
+    while state >= n_rows:
+        _add_deeper(state, data, at, stop, tables, found)
+        state = load_i64(links, state)
+    _add_all(state, constant_i64(tables, CONTAINED), constant_i64(tables, NEXT_CONTAINED), links, found)
+    return load_i64(constant_i64(tables, ROW_PLACES), state)
+
+
+@inlined
+def _step(row: Any, byte: Any, classes: int, rows: int) -> Any:
+    """The entry of TRIE_ROWS after a row and another byte."""
+    return load_i32(rows, row + load_u8(classes, byte))
+
+
+@nested
+def _by_rows(root: int, data: int, start: int, stop: int, tables: int, found: int) -> int:
+    """Add the atoms of several bytes that a string contains, and the suffixes without a row.  Returns the state at its end
+    that has a row."""
+    rows, classes = constant_i64(tables, TRIE_ROWS), constant_i64(tables, TRIE_CLASSES) + 256 * root
+    row = load_i64(constant_i64(tables, ROW_PLACES), root)
+    if stop - start >= LEAST_OF_CHAINS:
+        row = _by_chains(row, classes, data, start, stop, tables, found)
+    else:
+        for i in range(start, stop):
+            row = _step(row, load_u8(data, i), classes, rows)
+            if row < 0:
+                row = _row_after(row, data, i + 1, stop, tables, found)
+    return load_i32(rows, row - 1)
+
+
+@nested
+def _by_chains(root: int, classes: int, data: int, start: int, stop: int, tables: int, found: int) -> int:
+    """Like `_by_rows` for a long string, which is read at eight places at once.  `root` and the result are places of rows.
 
     The first stretch that meets no other before the end has the state of the whole string.
     """
-    links, contained = constant_i64(tables, FAILURE_LINKS), constant_i64(tables, CONTAINED)
-    following, depths = constant_i64(tables, NEXT_CONTAINED), constant_i64(tables, STATE_DEPTHS)
-    sizes, rows = constant_i64(tables, AUTOMATON_SIZES), constant_i64(tables, DENSE_ROWS)
-    last_dense, n_classes = 2 * constant_i64(sizes, N_DENSE) - 1, constant_i64(sizes, N_CLASSES)
-    is_dense = constant_i64(sizes, IS_DENSE) != 0
-    classes, length = constant_i64(tables, BYTE_CLASSES), (stop - start - _LEAST_OVERLAP) // _N_CHAINS
+    rows, depths = constant_i64(tables, TRIE_ROWS), constant_i64(tables, STATE_DEPTHS)
+    length = (stop - start - _LEAST_OVERLAP) // _N_CHAINS
     overlap = stop - start - _N_CHAINS * length
-    a = b = c = d = e = f = g = h = 2 * root
+    a = b = c = d = e = f = g = h = root
     for i in range(length + overlap):
         first, fifth = data + start + i, data + start + 4 * length + i
-        if is_dense or max(a, b, c, d, e, f, g, h) <= last_dense:
-            a = _dense_step(a, load_u8(first, 0), classes, rows, n_classes)
-            b = _dense_step(b, load_u8(first, length), classes, rows, n_classes)
-            c = _dense_step(c, load_u8(first, 2 * length), classes, rows, n_classes)
-            d = _dense_step(d, load_u8(first, 3 * length), classes, rows, n_classes)
-            e = _dense_step(e, load_u8(fifth, 0), classes, rows, n_classes)
-            f = _dense_step(f, load_u8(fifth, length), classes, rows, n_classes)
-            g = _dense_step(g, load_u8(fifth, 2 * length), classes, rows, n_classes)
-            h = _dense_step(h, load_u8(fifth, 3 * length), classes, rows, n_classes)
-        else:
-            a = _next_state(a >> 1, load_u8(first, 0), tables)
-            b = _next_state(b >> 1, load_u8(first, length), tables)
-            c = _next_state(c >> 1, load_u8(first, 2 * length), tables)
-            d = _next_state(d >> 1, load_u8(first, 3 * length), tables)
-            e = _next_state(e >> 1, load_u8(fifth, 0), tables)
-            f = _next_state(f >> 1, load_u8(fifth, length), tables)
-            g = _next_state(g >> 1, load_u8(fifth, 2 * length), tables)
-            h = _next_state(h >> 1, load_u8(fifth, 3 * length), tables)
-        if (a | b | c | d | e | f | g | h) & 1:
-            for _ in range(_N_CHAINS):
-                if a & 1:
-                    _add_all(a >> 1, contained, following, links, found)
+        a = _step(a, load_u8(first, 0), classes, rows)
+        b = _step(b, load_u8(first, length), classes, rows)
+        c = _step(c, load_u8(first, 2 * length), classes, rows)
+        d = _step(d, load_u8(first, 3 * length), classes, rows)
+        e = _step(e, load_u8(fifth, 0), classes, rows)
+        f = _step(f, load_u8(fifth, length), classes, rows)
+        g = _step(g, load_u8(fifth, 2 * length), classes, rows)
+        h = _step(h, load_u8(fifth, 3 * length), classes, rows)
+        if (a | b | c | d | e | f | g | h) < 0:
+            for k in range(_N_CHAINS):
+                if a < 0:
+                    a = _row_after(a, data, start + k * length + i + 1, stop, tables, found)
                 a, b, c, d, e, f, g, h = b, c, d, e, f, g, h, a
-    states, last = (a >> 1, b >> 1, c >> 1, d >> 1, e >> 1, f >> 1, g >> 1, h >> 1), NO_STATE
+    states, last = (a, b, c, d, e, f, g, h), NO_STATE
     for k in range(_N_CHAINS):
-        state, begin = states[k], start + (k + 1) * length
+        row, begin = states[k], start + (k + 1) * length
         at = begin + overlap
-        while at < stop and load_i64(depths, state) > at - begin:
-            marked = _next_state(state, load_u8(data, at), tables)
-            state = marked >> 1
-            if marked & 1:
-                _add_all(state, contained, following, links, found)
+        while at < stop and load_i64(depths, load_i32(rows, row - 1)) > at - begin:
+            row = _step(row, load_u8(data, at), classes, rows)
             at += 1
-        if last == NO_STATE and (k == _N_CHAINS - 1 or load_i64(depths, state) > at - begin):
-            last = state
+            if row < 0:
+                row = _row_after(row, data, at, stop, tables, found)
+        if last == NO_STATE and (k == _N_CHAINS - 1 or load_i64(depths, load_i32(rows, row - 1)) > at - begin):
+            last = row
     return last
 
 
@@ -534,10 +663,12 @@ def find_atoms(root: int, data: int, start: int, stop: int, tables: int, found: 
     following = constant_i64(tables, NEXT_CONTAINED)
     state = root
     _add_all(state, contained, following, links, found)
-    if is_on_cpu() and stop - start >= LEAST_OF_CHAINS:
-        if _lacks_all(constant_i64(tables, WORDS_OF_TRIES) + 8 * (1 + MOST_WORDS) * root, data + start, data + stop):
+    if is_on_cpu() and root < load_i64(constant_i64(tables, AUTOMATON_SIZES), N_TRIE_ROWS):
+        words = constant_i64(tables, WORDS_OF_TRIES) + 8 * (1 + MOST_WORDS) * root
+        if stop - start >= LEAST_OF_CHAINS and _lacks_all(words, data + start, data + stop):
             return
-        state = _by_chains(root, data, start, stop, tables, found)
+        _add_singles(root, data, start, stop, tables, found)
+        state = _by_rows(root, data, start, stop, tables, found)
     else:
         for i in range(start, stop):
             marked = _next_state(state, load_u8(data, i), tables)

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from mpi_match.arrays.csr import Array
 from mpi_match.arrays.exact import of_integers, of_values
 from mpi_match.arrays.strings import Strings
-from mpi_match.ingest.columns.arrow_lists import Leaf, Path, is_any_list, leaf_at, leaves
+from mpi_match.ingest.columns.arrow_lists import Leaf, Path, is_any_list, is_variant, leaf_at, leaves
 from mpi_match.ingest.columns.exact_integers import are_exact
 from mpi_match.ingest.columns.plain_arrow import plain_type
 from mpi_match.ingest.columns.python import NeededNames, refused_type
@@ -69,9 +69,11 @@ class NeededColumns(NamedTuple):
             elif not (is_usable or (is_time(type_) and name in presence)) and (
                 is_needed or any(each.startswith(f"{name}.") for each in needed)  # in a map
             ):
-                raise ModelError(refused_type(name, str(type_)))
-            elif are_all_needed and _are_maps(type_):
-                raise ModelError(f"filters ask for '*', all strings, and the column {name!r} holds maps; make them structs")
+                raise ModelError(refused_type(name, "variant" if _hiding(type_) == "variants" else str(type_)))
+            elif are_all_needed and (kind := _hiding(type_)):
+                raise ModelError(
+                    f"filters ask for '*', all strings, and the column {name!r} holds {kind}; make them structs"
+                )
             if (is_needed or are_all_needed) and name in paths:
                 raise ModelError(f"two columns have the name {name!r}")
             elif is_needed or are_all_needed:
@@ -224,7 +226,8 @@ def with_doubted(
 
 def _list_column(array: pa.Array) -> tuple[ListColumn, Array]:
     """An array of lists, and bool[n], which marks the rows with lists that no attribute has."""
-    array = array.cast(pa.large_list(array.type.value_type))
+    if not pa.types.is_large_list(array.type):  # of which a cast to itself loses nulls of the null type
+        array = array.cast(pa.large_list(array.type.value_type))
     starts = np.frombuffer(array.buffers()[1] or bytes(8), np.int64)[array.offset : array.offset + len(array) + 1]
     elements = array.values.slice(int(starts[0]), int(starts[-1] - starts[0]))
     offsets = starts - starts[0]
@@ -277,11 +280,11 @@ def is_list(type_: pa.DataType) -> bool:
     return is_any_list(type_) and is_scalar(plain_type(type_.value_type))
 
 
-def _are_maps(type_: pa.DataType) -> bool:
-    """Tells whether values of this type are maps, or lists of maps."""
+def _hiding(type_: pa.DataType) -> str:
+    """The word for values of this type, or the elements of such lists, that hold strings and are not read; "" for others."""
     while is_any_list(type_):
         type_ = plain_type(type_.value_type)
-    return bool(pa.types.is_map(type_))
+    return "maps" if pa.types.is_map(type_) else "variants" if is_variant(type_) else ""
 
 
 def is_time(type_: pa.DataType) -> bool:

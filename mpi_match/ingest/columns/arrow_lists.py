@@ -29,7 +29,7 @@ def leaves(fields: Iterable[pa.Field], path: Path = ()) -> Iterator[tuple[Path, 
     """The columns of a schema, and the fields of structs, also of those in lists, each with its type.
 
     That of lists in lists, and of a field of structs in lists, is one list; lists of structs are lists of nulls, and structs
-    are nulls.
+    are nulls, but for variants, which keep their type.
     """
     for field in fields:
         yield from _leaves_of((*path, field.name), plain_type(field.type), is_inside=False)
@@ -39,7 +39,7 @@ def _leaves_of(path: Path, type_: pa.DataType, is_inside: bool) -> Iterator[tupl
     inner, n_lists = type_, 0
     while is_any_list(inner):
         inner, n_lists = plain_type(inner.value_type), n_lists + 1
-    if pa.types.is_struct(inner):
+    if pa.types.is_struct(inner) and not is_variant(inner):
         if n_lists:
             yield path, pa.large_list(pa.null())
         elif not is_inside:
@@ -48,6 +48,14 @@ def _leaves_of(path: Path, type_: pa.DataType, is_inside: bool) -> Iterator[tupl
             yield from _leaves_of((*path, field.name), plain_type(field.type), is_inside or n_lists > 0)
     else:
         yield path, pa.large_list(inner) if is_inside or n_lists > 1 else type_
+
+
+def is_variant(type_: pa.DataType) -> bool:
+    """Tells whether a type is that of variants of Spark, DuckDB and Parquet, which encode any value of JSON."""
+    if not pa.types.is_struct(type_):
+        return False
+    binary = {field.name for field in type_ if pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type)}
+    return binary >= {"metadata", "value"}
 
 
 class Leaf(NamedTuple):
@@ -88,33 +96,29 @@ def _field(array: pa.Array, name: str) -> pa.Array:
 
 
 def _through_lists(array: pa.Array, fields: Sequence[str]) -> pa.Array:
-    """A list for each row of the values under a name in an array of lists; null for a row without one."""
-    n, row = len(array), np.arange(len(array))
-    items, row = _there(array, row)
+    """A list for each row of the values under a name in an array of lists; null for a row without one.
+
+    Nulls are kept until the end: pyarrow filters no structs and lists that hold strings as views.
+    """
+    n, row, items = len(array), np.arange(len(array)), plain_array(array)
     for field in fields:
         items, row = _elements(items, row)
-        items, row = _there(_field(items, field), row)
+        items = plain_array(_field(items, field))
     is_absent = np.ones(n, bool)
-    is_absent[row] = False
+    is_absent[row[np.asarray(items.is_valid())]] = False
     items, row = _elements(items, row)
     if pa.types.is_struct(items.type):
         items, row = pa.nulls(0), row[:0]
+    elif items.null_count:
+        is_there = items.is_valid()
+        items, row = items.filter(is_there), row[np.asarray(is_there)]
     offsets = pa.array(offsets_of(np.bincount(row, minlength=n)), pa.int64())
     return pa.LargeListArray.from_arrays(offsets, items, mask=pa.array(is_absent))
 
 
-def _there(items: pa.Array, row: Array) -> tuple[pa.Array, Array]:
-    """The items that are not null, and their rows i64."""
-    items = plain_array(items)
-    if not items.null_count:
-        return items, row
-    is_there = items.is_valid()
-    return items.filter(is_there), row[np.asarray(is_there)]
-
-
 def _elements(items: pa.Array, row: Array) -> tuple[pa.Array, Array]:
-    """The items in lists of any depth, without nulls, and their rows i64."""
+    """The items in lists of any depth, and their rows i64; a null list has none."""
     while is_any_list(items.type):
-        row = np.repeat(row, np.asarray(pc.list_value_length(items)))
-        items, row = _there(items.flatten(), row)
+        row = np.repeat(row, np.asarray(pc.list_value_length(items).fill_null(0)))
+        items = plain_array(items.flatten())
     return items, row

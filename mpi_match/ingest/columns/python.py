@@ -157,5 +157,12 @@ def _entries(values: Any) -> Sequence[Any]:
         return list(values) if kind in "mM" or (kind == "f" and size > 8) else values.tolist()
     for method in ("to_pylist", "to_list"):  # Arrow's; those of polars and pandas
         if hasattr(values, method):
-            return getattr(values, method)()  # type: ignore[no-any-return]
+            entries: list[Any] = getattr(values, method)()
+            if type(getattr(values, "dtype", None)).__name__ in _NULLS_AS_NAN:
+                return [None if null else entry for entry, null in zip(entries, values.isna().tolist(), strict=True)]
+            return entries
     return list(values)
+
+
+_NULLS_AS_NAN = frozenset(("CategoricalDtype", "StringDtype"))
+"""Types of pandas whose nulls are NaN in a list."""

@@ -47,7 +47,7 @@ class Names:
 
     names      frozenset of the names
     presence   frozenset of the names for which constraints only ask for presence
-    times      frozenset of the names for which constraints ask for the instant
+    times      frozenset of the names for which constraints only ask for the instant, and perhaps for presence
     every      tells whether a constraint asks for all strings
     scopes     the scopes that filters ask for; None without any
     above      frozenset of the names of objects and lists that may hold some of them: a name up to each of its points

@@ -483,11 +483,8 @@ def names_of(vocabulary: Vocabulary, form: EventForm) -> Names:
     """The names that count for a table with this vocabulary.  They are found once and live as long as the vocabulary."""
     made = _NAMES.setdefault(vocabulary, {})
     if form not in made:
-        from mpi_match.table.virtual_names import EVERY_NAME  # loads NumPy
-
         names = (*(vocabulary.attribute_names - {EVERY_STRING}), *form.names)
-        times = [name.decode() for name, views in vocabulary.views.items() if View.TIME in views and name != EVERY_NAME]
-        presence = vocabulary.presence_names - {*form.names}
+        presence, times = vocabulary.presence_names - {*form.names}, vocabulary.instant_names - {EVERY_STRING}
         made[form] = Names(names, presence, times, every=vocabulary.asks_every_string)
         made[form].scopes = vocabulary.scopes or None
     return made[form]

@@ -49,7 +49,10 @@ def said(tmp_path: Path, detection: str) -> Any:
         (r"a: 'x\*y*z\\'", ["a", "wildcard i", "x\\*y*z\\\\"]),
         (r"a: 'C:\x\y'", ["a", "= i", "C:\\x\\y"]),
         (r"a: '\\\\x'", ["a", "= i", "\\\\x"]),
-        ("a: '*'", ["a", "prefix i", ""]),
+        ("a: '*'", ["a", "exists"]),
+        ("a|cased: '*'", ["a", "exists"]),
+        ("a: ['5', '-0.5', x]", {"or": [["a", "in", [5, -0.5]], ["a", "in i", ["5", "-0.5", "x"]]]}),
+        ("a: ['05', '5.0', 1e3, '٣']", ["a", "in i", ["05", "5.0", "1e3", "٣"]]),
         ("a: ''", ["a", "= i", ""]),
         ("a: null", ["a", "absent"]),
         ("a: 5", {"or": [["a", "=", 5], ["a", "= i", "5"]]}),
@@ -70,6 +73,7 @@ def said(tmp_path: Path, detection: str) -> Any:
         ("a|base64offset|contains: abc", ["a", "contains i", ["YWJj", "FiY", "hYm"]]),
         ("a|windash|contains: ' -x '", ["a", "contains i", [" -x ", " /x ", " –x ", " —x ", " ―x "]]),
         ("'|contains': x", ["*", "contains i", "x"]),
+        ("'|cased': X", ["*", "contains", "X"]),
     ],
 )
 def test_leaves(tmp_path: Path, detection: str, expected: object) -> None:
@@ -92,6 +96,12 @@ def test_refusals(tmp_path: Path, detection: str, kind: str) -> None:
     (rule,) = rules(tmp_path, f"{HEAD}detection:\n  s:\n    {detection}\n  condition: s\n")
     assert (rule.row, rule.kind) == (None, kind)
     assert rule.reason
+
+
+@pytest.mark.parametrize("condition", ["s", "all of them", "1 of s*"])
+def test_a_time_frame_is_no_keyword(tmp_path: Path, condition: str) -> None:
+    (rule,) = rules(tmp_path, f"{HEAD}detection:\n  s: {{a: x}}\n  timeframe: 5m\n  condition: {condition}\n")
+    assert (rule.row, rule.kind) == (None, "timeframe")
 
 
 @pytest.mark.parametrize(

@@ -25,14 +25,17 @@ def _random(generator: random.Random, n: int) -> str:
     return "".join(generator.choices("ab", k=n))
 
 
-@pytest.mark.parametrize("is_dense", [True, False])
+_ROW = 20  # bytes of a row of texts of three different bytes
+
+
+@pytest.mark.parametrize("row_bytes", [2**24, 60 * _ROW, 9 * _ROW, 2 * _ROW, _ROW, 0])
 @pytest.mark.parametrize("most", [1, 3, 9, 40])
-def test_atoms_of_long_texts(most: int, is_dense: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Atoms of up to `most` bytes end everywhere in texts, also where two stretches meet."""
-    if not is_dense:
-        monkeypatch.setattr(atoms, "DENSE_BYTES", 24)
+def test_atoms_of_long_texts(most: int, row_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Atoms of up to `most` bytes end everywhere in texts, also where two stretches meet, however few states have rows."""
+    monkeypatch.setattr(atoms, "TRIE_ROW_BYTES", row_bytes)
+    monkeypatch.setattr(atoms, "DENSE_BYTES", 24)
     generator = random.Random(most)
-    operands = sorted({_random(generator, generator.randint(0, most)) for _ in range(40)} | {"a" * most})
+    operands = sorted({_random(generator, generator.randint(0, most)) for _ in range(40)} | {"a" * most, "c"})
     filters = [
         Filter(f"{k}{op}", (constraint(name, op, each),))
         for k, each in enumerate(operands)
@@ -41,6 +44,9 @@ def test_atoms_of_long_texts(most: int, is_dense: bool, monkeypatch: pytest.Monk
         if name == "s" or len(each) > 1
     ]
     texts = [_random(generator, n) for n in (*range(70), *(generator.randrange(70, 400) for _ in range(150)))]
+    for k in range(0, len(texts), 2):
+        place = generator.randint(0, len(texts[k]))
+        texts[k] = texts[k][:place] + "\n" + texts[k][place:] + generator.choice(("", "c", "cb"))
     events = [{"s": text, "t": text[::-1]} for text in texts]
     table = Table.from_filters(filters)
     lines = b"".join(json.dumps(event).encode() + b"\n" for event in events)
@@ -55,21 +61,22 @@ def test_atoms_of_long_texts(most: int, is_dense: bool, monkeypatch: pytest.Monk
 def test_every_trie_has_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A name with thousands of long operands leaves rows to others; `*` has most, beginnings have none."""
     monkeypatch.setattr(atoms, "DENSE_BYTES", 2**12)
+    monkeypatch.setattr(atoms, "TRIE_ROW_BYTES", 2**12)
     generator = random.Random(0)
     many = [constraint("many", "contains", _random(generator, 30)) for _ in range(300)]
     many += [constraint("others", "any prefix", _random(generator, 30)) for _ in range(300)]
     rare = constraint(name, "contains", "abbabbaaab")
     arrays = hashed(Table.from_filters([Filter("f", (each,)) for each in (*many, rare)]).vocabulary, PLAIN).arrays
-    n_rows, contained = len(arrays[atoms.DENSE_ROWS]), arrays[atoms.CONTAINED]
+    n_all, contained = [len(arrays[k]) for k in (atoms.DENSE_ROWS, atoms.ROW_PLACES)], arrays[atoms.CONTAINED]
     ends = np.flatnonzero((contained != atoms.NO_ATOM) & (arrays[atoms.STATE_DEPTHS] == 10))
-    assert len(contained) > 20 * n_rows
+    assert len(contained) > 20 * max(n_all)
     assert len(ends) == 1
-    assert ends[0] < n_rows
+    assert ends[0] < min(n_all)
     of_beginnings = arrays[ELEMENT_RECORDS][:, BEGINNINGS_ROOT].max()
     edges = arrays[atoms.EDGES]
     children = edges[edges[:, 0] >> 8 == of_beginnings, 1] >> 1
     assert len(children) == 2
-    assert children.min() >= n_rows
+    assert children.min() >= max(n_all)
 
 
 @pytest.mark.parametrize("others", [[], [("*", "suffix", "a")], [("*", "contains", "a")]])

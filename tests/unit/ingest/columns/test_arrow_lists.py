@@ -94,3 +94,16 @@ def test_what_lists_hold_is_refused_only_where_it_is_named() -> None:
             LiveMatcher([make_filter("i", [[name, "exists"]])]).match(table)
     with pytest.raises(ModelError, match="location"):
         api.make_batch(api.make_table([make_filter("i")]), table, location=("r.n", "r.n2"))
+
+
+def test_variants_are_refused_where_they_are_named(tmp_path: Path) -> None:
+    binary = pa.struct({"value": pa.binary(), "metadata": pa.binary()})
+    value = {"value": b"\x0c\x05", "metadata": b"\x01\0\0"}
+    for type_, held in ((binary, value), (pa.list_(binary), [value]), (pa.struct({"x": binary}), {"x": value})):
+        table = pa.table({"v": pa.array([held], type_), "n": [1.0]})
+        assert LiveMatcher([make_filter("i", [["n", "=", 1]])]).match(table) == [["i"]]
+        assert [each.attributes["n"] for each in [api.make_events(table).event(0)] if each] == [1.0]
+        pq.write_table(table, tmp_path / "e.parquet")
+        for name, rest in (("v.x", ["=", 5]), ("v.x.y", ["absent"]), ("*", ["any =", "a"])):
+            with pytest.raises(ModelError, match=r"(is of type|holds) variant"):
+                LiveMatcher([make_filter("i", [[name, *rest]])]).match(tmp_path / "e.parquet" if name == "*" else table)

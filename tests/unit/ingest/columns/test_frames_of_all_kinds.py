@@ -122,6 +122,7 @@ KINDS: dict[str, tuple[Callable[[], Any], list[Any]]] = {
     "pandas string": (lambda: series(["5", None], "string"), ["5", NONE]),
     "pandas string of Arrow": (lambda: series(["5", None], "string[pyarrow]"), ["5", NONE]),
     "pandas category": (lambda: series(["5", None, "a"], "category"), ["5", NONE, "a"]),
+    "pandas string with NaN": (lambda: series(["5", None], pd.StringDtype(na_value=np.nan)), ["5", NONE]),
     "pandas category of numbers": (lambda: series([5, 1, None], "category"), [5, 1, NONE]),
     "pandas Sparse": (lambda: series([5.0, 0.0], pd.SparseDtype("float64", 0.0)), [5, 0]),
     "pandas index": (lambda: {"v": pd.Index(["5", "a"])}, ["5", "a"]),
@@ -146,6 +147,18 @@ KINDS: dict[str, tuple[Callable[[], Any], list[Any]]] = {
     "Arrow string": (lambda: of_arrow(["5", None]), ["5", NONE]),
     "Arrow large_string": (lambda: of_arrow(["5", None], pa.large_string()), ["5", NONE]),
     "Arrow string_view": (lambda: of_arrow(["5", None], pa.string_view()), ["5", NONE]),
+    "Arrow string_view in lists": (
+        lambda: of_arrow([["a", None], None, []], pa.list_(pa.string_view())),
+        [["a", NONE], NONE, []],
+    ),
+    "Arrow string_view in structs in lists": (
+        lambda: of_arrow([[{"x": "a"}, None, {"x": None}], None], pa.list_(pa.struct([("x", pa.string_view())]))),
+        [[{"x": "a"}, NONE, {"x": NONE}], NONE],
+    ),
+    "Arrow dictionary of string_view": (
+        lambda: pa.table({"v": pa.DictionaryArray.from_arrays([0, 1], pa.array(["5", None], pa.string_view()))}),
+        ["5", NONE],
+    ),
     "Arrow decimal128": (lambda: of_arrow([Decimal("5.00"), None], pa.decimal128(10, 2)), [5, NONE]),
     "Arrow decimal256": (lambda: of_arrow([Decimal("5.00"), Decimal("0.10")], pa.decimal256(40, 2)), [5, 0.1]),
     "Arrow decimal beyond": (lambda: of_arrow([Decimal(2**53 + 1)], pa.decimal128(20, 0)), [2**53 + 1]),
@@ -157,6 +170,7 @@ KINDS: dict[str, tuple[Callable[[], Any], list[Any]]] = {
     "Arrow struct": (lambda: of_arrow(STRUCTS, STRUCT), STRUCTS),
     "Arrow list": (lambda: of_arrow([[5, 1], [], None, [None]], pa.list_(pa.int64())), [[5, 1], [], NONE, [NONE]]),
     "Arrow large_list": (lambda: of_arrow([["a"], None], pa.large_list(pa.string())), [["a"], NONE]),
+    "Arrow list of nulls": (lambda: of_arrow([[None] * 3, None], pa.large_list(pa.null())), [[NONE] * 3, NONE]),
     "Arrow fixed_size_list": (lambda: of_arrow([[5, 1], None], pa.list_(pa.int64(), 2)), [[5, 1], NONE]),
     "Arrow list_view": (lambda: of_arrow([[5, 1], None, []], pa.list_view(pa.int64())), [[5, 1], NONE, []]),
     "Arrow run-end encoded": (
@@ -184,6 +198,11 @@ KINDS: dict[str, tuple[Callable[[], Any], list[Any]]] = {
     "polars Enum": (lambda: pl.DataFrame({"v": pl.Series(["5", "a"], dtype=pl.Enum(["5", "a"]))}), ["5", "a"]),
     "polars Decimal": (lambda: pl.DataFrame({"v": [Decimal("5.00"), Decimal("0.10")]}), [5, 0.1]),
     "polars List": (lambda: pl.DataFrame({"v": [[5, None], [5]]}), [[5, NONE], [5]]),
+    "polars List of String": (lambda: pl.DataFrame({"v": [["5", None], None, ["a"]]}), [["5", NONE], NONE, ["a"]]),
+    "polars List of Categorical": (
+        lambda: pl.DataFrame({"v": pl.Series([["a", None], None], dtype=pl.List(pl.Categorical))}),
+        [["a", NONE], NONE],
+    ),
     "polars Array": (lambda: pl.DataFrame({"v": pl.Series([[5, 1]], dtype=pl.Array(pl.Int64, 2))}), [[5, 1]]),
     "polars Struct": (lambda: pl.DataFrame(of_arrow(STRUCTS, STRUCT)), STRUCTS),
     "polars Null": (lambda: pl.DataFrame({"v": [None, None]}), [NONE, NONE]),
@@ -211,6 +230,8 @@ def places(rejects: list[Reject]) -> list[tuple[int, str]]:
 def test_every_kind_of_column_is_its_rows_on_every_path(kind: str, tmp_path: Path) -> None:
     make, values = KINDS[kind]
     answers, bad = expected_of(values)
+    as_rows = api._as_rows(make(), PLAIN)  # for filters on all strings
+    assert expected_of([row.get("v") for row in as_rows]) == (answers, bad)
     by_batch: list[Reject] = []
     assert LIVE.match(api.make_batch(TABLE, make(), rejects=by_batch)) == answers
     assert places(by_batch) == bad
@@ -310,3 +331,21 @@ def test_a_relation_of_duckdb_is_its_rows() -> None:
         answers, _ = expected_of(values)
         assert LIVE.match(duckdb.sql(query)) == answers
         assert LIVE.match(api.make_events(duckdb.sql(query)).encode(TABLE.vocabulary)) == answers
+
+
+def test_ids_may_be_a_dictionary_of_views() -> None:
+    column = pa.DictionaryArray.from_arrays([0, 1, 0], pa.array(["a", "b"], pa.string_view()))
+    ids = api.make_events(pa.table({"v": column}), id="v").ids
+    assert list(ids or ()) == [b"a", b"b", b"a"]
+
+
+def test_a_native_time_is_bad_where_a_filter_also_asks_for_its_text() -> None:
+    when, rest = datetime.datetime(2026, 1, 2), make_filter("rest", [["w", "absent"]])
+    for other in (["v", "=", "a"], ["v", "has", "a"], ["v", "= i", "a"], ["v", "in net", "10.0.0.0/8"], ["v", ">", 5]):
+        filters = [make_filter("time", [["v", "after", "2026-01-01"], other]), rest]
+        table, rejects = api.make_table(filters), list[Reject]()
+        assert LiveMatcher(table, engine="reference").match(api.make_batch(table, [{"v": when}], rejects=rejects)) == [[]]
+        assert len(rejects) == 1
+        assert match_naive(filters, event_of_row({"v": when})) == []
+        with pytest.raises(ModelError, match="native time"):
+            api.make_batch(table, of_arrow([when]))

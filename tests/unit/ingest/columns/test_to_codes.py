@@ -53,7 +53,7 @@ def table_of_all_kinds() -> Table:
 TABLE = table_of_all_kinds()
 NUMBERS = st.none() | st.sampled_from([0.0, -0.0, 3.5, 7.0, math.inf, -math.inf, math.nan, 1e300]) | st.floats()
 INTEGERS = st.none() | st.integers(-8, 32) | st.sampled_from([2**53, 2**53 + 1, -(2**53) - 1, 2**63 - 1])
-TEXTS = st.none() | st.sampled_from(["Rome", "Ro", "b", "me", "", "é", "home"]) | st.text(max_size=4)
+TEXTS = st.none() | st.sampled_from(["Rome", "Ro", "b", "me", "", "é", "home", "of"]) | st.text(max_size=4)
 TYPES: dict[Any, st.SearchStrategy[Any]] = {
     pa.float64(): NUMBERS,
     pa.float32(): st.none() | st.floats(width=32),

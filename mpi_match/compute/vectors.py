@@ -363,6 +363,18 @@ def word_at(data: int, at: int, n: int) -> np.uint64:
     return word_by_bytes(data, at, n)
 
 
+@nested
+def same_bytes(first: int, second: int, n: int) -> bool:
+    """Tells whether the n bytes from two addresses on are the same, on a CPU."""
+    while n > 8:
+        if any_u64(first) != any_u64(second):
+            return False
+        first += 8
+        second += 8
+        n -= 8
+    return bool(word_at(first, 0, n) == word_at(second, 0, n))
+
+
 @inlined
 def reversed_bytes(word: np.uint64) -> np.uint64:
     """The word with its bytes in reverse order."""

@@ -57,6 +57,7 @@ from mpi_match.ingest.json.to_codes import (
     FRAMES,
     ID_BOUNDS,
     ID_ROOM,
+    KNOWN_VALUES,
     MOST_ATOMS,
     N_COUNTS,
     N_IDENTIFIED,
@@ -381,7 +382,7 @@ def scan_rows_kernel(packed: str, located: bool, has_ids: bool) -> Kernel:  # no
         work[SCAN_COUNTS], work[PACKED_ATTRIBUTES] = address_of(counts), address_of(attributes)
         work[ROW_LOCATIONS], work[ROW_ATOMS] = address_of(location), address_of(atoms)
         work[NODES_SEEN], work[FRAMES], work[NESTING] = address_of(seen), address_of(frames), address_of(nesting)
-        work[TOKENS] = 0
+        work[TOKENS] = work[KNOWN_VALUES] = 0
         work[DECODED], work[VIEWED], work[ID_BOUNDS] = address_of(decoded), address_of(viewed), address_of(ids)
         counts[ID_ROOM] = 0
         counts[ATTRIBUTE_ROOM], counts[SCRATCH_ROOM] = MOST_ROW_NAMES, ROW_SCRATCH_BYTES

@@ -9,8 +9,9 @@ On a CPU a text meets *rows* instead: a row is a state with the next state for e
 byte costs one look-up.  A trie's rows are as short as the bytes of its atoms allow, its states are in the order of their
 depth, and rows say nothing of most states but where the next row is; so what many texts meet stays in the fastest memory.
 Only the least deep states have rows.  Where a text leaves them, the longest state with a row that ends there stands for the
-state, and the trie is walked from the state itself, by its edges alone, for the atoms that begin there.  Atoms of one byte,
-which nearly every text has somewhere, are searched for with vectors and not in rows.
+state, and the trie is walked from the state itself, by its edges alone, for the atoms that begin there; where it has no
+branches, bytes are compared.  Atoms of one byte, which nearly every text has somewhere, are searched for with vectors and
+not in rows.
 
 Each look-up waits for the one before.  A long string is therefore read at eight places at once: in eight stretches, each of
 which begins in the root.  Reading goes on behind a stretch until its state is no longer than what was read there: from then
@@ -36,7 +37,7 @@ from mpi_match.arrays.csr import Array, offsets_of
 from mpi_match.arrays.strings import Strings
 from mpi_match.compute.compile_cache import inlined, jit, nested
 from mpi_match.compute.memory import any_u32, constant_i64, is_on_cpu, load_i32, load_i64, load_u8, store_i64
-from mpi_match.compute.vectors import VECTOR_BYTES, fits, lowest_bit, places_of_byte, places_of_word
+from mpi_match.compute.vectors import VECTOR_BYTES, fits, lowest_bit, places_of_byte, places_of_word, same_bytes
 from mpi_match.ingest.codes.numbers import N_NUMBER_TABLES
 from mpi_match.operators import OPERATORS, PATTERN_OPS, Anchor
 from mpi_match.table.vocabulary import ATOM_OPS, Vocabulary
@@ -62,8 +63,10 @@ NO_ATOM = NO_STATE = -1
     ROW_PLACES,
     SINGLE_BOUNDS,
     SINGLE_BYTES,
+    RUNS,
+    RUN_BYTES,
     N_AUTOMATON_TABLES,
-) = range(N_NUMBER_TABLES, N_NUMBER_TABLES + 20)
+) = range(N_NUMBER_TABLES, N_NUMBER_TABLES + 22)
 """Places in the table of addresses, behind those of the numbers:
 
     ATOM_ROOTS                  i64[v]: of each name's trie; NO_STATE for a name without strings and patterns
@@ -72,7 +75,8 @@ NO_ATOM = NO_STATE = -1
     EDGES                       i64[slots, 2]: state * 256 + byte, or NO_STATE in a free slot; where it leads to, *marked*
     DENSE_ROWS                  i32[dense, classes]: the next state of the first states, for each class of bytes, marked
     BYTE_CLASSES                u8[256]
-    AUTOMATON_SIZES             i64: EDGE_MASK, mask for numbers of slots; N_DENSE and N_CLASSES, of DENSE_ROWS; N_TRIE_ROWS
+    AUTOMATON_SIZES             i64: EDGE_MASK, mask for numbers of slots; N_DENSE and N_CLASSES, of DENSE_ROWS; N_TRIE_ROWS,
+                                N_ROW_WORDS, numbers of rows and words in TRIE_ROWS
     FAILURE_LINKS               i64[states]: NO_STATE for a root
     CONTAINED, SUFFIXES         i64[states]: the atom that is this state, or NO_ATOM; in a trie of beginnings the prefix
                                 that it is, and the number of the whole string
@@ -82,20 +86,24 @@ NO_ATOM = NO_STATE = -1
                                 without any has nothing of the trie; 0 for a trie without such words
     TRIE_CLASSES                u8[tries, 256]: the class of each byte in the rows of a trie; on CPUs, as are the others
     TRIE_ROWS                   i32: row after row, each the number of its state, then for each class of bytes the place of
-                                the next state's row, or ~ of that state if it has no row, or it or a state along its links
-                                is an atom of several bytes
+                                the next state's row; ~ of that place if the state, or one along its links, is an atom of
+                                several bytes; or ~ (N_ROW_WORDS + number) of a state without a row
     ROW_PLACES                  i64[N_TRIE_ROWS]: where the classes of each row begin
     SINGLE_BOUNDS, SINGLE_BYTES i64[tries + 1], i64[., 2]: contained strings of one byte of each trie, and their atoms
+    RUNS                        i32[states, RUN_WORDS]: of a state with one edge, the bytes up to the next state that is an
+                                atom or has more or no edges: where they are in RUN_BYTES, u8, and their number, which is 0
+                                for other states; and that next state
 
 A marked state is 2 * state, and 1 more if it has a NEXT_CONTAINED, which is then not looked up for the others.
 """
-EDGE_MASK, N_DENSE, N_CLASSES, N_TRIE_ROWS = range(4)
+EDGE_MASK, N_DENSE, N_CLASSES, N_TRIE_ROWS, N_ROW_WORDS = range(5)
 MOST_WORDS, _WORD_BYTES = 4, 4
 DENSE_BYTES = 2**23
 """Most bytes of DENSE_ROWS.  Few of its rows are read often; with more bytes, reading them from memory takes longer than
 following edges."""
 TRIE_ROW_BYTES, _MOST_WITH_ROWS = 2**24, 2**16
 """Most bytes of TRIE_ROWS; most tries for which there are some."""
+RUN_PLACE, RUN_LENGTH, RUN_TO, RUN_WORDS = range(4)
 FOUND_STAMP, ATOMS_FOUND, FOUND_ROOM, FOUND_HEADER = range(4)
 """Words of a set of atoms, i64[FOUND_HEADER + FOUND_WORDS * n_atoms]: number of the last row; atoms found in it; 0."""
 _STAMP_OF, _PLACE_OF, _FOUND_ATOM, _FOUND_CODE, FOUND_WORDS = range(5)
@@ -198,9 +206,22 @@ def automaton(vocabulary: Vocabulary, tries: Tries, atom_names: Array, shares: A
     _link(edges, dense, classes, trie)
     _mark(edges, dense, trie)
     of_rows = _rows_of(tries, trie)
-    sizes = np.array([len(edges) - 1, *dense.shape, len(of_rows[-1])], np.int64)
+    sizes = np.array([len(edges) - 1, *dense.shape, len(of_rows[-1]), len(of_rows[1])], np.int64)
     of_states = (*trie.T[_FAILURE : _NEXT_OF_SUFFIXES + 1], trie[:, _DEPTH], _words_of(tries))
-    return roots, vocabulary.null_atoms, atom_names, edges, dense, classes, sizes, *of_states, *of_rows, *_singles_of(tries)
+    return (
+        roots,
+        vocabulary.null_atoms,
+        atom_names,
+        edges,
+        dense,
+        classes,
+        sizes,
+        *of_states,
+        *of_rows,
+        *_singles_of(tries),
+        _runs_of(trie),
+        data,
+    )
 
 
 def _rows_of(tries: Tries, trie: Array) -> tuple[Array, Array, Array]:
@@ -273,9 +294,11 @@ def _free_slots(n_states: int) -> Array:
     _NEXT_OF_CONTAINED,
     _AT_SUFFIX,
     _NEXT_OF_SUFFIXES,
+    _PLACE,
     _N_TRIE_COLUMNS,
-) = range(10)
-"""Columns of a state while the trie is built: parent, byte, depth, root of the trie; the last five become tables."""
+) = range(11)
+"""Columns of a state while the trie is built: parent, byte, depth, root of the trie; five that become tables; where its byte
+is in the data of all strings."""
 
 
 @nested
@@ -307,6 +330,7 @@ def _insert(data: Array, strings: Array, is_whole: Array, edges: Array, trie: Ar
                 edges[slot, 0], edges[slot, 1] = 256 * state + byte, n_states
                 trie[n_states, _PARENT], trie[n_states, _BYTE] = state, byte
                 trie[n_states, _DEPTH], trie[n_states, _ROOT] = i - strings[k, 0] + 1, strings[k, 2]
+                trie[n_states, _PLACE] = i
                 n_states += 1
             state = edges[slot, 1]
         trie[state, _AT_SUFFIX if is_whole[k] else _AT_CONTAINED] = strings[k, 3]
@@ -383,7 +407,25 @@ def _fill_rows(rows: Array, places: Array, classes: Array, root: Array, trie: Ar
             following = rows[k]
             contained = trie[following, _NEXT_OF_CONTAINED]
             has_atoms = contained != NO_STATE and trie[contained, _DEPTH] > 1
-            rows[k] = ~following if following >= n_rows or has_atoms else places[following]
+            place = places[following] if following < n_rows else len(rows) + following
+            rows[k] = ~place if following >= n_rows or has_atoms else place
+
+
+@jit
+def _runs_of(trie: Array) -> Array:
+    """RUNS.  A state that has one edge and is no atom is within a string; so the bytes of a run are those of one string."""
+    runs = np.zeros((len(trie), RUN_WORDS), np.int32)
+    n_edges = np.zeros(len(trie), np.int32)
+    for state in range(len(trie) - 1, -1, -1):  # edges lead to states of larger numbers
+        parent, to, length = trie[state, _PARENT], state, 1
+        if n_edges[state] == 1 and trie[state, _AT_CONTAINED] == NO_ATOM and trie[state, _AT_SUFFIX] == NO_ATOM:
+            to, length = runs[state, RUN_TO], 1 + runs[state, RUN_LENGTH]
+        if n_edges[state] != 1:
+            runs[state, RUN_LENGTH] = 0
+        if parent != NO_STATE:
+            n_edges[parent] += 1
+            runs[parent, RUN_PLACE], runs[parent, RUN_LENGTH], runs[parent, RUN_TO] = trie[state, _PLACE], length, to
+    return runs
 
 
 @nested
@@ -540,10 +582,10 @@ def _lacks_all(words: int, at: int, end: int) -> bool:
 
 
 @nested
-def _add_singles(root: int, data: int, start: int, stop: int, tables: int, found: int) -> None:
-    """Add the atoms of one byte that the string data[start:stop] contains."""
-    bounds, singles, end = constant_i64(tables, SINGLE_BOUNDS), constant_i64(tables, SINGLE_BYTES), data + stop
-    for k in range(load_i64(bounds, root), load_i64(bounds, root + 1)):
+def _add_singles(first: int, last: int, data: int, start: int, stop: int, tables: int, found: int) -> None:
+    """Add those atoms of SINGLE_BYTES, from the first-th to before the last-th, that data[start:stop] contains."""
+    singles, end = constant_i64(tables, SINGLE_BYTES), data + stop
+    for k in range(first, last):
         byte, at = load_i64(singles, 2 * k), data + start
         while at < end:
             is_vector = fits(at)
@@ -560,12 +602,21 @@ def _add_deeper(state: int, data: int, at: int, stop: int, tables: int, found: i
     """Add the atoms that begin with a state, which ends before byte `at`, as far as the string before `stop` has them."""
     mask = constant_i64(constant_i64(tables, AUTOMATON_SIZES), EDGE_MASK)
     edges, contained, marked = constant_i64(tables, EDGES), constant_i64(tables, CONTAINED), 1
+    runs = constant_i64(tables, RUNS)
     while True:
         atom = load_i64(contained, state) if marked & 1 else NO_ATOM
         if atom != NO_ATOM:
             add_atom(found, atom)
         if at == stop:
             break
+        run = runs + 4 * RUN_WORDS * state
+        length = load_i32(run, RUN_LENGTH)
+        if length > 0:
+            place = constant_i64(tables, RUN_BYTES) + load_i32(run, RUN_PLACE)
+            if length > stop - at or not same_bytes(data + at, place, length):
+                return
+            state, at, marked = load_i32(run, RUN_TO), at + length, 1
+            continue
         key = 256 * state + load_u8(data, at)
         slot = np.int64(_slot(key, np.uint64(mask)))
         while load_i64(edges, 2 * slot) != key:
@@ -586,13 +637,16 @@ def _row_after(entry: int, data: int, at: int, stop: int, tables: int, found: in
 
     A state without a row stands for the longest one with a row that ends it.  What begins with it is searched for at once.
     """
-    links, n_rows = constant_i64(tables, FAILURE_LINKS), load_i64(constant_i64(tables, AUTOMATON_SIZES), N_TRIE_ROWS)
-    state = ~entry
-    while state >= n_rows:
-        _add_deeper(state, data, at, stop, tables, found)
-        state = load_i64(links, state)
+    links, sizes, place = constant_i64(tables, FAILURE_LINKS), constant_i64(tables, AUTOMATON_SIZES), ~entry
+    if place >= load_i64(sizes, N_ROW_WORDS):
+        state = place - load_i64(sizes, N_ROW_WORDS)
+        while state >= load_i64(sizes, N_TRIE_ROWS):
+            _add_deeper(state, data, at, stop, tables, found)
+            state = load_i64(links, state)
+        place = load_i64(constant_i64(tables, ROW_PLACES), state)
+    state = load_i32(constant_i64(tables, TRIE_ROWS), place - 1)
     _add_all(state, constant_i64(tables, CONTAINED), constant_i64(tables, NEXT_CONTAINED), links, found)
-    return load_i64(constant_i64(tables, ROW_PLACES), state)
+    return place
 
 
 @inlined
@@ -602,24 +656,9 @@ def _step(row: Any, byte: Any, classes: int, rows: int) -> Any:
 
 
 @nested
-def _by_rows(root: int, data: int, start: int, stop: int, tables: int, found: int) -> int:
-    """Add the atoms of several bytes that a string contains, and the suffixes without a row.  Returns the state at its end
-    that has a row."""
-    rows, classes = constant_i64(tables, TRIE_ROWS), constant_i64(tables, TRIE_CLASSES) + 256 * root
-    row = load_i64(constant_i64(tables, ROW_PLACES), root)
-    if stop - start >= LEAST_OF_CHAINS:
-        row = _by_chains(row, classes, data, start, stop, tables, found)
-    else:
-        for i in range(start, stop):
-            row = _step(row, load_u8(data, i), classes, rows)
-            if row < 0:
-                row = _row_after(row, data, i + 1, stop, tables, found)
-    return load_i32(rows, row - 1)
-
-
-@nested
 def _by_chains(root: int, classes: int, data: int, start: int, stop: int, tables: int, found: int) -> int:
-    """Like `_by_rows` for a long string, which is read at eight places at once.  `root` and the result are places of rows.
+    """Add the atoms of several bytes that a long string contains, and the suffixes without a row; it is read at eight places
+    at once.  `root` is the place of the root's row; returns that of the state at the end that has a row.
 
     The first stretch that meets no other before the end has the state of the whole string.
     """
@@ -664,11 +703,21 @@ def find_atoms(root: int, data: int, start: int, stop: int, tables: int, found: 
     state = root
     _add_all(state, contained, following, links, found)
     if is_on_cpu() and root < load_i64(constant_i64(tables, AUTOMATON_SIZES), N_TRIE_ROWS):
-        words = constant_i64(tables, WORDS_OF_TRIES) + 8 * (1 + MOST_WORDS) * root
-        if stop - start >= LEAST_OF_CHAINS and _lacks_all(words, data + start, data + stop):
-            return
-        _add_singles(root, data, start, stop, tables, found)
-        state = _by_rows(root, data, start, stop, tables, found)
+        rows, classes = constant_i64(tables, TRIE_ROWS), constant_i64(tables, TRIE_CLASSES) + 256 * root
+        singles, row = constant_i64(tables, SINGLE_BOUNDS), load_i64(constant_i64(tables, ROW_PLACES), root)
+        if load_i64(singles, root) != load_i64(singles, root + 1):
+            _add_singles(load_i64(singles, root), load_i64(singles, root + 1), data, start, stop, tables, found)
+        if stop - start >= LEAST_OF_CHAINS:
+            words = constant_i64(tables, WORDS_OF_TRIES) + 8 * (1 + MOST_WORDS) * root
+            if _lacks_all(words, data + start, data + stop):
+                return
+            row = _by_chains(row, classes, data, start, stop, tables, found)
+        else:
+            for i in range(start, stop):
+                row = _step(row, load_u8(data, i), classes, rows)
+                if row < 0:
+                    row = _row_after(row, data, i + 1, stop, tables, found)
+        state = load_i32(rows, row - 1)
     else:
         for i in range(start, stop):
             marked = _next_state(state, load_u8(data, i), tables)

@@ -23,8 +23,9 @@ from mpi_match.compute.memory import AddressTable
 from mpi_match.compute.parallel import at_most, in_stretches, stretches_of
 from mpi_match.events.batch import REJECTED, EventBatch
 from mpi_match.events.events import Events
-from mpi_match.ingest.codes.atoms import FOUND_HEADER, FOUND_WORDS
+from mpi_match.ingest.codes.atoms import FOUND_HEADER, FOUND_ROOM, FOUND_WORDS
 from mpi_match.ingest.codes.code_tables import has_atoms, hashed, n_atoms_of
+from mpi_match.ingest.codes.known_values import MOST_KNOWN_ATOMS, known_values
 from mpi_match.ingest.files.blocks import LineBlock, after_line_feed
 from mpi_match.ingest.json import to_codes
 from mpi_match.ingest.json.flat_cpu import MOST_FLAT_ATTRIBUTES, flat_lines
@@ -86,6 +87,8 @@ class LineArrays:
             to_codes.VIEWED: np.empty(SCRATCH_BYTES, np.uint8),
             to_codes.FOLDED: np.empty(SCRATCH_BYTES, np.uint8),
             to_codes.FOLDED_STRINGS: np.zeros(to_codes.FOLDED_HEADER + to_codes.MOST_FOLDED, np.int64),
+            to_codes.KNOWN_VALUES: known_values(),
+            to_codes.OTHER_ATOMS: np.zeros(FOUND_HEADER + FOUND_WORDS * MOST_KNOWN_ATOMS, np.int64),
         }
         rooms = {
             to_codes.ATTRIBUTE_ROOM: NO_LIMIT,
@@ -95,6 +98,7 @@ class LineArrays:
             to_codes.ID_ROOM: n_bytes,
         }
         every[to_codes.SCAN_COUNTS][list(rooms)] = list(rooms.values())
+        every[to_codes.OTHER_ATOMS][FOUND_ROOM] = MOST_KNOWN_ATOMS
         self._table = AddressTable(every[k] for k in range(len(every)))
         self.address, self.arrays = self._table.address, self._table.arrays
 

@@ -100,6 +100,15 @@ from mpi_match.ingest.codes.element_atoms import NO_RECORD, RECORDS_OF_NAMES
 from mpi_match.ingest.codes.elements import add_boolean_element, add_number_element, add_text_element
 from mpi_match.ingest.codes.folding import FOLDING_TOO_LONG, fold_text
 from mpi_match.ingest.codes.instants import instant_at
+from mpi_match.ingest.codes.known_values import (
+    KNOWN_VALUE,
+    MOST_KNOWN_BYTES,
+    NEW_VALUE,
+    SEEN_VALUE,
+    keep_value,
+    put_known,
+    slot_of_value,
+)
 from mpi_match.ingest.codes.name_steps import (
     MOST_POINTS,
     NAME_STEP_WORDS,
@@ -164,8 +173,10 @@ from mpi_match.texts.characters import (
     VIEWED,
     FOLDED,
     FOLDED_STRINGS,
+    KNOWN_VALUES,
+    OTHER_ATOMS,
     N_WORK_TABLES,
-) = range(17)
+) = range(19)
 """Indices in the table of addresses of a thread: arrays for the rows of its lines, and scratch arrays for a line.
 
     SCAN_COUNTS                     i64[N_COUNTS]: the filled part of each array
@@ -186,7 +197,10 @@ from mpi_match.texts.characters import (
     FOLDED                     u8[SCRATCH_ROOM]: folded strings of the row, each followed by a byte that no text has, if all
                                strings are searched as one text (JOINED_ROOT); not on GPUs
     FOLDED_STRINGS             i64[FOLDED_HEADER + MOST_FOLDED]: FOLDED_BYTES, the filled part of FOLDED; LAST_FOLDED, bytes
-                               of the text behind it, or -1; N_FOLDED, number of strings there; where each begins
+                               of the text behind it, or -1; N_FOLDED, number of strings there, or whose atoms are known;
+                               where each begins
+    KNOWN_VALUES               `codes.known_values`; 0 on a GPU
+    OTHER_ATOMS                i64: a small set of atoms, those of a string that becomes a known value
 """
 FOLDED_BYTES, LAST_FOLDED, N_FOLDED, FOLDED_HEADER = range(4)
 MOST_FOLDED = 2**12
@@ -226,6 +240,10 @@ an element of a list that has been written (`put_list`)."""
 MOST_OF_A_VALUE, MOST_OF_VIEWS = 2, 6
 """Most attributes of a value without its views, and of all its views."""
 _INTERMEDIATE = 2**62
+_OF_ALL_STRINGS = 2**40
+"""In place of an entry, for known values of `*`."""
+_LEAST_KNOWN = 16
+"""Bytes of the shortest known value of an attribute without views: reading a shorter one takes less time than finding it."""
 
 
 @nested
@@ -362,14 +380,22 @@ def _keep_folded(work: int) -> None:
 
 
 @nested
-def _note_folded(at: int, work: int) -> None:
-    """Keep the folding of the string at byte `at` if it is behind the filled part of FOLDED."""
+def _note_found(at: int, work: int) -> bool:
+    """Note that the string at byte `at` needs not be searched any more.  Returns False without room for that."""
     strings = load_i64(work, FOLDED_STRINGS)
     n = load_i64(strings, N_FOLDED)
-    if load_i64(strings, LAST_FOLDED) >= 0 and n < MOST_FOLDED:
+    if n == MOST_FOLDED:
+        return False
+    store_i64(strings, FOLDED_HEADER + n, at)
+    store_i64(strings, N_FOLDED, n + 1)
+    return True
+
+
+@nested
+def _note_folded(at: int, work: int) -> None:
+    """Keep the folding of the string at byte `at` if it is behind the filled part of FOLDED."""
+    if load_i64(load_i64(work, FOLDED_STRINGS), LAST_FOLDED) >= 0 and _note_found(at, work):
         _keep_folded(work)
-        store_i64(strings, FOLDED_HEADER + n, at)
-        store_i64(strings, N_FOLDED, n + 1)
 
 
 @nested
@@ -453,6 +479,52 @@ def put_text(text: tuple[int, int, int], entry: int, as_: int, to: int, n: int, 
 
 
 @nested
+def _has_automata(entry: int, tables: int) -> bool:
+    """Tells whether texts of the attribute with this entry are read by automata or have views."""
+    name = load_i64(constant_i64(tables, NAME_IDS), entry)
+    if name != NOT_FOUND and load_i64(constant_i64(tables, ATOM_ROOTS), name) != NO_STATE:
+        return True
+    is_list = load_i64(constant_i64(tables, NAME_ROLES), entry) == ELEMENTS
+    return is_list and load_i64(constant_i64(tables, VIEW_ENTRIES), N_VIEW_WORDS * entry + HAS_VIEWS) != 0
+
+
+@nested
+def _keep_value(
+    slot: int, text: tuple[int, int, int], entry: int, attributes: tuple[int, int, int], first: int, tables: int, work: int
+) -> None:
+    """Keep the attributes and atoms of a value, the latter in the row's set from the first-th on, as those of a known
+    value; also its atoms as one of all strings, if these are searched as one text."""
+    others = load_i64(work, OTHER_ATOMS)
+    begin_row(others)
+    if joins_strings(tables):
+        folded, length = _fold_behind(text[0], text[1], text[2], tables, work)
+        if length == FOLDING_TOO_LONG:
+            return
+        find_atoms(load_i64(constant_i64(tables, SCALARS), JOINED_ROOT), folded, 0, length, tables, others)
+    where = (slot, load_i64(work, KNOWN_VALUES))
+    keep_value(where, text, entry, attributes, (load_i64(work, ROW_ATOMS), first, others))
+
+
+@nested
+def _put_value(text: tuple[int, int, int], begin: int, entry: int, to: int, n: int, tables: int, work: int) -> int:
+    """`put_text` of the value at byte `begin`, which may be a known one, AS_VALUE on a CPU; notes it in FOLDED_STRINGS."""
+    found, state, slot = load_i64(work, ROW_ATOMS), NEW_VALUE, 0
+    if text[2] - text[1] <= MOST_KNOWN_BYTES and _has_automata(entry, tables):
+        slot, state = slot_of_value(text, entry, load_i64(work, KNOWN_VALUES))
+    is_room = n + MOST_OF_A_VALUE + MOST_OF_VIEWS < load_i64(load_i64(work, SCAN_COUNTS), ATTRIBUTE_ROOM)
+    if state == KNOWN_VALUE and is_room and (not joins_strings(tables) or _note_found(begin, work)):
+        return put_known(slot, load_i64(work, KNOWN_VALUES), to, n, found)
+    first, n_before = load_i64(found, ATOMS_FOUND), n
+    store_i64(load_i64(work, FOLDED_STRINGS), LAST_FOLDED, -1)
+    n = put_text(text, entry, AS_VALUE, to, n, tables, work)
+    if joins_strings(tables):
+        _note_folded(begin, work)
+    if state == SEEN_VALUE and n != FLAGGED_LINE:
+        _keep_value(slot, text, entry, (to, n_before, n), first, tables, work)
+    return n
+
+
+@nested
 def put_null(entry: int, as_: int, tables: int, work: int) -> None:
     """Add the atom of a null of the attribute with this entry, which the row does not have then, to the row's atoms; as an
     element of a list (`as_`) a null adds nothing."""
@@ -499,11 +571,15 @@ def named_value_scanner(  # noqa: C901  one branch a type
                 return FLAGGED_LINE, n
             if role == ID:
                 return (at if keep_id(source, start, stop, data, work) else FLAGGED_LINE), n
-            if joins_strings(tables):
-                store_i64(load_i64(work, FOLDED_STRINGS), LAST_FOLDED, -1)
-            n = put_text((source, start, stop), entry, as_, to, n, tables, work)
-            if joins_strings(tables):
-                _note_folded(begin, work)
+            is_worth = is_on_cpu() and as_ == AS_VALUE and (role == ELEMENTS or stop - start >= _LEAST_KNOWN)
+            if is_worth and load_i64(work, KNOWN_VALUES) != 0:
+                n = _put_value((source, start, stop), begin, entry, to, n, tables, work)
+            else:
+                if joins_strings(tables):
+                    store_i64(load_i64(work, FOLDED_STRINGS), LAST_FOLDED, -1)
+                n = put_text((source, start, stop), entry, as_, to, n, tables, work)
+                if joins_strings(tables):
+                    _note_folded(begin, work)
             return (FLAGGED_LINE if n == FLAGGED_LINE else at), n
         if byte == MINUS or ZERO <= byte <= NINE:
             start = at
@@ -697,6 +773,20 @@ def line_scanner(reader: TokenReader) -> Callable[[int, int, int, int], tuple[in
     return scan_line
 
 
+@nested
+def _join_value(text: tuple[int, int, int], tables: int, work: int) -> bool:
+    """`_join_folded`, or the atoms of the text if it is a known value, of all strings."""
+    found, state, slot = load_i64(work, ROW_ATOMS), NEW_VALUE, 0
+    if text[2] - text[1] <= MOST_KNOWN_BYTES:
+        slot, state = slot_of_value(text, _OF_ALL_STRINGS, load_i64(work, KNOWN_VALUES))
+    if state == KNOWN_VALUE:
+        put_known(slot, load_i64(work, KNOWN_VALUES), 0, 0, found)
+        return True
+    if state == SEEN_VALUE:
+        _keep_value(slot, text, _OF_ALL_STRINGS, (0, 0, 0), load_i64(found, ATOMS_FOUND), tables, work)
+    return _join_folded(text, tables, work)
+
+
 def every_string_scanner(reader: TokenReader) -> Callable[[int, int, int, int, int], int]:
     """The function that scans all strings of a line as elements of the list `*`: those that `rows.flatten.strings_of` finds.
 
@@ -729,7 +819,7 @@ def every_string_scanner(reader: TokenReader) -> Callable[[int, int, int, int, i
                     if end == FLAGGED_LINE:
                         return FLAGGED_LINE
                 if kept:
-                    n = n if _join_folded((source, start, stop), tables, work) else FLAGGED_LINE
+                    n = n if _join_value((source, start, stop), tables, work) else FLAGGED_LINE
                 else:
                     if n + MOST_OF_A_VALUE >= load_i64(counts, ATTRIBUTE_ROOM):
                         return FLAGGED_LINE

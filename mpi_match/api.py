@@ -72,7 +72,7 @@ from mpi_match.ingest.rows.judge import (
 )
 from mpi_match.ingest.rows.row_files import are_columnar, event_files, row_files
 from mpi_match.matches.matches import Matches
-from mpi_match.model import Event, Filter, ModelError, describe
+from mpi_match.model import Event, Filter, ModelError, describe, id_of_filter
 from mpi_match.table.metadata import Metadata
 from mpi_match.table.subscriptions import SubscriptionsBuilder
 from mpi_match.table.table import Table
@@ -134,6 +134,12 @@ def make_table(
 
 def _with_metadata(table: Table, metadata: Mapping[str, Mapping[str, object]] | None, rejects: list[Reject] | None) -> Table:
     """The table with metadata of its ids; those of rejected rows are left out."""
+    if isinstance(metadata, Mapping):
+        by_id: dict[str, Mapping[str, object]] = {}
+        for id_, row in metadata.items():
+            if by_id.setdefault(id_of_filter(id_), row) is not row:  # an integer is its digits
+                raise ModelError(f"metadata has the id {id_of_filter(id_)!r} twice, as an integer and as a text")
+        metadata = by_id
     if metadata is None or (made := Metadata.of(metadata)) is None:
         return table
     there = {id_.decode() for id_ in table.filters.ids}

@@ -408,12 +408,20 @@ def test_a_new_version_has_the_metadata_of_the_ids_that_stay(tmp_path: Path) -> 
         ({"f-hot": {"row": 1}}, "metadata cannot be called 'row'"),
         ({"f-hot": 1}, "metadata has a dict for each id"),
         ({"other": {"a": 1}}, "metadata has the id 'other', which no subscription has"),
+        ({1: {"a": 1}, "1": {"a": 2}}, "metadata has the id '1' twice, as an integer and as a text"),
+        ({1.5: {"a": 1}}, "id must be a string or an integer, found float 1.5"),
     ],
 )
 def test_mistakes_in_metadata_have_one_line(metadata: Any, text: str) -> None:
     with pytest.raises(ModelError, match=re.escape(text)) as caught:
         make_table(SUBSCRIPTIONS, metadata=metadata)
     assert "\n" not in str(caught.value)
+
+
+def test_an_integer_is_the_id_of_its_digits_in_metadata_too() -> None:
+    table = make_table([{"interface": "i", "constraints": [["temp", ">", 30]], "id": 7}], metadata={7: {"owner": "ops"}})  # type: ignore[dict-item]
+    found = matched(pa.table({"temp": [50]}), table, filters=True).frame.to_pylist()
+    assert [(row["filter_id"], row["owner"]) for row in found] == [("7", "ops")]
 
 
 def test_metadata_that_a_frame_has_too_and_damaged_ones_are_refused() -> None:

@@ -44,6 +44,8 @@ cli-reference: env ## Write mpi_match/docs/cli.md, which is what --help says
 # The kernels' tests want numba to be imported as the CUDA simulator, so they have processes of their own.  Unit tests of the
 # packages of data come first and alone: of them coverage is measured, whose floor is in pyproject.toml; other tests would
 # only be slower for it.
+# Those of `of_lanes` also pass with warps of several lanes (tests/support/simulated_warps.py).
+of_lanes := $(patsubst %,tests/kernels/test_%.py,warps keyed_cuda_tag_sets keyed_cuda_bitmap tidy tagmatch events_on_gpu)
 covered := $(wildcard $(addprefix tests/unit/,arrays changes events ingest matches storage table test_*.py))
 test test-simulator: export PYTHONDONTWRITEBYTECODE =
 # All parts also when one fails, so that one run tells everything.
@@ -61,6 +63,7 @@ test-lasting: env ## Run the tests that take long, which `make test` leaves out 
 	@failed=0; \
 	$(python) -m pytest --numprocesses 3 --dist loadfile -m '(lasting or hypothesis) and not ($(hosts))' --ignore=tests/kernels || failed=1; \
 	if [ -d tests/kernels ]; then NUMBA_ENABLE_CUDASIM=1 $(python) -m pytest --numprocesses auto -m 'lasting or hypothesis' tests/kernels || failed=1; fi; \
+	if [ -d tests/kernels ]; then NUMBA_ENABLE_CUDASIM=1 SIMULATED_LANES=4 $(python) -m pytest --numprocesses auto -m '' $(of_lanes) || failed=1; fi; \
 	exit $$failed
 
 # The sdist has the code too, from which pip would build the same wheel.

@@ -381,7 +381,7 @@ def _keep_folded(work: int) -> None:
 
 @nested
 def _note_found(at: int, work: int) -> bool:
-    """Note that the string at byte `at` needs not be searched any more.  Returns False without room for that."""
+    """Note that the string at byte `at` need not be searched again.  Returns False without room for that."""
     strings = load_i64(work, FOLDED_STRINGS)
     n = load_i64(strings, N_FOLDED)
     if n == MOST_FOLDED:
@@ -489,6 +489,16 @@ def _has_automata(entry: int, tables: int) -> bool:
 
 
 @nested
+def _has_attribute(entry: int, to: int, n: int, tables: int) -> bool:
+    """Tells whether one of n attributes has the name of this entry."""
+    name, code_bits = load_i64(constant_i64(tables, NAME_IDS), entry), load_u64(constant_i64(tables, SCALARS), CODE_BITS)
+    n_same = 0
+    for k in range(n):
+        n_same += 1 if np.int64(load_u64(to, k) >> code_bits) == name else 0
+    return n_same > 0
+
+
+@nested
 def _keep_value(
     slot: int, text: tuple[int, int, int], entry: int, attributes: tuple[int, int, int], first: int, tables: int, work: int
 ) -> None:
@@ -507,7 +517,11 @@ def _keep_value(
 
 @nested
 def _put_value(text: tuple[int, int, int], begin: int, entry: int, to: int, n: int, tables: int, work: int) -> int:
-    """`put_text` of the value at byte `begin`, which may be a known one, AS_VALUE on a CPU; notes it in FOLDED_STRINGS."""
+    """`put_text` of the value at byte `begin`, which may be a known one, AS_VALUE on a CPU; notes it in FOLDED_STRINGS.
+
+    A flat line is read to its end before it is flagged for a name that stands twice.  The second value of such a name is not
+    kept, because the row's set has some of its atoms already.
+    """
     found, state, slot = load_i64(work, ROW_ATOMS), NEW_VALUE, 0
     if text[2] - text[1] <= MOST_KNOWN_BYTES and _has_automata(entry, tables):
         slot, state = slot_of_value(text, entry, load_i64(work, KNOWN_VALUES))
@@ -519,7 +533,7 @@ def _put_value(text: tuple[int, int, int], begin: int, entry: int, to: int, n: i
     n = put_text(text, entry, AS_VALUE, to, n, tables, work)
     if joins_strings(tables):
         _note_folded(begin, work)
-    if state == SEEN_VALUE and n != FLAGGED_LINE:
+    if state == SEEN_VALUE and n != FLAGGED_LINE and not _has_attribute(entry, to, n_before, tables):
         _keep_value(slot, text, entry, (to, n_before, n), first, tables, work)
     return n
 

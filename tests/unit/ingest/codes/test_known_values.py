@@ -83,6 +83,16 @@ def test_more_values_than_slots() -> None:
     assert {"0", "2"} <= {label for answer in answers for label in answer}
 
 
+def test_a_name_that_stands_twice() -> None:
+    """Its second value adds no atoms to those of the first, and is not kept so."""
+    pair = '"s": "a long text that comes again"'
+    table = Table.from_filters([Filter("i", (constraint("s", "contains", "long"),))])
+    lines = np.frombuffer((f"{{{pair}, {pair}}}\n" + 9 * f"{{{pair}}}\n").encode(), np.uint8)
+    found = EventScanner(table.vocabulary, PLAIN, 1).scan(LineBlock(lines, "", 1), [])
+    assert found.n_flagged == 1
+    assert open_engine("counting", table).match(found.batch).labels(table.labels) == [[], *[["i"]] * 9]
+
+
 def test_many_atoms() -> None:
     """A value with more atoms than a slot has room for."""
     wanted = [("s", "contains", "a" * k) for k in range(1, MOST_KNOWN_ATOMS + 3)]

@@ -125,18 +125,13 @@ class MpiMatchBackend(Backend):
         return self.convert_condition_or(cond, state)
 
     def convert_condition_field_eq_val_str(self, cond: Any, state: ConversionState) -> Tree:
-        op, text = glob(_pieces(cond.value))
-        if op == "=" and _NUMBER_TEXT.fullmatch(text):
-            return either([[cond.field, "=", json.loads(text)], [cond.field, "= i", text]])
-        return [cond.field, "exists"] if (op, text) == EVERY_TEXT else [cond.field, f"{op} i", text]
+        return _equal_to_text(cond, " i")
 
     def convert_condition_field_eq_val_str_case_sensitive(self, cond: Any, state: ConversionState) -> Tree:
-        found = glob(_pieces(cond.value))
-        return [cond.field, "exists"] if found == EVERY_TEXT else [cond.field, *found]
+        return _equal_to_text(cond, "")
 
     def convert_condition_field_eq_val_num(self, cond: Any, state: ConversionState) -> Tree:
-        number = cond.value.number
-        return either([[cond.field, "=", number], [cond.field, "= i", str(number)]])
+        return _equal_to_number(cond.field, cond.value.number)
 
     def convert_condition_field_eq_val_timestamp_part(self, cond: Any, state: ConversionState) -> Tree:
         raise NoMatching(cond.value.timestamp_part.name.lower(), f"a part of the time {cond.field!r}")
@@ -154,7 +149,7 @@ class MpiMatchBackend(Backend):
     def convert_condition_field_compare_op_val(self, cond: Any, state: ConversionState) -> Tree:
         number = cond.value.number.number
         if cond.value.op is CompareOperators.NEQ:
-            return {"not": [cond.field, "=", number]}
+            return {"not": _equal_to_number(cond.field, number)}
         return [cond.field, _COMPARED[cond.value.op], number]
 
     def convert_condition_field_eq_field(self, cond: Any, state: ConversionState) -> Tree:
@@ -221,6 +216,19 @@ class MpiMatchBackend(Backend):
     convert_correlation_value_avg_rule = _no_correlation
     convert_correlation_value_percentile_rule = _no_correlation
     convert_correlation_value_median_rule = _no_correlation
+
+
+def _equal_to_text(cond: Any, case: str) -> Tree:
+    """The condition that an attribute is a text, which may have wildcards; `case` is " i" or empty."""
+    op, text = glob(_pieces(cond.value))
+    if op == "=" and _NUMBER_TEXT.fullmatch(text):
+        return either([[cond.field, "=", json.loads(text)], [cond.field, f"={case}", text]])
+    return [cond.field, "exists"] if (op, text) == EVERY_TEXT else [cond.field, f"{op}{case}", text]
+
+
+def _equal_to_number(name: str, number: float) -> Tree:
+    """The condition that an attribute is a number, or its text."""
+    return either([[name, "=", number], [name, "= i", str(number)]])
 
 
 def _pieces(text: SigmaString) -> list[str | Wild]:

@@ -39,13 +39,14 @@ report: env ## Write .experiments/report.html: every experiment that was measure
 cli-reference: env ## Write mpi_match/docs/cli.md, which is what --help says
 	$(python) tests/support/cli_reference.py
 
+# Kernels' tests that also pass with warps of several lanes (tests/support/simulated_warps.py).
+of_lanes := $(patsubst %,tests/kernels/test_%.py,warps keyed_cuda_tag_sets keyed_cuda_bitmap tidy tagmatch events_on_gpu)
+
 # Tests that start ranks mostly wait, so there are more processes than cores; who does what is in tests/support/schedule.py.
 # They start some hundred processes, each of which would compile the sources again where Python may not keep what it compiled.
 # The kernels' tests want numba to be imported as the CUDA simulator, so they have processes of their own.  Unit tests of the
 # packages of data come first and alone: of them coverage is measured, whose floor is in pyproject.toml; other tests would
 # only be slower for it.
-# Those of `of_lanes` also pass with warps of several lanes (tests/support/simulated_warps.py).
-of_lanes := $(patsubst %,tests/kernels/test_%.py,warps keyed_cuda_tag_sets keyed_cuda_bitmap tidy tagmatch events_on_gpu)
 covered := $(wildcard $(addprefix tests/unit/,arrays changes events ingest matches storage table test_*.py))
 test test-simulator: export PYTHONDONTWRITEBYTECODE =
 # All parts also when one fails, so that one run tells everything.

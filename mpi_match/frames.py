@@ -578,9 +578,7 @@ class _DuckDB(_Source):
         chosen = [name for name in there if name in frozenset(names)] or there[:1]
         for name in chosen:
             if len(same := [each for each in there if each.lower() == name.lower()]) > 1:
-                raise ModelError(
-                    f"DuckDB finds two columns of the name {name!r}, for it ignores case; there are: {_listed(same)}"
-                )
+                raise ModelError(f"DuckDB ignores case and finds {name!r} in several columns: {_listed(same)}; rename them")
         quoted = ", ".join('"' + name.replace('"', '""') + '"' for name in chosen)
         return _ReadDuckDB(reader_of(self.frame.project(quoted)).read_all(), self.frame)
 

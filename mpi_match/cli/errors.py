@@ -115,7 +115,7 @@ class CliCommand(click.Command):
             return super().make_context(*args, **kwargs)
         except click.UsageError as error:
             launch = found_in(os.environ)
-            said = visible(error.format_message().replace("\n\t", " "))  # click has a choice of several on a line each
+            said = visible(error.format_message().replace("\n\t", " "))  # click writes each choice on a line of its own
             if launch is not None and launch.rank:
                 raise CliFailure(said, ExitCode.USAGE, quiet=True) from error
             if said != error.format_message():

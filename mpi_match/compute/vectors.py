@@ -144,25 +144,34 @@ def _number(text: _Bytes) -> list[ir.Value]:
     return [text.digits(), text.are("0"), text.are("."), text.lower_case().are("e"), text.are("-"), text.are("+")]
 
 
-def _rewritten(rewrite: Callable[[_Bytes], tuple[_Bytes, object]]) -> Any:
-    """Make the intrinsic `rewritten(address, to)`: it writes to `to` the 64 bytes that `rewrite` makes of those at an
-    address, and returns the mask that it finds.  On a GPU, where it never runs (`is_on_cpu`), it generates no code."""
+def _mask_on_cpu(mask_of: Callable[[ir.IRBuilder, Sequence[ir.Value]], object]) -> Any:
+    """Make the intrinsic `mask(address, number)`: the mask that `mask_of` generates from both.  On a GPU, where it never
+    runs (`is_on_cpu`), it generates no code."""
 
-    def rewritten(_: object, address: object, to: object) -> Typed:
+    def mask(_: object, address: object, number: object) -> Typed:
         def generate(
             context: BaseContext, builder: ir.IRBuilder, _signature: Signature, values: Sequence[ir.Value]
         ) -> ir.Value:
             if not isinstance(context, CPUContext):
                 return ir.Constant(ir.IntType(VECTOR_BYTES), 0)
-            vector = ir.VectorType(_BYTE, VECTOR_BYTES).as_pointer()
-            loaded = _Bytes(builder, builder.load(builder.inttoptr(values[0], vector), align=1))
-            written, found = rewrite(loaded)
-            written.store(builder.inttoptr(values[1], vector))
-            return builder.bitcast(found, ir.IntType(VECTOR_BYTES))
+            return builder.bitcast(mask_of(builder, values), ir.IntType(VECTOR_BYTES))
 
         return types.uint64(types.int64, types.int64), generate
 
-    return intrinsic(rewritten)
+    return intrinsic(mask)
+
+
+def _rewritten(rewrite: Callable[[_Bytes], tuple[_Bytes, object]]) -> Any:
+    """Make the intrinsic `rewritten(address, to)`: it writes to `to` the 64 bytes that `rewrite` makes of those at an
+    address, and returns the mask that it finds."""
+
+    def rewritten(builder: ir.IRBuilder, values: Sequence[ir.Value]) -> object:
+        vector = ir.VectorType(_BYTE, VECTOR_BYTES).as_pointer()
+        written, found = rewrite(_Bytes(builder, builder.load(builder.inttoptr(values[0], vector), align=1)))
+        written.store(builder.inttoptr(values[1], vector))
+        return found
+
+    return _mask_on_cpu(rewritten)
 
 
 def _text_ends(text: _Bytes) -> ir.Value:
@@ -244,29 +253,21 @@ def fetch_ahead(address: int) -> None:
 
 
 def _places_of(n_bytes: int) -> Any:
-    """Make the intrinsic `places(address, word)`: the mask of the positions at which the first n bytes of a word begin.  On
-    a GPU, where it never runs (`is_on_cpu`), it generates no code."""
+    """Make the intrinsic `places(address, word)`: the mask of the positions at which the first n bytes of a word begin."""
 
-    def places(_: object, address: object, word: object) -> Typed:
-        def generate(
-            context: BaseContext, builder: ir.IRBuilder, _signature: Signature, values: Sequence[ir.Value]
-        ) -> ir.Value:
-            if not isinstance(context, CPUContext):
-                return ir.Constant(ir.IntType(VECTOR_BYTES), 0)
-            vector, found = ir.VectorType(_BYTE, VECTOR_BYTES), None
-            zeros = ir.Constant(ir.VectorType(ir.IntType(32), VECTOR_BYTES), [0] * VECTOR_BYTES)
-            for k in range(n_bytes):
-                place = builder.add(values[0], ir.Constant(ir.IntType(64), k))
-                text = builder.load(builder.inttoptr(place, vector.as_pointer()), align=1)
-                byte = builder.trunc(builder.lshr(values[1], ir.Constant(ir.IntType(64), 8 * k)), _BYTE)
-                one = builder.insert_element(ir.Constant(vector, ir.Undefined), byte, ir.Constant(ir.IntType(32), 0))
-                same = builder.icmp_unsigned("==", text, builder.shuffle_vector(one, one, zeros))
-                found = same if found is None else builder.and_(found, same)
-            return builder.bitcast(found, ir.IntType(VECTOR_BYTES))
+    def places(builder: ir.IRBuilder, values: Sequence[ir.Value]) -> object:
+        vector, found = ir.VectorType(_BYTE, VECTOR_BYTES), None
+        zeros = ir.Constant(ir.VectorType(ir.IntType(32), VECTOR_BYTES), [0] * VECTOR_BYTES)
+        for k in range(n_bytes):
+            place = builder.add(values[0], ir.Constant(ir.IntType(64), k))
+            text = builder.load(builder.inttoptr(place, vector.as_pointer()), align=1)
+            byte = builder.trunc(builder.lshr(values[1], ir.Constant(ir.IntType(64), 8 * k)), _BYTE)
+            one = builder.insert_element(ir.Constant(vector, ir.Undefined), byte, ir.Constant(ir.IntType(32), 0))
+            same = builder.icmp_unsigned("==", text, builder.shuffle_vector(one, one, zeros))
+            found = same if found is None else builder.and_(found, same)
+        return found
 
-        return types.uint64(types.int64, types.int64), generate
-
-    return intrinsic(places)
+    return _mask_on_cpu(places)
 
 
 _word_places, _byte_places = _places_of(4), _places_of(1)

@@ -108,7 +108,7 @@ class Matches:
         return f"<{counts}: {', '.join(shown + more)}>" if shown else f"<{counts}>"
 
     def labels(self, labels: Strings) -> list[list[str]]:
-        """The answers as labels: one sorted list per event.  Raises ModelError for the answers of more filters."""
+        """The answers of interfaces as labels: one sorted list per event.  Raises ModelError for ids of more filters."""
         if self.n_ids > len(labels):
             raise ModelError(
                 f"the answers are of {plural(self.n_ids, 'filter')}, not of the {plural(len(labels), 'interface')} with "

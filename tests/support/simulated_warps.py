@@ -1,7 +1,7 @@
-"""Warps of several lanes in the simulator, where a warp is one lane wide otherwise: lanes meet at each ballot and shuffle.
+"""Gives warps several lanes in the simulator, where a warp has one lane otherwise: lanes meet at each ballot and shuffle.
 
-`install` comes before kernels are imported.  Lanes that meet at different places of a kernel fail, as all of them do that
-wait for one that has ended.
+`install` must be called before kernels are imported.  If lanes meet at different places of a kernel, or one waits too long
+for the others, all of them fail.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WAIT_S = 60
 
 
 class Warp:
-    """The lanes of a warp that run, and what those that wait have brought."""
+    """The running lanes of a warp, and the values of those that wait."""
 
     def __init__(self, n: int) -> None:
         self._meeting = threading.Condition()
@@ -31,7 +31,7 @@ class Warp:
         self._failure = ""
 
     def meet(self, lane: int, value: Any, place: tuple[Any, ...]) -> dict[int, Any]:
-        """What each lane has brought, once all have."""
+        """Wait for all running lanes; returns the value of each."""
         with self._meeting:
             number = self._n_meetings
             self._brought[lane] = value, place
@@ -43,7 +43,7 @@ class Warp:
             return self._met
 
     def leave(self, error: BaseException | None) -> None:
-        """A lane has ended."""
+        """Take out a lane that has ended."""
         with self._meeting:
             self._n_running -= 1
             if error is not None:
@@ -62,7 +62,7 @@ class Warp:
 
 
 def install(width: int) -> None:
-    """Have warps of `width` lanes."""
+    """Replace the functions of warps by those for `width` lanes."""
 
     def of_thread() -> tuple[Warp, int]:
         thread: Any = threading.current_thread()

@@ -13,9 +13,10 @@ There are three slots: while one slice is matched and the answers of another are
 on the GPU.  With two slots, the GPU would wait whenever fetching a slice and copying in the next, including the Python
 overhead, takes longer than matching one.
 
-Each event of a slice has room for as many answers.  Events with more answers are matched again, with those of about as many.
-The room is that with which both together take the least time (`_room_of`), for batches of about as many events; a slice with
-too little is matched again, and a room that makes slices shorter and stays nearly empty is given up.
+All events of a slice have room for equally many answers.  Events with more answers are matched again, together with others
+of about as many.  The room is that with which both together take the least time (`_room_of`), for batches of about as many
+events.  A slice with too little room is matched again, and a room that makes slices shorter and stays nearly empty is given
+up.
 
 An error belongs to the batch of the slice that raised it: the rest of this batch is not started, its started slices are
 waited for, and other batches continue.

@@ -5,13 +5,12 @@ no edge for a byte, its *failure link* leads to the next shorter one.  A contain
 visited; a suffix when its state, or one reached from there by failure links, is the last.  So a string costs about two
 look-ups for each of its bytes, however many atoms there are (Aho and Corasick, "Efficient string matching", 1975).
 
-On a CPU a text meets *rows* instead: a row is a state with the next state for each byte, failure links included, so that a
-byte costs one look-up.  A trie's rows are as short as the bytes of its atoms allow, its states are in the order of their
-depth, and rows say nothing of most states but where the next row is; so what many texts meet stays in the fastest memory.
-Only the least deep states have rows.  Where a text leaves them, the longest state with a row that ends there stands for the
-state, and the trie is walked from the state itself, by its edges alone, for the atoms that begin there; where it has no
-branches, bytes are compared.  Atoms of one byte, which nearly every text has somewhere, are searched for with vectors and
-not in rows.
+On a CPU a text is read by *rows*: the row of a state has the next state for each byte, failure links included, so a byte
+costs one look-up.  A row has a place for each byte that the atoms of its trie have, and one for all others.  Rows are in the
+order of their states' depth, so those that most texts use stay in the fastest memory.  Only the least deep states have rows.
+Where a text comes to a state without one, reading goes on in the longest state with a row that ends there, and the atoms
+that begin with the other state are searched for at once, by edges alone; where there is one edge, bytes are compared.  Atoms
+of one byte, which nearly every text contains, are found with vectors.
 
 Each look-up waits for the one before.  A long string is therefore read at eight places at once: in eight stretches, each of
 which begins in the root.  Reading goes on behind a stretch until its state is no longer than what was read there: from then
@@ -583,7 +582,7 @@ def _lacks_all(words: int, at: int, end: int) -> bool:
 
 @nested
 def _add_singles(first: int, last: int, data: int, start: int, stop: int, tables: int, found: int) -> None:
-    """Add those atoms of SINGLE_BYTES, from the first-th to before the last-th, that data[start:stop] contains."""
+    """Add the atoms SINGLE_BYTES[first:last] that data[start:stop] contains."""
     singles, end = constant_i64(tables, SINGLE_BYTES), data + stop
     for k in range(first, last):
         byte, at = load_i64(singles, 2 * k), data + start
@@ -633,9 +632,10 @@ def _add_deeper(state: int, data: int, at: int, stop: int, tables: int, found: i
 
 @nested
 def _row_after(entry: int, data: int, at: int, stop: int, tables: int, found: int) -> int:
-    """The place of the row to which an entry of TRIE_ROWS leads that is no place, before byte `at`; adds the atoms there.
+    """The place of the row that a negative entry of TRIE_ROWS leads to, before byte `at`; adds the atoms there.
 
-    A state without a row stands for the longest one with a row that ends it.  What begins with it is searched for at once.
+    For a state without a row it is that of the longest state with a row that ends it; the atoms that begin with the states
+    without one are searched for at once.
     """
     links, sizes, place = constant_i64(tables, FAILURE_LINKS), constant_i64(tables, AUTOMATON_SIZES), ~entry
     if place >= load_i64(sizes, N_ROW_WORDS):

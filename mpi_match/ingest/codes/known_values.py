@@ -1,11 +1,11 @@
-"""Remembers what texts give that are values of an attribute again and again, such as paths of programs in logs.
+"""Keeps the attributes and atoms of short texts that come again as values of an attribute, as paths of programs do in logs.
 
-Such a text is read by automata, folded, and tested by patterns each time, and always gives the same attributes and atoms.
-On a CPU each thread has a table of *known values*: a text of at most MOST_KNOWN_BYTES, the attribute, what they gave.  A
-value has one slot, by its hash; the bytes are compared.  A value is kept when it comes for the second time and no other
-came between that has the slot, so values that come once replace nothing.
+Such a text is folded, read by automata and tested by patterns each time, and always gives the same attributes and atoms.
+So each thread on a CPU has a table of *known values*.  A slot has a text of at most MOST_KNOWN_BYTES, its attribute, and the
+attributes and atoms that it gives.  The hash of a value selects its slot, and bytes are compared.  A value is kept when it
+comes for the second time and no other value of the slot came in between, so a value that comes once replaces none.
 
-The table is valid for one vocabulary, form of events and thread, as the arrays are to which it belongs.
+The table belongs to the arrays of a thread, and is valid for their vocabulary and form of events.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mpi_match.ingest.codes.atoms import ATOMS_FOUND, add_atom, found_atom, foun
 MOST_KNOWN_BYTES, MOST_KNOWN_ATOMS = 128, 12
 """Bytes of the longest text in the table; most atoms of a text."""
 NEW_VALUE, SEEN_VALUE, KNOWN_VALUE = range(3)
-"""What the table has of a value: nothing; its hash, since it came last; what it gives."""
+"""What the table has of a value: nothing; its hash; its attributes and atoms."""
 _MOST_ATTRIBUTES, _SLOT_BITS = 6, 12
 _HASH, _SEEN, _HASH_WORDS = range(3)
 """Words of a slot at the beginning of the table, where those of all slots are side by side: hash of the value in it, or 0;
@@ -60,7 +60,7 @@ def _key(length: int, entry: int) -> int:
 
 @nested
 def slot_of_value(text: tuple[int, int, int], entry: int, known: int) -> tuple[int, int]:
-    """The number of a value's slot, and what it has of the value; a new one is noted.
+    """The number of a value's slot, and what the slot has of the value (NEW_VALUE, ...).  The hash of a new value is noted.
 
     The value is source[start:stop], at most MOST_KNOWN_BYTES, of the attribute with this entry.
     """

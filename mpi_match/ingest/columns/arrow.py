@@ -69,8 +69,8 @@ class NeededColumns(NamedTuple):
             elif not (is_usable or (is_time(type_) and name in presence)) and (
                 is_needed or any(each.startswith(f"{name}.") for each in needed)  # in a map
             ):
-                raise ModelError(refused_type(name, "variant" if _hiding(type_) == "variants" else str(type_)))
-            elif are_all_needed and (kind := _hiding(type_)):
+                raise ModelError(refused_type(name, "variant" if _unread_kind(type_) == "variants" else str(type_)))
+            elif are_all_needed and (kind := _unread_kind(type_)):
                 raise ModelError(
                     f"filters ask for '*', all strings, and the column {name!r} holds {kind}; make them structs"
                 )
@@ -280,8 +280,8 @@ def is_list(type_: pa.DataType) -> bool:
     return is_any_list(type_) and is_scalar(plain_type(type_.value_type))
 
 
-def _hiding(type_: pa.DataType) -> str:
-    """The word for values of this type, or the elements of such lists, that hold strings and are not read; "" for others."""
+def _unread_kind(type_: pa.DataType) -> str:
+    """The word for a type whose strings are not read, "maps" or "variants", also for lists of these; empty for others."""
     while is_any_list(type_):
         type_ = plain_type(type_.value_type)
     return "maps" if pa.types.is_map(type_) else "variants" if is_variant(type_) else ""

@@ -87,7 +87,7 @@ def register_verifier(width: int, packed: str, long: bool) -> Callable:
 
     @device_function
     def least(event: Any, low: Any) -> Any:
-        # A loop that stopped at the first one had ptxas 12.9 write over an attribute that the next operand list needs.
+        # ptxas 12.9 compiles a loop that stops at the first one to code that overwrites an attribute.
         attributes, n = event
         place, found = local_type(last), False
         for a in range(width):

@@ -5,12 +5,16 @@ from __future__ import annotations
 import faulthandler
 import mmap
 import os
+import resource
 import signal
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from mpi_match.cluster.distribution.shared_memory import protect
+from mpi_match.cluster.distribution.shared_memory import HostMemory, protect
+from mpi_match.cluster.options import ClusterError
 from mpi_match.events.batch import unmarked
 
 
@@ -31,3 +35,16 @@ def test_protected_memory_can_be_read_and_not_written(n_bytes: int) -> None:
 
 def test_no_memory_need_not_be_protected() -> None:
     protect(np.empty(0, np.uint8))
+
+
+def test_a_limit_of_file_sizes_is_told_from_a_lack_of_memory() -> None:
+    topology: Any = SimpleNamespace(leads_node=True)
+    memory, (soft, hard) = HostMemory(topology, "the table", "ask for more"), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, hard))
+    try:
+        memory.reserve(2**16)
+        with pytest.raises(ClusterError, match=r"the table: 131,072 bytes: File too large; raise .* \(ulimit -f\)"):
+            memory.reserve(2**17)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        os.close(memory._descriptor)

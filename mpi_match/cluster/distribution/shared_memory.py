@@ -13,6 +13,7 @@ available memory is checked here before it is reserved.
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import mmap
 import os
@@ -67,9 +68,9 @@ class HostMemory:
         try:
             os.posix_fallocate(self._descriptor, self._reserved, more)
         except OSError as error:
-            raise ClusterError(
-                f"no memory for {self._what}: {n_bytes:,} bytes: {error.strerror}; {self._instead}"
-            ) from error
+            is_limit = error.errno == errno.EFBIG
+            instead = "raise the limit of file sizes (ulimit -f), which shared memory has too" if is_limit else self._instead
+            raise ClusterError(f"no memory for {self._what}: {n_bytes:,} bytes: {error.strerror}; {instead}") from error
         self._reserved = n_bytes
 
     def append(self, values: Array) -> None:

@@ -96,7 +96,7 @@ test-hosts-short: hosts = (slurm or beowulf) and not lasting
 test-hosts-short: test-hosts
 
 test-simulator: env ## Run the kernels' tests under the CUDA simulator (no GPU needed)
-	NUMBA_ENABLE_CUDASIM=1 $(python) -m pytest --numprocesses auto tests/kernels
+	NUMBA_ENABLE_CUDASIM=1 $(python) -m pytest --numprocesses auto --ignore=tests/kernels/test_warps.py tests/kernels
 	NUMBA_ENABLE_CUDASIM=1 SIMULATED_LANES=4 $(python) -m pytest --numprocesses auto tests/kernels/test_warps.py
 
 # All of them also when one fails, so that one run tells everything.

@@ -1,5 +1,5 @@
-"""Searches of `keyed_cuda` by warps of several lanes: `make test-simulator` runs this file a second time with
-SIMULATED_LANES=4, where lanes meet at each ballot and shuffle (`simulated_warps`)."""
+"""Searches of `keyed_cuda` by warps of several lanes, which meet at each ballot and shuffle (`simulated_warps`): `make
+test-simulator` runs this file in a process of its own, with SIMULATED_LANES=4."""
 
 from __future__ import annotations
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from random_tables import judged
 
 from mpi_match.arrays.csr import Array
+from mpi_match.engines import open_engine
 from mpi_match.engines.keyed.answers import CPU_ANSWER_ROOM, AnswerBlocks
+from mpi_match.engines.keyed.cpu_search import match_blocks
 
 BLOCK = 4
 
@@ -44,3 +47,19 @@ def test_a_block_of_more_answers_than_the_others_is_matched_again_alone() -> Non
     blocks, sizes = AnswerBlocks(BLOCK), [1] * 36 + [90] * 4
     assert [answered(blocks, sizes), answered(blocks, sizes)] == [11, 11]
     assert answered(blocks, []) == 0
+
+
+def test_read_only_events_are_matched_by_the_same_code() -> None:
+    """To Numba they are of another type, for which it would compile the search once more."""
+    case = judged("numbers")
+    engine, batch = open_engine("keyed", case.table), case.batch[:]
+    assert engine.match(batch) == case.interfaces
+    signatures = list(match_blocks.signatures)
+    for array in (batch.offsets, batch.attributes):
+        array.flags.writeable = False
+    try:
+        assert engine.match(batch) == case.interfaces
+    finally:
+        for array in (batch.offsets, batch.attributes):
+            array.flags.writeable = True
+    assert match_blocks.signatures == signatures

@@ -48,7 +48,7 @@ from mpi_match.engines.keyed.search_arrays import APART
 from mpi_match.engines.keyed.tag_sets.index import TagSetIndex
 from mpi_match.engines.keyed.tag_sets.matcher import TagSetMatcher, TagSetScratch
 from mpi_match.engines.sharing import Scratch, ScratchSets
-from mpi_match.events.batch import EventBatch
+from mpi_match.events.batch import EventBatch, unmarked
 from mpi_match.matches.matches import Matches, id_dtype
 from mpi_match.table.table import Table
 
@@ -157,7 +157,10 @@ class Keyed(Engine):
         if scratch.n_updates != self._n_updates or widest > scratch.widest or n_rows > scratch.n_rows:
             self._bind(scratch, n_rows, widest)
         location = _NOWHERE if batch.location is None else batch.location
-        given = (filters, batch.offsets, batch.attributes, location)
+        columns = batch.offsets, batch.attributes, location
+        if n > 1:  # a single event was just encoded, and is to be matched in microseconds
+            columns = unmarked(columns[0]), unmarked(columns[1]), unmarked(location)
+        given = (filters, *columns)
         counts, ids = (self._match_block if is_block else self._match_blocks)(n, given, id_dtype(n_ids), scratch)
         return Matches(counts.astype(id_dtype(n_ids + 1)), ids, n_ids)
 

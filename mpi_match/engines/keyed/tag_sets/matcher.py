@@ -10,7 +10,7 @@ from mpi_match.engines.keyed.answers import AnswerBlocks
 from mpi_match.engines.keyed.tag_sets.index import TagSetIndex
 from mpi_match.engines.keyed.tag_sets.search import CANDIDATES, N_TALLIES, SetAnswers, SetArrays, match_tag_sets
 from mpi_match.engines.sharing import Scratch
-from mpi_match.events.batch import EventBatch
+from mpi_match.events.batch import EventBatch, unmarked
 from mpi_match.matches.matches import Matches, id_dtype
 
 _BLOCK_EVENTS = 256
@@ -34,7 +34,7 @@ class TagSetMatcher:
     def match(self, batch: EventBatch, shift: int, n_ids: int, scratch: TagSetScratch, *, filters: bool) -> Matches:
         """The matched interfaces, or filters, of each event; their ids are below `n_ids`."""
         n = batch.n_events
-        given = (batch.offsets, batch.attributes, shift, max(batch.widest, 1))
+        given = (unmarked(batch.offsets), unmarked(batch.attributes), shift, max(batch.widest, 1))
         tallies = np.zeros((-(-n // _BLOCK_EVENTS), N_TALLIES), np.int64)
 
         def match(todo: Array, places: Array, counts: Array, ids: Array) -> None:

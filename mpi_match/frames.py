@@ -443,7 +443,7 @@ class _Source:
 
 
 def _taken(column: pa.ChunkedArray, rows: Array) -> pa.ChunkedArray:
-    """The rows of a column.  Raises ModelError for a type of which pyarrow takes none."""
+    """The rows of a column.  Raises ModelError if pyarrow cannot take rows of its type."""
     import pyarrow as pa
 
     from mpi_match.ingest.columns.plain_arrow import without_views

@@ -13,8 +13,8 @@ that begin with the other state are searched for at once, by edges alone; where 
 of one byte, which nearly every text contains, are found with vectors.
 
 Each look-up waits for the one before.  A long string is therefore read at eight places at once: in eight stretches, each of
-which begins in the root.  Reading goes on behind a stretch until its state is no longer than what was read there: from then
-on the next stretch has the same states.  So each stretch finds the atoms that begin in it.
+which begins in the root.  Reading continues behind the end of a stretch until its state is no longer than the bytes read
+there: from then on the next stretch has the same states.  So each stretch finds the atoms that begin in it.
 
 What elements of an attribute may satisfy (`table.element_names`) is found likewise: a trie of its own for the suffixes and
 contained strings, and one for beginnings and for whole strings, which is walked from the first byte as far as it has edges.
@@ -412,7 +412,7 @@ def _fill_rows(rows: Array, places: Array, classes: Array, root: Array, trie: Ar
 
 @jit
 def _runs_of(trie: Array) -> Array:
-    """RUNS.  A state that has one edge and is no atom is within a string; so the bytes of a run are those of one string."""
+    """Make RUNS.  A state with one edge that is no atom is inside a string: the bytes of a run are those of one string."""
     runs = np.zeros((len(trie), RUN_WORDS), np.int32)
     n_edges = np.zeros(len(trie), np.int32)
     for state in range(len(trie) - 1, -1, -1):  # edges lead to states of larger numbers

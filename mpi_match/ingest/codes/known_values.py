@@ -21,7 +21,7 @@ from mpi_match.ingest.codes.atoms import ATOMS_FOUND, add_atom, found_atom, foun
 MOST_KNOWN_BYTES, MOST_KNOWN_ATOMS = 128, 12
 """Bytes of the longest text in the table; most atoms of a text."""
 NEW_VALUE, SEEN_VALUE, KNOWN_VALUE = range(3)
-"""What the table has of a value: nothing; its hash; its attributes and atoms."""
+"""The state of a value in the table: absent; its hash alone; its attributes and atoms."""
 _MOST_ATTRIBUTES, _SLOT_BITS = 6, 12
 _HASH, _SEEN, _HASH_WORDS = range(3)
 """Words of a slot at the beginning of the table, where those of all slots are side by side: hash of the value in it, or 0;

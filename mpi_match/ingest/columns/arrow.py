@@ -226,7 +226,7 @@ def with_doubted(
 
 def _list_column(array: pa.Array) -> tuple[ListColumn, Array]:
     """An array of lists, and bool[n], which marks the rows with lists that no attribute has."""
-    if not pa.types.is_large_list(array.type):  # of which a cast to itself loses nulls of the null type
+    if not pa.types.is_large_list(array.type):  # a cast of these to their own type loses nulls of the null type
         array = array.cast(pa.large_list(array.type.value_type))
     starts = np.frombuffer(array.buffers()[1] or bytes(8), np.int64)[array.offset : array.offset + len(array) + 1]
     elements = array.values.slice(int(starts[0]), int(starts[-1] - starts[0]))

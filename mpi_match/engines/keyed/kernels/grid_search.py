@@ -1,9 +1,9 @@
 """The search of `keyed_cuda` in the grid: a warp looks up the keys of several events, up to 32.
 
 After the trie has been walked, `grid_kernel` adds the answers under the keys of the cells that contain the event.  The data
-structure is that of `hash_grid`.  An event of clcb has 14 keys on average, of which 11 are bucket keys of filters.  These
-have 26 home blocks with 97 entries, of which 7 may match.  Some events have twice as many, and one among circles without
-constraints has four blocks.  So work is divided by keys, blocks and filters, not by events:
+structure is that of `hash_grid`.  An event of clcb has 14 keys on average; 11 of them are bucket keys of filters.  Their
+blocks are 26 with 97 entries, and 7 of these may match.  Some events have twice as many blocks; an event among circles
+without constraints has four.  So work is divided by keys, blocks and filters, not by events:
 
     level    a lane for each event; its cell is in shared memory.  All that follows is done before the next level
     keys     32 keys of any event: a lane for each

@@ -6,6 +6,7 @@ A row takes the latest record that measures what it says; without one it is "not
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -13,6 +14,8 @@ from mpi_match.lab.papers.claims import encoding
 from mpi_match.lab.papers.published import Printed, printed
 
 Record = dict[str, Any]
+Seeds = Sequence[Record]
+"""Records that differ in the seed only."""
 
 
 class System(NamedTuple):
@@ -22,9 +25,9 @@ class System(NamedTuple):
     published   system, artifact, subject, metric of what the paper prints, and some of its parameters
     on          hardware of the paper
     takes       is a record one of this row?
-    value       what it measured, in words
-    better      the greater the better: among records of one commit the best one counts
-    beside      what another record of the commit measured, in words; None: nothing
+    value       what records that differ in the seed only measured, in words: the median
+    better      the greater the better: among records of one commit those of the best median count
+    beside      what other records of the commit measured, in words
     """
 
     name: str
@@ -33,9 +36,9 @@ class System(NamedTuple):
     parameters: Mapping[str, Any]
     on: str
     takes: Callable[[Record], bool]
-    value: Callable[[Record], str]
+    value: Callable[[Seeds], str]
     better: Callable[[Record], float]
-    beside: tuple[Callable[[Record], bool], Callable[[Record], str]] | None = None
+    beside: Sequence[tuple[Callable[[Record], bool], Callable[[Seeds], str]]] = ()
 
 
 def _matches(record: Record, **wanted: Any) -> bool:
@@ -53,11 +56,12 @@ def _is_default(record: Record, **allowed: str | None) -> bool:
     return record.get("scale", 1.0) == 1.0 and not others
 
 
-def _is_mode_of_mpi_cuda(record: Record, several: bool) -> bool:
+def _is_mode_of_mpi_cuda(record: Record, several: bool, n_events: int = 20_000) -> bool:
     how = f"{record.get('command', '')} {record.get('how', '')}"
     is_it = _matches(record, scenario="ccm", engine="ccm", batch=1) and (record.get("workers", 0) > 1) == several
     is_alike = record.get("what") == "ranks" and _is_default(record, workers=None, events=None)
-    return is_it and is_alike and all(each in how for each in ("--credits 1", "--feed master"))
+    is_run = record.get("experiment") in ("mpi-cuda-table-2", "mpi-cuda-figure-4") and record.get("n_events") == n_events
+    return is_it and is_alike and is_run and all(each in how for each in ("--credits 1", "--feed master"))
 
 
 def _rate(record: Record) -> float:
@@ -66,32 +70,46 @@ def _rate(record: Record) -> float:
     return float(found["median"] if isinstance(found, dict) else found)
 
 
-def _us(record: Record) -> str:
+def _us(records: Seeds) -> str:
     """The time of an event with its encoding, as the papers have it, and without."""
-    bare = record["us_per_event"]
-    return f"{bare + 1e6 * encoding(record):.1f} µs an event, {bare:.1f} without encoding"
+    bare, whole = (statistics.median(map(of, records)) for of in (_bare_us, _whole_us))
+    return f"{whole:.1f} µs an event, {bare:.1f} without encoding"
 
 
-def _us_of_rate(record: Record) -> str:
-    workers = record["workers"]
-    return f"{1e6 / _rate(record):.1f} µs an event with {workers} worker{'s' if workers > 1 else ''}"
+def _bare_us(record: Record) -> float:
+    return float(record["us_per_event"])
 
 
-def _per_second(what: str) -> Callable[[Record], str]:
-    def text(record: Record) -> str:
-        rate = _rate(record)
+def _whole_us(record: Record) -> float:
+    return _bare_us(record) + 1e6 * encoding(record)
+
+
+def _us_of_rate(records: Seeds, unit: str = "") -> str:
+    workers, n_events = records[0]["workers"], records[0]["n_events"]
+    rate = statistics.median(map(_rate, records))
+    return f"{1e6 / rate:.1f}{unit} with {workers} worker{'s' if workers > 1 else ''} and {n_events:,} events"
+
+
+def _per_second(what: str) -> Callable[[Seeds], str]:
+    def text(records: Seeds) -> str:
+        rate = statistics.median(map(_rate, records))
         return f"{rate / 1e3:,.1f} k {what}/s" if rate >= 1e4 else f"{rate:,.0f} {what}/s"
 
     return text
 
 
 def _fast(record: Record) -> float:
-    return -float(record["us_per_event"])
+    return -_whole_us(record)
 
 
 def _is_tagmatch(record: Record, launch: int) -> bool:
-    is_whole = _matches(record, engine="tagmatch", n_filters=212_000_000, experiment="tagmatch-table-1")
-    return is_whole and _options(record, variant="hybrid", exact=True, launch=launch)
+    """Is it of 212 million sets?  With several keys for some of them, once such a record is there, as the paper has it."""
+    given = record.get("parameters") or {}
+    is_whole = record.get("n_filters") == 212_000_000 or (
+        _matches(given, sets="212000000") and given.get("operation") == "match"
+    )
+    is_it = is_whole and _matches(record, engine="tagmatch", experiment="tagmatch-table-1")
+    return is_it and _options(record, variant="hybrid", exact=True, launch=launch)
 
 
 SYSTEMS = (
@@ -115,9 +133,13 @@ SYSTEMS = (
         {"gpus": 4},
         "four K600",
         lambda r: _is_mode_of_mpi_cuda(r, several=True),
-        _us_of_rate,
+        lambda of_seeds: _us_of_rate(of_seeds, " µs an event"),
         _rate,
-        (lambda r: _is_mode_of_mpi_cuda(r, several=False), _us_of_rate),
+        (
+            (lambda r: _is_mode_of_mpi_cuda(r, several=False), _us_of_rate),
+            (lambda r: _is_mode_of_mpi_cuda(r, several=True, n_events=500_000), _us_of_rate),
+            (lambda r: _is_mode_of_mpi_cuda(r, several=False, n_events=500_000), _us_of_rate),
+        ),
     ),
     System(
         "CLCB (Middleware 2012)",
@@ -140,7 +162,7 @@ SYSTEMS = (
         lambda r: _is_tagmatch(r, launch=1),
         _per_second("queries"),
         _rate,
-        (lambda r: _is_tagmatch(r, launch=64), lambda r: f"{_per_second('queries')(r)} with 64 batches a launch"),
+        [(lambda r: _is_tagmatch(r, launch=64), lambda r: f"{_per_second('queries')(r)} with 64 batches a launch")],
     ),
     System(
         "Farroukh et al. (DEBS 2009)",
@@ -184,13 +206,18 @@ def published_text(system: System) -> str:
     return found.text
 
 
-def _of_seeds(records: Sequence[Record], better: Callable[[Record], float]) -> list[Record]:
-    """The median record of each group that differs in the seed only."""
+def _of_seeds(records: Sequence[Record]) -> list[Seeds]:
+    """The records in groups that differ in the seed only."""
     groups: dict[str, list[Record]] = {}
     for record in records:
         options = [record.get(key) for key in ("scenario", "engine_options", "parameters", "workers", "batch")]
         groups.setdefault(json.dumps(options, sort_keys=True), []).append(record)
-    return [sorted(each, key=better)[len(each) // 2] for each in groups.values()]
+    return list(groups.values())
+
+
+def _best(records: Sequence[Record], better: Callable[[Record], float]) -> Seeds:
+    """The group of `_of_seeds` with the best median."""
+    return max(_of_seeds(records), key=lambda group: statistics.median(map(better, group)))
 
 
 def systems_table(records: Iterable[Record], device_of: Callable[[Record], str]) -> str:
@@ -204,13 +231,11 @@ def systems_table(records: Iterable[Record], device_of: Callable[[Record], str])
         if mine:
             latest = max(record["date"] for record in mine)
             (last,) = {record["commit"] for record in mine if record["date"] == latest}
-            best = max(_of_seeds([record for record in mine if record["commit"] == last], system.better), key=system.better)
-            measured, commit = system.value(best), f"`{best['commit'][:12]}`"
-            if system.beside:
-                takes, value = system.beside
-                others = [record for record in records if record.get("commit") == last and takes(record)]
-                measured += f"; {value(max(others, key=system.better))}" if others else ""
-            device = device_of(best)
+            best = _best([record for record in mine if record["commit"] == last], system.better)
+            measured, commit, device = system.value(best), f"`{last[:12]}`", device_of(best[0])
+            for takes, value in system.beside:
+                if others := [record for record in records if record.get("commit") == last and takes(record)]:
+                    measured += f"; {value(_best(others, system.better))}"
         published = f"{published_text(system)}, {system.on}"
         lines.append(f"| {system.name} | {system.how} | {published} | {measured} | {device} | {commit} |")
     return "\n".join(lines) + "\n"

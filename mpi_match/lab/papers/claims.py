@@ -27,13 +27,12 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from mpi_match.engines.registry import REGISTRY, options_of
 from mpi_match.humanize import plural
 from mpi_match.lab.bench.report import Result, aligned
 from mpi_match.lab.bench.sweep_report import quantity, value_of
 from mpi_match.lab.papers.catalog import BASELINES, CCM_ZIPF, OURS, Experiment
 from mpi_match.lab.papers.published import Printed, printed
-from mpi_match.lab.papers.run import scaled_keys, without_workers
+from mpi_match.lab.papers.run import defaults_of, scaled_keys, without_workers
 from mpi_match.lab.workloads.parameters import SETS, listed
 from mpi_match.lab.workloads.scenarios import SCENARIOS
 from mpi_match.model import Json
@@ -303,7 +302,7 @@ def _claim(experiment: Experiment, each: Printed, records: Sequence[Result], amo
 def _of_seeds(
     each: Printed, metric: str, at: Sequence[Result], engines: Sequence[tuple[str, EngineOptions]]
 ) -> Iterator[str]:
-    """The interval of a value over its seeds; nothing for a value of several points, or of one seed."""
+    """The interval of a value over its seeds; nothing for a value of several points, of one seed, or the same with all."""
     (engine, options), *others = engines
     mine = _with(_of(at, engine), options)
     seeds = {record.get("seed") for record in mine}
@@ -311,7 +310,7 @@ def _of_seeds(
         return
     found = (_one(each, metric, [record for record in at if record.get("seed") == seed], engine, options) for seed in seeds)
     values = [value for value in found if value is not None]
-    if len(values) == len(seeds):
+    if len(values) == len(seeds) and in_words(min(values)) != in_words(max(values)):
         yield f"{in_words((min(values), max(values)))} over {len(seeds)} seeds"
 
 
@@ -331,7 +330,9 @@ def _unsettled(metric: str, at: Sequence[Result], engines: Sequence[tuple[str, E
         return "not measured: one worker is what more are compared with"
     mine = [record for name, options in engines for record in _with(_of(at, name), options)]
     if not mine:
-        return "not run"
+        given = [(name, {key: value}) for name, options in engines for key, value in options.items() if _of(at, name)]
+        lacks = [f"{key}={value}" for name, one in given if not _with(_of(at, name), one) for key, value in one.items()]
+        return f"not run with {' '.join(lacks)}" if lacks else "not run"
     if metric.startswith("latency_") and (found := [r for r in mine if "latency_us" in r and not _settled(r)]):
         lasted, median = found[0]["match_s"]["median"], 1e-6 * found[0]["latency_us"]["p50"]
         return f"not measured: the run of {lasted:.2g} s, with a median of {median:.2g} s, has not settled"
@@ -372,7 +373,14 @@ def _baseline_of(each: Printed) -> tuple[str, EngineOptions]:
         return ONE_RANK, {}
     usual = {"ccm": "SFF", "mpi-cuda": "CCM"}
     name = each.baseline or usual.get(each.system, "")
-    return _names().subjects.get(name) or ({**BASELINES, "CCM": "ccm"}.get(name, ""), {})
+    engine = {**BASELINES, "CCM": "ccm"}.get(name, "")
+    return _names().subjects.get(name) or (engine, _with_areas(each, engine))
+
+
+def _with_areas(each: Printed, engine: str) -> EngineOptions:
+    """The options with which a baseline of CLCB's paper has areas as constraints; none where there are no areas."""
+    has_areas = each.system == "clcb" and each.parameters.get("location", True) and each.metric != "update_time"
+    return {"area": "constraints"} if has_areas and engine in ("sff", "betree") else {}
 
 
 def _mean(experiment: Experiment, each: Printed, records: Sequence[Result]) -> Claim:
@@ -418,15 +426,15 @@ def _loss(each: Printed, records: Sequence[Result]) -> Claim:
 
 def _slowdown(each: Printed, records: Sequence[Result]) -> Claim:
     """The slowdown of an engine by areas, as a factor."""
-    engine = next((name for name, _ in _engines_of(each)), None)
     without, with_ = ([r for r in records if bool(value_of(r, "area")) is has] for has in (False, True))
 
-    def here(name: str) -> float | None:
-        before, after = (_median(group, name, "processing_time") for group in (without, with_))
+    def here(name: str, options: EngineOptions) -> float | None:
+        before, after = _median(without, name, "processing_time"), _median(with_, name, "processing_time", options)
         return None if before is None or after is None else after / before
 
-    measured = None if engine is None else here(engine)
-    return Claim(each, measured, {name: value for name in OURS if (value := here(name))}, "" if measured else "not run")
+    measured = next((value for engine in _engines_of(each) if (value := here(*engine)) is not None), None)
+    ours = {name: value for name in OURS if (value := here(name, {})) is not None}
+    return Claim(each, measured, ours, "" if measured else "not run with areas as constraints")
 
 
 def _reduction(first: float, last: float) -> float:
@@ -579,7 +587,7 @@ def _engines_of(each: Printed) -> list[tuple[str, EngineOptions]]:
     names = {"CCM": "ccm", "CLCB": "clcb", **BASELINES}
     if each.subject in _names().subjects:
         return [_names().subjects[each.subject]]
-    return [(names[name], {}) for name in each.subject.split(" and ") if name in names]
+    return [(names[name], _with_areas(each, names[name])) for name in each.subject.split(" and ") if name in names]
 
 
 _KEYS = "tagmatch-keys"
@@ -747,12 +755,7 @@ def _with(records: Sequence[Result], options: EngineOptions | None) -> list[Resu
 
 def _option(record: Result, key: str) -> object:
     own = record["engine_options"]
-    return own[key] if key in own else _defaults(record["engine"]).get(key)
-
-
-@cache
-def _defaults(engine: str) -> dict[str, object]:
-    return {option.name: option.default for option in options_of(engine)} if engine in REGISTRY else {}
+    return own[key] if key in own else defaults_of(record["engine"]).get(key)
 
 
 def _median(records: Sequence[Result], engine: str, metric: str, options: EngineOptions | None = None) -> float | None:

@@ -24,6 +24,7 @@ from mpi_match.lab.bench.report import Result, engine_of, note_of
 from mpi_match.lab.papers.catalog import BASELINES, EXPERIMENTS, Experiment
 from mpi_match.lab.papers.claims import Claim, claims, in_words
 from mpi_match.lab.papers.published import notes as published_notes
+from mpi_match.lab.papers.run import shown_at
 from mpi_match.storage import StorageError, atomic_write
 
 _STYLE = """
@@ -102,11 +103,18 @@ def points_of_each_machine(records: Sequence[Result]) -> list[list[Result]]:
     """The records of each machine, without records of points that were measured again later."""
     of_machine: dict[str, dict[str, Result]] = {}
     for record in records:
-        point = json.dumps([record.get(key) for key in _SAME_POINT])
+        point = json.dumps(_point_of(record))
         points = of_machine.setdefault(json.dumps(record["machine"]), {})
         if point not in points or points[point]["date"] <= record["date"]:
             points[point] = record
     return [list(points.values()) for points in of_machine.values()]
+
+
+def _point_of(record: Result) -> list[object]:
+    """The point that a record measured.  Of an experiment, also when it was measured with more events or options before."""
+    if record.get("experiment") in EXPERIMENTS:
+        return [record["experiment"], record.get("scale"), shown_at(record)]
+    return [record.get(key) for key in _SAME_POINT]
 
 
 _SAME_POINT = (

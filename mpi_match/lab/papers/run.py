@@ -12,6 +12,7 @@ import statistics
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -200,10 +201,20 @@ def with_earlier(found: Sequence[Json], path: Path) -> list[Json]:
     ]
 
 
-def shown_at(record: Mapping[str, object]) -> str:
-    """The key of the place where a record is shown: point, engine and options, seed, and whether events came at a rate."""
-    keys = ("what", "scenario", "parameters", "engine", "engine_options", "seed")
-    return json.dumps([bool(record.get("rate")), *(record.get(key) for key in keys)], sort_keys=True)
+def shown_at(record: Mapping[str, Any]) -> str:
+    """The key of the place where a record is shown: point, engine and options, seed, and whether events came at a rate.
+
+    An option that is younger than the record has its default there.
+    """
+    keys = ("what", "scenario", "parameters", "engine", "seed")
+    options = {**defaults_of(str(record.get("engine"))), **(record.get("engine_options") or {})}
+    return json.dumps([bool(record.get("rate")), *(record.get(key) for key in keys), options], sort_keys=True)
+
+
+@cache
+def defaults_of(engine: str) -> dict[str, object]:
+    """The defaults of an engine's options by name; empty for an unknown engine."""
+    return {option.name: option.default for option in options_of(engine)} if engine in REGISTRY else {}
 
 
 class RankPoint(NamedTuple):

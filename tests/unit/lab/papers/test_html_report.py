@@ -12,7 +12,7 @@ import pytest
 
 from mpi_match.lab.bench.engines import BenchOptions
 from mpi_match.lab.bench.sweep import Axis, Sweep
-from mpi_match.lab.papers.html_report import write_report
+from mpi_match.lab.papers.html_report import points_of_each_machine, write_report
 from mpi_match.storage import StorageError
 
 pytest.importorskip("matplotlib", reason="figures need matplotlib (extra `plot`)")
@@ -164,3 +164,15 @@ def test_printed_values_stand_beside_measured_ones(records: list[dict[str, Any]]
 def test_no_results_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="no results to report"):
         write_report([], tmp_path / "report.html")
+
+
+def test_a_point_measured_again_with_more_options_or_events_hides_the_earlier_one() -> None:
+    """The median of both stood as one value, with the commits of both."""
+    of = {"experiment": "ccm-table-2", "machine": {"cpu": "x"}, "scenario": "ccm-strings", "parameters": {}, "scale": 1.0}
+    old = {**of, "engine": "ccm", "engine_options": {"order": "sorted"}, "seed": 0, "n_events": 1000, "date": "2026-01-01"}
+    new = {**old, "engine_options": {"order": "sorted", "sat": "codes"}, "n_events": 2000, "date": "2026-01-02"}
+    others = [{**new, "seed": 1}, {**old, "engine_options": {"order": "given"}}, {**old, "scale": 0.5}]
+    (points,) = points_of_each_machine([new, old, *others])
+    assert points == [new, *others]
+    unnamed = [{**each, "experiment": None} for each in (old, new)]
+    assert points_of_each_machine(unnamed) == [unnamed], "what is of no experiment has all results"

@@ -1,7 +1,8 @@
 """Energy of a timed run: of all processors of the machine (RAPL), and of the engine's GPU (NVML).
 
 The processors' counters are files of the kernel, which on most machines only root may read.  They count everything that the
-machine does meanwhile.  A counter restarts at 0 at the end of its range.
+machine does meanwhile.  A counter restarts at 0 at the end of its range.  That of a GPU moves some ten times a second: the
+energy of a run in which it does not move is not measured.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class EnergyMeter:
         """The joules since this object was made."""
         now = None if self._gpu is None else gpu_joules(self._gpu)
         of_gpu = None if now is None or self._gpu_before is None else now - self._gpu_before
-        return Joules(joules_between(self._cpu_before, package_counters()), of_gpu)
+        return Joules(joules_between(self._cpu_before, package_counters()), of_gpu or None)
 
 
 def package_counters() -> Counters:

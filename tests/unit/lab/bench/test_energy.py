@@ -40,7 +40,7 @@ def test_without_counters_nothing_is_measured(tmp_path: Path, monkeypatch: pytes
 
 def test_the_energy_of_a_gpu_is_what_its_driver_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Driver:
-        counts = iter([1_000, 3_500])
+        counts = iter([1_000, 3_500, 1_000])
 
         def device_get_handle_by_uuid(self, uuid: str) -> str:
             return uuid
@@ -55,6 +55,7 @@ def test_the_energy_of_a_gpu_is_what_its_driver_counts(tmp_path: Path, monkeypat
     spent = meter.spent()
     assert spent.cpu is None
     assert spent.gpu == pytest.approx(2.5)
+    assert meter.spent().gpu is None, "the run is shorter than a step of the counter"
     assert meter.spent().gpu is None, "the driver does not count"
 
 

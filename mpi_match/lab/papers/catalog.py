@@ -158,6 +158,7 @@ _PIPELINED = 131_072
 """Queries of a run in which stages of several batches overlap."""
 _FIFTH = {"filters": "40000000"}
 _TREE = {"tagmatch.variant": "prefix-tree"}
+_CPU = {**_PARTITIONS, "tagmatch.variant": "cpu"}
 _TIMEOUTS = Axis.of("tagmatch.timeout_ms=0,100,200,300")
 _TWO_OF_TEN = {"constraints": "2", "extra_tags": "8"}
 """Two tags a set, ten a query."""
@@ -228,10 +229,18 @@ def _sets(
 
 
 def _keys(sets: str) -> tuple[Run, ...]:
-    """Both operations on tag sets of which some have many keys, with one batch of queries a launch and with 64."""
-    axes = Axis.of("operation=match,match-unique"), Axis.of(f"sets={sets}")
+    """Both operations on tag sets of which some have many keys: with one batch of queries a launch, with 64, and with the
+    prefix tree.
+    """
+    axes = Axis.of(f"sets={sets}"), Axis.of("operation=match,match-unique")
     run = Run("tagmatch-keys", ("tagmatch",), axes, _HYBRID, events=_PIPELINED, batch=16_384)
-    return run, run._replace(fixed=_MANY_A_LAUNCH)
+    return run, run._replace(fixed=_MANY_A_LAUNCH), run._replace(fixed=_TREE, events=16_384)
+
+
+def _key_variants(fixed: Mapping[str, str], varied: tuple[str, ...]) -> Run:
+    """Variants of TagMatch on tag sets of which some have many keys."""
+    axes = tuple(Axis.of(each) for each in ("sets=20000000,40000000,212000000", *varied, "operation=match"))
+    return Run("tagmatch-keys", ("tagmatch",), axes, fixed, events=16_384, batch=16_384)
 
 
 def _against_a_database(axis: Axis, fixed: Mapping[str, str]) -> tuple[Run, ...]:
@@ -390,10 +399,11 @@ EXPERIMENTS: dict[str, Experiment] = {
             runs=(
                 _sets(_SETS, Axis.of("tagmatch.variant=hybrid,gpu-plain,gpu-batched"), fixed=_PARTITIONS),
                 _sets(_SETS, fixed=_MANY_A_LAUNCH),
-                _sets(_SETS, fixed={**_PARTITIONS, "tagmatch.variant": "cpu"}),
+                _sets(_SETS, fixed=_CPU),
                 _sets(_SETS, fixed=_TREE),
                 _sets(_SETS, engines=OURS),
                 *_keys("20000000,40000000,212000000"),
+                *(_key_variants(*each) for each in ((_CPU, ()), (_PARTITIONS, ("tagmatch.variant=gpu-plain,gpu-batched",)))),
             ),
             differs=f"{_LAUNCHES}{_KEYS}; the ICN matcher is not an engine here",
         ),

@@ -295,8 +295,9 @@ def _claim(experiment: Experiment, each: Printed, records: Sequence[Result], amo
         *([f"{in_words(bare)} without encoding"] if bare not in (None, measured) and metric in _TIMED else []),
         *([_deployment(at, engines)] if metric == "deployment_time" else []),
         *([f"with {plural(of_ranks[0], 'worker')}"] if of_ranks else []),
+        *([_workload(at, engines)] if "operation" in each.parameters else []),
     ]
-    return Claim(each, measured, ours, ", ".join(notes))
+    return Claim(each, measured, ours, ", ".join(filter(None, notes)))
 
 
 def _of_seeds(
@@ -312,6 +313,12 @@ def _of_seeds(
     values = [value for value in found if value is not None]
     if len(values) == len(seeds) and in_words(min(values)) != in_words(max(values)):
         yield f"{in_words((min(values), max(values)))} over {len(seeds)} seeds"
+
+
+def _workload(at: Sequence[Result], engines: Sequence[tuple[str, EngineOptions]]) -> str:
+    """The answers to a query: rates of TagMatch's variants on other workloads than its own are no ratio to each other."""
+    found = _span(record["matches_per_event"] for name, how in engines for record in _with(_of(at, name), how))
+    return "" if found is None else f"{in_words(found)} answers a query"
 
 
 _TIMED = ("processing_time", "throughput")

@@ -55,7 +55,9 @@ def compile_ahead(parts: Sequence[Part]) -> None:
 
     Processes take parts in turn; as many are started as there are parts, memory, and cores besides one for this process.
     """
-    from mpi_match.compute.compile_cache import is_compiled  # loads Numba
+    if not parts:
+        return
+    from mpi_match.compute.compile_cache import is_compiled  # loads Numba, which takes a third of a small run
 
     missing = [part for part in parts if part not in _asked and not is_compiled(part.what)]
     if not missing or not sys.executable or _is_other:

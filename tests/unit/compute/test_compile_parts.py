@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import time
 from itertools import count
 from pathlib import Path
@@ -72,3 +73,11 @@ def test_no_process_is_started_for_compiled_parts_or_without_a_core_or_memory_fo
 def test_this_process_compiles_a_part_itself(part: Part) -> None:
     part.compile()
     assert int(Path(part.argument).read_text()) == os.getpid()
+
+
+def test_the_compiler_is_not_loaded_for_an_engine_that_is_not_compiled() -> None:
+    ahead = "import sys; from mpi_match.engines.registry import compile_engine_ahead as ahead; "
+    for engine, loaded in (("counting", "False"), ("twophase", "True")):
+        script = f"{ahead}ahead({engine!r}, None); print('numba' in sys.modules)"
+        done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+        assert done.stdout.strip() == loaded

@@ -27,6 +27,7 @@ from mpi_match.engines.tagmatch import partitions as partitioning
 from mpi_match.engines.tagmatch.engine import TagMatch
 from mpi_match.engines.tagmatch.partition_table import PartitionTable
 from mpi_match.engines.tagmatch.partitions import Partitions, divide
+from mpi_match.engines.tagmatch.prefix_tree import LEAF_SETS, PrefixTree
 from mpi_match.engines.tagmatch.queues import PartitionBatches, Queues
 from mpi_match.events.events import Events
 from mpi_match.events.signatures import SIGNATURE_BITS, SIGNATURE_HASHES, event_signatures, tag_signatures
@@ -238,6 +239,24 @@ def test_every_query_finds_the_partitions_whose_mask_it_has() -> None:
     assert {*zip(query.tolist(), partition.tolist(), strict=True)} == expected
     assert len(query) == len(expected), "each is found once"
     assert any(p == len(masks) - 1 for _, p in expected)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, LEAF_SETS, LEAF_SETS + 1, 5000])
+def test_a_prefix_tree_finds_the_sets_that_have_no_bit_that_the_query_lacks(n: int) -> None:
+    rng = np.random.default_rng(n)
+    signatures = np.zeros((n, 3), np.uint64)
+    for bit in rng.integers(0, 48, (3, n)):  # few bits, so that many sets match, and some signatures are those of many sets
+        signatures[np.arange(n), bit // 16] |= np.uint64(1) << (4 * (bit % 16)).astype(np.uint64)
+    signatures[: n // 4] = signatures[:1]
+    signatures = signatures[np.lexsort(signatures.T[::-1])]
+    queries = np.zeros((40, 3), np.uint64)
+    for bit in rng.integers(0, 48, (24, 40)):
+        queries[np.arange(40), bit // 16] |= np.uint64(1) << (4 * (bit % 16)).astype(np.uint64)
+    queries[0] = 0
+    found = np.sort(np.concatenate(PrefixTree(signatures).find(queries)))
+    query, row = np.nonzero(((signatures[None] & ~queries[:, None]) == 0).all(axis=2))
+    assert found.tolist() == ((query.astype(np.uint64) << np.uint64(32)) | row.astype(np.uint64)).tolist()
+    assert len(found) > 40 or n < LEAF_SETS, "there is something to find"
 
 
 def test_a_queue_gives_full_batches_and_the_rest_after_a_time_out() -> None:

@@ -1,4 +1,4 @@
-"""`bench ablation`: each option of an engine, changed one at a time."""
+"""`bench ablation`: each option of engines, changed one at a time."""
 
 from __future__ import annotations
 
@@ -8,17 +8,23 @@ from typing import Any
 import click
 
 from mpi_match.cli.errors import CliCommand
-from mpi_match.cli.options import ENGINE, MAX_FILTERS, threads_option
+from mpi_match.cli.options import MAX_FILTERS, NameOf, set_option, threads_option
 from mpi_match.cli.terminal import say
 from mpi_match.lab.cli.bench.options import checked_output, give, output_option
 from mpi_match.lab.cli.options import SCENARIO
 
+EVERY_ENGINE = "all"
+"""Stands for all engines with options."""
 
-@click.command("ablation", cls=CliCommand, short_help="Measure each option of an engine, changed one at a time.")
-@click.argument("engine", metavar="ENGINE", type=ENGINE)
+
+@click.command("ablation", cls=CliCommand, short_help="Measure each option of engines, changed one at a time.")
+@click.argument(
+    "engines", metavar="ENGINE...", type=NameOf("mpi_match.engines", "REGISTRY", EVERY_ENGINE), nargs=-1, required=True
+)
 @click.option(
     "--scenario", type=SCENARIO, help="Workload.  [default: that of the engine's paper; ccm-strings for other engines]"
 )
+@set_option
 @click.option(
     "--filters", "n_filters", type=click.IntRange(1, MAX_FILTERS), help="Number of filters.  [default: the scenario's own]"
 )
@@ -28,20 +34,26 @@ from mpi_match.lab.cli.options import SCENARIO
 @click.option("--seed", type=click.IntRange(0), default=0, help="Seed of filters and events.")
 @threads_option
 @output_option
-def ablation(engine: str, scenario: str | None, output: Path | None, **options: Any) -> None:
-    """Measure ENGINE as it is, then with each other value of each of its options, one option changed at a time.
+def ablation(engines: tuple[str, ...], scenario: str | None, output: Path | None, **options: Any) -> None:
+    """Measure each ENGINE as it is, then with each other value of each of its options, one option changed at a time.
 
         mpi-match bench ablation ccm -o ccm.jsonl
+        mpi-match bench ablation all --filters 100000 --set tagmatch.variant=cpu -o options.jsonl
 
-    An option with many numbers is measured with half and twice its default.  The default is measured first and last.
+    An option with many numbers is measured with half and twice its default.  The default, with what `--set` gives, is
+    measured first and last.  `all` are all engines with options; one that cannot run on this machine is named.
 
-    One JSON line for each variant on standard output; a table on standard error, the slowest variants first.  A wrong answer
-    ends the measurement with exit code 1.
+    One JSON line for each variant on standard output, or in the file as soon as its engine is done; a table on standard
+    error, the slowest variants first.  A wrong answer ends the measurement with exit code 1.
     """
+    from mpi_match.engines.registry import REGISTRY, check_options, options_of
     from mpi_match.lab.bench.ablation import OWN_SCENARIO, ablate, ablation_table
     from mpi_match.lab.bench.engines import BenchOptions
 
     output = checked_output(output)
-    found = ablate(engine, scenario or OWN_SCENARIO.get(engine, "ccm-strings"), BenchOptions(**options), say)
-    give(found, output)
-    click.echo(ablation_table(found), err=True)
+    chosen = [name for name in REGISTRY if options_of(name)] if EVERY_ENGINE in engines else list(dict.fromkeys(engines))
+    check_options(chosen, options["engine_options"], measured=True)
+    for engine in chosen:
+        found = ablate(engine, scenario or OWN_SCENARIO.get(engine, "ccm-strings"), BenchOptions(**options), say)
+        give(found, output)
+        click.echo(ablation_table(found), err=True)

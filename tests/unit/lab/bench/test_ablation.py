@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mpi_match.engines.registry import options_of
 from mpi_match.lab.bench.ablation import OWN_SCENARIO, ablate, ablation_table, variants
 from mpi_match.lab.bench.engines import BenchOptions
@@ -31,7 +33,23 @@ def test_each_variant_is_measured_and_compared_with_the_default() -> None:
 
 def test_a_variant_that_cannot_serve_the_workload_is_said() -> None:
     records: list[Json] = [
-        {"option": None, "value": None, "events_per_s": 10.0, "us_per_event": 1e5, "ratio": 1.0},
-        {"option": "sat", "value": "published", "failure": "the table has lists"},
+        {"engine": "ccm", "option": None, "value": None, "events_per_s": 10.0, "us_per_event": 1e5, "ratio": 1.0},
+        {"engine": "ccm", "option": "sat", "value": "published", "failure": "the table has lists"},
     ]
     assert ablation_table(records).splitlines()[-1] == "# sat=published: the table has lists"
+
+
+def test_the_default_may_have_options_of_its_own() -> None:
+    given = {"sff.rounds": "4", "betree.area": "last"}
+    assert list(variants("sff", given)) == [("rounds", 2), ("rounds", 8), ("area", "constraints")]
+    options = BenchOptions(n_filters=50, n_events=4, batch=1, repetitions=1, threads=1, warm_up_s=0.0, check=2)
+    records = ablate("sff", "ccm-strings", replace(options, engine_options=given))
+    assert [record["engine_options"]["rounds"] for record in records] == [4, 2, 8, 4, 4]
+
+
+def test_an_engine_that_cannot_serve_the_workload_is_named_once() -> None:
+    options = BenchOptions(n_filters=50, n_events=4, batch=1, repetitions=1, threads=1, warm_up_s=0.0, check=2)
+    (record,) = ablate("tagmatch", "ccm-strings", replace(options, engine_options={"variant": "cpu"}))
+    (engine, _, failed) = ablation_table([record]).splitlines()
+    assert engine == "# tagmatch"
+    assert failed.startswith("# default: ")

@@ -115,10 +115,42 @@ check_mpi() {
     mpi_works || fail "MPI does not start; the lines above say why"
 }
 
+pip() { "$venv/bin/pip" "$1" --quiet --disable-pip-version-check "${@:2}"; }
+
+# requirements EXTRAS: those of the package and its extras, a line each, extras of extras too.
+requirements() {
+    # shellcheck disable=SC2031  # mpi_works has a `project` of its own
+    "$venv/bin/python" - "$project/pyproject.toml" "$1" <<'PYTHON'
+import re
+import sys
+import tomllib
+
+with open(sys.argv[1], "rb") as file:
+    project = tomllib.load(file)["project"]
+left, found = sys.argv[2].split(","), list(project["dependencies"])
+for extra in left:
+    for each in project["optional-dependencies"][extra]:
+        own = re.fullmatch(rf"{project['name']}\[(\w+)\]", each)
+        left += [own[1]] if own else []
+        found += [] if own else [each]
+print(*dict.fromkeys(found), sep="\n")
+PYTHON
+}
+
+# Spark comes as sources.  They are packed as a wheel while the rest is installed, for each takes one core half a minute; if
+# that fails, pip does it again with the package itself.
 # pip would compile one file after the other, including the tests in packages, for longer than it downloads.
 install() {
+    local all wheels packing
+    all=$(requirements "$1")
+    wheels=$(mktemp -d)
+    grep '^pyspark>' <<<"$all" | head -n 1 | pip wheel --no-deps --wheel-dir "$wheels" --requirement /dev/stdin 2>/dev/null &
+    packing=$!
+    grep -v '^pyspark' <<<"$all" | pip install --no-compile --requirement /dev/stdin
+    wait "$packing" || true
     # shellcheck disable=SC2031  # mpi_works has a `project` of its own
-    "$venv/bin/pip" install --quiet --disable-pip-version-check --no-compile -e "${project}[$1]"
+    pip install --no-compile --find-links "$wheels" -e "${project}[$1]"
+    rm -rf "$wheels"
     "$venv/bin/python" -m compileall -q -j 0 -x '/tests?/' "$venv/lib" >/dev/null || true # templates are not valid Python
 }
 

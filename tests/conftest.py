@@ -46,7 +46,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Trace no test of many examples for its coverage: it takes twice as long for that, and executes the same lines again.
+    """Trace no test of many examples for its coverage, nor a long one without a line of its own: it takes twice as long for
+    that, and executes the same lines again.
 
     (pytest-cov's own `no_cover` does nothing in the processes of pytest-xdist.)
     """

@@ -255,6 +255,7 @@ def columns_of_polars_with_nulls() -> Iterator[Column]:
     yield "polars categories", polars.Series(["a", None, "a"], dtype=polars.Categorical), "a"
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("source", [columns_with_nulls, columns_of_polars_with_nulls])
 def test_null_is_a_null_in_columns_of_every_library(source: Callable[[], Iterator[Column]]) -> None:
     """NumPy has no null: converted to NumPy, such a column has NaN instead, which satisfies `exists`."""

@@ -126,6 +126,7 @@ def in_threads(n: int, work: Callable[[int], None]) -> None:
 N_THREADS, N_ROUNDS = 8, 8
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("engine", ["keyed", "reference"])
 def test_many_threads_match_while_one_updates(engine: str) -> None:
     """Each update moves all of a generation's filters at once, so that an answer shows one generation only: some with new

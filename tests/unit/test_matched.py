@@ -96,6 +96,7 @@ def judged(columns: dict[str, list[Any]], table: Table) -> list[list[int] | None
     return found
 
 
+@pytest.mark.untraced
 @EVERY_KIND
 @pytest.mark.parametrize("key", ["uuid", None])
 def test_pairs_and_lists_are_those_of_the_judge(kind: str, key: str | None, columns: Any, table: Table) -> None:

@@ -110,6 +110,7 @@ def test_cases_cover_presence(op: Op, seen: str) -> None:
     assert {outcome for o, _, outcome in SHOWN if o is op} == wanted
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize(("op", "type_"), TYPED, ids=[f"{type_.name.lower()} any {op.symbol}" for op, type_ in TYPED])
 def test_cases_cover_elements(op: Op, type_: Type) -> None:
     """Each operator on elements is satisfied in some case, and not in another one."""

@@ -25,6 +25,7 @@ def test_the_map_shows_the_matchers_answers() -> None:
     assert who_gets_it.description_in(MAP) == who_gets_it.described(found)
 
 
+@pytest.mark.untraced
 def test_the_map_is_what_the_script_draws(tmp_path: Path) -> None:
     matplotlib = pytest.importorskip("matplotlib", reason="the map needs matplotlib (extra `plot`)")
     one, two = tmp_path / "1.svg", tmp_path / "2.svg"

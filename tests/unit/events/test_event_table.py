@@ -83,6 +83,7 @@ def test_ranges_of_a_file_are_ranges_of_the_events(vocabulary: Vocabulary, locat
         assert reader.attributes["digest"] == digest
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("vocabulary", [VOCABULARY, OTHER], ids=["as it is", "encoded again"])
 @pytest.mark.parametrize("in_parts", [False, True])
 def test_rejected_rows_keep_their_numbers(vocabulary: Vocabulary, in_parts: bool, events_path: Path) -> None:
@@ -250,6 +251,7 @@ def test_damage_to_encoded_columns_is_refused_naming_the_block(column: str, even
                 table.batch(start, stop)
 
 
+@pytest.mark.untraced
 def test_a_flipped_bit_is_refused_or_harmless(events_path: Path) -> None:
     found = published()
     save_events(Events.of(found), events_path, VOCABULARY)

@@ -85,6 +85,7 @@ FORMS: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("rows", [ROWS, [*ROWS, OF_ELEMENTS]], ids=["by columns", "by events"])
 @pytest.mark.parametrize("form", FORMS)
 def test_nulls_are_nulls_through_every_door(form: str, rows: list[dict[str, Any]]) -> None:
@@ -193,6 +194,7 @@ VALUES: list[list[Any]] = [
 ]
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("kind", TIMES)
 def test_columns_of_times_satisfy_exists(kind: str, tmp_path: Path) -> None:
     table, columns = make_table(PRESENCE), pa.table({"t": TIMES[kind], "y": [1, 2]})

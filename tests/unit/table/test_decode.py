@@ -33,6 +33,7 @@ def test_a_table_of_its_filters_is_the_same(filters: list[Filter]) -> None:
     assert again(table) == table
 
 
+@pytest.mark.untraced
 def test_tables_of_all_cases() -> None:
     for case in CASES:
         table = Table.from_filters(filters_of(case))

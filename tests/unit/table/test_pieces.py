@@ -30,6 +30,7 @@ def test_they_are_what_python_finds(piece_ns: float, texts: set[bytes], text: by
         module.PIECE_NS = before
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("op", ["contains", "any contains"])
 def test_nested_contains_on_a_long_text_take_the_time_of_others(op: str) -> None:
     """A distinct occurrence counts once: 4,000 on a text of 8 KB took 12 s of a core, by now some 0.1 s."""

@@ -199,6 +199,7 @@ def test_truncated_files_are_refused(saved: tuple[Table, Path]) -> None:
             Table.load(path)
 
 
+@pytest.mark.untraced
 def test_a_flipped_bit_is_refused_or_harmless(saved: tuple[Table, Path]) -> None:
     table, path = saved
     whole = path.read_bytes()
@@ -249,6 +250,7 @@ def test_rewriting_unchanged_is_accepted(saved: tuple[Table, Path]) -> None:
     assert Table.load(path) == table
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("name", [name for name, _ in Table.from_filters(example_filters()).arrays()])
 def test_a_missing_array_is_refused(name: str, saved: tuple[Table, Path]) -> None:
     table, path = saved
@@ -461,6 +463,7 @@ def write_parts(table: Table, path: Path, cut: int = 2) -> list[FilePart]:
     return parts
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("cut", [0, 1, 2, 3, 4])
 def test_an_index_reads_as_one_file(cut: int, table_path: Path) -> None:
     table = Table.from_filters(example_filters())

@@ -17,6 +17,7 @@ from mpi_match.table.table import Table
 from mpi_match.table.tag_sets import first_sets, tags_of_filters
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("n_filters", [1, 3000])
 def test_the_table_of_arrays_is_that_of_subscriptions(n_filters: int) -> None:
     scenario = SCENARIOS["tagmatch"].scaled(n_filters)
@@ -65,6 +66,7 @@ def test_rows_of_tag_sets_are_counted_by_threads(monkeypatch: pytest.MonkeyPatch
     assert "constraints do not add up to filters/size" in list(table.faults())
 
 
+@pytest.mark.untraced
 def test_tag_sets_are_counted_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
     scenario = replace(SCENARIOS["tagmatch"].scaled(300), n_names=20)
     table = scenario.drawn_table(1)()

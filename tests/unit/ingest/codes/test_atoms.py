@@ -28,6 +28,7 @@ def _random(generator: random.Random, n: int) -> str:
 _ROW = 32  # bytes of a row of texts of six different bytes
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("row_bytes", [2**24, 60 * _ROW, 9 * _ROW, 2 * _ROW, _ROW, 0])
 @pytest.mark.parametrize("most", [1, 3, 9, 40])
 def test_atoms_of_long_texts(most: int, row_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,6 +81,7 @@ def test_every_trie_has_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None
     assert children.min() >= max(n_all)
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("others", [[], [("*", "suffix", "a")], [("*", "contains", "a")]])
 def test_all_strings_as_one_text(others: list[tuple[str, str, str]], monkeypatch: pytest.MonkeyPatch) -> None:
     """Strings are found in no two neighbours together, in any case, also if they fill the memory for folded ones."""

@@ -50,6 +50,7 @@ def _matched(wanted: list[tuple[Any, ...]], events: list[dict[str, Any]]) -> lis
     return answers
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("of_all", [[], ["contains i"], ["contains i", "suffix"]])
 def test_values_that_come_again(of_all: list[str]) -> None:
     """Every view and operator on texts, values of several attributes and in lists, of any length; and all strings."""
@@ -75,6 +76,7 @@ def test_values_that_come_again(of_all: list[str]) -> None:
     _matched(wanted, [{"s": value(), "t": {"u": value(), "v": value()}, "w": value()} for _ in range(1500)])
 
 
+@pytest.mark.untraced
 def test_more_values_than_slots() -> None:
     """Values take each other's slots."""
     generator = random.Random(3)
@@ -100,6 +102,7 @@ def test_many_atoms() -> None:
     assert max(map(len, answers)) == len(wanted)
 
 
+@pytest.mark.untraced
 def test_a_value_is_kept_when_it_comes_twice() -> None:
     """Values with the same hash are told apart by their bytes."""
     first, second = _of_one_hash()

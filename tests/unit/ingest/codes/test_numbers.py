@@ -112,6 +112,7 @@ def hard(generator: random.Random) -> Iterator[str]:
     yield f"1{digits(generator, 60)}{'0' * generator.randrange(20)}e{generator.randint(-350, 300)}"
 
 
+@pytest.mark.untraced
 def test_numbers_as_programs_write_them() -> None:
     generator = random.Random(1)
     texts = [text for _ in range(7000) for text in shortest(generator)]

@@ -32,6 +32,7 @@ def test_literals_without_regard_to_case(pattern: str, expected: Literals) -> No
     assert literals_of(Op.REGEXP, pattern.encode()) == expected
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize(("name", "op"), [("t", "regexp i"), ("t", "any regexp i"), ("*", "regexp i")])
 def test_texts_in_any_case(name: str, op: str) -> None:
     """Characters beyond ASCII whose folding is ASCII, a literal that folding makes longer or shorter, and others."""

@@ -64,6 +64,7 @@ FILTERS = [
 ]
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("seed", range(8))
 def test_columns_are_their_rows(seed: int, tmp_path: Path) -> None:
     rows, table = rows_of(seed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import numpy as np
+import pytest
 
 from mpi_match.ingest.files.row_ends import STRETCH_BYTES, row_ends
 from mpi_match.ingest.rows.judge import trimmed
@@ -37,6 +38,7 @@ def expected(data: bytes) -> list[int]:
     return found
 
 
+@pytest.mark.untraced
 def test_row_ends_are_those_of_lines_that_are_not_blank() -> None:
     generator = random.Random(5)
     memory = np.zeros(60 * STRETCH_BYTES, np.uint8)

@@ -147,6 +147,7 @@ def test_a_bad_row_leaves_no_part() -> None:
     assert assert_as_judged([row(A), json.dumps({"interface": "j", "filters": of_filters}).encode()]) == {1}
 
 
+@pytest.mark.untraced
 def test_pools_that_grow_amid_the_parts_of_a_row() -> None:
     lines = [
         row({"or": [{"and": [["a", "=", f"{i}"], ["b", "=", k]]} for k in range(i, i + 30)] + [{"not": ["c", "=", i]}]})

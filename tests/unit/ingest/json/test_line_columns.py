@@ -117,6 +117,7 @@ def test_nulls_and_lists_in_lists_are_not_flagged(encoder: EventsEncoder, tmp_pa
     assert assert_as_judged(lines_file(tmp_path, [*bad, *good]), FORM, encoder) == len(bad)
 
 
+@pytest.mark.untraced
 def test_lists_of_objects_are_not_flagged(encoder: EventsEncoder, tmp_path: Path) -> None:
     """Every line with an object in a list went to Python."""
     good = [
@@ -173,6 +174,7 @@ def test_any_lines(
     assert_as_judged(lines_file(tmp_path_factory.mktemp("lines"), lines), form, encoder)
 
 
+@pytest.mark.untraced
 def test_pools_that_have_to_grow(encoder: EventsEncoder, tmp_path: Path) -> None:
     """In the midst of a line, in that of a list, for names and for strings, of the scanner and of the whole."""
     lines = [

@@ -39,6 +39,7 @@ def rows_of(random_: random.Random, n: int, names: str) -> list[list[str]]:
     return rows
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("seed", range(4))
 def test_attributes_of_long_texts(seed: int) -> None:
     random_ = random.Random(seed)

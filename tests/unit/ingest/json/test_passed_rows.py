@@ -207,6 +207,7 @@ def test_names_at_any_depth_that_are_no_strings_are_judged() -> None:
     assert block.data.tobytes().count(b"\n") == 600
 
 
+@pytest.mark.untraced
 def test_a_row_of_any_size_is_one_row() -> None:
     rows: list[dict[str, Any]] = [{"s": "x" * (MAX_LINE_BYTES + 9) + "Rome"}, {"a": 0}, {"s": "y" * 2**22}] * 2
     with patch.object(api, "_FEW_ROWS", 0):

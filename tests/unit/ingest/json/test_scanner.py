@@ -108,6 +108,7 @@ def lines_file(tmp_path: Path, lines: Iterable[bytes]) -> Path:
     return path
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("ends_with_a_line_feed", [True, False])
 def test_every_kind_of_line(form: EventForm, ends_with_a_line_feed: bool, tmp_path: Path) -> None:
@@ -216,6 +217,7 @@ def test_views_of_texts_beyond_the_scratch_are_judged(tmp_path: Path) -> None:
     assert sum(each.n_flagged for each in found) == 1
 
 
+@pytest.mark.untraced
 def test_lists_of_the_shortest_texts_with_views_have_room(tmp_path: Path) -> None:
     wanted = [["a", "any = i", ""], ["a", "any = i", "a"], ["a", "any =", ""], ["a", "any in net", "::"], ["a", "exists"]]
     wanted += [["*", "= i", ""], ["*", "= i", "a"], ["*", "=", ""], ["*", "in net", "::"]]
@@ -280,6 +282,7 @@ def test_events_of_workloads_are_not_flagged(name: str, escaped: bool, tmp_path:
     assert sum(each.batch.n_events for each in found) == n_events
 
 
+@pytest.mark.untraced
 def test_other_scripts_and_escapes_are_not_flagged(tmp_path: Path) -> None:
     generator = random.Random(7)
 
@@ -374,6 +377,7 @@ def test_without_names(tmp_path: Path) -> None:
         assert_as_judged(lines_file(tmp_path, [b"{}", *GOOD, *BAD]), FORM, Table.from_filters(filters).vocabulary)
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("size", [7, 64, 1000])
 @pytest.mark.parametrize("packed", [False, True])
 def test_blocks_and_threads_of_any_size(size: int, packed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -392,6 +396,7 @@ def test_blocks_and_threads_of_any_size(size: int, packed: bool, tmp_path: Path,
         numba.set_num_threads(threads)
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("read", [10, 100, 300, 4096])
 @pytest.mark.parametrize("excess", [-1, 0, 1, 2, 50, 500])
 def test_overlong_lines(read: int, excess: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

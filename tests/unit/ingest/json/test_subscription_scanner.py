@@ -245,6 +245,7 @@ def test_the_rows_of_all_cases(tmp_path: Path) -> None:
     assert not rejects
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("ends_with_a_line_feed", [True, False])
 def test_every_kind_of_line(ends_with_a_line_feed: bool, tmp_path: Path) -> None:
     lines = [line for kind in (GOOD, BLANK, BAD, BLANK, JUDGED_GOOD, GOOD) for line in kind]
@@ -371,6 +372,7 @@ def test_long_lists(tmp_path: Path) -> None:
     assert_as_judged(lines_file(tmp_path, (json.dumps(row).encode() for row in rows)))
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("size", [200, 1000])
 def test_blocks_of_any_size(size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "READ_BYTES", size)
@@ -386,6 +388,7 @@ def test_few_lines_are_read_without_compiling(tmp_path: Path, monkeypatch: pytes
     assert_as_judged(lines_file(tmp_path, lines))
 
 
+@pytest.mark.untraced
 def test_many_lines_are_compiled_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, made = lines_file(tmp_path, GOOD * 50), []
 

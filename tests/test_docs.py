@@ -108,6 +108,7 @@ def test_several_ranks(shell: Callable[[str], str]) -> None:
     run_steps("ranks", shell)
 
 
+@pytest.mark.lasting  # `make demo` runs the same commands
 @pytest.mark.spark
 @pytest.mark.mpi
 @pytest.mark.skipif(find_spec("pyspark") is None or not doctor.java_version(), reason="needs pyspark and Java")
@@ -117,9 +118,16 @@ def test_the_whole_pipeline(shell: Callable[[str], str]) -> None:
 
 @pytest.mark.spark
 @pytest.mark.skipif(find_spec("pyspark") is None or not doctor.java_version(), reason="needs pyspark and Java")
-@pytest.mark.parametrize("name", ["spark-frames", "spark-source"])
-def test_frames_of_spark(shell: Callable[[str], str], name: str) -> None:
-    run_steps(name, shell)
+def test_frames_of_spark(shell: Callable[[str], str]) -> None:
+    """The scripts of both blocks in one session, which takes longer to start than they take."""
+    scripts, shown = [], []
+    for name in ("spark-frames", "spark-source"):
+        written, ran = steps_of(RUN[name].lines)
+        shell(written.command)
+        scripts += [ran.command.removeprefix("python ")]
+        shown += [*ran.shown, "."]
+    said = shell(f"python -c 'import runpy\nfor script in {json.dumps(scripts)}:\n runpy.run_path(script)\n print(\".\")'")
+    assert without_chance(said) == without_chance("\n".join(shown)), said
 
 
 @pytest.mark.parametrize("page", ["README.md", "mpi_match/docs/live-updates.md", "mpi_match/docs/frames.md"])

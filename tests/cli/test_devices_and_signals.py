@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from command_line import mpi_match, only_line
+from lasting import lasting
 from mpirun import TESTS
 
 
@@ -55,7 +56,7 @@ def test_two_outputs_of_one_name_are_called_so(inputs: Path, name: str) -> None:
     assert "is another output of this command too" in said
 
 
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGTERM, *lasting(signal.SIGHUP, signal.SIGQUIT)])
 def test_a_signal_leaves_no_half_written_file(inputs: Path, number: signal.Signals) -> None:
     os.mkfifo(inputs / "pipe.jsonl")
     words = [sys.executable, "-m", "mpi_match", "match", str(inputs / "s.jsonl"), str(inputs / "pipe.jsonl"), "-o"]

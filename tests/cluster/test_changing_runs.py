@@ -48,10 +48,10 @@ def test_the_changes_make_a_difference(changing: Changing, tmp_path: Path) -> No
         (2, "batch=1 credits=1 feed=file"),
         (3, "batch=7 feed=shared schedule=static"),
         (5, "placement=hybrid groups=2 batch=17"),
-        (3, "placement=shard batch=64 piece_bytes=1000"),
         *(
             pytest.param(ranks, options, marks=pytest.mark.lasting)
             for ranks, options in (
+                (3, "placement=shard batch=64 piece_bytes=1000"),
                 (3, "batch=7 schedule=static"),
                 (3, "batch=17 feed=shared"),
                 (1, "batch=50"),

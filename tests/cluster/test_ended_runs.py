@@ -11,10 +11,10 @@ from pathlib import Path
 
 import h5py
 import pytest
+from lasting import lasting
 from mpirun import TIMEOUT_S, alone, environment, execute, launch, needs_mpirun, said
 from run_inputs import KEPT, Inputs, leftovers, plain_events
 
-from mpi_match.cluster import FEEDS
 from mpi_match.events.event_table import save_events
 from mpi_match.events.schema import BLOCK_EVENTS
 from mpi_match.journal.reader import JournalFile, journal_of
@@ -31,7 +31,7 @@ def answered(output: Path) -> int:
 
 @pytest.mark.mpi
 @needs_mpirun
-@pytest.mark.parametrize("feed", FEEDS)
+@pytest.mark.parametrize("feed", ["master", "shared", *lasting("file")])
 def test_damage_met_halfway_stops_all_ranks(feed: str, inputs: Inputs, tmp_path: Path) -> None:
     events, output = tmp_path / "events.h5", tmp_path / "matches.h5"
     save_events(plain_events(3 * BLOCK_EVENTS), events, Table.load(inputs.table).vocabulary)

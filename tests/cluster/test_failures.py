@@ -230,7 +230,7 @@ def test_workers_leave_when_the_master_is_silent(files: Files, tmp_path: Path) -
 
 @pytest.mark.mpi
 @needs_mpirun
-@pytest.mark.parametrize("flags", [(), ULFM], ids=["plain", "ulfm"])
+@pytest.mark.parametrize("flags", [pytest.param((), marks=pytest.mark.lasting), ULFM], ids=["plain", "ulfm"])
 def test_an_interrupted_run_ends_within_seconds(flags: tuple[str, ...], files: Files, tmp_path: Path) -> None:
     if flags and not has_ulfm():
         pytest.skip("this MPI has no fault tolerance (ULFM): Open MPI 5 has")
@@ -264,19 +264,20 @@ def test_a_rank_that_dies_before_the_first_batch_ends_the_run(flags: tuple[str, 
         assert own == ["rank 2 died before the first batch; start the run again"]
 
 
+STUCK_WORKER = (
+    2,
+    "engine=stuck",
+    "nothing was heard for more than 2 s of rank 2 on {host} (its last step: opening its engine); if ",
+)
+STUCK_MASTER = (0, "engine=null master_stops=1", "nothing was heard of the master for more than 2 s")
+
+
 @pytest.mark.mpi
 @needs_mpirun
-@pytest.mark.parametrize("flags", [(), ULFM], ids=["plain", "ulfm"])
 @pytest.mark.parametrize(
-    ("stopped", "how", "words"),
-    [
-        (
-            2,
-            "engine=stuck",
-            "nothing was heard for more than 2 s of rank 2 on {host} (its last step: opening its engine); if ",
-        ),
-        (0, "engine=null master_stops=1", "nothing was heard of the master for more than 2 s"),
-    ],
+    ("flags", "stopped", "how", "words"),
+    [(ULFM, *STUCK_WORKER), ((), *STUCK_MASTER), *lasting(((), *STUCK_WORKER), (ULFM, *STUCK_MASTER))],
+    ids=["ulfm, a worker", "plain, the master", "plain, a worker", "ulfm, the master"],
 )
 def test_a_rank_that_stalls_before_the_first_batch_ends_the_run(
     flags: tuple[str, ...], stopped: int, how: str, words: str, files: Files, tmp_path: Path
@@ -302,7 +303,7 @@ def test_a_rank_that_stalls_before_the_first_batch_ends_the_run(
 
 @pytest.mark.mpi
 @needs_mpirun
-@pytest.mark.parametrize("flags", [(), ULFM], ids=["plain", "ulfm"])
+@pytest.mark.parametrize("flags", [(), pytest.param(ULFM, marks=pytest.mark.lasting)], ids=["plain", "ulfm"])
 def test_workers_that_get_sigterm_do_not_wait_for_a_stopped_master(
     flags: tuple[str, ...], files: Files, tmp_path: Path
 ) -> None:

@@ -43,9 +43,8 @@ def ranks_in(directory: Path) -> list[str]:
     ("ranks", "options", "writers"),
     [
         (1, "batch=100", []),
-        (2, "batch=1 feed=file", ["1"]),
         (3, "batch=17 feed=shared schedule=static", ["1", "2"]),
-        *lasting((4, "batch=17 schedule=static", ["1", "2", "3"])),
+        *lasting((2, "batch=1 feed=file", ["1"]), (4, "batch=17 schedule=static", ["1", "2", "3"])),
     ],
 )
 def test_answers_that_workers_write_read_as_one_file(

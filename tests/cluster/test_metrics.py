@@ -14,6 +14,7 @@ from typing import NamedTuple
 import h5py
 import pytest
 from clock import Clock
+from lasting import lasting
 from mpirun import TIMEOUT_S, environment, execute, launch, needs_mpirun
 from run_inputs import Inputs, plain_events
 
@@ -238,7 +239,7 @@ def test_a_run_that_fails_ends_as_incomplete(inputs: Inputs, tmp_path: Path, pat
 
 @pytest.mark.mpi
 @needs_mpirun
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGTERM, *lasting(signal.SIGINT)])
 def test_an_interrupted_run_ends_as_incomplete(number: int, inputs: Inputs, tmp_path: Path, path: Path) -> None:
     events = tmp_path / "events.h5"
     save_events(plain_events(2 * BLOCK_EVENTS), events, Table.load(inputs.table).vocabulary)
@@ -264,7 +265,7 @@ def test_an_interrupted_run_ends_as_incomplete(number: int, inputs: Inputs, tmp_
     ("name", "why"),
     [
         ("nowhere/run.prom", "nowhere does not exist; create it first"),
-        ("taken", "cannot be written: it is a directory"),
+        pytest.param("taken", "cannot be written: it is a directory", marks=pytest.mark.lasting),
         ("matches.h5", "does not end in .prom, which says what is written"),
         ("matches", "is an input and would be overwritten"),
     ],

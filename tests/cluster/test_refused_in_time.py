@@ -90,9 +90,13 @@ MISTAKES: dict[str, tuple[Callable[[Mistake], list[str]], int, str]] = {
     "no directory": (lambda m: m.ranks(output=m.directory / "none" / "m.h5"), 3, "none"),
     "no file": (lambda m: m.ranks(output=m.files.table.parent), 3, "is a directory"),
 }
+FURTHER = ("files", "no directory")
+"""Those that differ from another in the file alone."""
 
 
-@pytest.mark.parametrize("which", MISTAKES)
+@pytest.mark.parametrize(
+    "which", [pytest.param(each, marks=pytest.mark.lasting if each in FURTHER else ()) for each in MISTAKES]
+)
 def test_wrong_input_is_refused_in_one_line_within_seconds(which: str, files: Files, tmp_path: Path) -> None:
     make, code, words = MISTAKES[which]
     began = tmp_path / "began"

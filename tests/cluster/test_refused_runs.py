@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lasting import lasting
 from mpirun import DRIVER, FLAGS, MPIRUN, TESTS, alone, execute, launch, needs_mpirun, said
 from run_inputs import Inputs, leftovers, plain_events
 
@@ -40,10 +41,8 @@ def damage(source: Path, path: Path, what: str) -> Path:
 @pytest.mark.parametrize(
     ("what", "words"),
     [
-        ("missing", "no such file"),
-        ("not HDF5", "not a readable HDF5 file"),
-        ("truncated", "truncated"),
         ("another version", "format_version found 99, expected 2 or 3"),
+        *lasting(("missing", "no such file"), ("not HDF5", "not a readable HDF5 file"), ("truncated", "truncated")),
     ],
 )
 def test_a_table_that_cannot_be_used_is_one_line_and_exit_code_3(
@@ -64,7 +63,7 @@ def test_a_table_that_cannot_be_used_is_one_line_and_exit_code_3(
     ("options", "code", "words"),
     [
         ("engine=counting schedule=sometimes", 2, "schedule is 'sometimes'; there is: dynamic, static"),
-        ("engine=nonsense", 5, "unknown engine 'nonsense'"),
+        pytest.param("engine=nonsense", 5, "unknown engine 'nonsense'", marks=pytest.mark.lasting),
         ("engine=refusing", 5, "this table is not for me; use reference (and 1 more ranks)"),
         ("engine=one_gpu", 5, "ranks 1 and 2 are on the same GPU of"),
         ("engine=counting gpu_map=0", 2, "--gpu-map has GPUs for 1 workers of a host, but there are more here"),

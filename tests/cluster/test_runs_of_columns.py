@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from command_line import mpi_match
+from lasting import lasting
 from mpirun import execute, launch, needs_mpirun
 
 from mpi_match import api
@@ -70,7 +71,9 @@ def files_in(directory: Path) -> tuple[object, ...]:
 
 @pytest.mark.mpi
 @needs_mpirun
-@pytest.mark.parametrize("options", ["--feed master --batch 17", "--feed shared --batch 40", "--feed file --batch 7"])
+@pytest.mark.parametrize(
+    "options", ["--feed master --batch 17", "--feed file --batch 7", *lasting("--feed shared --batch 40")]
+)
 def test_any_feed_gives_the_same_bytes(options: str, inputs: Path, tmp_path: Path) -> None:
     words = (*files_in(inputs), "-o", tmp_path / "m.h5", *WORDS, *options.split(), "--rejects", tmp_path / "bad.jsonl")
     done = execute(launch(3, *words, python=("-m", "mpi4py", "-m", "mpi_match", "run")))

@@ -30,10 +30,10 @@ from mpi_match.table.table import Table
         (4, "batch=7 schedule=dynamic credits=2 feed=file"),
         (3, "batch=31 feed=shared schedule=static"),
         (3, "placement=shard schedule=static batch=17 piece_bytes=1000"),
-        (5, "placement=hybrid groups=2 batch=31"),
         *(
             pytest.param(ranks, options, marks=pytest.mark.lasting)
             for ranks, options in (
+                (5, "placement=hybrid groups=2 batch=31"),
                 (1, "batch=17"),
                 (2, "batch=1 feed=file"),
                 (3, "batch=16 schedule=static"),

@@ -13,6 +13,7 @@ from pathlib import Path
 from subprocess import PIPE
 
 import pytest
+from lasting import lasting
 from mpirun import DRIVER, FLAGS, MPIRUN, ULFM, environment, has_ulfm, needs_mpirun
 
 from mpi_match.cluster.transport import initialize
@@ -96,8 +97,14 @@ def end_of_childless_launcher(run: DisturbedRun) -> None:
 
 @pytest.mark.mpi
 @needs_mpirun
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-@pytest.mark.parametrize("seconds", ["0.02", "0.08"])
+@pytest.mark.parametrize(
+    ("number", "seconds"),
+    [
+        (signal.SIGKILL, "0.02"),
+        (signal.SIGSTOP, "0.08"),
+        *lasting((signal.SIGKILL, "0.08"), (signal.SIGSTOP, "0.02")),
+    ],
+)
 def test_ranks_do_not_wait_for_ever_for_one_that_stops_in_mpi_init(
     number: signal.Signals, seconds: str, files: Files, tmp_path: Path
 ) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -139,8 +139,15 @@ def test_more_events_than_any_block(name: str) -> None:
     assert many.n_matches > 0
 
 
-@every_engine
-@pytest.mark.parametrize("shape", SHAPES)
+def tables_in_turn() -> Iterator[Any]:
+    """`reference`, which is slow and evaluates filters with the model itself, has every fourth; the rest is `lasting`."""
+    for shape, name in product(SHAPES, (*CPU, *GPU)):
+        is_further = name == "reference" and [*SHAPES].index(shape) % 4
+        marks = pytest.mark.gpu if name in GPU else pytest.mark.lasting if is_further else ()
+        yield pytest.param(name, shape, marks=marks, id=f"{shape}-{name}")
+
+
+@pytest.mark.parametrize(("name", "shape"), [*tables_in_turn()])
 def test_random_tables(name: str, shape: str) -> None:
     case = judged(shape)
     engine = open_engine(name, case.table)

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from lasting import lasting
 
 from mpi_match.engines import open_engine
 from mpi_match.model import make_filter
@@ -27,7 +28,7 @@ def everything_unless_muted(n: int) -> Table:
     return Table.from_filters([make_filter(f"s{i}", [["muted", "absent"]]) for i in range(n)])
 
 
-@pytest.mark.parametrize("name", ["keyed", "twophase", "sff", "betree"])
+@pytest.mark.parametrize("name", ["keyed", "twophase", *lasting("sff", "betree")])
 def test_an_engine_is_opened_in_the_memory_that_it_takes(name: str) -> None:
     """Matched a thousand times, to load code, such an event would have a hundred million answers."""
     open_engine(name, everything_unless_muted(10))  # compiled code and libraries are in memory from here on

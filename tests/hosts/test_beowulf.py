@@ -83,6 +83,7 @@ def test_each_host_gives_out_its_own_gpus(cluster: Beowulf, hostfile: Path, inpu
     assert taken == ["n1 GPU 0 of all", "n1 GPU 1 of all", "n2 GPU 0 of all", "n2 GPU 1 of all"]
 
 
+@pytest.mark.lasting  # the next one loses a host too
 def test_a_run_that_loses_a_host_goes_on_from_its_journal_on_the_others(
     shell: dict[str, str], hostfile: Path, inputs: Inputs, repository: Path, tmp_path: Path
 ) -> None:

@@ -299,6 +299,7 @@ def test_a_gpu_for_each_task(cluster: SlurmCluster, inputs: Inputs, tmp_path: Pa
     assert gpus_in(done) == ["n1 GPU 0 of 1", "n2 GPU 0 of 0", "n2 GPU 0 of 1", "n3 GPU 0 of 0"]
 
 
+@pytest.mark.lasting  # the next one asks so too
 def test_gpus_for_each_node(cluster: SlurmCluster, inputs: Inputs, tmp_path: Path) -> None:
     """Every task sees all GPUs of its node; workers use one each, and the master none."""
     ranks = ("srun", "-N", 3, "--ntasks-per-node=2", "--gpus-per-node=2", f"--mpi={PMI}")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from cases import CONJUNCTIONS, event_of, filters_of
 from judge import KINDS, expected, in_words
+from lasting import lasting
 from late_streams import LateStreams
 
 from mpi_match.arrays.csr import Array
@@ -100,7 +101,7 @@ def encoded(table: Table, events: Sequence[Event]) -> EventBatch:
 
 
 @pytest.mark.parametrize("areas", [False, True])
-@pytest.mark.parametrize("seed", [0, 1, 2, 3, *(pytest.param(seed, marks=pytest.mark.lasting) for seed in (4, 5, 6, 7))])
+@pytest.mark.parametrize("seed", [0, 1, *lasting(*range(2, 8))])
 def test_batches_of_every_kind_begun_and_ended_in_any_order(seed: int, areas: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Masks, lists and filters; empty, narrow and wide; of one slice and of more than there are slots; with more answers
     than there is room for, at first and later; every second time on streams that are late."""
@@ -255,15 +256,14 @@ def test_the_gpu_begins_with_a_short_slice(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("answer", KINDS)
 @pytest.mark.parametrize(
-    "fails", [("starts 1", 1), ("starts 1", 2), ("starts 1", 4), ("retires 1", 1), ("retires 1", 2), ("retires 1", 4)]
+    ("step", "nth"),
+    [("starts 1", 1), ("starts 1", 4), ("retires 1", 2), *lasting(("starts 1", 2), ("retires 1", 1), ("retires 1", 4))],
 )
-def test_a_failing_batch_does_not_affect_others(
-    answer: str, fails: tuple[str, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failing_batch_does_not_affect_others(answer: str, step: str, nth: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """While it begins or while an earlier one ends, with slices started and not; also when its answers did not fit."""
     monkeypatch.setattr(keyed_cuda, "FEW_INTERFACES", 0 if answer == "list" else 64)
     table = Table.from_filters(FILTERS)
-    engine, spy = open_engine("keyed_cuda", table), Spy(monkeypatch, [fails])
+    engine, spy = open_engine("keyed_cuda", table), Spy(monkeypatch, [(step, nth)])
     events = [EVENTS[i % len(EVENTS)] for i in range((PIPELINE_SLOTS + 1) * SLICE)]
     pieces = [events[:SLICE], events, events[::-1], []]
     begun = [engine.begin(spy.name(encoded(table, piece)), filters=answer == "filters") for piece in pieces]
@@ -271,12 +271,12 @@ def test_a_failing_batch_does_not_affect_others(
         if number != 1:
             assert in_words(ended(each), table, answer) == expected(table, piece, answer)
             continue
-        with pytest.raises(EngineError, match=fails[0]):
+        with pytest.raises(EngineError, match=step):
             ended(each)
         assert isinstance(each, keyed_cuda._Begun)
         assert each.batch.n_started == 0, "its memory may be another's now"
     assert all_slots_are_free(engine)
-    failed_at = [i for i, what in enumerate(spy.log) if what == fails[0]][fails[1] - 1]
+    failed_at = [i for i, what in enumerate(spy.log) if what == step][nth - 1]
     assert "starts 1" not in spy.log[failed_at + 1 :]
     again = engine.match(spy.name(encoded(table, events)), filters=answer == "filters")
     assert in_words(again, table, answer) == expected(table, events, answer)

@@ -454,8 +454,10 @@ def test_a_damaged_file_is_compiled_again(tiny: Tiny, at: int, is_cut: bool) -> 
     [
         "found = llvmlite.binding.get_host_cpu_features(); found['avx2'] = False; "
         "llvmlite.binding.get_host_cpu_features = lambda: found",
-        "import os; os.environ['NUMBA_ENABLE_AVX'] = '0'",
-        "import os; os.environ['NUMBA_CPU_NAME'] = llvmlite.binding.get_host_cpu_name()",
+        *lasting(
+            "import os; os.environ['NUMBA_ENABLE_AVX'] = '0'",
+            "import os; os.environ['NUMBA_CPU_NAME'] = llvmlite.binding.get_host_cpu_name()",
+        ),
     ],
     ids=["old processor", "no AVX", "chosen processor"],
 )

@@ -95,9 +95,15 @@ test-hosts: env ## Run the tests on hosts that they make: a Slurm, a Beowulf (as
 test-hosts-short: hosts = (slurm or beowulf) and not lasting
 test-hosts-short: test-hosts
 
+# Warps of several lanes are beside the others: their file is one process's work.
+test-simulator: export NUMBA_ENABLE_CUDASIM = 1
 test-simulator: env ## Run the kernels' tests under the CUDA simulator (no GPU needed)
-	NUMBA_ENABLE_CUDASIM=1 $(python) -m pytest --numprocesses auto --ignore=tests/kernels/test_warps.py tests/kernels
-	NUMBA_ENABLE_CUDASIM=1 SIMULATED_LANES=4 $(python) -m pytest --numprocesses auto tests/kernels/test_warps.py
+	@failed=0; warps=$$(mktemp); \
+	SIMULATED_LANES=4 $(python) -m pytest tests/kernels/test_warps.py >$$warps 2>&1 & \
+	$(python) -m pytest --numprocesses auto --ignore=tests/kernels/test_warps.py tests/kernels || failed=1; \
+	wait $$! || failed=1; \
+	cat $$warps; rm $$warps; \
+	exit $$failed
 
 # All of them also when one fails, so that one run tells everything.
 check: env ## Lint, formatting, types, spelling, shell scripts

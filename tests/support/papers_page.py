@@ -193,7 +193,7 @@ def _experiment(experiment: Experiment, shown: Shown) -> Iterator[str]:
 
 WHY_NOT = {
     ("ccm", "cuda_overhead"): "memory of the driver, not of the engine",
-    ("clcb", "bloom_false_positives"): "the formula gives 10 % with two hashes; no record counts the filters that pass",
+    ("clcb", "bloom_false_positives"): "a test has 10 % with two hashes (`tests/engines/test_bloom_filters.py`)",
 }
 """The reason why a printed value is not measured, by system and metric, where its claim has none."""
 

@@ -23,6 +23,8 @@ import bias  # noqa: E402
 import papers_page  # noqa: E402
 import systems  # noqa: E402
 
+from mpi_match.lab.bench.report import engine_of  # noqa: E402
+
 Record = dict[str, Any]
 
 README = REPOSITORY / "README.md"
@@ -232,6 +234,30 @@ def _run_load(r: Record) -> Sequence[str]:
     return (workload_of(r), *how, offered, rate(r["events_per_s"]), latencies)
 
 
+def _answers(r: Record) -> Sequence[str]:
+    answers = r["matches_per_event"]
+    how = (f"{r['n_filters']:,}", f"{float(r['parameters']['answers']):g}", f"{answers:.3g}", f"`{engine_of(r)}`")
+    return (f"`{r['scenario']}`", *how, device_of(r), rate(r["events_per_s"]), rate(r["events_per_s"] * answers))
+
+
+def _recall(r: Record) -> Sequence[str]:
+    shares = [f"{r[name]:.4%}" if name in r else "exact" for name in ("recall", "precision")]
+    return (workload_of(r), f"{r['n_filters']:,}", f"`{engine_of(r)}`", device_of(r), rate(r["events_per_s"]), *shares)
+
+
+def _ablation(r: Record) -> Sequence[str]:
+    changed = "the default" if r["option"] is None else f"`{r['option']}={r['value']}`"
+    times = f"{r['us_per_event']:.3g}", f"{r['ratio']:.2f}"
+    return (f"`{r['engine']}`", workload_of(r), f"{r['n_filters']:,}", changed, device_of(r), *times)
+
+
+def _load(r: Record) -> Sequence[str]:
+    offered = "as fast as it can" if r["share"] is None else f"{rate(r['rate'])} ({r['share']:.0%})"
+    latencies = " / ".join(f"{us:,.0f}" for us in list(r["latency_us"].values())[:3]) if "latency_us" in r else ""
+    how = (f"{r['n_filters']:,}", f"`{r['engine']}`", device_of(r), offered)
+    return (workload_of(r), *how, rate(r["events_per_s"]), latencies, "knee" if r["is_knee"] else "")
+
+
 def _false_positives(r: Record) -> Sequence[str]:
     counts = (r["right_per_query"], r["measured_per_query"], r["predicted_per_query"])
     return (f"{r['n_sets']:,}", f"{r['tags_per_query']:.1f}", *(f"{each:.3g}" for each in counts))
@@ -426,10 +452,25 @@ def _exported(r: Record) -> Sequence[str]:
     )
 
 
+def _has_answers(r: Record) -> bool:
+    """Is it a point of the number of answers?"""
+    return r["what"] == "bench" and "answers" in (r.get("parameters") or {})
+
+
+def _has_recall(r: Record) -> bool:
+    """Is it of a comparison with an engine that is not exact?"""
+    return r["what"] == "bench" and "exact=off" in r.get("command", "")
+
+
+def _is_engine(r: Record) -> bool:
+    """Is it a rate of an engine with a table of its own below?"""
+    return r["what"] == "bench" and "rows_per_s" not in r and not _has_answers(r) and not _has_recall(r)
+
+
 SECTIONS = (
     Section(
         "Engines",
-        lambda r: r["what"] == "bench" and r["engine"] not in ("twophase", "tagmatch") and "rows_per_s" not in r,
+        lambda r: _is_engine(r) and r["engine"] not in ("twophase", "tagmatch"),
         ENGINE_COLUMNS,
         _bench,
         "Median of the repetitions, copies to and from the GPU included. A table is read from its file where the command "
@@ -462,7 +503,7 @@ SECTIONS = (
     ),
     Section(
         "The two-phase matcher",
-        lambda r: r["what"] == "bench" and r["engine"] == "twophase",
+        lambda r: _is_engine(r) and r["engine"] == "twophase",
         "scenario | filters | technique | synchronization | access block | on | events/s | phase 1 / waiting / phase 2, µs",
         _twophase,
         "Farroukh et al. print 263 events/s for one thread of a quad-core Xeon of 2.33 GHz, and over 1,600 for eight with "
@@ -472,7 +513,7 @@ SECTIONS = (
     ),
     Section(
         "TagMatch",
-        lambda r: r["what"] == "bench" and r["engine"] == "tagmatch",
+        lambda r: _is_engine(r) and r["engine"] == "tagmatch",
         "scenario | sets | variant | max_p | batches a launch | on | queries/s | kernels alone | answers a query | "
         "pre-process / match / look up / reduce, µs",
         _tagmatch,
@@ -481,6 +522,36 @@ SECTIONS = (
         "the commands do the same. The paper prints 268,800 queries/s for 20 M sets on two GPUs of 2015 with one batch a "
         "launch; for CPUs alone, of 24 cores, 3,900 with TagMatch and 21,100 with its prefix tree. Other programs used the "
         "two cores of the AMD EPYC. The last column is for a query, of the calling thread.",
+    ),
+    Section(
+        "The number of answers to an event",
+        _has_answers,
+        "scenario | filters | answers wanted | answers an event | engine | on | events/s | answers/s",
+        _answers,
+        "Ranges whose width gives an event so many answers; tag sets that so many filters share.",
+    ),
+    Section(
+        "TagMatch without its check",
+        _has_recall,
+        "scenario | filters | engine | on | queries/s | recall | precision",
+        _recall,
+        "`exact=off` delivers sets whose signature matches by chance, as the paper does. Recall is the share of the right "
+        "answers that it found, precision that of its answers that are right.",
+    ),
+    Section(
+        "Options of engines, one changed at a time",
+        lambda r: r["what"] == "ablation" and "failure" not in r,
+        "engine | scenario | filters | changed | on | µs an event | rate, of the default's",
+        _ablation,
+        "The default is measured first and last; the ratio is to the median of both.",
+    ),
+    Section(
+        "Latency of an engine against load",
+        lambda r: r["what"] == "load",
+        "scenario | filters | engine | on | events/s offered (of the highest) | events/s served | p50 / p99 / p99.9, µs | ",
+        _load,
+        "Events arrive as a Poisson process; from arrival to answer, in one process. The knee is the load with the most "
+        "events/s for each microsecond of p99.",
     ),
     Section(
         "Latency of followed runs against load",

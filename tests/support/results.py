@@ -23,6 +23,7 @@ import bias  # noqa: E402
 import papers_page  # noqa: E402
 import systems  # noqa: E402
 
+from mpi_match.lab.bench.energy import LEAST_GPU_S  # noqa: E402
 from mpi_match.lab.bench.report import engine_of  # noqa: E402
 
 Record = dict[str, Any]
@@ -54,9 +55,13 @@ changelog of 0.2.0.
 
 KILLS = ("workers killed", "masters killed", "hosts killed")
 KILL_COLUMNS = "| what happened, at random moments | how often | what came of it | commit |"
-ENGINE_COLUMNS = "scenario | filters | engine | device | events/s | kernels alone | table in | index in | bytes a filter"
+ENGINE_COLUMNS = (
+    "scenario | filters | engine | device | events/s | kernels alone | µJ an event | table in | index in | bytes a filter"
+)
 KERNELS_ALONE = (
     "Kernels alone is the sum of their times; where it is longer than the whole, because streams overlap, none is given. "
+    "Energy is the GPU's (NVML), in runs of 0.3 s and more, for which its counter is fine enough; the processors' could not "
+    "be read. "
 )
 LAUNCHER_COLUMNS = "| launcher | worker killed | worker stopped for good | master killed | host lost | commit |"
 STAYS = ", mpirun stays"
@@ -185,6 +190,12 @@ def kernels_of(r: Record) -> str:
     return rate(kernels) if kernels and kernels >= r["events_per_s"] else ""
 
 
+def _energy(r: Record) -> str:
+    """Microjoules of processors and GPU for an event; empty where no counter was read, or the run was too short for it."""
+    joules = sum(each for each in (r.get("energy_j") or {}).values() if each)
+    return f"{1e6 * joules / r['n_events']:,.3g}" if joules and r["match_s"]["median"] >= LEAST_GPU_S else ""
+
+
 def _bench(r: Record) -> Sequence[str]:
     return (
         workload_of(r),
@@ -193,6 +204,7 @@ def _bench(r: Record) -> Sequence[str]:
         device_of(r),
         rate(r["events_per_s"]),
         kernels_of(r),
+        _energy(r),
         f"{r['table_s']:.2f} s",
         f"{r['build_s']:.2f} s",
         f"{r['engine_bytes'] / r['n_filters']:,.0f}",
@@ -223,7 +235,7 @@ def _tagmatch(r: Record) -> Sequence[str]:
     chosen, n_events = r["engine_options"], r["n_events"]
     steps = " / ".join(f"{seconds / n_events * 1e6:.2g}" for seconds in r.get("steps_s", {}).values())
     how = (f"`{chosen['variant']}`", f"{chosen['max_p']:,}", f"{chosen['launch']}", device_of(r))
-    rates = (rate(r["events_per_s"]), kernels_of(r), f"{r['matches_per_event']:.3g}")
+    rates = (rate(r["events_per_s"]), kernels_of(r), _energy(r), f"{r['matches_per_event']:.3g}")
     return (workload_of(r), f"{r['n_filters']:,}", *how, *rates, steps)
 
 
@@ -514,8 +526,8 @@ SECTIONS = (
     Section(
         "TagMatch",
         lambda r: _is_engine(r) and r["engine"] == "tagmatch",
-        "scenario | sets | variant | max_p | batches a launch | on | queries/s | kernels alone | answers a query | "
-        "pre-process / match / look up / reduce, µs",
+        "scenario | sets | variant | max_p | batches a launch | on | queries/s | kernels alone | µJ a query | "
+        "answers a query | pre-process / match / look up / reduce, µs",
         _tagmatch,
         "Matches verified; rows with `constraints=3-5, name_exponent=0.5` are another workload than the paper's, with one "
         f"answer a query. {KERNELS_ALONE}On the H200 65,536 queries at a time, all in one process; "

@@ -1,12 +1,13 @@
 """Energy of a timed run: of all processors of the machine (RAPL), and of the engine's GPU (NVML).
 
 The processors' counters are files of the kernel, which on most machines only root may read.  They count everything that the
-machine does meanwhile.  A counter restarts at 0 at the end of its range.  That of a GPU moves some ten times a second: the
-energy of a run in which it does not move is not measured.
+machine does meanwhile.  A counter restarts at 0 at the end of its range.  That of a GPU moves some ten times a second: its
+energy is not measured in runs shorter than `LEAST_GPU_S`.
 """
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +16,8 @@ from mpi_match.gpu.energy import gpu_joules
 POWERCAP = Path("/sys/class/powercap")
 """The kernel's counters of energy; a package is `intel-rapl:N`, on processors of AMD too."""
 JOULES_PER_MICROJOULE = 1e-6
+LEAST_GPU_S = 0.3
+"""Seconds of the shortest run whose energy the counter of a GPU tells, to within a third."""
 Counters = dict[Path, int]
 """Microjoules of each package."""
 
@@ -36,14 +39,15 @@ class EnergyMeter:
     """Reads the counters when it is made and on request.  `gpu` is the UUID of a GPU, None for none."""
 
     def __init__(self, gpu: str | None) -> None:
-        self._gpu = gpu
+        self._gpu, self._started = gpu, time.perf_counter()
         self._cpu_before, self._gpu_before = package_counters(), None if gpu is None else gpu_joules(gpu)
 
     def spent(self) -> Joules:
         """The joules since this object was made."""
-        now = None if self._gpu is None else gpu_joules(self._gpu)
+        is_long = time.perf_counter() - self._started >= LEAST_GPU_S
+        now = gpu_joules(self._gpu) if self._gpu is not None and is_long else None
         of_gpu = None if now is None or self._gpu_before is None else now - self._gpu_before
-        return Joules(joules_between(self._cpu_before, package_counters()), of_gpu or None)
+        return Joules(joules_between(self._cpu_before, package_counters()), of_gpu)
 
 
 def package_counters() -> Counters:

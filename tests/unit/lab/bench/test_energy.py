@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -48,14 +49,17 @@ def test_the_energy_of_a_gpu_is_what_its_driver_counts(tmp_path: Path, monkeypat
         def device_get_total_energy_consumption(self, handle: str) -> int:
             return next(self.counts)
 
+    clock = iter([0.0, energy.LEAST_GPU_S, 10.0, 10.0 + 0.9 * energy.LEAST_GPU_S, 20.0])
     driver = Driver()
     monkeypatch.setattr(energy, "POWERCAP", tmp_path)
     monkeypatch.setattr(gpu_energy, "_nvml", lambda: driver)
+    monkeypatch.setattr(energy, "time", SimpleNamespace(perf_counter=clock.__next__))
     meter = EnergyMeter("GPU-1")
     spent = meter.spent()
     assert spent.cpu is None
     assert spent.gpu == pytest.approx(2.5)
-    assert meter.spent().gpu is None, "the run is shorter than a step of the counter"
+    meter = EnergyMeter("GPU-1")
+    assert meter.spent().gpu is None, "the run is too short for the counter"
     assert meter.spent().gpu is None, "the driver does not count"
 
 

@@ -1,14 +1,13 @@
 """Ablation: measures an engine with each value of each of its options, one option changed at a time, beside its defaults.
 
-    default ──► option a, its other values ──► option b, its other values ──► ... ──► default
+    default ──► option a, another value ──► default ──► option a, another value ──► default ──► option b, ...
 
-The default is measured first and last, so that a machine that becomes slower shows.  An option with many numbers has half
-and twice its default.  Answers of all variants of an exact engine must agree.
+The default is measured before and after each variant, so that a machine that becomes slower shows.  An option with many
+numbers has half and twice its default.  Answers of all variants of an exact engine must agree.
 """
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -46,39 +45,48 @@ def variants(engine: str, given: Mapping[str, object] = MappingProxyType({})) ->
 
 
 def ablate(engine: str, scenario: str, options: BenchOptions, tell: Callable[[str], None] = lambda text: None) -> list[Json]:
-    """Measure an engine and all its variants on one workload; a record for each, the default first and last.
+    """Measure an engine and all its variants on one workload; a record for each, the default first.
 
-    A record is that of `compare` with `what` ("ablation"), `option` and `value` (None for the default), and `ratio`, its
-    rate over that of the default, which has the options given for the engine.  A variant that cannot serve the workload has
-    `failure` instead of times; if the default cannot, nothing else is measured.  Raises what `compare` raises.
+    A record is that of `compare` with `what` ("ablation"), `option` and `value` (None for the default, which has the options
+    given for the engine).  Those of variants have `default_events_per_s`, the rates of the default before and after, and
+    `ratio`, the rate over the mean of both.  A variant that cannot serve the workload has `failure` instead of times; if the
+    default cannot, nothing else is measured.  Raises what `compare` raises.
     """
     drawn = SCENARIOS[scenario] if options.n_filters is None else SCENARIOS[scenario].scaled(options.n_filters)
     workload = Workload.of(drawn, options.n_events, options.seed)
-    found: list[Json] = []
     usual = {f"{engine}.{key}": value for key, value in of_engine(engine, options.engine_options).items()}
-    for option, value in ((None, None), *variants(engine, usual), (None, None)):
-        given = usual | ({} if option is None else {f"{engine}.{option}": value})
+
+    def measured(given: Mapping[str, object], kept: KeptEngines) -> Json:
+        (record,) = compare(drawn, [engine], replace(options, engine_options=given), workload, kept=kept)
+        return record
+
+    found: list[Json] = []
+    of_default, before = KeptEngines(), 0.0
+    for option, value in ((None, None), *variants(engine, usual)):
         tell(f"{engine}: the default" if option is None else f"{engine}: {option}={value}")
         about = {"what": "ablation", "scenario": scenario, "engine": engine, "option": option, "value": value}
         try:
-            (record,) = compare(drawn, [engine], replace(options, engine_options=given), workload, kept=KeptEngines())
+            if option is None:
+                record = measured(usual, of_default)
+                before = record["events_per_s"]
+                found.append({**record, **about})
+                continue
+            record = measured({**usual, f"{engine}.{option}": value}, KeptEngines())
         except EngineError as error:
             found.append({**about, "failure": str(error)})
             if option is None:
                 return found
             continue
         check_agreement([*(each for each in found if "failure" not in each), record])
-        found.append({**record, **about})
-    defaults = [record["events_per_s"] for record in found if record["option"] is None]
-    return [
-        record if "failure" in record else {**record, "ratio": record["events_per_s"] / statistics.median(defaults)}
-        for record in found
-    ]
+        after = measured(usual, of_default)["events_per_s"]
+        beside = {"default_events_per_s": [before, after], "ratio": 2 * record["events_per_s"] / (before + after)}
+        found.append({**record, **about, **beside})
+        before = after
+    return found
 
 
 def ablation_table(records: Sequence[Json]) -> str:
     """Return the records as text: the default, then its variants, the slowest first."""
-    defaults = [record for record in records if record["option"] is None and "failure" not in record]
     rest = sorted((r for r in records if r["option"] is not None and "failure" not in r), key=lambda r: float(r["ratio"]))
     rows = [
         [
@@ -86,11 +94,19 @@ def ablation_table(records: Sequence[Json]) -> str:
             f"{record['events_per_s']:,.0f}",
             f"{record['us_per_event']:.4g}",
             f"{record['ratio']:.2f}",
+            ratios_of(record),
         ]
-        for record in [*defaults, *rest]
+        for record in [*(r for r in records if r["option"] is None and "failure" not in r), *rest]
     ]
     failed = [f"# {_variant(r)}: {r['failure']}" for r in records if "failure" in r]
-    return "\n".join([f"# {records[0]['engine']}", *aligned(["Variant", "Events/s", "us/event", "Ratio"], rows), *failed])
+    head = ["Variant", "Events/s", "us/event", "Ratio", "To each"]
+    return "\n".join([f"# {records[0]['engine']}", *aligned(head, rows), *failed])
+
+
+def ratios_of(record: Json) -> str:
+    """The ratios of a variant to the default before and after it; empty for the default."""
+    rates = record.get("default_events_per_s") or []
+    return " ".join(f"{record['events_per_s'] / each:.2f}" for each in rates)
 
 
 def _variant(record: Json) -> str:

@@ -41,7 +41,8 @@ def ablation(engines: tuple[str, ...], scenario: str | None, output: Path | None
         mpi-match bench ablation all --filters 100000 --set tagmatch.variant=cpu -o options.jsonl
 
     An option with many numbers is measured with half and twice its default.  The default, with what `--set` gives, is
-    measured first and last.  `all` are all engines with options; one that cannot run on this machine is named.
+    measured before and after each variant, and a variant has its ratio to the mean of both.  `all` are all engines with
+    options; one that cannot run on this machine is named.
 
     One JSON line for each variant on standard output, or in the file as soon as its engine is done; a table on standard
     error, the slowest variants first.  A wrong answer ends the measurement with exit code 1.

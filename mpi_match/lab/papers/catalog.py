@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from mpi_match.lab.bench.sweep import Axis
 from mpi_match.lab.papers.published import titles
+from mpi_match.lab.workloads.parameters import SETS
 
 
 class Run(NamedTuple):
@@ -148,8 +149,7 @@ _TAGMATCH_DIFFERS = (
 )
 _KEYS = "; both operations on `tagmatch-keys`, with as many more keys than sets as in the paper"
 _LAUNCHES = "; one batch of queries a launch, as in the paper, and beside it 64"
-_SETS = Axis.of("filters=20000000,40000000,212000000")
-_SHARES = Axis.of("filters=21200000,42400000,84800000,127200000,169600000,212000000")
+_SIZES = Axis.of("filters=20000000,40000000,212000000")
 _PARTITIONS = {"tagmatch.max_p": "200000"}
 _HYBRID = {**_PARTITIONS, "tagmatch.variant": "hybrid"}
 """The values as table 1 writes them, so that its points are not measured twice."""
@@ -397,11 +397,11 @@ EXPERIMENTS: dict[str, Experiment] = {
         _tagmatch(
             "table-1",
             runs=(
-                _sets(_SETS, Axis.of("tagmatch.variant=hybrid,gpu-plain,gpu-batched"), fixed=_PARTITIONS),
-                _sets(_SETS, fixed=_MANY_A_LAUNCH),
-                _sets(_SETS, fixed=_CPU),
-                _sets(_SETS, fixed=_TREE),
-                _sets(_SETS, engines=OURS),
+                _sets(_SIZES, Axis.of("tagmatch.variant=hybrid,gpu-plain,gpu-batched"), fixed=_PARTITIONS),
+                _sets(_SIZES, fixed=_MANY_A_LAUNCH),
+                _sets(_SIZES, fixed=_CPU),
+                _sets(_SIZES, fixed=_TREE),
+                _sets(_SIZES, engines=OURS),
                 *_keys("20000000,40000000,212000000"),
                 *(_key_variants(*each) for each in ((_CPU, ()), (_PARTITIONS, ("tagmatch.variant=gpu-plain,gpu-batched",)))),
             ),
@@ -425,11 +425,7 @@ EXPERIMENTS: dict[str, Experiment] = {
             )
             for number, y in ((2, "events_per_s"), (3, "matches_per_s"))
         ),
-        _tagmatch(
-            "figure-4",
-            "filters",
-            runs=(_sets(_SHARES, fixed=_HYBRID), _sets(_SHARES, fixed=_TREE)),
-        ),
+        _tagmatch("figure-4", SETS, runs=_keys("20000000,40000000,84800000,127200000,169600000,212000000"), differs=_KEYS),
         _tagmatch(
             "figure-5",
             "threads",

@@ -612,6 +612,8 @@ def _of_scenario(each: Printed, records: Sequence[Result], among: Sequence[Resul
     return [record for record in records if record["scenario"] == name]
 
 
+_BOTH = "both"
+"""Stands for both operations: the value is the median of theirs."""
 _ABOUT = 0.1
 """Relative tolerance for values that are printed as round numbers."""
 _RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
@@ -691,7 +693,7 @@ class _Condition(NamedTuple):
 
 def _conditions(each: Printed, records: Sequence[Result]) -> list[_Condition]:
     """The conditions on the points of a printed value: its own parameters, and the scenario's values of all others."""
-    given = [(name, value) for name, value in each.parameters.items() if name not in _names().ignored]
+    given = [(name, value) for name, value in each.parameters.items() if name not in _names().ignored and value != _BOTH]
     said = [_Condition.of(name, value).of_curve(records) for name, value in given]
     if any(SETS in (record.get("parameters") or {}) for record in records):
         said = [condition._replace(key=SETS) if condition.key == "filters" else condition for condition in said]

@@ -357,6 +357,10 @@ def test_both_operations_are_measured_where_sets_have_several_keys() -> None:
     assert shown("Prefix tree", "match") == shown("Prefix tree", "match-unique") == 10
     ten = [{**each, "matches_per_event": 10} if each["scenario"] == "tagmatch-keys" else each for each in found]
     of = {each.printed.subject: each.why for each in claims(EXPERIMENTS["tagmatch-table-3"], ten) if each.measured}
+    both = [keys("match", 212_000_000, 100), keys("match-unique", 212_000_000, 300)]
+    trees = [{**each, "engine_options": tree["engine_options"]} for each in both]
+    of_tree = [c for c in claims(EXPERIMENTS["tagmatch-figure-4"], trees) if c.printed.subject == "prefix tree"]
+    assert [claim.measured for claim in of_tree] == [pytest.approx((1e4 + 1e4 / 3) / 2), None]
     assert (of["TagMatch"], of["Prefix tree"]) == ("10 answers a query", "0.5 answers a query"), "another workload is told"
 
 

@@ -30,8 +30,9 @@ LEAST_GPU_BYTES = 2**16
 
 
 FLAGGED_SHARE, CPU_BLOCKS = 64, 15
-"""If more than one line in FLAGGED_SHARE of a block is flagged, the CPU's scanner, which has more room than a GPU's thread,
-scans the block and the next CPU_BLOCKS ones: judging lines one by one would take longer."""
+"""If more than one line in FLAGGED_SHARE of a block is flagged, texts are deferred (`gpu.deferred_texts`).  If they are
+already, the CPU's scanner, which has more room than a GPU's thread, scans the block and the next CPU_BLOCKS ones: judging
+lines one by one would take longer."""
 
 
 class _Lease:
@@ -66,6 +67,8 @@ class GpuEventScanner:
         lease = _Lease()
         weakref.finalize(lease, self._free.append, buffers).atexit = False
         rows = self._lines.scan(block.data, buffers)
+        if FLAGGED_SHARE * len(rows.flagged) > rows.n_rows and not rows.deferred and self._lines.defer_texts():
+            rows = self._lines.scan(block.data, buffers)
         if FLAGGED_SHARE * len(rows.flagged) > rows.n_rows:
             self._n_for_cpu = CPU_BLOCKS
             return self._scan_on_cpu(block, rejects)

@@ -52,6 +52,12 @@ from mpi_match.ingest.json.line_tokens import NESTING_ROOM, NESTING_WORDS
 from mpi_match.ingest.json.to_codes import (
     ATTRIBUTE_ROOM,
     DECODED,
+    DEFERRED,
+    DEFERRED_ENTRY,
+    DEFERRED_HEADER,
+    DEFERRED_LENGTH,
+    DEFERRED_ROOM,
+    DEFERRED_WORDS,
     FRAME_ROOM,
     FRAME_WORDS,
     FRAMES,
@@ -60,6 +66,7 @@ from mpi_match.ingest.json.to_codes import (
     KNOWN_VALUES,
     MOST_ATOMS,
     N_COUNTS,
+    N_DEFERRED,
     N_IDENTIFIED,
     N_LOCATED,
     N_WORK_TABLES,
@@ -94,12 +101,14 @@ GATHER_REGISTERS = 40
 """Registers of a thread of `gather`: twelve blocks fit a multiprocessor."""
 ROW_THREADS = 256
 """Threads of a block that finds rows, each in STRETCH_BYTES bytes."""
-_HAS_LISTED = _IS_LISTED = np.uint32(2**31)
+_HAS_LISTED = WAS_LISTED = np.uint32(2**31)
 """Flag bit of a block's source (the block has a listed row) and of a row's count (the row was listed)."""
 _NONE, _ONE, _3 = (np.uint64(n) for n in (0, 1, 3))
 lower_bound = device_function(search.lower_bound)
 STAGE_WORDS = 2**11
 """Words of 64 bits of shared memory for the lines of a block; longer lines are read in place."""
+_STAGED = STAGE_WORDS + 1
+"""Those words and one more: where eight bytes are read together, some may be behind the last line."""
 MOST_ROW_NAMES, MOST_ROW_ATOMS, ROW_SCRATCH_BYTES = 128, 64, 256
 """Capacity of a row: attributes (plus names of enclosing objects), atoms, and bytes of a name or string with escapes."""
 _ATTRIBUTE_ROOM = MOST_ROW_NAMES + MOST_ROW_ATOMS
@@ -110,6 +119,17 @@ _SEEN_ROOM, _FRAME_WORDS = MOST_ROW_NAMES + MOST_POINTS, MOST_ROW_FRAMES * FRAME
 _NESTING_WORDS = NESTING_WORDS + _MOST_NESTED // 64
 _VIEWED_WORDS = ROW_SCRATCH_BYTES // 8
 
+MOST_DEFERRED = 384
+"""Most deferred texts of a row."""
+LIST_WORDS = DEFERRED_HEADER + DEFERRED_WORDS * MOST_DEFERRED
+"""Words of 64 bits of the list of a row's deferred texts."""
+
+
+ROW_BINS = 2**12
+"""Bins of rows by their bytes, eight to a bin."""
+ENTRY_BINS, LENGTH_BINS = 256, 16
+"""Deferred texts are read in the order of bins: by the binary digits of their number of bytes, at most LENGTH_BINS - 1, then
+by the lowest bits of their attribute's entry.  So a warp reads texts of one attribute and of about one length."""
 (
     DATA_BYTES,
     ROW_ROOM,
@@ -121,11 +141,15 @@ _VIEWED_WORDS = ROW_SCRATCH_BYTES // 8
     LOCATED_ROWS,
     IDENTIFIED_ROWS,
     NOT_PLAIN,
+    ATTRIBUTES_FOUND,
+    TEXT_ROOM,
+    TEXTS_FOUND,
     N_STATE,
-) = range(11)
-"""Words of the state.  Inputs: bytes, and the capacity in rows and attributes.  Outputs: number of rows, attributes and
-flagged rows; attributes of the widest row; flags for rows with a location and with an id; number of rows that were not
-plain."""
+) = range(14)
+"""Words of the state.  Inputs: bytes, and the capacity in rows, attributes and deferred texts.  Outputs:
+number of rows, attributes and flagged rows; attributes of the widest row; flags for rows with a location and with an id;
+number of rows that were not plain; attributes of all rows, fewer than ARENA_USED if texts were deferred; number of deferred
+texts."""
 
 
 class RowArrays(NamedTuple):
@@ -137,6 +161,7 @@ class RowArrays(NamedTuple):
                rows; plus 2^31 if it has listed rows
     listed     u32: the rows that `scan_plain` left, in any order
     places     u32: start of the attributes of a listed row in the arena
+    texts      u32: number of the last deferred text of a row plus 1, 0 for a row without; one item if no texts are deferred
     flagged    u32[3 ·]: number, first byte and line feed of each flagged row, in any order; includes blank lines before it
     location   f64[2 ·]: x and y, NaN for a row without a location; one item if the form names none
     ids        i64[2 ·]: bounds of the id in the data, zeros for a row without an id; one item if the form names none
@@ -147,12 +172,35 @@ class RowArrays(NamedTuple):
     sources: Any
     listed: Any
     places: Any
+    texts: Any
     flagged: Any
     location: Any
     ids: Any
 
 
-ROW_ARRAYS = f"RowArrays({'uint32[::1], ' * 6}float64[::1], int64[::1])"
+ROW_ARRAYS = f"RowArrays({'uint32[::1], ' * 7}float64[::1], int64[::1])"
+
+
+class ScanTables(NamedTuple):
+    """What `scan_rows` reads, and where it writes deferred texts.
+
+    tables         address of the addresses of the vocabulary's tables (`codes.code_tables`), on the GPU
+    lists          i64[LIST_WORDS] for each thread, for the deferred texts of a row; one item: no texts are deferred
+    list_address   address of `lists`
+    texts          i64[TEXT_WORDS] for each deferred text
+    bins           i64[LENGTH_BINS * ENTRY_BINS]: the number of texts in each bin, 0 at first
+    """
+
+    tables: Any
+    lists: Any
+    list_address: Any
+    texts: Any
+    bins: Any
+
+
+TEXT_ROW, TEXT_BIN, TEXT_BEFORE, TEXT_ATTRIBUTES, TEXT_PLACE, TEXT_WORDS = range(DEFERRED_WORDS, DEFERRED_WORDS + 6)
+"""Words of a deferred text, behind those of `to_codes`: its row; its bin; number of the row's text before it, plus 1, or 0;
+number of its attributes, or FLAGGED_LINE, and where they are in the arena."""
 
 
 @device_function
@@ -195,6 +243,29 @@ def _put_pair(to: Array, row: int, pair: tuple, is_there: int, state: Array, whi
     to[2 * row + 1] = pair[1]
     if is_there > 0 and state[which] == 0:
         state[which] = 1
+
+
+@device_function
+def _keep_texts(given: ScanTables, first: int, row: int, state: Array) -> np.uint32:
+    """Write the deferred texts of a row, whose list begins at word `first`, if they fit.  Returns the number of the last one
+    plus 1; 0 for none."""
+    n = given.lists[first + N_DEFERRED]
+    place = cuda.atomic.add(state, TEXTS_FOUND, n) if n > 0 else np.int64(0)
+    if n == 0 or place + n > state[TEXT_ROOM]:
+        return np.uint32(0)
+    for k in range(n):
+        own, to = first + DEFERRED_HEADER + DEFERRED_WORDS * k, TEXT_WORDS * (place + k)
+        for word in range(DEFERRED_WORDS):
+            given.texts[to + word] = given.lists[own + word]
+        length, n_digits = given.lists[own + DEFERRED_LENGTH], np.int64(0)
+        while length > 0 and n_digits < LENGTH_BINS - 1:
+            length >>= 1
+            n_digits += 1
+        which = ENTRY_BINS * n_digits + (given.lists[own + DEFERRED_ENTRY] & (ENTRY_BINS - 1))
+        cuda.atomic.add(given.bins, which, np.int64(1))
+        given.texts[to + TEXT_ROW], given.texts[to + TEXT_BIN] = row, which
+        given.texts[to + TEXT_BEFORE] = place + k if k > 0 else np.int64(0)
+    return np.uint32(place + n)
 
 
 @kernel("void(int64, int64[::1], uint64[::1], int64[::1])")
@@ -355,27 +426,29 @@ def scan_rows_kernel(packed: str, located: bool, has_ids: bool) -> Kernel:  # no
     """The kernel for attributes of type `packed` ("uint32", "uint64"), and for forms with or without a location and an id.
     An id with escapes is flagged."""
     packed_type = np.uint32 if packed == "uint32" else np.uint64
-    signature = f"void(int64, uint64[::1], int64, int64, int64[::1], {ROW_ARRAYS}, int64[::1], {packed}[::1])"
+    given_types = "ScanTables(int64, int64[::1], int64, int64[::1], int64[::1])"
+    signature = f"void(int64, uint64[::1], {given_types}, int64, int64[::1], {ROW_ARRAYS}, int64[::1], {packed}[::1])"
 
-    @kernel(signature, max_registers=SCAN_REGISTERS, named_tuples=[RowArrays])
+    @kernel(signature, max_registers=SCAN_REGISTERS, named_tuples=[RowArrays, ScanTables])
     def scan_rows(  # noqa: C901
-        data: int, words: Array, tables: int, listed: int, state: Array, rows: RowArrays, sums: Array, arena: Array
+        data: int, words: Array, given: ScanTables, listed: int, state: Array, rows: RowArrays, sums: Array, arena: Array
     ) -> None:
         """Scan rows, LINE_BLOCK at a time, one per thread; sums[block] counts attributes.
 
         data     address of the bytes; words: the same memory
-        tables   address of the addresses of the vocabulary's tables (`codes.code_tables`), on the GPU
-        listed   0: all rows; otherwise only those that `scan_plain_kernel` has listed
+        listed   0: all rows, and no texts are deferred; otherwise only those that `scan_plain_kernel` or
+                 `order_rows_kernel` has listed
 
         Launch: as many blocks of LINE_BLOCK threads as fit the GPU.
         """
-        stage = cuda.shared.array(STAGE_WORDS, np.uint64)  # on separate lines: the simulator identifies arrays by them
+        stage = cuda.shared.array(_STAGED, np.uint64)  # on separate lines: the simulator identifies arrays by them
         part = cuda.shared.array(LINE_BLOCK, np.uint32)
         widest = cuda.shared.array(1, np.int64)
         begin = cuda.shared.array(1, np.int64)
         work, counts = cuda.local.array(_WORK_WORDS, np.int64), cuda.local.array(_COUNT_WORDS, np.int64)
         attributes, location = cuda.local.array(_ATTRIBUTE_ROOM, np.uint64), cuda.local.array(2, np.float64)
         ids = cuda.local.array(2, np.int64)
+        deferred = cuda.local.array(DEFERRED_HEADER, np.int64)
         seen, atoms = cuda.local.array(_SEEN_ROOM, np.int64), cuda.local.array(_ATOM_WORDS, np.int64)
         frames, nesting = cuda.local.array(_FRAME_WORDS, np.int64), cuda.local.array(_NESTING_WORDS, np.int64)
         decoded, viewed = cuda.local.array(ROW_SCRATCH_BYTES, np.uint8), cuda.local.array(_VIEWED_WORDS, np.uint64)
@@ -383,12 +456,18 @@ def scan_rows_kernel(packed: str, located: bool, has_ids: bool) -> Kernel:  # no
         work[ROW_LOCATIONS], work[ROW_ATOMS] = address_of(location), address_of(atoms)
         work[NODES_SEEN], work[FRAMES], work[NESTING] = address_of(seen), address_of(frames), address_of(nesting)
         work[TOKENS] = work[KNOWN_VALUES] = 0
+        work[DEFERRED] = address_of(deferred)
+        deferred[DEFERRED_ROOM] = 0
         work[DECODED], work[VIEWED], work[ID_BOUNDS] = address_of(decoded), address_of(viewed), address_of(ids)
         counts[ID_ROOM] = 0
         counts[ATTRIBUTE_ROOM], counts[SCRATCH_ROOM] = MOST_ROW_NAMES, ROW_SCRATCH_BYTES
         counts[SEEN_ROOM], counts[FRAME_ROOM], nesting[NESTING_ROOM] = _SEEN_ROOM, MOST_ROW_FRAMES, _MOST_NESTED // 64
         counts[MOST_ATOMS] = atoms[FOUND_ROOM] = MOST_ROW_ATOMS
         thread, n_threads = np.int64(cuda.threadIdx.x), np.int64(cuda.blockDim.x)
+        defers, own_list = given.lists.size > 1, LIST_WORDS * (cuda.blockIdx.x * n_threads + thread)
+        if defers:
+            work[DEFERRED] = given.list_address + 8 * own_list
+            given.lists[own_list + DEFERRED_ROOM] = MOST_DEFERRED
         n_rows = state[ROWS_FOUND] if state[ROWS_FOUND] <= state[ROW_ROOM] else np.int64(0)
         if listed != 0:
             n_rows = min(state[NOT_PLAIN], n_rows)
@@ -412,7 +491,11 @@ def scan_rows_kernel(packed: str, located: bool, has_ids: bool) -> Kernel:  # no
             n = np.int64(0)
             if first + thread < last:
                 at = np.int64(rows.ends[row - 1]) + 1 if row > 0 else np.int64(0)
-                n = np.int64(scan_single_row(text, at, tables, address_of(work)))
+                n = np.int64(scan_single_row(text, at, given.tables, address_of(work)))
+                if defers:
+                    rows.texts[row] = 0
+                    if n >= 0:
+                        rows.texts[row] = _keep_texts(given, own_list, row, state)
                 if n < 0:
                     place = 3 * cuda.atomic.add(state, FLAGGED_ROWS, 1)
                     rows.flagged[place], rows.flagged[place + 1], rows.flagged[place + 2] = row, at, rows.ends[row]
@@ -437,7 +520,7 @@ def scan_rows_kernel(packed: str, located: bool, has_ids: bool) -> Kernel:  # no
             if first + thread < last:
                 rows.counts[row] = n
                 if listed != 0:
-                    rows.counts[row] = np.uint32(n) | _IS_LISTED
+                    rows.counts[row] = np.uint32(n) | WAS_LISTED
                     rows.places[row] = source
                     cuda.atomic.add(sums, row // n_threads, n)
             if source + n <= state[ARENA_ROOM]:
@@ -447,6 +530,78 @@ def scan_rows_kernel(packed: str, located: bool, has_ids: bool) -> Kernel:  # no
             first += cuda.gridDim.x * n_threads
 
     return scan_rows
+
+
+@device_function
+def _bin_of_row(ends: Array, row: int, n_bins: int) -> Any:
+    """The bin of a row."""
+    n_bytes = np.int64(ends[row]) - (np.int64(ends[row - 1]) if row > 0 else np.int64(0))
+    return min(n_bytes >> 3, np.int64(n_bins - 1))
+
+
+@kernel("void(int64[::1])")
+def sum_bins_kernel(bins: Array) -> None:
+    """Replace the number of texts in each bin by the sum of those before it.
+
+    Launch: one block of ROW_THREADS.
+    """
+    part = cuda.shared.array(ROW_THREADS, np.uint32)
+    share = (bins.size + ROW_THREADS - 1) // ROW_THREADS
+    first = int(cuda.threadIdx.x) * share
+    total = np.int64(0)
+    for k in range(first, min(first + share, bins.size)):
+        total += bins[k]
+    before, _ = sums_before(total, part, ROW_THREADS)
+    running = np.int64(before)
+    for k in range(first, min(first + share, bins.size)):
+        n = bins[k]
+        bins[k] = running
+        running += n
+
+
+@kernel(f"void(int64[::1], {ROW_ARRAYS}, int64[::1])", named_tuples=[RowArrays])
+def bin_rows_kernel(state: Array, rows: RowArrays, bins: Array) -> None:
+    """Count the rows of each bin: those of about as many bytes.
+
+    Launch: any number of blocks.
+    """
+    row = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
+    n = state[ROWS_FOUND] if state[ROWS_FOUND] <= state[ROW_ROOM] else np.int64(0)
+    while row < n:
+        cuda.atomic.add(bins, _bin_of_row(rows.ends, row, bins.size), np.int64(1))
+        row += np.int64(cuda.gridDim.x * cuda.blockDim.x)
+
+
+@kernel(f"void(int64[::1], {ROW_ARRAYS}, int64[::1], int64[::1])", named_tuples=[RowArrays])
+def order_rows_kernel(state: Array, rows: RowArrays, sums: Array, bins: Array) -> None:
+    """List all rows in the order of their bins, which become the ends of the bins: events of one kind have about as many
+    bytes, and threads of a warp then scan the same names.
+
+    Launch: any number of blocks.
+    """
+    row = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
+    n = state[ROWS_FOUND] if state[ROWS_FOUND] <= state[ROW_ROOM] else np.int64(0)
+    if row == 0:
+        state[NOT_PLAIN] = n
+    while row < n:
+        rows.listed[cuda.atomic.add(bins, _bin_of_row(rows.ends, row, bins.size), np.int64(1))] = row
+        if row % LINE_BLOCK == 0:
+            sums[row // LINE_BLOCK] = 0
+            rows.sources[row // LINE_BLOCK] = _HAS_LISTED
+        row += np.int64(cuda.gridDim.x * cuda.blockDim.x)
+
+
+@kernel("void(int64[::1], int64[::1], int64[::1], uint32[::1])")
+def order_texts_kernel(texts: Array, state: Array, bins: Array, order: Array) -> None:
+    """Write the numbers of the texts in the order of their bins, which become the ends of the bins.
+
+    Launch: any number of blocks.
+    """
+    k = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
+    n = state[TEXTS_FOUND] if state[TEXTS_FOUND] <= state[TEXT_ROOM] else np.int64(0)
+    while k < n:
+        order[cuda.atomic.add(bins, texts[TEXT_WORDS * k + TEXT_BIN], np.int64(1))] = k
+        k += np.int64(cuda.gridDim.x * cuda.blockDim.x)
 
 
 @lru_cache
@@ -476,7 +631,7 @@ def gather_kernel(packed: str) -> Kernel:
         while block < stop:
             row = block * n_threads + thread
             count = np.uint32(rows.counts[row]) if row < n_rows else np.uint32(0)
-            n, is_listed = np.uint32(count & ~_IS_LISTED), count & _IS_LISTED != np.uint32(0)
+            n, is_listed = np.uint32(count & ~WAS_LISTED), count & WAS_LISTED != np.uint32(0)
             before, total = sums_before(n, part, LINE_BLOCK)
             if row < n_rows:
                 offsets[row + _ONE] = np.uint32(np.uint32(begin) + before + n)
@@ -493,6 +648,8 @@ def gather_kernel(packed: str) -> Kernel:
                     attributes[begin + np.uint64(before) + np.uint64(i)] = arena[np.uint64(source) + np.uint64(i)]
             begin += np.uint64(total)
             block += _ONE
+        if thread == _NONE and stop == np.uint64(n_blocks):
+            state[ATTRIBUTES_FOUND] = np.int64(begin)
 
     return gather
 

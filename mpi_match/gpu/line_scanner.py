@@ -10,7 +10,7 @@ again.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,26 +19,44 @@ from mpi_match.arrays.strings import Strings
 from mpi_match.compute.compile_cache import compile_once
 from mpi_match.compute.compile_parts import Part
 from mpi_match.compute.parallel import copy
+from mpi_match.compute.words import WORD_BYTES
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu import line_kernels
+from mpi_match.gpu.deferred_texts import (
+    TEXT_GROUPS,
+    TextTables,
+    join_rows_kernel,
+    read_texts_kernel,
+    thread_words,
+)
 from mpi_match.gpu.kernels import Argument, DeviceArray, Gpu, Mark, PinnedBuffer, open_gpu
 from mpi_match.gpu.line_kernels import (
     ARENA_ROOM,
     ARENA_USED,
+    ATTRIBUTES_FOUND,
     DATA_BYTES,
+    ENTRY_BINS,
     FLAGGED_ROWS,
     IDENTIFIED_ROWS,
+    LENGTH_BINS,
+    LIST_WORDS,
     LOCATED_ROWS,
     N_STATE,
     NOT_PLAIN,
     ROW_ROOM,
     ROWS_FOUND,
+    TEXT_ROOM,
+    TEXT_WORDS,
+    TEXTS_FOUND,
     WIDEST_ROW,
     JudgedArrays,
     PlacedRows,
     RowArrays,
+    ScanTables,
 )
-from mpi_match.ingest.codes.code_tables import hashed
+from mpi_match.ingest.codes.atoms import NO_ATOM
+from mpi_match.ingest.codes.code_tables import JOINED_ROOT, NAME_BYTES, NO_ENTRY, SCALARS, hashed
+from mpi_match.ingest.codes.element_atoms import ELEMENT_RECORDS, IF_FALSE, NUMBER_EXTREMES, RECORD_WORDS
 from mpi_match.ingest.files.row_ends import STRETCH_BYTES
 from mpi_match.ingest.json.event_scanner import scanned_ids
 from mpi_match.ingest.json.flat_gpu import PlainTables, plain_arrays
@@ -50,6 +68,10 @@ SCAN_BLOCKS, GATHER_BLOCKS = 6, 12
 """Blocks of `scan_rows`, and of `gather`, that run at once on a multiprocessor, limited by their registers."""
 ROW_BYTES, ATTRIBUTE_BYTES = 24, 8
 """Bytes of input per row, and per attribute, for which the initial capacity is sufficient."""
+TEXT_BYTES = 48
+"""Bytes of input per deferred text for which the initial capacity is sufficient."""
+MEMORY_SHARE = 256
+"""One part in this many of a GPU's memory is the most for the threads of a kernel that read deferred texts of a block."""
 SCAN_STEPS = ("copy", "rows", "scan", "order")
 NOT_TRIED = 15
 """Blocks of lines that skip `scan_plain` after a block most of whose lines were not plain."""
@@ -65,6 +87,7 @@ class GpuRows(NamedTuple):
     id_bounds             i64[2 * n_rows]: bounds of each row's id in the bytes, zeros for a row without one; None if no row
                           has one
     widest                attributes of the widest row
+    deferred              tells whether texts were deferred
     flagged, bounds       u32[m], ascending: the flagged rows; i64[m, 2]: their bytes, from the end of the row before
     steps_s               device time, in seconds, of copying the bytes, finding rows, scanning them, and ordering them
     """
@@ -75,6 +98,7 @@ class GpuRows(NamedTuple):
     location: DeviceArray | None
     id_bounds: DeviceArray | None
     widest: int
+    deferred: bool
     flagged: Array
     bounds: Array
     steps_s: dict[str, float]
@@ -101,6 +125,18 @@ class ScanBuffers:
         self.arena, self.offsets, self.attributes = gpu.buffer(packed), gpu.buffer(np.uint32), gpu.buffer(packed)
         self.judged = gpu.buffer(np.uint32), gpu.buffer(np.uint32), gpu.buffer(packed), gpu.buffer(np.float64)
         self.more_offsets, self.more_attributes = gpu.buffer(np.uint32), gpu.buffer(packed)
+        self.row_texts, self.order = gpu.buffer(np.uint32), gpu.buffer(np.uint32)
+        self.texts, self.bins, self.row_bins, self.lists = (gpu.buffer(np.int64) for _ in range(4))
+        self._text_memory = [gpu.buffer(np.int64) for _ in TEXT_GROUPS]
+        self._n_readers = [0] * len(TEXT_GROUPS)
+
+    def text_memory(self, which: int, n_threads: int) -> DeviceArray:
+        """Memory for the threads that read deferred texts of a group; it is 0 at first."""
+        memory = self._text_memory[which].array(n_threads * thread_words(TEXT_GROUPS[which]) + 1)
+        if n_threads > self._n_readers[which]:
+            self.stream.zero(memory)
+            self._n_readers[which] = n_threads
+        return memory
 
 
 class GpuLineScanner:
@@ -113,13 +149,14 @@ class GpuLineScanner:
         self._fingerprint = vocabulary.fingerprint
         self._gpu, self._packed = gpu, np.dtype(vocabulary.packed_dtype)
         self._located, self._has_ids = form.location is not None, form.id is not None
-        tables = hashed(vocabulary, form).arrays
+        tables = _of_gpu(hashed(vocabulary, form).arrays)
         self._arrays, self._tables = _uploaded(gpu, tables)
         arrays, code_bits = plain_arrays(tables)
         self._plain_arrays = [gpu.upload(array) for array in arrays]
         names, codes, keys = (array.address for array in self._plain_arrays)
         self._plain = PlainTables(names, codes, keys, len(arrays[0]) - 1, code_bits)
-        self.tries_plain, self._not_tried = True, 0
+        self.tries_plain, self._not_tried, self.defers = True, 0, False
+        self._may_defer, self._text_bytes = may_defer(tables), float(TEXT_BYTES)
         packed = self._packed.name
         self._scan_rows = line_kernels.scan_rows_kernel(packed, self._located, self._has_ids)
         self._gather = line_kernels.gather_kernel(packed)
@@ -146,12 +183,14 @@ class GpuLineScanner:
             raise ValueError(f"{len(data):,} bytes of lines are more than {MOST_SCANNED_BYTES:,}")
         buffers.marks[0].record(buffers.stream)
         self._copy_in(data, buffers)
-        row_room, arena_room = self._rooms
+        defers, (row_room, arena_room) = self.defers, self._rooms
         row_room, arena_room = max(row_room, len(data) // ROW_BYTES), max(arena_room, len(data) // ATTRIBUTE_BYTES)
         while True:
-            is_tried = self.tries_plain and self._not_tried == 0
-            state = self._launch(len(data), row_room, arena_room, buffers, is_tried)
-            if state[ROWS_FOUND] <= row_room and state[ARENA_USED] <= arena_room:
+            is_tried = self.tries_plain and not defers and self._not_tried == 0
+            rooms = (row_room, arena_room, int(len(data) / self._text_bytes) + 1 if defers else 0)
+            state = self._launch(len(data), rooms, buffers, is_tried)
+            n_texts = state[TEXTS_FOUND]
+            if state[ROWS_FOUND] <= row_room and state[ARENA_USED] <= arena_room and n_texts <= state[TEXT_ROOM]:
                 self._rooms, self._row_bytes = (row_room, arena_room), (len(data) + 1) / (state[ROWS_FOUND] + 1)
                 self._n_stage = _stage_for(self._row_bytes)
                 if is_tried:
@@ -160,6 +199,53 @@ class GpuLineScanner:
                     self._not_tried = max(self._not_tried - 1, 0)
                 return self._rows(state, buffers)
             row_room, arena_room = max(row_room, state[ROWS_FOUND]), max(arena_room, state[ARENA_USED])
+            self._text_bytes = min(self._text_bytes, max(len(data) / max(n_texts, 1) * 7 / 8, 1.0))
+
+    def defer_texts(self) -> bool:
+        """Leave texts that are read by automata to threads of their own, from now on.  Returns False if that would not be
+        right: what is least among the elements of a list takes one thread."""
+        if self.defers or not self._may_defer:
+            return self.defers
+        packed = self._packed.name
+        for kernel in (
+            line_kernels.bin_rows_kernel,
+            line_kernels.sum_bins_kernel,
+            line_kernels.order_rows_kernel,
+            line_kernels.order_texts_kernel,
+            read_texts_kernel(packed),
+            join_rows_kernel(packed),
+        ):
+            kernel.load()
+        self.defers = True
+        return True
+
+    def _readers_of(self, n_bytes: int) -> int:
+        """The most threads with so many bytes each, for one block of lines."""
+        return self._gpu.info.memory_bytes // MEMORY_SHARE // max(n_bytes, 1)
+
+    def _order_rows(self, state: DeviceArray, rows: RowArrays, row_sums: DeviceArray, buffers: ScanBuffers) -> None:
+        """Launch the kernels that list all rows."""
+        bins, stream, block = buffers.row_bins.array(line_kernels.ROW_BINS), buffers.stream, line_kernels.LINE_BLOCK
+        stream.zero(bins)
+        line_kernels.bin_rows_kernel.bind((self._n_gather,), block, [state, rows, bins])(stream)
+        line_kernels.sum_bins_kernel.bind((1,), line_kernels.ROW_THREADS, [bins])(stream)
+        line_kernels.order_rows_kernel.bind((self._n_gather,), block, [state, rows, row_sums, bins])(stream)
+
+    def _read_texts(self, data: int, given: ScanTables, arrays: tuple[Any, ...], buffers: ScanBuffers) -> None:
+        """Launch the kernels for deferred texts."""
+        texts, bins, (state, rows, row_sums, arena) = given.texts, given.bins, arrays
+        n_texts = texts.size // TEXT_WORDS
+        order = buffers.order.array(n_texts)
+        block, packed = line_kernels.LINE_BLOCK, self._packed.name
+        line_kernels.sum_bins_kernel.bind((1,), line_kernels.ROW_THREADS, [bins])(buffers.stream)
+        line_kernels.order_texts_kernel.bind((self._n_gather,), block, [texts, state, bins, order])(buffers.stream)
+        for which, group in enumerate(TEXT_GROUPS):
+            n_threads = min(group.threads, self._readers_of(8 * thread_words(group)), -(-n_texts // block) * block)
+            n_blocks = max(n_threads // block, 1)
+            memory = buffers.text_memory(which, n_blocks * block)
+            tables = TextTables(self._tables.address, texts, texts.address, order, bins, memory, memory.address)
+            read_texts_kernel(packed).bind((n_blocks,), block, [data, tables, group, state, arena])(buffers.stream)
+        join_rows_kernel(packed).bind((self._n_gather,), block, [texts, state, rows, row_sums, arena])(buffers.stream)
 
     def with_judged(self, rows: GpuRows, judged: EventBatch, buffers: ScanBuffers) -> GpuRows:
         """The rows, with the events `judged` in place of the flagged ones."""
@@ -210,23 +296,28 @@ class GpuLineScanner:
             staged = buffers.staged.array(len(data))
             copy(staged, data)
             data = staged
-        buffers.stream.zero(words.part(n_words - last, n_words))  # stretches are read whole, also beyond the last byte
+        begin = max(n_words - 2 * last, 0)  # stretches are read whole, also beyond the last byte
+        buffers.stream.zero(words.part(begin, n_words))
         buffers.stream.copy_in(words.viewed(np.uint8), data)
 
-    def _launch(self, n_bytes: int, row_room: int, arena_room: int, buffers: ScanBuffers, plain: bool) -> list[int]:
-        """Run all kernels and return the state; with `plain`, `scan_plain` runs first."""
-        stream = buffers.stream
+    def _launch(self, n_bytes: int, rooms: tuple[int, int, int], buffers: ScanBuffers, plain: bool) -> list[int]:
+        """Run all kernels and return the state; with `plain`, `scan_plain` runs first.
+
+        rooms   the capacity in rows, attributes, and deferred texts; the last is 0 if none are deferred
+        """
+        stream, (row_room, arena_room, text_room) = buffers.stream, rooms
         host_state, state = buffers.host_state.array(N_STATE), buffers.state.array(N_STATE)
         host_state[:] = 0
-        host_state[[DATA_BYTES, ROW_ROOM, ARENA_ROOM]] = n_bytes, row_room, arena_room
+        host_state[[DATA_BYTES, ROW_ROOM, ARENA_ROOM, TEXT_ROOM]] = n_bytes, *rooms
         stream.copy_in(state, host_state)
         words, arena = buffers.words.array(_words_of(n_bytes)), buffers.arena.array(arena_room)
         rows = RowArrays(
             ends=buffers.ends.array(row_room),
             counts=buffers.counts.array(row_room),
             sources=buffers.sources.array(-(-row_room // line_kernels.LINE_BLOCK)),
-            listed=buffers.listed.array(row_room if plain else 1),
-            places=buffers.places.array(row_room if plain else 1),
+            listed=buffers.listed.array(row_room if plain or text_room else 1),
+            places=buffers.places.array(row_room if plain or text_room else 1),
+            texts=buffers.row_texts.array(row_room if text_room else 1),
             flagged=buffers.flagged.array(3 * row_room),
             location=buffers.location.array(2 * row_room if self._located else 1),
             ids=buffers.ids.array(2 * row_room if self._has_ids else 1),
@@ -246,8 +337,20 @@ class GpuLineScanner:
             n_expected = max(int(n_bytes / self._row_bytes / block), 1)
             scan_plain = line_kernels.scan_plain_kernel(self._packed.name, self._n_stage)
             scan_plain.bind((n_expected,), block, [words, self._plain, state, rows, row_sums, arena])(stream)
-        arguments: list[Argument] = [words.address, words, self._tables.address, int(plain), state, rows, row_sums, arena]
-        self._scan_rows.bind((self._n_blocks,), block, arguments)(stream)
+        n_blocks, bins = self._n_blocks, buffers.bins.array(LENGTH_BINS * ENTRY_BINS)
+        given = ScanTables(self._tables.address, buffers.lists.array(1), 0, buffers.texts.array(1), bins)
+        if text_room:
+            n_rows = int(n_bytes / self._row_bytes * 9 / 8)
+            n_blocks = min(n_blocks, max(min(n_rows, self._readers_of(8 * LIST_WORDS)) // block, 1))
+            texts = buffers.texts.array(text_room * TEXT_WORDS)
+            stream.zero(bins)
+            lists = buffers.lists.array(n_blocks * block * LIST_WORDS)
+            given = given._replace(lists=lists, list_address=lists.address, texts=texts)
+            self._order_rows(state, rows, row_sums, buffers)
+        arguments: list[Argument] = [words.address, words, given, int(plain or text_room > 0), state, rows, row_sums, arena]
+        self._scan_rows.bind((n_blocks,), block, arguments)(stream)
+        if text_room:
+            self._read_texts(words.address, given, (state, rows, row_sums, arena), buffers)
         next(marks).record(stream)
         self._gather.bind((self._n_gather,), block, [state, rows, row_sums, arena, offsets, attributes])(stream)
         next(marks).record(stream)
@@ -256,7 +359,7 @@ class GpuLineScanner:
         return [int(word) for word in host_state]
 
     def _rows(self, state: list[int], buffers: ScanBuffers) -> GpuRows:
-        n, n_attributes, n_flagged = state[ROWS_FOUND], state[ARENA_USED], state[FLAGGED_ROWS]
+        n, n_attributes, n_flagged = state[ROWS_FOUND], state[ATTRIBUTES_FOUND], state[FLAGGED_ROWS]
         flagged, bounds = self._flagged(n_flagged, buffers)
         return GpuRows(
             n,
@@ -265,6 +368,7 @@ class GpuLineScanner:
             buffers.location.array(2 * n) if state[LOCATED_ROWS] else None,
             buffers.ids.array(2 * n) if state[IDENTIFIED_ROWS] else None,
             state[WIDEST_ROW],
+            state[TEXT_ROOM] > 0,
             flagged,
             bounds,
             {
@@ -296,6 +400,21 @@ def compile_scan_rows(variant: str) -> None:
         line_kernels.scan_rows_kernel(packed, located == "1", has_ids == "1").load()
 
 
+def _of_gpu(tables: list[Array]) -> list[Array]:
+    """The tables for threads that read strings one by one, without JOINED_ROOT."""
+    tables = [*tables]
+    tables[SCALARS] = tables[SCALARS].copy()
+    tables[SCALARS][JOINED_ROOT] = NO_ENTRY
+    tables[NAME_BYTES] = np.append(tables[NAME_BYTES], np.zeros(2 * WORD_BYTES, np.uint8))  # read beyond by `word_from`
+    return tables
+
+
+def may_defer(tables: list[Array]) -> bool:
+    """Tells whether the texts of an event may be read one by one: no filter asks for the least or greatest of a list."""
+    records = tables[ELEMENT_RECORDS].reshape(-1, RECORD_WORDS)
+    return bool((records[:, NUMBER_EXTREMES:IF_FALSE] == NO_ATOM).all())
+
+
 def _uploaded(gpu: Gpu, arrays: list[Array]) -> tuple[list[DeviceArray], DeviceArray]:
     """Upload arrays; returns them, and an array of their addresses."""
     found = [gpu.upload(array) for array in arrays]
@@ -310,5 +429,5 @@ def _stage_for(row_bytes: float) -> int:
 
 
 def _words_of(n_bytes: int) -> int:
-    """Number of 64-bit words for whole stretches, with at least one byte after the last."""
-    return (n_bytes // STRETCH_BYTES + 1) * (STRETCH_BYTES // 8)
+    """Number of 64-bit words for whole stretches, with at least eight bytes after the last."""
+    return ((n_bytes + 7) // STRETCH_BYTES + 1) * (STRETCH_BYTES // 8)

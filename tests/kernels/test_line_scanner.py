@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 import pytest
+from deferred_lines import MORE, OF_TEXTS, UNCERTAIN, log_lines
 from event_lines import BAD, BLANK, FORM, GOOD, JUDGED_GOOD, NAMED_LATER, VOCABULARY, mutated_lines
 from plain_event_lines import OF_NUMBERS, integers_among_many_operands, is_row, nearly_plain_lines, plain_line
 
@@ -31,11 +32,15 @@ def _little_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_scanner, "NOT_TRIED", 0)
 
 
-def scanned(lines: Iterable[bytes], form: EventForm, vocabulary: Vocabulary, most_flagged: float) -> GpuRows:
+def scanned(
+    lines: Iterable[bytes], form: EventForm, vocabulary: Vocabulary, most_flagged: float, *, defers: bool = False
+) -> GpuRows:
     """The rows of lines, compared with those of the CPU; flagged lines are rows without attributes."""
     data = np.frombuffer(bytearray(b"".join(line + b"\n" for line in lines)), np.uint8)
     expected = EventScanner(vocabulary, form).scan(LineBlock(data, "", 1), [])
     scanner = GpuLineScanner(open_gpu(), vocabulary, form)
+    if defers:
+        assert scanner.defer_texts()
     buffers = scanner.buffers()
     scanner.scan(data[: len(data) // 2], buffers)  # what other lines leave in the buffers
     rows = scanner.scan(data, buffers)
@@ -122,6 +127,21 @@ def test_rows_of_many_atoms() -> None:
     rows = scanned(lines, PLAIN, vocabulary, 1)
     assert 0 < len(rows.flagged) < rows.n_rows // 2
     assert rows.widest > 20
+
+
+@pytest.mark.parametrize("form", [PLAIN, FORM])
+def test_deferred_texts(form: EventForm, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts that other threads read give the attributes that one thread finds; a text that is not certain flags its row."""
+    lines = [*GOOD, *mutated_lines(60, seed=9), *MORE, *log_lines(20, seed=1), *UNCERTAIN]
+    rows = scanned(lines, form, OF_TEXTS.vocabulary, 0.04, defers=True)
+    assert rows.n_rows > 100
+    monkeypatch.setattr(line_scanner, "TEXT_BYTES", 10**6)  # there is no room at first
+    assert scanned(lines, form, OF_TEXTS.vocabulary, 0.04, defers=True).widest == rows.widest
+
+
+def test_no_deferred_texts_where_elements_are_compared() -> None:
+    scanner = GpuLineScanner(open_gpu(), Table.from_filters([make_filter("i", [["tags", "any <", 3]])]).vocabulary, PLAIN)
+    assert not scanner.defer_texts()
 
 
 def test_no_lines() -> None:

@@ -5,12 +5,12 @@ no edge for a byte, its *failure link* leads to the next shorter one.  A contain
 visited; a suffix when its state, or one reached from there by failure links, is the last.  So a string costs about two
 look-ups for each of its bytes, however many atoms there are (Aho and Corasick, "Efficient string matching", 1975).
 
-On a CPU a text is read by *rows*: the row of a state has the next state for each byte, failure links included, so a byte
-costs one look-up.  A row has a place for each byte that the atoms of its trie have, and one for all others.  Rows are in the
-order of their states' depth, so those that most texts use stay in the fastest memory.  Only the least deep states have rows.
-Where a text comes to a state without one, reading goes on in the longest state with a row that ends there, and the atoms
-that begin with the other state are searched for at once, by edges alone; where there is one edge, bytes are compared.  Atoms
-of one byte, which nearly every text contains, are found with vectors.
+A text is read by *rows*: the row of a state has the next state for each byte, failure links included, so a byte costs one
+look-up.  A row has a place for each byte that the atoms of its trie have, and one for all others.  Rows are in the order of
+their states' depth, so those that most texts use stay in the fastest memory.  Only the least deep states have rows.  Where a
+text comes to a state without one, reading goes on in the longest state with a row that ends there, and the atoms that begin
+with the other state are searched for at once, by edges alone; where there is one edge, a CPU compares bytes.  A CPU finds
+atoms of one byte, which nearly every text contains, with vectors.
 
 Each look-up waits for the one before.  A long string is therefore read at eight places at once: in eight stretches, each of
 which begins in the root.  Reading continues behind the end of a stretch until its state is no longer than the bytes read
@@ -19,10 +19,10 @@ there: from then on the next stretch has the same states.  So each stretch finds
 What elements of an attribute may satisfy (`table.element_names`) is found likewise: a trie of its own for the suffixes and
 contained strings, and one for beginnings and for whole strings, which is walked from the first byte as far as it has edges.
 
-The edges of all tries are in one hash table, open addressing by state and byte.  On a GPU the first states have a row of a
-table, too, of the same width for all tries.  The states with rows, of either kind, are the least deep ones of each trie;
-every trie has equally many of them, or all its states.  Those that read every string of an event have more, and tries of
-beginnings, which are left at the first byte without an edge, come last.  Bytes that no atom distinguishes share a column.
+The edges of all tries are in one hash table, open addressing by state and byte.  The states with rows are the least deep
+ones of each trie; every trie has equally many of them, or all its states.  Those that read every string of an event have
+more, and tries of beginnings, which are left at the first byte without an edge, come last.  Bytes that no atom distinguishes
+share a column.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from mpi_match.arrays.strings import Strings
 from mpi_match.compute.compile_cache import inlined, jit, nested
 from mpi_match.compute.memory import any_u32, constant_i64, is_on_cpu, load_i32, load_i64, load_u8, store_i64
 from mpi_match.compute.vectors import VECTOR_BYTES, fits, lowest_bit, places_of_byte, places_of_word, same_bytes
+from mpi_match.compute.words import WORD_BYTES, place_of_byte, word_from
 from mpi_match.ingest.codes.numbers import N_NUMBER_TABLES
 from mpi_match.operators import OPERATORS, PATTERN_OPS, Anchor
 from mpi_match.table.vocabulary import ATOM_OPS, Vocabulary
@@ -47,8 +48,6 @@ NO_ATOM = NO_STATE = -1
     NULL_ATOMS,
     ATOM_NAMES,
     EDGES,
-    DENSE_ROWS,
-    BYTE_CLASSES,
     AUTOMATON_SIZES,
     FAILURE_LINKS,
     CONTAINED,
@@ -65,17 +64,15 @@ NO_ATOM = NO_STATE = -1
     RUNS,
     RUN_BYTES,
     N_AUTOMATON_TABLES,
-) = range(N_NUMBER_TABLES, N_NUMBER_TABLES + 22)
+) = range(N_NUMBER_TABLES, N_NUMBER_TABLES + 20)
 """Places in the table of addresses, behind those of the numbers:
 
     ATOM_ROOTS                  i64[v]: of each name's trie; NO_STATE for a name without strings and patterns
     NULL_ATOMS                  i64[v]: `Vocabulary.null_atoms`, NO_ATOM for a name without
     ATOM_NAMES                  i64[a]: the name of each atom, of the vocabulary's, then of those of `element_atoms`
     EDGES                       i64[slots, 2]: state * 256 + byte, or NO_STATE in a free slot; where it leads to, *marked*
-    DENSE_ROWS                  i32[dense, classes]: the next state of the first states, for each class of bytes, marked
-    BYTE_CLASSES                u8[256]
-    AUTOMATON_SIZES             i64: EDGE_MASK, mask for numbers of slots; N_DENSE and N_CLASSES, of DENSE_ROWS; N_TRIE_ROWS,
-                                N_ROW_WORDS, numbers of rows and words in TRIE_ROWS
+    AUTOMATON_SIZES             i64: EDGE_MASK, mask for numbers of slots; N_TRIE_ROWS, N_ROW_WORDS, numbers of rows and
+                                words in TRIE_ROWS
     FAILURE_LINKS               i64[states]: NO_STATE for a root
     CONTAINED, SUFFIXES         i64[states]: the atom that is this state, or NO_ATOM; in a trie of beginnings the prefix
                                 that it is, and the number of the whole string
@@ -83,7 +80,7 @@ NO_ATOM = NO_STATE = -1
     STATE_DEPTHS                i64[states]: bytes of the beginning of an atom that a state is
     WORDS_OF_TRIES              i64[tries, 1 + MOST_WORDS]: how many words follow, and words of four bytes: a long string
                                 without any has nothing of the trie; 0 for a trie without such words
-    TRIE_CLASSES                u8[tries, 256]: the class of each byte in the rows of a trie; on CPUs, as are the others
+    TRIE_CLASSES                u8[tries, 256]: the class of each byte in the rows of a trie
     TRIE_ROWS                   i32: row after row, each the number of its state, then for each class of bytes the place of
                                 the next state's row; ~ of that place if the state, or one along its links, is an atom of
                                 several bytes; or ~ (N_ROW_WORDS + number) of a state without a row
@@ -95,11 +92,8 @@ NO_ATOM = NO_STATE = -1
 
 A marked state is 2 * state, and 1 more if it has a NEXT_CONTAINED, which is then not looked up for the others.
 """
-EDGE_MASK, N_DENSE, N_CLASSES, N_TRIE_ROWS, N_ROW_WORDS = range(5)
+EDGE_MASK, N_TRIE_ROWS, N_ROW_WORDS = range(3)
 MOST_WORDS, _WORD_BYTES = 4, 4
-DENSE_BYTES = 2**23
-"""Most bytes of DENSE_ROWS.  Few of its rows are read often; with more bytes, reading them from memory takes longer than
-following edges."""
 TRIE_ROW_BYTES, _MOST_WITH_ROWS = 2**24, 2**16
 """Most bytes of TRIE_ROWS; most tries for which there are some."""
 RUN_PLACE, RUN_LENGTH, RUN_TO, RUN_WORDS = range(4)
@@ -109,11 +103,16 @@ _STAMP_OF, _PLACE_OF, _FOUND_ATOM, _FOUND_CODE, FOUND_WORDS = range(5)
 """Behind them, for each k: the last row that had atom k, and its place among the atoms of that row; the k-th atom found, and
 its code, which is 0 except for extremes of elements.
 
-A set may be smaller, if the third word is its room, the number of atoms that it holds.  Then there are no numbers of rows,
-the found atoms are searched for each new one, and atoms beyond the room are counted, perhaps twice, and not kept.
+A set may be smaller, if the third word is its room, the number of atoms that it holds; atoms beyond the room are counted,
+perhaps twice, and not kept.  Up to MOST_SEARCHED, there are no numbers of rows, and the found atoms are searched for each
+new one.  In a larger set, the first two words of the k-th are those of slot k of a hash table (open addressing by atom), and
+must be 0 at first.
 """
-LEAST_OF_CHAINS = 32
-"""Bytes of the shortest string that is read at several places at once."""
+MOST_SEARCHED = 64
+"""Room of the largest set whose atoms are searched one by one."""
+LEAST_OF_CHAINS, LEAST_ON_GPU = 32, 256
+"""Bytes of the shortest string that is read at several places at once, on a CPU and by a thread of a GPU, where all wait
+for the longest."""
 _N_CHAINS, _LEAST_OVERLAP = 8, 6
 """The number of these places; least bytes that are read behind each stretch, while other stretches are still read."""
 _MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -197,23 +196,16 @@ def automaton(vocabulary: Vocabulary, tries: Tries, atom_names: Array, shares: A
     number = np.append(np.argsort(in_order), NO_STATE)  # of the roots it stays
     trie, edges = trie[in_order], _free_slots(n_states)  # fewer than the bound if strings share beginnings
     trie[:, _PARENT], trie[:, _ROOT] = number[trie[:, _PARENT]], number[trie[:, _ROOT]]
-    classes = np.zeros(256, np.uint8)
-    used = np.unique(data)
-    classes[used] = np.arange(1, len(used) + 1) % 256  # all 256 bytes need no class for the others
-    n_classes = int(classes.max()) + 1
-    dense = np.full((min(n_states, DENSE_BYTES // (4 * n_classes)), n_classes), NO_STATE, np.int32)
-    _link(edges, dense, classes, trie)
-    _mark(edges, dense, trie)
+    _link(edges, trie)
+    _mark(edges, trie)
     of_rows = _rows_of(tries, trie)
-    sizes = np.array([len(edges) - 1, *dense.shape, len(of_rows[-1]), len(of_rows[1])], np.int64)
+    sizes = np.array([len(edges) - 1, len(of_rows[-1]), len(of_rows[1])], np.int64)
     of_states = (*trie.T[_FAILURE : _NEXT_OF_SUFFIXES + 1], trie[:, _DEPTH], _words_of(tries))
     return (
         roots,
         vocabulary.null_atoms,
         atom_names,
         edges,
-        dense,
-        classes,
         sizes,
         *of_states,
         *of_rows,
@@ -342,8 +334,8 @@ def _marked(state: int, trie: Array) -> int:
 
 
 @jit
-def _link(edges: Array, dense: Array, classes: Array, trie: Array) -> None:
-    """Compute edges, failure links, dense rows, and the next state of each state that is an atom.
+def _link(edges: Array, trie: Array) -> None:
+    """Compute edges, failure links, and the next state of each state that is an atom.
 
     Links lead to states of smaller numbers.
     """
@@ -352,8 +344,6 @@ def _link(edges: Array, dense: Array, classes: Array, trie: Array) -> None:
         if parent != NO_STATE:
             slot = _edge(edges, parent, byte)
             edges[slot, 0], edges[slot, 1] = 256 * parent + byte, state
-            if parent < len(dense):
-                dense[parent, classes[byte]] = state
     for state in range(len(trie)):
         parent, byte = trie[state, _PARENT], trie[state, _BYTE]
         if parent != NO_STATE:
@@ -362,10 +352,6 @@ def _link(edges: Array, dense: Array, classes: Array, trie: Array) -> None:
                 link = trie[link, _FAILURE]
             trie[state, _FAILURE] = trie[state, _ROOT] if link == NO_STATE else edges[_edge(edges, link, byte), 1]
         link = trie[state, _FAILURE]
-        if state < len(dense):
-            for k in range(dense.shape[1]):
-                if dense[state, k] == NO_STATE:
-                    dense[state, k] = state if link == NO_STATE else dense[link, k]
         for at, following in ((_AT_CONTAINED, _NEXT_OF_CONTAINED), (_AT_SUFFIX, _NEXT_OF_SUFFIXES)):
             if trie[state, at] != NO_ATOM:
                 trie[state, following] = state
@@ -374,14 +360,11 @@ def _link(edges: Array, dense: Array, classes: Array, trie: Array) -> None:
 
 
 @jit
-def _mark(edges: Array, dense: Array, trie: Array) -> None:
-    """Mark the states that edges and dense rows lead to."""
+def _mark(edges: Array, trie: Array) -> None:
+    """Mark the states that edges lead to."""
     for slot in range(len(edges)):
         if edges[slot, 0] != NO_STATE:
             edges[slot, 1] = _marked(edges[slot, 1], trie)
-    for state in range(len(dense)):
-        for k in range(dense.shape[1]):
-            dense[state, k] = _marked(dense[state, k], trie)
 
 
 @jit
@@ -431,13 +414,9 @@ def _runs_of(trie: Array) -> Array:
 def _next_state(state: int, byte: int, tables: int) -> int:
     """The state after another byte, marked.  A root that is not left is unmarked, because its atoms are those of the empty
     string."""
-    sizes = constant_i64(tables, AUTOMATON_SIZES)
-    n_dense, mask = constant_i64(sizes, N_DENSE), constant_i64(sizes, EDGE_MASK)
+    mask = constant_i64(constant_i64(tables, AUTOMATON_SIZES), EDGE_MASK)
     edges, links = constant_i64(tables, EDGES), constant_i64(tables, FAILURE_LINKS)
     while True:
-        if state < n_dense:
-            column = load_u8(constant_i64(tables, BYTE_CLASSES), byte)
-            return load_i32(constant_i64(tables, DENSE_ROWS), state * constant_i64(sizes, N_CLASSES) + column)
         key = 256 * state + byte
         slot = np.int64(_slot(key, np.uint64(mask)))
         while True:
@@ -479,10 +458,35 @@ def place_of(found: int, atom: int) -> int:
     if room == 0:
         own = FOUND_HEADER + FOUND_WORDS * atom
         return load_i64(found, own + _PLACE_OF) if load_i64(found, own + _STAMP_OF) == load_i64(found, FOUND_STAMP) else -1
+    if room > MOST_SEARCHED:
+        slot = _slot_in_set(found, atom, room)
+        is_there = slot >= 0 and load_i64(found, slot + _STAMP_OF) == load_i64(found, FOUND_STAMP)
+        return load_i64(found, slot + _PLACE_OF) if is_there else -1
     for k in range(min(room, load_i64(found, ATOMS_FOUND))):
         if found_atom(found, k) == atom:
             return k
     return -1
+
+
+@nested
+def _slot_in_set(found: int, atom: int, room: int) -> int:
+    """The first word of an atom's slot in the hash table of a set, or of the free slot for it; -1 if there is neither."""
+    stamp = load_i64(found, FOUND_STAMP)
+    slot = int((np.uint64(atom) * _MIX >> _32) * np.uint64(room) >> _32)
+    for _ in range(room):
+        own = FOUND_HEADER + FOUND_WORDS * slot
+        if load_i64(found, own + _STAMP_OF) != stamp or found_atom(found, load_i64(found, own + _PLACE_OF)) == atom:
+            return own
+        slot = slot + 1 if slot + 1 < room else 0
+    return -1
+
+
+@nested
+def _enter_in_set(found: int, atom: int, k: int, room: int) -> None:
+    """Enter the k-th atom of a set, which is new, in the hash table."""
+    own = _slot_in_set(found, atom, room)
+    store_i64(found, own + _STAMP_OF, load_i64(found, FOUND_STAMP))
+    store_i64(found, own + _PLACE_OF, k)
 
 
 @nested
@@ -492,6 +496,8 @@ def add_with_code(found: int, atom: int, code: int) -> None:
     if room == 0:
         store_i64(found, FOUND_HEADER + FOUND_WORDS * atom + _STAMP_OF, load_i64(found, FOUND_STAMP))
         store_i64(found, FOUND_HEADER + FOUND_WORDS * atom + _PLACE_OF, n)
+    if n < room and room > MOST_SEARCHED:
+        _enter_in_set(found, atom, n, room)
     if room == 0 or n < room:
         set_found(found, n, atom, code)
     store_i64(found, ATOMS_FOUND, n + 1)
@@ -539,7 +545,12 @@ def take_out(found: int, first: int, last: int, least: int) -> None:
             if is_numbered:
                 store_i64(found, own + _PLACE_OF, kept)
         kept += 1
+    n_before, room = load_i64(found, ATOMS_FOUND), load_i64(found, FOUND_ROOM)
     store_i64(found, ATOMS_FOUND, kept)
+    if room > MOST_SEARCHED and kept < n_before:
+        store_i64(found, FOUND_STAMP, load_i64(found, FOUND_STAMP) + 1)
+        for k in range(kept):
+            _enter_in_set(found, found_atom(found, k), k, room)
 
 
 @nested
@@ -587,13 +598,17 @@ def _add_singles(first: int, last: int, data: int, start: int, stop: int, tables
     for k in range(first, last):
         byte, at = load_i64(singles, 2 * k), data + start
         while at < end:
-            is_vector = fits(at)
-            place = lowest_bit(places_of_byte(at, byte)) if is_vector else 0 if load_u8(at, 0) == byte else VECTOR_BYTES
-            if place < VECTOR_BYTES:
+            if not is_on_cpu():
+                place, n_read = place_of_byte(word_from(at), byte), WORD_BYTES
+            elif fits(at):
+                place, n_read = lowest_bit(places_of_byte(at, byte)), VECTOR_BYTES
+            else:
+                place, n_read = 0 if load_u8(at, 0) == byte else 1, 1
+            if place < n_read:
                 if at + place < end:
                     add_atom(found, load_i64(singles, 2 * k + 1))
                 break
-            at += VECTOR_BYTES if is_vector else 1
+            at += n_read
 
 
 @nested
@@ -610,7 +625,7 @@ def _add_deeper(state: int, data: int, at: int, stop: int, tables: int, found: i
             break
         run = runs + 4 * RUN_WORDS * state
         length = load_i32(run, RUN_LENGTH)
-        if length > 0:
+        if is_on_cpu() and length > 0:
             place = constant_i64(tables, RUN_BYTES) + load_i32(run, RUN_PLACE)
             if length > stop - at or not same_bytes(data + at, place, length):
                 return
@@ -702,14 +717,14 @@ def find_atoms(root: int, data: int, start: int, stop: int, tables: int, found: 
     following = constant_i64(tables, NEXT_CONTAINED)
     state = root
     _add_all(state, contained, following, links, found)
-    if is_on_cpu() and root < load_i64(constant_i64(tables, AUTOMATON_SIZES), N_TRIE_ROWS):
+    if root < load_i64(constant_i64(tables, AUTOMATON_SIZES), N_TRIE_ROWS):
         rows, classes = constant_i64(tables, TRIE_ROWS), constant_i64(tables, TRIE_CLASSES) + 256 * root
         singles, row = constant_i64(tables, SINGLE_BOUNDS), load_i64(constant_i64(tables, ROW_PLACES), root)
         if load_i64(singles, root) != load_i64(singles, root + 1):
             _add_singles(load_i64(singles, root), load_i64(singles, root + 1), data, start, stop, tables, found)
-        if stop - start >= LEAST_OF_CHAINS:
+        if stop - start >= (LEAST_OF_CHAINS if is_on_cpu() else LEAST_ON_GPU):
             words = constant_i64(tables, WORDS_OF_TRIES) + 8 * (1 + MOST_WORDS) * root
-            if _lacks_all(words, data + start, data + stop):
+            if is_on_cpu() and _lacks_all(words, data + start, data + stop):
                 return
             row = _by_chains(row, classes, data, start, stop, tables, found)
         else:

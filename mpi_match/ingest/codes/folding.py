@@ -8,6 +8,7 @@ from mpi_match.arrays.csr import Array
 from mpi_match.compute.compile_cache import nested
 from mpi_match.compute.memory import is_on_cpu, load_i32, load_u8, store_u8
 from mpi_match.compute.vectors import VECTOR_BYTES, fits, fold_ascii, lowest_bit
+from mpi_match.compute.words import WORD_BYTES, in_lower_case, is_ascii, store_word, word_from
 from mpi_match.texts.characters import LOWER_CASE, UPPER_A, UPPER_Z
 from mpi_match.texts.folding import folds
 
@@ -55,6 +56,13 @@ def fold_text(data: int, start: int, stop: int, folded: int, room: int, table: i
             at += ascii_bytes
             n += ascii_bytes
             if at == stop or ascii_bytes == VECTOR_BYTES:
+                continue
+        if not is_on_cpu() and at + WORD_BYTES <= stop and n + WORD_BYTES <= room:
+            word = word_from(data + at)
+            if is_ascii(word):
+                store_word(folded, n, in_lower_case(word))
+                at += WORD_BYTES
+                n += WORD_BYTES
                 continue
         byte = load_u8(data, at)
         if byte < 0x80:

@@ -89,6 +89,7 @@ class LineArrays:
             to_codes.FOLDED_STRINGS: np.zeros(to_codes.FOLDED_HEADER + to_codes.MOST_FOLDED, np.int64),
             to_codes.KNOWN_VALUES: known_values(),
             to_codes.OTHER_ATOMS: np.zeros(FOUND_HEADER + FOUND_WORDS * MOST_KNOWN_ATOMS, np.int64),
+            to_codes.DEFERRED: np.zeros(to_codes.DEFERRED_HEADER, np.int64),
         }
         rooms = {
             to_codes.ATTRIBUTE_ROOM: NO_LIMIT,

@@ -13,6 +13,7 @@ from mpi_match.arrays.csr import Int
 from mpi_match.compute.compile_cache import inlined, nested
 from mpi_match.compute.memory import is_on_cpu, load_u8, store_u8
 from mpi_match.compute.vectors import VECTOR_BYTES, copy_text, fits, lowest_bit, text_ends
+from mpi_match.compute.words import WORD_BYTES, plain_bytes, store_word, word_from
 from mpi_match.ingest.codes.code_tables import SEED, feed, hash_of
 from mpi_match.texts.characters import (
     BACKSLASH,
@@ -192,6 +193,14 @@ def decode_string(data: int, at: int, to: int, filled: int, room: int = SCRATCH_
             filled += n
             if n == VECTOR_BYTES:
                 continue
+        if not is_on_cpu() and filled + WORD_BYTES <= room:
+            word = word_from(data + at)
+            store_word(to, filled, word)
+            n = plain_bytes(word)
+            at += n
+            filled += n
+            if n == WORD_BYTES:
+                continue
         byte = load_u8(data, at)
         if byte == QUOTE:
             return at + 1, filled
@@ -349,6 +358,11 @@ def text_end_by_bytes(data: int, at: int) -> int:
     """The first byte from `at` on that is not plain text of a string: a quote, a backslash, a control character, a byte of
     no well-formed UTF-8."""
     while True:
+        if not is_on_cpu():
+            n_plain = plain_bytes(word_from(data + at))
+            at += n_plain
+            if n_plain == WORD_BYTES:
+                continue
         byte = load_u8(data, at)
         if byte >= 0x80:
             n = character_bytes(data, at)

@@ -137,6 +137,8 @@ from mpi_match.ingest.json.text import (
     decode_string,
     literal,
     next_line,
+    string_end_by_bytes,
+    text_end_by_bytes,
 )
 from mpi_match.ingest.json.token_reader import BY_BYTES, BY_TOKENS, TokenReader
 from mpi_match.ingest.json.unnamed import scalar_end
@@ -175,8 +177,9 @@ from mpi_match.texts.characters import (
     FOLDED_STRINGS,
     KNOWN_VALUES,
     OTHER_ATOMS,
+    DEFERRED,
     N_WORK_TABLES,
-) = range(19)
+) = range(20)
 """Indices in the table of addresses of a thread: arrays for the rows of its lines, and scratch arrays for a line.
 
     SCAN_COUNTS                     i64[N_COUNTS]: the filled part of each array
@@ -201,7 +204,13 @@ from mpi_match.texts.characters import (
                                where each begins
     KNOWN_VALUES               `codes.known_values`; 0 on a GPU
     OTHER_ATOMS                i64: a small set of atoms, those of a string that becomes a known value
+    DEFERRED                   i64[DEFERRED_HEADER + DEFERRED_WORDS * room]: DEFERRED_ROOM, 0 on a CPU, and N_DEFERRED; texts
+                               of the row that other threads read later (`defer_text`)
 """
+DEFERRED_ROOM, N_DEFERRED, DEFERRED_HEADER = range(3)
+DEFERRED_START, DEFERRED_LENGTH, DEFERRED_ENTRY, DEFERRED_AS, DEFERRED_WORDS = range(5)
+"""Words of a deferred text: where it begins in the data, its bytes, with escapes, and the last two arguments of
+`put_text`."""
 FOLDED_BYTES, LAST_FOLDED, N_FOLDED, FOLDED_HEADER = range(4)
 MOST_FOLDED = 2**12
 _NO_TEXT = 0xFF
@@ -538,6 +547,35 @@ def _put_value(text: tuple[int, int, int], begin: int, entry: int, to: int, n: i
     return n
 
 
+@inlined
+def defers_texts(work: int) -> bool:
+    """Tells whether texts that are read by automata, or have escapes, are left to other threads."""
+    return load_i64(load_i64(work, DEFERRED), DEFERRED_ROOM) != 0
+
+
+@nested
+def _is_worth_deferring(byte: int, entry: int, tables: int) -> bool:
+    """Tells whether a text that is plain up to this byte, of the attribute with this entry, is left to another thread."""
+    is_list = load_i64(constant_i64(tables, NAME_ROLES), entry) == ELEMENTS
+    return byte == BACKSLASH or is_list or _has_automata(entry, tables)
+
+
+@nested
+def defer_text(start: int, stop: int, entry: int, as_: int, work: int) -> bool:
+    """Leave the text data[start:stop] to another thread.  Returns False without room for it."""
+    deferred = load_i64(work, DEFERRED)
+    n = load_i64(deferred, N_DEFERRED)
+    if n == load_i64(deferred, DEFERRED_ROOM):
+        return False
+    to = deferred + 8 * (DEFERRED_HEADER + DEFERRED_WORDS * n)
+    store_i64(to, DEFERRED_START, start)
+    store_i64(to, DEFERRED_LENGTH, stop - start)
+    store_i64(to, DEFERRED_ENTRY, entry)
+    store_i64(to, DEFERRED_AS, as_)
+    store_i64(deferred, N_DEFERRED, n + 1)
+    return True
+
+
 @nested
 def put_null(entry: int, as_: int, tables: int, work: int) -> None:
     """Add the atom of a null of the attribute with this entry, which the row does not have then, to the row's atoms; as an
@@ -571,6 +609,11 @@ def named_value_scanner(  # noqa: C901  one branch a type
             start, source = at + 1, data
             at = text_end(data, start)
             stop = at
+            is_value = role == ELEMENTS or role == NO_ROLE
+            if defers_texts(work) and is_value and _is_worth_deferring(load_u8(data, at), entry, tables):
+                at = string_end_by_bytes(data, begin)
+                is_kept = at != FLAGGED_LINE and defer_text(start, at - 1, entry, as_, work)
+                return (at if is_kept else FLAGGED_LINE), n
             if load_u8(data, at) == QUOTE:
                 at += 1
             elif load_u8(data, at) == BACKSLASH:
@@ -824,7 +867,10 @@ def every_string_scanner(reader: TokenReader) -> Callable[[int, int, int, int, i
             is_text = byte == QUOTE and load_u8(data, after) != COLON  # no name
             if kept and is_text and n_kept < load_i64(kept, N_FOLDED) and load_i64(kept, FOLDED_HEADER + n_kept) == at:
                 n_kept, is_text = n_kept + 1, False
-            if is_text:
+            if is_text and defers_texts(work):
+                if not defer_text(at + 1, string_end_by_bytes(data, at) - 1, entry, AS_ELEMENT, work):
+                    return FLAGGED_LINE
+            elif is_text:
                 start, stop, source = at + 1, text_end(data, at + 1), data
                 if load_u8(data, stop) == BACKSLASH:
                     source = load_i64(work, DECODED)
@@ -956,6 +1002,8 @@ def row_scanner(reader: TokenReader) -> Callable[[int, int, int, int], int]:
         id_bytes, identified = load_i64(counts, ID_BYTES), load_i64(counts, N_IDENTIFIED)
         begin_row(load_i64(work, ROW_ATOMS))
         clear_row(tables, work)
+        if defers_texts(work):
+            store_i64(load_i64(work, DEFERRED), N_DEFERRED, 0)
         if joins_strings(tables):
             store_i64(load_i64(work, FOLDED_STRINGS), FOLDED_BYTES, 0)
             store_i64(load_i64(work, FOLDED_STRINGS), N_FOLDED, 0)
@@ -1068,6 +1116,35 @@ def scan_single_row(data: int, at: int, tables: int, work: int) -> int:
     if _scan_row_by_bytes(data, at, tables, work) == FLAGGED_LINE or load_i64(counts, N_ATOMS) > load_i64(
         counts, MOST_ATOMS
     ):
+        return FLAGGED_LINE
+    return load_i64(counts, N_ATTRIBUTES)
+
+
+@jit
+def read_deferred(data: int, text: int, tables: int, work: int) -> int:
+    """The attributes of a deferred text, ascending, as those of a row that is the only one in the arrays of `work`.  Returns
+    their number, or FLAGGED_LINE if they are not certain or more than fit.
+
+    Parameters: `text` is the address of the text's words; `data` is what it is in.
+    """
+    counts = load_i64(work, SCAN_COUNTS)
+    for i in range(MOST_ATOMS):
+        store_i64(counts, i, 0)
+    source, start = data, load_i64(text, DEFERRED_START)
+    stop = start + load_i64(text, DEFERRED_LENGTH)
+    if text_end_by_bytes(data, start) < stop:  # at an escape
+        source = load_i64(work, DECODED)
+        end, stop = decode_string(data, start, source, 0, load_i64(counts, SCRATCH_ROOM))
+        start = 0
+        if end == FLAGGED_LINE:
+            return FLAGGED_LINE
+    begin_row(load_i64(work, ROW_ATOMS))
+    where = load_i64(text, DEFERRED_ENTRY), load_i64(text, DEFERRED_AS)
+    n = put_text((source, start, stop), where[0], where[1], load_i64(work, PACKED_ATTRIBUTES), 0, tables, work)
+    if n == FLAGGED_LINE:
+        return FLAGGED_LINE
+    end_attributes(n, tables, work)
+    if load_i64(counts, N_ATOMS) > load_i64(counts, MOST_ATOMS):
         return FLAGGED_LINE
     return load_i64(counts, N_ATTRIBUTES)
 

@@ -10,15 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from mpi_match.arrays.csr import Int
 from mpi_match.compute.compile_cache import inlined, nested
-from mpi_match.compute.memory import load_u8
+from mpi_match.compute.memory import is_on_cpu, load_u8
 from mpi_match.compute.vectors import word_at, word_by_bytes
+from mpi_match.compute.words import word_from
 from mpi_match.ingest.codes.name_steps import begins_step
 from mpi_match.ingest.json.line_tokens import after_brackets, find_tokens, next_token
 from mpi_match.ingest.json.text import after_blanks, text_end_by_bytes, text_end_by_vectors
 from mpi_match.ingest.json.unnamed import after_value
 from mpi_match.texts.characters import OPEN_BRACE, OPEN_BRACKET
+
+_ALL = np.uint64(2**64 - 1)
 
 
 class TokenReader(NamedTuple):
@@ -75,5 +80,13 @@ def _after_checked_value(data: int, at: int, tokens: int, nesting: int) -> Int:
     return next_token(at, tokens)
 
 
-BY_BYTES = TokenReader(_first_byte, _following, _after, after_value, _may_be_any, text_end_by_bytes, word_by_bytes)
+@nested
+def _name_word(data: int, at: int, n: int) -> np.uint64:
+    """`vectors.word_by_bytes`; a GPU reads the bytes together."""
+    if is_on_cpu():
+        return word_by_bytes(data, at, n)
+    return word_from(data + at) & (_ALL >> np.uint64(64 - 8 * n)) if n else np.uint64(0)
+
+
+BY_BYTES = TokenReader(_first_byte, _following, _after, after_value, _may_be_any, text_end_by_bytes, _name_word)
 BY_TOKENS = TokenReader(_first_token, _following, _after, _after_checked_value, begins_step, text_end_by_vectors, word_at)

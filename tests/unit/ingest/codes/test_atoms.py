@@ -34,7 +34,6 @@ _ROW = 32  # bytes of a row of texts of six different bytes
 def test_atoms_of_long_texts(most: int, row_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Atoms of up to `most` bytes end everywhere in texts, also where two stretches meet, however few states have rows."""
     monkeypatch.setattr(atoms, "TRIE_ROW_BYTES", row_bytes)
-    monkeypatch.setattr(atoms, "DENSE_BYTES", 24)
     generator = random.Random(most)
     operands = sorted({_random(generator, generator.randint(0, most)) for _ in range(40)} | {"a" * most, "c", 'cdd"}'})
     filters = [
@@ -62,23 +61,22 @@ def test_atoms_of_long_texts(most: int, row_bytes: int, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("name", ["few", "*"])
 def test_every_trie_has_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A name with thousands of long operands leaves rows to others; `*` has most, beginnings have none."""
-    monkeypatch.setattr(atoms, "DENSE_BYTES", 2**12)
     monkeypatch.setattr(atoms, "TRIE_ROW_BYTES", 2**12)
     generator = random.Random(0)
     many = [constraint("many", "contains", _random(generator, 30)) for _ in range(300)]
     many += [constraint("others", "any prefix", _random(generator, 30)) for _ in range(300)]
     rare = constraint(name, "contains", "abbabbaaab")
     arrays = hashed(Table.from_filters([Filter("f", (each,)) for each in (*many, rare)]).vocabulary, PLAIN).arrays
-    n_all, contained = [len(arrays[k]) for k in (atoms.DENSE_ROWS, atoms.ROW_PLACES)], arrays[atoms.CONTAINED]
+    n_rows, contained = len(arrays[atoms.ROW_PLACES]), arrays[atoms.CONTAINED]
     ends = np.flatnonzero((contained != atoms.NO_ATOM) & (arrays[atoms.STATE_DEPTHS] == 10))
-    assert len(contained) > 20 * max(n_all)
+    assert len(contained) > 20 * n_rows
     assert len(ends) == 1
-    assert ends[0] < min(n_all)
+    assert ends[0] < n_rows
     of_beginnings = arrays[ELEMENT_RECORDS][:, BEGINNINGS_ROOT].max()
     edges = arrays[atoms.EDGES]
     children = edges[edges[:, 0] >> 8 == of_beginnings, 1] >> 1
     assert len(children) == 2
-    assert children.min() >= max(n_all)
+    assert children.min() >= n_rows
 
 
 @pytest.mark.untraced

@@ -331,12 +331,12 @@ def test_rows_with_atoms_and_judged_rows_keep_their_order(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("alphabet", ["a", "ab", "abcdé"])
-@pytest.mark.parametrize("dense_bytes", [0, 100, 1000, 2**22])
+@pytest.mark.parametrize("row_bytes", [0, 100, 1000, 2**22])
 def test_atoms_that_begin_and_end_alike(
-    alphabet: str, dense_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    alphabet: str, row_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Most strings satisfy many atoms, more than there are bytes in the line."""
-    monkeypatch.setattr(atoms, "DENSE_BYTES", dense_bytes)
+    monkeypatch.setattr(atoms, "TRIE_ROW_BYTES", row_bytes)
     generator = random.Random(len(alphabet))
 
     def text(most: int) -> str:

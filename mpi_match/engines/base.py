@@ -159,6 +159,13 @@ class Engine(ABC):
         """
         return self.match(batch, filters=filters)
 
+    def extended(self, batch: EventBatch, found: Matches, attribute_of: Array) -> EventBatch:
+        """The batch, without rejected rows, with further attributes: attribute_of[id] for each of an event's ids in the
+        answers `found`.  `attribute_of` is packed, ascends with each event's ids, and has names that the event lacks."""
+        from mpi_match.events.extended import extended  # loads Numba
+
+        return extended(batch, found.offsets, found.ids, attribute_of)
+
     def update(self, changes: Changes) -> None:
         """Apply changes in order.  Every later `match` sees them; batches already begun do not.
 
@@ -256,15 +263,15 @@ class SeveralEngines(Engine):
         return sum(engine.nbytes for engine in self._engines)
 
 
-def matching(find: Callable[[Any, EventBatch, Any, bool], Matches]) -> Callable[..., Matches]:
-    """Decorator that makes `match` of an engine whose `_sharing` is `ScratchSets` from `find(engine, batch, scratch,
-    filters)`.
+def matching(find: Callable[[Any, EventBatch, Any, bool], Answer]) -> Callable[..., Answer]:
+    """Decorator that makes `match` or `begin` of an engine whose `_sharing` is `ScratchSets` from `find(engine, batch,
+    scratch, filters)`.
 
     Scratch that was in use when an exception occurred is not used again.
     """
 
     @wraps(find)
-    def match(engine: Engine, batch: EventBatch, *, filters: bool = False) -> Matches:
+    def match(engine: Engine, batch: EventBatch, *, filters: bool = False) -> Any:
         try:
             rejected = batch.rejected  # an event is matched in a few microseconds, and isinstance takes a tenth of one
         except AttributeError:

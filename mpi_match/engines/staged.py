@@ -7,13 +7,15 @@ an engine of its own.  An event has the parts that it matches in one stage as at
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from mpi_match.arrays.csr import Array, take_ranges
 from mpi_match.changes.changes import PART_INTERFACES, Changes
-from mpi_match.engines.base import Engine, matching, updating
+from mpi_match.engines.base import Engine, Pending, matching, updating
 from mpi_match.engines.sharing import Scratch, ScratchSets
 from mpi_match.errors import EngineError
 from mpi_match.events.batch import EventBatch
@@ -21,9 +23,12 @@ from mpi_match.matches.matches import Matches
 from mpi_match.model import MAX_CONDITION_DEPTH, Change
 from mpi_match.table.table import Table
 
+if TYPE_CHECKING:
+    from mpi_match.ingest.json.event_scanner import LineScanner  # loads Numba
+
 STAGED_TOGETHER = 2**13
-"""Events that are matched together in all stages: their attributes with those for parts, hundreds an event with some rules,
-stay in memory that is used again, where fresh memory would take longer than matching."""
+"""Events on the host that are matched together in all stages: their attributes with those for parts, hundreds an event with
+some rules, stay in memory that is used again, where fresh memory would take longer than matching."""
 _NO_STAGE, _FOR_ALL = -1, MAX_CONDITION_DEPTH + 2
 """The numbers that stand for the stage of visible interfaces, and for changes that concern every stage."""
 
@@ -61,35 +66,39 @@ class StagedEngine(Engine):
     def _opened(self, filters: Array) -> _Stage:
         return _Stage(self._open(self._table.take(filters)), filters)
 
-    @matching
-    def match(self, batch: EventBatch, _: Scratch, filters: bool) -> Matches:
-        if len(batch) <= STAGED_TOGETHER:
-            return self._match_slice(batch, filters)
-        starts = range(0, len(batch), STAGED_TOGETHER)
-        return Matches.concat([self._match_slice(batch[at : at + STAGED_TOGETHER], filters) for at in starts])
+    def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
+        return _ended(self.begin(batch, filters=filters))
 
-    def _match_slice(self, batch: EventBatch, filters: bool) -> Matches:
+    @matching
+    def begin(self, batch: EventBatch, _: Scratch, filters: bool) -> Matches | Pending:
+        """See `Engine.begin`; the last stage of a batch on a GPU overlaps with other batches."""
+        if batch.is_on_gpu:
+            return self._begin_slice(batch, filters)
+        if len(batch) <= STAGED_TOGETHER:
+            return _ended(self._begin_slice(batch, filters))
+        starts = range(0, len(batch), STAGED_TOGETHER)
+        return Matches.concat([_ended(self._begin_slice(batch[at : at + STAGED_TOGETHER], filters)) for at in starts])
+
+    def _begin_slice(self, batch: EventBatch, filters: bool) -> Matches | Pending:
         for each in self._parts:
             found = each.engine.match(batch)
             if found.n_matches:
-                batch = self._with_parts(batch, found)
-        found, ids = self._last.engine.match(batch, filters=filters), self._last.ids
+                batch = self._with_parts(each.engine, batch, found)
+        begun = self._last.engine.begin(batch, filters=filters)
         if not filters:
-            return found
-        if self._ascends:
-            return Matches.from_counts(found.counts, ids[found.ids], self._n_filters)
-        return Matches.from_pairs(found.event_of(), ids[found.ids], found.n_events, self._n_filters)
+            return begun
+        of_last = _LastStage(begun, self._last.ids, self._ascends, self._n_filters)
+        return of_last.end() if isinstance(begun, Matches) else of_last
 
-    def _with_parts(self, batch: EventBatch, found: Matches) -> EventBatch:
+    def _with_parts(self, engine: Engine, batch: EventBatch, found: Matches) -> EventBatch:
         """The batch with the names of the parts that its events match."""
-        from mpi_match.compute.parallel import at_most
-        from mpi_match.events.extended import extended  # loads Numba
+        from mpi_match.compute.parallel import at_most  # loads Numba
 
-        ids = found.ids
         if not self._parts_ascend:
-            ids = ids[np.lexsort((self._attribute_of[ids], found.event_of()))]
+            order = np.lexsort((self._attribute_of[found.ids], found.event_of()))
+            found = Matches(found.counts, found.ids[order], found.n_ids)
         with at_most(self._threads):
-            return extended(batch, found.offsets, ids, self._attribute_of)
+            return engine.extended(batch, found, self._attribute_of)
 
     def _packed(self, names: Array) -> Array:
         """The attributes of names of parts."""
@@ -167,10 +176,48 @@ class StagedEngine(Engine):
         """See `Engine.host_memory`."""
         return self._last.engine.host_memory(n_bytes)
 
+    def pin(self, memory: Sequence[Array]) -> None:
+        """See `Engine.pin`; only lines are read from this memory, by `scanner`."""
+        self._last.engine.pin(memory)
+
+    def scanner(self, scanner: LineScanner) -> LineScanner:
+        """See `Engine.scanner`."""
+        return self._last.engine.scanner(scanner)
+
+    def warm_up(self, example: Callable[[], EventBatch | None], *, filters: bool = False) -> None:
+        """See `Engine.warm_up`."""
+        if self.gpu is not None and (batch := example()) is not None:
+            with suppress(EngineError):
+                self.match(batch, filters=filters)
+
+    @property
+    def kernel_s(self) -> float:
+        """See `Engine.kernel_s`."""
+        return sum(each.engine.kernel_s for each in (*self._parts, self._last))
+
     @property
     def nbytes(self) -> int:
         """See `Engine.nbytes`."""
         return sum(each.engine.nbytes for each in (*self._parts, self._last))
+
+
+def _ended(begun: Matches | Pending) -> Matches:
+    return begun if isinstance(begun, Matches) else begun.end()
+
+
+class _LastStage(NamedTuple):
+    """The filters of the last stage that a begun batch matches, under the numbers `ids` that the table has for them."""
+
+    begun: Matches | Pending
+    ids: Array
+    ascends: bool
+    n_filters: int
+
+    def end(self) -> Matches:
+        found = _ended(self.begun)
+        if self.ascends:
+            return Matches.from_counts(found.counts, self.ids[found.ids], self.n_filters)
+        return Matches.from_pairs(found.event_of(), self.ids[found.ids], found.n_events, self.n_filters)
 
 
 def stages_of_parts(table: Table, part_of: dict[int, int]) -> Array:

@@ -25,7 +25,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -59,6 +59,7 @@ class EventBatch:
     fingerprint: int
     rejected: Array | None = None
     signatures: Array | None = None
+    is_on_gpu: ClassVar[bool] = False
 
     def __repr__(self) -> str:
         counts = f"{plural(self.n_events, 'event')} with {plural(len(self.attributes), 'attribute')}"

@@ -25,6 +25,8 @@ class EventsOnGpu(NamedTuple):
 class GpuBatch(EventBatch):
     """A batch on a GPU.  Its arrays are copied to the host, on `stream`, when they are first accessed there."""
 
+    is_on_gpu = True
+
     def __init__(self, events: EventsOnGpu, widest: int, stream: Stream, fingerprint: int) -> None:
         self.events, self.fingerprint, self.rejected = events, fingerprint, None
         self._stream = stream

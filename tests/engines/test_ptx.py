@@ -15,7 +15,7 @@ from mpi_match.engines.clcb.options import ClcbVariant
 from mpi_match.engines.keyed.kernels import bitmap, compact, grid_search, tag_sets, tidy, trie_group, trie_thread, trie_warp
 from mpi_match.engines.keyed.kernels import grid as keyed_grid_kernel
 from mpi_match.engines.tagmatch.kernel import match_kernel as tagmatch_kernel
-from mpi_match.gpu import intrinsics, line_kernels, pinned_mailbox
+from mpi_match.gpu import deferred_texts, extended_events, intrinsics, line_kernels, pinned_mailbox
 from mpi_match.gpu import kernels as cuda
 
 OLDEST, HOPPER = (8, 0), (9, 0)
@@ -184,6 +184,13 @@ LINE_KERNELS = (
     line_kernels.scan_plain_kernel("uint64", line_kernels.PLAIN_STAGES[1]),
     line_kernels.gather_kernel("uint64"),
     line_kernels.insert_kernel("uint32"),
+    line_kernels.bin_rows_kernel,
+    line_kernels.order_rows_kernel,
+    line_kernels.sum_bins_kernel,
+    line_kernels.order_texts_kernel,
+    deferred_texts.join_rows_kernel("uint32"),
+    extended_events.extend_kernel("uint32", "uint16"),
+    deferred_texts.read_texts_kernel("uint32"),
     line_kernels.scan_rows_kernel("uint32", False, False),
     line_kernels.scan_rows_kernel("uint64", True, True),
 )
@@ -191,8 +198,22 @@ LINE_KERNELS = (
 
 @pytest.mark.parametrize(
     "kernel",
-    [*LINE_KERNELS[:-2], *lasting(*LINE_KERNELS[-2:])],
-    ids=["count", "write", "plain u32", "plain u64", "gather", "insert", "scan u32", "scan u64 located"],
+    [*LINE_KERNELS[:-3], *lasting(*LINE_KERNELS[-3:])],
+    ids=[
+        *(
+            "count",
+            "write",
+            "plain u32",
+            "plain u64",
+            "gather",
+            "insert",
+            "bin rows",
+            "order rows",
+            "sum bins",
+            "order texts",
+        ),
+        *("join", "extend", "texts", "scan u32", "scan u64 located"),
+    ],
 )
 def test_kernels_of_the_scanner_compile_into_one_function_and_their_doubles_are_not_fused(kernel: cuda.Kernel) -> None:
     """Two are too large to be copied to their callers: that of a text without its views, and that of a line."""

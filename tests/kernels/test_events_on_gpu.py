@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from event_lines import BAD, BLANK, GOOD, JUDGED_GOOD
 
+from mpi_match.changes.live_table import LiveTable
 from mpi_match.cluster import run
 from mpi_match.cluster.at_once.in_place import AtOnce
 from mpi_match.cluster.distribution.event_source import OrderSource, ScannedSource
@@ -25,8 +26,9 @@ from mpi_match.ingest.batches.row_batch import RowBatch
 from mpi_match.ingest.batches.scan_lines import BatchScanner
 from mpi_match.ingest.files.blocks import LineBlock
 from mpi_match.ingest.json.event_scanner import EventScanner, LineScanner
-from mpi_match.ingest.rows.judge import PLAIN, EventForm, Reject
-from mpi_match.model import Area, make_filter
+from mpi_match.ingest.rows.judge import PLAIN, ChangeRow, EventForm, Reject, subscription_filters
+from mpi_match.matches.matches import Matches
+from mpi_match.model import Area, Change, make_filter
 from mpi_match.table.table import Table
 
 TABLE = Table.from_filters(
@@ -40,6 +42,35 @@ TABLE = Table.from_filters(
 )
 FORM = EventForm(("x", "y"), "id")
 FLAGGED_AND_LOCATED = b'{"x": 9.5, "y": 45.25, "temp": 20, "id": "\\u0061b", "city": "Milan", "wind": NaN}'
+
+
+CONDITIONS: list[dict[str, Any]] = [
+    {"interface": "a", "where": {"or": [["temp", "=", 1], {"and": [["wind", ">", 0], {"not": ["temp", "=", 3]}]}]}},
+    {"interface": "b", "where": {"not": {"or": [["temp", "=", 2], ["city", "contains", "Mil"]]}}},
+    {"interface": "c", "where": {"or": [["city", "suffix", "lan"], {"and": [["on", "exists"], {"not": ["temp", ">", 3]}]}]}},
+]
+
+
+@pytest.mark.parametrize("filters", [False, True])
+@pytest.mark.parametrize("added", [False, True])
+def test_conditions_are_matched_where_the_events_are(filters: bool, added: bool) -> None:
+    """In all stages, and with filters that are added later."""
+    of_rows = [subscription_filters(row) for row in CONDITIONS]
+    later = of_rows.pop() if added else ()
+    live = LiveTable(Table.from_filters([each for filters_ in of_rows for each in filters_]), expected=later)
+    table = live.table
+    on_gpu, on_cpu = (open_engine(name, table, live=added) for name in ("keyed_cuda", "keyed"))
+    if added:
+        changes = live.apply([ChangeRow(Change.ADD, filters=tuple(later))], [])
+        assert changes is not None
+        on_gpu.update(changes)
+        on_cpu.update(changes)
+    scanner = EventScanner(table.vocabulary, PLAIN)
+    found, expected = on_gpu.scanner(scanner).scan(block(GOOD * 3), []), scanner.scan(block(GOOD * 3), [])
+    assert isinstance(found.batch, GpuBatch)
+    begun = on_gpu.begin(found.batch, filters=filters)
+    assert not isinstance(begun, Matches)
+    assert begun.end() == on_gpu.match(found.batch, filters=filters) == on_cpu.match(expected.batch, filters=filters)
 
 
 @pytest.fixture(scope="module")

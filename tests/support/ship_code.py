@@ -28,7 +28,7 @@ from mpi_match.compute.compile_cache import SHIPPED, SHIPPED_CODE, runs_here
 from mpi_match.engines.keyed.kernels import bitmap, compact, grid, grid_search, tidy, trie_group
 from mpi_match.engines.keyed.kernels.trie_thread import INTERFACES, MASKS
 from mpi_match.environment import source_digest
-from mpi_match.gpu import kernel_code, line_kernels, pinned_mailbox
+from mpi_match.gpu import deferred_texts, extended_events, kernel_code, line_kernels, pinned_mailbox
 from mpi_match.gpu.kernels import Kernel
 
 MAILBOX = pinned_mailbox.fetch_kernel, pinned_mailbox.deliver_kernel, pinned_mailbox.deliver_mask_kernel
@@ -118,6 +118,8 @@ def kernels() -> list[Kernel]:
     """The kernels of `keyed_cuda` and its scanner for first commands: tables whose names have few operands or many, events
     of up to 16 attributes, answers that are labels."""
     found = [*MAILBOX, line_kernels.count_rows_kernel, line_kernels.write_rows_kernel]
+    found += [line_kernels.bin_rows_kernel, line_kernels.order_rows_kernel]
+    found += [line_kernels.sum_bins_kernel, line_kernels.order_texts_kernel]
     found += [compact.scan_kernel, tidy.tidy_kernel, tidy.digit_kernel]
     found += [grid.put_kernel, grid.note_kernel, grid.step_kernel, grid.enter_kernel]
     dtypes = ("uint8", "uint8"), ("uint16", "uint8"), ("uint16", "uint16"), ("uint32", "uint16"), ("uint32", "uint32")
@@ -127,6 +129,8 @@ def kernels() -> list[Kernel]:
         found += [line_kernels.gather_kernel(packed), line_kernels.insert_kernel(packed), bitmap.enter_kernel(packed)]
         found += [line_kernels.scan_plain_kernel(packed, n_stage) for n_stage in line_kernels.PLAIN_STAGES]
         found += [line_kernels.scan_rows_kernel(packed, located, False) for located in (False, True)]
+        found += [deferred_texts.read_texts_kernel(packed), deferred_texts.join_rows_kernel(packed)]
+        found += [extended_events.extend_kernel(packed, ids) for ids in ("uint8", "uint16", "uint32")]
         for kind, long in product((MASKS, INTERFACES), (False, True)):
             found.append(bitmap.bitmap_kernel(packed, kind, long))
             for width in trie_group.WIDTHS:

@@ -55,7 +55,9 @@ from mpi_match.engines.keyed.tag_sets.index import TagSetIndex
 from mpi_match.engines.sharing import Turns
 from mpi_match.errors import EngineError
 from mpi_match.events.batch import EventBatch
+from mpi_match.gpu.event_batch import GpuBatch
 from mpi_match.gpu.event_scanner import LEAST_GPU_BYTES, GpuEventScanner
+from mpi_match.gpu.extended_events import EventExtender
 from mpi_match.gpu.kernels import Kernel, PinnedPool, open_gpu
 from mpi_match.gpu.line_scanner import scan_rows_part
 from mpi_match.ingest.json.event_scanner import EventScanner, LineScanner
@@ -95,6 +97,7 @@ class KeyedCuda(Engine):
         self._pool = PinnedPool(POOL_BYTES)
         self._line_pool = PinnedPool(LINE_POOL_BYTES, self._gpu.pinned_regions)
         self._sharing = Turns(self, on_gpu=True)
+        self._extender = EventExtender(self._gpu, table.vocabulary.packed_dtype)
         self._kernel_s = 0.0  # of dropped pipelines
         self._new_pipeline()
         self._grid: GridOnGpu | None = None
@@ -207,6 +210,12 @@ class KeyedCuda(Engine):
                 self._gpu.pinned_regions.hold(each)
             except EngineError as refusal:
                 log.debug("events take an extra copy on their way to the GPU: %s", refusal)
+
+    def extended(self, batch: EventBatch, found: Matches, attribute_of: Array) -> EventBatch:
+        if not isinstance(batch, GpuBatch):
+            return super().extended(batch, found, attribute_of)
+        self._gpu.make_current()
+        return self._extender.extended(batch, found, attribute_of)
 
     def host_memory(self, n_bytes: int) -> Array:
         if n_bytes < LEAST_GPU_BYTES:

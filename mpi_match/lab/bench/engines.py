@@ -7,8 +7,9 @@
   encodes the events, `match_s` goes from encoded batches in memory to answers in memory, as in a worker: a batch is begun
   before the one before it is ended, and the batches' memory is pinned for a GPU (`Engine.pin`).  Making the workload is
   never timed.
-* **From lines.**  Events in files of rows are also scanned and matched batch by batch by each engine on a CPU, as often and
-  with as many threads: `rows_per_s`, from rows in memory to answers in memory.
+* **From lines.**  Events in files of rows are also scanned and matched batch by batch by each engine, as often and with as
+  many threads: `rows_per_s`, from rows in memory to answers in memory.  For a GPU, SCANNED_AHEAD threads each scan a batch
+  ahead, and the first run is not counted.
 * **Warm.**  Before any clock starts, the engine is built for a small table of the same scenario and matches a few events,
   so that code compiled on first use is compiled.  Then it matches batches with the real table for a second, not timed.
 * **Checked.**  The answers of the timed runs are the ones that are checked.  All repetitions (and all engines compared) must
@@ -18,8 +19,8 @@
 * **Side by side.**  Engines that are compared take turns, repetition by repetition, so a machine that slows down affects all
   of them.
 
-Not measured: disk, network and MPI (`bench --scaling` measures runs), and the cost of reading rows for an engine on a GPU
-(`bench read gpu`).  `match_s` of a GPU engine includes the copies to and from the device.
+Not measured: disk, network and MPI (`bench --scaling` measures runs).  `match_s` of a GPU engine includes the copies to and
+from the device.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ from mpi_match.environment.machine import origin, peak_bytes
 from mpi_match.errors import EngineError, MpiMatchError, OptionError
 from mpi_match.events.batch import EventBatch
 from mpi_match.humanize import plural
+from mpi_match.lab.bench.ahead import batches_ahead
 from mpi_match.lab.bench.beside import Beside, measure_beside
 from mpi_match.lab.bench.energy import EnergyMeter, Joules
 from mpi_match.lab.bench.moves import changes_of, measure_moves, moved
@@ -56,6 +58,8 @@ from mpi_match.table.table import Table
 
 log = logging.getLogger(__name__)
 
+SCANNED_AHEAD = 4
+"""Threads that scan lines for a GPU."""
 COVERS_FILTERS = 20_000
 """Number of filters of the largest table that the naive matcher judges as well."""
 MAX_BUILDS, MAX_BUILD_S = 3, 3.0
@@ -341,20 +345,33 @@ def _as_fast_as_it_can(engine: Engine, batches: list[EventBatch], *, filters: bo
 
 
 def _time_rows(workload: Workload, contenders: Sequence[Contender], options: BenchOptions) -> None:
-    """Scan and match the rows of files with each engine on a CPU, by turns; those of scenarios are not, nor single ones.
+    """Scan and match the rows of files with each engine, by turns; those of scenarios are not, nor single ones.
 
     Raises WrongAnswer when the answers differ from those of the events before.
     """
     if workload.lines is None or options.rate is not None or options.batch == 1:
         return
-    scans = workload.lines(options.batch, options.threads)
-    on_cpu = [each for each in contenders if each.engine.gpu is None and not each.engine.reads_published]
+    readers = [
+        (each, workload.lines(options.batch, options.threads, each.engine))
+        for each in contenders
+        if not each.engine.reads_published
+    ]
+    for contender, scans in readers:
+        if contender.engine.gpu is not None:
+            _match_rows(contender.engine, scans, options)
     for _ in range(options.repetitions):
-        for contender in on_cpu:
+        for contender, scans in readers:
             started = time.perf_counter()
-            found = [contender.engine.match(scan(), filters=options.filters) for scan in scans]
+            found = _match_rows(contender.engine, scans, options)
             contender.rows_s.append(time.perf_counter() - started)
-            _keep(contender, Matches.concat(found))
+            _keep(contender, found)
+
+
+def _match_rows(engine: Engine, scans: Sequence[Callable[[], EventBatch]], options: BenchOptions) -> Matches:
+    """Scan batches and match them."""
+    if engine.gpu is None:
+        return Matches.concat([engine.match(scan(), filters=options.filters) for scan in scans])
+    return Matches.concat([*match_all(engine, batches_ahead(scans, SCANNED_AHEAD), filters=options.filters)])
 
 
 def _keep(contender: Contender, answers: Matches) -> None:

@@ -23,6 +23,7 @@ from mpi_match.events.event_table import EventTable
 from mpi_match.events.signatures import event_signatures
 from mpi_match.ingest.batches.offer import RowsOffer
 from mpi_match.ingest.batches.open import open_events
+from mpi_match.ingest.batches.scan_lines import BatchScanner
 from mpi_match.ingest.rows.judge import PLAIN, EventForm
 from mpi_match.lab.workloads.sampling import Moves
 from mpi_match.lab.workloads.scenarios import DRAWN_AT_ONCE, Scenario, TagScenario
@@ -89,8 +90,8 @@ class Workload:
     raw       the events of some numbers as they were published; None for a rejected row
     judged    verdicts of the judges, by judge and event numbers
     moves     the first n moves of interfaces, for a seed (`Scenario.moves`); None without areas
-    lines     reads the rows of files, for a batch's size and a number of threads; returns a function for each batch that
-              scans it in memory; None for scenarios and event tables
+    lines     reads the rows of files, for a batch's size, a number of threads and an engine; returns a function for each
+              batch that scans it in memory as the engine does; None for scenarios and event tables
     published makes the events as they were published (`ccm.published`); None for files
     """
 
@@ -103,7 +104,7 @@ class Workload:
     small: Callable[[], tuple[Table, EventBatch]]
     raw: Callable[[Sequence[int]], list[Event | None]]
     moves: Callable[[int, int], Moves] | None = None
-    lines: Callable[[int, int | None], list[Callable[[], EventBatch]]] | None = None
+    lines: Callable[[int, int | None, Engine], list[Callable[[], EventBatch]]] | None = None
     published: Callable[[], EventBatch] | None = None
     judged: dict[tuple[str, tuple[int, ...]], list[list[str]]] = field(default_factory=dict)
     draw_s: float = 0.0
@@ -256,11 +257,14 @@ def _of_files(files: WorkloadFiles, n_events: int, seed: int) -> Workload:
         with open_events(files.events, table.vocabulary, files.form) as opened:
             return [opened.event(i) for i in numbers]
 
-    def lines(size: int, threads: int | None) -> list[Callable[[], EventBatch]]:
+    def lines(size: int, threads: int | None, engine: Engine) -> list[Callable[[], EventBatch]]:
         assert rows is not None
         scanner: Any = rows.scanner(table.vocabulary, threads)
         with rows.open() as opened:
-            batches = [opened.batch(at, min(at + size, n_events)) for at in range(0, n_events, size)]
+            batches: list[Any] = [opened.batch(at, min(at + size, n_events)) for at in range(0, n_events, size)]
+        if isinstance(scanner, BatchScanner):
+            scanner.choose(engine.scanner)
+            engine.pin([batch.data for batch in batches])
 
         def scan(batch: Any) -> EventBatch:
             return cast("EventBatch", scanner.scan(batch)[0])

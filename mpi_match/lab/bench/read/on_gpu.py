@@ -18,9 +18,9 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,10 +38,11 @@ from mpi_match.gpu.kernels import open_gpu
 from mpi_match.gpu.line_scanner import GpuLineScanner
 from mpi_match.ingest.files.blocks import LineBlock
 from mpi_match.ingest.files.ranges import GPU_RANGE_BYTES, ranges_of
-from mpi_match.ingest.json.event_scanner import EventScanner, LineScanner, ScannedEvents
+from mpi_match.ingest.json.event_scanner import EventScanner, LineScanner
 from mpi_match.ingest.json.subscription_scanner import read_subscriptions
 from mpi_match.ingest.rows.judge import EventForm
 from mpi_match.ingest.rows.to_json import event_rows, subscription_rows
+from mpi_match.lab.bench.ahead import batches_ahead
 from mpi_match.lab.bench.engines import require
 from mpi_match.lab.bench.read.events import ReadPlan
 from mpi_match.lab.bench.read.long_lines import MADE, made_lines
@@ -82,17 +83,11 @@ def _bytes_of(text: bytes) -> Array:
 def _match_blocks(engine: Engine, scanner: LineScanner, blocks: list[Array]) -> int:
     """Match blocks of lines in memory, which threads scan ahead; returns the number of answers."""
 
-    def batches(threads: ThreadPoolExecutor) -> Iterator[EventBatch]:
-        ahead: deque[Future[ScannedEvents]] = deque()
-        for block in blocks:
-            ahead.append(threads.submit(scanner.scan, LineBlock(block, "", 1), []))
-            if len(ahead) > BLOCKS_AHEAD:
-                yield ahead.popleft().result().batch
-        while ahead:
-            yield ahead.popleft().result().batch
+    def scanned(block: Array) -> EventBatch:
+        return scanner.scan(LineBlock(block, "", 1), []).batch
 
-    with ThreadPoolExecutor(BLOCKS_AHEAD) as threads:
-        return sum(found.n_matches for found in match_all(engine, batches(threads)))
+    batches = batches_ahead([partial(scanned, block) for block in blocks], BLOCKS_AHEAD)
+    return sum(found.n_matches for found in match_all(engine, batches))
 
 
 def _match_file(engine: Engine, scanner: LineScanner, path: Path) -> int:

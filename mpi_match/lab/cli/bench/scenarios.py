@@ -262,7 +262,7 @@ def bench(
 
         mpi-match bench --table table.h5 --events events.jsonl --engine keyed,counting --vary batch=1,1000
 
-    Rows/s is from rows in memory to answers, for an engine on a CPU.  With --rules, measure your own rules, which are
+    Rows/s is from rows in memory to answers.  With --rules, measure your own rules, which are
     compiled first:
 
         mpi-match bench --rules sigma/rules --language sigma --events events.jsonl --threads 1

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
 from itertools import product
 from typing import Any, ClassVar
 
@@ -13,6 +17,7 @@ from live_machine import run_machine_of
 from tag_tables import LiveTags, assert_agrees, random_tags, tag_events, tag_filters
 
 from mpi_match.engines import open_engine
+from mpi_match.engines.tagmatch import engine as engine_of_tagmatch
 from mpi_match.engines.tagmatch import gpu_match
 from mpi_match.engines.tagmatch.engine import TagMatch
 from mpi_match.engines.tagmatch.gpu_match import jobs_of
@@ -61,6 +66,38 @@ def test_batches_that_are_begun_together_end_in_any_order() -> None:
         one = begun[k]
         assert not isinstance(one, Matches)
         assert one.end() == judge.match(parts[k])
+
+
+@pytest.mark.parametrize(("threads", "streams"), [(1, 1), (2, 2), (4, 2), (16, 8), (24, 10)])
+def test_streams_have_half_of_the_threads_and_the_caller_what_they_leave(
+    threads: int, streams: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten threads that waited for streams beside sixteen of the caller were slower on 16 cores than eight and eight."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(32))
+    given: list[int] = []
+
+    @contextmanager
+    def at_most(n: int) -> Iterator[None]:
+        given.append(n)
+        yield
+
+    monkeypatch.setattr(engine_of_tagmatch, "at_most", at_most)
+    filters, events = random_tags(8, 40, 12)
+    table = Table.from_filters(filters)
+    engine = open_engine("tagmatch", table, threads=threads, options={"max_p": 8})
+    assert isinstance(engine, TagMatch)
+    assert engine.match(Events.of(events).encode(table.vocabulary)).n_events == len(events)
+    assert (given[0], given[-1]) == (threads, threads), "no stream is busy before the first batch and after the last"
+    assert isinstance(engine._matcher, gpu_match.GpuMatcher)
+    running: list[Future[Any]] = [Future() for _ in range(streams + 3)]
+    engine._matcher._begun = [gpu_match._Part(range(1), each) for each in running]
+    with engine._step("reduce"):
+        assert given[-1] == max(threads - streams, 1)
+    for each in running[:-1]:
+        each.set_result(np.empty(0, np.uint64))
+    with engine._step("reduce"):
+        assert given[-1] == max(threads - 1, 1)
+    running[-1].set_result(np.empty(0, np.uint64))
 
 
 def test_a_job_has_each_partition_once() -> None:

@@ -75,6 +75,7 @@ class CpuMatcher:
     """Matches batches with CPU threads, as soon as they arrive."""
 
     kernel_s = 0.0
+    n_busy = 0
 
     def __init__(self, signatures: Array, bounds: Array, with_prefix: bool) -> None:
         self._signatures, self._bounds, self._with_prefix = signatures, bounds, with_prefix

@@ -164,8 +164,10 @@ class TagMatch(Engine):
 
     @contextmanager
     def _step(self, name: str) -> Iterator[None]:
+        """A step of the calling thread and of the threads that no stream uses."""
         started = time.perf_counter()
-        yield
+        with at_most(max(1, self._n_threads - self._matcher.n_busy)):
+            yield
         self._steps_s[name] += time.perf_counter() - started
 
     @contextmanager
@@ -207,7 +209,7 @@ class TagMatch(Engine):
         n_ids = self._n_filters if filters else self._n_interfaces
         if not batch.n_events:
             return Matches.of([], n_ids)
-        with at_most(self._n_threads), self._whole():
+        with self._whole():
             begun = self._begun.add(self._queries(batch), filters, n_ids)
             if self._tree is None:
                 self._route(begun)
@@ -249,7 +251,7 @@ class TagMatch(Engine):
 
     def _match_due(self) -> None:
         if self._queues.since <= (due := self._due):
-            with at_most(self._n_threads), self._whole():
+            with self._whole():
                 self._match_partitions(self._queues.take(due))
 
     def _match_partitions(self, batches: PartitionBatches) -> None:
@@ -271,7 +273,7 @@ class TagMatch(Engine):
 
     def _end(self, begun: BegunBatch) -> Matches:
         mine = range(begun.first, begun.stop)
-        with at_most(self._n_threads), self._whole():
+        with self._whole():
             if begun.n_waiting:
                 self._match_partitions(self._queues.take(self._due, of=mine))
             with self._step("subset match"):

@@ -1,6 +1,6 @@
 """Subset matching of batches on a GPU: threads that each take a stream with an even and an odd result buffer.
 
-    caller     | pre-process | pre-process |   wait    | look up, reduce |
+    caller     | pre-process | pre-process |   wait    | look up, reduce |      with the threads that no stream uses
     thread 0          | job 0 | job 2 | job 4 |   a thread packs a job, starts it, waits for it and unpacks its results in
     thread 1          | job 1 | job 3 | job 5 |   compiled code that calls the driver without Python's lock
 
@@ -275,12 +275,16 @@ class _Part(NamedTuple):
 
 
 class GpuMatcher:
-    """Matches batches on one GPU with several threads, each of which takes a stream."""
+    """Matches batches on one GPU with several threads, each of which takes a stream.
+
+    They are at most half of the CPU threads of the engine, but two: a thread that waits for its stream keeps a core.
+    """
 
     def __init__(self, gpu: Gpu, signatures: Array, bounds: Array, variant: TagMatchVariant, n_threads: int) -> None:
         self._gpu, self._bounds, self._most = gpu, bounds, variant.launch
         on_device = gpu.upload(signatures)
-        self._streams = [MatchStream(gpu, on_device, variant) for _ in range(min(variant.streams, n_threads))]
+        n_streams = min(variant.streams, max(n_threads // 2, min(n_threads, 2)))
+        self._streams = [MatchStream(gpu, on_device, variant) for _ in range(n_streams)]
         self._free = deque(self._streams)
         self._threads = ThreadPoolExecutor(len(self._streams), "tagmatch", gpu.make_current)
         self._begun: list[_Part] = []
@@ -289,6 +293,11 @@ class GpuMatcher:
     def kernel_s(self) -> float:
         """Seconds of device time of all kernels so far; those of simultaneous streams are added up."""
         return sum(stream.kernel_s for stream in self._streams)
+
+    @property
+    def n_busy(self) -> int:
+        """Number of threads that match."""
+        return min(sum(not part.pairs.done() for part in self._begun), len(self._streams))
 
     def begin(self, batches: PartitionBatches, signatures: Array) -> list[Array]:
         """Begin to match batches; `signatures` u64[n, 3] of all queries.  Returns the (query, set) pairs u64 that are ready,

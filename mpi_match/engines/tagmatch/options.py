@@ -40,7 +40,14 @@ TAGMATCH_OPTIONS = (
         "4.3.4, figure 6",
         least=0,
     ),
-    Option("streams", 10, "CUDA streams that match batches in parallel", "4.3.3", least=1, most=64),
+    Option(
+        "streams",
+        10,
+        "CUDA streams that match batches in parallel, each with a thread; at most half as many as CPU threads",
+        "4.3.3",
+        least=1,
+        most=64,
+    ),
     Option("prefix", True, "skip, for a block of sets, the queries that lack the common prefix of the sets", "3.3"),
     Option("launch", 1, "most batches of partitions in one launch", "ours", least=1, most=4096),
     Option(

@@ -493,7 +493,7 @@ EXPERIMENTS: dict[str, Experiment] = {
             runs=(
                 _sets(Axis.of("tagmatch.streams=1,2,5,10,20"), fixed={**_FIFTH, **_PARTITIONS})._replace(events=_PIPELINED),
             ),
-            differs="; a fifth of the sets; each stream has a thread, and there are no more than threads",
+            differs="; a fifth of the sets; each stream has a thread, and there are at most half as many as threads",
         ),
         Experiment("tagmatch-figure-11", not_rerun="it is of MongoDB alone, on up to 24 instances"),
     )

@@ -541,7 +541,8 @@ SECTIONS = (
         _has_answers,
         "scenario | filters | answers wanted | answers an event | engine | on | events/s | answers/s",
         _answers,
-        "Ranges whose width gives an event so many answers; tag sets that so many filters share.",
+        "Ranges whose width gives an event so many answers; tag sets that so many filters share. Other programs used the "
+        "two cores too.",
     ),
     Section(
         "TagMatch without its check",
@@ -549,7 +550,8 @@ SECTIONS = (
         "scenario | filters | engine | on | queries/s | recall | precision",
         _recall,
         "`exact=off` delivers sets whose signature matches by chance, as the paper does. Recall is the share of the right "
-        "answers that it found, precision that of its answers that are right.",
+        "answers that it found, precision that of its answers that are right. Engines took turns; other programs used the "
+        "two cores too.",
     ),
     Section(
         "Options of engines, one changed at a time",

@@ -204,11 +204,13 @@ stage_large_areas() {
 }
 
 stage_large_tags() { # one command: what is of the same sets shares their table
-    experiment tagmatch-table-1 tagmatch-table-3 tagmatch-figure-{2,3,4,5,6,7,8,9} --repetitions 1
+    experiment tagmatch-table-1 tagmatch-table-3 tagmatch-figure-{2,3,4,5,6,7,8,9} tagmatch-section-{3.3,4.3.3} --repetitions 1
 }
 
 stage_experiments() { # what is missing at full size first
     experiment clcb-figure-6
+    experiment ccm-section-4.2 mpi-cuda-phases clcb-section-4.3 --repetitions 2
+    experiment farroukh-section-4.3 --events 1000 --repetitions 2
     experiment mpi-cuda-table-2 mpi-cuda-figure-5 --repetitions 2
     experiment mpi-cuda-figure-3 --only attributes=1,3,5,7,10 --repetitions 2
     experiment mpi-cuda-figure-4 --only events=100000 --repetitions 1

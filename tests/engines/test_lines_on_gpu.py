@@ -67,7 +67,7 @@ def test_deferred_texts(form: EventForm) -> None:
     engine, on_cpu = open_engine("keyed_cuda", OF_TEXTS), EventScanner(OF_TEXTS.vocabulary, form)
     found, expected = engine.scanner(on_cpu).scan(block(lines), []), on_cpu.scan(block(lines), [])
     assert found.n_on_gpu == len(expected.batch)
-    assert found.n_flagged == 2
+    assert found.n_flagged == expected.n_flagged
     for name in ("offsets", "attributes"):
         assert np.array_equal(getattr(found.batch, name), getattr(expected.batch, name))
     assert engine.match(found.batch) == engine.match(expected.batch)

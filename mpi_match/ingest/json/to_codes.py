@@ -554,10 +554,11 @@ def defers_texts(work: int) -> bool:
 
 
 @nested
-def _is_worth_deferring(byte: int, entry: int, tables: int) -> bool:
-    """Tells whether a text that is plain up to this byte, of the attribute with this entry, is left to another thread."""
-    is_list = load_i64(constant_i64(tables, NAME_ROLES), entry) == ELEMENTS
-    return byte == BACKSLASH or is_list or _has_automata(entry, tables)
+def _is_worth_deferring(role: int, byte: int, entry: int, tables: int) -> bool:
+    """Tells whether a text that is plain up to this byte is left to another thread, as a value of the attribute with this
+    entry and role."""
+    is_read = role == ELEMENTS or byte == BACKSLASH or _has_automata(entry, tables)
+    return is_read and (role == ELEMENTS or role == NO_ROLE)
 
 
 @nested
@@ -596,7 +597,7 @@ def named_value_scanner(  # noqa: C901  one branch a type
     `at` of the attribute with this entry; `as_` is AS_VALUE, AS_LIST or AS_ELEMENT. It returns where the value ends
     (FLAGGED_LINE if it is not certain), and the new number of attributes.
     """
-    text_end = reader.text_end
+    text_end, may_defer = reader.text_end, reader.defers
 
     @nested
     def scan_named(  # noqa: C901
@@ -609,8 +610,7 @@ def named_value_scanner(  # noqa: C901  one branch a type
             start, source = at + 1, data
             at = text_end(data, start)
             stop = at
-            is_value = role == ELEMENTS or role == NO_ROLE
-            if defers_texts(work) and is_value and _is_worth_deferring(load_u8(data, at), entry, tables):
+            if may_defer and defers_texts(work) and _is_worth_deferring(role, load_u8(data, at), entry, tables):
                 at = string_end_by_bytes(data, begin)
                 is_kept = at != FLAGGED_LINE and defer_text(start, at - 1, entry, as_, work)
                 return (at if is_kept else FLAGGED_LINE), n
@@ -851,6 +851,7 @@ def every_string_scanner(reader: TokenReader) -> Callable[[int, int, int, int, i
     scanned, after n others. It returns the new number of attributes, or FLAGGED_LINE.
     """
     following, after_value, text_end = reader.following, reader.after_value, reader.text_end
+    may_defer = reader.defers
 
     @nested
     def scan_strings(data: int, at: int, n: int, tables: int, work: int) -> int:
@@ -867,7 +868,7 @@ def every_string_scanner(reader: TokenReader) -> Callable[[int, int, int, int, i
             is_text = byte == QUOTE and load_u8(data, after) != COLON  # no name
             if kept and is_text and n_kept < load_i64(kept, N_FOLDED) and load_i64(kept, FOLDED_HEADER + n_kept) == at:
                 n_kept, is_text = n_kept + 1, False
-            if is_text and defers_texts(work):
+            if may_defer and is_text and defers_texts(work):
                 if not defer_text(at + 1, string_end_by_bytes(data, at) - 1, entry, AS_ELEMENT, work):
                     return FLAGGED_LINE
             elif is_text:
@@ -994,7 +995,7 @@ def row_scanner(reader: TokenReader) -> Callable[[int, int, int, int], int]:
     `scan_row(data, at, tables, work)` puts the row's attributes in order and counts them.  It returns where the line ends;
     FLAGGED_LINE, and then no count has changed, if it is not certain.
     """
-    scan_line, scan_strings = line_scanner(reader), every_string_scanner(reader)
+    scan_line, scan_strings, may_defer = line_scanner(reader), every_string_scanner(reader), reader.defers
 
     @nested
     def scan_row(data: int, at: int, tables: int, work: int) -> int:
@@ -1002,7 +1003,7 @@ def row_scanner(reader: TokenReader) -> Callable[[int, int, int, int], int]:
         id_bytes, identified = load_i64(counts, ID_BYTES), load_i64(counts, N_IDENTIFIED)
         begin_row(load_i64(work, ROW_ATOMS))
         clear_row(tables, work)
-        if defers_texts(work):
+        if may_defer and defers_texts(work):
             store_i64(load_i64(work, DEFERRED), N_DEFERRED, 0)
         if joins_strings(tables):
             store_i64(load_i64(work, FOLDED_STRINGS), FOLDED_BYTES, 0)

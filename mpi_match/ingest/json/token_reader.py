@@ -36,6 +36,8 @@ class TokenReader(NamedTuple):
     begins_step(data, at, beginnings)        see `name_steps.begins_step`; not asked where a name has to be read in any case
     text_end(data, at)                       see `text.text_end_by_bytes`
     word(data, at, n)                        see `vectors.word_by_bytes`
+
+    `defers` tells whether texts may be left to other threads (`to_codes.defer_text`).
     """
 
     first: Callable[[Any, Any, Any, Any], Any]
@@ -45,6 +47,7 @@ class TokenReader(NamedTuple):
     begins_step: Callable[[Any, Any, Any], bool]
     text_end: Callable[[Any, Any], Any]
     word: Callable[[Any, Any, Any], Any]
+    defers: bool
 
 
 @inlined
@@ -88,5 +91,6 @@ def _name_word(data: int, at: int, n: int) -> np.uint64:
     return word_from(data + at) & (_ALL >> np.uint64(64 - 8 * n)) if n else np.uint64(0)
 
 
-BY_BYTES = TokenReader(_first_byte, _following, _after, after_value, _may_be_any, text_end_by_bytes, _name_word)
-BY_TOKENS = TokenReader(_first_token, _following, _after, _after_checked_value, begins_step, text_end_by_vectors, word_at)
+BY_BYTES = TokenReader(_first_byte, _following, _after, after_value, _may_be_any, text_end_by_bytes, _name_word, True)
+_BY_TOKENS = _first_token, _following, _after, _after_checked_value
+BY_TOKENS = TokenReader(*_BY_TOKENS, begins_step, text_end_by_vectors, word_at, False)

@@ -472,7 +472,7 @@ def _has_answers(r: Record) -> bool:
 
 def _has_recall(r: Record) -> bool:
     """Is it of a comparison with an engine that is not exact?"""
-    return r["what"] == "bench" and "exact=off" in r.get("command", "")
+    return r["what"] == "bench" and re.search("exact=(on,)?off", r.get("command", "")) is not None
 
 
 def _is_engine(r: Record) -> bool:
@@ -558,7 +558,8 @@ SECTIONS = (
         lambda r: r["what"] == "ablation" and "failure" not in r,
         "engine | scenario | filters | changed | on | µs an event | rate, of the default's",
         _ablation,
-        "The default is measured before and after each variant: the ratio to the mean of both, and to each.",
+        "The default is measured before and after each variant: the ratio to the mean of both, and to each. Options that "
+        "need a GPU are left out.",
     ),
     Section(
         "Latency of an engine against load",

@@ -216,13 +216,14 @@ LINE_KERNELS = (
     ],
 )
 def test_kernels_of_the_scanner_compile_into_one_function_and_their_doubles_are_not_fused(kernel: cuda.Kernel) -> None:
-    """Two are too large to be copied to their callers: that of a text without its views, and that of a line."""
+    """Four are too large to be copied to their callers: of a text, of it without its views, of these, and of a line."""
     ptx = compiled(kernel)
     assert "fma.rn.f64" not in ptx
     assert "f32" not in ptx
     functions = [line for line in ptx.splitlines() if ".func " in line]
-    assert all("put_itself" in line or "scan_line" in line for line in functions)
-    assert ptx.count("callseq") <= 4 * bool(functions)
+    large = ("put_text", "put_itself", "put_views", "scan_line")
+    assert all(any(name in line for name in large) for line in functions)
+    assert ptx.count("callseq") <= 10 * bool(functions)
 
 
 @cuda.device_function

@@ -469,10 +469,10 @@ def place_of(found: int, atom: int) -> int:
 
 
 @nested
-def _slot_in_set(found: int, atom: int, room: int) -> int:
+def _slot_in_set(found: int, atom: int, room: int) -> Any:
     """The first word of an atom's slot in the hash table of a set, or of the free slot for it; -1 if there is neither."""
     stamp = load_i64(found, FOUND_STAMP)
-    slot = int((np.uint64(atom) * _MIX >> _32) * np.uint64(room) >> _32)
+    slot: Any = np.int64((np.uint64(atom) * _MIX >> _32) * np.uint64(room) >> _32)
     for _ in range(room):
         own = FOUND_HEADER + FOUND_WORDS * slot
         if load_i64(found, own + _STAMP_OF) != stamp or found_atom(found, load_i64(found, own + _PLACE_OF)) == atom:

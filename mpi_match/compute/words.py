@@ -29,8 +29,8 @@ def word_from(address: Int) -> np.uint64:
 
 @inlined
 def plain_bytes(word: np.uint64) -> np.int64:
-    """How many of a word's lowest bytes are plain text of a string: before a quote, a backslash, a control character, a byte
-    beyond ASCII."""
+    """The number of a word's lowest bytes that are plain text of a string: those before a quote, a backslash, a control
+    character or a byte beyond ASCII."""
     quotes, backslashes = word ^ _QUOTES, word ^ _BACKSLASHES
     ends = (quotes - _ONES) & ~quotes | (backslashes - _ONES) & ~backslashes | (word - _BLANKS) & ~word | word
     return lowest_bit(ends & _HIGH) >> 3  # a bit above the lowest may be wrong

@@ -346,12 +346,13 @@ def match_all(engine: Engine, batches: Iterable[EventBatch], *, filters: bool = 
     for batch in batches:
         begun.append(engine.begin(batch, filters=filters))
         while begun and (isinstance(begun[0], Matches) or len(begun) == MOST_BEGUN):
-            yield _ended(begun.popleft())
+            yield ended(begun.popleft())
     while begun:
-        yield _ended(begun.popleft())
+        yield ended(begun.popleft())
 
 
-def _ended(begun: Matches | Pending) -> Matches:
+def ended(begun: Matches | Pending) -> Matches:
+    """The answer of a batch that may have been answered at once.  Raises whatever its `match` would have raised."""
     return begun if isinstance(begun, Matches) else begun.end()
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array, take_ranges
 from mpi_match.changes.changes import PART_INTERFACES, Changes
-from mpi_match.engines.base import Engine, Pending, matching, updating
+from mpi_match.engines.base import Engine, Pending, ended, matching, updating
 from mpi_match.engines.sharing import Scratch, ScratchSets
 from mpi_match.errors import EngineError
 from mpi_match.events.batch import EventBatch
@@ -67,7 +67,7 @@ class StagedEngine(Engine):
         return _Stage(self._open(self._table.take(filters)), filters)
 
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
-        return _ended(self.begin(batch, filters=filters))
+        return ended(self.begin(batch, filters=filters))
 
     @matching
     def begin(self, batch: EventBatch, _: Scratch, filters: bool) -> Matches | Pending:
@@ -75,9 +75,9 @@ class StagedEngine(Engine):
         if batch.is_on_gpu:
             return self._begin_slice(batch, filters)
         if len(batch) <= STAGED_TOGETHER:
-            return _ended(self._begin_slice(batch, filters))
+            return ended(self._begin_slice(batch, filters))
         starts = range(0, len(batch), STAGED_TOGETHER)
-        return Matches.concat([_ended(self._begin_slice(batch[at : at + STAGED_TOGETHER], filters)) for at in starts])
+        return Matches.concat([ended(self._begin_slice(batch[at : at + STAGED_TOGETHER], filters)) for at in starts])
 
     def _begin_slice(self, batch: EventBatch, filters: bool) -> Matches | Pending:
         for each in self._parts:
@@ -201,10 +201,6 @@ class StagedEngine(Engine):
         return sum(each.engine.nbytes for each in (*self._parts, self._last))
 
 
-def _ended(begun: Matches | Pending) -> Matches:
-    return begun if isinstance(begun, Matches) else begun.end()
-
-
 class _LastStage(NamedTuple):
     """The filters of the last stage that a begun batch matches, under the numbers `ids` that the table has for them."""
 
@@ -214,7 +210,7 @@ class _LastStage(NamedTuple):
     n_filters: int
 
     def end(self) -> Matches:
-        found = _ended(self.begun)
+        found = ended(self.begun)
         if self.ascends:
             return Matches.from_counts(found.counts, self.ids[found.ids], self.n_filters)
         return Matches.from_pairs(found.event_of(), self.ids[found.ids], found.n_events, self.n_filters)

@@ -93,7 +93,7 @@ _OWN_WORDS = _OWN_SCRATCH // 8 + 1  # one more: eight bytes are read together
 
 
 class TextTables(NamedTuple):
-    """What `read_texts` reads.
+    """The arrays and addresses that `read_texts` reads.
 
     tables           address of the addresses of the vocabulary's tables
     texts            i64: the deferred texts (`line_kernels.ScanTables`)

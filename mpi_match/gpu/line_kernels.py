@@ -182,7 +182,7 @@ ROW_ARRAYS = f"RowArrays({'uint32[::1], ' * 7}float64[::1], int64[::1])"
 
 
 class ScanTables(NamedTuple):
-    """What `scan_rows` reads, and where it writes deferred texts.
+    """The tables that `scan_rows` reads, and the arrays to which it writes deferred texts.
 
     tables         address of the addresses of the vocabulary's tables (`codes.code_tables`), on the GPU
     lists          i64[LIST_WORDS] for each thread, for the deferred texts of a row; one item: no texts are deferred

@@ -466,17 +466,17 @@ def _exported(r: Record) -> Sequence[str]:
 
 
 def _has_answers(r: Record) -> bool:
-    """Is it a point of the number of answers?"""
+    """Tells whether a record is a point of the number of answers."""
     return r["what"] == "bench" and "answers" in (r.get("parameters") or {})
 
 
 def _has_recall(r: Record) -> bool:
-    """Is it of a comparison with an engine that is not exact?"""
+    """Tells whether a record is of a comparison with an engine that is not exact."""
     return r["what"] == "bench" and re.search("exact=(on,)?off", r.get("command", "")) is not None
 
 
 def _is_engine(r: Record) -> bool:
-    """Is it a rate of an engine with a table of its own below?"""
+    """Tells whether a record is a rate of an engine, which has a table of its own below."""
     return r["what"] == "bench" and "rows_per_s" not in r and not _has_answers(r) and not _has_recall(r)
 
 

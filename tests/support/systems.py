@@ -103,7 +103,8 @@ def _fast(record: Record) -> float:
 
 
 def _is_tagmatch(record: Record, launch: int) -> bool:
-    """Is it of 212 million sets?  With several keys for some of them, once such a record is there, as the paper has it."""
+    """Tells whether a record is of 212 million sets: with several keys for some of them, as the paper has it, once there is
+    such a record."""
     given = record.get("parameters") or {}
     is_whole = record.get("n_filters") == 212_000_000 or (
         _matches(given, sets="212000000") and given.get("operation") == "match"

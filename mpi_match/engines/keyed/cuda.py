@@ -26,7 +26,7 @@ from mpi_match.arrays.csr import Array
 from mpi_match.changes.changes import Changes
 from mpi_match.compute.compile_cache import compile_once
 from mpi_match.compute.compile_parts import Part
-from mpi_match.engines.base import Engine, Pending, check_batch, in_turn, match_all, updating
+from mpi_match.engines.base import Engine, Pending, check_batch, ended, in_turn, match_all, updating
 from mpi_match.engines.entries import can_serve
 from mpi_match.engines.keyed.bitmap.rows import LINE_FILTERS
 from mpi_match.engines.keyed.cpu import Keyed, consolidated
@@ -237,8 +237,7 @@ class KeyedCuda(Engine):
                 _ = list(match_all(self, [batch] * (PIPELINE_SLOTS + 1), filters=filters))
 
     def match(self, batch: EventBatch, *, filters: bool = False) -> Matches:
-        begun = self.begin(batch, filters=filters)
-        return begun if isinstance(begun, Matches) else begun.end()
+        return ended(self.begin(batch, filters=filters))
 
     def begin(self, batch: EventBatch, *, filters: bool = False) -> Matches | Pending:
         check_batch(self._table, batch)

@@ -110,5 +110,5 @@ def ratios_of(record: Json) -> str:
 
 
 def _variant(record: Json) -> str:
-    """What a record changes."""
+    """The option that a record changes, with its value."""
     return "default" if record["option"] is None else f"{record['option']}={record['value']}"

@@ -70,7 +70,7 @@ call_at: Any = intrinsic(_call_at)
 def driver_calls() -> Array:
     """i64[7]: the addresses of the calls."""
     if simulated:
-        return np.array([ctypes.cast(each, ctypes.c_void_p).value for each in _simulated_calls()], np.int64)
+        return np.array([ctypes.cast(each, ctypes.c_void_p).value for each in _simulated_calls], np.int64)
     library = ctypes.CDLL("libcuda.so.1")
     return np.array([ctypes.cast(getattr(library, each), ctypes.c_void_p).value for each in _SYMBOLS], np.int64)
 
@@ -87,8 +87,7 @@ _launches: weakref.WeakValueDictionary[int, KernelLaunch] = weakref.WeakValueDic
 _elapsed_ms = 0.0
 
 
-@cache
-def _simulated_calls() -> list[Any]:
+def _made_calls() -> list[Any]:
     """The calls in Python, in the order of the positions."""
     stream = Stream()
 
@@ -128,3 +127,8 @@ def _returning_code(function: Callable[..., None]) -> Callable[..., int]:
         return 0
 
     return call
+
+
+_simulated_calls = _made_calls() if simulated else []
+"""Made once, at the import: threads that called `driver_calls` for the first time at once had addresses of calls that
+were gone."""

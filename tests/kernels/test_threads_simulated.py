@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
 import pytest
 from crowds import Pair, crowd_changes, crowd_matches
 from engine_names import GPU
@@ -9,6 +12,7 @@ from random_tables import Shape, random_subscriptions
 
 from mpi_match.engines import open_engine
 from mpi_match.events.events import Events
+from mpi_match.gpu import compiled_calls
 from mpi_match.table.table import Table
 
 
@@ -24,3 +28,24 @@ def test_every_thread_gets_the_answers_of_one(name: str) -> None:
 def test_a_match_sees_all_of_an_update_or_nothing(name: str) -> None:
     pair = Pair(8)
     crowd_changes(pair, open_engine(name, pair.table, live=True), 2, (1, 5))
+
+
+def test_threads_that_ask_for_the_driver_at_once_get_the_same_calls() -> None:
+    """Else some have addresses of functions that are gone."""
+    first, ready = compiled_calls.driver_calls().tolist(), Barrier(4, action=forget)
+
+    def ask() -> list[int]:
+        ready.wait()
+        found: list[int] = compiled_calls.driver_calls().tolist()
+        return found
+
+    with ThreadPoolExecutor(4) as threads:
+        for _ in range(20):
+            assert [each.result() for each in [threads.submit(ask) for _ in range(4)]] == [first] * 4
+
+
+def forget() -> None:
+    """Empty the caches of the module, as before the first call."""
+    for each in vars(compiled_calls).values():
+        if hasattr(each, "cache_clear"):
+            each.cache_clear()

@@ -106,7 +106,7 @@ def shown_claims(experiment: Experiment, records: Sequence[Record]) -> Shown:
     """The claims of an experiment; each from the machine that has it, and of several from the one with the most claims."""
     mine = [record for record in records if record["experiment"] == experiment.name]
     of_machines = sorted(
-        ((claims(experiment, points), _places(points)) for points in points_of_each_machine(mine)),
+        ((claims(experiment, points, mine), points[0]) for points in points_of_each_machine(mine)),
         key=lambda one: -_n_measured(one[0]),
     )
     if not of_machines:
@@ -114,15 +114,17 @@ def shown_claims(experiment: Experiment, records: Sequence[Record]) -> Shown:
     found, machine_of = list(of_machines[0][0]), [0] * len(of_machines[0][0])
     for number, (others, _) in enumerate(of_machines):
         for i, claim in enumerate(others):
-            if found[i].measured is None and claim.measured is not None:
+            is_better = claim.measured is not None or found[i].why == "not run"
+            if found[i].measured is None and is_better:
                 found[i], machine_of[i] = claim, number
-    return Shown(found, machine_of, [where for _, where in of_machines])
+    return Shown(found, machine_of, [place_of(first).partition("; commit")[0] for _, first in of_machines])
 
 
-def _places(records: Sequence[Record]) -> str:
-    """The machine of some records, with their commits."""
-    machine = place_of(records[0]).partition("; commit")[0]
-    return f"{machine}, commit {', '.join(dict.fromkeys(record['commit'][:12] for record in records))}"
+def _place(shown: Shown, number: int) -> str:
+    """A machine, with the commits of the values that it measured."""
+    claims_of = zip(shown.machine_of, shown.found, strict=True)
+    commits = {claim.commit[:12] for n, claim in claims_of if n == number and claim.measured is not None}
+    return f"{shown.machines[number]}, commit {', '.join(sorted(commits))}"
 
 
 def _n_measured(found: Sequence[Claim]) -> int:
@@ -179,7 +181,7 @@ def _experiment(experiment: Experiment, shown: Shown) -> Iterator[str]:
         return
     used = sorted({n for n, claim in zip(shown.machine_of, shown.found, strict=False) if claim.measured is not None})
     marks = {number: f"({chr(ord('a') + i)}) " if len(used) > 1 else "" for i, number in enumerate(used)}
-    yield f"Measured on: {'; '.join(marks[n] + shown.machines[n] for n in used)}." if used else "Not measured yet."
+    yield f"Measured on: {'; '.join(marks[n] + _place(shown, n) for n in used)}." if used else "Not measured yet."
     yield ""
     yield "| value | under | printed | status | here |"
     yield "|---|---|---|---|---|"
@@ -230,7 +232,7 @@ REPEATED = {
     ("clcb", "method", "confidence_interval"): "differs: each value has the interval of its repetitions or seeds",
     ("clcb", "section 5", "moved_filters"): "faithful: `clcb-figure-5` moves 100 interfaces of 10 filters",
     ("clcb", "related work", "speedup"): "cannot be had: a system that the paper cites",
-    ("mpi-cuda", "abstract", "speedup"): "measured, as `mpi-cuda-table-2`",
+    ("mpi-cuda", "abstract", "speedup"): "measured, as `mpi-cuda-figure-3`",
     ("farroukh", "abstract", "matching_time_reduction"): "measured, as `farroukh-figure-7`",
     ("farroukh", "abstract", "throughput"): "measured, as `farroukh-figure-5`",
     ("farroukh", "conclusions", "matching_time_reduction"): "measured, as `farroukh-figure-7`",

@@ -8,7 +8,9 @@
 Other values (hardware, cited systems), and values at points that were not measured, have no counterpart; they are shown with
 the reason, and with the value of the nearest point.
 
-* A point on a curve, or its change, needs both ends of the experiment's axis, from one machine and commit.
+* A value is that of one machine and commit: of several, of the latest that has it.
+* A point on a curve, or its change, needs both ends of the experiment's axis.
+* A value at several points or options is the median of theirs, with the least and the greatest beside it.
 * Times of CCM, CLCB and MPI-CUDA, and of the engines beside them, have the encoding of the event in them: the papers' times
   begin with attributes by their names.  The time without it is beside each.
 * A latency needs a run that has settled, and a rate one whose events did not come at a rate.
@@ -17,6 +19,7 @@ the reason, and with the value of the nearest point.
 
 from __future__ import annotations
 
+import json
 import math
 import operator
 import re
@@ -51,13 +54,14 @@ def in_words(value: Value) -> str:
 class Claim(NamedTuple):
     """A printed value, and the same quantity measured here, in the same unit: for the same engine, and for ours.
 
-    `why` says why that engine has no value, or how to read it.
+    `why` says why that engine has no value, or how to read it; `commit` is that of its records.
     """
 
     printed: Printed
     measured: Value | None
     ours: Mapping[str, Value]
     why: str = ""
+    commit: str = ""
 
     @property
     def here(self) -> str:
@@ -225,7 +229,26 @@ def claims(experiment: Experiment, records: Sequence[Result], among: Sequence[Re
     If `records` are a part of all records, `among` are all: the points decide which value is the default.
     """
     shown = [each for each in of_experiment(experiment) if each.kind == "result"]
-    return [_claim(experiment, each, records, among or records) for each in shown]
+    states = _states(records)
+    return [_of_states(experiment, each, states, among or records) for each in shown]
+
+
+def _states(records: Sequence[Result]) -> list[Sequence[Result]]:
+    """The records of each machine and commit, the latest first; one empty group without records."""
+    states: dict[str, list[Result]] = {}
+    for record in records:
+        states.setdefault(json.dumps([record.get("commit"), record.get("machine")]), []).append(record)
+    return sorted(states.values(), key=lambda mine: max(str(record.get("date")) for record in mine), reverse=True) or [[]]
+
+
+def _of_states(experiment: Experiment, each: Printed, states: Sequence[Sequence[Result]], among: Sequence[Result]) -> Claim:
+    """The claim of the latest state that has the value, else that of the state with the most records."""
+    found = [
+        _claim(experiment, each, mine, among)._replace(commit=str(mine[0].get("commit", "")) if mine else "")
+        for mine in states
+    ]
+    most = max(range(len(states)), key=lambda number: len(states[number]))
+    return next((claim for claim in found if claim.measured is not None), found[most])
 
 
 def of_experiment(experiment: Experiment) -> list[Printed]:
@@ -264,14 +287,15 @@ def _claim(experiment: Experiment, each: Printed, records: Sequence[Result], amo
     wanted = _conditions(each, among)
     at = _at(wanted, records)
     if not at:
-        return Claim(each, None, {}, _why_not(each, wanted, records))
+        is_here = each.subject == _WORKLOAD or bool(_engines_of(each))
+        return Claim(each, None, {}, _why_not(each, wanted, records) if is_here else f"no {each.subject} here")
     baseline = _baseline_of(each)
     if each.metric in _names().ratios and _median(at, baseline[0], metric, baseline[1]) is None:
         return Claim(each, None, {}, f"no {each.baseline or baseline[0] or 'baseline'} here")
     groups = _by([condition.key for condition in wanted if condition.several], at)
 
     def here(*engines: tuple[str, EngineOptions]) -> Value | None:
-        found = (_one(each, metric, group, *engine) for engine in engines for group in groups)
+        found = (_middle(each, metric, group, *engine) for engine in engines for group in groups)
         return _span(value for value in found if value is not None)
 
     if each.subject == _WORKLOAD:
@@ -287,11 +311,12 @@ def _claim(experiment: Experiment, each: Printed, records: Sequence[Result], amo
         value
         for engine in engines
         for group in groups
-        if (value := _one(each, metric, [{**record, "encode_s": 0.0} for record in group], *engine)) is not None
+        if (value := _middle(each, metric, [{**record, "encode_s": 0.0} for record in group], *engine)) is not None
     )
     of_ranks = [record["workers"] for record in _of(at, RANKS)] if engines[0][0] == RANKS else []
     notes = [
         *_of_seeds(each, metric, at, engines),
+        *([] if len(groups) > 1 else _of_points(each, metric, at, engines)),
         *([f"{in_words(bare)} without encoding"] if bare not in (None, measured) and metric in _TIMED else []),
         *([_deployment(at, engines)] if metric == "deployment_time" else []),
         *([f"with {plural(of_ranks[0], 'worker')}"] if of_ranks else []),
@@ -313,6 +338,49 @@ def _of_seeds(
     values = [value for value in found if value is not None]
     if len(values) == len(seeds) and in_words(min(values)) != in_words(max(values)):
         yield f"{in_words((min(values), max(values)))} over {len(seeds)} seeds"
+
+
+def _points(records: Sequence[Result], engine: str, options: EngineOptions) -> list[list[Result]]:
+    """The records of each point and options at which an engine was measured, together with other engines' at the point."""
+
+    def point(record: Result) -> object:
+        return {key: value for key, value in without_workers(record).items() if "." not in key}
+
+    mine = _with(_of(records, engine), options)
+    ways = {repr((point(record), record["engine_options"])): record for record in mine}
+    return [
+        [
+            record
+            for record in records
+            if point(record) == point(one) and (record not in mine or record["engine_options"] == one["engine_options"])
+        ]
+        for one in ways.values()
+    ]
+
+
+def _at_points(each: Printed, metric: str, records: Sequence[Result], engine: str, options: EngineOptions) -> list[float]:
+    """A printed quantity of an engine at each of its points."""
+    found = (_one(each, metric, point, engine, options) for point in _points(records, engine, options))
+    return [value for value in found if value is not None]
+
+
+def _middle(each: Printed, metric: str, records: Sequence[Result], engine: str, options: EngineOptions) -> float | None:
+    """The median of a printed quantity over an engine's points; None where it was not measured."""
+    found = _at_points(each, metric, records, engine, options)
+    return statistics.median(found) if found else None
+
+
+_ALIKE = 0.01
+"""Values that differ by less than this share need no interval."""
+
+
+def _of_points(
+    each: Printed, metric: str, at: Sequence[Result], engines: Sequence[tuple[str, EngineOptions]]
+) -> Iterator[str]:
+    """The interval of a value over several points or options; nothing for one, or where they hardly differ."""
+    values = sorted(_at_points(each, metric, at, *engines[0])) if len(engines) == 1 else []
+    if len(values) > 1 and values[-1] - values[0] > _ALIKE * abs(values[-1]):
+        yield f"{in_words((values[0], values[-1]))} over {len(values)} points or options"
 
 
 def _workload(at: Sequence[Result], engines: Sequence[tuple[str, EngineOptions]]) -> str:
@@ -404,16 +472,36 @@ def _mean(experiment: Experiment, each: Printed, records: Sequence[Result]) -> C
 
 
 def _gain(each: Printed, records: Sequence[Result]) -> Claim:
-    """The gain of one variant of an engine over another, in percent."""
-    times = [_median(records, *one) for one in _variants(each)]
-    if len(times) < 2 or None in times:
-        return Claim(each, None, {}, "not run" if times else "not measured")
-    mine, other = (time for time in times if time is not None)
-    unencoded = [{**record, "encode_s": 0.0} for record in records]
-    bare = [time for one in _variants(each) if (time := _median(unencoded, *one)) is not None]
-    without = _reduction(bare[1], bare[0])
-    gain = _reduction(other, mine)
-    return Claim(each, gain, {}, "" if without == gain else f"{in_words(without)} without encoding")
+    """The gain of one variant of an engine over another, in percent: the median over seeds, with the least and greatest."""
+    variants = _variants(each)
+    if not variants:
+        return Claim(each, None, {}, "not measured")
+
+    def gains(records: Sequence[Result]) -> list[float]:
+        found = []
+        for of_seed in _by_seed(records):
+            mine, other = (_median(of_seed, *one) for one in variants)
+            if mine is not None and other is not None:
+                found.append(_reduction(other, mine))
+        return sorted(found)
+
+    found, bare = gains(records), gains([{**record, "encode_s": 0.0} for record in records])
+    if not found:
+        return Claim(each, None, {}, "not run")
+    gain, without = statistics.median(found), statistics.median(bare)
+    notes = [
+        f"{in_words((found[0], found[-1]))} over {len(found)} seeds" if len(found) > 1 else "",
+        "" if without == gain else f"{in_words(without)} without encoding",
+    ]
+    return Claim(each, gain, {}, ", ".join(filter(None, notes)))
+
+
+def _by_seed(records: Sequence[Result]) -> list[list[Result]]:
+    """The records of each seed."""
+    groups: dict[object, list[Result]] = {}
+    for record in records:
+        groups.setdefault(record.get("seed"), []).append(record)
+    return list(groups.values())
 
 
 def _variants(each: Printed) -> list[tuple[str, str, EngineOptions]]:

@@ -71,6 +71,31 @@ def test_times_have_encoding_and_sizes_what_is_shared() -> None:
     assert quantity({**sff, "shared_bytes": 5}, "whole_bytes") == sff["engine_bytes"] + 5
 
 
+def test_a_gain_is_that_of_each_seed_with_the_same_commit() -> None:
+    of_all = records("gpu", "clcb-section-4.3")
+    assert len({record["commit"] for record in of_all}) > 1
+    (gain,) = [c for c in claims(EXPERIMENTS["clcb-section-4.3"], of_all) if c.printed.metric.startswith("gain_of_")]
+    assert gain.commit.startswith("412e3a70"), "the later commit has no runs with one run a reset"
+    assert gain.why.startswith("-14.6 to 6.23 over 5 seeds")
+    assert gain.measured == pytest.approx(-5.78, abs=0.01)
+
+
+def test_a_value_of_several_points_or_options_has_their_interval() -> None:
+    assert claims_at("farroukh-figure-9", "a0b3b1b8")["SE-CP lock-based, phase1_time"].why == (
+        "0.00723 to 0.0176 over 4 points or options"
+    )
+    speedup = claims_at("tagmatch-figure-2", "051a51c3")["TagMatch, speedup"]
+    assert speedup.measured == pytest.approx(8.63, abs=0.01), "the median of the ratios at each point"
+    assert speedup.why == "6.83 to 9.77 over 4 points or options"
+
+
+def test_a_value_is_that_of_the_latest_state_that_has_it() -> None:
+    of_all = records("gpu", "ccm-figure-11")
+    assert len({record["commit"] for record in of_all}) > 1
+    found = claims(EXPERIMENTS["ccm-figure-11"], of_all)
+    assert {claim.commit[:8] for claim in found if claim.measured is not None} == {"412e3a70"}
+
+
 def test_ccms_record_of_another_exponent_is_not_the_papers_zipf() -> None:
     of_zipf = [c for c in claims_at("ccm-table-2", "2558c442").values() if "name_distribution" in c.printed.parameters]
     assert of_zipf

@@ -390,6 +390,12 @@ def _n_kept(place: Path) -> int:
     return sum(1 for _ in place.glob(f"*/*{SUFFIX}"))
 
 
+def n_compiled() -> int:
+    """Number of functions and kernels whose compiled code is kept, by any process; 0 where none can be kept."""
+    place = directory()
+    return 0 if place is None else _n_kept(place) + sum(1 for _ in place.glob("*/*.cubin"))
+
+
 def compile_s() -> float:
     """Seconds that this process has spent so far in `compile_once`: compiling, or waiting for another process that
     compiled."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mpi_match.compute import compile_cache
 from mpi_match.engines import Engine, open_engine
 from mpi_match.environment.machine import command, commit, machine, versions
 from mpi_match.events.batch import EventBatch
@@ -112,6 +114,24 @@ def test_candidates_are_those_of_one_repetition() -> None:
     each = found[0]["candidates_per_event"] / found[0]["matches_per_event"]
     assert "Candidates/match" in shown
     assert f" {each:.1f} " in shown
+
+
+def test_a_build_that_compiles_does_not_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    slow_s, opened = 0.2, []
+
+    def compiling(name: str, table: Table, *_: Any, **__: Any) -> Engine:
+        opened.append(table)
+        if len(opened) == 2:  # the first is a small table
+            (tmp_path / "of_a_module").mkdir()
+            (tmp_path / "of_a_module" / "large.nbc").touch()
+            time.sleep(slow_s)
+        return open_engine(name, table)
+
+    monkeypatch.setattr(engines, "open_engine", compiling)
+    monkeypatch.setattr(compile_cache, "directory", lambda: tmp_path)
+    result = bench("ccm", "counting", BenchOptions(n_filters=100, n_events=5, repetitions=1))
+    assert result["build_s"] < slow_s
+    assert len(opened) == 4, "for a small table, twice for this one, and the judge"
 
 
 def test_one_event_at_a_time_is_measured_event_by_event() -> None:

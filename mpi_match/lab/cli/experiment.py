@@ -73,7 +73,7 @@ KEPT_SHARE = 1 / 8
 @click.option(
     "--events",
     type=click.IntRange(1),
-    help="Most events to match; fewer events make rates and times less certain.",
+    help="Most events to match, where their number is not varied; fewer make rates and times less certain.",
 )
 @click.option("--seeds", type=click.IntRange(1), default=1, help="Number of seeds for each point.")
 @click.option(
@@ -169,15 +169,14 @@ def _show(name: str, records: list[Json], figure: Path) -> None:
     from mpi_match.lab.bench.sweep_report import draw, draw_steps, sweep_table, told_apart_by
     from mpi_match.lab.papers.catalog import EXPERIMENTS
     from mpi_match.lab.papers.claims import table
-    from mpi_match.lab.papers.run import missing
+    from mpi_match.lab.papers.run import not_run
 
     each = EXPERIMENTS[name]
     if each.runs:
         click.echo(f"# kept: {each.kept}")
         click.echo(f"# differs: {each.differs}")
-        engines = dict.fromkeys(engine for run in each.runs for engine in run.engines)
-        for engine, reason in missing(engines).items():
-            click.echo(f"# {engine} is not run: {reason}")
+        for line in not_run(each):
+            click.echo(f"# {line}")
     click.echo("\n".join(table(each, records)))
     for scenario in dict.fromkeys(record["scenario"] for record in records):
         click.echo(sweep_table([record for record in records if record["scenario"] == scenario]))

@@ -48,7 +48,8 @@ Value = float | tuple[float, float]
 def in_words(value: Value) -> str:
     """`0.0209`, `47,685`, `1.4 to 9.2`."""
     numbers = value if isinstance(value, tuple) else (value,)
-    return " to ".join(f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.3g}" for number in numbers)
+    shown = (f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.3g}" for number in numbers)
+    return " to ".join(dict.fromkeys(shown))
 
 
 class Claim(NamedTuple):

@@ -5,6 +5,7 @@ An engine that needs a missing GPU is skipped, never simulated, and the result s
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -98,6 +99,22 @@ def missing(engines: Iterable[str], given: Mapping[str, object] = MappingProxyTy
     return found
 
 
+def not_run(experiment: Experiment) -> Iterator[str]:
+    """What of an experiment cannot run on this machine: a line for each engine, with the variants of it that can."""
+    reasons: dict[str, str] = {}
+    able: dict[str, list[str]] = {}
+    for each in experiment.runs:
+        unable = missing(each.engines, each.fixed)
+        reasons |= unable
+        for name in each.engines:
+            if name not in unable:
+                own = (f"{key}={value}" for key, value in each.fixed.items() if key.partition(".")[0] == name and "." in key)
+                able.setdefault(name, []).append(" ".join(own))
+    for name, reason in reasons.items():
+        but = ", ".join(dict.fromkeys(filter(None, able.get(name, []))))
+        yield f"{name} is {f'run with {but} only' if but else 'not run'}: {reason}"
+
+
 def _reason(name: str, given: Mapping[str, object] = MappingProxyType({})) -> str:
     if not REGISTRY[name].needs_gpu(of_engine(name, given)):
         try:
@@ -106,8 +123,9 @@ def _reason(name: str, given: Mapping[str, object] = MappingProxyType({})) -> st
             return str(error)
         return ""
     try:
-        from mpi_match.gpu import driver
+        from mpi_match.gpu import driver, presence
 
+        presence.require_driver()
         driver.visible_gpus()
     except EngineError as error:
         return str(error).partition("; use --engine")[0].partition(". ")[0]
@@ -232,7 +250,7 @@ def rank_points(runs: RanksRun, plan: ExperimentPlan) -> Iterator[RankPoint]:
     on_gpu = REGISTRY[runs.engine].runs_on == "GPU"
     workers = tuple(n for n in runs.workers if not on_gpu or n <= gpus())
     key, texts = plan.of(runs.axis) if runs.axis else ("", ("",))
-    for text in texts if workers else ():
+    for text, seed in itertools.product(texts if workers else (), range(plan.seeds)):
         varied = max(round(int(text) * min(1.0, 10 * plan.scale)), LEAST_EVENTS) if key == "events" else None
         yield RankPoint(
             runs.engine,
@@ -244,6 +262,7 @@ def rank_points(runs: RanksRun, plan: ExperimentPlan) -> Iterator[RankPoint]:
                 n_filters=max(round(SCENARIOS[runs.scenario].n_filters * plan.scale), 1),
                 repetitions=plan.repetitions,
                 batch=1,
+                seed=seed,
                 threads=1,
                 how=("--engine", runs.engine, *runs.how[2:]),
                 kinds=("strong",),
@@ -261,7 +280,7 @@ def _of_ranks(
     tell: Callable[[str], None],
 ) -> tuple[list[Json], bool]:
     """The records of a point, from the file or measured and added to it; and whether they are new."""
-    same = {"what": "ranks", "scale": plan.scale, "n_events": point.scaling.n_events}
+    same = {"what": "ranks", "scale": plan.scale, "n_events": point.scaling.n_events, "seed": point.scaling.seed}
     same |= {"commit": commit(), "machine": machine()}
     old = [
         dict(r)
@@ -269,7 +288,7 @@ def _of_ranks(
         if all(r.get(key) == value for key, value in same.items()) and without_workers(r) == point.values
     ]
     where = " ".join([point.scaling.scenario, *(f"{key}={value}" for key, value in point.values.items())])
-    what = f"{where} with {', '.join(map(str, point.scaling.workers))} workers"
+    what = f"{where} with {', '.join(map(str, point.scaling.workers))} workers, seed {point.scaling.seed}"
     if len(old) >= len(point.scaling.workers):
         tell(f"{what}: is there already")
         return old, False

@@ -11,6 +11,7 @@ import pytest
 from mpi_match.engines import REGISTRY
 from mpi_match.engines.registry import read_options
 from mpi_match.errors import EngineError
+from mpi_match.gpu import presence
 from mpi_match.lab.bench.report import append_json, read_json
 from mpi_match.lab.bench.scaling import ScalingPlan
 from mpi_match.lab.bench.sweep import Axis, Sweep
@@ -22,6 +23,7 @@ from mpi_match.lab.papers.published import notes, printed, titles
 from mpi_match.lab.papers.run import (
     ExperimentPlan,
     missing,
+    not_run,
     rank_points,
     run,
     shares,
@@ -600,10 +602,15 @@ def test_what_needs_a_gpu_is_not_run_without_one_nor_simulated(monkeypatch: pyte
     def no_gpu() -> None:
         raise EngineError("no GPU is visible; use --engine keyed")
 
+    monkeypatch.setattr(presence, "require_driver", lambda: None)
     monkeypatch.setattr(driver, "visible_gpus", no_gpu)
     assert missing(["ccm", "keyed", "unheard-of"]) == {"ccm": "no GPU is visible", "unheard-of": "no engine of this version"}
     assert missing(["tagmatch"], {"tagmatch.variant": "hybrid"}) == {"tagmatch": "no GPU is visible"}
     assert missing(["tagmatch"], {"tagmatch.variant": "cpu", "threads": "4"}) == {}
+    assert list(not_run(EXPERIMENTS["tagmatch-figure-2"])) == [
+        "tagmatch is run with tagmatch.variant=prefix-tree only: no GPU is visible"
+    ]
+    assert list(not_run(EXPERIMENTS["ccm-figure-5"])) == ["ccm is not run: no GPU is visible"]
     monkeypatch.setattr(driver, "visible_gpus", list)
     monkeypatch.setattr(driver, "simulated", True)
     assert missing(["ccm"]) == {"ccm": "the CUDA simulator measures nothing"}
@@ -672,6 +679,9 @@ def test_runs_with_ranks_are_measured_once_and_set_beside_the_engine_alone(
     assert measured(found[:1], "us_per_event") == (None, 200.0, 100.0, 400.0)
     assert run(experiment, ExperimentPlan(), tmp_path / "figure.jsonl", lambda text: None) == found
     assert len(asked) == 10, "what is in the file is not measured again"
+    with_seeds = run(experiment, ExperimentPlan(seeds=2), tmp_path / "figure.jsonl", lambda text: None)
+    assert [(r["parameters"]["attributes"], r["seed"]) for r in with_seeds[:4:2]] == [("1", 0), ("1", 1)]
+    assert len(asked) == 20, "the other seed of each point"
     alone = [
         record("ccm", 500 if n == 10 else 250, "ccm", parameters={"ccm.phases": "3", "attributes": str(n)})
         for n in range(1, 11)
@@ -680,6 +690,6 @@ def test_runs_with_ranks_are_measured_once_and_set_beside_the_engine_alone(
     assert [c.measured for c in by_size] == pytest.approx([1.6, 1.6]), "one against two workers"
     mean = next(c for c in claims(MPI_CUDA, [*alone, *found]) if c.printed.metric == "speedup_mean")
     assert mean.measured == pytest.approx(1.6)
-    assert mean.why == "1.6 to 1.6 at its points, with 2 workers"
+    assert mean.why == "1.6 at its points, with 2 workers"
     (printed_mpi,) = [c for c in claims(EXPERIMENTS["mpi-cuda-table-2"], found[:2]) if c.printed.subject == "MPI-CUDA"]
     assert printed_mpi.measured == pytest.approx(0.125), "the most workers"

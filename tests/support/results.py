@@ -241,10 +241,10 @@ def _tagmatch(r: Record) -> Sequence[str]:
 
 
 def _run_load(r: Record) -> Sequence[str]:
-    offered = "as fast as it can" if r["rate"] is None else rate(r["rate"])
+    offered = "as fast as it can" if r["rate"] is None else f"{rate(r['rate'])} ({r['share']:.0%})"
     latencies = " / ".join(f"{us / 1e3:.1f}" for us in r["latency_us"].values())
     how = (f"{r['n_filters']:,}", f"{r['workers']}", f"{r['threads']}", f"{r['device']} of {r['machine']['cpu']}")
-    return (workload_of(r), *how, offered, rate(r["events_per_s"]), latencies)
+    return (workload_of(r), *how, offered, rate(r["events_per_s"]), latencies, "knee" if r["is_knee"] else "")
 
 
 def _answers(r: Record) -> Sequence[str]:
@@ -572,10 +572,12 @@ SECTIONS = (
     Section(
         "Latency of followed runs against load",
         lambda r: r["what"] == "run load",
-        "scenario | filters | workers | threads | on | events/s offered | events/s served | p50 / p99 / p99.9, ms",
+        "scenario | filters | workers | threads | on | events/s offered (of those in one file) | events/s served | "
+        "p50 / p99 / p99.9, ms | ",
         _run_load,
         "From the rename of a file of JSON lines until its answers are written: scanning, messages and writing are in it. "
-        "The master shares the cores with the workers.",
+        "The master shares the cores with the workers. The highest rate is that of all events in one file. The knee is the "
+        "load with the most events/s for each microsecond of p99.",
     ),
     Section(
         "False positives of signatures",

@@ -147,19 +147,21 @@ _TAGMATCH_DIFFERS = (
     "tags are drawn by Zipf's law, not taken from tweets; a key for each set, so match and match-unique are the same, but "
     "where `tagmatch-keys` is named; matches are verified; queries come in batches of 16,384"
 )
-_KEYS = "; both operations on `tagmatch-keys`, with as many more keys than sets as in the paper"
+_ON_KEYS = "on `tagmatch-keys`, with as many more keys than sets as in the paper"
+_KEYS = f"; both operations {_ON_KEYS}"
 _LAUNCHES = "; one batch of queries a launch, as in the paper, and beside it 64"
 _SIZES = Axis.of("filters=20000000,40000000,212000000")
 _PARTITIONS = {"tagmatch.max_p": "200000"}
 _HYBRID = {**_PARTITIONS, "tagmatch.variant": "hybrid"}
 """The values as table 1 writes them, so that its points are not measured twice."""
 _MANY_A_LAUNCH = {**_PARTITIONS, "tagmatch.launch": "64"}
-_PIPELINED = 131_072
-"""Queries of a run in which stages of several batches overlap."""
+_PIPELINED, _OF_SECONDS = 131_072, 524_288
+"""Queries of a run in which stages of several batches overlap; of one that lasts many time-outs."""
 _FIFTH = {"filters": "40000000"}
+_FIFTH_WITH_KEYS = {"sets": "40000000"}
 _TREE = {"tagmatch.variant": "prefix-tree"}
 _CPU = {**_PARTITIONS, "tagmatch.variant": "cpu"}
-_TIMEOUTS = Axis.of("tagmatch.timeout_ms=0,100,200,300")
+_TIMEOUTS = "tagmatch.timeout_ms=0,100,200,300"
 _TWO_OF_TEN = {"constraints": "2", "extra_tags": "8"}
 """Two tags a set, ten a query."""
 
@@ -235,6 +237,12 @@ def _keys(sets: str) -> tuple[Run, ...]:
     axes = Axis.of(f"sets={sets}"), Axis.of("operation=match,match-unique")
     run = Run("tagmatch-keys", ("tagmatch",), axes, _HYBRID, events=_PIPELINED, batch=16_384)
     return run, run._replace(fixed=_MANY_A_LAUNCH), run._replace(fixed=_TREE, events=16_384)
+
+
+def _fifth_with_keys(*axes: str, fixed: Mapping[str, str], operation: str = "match", events: int = _PIPELINED) -> Run:
+    """TagMatch on a fifth of the tag sets, some of which have many keys."""
+    varied = tuple(Axis.of(each) for each in (*axes, f"operation={operation}"))
+    return Run("tagmatch-keys", ("tagmatch",), varied, {**_FIFTH_WITH_KEYS, **fixed}, events=events, batch=16_384)
 
 
 def _key_variants(fixed: Mapping[str, str], varied: tuple[str, ...]) -> Run:
@@ -420,8 +428,11 @@ EXPERIMENTS: dict[str, Experiment] = {
                 f"figure-{number}",
                 "extra_tags",
                 y,
-                runs=tuple(_sets(Axis.of("extra_tags=1..10"), fixed={**_FIFTH, **each}) for each in (_PARTITIONS, _TREE)),
-                differs="; a fifth of the sets",
+                runs=tuple(
+                    _fifth_with_keys("extra_tags=1..10", fixed=fixed, events=events)
+                    for fixed, events in ((_PARTITIONS, _PIPELINED), (_TREE, 16_384))
+                ),
+                differs=f"; a fifth of the sets; {_ON_KEYS}",
             )
             for number, y in ((2, "events_per_s"), (3, "matches_per_s"))
         ),
@@ -429,28 +440,31 @@ EXPERIMENTS: dict[str, Experiment] = {
         _tagmatch(
             "figure-5",
             "threads",
-            runs=tuple(
-                _sets(Axis.of("threads=4,8,16,24,32,40,48"), fixed={**_FIFTH, **each})._replace(events=n_events)
-                for each, n_events in ((_PARTITIONS, _PIPELINED), (_TREE, 16_384))
+            runs=(
+                _fifth_with_keys("threads=4,8,16,24,32,40,48", fixed=_PARTITIONS, operation="match,match-unique"),
+                _fifth_with_keys("threads=4,8,16,24,32,40,48", fixed=_TREE, events=16_384),
             ),
-            differs="; a fifth of the sets; no more threads than this machine has cores",
+            differs=f"; a fifth of the sets; {_ON_KEYS}; no more threads than this machine has cores",
         ),
         _tagmatch(
             "figure-6",
             "tagmatch.timeout_ms",
             "p99",
-            runs=(
-                _sets(_TIMEOUTS, fixed={**_FIFTH, **_PARTITIONS}),
-                _sets(_TIMEOUTS, fixed={**_FIFTH, **_PARTITIONS})._replace(load=0.8),
+            runs=tuple(
+                _fifth_with_keys(_TIMEOUTS, fixed=_PARTITIONS, operation="match-unique", events=_OF_SECONDS)._replace(
+                    load=load
+                )
+                for load in (0.0, 0.8)
             ),
-            differs="; a fifth of the sets; rates without load; latencies with 0.8 of the rate that is served without a "
-            "time-out, in runs of at least 20 times the longest; queues are emptied at the end of a batch of queries",
+            differs=f"; a fifth of the sets; {_ON_KEYS}; rates without load, where queries of at most three "
+            "batches wait; latencies with 0.8 of the rate that is served without a time-out, in runs of at least 20 times "
+            "the longest",
         ),
         _tagmatch(
             "figure-7",
             "tagmatch.max_p",
-            runs=(_sets(Axis.of("tagmatch.max_p=20000,50000,100000,200000,500000,1000000"), fixed=_FIFTH),),
-            differs="; a fifth of the sets",
+            runs=(_fifth_with_keys("tagmatch.max_p=20000,50000,100000,200000,500000,1000000", fixed={}),),
+            differs=f"; a fifth of the sets; {_ON_KEYS}",
         ),
         *(
             _tagmatch(

@@ -270,7 +270,19 @@ def parameters(experiment: Experiment) -> list[tuple[Printed, str]]:
 
 
 def _claim(experiment: Experiment, each: Printed, records: Sequence[Result], among: Sequence[Result]) -> Claim:
-    records, among = (_of_scenario(each, some, among) for some in (records, among))
+    records, among = (_of_scenario(experiment, each, some, among) for some in (records, among))
+    found = _claim_of(experiment, each, records, among)
+    is_other = records and records[0]["scenario"] not in {run.scenario for run in experiment.runs}
+    on = (
+        f"measured on `{records[0]['scenario']}`, the workload of this experiment then"
+        if is_other and found.measured is not None
+        else ""
+    )
+    return found._replace(why=", ".join(filter(None, [found.why, on])))
+
+
+def _claim_of(experiment: Experiment, each: Printed, records: Sequence[Result], among: Sequence[Result]) -> Claim:
+    """The claim from records of one scenario."""
     if each.metric == "slowdown_by_location":
         return _slowdown(each, records)
     if each.metric == "throughput_loss":
@@ -690,9 +702,10 @@ _KEYS = "tagmatch-keys"
 """The scenario in which both operations of TagMatch are measured."""
 
 
-def _of_scenario(each: Printed, records: Sequence[Result], among: Sequence[Result]) -> list[Result]:
+def _of_scenario(experiment: Experiment, each: Printed, records: Sequence[Result], among: Sequence[Result]) -> list[Result]:
     """The records of the scenario of a printed value: the experiment's first unless the value names another."""
-    name = among[0]["scenario"] if among else ""
+    have, first = [record["scenario"] for record in among], experiment.runs[0].scenario if experiment.runs else ""
+    name = first if first in have else next(iter(have), "")
     if "operation" in each.parameters:
         engines = _engines_of(each)
         keyed = [record for record in among if record["scenario"] == _KEYS]

@@ -350,7 +350,8 @@ def _planned(experiment: Experiment, plan: ExperimentPlan) -> Iterator[tuple[Swe
 def _share(each: Run, scale: float) -> float:
     """The share of a run's filters; a scale below 1 counts from `LARGEST_SCALED` filters if the largest table has more."""
     of_axes = [value for axis in each.axes if axis.key in ("filters", SETS) for value in axis.values]
-    largest = max(map(int, of_axes or [each.fixed.get("filters", str(SCENARIOS[each.scenario].n_filters))]))
+    of_run = [each.fixed[key] for key in ("filters", SETS) if key in each.fixed]
+    largest = max(map(int, of_axes or of_run or [str(SCENARIOS[each.scenario].n_filters)]))
     return scale if scale == 1 or largest <= LARGEST_SCALED else scale * LARGEST_SCALED / largest
 
 

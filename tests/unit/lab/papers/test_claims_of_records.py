@@ -41,7 +41,8 @@ def test_a_place_needs_both_ends_and_says_how_much_of_the_curve_there_is() -> No
     assert claims_at("farroukh-figure-13", "c1c2a395")["SE-CP lock-based, best_block_size"].measured is None
     whole = claims_at("farroukh-figure-13", "a0b3b1b8")["SE-CP lock-based, best_block_size"]
     assert whole.here == "200 (6 of 13 points measured)"
-    assert claims_at("tagmatch-figure-7", "c1c2a395")["TagMatch, best_max_p"].here == "1,000,000 (at an end of the axis)"
+    best = claims_at("tagmatch-figure-7", "c1c2a395")["TagMatch, best_max_p"].here
+    assert best.startswith("1,000,000 (at an end of the axis")
 
 
 def test_latencies_of_a_run_that_is_as_short_as_they_are_do_not_count() -> None:
@@ -86,7 +87,8 @@ def test_a_value_of_several_points_or_options_has_their_interval() -> None:
     )
     speedup = claims_at("tagmatch-figure-2", "051a51c3")["TagMatch, speedup"]
     assert speedup.measured == pytest.approx(8.63, abs=0.01), "the median of the ratios at each point"
-    assert speedup.why == "6.83 to 9.77 over 4 points or options"
+    assert speedup.why.startswith("6.83 to 9.77 over 4 points or options")
+    assert speedup.why.endswith("measured on `tagmatch`, the workload of this experiment then"), "it has another one now"
 
 
 def test_a_value_is_that_of_the_latest_state_that_has_it() -> None:

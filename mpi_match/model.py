@@ -76,7 +76,7 @@ from mpi_match.operators import Type as Type
 from mpi_match.operators import View as View
 from mpi_match.texts.address import address, network
 from mpi_match.texts.folding import fold
-from mpi_match.texts.instant import instant, instant_of
+from mpi_match.texts.instant import instant, instant_of, text_of_instant
 
 MAX_EXACT_INTEGER = 2**53
 """The largest magnitude up to which every integer is an IEEE double."""
@@ -399,7 +399,7 @@ class Constraint(NamedTuple):
             return text_of_network(self.operand)
         if self.view is View.TIME:
             several = isinstance(self.operand, tuple)
-            texts = tuple(text_of_instant(each) for each in (self.operand if several else (self.operand,)))  # type: ignore[union-attr, arg-type]
+            texts = tuple(text_of_instant(int(each)) for each in (self.operand if several else (self.operand,)))  # type: ignore[union-attr, arg-type]
             return texts if several else texts[0]
         return self.operand
 
@@ -550,18 +550,6 @@ def text_of_network(operand: Operand) -> str:
         return f"{ipaddress.IPv6Address(words)}/{len(operand)}"
     low, high = (int(each) for each in operand)  # type: ignore[union-attr]
     return f"{ipaddress.IPv4Address(low)}/{32 - (high - low).bit_length()}"
-
-
-def text_of_instant(nanoseconds: Value) -> str:
-    """The RFC 3339 text of an instant in UTC."""
-    seconds, fraction = divmod(int(nanoseconds), 10**9)
-    days, seconds = divmod(seconds, 86_400)
-    day = _EPOCH + datetime.timedelta(days)
-    digits = f".{fraction:09d}".rstrip("0") if fraction else ""
-    return f"{day:%Y-%m-%d}".zfill(10) + f"T{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{digits}Z"
-
-
-_EPOCH = datetime.date(1970, 1, 1)
 
 
 def condition(raw: object) -> Condition | Constraint:

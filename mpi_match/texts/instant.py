@@ -21,6 +21,8 @@ _EPOCH_DAY = 719_528
 """The days from 0000-01-01 to 1970-01-01."""
 _EPOCH_ORDINAL = 719_163
 """`toordinal` of 1970-01-01."""
+_DAYS_OF_400_YEARS = 146_097
+_GREATEST_OFFSET_S = (23 * 60 + 59) * 60
 LEAST_INSTANT, GREATEST_INSTANT = -62_167_305_540 * _SECOND, 253_402_387_140 * _SECOND - 1
 """Nanoseconds since 1970: the first and the last instant that a text can name, with offsets of 23:59."""
 
@@ -42,6 +44,18 @@ def instant(text: str) -> int | None:
         return None
     seconds = days * _DAY_S + hour * 3600 + (minute + (offset if sign == "-" else -offset)) * 60 + second
     return seconds * _SECOND + int((digits or "").ljust(9, "0"))
+
+
+def text_of_instant(nanoseconds: int) -> str:
+    """The text of an instant of `instant`: in UTC, or with an offset of 23:59 if UTC has it before the year 0, or after 9999."""
+    day = nanoseconds // (_DAY_S * _SECOND)
+    offset = (day < -_EPOCH_DAY) - (day > datetime.date.max.toordinal() - _EPOCH_ORDINAL)
+    seconds, fraction = divmod(nanoseconds + offset * _GREATEST_OFFSET_S * _SECOND, _SECOND)
+    day, second = divmod(seconds, _DAY_S)
+    date = datetime.date.fromordinal(day + _EPOCH_ORDINAL + _DAYS_OF_400_YEARS * (is_year_0 := day + _EPOCH_ORDINAL < 1))
+    digits = f".{fraction:09}".rstrip("0") if fraction else ""
+    clock = f"{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}{digits}{('Z', '+23:59', '-23:59')[offset]}"
+    return f"{date.year - 400 * is_year_0:04}-{date:%m-%d}T{clock}"
 
 
 def text_of(time: Any) -> str | None:

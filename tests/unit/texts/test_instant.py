@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpi_match.texts.instant import GREATEST_INSTANT, LEAST_INSTANT, instant, instant_of
+from mpi_match.model import constraint
+from mpi_match.texts.instant import GREATEST_INSTANT, LEAST_INSTANT, instant, instant_of, text_of_instant
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 offsets = st.integers(-1439, 1439).map(lambda minutes: datetime.timezone(datetime.timedelta(minutes=minutes)))
@@ -21,6 +22,11 @@ times = st.datetimes(
 def counted(number: int, unit: str) -> Any:
     """A datetime64 of that many units since 1970."""
     return np.array(number, np.int64).view(f"M8[{unit}]")[()]
+
+
+def ends_of_the_years(nanoseconds: int) -> Any:
+    """The first instants and the last ones."""
+    return st.sampled_from([LEAST_INSTANT + nanoseconds, GREATEST_INSTANT - nanoseconds])
 
 
 def exactly(time: datetime.datetime) -> int:
@@ -68,6 +74,24 @@ def test_every_year_follows_the_one_before() -> None:
 )
 def test_instants(text: str, expected: int) -> None:
     assert instant(text) == expected
+
+
+@given(st.integers(LEAST_INSTANT, GREATEST_INSTANT) | st.integers(0, 2 * 86_400 * 10**9).flatmap(ends_of_the_years))
+def test_every_instant_has_a_text(nanoseconds: int) -> None:
+    assert instant(text_of_instant(nanoseconds)) == nanoseconds
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("2026-01-01T05:30:00.50+05:30", "2026-01-01T00:00:00.5Z"),
+        ("0000-02-29", "0000-02-29T00:00:00Z"),
+        ("0000-01-01T00:00:00+00:01", "0000-01-01T23:58:00+23:59"),
+        ("9999-12-31T23:59:00-00:01", "9999-12-31T00:01:00-23:59"),
+    ],
+)
+def test_constraints_show_instants_of_every_year(text: str, shown: str) -> None:
+    assert str(constraint("t", "after", text)) == f"t after {shown!r}"
 
 
 @pytest.mark.parametrize(

@@ -820,14 +820,17 @@ def is_left_out(name: str, left_out: Container[str]) -> bool:
 
 
 def make_event(attributes: Mapping[str, object], location: object = None, id_: object = None) -> Event:
-    """Check and build an event from plain values.  Raises ModelError for an invalid value, name or location."""
+    """Check and build an event from plain values.  Raises ModelError for an invalid value, name or location.
+
+    An attribute `*` is left out: in filters that name stands for all strings of a row.
+    """
     point = None
     if location is not None:
         if not isinstance(location, (list, tuple)) or len(location) != 2:
             raise ModelError(f"a location is [x, y], found {describe(location)}")
         x, y = _coordinates(location, "a location")
         point = (x, y)
-    values = {check_name(name): attribute_of(raw) for name, raw in attributes.items()}
+    values = {check_name(name): attribute_of(raw) for name, raw in attributes.items() if name != EVERY_STRING}
     return Event(values, point, None if id_ is None else label(id_, "id"))
 
 
@@ -1053,9 +1056,20 @@ def _is_unread(wanted: Constraint, event: Event) -> bool:
     return looks_at_it and isinstance(event.attributes.get(wanted.name), Time)
 
 
+def only_of_rows() -> ModelError:
+    """The error for events without all of their strings, if a filter asks for these."""
+    return ModelError(f"filters ask for {EVERY_STRING!r}, all strings of an event, which only rows have; match the rows")
+
+
 def match_naive(filters: Iterable[Filter], event: Event | None) -> list[str]:
-    """The naive matcher: labels of the matched interfaces, distinct, sorted by their UTF-8 bytes."""
+    """The naive matcher: labels of the matched interfaces, distinct, sorted by their UTF-8 bytes.
+
+    Raises ModelError if a filter asks for all strings of an event that does not have them (`make_event`).
+    """
     filters = list(filters)
+    if event is not None and EVERY_STRING not in event.attributes:
+        if any(c.name == EVERY_STRING for f in filters for c in constraints_of(f)):
+            raise only_of_rows()
     if event is not None and any(_is_unread(c, event) for f in filters for c in constraints_of(f)):
         return []
     try:

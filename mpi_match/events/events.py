@@ -15,11 +15,13 @@ from mpi_match.events.elements import element_attributes, elements_of
 from mpi_match.events.lists import ListColumns, ListsBuilder, Values, exact_numbers, value_of
 from mpi_match.events.views import with_views
 from mpi_match.humanize import plural
-from mpi_match.model import EVERY_STRING, Attribute, Event, ModelError, Time, Type
+from mpi_match.model import EVERY_STRING, Attribute, Event, ModelError, Time, Type, only_of_rows
 from mpi_match.table.virtual_names import EVERY_NAME, SCOPE_MARK, VIEW_MARK
 from mpi_match.table.vocabulary import Vocabulary
 
 _NOTHING = Event({})
+_NAMED_LIKE_IT = EVERY_STRING.encode()
+"""An attribute that has the name by which filters ask for all strings; none can name it."""
 
 
 def _bytes_of(key: str | bytes) -> bytes:
@@ -27,11 +29,6 @@ def _bytes_of(key: str | bytes) -> bytes:
     if isinstance(key, bytes):
         return key
     return EVERY_NAME if key == EVERY_STRING else key.encode()
-
-
-def only_of_rows() -> ModelError:
-    """The error for events without all of their strings, if a table asks for these."""
-    return ModelError(f"filters ask for {EVERY_STRING!r}, all strings of an event, which only rows have; match the rows")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -137,10 +134,11 @@ class Events:
                 value = None
             else:
                 value = value_of(self, k, self.strings)
-            if (name := self.names[int(self.name[k])])[:1] != VIEW_MARK:
-                values[name.decode()] = value
-            elif name == EVERY_NAME:
+            name = self.names[int(self.name[k])]
+            if name == EVERY_NAME:
                 values[EVERY_STRING] = value
+            elif name[:1] != VIEW_MARK and name != _NAMED_LIKE_IT:
+                values[name.decode()] = value
         located = self.location is not None and not np.isnan(self.location[i, 0])
         point = (float(self.location[i, 0]), float(self.location[i, 1])) if located and self.location is not None else None
         return Event(values, point, self.ids[i].decode() if self.ids is not None and self.ids[i] else None)
@@ -198,11 +196,17 @@ class Events:
                 f"the attribute {unread[0]!r}, which filters name, cannot be read in {count}; if it is a native time, "
                 "match the rows, or send texts of RFC 3339"
             )
-        if vocabulary.asks_every_string and len(self.names) and EVERY_NAME not in self.names:
+        if vocabulary.asks_every_string and not self._have_every_string():
             raise only_of_rows()
         if vocabulary.scopes and SCOPE_MARK not in self.names and (name := self._in_scopes(vocabulary)):
             raise ModelError(f"filters ask for one object of a list, and those of {name!r} are not known; match the rows")
         return with_views(self, vocabulary)._encoded(vocabulary)
+
+    def _have_every_string(self) -> bool:
+        """Tells whether all events have the list of their strings, apart from rejected rows."""
+        n_events = self.n_events - (0 if self.rejected is None else len(self.rejected))
+        named = [at for at, name in enumerate(self.names) if name == EVERY_NAME]
+        return n_events == (np.count_nonzero(self.name == named[0]) if named else 0)
 
     def _in_scopes(self, vocabulary: Vocabulary) -> str:
         """A name of lists that goes through a list of objects for which filters ask consistently, or ""."""

@@ -371,3 +371,47 @@ def test_counts_are_those_of_what_was_written(tmp_path: Path) -> None:
     file = tmp_path / "rules.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert compile_locally([str(file)], tmp_path / "table.h5")[:4] == (2, 2, 4, 2)
+
+
+EVERY = mpi_match.make_table(
+    [
+        {"interface": "y", "constraints": [["*", "=", "y"]]},
+        {"interface": "x", "constraints": [["*", "=", "x"]]},
+        {"interface": "no y", "constraints": [{"not": ["*", "=", "y"]}]},
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({"b": "y"}, ["y"]),
+        ({"*": "x", "b": "y"}, ["x", "y"]),
+        ({"*": {"a": ["y"]}}, ["y"]),
+        ({"*": ["x", "y"]}, ["x", "y"]),
+        ({"*": 5}, ["no y"]),
+        ({}, ["no y"]),
+    ],
+)
+def test_all_strings_are_those_of_rows_whatever_the_names(row: dict[str, Any], expected: list[str]) -> None:
+    engine = mpi_match.open_engine("keyed", EVERY)
+    filters = list(EVERY.iter_filters())
+    for passed in ([row], json.dumps(row).encode(), [json.dumps(row)]):
+        assert engine.match(mpi_match.make_batch(EVERY, passed)).labels(EVERY.labels) == [sorted(expected)]
+    flat = {name: value for name, value in row.items() if not isinstance(value, dict)}
+    event = mpi_match.make_event(flat)
+    for unknown in (mpi_match.make_events([row]), [event], [row, event], mpi_match.make_events(json.dumps(row).encode())):
+        with pytest.raises(mpi_match.ModelError, match="filters ask for .*, which only rows have; match the rows$"):
+            mpi_match.make_batch(EVERY, unknown)
+    with pytest.raises(mpi_match.ModelError, match="which only rows have; match the rows$"):
+        mpi_match.match_naive(filters, event)
+    absent = mpi_match.make_filter("i", [["b", "absent"]])
+    assert mpi_match.match_naive([absent], event) == ([] if "b" in row else ["i"])
+
+
+def test_rejected_rows_have_no_strings_and_stop_nothing() -> None:
+    rejects: list[Any] = []
+    batch = mpi_match.make_batch(EVERY, [{"b": "y"}, 5, "{}x"], rejects=rejects)  # type: ignore[list-item]
+    assert mpi_match.open_engine("counting", EVERY).match(batch).labels(EVERY.labels) == [["y"], [], []]
+    assert len(rejects) == 2
+    assert mpi_match.make_batch(EVERY, mpi_match.make_events([])).n_events == 0

@@ -504,7 +504,7 @@ def event_of_row(row: object, form: EventForm = PLAIN, names: Names | None = Non
     attributes: dict[str, Attribute] = {}
     id_ = found.pop(form.id, None) if form.id is not None else None
     for name, raw in found.items():
-        if name in left_out:
+        if name in left_out or name == EVERY_STRING:  # no filter can name an attribute `*`
             continue
         try:
             value = attribute_of(raw)

@@ -348,6 +348,8 @@ _quoting = _Quoting()
 
 def describe(raw: object) -> str:
     """Type and beginning of a value, for errors."""
+    if isinstance(raw, Unread):
+        return raw.reason
     text = _quoting.repr(raw)
     return "null" if raw is None else f"{type(raw).__name__} {_brief(' '.join(text.split()) if chr(10) in text else text)}"
 
@@ -441,10 +443,13 @@ def constraint(name: object, op: str | Op, operand: object = None) -> Constraint
     name = check_name(name)
     if name.startswith(RESERVED):
         raise ModelError("the name of a constraint must not begin with the noncharacter U+10FFFF")
-    if name == EVERY_STRING:
-        return _on_every_string(op, operand)
+    return _on_every_string(op, operand) if name == EVERY_STRING else _constraint(name, op, operand)
+
+
+def _constraint(name: str, op: str | Op, operand: object) -> Constraint:
+    """`constraint` on a name that is checked."""
     if isinstance(op, str) and op in ANY_OPS:
-        return constraint(name, ANY_OPS[op], operand)._replace(any_element=True)
+        return _constraint(name, ANY_OPS[op], operand)._replace(any_element=True)
     if isinstance(op, str) and op.removeprefix("any ") in VIEWS:
         found = _on_view(name, *VIEWS[op.removeprefix("any ")], operand)
         return found._replace(any_element=op.startswith("any "))
@@ -452,7 +457,7 @@ def constraint(name: object, op: str | Op, operand: object = None) -> Constraint
         found = _between(name, operand)
         return found._replace(any_element=op == "any between")
     if op in ("regexp i", "any regexp i"):
-        return constraint(name, op[:-2], f"(?i){operand}" if isinstance(operand, str) else operand)
+        return _constraint(name, op[:-2], f"(?i){operand}" if isinstance(operand, str) else operand)
     if not isinstance(op, Op):
         known = OPS.get(op) if isinstance(op, str) else None
         if known is None:
@@ -465,7 +470,7 @@ def constraint(name: object, op: str | Op, operand: object = None) -> Constraint
         return Constraint(name, Type.ANY, op, None)
     if takes is not Takes.VALUE:
         return _list_constraint(name, op, operand)
-    type_, value = value_of(operand)
+    type_, value = _operand_of(name, op, operand)
     _check_op(name, op, type_)
     if value != value:
         raise ModelError(f"NaN as operand of {op.symbol!r} on {name!r} would never be satisfied")
@@ -477,6 +482,15 @@ def constraint(name: object, op: str | Op, operand: object = None) -> Constraint
     return Constraint(name, type_, op, value)
 
 
+def _operand_of(name: str, op: Op, raw: object) -> tuple[Type, Value]:
+    """`value_of` an operand.  The error says of which constraint."""
+    try:
+        return value_of(raw)
+    except ModelError as error:
+        advice = "; 'in' takes a list" if op is Op.EQ and is_list(raw) else "; write 'null'" if is_null(raw) else ""
+        raise ModelError(f"{op.symbol!r} on {name!r}: {error}{advice}") from None
+
+
 def _unknown(op: object, name: object) -> ModelError:
     """The error of an operator that there is not."""
     if isinstance(op, str) and op.startswith(_ANY_NOT):
@@ -485,6 +499,8 @@ def _unknown(op: object, name: object) -> ModelError:
             f"there is no {op!r}, on {name!r}; 'any !=' and 'any not in' ask for another element, 'any regexp' for one of a "
             f"form, and 'not' around {inner!r} asks that no element is such"
         )
+    if isinstance(op, str) and _is_operator(inner := op.removeprefix(_NOT)) and inner != op:
+        return ModelError(f"there is no {op!r}, on {name!r}; write {{\"not\": [..., \"{inner}\", ...]}}")
     there = f"{', '.join(OPS)}, and on elements of lists: {HAS}, any =, any <, ...; on views: {', '.join(VIEWS)}"
     return ModelError(f"unknown operator {_quoting.repr(op)} on {name!r}; there are: {there}")
 
@@ -493,22 +509,24 @@ def _on_every_string(op: str | Op, operand: object) -> Constraint:
     """A constraint on the list of all strings, which always asks for some element."""
     symbol = op if isinstance(op, str) else op.symbol
     plain_symbol = symbol.removeprefix("any ") if symbol != HAS else Op.EQ.symbol
-    found = constraint("strings", plain_symbol, operand)
+    if OPS.get(plain_symbol) in PRESENCE:
+        raise ModelError(f"{symbol!r} on {EVERY_STRING!r}: operators on {EVERY_STRING!r}, the strings of an event, need an operand")
+    found = _constraint(EVERY_STRING, plain_symbol, operand)
     if found.type is not Type.STRING and not (found.view is not View.NONE):
         raise ModelError(
             f"{symbol!r} on {EVERY_STRING!r}, the strings of an event, needs a string, found {describe(operand)}"
         )
-    return found._replace(name=EVERY_STRING, any_element=True)
+    return found._replace(any_element=True)
 
 
 def _on_view(name: str, view: View, op: Op, operand: object) -> Constraint:
     """A constraint on the view of an attribute.  Raises ModelError."""
     if view is View.FOLD:
-        found = constraint(name, op, operand)
+        found = _constraint(name, op, operand)
         if found.type is not Type.STRING:
             raise ModelError(f"'{op.symbol} i' on {name!r} needs a string, found {describe(operand)}")
         folded = fold(found.operand) if isinstance(found.operand, str) else sorted({fold(each) for each in found.operand})  # type: ignore[union-attr, arg-type]
-        return constraint(name, op, folded)._replace(view=view)
+        return _constraint(name, op, folded)._replace(view=view)
     if not isinstance(operand, str):
         what = "a text such as '10.0.0.0/8'" if view is View.IP else "a text such as '2026-01-31T12:00:00Z'"
         raise ModelError(f"{_OF_VIEWS[view, op]!r} on {name!r} needs {what}, found {describe(operand)}")
@@ -619,7 +637,7 @@ def _values_of_one_type(name: str, op: Op, operand: Collection[object]) -> tuple
     """The type and the values of a list that is not empty (`value_of`)."""
     if set(map(type, operand)) == {str} and "".join(operand).isascii():  # type: ignore[arg-type]
         return Type.STRING, list(operand)  # type: ignore[arg-type]
-    typed = [value_of(raw) for raw in operand]
+    typed = [_operand_of(name, op, raw) for raw in operand]
     types = {type_ for type_, _ in typed}
     if len(types) > 1:
         found = " and ".join(sorted(type_.name.lower() for type_ in types))
@@ -739,8 +757,12 @@ def _constraint_of(raw: object) -> Constraint | Condition:
     if isinstance(raw, Constraint):
         return raw
     if not isinstance(raw, (list, tuple)) or not 2 <= len(raw) <= 3:
-        raise ModelError(f"a constraint is [name, operator, operand], found {describe(raw)}")
+        is_several = isinstance(raw, (list, tuple)) and raw and isinstance(raw[0], (list, tuple, dict))
+        advice = '; several are {"and": [...]} or {"or": [...]}' if is_several else ""
+        raise ModelError(f"a constraint is [name, operator, operand], found {describe(raw)}{advice}")
     if len(raw) == 2 and raw[1] not in _WITHOUT_OPERAND:
+        if not _is_operator(raw[1]):
+            raise _unknown(raw[1], raw[0])
         raise ModelError(f"the constraint {_quoting.repr(raw)} has no operand")
     if len(raw) == 3 and isinstance(raw[2], (list, tuple)) and _takes_any_of(raw[1]):
         if not raw[2]:
@@ -762,8 +784,15 @@ def _takes_any_of(op: object) -> bool:
     return (VIEWS[symbol][1] if symbol in VIEWS and VIEWS[symbol][0] is View.FOLD else OPS.get(symbol)) in _LISTED
 
 
+def _is_operator(op: object) -> bool:
+    """Tells whether there is such an operator."""
+    known = isinstance(op, str) and (op in OPS or op in ANY_OPS or op.removeprefix("any ") in (*VIEWS, "regexp i"))
+    return known or isinstance(op, Op)
+
+
 _ANY_NOT = "any not "
 """The beginning of operators that there are not, but for `any not in` and `any not in i`."""
+_NOT = "not "
 _WITHOUT_OPERAND = (*PRESENCE, *(op.symbol for op in PRESENCE))
 
 

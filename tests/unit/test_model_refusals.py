@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mpi_match import model
-from mpi_match.model import LISTS, OPS_OF_TYPE, ModelError, Op, Type
+from mpi_match.model import LISTS, OPS_OF_TYPE, ModelError, Op, Type, Unread
 
 UNDEFINED = [
     (op, type_, operand)
@@ -98,11 +98,26 @@ def test_lone_surrogate(use: Callable[[str], object]) -> None:
         ("x", ["="], 1, r"unknown operator \['='\] on 'x'"),
         (5, "=", 1, "a name must be a string, found int 5"),
         (None, "exists", None, "a name must be a string, found null"),
-        ("x", "=", None, "a value must be a number, a string or a boolean, found null"),
-        ("x", "=", [1], r"a value must be a number, a string or a boolean, found list \[1\]"),
+        ("x", "=", None, "'=' on 'x': a value must be a number, a string or a boolean, found null; write 'null'$"),
+        ("x", "=", [1], r"'=' on 'x': a value must be a number, .* found list \[1\]; 'in' takes a list$"),
+        ("x", "= i", ["a"], r"'=' on 'x': a value must be a number, .* found list \['a'\]; 'in' takes a list$"),
+        ("x", "<", 2**64, "^'<' on 'x': the integer 18446744073709551616 is not between"),
+        ("x", "in", [1, 2**64], "^'in' on 'x': the integer 18446744073709551616 is not between"),
+        ("x", "contains", Unread("the number 1e400 is beyond the range of a double"), "on 'x': the number 1e400 is beyond"),
+        ("x", "exists", Unread("the number 1e400 is beyond"), "takes no operand, found the number 1e400 is beyond$"),
+        ("x", "not prefix", "a", r"""there is no 'not prefix', on 'x'; write {"not": \[..., "prefix", ...\]}$"""),
+        ("x", "not any =", "a", "there is no 'not any =', on 'x'; write"),
+        ("x", "not null", None, "there is no 'not null', on 'x'; write"),
+        ("x", "not like", "a", "unknown operator 'not like' on 'x'; there are: "),
+        ("*", "exists", None, "'exists' on '\\*': operators on '\\*', the strings of an event, need an operand"),
+        ("*", "null", None, "'null' on '\\*': operators on"),
+        ("*", "regexp", "(", "'regexp' on '\\*': column 1: "),
+        ("*", "prefix i", 5, "'prefix' on '\\*' is not defined for a number"),
+        ("*", "in net", "x", "'in net' on '\\*': "),
+        ("*", "=", 5, "'=' on '\\*', the strings of an event, needs a string, found int 5"),
         ("x", "=", b"a", "a value must be a number, a string or a boolean, found bytes b'a'"),
         ("x", "<", 1j, "a value must be a number, a string or a boolean, found complex 1j"),
-        ("x", "=", ["a" * 99], r"found list \['a{55}\.\.\.$"),
+        ("x", "=", ["a" * 99], r"found list \['a{55}\.\.\.; 'in' takes a list$"),
         ("x", "exists", 1, "'exists' on 'x' takes no operand, found int 1"),
         ("x", "absent", "", "'absent' on 'x' takes no operand, found str ''"),
         ("x", "in", [], "'in' on 'x' needs at least one value, found 0"),
@@ -137,6 +152,13 @@ def test_constraint_without_meaning(name: object, op: Any, operand: object, text
         ({"x": 1}, "a condition is a constraint, or an object with one of 'and', 'or' and 'not', found dict"),
         (["x", "="], r"the constraint \['x', '='\] has no operand"),
         (["x", "in"], r"the constraint \['x', 'in'\] has no operand"),
+        (["x", "any regexp i"], r"the constraint \['x', 'any regexp i'\] has no operand"),
+        (["x", "at"], r"the constraint \['x', 'at'\] has no operand"),
+        (["x", "exist"], "unknown operator 'exist' on 'x'; there are: "),
+        (["x", "not exists"], r"""there is no 'not exists', on 'x'; write {"not": \[..., "exists", ...\]}$"""),
+        (["x", 5], "unknown operator 5 on 'x'"),
+        (["x", ["="]], r"unknown operator \['='\] on 'x'"),
+        ([["x", "=", 1]], r"""found list \[\['x', '=', 1\]\]; several are {"and": \[...\]} or {"or": \[...\]}$"""),
     ],
 )
 def test_constraint_row_of_the_wrong_shape(raw: object, text: str) -> None:

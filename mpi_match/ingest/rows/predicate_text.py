@@ -38,6 +38,7 @@ from itertools import product
 from typing import Any, NamedTuple, NoReturn
 
 from mpi_match.model import (
+    EVERY_STRING,
     HAS,
     MAX_CONDITION_DEPTH,
     MAX_LEAVES,
@@ -264,8 +265,10 @@ class _Parser:
         found = _TOKEN.match(self.text, self._next)
         if found is None or found.lastgroup is None:
             at = self._next + len(self.text[self._next :]) - len(self.text[self._next :].lstrip())
-            opened = self.text[at] in "'\""
-            self.fail("the quotes that begin here do not end" if opened else f"cannot read {self.text[at]!r} here", at)
+            if self.text[at] in "'\"":
+                self.fail("the quotes that begin here do not end", at)
+            advice = '; the name of all strings is "*", in double quotes' if self.text[at] == EVERY_STRING else ""
+            self.fail(f"cannot read {self.text[at]!r} here{advice}", at)
         self._next = found.end()
         return _Token(found.lastgroup, found.group(found.lastgroup), found.start(found.lastgroup))
 
@@ -373,6 +376,8 @@ class _Parser:
             self.take()
         if words in known:
             return known[words]
+        if words == ("not",) and (self.token.text.lower(),) in {each[:1] for each in known}:
+            self.fail(f"expected 'in' after '{name} not', found {self.token.text}; a complement is written not {name} ...")
         if words:
             self.expect(sorted(following)[0], f"after '{name} {' '.join(words)}'")
         there = [" ".join(each) for each in known] + ([] if on_elements else [HAS, "any"])

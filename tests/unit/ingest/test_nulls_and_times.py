@@ -152,7 +152,7 @@ def test_one_row_at_a_time_and_changes() -> None:
 def test_null_takes_no_operand_and_is_of_no_element() -> None:
     for wrong, said in (
         (["x", "null", 1], "'null' on 'x' takes no operand"),
-        (["x", "any null"], "has no operand"),
+        (["x", "any null"], "unknown operator 'any null'"),
         (["x", "any null", None], "unknown operator 'any null'"),
         (["x", "=", None], "a value must be a number, a string or a boolean, found null"),
     ):

@@ -36,7 +36,7 @@ from mpi_match.languages.rows import (
     glob,
     row_of,
 )
-from mpi_match.model import CONSISTENT, MAX_EXACT_INTEGER, ModelError, condition, describe
+from mpi_match.model import CONSISTENT, EVERY_STRING, MAX_EXACT_INTEGER, ModelError, condition, describe
 from mpi_match.table.scopes import shared_paths
 
 OR = "$or"
@@ -51,7 +51,9 @@ _RESERVED = frozenset(
 """Names that fields inside `$or` may not have."""
 _LEAST = -sys.float_info.max
 _NAMES = ("Name", "name")
-_PATTERNS = ("EventPattern", "Pattern", "pattern", "rule")
+_OF_AWS = "EventPattern"
+"""The name under which AWS lists patterns, also of rules without a name."""
+_PATTERNS = (_OF_AWS, "Pattern", "pattern", "rule")
 
 
 def condition_of(pattern: object) -> Tree:
@@ -79,6 +81,8 @@ def _object(pattern: object, path: tuple[str, ...], seen: set[str], *, inside_or
             found += _object(value, below, seen, inside_or=inside_or)
         elif isinstance(value, list):
             joined = ".".join(below)
+            if joined == EVERY_STRING:
+                raise RuleError(f"{joined}: rows cannot name this field, {joined!r} is all texts of an event there")
             if joined in seen:
                 raise RuleError(f"{joined}: the path occurs twice")
             seen.add(joined)
@@ -342,8 +346,8 @@ def rules_in(paths: Sequence[Path]) -> Iterator[Rule]:
     """The rules of files, in their order.
 
     A file holds JSON documents, one to a line or one alone.  Each is a pattern, whose name is that of the file and its line,
-    or an object with a name and a pattern ("Name" and "EventPattern", as AWS lists rules; "name", and "pattern" or "rule"),
-    or `{"Rules": [...]}` of these.  A pattern may be a text that holds its JSON.  Raises OSError.
+    or an object with a name and a pattern ("Name" and "EventPattern", as AWS lists rules, also without a name; "name", and
+    "pattern" or "rule"), or `{"Rules": [...]}` of these.  A pattern may be a text that holds its JSON.  Raises OSError.
     """
     for path in paths:
         for line, document, reason in _documents(path):
@@ -386,8 +390,8 @@ def _rule(document: object, name: str, path: Path, line: int) -> Rule:
     if isinstance(document, Mapping):
         own = next((document[key] for key in _NAMES if isinstance(document.get(key), str)), None)
         held = next((document[key] for key in _PATTERNS if isinstance(document.get(key), (str, Mapping))), None)
-        if own is not None:
-            name, pattern = own, held
+        if own is not None or isinstance(document.get(_OF_AWS), (str, Mapping)):
+            name, pattern = name if own is None else own, held
             if document.get("State") == "DISABLED":
                 return Rule(name, path, line, None, "its State is DISABLED, so it is given no events", "disabled")
             if held is None and isinstance(document.get("ScheduleExpression"), str):

@@ -134,6 +134,8 @@ def test_names_join_and_fields_must_all_hold() -> None:
         ({"$or": [{"prefix": ["x"]}, {"a": ["x"]}]}, "'prefix' is reserved"),
         ({"a.b": ["x"], "a": {"b": ["y"]}}, "a.b: the path occurs twice"),
         ({"a": ["x"], "$or": [{"a": ["y"]}, {"b": ["x"]}]}, "a: the path occurs twice"),
+        ({"*": ["x"]}, "*: rows cannot name this field"),
+        ({"a": ["x"], "$or": [{"*": ["y"]}, {"b": ["x"]}]}, "*: rows cannot name this field"),
     ],
 )
 def test_refusals(pattern: object, reason: str) -> None:
@@ -166,6 +168,22 @@ def test_files_hold_patterns_named_rules_and_lists_of_rules(tmp_path: Path) -> N
     assert reasons[0].startswith("not JSON: Expecting value")
     assert reasons[2:] == ["the pattern: the name 'a' occurs twice", "not JSON: Expecting ',' delimiter at column 4"]
     assert "a rule with a name has its pattern under one of" in rules[4].reason
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        ({"EventPattern": {"a": ["x"]}}, ["a", "any =", "x"]),
+        ({"EventPattern": '{"a": ["x"]}', "State": "ENABLED", "Targets": []}, ["a", "any =", "x"]),
+        ({"EventPattern": ["x"]}, ["EventPattern", "any =", "x"]),
+        ({"pattern": {"a": ["x"]}}, ["pattern.a", "any =", "x"]),
+        ({"a": {"*": ["x"]}}, ["a.*", "any =", "x"]),
+    ],
+)
+def test_a_rule_of_aws_needs_no_name(document: object, expected: object, tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_text(json.dumps(document))
+    (rule,) = rules_in([tmp_path / "p.json"])
+    assert rule.row == {"interface": "p", "id": "p", "constraints": [expected]}
 
 
 @pytest.mark.parametrize(

@@ -500,7 +500,7 @@ def _unknown(op: object, name: object) -> ModelError:
             f"form, and 'not' around {inner!r} asks that no element is such"
         )
     if isinstance(op, str) and _is_operator(inner := op.removeprefix(_NOT)) and inner != op:
-        return ModelError(f"there is no {op!r}, on {name!r}; write {{\"not\": [..., \"{inner}\", ...]}}")
+        return ModelError(f'there is no {op!r}, on {name!r}; write {{"not": [..., "{inner}", ...]}}')
     there = f"{', '.join(OPS)}, and on elements of lists: {HAS}, any =, any <, ...; on views: {', '.join(VIEWS)}"
     return ModelError(f"unknown operator {_quoting.repr(op)} on {name!r}; there are: {there}")
 
@@ -510,7 +510,9 @@ def _on_every_string(op: str | Op, operand: object) -> Constraint:
     symbol = op if isinstance(op, str) else op.symbol
     plain_symbol = symbol.removeprefix("any ") if symbol != HAS else Op.EQ.symbol
     if OPS.get(plain_symbol) in PRESENCE:
-        raise ModelError(f"{symbol!r} on {EVERY_STRING!r}: operators on {EVERY_STRING!r}, the strings of an event, need an operand")
+        raise ModelError(
+            f"{symbol!r} on {EVERY_STRING!r}: operators on {EVERY_STRING!r}, the strings of an event, need an operand"
+        )
     found = _constraint(EVERY_STRING, plain_symbol, operand)
     if found.type is not Type.STRING and not (found.view is not View.NONE):
         raise ModelError(
@@ -1096,10 +1098,10 @@ def match_naive(filters: Iterable[Filter], event: Event | None) -> list[str]:
     Raises ModelError if a filter asks for all strings of an event that does not have them (`make_event`).
     """
     filters = list(filters)
-    if event is not None and EVERY_STRING not in event.attributes:
-        if any(c.name == EVERY_STRING for f in filters for c in constraints_of(f)):
-            raise only_of_rows()
-    if event is not None and any(_is_unread(c, event) for f in filters for c in constraints_of(f)):
+    asked = [] if event is None else [c for f in filters for c in constraints_of(f)]
+    if event is not None and EVERY_STRING not in event.attributes and any(c.name == EVERY_STRING for c in asked):
+        raise only_of_rows()
+    if event is not None and any(_is_unread(c, event) for c in asked):
         return []
     try:
         return sorted({f.interface for f in filters if matches(f, event)}, key=str.encode)

@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from importlib.metadata import version
 from pathlib import Path
@@ -41,8 +41,11 @@ from sigma.conversion.state import ConversionState
 from sigma.correlations import SigmaCorrelationRule
 from sigma.exceptions import SigmaError, SigmaFeatureNotSupportedByBackendError
 from sigma.filters import SigmaFilter
+from sigma.modifiers import SigmaEndswithModifier, SigmaRegularExpressionModifier, SigmaStartswithModifier
+from sigma.policy import SigmaPolicy
+from sigma.policy.regex_engine import RE2RegexEngine, RegexPattern
 from sigma.processing.pipeline import ProcessingPipeline
-from sigma.rule import SigmaRule
+from sigma.rule import SigmaDetection, SigmaRule
 from sigma.types import (
     CompareOperators,
     Placeholder,
@@ -51,10 +54,12 @@ from sigma.types import (
     SigmaString,
     SpecialChars,
 )
+from yaml.constructor import ConstructorError
 
 from mpi_match.ingest.rows.packed_files import open_bytes
 from mpi_match.languages.rows import EVERY_TEXT, SEVERAL, SINGLE, Rule, RuleError, Tree, Wild, both, either, glob, row_of
-from mpi_match.model import EVERY_STRING, Json, ModelError
+from mpi_match.model import EVERY_STRING, GREATEST_INTEGER, LEAST_INTEGER, Json, ModelError, describe
+from mpi_match.texts.regexp_syntax import RegexpError, parse
 
 _LEAST_PYSIGMA = 2
 """Major version of pySigma that rules are read with; under 1 conditions that a pipeline adds are lost without an error."""
@@ -71,8 +76,8 @@ def check_pysigma(installed: str) -> None:
 
 check_pysigma(version("pysigma"))
 _WILD = {SpecialChars.WILDCARD_MULTI: Wild(SEVERAL), SpecialChars.WILDCARD_SINGLE: Wild(SINGLE)}
-_NUMBER_TEXT = re.compile(r"-?(0|[1-9][0-9]{0,15})(\.[0-9]{0,15}[1-9])?", re.ASCII)
-"""Texts of numbers, as a number is written."""
+_NUMBER_TEXT = re.compile(r"-?(0|[1-9][0-9]{0,15})(\.[0-9]{0,15}[1-9])?|-?[1-9][0-9]{16,19}", re.ASCII)
+"""Texts of numbers, as a number is written; integers may be beyond those of the model."""
 _COMPARED = {
     CompareOperators.LT: "<",
     CompareOperators.LTE: "<=",
@@ -84,6 +89,27 @@ _FLAGS = {
     SigmaRegularExpressionFlag.MULTILINE: "m",
     SigmaRegularExpressionFlag.DOTALL: "s",
 }
+
+
+class _Syntax(RE2RegexEngine):
+    """Regular expressions as the matcher reads them: pySigma refuses what it refuses, for its reason."""
+
+    def compile(self, pattern: str, flags: int = 0) -> RegexPattern:
+        """Parse a pattern, and compile it for pySigma.  Raises RegexpError and RE2's error."""
+        parse(pattern)
+        return super().compile(pattern, flags)
+
+    @property
+    def error(self) -> Any:
+        """The errors of `compile`."""
+        return RegexpError, super().error
+
+    def __deepcopy__(self, _: object) -> _Syntax:
+        """Itself, because it holds a module; pySigma copies rules with their policy."""
+        return self
+
+
+_POLICY = SigmaPolicy(regex_engine=_Syntax())
 
 
 class NoMatching(SigmaFeatureNotSupportedByBackendError):
@@ -120,6 +146,11 @@ class MpiMatchBackend(Backend):
         """The conditions of parts, except those that a pipeline has dropped."""
         found = (self.convert_condition(each, state) for each in args)
         return [each for each in found if each is not None]
+
+    def convert_condition_field_eq_val(self, cond: ConditionFieldEqualsValueExpression, state: ConversionState) -> Any:
+        if cond.field == EVERY_STRING:
+            raise NoMatching("field *", "that name stands for every text of an event; keywords ask for those")
+        return super().convert_condition_field_eq_val(cond, state)
 
     def convert_condition_as_in_expression(self, cond: Any, state: ConversionState) -> Tree | None:
         return self.convert_condition_or(cond, state)
@@ -221,8 +252,8 @@ class MpiMatchBackend(Backend):
 def _equal_to_text(cond: Any, case: str) -> Tree:
     """The condition that an attribute is a text, which may have wildcards; `case` is " i" or empty."""
     op, text = glob(_pieces(cond.value))
-    if op == "=" and _NUMBER_TEXT.fullmatch(text):
-        return either([[cond.field, "=", json.loads(text)], [cond.field, f"={case}", text]])
+    if op == "=" and _NUMBER_TEXT.fullmatch(text) and LEAST_INTEGER <= (number := json.loads(text)) <= GREATEST_INTEGER:
+        return either([[cond.field, "=", number], [cond.field, f"={case}", text]])
     return [cond.field, "exists"] if (op, text) == EVERY_TEXT else [cond.field, f"{op}{case}", text]
 
 
@@ -313,19 +344,11 @@ def _documents(path: Path) -> Iterator[tuple[int, SigmaRule | SigmaCorrelationRu
     """The documents of a file, with the lines where they begin; a text gives the reason why one is invalid."""
     with open_bytes(path) as file:
         content = file.read()
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    try:
-        lines = [node.start_mark.line + 1 for node in yaml.compose_all(content, loader) if node is not None]
-        documents = [each for each in yaml.load_all(content, loader) if each is not None]
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        yield (mark.line + 1 if mark else 1), f"not YAML: {getattr(error, 'problem', None) or _brief(error)}"
-        return
     shared: list[Any] = []
     before: Any = None
-    for line, document in zip(lines, documents, strict=False):
+    for line, document in _yaml_documents(content):
         if not isinstance(document, dict):
-            yield line, "a document must be a mapping"
+            yield line, str(document) if isinstance(document, _NotYaml) else "a document must be a mapping"
             continue
         action = document.get("action")
         if action in ("global", "reset"):
@@ -336,11 +359,70 @@ def _documents(path: Path) -> Iterator[tuple[int, SigmaRule | SigmaCorrelationRu
         yield line, _parsed(together_)
 
 
+_MERGE = "tag:yaml.org,2002:merge"
+
+
+class _NotYaml(str):
+    """The reason why a document is not read."""
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Refuses a mapping that has a key twice.
+
+    An integer is its digits if no double equals it, since pySigma rounds it, and if it is no number of the model.
+    """
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:
+        seen: set[Any] = set()
+        for each, _ in node.value:
+            key = None if each.tag == _MERGE else self.construct_object(each, deep=True)
+            if key is None or not isinstance(key, Hashable):
+                continue
+            if key in seen:
+                raise ConstructorError(None, None, f"the key {key!r} occurs twice", each.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int | str:
+        found: int = super().construct_yaml_int(node)
+        return found if LEAST_INTEGER <= found <= GREATEST_INTEGER and found == int(float(found)) else str(found)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
+
+
+def _yaml_documents(content: bytes) -> Iterator[tuple[int, Any]]:
+    """The documents of a file that are not empty, with the lines where they begin."""
+    loader, read = None, ""
+    try:
+        loader = _Loader(content)
+        while loader.check_node():
+            node = loader.get_node()
+            read = "; what follows is not read"
+            try:
+                document = loader.construct_document(node)
+            except (yaml.YAMLError, ValueError, RecursionError) as error:
+                yield _line_of(error, node.start_mark.line + 1), _NotYaml(getattr(error, "problem", None) or _brief(error))
+                continue
+            if document is not None:
+                yield node.start_mark.line + 1, document
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        yield _line_of(error, 1), _NotYaml(f"not YAML: {getattr(error, 'problem', None) or _brief(error)}{read}")
+    finally:
+        if loader is not None:
+            loader.dispose()
+
+
+def _line_of(error: Exception, line: int) -> int:
+    mark = getattr(error, "problem_mark", None)
+    return mark.line + 1 if mark else line
+
+
 def _parsed(documents: list[Any]) -> SigmaRule | SigmaCorrelationRule | SigmaFilter | str:
     """The last of some documents, completed by those before it."""
     try:
         held = SigmaCollection.from_dicts(
-            deepcopy(documents), collect_errors=True, collect_filters=True, resolve_references=False
+            deepcopy(documents), collect_errors=True, collect_filters=True, resolve_references=False, policy=_POLICY
         )
     except Exception as error:  # pySigma lets errors of Python through for values of other types than it expects
         return f"not a rule: {_brief(error)}"
@@ -362,12 +444,16 @@ def _rows_of(
             backend.convert_correlation_rule(rule)
         else:
             for each in rule.detection.condition:
+                if not isinstance(each, str):
+                    raise RuleError(f"a condition must be a text, found {describe(each)}")
                 if "|" in each:
                     raise NoMatching("aggregation", f"{each!r} is over several events; each is matched by itself")
             if "timeframe" in rule.detection.detections:  # pySigma takes it for a keyword
                 raise NoMatching("timeframe", "it is over several events; each is matched by itself")
             for filter_ in filters:
                 rule = filter_.apply_on_rule(rule)
+            for detection in cast(SigmaRule, rule).detection.detections.values():
+                _refuse_parts_of_regexps(detection)
             for row in backend.convert_rule(cast(SigmaRule, rule), "rows"):
                 yield Rule(name, path, line, row)
     except NoMatching as error:
@@ -376,5 +462,23 @@ def _rows_of(
         yield Rule(name, path, line, None, _brief(error), "invalid")
 
 
+def _refuse_parts_of_regexps(detection: SigmaDetection) -> None:
+    """Refuse a regular expression at the beginning or the end: pySigma adds `.*`, which says nothing in a search."""
+    for item in detection.detection_items:
+        if isinstance(item, SigmaDetection):
+            _refuse_parts_of_regexps(item)
+        elif SigmaRegularExpressionModifier in item.modifiers:
+            for modifier, name, anchor in (
+                (SigmaStartswithModifier, "startswith", "^"),
+                (SigmaEndswithModifier, "endswith", "$"),
+            ):
+                if modifier in item.modifiers:
+                    raise NoMatching(
+                        f"re|{name}", f"a regular expression of {item.field!r} is found anywhere; write {anchor!r}"
+                    )
+
+
 def _brief(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "conditions are nested too deeply"
     return " ".join(str(error).split()) or type(error).__name__

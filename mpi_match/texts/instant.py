@@ -47,7 +47,7 @@ def instant(text: str) -> int | None:
 
 
 def text_of_instant(nanoseconds: int) -> str:
-    """The text of an instant of `instant`: in UTC, or with an offset of 23:59 if UTC has it before the year 0, or after 9999."""
+    """The text of an instant of `instant`, in UTC, or with an offset of 23:59 outside the years 0 to 9999 of UTC."""
     day = nanoseconds // (_DAY_S * _SECOND)
     offset = (day < -_EPOCH_DAY) - (day > datetime.date.max.toordinal() - _EPOCH_ORDINAL)
     seconds, fraction = divmod(nanoseconds + offset * _GREATEST_OFFSET_S * _SECOND, _SECOND)

@@ -400,10 +400,11 @@ def test_all_strings_are_those_of_rows_whatever_the_names(row: dict[str, Any], e
         assert engine.match(mpi_match.make_batch(EVERY, passed)).labels(EVERY.labels) == [sorted(expected)]
     flat = {name: value for name, value in row.items() if not isinstance(value, dict)}
     event = mpi_match.make_event(flat)
+    unknown: Any
     for unknown in (mpi_match.make_events([row]), [event], [row, event], mpi_match.make_events(json.dumps(row).encode())):
-        with pytest.raises(mpi_match.ModelError, match="filters ask for .*, which only rows have; match the rows$"):
+        with pytest.raises(mpi_match.ModelError, match=r"filters ask for .*, which only rows have; match the rows$"):
             mpi_match.make_batch(EVERY, unknown)
-    with pytest.raises(mpi_match.ModelError, match="which only rows have; match the rows$"):
+    with pytest.raises(mpi_match.ModelError, match=r"which only rows have; match the rows$"):
         mpi_match.match_naive(filters, event)
     absent = mpi_match.make_filter("i", [["b", "absent"]])
     assert mpi_match.match_naive([absent], event) == ([] if "b" in row else ["i"])

@@ -76,6 +76,13 @@ def said(tmp_path: Path, detection: str) -> Any:
         ("a|windash|contains: ' -x '", ["a", "contains i", [" -x ", " /x ", " –x ", " —x ", " ―x "]]),
         ("'|contains': x", ["*", "contains i", "x"]),
         ("'|cased': X", ["*", "contains", "X"]),
+        ("a: 9007199254740993", {"or": [["a", "=", 2**53 + 1], ["a", "= i", "9007199254740993"]]}),
+        ("a: '9007199254740993'", {"or": [["a", "=", 2**53 + 1], ["a", "= i", "9007199254740993"]]}),
+        ("a: -0x20000000000001", {"or": [["a", "=", -(2**53) - 1], ["a", "= i", "-9007199254740993"]]}),
+        ("a: '18446744073709551615'", {"or": [["a", "=", 2**64 - 1], ["a", "= i", "18446744073709551615"]]}),
+        ("a: 18446744073709551616", ["a", "= i", "18446744073709551616"]),
+        ("a: '-9223372036854775809'", ["a", "= i", "-9223372036854775809"]),
+        ("a|re|contains: x", ["a", "regexp", ".*x.*"]),
     ],
 )
 def test_leaves(tmp_path: Path, detection: str, expected: object) -> None:
@@ -91,6 +98,12 @@ def test_leaves(tmp_path: Path, detection: str, expected: object) -> None:
         ("a|hour: 5", "hour"),
         ("a|foo: 5", "invalid"),
         ("a|re: '('", "invalid"),
+        ("a|re|startswith: x", "re|startswith"),
+        ("a|re|endswith: x", "re|endswith"),
+        ("a|lt: 9007199254740993", "invalid"),
+        ("'*': x", "field *"),
+        ("'*|exists': true", "field *"),
+        ("'*|gt': 5", "field *"),
         ("a|cidr: x", "invalid"),
     ],
 )
@@ -217,6 +230,53 @@ def test_what_is_no_yaml_has_its_line(tmp_path: Path) -> None:
     (found,) = rules(tmp_path, "title: x\na: [1\nb: 2\n")
     assert (found.row, found.line) == (None, 3)
     assert found.reason.startswith("not YAML: ")
+    assert "not read" not in found.reason
+
+
+def test_a_fault_of_a_document_leaves_those_before_it_and_their_lines(tmp_path: Path) -> None:
+    rule = f"{HEAD}detection: {{s: {{a: x}}, condition: s}}\n"
+    found = rules(
+        tmp_path, f"{rule}---\n---\ntitle: D\ndate: 2026-99-99\n---\n{rule}---\n- 1\n---\na: [1\nb: 2\n---\n{rule}"
+    )
+    assert [(each.name, each.line, each.row is None) for each in found] == [
+        ("T", 1, False),
+        ("rules", 6, True),
+        ("T", 9, False),
+        ("rules", 13, True),
+        ("rules", 16, True),
+    ]
+    assert found[1].reason == "month must be in 1..12"
+    assert found[4].reason.startswith("not YAML: ")
+    assert found[4].reason.endswith("; what follows is not read")
+
+
+@pytest.mark.parametrize(
+    ("detection", "reason"),
+    [
+        ("{s: {a: x, b: y, a: z}, condition: s}", "the key 'a' occurs twice"),
+        ("{s: {a: x}, s: {b: y}, condition: s}", "the key 's' occurs twice"),
+        ("{s: {1: x, 1: y}, condition: s}", "the key 1 occurs twice"),
+        ("{s: {[a]: x}, condition: s}", "found unhashable key"),
+        ("{s: {a: x}, condition: 5}", "a condition must be a text, found int 5"),
+        ("{s: {a: x}, condition: [s, 5]}", "a condition must be a text, found int 5"),
+        (f"{{s: {{a: x}}, condition: '{'s and (' * 200}s{')' * 200}'}}", "conditions are nested too deeply"),
+        (
+            r"{s: {a|re: '(?=x)'}, condition: s}",
+            "column 1: look-ahead, (?=, is not supported: it has no linear-time matcher",
+        ),
+    ],
+)
+def test_reasons(tmp_path: Path, detection: str, reason: str, capfd: pytest.CaptureFixture[str]) -> None:
+    (found,) = rules(tmp_path, f"{HEAD}detection: {detection}\n")
+    assert found.row is None
+    assert found.reason.endswith(reason)
+    assert capfd.readouterr().err == ""
+
+
+def test_merged_mappings_may_replace_values(tmp_path: Path) -> None:
+    (found,) = rules(tmp_path, f"{HEAD}detection:\n  b: &b {{a: x, c: y}}\n  s: {{<<: *b, a: z}}\n  condition: s\n")
+    assert found.row is not None
+    assert found.row["constraints"] == [["a", "= i", "z"], ["c", "= i", "y"]]
 
 
 PIPELINE = """

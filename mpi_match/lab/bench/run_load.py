@@ -30,7 +30,7 @@ from mpi_match.environment.machine import origin
 from mpi_match.environment.mpi_launcher import LaunchError
 from mpi_match.journal.manifest import read_manifest
 from mpi_match.lab.bench.end_to_end import EndToEndFiles, make_files
-from mpi_match.lab.bench.load import knee_of
+from mpi_match.lab.bench.load import knee_of, offered_shares
 from mpi_match.lab.bench.scaling import ScalingPlan, importing_this
 from mpi_match.model import Json
 
@@ -152,7 +152,7 @@ def measure_run_load(
     tell: Callable[[str], None] = lambda text: None,
     serve: Serve = served,
 ) -> list[Json]:
-    """Measure runs of the most workers of a plan without load, then at each share of the rate that they served.
+    """Measure runs of the most workers of a plan without load, then at each share of the rate that they served, and beyond.
 
     The workload is written to `directory`, and found there again.  A record has `what` ("run load"), `scenario`,
     `n_filters`, `workers`, `threads`, `batch`, `n_events`, `share` (None for the closed loop), `rate`, `events_per_s`,
@@ -162,7 +162,7 @@ def measure_run_load(
     lines = files.events.read_bytes().splitlines(keepends=True)
     found: list[Json] = []
     rate = 0.0
-    for share in (None, *shares):
+    for share in itertools.chain((None,), offered_shares(shares, found)):
         offered = None if share is None else share * rate
         tell("as fast as it can" if offered is None else f"{share:g} of {rate:,.0f} events/s")
         mine = repeated(lines, CLOSED_EVENTS if offered is None else round(offered * LASTS_S))

@@ -56,9 +56,10 @@ def load(
     output: Path | None,
     **options: Any,
 ) -> None:
-    """Measure the latency of an engine in this process on SCENARIO, at loads from 0.1 to 1.1 of its highest rate.
+    """Measure the latency of an engine in this process on SCENARIO, at loads from a tenth of the rate that it serves when
+    no event waits for another, until a load is not served any more.
 
-        mpi-match bench load ccm --engine keyed --events 200000 -o load.jsonl
+        mpi-match bench load ccm --engine keyed --events 4000000 -o load.jsonl
 
     Events arrive as a Poisson process; a latency is from arrival to answer: p50, p99 and p99.9.  The knee is the load with
     the most events/s for each microsecond of p99.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mpi_match.lab.bench.engines import BenchOptions
-from mpi_match.lab.bench.load import knee_of, load_table, measure_load
+from mpi_match.lab.bench.load import knee_of, load_table, measure_load, offered_shares
 from mpi_match.model import Json
 
 
@@ -26,3 +26,17 @@ def test_an_engine_is_measured_at_shares_of_the_rate_that_it_serves() -> None:
     assert [record["rate"] for record in offered] == [share * closed["events_per_s"] for share in (0.2, 0.5)]
     assert sum(record["is_knee"] for record in offered) == 1
     assert sum(line.endswith("knee") for line in load_table([closed, *offered]).splitlines()) == 1
+
+
+def test_loads_grow_until_one_is_not_served() -> None:
+    found = [at(None, 1000, 1)]
+    for share in offered_shares((0.5, 1.0), found):
+        found.append(at(share, min(1000 * share, 1400), 20))
+    assert [record["share"] for record in found[1:]] == [0.5, 1.0, 1.25, 1.5625]
+    assert list(offered_shares((0.1, 0.5), found[:2])) == [0.1, 0.5], "loads below the closed loop's are all"
+
+
+def test_short_runs_are_told() -> None:
+    curve = [{**at(share, 1000 * share, 20), "n_events": 500} for share in (0.1, 1.0)]
+    assert "runs as short as 0.5 s: latencies vary; `--events 1000` makes each last 1 s" in load_table(curve)
+    assert "short" not in load_table([{**record, "n_events": 1000} for record in curve])

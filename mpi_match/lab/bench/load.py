@@ -27,8 +27,8 @@ NEXT_LOAD, LARGEST_SHARE = 1.25, 4.0
 """The factor from a load that is served, above the rate of the closed loop, to the next one; the largest load."""
 LEAST_SERVED = 0.9
 """A load is served if at least this share of it is."""
-LEAST_RUN_S = 1.0
-"""Seconds that a run has to last, so that its latencies are not those of a moment."""
+LEAST_RUN_S, MOST_RUN_S = 1.0, 2.0
+"""Seconds that a run has to last, so that its latencies are not those of a moment; after which no more events arrive."""
 LATENCIES = ("p50", "p99", "p99.9")
 
 
@@ -41,7 +41,8 @@ def measure_load(
 ) -> list[Json]:
     """Measure an engine without load, then at each share of the rate that it served, and beyond; a record for each.
 
-    A record is that of `compare` with `what` ("load") and `share` (None for the closed loop); one of them has `is_knee`.
+    `options.n_events` are the most events of a run.  A record is that of `compare` with `what` ("load") and `share` (None
+    for the closed loop); one of them has `is_knee`.
     Raises what `compare` raises.
     """
     drawn = SCENARIOS[scenario] if options.n_filters is None else SCENARIOS[scenario].scaled(options.n_filters)
@@ -51,6 +52,9 @@ def measure_load(
     found = [{**closed, "what": "load", "share": None, "is_knee": False}]
     for share in offered_shares(shares, found):
         rate = share * closed["events_per_s"]
+        n_events = min(options.n_events, math.ceil(rate * MOST_RUN_S))
+        if n_events != len(workload.events):
+            workload = Workload.of(drawn, n_events, options.seed, workload)
         tell(f"{share:g} of {closed['events_per_s']:,.0f} events/s")
         (record,) = compare(drawn, [engine], replace(options, rate=rate), workload, kept=kept)
         found.append({**record, "what": "load", "share": share, "is_knee": False})

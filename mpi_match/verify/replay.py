@@ -58,7 +58,7 @@ class Replay:
                     self._move(target, Area(*changes.area[i].tolist()))
                 case Change.ADD if changes.added is not None:
                     interface = int(changes.interface[i])
-                    item = recompose(changes.added.filter(int(changes.row[i])), self._parts)
+                    item = recompose(changes.added.conjunction(int(changes.row[i])), self._parts)
                     self._came[target] = interface, item._replace(interface=self.label(interface))
                 case Change.REMOVE:
                     self._remove(target)
@@ -118,5 +118,5 @@ def _parts_of(changes: Changes) -> dict[str, list[Filter]]:
     added, names = changes.added, changes.added.vocabulary.names
     of_parts = np.flatnonzero((changes.kind == Change.ADD) & (changes.interface >= PART_INTERFACES)).tolist()
     labels = (attribute_of(names[int(changes.interface[i]) - PART_INTERFACES])[0] for i in of_parts)
-    filters = (added.filter(int(changes.row[i])) for i in of_parts)
+    filters = (added.conjunction(int(changes.row[i])) for i in of_parts)
     return by_label(item._replace(interface=label) for label, item in zip(labels, filters, strict=True))

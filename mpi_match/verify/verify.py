@@ -65,7 +65,8 @@ class Difference(NamedTuple):
             return "\n".join([f"event {self.number}, a rejected row", *self._lines()])
         where = "" if self.event.location is None else f" at ({self.event.location[0]!r}, {self.event.location[1]!r})"
         named = "" if self.event.id is None else f" (id {self.event.id})"
-        title = f"event {self.number}{named} {json.dumps(dict(self.event.attributes), ensure_ascii=False)}{where}"
+        shown = {name: value for name, value in self.event.attributes.items() if isinstance(name, str)}  # no scopes
+        title = f"event {self.number}{named} {json.dumps(shown, ensure_ascii=False, default=str)}{where}"
         return "\n".join([title, *self._lines()])
 
     def _lines(self) -> Iterator[str]:

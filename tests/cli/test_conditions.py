@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from pathlib import Path
 from typing import Any
@@ -9,16 +10,19 @@ from typing import Any
 import pytest
 from command_line import mpi_match
 
+from mpi_match.api import make_table
 from mpi_match.changes.log import ChangeLog
-from mpi_match.ingest.rows.judge import change_of_row, event_of_row, subscription_filters
+from mpi_match.ingest.rows.judge import PLAIN, change_of_row, event_of_row, names_of, subscription_filters
 from mpi_match.model import match_naive
 from mpi_match.table.table import Table
+from mpi_match.verify.verify import Difference
 
 ROWS: list[dict[str, Any]] = [
     {"interface": "ops", "where": {"or": [["level", "=", "error"], {"not": ["user", "= i", "root"]}]}, "id": "r1"},
     {"interface": "net", "predicate": "src in net '10.0.0.0/8' and not (port in (80, 443) or path wildcard i '*.PNG')"},
     {"interface": "time", "predicate": "t after '2026-01-01' and (msg regexp 'fail(ed|ing)' or msg contains i 'DENIED')"},
     {"interface": "plain", "constraints": [["port", "=", 22]]},
+    {"interface": "parts", "constraints": [["parts.kind", "has", 7], ["parts.n", "any >", 2]], "arrays": "consistent"},
 ]
 EVENTS: list[dict[str, Any]] = [
     {"level": "error", "user": "root"},
@@ -26,6 +30,8 @@ EVENTS: list[dict[str, Any]] = [
     {"src": "10.2.3.4", "port": 8080, "path": "/a.png", "user": "anna"},
     {"t": "2026-05-01T00:00:00Z", "msg": "access denied", "port": 22, "user": "Root"},
     {"t": "2025-05-01T00:00:00Z", "msg": "access denied"},
+    {"parts": [{"kind": 7, "n": 1}, {"kind": 8, "n": 3}], "user": "anna"},
+    {"parts": [{"kind": 8, "n": 1}, {"kind": 7, "n": 3}], "user": "root"},
 ]
 CHANGES: list[dict[str, Any]] = [
     {"before_event": 2, "add": {"interface": "later", "predicate": "not user = 'root' and not level exists", "id": "x"}},
@@ -77,16 +83,26 @@ def test_a_run_with_changes_is_verified(inputs: Path) -> None:
     assert "all right" in mpi_match("verify", *files, "--matches", matches).stderr
 
 
+def test_a_wrong_answer_is_shown_without_names_of_the_package(inputs: Path) -> None:
+    """An event with lists of objects has scopes, whose names are bytes; native times are no JSON."""
+    vocabulary = make_table(inputs / "subs.jsonl").vocabulary
+    event = event_of_row({"parts": [{"kind": 7}, {"n": 3}]}, PLAIN, names_of(vocabulary, PLAIN))
+    assert any(isinstance(name, bytes) for name in event.attributes)
+    assert str(Difference(3, event, [], [])) == 'event 3 {"parts.kind": [7.0], "parts.n": [3.0]}'
+    timed = event._replace(attributes={"t": datetime.date(2026, 1, 31)})
+    assert str(Difference(3, timed, [], [])) == 'event 3 {"t": "2026-01-31"}'
+
+
 def test_counts_are_those_of_what_was_written(inputs: Path) -> None:
     """Parts of conditions are counted beside; the text with `or` is two filters."""
     said = mpi_match("compile", "subscriptions", "--local", inputs / "subs.jsonl", "-o", inputs / "t.h5").stderr
-    assert said.startswith("5 filters with 10 constraints on 4 interfaces")
+    assert said.startswith("6 filters with 12 constraints on 5 interfaces")
     found = json.loads(mpi_match("inspect", inputs / "t.h5", "--rows", 9, "--json").stdout)
-    assert (found["filters"], found["interfaces"], len(found["first"])) == (5, 4, 5)
+    assert (found["filters"], found["interfaces"], len(found["first"])) == (6, 5, 6)
     assert (found["parts_of_conditions"], found["filters_of_parts"]) == (3, 4)
-    assert "has no filter 5; it has 5" in mpi_match("inspect", inputs / "t.h5", "--filter", 5, code=3).stderr
+    assert "has no filter 6; it has 6" in mpi_match("inspect", inputs / "t.h5", "--filter", 6, code=3).stderr
     said = mpi_match(
         "match", "--engine", "reference", inputs / "subs.jsonl", inputs / "events.jsonl", "-o", inputs / "m.h5"
     ).stderr
-    assert "5 filters with 10 constraints on 4 interfaces" in said
-    assert repr(Table.load(inputs / "t.h5")) == "<table of 5 filters with 10 constraints on 4 interfaces>"
+    assert "6 filters with 12 constraints on 5 interfaces" in said
+    assert repr(Table.load(inputs / "t.h5")) == "<table of 6 filters with 12 constraints on 5 interfaces>"

@@ -35,6 +35,7 @@ from mpi_match.events.event_table import EventTable
 from mpi_match.events.events import Events
 from mpi_match.humanize import plural
 from mpi_match.ingest.batches.open import open_events
+from mpi_match.ingest.rows.flatten import Names
 from mpi_match.ingest.rows.judge import PLAIN, EventForm, event_of_passed, names_of
 from mpi_match.model import (
     EVERY_STRING,
@@ -286,7 +287,11 @@ class Explainer:
         values = {name: value for name, value in judged.attributes.items() if isinstance(name, str)}
         shown = judged._replace(attributes=values | dict(read.attributes))
         known = vocabulary.attribute_names | {*form.names, EVERY_STRING}
-        unnamed = [name for name in (*shown.attributes, *(judged.left_out or ())) if name not in known]
+        above = Names(known).above  # lists of objects whose attributes have names are named, too
+        unnamed = [
+            name for name, value in shown.attributes.items() if name not in known and (value != () or name not in above)
+        ]
+        unnamed += [name for name in judged.left_out or () if name not in known]
         distances = self._distances(batch)[asked]
         hits = asked[distances == 0]
         found = [self._explained(i, shown) for i in hits[:most].tolist()]

@@ -186,3 +186,14 @@ def test_equal_filters_without_ids_are_each_written_once() -> None:
     assert [str(table.filter(i)) for i in range(2)] == ["a: (not x null)"] * 2
     (explained,) = Explainer(table).explain(Event({"x": None}), filter=0).nearest
     assert explained.distance == 1
+
+
+def test_a_list_of_objects_is_named_by_what_is_asked_of_them() -> None:
+    table = mpi_match.make_table([{"interface": "i", "constraints": [["parts.n", "any >", 5]]}])
+    for parts, unnamed in (
+        ([{"n": 1}, {"m": 2}], ["parts.m"]),
+        ([{"n": 1}, 7], ["parts"]),
+        ([{"m": 1}], ["parts.m"]),
+        ([], []),
+    ):
+        assert mpi_match.explain(table, {"parts": parts, "x": []}).unnamed == [*unnamed, "x"], parts

@@ -31,6 +31,7 @@ STAGED_TOGETHER = 2**13
 some rules, stay in memory that is used again, where fresh memory would take longer than matching."""
 _NO_STAGE, _FOR_ALL = -1, MAX_CONDITION_DEPTH + 2
 """The numbers that stand for the stage of visible interfaces, and for changes that concern every stage."""
+_CIRCLE = "the parts of the table's conditions ask for each other in a circle; compile it again"
 
 
 class _Stage:
@@ -143,7 +144,9 @@ class StagedEngine(Engine):
     def _take_up_parts(self, changes: Changes) -> None:
         """Give new parts an interface, and a stage after those of the parts that their filters ask for.
 
-        Changes add a part after the parts that it asks for.
+        These may come later in the changes: numbers of filters are assigned again, and an engine that is opened for a live
+        table gets what was added in the order of these numbers.  Raises EngineError for parts that ask for each other in a
+        circle.
         """
         if changes.added is None:
             return
@@ -155,13 +158,20 @@ class StagedEngine(Engine):
         self._attribute_of = np.append(self._attribute_of, self._packed(np.array(fresh, np.int64)))
         self._parts_ascend = self._parts_ascend and not fresh
         offsets, rows = changes.added.by_filter
+        waiting: dict[int, list[int]] = {}
         for name, filters in rows_of.items():
             if name not in self._stage_of_part:
                 own = np.concatenate([rows[offsets[i] : offsets[i + 1]] for i in filters])
                 asked = np.searchsorted(changes.added.constraints.offsets, own, side="right") - 1
-                self._stage_of_part[name] = max(
-                    (self._stage_of_part.get(each, -1) + 1 for each in asked.tolist()), default=0
-                )
+                waiting[name] = [each for each in asked.tolist() if each in self._part_of]
+        while waiting:
+            n_waiting = len(waiting)
+            for name, asked_parts in list(waiting.items()):
+                if waiting.keys().isdisjoint(asked_parts):
+                    self._stage_of_part[name] = max((self._stage_of_part[each] + 1 for each in asked_parts), default=0)
+                    del waiting[name]
+            if len(waiting) == n_waiting:
+                raise EngineError(_CIRCLE)
         while len(self._parts) <= max(self._stage_of_part.values(), default=-1):
             self._parts.append(self._opened(np.zeros(0, np.int64)))
 
@@ -235,7 +245,7 @@ def stages_of_parts(table: Table, part_of: dict[int, int]) -> Array:
         np.maximum.at(stage, asking, before[asked] + 1)
         if np.array_equal(before, stage):
             return stage
-    raise EngineError("the parts of the table's conditions ask for each other in a circle; compile it again")
+    raise EngineError(_CIRCLE)
 
 
 def distinct_filters(table: Table) -> Array:

@@ -201,7 +201,7 @@ def together(records: Sequence[Result]) -> list[list[Result]]:
     keys, groups = varied(records), dict[str, list[Result]]()
     for record in records:
         at = [value_of(record, key) for key in keys]
-        sizes = [record[key] for key in ("batch", "n_filters", "n_events")]
+        sizes = [*(record[key] for key in ("batch", "n_filters", "n_events")), record.get("rate")]
         groups.setdefault(repr([at, engine_of(record), sizes]), []).append(record)
     return list(groups.values())
 
@@ -210,6 +210,7 @@ def sweep_table(records: Sequence[Result]) -> str:
     """Records of one scenario as text: a line for each point and engine, seeds together."""
     keys, groups = varied(records), together(records)
     events = sorted({record["n_events"] for record in records})
+    is_offered = "rate" not in keys and any(record.get("rate") for record in records)
     cells = []
     for group in groups:
         rate, first = measured(group, "events_per_s"), group[0]
@@ -218,6 +219,7 @@ def sweep_table(records: Sequence[Result]) -> str:
                 *(str((first.get("parameters") or {}).get(key, "")) for key in keys),
                 engine_of(first),
                 *([f"{first['n_events']:,}"] if len(events) > 1 else []),
+                *([f"{first['rate']:,.0f}" if first.get("rate") else "-"] if is_offered else []),
                 f"{rate.median:,.0f}",
                 f"{rate.least:,.0f} to {rate.most:,.0f}",
                 f"{measured(group, 'us_per_event').median:.4g}",
@@ -235,6 +237,7 @@ def sweep_table(records: Sequence[Result]) -> str:
         *keys,
         "Engine",
         *(["Events"] if len(events) > 1 else []),
+        *(["Offered/s"] if is_offered else []),
         "Events/s",
         "Interval",
         "us/event",

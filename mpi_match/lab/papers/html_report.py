@@ -290,6 +290,7 @@ def _records(records: Sequence[Result]) -> str:
 
 
 _OWN: dict[str, Callable[[Result], str]] = {
+    "events/s offered": lambda record: f"{record['rate']:,.0f}" if record.get("rate") else "-",
     "build (s)": lambda record: f"{record['build_s']:.3g}" if "build_s" in record else "-",
     "memory (MB)": lambda record: (
         "-" if (found := sweep_report.quantity(record, "whole_bytes")) is None else f"{found / 1e6:,.3g}"

@@ -275,6 +275,13 @@ def test_a_table_has_latencies_only_where_they_were_measured() -> None:
     assert [line.split()[-3:] for line in shown[-2:]] == [["1.2", "2.0", "3.0"], ["-", "-", "-"]]
 
 
+def test_events_that_came_at_a_rate_have_a_line_of_their_own() -> None:
+    timed = {**record(10, 80, latency_us={"p50": 1.25, "p99": 2.0, "p99.9": 3.0, "max": 4.0}), "rate": 75.0}
+    shown = sweep_table([record(10, 100), timed]).splitlines()
+    assert "Offered/s" in shown[-3]
+    assert [line.split()[1:3] for line in shown[-2:]] == [["-", "100"], ["75", "80"]]
+
+
 def test_a_figure_fits_a_paper(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="plots need matplotlib (extra `plot`)")
     found = [record(names, 10.0 * names, engine) for names in (10, 20, 1000) for engine in ("keyed", "ccm")]

@@ -271,6 +271,11 @@ def _load(r: Record) -> Sequence[str]:
     return (workload_of(r), *how, rate(r["events_per_s"]), latencies, "knee" if r["is_knee"] else "")
 
 
+def _routing(r: Record) -> Sequence[str]:
+    shares = (f"{r[key]:.1%}" for key in ("left_out", "no_answer", "busiest"))
+    return (f"`{r['scenario']}`", f"{r['n_filters']:,}", r["order"], str(r["shards"]), *shares)
+
+
 def _false_positives(r: Record) -> Sequence[str]:
     counts = (r["right_per_query"], r["measured_per_query"], r["predicted_per_query"])
     return (f"{r['n_sets']:,}", f"{r['tags_per_query']:.1f}", *(f"{each:.3g}" for each in counts))
@@ -578,6 +583,15 @@ SECTIONS = (
         "From the rename of a file of JSON lines until its answers are written: scanning, messages and writing are in it. "
         "The master shares the cores with the workers. The highest rate is that of all events in one file. The knee is the "
         "load with the most events/s for each microsecond of p99.",
+    ),
+    Section(
+        "Events that need not go to every shard",
+        lambda r: r["what"] == "routing",
+        "scenario | filters | divided by | shards | left out by names, equalities and cells | without an answer there | "
+        "events of the busiest shard",
+        _routing,
+        "Counts, not times: the share of pairs of event and shard that a broadcast sends and routing would not, beside that "
+        "in which the shard has no answer, which no routing exceeds. A run sends every event to every shard.",
     ),
     Section(
         "False positives of signatures",

@@ -142,15 +142,17 @@ def _check_points(names: list[str], only: tuple[Axis, ...]) -> None:
     from mpi_match.lab.papers.run import fixed_value
 
     runs = [run for name in names for run in EXPERIMENTS[name].runs]
-    have = {(axis.key, value) for run in runs for axis in run.axes for value in axis.values}
-    have |= {(axis.key, value) for run in runs for axis in only if (value := fixed_value(run, axis.key)) is not None}
-    have |= {
+    have = [(axis.key, value) for run in runs for axis in run.axes for value in axis.values]
+    have += [(axis.key, value) for run in runs for axis in only if (value := fixed_value(run, axis.key)) is not None]
+    have += [
         (axis.key, each) for name in names for run in EXPERIMENTS[name].ranks if (axis := run.axis) for each in axis.values
-    }
+    ]
     for axis in only:
         for value in axis.values:
             if (axis.key, value) not in have:
-                raise click.UsageError(f"no selected experiment has a point {axis.key}={value}")
+                values = list(dict.fromkeys(each for key, each in have if key == axis.key))
+                known = f"{axis.key}={','.join(values)}" if values else ", ".join(dict.fromkeys(key for key, _ in have))
+                raise click.UsageError(f"no selected experiment has a point {axis.key}={value}; they have: {known}")
 
 
 def _check_engines(names: list[str], engines: tuple[str, ...]) -> None:

@@ -581,8 +581,8 @@ SECTIONS = (
         "p50 / p99 / p99.9, ms | ",
         _run_load,
         "From the rename of a file of JSON lines until its answers are written: scanning, messages and writing are in it. "
-        "The master shares the cores with the workers. The highest rate is that of all events in one file. The knee is the "
-        "load with the most events/s for each microsecond of p99.",
+        "The master shares the cores with the workers, and on two cores other programs did. The highest rate is that of all "
+        "events in one file. The knee is the load with the most events/s for each microsecond of p99.",
     ),
     Section(
         "Events that need not go to every shard",

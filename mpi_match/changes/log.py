@@ -119,6 +119,9 @@ class ChangeLog:
         A row that cannot be applied then goes to `refused`, with its position among `rows`.
         """
         numbered = sorted(enumerate(rows), key=lambda item: item[1].before_event)
+        if not numbered:  # the registry of a large table takes seconds
+            labels = Strings.of(())
+            return cls(table.digest, np.zeros(0, np.int64), *columns_of(()), Table.from_filters(()), labels)
         registry = Registry(table, reuse=False)
         steps: list[Step] = []
         stamps: list[int] = []

@@ -88,8 +88,11 @@ class Registry:
         self._may_be_free = array("b", bytes(table.n_interfaces))
         for filter_id in filters.area_filter.tolist():
             self._has_area[filter_id] = 1
+        named: dict[bytes, list[int]] = {}
         for filter_id, name in zip(filters.id_filter.tolist(), filters.ids, strict=True):
-            self._give_name(filter_id, name.decode())
+            named.setdefault(name, []).append(filter_id)
+        for name, filter_ids in named.items():
+            self._give_name(name.decode(), filter_ids)
         self._undo.forget()
         if reuse:
             for i, n_filters in enumerate(self._n_there):
@@ -167,10 +170,15 @@ class Registry:
         if self.n_filters + len(filters) > MOST_FILTERS:
             raise ModelError(f"there are no more than {MOST_FILTERS:,} filter ids")
         steps = []
+        named: dict[str, list[int]] = {}
         for item in filters:
             interface = self._interface_id(item.interface)
             filter_id = self._filter_id(interface, item)
             steps.append(Step(Change.ADD, filter_id, interface=interface, filter=item))
+            if item.id is not None:
+                named.setdefault(item.id, []).append(filter_id)
+        for name, filter_ids in named.items():
+            self._give_name(name, filter_ids)
         return steps
 
     def _filter_id(self, interface: int, item: Filter) -> int:
@@ -188,8 +196,6 @@ class Registry:
         self._joined.have(self.n_interfaces, self.n_filters, undo)
         self._joined.note(interface, filter_id, undo)
         self._joined.add(interface, filter_id)
-        if item.id is not None:
-            self._give_name(filter_id, item.id)
         return filter_id
 
     def _have_filters(self) -> None:
@@ -200,10 +206,13 @@ class Registry:
             if n > len(view := getattr(self, column)):
                 self._undo.assign(self, column, with_room(np.asarray(view), n).data)
 
-    def _give_name(self, filter_id: int, name: str) -> None:
-        self._undo.set(self._name, filter_id, name)
+    def _give_name(self, name: str, filter_ids: Sequence[int]) -> None:
+        """Give an id to filters, all at once: a condition of 100,000 constraints has as many parts with one id."""
+        for filter_id in filter_ids:
+            self._undo.set(self._name, filter_id, name)
         names = self._named.of(name)
-        self._undo.put(names, name, filter_id if name not in names else (*self._find(name), filter_id))
+        found = (*(self._find(name) if name in names else ()), *filter_ids)
+        self._undo.put(names, name, found[0] if len(found) == 1 else found)
 
     def _interface_id(self, label: str) -> int:
         undo, ids = self._undo, self._interface_ids
@@ -237,6 +246,7 @@ class Registry:
 
     def _remove(self, gone: Sequence[int]) -> Sequence[int]:
         undo = self._undo
+        unnamed: dict[str, set[int]] = {}
         for filter_id in gone:
             interface = self._interface[filter_id]
             undo.set(self._there, filter_id, 0)
@@ -247,16 +257,18 @@ class Registry:
             name = self._name[filter_id]
             if name is not None:
                 undo.set(self._name, filter_id, None)
-                left, names = tuple(each for each in self._find(name) if each != filter_id), self._named.of(name)
-                if left:
-                    undo.put(names, name, left)
-                else:
-                    undo.drop(names, name)
+                unnamed.setdefault(name, set()).add(filter_id)
             if self._reuse:
                 undo.append(self._free_filters, filter_id)
                 if not self._n_there[interface] and not self._may_be_free[interface]:
                     undo.append(self._free_interfaces, interface)
                     undo.set(self._may_be_free, interface, 1)
+        for name, filter_ids in unnamed.items():
+            left, names = tuple(each for each in self._find(name) if each not in filter_ids), self._named.of(name)
+            if left:
+                undo.put(names, name, left)
+            else:
+                undo.drop(names, name)
         return gone
 
     def _remove_interface(self, label: str) -> list[Step]:

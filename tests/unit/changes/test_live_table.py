@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import tracemalloc
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import count
@@ -17,10 +18,11 @@ from live_machine import Naive, change_rows
 from small_changes import row, small_table
 from strategies import events, subscriptions
 
+from mpi_match.api import make_table
 from mpi_match.changes.live_table import LiveTable, Refusal
 from mpi_match.engines import open_engine
 from mpi_match.events.events import Events
-from mpi_match.ingest.rows.judge import ChangeRow
+from mpi_match.ingest.rows.judge import ChangeRow, change_of_row
 from mpi_match.model import Change, Event, Filter, make_filter, match_naive
 from mpi_match.table.subscriptions import Subscriptions
 from mpi_match.table.table import Table
@@ -229,3 +231,26 @@ def test_an_apply_that_fails_at_any_step_changes_nothing(every: int, table: Tabl
     changes, others = live.apply(rows, []), never.apply(rows, [])
     assert (changes is None) == (others is None)
     assert dict(live.filters()) == dict(never.filters())
+
+
+def test_many_filters_with_one_id_take_memory_in_proportion() -> None:
+    """A condition has a filter for each of its constraints, all with its id; their list was kept once for each."""
+    where = {"or": [["a", "=", i] for i in range(5000)]}
+    rows = [
+        {"add": {"interface": "many", "where": where, "id": "x"}},
+        {"remove": "x"},
+        {"add": {"interface": "o", "where": where}},
+    ]
+    tracemalloc.start()
+    try:
+        live = LiveTable(make_table([{"interface": f"i{i}", "constraints": [], "id": "same"} for i in range(5000)]))
+        refused: list[Refusal] = []
+        live.apply(
+            [change_of_row(row, stamped=False) for row in [*rows, {"remove": "same"}, {"remove_interface": "o"}]], refused
+        )
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert not refused
+    assert list(live.filters()) == []
+    assert peak < 80 * 2**20

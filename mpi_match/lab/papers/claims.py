@@ -270,15 +270,13 @@ def parameters(experiment: Experiment) -> list[tuple[Printed, str]]:
 
 
 def _claim(experiment: Experiment, each: Printed, records: Sequence[Result], among: Sequence[Result]) -> Claim:
-    records, among = (_of_scenario(experiment, each, some, among) for some in (records, among))
-    found = _claim_of(experiment, each, records, among)
-    is_other = records and records[0]["scenario"] not in {run.scenario for run in experiment.runs}
-    on = (
-        f"measured on `{records[0]['scenario']}`, the workload of this experiment then"
-        if is_other and found.measured is not None
-        else ""
-    )
-    return found._replace(why=", ".join(filter(None, [found.why, on])))
+    name = _scenario_of(experiment, each, among)
+    mine, all_of_it = ([record for record in some if record["scenario"] == name] for some in (records, among))
+    found = _claim_of(experiment, each, mine, all_of_it)
+    if found.measured is None or name in {run.scenario for run in experiment.runs}:
+        return found
+    then = f"measured on `{name}`, the workload of this experiment then"
+    return found._replace(why=", ".join(filter(None, [found.why, then])))
 
 
 def _claim_of(experiment: Experiment, each: Printed, records: Sequence[Result], among: Sequence[Result]) -> Claim:
@@ -702,16 +700,16 @@ _KEYS = "tagmatch-keys"
 """The scenario in which both operations of TagMatch are measured."""
 
 
-def _of_scenario(experiment: Experiment, each: Printed, records: Sequence[Result], among: Sequence[Result]) -> list[Result]:
-    """The records of the scenario of a printed value: the experiment's first unless the value names another."""
+def _scenario_of(experiment: Experiment, each: Printed, among: Sequence[Result]) -> str:
+    """The scenario of a printed value: the experiment's first, unless the value names another, or is of an operation of
+    TagMatch that was measured with several keys.
+    """
     have, first = [record["scenario"] for record in among], experiment.runs[0].scenario if experiment.runs else ""
     name = first if first in have else next(iter(have), "")
     if "operation" in each.parameters:
-        engines = _engines_of(each)
         keyed = [record for record in among if record["scenario"] == _KEYS]
-        name = _KEYS if any(_with(_of(keyed, engine), options) for engine, options in engines) else name
-    name = _names().scenarios.get(str(each.parameters.get("scenario")), name)
-    return [record for record in records if record["scenario"] == name]
+        name = _KEYS if keyed and _claim_of(experiment, each, keyed, keyed).measured is not None else name
+    return _names().scenarios.get(str(each.parameters.get("scenario")), name)
 
 
 _BOTH = "both"

@@ -98,6 +98,14 @@ def test_a_value_is_that_of_the_latest_state_that_has_it() -> None:
     assert {claim.commit[:8] for claim in found if claim.measured is not None} == {"412e3a70"}
 
 
+def test_an_operation_is_that_of_sets_with_several_keys_where_they_have_its_point() -> None:
+    found = claims(EXPERIMENTS["tagmatch-table-1"], records("two-cores", "tagmatch-table-1"))
+    trees = [c for c in found if c.printed.subject == "CPU-only, fast prefix tree"]
+    here = {c.printed.parameters["sets"]: c.here for c in trees}
+    assert here[20_000_000] == "3.1 (9.5 answers a query)"
+    assert here[40_000_000] == "0.695 (723 answers a query)", "no such point with several keys"
+
+
 def test_ccms_record_of_another_exponent_is_not_the_papers_zipf() -> None:
     of_zipf = [c for c in claims_at("ccm-table-2", "2558c442").values() if "name_distribution" in c.printed.parameters]
     assert of_zipf

@@ -2,24 +2,7 @@ r"""The text language of predicates, and its translation to filters.
 
     area = 'area1' and temp > 30 or wind >= 20 and name prefix 'ab'
 
-    predicate   = conjunction { "or" conjunction }
-    conjunction = term { "and" term }
-    term        = "not" term | "(" predicate ")" | name condition
-    condition   = operator value                            = == != <> < <= > >= prefix suffix contains wildcard regexp,
-                                                            in net, before, after, at
-                | operator "(" value { "," value } ")"      in, not in; prefix suffix contains wildcard regexp, in net: any
-                | operator value "and" value                between; with two texts, instants
-                | operator                                  exists, absent
-                | "has" value
-                | "any" (the conditions above but `exists` and `absent`)
-    name        = letters, digits, "_" and "." beginning with a letter or "_"; anything else in double quotes ("" is a quote)
-                  operators on texts may have " i" behind them, without regard to case: = i, in i, contains i
-    value       = number | 'text' ('' is a quote, and \\ \' \n \r \t \uXXXX are escapes) | true | false
-    number      = as in JSON, and also +7, .5 and 5.
-
-Words are read in any case; `has` and `any` are words only where a condition begins.  `has` is `any =`, and `any` asks for
-some element of a list.  `not` binds before `and`, and that before `or`.  Types and operators are the model's: nothing is
-converted.  As in JSON, two `\uXXXX` that are a surrogate pair are one character, and digits are 0 to 9.
+The grammar is in docs/predicates.md.  Types and operators are the model's: nothing is converted.
 
 A predicate without complements is brought to disjunctive normal form, one filter for each alternative.  That can multiply:
 (a or b) and (c or d) is four filters.  Where it would be more than `MAX_FILTERS_OF_A_PREDICATE` filters or `MAX_OPERANDS`

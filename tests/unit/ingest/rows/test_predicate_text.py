@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mpi_match.ingest.rows import predicate_text
 from mpi_match.ingest.rows.predicate_text import PredicateError, parse
 from mpi_match.model import OPS, Condition, Constraint, Op, constraint, is_satisfied, make_event, make_filter, matches
 
@@ -234,3 +237,21 @@ def test_any_text_can_be_written_as_a_value_and_any_name_quoted(text: str) -> No
     name, value = '"' + text.replace('"', '""') + '"', "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
     found = one(f"{name} = {value}")
     assert (found.name, found.op, found.operand) == (text, Op.EQ, text)
+
+
+def test_the_page_of_the_grammar_has_every_operator_and_the_errors_are_as_it_shows() -> None:
+    page = (Path(predicate_text.__file__).parent.parent.parent / "docs/predicates.md").read_text(encoding="utf-8")
+    grammar, shown = (block.split("```")[0] for block in page.split("```\n")[1::2])
+    for words in predicate_text._OPERATORS:
+        symbol = " ".join(words)
+        if words[-1] == "i":
+            assert f"`{symbol}`" in page or words[0] in ("==", "<>"), symbol
+        else:
+            assert re.search(rf"(?<![\w<>=!]){re.escape(symbol)}(?![\w<>=!])", grammar), symbol
+    (reserved,) = re.findall("only in double quotes: `(.*)`", page)
+    assert set(reserved.split()) == predicate_text._RESERVED
+    with pytest.raises(PredicateError) as error:
+        parse("temp not > 30")
+    assert str(error.value).splitlines() == shown.splitlines()
+    for example in re.findall(r"""`("\*" contains[^`]*|\(a = 1[^`]*)`""", page):
+        assert parse(example)

@@ -27,7 +27,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from mpi_match.model import RESERVED, Condition, Constraint, Filter, Join, Op, Type, split
+from mpi_match.model import RESERVED, Condition, Constraint, Filter, Join, ModelError, Op, Type, split
 from mpi_match.operators import Form
 from mpi_match.table.kinds import kind_of
 from mpi_match.table.operands import column_operands
@@ -180,7 +180,7 @@ def by_label(filters: Iterable[Filter]) -> dict[str, list[Filter]]:
 
 def recompose(item: Filter, parts: Mapping[str, list[Filter]]) -> Filter:
     """The filter with a condition, or an equal one, from which a conjunction and the filters of `parts`, by label, were
-    made."""
+    made.  Raises ModelError if one of its parts is missing."""
     return without_scopes(_recomposed(item, parts))
 
 
@@ -194,9 +194,9 @@ def _recomposed(item: Filter, parts: Mapping[str, list[Filter]]) -> Filter:
 
 
 def _condition(asked: Constraint, parts: Mapping[str, list[Filter]]) -> Condition | Constraint:
-    branches = list(
-        dict.fromkeys(_of_branch(part, parts) for part in parts.get(asked.name, ()))
-    )  # equal filters share parts
+    if asked.name not in parts:  # without it a condition would never hold, and its complement always
+        raise ModelError("a condition asks for a part that is not there; compile the table, or the changes, again")
+    branches = list(dict.fromkeys(_of_branch(part, parts) for part in parts[asked.name]))  # equal filters share parts
     found = branches[0] if len(branches) == 1 else Condition(Join.OR, tuple(branches))
     return found if asked.op is Op.EXISTS else Condition(Join.NOT, (found,))
 

@@ -13,7 +13,8 @@ from random_tables import SHAPES, random_subscriptions
 from strategies import subscriptions
 from table_cases import example_filters, filters_of_integers
 
-from mpi_match.model import Filter, make_filter
+from mpi_match.model import Filter, ModelError, holds, make_filter
+from mpi_match.table.conditions import by_label, decompose, recompose
 from mpi_match.table.decode import subscriptions_of
 from mpi_match.table.table import Table
 
@@ -52,3 +53,14 @@ def test_some_filters_bring_nothing_of_the_others(found: list[Filter], data: st.
     kept = sorted(data.draw(st.sets(st.integers(0, max(table.n_filters - 1, 0)))) if table.n_filters else ())
     expected = Table.from_filters([table.conjunction(i) for i in kept])
     assert Table.from_subscriptions(subscriptions_of(table, np.array(kept, np.int64))) == expected
+
+
+def test_a_condition_without_its_parts_is_refused() -> None:
+    """Shown without them, it would say that nothing satisfies it, and its complement that everything does."""
+    for where in ({"or": [["a", "=", 1], ["b", "=", 2]]}, {"not": ["a", "=", 1]}):
+        item, *parts = decompose(make_filter("i", [], where=where))
+        whole = recompose(item, by_label(parts)).where
+        assert whole is not None
+        assert [holds(whole, {"a": value}) for value in (1.0, 2.0)] == ["or" in where, "not" in where]
+        with pytest.raises(ModelError, match="asks for a part that is not there"):
+            recompose(item, {})

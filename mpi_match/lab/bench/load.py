@@ -83,6 +83,7 @@ def knee_of(records: Sequence[Json]) -> int:
 
 def load_table(records: Sequence[Json]) -> str:
     """The curve as text."""
+    offered = [record for record in records if record["share"] is not None]
     rows = [
         [
             f"{record['share']:.2f}",
@@ -91,11 +92,10 @@ def load_table(records: Sequence[Json]) -> str:
             *(f"{record['latency_us'][name]:,.1f}" for name in LATENCIES),
             "knee" if record["is_knee"] else "",
         ]
-        for record in records
-        if record["share"] is not None
+        for record in offered
     ]
-    shortest_s = min(record["n_events"] / record["rate"] for record in records if record["share"] is not None)
-    needed = math.ceil(LEAST_RUN_S * max(record["rate"] for record in records if record["share"] is not None))
+    shortest_s = min(record["n_events"] / record["rate"] for record in offered)
+    needed = math.ceil(LEAST_RUN_S * max(record["rate"] for record in offered))
     notes = (
         f"# the knee has the most events/s for each microsecond of p99; {LEAST_SERVED:.0%} of a load count as served",
         f"# runs as short as {shortest_s:.2g} s: latencies vary; `--events {needed}` makes each last {LEAST_RUN_S:g} s"

@@ -483,7 +483,7 @@ def _constraint(name: str, op: str | Op, operand: object) -> Constraint:
 
 
 def _operand_of(name: str, op: Op, raw: object) -> tuple[Type, Value]:
-    """`value_of` an operand.  The error says of which constraint."""
+    """The type and the value of an operand (`value_of`).  Raises ModelError, which names the constraint."""
     try:
         return value_of(raw)
     except ModelError as error:

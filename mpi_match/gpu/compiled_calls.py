@@ -130,5 +130,5 @@ def _returning_code(function: Callable[..., None]) -> Callable[..., int]:
 
 
 _simulated_calls = _made_calls() if simulated else []
-"""Made once, at the import: threads that called `driver_calls` for the first time at once had addresses of calls that
-were gone."""
+"""The calls under the simulator.  The import makes them once, because several threads may call `driver_calls` for the first
+time at once, and their addresses must stay valid."""

@@ -369,7 +369,8 @@ class _NotYaml(str):
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """Refuses a mapping that has a key twice.
 
-    An integer is its digits if no double equals it, since pySigma rounds it, and if it is no number of the model.
+    pySigma rounds integers to doubles.  So an integer that no double equals becomes the text of its digits, and one beyond
+    the model's integers does, too.
     """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:

@@ -239,7 +239,7 @@ def _keys(sets: str) -> tuple[Run, ...]:
 
 
 def _fifth_with_keys(*axes: str, fixed: Mapping[str, str], operation: str = "match", events: int = _PIPELINED) -> Run:
-    """TagMatch on a fifth of the tag sets, some of which have many keys."""
+    """A run of TagMatch on a fifth of the tag sets; some sets have many keys."""
     varied = tuple(Axis.of(each) for each in (*axes, f"operation={operation}"))
     return Run("tagmatch-keys", ("tagmatch",), varied, {**_FIFTH, **fixed}, events=events, batch=16_384)
 

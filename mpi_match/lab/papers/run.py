@@ -100,7 +100,7 @@ def missing(engines: Iterable[str], given: Mapping[str, object] = MappingProxyTy
 
 
 def not_run(experiment: Experiment) -> Iterator[str]:
-    """What of an experiment cannot run on this machine: a line for each engine, with the variants of it that can."""
+    """A line for each engine of an experiment that this machine cannot run; it names the engine's variants that run."""
     reasons: dict[str, str] = {}
     able: dict[str, list[str]] = {}
     for each in experiment.runs:

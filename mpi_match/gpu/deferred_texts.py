@@ -17,7 +17,7 @@ import numpy as np
 
 from mpi_match.arrays.csr import Array
 from mpi_match.gpu import line_kernels
-from mpi_match.gpu.intrinsics import address_of
+from mpi_match.gpu.intrinsics import WARP, address_of
 from mpi_match.gpu.kernels import Kernel, cuda, device_function, kernel
 from mpi_match.gpu.line_kernels import (
     ARENA_ROOM,
@@ -68,7 +68,8 @@ class TextGroup(NamedTuple):
     first_bin, last_bin   the bins of their lengths, without the last one
     scratch               bytes of DECODED and of VIEWED
     atoms                 most atoms of a text
-    threads               most threads
+    threads               most threads that read
+    spread                threads for each of them, which wait for one another where their texts differ
     own_memory            1 if threads use their own memory, where what neighbours write in the same step lies side by side
     """
 
@@ -77,15 +78,19 @@ class TextGroup(NamedTuple):
     scratch: int
     atoms: int
     threads: int
+    spread: int
     own_memory: int
 
 
 _OWN_SCRATCH, _OWN_ATOMS = 2**12, 256
 TEXT_GROUPS = (
-    TextGroup(0, 12, _OWN_SCRATCH, _OWN_ATOMS, 2**16, 1),
-    TextGroup(12, LENGTH_BINS, 2**15, 512, 2**13, 0),
+    TextGroup(0, 12, _OWN_SCRATCH, _OWN_ATOMS, 2**16, 1, 1),
+    TextGroup(12, LENGTH_BINS, 2**15, 512, 2**13, 8, 0),
 )
-"""Texts of up to 2,047 bytes, and longer ones, for which a thread has more memory."""
+"""Texts of up to 2,047 bytes, and longer ones, for which a thread has more memory, and its warp to itself and three others:
+the threads of a warp wait for one another wherever their texts differ.  The groups are read at the same time."""
+READ_BLOCK = WARP
+"""Threads of a block that reads texts: a warp, so that one with long texts holds no place of others."""
 _TEXT_NAMES = 32
 """Most attributes of a text, without its atoms."""
 _OWN_ATTRIBUTES, _OWN_ATOM_WORDS = _TEXT_NAMES + _OWN_ATOMS, FOUND_HEADER + FOUND_WORDS * _OWN_ATOMS
@@ -134,11 +139,21 @@ def read_texts_kernel(packed: str) -> Kernel:
 
         data   address of the lines
 
-        Launch: any number of blocks for which there is memory.
+        Launch: any number of blocks of READ_BLOCK threads for which there is memory.
         """
         work, counts = cuda.local.array(N_WORK_TABLES, np.int64), cuda.local.array(N_COUNTS, np.int64)
         deferred = cuda.local.array(DEFERRED_HEADER, np.int64)
+        n_readers = np.int64(cuda.gridDim.x * cuda.blockDim.x) // group.spread
         thread = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
+        if thread % group.spread != 0:
+            return
+        thread //= group.spread
+        fit = state[TEXTS_FOUND] <= state[TEXT_ROOM]  # otherwise they are not in order
+        end: Any = given.bins[ENTRY_BINS * group.last_bin - 1] if fit else np.int64(0)
+        begin: Any = given.bins[ENTRY_BINS * group.first_bin - 1] if group.first_bin > 0 and fit else np.int64(0)
+        k = thread
+        if k >= end - begin:
+            return
         attributes, atoms = cuda.local.array(_OWN_ATTRIBUTES, np.int64), cuda.local.array(_OWN_ATOM_WORDS, np.int64)
         decoded, viewed = cuda.local.array(_OWN_WORDS, np.uint64), cuda.local.array(_OWN_WORDS, np.uint64)
         n_atoms, n_scratch = group.atoms, group.scratch
@@ -159,11 +174,8 @@ def read_texts_kernel(packed: str) -> Kernel:
         work[KNOWN_VALUES], work[DEFERRED] = 0, address_of(deferred)
         deferred[DEFERRED_ROOM] = 0
         counts[ATTRIBUTE_ROOM], counts[SCRATCH_ROOM], counts[MOST_ATOMS] = _TEXT_NAMES, n_scratch, n_atoms
-        k = thread + (given.bins[ENTRY_BINS * group.first_bin - 1] if group.first_bin > 0 else np.int64(0))
-        fit = state[TEXTS_FOUND] <= state[TEXT_ROOM]  # otherwise they are not in order
-        n_texts = given.bins[ENTRY_BINS * group.last_bin - 1] if fit else np.int64(0)
-        while k < n_texts:
-            text = TEXT_WORDS * np.int64(given.order[k])
+        while k < end - begin:
+            text = TEXT_WORDS * np.int64(given.order[end - 1 - k])  # the longest ones first
             n = np.int64(read_deferred(data, given.text_address + 8 * text, given.tables, address_of(work)))
             given.texts[text + TEXT_ATTRIBUTES] = n
             if n > 0:
@@ -172,7 +184,7 @@ def read_texts_kernel(packed: str) -> Kernel:
                 if place + n <= state[ARENA_ROOM]:
                     for i in range(n):
                         arena[place + i] = packed_type(attributes[i] if group.own_memory != 0 else given.memory[own + i])
-            k += np.int64(cuda.gridDim.x * cuda.blockDim.x)
+            k += n_readers
 
     return read_texts
 

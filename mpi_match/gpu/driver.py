@@ -31,6 +31,8 @@ except ImportError as _error:
 
 simulated: bool = SIMULATED
 
+os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")  # queues for streams; those that share one wait for one another
+
 
 def words_of(error: Any) -> str:
     """The driver's text for an error."""

@@ -117,7 +117,7 @@ MOST_ROW_FRAMES, _MOST_NESTED = 32, 1024
 """Deepest nesting of objects and lists: of named ones, and within those that no filter names."""
 _SEEN_ROOM, _FRAME_WORDS = MOST_ROW_NAMES + MOST_POINTS, MOST_ROW_FRAMES * FRAME_WORDS
 _NESTING_WORDS = NESTING_WORDS + _MOST_NESTED // 64
-_VIEWED_WORDS = ROW_SCRATCH_BYTES // 8
+_SCRATCH_WORDS = ROW_SCRATCH_BYTES // 8 + 1  # one more: eight bytes are read together
 
 MOST_DEFERRED = 384
 """Most deferred texts of a row."""
@@ -451,7 +451,7 @@ def scan_rows_kernel(packed: str, located: bool, has_ids: bool) -> Kernel:  # no
         deferred = cuda.local.array(DEFERRED_HEADER, np.int64)
         seen, atoms = cuda.local.array(_SEEN_ROOM, np.int64), cuda.local.array(_ATOM_WORDS, np.int64)
         frames, nesting = cuda.local.array(_FRAME_WORDS, np.int64), cuda.local.array(_NESTING_WORDS, np.int64)
-        decoded, viewed = cuda.local.array(ROW_SCRATCH_BYTES, np.uint8), cuda.local.array(_VIEWED_WORDS, np.uint64)
+        decoded, viewed = cuda.local.array(_SCRATCH_WORDS, np.uint64), cuda.local.array(_SCRATCH_WORDS, np.uint64)
         work[SCAN_COUNTS], work[PACKED_ATTRIBUTES] = address_of(counts), address_of(attributes)
         work[ROW_LOCATIONS], work[ROW_ATOMS] = address_of(location), address_of(atoms)
         work[NODES_SEEN], work[FRAMES], work[NESTING] = address_of(seen), address_of(frames), address_of(nesting)
@@ -484,7 +484,7 @@ def scan_rows_kernel(packed: str, located: bool, has_ids: bool) -> Kernel:  # no
                     for w in range(thread, n_words, n_threads):
                         stage[w] = words[start_word + w]
             elif row < last:
-                row = np.int64(rows.listed[row])
+                row = np.int64(rows.listed[n_rows - 1 - row])  # the longest ones first, if they are in order
             if thread == 0:
                 widest[0] = 0
             cuda.syncthreads()

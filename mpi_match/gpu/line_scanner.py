@@ -23,6 +23,7 @@ from mpi_match.compute.words import WORD_BYTES
 from mpi_match.events.batch import EventBatch
 from mpi_match.gpu import line_kernels
 from mpi_match.gpu.deferred_texts import (
+    READ_BLOCK,
     TEXT_GROUPS,
     TextTables,
     join_rows_kernel,
@@ -106,7 +107,7 @@ class GpuRows(NamedTuple):
 
 class ScanBuffers:
     """Memory for one block of lines and its rows, and their stream; `unpinned` is the same stream for host memory that is
-    not pinned.
+    not pinned, and those `beside` it read the groups of texts after the first.
 
     Launches keep Python's lock: otherwise threads that read and scan would take it from one another at each launch.
     """
@@ -127,6 +128,8 @@ class ScanBuffers:
         self.more_offsets, self.more_attributes = gpu.buffer(np.uint32), gpu.buffer(packed)
         self.row_texts, self.order = gpu.buffer(np.uint32), gpu.buffer(np.uint32)
         self.texts, self.bins, self.row_bins, self.lists = (gpu.buffer(np.int64) for _ in range(4))
+        self.beside = [gpu.stream(keeps_lock=True) for _ in TEXT_GROUPS[1:]]
+        self.in_order, self.are_read = Mark(), Mark()
         self._text_memory = [gpu.buffer(np.int64) for _ in TEXT_GROUPS]
         self._n_readers = [0] * len(TEXT_GROUPS)
 
@@ -239,12 +242,17 @@ class GpuLineScanner:
         block, packed = line_kernels.LINE_BLOCK, self._packed.name
         line_kernels.sum_bins_kernel.bind((1,), line_kernels.ROW_THREADS, [bins])(buffers.stream)
         line_kernels.order_texts_kernel.bind((self._n_gather,), block, [texts, state, bins, order])(buffers.stream)
-        for which, group in enumerate(TEXT_GROUPS):
-            n_threads = min(group.threads, self._readers_of(8 * thread_words(group)), -(-n_texts // block) * block)
-            n_blocks = max(n_threads // block, 1)
-            memory = buffers.text_memory(which, n_blocks * block)
+        for which, stream in reversed([*enumerate((buffers.stream, *buffers.beside))]):
+            group = TEXT_GROUPS[which]
+            n_readers = min(group.threads, self._readers_of(8 * thread_words(group)), n_texts)
+            n_blocks = -(-n_readers * group.spread // READ_BLOCK)
+            memory = buffers.text_memory(which, n_blocks * READ_BLOCK // group.spread)
             tables = TextTables(self._tables.address, texts, texts.address, order, bins, memory, memory.address)
-            read_texts_kernel(packed).bind((n_blocks,), block, [data, tables, group, state, arena])(buffers.stream)
+            if stream is not buffers.stream:
+                stream.wait(buffers.in_order.record(buffers.stream))
+            read_texts_kernel(packed).bind((n_blocks,), READ_BLOCK, [data, tables, group, state, arena])(stream)
+        for stream in buffers.beside:
+            buffers.stream.wait(buffers.are_read.record(stream))
         join_rows_kernel(packed).bind((self._n_gather,), block, [texts, state, rows, row_sums, arena])(buffers.stream)
 
     def with_judged(self, rows: GpuRows, judged: EventBatch, buffers: ScanBuffers) -> GpuRows:

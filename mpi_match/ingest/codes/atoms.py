@@ -35,9 +35,9 @@ import numpy as np
 from mpi_match.arrays.csr import Array, offsets_of
 from mpi_match.arrays.strings import Strings
 from mpi_match.compute.compile_cache import inlined, jit, nested
-from mpi_match.compute.memory import any_u32, constant_i64, is_on_cpu, load_i32, load_i64, load_u8, store_i64
+from mpi_match.compute.memory import any_u32, constant_i64, is_on_cpu, load_i32, load_i64, load_u8, load_u64, store_i64
 from mpi_match.compute.vectors import VECTOR_BYTES, fits, lowest_bit, places_of_byte, places_of_word, same_bytes
-from mpi_match.compute.words import WORD_BYTES, place_of_byte, word_from
+from mpi_match.compute.words import WORD_BYTES, begins_in_word, place_of_byte, word_from
 from mpi_match.ingest.codes.numbers import N_NUMBER_TABLES
 from mpi_match.operators import OPERATORS, PATTERN_OPS, Anchor
 from mpi_match.table.vocabulary import ATOM_OPS, Vocabulary
@@ -575,6 +575,17 @@ def _lacks_all(words: int, at: int, end: int) -> bool:
     if n_words == 0:
         return False
     end -= _WORD_BYTES - 1
+    if not is_on_cpu():
+        at &= -WORD_BYTES
+        word = load_u64(at, 0)
+        while at < end:
+            following = load_u64(at, 1)
+            for k in range(n_words):
+                if begins_in_word(word, following, load_i64(words, 1 + k)):
+                    return False  # or before the beginning, or behind the end
+            word = following
+            at += WORD_BYTES
+        return True
     while at < end:
         if fits(at) and fits(at + _WORD_BYTES - 1):
             places = np.uint64(0)
@@ -722,10 +733,10 @@ def find_atoms(root: int, data: int, start: int, stop: int, tables: int, found: 
         singles, row = constant_i64(tables, SINGLE_BOUNDS), load_i64(constant_i64(tables, ROW_PLACES), root)
         if load_i64(singles, root) != load_i64(singles, root + 1):
             _add_singles(load_i64(singles, root), load_i64(singles, root + 1), data, start, stop, tables, found)
+        words = constant_i64(tables, WORDS_OF_TRIES) + 8 * (1 + MOST_WORDS) * root
+        if stop - start >= LEAST_OF_CHAINS and _lacks_all(words, data + start, data + stop):
+            return
         if stop - start >= (LEAST_OF_CHAINS if is_on_cpu() else LEAST_ON_GPU):
-            words = constant_i64(tables, WORDS_OF_TRIES) + 8 * (1 + MOST_WORDS) * root
-            if is_on_cpu() and _lacks_all(words, data + start, data + stop):
-                return
             row = _by_chains(row, classes, data, start, stop, tables, found)
         else:
             for i in range(start, stop):

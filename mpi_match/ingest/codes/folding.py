@@ -60,9 +60,9 @@ def fold_text(data: int, start: int, stop: int, folded: int, room: int, table: i
         if not is_on_cpu() and at + WORD_BYTES <= stop and n + WORD_BYTES <= room:
             word = word_from(data + at)
             if is_ascii(word):
-                store_word(folded, n, in_lower_case(word))
-                at += WORD_BYTES
-                n += WORD_BYTES
+                n_stored = store_word(folded, n, in_lower_case(word))
+                at += n_stored
+                n += n_stored
                 continue
         byte = load_u8(data, at)
         if byte < 0x80:

@@ -13,7 +13,7 @@ from mpi_match.arrays.csr import Int
 from mpi_match.compute.compile_cache import inlined, nested
 from mpi_match.compute.memory import is_on_cpu, load_u8, store_u8
 from mpi_match.compute.vectors import VECTOR_BYTES, copy_text, fits, lowest_bit, text_ends
-from mpi_match.compute.words import WORD_BYTES, plain_bytes, store_word, word_from
+from mpi_match.compute.words import WORD_BYTES, plain_bytes, plain_end, store_word, word_from
 from mpi_match.ingest.codes.code_tables import SEED, feed, hash_of
 from mpi_match.texts.characters import (
     BACKSLASH,
@@ -195,11 +195,11 @@ def decode_string(data: int, at: int, to: int, filled: int, room: int = SCRATCH_
                 continue
         if not is_on_cpu() and filled + WORD_BYTES <= room:
             word = word_from(data + at)
-            store_word(to, filled, word)
-            n = plain_bytes(word)
+            n_stored = store_word(to, filled, word)
+            n = min(plain_bytes(word), n_stored)
             at += n
             filled += n
-            if n == WORD_BYTES:
+            if n == n_stored:
                 continue
         byte = load_u8(data, at)
         if byte == QUOTE:
@@ -359,10 +359,7 @@ def text_end_by_bytes(data: int, at: int) -> int:
     no well-formed UTF-8."""
     while True:
         if not is_on_cpu():
-            n_plain = plain_bytes(word_from(data + at))
-            at += n_plain
-            if n_plain == WORD_BYTES:
-                continue
+            at = plain_end(data, at)
         byte = load_u8(data, at)
         if byte >= 0x80:
             n = character_bytes(data, at)

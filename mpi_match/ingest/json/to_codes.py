@@ -611,7 +611,7 @@ def named_value_scanner(  # noqa: C901  one branch a type
             at = text_end(data, start)
             stop = at
             if may_defer and defers_texts(work) and _is_worth_deferring(role, load_u8(data, at), entry, tables):
-                at = string_end_by_bytes(data, begin)
+                at = string_end_by_bytes(data, at - 1)
                 is_kept = at != FLAGGED_LINE and defer_text(start, at - 1, entry, as_, work)
                 return (at if is_kept else FLAGGED_LINE), n
             if load_u8(data, at) == QUOTE:
@@ -850,7 +850,7 @@ def every_string_scanner(reader: TokenReader) -> Callable[[int, int, int, int, i
     `scan_strings(data, at, n, tables, work)` writes the attributes of the strings of the line at `at`, which has been
     scanned, after n others. It returns the new number of attributes, or FLAGGED_LINE.
     """
-    following, after_value, text_end = reader.following, reader.after_value, reader.text_end
+    following, after_value, after_string, text_end = reader.following, reader.after_value, reader.after, reader.text_end
     may_defer = reader.defers
 
     @nested
@@ -864,12 +864,13 @@ def every_string_scanner(reader: TokenReader) -> Callable[[int, int, int, int, i
             if byte in (OPEN_BRACE, CLOSE_BRACE, OPEN_BRACKET, CLOSE_BRACKET, COLON, COMMA):
                 at = following(data, at, tokens)
                 continue
-            after = after_value(data, at, tokens, nesting)
+            string_end = string_end_by_bytes(data, at) if may_defer and byte == QUOTE else at
+            after = after_string(data, at, string_end, tokens) if string_end > at else after_value(data, at, tokens, nesting)
             is_text = byte == QUOTE and load_u8(data, after) != COLON  # no name
             if kept and is_text and n_kept < load_i64(kept, N_FOLDED) and load_i64(kept, FOLDED_HEADER + n_kept) == at:
                 n_kept, is_text = n_kept + 1, False
             if may_defer and is_text and defers_texts(work):
-                if not defer_text(at + 1, string_end_by_bytes(data, at) - 1, entry, AS_ELEMENT, work):
+                if not defer_text(at + 1, string_end - 1, entry, AS_ELEMENT, work):
                     return FLAGGED_LINE
             elif is_text:
                 start, stop, source = at + 1, text_end(data, at + 1), data

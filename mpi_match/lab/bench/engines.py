@@ -58,7 +58,7 @@ from mpi_match.table.table import Table
 
 log = logging.getLogger(__name__)
 
-SCANNED_AHEAD = 4
+SCANNED_AHEAD = 8
 """Threads that scan lines for a GPU."""
 COVERS_FILTERS = 20_000
 """Number of filters of the largest table that the naive matcher judges as well."""

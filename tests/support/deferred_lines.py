@@ -61,8 +61,11 @@ UNCERTAIN = [
     b'{"city": "a\\ud800b"}',
     b'{"log": "' + b"ab" * 40_000 + b'\\n"}',
     b'{"tags": [%s]}' % b", ".join([b'"b"'] * 500),
+    b'{"on": "Milan"}\x0b',
+    b' \x0c{"on": "Milan"}',
 ]
-"""Lines with a text that is not certain, or longer than there is room for, and one of too many texts."""
+"""Lines with a text that is not certain, or longer than there is room for, one of too many texts, and some between bytes
+that Python strips but JSON does not know."""
 MORE = [
     b'{"id": "10.1.2.3", "on": "a\\nb", "city": "", "tags": ["b", "MILAN", 3, null, "a\\u00e9"]}',
     b'{"id": "2025-12-31T00:00:00Z", "city": "%s"}' % (b"Milan" * 200),

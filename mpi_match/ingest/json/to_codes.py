@@ -866,6 +866,8 @@ def every_string_scanner(reader: TokenReader) -> Callable[[int, int, int, int, i
                 continue
             string_end = string_end_by_bytes(data, at) if may_defer and byte == QUOTE else at
             after = after_string(data, at, string_end, tokens) if string_end > at else after_value(data, at, tokens, nesting)
+            if after == FLAGGED_LINE:
+                return FLAGGED_LINE  # at a byte that `after_margin` passes over
             is_text = byte == QUOTE and load_u8(data, after) != COLON  # no name
             if kept and is_text and n_kept < load_i64(kept, N_FOLDED) and load_i64(kept, FOLDED_HEADER + n_kept) == at:
                 n_kept, is_text = n_kept + 1, False
